@@ -8,7 +8,7 @@ use wire::cms::message::{PathBatch, TryList};
 use wire::cms::response::MessageId;
 use wire::cms::response::space_text::{SpaceText, TotalsText};
 use wire::cms::{
-    EncodeError, Extensions, FramePhase, FrameSplitter, Header, Login, LoginAnswer, Message, Response,
+    EncodeError, Extensions, FramePhase, FrameSplitter, Header, LoginAnswer, Message, NodeLogin, Response,
     ToRedirector,
 };
 use wire::xroot::cgi::CgiText;
@@ -122,7 +122,7 @@ fn examine(message: &Message<'_>) {
     }
 }
 
-fn examine_login(login: &Login<'_>) {
+fn examine_login(login: &NodeLogin<'_>) {
     login.interfaces().for_each(|address| assert!(!address.is_empty()));
     let exports: Result<Vec<ExportLine<'_>>, _> = login.exports().collect();
     if let Ok(exports) = exports {

@@ -13,7 +13,7 @@ use crate::effective::{
     self, AddressFamily, ChecksumKind, DirectorySetting, EXPORT_DEFAULT, Effective, Export, ExportAttributes,
     FreeSpace, LogFormat, ManagerAddress, NodeRole, Port, Trace,
 };
-use crate::language::{Evaluated, Evaluation, Statement, Token, evaluate};
+use crate::language::{DirectiveToken, Evaluated, Evaluation, Statement, evaluate};
 use crate::report::{ConfigReport, ProblemKind, Strictness};
 use crate::setting::{Origin, Position, Setting};
 use crate::source::ConfigSource;
@@ -213,7 +213,7 @@ fn apply(statement: &Statement, draft: &mut Draft<'_>) {
     }
 }
 
-fn unknown(name: &Token, draft: &mut Draft<'_>) {
+fn unknown(name: &DirectiveToken, draft: &mut Draft<'_>) {
     let hint = match nearest_directive(&name.text) {
         Some(known) => format!("did you mean {known}?"),
         None => match name.text.split_once('.') {
@@ -292,7 +292,7 @@ fn command_line(overrides: &Overrides, draft: &mut Draft<'_>) {
     for path in &overrides.exports {
         // Checked like a path in a file, except for the position.
         let position = Position { file: "command line".into(), line: 0, column: 0 };
-        match values::path(&Token { text: path.clone(), position }, "export") {
+        match values::path(&DirectiveToken { text: path.clone(), position }, "export") {
             Ok(prefix) if draft.exports.iter().any(|export| export.prefix == prefix) => {}
             Ok(prefix) => {
                 let origin = Origin::CommandLine;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::directives::DirectiveFault;
-use crate::language::Token;
+use crate::language::DirectiveToken;
 use crate::source::ConfigSource;
 
 /// A day, in seconds.
@@ -38,7 +38,7 @@ pub(crate) const fn between(min: u64, max: u64) -> ValueRange {
 impl ValueRange {
     fn check(
         self,
-        token: &Token,
+        token: &DirectiveToken,
         what: &str,
         value: u64,
         form: &str,
@@ -74,7 +74,7 @@ const SIZE_FORM: &str = "number[k|m|g|t]";
 const TIME_FORM: &str = "number[s|m|h|d]";
 
 /// Parses a size in bytes: `1.5g` is 1,610,612,736. A fraction of a byte is dropped.
-pub(crate) fn size(token: &Token, what: &str, range: ValueRange) -> Result<u64, DirectiveFault> {
+pub(crate) fn size(token: &DirectiveToken, what: &str, range: ValueRange) -> Result<u64, DirectiveFault> {
     let text = token.text.as_str();
     let (number, shift) = match text.char_indices().last() {
         Some((at, c)) => match c.to_ascii_lowercase() {
@@ -107,7 +107,11 @@ fn decimal(number: &str, shift: u32) -> Option<u64> {
 }
 
 /// Parses a time in seconds, minutes, hours or days. The default unit is seconds.
-pub(crate) fn time(token: &Token, what: &str, range: ValueRange) -> Result<Duration, DirectiveFault> {
+pub(crate) fn time(
+    token: &DirectiveToken,
+    what: &str,
+    range: ValueRange,
+) -> Result<Duration, DirectiveFault> {
     let text = token.text.as_str();
     let (number, unit) = match text.char_indices().last() {
         Some((at, 's' | 'S')) => (&text[..at], 1),
@@ -123,19 +127,19 @@ pub(crate) fn time(token: &Token, what: &str, range: ValueRange) -> Result<Durat
 }
 
 /// Parses a decimal number.
-pub(crate) fn count(token: &Token, what: &str, range: ValueRange) -> Result<u64, DirectiveFault> {
+pub(crate) fn count(token: &DirectiveToken, what: &str, range: ValueRange) -> Result<u64, DirectiveFault> {
     let value = digits(&token.text).ok_or_else(|| not_a_number(token, what, "a decimal number"))?;
     range.check(token, what, value, "a decimal number", |n| n.to_string())
 }
 
 /// Parses a count that fits 32 bits.
-pub(crate) fn count32(token: &Token, what: &str, min: u32, max: u32) -> Result<u32, DirectiveFault> {
+pub(crate) fn count32(token: &DirectiveToken, what: &str, min: u32, max: u32) -> Result<u32, DirectiveFault> {
     let value = count(token, what, between(min.into(), max.into()))?;
     u32::try_from(value).map_err(|_| not_a_number(token, what, "a decimal number"))
 }
 
 /// Parses a percentage from 0 to 100, with or without `%`.
-pub(crate) fn percent(token: &Token, what: &str) -> Result<u8, DirectiveFault> {
+pub(crate) fn percent(token: &DirectiveToken, what: &str) -> Result<u8, DirectiveFault> {
     let form = "a percentage";
     let number = token.text.strip_suffix('%').unwrap_or(&token.text);
     let value = digits(number).ok_or_else(|| not_a_number(token, what, form))?;
@@ -144,7 +148,7 @@ pub(crate) fn percent(token: &Token, what: &str) -> Result<u8, DirectiveFault> {
 }
 
 /// Parses an octal file mode of at most 0777.
-pub(crate) fn mode(token: &Token, text: &str) -> Result<u32, DirectiveFault> {
+pub(crate) fn mode(token: &DirectiveToken, text: &str) -> Result<u32, DirectiveFault> {
     let value = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && !text.starts_with('+'));
     value.ok_or_else(|| {
         DirectiveFault::at(token, format!("mode '{text}' is invalid"), "allowed: octal, 0 to 0777")
@@ -153,7 +157,7 @@ pub(crate) fn mode(token: &Token, text: &str) -> Result<u32, DirectiveFault> {
 
 /// Parses a port: a number from `min`, or the name of a TCP service in `/etc/services`.
 pub(crate) fn port(
-    token: &Token,
+    token: &DirectiveToken,
     text: &str,
     min: u16,
     source: &dyn ConfigSource,
@@ -189,7 +193,7 @@ fn service_port(services: &str, name: &str) -> Option<u16> {
 }
 
 /// Parses an absolute path without `.` and `..`. Removes duplicate and trailing `/`.
-pub(crate) fn path(token: &Token, what: &str) -> Result<String, DirectiveFault> {
+pub(crate) fn path(token: &DirectiveToken, what: &str) -> Result<String, DirectiveFault> {
     const FORM: &str = "allowed: a path that begins with '/' and has no '.' or '..' in it";
     let text = token.text.as_str();
     if !text.starts_with('/') {
@@ -234,6 +238,6 @@ fn digits(text: &str) -> Option<u64> {
     (!text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok())?
 }
 
-fn not_a_number(token: &Token, what: &str, form: &str) -> DirectiveFault {
+fn not_a_number(token: &DirectiveToken, what: &str, form: &str) -> DirectiveFault {
     DirectiveFault::at(token, format!("{what} {} is not a number", token.text), format!("allowed: {form}"))
 }

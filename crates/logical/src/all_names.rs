@@ -1,10 +1,10 @@
 //! Walks all names of the exports, for the inventory that parent nodes in a cluster use to conclude
 //! which names do not exist here.
 //!
-//! Because of that use the walk reports a [`Gap`] whenever it may have missed a name.
+//! Because of that use the walk reports a [`IncompleteReason`] whenever it may have missed a name.
 
 use crate::describe;
-use crate::presence::{NAMES_AT_ONCE, Presences};
+use crate::presence::{NAMES_AT_ONCE, PresenceServices};
 use crate::proof;
 use base::LogicalPath;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use vfs::FileKind;
 
 /// The reason why a list of all names is incomplete.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Gap {
+pub struct IncompleteReason {
     /// The file or directory that caused the gap.
     pub path: LogicalPath,
     /// The reason, as text.
@@ -23,22 +23,22 @@ pub struct Gap {
 
 /// A walk over all names.
 struct NameWalk<'w> {
-    presences: &'w Presences,
+    presences: &'w PresenceServices,
     with: &'w mut dyn FnMut(&LogicalPath) -> bool,
     /// Directories that still have to be read.
     waiting: Vec<LogicalPath>,
     /// Directories that were read, by device and inode.
     visited: HashMap<(u64, u64), LogicalPath>,
     /// The first gap.
-    gap: Option<Gap>,
+    gap: Option<IncompleteReason>,
 }
 
 /// The error when the receiver accepts no more names.
-struct Stopped;
+struct ReceiverStopped;
 
-impl Presences {
+impl PresenceServices {
     /// Implements [`crate::Logical::walk_names`].
-    pub(crate) fn walk_names(&self, with: &mut dyn FnMut(&LogicalPath) -> bool) -> Option<Gap> {
+    pub(crate) fn walk_names(&self, with: &mut dyn FnMut(&LogicalPath) -> bool) -> Option<IncompleteReason> {
         let waiting = self.exports.all().iter().map(|export| export.prefix.without_slash()).collect();
         let mut walk = NameWalk { presences: self, with, waiting, visited: HashMap::new(), gap: None };
         while let Some(directory) = walk.waiting.pop() {
@@ -53,7 +53,7 @@ impl Presences {
 
 impl NameWalk<'_> {
     fn note(&mut self, path: &LogicalPath, why: impl ToString) {
-        self.gap.get_or_insert_with(|| Gap { path: path.clone(), why: why.to_string() });
+        self.gap.get_or_insert_with(|| IncompleteReason { path: path.clone(), why: why.to_string() });
     }
 
     fn note_error(&mut self, path: &LogicalPath, error: &io::Error) {
@@ -80,7 +80,7 @@ impl NameWalk<'_> {
     }
 
     /// Reports a directory and all names in it, and queues its subdirectories.
-    fn read(&mut self, directory: &LogicalPath) -> Result<(), Stopped> {
+    fn read(&mut self, directory: &LogicalPath) -> Result<(), ReceiverStopped> {
         self.tell(directory)?;
         let mut stream = match self.presences.backend.list(directory) {
             Ok(stream) => stream,
@@ -113,7 +113,7 @@ impl NameWalk<'_> {
         entry: &RawEntry,
         found: io::Result<FileKind>,
         is_alias: bool,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), ReceiverStopped> {
         if is_alias {
             // A name created through the link also appears under this path, but no event reports
             // that.
@@ -128,7 +128,7 @@ impl NameWalk<'_> {
         Ok(())
     }
 
-    fn tell(&mut self, path: &LogicalPath) -> Result<(), Stopped> {
-        if (self.with)(path) { Ok(()) } else { Err(Stopped) }
+    fn tell(&mut self, path: &LogicalPath) -> Result<(), ReceiverStopped> {
+        if (self.with)(path) { Ok(()) } else { Err(ReceiverStopped) }
     }
 }

@@ -4,7 +4,7 @@
 //! copied in steps of [`STEP_BYTES_MAX`] bytes.
 
 use crate::errno::{self, os, unable};
-use crate::flying::Flying;
+use crate::in_flight::InFlight;
 use crate::open_file::OpenFileState;
 use crate::persist::ClaimScope;
 use crate::steps::{self, StepResult, StepwiseWork};
@@ -65,7 +65,7 @@ impl RangeCopy {
 }
 
 /// Starts cloning ranges into a file, in order.
-pub(crate) fn start(flying: Flying, ranges: Vec<CloneRange>, reply: &ReplyTo) -> Started {
+pub(crate) fn start(flying: InFlight, ranges: Vec<CloneRange>, reply: &ReplyTo) -> Started {
     let (pool, caller) = (flying.open().file.pool().clone(), flying.open().caller.clone());
     let ranges = ranges.into_iter();
     steps::start(&pool, &caller, reply, CloneSteps { flying: Some(flying), ranges, current: None })
@@ -74,7 +74,7 @@ pub(crate) fn start(flying: Flying, ranges: Vec<CloneRange>, reply: &ReplyTo) ->
 struct CloneSteps {
     /// Taken when the work is done, so that closing the file waits for the copy but not for the
     /// answer.
-    flying: Option<Flying>,
+    flying: Option<InFlight>,
     ranges: std::vec::IntoIter<CloneRange>,
     current: Option<RangeCopy>,
 }
@@ -148,21 +148,21 @@ fn unable_to_clone(open: &OpenFileState, error: io::Error) -> Error {
 /// fails, or the client leaves meanwhile, the file is removed.
 pub(crate) fn fill(opened: Opened, template: &Arc<dyn OpenFile>, reply: DeferredReply) {
     let (open, source) = (OpenFileState::of(opened.file.as_ref()), OpenFileState::of(template.as_ref()));
-    let (Some(flying), Some(source)) = (open.and_then(Flying::new), source) else {
+    let (Some(flying), Some(source)) = (open.and_then(InFlight::new), source) else {
         return reply.send(Answer::Error(unable("clone", opened.file.path(), errno::UNSUPPORTED)));
     };
     let (open, source) = (flying.open().clone(), source.file.clone());
-    let fill = Fill { created: Some(Created { opened, flying }), source, copy: None };
+    let fill = FillSteps { created: Some(UnannouncedFile { opened, flying }), source, copy: None };
     steps::start_with(open.file.pool(), &open.caller, reply, fill);
 }
 
-struct Fill {
-    created: Option<Created>,
+struct FillSteps {
+    created: Option<UnannouncedFile>,
     source: Arc<dyn StoredFile>,
     copy: Option<RangeCopy>,
 }
 
-impl Fill {
+impl FillSteps {
     /// Copies the next bytes; `true` when all are copied.
     fn advance(&mut self, open: &OpenFileState) -> io::Result<bool> {
         let mut copy = match self.copy.take() {
@@ -179,7 +179,7 @@ impl Fill {
     }
 }
 
-impl StepwiseWork for Fill {
+impl StepwiseWork for FillSteps {
     fn step(&mut self) -> StepResult {
         let Some(open) = self.created.as_ref().map(|created| created.flying.open().clone()) else {
             return StepResult::Done(Answer::DONE);
@@ -208,12 +208,12 @@ impl StepwiseWork for Fill {
 }
 
 /// A new file that has not been announced yet.
-struct Created {
+struct UnannouncedFile {
     opened: Opened,
-    flying: Flying,
+    flying: InFlight,
 }
 
-impl Created {
+impl UnannouncedFile {
     fn complete(self) -> Answer {
         let Self { mut opened, flying } = self;
         let open = flying.open();

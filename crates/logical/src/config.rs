@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// An exported part of the name space.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Export {
+pub struct ExportConfig {
     /// The root of the export. A path belongs to the export with the longest matching prefix.
     pub prefix: LogicalPath,
     /// Refuse all changes.
@@ -23,7 +23,7 @@ pub struct Export {
     pub lock: bool,
 }
 
-impl Export {
+impl ExportConfig {
     /// Returns a writable export with locking.
     pub fn new(prefix: LogicalPath) -> Self {
         Self { prefix, read_only: false, force_read_only: false, lock: true }
@@ -45,13 +45,13 @@ pub(crate) const OWNER_DIRECTORY_BITS: u32 = 0o700;
 
 /// The modes of files and directories that clients create.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CreationModes {
+pub(crate) struct ModeRules {
     file: ModeRange,
     directory: ModeRange,
     umask: u32,
 }
 
-impl CreationModes {
+impl ModeRules {
     /// Returns the mode of a file that a client creates with `mode`.
     pub(crate) fn of_file(self, mode: u32) -> u32 {
         self.file.apply((mode | OWNER_FILE_BITS) & CLIENT_MODE_BITS) & !self.umask
@@ -134,7 +134,7 @@ pub struct OwnAddress {
 #[derive(Clone)]
 pub struct Config {
     /// The exports.
-    pub exports: Vec<Export>,
+    pub exports: Vec<ExportConfig>,
     /// The mode of created files. The owner can always read and write them, as far as `max` allows,
     /// because some clients omit these bits.
     pub file_mode: ModeRange,
@@ -162,12 +162,12 @@ pub struct Config {
 
 impl Config {
     /// Returns the modes of created files and directories.
-    pub(crate) fn creation_modes(&self) -> CreationModes {
-        CreationModes { file: self.file_mode, directory: self.directory_mode, umask: self.umask }
+    pub(crate) fn creation_modes(&self) -> ModeRules {
+        ModeRules { file: self.file_mode, directory: self.directory_mode, umask: self.umask }
     }
 
     /// Returns the defaults, with these exports and with journals below `folder`.
-    pub fn new(exports: Vec<Export>, folder: PathBuf) -> Self {
+    pub fn new(exports: Vec<ExportConfig>, folder: PathBuf) -> Self {
         Self {
             exports,
             file_mode: ModeRange { min: 0, max: CLIENT_MODE_BITS },

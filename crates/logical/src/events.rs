@@ -26,11 +26,11 @@ pub trait Events: Send + Sync {
 
 /// Forwards events to the receiver, if there is one.
 #[derive(Default)]
-pub(crate) struct Announcer {
+pub(crate) struct EventForwarder {
     receiver: OnceLock<Arc<dyn Events>>,
 }
 
-impl Announcer {
+impl EventForwarder {
     /// Sets the receiver. Only the first call has an effect.
     pub(crate) fn set(&self, receiver: Arc<dyn Events>) {
         let _ = self.receiver.set(receiver);

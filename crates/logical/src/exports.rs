@@ -1,7 +1,7 @@
 //! The exported parts of the name space, and the lookup of a path's export. Every operation starts
 //! with this lookup, because a path outside of all exports is refused.
 
-use crate::config::Export;
+use crate::config::ExportConfig;
 use crate::errno::{self, unable};
 use base::{Error, ErrorKind, LogicalPath};
 
@@ -32,24 +32,24 @@ pub(crate) fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
 /// All exports of a server.
 pub(crate) struct ExportTable {
     /// Sorted by length of the prefix, the longest first.
-    sorted: Vec<Export>,
+    sorted: Vec<ExportConfig>,
 }
 
 impl ExportTable {
-    pub(crate) fn new(exports: &[Export]) -> Self {
+    pub(crate) fn new(exports: &[ExportConfig]) -> Self {
         let mut sorted = exports.to_vec();
         sorted.sort_by_key(|export| std::cmp::Reverse(export.prefix.without_slash().as_bytes().len()));
         Self { sorted }
     }
 
     /// Returns all exports, longest prefix first.
-    pub(crate) fn all(&self) -> &[Export] {
+    pub(crate) fn all(&self) -> &[ExportConfig] {
         &self.sorted
     }
 
     /// Returns the export of a path. Outside of all exports the error is `Stating path '/x' is
     /// disallowed.` with the participle of the operation, and lists the exports.
-    pub(crate) fn find(&self, path: &LogicalPath, participle: &str) -> Result<&Export, Error> {
+    pub(crate) fn find(&self, path: &LogicalPath, participle: &str) -> Result<&ExportConfig, Error> {
         self.sorted.iter().find(|export| path.is_within(&export.prefix)).ok_or_else(|| {
             let mut exported: Vec<String> =
                 self.sorted.iter().map(|export| export.prefix.without_slash().text().into_owned()).collect();
@@ -67,7 +67,7 @@ impl ExportTable {
         path: &LogicalPath,
         participle: &str,
         verb: &str,
-    ) -> Result<&Export, Error> {
+    ) -> Result<&ExportConfig, Error> {
         let export = self.find(path, participle)?;
         if export.is_read_only() { Err(unable(verb, path, errno::READ_ONLY)) } else { Ok(export) }
     }

@@ -5,7 +5,7 @@ use crate::checkpoint::CheckpointTable;
 use crate::checksum::ChecksumService;
 use crate::config::AttributeLimits;
 use crate::describe::UserDirectory;
-use crate::events::Announcer;
+use crate::events::EventForwarder;
 use crate::open_table::OpenTable;
 use crate::persist::UnfinishedFiles;
 use base::Clock;
@@ -25,5 +25,5 @@ pub(crate) struct FileServices {
     pub(crate) checksums: Arc<ChecksumService>,
     /// Algorithm of the checksums that are computed while clients write new files.
     pub(crate) checksum_type: Option<Algorithm>,
-    pub(crate) events: Arc<Announcer>,
+    pub(crate) events: Arc<EventForwarder>,
 }

@@ -1,31 +1,31 @@
 //! The entry point of the crate, [`Logical`]: owns the components and dispatches each operation of
 //! [`vfs`] to one of them.
 
-use crate::all_names::Gap;
+use crate::admin_claims::AdminOrders;
+use crate::all_names::IncompleteReason;
 use crate::attribute::AttributeRequests;
-use crate::change::NameOperations;
 use crate::checkpoint::{BlockedFile, CheckpointEffect, CheckpointOrder, CheckpointTable};
 use crate::checksum::{ChecksumService, ChecksumServices};
-use crate::claimed::AdminOrders;
 use crate::config::Config;
 use crate::describe::UserDirectory;
-use crate::events::{Announcer, Events};
+use crate::events::{EventForwarder, Events};
 use crate::exports::ExportTable;
 use crate::file_services::FileServices;
-use crate::inquiry::{Inquiries, Locator};
 use crate::journal::{DiskFolder, JournalFolder};
 use crate::listing::Listings;
-use crate::open::Opener;
+use crate::name_operations::NameOperations;
+use crate::open::OpenServices;
 use crate::open_table::OpenTable;
-use crate::persist::{Cleared, ListReply, UnfinishedFile, UnfinishedFiles, WalkLimits};
+use crate::persist::{ClearOutcome, ListReply, UnfinishedFile, UnfinishedFiles, WalkLimits};
 use crate::prepare::{PrepareRequests, Prepares};
-use crate::presence::{PathPresence, Presences};
+use crate::presence::{PathPresence, PresenceServices};
+use crate::queries::{Locator, QueryServices};
 use crate::scan::Scans;
-use crate::stat::Stats;
+use crate::stat::StatService;
 use crate::status::LogicalStatus;
 use crate::third_party::{ThirdPartyCopies, ThirdPartyParts};
 use crate::wholeness::WholenessRule;
-use crate::{attribute, change, checksum, inquiry, job, listing, open, prepare, scan, stat};
+use crate::{attribute, checksum, job, listing, name_operations, open, prepare, queries, scan, stat};
 use base::{Clock, Error, ErrorKind, LogicalPath, Owner, Supervisor};
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -74,15 +74,15 @@ impl Journals {
 pub struct Logical {
     services: Arc<FileServices>,
     exports: Arc<ExportTable>,
-    opener: Arc<Opener>,
+    opener: Arc<OpenServices>,
     changes: Arc<NameOperations>,
     orders: AdminOrders,
-    stats: Arc<Stats>,
+    stats: Arc<StatService>,
     listings: Arc<Listings>,
     attributes: Arc<AttributeRequests>,
-    inquiries: Arc<Inquiries>,
+    inquiries: Arc<QueryServices>,
     prepares: Arc<PrepareRequests>,
-    presences: Arc<Presences>,
+    presences: Arc<PresenceServices>,
 }
 
 /// The parts that all features share.
@@ -94,8 +94,8 @@ struct CommonParts {
 }
 
 impl CommonParts {
-    fn opener(&self) -> Opener {
-        Opener {
+    fn opener(&self) -> OpenServices {
+        OpenServices {
             creation_modes: self.config.creation_modes(),
             delay_max: self.config.delay_max,
             exports: self.exports.clone(),
@@ -172,7 +172,7 @@ impl Logical {
             persist,
             checkpoints,
             checksums,
-            events: Arc::new(Announcer::default()),
+            events: Arc::new(EventForwarder::default()),
         });
         let common = CommonParts { config, exports, wholeness, services };
         Ok(Arc::new(Self::with_features(common, locator)))
@@ -182,7 +182,7 @@ impl Logical {
         let (opener, changes, orders) = (common.opener(), common.name_changes(), common.admin_orders());
         let CommonParts { config, exports, wholeness, services } = common;
         let FileServices { backend, clock, users, open_table, persist, .. } = &*services;
-        let stats = Stats {
+        let stats = StatService {
             exports: exports.clone(),
             backend: backend.clone(),
             users: users.clone(),
@@ -203,7 +203,7 @@ impl Logical {
             exports: exports.clone(),
             backend: backend.clone(),
         };
-        let inquiries = Inquiries {
+        let inquiries = QueryServices {
             exports: exports.clone(),
             backend: backend.clone(),
             locator,
@@ -211,7 +211,7 @@ impl Logical {
         };
         let ids = Prepares::new(&config.own_address.name, clock.as_ref());
         let prepares = PrepareRequests::new(ids, exports.clone(), backend.clone());
-        let presences = Presences {
+        let presences = PresenceServices {
             exports: exports.clone(),
             backend: backend.clone(),
             persist: persist.clone(),
@@ -327,7 +327,7 @@ impl Logical {
 
     /// Declares an unfinished file complete, or ends the record of a file that does not exist.
     /// Without `force` a file that another server may be writing is refused. Blocks.
-    pub fn clear_unfinished(&self, path: &LogicalPath, force: bool) -> Result<Cleared, Error> {
+    pub fn clear_unfinished(&self, path: &LogicalPath, force: bool) -> Result<ClearOutcome, Error> {
         self.orders.clear_unfinished(path, force)
     }
 
@@ -398,7 +398,7 @@ impl Logical {
     /// Returns the reason if the list is incomplete: a failure of the storage, an early stop by
     /// `with`, or links that give a file a second path. No event reports a file under its second
     /// path. Blocks for long and needs its own thread.
-    pub fn walk_names(&self, with: &mut dyn FnMut(&LogicalPath) -> bool) -> Option<Gap> {
+    pub fn walk_names(&self, with: &mut dyn FnMut(&LogicalPath) -> bool) -> Option<IncompleteReason> {
         self.presences.walk_names(with)
     }
 }
@@ -409,25 +409,31 @@ impl FileSystem for Logical {
             Operation::Open(target, request) => open::start(&self.opener, caller, target, *request, reply),
             Operation::Stat(target) => stat::start(&self.stats, target, reply),
             Operation::StatMany(targets) => stat::stat_many(&self.stats, caller, &targets, reply),
-            Operation::StatSpace(target) => inquiry::stat_space(&self.inquiries, target, reply),
+            Operation::StatSpace(target) => queries::stat_space(&self.inquiries, target, reply),
             Operation::List(target, detail) => listing::start(&self.listings, caller, target, detail, reply),
             Operation::ListMore(rest) => listing::more(&self.listings, caller, rest, reply),
             Operation::MakeDirectory { target, mode, parents } => {
-                change::make_directory(&self.changes, target, mode, parents, reply)
+                name_operations::make_directory(&self.changes, target, mode, parents, reply)
             }
-            Operation::RemoveDirectory(target) => change::remove_directory(&self.changes, target, reply),
-            Operation::Remove(target) => change::remove(&self.changes, target, reply),
-            Operation::Rename { from, to } => change::rename(&self.changes, from, to, reply),
-            Operation::ChangeMode { target, mode } => change::set_mode(&self.changes, target, mode, reply),
-            Operation::Truncate { target, size } => change::truncate(&self.changes, target, size, reply),
+            Operation::RemoveDirectory(target) => {
+                name_operations::remove_directory(&self.changes, target, reply)
+            }
+            Operation::Remove(target) => name_operations::remove(&self.changes, target, reply),
+            Operation::Rename { from, to } => name_operations::rename(&self.changes, from, to, reply),
+            Operation::ChangeMode { target, mode } => {
+                name_operations::set_mode(&self.changes, target, mode, reply)
+            }
+            Operation::Truncate { target, size } => {
+                name_operations::truncate(&self.changes, target, size, reply)
+            }
             Operation::Attributes(target, work) => attribute::start(&self.attributes, target, work, reply),
             Operation::Locate(target, options) => {
-                inquiry::locate(&self.inquiries, caller, target, options, reply)
+                queries::locate(&self.inquiries, caller, target, options, reply)
             }
             Operation::Checksum(target) => checksum::start(&self.services.checksums, caller, target, reply),
             Operation::CancelChecksum(target) => checksum::cancel(&self.services.checksums, &target),
-            Operation::QueryAttributes(target) => inquiry::query_attributes(&self.inquiries, target, reply),
-            Operation::QuerySpace(target) => inquiry::query_space(&self.inquiries, target, reply),
+            Operation::QueryAttributes(target) => queries::query_attributes(&self.inquiries, target, reply),
+            Operation::QuerySpace(target) => queries::query_space(&self.inquiries, target, reply),
             Operation::Prepare(request, targets) => {
                 prepare::start(&self.prepares, caller, request, targets, reply)
             }
@@ -436,7 +442,7 @@ impl FileSystem for Logical {
                 prepare::query(&self.prepares, caller, &id, targets, reply)
             }
             Operation::QueryOpaque { code, argument } => {
-                Started::Done(inquiry::query_opaque(&self.inquiries, code, &argument))
+                Started::Done(queries::query_opaque(&self.inquiries, code, &argument))
             }
         }
     }

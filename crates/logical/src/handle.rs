@@ -8,9 +8,9 @@ use crate::attribute;
 use crate::clone;
 use crate::errno::{self, unable};
 use crate::file_services::FileServices;
-use crate::flying::Flying;
+use crate::in_flight::InFlight;
 use crate::job;
-use crate::open_file::{NewFile, OpenFileState, Parting};
+use crate::open_file::{NewFile, OpenFileState, ReleaseReason};
 use crate::third_party::RunningCopy;
 use base::{Error, ErrorKind, LogicalPath};
 use std::any::Any;
@@ -42,7 +42,7 @@ impl LogicalHandle {
     }
 
     /// Releases the file after the last operation in progress, and then answers.
-    fn part(&self, parting: Parting, reply: Option<&ReplyTo>) -> Started {
+    fn part(&self, parting: ReleaseReason, reply: Option<&ReplyTo>) -> Started {
         let mut flight = self.open.flight();
         if flight.closing {
             return fail(unable("close", &self.open.path, errno::BAD_DESCRIPTOR));
@@ -85,7 +85,7 @@ impl LogicalHandle {
             return fail(error);
         }
         let mut done = || -> storage::ring::Completion {
-            let (flying, reply) = (Flying::new(open), reply.defer());
+            let (flying, reply) = (InFlight::new(open), reply.defer());
             let path = open.path.clone();
             Box::new(move |buffer, result| {
                 // Dropped before the reply, so that a close waits for the operation but not for the
@@ -122,7 +122,7 @@ impl LogicalHandle {
         reply: &ReplyTo,
         work: impl FnOnce(&Arc<OpenFileState>) -> Answer + Send + 'static,
     ) -> Started {
-        let Some(flying) = Flying::new(&self.open) else {
+        let Some(flying) = InFlight::new(&self.open) else {
             return fail(unable("access", &self.open.path, errno::BAD_DESCRIPTOR));
         };
         job::spawn_by(run, reply, move || work(flying.open()))
@@ -133,7 +133,7 @@ impl Drop for LogicalHandle {
     fn drop(&mut self) {
         if !self.open.flight().closing {
             self.interrupt();
-            self.part(Parting::Abandon, None);
+            self.part(ReleaseReason::Abandon, None);
         }
     }
 }
@@ -249,11 +249,11 @@ impl OpenFile for LogicalHandle {
             },
             FileOperation::Close { failed } => {
                 self.interrupt();
-                self.part(Parting::Close { failed }, Some(reply))
+                self.part(ReleaseReason::Close { failed }, Some(reply))
             }
             FileOperation::Abandon => {
                 self.interrupt();
-                self.part(Parting::Abandon, Some(reply))
+                self.part(ReleaseReason::Abandon, Some(reply))
             }
             FileOperation::Checkpoint(work) => {
                 if work == CheckpointWork::Begin
@@ -268,7 +268,7 @@ impl OpenFile for LogicalHandle {
                     let text = "clone does not refer to an open dest file";
                     return fail(Error::new(ErrorKind::FileNotOpen, text));
                 }
-                match Flying::new(open) {
+                match InFlight::new(open) {
                     Some(flying) => clone::start(flying, ranges, reply),
                     None => fail(unable("access", &open.path, errno::BAD_DESCRIPTOR)),
                 }

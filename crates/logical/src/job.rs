@@ -7,7 +7,7 @@
 
 use base::{Error, ErrorKind, LogicalPath, Owner};
 use std::sync::{Arc, Mutex, PoisonError};
-use storage::{Backend, CreateHow, Job, Pool, WorkPlacement};
+use storage::{Backend, CreateMode, Job, Pool, WorkPlacement};
 use vfs::{Answer, Caller, DeferredReply, ReplyTo, Started, Target, Value};
 
 /// Runs `work` with this context on the pool of the file system of `target`, where it may block.
@@ -65,7 +65,7 @@ pub(crate) fn give<T: Send + 'static>(
 pub(crate) fn spawn_at(
     backend: &Arc<dyn Backend>,
     path: &LogicalPath,
-    create: Option<CreateHow>,
+    create: Option<CreateMode>,
     reply: &ReplyTo,
     work: impl FnOnce(Option<WorkPlacement>, DeferredReply) + Send + 'static,
 ) -> Started {
@@ -84,7 +84,7 @@ pub(crate) fn at(
     backend: &Arc<dyn Backend>,
     owner: Owner,
     path: &LogicalPath,
-    create: Option<CreateHow>,
+    create: Option<CreateMode>,
     job: impl FnOnce(Option<WorkPlacement>) + Send + 'static,
     refused: impl Fn() + Clone + Send + 'static,
 ) {

@@ -18,12 +18,12 @@
 //! | `open` | opening files |
 //! | `file_services` | the components that open files use |
 //! | `handle` | the file handle of a session |
-//! | `flying` | operations in progress, which keep a file open |
+//! | `in_flight` | operations in progress, which keep a file open |
 //! | `open_file` | the open file: reads, writes, checkpoints, release |
 //! | `clone` | copies of ranges between files, and new files created as a copy |
 //! | `open_table` | all open files |
 //! | `names` | the names of files open for writing, which a sync makes durable |
-//! | `claimed` | administrator commands: their components, and the claim on a file |
+//! | `admin_claims` | administrator commands: their components, and the claim on a file |
 //! | `lock` | mutual exclusion of readers and writers by path |
 //! | `writers` | files open for writing, by device and inode |
 //! | `wholeness` | decides whether a file is complete or unfinished |
@@ -34,13 +34,13 @@
 //! | `checksum` | checksums on demand, stored checksums, and those of files being written |
 //! | `journal` | journals, which survive the process |
 //! | `describe` | metadata as clients see it; [`UserDirectory`], names of owners |
-//! | `change` | creating and removing directories, removing, renaming, modes, sizes |
+//! | `name_operations` | creating and removing directories, removing, renaming, modes, sizes |
 //! | `stat` | the status of paths |
 //! | `listing` | directory listings in pages |
-//! | `lists` | lists of paths in requests, processed in steps |
+//! | `path_lists` | lists of paths in requests, processed in steps |
 //! | `scan` | one reading of a directory for all concurrent listings |
 //! | `attribute` | user attributes |
-//! | `inquiry` | locate, space and file queries |
+//! | `queries` | locate, space and file queries |
 //! | `presence` | whether a path exists here, and all that do, for a cluster |
 //! | `all_names` | all names of the exports, for the inventory of a cluster |
 //! | `prepare` | prepare requests of a server without mass storage |
@@ -48,12 +48,11 @@
 
 pub mod config;
 
+mod admin_claims;
 mod all_names;
 mod attribute;
-mod change;
 mod checkpoint;
 mod checksum;
-mod claimed;
 mod clone;
 mod describe;
 mod errno;
@@ -61,23 +60,24 @@ mod events;
 mod exports;
 mod file_services;
 mod file_system;
-mod flying;
 mod handle;
-mod inquiry;
+mod in_flight;
 mod job;
 mod journal;
 mod listing;
-mod lists;
 mod lock;
 mod lookup;
+mod name_operations;
 mod names;
 mod open;
 mod open_file;
 mod open_table;
+mod path_lists;
 mod persist;
 mod prepare;
 mod presence;
 mod proof;
+mod queries;
 mod scan;
 mod stat;
 mod status;
@@ -86,22 +86,22 @@ mod third_party;
 mod wholeness;
 mod writers;
 
-pub use all_names::Gap;
+pub use all_names::IncompleteReason;
 pub use checkpoint::{BlockedFile, CheckpointBlock, CheckpointEffect, CheckpointOrder};
 pub use config::Config;
 pub use describe::{NumberedUsers, UserDirectory};
 pub use events::Events;
 pub use file_system::{Journals, Logical, LogicalParts};
-pub use inquiry::{LocateOutcome, Locator};
 pub use journal::{DiskFolder, Journal, JournalFolder};
 pub use persist::{
-    Cleared, ListReply, UnfinishedFile, UnfinishedList, UnfinishedState, UnreadableEntry, WalkLimit,
+    ClearOutcome, ListReply, UnfinishedFile, UnfinishedList, UnfinishedState, UnreadableEntry, WalkLimit,
     WalkLimits,
 };
 pub use prepare::{Prepares, nothing_known};
 pub use presence::PathPresence;
+pub use queries::{LocateOutcome, Locator};
 pub use status::LogicalStatus;
 pub use third_party::{
-    Bytes, Fetcher, Finish, HostResolver, HostRule, ProofRule, RunningTransfer,
-    Settings as ThirdPartySettings, ThirdPartyParts, TransferRequest, TransferResult, TransferSink, Written,
+    Bytes, Fetcher, HostResolver, HostRule, ProofRule, RunningTransfer, Settings as ThirdPartySettings,
+    ThirdPartyParts, TransferCompletion, TransferRequest, TransferResult, TransferSink, Written,
 };

@@ -66,14 +66,14 @@ pub(crate) struct DirectoryReading {
 }
 
 /// The remainder of a listing.
-pub(crate) enum Rest {
+pub(crate) enum ListingRest {
     /// From this page of a shared reading on.
     Shared(Arc<Scan>, usize),
     /// The listing's own reading.
     Own(Box<DirectoryReading>),
 }
 
-impl ListingPosition for Rest {
+impl ListingPosition for ListingRest {
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
     }
@@ -109,9 +109,9 @@ pub(crate) fn more(
     rest: Box<dyn ListingPosition>,
     reply: &ReplyTo,
 ) -> Started {
-    match rest.into_any().downcast::<Rest>().map(|rest| *rest) {
-        Ok(Rest::Shared(scan, at)) => scan::more(listings, caller, &scan, at, reply),
-        Ok(Rest::Own(reading)) => go_on(listings, caller, reading, reply),
+    match rest.into_any().downcast::<ListingRest>().map(|rest| *rest) {
+        Ok(ListingRest::Shared(scan, at)) => scan::more(listings, caller, &scan, at, reply),
+        Ok(ListingRest::Own(reading)) => go_on(listings, caller, reading, reply),
         Err(_) => done(Err(unable("read directory", &LogicalPath::root(), errno::INVALID))),
     }
 }
@@ -167,8 +167,8 @@ pub(crate) fn own_page(
         }
     };
     match reading.describe(listings, names) {
-        Described::Here(reading, entries) => tell(reading, entries, reply),
-        Described::Elsewhere(errand) => errand.go(listings, move |page| match page {
+        DescribedPage::Here(reading, entries) => tell(reading, entries, reply),
+        DescribedPage::Elsewhere(errand) => errand.go(listings, move |page| match page {
             Some((reading, entries)) => tell(reading, entries, reply),
             None => job::refuse(reply),
         }),
@@ -176,12 +176,12 @@ pub(crate) fn own_page(
 }
 
 fn send_page(reading: Box<DirectoryReading>, entries: Vec<DirectoryEntry>, reply: DeferredReply) {
-    let rest = Some(Box::new(Rest::Own(reading)) as Box<dyn ListingPosition>);
+    let rest = Some(Box::new(ListingRest::Own(reading)) as Box<dyn ListingPosition>);
     reply.send(Answer::Value(Value::Listing { entries: entries.into(), rest }));
 }
 
 /// The result of describing a page of names.
-pub(crate) enum Described {
+pub(crate) enum DescribedPage {
     /// The complete entries.
     Here(Box<DirectoryReading>, Vec<DirectoryEntry>),
     /// Some entries are links to other file systems, which must be queried there.
@@ -246,7 +246,7 @@ impl DirectoryReading {
     }
 
     /// Describes these names. May wait.
-    pub(crate) fn describe(mut self: Box<Self>, listings: &Listings, names: Vec<RawEntry>) -> Described {
+    pub(crate) fn describe(mut self: Box<Self>, listings: &Listings, names: Vec<RawEntry>) -> DescribedPage {
         let mut entries = Vec::with_capacity(names.len());
         let mut away = ByPool::new();
         for raw in names {
@@ -259,9 +259,9 @@ impl DirectoryReading {
             }
         }
         if away.is_empty() {
-            return Described::Here(self, entries);
+            return DescribedPage::Here(self, entries);
         }
-        Described::Elsewhere(PageErrand { reading: self, entries, names: away })
+        DescribedPage::Elsewhere(PageErrand { reading: self, entries, names: away })
     }
 
     /// Reports whether the listing contains more than names.

@@ -78,7 +78,7 @@ impl NameTable {
 
     /// Prepares a rename. Both names must be claimed, so that no other rename concerns them and no
     /// file is created there.
-    pub(crate) fn renaming(self: &Arc<Self>, from: &LogicalPath, to: &LogicalPath) -> Renaming {
+    pub(crate) fn renaming(self: &Arc<Self>, from: &LogicalPath, to: &LogicalPath) -> RenameInProgress {
         let mut moved = Vec::new();
         // A rename of a directory into itself fails.
         if !from.is_within(to) && !to.is_within(from) {
@@ -90,7 +90,7 @@ impl NameTable {
             names.becoming = names.present.moved(from, to);
             names.changes += 1;
         }
-        Renaming { table: self.clone(), moved, done: false }
+        RenameInProgress { table: self.clone(), moved, done: false }
     }
 
     fn entries(&self) -> MutexGuard<'_, NameEntries> {
@@ -116,20 +116,20 @@ fn lock(state: &State) -> MutexGuard<'_, FileNames> {
 }
 
 /// A rename in progress.
-pub(crate) struct Renaming {
+pub(crate) struct RenameInProgress {
     table: Arc<NameTable>,
     moved: Vec<(u64, Arc<State>)>,
     done: bool,
 }
 
-impl Renaming {
+impl RenameInProgress {
     /// Records that the rename succeeded.
     pub(crate) fn done(mut self) {
         self.done = true;
     }
 }
 
-impl Drop for Renaming {
+impl Drop for RenameInProgress {
     fn drop(&mut self) {
         let mut entries = self.table.entries();
         for (number, state) in &self.moved {

@@ -6,7 +6,7 @@
 //! | file | content |
 //! |---|---|
 //! | `start` | starts an open; an open of a third-party copy goes through the rendezvous |
-//! | `plan` | [`Opener`]; checks an open and decides how to execute it |
+//! | `plan` | [`OpenServices`]; checks an open and decides how to execute it |
 //! | `pending` | files that persist only on successful close |
 //! | `finish` | checks an opened file and creates its handle |
 //! | `refusals` | errors of opens of unfinished files |
@@ -17,7 +17,7 @@ mod plan;
 mod refusals;
 mod start;
 
-pub(crate) use plan::{OpenPlan, Opener};
+pub(crate) use plan::{OpenPlan, OpenServices};
 pub(crate) use start::start;
 
 use crate::clone;
@@ -34,11 +34,11 @@ use pending::{create_pending, directories_to_make};
 use plan::how;
 use std::io;
 use std::sync::Arc;
-use storage::{Now, OpenHow};
+use storage::{Now, OpenMode};
 use vfs::{Answer, ReplyTo, Started, Value};
 
 /// Opens a file after its request was checked.
-pub(crate) fn proceed(opener: &Arc<Opener>, plan: OpenPlan, reply: &ReplyTo) -> Started {
+pub(crate) fn proceed(opener: &Arc<OpenServices>, plan: OpenPlan, reply: &ReplyTo) -> Started {
     if !plan.write
         && let Some(answer) = open_now(opener, &plan)
     {
@@ -55,7 +55,7 @@ pub(crate) fn proceed(opener: &Arc<Opener>, plan: OpenPlan, reply: &ReplyTo) -> 
     })
 }
 
-fn lock(opener: &Opener, plan: &OpenPlan) -> Result<LockTicket, Error> {
+fn lock(opener: &OpenServices, plan: &OpenPlan) -> Result<LockTicket, Error> {
     let usage = match (plan.write, plan.request.counts_as_reader) {
         (false, _) => LockUse::Read,
         (true, true) => LockUse::WriteAsReader,
@@ -65,7 +65,7 @@ fn lock(opener: &Opener, plan: &OpenPlan) -> Result<LockTicket, Error> {
 }
 
 /// Opens a file for reading if its name is in memory.
-fn open_now(opener: &Arc<Opener>, plan: &OpenPlan) -> Option<Answer> {
+fn open_now(opener: &Arc<OpenServices>, plan: &OpenPlan) -> Option<Answer> {
     if plan.path != plan.plain {
         return None;
     }
@@ -80,7 +80,7 @@ fn open_now(opener: &Arc<Opener>, plan: &OpenPlan) -> Option<Answer> {
         // Refusing needs access to the disk.
         return None;
     }
-    match opener.services.backend.open_now(&plan.plain, &OpenHow::default()) {
+    match opener.services.backend.open_now(&plan.plain, &OpenMode::default()) {
         Now::WouldBlock => None,
         Now::Done(Err(error)) => {
             opener.services.events.missing(&plan.plain, &error);
@@ -91,7 +91,7 @@ fn open_now(opener: &Arc<Opener>, plan: &OpenPlan) -> Option<Answer> {
 }
 
 /// Opens a file where blocking is allowed.
-pub(crate) fn open(opener: &Arc<Opener>, plan: &OpenPlan) -> Answer {
+pub(crate) fn open(opener: &Arc<OpenServices>, plan: &OpenPlan) -> Answer {
     if plan.path != plan.plain {
         return Answer::Error(slash_error(opener, plan));
     }
@@ -160,7 +160,7 @@ pub(crate) fn open(opener: &Arc<Opener>, plan: &OpenPlan) -> Answer {
 
 /// Decides whether the file at a path is complete; a missing file counts as complete. Fails if a
 /// checkpoint blocks the file.
-fn found_at(opener: &Opener, path: &LogicalPath) -> io::Result<Wholeness> {
+fn found_at(opener: &OpenServices, path: &LogicalPath) -> io::Result<Wholeness> {
     let Ok(metadata) = opener.services.backend.stat(path) else { return Ok(Wholeness::Whole) };
     let identity = || opener.services.backend.identity(path);
     opener.services.checkpoints.check_file(FileKey::from(&metadata), identity, true)?;
@@ -168,7 +168,7 @@ fn found_at(opener: &Opener, path: &LogicalPath) -> io::Result<Wholeness> {
 }
 
 /// Opens a file without persist on close.
-fn plain(opener: &Arc<Opener>, plan: &OpenPlan, lock: LockTicket) -> Answer {
+fn plain(opener: &Arc<OpenServices>, plan: &OpenPlan, lock: LockTicket) -> Answer {
     let how = match how(opener, plan, plan.request.delete && !plan.request.new, None) {
         Ok(how) => how,
         Err(error) => return Answer::Error(error),
@@ -198,7 +198,7 @@ fn plain(opener: &Arc<Opener>, plan: &OpenPlan, lock: LockTicket) -> Answer {
 
 /// Returns the error for a name that ends in `/`: such a name is a directory, which cannot be
 /// opened.
-fn slash_error(opener: &Opener, plan: &OpenPlan) -> Error {
+fn slash_error(opener: &OpenServices, plan: &OpenPlan) -> Error {
     let has_parent =
         || plan.plain.parent().is_none_or(|parent| opener.services.backend.stat(&parent).is_ok());
     match lookup::metadata(opener.services.backend.as_ref(), &plan.path, plan.verb()) {

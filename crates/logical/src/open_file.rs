@@ -4,7 +4,7 @@
 //! if the session has closed the handle.
 
 use crate::checkpoint::FileCheckpoint;
-use crate::checksum::{Growing, stored};
+use crate::checksum::{GrowingChecksum, stored};
 use crate::describe::{self, StatView};
 use crate::errno::{self, os, unable};
 use crate::file_services::FileServices;
@@ -47,7 +47,7 @@ pub(crate) struct NewFile {
 
 /// The operations in progress on the pool, and the action after the last one has ended.
 #[derive(Default)]
-pub(crate) struct Flight {
+pub(crate) struct OperationsInFlight {
     pub(crate) count: usize,
     pub(crate) closing: bool,
     pub(crate) then: Option<Box<dyn FnOnce() + Send>>,
@@ -78,7 +78,7 @@ pub(crate) struct OpenFileState {
     name: Option<FileName>,
     /// The file was changed through this handle.
     changed: AtomicBool,
-    growing: Growing,
+    growing: GrowingChecksum,
     /// The file is the destination of a third-party copy, and only that copy writes it.
     pull: Option<Arc<PullState>>,
     pub(crate) stays_here: bool,
@@ -86,7 +86,7 @@ pub(crate) struct OpenFileState {
     /// The grant to a destination for which this file was opened.
     grant: Mutex<Option<HeldGrant>>,
     tickets: Mutex<Option<Tickets>>,
-    flight: Mutex<Flight>,
+    flight: Mutex<OperationsInFlight>,
 }
 
 /// The tickets by which other operations know that the file is open.
@@ -104,7 +104,7 @@ impl Tickets {
 
 /// The reason for releasing a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Parting {
+pub(crate) enum ReleaseReason {
     /// The client closed it; `failed` if the client reports that its data is bad.
     Close { failed: bool },
     /// The client disconnected.
@@ -132,7 +132,7 @@ impl OpenFileState {
             bare: AtomicBool::new(!new.has_checksums),
             name,
             changed: AtomicBool::new(false),
-            growing: Growing::new(growing),
+            growing: GrowingChecksum::new(growing),
             pull: new.pull,
             stays_here: new.stays_here,
             offers_copies: new.offers_copies,
@@ -153,11 +153,11 @@ impl OpenFileState {
         if !flight.closing && flight.count == 0 {
             flight.closing = true;
             drop(flight);
-            self.release(Parting::Close { failed: true });
+            self.release(ReleaseReason::Close { failed: true });
         }
     }
 
-    pub(crate) fn flight(&self) -> MutexGuard<'_, Flight> {
+    pub(crate) fn flight(&self) -> MutexGuard<'_, OperationsInFlight> {
         self.flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -169,7 +169,7 @@ impl OpenFileState {
     /// Withdraws the grant, and decides about the destination of a third-party copy. An incomplete
     /// copy counts as failed. A complete one stays even if its client disconnects, unless the
     /// client requested persist on close.
-    fn settle_copy(&self, parting: Parting) -> Parting {
+    fn settle_copy(&self, parting: ReleaseReason) -> ReleaseReason {
         let grant = self.grant.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(grant) = grant {
             grant.withdraw();
@@ -180,7 +180,7 @@ impl OpenFileState {
             return parting;
         }
         match parting {
-            Parting::Abandon if !pull.asks_persist => Parting::Close { failed: false },
+            ReleaseReason::Abandon if !pull.asks_persist => ReleaseReason::Close { failed: false },
             parting => parting,
         }
     }
@@ -193,7 +193,7 @@ impl OpenFileState {
 
     /// Releases the file, after which other clients may open it. Returns the first error that a
     /// write met.
-    pub(crate) fn release(&self, parting: Parting) -> Answer {
+    pub(crate) fn release(&self, parting: ReleaseReason) -> Answer {
         let parting = self.settle_copy(parting);
         let undone = self.undo_checkpoint();
         self.settle_checksum(parting);
@@ -212,11 +212,12 @@ impl OpenFileState {
 
     /// Stores the checksum of a file that was written in order. Removes the stored checksums of any
     /// other file that was changed, because a concurrent read may have stored one.
-    fn settle_checksum(&self, parting: Parting) {
+    fn settle_checksum(&self, parting: ReleaseReason) {
         if !self.changed.load(Ordering::Acquire) {
             return;
         }
-        let good = parting == (Parting::Close { failed: false }) && !self.failed.load(Ordering::Acquire);
+        let good =
+            parting == (ReleaseReason::Close { failed: false }) && !self.failed.load(Ordering::Acquire);
         let grown = self.growing.finish().filter(|_| good && !self.was_disturbed());
         if let Some((checksum, length)) = grown
             && let Ok(metadata) = self.file.stat()
@@ -245,16 +246,16 @@ impl OpenFileState {
         tickets.as_ref().is_none_or(Tickets::were_disturbed)
     }
 
-    fn settle_persist(&self, parting: Parting) -> Result<(), Error> {
+    fn settle_persist(&self, parting: ReleaseReason) -> Result<(), Error> {
         let Some(ticket) = self.persist else { return Ok(()) };
         let spoiled = self.failed.load(Ordering::Acquire);
         let persist = &self.services.persist;
         let path = persist.path_of(ticket);
         let fate = match parting {
-            Parting::Close { failed } => persist
+            ReleaseReason::Close { failed } => persist
                 .close(ticket, self.file.as_ref(), self.services.backend.as_ref(), failed || spoiled)
                 .map_err(|e| Error::unable("close", &self.path, e))?,
-            Parting::Abandon => persist.abandon(ticket, spoiled),
+            ReleaseReason::Abandon => persist.abandon(ticket, spoiled),
         };
         match fate {
             ReleasedFile::Kept => {}

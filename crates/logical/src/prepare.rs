@@ -7,7 +7,7 @@
 use crate::errno::{self, unable};
 use crate::exports::ExportTable;
 use crate::job;
-use crate::lists::{self, PathListStep, PathListWalk};
+use crate::path_lists::{self, PathListStep, PathListWalk};
 use base::{Clock, Error, ErrorKind, LogicalPath, Owner};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -104,7 +104,7 @@ pub(crate) fn start(
         let id = || Value::Text(inside.ids.issue().into_bytes());
         Answer::Value(if stages { id() } else { Value::Nothing })
     };
-    lists::check_each(&requests.checks, caller, &list, reply, check, accept)
+    path_lists::check_each(&requests.checks, caller, &list, reply, check, accept)
 }
 
 /// Renews the access times of all files of a list. No client waits for that, so lists beyond a
@@ -114,7 +114,7 @@ fn freshen_all(requests: &Arc<PrepareRequests>, owner: Owner, targets: &TargetLi
     let before = requests.freshening.fetch_add(bytes, Ordering::Relaxed);
     let walk = PathListWalk::new(&requests.backend, targets);
     let pool = walk.pool().clone();
-    let work = Freshen { requests: requests.clone(), walk, bytes };
+    let work = AccessTimeSteps { requests: requests.clone(), walk, bytes };
     // Dropping the work returns its bytes.
     if before + bytes <= FRESHEN_BYTES_MAX {
         pool.start(owner, Box::new(work));
@@ -123,19 +123,19 @@ fn freshen_all(requests: &Arc<PrepareRequests>, owner: Owner, targets: &TargetLi
 
 /// Renews access times. It continues when its client leaves, because the request only announces
 /// later opens.
-struct Freshen {
+struct AccessTimeSteps {
     requests: Arc<PrepareRequests>,
     walk: PathListWalk,
     bytes: usize,
 }
 
-impl Drop for Freshen {
+impl Drop for AccessTimeSteps {
     fn drop(&mut self) {
         self.requests.freshening.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
-impl Work for Freshen {
+impl Work for AccessTimeSteps {
     fn step(&mut self) -> StepProgress {
         for _ in 0..STEP_ITEMS_MAX {
             match self.walk.next() {
@@ -191,7 +191,7 @@ pub(crate) fn query(
     let answer = || Answer::Value(nothing_known());
     match targets {
         // The paths only have to be valid.
-        Some(list) => lists::check_each(&requests.checks, caller, &list, reply, |_| Ok(()), answer),
+        Some(list) => path_lists::check_each(&requests.checks, caller, &list, reply, |_| Ok(()), answer),
         None => Started::Done(answer()),
     }
 }

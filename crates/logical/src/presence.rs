@@ -38,14 +38,14 @@ pub enum PathPresence {
 
 /// The components that determine presence.
 #[derive(Clone)]
-pub(crate) struct Presences {
+pub(crate) struct PresenceServices {
     pub(crate) exports: Arc<ExportTable>,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) persist: Arc<UnfinishedFiles>,
     pub(crate) wholeness: Arc<WholenessRule>,
 }
 
-impl Presences {
+impl PresenceServices {
     /// Reports whether a path lies in an export, independent of its existence.
     pub(crate) fn is_exported(&self, path: &LogicalPath) -> bool {
         self.exports.find(path, "Locating").is_ok()
@@ -157,7 +157,7 @@ fn refused<T: Copy>(group: &[Sought<T>]) -> Vec<(LogicalPath, T, PathPresence)> 
     group.iter().map(|(path, tag)| (path.clone(), *tag, PathPresence::Overloaded)).collect()
 }
 
-impl Presences {
+impl PresenceServices {
     /// Looks up paths where blocking is allowed.
     fn seen<T>(&self, group: Vec<Sought<T>>) -> Vec<(LogicalPath, T, PathPresence)> {
         let look = |(path, tag): Sought<T>| {
@@ -203,7 +203,7 @@ fn admit<T>(pool: &Pool, group: &[Sought<T>]) -> Option<LookPermit> {
 
 /// Queues a lookup in another pool.
 fn look_there<T, F>(
-    presences: &Arc<Presences>,
+    presences: &Arc<PresenceServices>,
     pool: &Pool,
     group: Vec<Sought<T>>,
     then: &F,

@@ -35,7 +35,7 @@ pub(crate) enum ProofSearch {
 
 /// The result of comparing a file with a record by identity and number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Likeness {
+enum ProofMatch {
     /// The file is the one of the record.
     Same,
     /// The file is the one of the record by its inode, but its number was changed.
@@ -130,13 +130,13 @@ impl Proof {
         FileIdentity::from(self.file)
     }
 
-    fn compare(&self, found: &FileIdentity, number: Option<&[u8]>) -> Likeness {
+    fn compare(&self, found: &FileIdentity, number: Option<&[u8]>) -> ProofMatch {
         let is_same = self.file.is(found);
         match (&self.nonce, number) {
-            (Some(nonce), Some(number)) if nonce.as_bytes() == number => Likeness::Same,
-            (Some(_), Some(_)) if is_same => Likeness::Renumbered,
-            (_, None) if is_same => Likeness::Same,
-            _ => Likeness::Other,
+            (Some(nonce), Some(number)) if nonce.as_bytes() == number => ProofMatch::Same,
+            (Some(_), Some(_)) if is_same => ProofMatch::Renumbered,
+            (_, None) if is_same => ProofMatch::Same,
+            _ => ProofMatch::Other,
         }
     }
 
@@ -155,7 +155,7 @@ impl Proof {
     /// Reports whether an open file is certainly the one of the record.
     pub(crate) fn is_proven_by(&self, file: &dyn StoredFile, attribute: &str) -> io::Result<bool> {
         let number = self.number(|| file.attribute(attribute))?;
-        Ok(self.compare(&file.identity()?, number.as_deref()) == Likeness::Same)
+        Ok(self.compare(&file.identity()?, number.as_deref()) == ProofMatch::Same)
     }
 
     /// Searches for the file at a path; `attribute` contains its number.
@@ -172,10 +172,10 @@ impl Proof {
             return ProofSearch::Unreadable(path.clone());
         };
         match self.compare(&found, number.as_deref()) {
-            Likeness::Same => ProofSearch::Same,
-            Likeness::Renumbered if attribute == CHECKPOINT => ProofSearch::NotThere(path.clone()),
-            Likeness::Renumbered => ProofSearch::Replaced,
-            Likeness::Other => self.missing(backend, path),
+            ProofMatch::Same => ProofSearch::Same,
+            ProofMatch::Renumbered if attribute == CHECKPOINT => ProofSearch::NotThere(path.clone()),
+            ProofMatch::Renumbered => ProofSearch::Replaced,
+            ProofMatch::Other => self.missing(backend, path),
         }
     }
 

@@ -18,7 +18,7 @@
 //! every file system.
 
 use crate::job::{self, WaitingClient};
-use crate::listing::{Described, DirectoryReading, ListingKey, Listings, Rest, go_on, own_page};
+use crate::listing::{DescribedPage, DirectoryReading, ListingKey, ListingRest, Listings, go_on, own_page};
 use base::{Error, ErrorKind, Owner};
 use std::collections::{HashMap, HashSet};
 use std::mem::size_of;
@@ -99,7 +99,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn listing(entries: DirectoryEntries, rest: Option<Rest>) -> Answer {
+fn listing(entries: DirectoryEntries, rest: Option<ListingRest>) -> Answer {
     let rest = rest.map(|rest| Box::new(rest) as Box<dyn ListingPosition>);
     Answer::Value(Value::Listing { entries, rest })
 }
@@ -251,8 +251,8 @@ fn run(work: ScanWork, reading: Box<DirectoryReading>, ready: Option<Vec<Directo
     loop {
         let next = match work.step(at.0, at.1) {
             None => return,
-            Some(Described::Here(reading, entries)) => work.keep(reading, entries),
-            Some(Described::Elsewhere(errand)) => {
+            Some(DescribedPage::Here(reading, entries)) => work.keep(reading, entries),
+            Some(DescribedPage::Elsewhere(errand)) => {
                 let listings = work.listings.clone();
                 return errand.go(&listings, move |page| {
                     let Some((reading, entries)) = page else {
@@ -294,7 +294,7 @@ impl ScanWork {
         &self,
         mut reading: Box<DirectoryReading>,
         ready: Option<Vec<DirectoryEntry>>,
-    ) -> Option<Described> {
+    ) -> Option<DescribedPage> {
         let names = match reading.names() {
             Ok(names) => names,
             Err(error) => {
@@ -433,6 +433,6 @@ impl ScanState {
     fn page(&self, scan: &Arc<Scan>, at: usize) -> Option<Answer> {
         let entries = self.pages.get(at)?.clone();
         let last = at + 1 == self.pages.len() && matches!(self.end, ScanEnd::Whole);
-        Some(listing(entries, (!last).then(|| Rest::Shared(scan.clone(), at + 1))))
+        Some(listing(entries, (!last).then(|| ListingRest::Shared(scan.clone(), at + 1))))
     }
 }

@@ -1,12 +1,12 @@
 //! The status of paths. Most stat requests are answered without waiting; the pool is used for a
 //! disk or for names of owners.
 
-use crate::config::Export;
+use crate::config::ExportConfig;
 use crate::describe::{self, StatView, UserDirectory};
 use crate::exports::ExportTable;
 use crate::job::{done, on_pool};
-use crate::lists::{PathListStep, PathListWalk};
 use crate::lookup::{metadata, metadata_now};
+use crate::path_lists::{PathListStep, PathListWalk};
 use crate::steps::{self, StepResult, StepwiseWork};
 use crate::wholeness::{Wholeness, WholenessRule};
 use base::{Error, LogicalPath};
@@ -15,22 +15,22 @@ use storage::{Backend, Metadata, STEP_ITEMS_MAX};
 use vfs::{Answer, BriefStat, Caller, FileStat, ReplyTo, Started, Target, TargetList, Value};
 
 /// The components that serve the status of paths.
-pub(crate) struct Stats {
+pub(crate) struct StatService {
     pub(crate) exports: Arc<ExportTable>,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) users: Arc<dyn UserDirectory>,
     pub(crate) wholeness: Arc<WholenessRule>,
 }
 
-impl Stats {
+impl StatService {
     /// Returns the status of a path as clients see it. May look up names of owners.
-    fn of(&self, path: &LogicalPath, metadata: &Metadata, export: &Export) -> FileStat {
+    fn of(&self, path: &LogicalPath, metadata: &Metadata, export: &ExportConfig) -> FileStat {
         let pending = self.wholeness.at(path, metadata) != Wholeness::Whole;
         describe::stat(metadata, self.users.as_ref(), StatView { read_only: export.is_read_only(), pending })
     }
 
     /// Returns the status of a path if that needs no waiting.
-    fn now(&self, path: &LogicalPath, metadata: &Metadata, export: &Export) -> Option<FileStat> {
+    fn now(&self, path: &LogicalPath, metadata: &Metadata, export: &ExportConfig) -> Option<FileStat> {
         let pending = self.wholeness.now(path, metadata)? != Wholeness::Whole;
         describe::stat_now(
             metadata,
@@ -41,7 +41,7 @@ impl Stats {
 }
 
 /// Returns the status of a path, at once if it is in memory.
-pub(crate) fn start(stats: &Arc<Stats>, target: Target, reply: &ReplyTo) -> Started {
+pub(crate) fn start(stats: &Arc<StatService>, target: Target, reply: &ReplyTo) -> Started {
     let export = match stats.exports.find(&target.path, "Stating") {
         Ok(export) => export,
         Err(error) => return done(Err(error)),
@@ -65,7 +65,7 @@ pub(crate) fn start(stats: &Arc<Stats>, target: Target, reply: &ReplyTo) -> Star
 /// Returns the brief status of several paths in order, each in the pool of the file system to which
 /// it leads.
 pub(crate) fn stat_many(
-    stats: &Arc<Stats>,
+    stats: &Arc<StatService>,
     caller: &Arc<Caller>,
     list: &TargetList,
     reply: &ReplyTo,
@@ -77,7 +77,7 @@ pub(crate) fn stat_many(
 }
 
 struct StatMany {
-    stats: Arc<Stats>,
+    stats: Arc<StatService>,
     walk: PathListWalk,
     found: Vec<BriefStat>,
 }

@@ -36,10 +36,10 @@ pub(crate) fn start(pool: &Pool, caller: &Arc<Caller>, reply: &ReplyTo, steps: i
 /// Starts long work with an existing reply.
 pub(crate) fn start_with(pool: &Pool, caller: &Arc<Caller>, reply: DeferredReply, steps: impl StepwiseWork) {
     let owner = reply.owner();
-    pool.start(owner, Box::new(Answered { steps, caller: caller.clone(), reply: Some(reply) }));
+    pool.start(owner, Box::new(AnsweredWork { steps, caller: caller.clone(), reply: Some(reply) }));
 }
 
-struct Answered<S> {
+struct AnsweredWork<S> {
     // Declared, and so dropped, before the reply: when the client gets the answer, nothing is in
     // use any more.
     steps: S,
@@ -47,7 +47,7 @@ struct Answered<S> {
     reply: Option<DeferredReply>,
 }
 
-impl<S: StepwiseWork> Work for Answered<S> {
+impl<S: StepwiseWork> Work for AnsweredWork<S> {
     fn step(&mut self) -> StepProgress {
         match self.steps.step() {
             StepResult::More => StepProgress::More,

@@ -447,7 +447,7 @@ fn a_file_of_another_file_system_with_the_same_inode_is_another_file() {
 
 #[test]
 fn an_administrator_lists_and_clears_unfinished_files() {
-    use logical::{Cleared, UnfinishedState::*};
+    use logical::{ClearOutcome, UnfinishedState::*};
     let server = Server::new();
     server.memory.set_owner(1000);
     put_marked(&server, "/data/d/unknown", 0o1640);
@@ -471,7 +471,7 @@ fn an_administrator_lists_and_clears_unfinished_files() {
     assert_eq!(clear("/data/d/sticky"), Err(NotFound));
     assert_eq!(clear("/data/missing"), Err(NotFound));
     for name in ["/data/held", "/data/d/unknown"] {
-        assert_eq!(clear(name), Ok(Cleared::Whole));
+        assert_eq!(clear(name), Ok(ClearOutcome::Whole));
         assert!(is_whole(&server, name));
         server.open(name, reading()).done();
     }
@@ -507,7 +507,7 @@ fn a_file_of_another_server_is_cleared_by_force_or_after_the_hold_time() {
         if !force {
             server.after(601);
         }
-        assert_eq!(clear(force), Ok(logical::Cleared::Whole));
+        assert_eq!(clear(force), Ok(logical::ClearOutcome::Whole));
         assert!(is_whole(&server, "/data/f"));
     }
 }

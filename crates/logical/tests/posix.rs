@@ -6,7 +6,7 @@
 
 mod support;
 
-use logical::config::{Config, Export};
+use logical::config::{Config, ExportConfig};
 use logical::{Journals, Logical, LogicalParts, NumberedUsers};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -67,7 +67,7 @@ impl Process {
         for name in ["posc", "chkpnt"] {
             leave_behind(&folder.join("admin").join(name));
         }
-        let mut config = Config::new(vec![Export::new(path("/"))], folder.join("admin"));
+        let mut config = Config::new(vec![ExportConfig::new(path("/"))], folder.join("admin"));
         config.checksums.types = vec![digest::Algorithm::Adler32, digest::Algorithm::Crc32c];
         let parts = LogicalParts {
             journals: Journals::on_disk(&config),

@@ -8,7 +8,7 @@
 
 use crate::buffers::give_medium;
 use crate::source::{IoSource, ReceivedAhead, SourceFlags};
-use crate::wakes::Wakes;
+use crate::wake_list::WakeList;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use slab::Slab;
 use std::io;
@@ -40,17 +40,17 @@ pub(crate) struct IoBatch {
     receives: Vec<usize>,
     /// Sources with data in their places.
     fetched: Vec<usize>,
-    sends: Vec<Send>,
+    sends: Vec<BatchedSend>,
     /// Set if sends may be added.
     pub(crate) is_open: bool,
     /// Incomplete sends, for their connections to take back.
-    returned: Vec<Send>,
+    returned: Vec<BatchedSend>,
     /// Received data that was not consumed when its place was needed.
     left: Vec<(usize, Vec<u8>)>,
 }
 
 /// A buffer to send, and the number of bytes sent.
-struct Send {
+struct BatchedSend {
     key: usize,
     buffer: Vec<u8>,
     sent: usize,
@@ -107,7 +107,7 @@ impl IoBatch {
             return Err(buffer);
         }
         source.flags.insert(SourceFlags::SENDING);
-        self.sends.push(Send { key, buffer, sent: 0 });
+        self.sends.push(BatchedSend { key, buffer, sent: 0 });
         Ok(())
     }
 
@@ -165,7 +165,7 @@ impl IoBatch {
     /// # Errors
     /// The ring has failed. The batch may or may not have been executed, and its connections must
     /// be closed. The kernel may still use the memory, which must not be moved or freed.
-    pub(crate) fn exchange(&mut self, sources: &mut Slab<IoSource>, wakes: &mut Wakes) -> io::Result<()> {
+    pub(crate) fn exchange(&mut self, sources: &mut Slab<IoSource>, wakes: &mut WakeList) -> io::Result<()> {
         let mut left = self.sends.len() + self.receives.len();
         if left == 0 {
             return Ok(());
@@ -230,7 +230,7 @@ impl IoBatch {
     }
 
     /// Marks the sources of the batch as failed.
-    pub(crate) fn fail(&self, sources: &mut Slab<IoSource>, wakes: &mut Wakes) {
+    pub(crate) fn fail(&self, sources: &mut Slab<IoSource>, wakes: &mut WakeList) {
         let concerned = self.sends.iter().chain(&self.returned).map(|send| send.key);
         let others = self.receives.iter().chain(&self.fetched).chain(self.left.iter().map(|(key, _)| key));
         for key in concerned.chain(others.copied()) {
@@ -283,8 +283,8 @@ fn push(queue: &mut squeue::SubmissionQueue<'_>, entry: &squeue::Entry) -> io::R
     unsafe { queue.push(entry) }.map_err(io::Error::other)
 }
 
-impl Send {
-    fn has_ended(&mut self, result: i32, source: &mut IoSource, wakes: &mut Wakes) {
+impl BatchedSend {
+    fn has_ended(&mut self, result: i32, source: &mut IoSource, wakes: &mut WakeList) {
         source.flags.remove(SourceFlags::SENDING);
         match usize::try_from(result) {
             Ok(sent) => self.sent = sent,

@@ -7,7 +7,7 @@
 
 use crate::executor::rounds::RunningExecutor;
 use crate::polling;
-use crate::reactor::{self, Reactor, WaitMode, Woken};
+use crate::reactor::{self, Reactor, WaitMode, WaitOutcome};
 use crate::task_waker::SharedWaker;
 use std::future::Future;
 use std::io;
@@ -29,12 +29,12 @@ const VISIT_MOST: Duration = Duration::from_millis(128);
 
 /// The waker of the runtime's local tasks. It also marks that the loop must run them.
 #[derive(Default)]
-struct Called {
+struct LocalTasksWaker {
     any: AtomicBool,
     runtime: SharedWaker,
 }
 
-impl Wake for Called {
+impl Wake for LocalTasksWaker {
     fn wake(self: Arc<Self>) {
         Self::wake_by_ref(&self);
     }
@@ -46,12 +46,12 @@ impl Wake for Called {
 }
 
 /// The schedule of the runtime's timer checks.
-struct Visits {
+struct TimerSchedule {
     next: Instant,
     every: Duration,
 }
 
-impl Visits {
+impl TimerSchedule {
     fn soon(&mut self, now: Instant) {
         self.every = VISIT_LEAST;
         self.next = self.next.min(now + VISIT_LEAST);
@@ -81,7 +81,7 @@ pub(crate) fn drive(
             let _inside = local.enter();
             let running = RunningExecutor::begin();
             let tasks = pin!(local.run_until(unconstrained(main)));
-            let called = Arc::new(Called::default());
+            let called = Arc::new(LocalTasksWaker::default());
             called.any.store(true, Ordering::Relaxed);
             let now = Instant::now();
             let turn = LoopFuture {
@@ -90,7 +90,7 @@ pub(crate) fn drive(
                 called,
                 tasks,
                 waiting,
-                visits: Visits { next: now, every: VISIT_LEAST },
+                visits: TimerSchedule { next: now, every: VISIT_LEAST },
             };
             turn.await
         };
@@ -103,10 +103,10 @@ struct LoopFuture<'a, F> {
     running: RunningExecutor,
     /// Waker of the local tasks.
     waker: Waker,
-    called: Arc<Called>,
+    called: Arc<LocalTasksWaker>,
     tasks: Pin<&'a mut F>,
     waiting: WaitMode,
-    visits: Visits,
+    visits: TimerSchedule,
 }
 
 impl<F: Future<Output = ()>> Future for LoopFuture<'_, F> {
@@ -143,14 +143,15 @@ impl<F: Future<Output = ()>> Future for LoopFuture<'_, F> {
 }
 
 /// Waits for sockets or the runtime. Returns `true` if the runtime must run.
-fn wait_own(visits: &mut Visits, pressing: bool) -> io::Result<bool> {
+fn wait_own(visits: &mut TimerSchedule, pressing: bool) -> io::Result<bool> {
     let now = Instant::now();
     let limit = if pressing { Some(Duration::ZERO) } else { reactor::wake_at(visits.next, now) };
     let woken = match polling::moment(now) {
         Some(until) if limit != Some(Duration::ZERO) => look_until(until, limit),
         _ => reactor::wait(limit),
     }?;
-    let due = woken == Woken::Runtime || (now >= visits.next) || (woken == Woken::Nothing && !pressing);
+    let due =
+        woken == WaitOutcome::Runtime || (now >= visits.next) || (woken == WaitOutcome::Nothing && !pressing);
     if due {
         visits.made(Instant::now());
     }
@@ -158,10 +159,10 @@ fn wait_own(visits: &mut Visits, pressing: bool) -> io::Result<bool> {
 }
 
 /// Polls without sleeping until a moment, then waits.
-fn look_until(until: Instant, limit: Option<Duration>) -> io::Result<Woken> {
+fn look_until(until: Instant, limit: Option<Duration>) -> io::Result<WaitOutcome> {
     loop {
         let woken = reactor::wait(Some(Duration::ZERO))?;
-        if woken != Woken::Nothing {
+        if woken != WaitOutcome::Nothing {
             return Ok(woken);
         }
         if Instant::now() >= until {
@@ -174,7 +175,7 @@ fn look_until(until: Instant, limit: Option<Duration>) -> io::Result<Woken> {
 /// If not, it returns when sockets are ready.
 fn wait_runtime(
     watched: &AsyncFd<OwnedFd>,
-    visits: &mut Visits,
+    visits: &mut TimerSchedule,
     pressing: bool,
     context: &mut Context<'_>,
 ) -> io::Result<(bool, bool)> {
@@ -184,7 +185,7 @@ fn wait_runtime(
         return Ok((true, true));
     }
     let woken = reactor::wait(Some(Duration::ZERO))?;
-    if woken == Woken::Sources || pressing {
+    if woken == WaitOutcome::Sources || pressing {
         return Ok((false, false));
     }
     // No socket was ready, so from now on the runtime waits for them.

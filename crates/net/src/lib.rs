@@ -46,10 +46,10 @@
 //! | `door` | [`Door`]: detection of the protocol by the first bytes |
 //! | `socket` | [`Socket`]: readiness, reads, vectored writes, `sendfile` |
 //! | `polling` | adaptive polling for the next request before sleeping |
-//! | `wake` | [`LoopWaker`]: a descriptor that wakes a loop |
+//! | `loop_waker` | [`LoopWaker`]: a descriptor that wakes a loop |
 //! | `source` | one watched socket: its flags and the waiting task |
 //! | `task_waker` | the waker of one task |
-//! | `wakes` | wakers that are called when no table is borrowed |
+//! | `wake_list` | wakers that are called when no table is borrowed |
 //! | `buffers` | buffer pools of each loop, so that an idle connection owns no buffer |
 
 #![allow(unsafe_code)]
@@ -61,14 +61,14 @@ mod door;
 mod driver;
 mod executor;
 mod listener;
+mod loop_waker;
 mod loops;
 mod polling;
 mod reactor;
 mod socket;
 mod source;
 mod task_waker;
-mod wake;
-mod wakes;
+mod wake_list;
 
 pub use buffers::{
     BLOCK_BYTES, MEDIUM_BYTES, POOLED_BLOCKS_MAX, POOLED_MEDIUM_MAX, POOLED_SMALL_MAX, SMALL_BYTES,
@@ -78,8 +78,8 @@ pub use door::{Arrival, Door, ProtocolMatch};
 pub use executor::rounds::set_batch_hooks;
 pub use executor::spawn_local;
 pub use listener::{Admission, BindError, Listener, ListenerConfig, Refusals};
+pub use loop_waker::LoopWaker;
 pub use loops::{LOOPS_MAX, LoopHandle, LoopPresence, Loops, spawn_essential};
 pub use polling::{POLLING_CONNECTIONS_MAX, POLLING_MOMENT};
 pub use reactor::enable_batching;
 pub use socket::{Keepalive, Socket, SocketConfig};
-pub use wake::LoopWaker;

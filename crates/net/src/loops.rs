@@ -29,11 +29,11 @@ pub struct Loops {
 
 /// A handle to one loop, usable from any thread.
 #[derive(Clone)]
-pub struct LoopHandle(Arc<Face>);
+pub struct LoopHandle(Arc<LoopShared>);
 
 /// The state of a loop that other threads use. All handles share it, because each connection has
 /// some.
-struct Face {
+struct LoopShared {
     index: usize,
     work: mpsc::UnboundedSender<LoopMessage>,
     load: AtomicUsize,
@@ -81,7 +81,7 @@ impl Loops {
                 });
             };
             let thread = std::thread::Builder::new().name(format!("loop-{index}")).spawn(drive)?;
-            loops.handles.push(LoopHandle(Arc::new(Face { index, work, load: AtomicUsize::new(0) })));
+            loops.handles.push(LoopHandle(Arc::new(LoopShared { index, work, load: AtomicUsize::new(0) })));
             loops.threads.push(thread);
         }
         Ok(loops)

@@ -23,11 +23,11 @@ thread_local! {
 struct Polling {
     /// Returns the number of connections of the loop.
     connections: Box<dyn Fn() -> usize>,
-    gaps: Gaps,
+    gaps: RequestGaps,
 }
 
 /// Statistics of the gaps between requests.
-struct Gaps {
+struct RequestGaps {
     last: Cell<Instant>,
     /// Number of consecutive arrivals within the moment after the previous one.
     short: Cell<u32>,
@@ -36,7 +36,7 @@ struct Gaps {
 /// Enables adaptive polling on the current loop. `connections` returns the number of its
 /// connections.
 pub(crate) fn allow(connections: impl Fn() -> usize + 'static) {
-    let gaps = Gaps { last: Cell::new(Instant::now()), short: Cell::new(0) };
+    let gaps = RequestGaps { last: Cell::new(Instant::now()), short: Cell::new(0) };
     // A second call has no effect.
     let _ = POLLING.with(|place| place.set(Polling { connections: Box::new(connections), gaps }));
 }
@@ -60,7 +60,7 @@ pub(crate) fn moment(now: Instant) -> Option<Instant> {
     })
 }
 
-impl Gaps {
+impl RequestGaps {
     fn arrived(&self, now: Instant) {
         let gap = now.duration_since(self.last.replace(now));
         // While polling, a gap is the time of the client; after sleeping, it includes the wake-up.
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn polling_begins_after_short_gaps_only() {
         let start = Instant::now();
-        let gaps = Gaps { last: Cell::new(start), short: Cell::new(0) };
+        let gaps = RequestGaps { last: Cell::new(start), short: Cell::new(0) };
         let mut now = start;
         for _ in 0..100 {
             now += Duration::from_millis(1);

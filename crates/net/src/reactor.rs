@@ -12,7 +12,7 @@
 use crate::alarm::TimerDescriptor;
 use crate::batch::IoBatch;
 use crate::source::SourceFlags;
-use crate::wakes::Wakes;
+use crate::wake_list::WakeList;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
@@ -57,7 +57,7 @@ pub(crate) enum WaitMode {
 
 /// Result of a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Woken {
+pub(crate) enum WaitOutcome {
     /// Timeout.
     Nothing,
     /// Sources have become ready.
@@ -229,16 +229,16 @@ pub(crate) fn wake_at(moment: Instant, now: Instant) -> Option<Duration> {
 }
 
 /// Wakes the tasks that a use of the table has collected, and keeps the buffer.
-fn wake(mut wakes: Wakes) {
+fn wake(mut wakes: WakeList) {
     wakes.wake();
     let old = with(|reactor| reactor.sources.keep_room(wakes));
     drop(old);
 }
 
 /// Waits until sources of this thread are ready, and wakes their tasks. `None` means no timeout.
-pub(crate) fn wait(limit: Option<Duration>) -> io::Result<Woken> {
+pub(crate) fn wait(limit: Option<Duration>) -> io::Result<WaitOutcome> {
     let mut room = [MaybeUninit::<Event>::uninit(); EVENTS_MAX];
-    let Some(epoll) = with(|reactor| reactor.sources.epoll()) else { return Ok(Woken::Nothing) };
+    let Some(epoll) = with(|reactor| reactor.sources.epoll()) else { return Ok(WaitOutcome::Nothing) };
     // SAFETY: the reactor of this thread has it open. Only this thread removes the reactor, and not
     // while it waits.
     let epoll = unsafe { BorrowedFd::borrow_raw(epoll) };
@@ -252,16 +252,16 @@ pub(crate) fn wait(limit: Option<Duration>) -> io::Result<Woken> {
     });
     let events = match epoll::wait(epoll, &mut room, limit.as_ref()) {
         Ok((events, _)) => events,
-        Err(rustix::io::Errno::INTR) => return Ok(Woken::Nothing),
+        Err(rustix::io::Errno::INTR) => return Ok(WaitOutcome::Nothing),
         Err(error) => return Err(error.into()),
     };
-    let mut woken = if events.is_empty() { Woken::Nothing } else { Woken::Sources };
+    let mut woken = if events.is_empty() { WaitOutcome::Nothing } else { WaitOutcome::Sources };
     let wakes = with(|reactor| {
         let mut wakes = reactor.sources.take_room();
         for event in &*events {
             let (data, events) = (event.data, event.flags);
             if data.u64() == RUNTIME || data.u64() == ALARM {
-                woken = Woken::Runtime;
+                woken = WaitOutcome::Runtime;
                 continue;
             }
             let key = usize::try_from(data.u64()).unwrap_or(usize::MAX);

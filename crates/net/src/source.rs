@@ -3,7 +3,7 @@
 //! Its methods call no foreign code, because that could use the table of the reactor while it is
 //! borrowed: wakers are compared, moved and returned, but never cloned, dropped or called.
 
-use crate::wakes::Wakes;
+use crate::wake_list::WakeList;
 use rustix::event::epoll::EventFlags;
 use rustix::fd::RawFd;
 use std::ops::BitOr;
@@ -121,7 +121,7 @@ impl IoSource {
     }
 
     /// Applies a readiness report. Adds the waker of a task that waits for it to `wakes`.
-    pub(crate) fn set_ready(&mut self, key: usize, events: EventFlags, wakes: &mut Wakes) {
+    pub(crate) fn set_ready(&mut self, key: usize, events: EventFlags, wakes: &mut WakeList) {
         let broken = events.intersects(EventFlags::ERR | EventFlags::HUP);
         let ended = broken || events.contains(EventFlags::RDHUP);
         if ended || events.contains(EventFlags::IN) {
@@ -150,7 +150,7 @@ impl IoSource {
     }
 
     /// Adds the task of the source to `wakes`.
-    pub(crate) fn wake(&mut self, wakes: &mut Wakes) {
+    pub(crate) fn wake(&mut self, wakes: &mut WakeList) {
         wakes.add(&mut self.waker, None);
     }
 }

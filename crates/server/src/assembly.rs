@@ -269,9 +269,9 @@ fn algorithm(kind: ChecksumKind) -> Algorithm {
     }
 }
 
-fn export(export: &config::Export) -> Option<logical::config::Export> {
+fn export(export: &config::Export) -> Option<logical::config::ExportConfig> {
     let attributes = &export.attributes;
-    Some(logical::config::Export {
+    Some(logical::config::ExportConfig {
         prefix: LogicalPath::parse(export.prefix.as_bytes()).ok()?,
         read_only: attributes.read_only,
         force_read_only: attributes.force_read_only,

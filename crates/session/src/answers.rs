@@ -3,12 +3,12 @@
 //! Requests become operations in `paths` and `handles`; the answers of these operations arrive
 //! here.
 
-use crate::call::{Call, CallKind};
+use crate::call::{CallKind, UnansweredCall};
 use crate::files::to_wire;
 use crate::ids::{CallId, FileIndex};
 use crate::replies::{self, stat_text};
-use crate::state::{Outlets, Session};
-use crate::step::Todo;
+use crate::state::{ReplyOutputs, Session};
+use crate::step::DriverTask;
 use base::{Descriptor, ErrorKind};
 use vfs::{
     Answer, AttributeOutcome, DirectoryEntries, DirectoryEntry, EncodedEntries, ListingPosition, Opened,
@@ -30,7 +30,7 @@ const LIST_FRAME_BYTES: usize = 32 * 1024;
 impl Session {
     /// Notifies the client that an answer will be late. Called at most once per call, before
     /// [`Session::answered`].
-    pub fn told_later(&mut self, id: CallId, seconds: u32, text: &str, out: &mut dyn Outlets) {
+    pub fn told_later(&mut self, id: CallId, seconds: u32, text: &str, out: &mut dyn ReplyOutputs) {
         let takes_later = self.caller.takes_later;
         let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
         let Some(call) = self.call_mut(id) else { return };
@@ -58,11 +58,11 @@ impl Session {
     }
 
     /// Reports the answer to a call.
-    pub fn answered(&mut self, id: CallId, answer: Answer, out: &mut dyn Outlets) -> Todo {
+    pub fn answered(&mut self, id: CallId, answer: Answer, out: &mut dyn ReplyOutputs) -> DriverTask {
         if let Answer::Value(Value::Listing { entries, rest }) = answer {
             return self.listed(id, &entries, rest, out);
         }
-        let Some(mut call) = self.finish_call(id) else { return Todo::Nothing };
+        let Some(mut call) = self.finish_call(id) else { return DriverTask::Nothing };
         if let CallKind::VectorWrite { files, .. } = &call.kind {
             let files = files.clone();
             return self.synced(call, files, answer, out);
@@ -73,7 +73,7 @@ impl Session {
         let descriptor = std::mem::take(&mut call.descriptor);
         match answer {
             Answer::Value(Value::Opened(opened)) if muted => self.release(opened, descriptor),
-            _ if muted => Todo::Nothing,
+            _ if muted => DriverTask::Nothing,
             Answer::Value(Value::Opened(opened)) => self.opened(&call, opened, descriptor, out),
             answer => {
                 let answer = match (&call.kind, answer) {
@@ -86,7 +86,7 @@ impl Session {
                     (_, answer) => answer,
                 };
                 encode(&call, answer, out);
-                Todo::Nothing
+                DriverTask::Nothing
             }
         }
     }
@@ -94,11 +94,11 @@ impl Session {
     /// Continues a vector write with sync after the sync of one of its files.
     fn synced(
         &mut self,
-        call: Call,
+        call: UnansweredCall,
         mut files: Vec<FileIndex>,
         answer: Answer,
-        out: &mut dyn Outlets,
-    ) -> Todo {
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         files.pop();
         if matches!(answer, Answer::Value(_)) && !files.is_empty() {
             return self.sync_next(&call, files);
@@ -106,12 +106,12 @@ impl Session {
         self.ended(call.sequence);
         let answer = if matches!(answer, Answer::Value(_)) { Answer::DONE } else { answer };
         encode(&call, answer, out);
-        Todo::Nothing
+        DriverTask::Nothing
     }
 
     /// Applies the end of a call to its files. Returns the number of bad pages if a file was
     /// closed.
-    fn settle(&mut self, call: &Call, answer: &Answer) -> usize {
+    fn settle(&mut self, call: &UnansweredCall, answer: &Answer) -> usize {
         let mut errors = 0;
         match call.kind {
             // The file stays open if the client must retry.
@@ -138,12 +138,18 @@ impl Session {
     }
 
     /// Releases a file that no client can use.
-    fn release(&mut self, opened: Opened, descriptor: Descriptor) -> Todo {
+    fn release(&mut self, opened: Opened, descriptor: Descriptor) -> DriverTask {
         let index = self.files().insert(opened.file, descriptor);
         self.abandon(index)
     }
 
-    fn opened(&mut self, call: &Call, opened: Opened, descriptor: Descriptor, out: &mut dyn Outlets) -> Todo {
+    fn opened(
+        &mut self,
+        call: &UnansweredCall,
+        opened: Opened,
+        descriptor: Descriptor,
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         if self.is_ending() {
             return self.release(opened, descriptor);
         }
@@ -167,7 +173,7 @@ impl Session {
         let mark = frame::FrameMark::reserve(out);
         OpenReply { fhandle: to_wire(index), detail }.encode(out);
         mark.finish(out, call.streamid, Status::OK);
-        Todo::Nothing
+        DriverTask::Nothing
     }
 
     /// Sends a page of a directory. The last entry of each page is held back, because only the last
@@ -177,10 +183,10 @@ impl Session {
         id: CallId,
         entries: &DirectoryEntries,
         rest: Option<Box<dyn ListingPosition>>,
-        out: &mut dyn Outlets,
-    ) -> Todo {
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         let ending = self.is_ending();
-        let Some(call) = self.call_mut(id) else { return Todo::Nothing };
+        let Some(call) = self.call_mut(id) else { return DriverTask::Nothing };
         let (streamid, link) = (call.streamid, call.link);
         let CallKind::List { detail, held, started } = &mut call.kind else {
             return self.answered(id, strange(), out);
@@ -204,12 +210,12 @@ impl Session {
             held.extend_from_slice(left);
         }
         match rest {
-            Some(rest) => Todo::Call(id, Operation::ListMore(rest)),
+            Some(rest) => DriverTask::Call(id, Operation::ListMore(rest)),
             None => {
                 dirlist::finish(held, 0);
                 list_frame(out.link(link), streamid, Status::OK, held, &[]);
                 self.finish_call(id);
-                Todo::Nothing
+                DriverTask::Nothing
             }
         }
     }
@@ -255,7 +261,7 @@ fn strange() -> Answer {
 }
 
 /// Encodes a reply, inside a kXR_attn frame if the client was notified of a deferred answer.
-fn encode(call: &Call, answer: Answer, out: &mut dyn Outlets) {
+fn encode(call: &UnansweredCall, answer: Answer, out: &mut dyn ReplyOutputs) {
     let out = out.link(call.link);
     if call.told_later {
         deferred(out, |out| encode_reply(out, call.streamid, &call.kind, answer));

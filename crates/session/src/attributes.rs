@@ -5,8 +5,8 @@
 use crate::call::CallKind;
 use crate::ids::PathId;
 use crate::ordering::access_of_attributes;
-use crate::state::{Outlets, Session};
-use crate::step::Todo;
+use crate::state::{ReplyOutputs, Session};
+use crate::step::DriverTask;
 use crate::target::{Verb, target};
 use vfs::{AttributeWork, FileOperation, Operation};
 use wire::error::WireError;
@@ -17,7 +17,12 @@ use wire::xroot::limits::{FATTR_ATTRIBUTES_MAX, FATTR_NAME_BYTES_MAX, FATTR_VALU
 use wire::xroot::request::Fattr;
 
 impl Session {
-    pub(crate) fn attributes(&mut self, id: StreamId, m: &Fattr<'_>, out: &mut dyn Outlets) -> Todo {
+    pub(crate) fn attributes(
+        &mut self,
+        id: StreamId,
+        m: &Fattr<'_>,
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         let mut refuse = |code, text: &str| self.refuse(id, PathId::CONTROL, code, text, out);
         let known = [FattrSubcode::DEL, FattrSubcode::GET, FattrSubcode::LIST, FattrSubcode::SET];
         if !known.contains(&m.subcode) {
@@ -68,7 +73,7 @@ impl Session {
             return match target(arguments.target, verb) {
                 Ok(place) => {
                     let kind = CallKind::Attributes { on_file: false, subcode: m.subcode, values };
-                    Todo::Call(self.call(id, PathId::CONTROL, kind), Operation::Attributes(place, work))
+                    DriverTask::Call(self.call(id, PathId::CONTROL, kind), Operation::Attributes(place, work))
                 }
                 Err(error) => self.fail(id, &error, out),
             };

@@ -1,12 +1,12 @@
 //! A request without an answer, and an operation that waits for its turn.
 
 use crate::ids::{FileIndex, PathId, SequenceId};
-use crate::step::Todo;
+use crate::step::DriverTask;
 use base::{Charge, Descriptor, Error};
 use wire::xroot::header::StreamId;
 
 /// A request without an answer.
-pub(crate) struct Call {
+pub(crate) struct UnansweredCall {
     pub(crate) streamid: StreamId,
     /// The connection that takes the reply.
     pub(crate) link: PathId,
@@ -78,13 +78,13 @@ impl CallKind {
 
 /// The work of an operation that waits for earlier ones.
 pub(crate) struct BlockedOperation {
-    pub(crate) todo: Todo,
+    pub(crate) todo: DriverTask,
     /// Charge of the request if no call owns it.
     pub(crate) _charge: Charge,
 }
 
 impl Default for BlockedOperation {
     fn default() -> Self {
-        Self { todo: Todo::Nothing, _charge: Charge::NONE }
+        Self { todo: DriverTask::Nothing, _charge: Charge::NONE }
     }
 }

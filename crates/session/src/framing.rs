@@ -6,8 +6,8 @@
 use crate::call::CallKind;
 use crate::ids::PathId;
 use crate::settings::GREETING_ARGUMENT_BYTES_MAX;
-use crate::state::{Outlets, Session, SessionStage};
-use crate::step::{Destination, Receive, Todo};
+use crate::state::{ReplyOutputs, Session, SessionStage};
+use crate::step::{Destination, DriverTask, PayloadAnnouncement};
 use base::{Error, ErrorKind};
 use wire::xroot::codes::{ChkpointOpcode, ErrorCode, RequestCode};
 use wire::xroot::header::RequestHeader;
@@ -107,7 +107,7 @@ impl Session {
     }
 
     /// Replies to a request that is refused because of its header.
-    pub(crate) fn refuse_header(&mut self, header: &RequestHeader, out: &mut dyn Outlets) -> Todo {
+    pub(crate) fn refuse_header(&mut self, header: &RequestHeader, out: &mut dyn ReplyOutputs) -> DriverTask {
         let streamid = header.streamid;
         let Ok(length) = header.payload_bytes() else {
             let text = "Invalid request data length";
@@ -131,7 +131,7 @@ impl Session {
 
     /// Refuses an argument that exceeds the limit. After login the argument is discarded; before
     /// login the session ends.
-    fn too_long(&mut self, header: &RequestHeader, length: usize, out: &mut dyn Outlets) -> Todo {
+    fn too_long(&mut self, header: &RequestHeader, length: usize, out: &mut dyn ReplyOutputs) -> DriverTask {
         if header.code == RequestCode::SIGVER && self.stage == SessionStage::Active {
             return self.bad_signature_length(header.streamid, out);
         }
@@ -145,7 +145,14 @@ impl Session {
         self.unsign(header.code);
         let call = self.call(header.streamid, PathId::CONTROL, CallKind::Passed);
         let into = Destination::Discard;
-        Todo::Receive(Receive { call, link: PathId::CONTROL, length, into, checkpoint: false, held: false })
+        DriverTask::Receive(PayloadAnnouncement {
+            call,
+            link: PathId::CONTROL,
+            length,
+            into,
+            checkpoint: false,
+            held: false,
+        })
     }
 }
 

@@ -6,8 +6,8 @@
 use crate::call::CallKind;
 use crate::ids::PathId;
 use crate::replies;
-use crate::state::{Outlets, Session, SessionStage};
-use crate::step::Todo;
+use crate::state::{ReplyOutputs, Session, SessionStage};
+use crate::step::DriverTask;
 use base::{Identity, LoginNames};
 use std::sync::Arc;
 use vfs::Caller;
@@ -23,7 +23,7 @@ use wire::xroot::version;
 const DEFERRED_GENERATION: u8 = 2;
 
 impl Session {
-    pub(crate) fn protocol(&mut self, id: StreamId, m: &Protocol, out: &mut dyn Outlets) -> Todo {
+    pub(crate) fn protocol(&mut self, id: StreamId, m: &Protocol, out: &mut dyn ReplyOutputs) -> DriverTask {
         let flags = if m.clientpv == 0 {
             // The role number of the oldest protocol: 1 server, 0 manager.
             u32::from(self.settings.flags.contains(ServerFlags::IS_SERVER))
@@ -34,10 +34,10 @@ impl Session {
         let wanted = m.flags.contains(ProtocolFlags::SECREQS) && m.clientpv >= version::SIGNING;
         let security = (wanted && signing.level != SecurityLevel::NONE).then_some(signing);
         replies::protocol(out.link(PathId::CONTROL), id, flags, security);
-        Todo::Nothing
+        DriverTask::Nothing
     }
 
-    pub(crate) fn login(&mut self, id: StreamId, m: &Login<'_>, out: &mut dyn Outlets) -> Todo {
+    pub(crate) fn login(&mut self, id: StreamId, m: &Login<'_>, out: &mut dyn ReplyOutputs) -> DriverTask {
         let told = LoginCgi::parse(m.cgi);
         let shown = |text: Option<&[u8]>| text.map(printable).unwrap_or_default();
         let pid = u32::from_ne_bytes(m.pid.to_ne_bytes());
@@ -57,10 +57,15 @@ impl Session {
         self.stage = SessionStage::Active;
         let body: &[u8] = if m.generation() == 0 { &[] } else { &self.id.0 };
         replies::ok(out.link(PathId::CONTROL), id, body);
-        Todo::Nothing
+        DriverTask::Nothing
     }
 
-    pub(crate) fn end_session(&mut self, id: StreamId, session: SessionId, out: &mut dyn Outlets) -> Todo {
+    pub(crate) fn end_session(
+        &mut self,
+        id: StreamId,
+        session: SessionId,
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         if session == self.id {
             // The client expects the connection to close, not a reply.
             return self.violated();
@@ -68,10 +73,10 @@ impl Session {
         if session == SessionId::default() {
             // No session has this id. Version 5.5.3 replies and keeps the session.
             self.done(id, out);
-            return Todo::Nothing;
+            return DriverTask::Nothing;
         }
         let call = self.call(id, PathId::CONTROL, CallKind::Plain);
-        Todo::EndSession { call, session }
+        DriverTask::EndSession { call, session }
     }
 }
 

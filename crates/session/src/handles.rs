@@ -2,13 +2,14 @@
 //!
 //! Requests on a path are in `paths`, the order of the operations is in `ordering`.
 
-use crate::call::{Call, CallKind};
+use crate::call::{CallKind, UnansweredCall};
 use crate::files::from_wire;
 use crate::ids::{CallId, FileIndex, PathId};
-use crate::sequencer::{Access, Touches};
-use crate::state::{Outlets, Session};
+use crate::sequencer::{Access, FileAccesses};
+use crate::state::{ReplyOutputs, Session};
 use crate::step::{
-    BadPage, Destination, ReadElement, ReadTask, ReadVectorTask, Receive, ReceiveResult, Todo, WriteExtent,
+    BadPage, Destination, DriverTask, PayloadAnnouncement, ReadElement, ReadTask, ReadVectorTask,
+    ReceiveResult, WriteExtent,
 };
 use crate::target::{Verb, target};
 use base::{Error, ErrorKind};
@@ -32,7 +33,7 @@ impl Session {
     }
 
     /// Refuses a request whose handle does not name an open file.
-    pub(crate) fn not_open(&mut self, id: StreamId, request: &str, out: &mut dyn Outlets) -> Todo {
+    pub(crate) fn not_open(&mut self, id: StreamId, request: &str, out: &mut dyn ReplyOutputs) -> DriverTask {
         let text = format!("{request} does not refer to an open file");
         self.refuse(id, PathId::CONTROL, ErrorCode::FILE_NOT_OPEN, &text, out)
     }
@@ -42,7 +43,7 @@ impl Session {
         path == PathId::CONTROL || self.is_bound(path)
     }
 
-    fn bad_path(&mut self, id: StreamId, out: &mut dyn Outlets) -> Todo {
+    fn bad_path(&mut self, id: StreamId, out: &mut dyn ReplyOutputs) -> DriverTask {
         self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, "invalid path ID", out)
     }
 
@@ -53,14 +54,14 @@ impl Session {
         handle: FileHandle,
         request: &str,
         (access, operation): (Access, FileOperation),
-        out: &mut dyn Outlets,
-    ) -> Todo {
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         let Some((index, file)) = self.open_file(handle) else { return self.not_open(id, request, out) };
         let file = file.clone();
         self.start_on_file(id, CallKind::OnFile, (index, access), (file, operation))
     }
 
-    pub(crate) fn read(&mut self, id: StreamId, m: &Read<'_>, out: &mut dyn Outlets) -> Todo {
+    pub(crate) fn read(&mut self, id: StreamId, m: &Read<'_>, out: &mut dyn ReplyOutputs) -> DriverTask {
         let hints = m.preread();
         let Some((index, file)) = self.open_file(m.fhandle) else { return self.not_open(id, "read", out) };
         let Ok(length) = usize::try_from(m.rlen) else {
@@ -88,7 +89,7 @@ impl Session {
         self.submit_read_with_hints(task, hints)
     }
 
-    pub(crate) fn page_read(&mut self, id: StreamId, m: &Pgread, out: &mut dyn Outlets) -> Todo {
+    pub(crate) fn page_read(&mut self, id: StreamId, m: &Pgread, out: &mut dyn ReplyOutputs) -> DriverTask {
         // The length is checked first, even if the handle is not open.
         let length = usize::try_from(m.rlen).unwrap_or(0);
         if length == 0 {
@@ -108,7 +109,12 @@ impl Session {
         self.submit_read(task)
     }
 
-    pub(crate) fn read_vector(&mut self, id: StreamId, m: &Readv<'_>, out: &mut dyn Outlets) -> Todo {
+    pub(crate) fn read_vector(
+        &mut self,
+        id: StreamId,
+        m: &Readv<'_>,
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         let mut refuse = |code, text: &str| self.refuse(id, PathId::CONTROL, code, text, out);
         if m.segments.is_empty() || !m.segments.is_whole() {
             return refuse(ErrorCode::ARG_INVALID, "Read vector is invalid");
@@ -144,7 +150,13 @@ impl Session {
         self.submit_vector_read(ReadVectorTask { streamid: id, elements, sequence: None })
     }
 
-    pub(crate) fn write(&mut self, id: StreamId, m: &Write, checkpoint: bool, out: &mut dyn Outlets) -> Todo {
+    pub(crate) fn write(
+        &mut self,
+        id: StreamId,
+        m: &Write,
+        checkpoint: bool,
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         let length = usize::try_from(m.dlen).unwrap_or(0);
         // An empty write carries no data, so its path id is not checked.
         let link = if length == 0 { PathId::CONTROL } else { PathId(m.pathid) };
@@ -163,15 +175,15 @@ impl Session {
             return self.discard(id, link, (link, length), Error::new(ErrorKind::ArgInvalid, text));
         };
         let call = self.call(id, link, CallKind::Write);
-        let held = self.submit_write(call, Touches::one(index, Access::write(offset, length as u64)));
+        let held = self.submit_write(call, FileAccesses::one(index, Access::write(offset, length as u64)));
         let into = Destination::File { file, offset };
-        Todo::Receive(Receive { call, link, length, into, checkpoint, held })
+        DriverTask::Receive(PayloadAnnouncement { call, link, length, into, checkpoint, held })
     }
 
     /// Registers a write whose data is announced. Returns `true` if it must wait for earlier
     /// operations.
-    fn submit_write(&mut self, call: CallId, touches: Touches) -> bool {
-        matches!(self.submit(Some(call), touches, Todo::Proceed(call)), Todo::Nothing)
+    fn submit_write(&mut self, call: CallId, touches: FileAccesses) -> bool {
+        matches!(self.submit(Some(call), touches, DriverTask::Proceed(call)), DriverTask::Nothing)
     }
 
     pub(crate) fn page_write(
@@ -179,8 +191,8 @@ impl Session {
         id: StreamId,
         m: &Pgwrite,
         checkpoint: bool,
-        out: &mut dyn Outlets,
-    ) -> Todo {
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         let length = usize::try_from(m.dlen).unwrap_or(0);
         if length <= PAGE_CHECKSUM_BYTES {
             self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, "pgwrite length is invalid", out);
@@ -217,9 +229,9 @@ impl Session {
             retry,
         };
         let call = self.call(id, link, kind);
-        let held = self.submit_write(call, Touches::one(index, Access::write(offset, data as u64)));
+        let held = self.submit_write(call, FileAccesses::one(index, Access::write(offset, data as u64)));
         let into = Destination::Pages { file, offset };
-        Todo::Receive(Receive { call, link, length, into, checkpoint, held })
+        DriverTask::Receive(PayloadAnnouncement { call, link, length, into, checkpoint, held })
     }
 
     pub(crate) fn vector_write(
@@ -227,8 +239,8 @@ impl Session {
         id: StreamId,
         m: &Writev<'_>,
         checkpoint: bool,
-        out: &mut dyn Outlets,
-    ) -> Todo {
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         // The end of the data cannot be computed from an invalid list, so an error in it ends the
         // session.
         let mut wrong = |session: &mut Self, code, text: &str| {
@@ -273,9 +285,16 @@ impl Session {
         }
         let sync = m.options.contains(WritevOptions::DO_SYNC);
         let call = self.call(id, PathId::CONTROL, CallKind::VectorWrite { files, sync });
-        let held = self.submit_write(call, Touches::many(touched));
+        let held = self.submit_write(call, FileAccesses::many(touched));
         let into = Destination::Vector(extents);
-        Todo::Receive(Receive { call, link: PathId::CONTROL, length: total, into, checkpoint, held })
+        DriverTask::Receive(PayloadAnnouncement {
+            call,
+            link: PathId::CONTROL,
+            length: total,
+            into,
+            checkpoint,
+            held,
+        })
     }
 
     pub(crate) fn truncate(
@@ -283,8 +302,8 @@ impl Session {
         id: StreamId,
         m: &Truncate<'_>,
         checkpoint: bool,
-        out: &mut dyn Outlets,
-    ) -> Todo {
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         if m.path.is_empty() {
             let Some((_, file)) = self.open_file(m.fhandle) else { return self.not_open(id, "trunc", out) };
             let Ok(size) = u64::try_from(m.offset) else {
@@ -301,10 +320,10 @@ impl Session {
         // A negative size is refused by the file system, after errors in the path.
         let size = m.offset.cast_unsigned();
         let call = self.call(id, PathId::CONTROL, CallKind::Plain);
-        Todo::Call(call, Operation::Truncate { target: place, size })
+        DriverTask::Call(call, Operation::Truncate { target: place, size })
     }
 
-    pub(crate) fn stat(&mut self, id: StreamId, m: &Stat<'_>, out: &mut dyn Outlets) -> Todo {
+    pub(crate) fn stat(&mut self, id: StreamId, m: &Stat<'_>, out: &mut dyn ReplyOutputs) -> DriverTask {
         let space = m.options.contains(StatOptions::VFS);
         if m.path.is_empty() {
             if space {
@@ -316,13 +335,21 @@ impl Session {
         match target(m.path, Verb::STAT) {
             Ok(place) => {
                 let call = self.call(id, PathId::CONTROL, CallKind::Plain);
-                Todo::Call(call, if space { Operation::StatSpace(place) } else { Operation::Stat(place) })
+                DriverTask::Call(
+                    call,
+                    if space { Operation::StatSpace(place) } else { Operation::Stat(place) },
+                )
             }
             Err(error) => self.fail(id, &error, out),
         }
     }
 
-    pub(crate) fn clone_ranges(&mut self, id: StreamId, m: &CloneRanges<'_>, out: &mut dyn Outlets) -> Todo {
+    pub(crate) fn clone_ranges(
+        &mut self,
+        id: StreamId,
+        m: &CloneRanges<'_>,
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         let mut refuse =
             |session: &mut Self, code, text: &str| session.refuse(id, PathId::CONTROL, code, text, out);
         if m.items.is_empty() || !m.items.is_whole() {
@@ -350,8 +377,8 @@ impl Session {
             touched.push((source_index, Access::READ_ALL));
         }
         let call = self.call(id, PathId::CONTROL, CallKind::OnFile);
-        let todo = Todo::FileCall(call, file, FileOperation::CloneFrom(ranges));
-        self.submit(Some(call), Touches::many(touched), todo)
+        let todo = DriverTask::FileCall(call, file, FileOperation::CloneFrom(ranges));
+        self.submit(Some(call), FileAccesses::many(touched), todo)
     }
 
     pub(crate) fn checkpoint(
@@ -359,13 +386,13 @@ impl Session {
         id: StreamId,
         m: &Chkpoint,
         extra: &[u8],
-        out: &mut dyn Outlets,
-    ) -> Todo {
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         if self.open_file(m.fhandle).is_none() {
             self.not_open(id, "chkpoint", out);
             // The end of the data of an unknown embedded request cannot be found.
             let has_data = m.embedded.as_ref().is_some_and(|embedded| embedded.dlen != 0);
-            return if has_data { self.violated() } else { Todo::Nothing };
+            return if has_data { self.violated() } else { DriverTask::Nothing };
         }
         let work = match m.opcode {
             ChkpointOpcode::BEGIN => CheckpointWork::Begin,
@@ -391,7 +418,13 @@ impl Session {
     }
 
     /// Executes a request under a checkpoint.
-    fn execute(&mut self, id: StreamId, header: &RequestHeader, list: &[u8], out: &mut dyn Outlets) -> Todo {
+    fn execute(
+        &mut self,
+        id: StreamId,
+        header: &RequestHeader,
+        list: &[u8],
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         let mut wrong = |session: &mut Self, text: &str| {
             session.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, text, out);
             session.violated()
@@ -419,8 +452,13 @@ impl Session {
     }
 
     /// Reports that all data of an announcement has arrived and was written or discarded.
-    pub fn received(&mut self, id: CallId, received: ReceiveResult, out: &mut dyn Outlets) -> Todo {
-        let Some(call) = self.finish_call(id) else { return Todo::Nothing };
+    pub fn received(
+        &mut self,
+        id: CallId,
+        received: ReceiveResult,
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
+        let Some(call) = self.finish_call(id) else { return DriverTask::Nothing };
         if received.error.is_some() && self.is_ending() {
             self.mark_incomplete(call.sequence);
         }
@@ -441,24 +479,30 @@ impl Session {
                 }
                 self.written(call.streamid, call.link, received.error, out)
             }
-            _ => Todo::Nothing,
+            _ => DriverTask::Nothing,
         };
         self.ended(sequence);
         todo
     }
 
-    fn written(&mut self, id: StreamId, link: PathId, error: Option<Error>, out: &mut dyn Outlets) -> Todo {
+    fn written(
+        &mut self,
+        id: StreamId,
+        link: PathId,
+        error: Option<Error>,
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         match error {
             Some(error) => self.refuse(id, link, crate::wire_code(error.kind), &error.text, out),
             None => {
                 crate::replies::ok(out.link(link), id, &[]);
-                Todo::Nothing
+                DriverTask::Nothing
             }
         }
     }
 
     /// Syncs the last of these files. The others follow with its answer.
-    pub(crate) fn sync_next(&mut self, write: &Call, files: Vec<FileIndex>) -> Todo {
+    pub(crate) fn sync_next(&mut self, write: &UnansweredCall, files: Vec<FileIndex>) -> DriverTask {
         let file = files.last().and_then(|&index| self.file(index)).cloned();
         let call = self.call(write.streamid, PathId::CONTROL, CallKind::VectorWrite { files, sync: true });
         if let Some(next) = self.call_mut(call) {
@@ -466,8 +510,8 @@ impl Session {
             next.sequence = write.sequence;
         }
         match file {
-            Some(file) => Todo::FileCall(call, file, FileOperation::Sync),
-            None => Todo::Nothing,
+            Some(file) => DriverTask::FileCall(call, file, FileOperation::Sync),
+            None => DriverTask::Nothing,
         }
     }
 
@@ -476,13 +520,13 @@ impl Session {
         &mut self,
         request: &PageRequest,
         received: ReceiveResult,
-        out: &mut dyn Outlets,
-    ) -> Todo {
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         let (id, link) = (request.streamid, request.link);
         if let Some(error) = received.error {
             return self.written(id, link, Some(error), out);
         }
-        let Some(handle) = self.any_handle(request.file) else { return Todo::Nothing };
+        let Some(handle) = self.any_handle(request.file) else { return DriverTask::Nothing };
         let this = BadPage { offset: request.offset, length: request.length };
         if request.retry && received.bad_pages.is_empty() {
             handle.bad_pages.retain(|page| *page != this);
@@ -497,7 +541,7 @@ impl Session {
             return self.refuse(id, link, ErrorCode::TOO_MANY_ERRS, text, out);
         }
         crate::replies::pages_written(out.link(link), id, request.offset, &received.bad_pages);
-        Todo::Nothing
+        DriverTask::Nothing
     }
 }
 

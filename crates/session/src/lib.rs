@@ -12,7 +12,7 @@
 //! ```
 //!
 //! [`Session::take`] takes one request from the front of the control connection's input and returns
-//! a [`Todo`] for the driver. Tasks that become possible when another one ends wait in
+//! a [`DriverTask`] for the driver. Tasks that become possible when another one ends wait in
 //! [`Session::next_todo`]. The session appends replies to the output of the connection they belong
 //! to. No other code makes replies.
 //!
@@ -73,8 +73,8 @@ pub use reads::{ReadFrame, ReadReply};
 pub use settings::{
     BAD_PAGES_MAX, CALLS_MAX, FILES_MAX, GREETING_ARGUMENT_BYTES_MAX, Peer, Settings, Signing,
 };
-pub use state::{Outlets, Session};
+pub use state::{ReplyOutputs, Session};
 pub use step::{
-    BadPage, Destination, ReadElement, ReadTask, ReadVectorTask, Receive, ReceiveResult, TakeResult, Todo,
-    WriteExtent,
+    BadPage, Destination, DriverTask, PayloadAnnouncement, ReadElement, ReadTask, ReadVectorTask,
+    ReceiveResult, TakeResult, WriteExtent,
 };

@@ -4,8 +4,8 @@
 use crate::framing::{FrontRequest, RequestFront};
 use crate::ids::PathId;
 use crate::sequencer::Access;
-use crate::state::{Outlets, Session, SessionStage};
-use crate::step::{TakeResult, Todo};
+use crate::state::{ReplyOutputs, Session, SessionStage};
+use crate::step::{DriverTask, TakeResult};
 use base::Charge;
 use vfs::FileOperation;
 use wire::xroot::codes::ErrorCode;
@@ -16,7 +16,7 @@ use wire::xroot::request::Request;
 impl Session {
     /// Takes one request from the front of the control connection's input. The charge covers all
     /// memory that the request may use; it is returned when the request is answered.
-    pub fn take(&mut self, input: &[u8], charge: Charge, out: &mut dyn Outlets) -> TakeResult {
+    pub fn take(&mut self, input: &[u8], charge: Charge, out: &mut dyn ReplyOutputs) -> TakeResult {
         match self.front(input) {
             Ok(front) => {
                 TakeResult::Took { bytes: front.bytes(), todo: self.take_front(&front, input, charge, out) }
@@ -31,8 +31,8 @@ impl Session {
         front: &RequestFront,
         input: &[u8],
         charge: Charge,
-        out: &mut dyn Outlets,
-    ) -> Todo {
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         if charge.bytes() > 0 {
             self.engage().arriving = charge;
         }
@@ -43,11 +43,11 @@ impl Session {
         todo
     }
 
-    fn take_request(&mut self, front: &RequestFront, input: &[u8], out: &mut dyn Outlets) -> Todo {
+    fn take_request(&mut self, front: &RequestFront, input: &[u8], out: &mut dyn ReplyOutputs) -> DriverTask {
         let Some(FrontRequest { header, counted }) = &front.request else {
             return match self.stage {
                 SessionStage::Handshake => self.take_handshake(input, out),
-                _ => Todo::Nothing,
+                _ => DriverTask::Nothing,
             };
         };
         let Some(counted) = *counted else { return self.refuse_header(header, out) };
@@ -58,7 +58,7 @@ impl Session {
         refused.unwrap_or_else(|| self.dispatch(header, payload, extra, out))
     }
 
-    fn take_handshake(&mut self, input: &[u8], out: &mut dyn Outlets) -> Todo {
+    fn take_handshake(&mut self, input: &[u8], out: &mut dyn ReplyOutputs) -> DriverTask {
         match input.first_chunk::<HANDSHAKE_BYTES>() {
             Some(bytes) if Handshake::is(bytes) => {
                 self.stage = SessionStage::Greeting;
@@ -67,7 +67,7 @@ impl Session {
                     if is_server { HandshakeReply::DATA_SERVER } else { HandshakeReply::LOAD_BALANCER };
                 let reply = HandshakeReply { protover: wire::xroot::PROTOCOL_VERSION, role };
                 out.link(PathId::CONTROL).extend_from_slice(&reply.encode());
-                Todo::Nothing
+                DriverTask::Nothing
             }
             _ => self.violated(),
         }
@@ -78,8 +78,8 @@ impl Session {
         header: &RequestHeader,
         payload: &[u8],
         extra: &[u8],
-        out: &mut dyn Outlets,
-    ) -> Todo {
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         let id = header.streamid;
         let request = match Request::decode(header, payload) {
             Ok(request) => request,
@@ -94,7 +94,7 @@ impl Session {
             Request::Protocol(m) => self.protocol(id, &m, out),
             Request::Login(m) if self.stage == SessionStage::Greeting => self.login(id, &m, out),
             Request::Bind(m) if self.stage == SessionStage::Greeting => {
-                Todo::Bind { streamid: id, session: m.sessid }
+                DriverTask::Bind { streamid: id, session: m.sessid }
             }
             Request::Login(_) | Request::Bind(_) | Request::Auth(_) | Request::Unknown(_) => {
                 self.refuse(id, PathId::CONTROL, ErrorCode::INVALID_REQUEST, "Invalid request code", out)

@@ -5,9 +5,9 @@
 
 use crate::call::{BlockedOperation, CallKind};
 use crate::ids::{CallId, FileIndex, PathId, SequenceId};
-use crate::sequencer::{Access, Touches};
-use crate::state::{Outlets, Session, SessionStage};
-use crate::step::{ReadTask, ReadVectorTask, Todo};
+use crate::sequencer::{Access, FileAccesses};
+use crate::state::{ReplyOutputs, Session, SessionStage};
+use crate::step::{DriverTask, ReadTask, ReadVectorTask};
 use std::sync::Arc;
 use vfs::{AttributeWork, FileOperation, OpenFile};
 use wire::xroot::header::{FileHandle, StreamId};
@@ -15,7 +15,12 @@ use wire::xroot::header::{FileHandle, StreamId};
 impl Session {
     /// Registers an operation. Returns `todo` if it may start now, otherwise keeps it. `call` is
     /// the call whose end is the end of the operation; a read of the driver has none.
-    pub(crate) fn submit(&mut self, call: Option<CallId>, touches: Touches, todo: Todo) -> Todo {
+    pub(crate) fn submit(
+        &mut self,
+        call: Option<CallId>,
+        touches: FileAccesses,
+        todo: DriverTask,
+    ) -> DriverTask {
         let engaged = self.engage();
         // If there is a call, it owns the charge.
         let charge = std::mem::take(&mut engaged.arriving);
@@ -25,17 +30,19 @@ impl Session {
             None if start.is_none() => engaged.reads_waiting += 1,
             None => {}
         }
-        start.map_or(Todo::Nothing, |waiting| self.started(id, waiting.todo))
+        start.map_or(DriverTask::Nothing, |waiting| self.started(id, waiting.todo))
     }
 
     /// Completes a task with data that is known only when the operation starts.
-    fn started(&mut self, id: SequenceId, todo: Todo) -> Todo {
+    fn started(&mut self, id: SequenceId, todo: DriverTask) -> DriverTask {
         let sequence = Some(id);
         match todo {
-            Todo::Read(task) => Todo::Read(ReadTask { sequence, ..task }),
-            Todo::ReadWithHints(task, hints) => Todo::ReadWithHints(ReadTask { sequence, ..task }, hints),
-            Todo::ReadVector(task) => Todo::ReadVector(ReadVectorTask { sequence, ..task }),
-            Todo::FileCall(call, file, FileOperation::Close { .. }) => {
+            DriverTask::Read(task) => DriverTask::Read(ReadTask { sequence, ..task }),
+            DriverTask::ReadWithHints(task, hints) => {
+                DriverTask::ReadWithHints(ReadTask { sequence, ..task }, hints)
+            }
+            DriverTask::ReadVector(task) => DriverTask::ReadVector(ReadVectorTask { sequence, ..task }),
+            DriverTask::FileCall(call, file, FileOperation::Close { .. }) => {
                 let index = self.engaged().and_then(|engaged| engaged.sequencer.touches(id).first().copied());
                 let ending = self.is_ending();
                 let handle = index.and_then(|(index, _)| self.any_handle(index));
@@ -43,7 +50,7 @@ impl Session {
                 let failed = handle.is_some_and(|handle| handle.errors() > 0);
                 let operation =
                     if abandons { FileOperation::Abandon } else { FileOperation::Close { failed } };
-                Todo::FileCall(call, file, operation)
+                DriverTask::FileCall(call, file, operation)
             }
             todo => todo,
         }
@@ -68,12 +75,17 @@ impl Session {
         kind: CallKind,
         (index, access): (FileIndex, Access),
         (file, operation): (Arc<dyn OpenFile>, FileOperation),
-    ) -> Todo {
+    ) -> DriverTask {
         let call = self.call(id, PathId::CONTROL, kind);
-        self.submit(Some(call), Touches::one(index, access), Todo::FileCall(call, file, operation))
+        self.submit(Some(call), FileAccesses::one(index, access), DriverTask::FileCall(call, file, operation))
     }
 
-    pub(crate) fn close(&mut self, id: StreamId, handle: FileHandle, out: &mut dyn Outlets) -> Todo {
+    pub(crate) fn close(
+        &mut self,
+        id: StreamId,
+        handle: FileHandle,
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         let Some((index, file)) = self.open_file(handle) else { return self.not_open(id, "close", out) };
         let file = file.clone();
         self.let_go(index, id, CallKind::Close(index), file, FileOperation::Close { failed: false })
@@ -87,12 +99,12 @@ impl Session {
         kind: CallKind,
         file: Arc<dyn OpenFile>,
         operation: FileOperation,
-    ) -> Todo {
+    ) -> DriverTask {
         if let Some(handle) = self.any_handle(index) {
             handle.closing = true;
         }
         let todo = self.start_on_file(id, kind, (index, Access::Barrier), (file.clone(), operation));
-        if matches!(todo, Todo::Nothing) {
+        if matches!(todo, DriverTask::Nothing) {
             // The operation that is running may be a copy from another server, which is cancelled.
             file.interrupt();
         }
@@ -100,8 +112,8 @@ impl Session {
     }
 
     /// Abandons a file whose client has disconnected.
-    pub(crate) fn abandon(&mut self, index: FileIndex) -> Todo {
-        let Some(file) = self.file(index).cloned() else { return Todo::Nothing };
+    pub(crate) fn abandon(&mut self, index: FileIndex) -> DriverTask {
+        let Some(file) = self.file(index).cloned() else { return DriverTask::Nothing };
         let kind = CallKind::Release(index);
         self.let_go(index, StreamId::default(), kind, file, FileOperation::Abandon)
     }
@@ -122,7 +134,7 @@ impl Session {
         }
         for (id, BlockedOperation { todo, .. }) in dropped {
             match todo {
-                Todo::FileCall(call, ..) | Todo::Call(call, _) => drop(self.finish_call(call)),
+                DriverTask::FileCall(call, ..) | DriverTask::Call(call, _) => drop(self.finish_call(call)),
                 _ => {
                     if let Some(engaged) = self.engaged_mut() {
                         engaged.reads_waiting -= usize::from(is_read(&todo));
@@ -163,7 +175,7 @@ impl Session {
         if size.is_some_and(|size| end <= size) { fixed } else { Access::read_to_end(offset) }
     }
 
-    fn vector_touches(&self, task: &ReadVectorTask) -> Touches {
+    fn vector_touches(&self, task: &ReadVectorTask) -> FileAccesses {
         let ranges = task.elements.iter().map(|element| {
             let end = element.offset.saturating_add(element.length as u64);
             (element.file, element.offset, end)
@@ -179,17 +191,17 @@ impl Session {
         let access = |(file, start, end): (FileIndex, u64, u64)| {
             (file, self.read_access(file, start, usize::try_from(end - start).unwrap_or(usize::MAX)))
         };
-        Touches::many(bounds.into_iter().map(access).collect())
+        FileAccesses::many(bounds.into_iter().map(access).collect())
     }
 
     /// Returns a read for the driver if no earlier operation affects it. Such a read is not
     /// registered: the driver completes it before it takes another request, or registers it by
     /// [`Session::read_began`].
-    pub(crate) fn submit_read(&mut self, task: ReadTask) -> Todo {
+    pub(crate) fn submit_read(&mut self, task: ReadTask) -> DriverTask {
         if self.is_free_to_read(task.file) {
-            Todo::Read(task)
+            DriverTask::Read(task)
         } else {
-            self.hold_read(&task, Todo::Read(task))
+            self.hold_read(&task, DriverTask::Read(task))
         }
     }
 
@@ -198,8 +210,8 @@ impl Session {
         &mut self,
         task: ReadTask,
         hints: Vec<(Arc<dyn OpenFile>, u64, u64)>,
-    ) -> Todo {
-        let todo = Todo::ReadWithHints(task, hints);
+    ) -> DriverTask {
+        let todo = DriverTask::ReadWithHints(task, hints);
         if self.is_free_to_read(task.file) { todo } else { self.hold_read(&task, todo) }
     }
 
@@ -207,24 +219,24 @@ impl Session {
         self.engaged().is_none_or(|engaged| engaged.sequencer.is_free_to_read(file))
     }
 
-    fn hold_read(&mut self, task: &ReadTask, todo: Todo) -> Todo {
+    fn hold_read(&mut self, task: &ReadTask, todo: DriverTask) -> DriverTask {
         let access = self.read_access(task.file, task.offset, task.length);
-        self.submit(None, Touches::one(task.file, access), todo)
+        self.submit(None, FileAccesses::one(task.file, access), todo)
     }
 
     /// Returns a vector read for the driver if no earlier operation affects it.
-    pub(crate) fn submit_vector_read(&mut self, task: ReadVectorTask) -> Todo {
+    pub(crate) fn submit_vector_read(&mut self, task: ReadVectorTask) -> DriverTask {
         if task.elements.iter().all(|element| self.is_free_to_read(element.file)) {
-            return Todo::ReadVector(task);
+            return DriverTask::ReadVector(task);
         }
         let touches = self.vector_touches(&task);
-        self.submit(None, touches, Todo::ReadVector(task))
+        self.submit(None, touches, DriverTask::ReadVector(task))
     }
 
     pub(crate) fn register_read(&mut self, task: &ReadTask) -> SequenceId {
         task.sequence.unwrap_or_else(|| {
             let access = self.read_access(task.file, task.offset, task.length);
-            self.engage().sequencer.begin(Touches::one(task.file, access), BlockedOperation::default()).0
+            self.engage().sequencer.begin(FileAccesses::one(task.file, access), BlockedOperation::default()).0
         })
     }
 
@@ -245,15 +257,16 @@ pub(crate) fn access_of_attributes(work: &AttributeWork) -> Access {
 }
 
 /// Reports whether the driver replies to the task without a call.
-fn is_read(todo: &Todo) -> bool {
-    matches!(todo, Todo::Read(_) | Todo::ReadWithHints(..) | Todo::ReadVector(_))
+fn is_read(todo: &DriverTask) -> bool {
+    matches!(todo, DriverTask::Read(_) | DriverTask::ReadWithHints(..) | DriverTask::ReadVector(_))
 }
 
 /// Reports whether a task is dropped when the client has disconnected, because its reply has no
 /// reader. Closes are not dropped, and neither are writes that were announced to the driver.
-fn is_dropped_at_the_end(todo: &Todo) -> bool {
+fn is_dropped_at_the_end(todo: &DriverTask) -> bool {
     !matches!(
         todo,
-        Todo::Proceed(_) | Todo::FileCall(_, _, FileOperation::Close { .. } | FileOperation::Abandon)
+        DriverTask::Proceed(_)
+            | DriverTask::FileCall(_, _, FileOperation::Close { .. } | FileOperation::Abandon)
     )
 }

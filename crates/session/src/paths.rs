@@ -5,9 +5,9 @@
 use crate::call::CallKind;
 use crate::files::from_wire;
 use crate::ids::PathId;
-use crate::sequencer::{Access, Touches};
-use crate::state::{Outlets, Session};
-use crate::step::Todo;
+use crate::sequencer::{Access, FileAccesses};
+use crate::state::{ReplyOutputs, Session};
+use crate::step::DriverTask;
 use crate::target::{Verb, target, targets};
 use base::{Descriptor, Error, ErrorKind};
 use std::sync::Arc;
@@ -24,7 +24,12 @@ const MODE_BITS: u16 = 0o777;
 
 impl Session {
     /// Starts the operation on the name space for a request.
-    pub(crate) fn on_path(&mut self, id: StreamId, request: &Request<'_>, out: &mut dyn Outlets) -> Todo {
+    pub(crate) fn on_path(
+        &mut self,
+        id: StreamId,
+        request: &Request<'_>,
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         let kind = match request {
             Request::Open(m) => {
                 CallKind::Open { compress: m.options.contains(OpenOptions::COMPRESS), stat: wants_stat(m) }
@@ -57,10 +62,10 @@ impl Session {
         match request {
             // The copy must contain each earlier write to the source.
             Request::Open(m) if m.optiont.contains(OpenTemplateOptions::DUP) => {
-                let source = Touches::one(from_wire(m.fhtemplt), Access::READ_ALL);
-                self.submit(Some(call), source, Todo::Call(call, operation))
+                let source = FileAccesses::one(from_wire(m.fhtemplt), Access::READ_ALL);
+                self.submit(Some(call), source, DriverTask::Call(call, operation))
             }
-            _ => Todo::Call(call, operation),
+            _ => DriverTask::Call(call, operation),
         }
     }
 

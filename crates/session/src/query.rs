@@ -6,8 +6,8 @@ use crate::call::CallKind;
 use crate::ids::PathId;
 use crate::replies;
 use crate::sequencer::Access;
-use crate::state::{Outlets, Session};
-use crate::step::Todo;
+use crate::state::{ReplyOutputs, Session};
+use crate::step::DriverTask;
 use crate::target::{Verb, target, targets};
 use base::{Error, ErrorKind};
 use vfs::{FileOperation, Operation};
@@ -17,7 +17,7 @@ use wire::xroot::limits::CONFIG_ANSWER_BYTES_MAX;
 use wire::xroot::request::{Query, Set};
 
 impl Session {
-    pub(crate) fn query(&mut self, id: StreamId, m: &Query<'_>, out: &mut dyn Outlets) -> Todo {
+    pub(crate) fn query(&mut self, id: StreamId, m: &Query<'_>, out: &mut dyn ReplyOutputs) -> DriverTask {
         let by_handle = matches!(m.infotype, QueryType::VISA | QueryType::FINFO | QueryType::OPAQUG);
         // Without an argument every type queries a handle.
         if m.args.is_empty() || by_handle {
@@ -29,7 +29,7 @@ impl Session {
             QueryType::STATS => {
                 let selection = String::from_utf8_lossy(text).into_owned();
                 let call = self.call(id, PathId::CONTROL, CallKind::TextWithNul);
-                return Todo::Statistics { call, selection };
+                return DriverTask::Statistics { call, selection };
             }
             QueryType::CKSUM => target(text, Verb::CHECKSUM).map(Operation::Checksum),
             QueryType::CKSCAN => target(text, Verb::CHECKSUM).map(Operation::CancelChecksum),
@@ -47,12 +47,18 @@ impl Session {
             _ => CallKind::Plain,
         };
         match operation {
-            Ok(operation) => Todo::Call(self.call(id, PathId::CONTROL, kind), operation),
+            Ok(operation) => DriverTask::Call(self.call(id, PathId::CONTROL, kind), operation),
             Err(error) => self.fail(id, &error, out),
         }
     }
 
-    fn query_handle(&mut self, id: StreamId, m: &Query<'_>, by_handle: bool, out: &mut dyn Outlets) -> Todo {
+    fn query_handle(
+        &mut self,
+        id: StreamId,
+        m: &Query<'_>,
+        by_handle: bool,
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         if self.open_file(m.fhandle).is_none() {
             return self.not_open(id, "query", out);
         }
@@ -68,13 +74,13 @@ impl Session {
     /// Replies with one line per key: its value, or the key itself if it is unknown.
     ///
     /// Keys are separated by blanks or line ends, because the command line client sends both.
-    fn configuration(&mut self, id: StreamId, keys: &[u8], out: &mut dyn Outlets) -> Todo {
+    fn configuration(&mut self, id: StreamId, keys: &[u8], out: &mut dyn ReplyOutputs) -> DriverTask {
         let mut words = keys.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).peekable();
         let first = words.next();
         if matches!(first, Some(b"xrootd" | b"cmsd")) && words.peek().is_none() {
             // The text of the configuration is sent only over TLS.
             replies::ok(out.link(PathId::CONTROL), id, b"\n\0");
-            return Todo::Nothing;
+            return DriverTask::Nothing;
         }
         let mut answer = Vec::new();
         for key in first.into_iter().chain(words) {
@@ -93,10 +99,10 @@ impl Session {
             return self.refuse(id, PathId::CONTROL, ErrorCode::ARG_MISSING, text, out);
         }
         replies::ok(out.link(PathId::CONTROL), id, &answer);
-        Todo::Nothing
+        DriverTask::Nothing
     }
 
-    pub(crate) fn set(&mut self, id: StreamId, m: &Set<'_>, out: &mut dyn Outlets) -> Todo {
+    pub(crate) fn set(&mut self, id: StreamId, m: &Set<'_>, out: &mut dyn ReplyOutputs) -> DriverTask {
         let text = String::from_utf8_lossy(m.text.split(|&b| b == 0).next().unwrap_or_default());
         let mut words = text.split_ascii_whitespace();
         match (words.next(), words.next()) {
@@ -105,7 +111,7 @@ impl Session {
             (Some("monitor"), Some("info")) => {
                 // Without a monitoring stream the id of the record is 0.
                 replies::ok(out.link(PathId::CONTROL), id, &[0; 4]);
-                Todo::Nothing
+                DriverTask::Nothing
             }
             _ => self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, "invalid set parameter", out),
         }

@@ -6,7 +6,7 @@
 
 use crate::ids::{PathId, SequenceId};
 use crate::replies;
-use crate::state::{Outlets, Session};
+use crate::state::{ReplyOutputs, Session};
 use crate::step::{ReadElement, ReadTask, ReadVectorTask};
 use base::Error;
 use vfs::{RedirectAnswer, Spot};
@@ -155,7 +155,7 @@ impl Session {
     }
 
     /// Redirects the client for a read.
-    pub fn read_redirected(&mut self, task: &ReadTask, to: &RedirectAnswer, out: &mut dyn Outlets) {
+    pub fn read_redirected(&mut self, task: &ReadTask, to: &RedirectAnswer, out: &mut dyn ReplyOutputs) {
         replies::redirect(out.link(task.link), task.streamid, to);
         self.ended(task.sequence);
     }
@@ -165,7 +165,7 @@ impl Session {
         &mut self,
         task: &ReadVectorTask,
         to: &RedirectAnswer,
-        out: &mut dyn Outlets,
+        out: &mut dyn ReplyOutputs,
     ) {
         replies::redirect(out.link(PathId::CONTROL), task.streamid, to);
         self.ended(task.sequence);
@@ -190,7 +190,7 @@ impl Session {
     }
 
     /// Reports the failure of a read. The error completes its reply.
-    pub fn read_failed(&mut self, reply: ReadReply, error: &Error, out: &mut dyn Outlets) {
+    pub fn read_failed(&mut self, reply: ReadReply, error: &Error, out: &mut dyn ReplyOutputs) {
         replies::fail(out.link(reply.link), reply.streamid, error);
         self.read_ended(reply);
     }

@@ -109,12 +109,12 @@ fn end_of(offset: u64, length: u64) -> u64 {
 
 /// The files that an operation accesses, each once.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Touches {
+pub(crate) enum FileAccesses {
     One((FileIndex, Access)),
     Many(Box<[(FileIndex, Access)]>),
 }
 
-impl Touches {
+impl FileAccesses {
     pub(crate) fn one(file: FileIndex, access: Access) -> Self {
         Self::One((file, access))
     }
@@ -144,7 +144,7 @@ impl Touches {
 }
 
 struct Registered<W> {
-    touches: Touches,
+    touches: FileAccesses,
     /// Number of earlier accesses that it waits for.
     blockers: u32,
     /// The work to start; `None` after the start.
@@ -202,7 +202,7 @@ impl<W> Sequencer<W> {
 
     /// Registers an operation after all others. Returns `work` if it may start immediately,
     /// otherwise keeps it.
-    pub(crate) fn begin(&mut self, touches: Touches, work: W) -> (SequenceId, Option<W>) {
+    pub(crate) fn begin(&mut self, touches: FileAccesses, work: W) -> (SequenceId, Option<W>) {
         let blockers = touches.as_slice().iter().map(|&(file, access)| self.blockers(file, access)).sum();
         let (start, waiting) = if blockers == 0 { (Some(work), None) } else { (None, Some(work)) };
         let id = SequenceId(self.registered.insert(Registered { touches, blockers, waiting }));
@@ -318,25 +318,25 @@ mod tests {
     #[test]
     fn the_accesses_of_one_operation_become_one_for_each_file() {
         let other = FileIndex(7);
-        let touches = Touches::many(vec![
+        let touches = FileAccesses::many(vec![
             (other, read(0, 1)),
             (FILE, write(10, 5)),
             (FILE, write(2, 1)),
             (other, Access::Barrier),
         ]);
         assert_eq!(touches.as_slice(), [(FILE, write(2, 13)), (other, Access::Barrier)]);
-        assert_eq!(Touches::many(vec![(FILE, read(3, 2)); 3]), Touches::one(FILE, read(3, 2)));
+        assert_eq!(FileAccesses::many(vec![(FILE, read(3, 2)); 3]), FileAccesses::one(FILE, read(3, 2)));
         assert_eq!(read(0, 1).and(write(5, 1)), write(0, 6));
-        assert_eq!(Touches::many(Vec::new()).as_slice(), []);
+        assert_eq!(FileAccesses::many(Vec::new()).as_slice(), []);
     }
 
     #[test]
     fn an_operation_taken_while_waiting_never_starts() {
         let mut sequencer = Sequencer::default();
-        let (first, started) = sequencer.begin(Touches::one(FILE, Access::Barrier), 1);
+        let (first, started) = sequencer.begin(FileAccesses::one(FILE, Access::Barrier), 1);
         assert_eq!(started, Some(1));
-        let (second, _) = sequencer.begin(Touches::one(FILE, Access::Barrier), 2);
-        let (third, _) = sequencer.begin(Touches::one(FILE, Access::READ_ALL), 3);
+        let (second, _) = sequencer.begin(FileAccesses::one(FILE, Access::Barrier), 2);
+        let (third, _) = sequencer.begin(FileAccesses::one(FILE, Access::READ_ALL), 3);
         assert_eq!(sequencer.take_waiting(|work| *work == 2), [(second, 2)]);
         assert_eq!(sequencer.end(first), []);
         assert_eq!(sequencer.end(second), [(third, 3)]);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     /// One operation of the reference model: number, touches, started, id.
-    type Plain = (u64, Touches, bool, SequenceId);
+    type Plain = (u64, FileAccesses, bool, SequenceId);
 
     fn may_start(all: &[Plain], at: usize) -> bool {
         let (before, rest) = all.split_at(at);
@@ -381,7 +381,7 @@ mod tests {
                     let files = (0..1 + dice.below(3)).map(|_| u32::try_from(dice.below(3)));
                     let files: Vec<_> = files.map(Result::unwrap_or_default).collect();
                     let touched = files.into_iter().map(|file| (FileIndex(file), dice.access())).collect();
-                    let touches = Touches::many(touched);
+                    let touches = FileAccesses::many(touched);
                     let (id, started) = sequencer.begin(touches.clone(), number);
                     all.push((number, touches, started.is_some(), id));
                 } else {

@@ -6,8 +6,8 @@
 //! hash. Protection against attackers requires a key from authentication.
 
 use crate::ids::PathId;
-use crate::state::{Outlets, Session};
-use crate::step::Todo;
+use crate::state::{ReplyOutputs, Session};
+use crate::step::DriverTask;
 use crate::verifier::Signature;
 use sha2::{Digest, Sha256};
 use wire::xroot::codes::{ErrorCode, QueryType, RequestCode, SecurityLevel, SignRequirement};
@@ -28,15 +28,15 @@ impl Session {
         &mut self,
         header: &RequestHeader,
         m: &Sigver<'_>,
-        out: &mut dyn Outlets,
-    ) -> Todo {
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         let id = header.streamid;
         if m.signature.is_empty() || m.signature.len() > SIGNATURE_BYTES_MAX {
             return self.bad_signature_length(id, out);
         }
         if !self.demands_signatures() {
             // A signature that is not required is accepted and ignored.
-            return Todo::Nothing;
+            return DriverTask::Nothing;
         }
         let fault = if m.version != 0 {
             "Unsupported signature version"
@@ -57,7 +57,7 @@ impl Session {
                         without_payload: m.flags.contains(SigverFlags::NODATA),
                         hash,
                     }));
-                    return Todo::Nothing;
+                    return DriverTask::Nothing;
                 }
                 Err(_) => "Invalid signature hash length",
             }
@@ -66,7 +66,7 @@ impl Session {
     }
 
     /// Refuses a signature of invalid length and ends the session.
-    pub(crate) fn bad_signature_length(&mut self, id: StreamId, out: &mut dyn Outlets) -> Todo {
+    pub(crate) fn bad_signature_length(&mut self, id: StreamId, out: &mut dyn ReplyOutputs) -> DriverTask {
         self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, "Invalid signature data length", out);
         self.violated()
     }
@@ -77,8 +77,8 @@ impl Session {
         &mut self,
         header: &RequestHeader,
         payload: &[u8],
-        out: &mut dyn Outlets,
-    ) -> Option<Todo> {
+        out: &mut dyn ReplyOutputs,
+    ) -> Option<DriverTask> {
         if !self.demands_signatures() || !self.is_active() || header.code == RequestCode::SIGVER {
             return None;
         }
@@ -118,7 +118,7 @@ impl Session {
         }
     }
 
-    fn unsigned(&mut self, id: StreamId, fault: &str, out: &mut dyn Outlets) -> Todo {
+    fn unsigned(&mut self, id: StreamId, fault: &str, out: &mut dyn ReplyOutputs) -> DriverTask {
         self.refuse(id, PathId::CONTROL, ErrorCode::SIGVER_ERR, fault, out);
         self.violated()
     }

@@ -4,14 +4,14 @@
 //! `machine` takes requests; the families of requests are in files of their own (`paths`,
 //! `handles`, `query`, ...). They share the state here.
 
-use crate::call::{BlockedOperation, Call, CallKind};
+use crate::call::{BlockedOperation, CallKind, UnansweredCall};
 use crate::files::{FileTable, SessionFile};
 use crate::ids::{CallId, FileIndex, PathId};
 use crate::replies;
 use crate::sequencer::Sequencer;
 use crate::settings::{CALLS_MAX, Peer, Settings};
 use crate::slots::SlotTable;
-use crate::step::{Destination, Receive, Todo};
+use crate::step::{Destination, DriverTask, PayloadAnnouncement};
 use crate::verifier::Verifier;
 use base::{Charge, Descriptor, Error, ErrorKind, Identity, LoginNames};
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ use wire::xroot::header::{SessionId, StreamId};
 use wire::xroot::limits::PATH_ID_MAX;
 
 /// Output buffers for replies, one per connection. Replies for a lost connection are discarded.
-pub trait Outlets {
+pub trait ReplyOutputs {
     /// Returns the output of a connection. Callers append whole frames.
     fn link(&mut self, link: PathId) -> &mut Vec<u8>;
 }
@@ -43,13 +43,13 @@ pub(crate) enum SessionStage {
 /// State that a session has only while files are open or calls are in flight. It is allocated on
 /// demand because most connections of a large server are idle.
 #[derive(Default)]
-pub(crate) struct Engaged {
+pub(crate) struct ActiveState {
     pub(crate) files: FileTable,
-    pub(crate) calls: SlotTable<Call>,
+    pub(crate) calls: SlotTable<UnansweredCall>,
     pub(crate) sequencer: Sequencer<BlockedOperation>,
     /// Reads that wait for earlier operations. They have no call.
     pub(crate) reads_waiting: usize,
-    ready: VecDeque<Todo>,
+    ready: VecDeque<DriverTask>,
     /// Charge of the request that is being taken. The first call made for the request takes it
     /// over.
     pub(crate) arriving: Charge,
@@ -57,7 +57,7 @@ pub(crate) struct Engaged {
     opening: usize,
 }
 
-impl Engaged {
+impl ActiveState {
     fn is_over(&self) -> bool {
         self.files.len() == 0 && self.calls.is_empty() && self.ready.is_empty() && self.sequencer.is_idle()
     }
@@ -76,7 +76,7 @@ pub struct Session {
     pub(crate) prepares: u32,
     pub(crate) verifier: Verifier,
     /// `None` if nothing is open or in flight.
-    pub(crate) engaged: Option<Box<Engaged>>,
+    pub(crate) engaged: Option<Box<ActiveState>>,
     /// Bit p is set if path id p is bound.
     bound: u16,
 }
@@ -135,15 +135,15 @@ impl Session {
         }
     }
 
-    pub(crate) fn engage(&mut self) -> &mut Engaged {
+    pub(crate) fn engage(&mut self) -> &mut ActiveState {
         self.engaged.get_or_insert_default()
     }
 
-    pub(crate) fn engaged(&self) -> Option<&Engaged> {
+    pub(crate) fn engaged(&self) -> Option<&ActiveState> {
         self.engaged.as_deref()
     }
 
-    pub(crate) fn engaged_mut(&mut self) -> Option<&mut Engaged> {
+    pub(crate) fn engaged_mut(&mut self) -> Option<&mut ActiveState> {
         self.engaged.as_deref_mut()
     }
 
@@ -190,7 +190,7 @@ impl Session {
     }
 
     /// Returns the next task that has become possible.
-    pub fn next_todo(&mut self) -> Option<Todo> {
+    pub fn next_todo(&mut self) -> Option<DriverTask> {
         self.engaged.as_mut()?.ready.pop_front()
     }
 
@@ -206,27 +206,32 @@ impl Session {
         link: PathId,
         code: ErrorCode,
         text: &str,
-        out: &mut dyn Outlets,
-    ) -> Todo {
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         replies::error(out.link(link), streamid, code, text);
-        Todo::Nothing
+        DriverTask::Nothing
     }
 
     /// Replies with an error of our own crates and keeps the session.
-    pub(crate) fn fail(&mut self, streamid: StreamId, error: &Error, out: &mut dyn Outlets) -> Todo {
+    pub(crate) fn fail(
+        &mut self,
+        streamid: StreamId,
+        error: &Error,
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         self.refuse(streamid, PathId::CONTROL, crate::wire_code(error.kind), &error.text, out)
     }
 
     /// Replies that the request succeeded, without data.
-    pub(crate) fn done(&mut self, streamid: StreamId, out: &mut dyn Outlets) -> Todo {
+    pub(crate) fn done(&mut self, streamid: StreamId, out: &mut dyn ReplyOutputs) -> DriverTask {
         replies::ok(out.link(PathId::CONTROL), streamid, &[]);
-        Todo::Nothing
+        DriverTask::Nothing
     }
 
     /// Ends the session after the reply to a protocol violation. The rest of the input is ignored.
-    pub(crate) fn violated(&mut self) -> Todo {
+    pub(crate) fn violated(&mut self) -> DriverTask {
         self.end();
-        Todo::Close
+        DriverTask::Close
     }
 
     /// Registers a request that will be answered later.
@@ -235,15 +240,16 @@ impl Session {
         let charge = std::mem::take(&mut engaged.arriving);
         engaged.opening += usize::from(matches!(kind, CallKind::Open { .. }));
         let descriptor = Descriptor::NONE;
-        let call = Call { streamid, link, told_later: false, sequence: None, kind, charge, descriptor };
+        let call =
+            UnansweredCall { streamid, link, told_later: false, sequence: None, kind, charge, descriptor };
         CallId(engaged.calls.insert(call))
     }
 
-    pub(crate) fn call_mut(&mut self, id: CallId) -> Option<&mut Call> {
+    pub(crate) fn call_mut(&mut self, id: CallId) -> Option<&mut UnansweredCall> {
         self.engaged.as_mut()?.calls.get_mut(id.0)
     }
 
-    pub(crate) fn finish_call(&mut self, id: CallId) -> Option<Call> {
+    pub(crate) fn finish_call(&mut self, id: CallId) -> Option<UnansweredCall> {
         let engaged = self.engaged.as_mut()?;
         let call = engaged.calls.remove(id.0)?;
         engaged.opening -= usize::from(matches!(call.kind, CallKind::Open { .. }));
@@ -259,8 +265,8 @@ impl Session {
     }
 
     /// Appends a task to the queue of [`Session::next_todo`].
-    pub fn push(&mut self, todo: Todo) {
-        if !matches!(todo, Todo::Nothing) {
+    pub fn push(&mut self, todo: DriverTask) {
+        if !matches!(todo, DriverTask::Nothing) {
             self.engage().ready.push_back(todo);
         }
     }
@@ -272,10 +278,10 @@ impl Session {
         reply: PathId,
         (link, length): (PathId, usize),
         error: Error,
-    ) -> Todo {
+    ) -> DriverTask {
         let call = self.call(streamid, reply, CallKind::Refused(error));
         let into = Destination::Discard;
-        Todo::Receive(Receive { call, link, length, into, checkpoint: false, held: false })
+        DriverTask::Receive(PayloadAnnouncement { call, link, length, into, checkpoint: false, held: false })
     }
 
     /// Gives the lowest free path id to a connection from `address`.
@@ -297,7 +303,7 @@ impl Session {
     }
 
     /// Replies to a kXR_bind whose connection has joined.
-    pub fn bound(&self, streamid: StreamId, link: PathId, out: &mut dyn Outlets) {
+    pub fn bound(&self, streamid: StreamId, link: PathId, out: &mut dyn ReplyOutputs) {
         replies::ok(out.link(link), streamid, &[link.0]);
     }
 
@@ -307,13 +313,13 @@ impl Session {
     }
 
     /// Replies to data on a bound connection that no request announced.
-    pub fn refuse_unannounced(&self, streamid: StreamId, link: PathId, out: &mut dyn Outlets) {
+    pub fn refuse_unannounced(&self, streamid: StreamId, link: PathId, out: &mut dyn ReplyOutputs) {
         let text = "Invalid request; only announced data may come on this connection";
         replies::error(out.link(link), streamid, ErrorCode::INVALID_REQUEST, text);
     }
 
     /// Replies to a request of `bytes` bytes that did not arrive completely before its deadline.
-    pub fn refuse_overdue(&self, input: &[u8], bytes: usize, link: PathId, out: &mut dyn Outlets) {
+    pub fn refuse_overdue(&self, input: &[u8], bytes: usize, link: PathId, out: &mut dyn ReplyOutputs) {
         let streamid = StreamId(input.first_chunk().copied().unwrap_or_default());
         let text = format!("Request did not arrive in time; {} of {bytes} bytes came", input.len());
         replies::error(out.link(link), streamid, ErrorCode::INVALID_REQUEST, &text);

@@ -1,6 +1,6 @@
 //! The interface between a session and its driver: tasks out, results in.
 //!
-//! A driver feeds the bytes of a connection, executes each [`TakeResult`] or queued [`Todo`], and reports
+//! A driver feeds the bytes of a connection, executes each [`TakeResult`] or queued [`DriverTask`], and reports
 //! the result. Bulk data does not pass through the session, so that it is not copied: a read leaves
 //! the session as a file and a range, a write as the number of bytes on a connection and their
 //! destination.
@@ -23,12 +23,12 @@ pub enum TakeResult {
         /// Length of the request in bytes.
         bytes: usize,
         /// The task of the driver for this request.
-        todo: Todo,
+        todo: DriverTask,
     },
 }
 
 /// A task for the driver.
-pub enum Todo {
+pub enum DriverTask {
     /// No task. The replies, if any, are in the output.
     Nothing,
     /// Send the output, then close the session.
@@ -45,7 +45,7 @@ pub enum Todo {
     /// Read and reply, and prefetch these ranges (file, offset, length). Hints have no reply.
     ReadWithHints(ReadTask, Vec<(Arc<dyn OpenFile>, u64, u64)>),
     /// The next bytes of a connection are file data.
-    Receive(Receive),
+    Receive(PayloadAnnouncement),
     /// A write that was [held](Receive::held) may proceed.
     Proceed(CallId),
     /// This connection joins a session. The driver has the table of sessions.
@@ -113,7 +113,7 @@ pub struct ReadElement {
 }
 
 /// An announcement of data that follows on a connection.
-pub struct Receive {
+pub struct PayloadAnnouncement {
     /// The call, which ends with [`crate::Session::received`].
     pub call: CallId,
     /// The connection that carries the data.
@@ -124,7 +124,7 @@ pub struct Receive {
     pub into: Destination,
     /// Writes under the active checkpoint of the file.
     pub checkpoint: bool,
-    /// Set if earlier operations must end first. Until [`Todo::Proceed`] nothing is written, and
+    /// Set if earlier operations must end first. Until [`DriverTask::Proceed`] nothing is written, and
     /// the driver takes at most one buffer of data from the connection.
     pub held: bool,
 }

@@ -7,7 +7,7 @@
 mod support;
 
 use base::ErrorKind;
-use session::{CallId, ReceiveResult, Settings, Todo};
+use session::{CallId, DriverTask, ReceiveResult, Settings};
 use support::*;
 use vfs::{Answer, FileOperation, Operation, Value};
 
@@ -31,7 +31,7 @@ fn a_deferred_checksum_is_sent_as_recorded() {
     let told = notify(&mut bench, call, "Job scheduled.");
     assert_eq!((told[0].stream, told[0].status), (0x0100, WAITRESP));
     assert_eq!(told[0].body, b"\0\0\x02\x58Job scheduled.");
-    assert!(matches!(bench.answer(call, checksum()), Todo::Nothing));
+    assert!(matches!(bench.answer(call, checksum()), DriverTask::Nothing));
     let recorded = b"\0\0\x0f\xa1\0\0\0\x21\0\0\x13\x90\0\0\0\0\x01\0\0\0\0\0\0\x11adler32 cfbd70e6\0";
     assert_eq!(bench.bytes_on(0), recorded);
 }
@@ -74,7 +74,7 @@ fn an_old_client_retries_and_receives_the_answer() {
     assert_eq!((told[0].status, &told[0].body[..]), (WAIT, &b"\0\0\0\x1eJob scheduled."[..]));
     // The client retries before and after the first answer, which is dropped.
     let (second, _) = bench.operation(&request);
-    assert!(matches!(bench.answer(call, checksum()), Todo::Nothing));
+    assert!(matches!(bench.answer(call, checksum()), DriverTask::Nothing));
     bench.is_silent();
     assert_eq!(bench.reply_of(second, checksum()).text(), "adler32 cfbd70e6\0");
 }
@@ -85,7 +85,7 @@ fn a_deferred_open_is_retried_immediately() {
     let (call, _) = bench.operation(&open("/data/f", 0x10).stream(5));
     notify(&mut bench, call, "");
     let file = FakeFile::new("/data/f");
-    let Todo::FileCall(release, on, FileOperation::Abandon) = bench.answer(call, opened(&file)) else {
+    let DriverTask::FileCall(release, on, FileOperation::Abandon) = bench.answer(call, opened(&file)) else {
         panic!()
     };
     assert!(file.is(&on));
@@ -104,7 +104,7 @@ fn a_deferred_open_of_an_old_client_is_released() {
     let (call, _) = bench.operation(&open("/data/f", 0x10));
     assert_eq!(notify(&mut bench, call, "")[0].status, WAIT);
     let todo = bench.answer(call, opened(&FakeFile::new("/data/f")));
-    let Todo::FileCall(release, _, FileOperation::Abandon) = todo else { panic!() };
+    let DriverTask::FileCall(release, _, FileOperation::Abandon) = todo else { panic!() };
     bench.is_silent();
     bench.answer(release, Answer::DONE);
     assert_eq!((bench.session.files_open(), bench.session.calls_in_flight()), (0, 0));
@@ -116,14 +116,14 @@ fn an_operation_on_a_handle_is_not_retried() {
     // reply as usual.
     let mut bench = old();
     bench.open("/data/f", 0);
-    let Some(Todo::FileCall(call, ..)) = bench.close(&Raw::new(CLOSE).stream(3)) else { panic!() };
+    let Some(DriverTask::FileCall(call, ..)) = bench.close(&Raw::new(CLOSE).stream(3)) else { panic!() };
     assert_eq!(notify(&mut bench, call, "").len(), 0);
     let reply = bench.reply_of(call, Answer::DONE);
     assert_eq!((reply.stream, reply.status), (3, OK));
     // A current client is notified.
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
-    let Some(Todo::FileCall(call, ..)) = bench.close(&Raw::new(CLOSE).stream(3)) else { panic!() };
+    let Some(DriverTask::FileCall(call, ..)) = bench.close(&Raw::new(CLOSE).stream(3)) else { panic!() };
     assert_eq!(notify(&mut bench, call, "")[0].status, WAITRESP);
     assert_eq!(bench.reply_of(call, Answer::DONE).embedded().status, OK);
 }
@@ -135,11 +135,11 @@ fn the_sync_of_a_vector_write_may_be_deferred() {
     bench.open("/data/g", 1);
     let list = [segment(0, 1, 0), segment(1, 1, 0)].concat();
     let request = Raw::new(WRITEV).stream(6).u8(4, 1).payload(&list);
-    let Todo::Receive(receive) = bench.ask(&request) else { panic!() };
+    let DriverTask::Receive(receive) = bench.ask(&request) else { panic!() };
     let todo = bench.session.received(receive.call, ReceiveResult::default(), &mut bench.out);
-    let Todo::FileCall(first, ..) = todo else { panic!() };
+    let DriverTask::FileCall(first, ..) = todo else { panic!() };
     assert_eq!(notify(&mut bench, first, "")[0].status, WAITRESP);
-    let Todo::FileCall(second, ..) = bench.answer(first, Answer::DONE) else { panic!() };
+    let DriverTask::FileCall(second, ..) = bench.answer(first, Answer::DONE) else { panic!() };
     // The client was already notified.
     assert_eq!(notify(&mut bench, second, "").len(), 0);
     let reply = bench.reply_of(second, Answer::DONE).embedded();
@@ -158,7 +158,7 @@ fn a_listing_and_a_release_send_no_notice() {
     );
     bench.open("/data/f", 0);
     bench.session.end();
-    let Some(Todo::FileCall(release, ..)) = bench.session.next_todo() else { panic!() };
+    let Some(DriverTask::FileCall(release, ..)) = bench.session.next_todo() else { panic!() };
     assert_eq!(notify(&mut bench, release, "").len(), 0);
     bench.answer(release, Answer::DONE);
     bench.is_silent();

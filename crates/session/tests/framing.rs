@@ -7,7 +7,7 @@
 mod support;
 
 use proptest::prelude::*;
-use session::{CALLS_MAX, Destination, PathId, ReceiveResult, Settings, TakeResult, Todo};
+use session::{CALLS_MAX, Destination, DriverTask, PathId, ReceiveResult, Settings, TakeResult};
 use support::*;
 
 /// Requests of every kind, with an open file at handle 0.
@@ -69,7 +69,7 @@ fn run(bench: &mut Bench, pieces: &[&[u8]]) -> (Vec<u8>, Vec<String>) {
                 }
                 TakeResult::Took { bytes, todo } => {
                     input.drain(..bytes);
-                    if let Todo::Receive(receive) = &todo {
+                    if let DriverTask::Receive(receive) = &todo {
                         assert_eq!(receive.link, PathId::CONTROL);
                         data_left = receive.length;
                     }
@@ -81,11 +81,11 @@ fn run(bench: &mut Bench, pieces: &[&[u8]]) -> (Vec<u8>, Vec<String>) {
     (bench.bytes_on(0), trace)
 }
 
-fn describe(todo: &Todo) -> String {
+fn describe(todo: &DriverTask) -> String {
     match todo {
-        Todo::Read(task) => format!("{task:?}"),
-        Todo::ReadVector(task) => format!("{:?}", task.elements),
-        Todo::Receive(receive) => {
+        DriverTask::Read(task) => format!("{task:?}"),
+        DriverTask::ReadVector(task) => format!("{:?}", task.elements),
+        DriverTask::Receive(receive) => {
             let kind = match receive.into {
                 Destination::File { offset, .. } => format!("file {offset}"),
                 Destination::Pages { offset, .. } => format!("pages {offset}"),
@@ -163,7 +163,7 @@ proptest! {
             TakeResult::Took { bytes: taken, todo } => {
                 prop_assert!(taken >= 24 && taken <= bytes.len());
                 let replies = bench.all_replies(0).len();
-                let works = !matches!(todo, Todo::Nothing | Todo::Close) || bench.session.next_todo().is_some();
+                let works = !matches!(todo, DriverTask::Nothing | DriverTask::Close) || bench.session.next_todo().is_some();
                 let silent = code == SIGVER || bench.session.is_ending();
                 // An argument above the limit is refused first and then discarded.
                 let passed = replies == 1 && describe(&todo).ends_with("nowhere, checkpoint false");
@@ -188,12 +188,12 @@ fn invalid_lengths_are_violations() {
 fn an_argument_above_the_limit_is_refused_at_once_and_discarded() {
     for dlen in [2 * 1024 * 1024 + 1, i32::MAX] {
         let mut bench = Bench::new();
-        let Todo::Receive(receive) = bench.feed(&Raw::new(STAT).dlen(dlen).bytes()) else { panic!() };
+        let DriverTask::Receive(receive) = bench.feed(&Raw::new(STAT).dlen(dlen).bytes()) else { panic!() };
         assert!(matches!(receive.into, Destination::Discard));
         assert_eq!(receive.length, dlen as usize);
         assert_eq!(bench.reply().error(), (3002, "Request argument is too long".to_owned()));
         let todo = bench.session.received(receive.call, ReceiveResult::default(), &mut bench.out);
-        assert!(matches!(todo, Todo::Nothing));
+        assert!(matches!(todo, DriverTask::Nothing));
         bench.is_silent();
     }
     // The largest argument that is accepted.
@@ -229,7 +229,7 @@ fn an_invalid_handshake_ends_the_session_without_a_reply() {
     let mut wrong = HANDSHAKE;
     wrong[19] = 0xdd;
     let mut bench = Bench::untouched(Settings::default());
-    assert!(matches!(bench.feed(&wrong), Todo::Close));
+    assert!(matches!(bench.feed(&wrong), DriverTask::Close));
     bench.is_silent();
 }
 
@@ -267,7 +267,7 @@ fn unknown_request_codes_are_refused_and_the_session_continues() {
 fn input_after_the_end_is_ignored() {
     let mut bench = Bench::new();
     bench.ended_by(&Raw::new(PING).dlen(-1));
-    assert!(matches!(bench.ask(&Raw::new(STAT).payload(b"/x")), Todo::Nothing));
+    assert!(matches!(bench.ask(&Raw::new(STAT).payload(b"/x")), DriverTask::Nothing));
     bench.is_silent();
     assert!(bench.session.is_finished());
 }

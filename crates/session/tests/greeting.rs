@@ -5,7 +5,7 @@
 mod support;
 
 use base::ErrorKind;
-use session::{PathId, Settings, Signing, Todo};
+use session::{DriverTask, PathId, Settings, Signing};
 use support::*;
 use vfs::Answer;
 use wire::xroot::codes::SecurityLevel;
@@ -104,7 +104,8 @@ fn a_second_login_is_refused() {
 #[test]
 fn a_bind_is_passed_to_the_driver() {
     let mut bench = Bench::greeted(Settings::default());
-    let Todo::Bind { streamid, session } = bench.ask(&Raw::new(BIND).stream(2).at(4, b"another session."))
+    let DriverTask::Bind { streamid, session } =
+        bench.ask(&Raw::new(BIND).stream(2).at(4, b"another session."))
     else {
         panic!()
     };
@@ -151,7 +152,7 @@ fn only_the_host_of_an_active_session_may_join() {
 fn endsess_of_the_own_session_ends_it_without_a_reply() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
-    assert!(matches!(bench.ask(&Raw::new(ENDSESS).at(4, &OWN_ID)), Todo::Close));
+    assert!(matches!(bench.ask(&Raw::new(ENDSESS).at(4, &OWN_ID)), DriverTask::Close));
     bench.is_silent();
     assert_eq!(bench.released(), ["/data/f"]);
     assert!(bench.session.is_finished());
@@ -161,7 +162,7 @@ fn endsess_of_the_own_session_ends_it_without_a_reply() {
 fn endsess_of_an_unknown_session_is_answered_and_the_session_continues() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
-    assert!(matches!(bench.ask(&Raw::new(ENDSESS)), Todo::Nothing));
+    assert!(matches!(bench.ask(&Raw::new(ENDSESS)), DriverTask::Nothing));
     let reply = bench.reply();
     assert_eq!((reply.status, reply.body.len()), (OK, 0));
     assert!(bench.released().is_empty());
@@ -171,12 +172,12 @@ fn endsess_of_an_unknown_session_is_answered_and_the_session_continues() {
 fn endsess_of_another_session_is_answered_by_its_end() {
     let mut bench = Bench::new();
     let other = Raw::new(ENDSESS).stream(7).at(4, b"another session.");
-    let Todo::EndSession { call, session } = bench.ask(&other) else { panic!() };
+    let DriverTask::EndSession { call, session } = bench.ask(&other) else { panic!() };
     assert_eq!(&session.0, b"another session.");
     bench.is_silent();
     let reply = bench.reply_of(call, Answer::DONE);
     assert_eq!((reply.stream, reply.status), (7, OK));
-    let Todo::EndSession { call, .. } = bench.ask(&other) else { panic!() };
+    let DriverTask::EndSession { call, .. } = bench.ask(&other) else { panic!() };
     let reply = bench.reply_of(call, error(ErrorKind::NotAuthorized, "not session owner"));
     assert_eq!(reply.error(), (3010, "not session owner".to_owned()));
 }

@@ -7,7 +7,7 @@
 mod support;
 
 use base::ErrorKind;
-use session::{FileIndex, PathId, ReadElement, ReadTask, Settings, Todo};
+use session::{DriverTask, FileIndex, PathId, ReadElement, ReadTask, Settings};
 use support::*;
 use vfs::{Answer, CheckpointWork, FileOperation, Operation, SpaceFigures, Value};
 
@@ -21,7 +21,7 @@ fn pgread(handle: u32, offset: i64, length: i32) -> Raw {
 
 fn read_task(bench: &mut Bench, request: &Raw) -> ReadTask {
     match bench.ask(request) {
-        Todo::Read(task) => task,
+        DriverTask::Read(task) => task,
         other => panic!("{}", name(&other)),
     }
 }
@@ -110,13 +110,13 @@ fn valid_read_ahead_hints_are_passed_on() {
     let file = bench.open("/data/g", 1);
     let hints = [segment(1, 10, 20), segment(9, 1, 1), segment(1, -1, 0), segment(1, 1, -1)].concat();
     let request = read(0, 0, 4).payload(&[&[0; 8][..], &hints].concat());
-    let Todo::ReadWithHints(task, hints) = bench.ask(&request) else { panic!() };
+    let DriverTask::ReadWithHints(task, hints) = bench.ask(&request) else { panic!() };
     assert_eq!(task.file, FileIndex(0));
     assert_eq!(hints.len(), 1);
     assert!(file.is(&hints[0].0));
     assert_eq!((hints[0].1, hints[0].2), (20, 10));
     // A truncated list is used as far as it goes.
-    assert!(matches!(bench.ask(&read(0, 0, 4).payload(&[0; 15])), Todo::Read(_)));
+    assert!(matches!(bench.ask(&read(0, 0, 4).payload(&[0; 15])), DriverTask::Read(_)));
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn the_path_id_selects_the_connection_of_a_reply() {
     assert_eq!(bench.refused(&pgread(0, 0, 4).payload(&[1])), wrong);
     // readv has the field too, and it is ignored.
     let readv = Raw::new(READV).u8(19, 7).payload(&segment(0, 4, 0));
-    assert!(matches!(bench.ask(&readv), Todo::ReadVector(_)));
+    assert!(matches!(bench.ask(&readv), DriverTask::ReadVector(_)));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn a_vector_read_is_checked_as_a_whole() {
     bench.open("/data/f", 0);
     bench.open("/data/g", 1);
     let list = [segment(1, 10, 20), segment(0, 0, 0), segment(0, 2_097_136, 1 << 40)].concat();
-    let Todo::ReadVector(task) = bench.ask(&Raw::new(READV).stream(3).payload(&list)) else { panic!() };
+    let DriverTask::ReadVector(task) = bench.ask(&Raw::new(READV).stream(3).payload(&list)) else { panic!() };
     let element = |file, length, offset| ReadElement { file: FileIndex(file), offset, length };
     assert_eq!(task.elements, [element(1, 10, 20), element(0, 0, 0), element(0, 2_097_136, 1 << 40)]);
     assert_eq!(task.streamid.0, [0, 3]);
@@ -169,14 +169,15 @@ fn a_vector_read_is_checked_as_a_whole() {
 fn the_largest_vector_is_accepted() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
-    let Todo::ReadVector(task) = bench.ask(&Raw::new(READV).payload(&segment(0, 1, 0).repeat(1024))) else {
+    let DriverTask::ReadVector(task) = bench.ask(&Raw::new(READV).payload(&segment(0, 1, 0).repeat(1024)))
+    else {
         panic!()
     };
     assert_eq!(task.elements.len(), 1024);
     // The largest vector. The limit for the total cannot be reached.
     assert!(matches!(
         bench.ask(&Raw::new(READV).payload(&segment(0, 2_097_136, 0).repeat(1024))),
-        Todo::ReadVector(_)
+        DriverTask::ReadVector(_)
     ));
 }
 
@@ -184,7 +185,7 @@ fn the_largest_vector_is_accepted() {
 fn operations_without_a_result_have_an_empty_reply() {
     let mut bench = Bench::new();
     let file = bench.open("/data/f", 0);
-    let Todo::FileCall(call, on, FileOperation::Sync) = bench.ask(&Raw::new(SYNC).stream(8)) else {
+    let DriverTask::FileCall(call, on, FileOperation::Sync) = bench.ask(&Raw::new(SYNC).stream(8)) else {
         panic!()
     };
     assert!(file.is(&on));
@@ -241,7 +242,7 @@ fn handles_are_given_lowest_first() {
 /// Requests a close, which may start immediately.
 fn close(bench: &mut Bench, handle: u32) -> session::CallId {
     match bench.close(&Raw::new(CLOSE).handle(handle)) {
-        Some(Todo::FileCall(call, _, FileOperation::Close { failed: false })) => call,
+        Some(DriverTask::FileCall(call, _, FileOperation::Close { failed: false })) => call,
         other => panic!("{:?}", other.as_ref().map(name)),
     }
 }
@@ -253,7 +254,7 @@ fn a_close_waits_for_operations_in_flight_and_blocks_new_ones() {
     let (sync, _) = bench.file_operation(&Raw::new(SYNC).stream(2));
     let task = read_task(&mut bench, &read(0, 0, 1 << 20));
     let reading = bench.session.read_began(&task);
-    assert!(matches!(bench.ask(&Raw::new(CLOSE).stream(3)), Todo::Nothing));
+    assert!(matches!(bench.ask(&Raw::new(CLOSE).stream(3)), DriverTask::Nothing));
     assert!(bench.session.next_todo().is_none());
     bench.is_silent();
     // For the client the file is closed.
@@ -264,7 +265,7 @@ fn a_close_waits_for_operations_in_flight_and_blocks_new_ones() {
     bench.reply_of(sync, Answer::DONE);
     assert!(bench.session.next_todo().is_none());
     bench.session.read_ended(reading);
-    let Some(Todo::FileCall(call, _, FileOperation::Close { .. })) = bench.session.next_todo() else {
+    let Some(DriverTask::FileCall(call, _, FileOperation::Close { .. })) = bench.session.next_todo() else {
         panic!()
     };
     assert_eq!(bench.reply_of(call, Answer::DONE).stream, 3);
@@ -298,8 +299,8 @@ fn the_end_releases_each_file_once() {
     let (sync, _) = bench.file_operation(&Raw::new(SYNC).handle(1));
     assert_eq!(bench.end(), ["/data/2"]);
     assert!(!bench.session.is_finished());
-    assert!(matches!(bench.answer(closing, Answer::DONE), Todo::Nothing));
-    assert!(matches!(bench.answer(sync, Answer::DONE), Todo::Nothing));
+    assert!(matches!(bench.answer(closing, Answer::DONE), DriverTask::Nothing));
+    assert!(matches!(bench.answer(sync, Answer::DONE), DriverTask::Nothing));
     assert_eq!(bench.released(), ["/data/1"]);
     assert!(bench.session.is_finished());
     // A second end has no effect.
@@ -324,7 +325,7 @@ fn a_file_opened_after_disconnect_is_released() {
     bench.session.end();
     assert!(!bench.session.is_finished());
     let file = FakeFile::new("/data/f");
-    let Todo::FileCall(release, on, FileOperation::Abandon) = bench.answer(call, opened(&file)) else {
+    let DriverTask::FileCall(release, on, FileOperation::Abandon) = bench.answer(call, opened(&file)) else {
         panic!()
     };
     assert!(file.is(&on));
@@ -378,13 +379,13 @@ fn a_close_that_waits_interrupts_operations_on_its_file() {
         if vanishes {
             bench.session.end();
         } else {
-            assert!(matches!(bench.ask(&Raw::new(CLOSE).handle(0)), Todo::Nothing));
+            assert!(matches!(bench.ask(&Raw::new(CLOSE).handle(0)), DriverTask::Nothing));
             assert!(bench.close(&Raw::new(CLOSE).handle(1)).is_some());
         }
         assert!(busy.was_interrupted() && !idle.was_interrupted());
         let closes = |bench: &mut Bench| {
             std::iter::from_fn(|| bench.session.next_todo())
-                .filter(|todo| matches!(todo, Todo::FileCall(_, file, _) if busy.is(file)))
+                .filter(|todo| matches!(todo, DriverTask::FileCall(_, file, _) if busy.is(file)))
                 .count()
         };
         assert_eq!(closes(&mut bench), 0);

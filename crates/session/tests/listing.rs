@@ -5,7 +5,7 @@
 mod support;
 
 use base::ErrorKind;
-use session::{CallId, Todo};
+use session::{CallId, DriverTask};
 use std::any::Any;
 use support::*;
 use vfs::{Answer, DirectoryEntry, ListDetail, ListingPosition, Operation, Value};
@@ -110,11 +110,11 @@ fn pages(bench: &mut Bench, first: CallId, pages: Vec<Vec<DirectoryEntry>>) -> V
         left -= 1;
         let todo = bench.answer(call, page(entries, (left > 0).then_some(left)));
         match todo {
-            Todo::Call(next, Operation::ListMore(rest)) => {
+            DriverTask::Call(next, Operation::ListMore(rest)) => {
                 assert_eq!(rest.into_any().downcast::<Rest>().unwrap().0, left);
                 call = next;
             }
-            other => assert!(left == 0 && matches!(other, Todo::Nothing), "{}", name(&other)),
+            other => assert!(left == 0 && matches!(other, DriverTask::Nothing), "{}", name(&other)),
         }
     }
     bench.all_replies(0)
@@ -181,7 +181,8 @@ fn an_error_ends_a_listing_at_any_page() {
     let reply = bench.reply_of(call, error(ErrorKind::NotFound, text));
     assert_eq!(reply.error(), (3011, text.to_owned()));
     let (call, _) = bench.operation(&list(2).stream(4));
-    let Todo::Call(call, Operation::ListMore(_)) = bench.answer(call, page(vec![with_stat("a")], Some(1)))
+    let DriverTask::Call(call, Operation::ListMore(_)) =
+        bench.answer(call, page(vec![with_stat("a")], Some(1)))
     else {
         panic!()
     };
@@ -197,7 +198,7 @@ fn a_listing_stops_when_the_client_disconnects() {
     let (call, _) = bench.operation(&list(0));
     bench.session.end();
     let todo = bench.answer(call, page(vec![plain("a")], Some(1)));
-    assert!(matches!(todo, Todo::Nothing));
+    assert!(matches!(todo, DriverTask::Nothing));
     assert!(bench.session.is_finished());
 }
 

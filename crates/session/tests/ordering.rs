@@ -8,7 +8,7 @@
 mod support;
 
 use base::ErrorKind;
-use session::{CALLS_MAX, Receive, ReceiveResult, Todo};
+use session::{CALLS_MAX, DriverTask, PayloadAnnouncement, ReceiveResult};
 use support::*;
 use vfs::{Answer, FileOperation, Operation};
 
@@ -16,21 +16,21 @@ fn write(offset: i64, length: i32) -> Raw {
     Raw::new(WRITE).i64(8, offset).dlen(length)
 }
 
-fn receive(bench: &mut Bench, request: &Raw) -> Receive {
+fn receive(bench: &mut Bench, request: &Raw) -> PayloadAnnouncement {
     match bench.ask(request) {
-        Todo::Receive(receive) => receive,
+        DriverTask::Receive(receive) => receive,
         other => panic!("{}", name(&other)),
     }
 }
 
-fn received(bench: &mut Bench, write: &Receive, failed: bool) {
+fn received(bench: &mut Bench, write: &PayloadAnnouncement, failed: bool) {
     let error = failed.then(|| base::Error::new(ErrorKind::IoError, "the connection was lost"));
     let todo = bench.session.received(
         write.call,
         ReceiveResult { error, ..ReceiveResult::default() },
         &mut bench.out,
     );
-    assert!(matches!(todo, Todo::Nothing));
+    assert!(matches!(todo, DriverTask::Nothing));
 }
 
 #[test]
@@ -41,13 +41,13 @@ fn reads_that_wait_count_as_requests_in_flight() {
     for _ in 1..CALLS_MAX {
         assert!(bench.session.has_room());
         let read = bench.ask(&Raw::new(READ).i64(8, 0).i32(16, 5));
-        assert!(matches!(read, Todo::Nothing), "{}", name(&read));
+        assert!(matches!(read, DriverTask::Nothing), "{}", name(&read));
     }
     assert!(!bench.session.has_room());
     received(&mut bench, &first, false);
     assert_eq!(bench.session.calls_in_flight(), 0);
     let reads = std::iter::from_fn(|| bench.session.next_todo());
-    assert_eq!(reads.filter(|todo| matches!(todo, Todo::Read(_))).count(), CALLS_MAX - 1);
+    assert_eq!(reads.filter(|todo| matches!(todo, DriverTask::Read(_))).count(), CALLS_MAX - 1);
 }
 
 #[test]
@@ -57,11 +57,11 @@ fn a_duplicate_is_opened_after_the_writes_to_its_source() {
     let pending = receive(&mut bench, &write(0, 5));
     // kXR_dup of the file with handle 0.
     let duplicate = open("/data/copy", 0x0028).u16(8, 1);
-    assert!(matches!(bench.ask(&duplicate), Todo::Nothing));
+    assert!(matches!(bench.ask(&duplicate), DriverTask::Nothing));
     bench.is_silent();
     received(&mut bench, &pending, false);
     let next = bench.session.next_todo();
-    let Some(Todo::Call(_, Operation::Open(_, request))) = next else { panic!() };
+    let Some(DriverTask::Call(_, Operation::Open(_, request))) = next else { panic!() };
     assert!(request.duplicate_of.is_some());
 }
 
@@ -70,16 +70,20 @@ fn a_query_overtakes_all_operations_and_only_the_close_waits_for_it() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let pending = receive(&mut bench, &write(0, 5));
-    assert!(matches!(bench.ask(&Raw::new(TRUNCATE)), Todo::Nothing));
+    assert!(matches!(bench.ask(&Raw::new(TRUNCATE)), DriverTask::Nothing));
     let (query, _) = bench.file_operation(&Raw::new(QUERY).u16(4, 64).payload(b"ofs.tpc cancel"));
     received(&mut bench, &pending, false);
-    let Some(Todo::FileCall(truncate, _, FileOperation::Truncate { .. })) = bench.session.next_todo() else {
+    let Some(DriverTask::FileCall(truncate, _, FileOperation::Truncate { .. })) = bench.session.next_todo()
+    else {
         panic!("a truncate waits for a query")
     };
     bench.answer(truncate, Answer::DONE);
     assert!(bench.close(&Raw::new(CLOSE)).is_none());
     bench.answer(query, Answer::DONE);
-    assert!(matches!(bench.session.next_todo(), Some(Todo::FileCall(_, _, FileOperation::Close { .. }))));
+    assert!(matches!(
+        bench.session.next_todo(),
+        Some(DriverTask::FileCall(_, _, FileOperation::Close { .. }))
+    ));
 }
 
 /// A client sends a write and a close and disconnects while both wait. The file is closed only if
@@ -95,9 +99,9 @@ fn a_file_is_not_closed_when_a_write_before_the_close_was_lost() {
         assert!(bench.close(&Raw::new(CLOSE)).is_none());
         bench.session.end();
         received(&mut bench, &first, false);
-        assert!(matches!(bench.session.next_todo(), Some(Todo::Proceed(call)) if call == second.call));
+        assert!(matches!(bench.session.next_todo(), Some(DriverTask::Proceed(call)) if call == second.call));
         received(&mut bench, &second, lost);
-        let Some(Todo::FileCall(call, _, operation)) = bench.session.next_todo() else { panic!() };
+        let Some(DriverTask::FileCall(call, _, operation)) = bench.session.next_todo() else { panic!() };
         match operation {
             FileOperation::Close { failed: false } => assert!(!lost),
             FileOperation::Abandon => assert!(lost),
@@ -114,7 +118,7 @@ fn operations_that_wait_at_disconnect_are_dropped() {
     bench.open("/data/f", 0);
     let pending = receive(&mut bench, &write(0, 5));
     for request in [Raw::new(TRUNCATE), Raw::new(SYNC), Raw::new(READ).i32(16, 5), Raw::new(STAT)] {
-        assert!(matches!(bench.ask(&request), Todo::Nothing), "{request:?}");
+        assert!(matches!(bench.ask(&request), DriverTask::Nothing), "{request:?}");
     }
     assert_eq!(bench.session.calls_in_flight(), 5);
     assert_eq!(bench.end(), [""; 0]);

@@ -5,7 +5,7 @@
 mod support;
 
 use base::ErrorKind;
-use session::{Settings, Todo};
+use session::{DriverTask, Settings};
 use support::*;
 use vfs::{
     Answer, BriefStat, FileOperation, LocateOptions, OpenRequest, Opened, Operation, PrepareRequest,
@@ -449,7 +449,7 @@ fn an_unrequested_file_is_released() {
     let (call, _) = bench.operation(&by_path(STAT, "/data/f"));
     let file = FakeFile::new("/data/f");
     let todo = bench.answer(call, opened(&file));
-    assert!(matches!(todo, Todo::FileCall(_, _, FileOperation::Abandon)));
+    assert!(matches!(todo, DriverTask::FileCall(_, _, FileOperation::Abandon)));
     assert_eq!(bench.reply().error().0, 3012);
 }
 

@@ -5,7 +5,7 @@
 mod support;
 
 use base::ErrorKind;
-use session::{Settings, Todo};
+use session::{DriverTask, Settings};
 use support::*;
 use vfs::{Answer, AttributeOutcome, AttributeWork, FileOperation, Operation, Value};
 
@@ -102,7 +102,7 @@ fn invalid_queries_are_refused() {
 #[test]
 fn statistics_come_from_the_driver() {
     let mut bench = Bench::new();
-    let Todo::Statistics { call, selection } = bench.ask(&query(1, b"ilu\0")) else { panic!() };
+    let DriverTask::Statistics { call, selection } = bench.ask(&query(1, b"ilu\0")) else { panic!() };
     assert_eq!(selection, "ilu");
     assert_eq!(bench.reply_of(call, text("<statistics/>")).text(), "<statistics/>\0");
 }
@@ -185,7 +185,9 @@ fn attributes_are_read_by_path_and_by_handle() {
     let Operation::Attributes(target, work) = operation else { panic!() };
     assert_eq!((path_of(&target).as_str(), &work), ("/data/f", &wanted));
     let by_handle = fattr(1, 2, 0, &[b"\0".to_vec(), names(&["a", "b"])].concat());
-    let Todo::FileCall(call, on, FileOperation::Attributes(work)) = bench.ask(&by_handle) else { panic!() };
+    let DriverTask::FileCall(call, on, FileOperation::Attributes(work)) = bench.ask(&by_handle) else {
+        panic!()
+    };
     assert!(file.is(&on));
     assert_eq!(work, wanted);
     // A close waits for the operation.

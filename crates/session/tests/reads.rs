@@ -7,7 +7,7 @@
 mod support;
 
 use base::{Error, ErrorKind};
-use session::{FileIndex, Outlets, PathId, ReadElement, ReadTask, Todo};
+use session::{DriverTask, FileIndex, PathId, ReadElement, ReadTask, ReplyOutputs};
 use support::{Bench, CLOSE, ERROR, OK, OKSOFAR, PGREAD, READ, READV, REDIRECT, Raw, Reply};
 use vfs::{FileOperation, RedirectAnswer, Spot};
 use wire::xroot::codes::{ResponseType, Status};
@@ -22,14 +22,14 @@ fn read(code: u16, length: i32) -> Raw {
 fn asked(code: u16, length: i32) -> (Bench, ReadTask) {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
-    let Todo::Read(task) = bench.ask(&read(code, length)) else { panic!() };
+    let DriverTask::Read(task) = bench.ask(&read(code, length)) else { panic!() };
     (bench, task)
 }
 
 /// Reports whether the file can be closed because no operation is in flight.
 fn is_at_rest(bench: &mut Bench) -> bool {
     let todo = bench.ask(&Raw::new(CLOSE).stream(9));
-    matches!(todo, Todo::FileCall(_, _, FileOperation::Close { .. }))
+    matches!(todo, DriverTask::FileCall(_, _, FileOperation::Close { .. }))
 }
 
 fn answers(of: impl FnOnce(&mut Vec<u8>) -> Spot<usize>) -> Vec<(u16, Vec<u8>)> {
@@ -72,7 +72,7 @@ fn a_range_is_framed_until_it_or_the_file_ends() {
     assert_eq!((end.header, end.end, end.is_last), (header(Status::OKSOFAR, 3), nothing, true));
     assert!(!is_at_rest(&mut bench));
     bench.session.read_ended(reply);
-    assert!(matches!(bench.session.next_todo(), Some(Todo::FileCall(..))), "the close waited for it");
+    assert!(matches!(bench.session.next_todo(), Some(DriverTask::FileCall(..))), "the close waited for it");
 
     let (mut bench, task) = asked(READ, 10);
     let mut reply = bench.session.read_began(&task);
@@ -111,7 +111,7 @@ fn a_vector_is_framed_by_elements() {
     bench.open("/data/f", 0);
     let element = |offset: u8| [0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, offset];
     let list = [element(0), element(8), element(16)].concat();
-    let Todo::ReadVector(task) = bench.ask(&Raw::new(READV).stream(7).payload(&list)) else { panic!() };
+    let DriverTask::ReadVector(task) = bench.ask(&Raw::new(READV).stream(7).payload(&list)) else { panic!() };
     assert_eq!(task.elements[1].header(), element(8));
     assert_eq!(task.elements[1], ReadElement { file: FileIndex(0), offset: 8, length: 4 });
     let mut reply = bench.session.vector_read_began(&task);

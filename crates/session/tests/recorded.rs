@@ -8,7 +8,7 @@
 
 mod support;
 
-use session::{BadPage, CallId, ReceiveResult, Settings, Signing, TakeResult, Todo};
+use session::{BadPage, CallId, DriverTask, ReceiveResult, Settings, Signing, TakeResult};
 use std::collections::{HashMap, VecDeque};
 use support::answers::Asked;
 use support::recording::{Connection, Frame, Scenario, load};
@@ -132,24 +132,26 @@ impl Player {
             panic!("more is wanted: {:?} {:02x?}", frame.request, &bytes[..bytes.len().min(30)])
         };
         let waiting = match todo {
-            Todo::Bind { .. } => return false,
-            Todo::Call(call, operation) => Waiting::Asked(call, Asked::of(&operation)),
-            Todo::FileCall(call, _, operation) => Waiting::Asked(call, Asked::of_file(&operation)),
-            Todo::EndSession { call, .. } => Waiting::Asked(call, Asked::Nothing),
-            Todo::Statistics { call, .. } => Waiting::Asked(call, Asked::Text),
-            Todo::Receive(receive) if receive.link.0 == 0 => {
+            DriverTask::Bind { .. } => return false,
+            DriverTask::Call(call, operation) => Waiting::Asked(call, Asked::of(&operation)),
+            DriverTask::FileCall(call, _, operation) => Waiting::Asked(call, Asked::of_file(&operation)),
+            DriverTask::EndSession { call, .. } => Waiting::Asked(call, Asked::Nothing),
+            DriverTask::Statistics { call, .. } => Waiting::Asked(call, Asked::Text),
+            DriverTask::Receive(receive) if receive.link.0 == 0 => {
                 assert_eq!(receive.length, bytes.len() - taken);
                 Waiting::Data(receive.call)
             }
-            Todo::Receive(receive) => {
+            DriverTask::Receive(receive) => {
                 // Data and reply are on another connection.
                 bench.session.received(receive.call, ReceiveResult::default(), &mut bench.out);
                 bench.bytes_on(receive.link.0);
                 Waiting::Driver
             }
-            Todo::Read(_) | Todo::ReadVector(_) | Todo::ReadWithHints(..) => Waiting::Driver,
-            Todo::Proceed(_) => panic!("a write proceeds that did not wait"),
-            Todo::Nothing | Todo::Close => Waiting::Replied(bench.all_replies(0)),
+            DriverTask::Read(_) | DriverTask::ReadVector(_) | DriverTask::ReadWithHints(..) => {
+                Waiting::Driver
+            }
+            DriverTask::Proceed(_) => panic!("a write proceeds that did not wait"),
+            DriverTask::Nothing | DriverTask::Close => Waiting::Replied(bench.all_replies(0)),
         };
         let silent = frame.request.as_deref() == Some("kXR_sigver");
         if !silent {
@@ -231,7 +233,7 @@ impl Player {
         }
         let bench = &mut self.bench;
         let mut todo = bench.session.received(call, received, &mut bench.out);
-        while let Todo::FileCall(call, ..) = todo {
+        while let DriverTask::FileCall(call, ..) = todo {
             todo = bench.answer(call, Answer::DONE);
         }
     }
@@ -246,10 +248,10 @@ impl Player {
             asked => asked.answer(reply),
         };
         let mut todo = self.bench.answer(call, answer);
-        while let Todo::FileCall(call, ..) = todo {
+        while let DriverTask::FileCall(call, ..) = todo {
             todo = self.bench.answer(call, Answer::DONE);
         }
-        assert!(!matches!(todo, Todo::Call(_, Operation::ListMore(_))));
+        assert!(!matches!(todo, DriverTask::Call(_, Operation::ListMore(_))));
     }
 
     fn compare(&mut self, recorded: &[Reply], what: &str) {

@@ -7,7 +7,7 @@
 
 mod support;
 
-use session::{Settings, Signing, Todo};
+use session::{DriverTask, Settings, Signing};
 use sha2::{Digest, Sha256};
 use support::*;
 use wire::xroot::codes::SecurityLevel;
@@ -45,7 +45,7 @@ fn signed(request: &Raw, sequence: u64, flags: u8) -> Raw {
 }
 
 fn takes(bench: &mut Bench, signature: &Raw) {
-    assert!(matches!(bench.ask(signature), Todo::Nothing));
+    assert!(matches!(bench.ask(signature), DriverTask::Nothing));
     bench.is_silent();
 }
 
@@ -77,13 +77,13 @@ fn the_recorded_signature_is_accepted() {
                 .map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap())
                 .collect();
             if request == "kXR_sigver" {
-                assert!(matches!(bench.feed(&bytes), Todo::Nothing));
+                assert!(matches!(bench.feed(&bytes), DriverTask::Nothing));
                 bench.is_silent();
                 signs = true;
                 seen += 1;
             } else if signs {
                 let todo = bench.feed(&bytes);
-                assert!(!matches!(todo, Todo::Close), "{request}: {:?}", bench.all_replies(0));
+                assert!(!matches!(todo, DriverTask::Close), "{request}: {:?}", bench.all_replies(0));
                 signs = false;
             }
         }
@@ -180,7 +180,7 @@ fn a_hash_over_file_data_is_refused() {
     let (call, _) = bench.operation(&open);
     bench.reply_of(call, opened(&FakeFile::new("/data/f")));
     takes(&mut bench, &signed(&write, 2, 1));
-    assert!(matches!(bench.ask(&write), Todo::Receive(_)));
+    assert!(matches!(bench.ask(&write), DriverTask::Receive(_)));
     takes(&mut bench, &signed(&write, 3, 0));
     assert_eq!(bench.ended_by(&write), (3022, "Unsupported signature hash".to_owned()));
 }

@@ -7,7 +7,7 @@
 mod support;
 
 use base::ErrorKind;
-use session::{CallId, Destination, ReceiveResult, TakeResult, Todo};
+use session::{CallId, Destination, DriverTask, ReceiveResult, TakeResult};
 use support::*;
 use vfs::{Answer, FileOperation};
 
@@ -17,7 +17,7 @@ fn writev(list: &[Vec<u8>]) -> Raw {
 
 /// Returns the extents that a vector write announces: offsets and lengths.
 fn extents(bench: &mut Bench, request: &Raw) -> (CallId, usize, Vec<(u64, usize)>) {
-    let Todo::Receive(receive) = bench.ask(request) else { panic!("{:?}", bench.all_replies(0)) };
+    let DriverTask::Receive(receive) = bench.ask(request) else { panic!("{:?}", bench.all_replies(0)) };
     let Destination::Vector(extents) = receive.into else { panic!() };
     (receive.call, receive.length, extents.iter().map(|extent| (extent.offset, extent.length)).collect())
 }
@@ -68,7 +68,10 @@ fn a_failed_vector_write_reports_the_error_and_frees_its_files() {
     // No file is synced after an error.
     bench.session.received(call, ReceiveResult { error, ..ReceiveResult::default() }, &mut bench.out);
     assert_eq!(bench.reply().error().0, 3009);
-    assert!(matches!(bench.close(&Raw::new(CLOSE)), Some(Todo::FileCall(_, _, FileOperation::Close { .. }))));
+    assert!(matches!(
+        bench.close(&Raw::new(CLOSE)),
+        Some(DriverTask::FileCall(_, _, FileOperation::Close { .. }))
+    ));
 }
 
 #[test]
@@ -80,7 +83,7 @@ fn sync_after_a_vector_write_syncs_each_file_once() {
     let (call, ..) = extents(&mut bench, &writev(&list).u8(4, 1).stream(5));
     let mut todo = bench.session.received(call, ReceiveResult::default(), &mut bench.out);
     let mut synced = Vec::new();
-    while let Todo::FileCall(call, file, FileOperation::Sync) = todo {
+    while let DriverTask::FileCall(call, file, FileOperation::Sync) = todo {
         bench.is_silent();
         synced.push(if f.is(&file) { "f" } else { "g" });
         assert!(f.is(&file) || g.is(&file));
@@ -102,7 +105,7 @@ fn a_sync_that_fails_fails_the_vector_write() {
     let list = [segment(0, 4, 0), segment(1, 4, 0)];
     let (call, ..) = extents(&mut bench, &writev(&list).u8(4, 0xff));
     let todo = bench.session.received(call, ReceiveResult::default(), &mut bench.out);
-    let Todo::FileCall(call, ..) = todo else { panic!() };
+    let DriverTask::FileCall(call, ..) = todo else { panic!() };
     assert_eq!(bench.reply_of(call, error(ErrorKind::IoError, "Unable to sync")).error().0, 3007);
     assert_eq!(bench.end().len(), 2);
 }
@@ -115,7 +118,7 @@ fn an_empty_vector_write_completes_immediately() {
         let (call, length, places) = extents(&mut bench, &writev(&[segment(0, 0, 5)]).u8(4, options));
         assert_eq!((length, places.len()), (0, 0));
         let todo = bench.session.received(call, ReceiveResult::default(), &mut bench.out);
-        assert!(matches!(todo, Todo::Nothing));
+        assert!(matches!(todo, DriverTask::Nothing));
         assert_eq!(bench.reply().status, OK, "options {options}");
         assert_eq!(bench.session.calls_in_flight(), 0);
     }
@@ -180,7 +183,7 @@ fn writes_under_a_checkpoint_are_marked() {
         (Raw::new(WRITEV).payload(&segment(0, 4, 3)), "vector"),
     ];
     for (embedded, kind) in requests {
-        let Todo::Receive(receive) = bench.ask(&under_checkpoint(&embedded)) else {
+        let DriverTask::Receive(receive) = bench.ask(&under_checkpoint(&embedded)) else {
             panic!("{kind}: {:?}", bench.all_replies(0))
         };
         assert!(receive.checkpoint, "{kind}");
@@ -213,7 +216,7 @@ fn requests_not_allowed_under_a_checkpoint_are_discarded() {
     for (embedded, length, text) in cases {
         let request = under_checkpoint(&embedded);
         let bytes = request.bytes();
-        let TakeResult::Took { todo: Todo::Receive(receive), .. } =
+        let TakeResult::Took { todo: DriverTask::Receive(receive), .. } =
             bench.session.take(&bytes, base::Charge::NONE, &mut bench.out)
         else {
             panic!("{embedded:?}: {:?}", bench.all_replies(0))

@@ -7,7 +7,7 @@
 mod support;
 
 use base::{Error, ErrorKind};
-use session::{BadPage, CallId, Destination, PathId, Receive, ReceiveResult, Todo};
+use session::{BadPage, CallId, Destination, DriverTask, PathId, PayloadAnnouncement, ReceiveResult};
 use support::*;
 use vfs::{Answer, FileOperation};
 
@@ -19,16 +19,16 @@ fn pgwrite(offset: i64, length: i32) -> Raw {
     Raw::new(PGWRITE).i64(8, offset).dlen(length)
 }
 
-fn receive(bench: &mut Bench, request: &Raw) -> Receive {
+fn receive(bench: &mut Bench, request: &Raw) -> PayloadAnnouncement {
     match bench.ask(request) {
-        Todo::Receive(receive) => receive,
+        DriverTask::Receive(receive) => receive,
         other => panic!("{} for {request:?}: {:?}", name(&other), bench.all_replies(0)),
     }
 }
 
 fn received(bench: &mut Bench, call: CallId, received: ReceiveResult) -> Reply {
     let todo = bench.session.received(call, received, &mut bench.out);
-    assert!(matches!(todo, Todo::Nothing), "{}", name(&todo));
+    assert!(matches!(todo, DriverTask::Nothing), "{}", name(&todo));
     bench.reply()
 }
 
@@ -118,12 +118,12 @@ fn a_close_waits_for_data() {
     let first = receive(&mut bench, &write(0, 0, 5));
     let second = receive(&mut bench, &pgwrite(0, 5).i64(8, 4096));
     assert!(!first.held && !second.held);
-    assert!(matches!(bench.ask(&Raw::new(CLOSE).stream(3)), Todo::Nothing));
+    assert!(matches!(bench.ask(&Raw::new(CLOSE).stream(3)), DriverTask::Nothing));
     received(&mut bench, first.call, ReceiveResult::default());
     assert!(bench.session.next_todo().is_none());
     received(&mut bench, second.call, ReceiveResult::default());
     let next = bench.session.next_todo();
-    assert!(matches!(next, Some(Todo::FileCall(_, _, FileOperation::Close { failed: false }))));
+    assert!(matches!(next, Some(DriverTask::FileCall(_, _, FileOperation::Close { failed: false }))));
 }
 
 #[test]
@@ -213,7 +213,8 @@ fn send(bench: &mut Bench, request: &Raw, bad_pages: ReceiveResult) -> Reply {
 
 /// Closes the file and returns the reply. `failed` is the expected flag of the close.
 fn close(bench: &mut Bench, failed: bool) -> Reply {
-    let Some(Todo::FileCall(call, _, FileOperation::Close { failed: told })) = bench.close(&Raw::new(CLOSE))
+    let Some(DriverTask::FileCall(call, _, FileOperation::Close { failed: told })) =
+        bench.close(&Raw::new(CLOSE))
     else {
         panic!()
     };

@@ -27,7 +27,7 @@ pub enum Now<T> {
 
 /// The options for creating a file that does not exist.
 #[derive(Clone)]
-pub struct CreateHow {
+pub struct CreateMode {
     /// Fail if the file exists (`O_EXCL`).
     pub exclusive: bool,
     /// Permission bits. The sticky bit marks a file that is not complete yet.
@@ -63,13 +63,13 @@ impl WorkPlacement {
 
 /// The options for opening a file. An open file is always readable.
 #[derive(Clone, Default)]
-pub struct OpenHow {
+pub struct OpenMode {
     /// Open for writing as well.
     pub write: bool,
     /// Truncate to zero bytes at open.
     pub truncate: bool,
     /// Create the file if it is missing.
-    pub create: Option<CreateHow>,
+    pub create: Option<CreateMode>,
 }
 
 /// The status of a file or directory, as `stat` returns it.
@@ -204,9 +204,9 @@ pub struct FileSystemUsage {
 /// applies them.
 pub trait Backend: Send + Sync {
     /// Opens a file, and creates it if `how` allows that.
-    fn open(&self, path: &LogicalPath, how: &OpenHow) -> io::Result<Arc<dyn StoredFile>>;
+    fn open(&self, path: &LogicalPath, how: &OpenMode) -> io::Result<Arc<dyn StoredFile>>;
     /// Opens an existing file if its name is in memory.
-    fn open_now(&self, path: &LogicalPath, how: &OpenHow) -> Now<Arc<dyn StoredFile>>;
+    fn open_now(&self, path: &LogicalPath, how: &OpenMode) -> Now<Arc<dyn StoredFile>>;
     /// Returns the status of a file or directory, following links inside the tree.
     fn stat(&self, path: &LogicalPath) -> io::Result<Metadata>;
     /// Returns the status if it is in memory, following links inside the tree.
@@ -292,7 +292,7 @@ pub trait Backend: Send + Sync {
     /// create a file passes its options as `create`.
     ///
     /// To be called in [`Backend::pool`]. The target of the link is not accessed.
-    fn elsewhere(&self, path: &LogicalPath, create: Option<&CreateHow>) -> Option<WorkPlacement> {
+    fn elsewhere(&self, path: &LogicalPath, create: Option<&CreateMode>) -> Option<WorkPlacement> {
         let _ = (path, create);
         None
     }

@@ -9,55 +9,55 @@
 //! | `backend` | [`Backend`] and [`StoredFile`]: the traits of every storage backend |
 //! | `look_limit` | [`LookLimit`]: limit of the lookups that wait for one file system |
 //! | `pool` | [`Pool`]: executor for blocking work; a bounded number of threads per file system |
-//! | `fair_queue` | a queue that serves the owners of its entries in turn |
+//! | `fair_share_queue` | a queue that serves the owners of its entries in turn |
 //! | `work` | [`Work`]: long work that a pool does in bounded steps |
-//! | `together` | batches of small blocking reads, one thread per batch |
+//! | `batched_reads` | batches of small blocking reads, one thread per batch |
 //! | `ring` | reads that would block, through the event loop's own io_uring |
-//! | `names` | [`UserNameCache`]: names of users and groups by number |
+//! | `user_names` | [`UserNameCache`]: names of users and groups by number |
 //! | `faulty` | [`Faulty`]: fault injection for tests |
 //! | `posix` | [`Posix`]: files on POSIX file systems |
 //! | `private` | [`PrivateDirectory`]: directories of the server's state, with verified owner |
-//! | `refusal` | logs each kernel feature that is refused, once |
+//! | `refused_features` | logs each kernel feature that is refused, once |
 
 #![allow(unsafe_code)]
 
 mod backend;
-mod fair_queue;
+mod batched_reads;
+mod fair_share_queue;
 pub mod faulty;
 mod look_limit;
-mod names;
 mod piece;
 mod pool;
 pub mod posix;
 mod private;
-mod refusal;
+mod refused_features;
 pub mod ring;
-mod together;
+mod user_names;
 mod work;
 
 pub use backend::{
-    Backend, CreateHow, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now, OpenHow, RawEntry,
+    Backend, CreateMode, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now, OpenMode, RawEntry,
     SpaceUsage, StoredFile, WorkPlacement,
 };
+pub use batched_reads::READS_TOGETHER_MAX;
 pub use faulty::Faulty;
 pub use look_limit::{LOOK_BYTES_MAX, LOOKS_MAX, LookLimit, LookPermit};
-pub use names::{NAMES_BELIEVED, NAMES_MAX, UserNameCache};
 pub use piece::ReadPiece;
 pub use pool::{Job, Pool, QUEUED_JOBS_MAX, QUEUED_JOBS_PER_OWNER_MAX};
 pub use posix::Posix;
-pub use private::{PrivateDirectory, SharedDirectory, Untrusted};
-pub use together::READS_TOGETHER_MAX;
+pub use private::{PrivateDirectory, SharedDirectory, UntrustedFile};
+pub use user_names::{NAMES_BELIEVED, NAMES_MAX, UserNameCache};
 pub use work::{STEP_BYTES_MAX, STEP_ITEMS_MAX, StepProgress, Work, WorkEnd};
 
 /// Holds back the reads of this thread that would block, until [`release`] submits them as one
 /// batch to the kernel or to their pools.
 pub fn hold() {
     ring::hold();
-    together::hold();
+    batched_reads::hold();
 }
 
 /// Submits the reads that were held back since [`hold`].
 pub fn release() {
     ring::release();
-    together::release();
+    batched_reads::release();
 }

@@ -15,7 +15,7 @@
 //! moves along and counts as one of its threads meanwhile, and its own pool may start a
 //! replacement.
 
-use crate::fair_queue::FairShareQueue;
+use crate::fair_share_queue::FairShareQueue;
 use crate::look_limit::LookLimit;
 use crate::work::{StepProgress, Work, WorkEnd};
 use base::Owner;

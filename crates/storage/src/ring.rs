@@ -3,7 +3,7 @@
 //! A loop that installs a ring ([`install`]) lets the kernel read data that is not in memory while
 //! the loop continues. The ring's eventfd wakes the loop, and [`RingDriver::complete`] returns the
 //! buffers. Where the kernel forbids io_uring (many containers, some distributions), there is no
-//! ring, and the fallback is the pool (`together`).
+//! ring, and the fallback is the pool (`batched_reads`).
 //!
 //! A buffer given to the kernel lives until its completion, even if the connection that requested
 //! it is closed: the operation owns the buffer, and the ring owns the operation.

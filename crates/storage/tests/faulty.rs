@@ -8,7 +8,7 @@ use common::{Scratch, create, errno, path};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use storage::faulty::{FaultRule, FaultyCall, Gate, InjectedFault};
-use storage::{Backend, Faulty, Now, OpenHow, Pool, StoredFile};
+use storage::{Backend, Faulty, Now, OpenMode, Pool, StoredFile};
 
 fn faulty(scratch: &Scratch) -> (Faulty, Arc<dyn StoredFile>) {
     let storage = Faulty::new(Arc::new(scratch.posix()));
@@ -17,7 +17,7 @@ fn faulty(scratch: &Scratch) -> (Faulty, Arc<dyn StoredFile>) {
     (storage, file)
 }
 
-fn with_parents() -> OpenHow {
+fn with_parents() -> OpenMode {
     let mut how = create(0o644);
     how.create.as_mut().unwrap().parents = Some(0o755);
     how
@@ -43,10 +43,10 @@ fn rules_apply_by_path_and_count() {
     storage
         .rules()
         .add(FaultRule::new(&[FaultyCall::Open, FaultyCall::Rename], InjectedFault::Error(libc::EACCES)));
-    assert_eq!(errno(storage.open(&path("/d/f"), &OpenHow::default())), libc::EACCES);
+    assert_eq!(errno(storage.open(&path("/d/f"), &OpenMode::default())), libc::EACCES);
     assert_eq!(errno(storage.rename(&path("/d/f"), &path("/g"), None)), libc::EACCES);
     storage.rules().clear();
-    assert!(storage.open(&path("/d/f"), &OpenHow::default()).is_ok());
+    assert!(storage.open(&path("/d/f"), &OpenMode::default()).is_ok());
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn hanging_calls_block_until_released() {
     assert!(matches!(file.read_now(0, &mut [0; 4]), Now::WouldBlock));
     assert!(matches!(file.write_now(0, &[0; 4]), Now::WouldBlock));
     assert!(matches!(storage.stat_now(&path("/d/f")), Now::WouldBlock));
-    assert!(matches!(storage.open_now(&path("/d/f"), &OpenHow::default()), Now::WouldBlock));
+    assert!(matches!(storage.open_now(&path("/d/f"), &OpenMode::default()), Now::WouldBlock));
     std::thread::scope(|threads| {
         let reader = threads.spawn(|| file.read(0, &mut [0; 4]).unwrap());
         let asker = threads.spawn(|| storage.stat(&path("/d/f")).unwrap());
@@ -121,7 +121,7 @@ fn short_reads_panics_and_pools() {
 
     let slow = Pool::new("slow", 1);
     let storage = Faulty::new(Arc::new(scratch.posix())).with_pool(&path("/d"), slow.clone());
-    let file = storage.open(&path("/d/f"), &OpenHow::default()).unwrap();
+    let file = storage.open(&path("/d/f"), &OpenMode::default()).unwrap();
     assert!(Arc::ptr_eq(file.pool(), &slow) && Arc::ptr_eq(storage.pool(&path("/d/x")), &slow));
     assert!(!Arc::ptr_eq(storage.pool(&path("/dd")), &slow));
 }

@@ -11,7 +11,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use storage::posix::{Config, DisabledFeatures, Posix, SpaceConfig};
-use storage::{Backend, CreateHow, OpenHow, Pool};
+use storage::{Backend, CreateMode, OpenMode, Pool};
 
 /// Names on one file system, a partition `here` on the same one, and two partitions `there` in
 /// memory.
@@ -47,8 +47,8 @@ impl Site {
     }
 }
 
-fn creating(space: &str) -> CreateHow {
-    CreateHow { space: Some(space.to_owned()), ..create(0o644).create.unwrap() }
+fn creating(space: &str) -> CreateMode {
+    CreateMode { space: Some(space.to_owned()), ..create(0o644).create.unwrap() }
 }
 
 fn elsewhere(storage: &Posix, name: &str) -> Option<Arc<Pool>> {
@@ -57,7 +57,7 @@ fn elsewhere(storage: &Posix, name: &str) -> Option<Arc<Pool>> {
 
 /// Returns the pool of the existing file at a path.
 fn pool_of(storage: &Posix, path: &LogicalPath) -> Arc<Pool> {
-    storage.open(path, &OpenHow::default()).unwrap().pool().clone()
+    storage.open(path, &OpenMode::default()).unwrap().pool().clone()
 }
 
 fn check(storage: &Posix, prefix: &str) {
@@ -152,12 +152,12 @@ fn a_new_file_is_created_on_the_chosen_partition() {
     let mut counts = [0; 2];
     for number in 0..10 {
         let name = path(&format!("/not/there/{number}"));
-        let how = CreateHow { parents: Some(0o755), ..creating("there") };
+        let how = CreateMode { parents: Some(0o755), ..creating("there") };
         assert!(storage.elsewhere(&name, None).is_none());
         let place = storage.elsewhere(&name, Some(&how)).unwrap();
-        let how = OpenHow {
+        let how = OpenMode {
             write: true,
-            create: Some(CreateHow { at: Some(place.clone()), ..how }),
+            create: Some(CreateMode { at: Some(place.clone()), ..how }),
             truncate: false,
         };
         let file = storage.open(&name, &how).unwrap();
@@ -184,8 +184,8 @@ fn another_partition_is_used_when_the_chosen_one_fails() {
     let moved: Vec<_> = site.there.iter().map(|disk| disk.path().with_extension("moved")).collect();
     std::fs::rename(site.there[0].path(), &moved[0]).unwrap();
     let how = |name: &str| {
-        let create = CreateHow { at: Some(place.clone()), ..creating("there") };
-        storage.open(&path(name), &OpenHow { write: true, create: Some(create), truncate: false })
+        let create = CreateMode { at: Some(place.clone()), ..creating("there") };
+        storage.open(&path(name), &OpenMode { write: true, create: Some(create), truncate: false })
     };
     how("/f").unwrap();
     std::fs::rename(&moved[0], site.there[0].path()).unwrap();

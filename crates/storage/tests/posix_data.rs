@@ -9,7 +9,7 @@ use common::{Scratch, create, errno, path, update};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use storage::posix::{Config, DisabledFeatures, POOL_THREADS_MAX, Posix};
-use storage::{Backend, Now, OpenHow, StoredFile};
+use storage::{Backend, Now, OpenMode, StoredFile};
 
 fn folders() -> [PathBuf; 2] {
     [std::env::temp_dir(), PathBuf::from("/dev/shm")]
@@ -195,7 +195,7 @@ fn a_file_system_without_attributes_returns_eopnotsupp() {
     let at = path("/proc/self/comm");
     assert_eq!(errno(storage.attribute(&at, "user.a")), libc::EOPNOTSUPP);
     assert_eq!(errno(storage.set_attribute(&at, "user.a", b"x", false)), libc::EOPNOTSUPP);
-    let file = storage.open(&at, &OpenHow::default()).unwrap();
+    let file = storage.open(&at, &OpenMode::default()).unwrap();
     assert_eq!(errno(file.attribute("user.a")), libc::EOPNOTSUPP);
     // Files that report a size of zero are still readable.
     assert!(all(&*file).len() <= 1 && file.read(0, &mut [0; 5]).unwrap() > 0);
@@ -231,7 +231,7 @@ fn clones_are_exact_for_all_offsets_and_methods() {
         assert!(all(&*to) == want, "a failed clone must not change the file");
         // Within one file: overlapping ranges in both directions.
         for (at, length, offset) in [(0, 2_500_000, 100), (100, 2_900_000, 0), (7, 100, 7)] {
-            let file = storage.open(&path("/self"), &OpenHow { truncate: true, ..create(0o644) }).unwrap();
+            let file = storage.open(&path("/self"), &OpenMode { truncate: true, ..create(0o644) }).unwrap();
             file.write(0, &source).unwrap();
             file.clone_range(&*file, at as u64, length as u64, offset as u64).unwrap();
             let mut want = source.clone();

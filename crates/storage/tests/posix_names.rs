@@ -9,7 +9,7 @@ use common::{Scratch, create, errno, path, update};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use storage::posix::{Config, DisabledFeatures, Posix};
-use storage::{Backend, CreateHow, Now, OpenHow};
+use storage::{Backend, CreateMode, Now, OpenMode};
 
 /// All ways of resolving names, by the features that a kernel may lack.
 fn ways() -> [DisabledFeatures; 3] {
@@ -18,7 +18,7 @@ fn ways() -> [DisabledFeatures; 3] {
 }
 
 fn content(storage: &Posix, name: &str) -> std::io::Result<String> {
-    let file = storage.open(&path(name), &OpenHow::default())?;
+    let file = storage.open(&path(name), &OpenMode::default())?;
     let mut buffer = [0; 64];
     let got = file.read(0, &mut buffer)?;
     Ok(String::from_utf8(buffer[..got].to_vec()).unwrap())
@@ -86,7 +86,7 @@ fn with_root_slash_all_links_but_magic_ones_are_followed() {
     for without in ways() {
         let storage = Posix::new(&Config { without, ..Config::new("/") }).unwrap();
         assert_eq!(content(&storage, &link).unwrap(), "y");
-        assert!(storage.open(&path(&magic), &OpenHow::default()).is_err(), "{without:?}");
+        assert!(storage.open(&path(&magic), &OpenMode::default()).is_err(), "{without:?}");
     }
 }
 
@@ -177,15 +177,15 @@ fn renewing_the_access_time_keeps_the_other_times() {
 fn creating_over_an_existing_object_returns_its_error() {
     let scratch = Scratch::new();
     let storage = scratch.posix();
-    let exclusive = |how: OpenHow| {
-        let inner = CreateHow { exclusive: true, ..how.create.unwrap() };
-        OpenHow { create: Some(inner), ..how }
+    let exclusive = |how: OpenMode| {
+        let inner = CreateMode { exclusive: true, ..how.create.unwrap() };
+        OpenMode { create: Some(inner), ..how }
     };
     assert_eq!(errno(storage.open(&path("/d/f"), &create(0o644))), libc::ENOENT);
     storage.open(&path("/f"), &exclusive(create(0o644))).unwrap().write(0, b"abc").unwrap();
     assert_eq!(errno(storage.open(&path("/f"), &exclusive(create(0o644)))), libc::EEXIST);
     assert_eq!(storage.open(&path("/f"), &create(0o644)).unwrap().stat().unwrap().size, 3);
-    let cut = OpenHow { truncate: true, ..create(0o644) };
+    let cut = OpenMode { truncate: true, ..create(0o644) };
     assert_eq!(storage.open(&path("/f"), &cut).unwrap().stat().unwrap().size, 0);
     assert_eq!(errno(storage.open(&path("/f/"), &create(0o644))), libc::EISDIR);
     storage.make_directory(&path("/d/"), 0o755, false).unwrap();
@@ -194,7 +194,7 @@ fn creating_over_an_existing_object_returns_its_error() {
     assert_eq!(errno(storage.make_directory(&path("/n/m"), 0o755, false)), libc::ENOENT);
     assert_eq!(errno(storage.make_directory(&path("/f/m"), 0o755, true)), libc::ENOTDIR);
     assert_eq!(errno(storage.open(&path("/d"), &create(0o644))), libc::EISDIR);
-    assert_eq!(errno(storage.open(&path("/d"), &OpenHow::default())), libc::EISDIR);
+    assert_eq!(errno(storage.open(&path("/d"), &OpenMode::default())), libc::EISDIR);
     // A dangling link must not create a file elsewhere: its partition may only be unmounted.
     symlink(scratch.path().join("lost"), scratch.path().join("link")).unwrap();
     assert_eq!(errno(storage.open(&path("/link"), &create(0o644))), libc::ENOENT);
@@ -208,7 +208,7 @@ fn creating_over_an_existing_object_returns_its_error() {
         0,
     )
     .unwrap();
-    assert_eq!(errno(storage.open(&path("/pipe"), &OpenHow::default())), libc::ENOTBLK);
+    assert_eq!(errno(storage.open(&path("/pipe"), &OpenMode::default())), libc::ENOTBLK);
     assert_eq!(errno(storage.open(&path("/pipe"), &update())), libc::ENOTBLK);
 }
 
@@ -260,21 +260,21 @@ fn names_in_memory_are_looked_up_without_waiting() {
         assert_eq!(file.stat().unwrap(), metadata);
         // A call that changes something goes to the pool.
         assert!(matches!(storage.open_now(&path("/g"), &create(0o644)), Now::WouldBlock));
-        let cut = OpenHow { write: true, truncate: true, create: None };
+        let cut = OpenMode { write: true, truncate: true, create: None };
         assert!(matches!(storage.open_now(&path("/f"), &cut), Now::WouldBlock));
         assert_eq!(file.stat().unwrap().size, 3);
         // So does a link that has to be checked.
         symlink(scratch.path().join("f"), scratch.path().join("l")).unwrap();
         storage.stat(&path("/l")).unwrap();
         assert!(matches!(storage.stat_now(&path("/l")), Now::WouldBlock));
-        let Now::Done(opened) = storage.open_now(&path("/"), &OpenHow::default()) else { panic!("root") };
+        let Now::Done(opened) = storage.open_now(&path("/"), &OpenMode::default()) else { panic!("root") };
         assert_eq!(errno(opened), libc::EISDIR);
     }
     let scratch = Scratch::new();
     std::fs::write(scratch.path().join("f"), "x").unwrap();
     let storage = scratch.posix_without(DisabledFeatures { openat2: true, ..DisabledFeatures::default() });
     assert!(matches!(storage.stat_now(&path("/f")), Now::WouldBlock));
-    assert!(matches!(storage.open_now(&path("/f"), &OpenHow::default()), Now::WouldBlock));
+    assert!(matches!(storage.open_now(&path("/f"), &OpenMode::default()), Now::WouldBlock));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use common::{Scratch, create, errno, path, update};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use storage::posix::{Config, Posix, SpaceConfig};
-use storage::{Backend, OpenHow};
+use storage::{Backend, OpenMode};
 
 fn partition(name: &str, path: &Path) -> config::SpacePartition {
     config::SpacePartition {
@@ -72,7 +72,7 @@ impl Site {
     }
 }
 
-fn how(space: Option<&str>) -> OpenHow {
+fn how(space: Option<&str>) -> OpenMode {
     let mut how = create(0o640);
     let inner = how.create.as_mut().unwrap();
     inner.space = space.map(str::to_owned);
@@ -85,7 +85,7 @@ fn put(storage: &Posix, name: &str, space: Option<&str>) {
 }
 
 fn get(storage: &Posix, name: &str) -> String {
-    let file = storage.open(&path(name), &OpenHow::default()).unwrap();
+    let file = storage.open(&path(name), &OpenMode::default()).unwrap();
     let mut buffer = [0; 100];
     let got = file.read(0, &mut buffer).unwrap();
     String::from_utf8(buffer[..got].to_vec()).unwrap()

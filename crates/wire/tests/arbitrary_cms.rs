@@ -17,10 +17,10 @@ use wire::cms::message::{
     Prepadd, Prepdel, Removal, Select, SpaceSums, State, Statfs, Status, Trunc, TryHost, TryList,
 };
 use wire::cms::response::space_text::{SpaceText, TotalsText};
-use wire::cms::response::{MessageId, ParsedRedirect, Redirect};
+use wire::cms::response::{EncodedRedirect, MessageId, ParsedRedirect};
 use wire::cms::{
-    Code, ErrorCode, Extensions, FramePhase, FrameSplitter, Header, Login, LoginAnswer, LoginReply, Message,
-    Response, ResponseAnswer, StreamId, ToRedirector,
+    Code, ErrorCode, Extensions, FramePhase, FrameSplitter, Header, LoginAnswer, Message, NodeLogin,
+    NodeLoginReply, Response, ResponseAnswer, StreamId, ToRedirector,
 };
 use wire::xroot::cgi::CgiText;
 
@@ -159,7 +159,7 @@ impl Parts {
     fn login(&self) -> Message<'_> {
         let [n0, n1, n2, n3] = self.numbers;
         let [sid, paths] = self.opaque();
-        Message::Login(Login {
+        Message::Login(NodeLogin {
             version: n0,
             mode: Mode(self.options | Mode::DIRECTOR.0),
             pid: self.options,
@@ -297,7 +297,7 @@ proptest! {
         let answer = match kind {
             0 => ResponseAnswer::Data { value, text: text.as_deref() },
             1 => ResponseAnswer::Error { code: ErrorCode(value), text: text.as_deref().unwrap_or_default() },
-            2 => ResponseAnswer::Redirect(Redirect::host(b"[2001:db8::1]?x=1", port)),
+            2 => ResponseAnswer::Redirect(EncodedRedirect::host(b"[2001:db8::1]?x=1", port)),
             3 => ResponseAnswer::Wait { seconds: value },
             _ => ResponseAnswer::Waitresp { id: id.value() },
         };
@@ -322,10 +322,10 @@ proptest! {
 
     #[test]
     fn a_login_reply_survives_encoding(version in 0u16..6, suspended: bool, hold: u32, instance in "[!-~]{1,20}", site in "[a-z]{0,9}") {
-        let login = Login { version, ..Login::default() };
+        let login = NodeLogin { version, ..NodeLogin::default() };
         let sid = format!("m-{instance} 1213man");
         let env = format!("site={site}&scalla=37");
-        let reply = LoginReply::to(&login, suspended, hold, sid.as_bytes(), env.as_bytes());
+        let reply = NodeLoginReply::to(&login, suspended, hold, sid.as_bytes(), env.as_bytes());
         let mut out = Vec::new();
         prop_assert_eq!(LoginAnswer::Accepted(reply).encode(&mut out), Ok(()));
         let (header, payload) = split(&out);

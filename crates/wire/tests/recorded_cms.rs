@@ -12,7 +12,7 @@ use wire::cms::login::{Acceptor, Role, SystemId};
 use wire::cms::message::{Avail, Avoided, Load, Try};
 use wire::cms::response::{MessageId, ParsedRedirect};
 use wire::cms::{
-    EncodeError, Extensions, FramePhase, FrameSplitter, Header, Login, LoginAnswer, Message, Response,
+    EncodeError, Extensions, FramePhase, FrameSplitter, Header, LoginAnswer, Message, NodeLogin, Response,
     ResponseAnswer, StreamId, ToRedirector,
 };
 
@@ -241,7 +241,7 @@ fn of_message(message: &Message<'_>) -> Vec<Value> {
     }
 }
 
-fn of_login(login: &Login<'_>) -> Vec<Value> {
+fn of_login(login: &NodeLogin<'_>) -> Vec<Value> {
     let mut arguments = vec![json!(login.version), json!(login.mode.0), json!(login.pid)];
     arguments.extend([login.total_mb, login.free_mb, login.free_mb_min].map(|space| json!(space)));
     arguments.extend(

@@ -1,10 +1,10 @@
 //! The entry point of the front end: accepts connections, drains, and reports totals.
 //!
-//! `net` decides by the first bytes whether a connection belongs here; `link` serves it.
+//! `net` decides by the first bytes whether a connection belongs here; `connection` serves it.
 
+use crate::connection;
 use crate::front_end::{Config, FrontEnd};
 use crate::hub::Hub;
-use crate::link;
 use crate::stats::Totals;
 use net::{Arrival, LoopHandle, LoopPresence, ProtocolMatch};
 use std::sync::Arc;
@@ -83,6 +83,6 @@ impl net::Door for XrootDoor {
     }
 
     fn serve(&self, arrival: Arrival, presence: LoopPresence) {
-        link::serve(&self.shared, arrival, presence);
+        connection::serve(&self.shared, arrival, presence);
     }
 }

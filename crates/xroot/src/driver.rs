@@ -4,19 +4,19 @@
 //! through [`SessionDriver::deliver`]. A panic while a request runs ends this session only: it is
 //! caught at each entry point, and nothing shared is borrowed across it.
 
+use crate::client_delay::ClientDelay;
+use crate::connections::{CloseState, SessionConnections};
 use crate::costs;
 use crate::hub::{Hub, LoopTime};
 use crate::input::{Input, PayloadAhead};
-use crate::lag::Lag;
 use crate::lazy::{Lazy, LazyTable};
-use crate::links::{CloseState, SessionConnections};
+use crate::payload::Receipt;
 use crate::reads::Transfer;
-use crate::receipts::Receipt;
 use crate::registry::SessionHome;
 use crate::{OUTPUT_LOW_BYTES, ROUND_REQUESTS, TRANSFERS_MAX};
 use base::{Account, Charge, Error, ErrorKind, MemoryPurpose};
 use net::LoopHandle;
-use session::{CallId, PathId, RequestFront, Session, Todo};
+use session::{CallId, DriverTask, PathId, RequestFront, Session};
 use slab::Slab;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -52,7 +52,7 @@ pub(crate) enum JobWork {
 }
 
 /// The next step of the control connection after its input was processed.
-pub(crate) enum Flow {
+pub(crate) enum InputFlow {
     /// Continue.
     Go,
     /// The next request needs this many bytes in total.
@@ -74,7 +74,7 @@ pub(crate) struct SessionDriver {
     pub(crate) links: SessionConnections,
     pub(crate) jobs: Lazy<Slab<DriverJob>>,
     pub(crate) transfers: Lazy<Slab<Transfer>>,
-    pub(crate) rare: Lazy<Rare>,
+    pub(crate) rare: Lazy<RareState>,
     /// Creation time since the start of the loop.
     born: LoopTime,
     /// Bytes received on all connections of the session.
@@ -93,7 +93,7 @@ pub(crate) struct SessionDriver {
 
 /// State that few sessions have at any time.
 #[derive(Default)]
-pub(crate) struct Rare {
+pub(crate) struct RareState {
     /// Writes whose payload has not been written completely.
     pub(crate) receipts: Slab<Receipt>,
     /// Pages of listings that wait for room in the output.
@@ -104,7 +104,7 @@ pub(crate) struct Rare {
     join: Option<(StreamId, SessionHome)>,
 }
 
-impl LazyTable for Rare {
+impl LazyTable for RareState {
     const EMPTY: &'static Self =
         &Self { receipts: Slab::new(), parked: VecDeque::new(), waiting_for_end: Vec::new(), join: None };
 
@@ -157,10 +157,10 @@ impl SessionDriver {
 
     /// Takes requests from the input, up to the limit of a turn. The bytes received `ahead` follow
     /// the input when their turn comes.
-    pub(crate) fn process(&mut self, input: &mut Input, ahead: &mut Option<PayloadAhead>) -> Flow {
+    pub(crate) fn process(&mut self, input: &mut Input, ahead: &mut Option<PayloadAhead>) -> InputFlow {
         for round in 0..=ROUND_REQUESTS {
             if self.rare.join.is_some() {
-                return Flow::Join;
+                return InputFlow::Join;
             }
             let next = ahead.take_if(|_| input.is_empty());
             if let Some(receipt) = self.expected() {
@@ -170,31 +170,31 @@ impl SessionDriver {
                 // The last byte may have completed the request for which a drain waits.
                 let goes_on = self.expected() == Some(receipt);
                 if goes_on && input.is_empty() {
-                    return Flow::Go;
+                    return InputFlow::Go;
                 }
                 if goes_on && taken == 0 {
-                    return Flow::Full;
+                    return InputFlow::Full;
                 }
                 continue;
             }
             next.into_iter().for_each(|next| next.join(input, self.links.account()));
             if self.session.is_ending() {
                 input.clear();
-                return Flow::Go;
+                return InputFlow::Go;
             }
             if self.hub.draining.get() {
                 if self.is_quiet() {
                     self.session.end();
-                    self.run(Todo::Nothing);
+                    self.run(DriverTask::Nothing);
                     self.close_links(CloseState::AfterOutput);
                 }
-                return Flow::Full;
+                return InputFlow::Full;
             }
             if input.is_empty() {
-                return Flow::Go;
+                return InputFlow::Go;
             }
             if !self.has_room() {
-                return Flow::Full;
+                return InputFlow::Full;
             }
             // Checked only here, so that a client with exactly this many requests in flight needs
             // no second turn.
@@ -204,16 +204,16 @@ impl SessionDriver {
             match self.session.front(input.bytes()) {
                 Ok(front) => {
                     if !self.take(&front, input) {
-                        return Flow::Full;
+                        return InputFlow::Full;
                     }
                 }
                 Err(needed) => match ahead.take() {
                     Some(ahead) => ahead.join(input, self.links.account()),
-                    None => return Flow::More(needed),
+                    None => return InputFlow::More(needed),
                 },
             }
         }
-        Flow::Turn
+        InputFlow::Turn
     }
 
     /// Takes the request at the front of the input and the memory that it needs. Returns `false` if
@@ -227,7 +227,7 @@ impl SessionDriver {
         let was_active = self.session.is_active();
         let todo = self.session.take_front(front, input.bytes(), charge, &mut self.links);
         input.consume(front.bytes());
-        self.links.get(PathId::CONTROL).into_iter().for_each(|link| link.input_lag = Lag::NONE);
+        self.links.get(PathId::CONTROL).into_iter().for_each(|link| link.input_lag = ClientDelay::NONE);
         self.hub.stats.requests.add(1);
         if !was_active && self.session.is_active() {
             self.hub.stats.logins.add(1);
@@ -257,7 +257,7 @@ impl SessionDriver {
     /// Executes a task of the session and the tasks that it makes possible. Tasks that arise during
     /// the execution of another one are queued and executed after it, so the stack does not grow
     /// with the requests in flight. For example, the end of one write may end the next.
-    pub(crate) fn run(&mut self, first: Todo) {
+    pub(crate) fn run(&mut self, first: DriverTask) {
         if std::mem::replace(&mut self.is_running, true) {
             self.session.push(first);
             return;
@@ -265,7 +265,7 @@ impl SessionDriver {
         let mut todo = first;
         loop {
             todo = match self.run_one(todo) {
-                Todo::Nothing => match self.session.next_todo() {
+                DriverTask::Nothing => match self.session.next_todo() {
                     Some(next) => next,
                     None => break,
                 },
@@ -275,35 +275,35 @@ impl SessionDriver {
         self.is_running = false;
     }
 
-    fn run_one(&mut self, todo: Todo) -> Todo {
+    fn run_one(&mut self, todo: DriverTask) -> DriverTask {
         match todo {
-            Todo::Nothing => {}
-            Todo::Close => self.close_links(CloseState::AfterOutput),
-            Todo::Call(id, operation) => return self.call(id, operation),
-            Todo::FileCall(id, file, operation) => return self.file_call(id, &file, operation),
-            Todo::Read(task) => self.read(task),
-            Todo::ReadWithHints(task, hints) => self.read_with_hints(task, &hints),
-            Todo::ReadVector(task) => self.read_vector(task),
-            Todo::Receive(receive) => {
+            DriverTask::Nothing => {}
+            DriverTask::Close => self.close_links(CloseState::AfterOutput),
+            DriverTask::Call(id, operation) => return self.call(id, operation),
+            DriverTask::FileCall(id, file, operation) => return self.file_call(id, &file, operation),
+            DriverTask::Read(task) => self.read(task),
+            DriverTask::ReadWithHints(task, hints) => self.read_with_hints(task, &hints),
+            DriverTask::ReadVector(task) => self.read_vector(task),
+            DriverTask::Receive(receive) => {
                 self.hub.stats.receive(&receive.into);
                 self.expect(receive);
             }
-            Todo::Proceed(call) => self.proceed(call),
-            Todo::Bind { streamid, session } => self.find_session(streamid, session),
-            Todo::EndSession { call, session } => return self.end_other(call, session),
-            Todo::Statistics { call, selection } => {
+            DriverTask::Proceed(call) => self.proceed(call),
+            DriverTask::Bind { streamid, session } => self.find_session(streamid, session),
+            DriverTask::EndSession { call, session } => return self.end_other(call, session),
+            DriverTask::Statistics { call, selection } => {
                 let text = self.hub.shared.statistics(&selection);
                 let answer = Answer::Value(Value::Text(text.into_bytes()));
                 return self.session.answered(call, answer, &mut self.links);
             }
         }
-        Todo::Nothing
+        DriverTask::Nothing
     }
 
-    fn call(&mut self, id: CallId, operation: Operation) -> Todo {
+    fn call(&mut self, id: CallId, operation: Operation) -> DriverTask {
         if matches!(operation, Operation::ListMore(_)) && !self.may_list_on(id) {
             self.rare.parked.push_back((id, operation));
-            return Todo::Nothing;
+            return DriverTask::Nothing;
         }
         if matches!(operation, Operation::Open(..)) {
             self.hub.stats.opens.add(1);
@@ -313,7 +313,7 @@ impl SessionDriver {
         self.started(id, started)
     }
 
-    fn file_call(&mut self, id: CallId, file: &Arc<dyn OpenFile>, operation: FileOperation) -> Todo {
+    fn file_call(&mut self, id: CallId, file: &Arc<dyn OpenFile>, operation: FileOperation) -> DriverTask {
         if matches!(operation, FileOperation::Sync) {
             self.hub.stats.syncs.add(1);
         }
@@ -322,16 +322,16 @@ impl SessionDriver {
         self.started(id, started)
     }
 
-    fn started(&mut self, id: CallId, started: Started) -> Todo {
+    fn started(&mut self, id: CallId, started: Started) -> DriverTask {
         match started {
             Started::Done(answer) => {
                 self.note(&answer);
                 self.session.answered(id, answer, &mut self.links)
             }
-            Started::Pending => Todo::Nothing,
+            Started::Pending => DriverTask::Nothing,
             Started::Later { seconds, text } => {
                 self.session.told_later(id, seconds, text, &mut self.links);
-                Todo::Nothing
+                DriverTask::Nothing
             }
         }
     }
@@ -425,13 +425,13 @@ impl SessionDriver {
         match self.hub.shared.registry.find(id) {
             Some(entry) => self.rare.join = Some((streamid, entry)),
             None => {
-                let out = session::Outlets::link(&mut self.links, PathId::CONTROL);
+                let out = session::ReplyOutputs::link(&mut self.links, PathId::CONTROL);
                 Session::refuse_bind(streamid, &Error::new(ErrorKind::NotFound, "session not found"), out);
             }
         }
     }
 
-    fn end_other(&mut self, call: CallId, id: SessionId) -> Todo {
+    fn end_other(&mut self, call: CallId, id: SessionId) -> DriverTask {
         let answer = match self.hub.shared.registry.find(id) {
             None => Answer::DONE,
             Some(entry) if !entry.caller.identity.is_same_client(&self.session.caller().identity) => {
@@ -441,7 +441,7 @@ impl SessionDriver {
                 let reply = self.reply_to(u64::from(call.0)).defer();
                 let shared = self.hub.shared.clone();
                 entry.home.run(move || Hub::of(&shared).terminate(entry.owner, reply));
-                return Todo::Nothing;
+                return DriverTask::Nothing;
             }
         };
         self.session.answered(call, answer, &mut self.links)

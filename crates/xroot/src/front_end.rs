@@ -2,7 +2,7 @@
 
 use crate::failures::Failures;
 use crate::registry::Registry;
-use crate::stats::{Attendance, CountOpenFiles, Identification, LoopStats, Totals, xml};
+use crate::stats::{ConnectionCounts, CountOpenFiles, Identification, LoopStats, Totals, xml};
 use crate::{
     ARGUMENT_SECONDS_MAX, MEMORY_BYTES, MEMORY_BYTES_MIN, SESSION_ARGUMENT_BYTES_MAX, SESSION_BYTES_FREE,
     SESSION_BYTES_MAX, SESSION_REQUEST_BYTES_MAX, STALLED_SECONDS_MAX,
@@ -72,7 +72,7 @@ pub(crate) struct FrontEnd {
     loops: Mutex<Vec<Arc<LoopStats>>>,
     pub(crate) draining: AtomicBool,
     started: SystemTime,
-    pub(crate) attendance: Arc<Attendance>,
+    pub(crate) attendance: Arc<ConnectionCounts>,
     pub(crate) failures: Failures,
 }
 
@@ -80,7 +80,7 @@ impl FrontEnd {
     /// Returns a front end for `files`, without sessions.
     pub(crate) fn new(config: Config, files: Arc<dyn FileSystem>) -> Self {
         let settings = Arc::new(config.settings.clone());
-        let attendance = Arc::new(Attendance::new(settings.descriptors.clone()));
+        let attendance = Arc::new(ConnectionCounts::new(settings.descriptors.clone()));
         let memory = MemoryBudget::new(
             Ceilings::shares_of(config.memory_bytes.max(MEMORY_BYTES_MIN)),
             Ceilings {

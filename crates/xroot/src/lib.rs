@@ -20,21 +20,24 @@
 //! | `registry` | home loop of each session, for bind and endsess |
 //! | `driver` | one session with its connections: executes the tasks of the session |
 //! | `failures` | rate-limited log of failed requests |
-//! | `link` | the task of one connection |
+//! | `connection` | the task of one connection |
 //! | `input` | received bytes that have not been consumed |
-//! | `lag` | time for which a client keeps the server waiting |
-//! | `links` | all connections of a session and their pending work |
+//! | `client_delay` | time for which a client keeps the server waiting |
+//! | `connections` | all connections of a session and their pending work |
 //! | `outbox` | replies and file ranges that wait for the socket |
 //! | `reads`, `vectors` | reads that take several steps |
 //! | `block` | buffers of file data in flight, with the charge for their memory |
 //! | `memory` | admission of work by memory, and timeouts of connections that hold memory |
 //! | `costs` | memory that a request may use, computed from its header |
-//! | `receipts` | payload on its way to files |
+//! | `payload` | payload on its way to files |
 //! | `lazy` | tables that are allocated only while they have entries |
 //! | `limits` | limits of memory and fairness |
 //! | `stats` | counters, and the text of `query stats` |
 
 mod block;
+mod client_delay;
+mod connection;
+mod connections;
 mod costs;
 mod door;
 mod driver;
@@ -42,15 +45,12 @@ mod failures;
 mod front_end;
 mod hub;
 mod input;
-mod lag;
 mod lazy;
 mod limits;
-mod link;
-mod links;
 mod memory;
 mod outbox;
+mod payload;
 mod reads;
-mod receipts;
 mod registry;
 mod stats;
 mod vectors;

@@ -3,13 +3,13 @@
 //! It admits work, queues it while memory is short, and closes connections that hold memory for too
 //! long. `base::budget` has the accounts and queues; `costs` has the memory of each request.
 
+use crate::connections::{CloseState, LinkState};
 use crate::costs::CALL_BYTES;
-use crate::driver::{Flow, SessionDriver};
+use crate::driver::{InputFlow, SessionDriver};
 use crate::input::Input;
-use crate::links::{CloseState, LinkState};
 use crate::{LIST_PAGE_BYTES, OUTPUT_LOW_BYTES};
 use base::{Charge, MemoryPurpose, Shortage, Ticket};
-use session::{CallId, PathId, Todo};
+use session::{CallId, DriverTask, PathId};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::task::Waker;
@@ -67,8 +67,8 @@ impl SessionDriver {
     }
 
     /// Closes a connection whose client has exceeded the deadline for the rest of a request.
-    pub(crate) fn check_argument(&mut self, link: PathId, input: &Input, flow: &Flow) {
-        let Flow::More(bytes) = *flow else { return };
+    pub(crate) fn check_argument(&mut self, link: PathId, input: &Input, flow: &InputFlow) {
+        let InputFlow::More(bytes) = *flow else { return };
         let (tick, most) = (self.hub.tick(), self.hub.shared.config.argument_seconds);
         let Some(state) = self.links.get(link) else { return };
         if input.is_empty() || state.closing != CloseState::No || state.input_lag.seconds(tick) <= most {
@@ -133,6 +133,6 @@ impl SessionDriver {
             link.waker.iter().for_each(Waker::wake_by_ref);
         }
         self.drop_output_of(|link| link.closing == CloseState::Now);
-        self.run(Todo::Nothing);
+        self.run(DriverTask::Nothing);
     }
 }

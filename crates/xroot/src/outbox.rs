@@ -21,7 +21,7 @@ const KEPT_SEGMENTS_MAX: usize = 256;
 
 enum OutputSegment {
     /// Replies.
-    Small(Replies),
+    Small(OutputReplies),
     /// Part of a block.
     Block(DataBlock, Range<usize>),
     /// Range of a file.
@@ -41,12 +41,12 @@ impl OutputSegment {
 /// Concatenated replies, and the charge for their buffer. On drop the buffer returns to the pool of
 /// its loop.
 #[derive(Default)]
-struct Replies {
+struct OutputReplies {
     bytes: Vec<u8>,
     charge: Charge,
 }
 
-impl Replies {
+impl OutputReplies {
     const NONE: Self = Self { bytes: Vec::new(), charge: Charge::NONE };
 
     /// Charges a buffer that has grown. A buffer of the usual size is charged only if a turn leaves
@@ -63,7 +63,7 @@ impl Replies {
     }
 }
 
-impl Drop for Replies {
+impl Drop for OutputReplies {
     fn drop(&mut self) {
         give_medium(std::mem::take(&mut self.bytes));
     }
@@ -76,7 +76,7 @@ pub(crate) struct Outbox {
     /// Bytes of the first segment that have been sent.
     sent: usize,
     /// Buffer for new replies, after the segments.
-    tail: Replies,
+    tail: OutputReplies,
     /// Bytes in the segments, including sent ones.
     queued: usize,
     /// Bytes among them that are ranges of files and occupy no memory.
@@ -85,7 +85,7 @@ pub(crate) struct Outbox {
 
 /// Result of a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Flushed {
+pub(crate) enum FlushOutcome {
     /// The outbox is empty.
     All,
     /// The socket accepts no more data now.
@@ -97,7 +97,7 @@ pub(crate) enum Flushed {
 impl Outbox {
     /// An empty outbox without a buffer.
     pub(crate) const EMPTY: Self =
-        Self { segments: VecDeque::new(), sent: 0, tail: Replies::NONE, queued: 0, lent: 0 };
+        Self { segments: VecDeque::new(), sent: 0, tail: OutputReplies::NONE, queued: 0, lent: 0 };
 
     /// Returns the buffer to append replies to. The account pays for its memory.
     pub(crate) fn tail(&mut self, account: &Rc<Account>) -> &mut Vec<u8> {
@@ -192,7 +192,7 @@ impl Outbox {
     /// Drops all output of a lost connection.
     pub(crate) fn clear(&mut self) {
         self.segments.clear();
-        self.tail = Replies::NONE;
+        self.tail = OutputReplies::NONE;
         (self.sent, self.queued, self.lent) = (0, 0, 0);
     }
 
@@ -206,19 +206,19 @@ impl Outbox {
         most: usize,
         together: bool,
         account: &Rc<Account>,
-    ) -> io::Result<Flushed> {
+    ) -> io::Result<FlushOutcome> {
         if let Some((bytes, sent)) = socket.returned() {
             self.queued += bytes.len();
             self.sent = sent;
             let charge = account.charge(bytes.capacity());
-            self.segments.push_front(OutputSegment::Small(Replies { bytes, charge }));
+            self.segments.push_front(OutputSegment::Small(OutputReplies { bytes, charge }));
         }
         if together && self.segments.is_empty() && self.sent == 0 && !self.tail.bytes.is_empty() {
             match socket.send_together(std::mem::take(&mut self.tail.bytes)) {
                 // Sent within this round. Unsent bytes return and are charged again.
                 Ok(()) => {
                     self.tail.charge = Charge::NONE;
-                    return Ok(Flushed::All);
+                    return Ok(FlushOutcome::All);
                 }
                 Err(tail) => self.tail.bytes = tail,
             }
@@ -229,21 +229,21 @@ impl Outbox {
     /// Ends a turn. A buffer with bytes is charged, an empty one returns to the pool.
     pub(crate) fn rest(&mut self, account: &Rc<Account>) {
         if self.tail.bytes.is_empty() {
-            self.tail = Replies::NONE;
+            self.tail = OutputReplies::NONE;
         } else {
             self.tail.measure(account);
         }
     }
 
     /// Sends at most about `most` bytes with system calls of this connection alone.
-    fn send(&mut self, socket: &Socket, most: usize) -> io::Result<Flushed> {
+    fn send(&mut self, socket: &Socket, most: usize) -> io::Result<FlushOutcome> {
         let mut total = 0;
         loop {
             if self.is_empty() {
-                return Ok(Flushed::All);
+                return Ok(FlushOutcome::All);
             }
             if total >= most {
-                return Ok(Flushed::Turn);
+                return Ok(FlushOutcome::Turn);
             }
             let step = match self.segments.front_mut() {
                 Some(OutputSegment::File { file, offset, left }) => send_range(socket, &**file, offset, left),
@@ -255,7 +255,7 @@ impl Outbox {
                     total += sent;
                     self.advance(sent);
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Flushed::Blocked),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(FlushOutcome::Blocked),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -294,7 +294,7 @@ impl Outbox {
                 if self.sent >= self.tail.bytes.len() {
                     // Only a buffer of the usual size is kept for the next replies.
                     if self.tail.bytes.capacity() > 2 * MEDIUM_BYTES {
-                        self.tail = Replies::NONE;
+                        self.tail = OutputReplies::NONE;
                     }
                     self.tail.bytes.clear();
                     self.sent = 0;

@@ -5,15 +5,15 @@
 //! the connection continue. Vector reads are in `vectors`.
 
 use crate::block::{DataBlock, SMALL_PIECE_BYTES_MAX};
+use crate::connections::SessionConnections;
 use crate::costs::CALL_BYTES;
 use crate::driver::{JobWork, SessionDriver};
-use crate::links::SessionConnections;
 use crate::vectors::VectorRead;
 use crate::{FRAME_BYTES_MAX, OUTPUT_LOW_BYTES, SENDFILE_BYTES_MIN, SPOT_BYTES_MAX};
 use base::{Charge, Error, MemoryPurpose};
 use digest::pages::CHECKSUM_BYTES;
 use net::BLOCK_BYTES;
-use session::{PathId, ReadReply, ReadTask, Todo};
+use session::{DriverTask, PathId, ReadReply, ReadTask};
 use std::io::IoSliceMut;
 use std::sync::Arc;
 use vfs::{Answer, FileOperation, OpenFile, Piece, Spot, Value};
@@ -379,12 +379,12 @@ impl SessionDriver {
         if let Some(reply) = self.remove_transfer(key) {
             self.session.read_failed(reply, error, &mut self.links);
         }
-        self.run(Todo::Nothing);
+        self.run(DriverTask::Nothing);
     }
 
     fn finish_transfer(&mut self, key: usize) {
         self.drop_transfer(key);
-        self.run(Todo::Nothing);
+        self.run(DriverTask::Nothing);
     }
 
     /// Ends a transfer that has made its last frame or whose connection was lost.

@@ -108,34 +108,34 @@ impl LoopStats {
 
 /// Current and maximum number of connections.
 #[derive(Default)]
-pub(crate) struct Attendance {
+pub(crate) struct ConnectionCounts {
     now: AtomicU64,
     most: AtomicU64,
     descriptors: Arc<DescriptorBudget>,
 }
 
-impl Attendance {
+impl ConnectionCounts {
     /// Returns a count of zero. Connections take their descriptors from this budget.
     pub(crate) fn new(descriptors: Arc<DescriptorBudget>) -> Self {
         Self { descriptors, ..Self::default() }
     }
 
     /// Counts a new connection. Returns `None` if the descriptors are exhausted.
-    pub(crate) fn arrived(self: &Arc<Self>) -> Option<Attendee> {
+    pub(crate) fn arrived(self: &Arc<Self>) -> Option<CountedConnection> {
         if !self.descriptors.connect() {
             return None;
         }
         let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
         self.most.fetch_max(now, Ordering::Relaxed);
-        Some(Attendee(self.clone()))
+        Some(CountedConnection(self.clone()))
     }
 }
 
 /// Counts a connection and holds its descriptor until it is dropped.
 #[must_use = "the connection counts as closed when it is dropped"]
-pub(crate) struct Attendee(Arc<Attendance>);
+pub(crate) struct CountedConnection(Arc<ConnectionCounts>);
 
-impl Drop for Attendee {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         self.0.now.fetch_sub(1, Ordering::Relaxed);
         self.0.descriptors.disconnect();
@@ -204,7 +204,7 @@ pub(crate) fn xml(
     who: &Identification,
     started: SystemTime,
     totals: &Totals,
-    attendance: &Attendance,
+    attendance: &ConnectionCounts,
     open_files: Option<OpenFiles>,
     selection: &str,
 ) -> String {
@@ -294,7 +294,7 @@ mod tests {
     fn only_selected_sections_are_reported() {
         let who = Identification { host: "h".into(), port: 1, ..Identification::default() };
         let text = |selection: &str| {
-            xml(&who, UNIX_EPOCH, &Totals::default(), &Attendance::default(), None, selection)
+            xml(&who, UNIX_EPOCH, &Totals::default(), &ConnectionCounts::default(), None, selection)
         };
         assert!(text("i").contains("id=\"info\"") && !text("i").contains("id=\"link\""));
         assert!(text("a").contains("id=\"info\"") && text("a").contains("id=\"link\""));
@@ -306,7 +306,7 @@ mod tests {
         let who = Identification::default();
         let open = OpenFiles { for_reading: 3, for_writing: 2, pending: 1 };
         let text = |open_files, selection: &str| {
-            xml(&who, UNIX_EPOCH, &Totals::default(), &Attendance::default(), open_files, selection)
+            xml(&who, UNIX_EPOCH, &Totals::default(), &ConnectionCounts::default(), open_files, selection)
         };
         let part = "<stats id=\"ofs\"><role>server</role><opr>3</opr><opw>2</opw><opp>1</opp></stats>";
         assert!(text(Some(open), "p").contains(part));
@@ -317,7 +317,7 @@ mod tests {
     fn names_are_escaped() {
         let who =
             Identification { instance: "a<b".into(), site: "\"&'>".into(), ..Identification::default() };
-        let text = xml(&who, UNIX_EPOCH, &Totals::default(), &Attendance::default(), None, "i");
+        let text = xml(&who, UNIX_EPOCH, &Totals::default(), &ConnectionCounts::default(), None, "i");
         assert!(text.contains("ins=\"a&lt;b\"") && text.contains("<name>a&lt;b</name>"), "{text}");
         assert!(text.contains("site=\"&quot;&amp;&apos;&gt;\">"), "{text}");
     }

@@ -48,7 +48,7 @@ impl Clock for Now {
 
 /// Serves `folder` on a port chosen by the kernel.
 fn serve(folder: &std::path::Path) -> u16 {
-    let exports = vec![logical::config::Export::new(LogicalPath::root())];
+    let exports = vec![logical::config::ExportConfig::new(LogicalPath::root())];
     let config = logical::Config::new(exports, folder.join("admin"));
     let backend = Arc::new(storage::Posix::new(&storage::posix::Config::new(folder)).unwrap());
     let journals = logical::Journals::on_disk(&config);

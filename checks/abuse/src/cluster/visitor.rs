@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 use wire::cms::flags::{Mode, StatsModifier, StatusModifier};
 use wire::cms::message::Status;
-use wire::cms::{Code, Extensions, Frame, FramePhase, FrameSplitter, Login, Message, StreamId};
+use wire::cms::{CmsFrame, Code, Extensions, FramePhase, FrameSplitter, Message, NodeLogin, StreamId};
 
 /// Longest wait for a frame.
 const FRAME_MAX: Duration = Duration::from_secs(30);
@@ -20,13 +20,17 @@ pub(crate) struct Visitor {
 impl Visitor {
     /// Logs in as a redirector, which asks.
     pub(crate) fn redirector(port: u16) -> Result<Self> {
-        Self::login(port, &Login::redirector(std::process::id(), b"myHN=localhost"), FramePhase::Redirector)
+        Self::login(
+            port,
+            &NodeLogin::redirector(std::process::id(), b"myHN=localhost"),
+            FramePhase::Redirector,
+        )
     }
 
     /// Logs in as a server of the old protocol that never answers a question.
     pub(crate) fn node(port: u16, number: u16) -> Result<Self> {
         let sid = format!("s-abuse{number}@nowhere nowhere");
-        let login = Login {
+        let login = NodeLogin {
             version: 3,
             mode: Mode::SERVER | Mode::BLREDIR,
             pid: std::process::id(),
@@ -40,7 +44,7 @@ impl Visitor {
             sid: Some(sid.as_bytes()),
             paths: Some(b"w /"),
             env: Some(b"myHN=localhost"),
-            ..Login::default()
+            ..NodeLogin::default()
         };
         let mut node = Self::login(port, &login, FramePhase::Established)?;
         let status = Status { modifier: StatusModifier::RESUME, port: Some(login.data_port) };
@@ -48,7 +52,7 @@ impl Visitor {
         Ok(node)
     }
 
-    fn login(port: u16, login: &Login<'_>, phase: FramePhase) -> Result<Self> {
+    fn login(port: u16, login: &NodeLogin<'_>, phase: FramePhase) -> Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port)).context("cannot connect to the cluster port")?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(FRAME_MAX))?;
@@ -70,7 +74,7 @@ impl Visitor {
     }
 
     /// Waits for the next frame, and returns what `take` makes of it.
-    pub(crate) fn next<T>(&mut self, take: impl FnOnce(&Frame<'_>) -> T) -> Result<T> {
+    pub(crate) fn next<T>(&mut self, take: impl FnOnce(&CmsFrame<'_>) -> T) -> Result<T> {
         let mut buffer = [0; 16 * 1024];
         loop {
             if let Some(frame) = self.splitter.next_frame()? {

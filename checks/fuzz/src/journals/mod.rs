@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use base::{Clock, LogicalPath};
-use logical::config::{Config, Export};
+use logical::config::{Config, ExportConfig};
 use logical::{Journal, JournalFolder, Journals, Logical, LogicalParts, NumberedUsers};
 
 /// Checks a journal of one of the two kinds.
@@ -53,7 +53,7 @@ fn sealed(mut content: &[u8]) -> Vec<u8> {
 /// Starts a logical file system and returns whether it succeeded.
 fn start(pending: &MemoryJournals, checkpoints: &MemoryJournals) -> bool {
     let parts = LogicalParts {
-        config: Config::new(vec![Export::new(LogicalPath::root())], PathBuf::from("/nowhere")),
+        config: Config::new(vec![ExportConfig::new(LogicalPath::root())], PathBuf::from("/nowhere")),
         backend: Arc::new(storage::OneFile),
         clock: Arc::new(FixedClock),
         users: Arc::new(NumberedUsers),

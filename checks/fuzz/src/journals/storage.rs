@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
 use base::LogicalPath;
-use storage::{Backend, DirectoryStream, Metadata, Now, OpenHow, Pool, SpaceUsage, StoredFile};
+use storage::{Backend, DirectoryStream, Metadata, Now, OpenMode, Pool, SpaceUsage, StoredFile};
 
 /// Path of the only file.
 pub(super) const PATH: &[u8] = b"/data/f";
@@ -53,10 +53,10 @@ fn unsupported<T>() -> io::Result<T> {
 }
 
 impl Backend for OneFile {
-    fn open(&self, path: &LogicalPath, _how: &OpenHow) -> io::Result<Arc<dyn StoredFile>> {
+    fn open(&self, path: &LogicalPath, _how: &OpenMode) -> io::Result<Arc<dyn StoredFile>> {
         found(path, Arc::new(JournalFile))
     }
-    fn open_now(&self, _path: &LogicalPath, _how: &OpenHow) -> Now<Arc<dyn StoredFile>> {
+    fn open_now(&self, _path: &LogicalPath, _how: &OpenMode) -> Now<Arc<dyn StoredFile>> {
         Now::WouldBlock
     }
     fn stat(&self, path: &LogicalPath) -> io::Result<Metadata> {

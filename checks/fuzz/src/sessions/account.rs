@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use session::Todo;
+use session::DriverTask;
 use wire::xroot::codes::{RequestCode, ResponseType, Status};
 use wire::xroot::header::{RequestHeader, ResponseHeader, StreamId};
 use wire::xroot::limits::RESPONSE_HEADER_BYTES;
@@ -26,14 +26,14 @@ pub(super) struct ReplyAccount {
 
 impl ReplyAccount {
     /// Records a request at the front of `input`.
-    pub(super) fn request(&mut self, input: &[u8], todo: &Todo) {
+    pub(super) fn request(&mut self, input: &[u8], todo: &DriverTask) {
         if !std::mem::replace(&mut self.greeted, true) {
             return;
         }
         let Some(header) = input.first_chunk().map(RequestHeader::decode) else { return };
         // A signature has no reply of its own. The session that a connection joins replies to its
         // bind request.
-        if header.code != RequestCode::SIGVER && !matches!(todo, Todo::Bind { .. }) {
+        if header.code != RequestCode::SIGVER && !matches!(todo, DriverTask::Bind { .. }) {
             *self.owed.entry(header.streamid.0).or_default() += 1;
         }
     }

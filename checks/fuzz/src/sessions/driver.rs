@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use base::ErrorKind;
 use session::{
-    BadPage, CallId, Destination, Outlets, PathId, Peer, ReadElement, Receive, ReceiveResult, Session,
-    Settings, TakeResult, Todo,
+    BadPage, CallId, Destination, DriverTask, PathId, PayloadAnnouncement, Peer, ReadElement, ReceiveResult,
+    ReplyOutputs, Session, Settings, TakeResult,
 };
 use vfs::{
     Answer, AttributeOutcome, AttributeWork, BriefStat, CheckpointWork, DirectoryEntry, FileKind,
@@ -45,7 +45,7 @@ enum PendingCallKind {
 
 /// Data that the session expects on a connection.
 struct ExpectedData {
-    receive: Receive,
+    receive: PayloadAnnouncement,
     /// Number of bytes that have not been received yet.
     missing: usize,
 }
@@ -61,7 +61,7 @@ impl ListingPosition for NextListing {
 #[derive(Default)]
 pub(super) struct Outputs(BTreeMap<u8, Vec<u8>>);
 
-impl Outlets for Outputs {
+impl ReplyOutputs for Outputs {
     fn link(&mut self, link: PathId) -> &mut Vec<u8> {
         self.0.entry(link.0).or_default()
     }
@@ -151,33 +151,33 @@ impl FuzzDriver {
         }
     }
 
-    pub(super) fn run(&mut self, mut todo: Todo) {
+    pub(super) fn run(&mut self, mut todo: DriverTask) {
         loop {
-            if matches!(todo, Todo::Nothing) {
+            if matches!(todo, DriverTask::Nothing) {
                 todo = match self.session.next_todo() {
                     Some(todo) => todo,
                     None => return,
                 };
             }
-            self.start(std::mem::replace(&mut todo, Todo::Nothing));
+            self.start(std::mem::replace(&mut todo, DriverTask::Nothing));
         }
     }
 
-    fn start(&mut self, todo: Todo) {
+    fn start(&mut self, todo: DriverTask) {
         match todo {
-            Todo::Nothing => {}
-            Todo::Close => self.closed = true,
-            Todo::Call(call, operation) => self.ask(call, PendingCallKind::Operation(operation)),
-            Todo::FileCall(call, file, operation) => {
+            DriverTask::Nothing => {}
+            DriverTask::Close => self.closed = true,
+            DriverTask::Call(call, operation) => self.ask(call, PendingCallKind::Operation(operation)),
+            DriverTask::FileCall(call, file, operation) => {
                 begin_uses(&uses_of(&file, &operation));
                 self.ask(call, PendingCallKind::File(file, operation));
             }
-            Todo::Read(task) | Todo::ReadWithHints(task, _) => self.read(&task),
-            Todo::ReadVector(task) => self.read_vector(task),
-            Todo::Receive(receive) => self.expect(receive),
-            Todo::Proceed(call) => self.proceed(call),
-            Todo::Bind { .. } => self.end(),
-            Todo::EndSession { call, .. } | Todo::Statistics { call, .. } => {
+            DriverTask::Read(task) | DriverTask::ReadWithHints(task, _) => self.read(&task),
+            DriverTask::ReadVector(task) => self.read_vector(task),
+            DriverTask::Receive(receive) => self.expect(receive),
+            DriverTask::Proceed(call) => self.proceed(call),
+            DriverTask::Bind { .. } => self.end(),
+            DriverTask::EndSession { call, .. } | DriverTask::Statistics { call, .. } => {
                 self.ask(call, PendingCallKind::Other)
             }
         }
@@ -201,7 +201,7 @@ impl FuzzDriver {
         uses.collect()
     }
 
-    fn expect(&mut self, receive: Receive) {
+    fn expect(&mut self, receive: PayloadAnnouncement) {
         assert!(self.session.is_bound(receive.link), "data announced for a connection that is not bound");
         if !receive.held {
             begin_uses(&uses_of_data(&receive));
@@ -388,7 +388,7 @@ impl FuzzDriver {
     pub(super) fn end(&mut self) {
         self.closed = true;
         self.session.end();
-        self.run(Todo::Nothing);
+        self.run(DriverTask::Nothing);
         while !self.expected.is_empty() {
             self.settle(0, 2);
         }
@@ -417,7 +417,7 @@ impl FuzzDriver {
 }
 
 /// Lists the ranges that expected data changes.
-fn uses_of_data(receive: &Receive) -> Vec<FileUse> {
+fn uses_of_data(receive: &PayloadAnnouncement) -> Vec<FileUse> {
     let length = receive.length as u64;
     match &receive.into {
         Destination::File { file, offset } => vec![FileUse::new(file, FileAccess::Write(*offset, length))],

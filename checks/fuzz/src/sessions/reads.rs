@@ -4,7 +4,7 @@
 //! their data.
 
 use base::{Error, ErrorKind};
-use session::{Outlets, PathId, ReadElement, ReadReply, ReadTask, ReadVectorTask, Todo};
+use session::{DriverTask, PathId, ReadElement, ReadReply, ReadTask, ReadVectorTask, ReplyOutputs};
 use vfs::{RedirectAnswer, Spot};
 
 use super::driver::{FuzzDriver, begin_uses, end_uses};
@@ -129,7 +129,7 @@ impl FuzzDriver {
             self.reads.push(read);
             return;
         }
-        self.run(Todo::Nothing);
+        self.run(DriverTask::Nothing);
         self.take();
     }
 
@@ -139,7 +139,7 @@ impl FuzzDriver {
             end_uses(&read.uses);
             self.session.read_ended(read.reply);
         }
-        self.run(Todo::Nothing);
+        self.run(DriverTask::Nothing);
     }
 }
 

@@ -9,8 +9,8 @@ use wire::cms::login::Env;
 use wire::cms::message::{Avail, CellBatch, CellPlaces, Load as WireLoad, Occupancy, Status as WireStatus};
 use wire::cms::message::{Try, TryHost, TryList};
 use wire::cms::{
-    Code, EncodeError, ErrorCode, Extensions, FramePhase, Login as WireLogin, LoginAnswer, LoginReply,
-    Message as Wire, PROTOCOL_VERSION, StreamId,
+    Code, EncodeError, ErrorCode, Extensions, FramePhase, LoginAnswer, Message as Wire,
+    NodeLogin as WireLogin, NodeLoginReply, PROTOCOL_VERSION, StreamId,
 };
 
 use super::address::Address;
@@ -181,7 +181,7 @@ fn encode_reply(reply: &ParentReply, out: &mut Vec<u8>) -> Result<(), EncodeErro
     let door = reply.door.as_ref().map(Address::to_string);
     let door = door.as_ref().map(String::as_bytes);
     Env { site, door, extensions: reply.extensions, ..Env::default() }.encode(&mut env);
-    let message = LoginReply {
+    let message = NodeLoginReply {
         version: PROTOCOL_VERSION,
         mode: if reply.suspended { Mode::SUSPEND } else { Mode::NONE },
         hold_ms: reply.hold_ms,

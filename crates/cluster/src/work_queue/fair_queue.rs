@@ -1,7 +1,9 @@
 //! A fair queue: clients are served in turn, one entry at a time, whatever the length of their
 //! queues.
 //!
-//! Otherwise the requests of one greedy client would delay those of all others.
+//! Otherwise the requests of one greedy client would delay those of all others. Its single consumer
+//! takes one entry at a time. The pools of `storage` have a queue of their own, because their
+//! entries run side by side and each owner has a share of the threads.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::fault::DirectiveFault;
-use crate::language::Token;
+use crate::language::DirectiveToken;
 use crate::setting::Origin;
 use crate::values::{self, ValueRange};
 
@@ -14,16 +14,16 @@ pub(crate) struct Arguments<'a> {
     /// Grammar of the directive, for messages.
     pub(crate) grammar: &'static str,
     /// The name of the directive as written.
-    pub(crate) name: &'a Token,
-    rest: &'a [Token],
+    pub(crate) name: &'a DirectiveToken,
+    rest: &'a [DirectiveToken],
 }
 
 impl<'a> Arguments<'a> {
-    pub(crate) fn new(grammar: &'static str, name: &'a Token, rest: &'a [Token]) -> Self {
+    pub(crate) fn new(grammar: &'static str, name: &'a DirectiveToken, rest: &'a [DirectiveToken]) -> Self {
         Self { grammar, name, rest }
     }
 
-    pub(crate) fn next(&mut self) -> Option<&'a Token> {
+    pub(crate) fn next(&mut self) -> Option<&'a DirectiveToken> {
         let (first, rest) = self.rest.split_first()?;
         self.rest = rest;
         Some(first)
@@ -34,12 +34,12 @@ impl<'a> Arguments<'a> {
     }
 
     /// Returns the unread arguments.
-    pub(crate) fn rest(&self) -> &'a [Token] {
+    pub(crate) fn rest(&self) -> &'a [DirectiveToken] {
         self.rest
     }
 
     /// Reads the next word if it equals `word`.
-    pub(crate) fn take(&mut self, word: &str) -> Option<&'a Token> {
+    pub(crate) fn take(&mut self, word: &str) -> Option<&'a DirectiveToken> {
         if self.peek() == Some(word) { self.next() } else { None }
     }
 
@@ -49,7 +49,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// Reads the next word, which is required.
-    pub(crate) fn need(&mut self, what: &str) -> Result<&'a Token, DirectiveFault> {
+    pub(crate) fn need(&mut self, what: &str) -> Result<&'a DirectiveToken, DirectiveFault> {
         self.next().ok_or_else(|| {
             DirectiveFault::at(
                 self.name,
@@ -76,7 +76,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// Returns a fault for a word that is not among the allowed ones.
-    pub(crate) fn invalid(&self, token: &Token, what: &str) -> DirectiveFault {
+    pub(crate) fn invalid(&self, token: &DirectiveToken, what: &str) -> DirectiveFault {
         let allowed = format!("allowed: {}", self.grammar);
         DirectiveFault::at(token, format!("invalid {what} '{}'", token.text), allowed)
     }

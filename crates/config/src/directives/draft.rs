@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use super::arguments::Arguments;
 use super::export_options::{ExportDraft, OptionEntry};
-use super::missing::Missing;
+use super::missing::MissingPart;
 use crate::effective::Effective;
-use crate::language::Token;
+use crate::language::DirectiveToken;
 use crate::report::{ConfigReport, ProblemKind};
 use crate::setting::Origin;
 use crate::source::ConfigSource;
@@ -28,7 +28,7 @@ impl Draft<'_> {
     pub(crate) fn note<'t>(
         &mut self,
         kind: ProblemKind,
-        token: &Token,
+        token: &DirectiveToken,
         what: impl Into<Cow<'t, str>>,
         allowed: &str,
     ) {
@@ -39,9 +39,9 @@ impl Draft<'_> {
     /// the directive.
     pub(crate) fn not_yet(
         &mut self,
-        token: &Token,
+        token: &DirectiveToken,
         what: String,
-        missing: Option<Missing>,
+        missing: Option<MissingPart>,
         first: Option<&str>,
     ) {
         let consequence = missing.map(|missing| missing.consequence(first)).unwrap_or_default();
@@ -50,7 +50,7 @@ impl Draft<'_> {
     }
 
     /// Reports an unknown option: an error, or a warning where existing files must start.
-    pub(crate) fn unknown_option(&mut self, arguments: &Arguments<'_>, token: &Token) {
+    pub(crate) fn unknown_option(&mut self, arguments: &Arguments<'_>, token: &DirectiveToken) {
         let what = format!("{}: unknown option '{}'", arguments.name.text, token.text);
         let allowed = format!("allowed: {}", arguments.grammar);
         self.note(ProblemKind::Unknown, token, what, &allowed);

@@ -3,7 +3,7 @@
 //! It is apart from the arguments, because the parsers of values return it and the arguments use
 //! those parsers.
 
-use crate::language::Token;
+use crate::language::DirectiveToken;
 use crate::report::ProblemKind;
 use crate::setting::Origin;
 
@@ -20,7 +20,7 @@ pub(crate) struct DirectiveFault {
 
 impl DirectiveFault {
     /// Returns a fault for a bad value at a token.
-    pub(crate) fn at(token: &Token, what: impl Into<String>, allowed: impl Into<String>) -> Self {
+    pub(crate) fn at(token: &DirectiveToken, what: impl Into<String>, allowed: impl Into<String>) -> Self {
         Self {
             kind: ProblemKind::BadValue,
             origin: token.origin(),

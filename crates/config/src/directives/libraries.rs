@@ -8,9 +8,9 @@ use super::arguments::Arguments;
 use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::missing;
-use super::missing::Missing;
+use super::missing::MissingPart;
 use super::shared::unprotected;
-use crate::language::Token;
+use crate::language::DirectiveToken;
 use crate::report::ProblemKind;
 
 /// The purpose for which a directive names a library.
@@ -54,7 +54,7 @@ enum LibraryEffect {
     /// The built-in implementation is in force without it.
     BuiltIn,
     /// The function is not in force yet; the served data is correct without it.
-    NotYet(Missing),
+    NotYet(MissingPart),
     /// Without it, the server would serve or write other data than the file describes.
     Needed,
     /// It restricts access.
@@ -111,7 +111,7 @@ const KNOWN: &[KnownLibrary] = &[
 ];
 
 /// Reads the library argument, after `++` and `+x`/`-x` options.
-pub(super) fn library<'a>(arguments: &mut Arguments<'a>) -> Result<&'a Token, DirectiveFault> {
+pub(super) fn library<'a>(arguments: &mut Arguments<'a>) -> Result<&'a DirectiveToken, DirectiveFault> {
     let mut token = arguments.need("library")?;
     while token.text.starts_with(['+', '-']) {
         token = arguments.need("library")?;
@@ -122,7 +122,7 @@ pub(super) fn library<'a>(arguments: &mut Arguments<'a>) -> Result<&'a Token, Di
 /// Selects the treatment of `library`: nothing (built in), a warning, or a fault.
 pub(super) fn select(
     arguments: &Arguments<'_>,
-    library: &Token,
+    library: &DirectiveToken,
     purpose: LibraryPurpose,
     draft: &mut Draft<'_>,
 ) -> Result<(), DirectiveFault> {

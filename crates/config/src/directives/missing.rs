@@ -2,41 +2,42 @@
 
 /// A part of the server that is not there yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Missing {
+pub(crate) struct MissingPart {
     /// Its name, for the summary of a configuration.
     pub(crate) part: &'static str,
     /// Consequence of its absence. `{}` stands for the first argument of the directive.
     without: &'static str,
 }
 
-const fn missing(part: &'static str, without: &'static str) -> Missing {
-    Missing { part, without }
+const fn missing(part: &'static str, without: &'static str) -> MissingPart {
+    MissingPart { part, without }
 }
 
-pub(super) const HTTP: Missing = missing("HTTP", "clients with http:// and davs:// are refused");
-pub(super) const PREPARE: Missing =
+pub(super) const HTTP: MissingPart = missing("HTTP", "clients with http:// and davs:// are refused");
+pub(super) const PREPARE: MissingPart =
     missing("mass storage", "requests to stage files succeed only for files that are on disk");
-pub(super) const REDIRECTION: Missing =
+pub(super) const REDIRECTION: MissingPart =
     missing("redirection plug-ins", "clients are not redirected to files of their own disks");
-pub(super) const CACHE: Missing = missing("cache", "nothing is cached, and nothing is purged");
-pub(super) const STATISTICS: Missing = missing("monitoring", "no statistics of the storage are reported");
-pub(super) const CONNECTIONS: Missing = missing("monitoring", "no reports on TCP connections are written");
-pub(super) const SERVICES: Missing = missing("SSI services", "they write no log");
-pub(super) const THROTTLING: Missing =
+pub(super) const CACHE: MissingPart = missing("cache", "nothing is cached, and nothing is purged");
+pub(super) const STATISTICS: MissingPart = missing("monitoring", "no statistics of the storage are reported");
+pub(super) const CONNECTIONS: MissingPart =
+    missing("monitoring", "no reports on TCP connections are written");
+pub(super) const SERVICES: MissingPart = missing("SSI services", "they write no log");
+pub(super) const THROTTLING: MissingPart =
     missing("throttling", "clients are served without limits of rate, open files and connections");
-pub(super) const CREDENTIALS: Missing =
+pub(super) const CREDENTIALS: MissingPart =
     missing("delegated credentials", "third-party copies log in to sources without the client's credentials");
-pub(super) const PORTS: Missing =
+pub(super) const PORTS: MissingPart =
     missing("second ports", "clients of that port are refused; xrd.port is served");
-pub(super) const OBJECT_IDS: Missing = missing("object ids", "names without a leading / are refused");
-const MASS_STORAGE: Missing = missing("mass storage", "files are neither staged, migrated nor purged");
-const PROXY: Missing =
+pub(super) const OBJECT_IDS: MissingPart = missing("object ids", "names without a leading / are refused");
+const MASS_STORAGE: MissingPart = missing("mass storage", "files are neither staged, migrated nor purged");
+const PROXY: MissingPart =
     missing("proxy", "this server does not fetch from other servers: it serves only its own disk");
-const REPORTS: Missing = missing("monitoring", "no reports are sent to {}");
-const MONITORING: Missing = missing("monitoring", "no monitoring data is sent");
+const REPORTS: MissingPart = missing("monitoring", "no reports are sent to {}");
+const MONITORING: MissingPart = missing("monitoring", "no monitoring data is sent");
 
 /// Directives by name or prefix; the first that fits.
-const BY_NAME: [(&str, Missing); 27] = [
+const BY_NAME: [(&str, MissingPart); 27] = [
     ("all.export", MASS_STORAGE),
     ("xrootd.export", MASS_STORAGE),
     ("oss.defaults", MASS_STORAGE),
@@ -70,14 +71,14 @@ const BY_NAME: [(&str, Missing); 27] = [
 ];
 
 /// Returns the part that a directive needs, by the name of the directive.
-pub(crate) fn of(name: &str) -> Option<Missing> {
+pub(crate) fn of(name: &str) -> Option<MissingPart> {
     if name.starts_with("xrootd.mon") {
         return Some(MONITORING);
     }
     BY_NAME.iter().find(|(prefix, _)| name.starts_with(prefix)).map(|(_, missing)| *missing)
 }
 
-impl Missing {
+impl MissingPart {
     /// The consequence in words, for a directive with this first argument.
     pub(crate) fn consequence(self, first: Option<&str>) -> String {
         self.without.replace("{}", first.unwrap_or("anywhere"))

@@ -13,7 +13,7 @@ use super::{cluster, third_party};
 use crate::effective::{
     CheckpointFailure, CheckpointMode, ChecksumKind, ModeRange, PersistMode, XATTR_PREFIX_BYTES,
 };
-use crate::language::Token;
+use crate::language::DirectiveToken;
 use crate::values::{self, between, from};
 
 pub(crate) const TRACE: &[&str] = &[
@@ -336,7 +336,7 @@ fn selected(
     purpose: LibraryPurpose,
     draft: &mut Draft<'_>,
 ) -> Result<(), DirectiveFault> {
-    let library: &Token = libraries::library(arguments)?;
+    let library: &DirectiveToken = libraries::library(arguments)?;
     libraries::select(arguments, library, purpose, draft)
 }
 

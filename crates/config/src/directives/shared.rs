@@ -7,7 +7,7 @@ use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::missing;
 use crate::effective::{DirectorySetting, Trace};
-use crate::language::Token;
+use crate::language::DirectiveToken;
 use crate::report::ProblemKind;
 
 /// Applies a directive of a part that is not in force yet.
@@ -36,7 +36,7 @@ pub(crate) fn stop(arguments: &mut Arguments<'_>, _draft: &mut Draft<'_>) -> Res
 }
 
 /// Returns the fault that prevents unprotected service. `what` names the argument, if there is one.
-pub(crate) fn unprotected(token: &Token, what: &str) -> DirectiveFault {
+pub(crate) fn unprotected(token: &DirectiveToken, what: &str) -> DirectiveFault {
     let blank = if what.is_empty() { "" } else { " " };
     DirectiveFault::at(
         token,
@@ -48,13 +48,13 @@ pub(crate) fn unprotected(token: &Token, what: &str) -> DirectiveFault {
 }
 
 /// Reports an option that is not in force yet.
-pub(crate) fn part_later(arguments: &Arguments<'_>, token: &Token, draft: &mut Draft<'_>) {
+pub(crate) fn part_later(arguments: &Arguments<'_>, token: &DirectiveToken, draft: &mut Draft<'_>) {
     let what = format!("{}: '{}' is not in force yet", arguments.name.text, token.text);
     draft.not_yet(token, what, missing::of(&arguments.name.text), None);
 }
 
 /// Reports an option without effect.
-pub(crate) fn part_idle(arguments: &Arguments<'_>, token: &Token, draft: &mut Draft<'_>) {
+pub(crate) fn part_idle(arguments: &Arguments<'_>, token: &DirectiveToken, draft: &mut Draft<'_>) {
     let what = format!("{}: '{}' has no effect here", arguments.name.text, token.text);
     draft.note(ProblemKind::NoEffect, token, what, "");
 }
@@ -62,7 +62,7 @@ pub(crate) fn part_idle(arguments: &Arguments<'_>, token: &Token, draft: &mut Dr
 /// Reports an option that is accepted without effect, with the reason.
 pub(crate) fn part_without_effect(
     arguments: &Arguments<'_>,
-    token: &Token,
+    token: &DirectiveToken,
     why: &str,
     draft: &mut Draft<'_>,
 ) {

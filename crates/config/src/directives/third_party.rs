@@ -12,7 +12,7 @@ use crate::effective::{
     COPY_JOBS_MAX, COPY_STREAMS_MAX, ChecksumKind, CopyAllow, CopyProgram, CopyRedirect, CopyRequire,
     CopyScan, CopySource, HostPattern, ThirdPartyCopy,
 };
-use crate::language::Token;
+use crate::language::DirectiveToken;
 use crate::report::ProblemKind;
 use crate::values::{self, between};
 
@@ -66,7 +66,7 @@ pub(super) fn apply(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Res
 
 fn allow(
     arguments: &mut Arguments<'_>,
-    at: &Token,
+    at: &DirectiveToken,
     draft: &mut Draft<'_>,
 ) -> Result<CopyAllow, DirectiveFault> {
     let mut rule = CopyAllow::default();
@@ -154,7 +154,7 @@ fn checksum(arguments: &mut Arguments<'_>) -> Result<ChecksumKind, DirectiveFaul
 /// `fcreds [?]protocol =variable`.
 fn credentials(
     arguments: &mut Arguments<'_>,
-    at: &Token,
+    at: &DirectiveToken,
     draft: &mut Draft<'_>,
 ) -> Result<(), DirectiveFault> {
     if arguments.need("fcreds protocol")?.text == "?" {
@@ -204,7 +204,7 @@ fn require(arguments: &mut Arguments<'_>) -> Result<CopyRequire, DirectiveFault>
     Ok(CopyRequire { client, destination, protocol, encrypted })
 }
 
-fn streams(token: &Token) -> Result<(u32, u32), DirectiveFault> {
+fn streams(token: &DirectiveToken) -> Result<(u32, u32), DirectiveFault> {
     let (usual, most) = token.text.split_once(',').unwrap_or((&token.text, ""));
     let number = |text: &str| {
         let number = text.parse::<u32>().ok().filter(|number| *number <= COPY_STREAMS_MAX);

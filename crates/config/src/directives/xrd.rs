@@ -207,7 +207,7 @@ fn keepalive_parameters(arguments: &mut Arguments<'_>) -> Result<KeepAlive, Dire
     let mut parts = token.text.split(',');
     let mut part = || {
         let text = parts.next().filter(|text| !text.is_empty())?;
-        Some(crate::language::Token { text: text.to_owned(), position: token.position.clone() })
+        Some(crate::language::DirectiveToken { text: text.to_owned(), position: token.position.clone() })
     };
     let range = between(1, 32_767);
     let idle = part().map(|part| values::time(&part, "kaparms idle", range)).transpose()?;

@@ -12,7 +12,7 @@ use crate::effective::{
     ChecksumConfig, ChecksumKind, ClientClass, HostPattern, RedirectFunction, RedirectRule, RedirectServer,
     RedirectWhen,
 };
-use crate::language::Token;
+use crate::language::DirectiveToken;
 use crate::report::ProblemKind;
 use crate::setting::Setting;
 use crate::values;
@@ -260,7 +260,7 @@ fn xrootd_trace(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<
 /// also with `capable`.
 fn tls(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     const WHAT: [&str; 5] = ["data", "gpfile", "login", "session", "tpc"];
-    let mut demanded: Vec<(&str, &Token)> = Vec::new();
+    let mut demanded: Vec<(&str, &DirectiveToken)> = Vec::new();
     let mut token = arguments.need("tls requirement")?;
     loop {
         match token.text.as_str() {
@@ -333,7 +333,11 @@ fn redirect(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), 
 }
 
 /// Parses `host:port` or `[v6]:port`, a server to which clients are redirected.
-pub(super) fn target(token: &Token, text: &str, draft: &Draft<'_>) -> Result<RedirectServer, DirectiveFault> {
+pub(super) fn target(
+    token: &DirectiveToken,
+    text: &str,
+    draft: &Draft<'_>,
+) -> Result<RedirectServer, DirectiveFault> {
     let (host, port) = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).ok_or_else(|| {
         DirectiveFault::at(
             token,
@@ -348,7 +352,7 @@ pub(super) fn target(token: &Token, text: &str, draft: &Draft<'_>) -> Result<Red
     Ok(RedirectServer { host: host.to_owned(), port: values::port(token, port, 1, draft.source)? })
 }
 
-fn paths(first: &Token, arguments: &mut Arguments<'_>) -> Result<Vec<String>, DirectiveFault> {
+fn paths(first: &DirectiveToken, arguments: &mut Arguments<'_>) -> Result<Vec<String>, DirectiveFault> {
     let mut found = vec![values::path(first, "redirect")?];
     while let Some(token) = arguments.next() {
         found.push(values::path(token, "redirect")?);
@@ -356,7 +360,10 @@ fn paths(first: &Token, arguments: &mut Arguments<'_>) -> Result<Vec<String>, Di
     Ok(found)
 }
 
-fn clients(first: &Token, arguments: &mut Arguments<'_>) -> Result<Vec<ClientClass>, DirectiveFault> {
+fn clients(
+    first: &DirectiveToken,
+    arguments: &mut Arguments<'_>,
+) -> Result<Vec<ClientClass>, DirectiveFault> {
     let mut found = Vec::new();
     let mut token = first;
     loop {
@@ -376,7 +383,10 @@ fn clients(first: &Token, arguments: &mut Arguments<'_>) -> Result<Vec<ClientCla
     }
 }
 
-fn functions(first: &Token, arguments: &mut Arguments<'_>) -> Result<Vec<RedirectFunction>, DirectiveFault> {
+fn functions(
+    first: &DirectiveToken,
+    arguments: &mut Arguments<'_>,
+) -> Result<Vec<RedirectFunction>, DirectiveFault> {
     let mut on = [false; RedirectFunction::ALL.len()];
     let mut token = first;
     loop {

@@ -2,7 +2,7 @@
 //! order.
 
 use super::variables::Variables;
-use super::{ANONYMOUS, Evaluation, Token};
+use super::{ANONYMOUS, DirectiveToken, Evaluation};
 use crate::setting::Position;
 
 /// An invalid condition.
@@ -24,7 +24,11 @@ const KEYWORDS: [&str; 3] = ["defined", "exec", "named"];
 
 /// Evaluates the condition after the token `keyword` (`if`). Tokens after the group that decides
 /// are not checked.
-pub(super) fn decide(keyword: &Token, tokens: &[Token], facts: &Facts<'_>) -> Result<bool, ConditionError> {
+pub(super) fn decide(
+    keyword: &DirectiveToken,
+    tokens: &[DirectiveToken],
+    facts: &Facts<'_>,
+) -> Result<bool, ConditionError> {
     let mut cursor = Cursor { rest: tokens, last: keyword };
     let hosts = cursor.take_while(|token| !KEYWORDS.contains(&token.text.as_str()));
     if !hosts.is_empty() {
@@ -100,7 +104,7 @@ fn named(cursor: &Cursor<'_>, facts: &Facts<'_>) -> Result<bool, ConditionError>
     Ok(cursor.rest.iter().any(|token| token.text == instance))
 }
 
-fn next_is(token: &Token, what: &str) -> ConditionError {
+fn next_is(token: &DirectiveToken, what: &str) -> ConditionError {
     ConditionError { position: token.position.clone(), what: format!("{} {what}", token.text) }
 }
 
@@ -116,20 +120,20 @@ fn host_matches(pattern: &str, host: &str) -> bool {
 }
 
 struct Cursor<'a> {
-    rest: &'a [Token],
+    rest: &'a [DirectiveToken],
     /// The token read last, where a missing token is reported.
-    last: &'a Token,
+    last: &'a DirectiveToken,
 }
 
 impl<'a> Cursor<'a> {
-    fn next(&mut self) -> Option<&'a Token> {
+    fn next(&mut self) -> Option<&'a DirectiveToken> {
         let (first, rest) = self.rest.split_first()?;
         self.rest = rest;
         self.last = first;
         Some(first)
     }
 
-    fn take_while(&mut self, wanted: impl Fn(&Token) -> bool) -> &'a [Token] {
+    fn take_while(&mut self, wanted: impl Fn(&DirectiveToken) -> bool) -> &'a [DirectiveToken] {
         let count = self.rest.iter().take_while(|token| wanted(token)).count();
         let (taken, rest) = self.rest.split_at(count);
         self.rest = rest;

@@ -4,14 +4,14 @@
 
 use std::sync::Arc;
 
-use super::{LINE_CHARS_MAX, Token};
+use super::{DirectiveToken, LINE_CHARS_MAX};
 use crate::setting::Position;
 
 /// One logical line. Never empty.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct SourceLine {
-    pub(super) first: Token,
-    pub(super) rest: Vec<Token>,
+    pub(super) first: DirectiveToken,
+    pub(super) rest: Vec<DirectiveToken>,
 }
 
 /// A line that cannot be parsed.
@@ -25,7 +25,7 @@ pub(super) struct LineError {
 pub(super) fn lines(file: &Arc<str>, content: &[u8]) -> Vec<Result<SourceLine, LineError>> {
     let text = String::from_utf8_lossy(content);
     let mut found = Vec::new();
-    let mut joined = Joined::default();
+    let mut joined = JoinedLines::default();
     for (index, physical) in text.split('\n').enumerate() {
         let number = u32::try_from(index + 1).unwrap_or(u32::MAX);
         let trimmed = physical.trim_end_matches(['\r', ' ', '\t']);
@@ -50,12 +50,12 @@ pub(super) fn lines(file: &Arc<str>, content: &[u8]) -> Vec<Result<SourceLine, L
 
 /// The lines joined so far.
 #[derive(Default)]
-struct Joined {
-    tokens: Vec<Token>,
+struct JoinedLines {
+    tokens: Vec<DirectiveToken>,
     chars: usize,
 }
 
-impl Joined {
+impl JoinedLines {
     fn finish(self) -> Option<Result<SourceLine, LineError>> {
         let chars = self.chars;
         let mut tokens = self.tokens.into_iter();
@@ -76,7 +76,7 @@ impl Joined {
     }
 }
 
-fn tokens(file: &Arc<str>, line: u32, body: &str, out: &mut Vec<Token>) {
+fn tokens(file: &Arc<str>, line: u32, body: &str, out: &mut Vec<DirectiveToken>) {
     let mut text = String::new();
     let mut start = 0;
     for (column, c) in body.chars().chain(std::iter::once(' ')).enumerate() {
@@ -88,7 +88,7 @@ fn tokens(file: &Arc<str>, line: u32, body: &str, out: &mut Vec<Token>) {
         } else if !text.is_empty() {
             let column = u32::try_from(start + 1).unwrap_or(u32::MAX);
             let position = Position { file: Arc::clone(file), line, column };
-            out.push(Token { text: std::mem::take(&mut text), position });
+            out.push(DirectiveToken { text: std::mem::take(&mut text), position });
         }
     }
 }

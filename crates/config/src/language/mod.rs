@@ -47,12 +47,12 @@ pub struct Evaluation {
 
 /// One word of a directive, after substitution.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Token {
+pub(crate) struct DirectiveToken {
     pub(crate) text: String,
     pub(crate) position: Position,
 }
 
-impl Token {
+impl DirectiveToken {
     pub(crate) fn origin(&self) -> Origin {
         Origin::File(self.position.clone())
     }
@@ -61,6 +61,6 @@ impl Token {
 /// One directive that applies: its name and its arguments.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Statement {
-    pub(crate) name: Token,
-    pub(crate) arguments: Vec<Token>,
+    pub(crate) name: DirectiveToken,
+    pub(crate) arguments: Vec<DirectiveToken>,
 }

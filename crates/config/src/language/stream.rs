@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::condition::{Facts, decide};
 use super::lines::{SourceLine, lines};
 use super::variables::{Variables, from_environment, substitute, valid_name};
-use super::{Evaluation, FILES_MAX, Statement, Token, VALUE_FILE_BYTES_MAX, VARIABLE_NAME_MAX};
+use super::{DirectiveToken, Evaluation, FILES_MAX, Statement, VALUE_FILE_BYTES_MAX, VARIABLE_NAME_MAX};
 use crate::effective::EnvironmentChange;
 use crate::report::{ConfigReport, ProblemKind};
 use crate::setting::{Origin, Position};
@@ -189,7 +189,7 @@ impl StatementStream<'_> {
     }
 
     /// Evaluates a condition. An invalid one is reported and counts as false.
-    fn condition(&mut self, keyword: &Token, tokens: &[Token]) -> bool {
+    fn condition(&mut self, keyword: &DirectiveToken, tokens: &[DirectiveToken]) -> bool {
         let tokens = self.substituted(tokens);
         let facts =
             Facts { evaluation: self.evaluation, variables: &self.variables, environment: &self.environment };
@@ -199,11 +199,11 @@ impl StatementStream<'_> {
         })
     }
 
-    fn substituted(&mut self, tokens: &[Token]) -> Vec<Token> {
+    fn substituted(&mut self, tokens: &[DirectiveToken]) -> Vec<DirectiveToken> {
         let mut out = Vec::with_capacity(tokens.len());
         for token in tokens {
             match substitute(&token.text, &|name| self.variables.get(name).cloned()) {
-                Ok(Some(text)) => out.push(Token { text, position: token.position.clone() }),
+                Ok(Some(text)) => out.push(DirectiveToken { text, position: token.position.clone() }),
                 Ok(None) => {}
                 Err(what) => self.problem(ProblemKind::Syntax, &token.position, what),
             }

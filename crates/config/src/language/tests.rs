@@ -55,7 +55,7 @@ fn positions_refer_to_the_text() {
     let source = MemorySource::new().with("main", "#\n  a.b é $[no] x \\\n   y\n");
     let evaluated = evaluate("main", &source, &evaluation(), &|_| false, &mut report);
     let statement = &evaluated.statements[0];
-    let at = |token: &Token| (token.position.line, token.position.column);
+    let at = |token: &DirectiveToken| (token.position.line, token.position.column);
     assert_eq!(at(&statement.name), (2, 3));
     assert_eq!(statement.arguments.iter().map(at).collect::<Vec<_>>(), [(2, 7), (2, 15), (3, 4)]);
 }

@@ -24,7 +24,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use storage::{Backend, FileIdentity, OpenHow, StoredFile};
+use storage::{Backend, FileIdentity, OpenMode, StoredFile};
 
 /// Suffix of a journal's name.
 const SUFFIX: &str = ".checkpoint";
@@ -368,7 +368,7 @@ fn restore_by_path(
         None => ProofSearch::NotThere(head.path.clone()),
     };
     if finding == ProofSearch::Same {
-        let how = OpenHow { write: true, ..OpenHow::default() };
+        let how = OpenMode { write: true, ..OpenMode::default() };
         restore(backend.open(&head.path, &how)?.as_ref(), reader, head, places)?;
     }
     Ok(finding)

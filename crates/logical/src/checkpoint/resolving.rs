@@ -6,8 +6,8 @@
 use super::blocked::{BlockedFile, forget_number};
 use super::record::{JournalContent, JournalHead, JournalReader};
 use super::restore;
+use crate::admin_claims::{AdminOrders, ClaimedFile, ClaimedName};
 use crate::checksum::stored;
-use crate::claimed::{AdminOrders, ClaimedFile, ClaimedName};
 use crate::errno::{self, os};
 use crate::proof;
 use base::{Error, ErrorKind, LogicalPath};
@@ -50,14 +50,14 @@ impl fmt::Display for CheckpointEffect {
 }
 
 /// The journal of a checkpoint, and its effect on a file.
-struct Undoing<'a> {
+struct UndoJournal<'a> {
     reader: JournalReader<'a>,
     head: JournalHead,
     places: Vec<u64>,
     effect: CheckpointEffect,
 }
 
-impl<'a> Undoing<'a> {
+impl<'a> UndoJournal<'a> {
     /// Computes the effect of undoing. Nothing is changed.
     fn plan(reader: JournalReader<'a>, target: &ClaimedFile) -> io::Result<Self> {
         let JournalContent::Entries(head, places) = reader.content()? else {
@@ -144,7 +144,7 @@ impl AdminOrders {
     ) -> Result<CheckpointEffect, UndoError> {
         let checkpoints = &self.checkpoints;
         let reader = JournalReader::new(checkpoints.folder.as_ref(), &blocked.journal);
-        let Undoing { reader, head, places, effect } = Undoing::plan(reader, target)?;
+        let UndoJournal { reader, head, places, effect } = UndoJournal::plan(reader, target)?;
         if !effect.is_proven && !force {
             return Err(UndoError::Unproven(effect));
         }

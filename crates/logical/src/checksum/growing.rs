@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The running checksum of one open file.
-pub(crate) struct Growing {
+pub(crate) struct GrowingChecksum {
     /// Set while the checksum can still succeed; avoids the lock otherwise.
     alive: AtomicBool,
     state: Mutex<Option<(RunningChecksum, u64)>>,
@@ -16,7 +16,7 @@ pub(crate) struct Growing {
     written: AtomicU64,
 }
 
-impl Growing {
+impl GrowingChecksum {
     /// Starts the checksum of an empty file; `None` if none is to be computed.
     pub(crate) fn new(algorithm: Option<Algorithm>) -> Self {
         Self {
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     fn after(pieces: &[(u64, &[u8])], written: u64) -> Option<(String, u64)> {
-        let growing = Growing::new(Some(Algorithm::Adler32));
+        let growing = GrowingChecksum::new(Some(Algorithm::Adler32));
         for (offset, bytes) in pieces {
             growing.feed(*offset, bytes);
         }
@@ -91,12 +91,12 @@ mod tests {
         assert_eq!(after(&[(0, b"1234"), (3, b"456789")], 10), None);
         assert_eq!(after(&[(0, b"1234"), (5, b"6789")], 8), None);
         assert_eq!(after(&[], 0), None);
-        let growing = Growing::new(Some(Algorithm::Md5));
+        let growing = GrowingChecksum::new(Some(Algorithm::Md5));
         growing.feed(0, b"1");
         growing.count(1);
         growing.end();
         growing.feed(1, b"2");
         assert!(growing.finish().is_none());
-        assert!(Growing::new(None).finish().is_none());
+        assert!(GrowingChecksum::new(None).finish().is_none());
     }
 }

@@ -22,7 +22,7 @@ use crate::open_table::OpenTable;
 use crate::wholeness::{Wholeness, WholenessRule};
 use base::{Clock, Error, ErrorKind, LogicalPath};
 use digest::{Algorithm, Checksum, ChecksumRecord};
-pub(crate) use growing::Growing;
+pub(crate) use growing::GrowingChecksum;
 use reading::ChecksumReading;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,18 +72,18 @@ struct ChecksumJob {
     cancelled: AtomicBool,
     /// Set when no stored checksum was found and the file is being read.
     reading: AtomicBool,
-    clients: Mutex<Clients>,
+    clients: Mutex<ChecksumClients>,
 }
 
 /// The clients that wait for a checksum. When none is left, reading stops.
 #[derive(Default)]
-struct Clients {
+struct ChecksumClients {
     waiting: Vec<WaitingClient>,
     /// Clients that were asked to retry later.
     returning: Vec<Arc<Caller>>,
 }
 
-impl Clients {
+impl ChecksumClients {
     fn will_return(&mut self, caller: &Arc<Caller>) {
         self.returning.retain(|known| !known.has_left() && !Arc::ptr_eq(known, caller));
         self.returning.push(caller.clone());
@@ -164,7 +164,7 @@ fn forget(jobs: &mut HashMap<Key, Arc<ChecksumJob>>, job: &Arc<ChecksumJob>) {
 }
 
 impl ChecksumJob {
-    fn clients(&self) -> MutexGuard<'_, Clients> {
+    fn clients(&self) -> MutexGuard<'_, ChecksumClients> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

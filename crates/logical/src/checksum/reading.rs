@@ -11,7 +11,7 @@ use base::Error;
 use digest::{Checksum, RunningChecksum};
 use std::io;
 use std::sync::Arc;
-use storage::{Metadata, OpenHow, STEP_BYTES_MAX, StepProgress, StoredFile, Work, WorkEnd};
+use storage::{Metadata, OpenMode, STEP_BYTES_MAX, StepProgress, StoredFile, Work, WorkEnd};
 
 /// Maximum number of times that a file is read because it changed meanwhile.
 const ATTEMPTS: usize = 3;
@@ -44,7 +44,7 @@ impl ChecksumReading {
         let services = &checksums.services;
         let fail = |error: io::Error| Error::unable("checksum", &job.path, error);
         let (path, algorithm) = &job.key;
-        let file = services.backend.open(path, &OpenHow::default()).map_err(fail)?;
+        let file = services.backend.open(path, &OpenMode::default()).map_err(fail)?;
         let found = file.stat().map_err(fail)?;
         let opened = (FileKey::from(&found), file.as_ref());
         services.checkpoints.check_open(path, opened, false).map_err(fail)?;

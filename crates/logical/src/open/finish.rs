@@ -1,7 +1,7 @@
 //! Checks an opened file and creates its handle. The checks use the open file rather than its path,
 //! because the path may lead to another file by now.
 
-use super::plan::{OpenPlan, Opener};
+use super::plan::{OpenPlan, OpenServices};
 use super::refusals;
 use crate::checksum::stored;
 use crate::describe::{self, StatView};
@@ -31,7 +31,7 @@ pub(super) enum SharedOpen {
 /// Checks an opened file and creates the handle. A marked file can be opened only with a ticket for
 /// it.
 pub(super) fn finish(
-    opener: &Arc<Opener>,
+    opener: &Arc<OpenServices>,
     plan: &OpenPlan,
     file: Arc<dyn StoredFile>,
     lock: LockTicket,
@@ -55,7 +55,7 @@ pub(super) fn finish(
 }
 
 fn finish_whole(
-    opener: &Arc<Opener>,
+    opener: &Arc<OpenServices>,
     plan: &OpenPlan,
     file: Arc<dyn StoredFile>,
     lock: LockTicket,
@@ -74,13 +74,13 @@ fn finish_whole(
         stored::drop_all(&opener.services.checksums.memory, file.as_ref(), &plan.plain, writer.key());
         has_checksums = false;
     }
-    make_handle(opener, plan, metadata, NewParts { file, lock, writer, share, has_checksums, stat })
+    make_handle(opener, plan, metadata, HandleParts { file, lock, writer, share, has_checksums, stat })
 }
 
 /// Checks a file that was opened for reading without waiting, and creates the handle; `None` if
 /// that would have to wait.
 pub(super) fn finish_now(
-    opener: &Arc<Opener>,
+    opener: &Arc<OpenServices>,
     plan: &OpenPlan,
     file: Arc<dyn StoredFile>,
     lock: LockTicket,
@@ -106,17 +106,17 @@ pub(super) fn finish_now(
         (true, Err(error)) => return Some(Answer::Error(error)),
         (false, _) => None,
     };
-    let parts = NewParts { file, lock, writer: None, share, has_checksums: false, stat };
+    let parts = HandleParts { file, lock, writer: None, share, has_checksums: false, stat };
     Some(make_handle(opener, plan, &metadata, parts).into())
 }
 
-fn view(opener: &Opener, plan: &OpenPlan, share: &SharedOpen) -> Result<StatView, Error> {
+fn view(opener: &OpenServices, plan: &OpenPlan, share: &SharedOpen) -> Result<StatView, Error> {
     let read_only = opener.exports.find(&plan.path, "Opening")?.is_read_only();
     Ok(StatView { read_only, pending: matches!(share, SharedOpen::Pending(_)) })
 }
 
 /// The parts of a new handle.
-struct NewParts {
+struct HandleParts {
     file: Arc<dyn StoredFile>,
     lock: LockTicket,
     writer: Option<WriterTicket>,
@@ -126,10 +126,10 @@ struct NewParts {
 }
 
 fn make_handle(
-    opener: &Arc<Opener>,
+    opener: &Arc<OpenServices>,
     plan: &OpenPlan,
     metadata: &Metadata,
-    parts: NewParts,
+    parts: HandleParts,
 ) -> Result<Value, Error> {
     let persist = match parts.share {
         SharedOpen::Pending(ticket) => Some(ticket),

@@ -4,7 +4,7 @@
 //! could leave half a file that looks complete.
 
 use super::finish::{SharedOpen, check_kind, finish};
-use super::plan::{OpenPlan, Opener, how};
+use super::plan::{OpenPlan, OpenServices, how};
 use crate::config::Durability;
 use crate::describe;
 use crate::errno::{self, unable};
@@ -15,17 +15,17 @@ use crate::wholeness::Wholeness;
 use base::{Error, LogicalPath};
 use std::io;
 use std::sync::Arc;
-use storage::{Metadata, OpenHow, StoredFile};
+use storage::{Metadata, OpenMode, StoredFile};
 use vfs::Answer;
 
 /// Resumes an unfinished file.
 pub(super) fn resume(
-    opener: &Arc<Opener>,
+    opener: &Arc<OpenServices>,
     plan: &OpenPlan,
     lock: LockTicket,
     ticket: PendingTicket,
 ) -> Answer {
-    let how = OpenHow { write: true, truncate: plan.request.delete, create: None };
+    let how = OpenMode { write: true, truncate: plan.request.delete, create: None };
     match opener.services.backend.open(&plan.plain, &how) {
         Ok(file) => {
             let answer = finish(opener, plan, file, lock, SharedOpen::Pending(ticket));
@@ -61,7 +61,7 @@ pub(super) fn resume(
 /// Creates a file that persists only on successful close, or turns an existing file into one. A
 /// file that is to be replaced is truncated. `found`: the state of the existing file.
 pub(super) fn create_pending(
-    opener: &Arc<Opener>,
+    opener: &Arc<OpenServices>,
     plan: &OpenPlan,
     lock: LockTicket,
     found: Wholeness,
@@ -100,7 +100,7 @@ pub(super) fn create_pending(
     answer
 }
 
-fn cancel(opener: &Opener, plan: &OpenPlan, ticket: PendingTicket) {
+fn cancel(opener: &OpenServices, plan: &OpenPlan, ticket: PendingTicket) {
     opener.services.persist.cancel(ticket, &plan.plain, opener.services.backend.as_ref());
 }
 
@@ -110,7 +110,7 @@ fn errno_of(error: &io::Error) -> io::Error {
 }
 
 /// Removes a file that this same call created, so that no other client can have written to it.
-fn discard(opener: &Opener, plan: &OpenPlan, file: Arc<dyn StoredFile>) {
+fn discard(opener: &OpenServices, plan: &OpenPlan, file: Arc<dyn StoredFile>) {
     drop(file);
     if let Err(error) = opener.services.backend.remove_file(&plan.plain) {
         tracing::warn!(path = %plan.path.shown(), %error, "cannot remove a file whose creation failed; remove it by hand");
@@ -120,7 +120,7 @@ fn discard(opener: &Opener, plan: &OpenPlan, file: Arc<dyn StoredFile>) {
 /// Undoes the effect of a failed open on its file. `before`: its status before the open; `found`:
 /// its state.
 fn undo_create(
-    opener: &Opener,
+    opener: &OpenServices,
     plan: &OpenPlan,
     ticket: PendingTicket,
     file: Arc<dyn StoredFile>,
@@ -150,7 +150,7 @@ fn undo_create(
 }
 
 /// Returns the missing directories that the creation of an unfinished file will create.
-pub(super) fn directories_to_make(opener: &Opener, plan: &OpenPlan) -> Vec<LogicalPath> {
+pub(super) fn directories_to_make(opener: &OpenServices, plan: &OpenPlan) -> Vec<LogicalPath> {
     if !(plan.creates && plan.request.make_path) {
         return Vec::new();
     }
@@ -159,14 +159,14 @@ pub(super) fn directories_to_make(opener: &Opener, plan: &OpenPlan) -> Vec<Logic
 
 /// Waits until the names of new directories have reached stable storage, so that a file in them
 /// survives a power failure after its close.
-fn sync_directories(opener: &Opener, plan: &OpenPlan, made: &[LogicalPath]) -> Result<(), Error> {
+fn sync_directories(opener: &OpenServices, plan: &OpenPlan, made: &[LogicalPath]) -> Result<(), Error> {
     if opener.services.persist.durability() == Durability::Relaxed {
         return Ok(());
     }
     made.iter().try_for_each(|path| opener.services.backend.sync_name(path)).map_err(|e| plan.unable(e))
 }
 
-fn reserve(opener: &Opener, plan: &OpenPlan) -> Result<PendingTicket, Error> {
+fn reserve(opener: &OpenServices, plan: &OpenPlan) -> Result<PendingTicket, Error> {
     let mode = opener.creation_modes.of_file(plan.request.mode);
     let attempt = || {
         opener.services.persist.reserve(&plan.plain, &plan.caller.identity, mode).map_err(|e| plan.unable(e))
@@ -187,7 +187,7 @@ fn reserve(opener: &Opener, plan: &OpenPlan) -> Result<PendingTicket, Error> {
 
 /// Marks the file, then truncates it and sets its mode if it is replaced.
 fn prepare(
-    opener: &Opener,
+    opener: &OpenServices,
     plan: &OpenPlan,
     ticket: PendingTicket,
     file: &dyn StoredFile,

@@ -1,6 +1,6 @@
 //! Checks the request of an open before the storage is accessed, and the result: a [`OpenPlan`].
 
-use crate::config::CreationModes;
+use crate::config::ModeRules;
 use crate::errno::{self, unable};
 use crate::exports::{self, ExportTable};
 use crate::file_services::FileServices;
@@ -10,15 +10,15 @@ use crate::wholeness::WholenessRule;
 use base::{Cgi, Error, ErrorKind, LogicalPath, Owner};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use storage::{CreateHow, OpenHow, WorkPlacement};
+use storage::{CreateMode, OpenMode, WorkPlacement};
 use vfs::{Caller, OpenRequest, Target};
 
 /// Mode of missing parent directories, before the configured range is applied.
 const PARENT_MODE: u32 = 0o755;
 
 /// The components that opening uses.
-pub(crate) struct Opener {
-    pub(crate) creation_modes: CreationModes,
+pub(crate) struct OpenServices {
+    pub(crate) creation_modes: ModeRules,
     /// Maximum wait that is sent to a client.
     pub(crate) delay_max: Duration,
     pub(crate) exports: Arc<ExportTable>,
@@ -62,7 +62,7 @@ impl OpenPlan {
 
     /// Returns the error of an open that the backend rejected. If the requested space does not exist,
     /// the error names it and the spaces of this server.
-    pub(super) fn refused(&self, opener: &Opener, error: std::io::Error) -> Error {
+    pub(super) fn refused(&self, opener: &OpenServices, error: std::io::Error) -> Error {
         let wish = self.cgi.text("oss.cgroup").filter(|_| self.creates);
         let is_missing = error.kind() == std::io::ErrorKind::NotFound;
         if let Some(wish) = wish.filter(|_| is_missing)
@@ -79,7 +79,7 @@ impl OpenPlan {
     }
 
     /// Returns the options for creating the file; `None` if the open does not create.
-    pub(super) fn create(&self, opener: &Opener) -> Result<Option<CreateHow>, Error> {
+    pub(super) fn create(&self, opener: &OpenServices) -> Result<Option<CreateMode>, Error> {
         let request = &self.request;
         let template = request.same_file_system_as.as_ref().or(request.duplicate_of.as_ref());
         let beside = match template.map(|file| OpenFileState::of(file.as_ref())) {
@@ -87,7 +87,7 @@ impl OpenPlan {
             Some(Some(open)) => Some(open.file.clone()),
             None => None,
         };
-        Ok(self.creates.then(|| CreateHow {
+        Ok(self.creates.then(|| CreateMode {
             exclusive: request.new,
             mode: opener.creation_modes.of_file(request.mode),
             parents: request.make_path.then(|| opener.creation_modes.of_directory(PARENT_MODE)),
@@ -101,7 +101,7 @@ impl OpenPlan {
 
 /// Checks an open request, and determines its role in a third-party copy.
 pub(super) fn plan(
-    opener: &Opener,
+    opener: &OpenServices,
     caller: &Arc<Caller>,
     target: &Target,
     request: OpenRequest,
@@ -134,7 +134,7 @@ pub(super) fn plan(
 }
 
 /// Determines the role of an open in a third-party copy.
-fn role(opener: &Opener, plan: &mut OpenPlan) -> Result<CopyRole, Error> {
+fn role(opener: &OpenServices, plan: &mut OpenPlan) -> Result<CopyRole, Error> {
     if !plan.cgi.has_prefix("tpc.") {
         return Ok(CopyRole::None);
     }
@@ -176,12 +176,12 @@ fn check_templates(plan: &OpenPlan) -> Result<(), Error> {
 
 /// Returns the options with which the storage opens the file.
 pub(super) fn how(
-    opener: &Opener,
+    opener: &OpenServices,
     plan: &OpenPlan,
     truncate: bool,
     mode: Option<u32>,
-) -> Result<OpenHow, Error> {
+) -> Result<OpenMode, Error> {
     let create = plan.create(opener)?;
-    let create = create.map(|create| CreateHow { mode: mode.unwrap_or(create.mode), ..create });
-    Ok(OpenHow { write: plan.write, truncate, create })
+    let create = create.map(|create| CreateMode { mode: mode.unwrap_or(create.mode), ..create });
+    Ok(OpenMode { write: plan.write, truncate, create })
 }

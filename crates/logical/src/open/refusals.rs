@@ -1,7 +1,7 @@
 //! The errors of opens of unfinished files. Each one names what the client or the administrator can
 //! do, because the server itself must not decide that a file is complete.
 
-use super::plan::{OpenPlan, Opener};
+use super::plan::{OpenPlan, OpenServices};
 use crate::wholeness::Wholeness;
 use base::{Error, ErrorKind};
 use vfs::Answer;
@@ -11,7 +11,7 @@ const CREATION_SECONDS: u64 = 60;
 
 /// Returns the answer to an open of a marked file by a client without a ticket for it. Without a
 /// record here, another server may be writing the file, so it is neither served nor removed.
-pub(super) fn unfinished(opener: &Opener, plan: &OpenPlan, found: Wholeness) -> Answer {
+pub(super) fn unfinished(opener: &OpenServices, plan: &OpenPlan, found: Wholeness) -> Answer {
     match found {
         Wholeness::Left => {}
         Wholeness::Unresolved => return Answer::Error(unresolved(plan)),
@@ -61,7 +61,7 @@ pub(super) fn busy(plan: &OpenPlan) -> Answer {
 }
 
 /// Returns the answer to a reader of an unfinished file.
-pub(super) fn being_created(opener: &Opener, plan: &OpenPlan) -> Answer {
+pub(super) fn being_created(opener: &OpenServices, plan: &OpenPlan) -> Answer {
     let name = String::from_utf8_lossy(plan.plain.file_name().unwrap_or_default()).into_owned();
     let seconds = CREATION_SECONDS.min(opener.delay_max.as_secs()) as u32;
     let text = format!("File {name} is being created; estimated time to completion 1 minute");

@@ -1,16 +1,16 @@
 //! Starts an open. An open that belongs to a third-party copy goes through the rendezvous of
 //! [`third_party`] first.
 
-use super::plan::{Opener, plan};
+use super::plan::{OpenServices, plan};
 use super::proceed;
 use crate::job::done;
-use crate::third_party::{self, CopyRole, Offer};
+use crate::third_party::{self, CopyRole, GrantOffer};
 use std::sync::Arc;
 use vfs::{Caller, OpenRequest, ReplyTo, Started, Target};
 
 /// Starts the open of a file.
 pub(crate) fn start(
-    opener: &Arc<Opener>,
+    opener: &Arc<OpenServices>,
     caller: &Arc<Caller>,
     target: Target,
     request: OpenRequest,
@@ -22,7 +22,7 @@ pub(crate) fn start(
     };
     match (role, opener.third_party.get()) {
         (CopyRole::Register { key, destination, ttl }, Some(third)) => {
-            let offer = Offer { key, destination, ttl };
+            let offer = GrantOffer { key, destination, ttl };
             third_party::register(opener, third, plan, offer, reply)
         }
         (CopyRole::Collect { key, origin }, Some(third)) => {

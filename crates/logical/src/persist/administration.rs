@@ -4,7 +4,7 @@
 use super::unfinished::{UnfinishedFile, UnfinishedState};
 use super::walk::{ListReply, UnfinishedWalk, WalkLimits};
 use super::{UnfinishedFiles, mark};
-use crate::claimed::{AdminOrders, ClaimedName};
+use crate::admin_claims::{AdminOrders, ClaimedName};
 use crate::wholeness::Wholeness;
 use base::{Error, ErrorKind, LogicalPath, Owner};
 use storage::Metadata;
@@ -14,7 +14,7 @@ const VERB: &str = "clear";
 
 /// The result of clearing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cleared {
+pub enum ClearOutcome {
     /// The file is complete now.
     Whole,
     /// The file does not exist; its record was ended.
@@ -97,7 +97,7 @@ impl AdminOrders {
     }
 
     /// Declares an unfinished file complete, or ends the record of a missing one. Blocks.
-    pub(crate) fn clear_unfinished(&self, path: &LogicalPath, force: bool) -> Result<Cleared, Error> {
+    pub(crate) fn clear_unfinished(&self, path: &LogicalPath, force: bool) -> Result<ClearOutcome, Error> {
         let claimed = ClaimedName::take(self, path, VERB, false)?;
         let path = &claimed.path;
         let unfinished = claimed.file.as_ref().and_then(|target| {
@@ -120,10 +120,10 @@ impl AdminOrders {
         let had_record = self.persist.end_record(path);
         if unfinished.is_some() {
             self.events.made(path, false);
-            return Ok(Cleared::Whole);
+            return Ok(ClearOutcome::Whole);
         }
         if had_record {
-            return Ok(Cleared::Record);
+            return Ok(ClearOutcome::Record);
         }
         Err(refusal(ErrorKind::NotFound, path, "it is not unfinished, and there is no record of it"))
     }

@@ -36,18 +36,18 @@ pub(crate) struct Claims {
 #[derive(Default)]
 struct HeldClaims {
     last: u64,
-    paths: Vec<Claimed>,
+    paths: Vec<ClaimedPath>,
     waiting: usize,
 }
 
-struct Claimed {
+struct ClaimedPath {
     number: u64,
     path: LogicalPath,
     scope: ClaimScope,
     since: Instant,
 }
 
-impl Claimed {
+impl ClaimedPath {
     fn excludes(&self, path: &LogicalPath, scope: ClaimScope) -> bool {
         self.path == *path
             || self.scope == ClaimScope::Tree && path.is_within(&self.path)
@@ -59,7 +59,7 @@ impl HeldClaims {
     /// Returns the time at which the oldest conflicting claim was acquired; `None` if there is
     /// none.
     fn in_the_way(&self, paths: &[&LogicalPath], scope: ClaimScope) -> Option<Instant> {
-        let excluding = |one: &&Claimed| paths.iter().any(|path| one.excludes(path, scope));
+        let excluding = |one: &&ClaimedPath| paths.iter().any(|path| one.excludes(path, scope));
         self.paths.iter().filter(excluding).map(|one| one.since).min()
     }
 }
@@ -92,7 +92,7 @@ impl Claims {
         }
         held.last += 1;
         let (number, since) = (held.last, Instant::now());
-        held.paths.extend(paths.iter().map(|&path| Claimed { number, path: path.clone(), scope, since }));
+        held.paths.extend(paths.iter().map(|&path| ClaimedPath { number, path: path.clone(), scope, since }));
         Some(PathClaim { claims: self, number })
     }
 

@@ -4,8 +4,8 @@
 //! The order of claim, sync and mark is kept in one place here, because a crash after each step
 //! must leave a consistent state.
 
-use super::mark::Marked;
-use super::table::Settled;
+use super::mark::MarkedFile;
+use super::table::CloseDecision;
 use super::{ClaimScope, PathClaim, PendingTicket, ReleasedFile, UnfinishedFiles};
 use crate::errno;
 use base::LogicalPath;
@@ -29,11 +29,13 @@ impl UnfinishedFiles {
     ) -> io::Result<ReleasedFile> {
         let settled = self.table().settle(ticket, failed, self.clock.now() + self.config.hold);
         match settled {
-            Settled::Kept => Ok(ReleasedFile::Kept),
-            Settled::Doomed => Ok(ReleasedFile::Doomed),
-            Settled::Orphan => Err(io::Error::other("the client that took this file over has disconnected")),
-            Settled::Spoiled => Err(spoiled()),
-            Settled::Whole => self.make_whole(ticket, file, backend),
+            CloseDecision::Kept => Ok(ReleasedFile::Kept),
+            CloseDecision::Doomed => Ok(ReleasedFile::Doomed),
+            CloseDecision::Orphan => {
+                Err(io::Error::other("the client that took this file over has disconnected"))
+            }
+            CloseDecision::Spoiled => Err(spoiled()),
+            CloseDecision::Whole => self.make_whole(ticket, file, backend),
         }
     }
 
@@ -45,7 +47,7 @@ impl UnfinishedFiles {
     ) -> io::Result<ReleasedFile> {
         let _closing = CompletingClose { persist: self, number: ticket.number };
         let Some(path) = self.path_of(ticket) else { return Ok(ReleasedFile::Kept) };
-        let synced = Marked::assume(file, self.config.durability).sync(backend, &path);
+        let synced = MarkedFile::assume(file, self.config.durability).sync(backend, &path);
         let synced = synced.inspect_err(|_| {
             // After a failed sync the kernel may consider the data written, so a later sync would
             // prove nothing.

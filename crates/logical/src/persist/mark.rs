@@ -1,6 +1,6 @@
 //! The states of a file that persists on close, as types: marked, synced, whole.
 //!
-//! Only a [`Synced`] file can become whole, and only [`Marked::sync`] returns one. Therefore no
+//! Only a [`SyncedFile`] file can become whole, and only [`MarkedFile::sync`] returns one. Therefore no
 //! file can lose its mark before its data has reached stable storage, and after a power failure the
 //! file is complete, marked or missing.
 //!
@@ -18,17 +18,17 @@ use std::io;
 use storage::{Backend, Metadata, StoredFile};
 
 /// A file with the mark. Clients cannot read its content.
-pub(crate) struct Marked<'a> {
+pub(crate) struct MarkedFile<'a> {
     file: &'a dyn StoredFile,
     durability: Durability,
 }
 
 /// A marked file whose data, size and name have reached stable storage.
-pub(crate) struct Synced<'a>(Marked<'a>);
+pub(crate) struct SyncedFile<'a>(MarkedFile<'a>);
 
 /// A file without the mark, even after a power failure.
 #[derive(Debug)]
-pub(crate) struct Whole;
+pub(crate) struct WholeFile;
 
 /// Stores a new number with a file; `None` where the file system does not support attributes.
 pub(super) fn set_number(file: &dyn StoredFile) -> io::Result<Option<String>> {
@@ -41,7 +41,7 @@ pub(super) fn set_number(file: &dyn StoredFile) -> io::Result<Option<String>> {
     }
 }
 
-impl<'a> Marked<'a> {
+impl<'a> MarkedFile<'a> {
     /// Wraps a file that was marked when it was opened.
     pub(super) fn assume(file: &'a dyn StoredFile, durability: Durability) -> Self {
         Self { file, durability }
@@ -76,21 +76,21 @@ impl<'a> Marked<'a> {
     }
 
     /// Waits until data, size and name have reached stable storage.
-    pub(super) fn sync(self, backend: &dyn Backend, path: &LogicalPath) -> io::Result<Synced<'a>> {
+    pub(super) fn sync(self, backend: &dyn Backend, path: &LogicalPath) -> io::Result<SyncedFile<'a>> {
         if self.durability == Durability::Synced {
             self.file.sync()?;
             if !names::sync_above(backend, path)? {
                 return Err(io::Error::from_raw_os_error(errno::NOT_FOUND));
             }
         }
-        Ok(Synced(self))
+        Ok(SyncedFile(self))
     }
 }
 
-impl Synced<'_> {
+impl SyncedFile<'_> {
     /// Removes the mark and waits until that is durable.
-    pub(super) fn make_whole(self, mode: u32) -> io::Result<Whole> {
-        let Self(Marked { file, durability }) = self;
+    pub(super) fn make_whole(self, mode: u32) -> io::Result<WholeFile> {
+        let Self(MarkedFile { file, durability }) = self;
         file.set_mode(mode & !describe::MODE_PENDING)?;
         if durability == Durability::Synced
             && let Err(error) = file.sync_all()
@@ -100,7 +100,7 @@ impl Synced<'_> {
             return Err(error);
         }
         remove_number(file);
-        Ok(Whole)
+        Ok(WholeFile)
     }
 }
 

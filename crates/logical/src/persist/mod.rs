@@ -27,15 +27,15 @@ use crate::errno;
 use crate::journal::JournalFolder;
 use crate::proof::{self, Proof};
 use absent::{AbsentRecord, AbsentRecords, warn_of_absent};
-pub use administration::Cleared;
+pub use administration::ClearOutcome;
 use base::{Clock, Identity, LogicalPath};
 use claim::Claims;
 pub(crate) use claim::{ClaimScope, PathClaim};
 use log::UnfinishedJournal;
 pub(crate) use log::UnfinishedRecord;
-use mark::Marked;
+use mark::MarkedFile;
 pub(crate) use mark::withdraw;
-use recovery::{Recovered, adopt, recover};
+use recovery::{RecoveredRecord, adopt, recover};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -115,7 +115,7 @@ impl UnfinishedFiles {
         for record in log.records() {
             table.next_number = table.next_number.max(record.number + 1);
             match recover(backend, record) {
-                Recovered::Marked(path) => {
+                RecoveredRecord::Marked(path) => {
                     let record = UnfinishedRecord { path, also: None, ..record.clone() };
                     let metadata = backend.stat(&record.path);
                     let number = record.number;
@@ -125,17 +125,17 @@ impl UnfinishedFiles {
                         table.set_file(number, &metadata);
                     }
                 }
-                Recovered::Absent(_) if adopt(backend, record) => {
+                RecoveredRecord::Absent(_) if adopt(backend, record) => {
                     tracing::warn!(
                         path = %record.path.shown(),
                         "the tree of an unfinished file was copied; the file stays unfinished and is not removed; upload it again, or clear or remove it"
                     );
                 }
-                Recovered::Absent(directory) | Recovered::Unreadable(directory) => {
+                RecoveredRecord::Absent(directory) | RecoveredRecord::Unreadable(directory) => {
                     warn_of_absent(record, &directory, &journal);
                     absent.insert(record.clone(), directory);
                 }
-                Recovered::Over => {}
+                RecoveredRecord::Over => {}
             }
         }
         log.rewrite(|record| {
@@ -300,7 +300,7 @@ impl UnfinishedFiles {
         let is_created = describe::is_being_created(before);
         let mode = match is_created {
             true => None,
-            false => Some(Marked::set(file, before, self.config.durability)?.1),
+            false => Some(MarkedFile::set(file, before, self.config.durability)?.1),
         };
         let proof = Proof::of(backend, &path, file, nonce)?;
         let record = {
@@ -313,7 +313,7 @@ impl UnfinishedFiles {
         };
         self.log().pending(&record)?;
         if is_created {
-            Marked::set_created(file, record.mode, self.config.durability)?;
+            MarkedFile::set_created(file, record.mode, self.config.durability)?;
         }
         // From here on this record applies to the path.
         self.end_absent_at(&path, || Ok(()));
@@ -418,14 +418,14 @@ impl UnfinishedFiles {
         let removed = match recover(backend, &record) {
             // An error other than a missing file may be temporary.
             _ if seen.as_ref().is_err_and(|error| !proof::is_missing(error)) => seen.map(drop),
-            Recovered::Unreadable(_) => Err(io::Error::from_raw_os_error(errno::INPUT_OUTPUT)),
-            Recovered::Marked(_) => backend.remove_file(&path),
-            Recovered::Over => {
+            RecoveredRecord::Unreadable(_) => Err(io::Error::from_raw_os_error(errno::INPUT_OUTPUT)),
+            RecoveredRecord::Marked(_) => backend.remove_file(&path),
+            RecoveredRecord::Over => {
                 tracing::info!(path = %path.shown(), "an unfinished file was removed or completed by another program");
                 self.forget(Some(ticket.number), &path, backend);
                 return backend.has_name(&path).is_ok_and(|has| !has).then_some(path);
             }
-            Recovered::Absent(directory) => {
+            RecoveredRecord::Absent(directory) => {
                 // Its file system may have been unmounted meanwhile.
                 warn_of_absent(&record, &directory, &self.journal);
                 self.forget_number(ticket.number);

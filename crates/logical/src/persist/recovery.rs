@@ -6,10 +6,10 @@ use crate::describe;
 use crate::proof::{self, ProofSearch};
 use base::LogicalPath;
 use std::io;
-use storage::{Backend, OpenHow};
+use storage::{Backend, OpenMode};
 
 /// The state of a record.
-pub(super) enum Recovered {
+pub(super) enum RecoveredRecord {
     /// The file is at this path and unfinished.
     Marked(LogicalPath),
     /// The file cannot be found, because this directory has changed.
@@ -21,7 +21,7 @@ pub(super) enum Recovered {
 }
 
 /// Determines the state of a record.
-pub(super) fn recover(backend: &dyn Backend, record: &UnfinishedRecord) -> Recovered {
+pub(super) fn recover(backend: &dyn Backend, record: &UnfinishedRecord) -> RecoveredRecord {
     let (mut absent, mut unreadable) = (None, None);
     for path in [Some(&record.path), record.also.as_ref()].into_iter().flatten() {
         let finding = match &record.proof {
@@ -29,14 +29,14 @@ pub(super) fn recover(backend: &dyn Backend, record: &UnfinishedRecord) -> Recov
             None => find_unproven(backend, path),
         };
         match finding {
-            ProofSearch::Same if is_marked(backend, path) => return Recovered::Marked(path.clone()),
+            ProofSearch::Same if is_marked(backend, path) => return RecoveredRecord::Marked(path.clone()),
             ProofSearch::Same | ProofSearch::Replaced => {}
             ProofSearch::NotThere(directory) => absent = absent.or(Some(directory)),
             ProofSearch::Unreadable(path) => unreadable = unreadable.or(Some(path)),
         }
     }
-    let absent = absent.map(Recovered::Absent);
-    unreadable.map(Recovered::Unreadable).or(absent).unwrap_or(Recovered::Over)
+    let absent = absent.map(RecoveredRecord::Absent);
+    unreadable.map(RecoveredRecord::Unreadable).or(absent).unwrap_or(RecoveredRecord::Over)
 }
 
 /// Reports whether a marked file may be at a path. A file that cannot be read now may appear later.
@@ -62,7 +62,7 @@ fn find_unproven(backend: &dyn Backend, path: &LogicalPath) -> ProofSearch {
 }
 
 /// Stores a number with a file that has the mark and is at the path of its record, although its
-/// directory has changed ([`Recovered::Absent`]): the tree was copied without attributes. From then
+/// directory has changed ([`RecoveredRecord::Absent`]): the tree was copied without attributes. From then
 /// on the file itself proves that it is unfinished, and the record is not needed. Reports whether
 /// the number has reached stable storage.
 pub(super) fn adopt(backend: &dyn Backend, record: &UnfinishedRecord) -> bool {
@@ -73,7 +73,7 @@ pub(super) fn adopt(backend: &dyn Backend, record: &UnfinishedRecord) -> bool {
         if backend.attribute(path, proof::NONCE)?.is_none() {
             backend.set_attribute(path, proof::NONCE, proof::nonce().as_bytes(), false)?;
         }
-        backend.open(path, &OpenHow::default())?.sync_all()?;
+        backend.open(path, &OpenMode::default())?.sync_all()?;
         Ok(true)
     };
     [Some(&record.path), record.also.as_ref()]

@@ -107,31 +107,31 @@ impl PendingTable {
 
     /// Decides about a file after the close of a handle. A file that is kept for its creator
     /// expires at `expires`. The handle no longer holds the file afterwards, unless the result is
-    /// [`Settled::Whole`].
-    pub(super) fn settle(&mut self, ticket: PendingTicket, failed: bool, expires: Duration) -> Settled {
-        let Some(pending) = self.files.get_mut(&ticket.number) else { return Settled::Kept };
+    /// [`CloseDecision::Whole`].
+    pub(super) fn settle(&mut self, ticket: PendingTicket, failed: bool, expires: Duration) -> CloseDecision {
+        let Some(pending) = self.files.get_mut(&ticket.number) else { return CloseDecision::Kept };
         let is_owner = pending.owner == ticket.ticket;
         let spoiled = pending.failed;
         if is_owner && !failed && !spoiled {
-            return Settled::Whole;
+            return CloseDecision::Whole;
         }
         pending.holders = pending.holders.saturating_sub(1);
         pending.failed |= failed;
         if failed && (is_owner || pending.holders == 0) {
             pending.leaving = true;
-            return Settled::Doomed;
+            return CloseDecision::Doomed;
         }
         match (is_owner, pending.holders) {
-            (false, 1..) => return Settled::Kept,
+            (false, 1..) => return CloseDecision::Kept,
             (_, 0) => pending.expires = Some(expires),
             _ => {}
         }
-        if is_owner { Settled::Spoiled } else { Settled::Orphan }
+        if is_owner { CloseDecision::Spoiled } else { CloseDecision::Orphan }
     }
 }
 
 /// The decision about a file after the close of a handle.
-pub(super) enum Settled {
+pub(super) enum CloseDecision {
     /// Other handles hold the file, or it is no longer unfinished.
     Kept,
     /// It has to be completed. The handle holds the file until that has ended.

@@ -5,14 +5,14 @@
 //! released only after the last write to it.
 
 use super::fetcher::{
-    Bytes, Finish, RunningTransfer, TransferRequest, TransferResult, TransferSink, Written,
+    Bytes, RunningTransfer, TransferCompletion, TransferRequest, TransferResult, TransferSink, Written,
 };
-use super::jobs::{Entered, JobNumber};
+use super::jobs::{EnqueueOutcome, JobNumber};
 use super::pull_state::PullState;
 use super::request::PullRequest;
 use super::{LATER_SECONDS, ThirdPartyCopies};
 use crate::errno::{self, unable};
-use crate::flying::Flying;
+use crate::in_flight::InFlight;
 use crate::job;
 use crate::open_file::OpenFileState;
 use base::{ClientHost, Error, ErrorKind, Owner};
@@ -70,7 +70,7 @@ enum CopyStage {
     /// The next sync starts the copy.
     Armed,
     /// The copy waits for its turn.
-    Queued(JobNumber, Flying),
+    Queued(JobNumber, InFlight),
     /// The transfer is in progress; the fetch is present once it was started.
     Running(JobNumber, Option<Box<dyn RunningTransfer>>),
     /// The copy is ending for this reason.
@@ -127,15 +127,15 @@ impl RunningCopy {
                 state.waiting.push(reply.defer());
             }
             CopyStage::Armed => {
-                let Some(flying) = Flying::new(open) else {
+                let Some(flying) = InFlight::new(open) else {
                     return Started::Done(Answer::Error(unable("sync", &open.path, errno::BAD_DESCRIPTOR)));
                 };
                 let client = ClientHost::from(self.caller.identity.address);
                 state.owner = reply.owner();
                 match self.third.jobs().enter(self.clone(), client) {
-                    Entered::Full => return Started::Done(job::overloaded()),
-                    Entered::Waits(number) => state.stage = CopyStage::Queued(number, flying),
-                    Entered::Start(number) => {
+                    EnqueueOutcome::Full => return Started::Done(job::overloaded()),
+                    EnqueueOutcome::Waits(number) => state.stage = CopyStage::Queued(number, flying),
+                    EnqueueOutcome::Start(number) => {
                         state.stage = CopyStage::Running(number, None);
                         state.waiting.push(reply.defer());
                         drop(state);
@@ -163,7 +163,7 @@ impl RunningCopy {
     }
 
     /// Starts the transfer.
-    fn begin(self: &Arc<Self>, flying: Flying) {
+    fn begin(self: &Arc<Self>, flying: InFlight) {
         self.note_move(0);
         self.started.store(self.moved.load(Ordering::Acquire), Ordering::Release);
         let copy = self.clone();
@@ -193,7 +193,7 @@ impl RunningCopy {
         let wanted = fetch.checksum;
         let sink = Arc::new(FileSink { open, copy: self.clone() });
         let copy = self.clone();
-        let finish = Finish::new(move |result| copy.fetched(flying, wanted, result));
+        let finish = TransferCompletion::new(move |result| copy.fetched(flying, wanted, result));
         drop(watch);
         let running = self.third.fetcher.start(fetch, sink, finish);
         let mut state = self.state();
@@ -211,7 +211,7 @@ impl RunningCopy {
     /// disk.
     fn fetched(
         self: &Arc<Self>,
-        flying: Flying,
+        flying: InFlight,
         wanted: Option<Algorithm>,
         result: Result<TransferResult, Error>,
     ) {
@@ -288,7 +288,7 @@ impl RunningCopy {
     }
 
     /// Ends the copy: answers the waiting syncs, and starts the next copy.
-    fn end(self: &Arc<Self>, flying: Flying, result: Result<u64, (ErrorKind, String)>) {
+    fn end(self: &Arc<Self>, flying: InFlight, result: Result<u64, (ErrorKind, String)>) {
         let mut state = self.state();
         let (number, outcome) = match std::mem::replace(&mut state.stage, CopyStage::Idle) {
             CopyStage::Running(number, _) => (number, result.map_err(|(kind, why)| self.failure(kind, &why))),
@@ -422,7 +422,7 @@ impl ThirdPartyCopies {
 }
 
 /// Guards a part of a copy: if it is dropped early, the copy fails.
-struct CopyGuard(Arc<RunningCopy>, Option<Flying>);
+struct CopyGuard(Arc<RunningCopy>, Option<InFlight>);
 
 impl Drop for CopyGuard {
     fn drop(&mut self) {
@@ -444,7 +444,7 @@ impl TransferSink for FileSink {
         if self.copy.is_stopping() {
             return then(Err(Error::new(ErrorKind::Cancelled, PREMATURE)));
         }
-        let Some(flying) = Flying::new(&self.open) else {
+        let Some(flying) = InFlight::new(&self.open) else {
             return then(Err(unable("write", &self.open.path, errno::BAD_DESCRIPTOR)));
         };
         self.open.about_to_write(offset, (*bytes).as_ref());

@@ -58,13 +58,13 @@ pub trait Fetcher: Send + Sync {
         &self,
         fetch: TransferRequest,
         sink: Arc<dyn TransferSink>,
-        finish: Finish,
+        finish: TransferCompletion,
     ) -> Box<dyn RunningTransfer>;
 }
 
 /// A transfer in progress.
 pub trait RunningTransfer: Send {
-    /// Cancels the transfer soon; its [`Finish`] is still called.
+    /// Cancels the transfer soon; its [`TransferCompletion`] is still called.
     fn cancel(&self);
 }
 
@@ -92,9 +92,9 @@ type Then = Box<dyn FnOnce(Result<TransferResult, Error>) + Send>;
 
 /// Receives the result of a transfer, once. If it is dropped without a result, it reports an
 /// internal error.
-pub struct Finish(Option<Then>);
+pub struct TransferCompletion(Option<Then>);
 
-impl Finish {
+impl TransferCompletion {
     /// Calls `then` with the result.
     pub fn new(then: impl FnOnce(Result<TransferResult, Error>) + Send + 'static) -> Self {
         Self(Some(Box::new(then)))
@@ -108,7 +108,7 @@ impl Finish {
     }
 }
 
-impl Drop for Finish {
+impl Drop for TransferCompletion {
     fn drop(&mut self) {
         if let Some(then) = self.0.take() {
             let text = "internal error; see the destination's log";

@@ -32,7 +32,7 @@ pub(crate) struct JobNumber(u64);
 
 /// The result of adding a copy.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Entered {
+pub(crate) enum EnqueueOutcome {
     /// The copy starts now.
     Start(JobNumber),
     /// The copy waits.
@@ -58,20 +58,20 @@ impl<J: Clone> Jobs<J> {
         self.running.len() < self.running_max && own < share
     }
 
-    pub(crate) fn enter(&mut self, job: J, client: ClientHost) -> Entered {
+    pub(crate) fn enter(&mut self, job: J, client: ClientHost) -> EnqueueOutcome {
         let number = self.next_number;
         let entry = QueuedCopy { number, client, job };
         if self.may_run(client) {
             self.next_number += 1;
             self.running.push(entry);
-            return Entered::Start(JobNumber(number));
+            return EnqueueOutcome::Start(JobNumber(number));
         }
         if self.waiting.len() >= WAITING_MAX {
-            return Entered::Full;
+            return EnqueueOutcome::Full;
         }
         self.next_number += 1;
         self.waiting.push_back(entry);
-        Entered::Waits(JobNumber(number))
+        EnqueueOutcome::Waits(JobNumber(number))
     }
 
     /// Removes a copy, and returns those that start now: the first ones whose clients have a place
@@ -107,10 +107,10 @@ mod tests {
     #[test]
     fn copies_start_in_order_when_others_end() {
         let mut jobs = Jobs::new(2);
-        let Entered::Start(a) = jobs.enter('a', ClientHost::Unknown) else { panic!() };
-        let Entered::Start(b) = jobs.enter('b', ClientHost::Unknown) else { panic!() };
-        let Entered::Waits(c) = jobs.enter('c', ClientHost::Unknown) else { panic!() };
-        let Entered::Waits(_) = jobs.enter('d', ClientHost::Unknown) else { panic!() };
+        let EnqueueOutcome::Start(a) = jobs.enter('a', ClientHost::Unknown) else { panic!() };
+        let EnqueueOutcome::Start(b) = jobs.enter('b', ClientHost::Unknown) else { panic!() };
+        let EnqueueOutcome::Waits(c) = jobs.enter('c', ClientHost::Unknown) else { panic!() };
+        let EnqueueOutcome::Waits(_) = jobs.enter('d', ClientHost::Unknown) else { panic!() };
         assert_eq!(jobs.leave(a), ['c']);
         assert!(jobs.leave(a).is_empty(), "a copy frees its place only once");
         assert_eq!(jobs.leave(c), ['d']);
@@ -121,8 +121,8 @@ mod tests {
     #[test]
     fn a_copy_removed_from_the_queue_does_not_start() {
         let mut jobs = Jobs::new(1);
-        let Entered::Start(a) = jobs.enter('a', ClientHost::Unknown) else { panic!() };
-        let Entered::Waits(b) = jobs.enter('b', ClientHost::Unknown) else { panic!() };
+        let EnqueueOutcome::Start(a) = jobs.enter('a', ClientHost::Unknown) else { panic!() };
+        let EnqueueOutcome::Waits(b) = jobs.enter('b', ClientHost::Unknown) else { panic!() };
         assert!(jobs.leave(b).is_empty());
         assert!(jobs.leave(a).is_empty());
     }
@@ -131,9 +131,9 @@ mod tests {
     fn the_queue_is_bounded() {
         let mut jobs = Jobs::new(1);
         for number in 0..=WAITING_MAX {
-            assert_ne!(jobs.enter(number, ClientHost::Unknown), Entered::Full);
+            assert_ne!(jobs.enter(number, ClientHost::Unknown), EnqueueOutcome::Full);
         }
-        assert_eq!(jobs.enter(0, ClientHost::Unknown), Entered::Full);
+        assert_eq!(jobs.enter(0, ClientHost::Unknown), EnqueueOutcome::Full);
     }
 
     #[test]
@@ -141,9 +141,9 @@ mod tests {
         let (greedy, other) = (host("10.0.0.1"), host("10.0.0.2"));
         let mut jobs = Jobs::new(9);
         let entered: Vec<_> = (0..20).map(|number| jobs.enter(number, greedy)).collect();
-        assert_eq!(entered.iter().filter(|entered| matches!(entered, Entered::Start(_))).count(), 6);
-        let Entered::Start(_) = jobs.enter(100, other) else { panic!("a place is reserved for it") };
-        let Entered::Start(first) = entered[0] else { panic!() };
+        assert_eq!(entered.iter().filter(|entered| matches!(entered, EnqueueOutcome::Start(_))).count(), 6);
+        let EnqueueOutcome::Start(_) = jobs.enter(100, other) else { panic!("a place is reserved for it") };
+        let EnqueueOutcome::Start(first) = entered[0] else { panic!() };
         assert_eq!(jobs.leave(first), [6]);
     }
 
@@ -151,7 +151,7 @@ mod tests {
     fn a_host_with_many_addresses_is_one_client() {
         let mut jobs = Jobs::new(9);
         let entered = (0..20).map(|number| jobs.enter(number, host(&format!("2001:db8::{number:x}"))));
-        assert_eq!(entered.filter(|entered| matches!(entered, Entered::Start(_))).count(), 6);
-        assert!(matches!(jobs.enter(100, host("2001:db8:0:1::1")), Entered::Start(_)));
+        assert_eq!(entered.filter(|entered| matches!(entered, EnqueueOutcome::Start(_))).count(), 6);
+        assert!(matches!(jobs.enter(100, host("2001:db8:0:1::1")), EnqueueOutcome::Start(_)));
     }
 }

@@ -35,8 +35,8 @@ mod settings;
 mod source;
 
 pub use fetcher::{
-    Bytes, Fetcher, Finish, HostResolver, RunningTransfer, TransferRequest, TransferResult, TransferSink,
-    Written,
+    Bytes, Fetcher, HostResolver, RunningTransfer, TransferCompletion, TransferRequest, TransferResult,
+    TransferSink, Written,
 };
 pub use settings::{HostRule, ProofRule, Settings};
 
@@ -44,7 +44,7 @@ pub(crate) use copy::RunningCopy;
 pub(crate) use grant::HeldGrant;
 pub(crate) use pull_state::PullState;
 pub(crate) use request::{CopyRole, PullRequest, parse};
-pub(crate) use source::{Offer, collect, register};
+pub(crate) use source::{GrantOffer, collect, register};
 
 use base::{ClientHost, Clock, Error, ErrorKind, LogicalPath, Owner};
 use jobs::Jobs;

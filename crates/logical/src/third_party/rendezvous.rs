@@ -125,7 +125,7 @@ pub(crate) enum GrantDecision {
 
 /// The reason for refusing a grant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum NotGranted {
+pub(crate) enum GrantRefusal {
     /// There is a grant with the same key, path, client and destination.
     Duplicate,
     /// There are too many grants.
@@ -133,7 +133,7 @@ pub(crate) enum NotGranted {
 }
 
 /// The destinations affected by a new grant.
-pub(crate) struct Granted<W> {
+pub(crate) struct AffectedDestinations<W> {
     pub(crate) number: GrantNumber,
     /// Destinations that match, and should retry now.
     pub(crate) woken: Vec<W>,
@@ -142,7 +142,7 @@ pub(crate) struct Granted<W> {
 }
 
 /// Timed-out entries.
-pub(crate) struct Over<W> {
+pub(crate) struct TimedOut<W> {
     /// Paths of unused grants.
     pub(crate) grants: Vec<LogicalPath>,
     /// Destinations whose wait has timed out.
@@ -218,7 +218,11 @@ impl<W> Rendezvous<W> {
     }
 
     /// Adds a grant.
-    pub(crate) fn grant(&mut self, grant: CopyGrant, now: Duration) -> Result<Granted<W>, NotGranted> {
+    pub(crate) fn grant(
+        &mut self,
+        grant: CopyGrant,
+        now: Duration,
+    ) -> Result<AffectedDestinations<W>, GrantRefusal> {
         let same = |held: &StoredGrant| {
             let other = &held.grant;
             (&other.path, &other.client) == (&grant.path, &grant.client)
@@ -226,10 +230,10 @@ impl<W> Rendezvous<W> {
                 && other.destination.names == grant.destination.names
         };
         if self.find(&grant.key, now, same).is_some() {
-            return Err(NotGranted::Duplicate);
+            return Err(GrantRefusal::Duplicate);
         }
         if self.grants.len() >= GRANTS_MAX {
-            return Err(NotGranted::Full);
+            return Err(GrantRefusal::Full);
         }
         let number = GrantNumber(self.number());
         let fits = self.those_who(&grant.key, |asker| grant.is_for(asker));
@@ -240,7 +244,7 @@ impl<W> Rendezvous<W> {
         };
         self.grants_by_key.entry(grant.key.clone()).or_default().push(number);
         self.grants.insert(number, StoredGrant { grant, admits: None });
-        Ok(Granted { number, woken, unclear })
+        Ok(AffectedDestinations { number, woken, unclear })
     }
 
     fn those_who(&self, key: &str, fits: impl Fn(&CopyDestination) -> bool) -> Vec<WaitNumber> {
@@ -302,13 +306,13 @@ impl<W> Rendezvous<W> {
     }
 
     /// Removes and returns timed-out entries.
-    pub(crate) fn expire(&mut self, now: Duration) -> Over<W> {
+    pub(crate) fn expire(&mut self, now: Duration) -> TimedOut<W> {
         let old: Vec<_> =
             self.grants.iter().filter(|(_, held)| held.grant.expires <= now).map(|(n, _)| *n).collect();
         let grants = old.into_iter().filter_map(|n| self.take_grant(n)).map(|held| held.grant.path).collect();
         let vain: Vec<_> = self.waiting.iter().filter(|(_, w)| w.expires <= now).map(|(n, _)| *n).collect();
         let waiting = vain.into_iter().filter_map(|n| self.take_waiting(n)).map(|w| w.who).collect();
-        Over { grants, waiting }
+        TimedOut { grants, waiting }
     }
 }
 
@@ -446,7 +450,7 @@ mod tests {
     fn duplicate_grants_are_refused_until_the_first_ends() {
         let mut table = Rendezvous::<u32>::default();
         let first = table.grant(grant("d"), T(0)).ok().unwrap();
-        assert_eq!(table.grant(grant("d"), T(1)).err(), Some(NotGranted::Duplicate));
+        assert_eq!(table.grant(grant("d"), T(1)).err(), Some(GrantRefusal::Duplicate));
         assert!(table.grant(grant("e"), T(1)).is_ok());
         table.withdraw(first.number);
         assert!(table.grant(grant("d"), T(1)).is_ok());
@@ -480,6 +484,6 @@ mod tests {
         for number in 0..GRANTS_MAX {
             assert!(table.grant(CopyGrant { key: number.to_string(), ..grant("d") }, T(0)).is_ok());
         }
-        assert_eq!(table.grant(grant("d"), T(0)).err(), Some(NotGranted::Full));
+        assert_eq!(table.grant(grant("d"), T(0)).err(), Some(GrantRefusal::Full));
     }
 }

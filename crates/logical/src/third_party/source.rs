@@ -3,12 +3,12 @@
 
 use super::hosts::{COME_AGAIN, later};
 use super::rendezvous::{
-    CopyDestination, CopyGrant, GrantDecision, Granted, KnownHost, NotGranted, WaitNumber,
+    AffectedDestinations, CopyDestination, CopyGrant, GrantDecision, GrantRefusal, KnownHost, WaitNumber,
 };
 use super::{Settings, ThirdPartyCopies, refused};
 use crate::job;
 use crate::job::done;
-use crate::open::{self, OpenPlan, Opener};
+use crate::open::{self, OpenPlan, OpenServices};
 use crate::open_file::OpenFileState;
 use base::ErrorKind;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use vfs::{Answer, DeferredReply, ReplyTo, Started, Value};
 
 /// The grant in the cgi of an open.
-pub(crate) struct Offer {
+pub(crate) struct GrantOffer {
     pub(crate) key: String,
     pub(crate) destination: String,
     pub(crate) ttl: Option<u64>,
@@ -25,10 +25,10 @@ pub(crate) struct Offer {
 /// Opens the file for the client, which keeps it open as long as the grant is to hold, and
 /// registers the grant.
 pub(crate) fn register(
-    opener: &Arc<Opener>,
+    opener: &Arc<OpenServices>,
     third: &Arc<ThirdPartyCopies>,
     plan: OpenPlan,
-    offer: Offer,
+    offer: GrantOffer,
     reply: &ReplyTo,
 ) -> Started {
     if let Err(error) = third.check_client(&plan.path, &plan.caller.identity) {
@@ -56,10 +56,10 @@ pub(crate) fn register(
 }
 
 fn open_granted(
-    opener: &Arc<Opener>,
+    opener: &Arc<OpenServices>,
     third: &Arc<ThirdPartyCopies>,
     plan: &OpenPlan,
-    offer: &Offer,
+    offer: &GrantOffer,
     destination: KnownHost,
 ) -> Answer {
     let answer = open::open(opener, plan);
@@ -76,10 +76,10 @@ fn open_granted(
     };
     let granted = match third.rendezvous().grant(grant, now) {
         Ok(granted) => granted,
-        Err(NotGranted::Duplicate) => {
+        Err(GrantRefusal::Duplicate) => {
             return Answer::Error(refused(&plan.path, ErrorKind::FsError, "duplicate tpc authorization"));
         }
-        Err(NotGranted::Full) => return job::overloaded(),
+        Err(GrantRefusal::Full) => return job::overloaded(),
     };
     if let Some(open) = OpenFileState::of(opened.file.as_ref()) {
         open.hold(third.held_grant(granted.number));
@@ -89,7 +89,7 @@ fn open_granted(
 }
 
 /// Wakes the destinations that wait for a grant.
-fn announce(third: &Arc<ThirdPartyCopies>, granted: Granted<DeferredReply>) {
+fn announce(third: &Arc<ThirdPartyCopies>, granted: AffectedDestinations<DeferredReply>) {
     for reply in granted.woken {
         reply.send(COME_AGAIN);
     }
@@ -118,7 +118,7 @@ fn clear_up(third: &Arc<ThirdPartyCopies>, number: WaitNumber) {
 
 /// Opens the file for a destination that was granted it by `origin`.
 pub(crate) fn collect(
-    opener: &Arc<Opener>,
+    opener: &Arc<OpenServices>,
     third: &Arc<ThirdPartyCopies>,
     plan: OpenPlan,
     key: &str,

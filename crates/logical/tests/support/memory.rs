@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use storage::{
-    Backend, CreateHow, DirectoryStream, FileIdentity, Metadata, Now, OpenHow, Pool, SpaceUsage, StoredFile,
+    Backend, CreateMode, DirectoryStream, FileIdentity, Metadata, Now, OpenMode, Pool, SpaceUsage, StoredFile,
 };
 use stream::Stream;
 
@@ -305,7 +305,7 @@ impl Memory {
         }
     }
 
-    fn create(&self, path: &LogicalPath, how: &OpenHow, create: &CreateHow) -> io::Result<Arc<Node>> {
+    fn create(&self, path: &LogicalPath, how: &OpenMode, create: &CreateMode) -> io::Result<Arc<Node>> {
         self.step("create")?;
         if let Some(parents) = create.parents
             && let Some(parent) = path.parent()
@@ -321,7 +321,7 @@ impl Memory {
         Ok(node)
     }
 
-    fn existing(&self, node: Arc<Node>, how: &OpenHow) -> io::Result<Arc<Node>> {
+    fn existing(&self, node: Arc<Node>, how: &OpenMode) -> io::Result<Arc<Node>> {
         if node.is_directory() && (how.write || how.truncate) {
             return os(EISDIR);
         }
@@ -334,7 +334,7 @@ impl Memory {
 }
 
 impl Backend for Memory {
-    fn open(&self, path: &LogicalPath, how: &OpenHow) -> io::Result<Arc<dyn StoredFile>> {
+    fn open(&self, path: &LogicalPath, how: &OpenMode) -> io::Result<Arc<dyn StoredFile>> {
         self.faults.check("open")?;
         let node = match &how.create {
             Some(create) => self.create(path, how, create)?,
@@ -347,7 +347,7 @@ impl Backend for Memory {
         };
         Ok(self.file(node))
     }
-    fn open_now(&self, path: &LogicalPath, how: &OpenHow) -> Now<Arc<dyn StoredFile>> {
+    fn open_now(&self, path: &LogicalPath, how: &OpenMode) -> Now<Arc<dyn StoredFile>> {
         if self.cold.load(Ordering::SeqCst) { Now::WouldBlock } else { Now::Done(self.open(path, how)) }
     }
     fn stat(&self, path: &LogicalPath) -> io::Result<Metadata> {

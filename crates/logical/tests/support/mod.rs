@@ -8,7 +8,7 @@ pub mod shelf;
 pub mod time;
 
 use base::{Cgi, Error, ErrorKind, Identity, LogicalPath, LoginNames, Owner};
-use logical::config::{Config, Export};
+use logical::config::{Config, ExportConfig};
 use logical::{
     Journals, ListReply, Logical, LogicalParts, NumberedUsers, UnfinishedFile, UnfinishedList, WalkLimits,
 };
@@ -289,11 +289,11 @@ pub struct Server {
 }
 
 /// Returns the exports `/data` with locks, `/nolock` without, `/ro` read-only.
-pub fn exports() -> Vec<Export> {
+pub fn exports() -> Vec<ExportConfig> {
     vec![
-        Export::new(path("/data")),
-        Export { lock: false, ..Export::new(path("/nolock")) },
-        Export { read_only: true, ..Export::new(path("/ro")) },
+        ExportConfig::new(path("/data")),
+        ExportConfig { lock: false, ..ExportConfig::new(path("/nolock")) },
+        ExportConfig { read_only: true, ..ExportConfig::new(path("/ro")) },
     ]
 }
 

@@ -11,8 +11,8 @@ use base::ErrorKind::{self, *};
 use base::{Error, Identity, LoginNames};
 use digest::{Algorithm, RunningChecksum as Summing};
 use logical::{
-    Fetcher, Finish, HostResolver, HostRule, ProofRule, RunningTransfer, ThirdPartyParts,
-    ThirdPartySettings as Settings, TransferRequest, TransferResult, TransferSink,
+    Fetcher, HostResolver, HostRule, ProofRule, RunningTransfer, ThirdPartyParts,
+    ThirdPartySettings as Settings, TransferCompletion, TransferRequest, TransferResult, TransferSink,
 };
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ use vfs::{Answer, Caller, FileOperation, OpenFile, OpenRequest, Started, Value};
 struct Work {
     fetch: TransferRequest,
     sink: Arc<dyn TransferSink>,
-    finish: Finish,
+    finish: TransferCompletion,
     cancelled: Arc<AtomicBool>,
 }
 
@@ -72,7 +72,7 @@ impl Fetcher for Hand {
         &self,
         fetch: TransferRequest,
         sink: Arc<dyn TransferSink>,
-        finish: Finish,
+        finish: TransferCompletion,
     ) -> Box<dyn RunningTransfer> {
         let cancelled = Arc::new(AtomicBool::new(false));
         let running = Box::new(Flag(cancelled.clone()));

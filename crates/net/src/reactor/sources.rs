@@ -5,7 +5,7 @@
 
 use crate::batch::IoBatch;
 use crate::source::{IoSource, SourceFlags};
-use crate::wakes::Wakes;
+use crate::wake_list::WakeList;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
@@ -34,12 +34,12 @@ pub(crate) struct Sources {
     known: Slab<IoSource>,
     batch: Option<IoBatch>,
     /// Buffer for wakers, kept between two uses.
-    room: Wakes,
+    room: WakeList,
 }
 
 impl Sources {
     pub(super) fn new(epoll: OwnedFd) -> Self {
-        Self { epoll, known: Slab::new(), batch: None, room: Wakes::default() }
+        Self { epoll, known: Slab::new(), batch: None, room: WakeList::default() }
     }
 
     /// Returns the epoll instance that watches the sources.
@@ -126,7 +126,7 @@ impl Sources {
     }
 
     /// Applies a readiness report of the kernel to a source.
-    pub(super) fn set_ready(&mut self, key: usize, events: EventFlags, wakes: &mut Wakes) {
+    pub(super) fn set_ready(&mut self, key: usize, events: EventFlags, wakes: &mut WakeList) {
         if let Some(source) = self.known.get_mut(key) {
             source.set_ready(key, events, wakes);
         }
@@ -177,7 +177,7 @@ impl Sources {
     ///
     /// # Errors
     /// The ring has failed. From now on each connection makes its own system calls.
-    pub(super) fn exchange(&mut self, wakes: &mut Wakes) -> io::Result<()> {
+    pub(super) fn exchange(&mut self, wakes: &mut WakeList) -> io::Result<()> {
         let Some(batch) = &mut self.batch else { return Ok(()) };
         let done = batch.exchange(&mut self.known, wakes);
         if done.is_err() {
@@ -195,12 +195,12 @@ impl Sources {
     }
 
     /// Takes the buffer for wakers.
-    pub(super) fn take_room(&mut self) -> Wakes {
+    pub(super) fn take_room(&mut self) -> WakeList {
         std::mem::take(&mut self.room)
     }
 
     /// Keeps the buffer for the next use. Returns the previous one.
-    pub(super) fn keep_room(&mut self, room: Wakes) -> Wakes {
+    pub(super) fn keep_room(&mut self, room: WakeList) -> WakeList {
         std::mem::replace(&mut self.room, room)
     }
 }

@@ -39,7 +39,7 @@ use std::time::Duration;
 use wire::cms::flags::{InventoryModifier, StateModifier, StatsModifier};
 use wire::cms::message::{Lease, State};
 use wire::cms::response::ResponseAnswer as WireAnswer;
-use wire::cms::{Frame, FrameSplitter, Message as Wire, StreamId};
+use wire::cms::{CmsFrame, FrameSplitter, Message as Wire, StreamId};
 
 /// The interval at which expired locations are removed while nothing else happens.
 const SWEEP: Duration = Duration::from_secs(5);
@@ -364,7 +364,7 @@ impl ClusterEngine {
         }
     }
 
-    fn frame(&mut self, link: ConnectionId, stage: ConnectionStage, frame: &Frame<'_>) {
+    fn frame(&mut self, link: ConnectionId, stage: ConnectionStage, frame: &CmsFrame<'_>) {
         if stage == ConnectionStage::Asking {
             return self.tree.login_answered(link, frame);
         }
@@ -397,7 +397,7 @@ impl ClusterEngine {
         &mut self,
         link: ConnectionId,
         stage: ConnectionStage,
-        frame: &Frame<'_>,
+        frame: &CmsFrame<'_>,
         message: &Wire<'_>,
     ) {
         match rights::login_class(link, stage) {
@@ -423,7 +423,7 @@ impl ClusterEngine {
     }
 
     /// Handles a request of a redirector.
-    fn redirector_asks(&mut self, link: ConnectionId, frame: &Frame<'_>, message: &Wire<'_>) {
+    fn redirector_asks(&mut self, link: ConnectionId, frame: &CmsFrame<'_>, message: &Wire<'_>) {
         let streamid = frame.header.streamid;
         let (path, query) = match message {
             Wire::Select(select) => {

@@ -28,8 +28,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire::cms::flags::{HaveModifier, InventoryModifier, StateModifier};
 use wire::cms::message::{Lease, PathBatch, State};
-use wire::cms::response::{MessageId, Redirect, Response, ResponseAnswer as WireAnswer};
-use wire::cms::{Frame, Message as Wire, StreamId};
+use wire::cms::response::{EncodedRedirect, MessageId, Response, ResponseAnswer as WireAnswer};
+use wire::cms::{CmsFrame, Message as Wire, StreamId};
 
 /// The number of requests checked for disconnected clients at each sweep.
 const CHECKED_AT_ONCE: usize = 4096;
@@ -302,7 +302,7 @@ impl LocationDriver {
         &mut self,
         tree: &mut TreeDriver,
         link: ConnectionId,
-        frame: &Frame<'_>,
+        frame: &CmsFrame<'_>,
         message: &Wire<'_>,
     ) {
         let Some(slot) = tree.node().slot(link) else { return };
@@ -433,7 +433,7 @@ impl LocationDriver {
 
     /// Forwards the inventory of a child to the parents. It only saves questions, and no request
     /// waits for it.
-    fn pass_on_inventory(&self, tree: &mut TreeDriver, frame: &Frame<'_>) {
+    fn pass_on_inventory(&self, tree: &mut TreeDriver, frame: &CmsFrame<'_>) {
         for link in tree.parents() {
             let room = |connection: &mut NodeConnection| {
                 connection.extensions.contains(Extensions::INVENTORY)
@@ -510,7 +510,7 @@ pub(super) fn respond(
     let text;
     let answer = match answer {
         ClusterAnswer::Redirect { host, port, .. } => {
-            WireAnswer::Redirect(Redirect { port: i32::from(*port), text: host.as_bytes() })
+            WireAnswer::Redirect(EncodedRedirect { port: i32::from(*port), text: host.as_bytes() })
         }
         ClusterAnswer::Wait(time) => WireAnswer::Wait { seconds: whole_seconds(*time) },
         ClusterAnswer::Located(list) => {

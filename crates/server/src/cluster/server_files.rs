@@ -12,7 +12,7 @@ use super::state_file::spawn_blocking_thread;
 use base::LogicalPath;
 use cluster::tree::Extensions;
 use cluster::{LookupDecision, LookupLimiter, LookupLimits};
-use logical::{Gap, Logical, PathPresence};
+use logical::{IncompleteReason, Logical, PathPresence};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -274,7 +274,8 @@ fn collect(logical: &Logical, most: usize, complete: bool, give: &mpsc::Sender<I
     let mut count = 0;
     let mut whole = true;
     let mut unsaid = None;
-    let mut note = |path: &LogicalPath, why: String| unsaid = Some(Gap { path: path.clone(), why });
+    let mut note =
+        |path: &LogicalPath, why: String| unsaid = Some(IncompleteReason { path: path.clone(), why });
     let mut with = |path: &LogicalPath| {
         count += 1;
         if count > most {

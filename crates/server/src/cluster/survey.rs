@@ -15,7 +15,9 @@ use std::time::Duration;
 use wire::cms::flags::{ClientNetwork, LocateOptions, StatsModifier};
 use wire::cms::message::Locate;
 use wire::cms::response::{ResponseAnswer, locate_text};
-use wire::cms::{Extensions, FramePhase, FrameSplitter, Login, LoginAnswer, Message, StreamId, ToRedirector};
+use wire::cms::{
+    Extensions, FramePhase, FrameSplitter, LoginAnswer, Message, NodeLogin, StreamId, ToRedirector,
+};
 use wire::xroot::reply::locate::NodeKind;
 
 /// Timeout for one node.
@@ -296,7 +298,7 @@ impl RedirectorConnection {
     fn login(&mut self) -> io::Result<NodeStatus> {
         let host = crate::host_name();
         let env = format!("myHN={host}");
-        let login = Message::Login(Login::redirector(std::process::id(), env.as_bytes()));
+        let login = Message::Login(NodeLogin::redirector(std::process::id(), env.as_bytes()));
         self.send(&login, StreamId::NONE)?;
         let status =
             self.next(|header, payload| match LoginAnswer::decode(header, payload).map_err(strange)? {

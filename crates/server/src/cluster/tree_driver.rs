@@ -19,7 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::cms::{EncodeError, Frame, LoginAnswer};
+use wire::cms::{CmsFrame, EncodeError, LoginAnswer};
 
 /// A consequence of an action of the tree machine for another driver. Effects are kept in order.
 pub(super) enum TreeEffect {
@@ -230,7 +230,7 @@ impl TreeDriver {
     }
 
     /// Handles the reply to this node's login, or another message that a parent sends before it.
-    pub(super) fn login_answered(&mut self, link: ConnectionId, frame: &Frame<'_>) {
+    pub(super) fn login_answered(&mut self, link: ConnectionId, frame: &CmsFrame<'_>) {
         let message = match LoginAnswer::decode(&frame.header, frame.payload) {
             Ok(answer) => tree::from_answer(&answer),
             Err(error) => {

@@ -6,7 +6,7 @@
 use crate::admin::{AdminCall, AdminRequest, AdminResponse, FileList, FileState, UnreadablePath};
 use base::{Error, LogicalPath, Owner};
 use logical::{
-    BlockedFile, CheckpointBlock, CheckpointOrder, Cleared, ListReply, Logical, UnfinishedFile,
+    BlockedFile, CheckpointBlock, CheckpointOrder, ClearOutcome, ListReply, Logical, UnfinishedFile,
     UnfinishedList, UnfinishedState, WalkLimits,
 };
 use serde::Serialize;
@@ -118,8 +118,8 @@ fn run(logical: &Logical, order: &FileOrder) -> AdminResponse {
             Err(error) => AdminResponse::failed(error.text),
         },
         FileOrder::ClearUnfinished { path, force } => match logical.clear_unfinished(path, *force) {
-            Ok(Cleared::Whole) => resolved(path, "whole"),
-            Ok(Cleared::Record) => resolved(path, "no file is there; its record was ended"),
+            Ok(ClearOutcome::Whole) => resolved(path, "whole"),
+            Ok(ClearOutcome::Record) => resolved(path, "no file is there; its record was ended"),
             Err(error) => AdminResponse::failed(error.text),
         },
     }

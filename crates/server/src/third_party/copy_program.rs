@@ -13,7 +13,7 @@ use super::fetcher::{PullCancel, SharedThreads, until_cancelled};
 use super::outbound::{ClientOutbound, Outbound};
 use base::{Error, ErrorKind};
 use config::{CopyProgram, CopyScan};
-use logical::{Fetcher, Finish, RunningTransfer, TransferRequest, TransferResult, TransferSink};
+use logical::{Fetcher, RunningTransfer, TransferCompletion, TransferRequest, TransferResult, TransferSink};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -83,7 +83,7 @@ impl Fetcher for ProgramPuller {
         &self,
         fetch: TransferRequest,
         sink: Arc<dyn TransferSink>,
-        finish: Finish,
+        finish: TransferCompletion,
     ) -> Box<dyn RunningTransfer> {
         let (cancel, cancelled) = watch::channel(false);
         let running = Box::new(PullCancel(cancel));
@@ -371,7 +371,7 @@ mod tests {
             client_address: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
         };
         let (tell, result) = mpsc::channel();
-        let finish = Finish::new(move |result| tell.send(result).unwrap());
+        let finish = TransferCompletion::new(move |result| tell.send(result).unwrap());
         let _running = runner.start(fetch, Arc::new(Destination(file)), finish);
         let result = result.recv().unwrap();
         std::fs::remove_dir_all(&folder).unwrap();

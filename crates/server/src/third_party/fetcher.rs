@@ -8,7 +8,7 @@ use super::outbound::{ClientOutbound, Outbound};
 use base::{Error, ErrorKind};
 use client::{AddressFilter, Bytes, Cause, Client, File, OpenWith, RemotePath, Settings, Url};
 use digest::{Algorithm, Checksum};
-use logical::{Fetcher, Finish, RunningTransfer, TransferRequest, TransferResult, TransferSink};
+use logical::{Fetcher, RunningTransfer, TransferCompletion, TransferRequest, TransferResult, TransferSink};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -98,7 +98,7 @@ impl Fetcher for Puller {
         &self,
         fetch: TransferRequest,
         sink: Arc<dyn TransferSink>,
-        finish: Finish,
+        finish: TransferCompletion,
     ) -> Box<dyn RunningTransfer> {
         let (cancel, mut cancelled) = watch::channel(false);
         let Some(threads) = self.threads.get() else {

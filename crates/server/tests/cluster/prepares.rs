@@ -122,7 +122,7 @@ fn evictions_and_cancels_reach_scalla_servers_below_supervisors() {
     manager.has_children(1);
     let mut client = manager.client();
     assert_eq!(prepare(&mut client, PrepareOptions::NONE, PrepareOptionsX::EVICT, "/f").unwrap(), "");
-    let evicts = |frame: &wire::cms::Frame<'_>| match Message::decode(&frame.header, frame.payload) {
+    let evicts = |frame: &wire::cms::CmsFrame<'_>| match Message::decode(&frame.header, frame.payload) {
         Ok(Message::Prepadd(m)) => Some((m.modifier.contains(PrepaddModifier::EVICT), m.path.to_vec())),
         _ => None,
     };
@@ -158,7 +158,7 @@ fn access_times_are_renewed_at_scalla_and_xrootd_servers_and_below_supervisors()
     until("the access time is renewed", || std::fs::metadata(&file).unwrap().accessed().unwrap() > long_ago);
     assert_eq!(std::fs::metadata(&file).unwrap().modified().unwrap(), long_ago);
     // For an XRootD server the order is a query that expects no reply.
-    let quiet = |frame: &wire::cms::Frame<'_>| match Message::decode(&frame.header, frame.payload) {
+    let quiet = |frame: &wire::cms::CmsFrame<'_>| match Message::decode(&frame.header, frame.payload) {
         Ok(Message::State(state)) => (state.modifier.contains(StateModifier::NO_REPLY), state.path.to_vec()),
         _ => (false, Vec::new()),
     };

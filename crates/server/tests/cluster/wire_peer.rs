@@ -7,7 +7,8 @@ use std::net::TcpStream;
 use wire::cms::flags::{Mode, SelectOptions as Options};
 use wire::cms::message::Select;
 use wire::cms::{
-    Code, Extensions, Frame, FramePhase, FrameSplitter, Login, LoginAnswer, Message, StreamId, ToRedirector,
+    CmsFrame, Code, Extensions, FramePhase, FrameSplitter, LoginAnswer, Message, NodeLogin, StreamId,
+    ToRedirector,
 };
 
 /// A connection to the cluster port of a node.
@@ -55,7 +56,7 @@ impl Peer {
     fn log_in_with(&mut self, mode: Mode, version: u16, sid: Option<&[u8]>, data_port: u16, env: &[u8]) {
         self.say(
             StreamId::NONE,
-            Message::Login(Login {
+            Message::Login(NodeLogin {
                 version,
                 mode,
                 pid: 1,
@@ -103,7 +104,7 @@ impl Peer {
     }
 
     /// Returns the next frame; `None` at the end of the connection.
-    pub fn next<T>(&mut self, look: impl FnOnce(&Frame<'_>) -> T) -> Option<T> {
+    pub fn next<T>(&mut self, look: impl FnOnce(&CmsFrame<'_>) -> T) -> Option<T> {
         let mut buffer = [0; 4096];
         loop {
             if let Some(frame) = self.splitter.next_frame().unwrap() {
@@ -120,7 +121,7 @@ impl Peer {
     }
 
     /// Returns the result of `take` for the next message of this code. Other messages are skipped.
-    pub fn next_of<T>(&mut self, code: Code, take: impl Fn(&Frame<'_>) -> T) -> Option<T> {
+    pub fn next_of<T>(&mut self, code: Code, take: impl Fn(&CmsFrame<'_>) -> T) -> Option<T> {
         loop {
             let found = self.next(|frame| (frame.header.code == code).then(|| take(frame)))?;
             if found.is_some() {

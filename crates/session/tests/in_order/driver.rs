@@ -4,7 +4,7 @@
 
 use super::model::{Act, Content, FILES, ModelFile, Outcome, Step};
 use super::support::*;
-use session::{CallId, Destination, PathId, ReadElement, ReadReply, ReceiveResult, Todo};
+use session::{CallId, Destination, DriverTask, PathId, ReadElement, ReadReply, ReceiveResult};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use vfs::{Answer, AttributeOutcome, AttributeWork, CheckpointWork, FileOperation, OpenFile, Opened, Value};
@@ -79,7 +79,7 @@ impl Driver {
         self.run(todo, dice);
     }
 
-    fn run(&mut self, first: Todo, dice: &mut Dice) {
+    fn run(&mut self, first: DriverTask, dice: &mut Dice) {
         let mut next = Some(first);
         while let Some(todo) = next {
             self.start(todo, dice);
@@ -92,13 +92,13 @@ impl Driver {
         }
     }
 
-    fn start(&mut self, todo: Todo, dice: &mut Dice) {
+    fn start(&mut self, todo: DriverTask, dice: &mut Dice) {
         match todo {
-            Todo::Nothing => {}
-            Todo::FileCall(call, file, operation) => {
+            DriverTask::Nothing => {}
+            DriverTask::FileCall(call, file, operation) => {
                 self.running.push(Running::Call { call, file, operation, answer: None });
             }
-            Todo::Read(task) => {
+            DriverTask::Read(task) => {
                 let elements =
                     vec![ReadElement { file: task.file, offset: task.offset, length: task.length }];
                 let at_once = dice.below(2) == 0;
@@ -108,11 +108,11 @@ impl Driver {
                     self.bench.session.read_answered(&task);
                 }
             }
-            Todo::ReadVector(task) => {
+            DriverTask::ReadVector(task) => {
                 let began = Some(self.bench.session.vector_read_began(&task));
                 self.start_read(number(task.streamid.0), task.elements, began);
             }
-            Todo::Receive(receive) => {
+            DriverTask::Receive(receive) => {
                 let data = std::mem::take(&mut self.data);
                 let piece = |(file, offset, data): (&Arc<dyn OpenFile>, u64, Vec<u8>)| Piece {
                     file: file.clone(),
@@ -140,7 +140,7 @@ impl Driver {
                     failed: false,
                 });
             }
-            Todo::Proceed(call) => {
+            DriverTask::Proceed(call) => {
                 let receipt = self.receipts.iter_mut().find(|receipt| receipt.call == call);
                 assert!(std::mem::take(&mut receipt.unwrap().held), "a write proceeds twice");
             }
@@ -216,7 +216,7 @@ impl Driver {
             Running::Read { reply, stream, data, .. } => {
                 self.outcomes.insert(stream, Outcome::Data(data));
                 self.bench.session.read_ended(reply);
-                Todo::Nothing
+                DriverTask::Nothing
             }
         };
         self.run(todo, dice);
@@ -250,7 +250,7 @@ impl Driver {
     /// Disconnects the client; input that has not arrived is lost.
     pub(crate) fn vanish(&mut self, dice: &mut Dice) {
         self.bench.session.end();
-        self.run(Todo::Nothing, dice);
+        self.run(DriverTask::Nothing, dice);
         self.bench.session.unbind(PathId(1));
         for at in (0..self.receipts.len()).rev() {
             let Some(receipt) = self.receipts.get_mut(at).filter(|receipt| !receipt.coming.is_empty()) else {

@@ -17,7 +17,7 @@ pub use files::FakeFile;
 pub use raw::{Raw, Reply, segment};
 
 use base::{Error, ErrorKind};
-use session::{CallId, Outlets, PathId, Peer, Session, Settings, TakeResult, Todo};
+use session::{CallId, DriverTask, PathId, Peer, ReplyOutputs, Session, Settings, TakeResult};
 use std::net::IpAddr;
 use std::sync::Arc;
 use vfs::{Answer, FileKind, FileOperation, FileStat, OpenRequest, Opened, Operation, Target, Value};
@@ -30,7 +30,7 @@ const _: () = assert!(OWN_ID.len() == 16);
 #[derive(Default)]
 pub struct Outputs([Vec<u8>; 16]);
 
-impl Outlets for Outputs {
+impl ReplyOutputs for Outputs {
     fn link(&mut self, link: PathId) -> &mut Vec<u8> {
         &mut self.0[usize::from(link.0)]
     }
@@ -58,7 +58,7 @@ impl Bench {
     pub fn greeted(settings: Settings) -> Self {
         let mut bench = Self::untouched(settings);
         let todo = bench.feed(&HANDSHAKE);
-        assert!(matches!(todo, Todo::Nothing));
+        assert!(matches!(todo, DriverTask::Nothing));
         assert_eq!(bench.out.0[0], [0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 5, 0x20, 0, 0, 0, 1]);
         bench.out.0[0].clear();
         bench
@@ -78,7 +78,7 @@ impl Bench {
     }
 
     /// Feeds exactly one request, which must be taken as a whole.
-    pub fn feed(&mut self, bytes: &[u8]) -> Todo {
+    pub fn feed(&mut self, bytes: &[u8]) -> DriverTask {
         match self.session.take(bytes, base::Charge::NONE, &mut self.out) {
             TakeResult::Took { bytes: taken, todo } => {
                 assert_eq!(taken, bytes.len(), "bytes taken of the request");
@@ -91,14 +91,14 @@ impl Bench {
     }
 
     /// Feeds a request that the session passes to the file system or the driver.
-    pub fn ask(&mut self, request: &Raw) -> Todo {
+    pub fn ask(&mut self, request: &Raw) -> DriverTask {
         self.feed(&request.bytes())
     }
 
     /// Feeds a request that the session answers itself. The session must continue.
     pub fn reply_to(&mut self, request: &Raw) -> Reply {
         let todo = self.ask(request);
-        assert!(matches!(todo, Todo::Nothing), "{} for {request:?}", name(&todo));
+        assert!(matches!(todo, DriverTask::Nothing), "{} for {request:?}", name(&todo));
         self.reply()
     }
 
@@ -115,7 +115,7 @@ impl Bench {
         else {
             panic!("incomplete request {request:?}");
         };
-        assert!(matches!(todo, Todo::Close), "{} for {request:?}", name(&todo));
+        assert!(matches!(todo, DriverTask::Close), "{} for {request:?}", name(&todo));
         assert!(self.session.is_ending());
         self.reply().error()
     }
@@ -123,7 +123,7 @@ impl Bench {
     /// Returns the operation on the name space for a request.
     pub fn operation(&mut self, request: &Raw) -> (CallId, Operation) {
         match self.ask(request) {
-            Todo::Call(call, operation) => (call, operation),
+            DriverTask::Call(call, operation) => (call, operation),
             other => panic!("{} for {request:?}, {:?}", name(&other), self.all_replies(0)),
         }
     }
@@ -131,26 +131,26 @@ impl Bench {
     /// Returns the operation on a file for a request.
     pub fn file_operation(&mut self, request: &Raw) -> (CallId, FileOperation) {
         match self.ask(request) {
-            Todo::FileCall(call, _, operation) => (call, operation),
+            DriverTask::FileCall(call, _, operation) => (call, operation),
             other => panic!("{} for {request:?}, {:?}", name(&other), self.all_replies(0)),
         }
     }
 
-    pub fn answer(&mut self, call: CallId, answer: Answer) -> Todo {
+    pub fn answer(&mut self, call: CallId, answer: Answer) -> DriverTask {
         self.session.answered(call, answer, &mut self.out)
     }
 
     /// Answers a call and returns its reply on the control connection.
     pub fn reply_of(&mut self, call: CallId, answer: Answer) -> Reply {
         let todo = self.answer(call, answer);
-        assert!(matches!(todo, Todo::Nothing), "{}", name(&todo));
+        assert!(matches!(todo, DriverTask::Nothing), "{}", name(&todo));
         self.reply()
     }
 
     /// Requests a close, which starts immediately or waits. Returns the resulting task.
-    pub fn close(&mut self, request: &Raw) -> Option<Todo> {
+    pub fn close(&mut self, request: &Raw) -> Option<DriverTask> {
         match self.ask(request) {
-            Todo::Nothing => self.session.next_todo(),
+            DriverTask::Nothing => self.session.next_todo(),
             todo => Some(todo),
         }
     }
@@ -201,9 +201,11 @@ impl Bench {
     pub fn released(&mut self) -> Vec<String> {
         let mut paths = Vec::new();
         while let Some(todo) = self.session.next_todo() {
-            let Todo::FileCall(call, file, FileOperation::Abandon) = todo else { panic!("{}", name(&todo)) };
+            let DriverTask::FileCall(call, file, FileOperation::Abandon) = todo else {
+                panic!("{}", name(&todo))
+            };
             paths.push(file.path().text().into_owned());
-            assert!(matches!(self.answer(call, Answer::DONE), Todo::Nothing));
+            assert!(matches!(self.answer(call, Answer::DONE), DriverTask::Nothing));
         }
         paths
     }
@@ -267,20 +269,20 @@ pub fn open_request(operation: Operation) -> (Target, OpenRequest) {
 }
 
 /// Returns the name of a task, for messages.
-pub fn name(todo: &Todo) -> &'static str {
+pub fn name(todo: &DriverTask) -> &'static str {
     match todo {
-        Todo::Nothing => "nothing",
-        Todo::Close => "close",
-        Todo::Call(..) => "call",
-        Todo::FileCall(..) => "file call",
-        Todo::Read(_) => "read",
-        Todo::ReadVector(_) => "vector read",
-        Todo::ReadWithHints(..) => "read with hints",
-        Todo::Receive(_) => "receive",
-        Todo::Proceed(_) => "proceed",
-        Todo::Bind { .. } => "bind",
-        Todo::EndSession { .. } => "end session",
-        Todo::Statistics { .. } => "statistics",
+        DriverTask::Nothing => "nothing",
+        DriverTask::Close => "close",
+        DriverTask::Call(..) => "call",
+        DriverTask::FileCall(..) => "file call",
+        DriverTask::Read(_) => "read",
+        DriverTask::ReadVector(_) => "vector read",
+        DriverTask::ReadWithHints(..) => "read with hints",
+        DriverTask::Receive(_) => "receive",
+        DriverTask::Proceed(_) => "proceed",
+        DriverTask::Bind { .. } => "bind",
+        DriverTask::EndSession { .. } => "end session",
+        DriverTask::Statistics { .. } => "statistics",
     }
 }
 

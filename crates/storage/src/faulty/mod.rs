@@ -18,7 +18,7 @@ pub use pace::Pace;
 pub use rules::{FaultRule, FaultRules, FaultyCall, Gate, InjectedFault, RuleId};
 
 use crate::{
-    Backend, CreateHow, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now, OpenHow, Pool,
+    Backend, CreateMode, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now, OpenMode, Pool,
     RawEntry, SpaceUsage, StoredFile, WorkPlacement,
 };
 use base::LogicalPath;
@@ -77,7 +77,7 @@ impl Faulty {
     }
 
     /// Replaces `beside` in the options by the file that it wraps.
-    fn unwrapped(how: &OpenHow) -> OpenHow {
+    fn unwrapped(how: &OpenMode) -> OpenMode {
         let mut how = how.clone();
         if let Some(create) = &mut how.create
             && let Some(beside) = &create.beside
@@ -90,12 +90,12 @@ impl Faulty {
 }
 
 impl Backend for Faulty {
-    fn open(&self, path: &LogicalPath, how: &OpenHow) -> io::Result<Arc<dyn StoredFile>> {
+    fn open(&self, path: &LogicalPath, how: &OpenMode) -> io::Result<Arc<dyn StoredFile>> {
         self.rules.meet(FaultyCall::Open, path)?;
         Ok(self.file(path, self.inner.open(path, &Self::unwrapped(how))?))
     }
 
-    fn open_now(&self, path: &LogicalPath, how: &OpenHow) -> Now<Arc<dyn StoredFile>> {
+    fn open_now(&self, path: &LogicalPath, how: &OpenMode) -> Now<Arc<dyn StoredFile>> {
         match self.rules.meet_now(FaultyCall::Open, path) {
             Err(error) => Now::Done(Err(error)),
             Ok(FaultVerdict::WouldBlock) => Now::WouldBlock,
@@ -234,7 +234,7 @@ impl Backend for Faulty {
         pool_of(&self.pools, path).unwrap_or_else(|| self.inner.pool(path))
     }
 
-    fn elsewhere(&self, path: &LogicalPath, create: Option<&CreateHow>) -> Option<WorkPlacement> {
+    fn elsewhere(&self, path: &LogicalPath, create: Option<&CreateMode>) -> Option<WorkPlacement> {
         let own = pool_of(&self.links, path).map(|pool| WorkPlacement::new(pool.clone()));
         own.or_else(|| self.inner.elsewhere(path, create))
     }

@@ -1,17 +1,17 @@
 //! [`Posix`]: a storage backend for POSIX file systems below a local root.
 
-use super::attribute::{self, Bearer};
+use super::attribute::{self, AttributeBearer};
 use super::calls::{QUIET, exact_mode, metadata, stat_cached, usage_of};
 use super::directory::PosixDirectory;
 use super::file::PosixFile;
-use super::link::{self, Leads};
-use super::partition::Promise;
+use super::link::{self, LinkTarget};
+use super::partition::SpaceReservation;
 use super::space::{SPACE_DEFAULT, SpaceConfig, Spaces};
 use super::stable;
 use super::tree::{ConfinedTree, DisabledFeatures, ParentDirectory};
 use super::volume::{Volume, Volumes};
 use crate::{
-    Backend, CreateHow, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now, OpenHow, Pool,
+    Backend, CreateMode, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now, OpenMode, Pool,
     SpaceUsage, StoredFile, WorkPlacement,
 };
 use base::LogicalPath;
@@ -104,13 +104,18 @@ impl Posix {
         Ok(Self { tree, volumes, spaces, without: config.without, file_bytes_max })
     }
 
-    fn flags(how: &OpenHow) -> OFlags {
+    fn flags(how: &OpenMode) -> OFlags {
         let access = if how.write { OFlags::RDWR } else { OFlags::RDONLY };
         access | QUIET | if how.truncate { OFlags::TRUNC } else { OFlags::empty() }
     }
 
     /// Wraps the descriptor of a regular file.
-    fn opened(&self, fd: OwnedFd, volume: Arc<Volume>, promise: Option<Promise>) -> Arc<dyn StoredFile> {
+    fn opened(
+        &self,
+        fd: OwnedFd,
+        volume: Arc<Volume>,
+        promise: Option<SpaceReservation>,
+    ) -> Arc<dyn StoredFile> {
         Arc::new(PosixFile {
             fd: ManuallyDrop::new(Arc::new(fd)),
             volume,
@@ -138,9 +143,9 @@ impl Posix {
     fn create(
         &self,
         path: &LogicalPath,
-        how: &OpenHow,
-        create: &CreateHow,
-    ) -> io::Result<(OwnedFd, Option<Promise>)> {
+        how: &OpenMode,
+        create: &CreateMode,
+    ) -> io::Result<(OwnedFd, Option<SpaceReservation>)> {
         if path.as_bytes().ends_with(b"/") {
             return Err(Errno::ISDIR.into());
         }
@@ -165,7 +170,7 @@ impl Posix {
 }
 
 impl Backend for Posix {
-    fn open(&self, path: &LogicalPath, how: &OpenHow) -> io::Result<Arc<dyn StoredFile>> {
+    fn open(&self, path: &LogicalPath, how: &OpenMode) -> io::Result<Arc<dyn StoredFile>> {
         let (fd, promise) = match &how.create {
             Some(create) => self.create(path, how, create)?,
             None => (self.tree.open(path, Self::flags(how), 0)?, None),
@@ -175,7 +180,7 @@ impl Backend for Posix {
         Ok(self.opened(fd, volume, promise))
     }
 
-    fn open_now(&self, path: &LogicalPath, how: &OpenHow) -> Now<Arc<dyn StoredFile>> {
+    fn open_now(&self, path: &LogicalPath, how: &OpenMode) -> Now<Arc<dyn StoredFile>> {
         if how.create.is_some() || how.truncate || !self.volumes.of_path(path).names_are_near() {
             return Now::WouldBlock;
         }
@@ -321,23 +326,23 @@ impl Backend for Posix {
     }
 
     fn truncate(&self, path: &LogicalPath, size: u64) -> io::Result<()> {
-        self.open(path, &OpenHow { write: true, ..OpenHow::default() })?.truncate(size)
+        self.open(path, &OpenMode { write: true, ..OpenMode::default() })?.truncate(size)
     }
 
     fn attribute(&self, path: &LogicalPath, name: &str) -> io::Result<Option<Vec<u8>>> {
-        attribute::get(&Bearer::from(&self.tree.reach(path)?), name)
+        attribute::get(&AttributeBearer::from(&self.tree.reach(path)?), name)
     }
 
     fn set_attribute(&self, path: &LogicalPath, name: &str, value: &[u8], new: bool) -> io::Result<()> {
-        attribute::set(&Bearer::from(&self.tree.reach(path)?), name, value, new)
+        attribute::set(&AttributeBearer::from(&self.tree.reach(path)?), name, value, new)
     }
 
     fn remove_attribute(&self, path: &LogicalPath, name: &str) -> io::Result<()> {
-        attribute::remove(&Bearer::from(&self.tree.reach(path)?), name)
+        attribute::remove(&AttributeBearer::from(&self.tree.reach(path)?), name)
     }
 
     fn attributes(&self, path: &LogicalPath) -> io::Result<Vec<String>> {
-        attribute::list(&Bearer::from(&self.tree.reach(path)?))
+        attribute::list(&AttributeBearer::from(&self.tree.reach(path)?))
     }
 
     fn spaces_beside(&self, path: &LogicalPath, wish: &str) -> Option<Vec<String>> {
@@ -391,20 +396,20 @@ impl Backend for Posix {
         &self.volumes.of_path(path).pool
     }
 
-    fn elsewhere(&self, path: &LogicalPath, create: Option<&CreateHow>) -> Option<WorkPlacement> {
+    fn elsewhere(&self, path: &LogicalPath, create: Option<&CreateMode>) -> Option<WorkPlacement> {
         if !self.tree.leads_out() && !self.volumes.are_several() {
             return None;
         }
         match link::leads(&self.tree, &self.volumes, path) {
-            Leads::There(volume) => Some(WorkPlacement::new(volume.pool.clone())),
-            Leads::Nowhere => {
+            LinkTarget::There(volume) => Some(WorkPlacement::new(volume.pool.clone())),
+            LinkTarget::Nowhere => {
                 let spaces = self.spaces.as_ref().filter(|spaces| spaces.take(path))?;
                 let number = spaces.choose(path, create?)?;
                 let folder = self.tree.bases().real(spaces.folder(number)?.as_os_str().as_bytes())?;
                 let pool = self.volumes.of_local(&folder).0.pool.clone();
                 Some(WorkPlacement { pool, partition: Some(number) })
             }
-            Leads::Here => None,
+            LinkTarget::Here => None,
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Reads directories one page of names at a time, so that a large directory never occupies a thread
 //! or memory as a whole.
 
-use super::attribute::{self, Bearer};
+use super::attribute::{self, AttributeBearer};
 use super::calls::metadata;
-use super::link::{Leads, LinkResolver, leads};
-use super::tree::{ConfinedTree, Reach, proc_name, relative};
+use super::link::{LinkResolver, LinkTarget, leads};
+use super::tree::{ConfinedTree, MetadataHandle, proc_name, relative};
 use super::volume::{Volume, Volumes};
 use crate::{DirectoryStream, Metadata, Pool, RawEntry};
 use base::LogicalPath;
@@ -43,8 +43,8 @@ impl PosixDirectory {
     /// Returns the file system of the directory.
     fn here(&self) -> &Arc<Volume> {
         self.here.get_or_init(|| match leads(&self.tree, &self.volumes, &self.path) {
-            Leads::There(volume) => volume.clone(),
-            Leads::Here | Leads::Nowhere => self.volumes.of_path(&self.path).clone(),
+            LinkTarget::There(volume) => volume.clone(),
+            LinkTarget::Here | LinkTarget::Nowhere => self.volumes.of_path(&self.path).clone(),
         })
     }
 
@@ -64,7 +64,7 @@ impl PosixDirectory {
         }
     }
 
-    fn through_link(&self, name: &[u8]) -> io::Result<Reach> {
+    fn through_link(&self, name: &[u8]) -> io::Result<MetadataHandle> {
         if let Some(reached) = self.tree.reach_target(self.names.fd()?, checked(name)?) {
             return reached;
         }
@@ -110,7 +110,7 @@ impl DirectoryStream for PosixDirectory {
             leads(&self.tree, &self.volumes, &self.path.join(&entry.name).ok()?)
         };
         match found {
-            Leads::There(volume) if !Arc::ptr_eq(volume, self.here()) => Some(volume.pool.clone()),
+            LinkTarget::There(volume) if !Arc::ptr_eq(volume, self.here()) => Some(volume.pool.clone()),
             _ => None,
         }
     }
@@ -147,8 +147,8 @@ impl DirectoryStream for PosixDirectory {
         let place = rustix::fs::openat(self.names.fd()?, checked(name)?, flags, Mode::empty())?;
         let is_link = rustix::fs::fstat(&place)?.st_mode & libc::S_IFMT == libc::S_IFLNK;
         if is_link || !self.tree.has_proc() {
-            return attribute::get(&Bearer::from(&self.through_link(name)?), attribute);
+            return attribute::get(&AttributeBearer::from(&self.through_link(name)?), attribute);
         }
-        attribute::get(&Bearer::Name(proc_name(place.as_fd())), attribute)
+        attribute::get(&AttributeBearer::Name(proc_name(place.as_fd())), attribute)
     }
 }

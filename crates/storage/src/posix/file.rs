@@ -4,17 +4,17 @@
 //! knowledge for all its files.
 
 use super::append;
-use super::attribute::{self, Bearer};
+use super::attribute::{self, AttributeBearer};
 use super::calls::metadata;
 use super::clone::{self, CloneTarget};
-use super::partition::Promise;
+use super::partition::SpaceReservation;
 use super::resident::{self, Residency};
 use super::tree::DisabledFeatures;
 use super::volume::{ReadNow, Volume, is_unsupported};
 use super::{stable, volume::VolumeKind};
 use crate::backend::append_filled;
+use crate::batched_reads::{self, BYTES_TOGETHER_MAX, PoolRead};
 use crate::ring::{self, Completion};
-use crate::together::{self, BYTES_TOGETHER_MAX, PoolRead};
 use crate::{FileIdentity, Job, Metadata, Now, Pool, ReadPiece, StoredFile};
 use base::Owner;
 use rustix::fs::{Advice, AtFlags, Mode, StatxFlags};
@@ -40,7 +40,7 @@ pub(super) struct PosixFile {
     /// The kernel refuses to report which pages of this file are in memory.
     pub(super) is_secretive: AtomicBool,
     /// Reserved space, released when the file is closed.
-    pub(super) _promise: Option<Promise>,
+    pub(super) _promise: Option<SpaceReservation>,
 }
 
 /// Number of reads that first ask the kernel whether they would wait, after one that would have
@@ -63,8 +63,8 @@ impl Drop for PosixFile {
 }
 
 impl PosixFile {
-    fn bearer(&self) -> Bearer<'_> {
-        Bearer::from(self.fd.as_fd())
+    fn bearer(&self) -> AttributeBearer<'_> {
+        AttributeBearer::from(self.fd.as_fd())
     }
 
     /// Returns the last size known to the kernel. Does not wait.
@@ -257,7 +257,7 @@ impl StoredFile for PosixFile {
             &[ReadPiece { offset, length, .. }]
                 if length <= BYTES_TOGETHER_MAX && self.volume.kind() == VolumeKind::Local =>
             {
-                together::begin(PoolRead {
+                batched_reads::begin(PoolRead {
                     pool: pool.clone(),
                     owner,
                     fd: Arc::clone(&self.fd),

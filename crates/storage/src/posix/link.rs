@@ -17,7 +17,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 /// The result of resolving a path.
-pub(super) enum Leads<'v> {
+pub(super) enum LinkTarget<'v> {
     /// The path stays on its own file system, or nothing is known and opening it will show the
     /// error.
     Here,
@@ -35,15 +35,15 @@ pub(super) struct LinkResolver<'v> {
 }
 
 /// Determines where a path leads. Accesses only the file system of the path itself.
-pub(super) fn leads<'v>(tree: &'v ConfinedTree, volumes: &'v Volumes, path: &LogicalPath) -> Leads<'v> {
+pub(super) fn leads<'v>(tree: &'v ConfinedTree, volumes: &'v Volumes, path: &LogicalPath) -> LinkTarget<'v> {
     let (prefix, here) = volumes.mount_of(path);
     let links = LinkResolver { tree, volumes, here };
     // Fast path: usually no component before the last one is a link or a mount point.
     if prefix.is_root() {
         match tree.link_at(path) {
             Some(Ok(target)) if target.starts_with(b"/") => return links.turn(&target, &[], 1),
-            Some(Err(Errno::NOENT)) => return Leads::Nowhere,
-            Some(Err(_)) => return Leads::Here,
+            Some(Err(Errno::NOENT)) => return LinkTarget::Nowhere,
+            Some(Err(_)) => return LinkTarget::Here,
             Some(Ok(_)) | None => {}
         }
     }
@@ -56,18 +56,18 @@ pub(super) fn leads<'v>(tree: &'v ConfinedTree, volumes: &'v Volumes, path: &Log
 impl<'v> LinkResolver<'v> {
     /// Resolves an absolute link target followed by the names in `behind`, which are in reverse
     /// order. `links` is the number of links read until now.
-    pub(super) fn turn(&self, target: &[u8], behind: &[OsString], links: usize) -> Leads<'v> {
-        let Some(place) = self.tree.bases().real(target) else { return Leads::Here };
+    pub(super) fn turn(&self, target: &[u8], behind: &[OsString], links: usize) -> LinkTarget<'v> {
+        let Some(place) = self.tree.bases().real(target) else { return LinkTarget::Here };
         let (volume, point) = self.volumes.of_local(&place);
         if !Arc::ptr_eq(volume, self.here) {
-            return Leads::There(volume);
+            return LinkTarget::There(volume);
         }
         let rest = place.strip_prefix(&point).unwrap_or(Path::new(""));
         self.walk(point, [behind, &names(rest)].concat(), links)
     }
 
     /// Resolves name by name from a directory, and stops before it would leave the file system.
-    fn walk(&self, mut at: PathBuf, mut todo: Vec<OsString>, mut links: usize) -> Leads<'v> {
+    fn walk(&self, mut at: PathBuf, mut todo: Vec<OsString>, mut links: usize) -> LinkTarget<'v> {
         while let Some(name) = todo.pop() {
             if name == ".." {
                 at.pop();
@@ -76,17 +76,17 @@ impl<'v> LinkResolver<'v> {
             at.push(&name);
             let (volume, _) = self.volumes.of_local(&at);
             if !Arc::ptr_eq(volume, self.here) {
-                return Leads::There(volume);
+                return LinkTarget::There(volume);
             }
             let target = match rustix::fs::readlinkat(CWD, &at, Vec::new()) {
                 Ok(target) => target.into_bytes(),
                 Err(Errno::INVAL) => continue,
-                Err(Errno::NOENT) => return Leads::Nowhere,
-                Err(_) => return Leads::Here,
+                Err(Errno::NOENT) => return LinkTarget::Nowhere,
+                Err(_) => return LinkTarget::Here,
             };
             links += 1;
             if links > LINKS_MAX {
-                return Leads::Here;
+                return LinkTarget::Here;
             }
             if target.starts_with(b"/") {
                 return self.turn(&target, &todo, links);
@@ -94,7 +94,7 @@ impl<'v> LinkResolver<'v> {
             at.pop();
             todo.extend(names(Path::new(OsStr::from_bytes(&target))));
         }
-        Leads::Here
+        LinkTarget::Here
     }
 }
 

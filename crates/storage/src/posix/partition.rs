@@ -26,7 +26,7 @@ pub const PARTITION_BYTES_MAX: usize = 254;
 /// because a client can announce any size.
 const PROMISED_SHARE: u64 = 2;
 
-struct Figures {
+struct PartitionFigures {
     usage: SpaceUsage,
     /// Bytes that open files will need by their size hints, and that were not in use when the file
     /// system was queried.
@@ -40,7 +40,7 @@ pub(super) struct Partition {
     pub(super) space: String,
     pub(super) folder: PathBuf,
     pub(super) volume: Arc<Volume>,
-    figures: Mutex<Figures>,
+    figures: Mutex<PartitionFigures>,
     answered: Condvar,
 }
 
@@ -112,7 +112,7 @@ impl Partition {
         let place = rustix::fs::open(folder, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
         let status = rustix::fs::fstat(&place).map_err(|error| failed(error.into()))?;
         let usage = usage_of(&place).map_err(failed)?;
-        let figures = Mutex::new(Figures { usage, promised: 0, taken: Instant::now(), asked: None });
+        let figures = Mutex::new(PartitionFigures { usage, promised: 0, taken: Instant::now(), asked: None });
         let volume = volumes.of_file(status.st_dev, &place).clone();
         let (space, folder) = (space.name.clone(), folder.to_owned());
         Ok(Self { space, folder, volume, figures, answered: Condvar::new() })
@@ -123,7 +123,7 @@ impl Partition {
         self.folder.as_os_str().len() + 1
     }
 
-    fn lock(&self) -> MutexGuard<'_, Figures> {
+    fn lock(&self) -> MutexGuard<'_, PartitionFigures> {
         self.figures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -167,21 +167,21 @@ impl Partition {
         let place = rustix::fs::open(&self.folder, flags, Mode::empty()).map_err(io::Error::from);
         // A partition that cannot be queried counts as full.
         let usage = place.and_then(usage_of).unwrap_or_default();
-        *self.lock() = Figures { usage, promised: 0, taken: Instant::now(), asked: None };
+        *self.lock() = PartitionFigures { usage, promised: 0, taken: Instant::now(), asked: None };
         self.answered.notify_all();
     }
 
     /// Reserves space for `bytes` that a client announces to write, up to the limit for hints. The
     /// reservation holds until the file system is queried again or the promise is dropped.
-    pub(super) fn promise(self: &Arc<Self>, bytes: u64) -> Promise {
+    pub(super) fn promise(self: &Arc<Self>, bytes: u64) -> SpaceReservation {
         let mut figures = self.lock();
         let bytes = bytes.min((figures.usage.free / PROMISED_SHARE).saturating_sub(figures.promised));
         figures.promised += bytes;
-        Promise { partition: self.clone(), bytes, taken: figures.taken }
+        SpaceReservation { partition: self.clone(), bytes, taken: figures.taken }
     }
 }
 
-impl Figures {
+impl PartitionFigures {
     /// Returns the usage after subtracting the reservations.
     fn left(&self) -> SpaceUsage {
         let mut usage = self.usage;
@@ -192,14 +192,14 @@ impl Figures {
 }
 
 /// Space reserved for an open file; released when dropped.
-pub(super) struct Promise {
+pub(super) struct SpaceReservation {
     partition: Arc<Partition>,
     bytes: u64,
     /// Time of the usage from which the space was subtracted.
     taken: Instant,
 }
 
-impl Drop for Promise {
+impl Drop for SpaceReservation {
     fn drop(&mut self) {
         let mut figures = self.partition.lock();
         if figures.taken == self.taken {

@@ -3,7 +3,7 @@
 //! This decides between `sendfile`, which would block on a page that is missing, and a read on
 //! another thread.
 
-use crate::refusal::Facility;
+use crate::refused_features::KernelFeature;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -67,11 +67,11 @@ pub(super) fn look(fd: BorrowedFd<'_>, offset: u64, length: usize) -> Residency 
     match error.raw_os_error() {
         Some(libc::ENOSYS) => {
             MISSING.store(true, Ordering::Relaxed);
-            Facility::Cachestat.refused(error);
+            KernelFeature::Cachestat.refused(error);
             Residency::Unknown
         }
         Some(libc::EPERM) => {
-            Facility::CachestatOfFile.refused(error);
+            KernelFeature::CachestatOfFile.refused(error);
             Residency::Forbidden
         }
         _ => Residency::Unknown,

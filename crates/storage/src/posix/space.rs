@@ -14,10 +14,10 @@
 
 use super::calls::{QUIET, exact_mode};
 use super::file::PosixFile;
-use super::partition::{self, FIGURES_AGE_MAX, Partition, Promise};
+use super::partition::{self, FIGURES_AGE_MAX, Partition, SpaceReservation};
 use super::tree::ParentDirectory;
 use super::volume::{Volume, Volumes};
-use crate::{CreateHow, FileSystemUsage, SpaceUsage};
+use crate::{CreateMode, FileSystemUsage, SpaceUsage};
 use base::LogicalPath;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
@@ -74,8 +74,8 @@ pub(super) struct Spaces {
 }
 
 /// The result of creating a file on one partition.
-enum Tried {
-    Done(io::Result<(OwnedFd, Option<Promise>)>),
+enum PartitionAttempt {
+    Done(io::Result<(OwnedFd, Option<SpaceReservation>)>),
     /// Creation failed, but another partition may succeed.
     Failed(io::Error),
 }
@@ -141,7 +141,7 @@ impl Spaces {
     }
 
     /// Returns the number of the partition for a new file.
-    pub(super) fn choose(&self, path: &LogicalPath, create: &CreateHow) -> Option<usize> {
+    pub(super) fn choose(&self, path: &LogicalPath, create: &CreateMode) -> Option<usize> {
         let candidates = self.candidates(self.space_for(path, create.space.as_deref()), create).ok()?;
         let best = candidates.first()?;
         self.partitions.iter().position(|partition| Arc::ptr_eq(partition, best))
@@ -159,7 +159,7 @@ impl Spaces {
     }
 
     /// Returns the partitions for a new file, the best one first.
-    fn candidates(&self, space: &str, create: &CreateHow) -> io::Result<Vec<&Arc<Partition>>> {
+    fn candidates(&self, space: &str, create: &CreateMode) -> io::Result<Vec<&Arc<Partition>>> {
         let device = match &create.beside {
             // The disk is not queried because it may hang.
             Some(beside) => match beside.as_any().downcast_ref::<PosixFile>() {
@@ -212,16 +212,16 @@ impl Spaces {
         &self,
         (parent, name): (&ParentDirectory<'_>, &[u8]),
         path: &LogicalPath,
-        create: &CreateHow,
-    ) -> io::Result<(OwnedFd, Option<Promise>)> {
+        create: &CreateMode,
+    ) -> io::Result<(OwnedFd, Option<SpaceReservation>)> {
         if rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             return Err(Errno::EXIST.into());
         }
         let chosen = create.at.as_ref().and_then(|at| self.partitions.get(at.partition?));
         let first = match chosen.map(|partition| self.create_on(partition, (parent, name), path, create)) {
             None => None,
-            Some(Tried::Failed(error)) => Some(error),
-            Some(Tried::Done(done)) => return done,
+            Some(PartitionAttempt::Failed(error)) => Some(error),
+            Some(PartitionAttempt::Done(done)) => return done,
         };
         let space = self.space_for(path, create.space.as_deref());
         let mut failed = first.unwrap_or_else(|| Errno::NOSPC.into());
@@ -230,8 +230,8 @@ impl Spaces {
                 continue;
             }
             match self.create_on(partition, (parent, name), path, create) {
-                Tried::Failed(error) => failed = error,
-                Tried::Done(done) => return done,
+                PartitionAttempt::Failed(error) => failed = error,
+                PartitionAttempt::Done(done) => return done,
             }
         }
         Err(failed)
@@ -242,21 +242,21 @@ impl Spaces {
         partition: &Arc<Partition>,
         (parent, name): (&ParentDirectory<'_>, &[u8]),
         path: &LogicalPath,
-        create: &CreateHow,
-    ) -> Tried {
+        create: &CreateMode,
+    ) -> PartitionAttempt {
         match self.create_data(partition, create.mode & 0o7777) {
             Ok((fd, data)) => {
                 self.set_name(&fd, path);
                 if let Err(error) = rustix::fs::symlinkat(&data, parent, name) {
                     let _ = rustix::fs::unlink(&data);
-                    return Tried::Done(Err(error.into()));
+                    return PartitionAttempt::Done(Err(error.into()));
                 }
                 let promise = create.size_hint.map(|bytes| partition.promise(bytes));
-                Tried::Done(Ok((fd, promise)))
+                PartitionAttempt::Done(Ok((fd, promise)))
             }
             Err(error) => {
                 tracing::warn!(partition = %partition.folder.display(), %error, "cannot create a file on this partition");
-                Tried::Failed(error)
+                PartitionAttempt::Failed(error)
             }
         }
     }

@@ -12,7 +12,7 @@
 
 use super::bases::{Bases, PLACE};
 use super::walk;
-use crate::refusal::Facility;
+use crate::refused_features::KernelFeature;
 use base::LogicalPath;
 use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
@@ -69,7 +69,7 @@ impl AsFd for ParentDirectory<'_> {
 }
 
 /// A file whose metadata is accessed but not its data; determines the form of the system calls.
-pub(super) enum Reach {
+pub(super) enum MetadataHandle {
     /// Opened for reading.
     Open(OwnedFd),
     /// Opened with `O_PATH`, which needs no permission on the file and does not disturb a device;
@@ -77,7 +77,7 @@ pub(super) enum Reach {
     Place(OwnedFd),
 }
 
-impl AsFd for Reach {
+impl AsFd for MetadataHandle {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Open(fd) | Self::Place(fd) => fd.as_fd(),
@@ -91,7 +91,7 @@ pub(super) fn proc_name(fd: BorrowedFd<'_>) -> String {
 }
 
 /// Reports whether the kernel supports the call: it succeeded, or it would only have to wait.
-fn is_granted(asked: rustix::io::Result<OwnedFd>, facility: Facility) -> bool {
+fn is_granted(asked: rustix::io::Result<OwnedFd>, facility: KernelFeature) -> bool {
     match asked {
         Ok(_) | Err(Errno::AGAIN) => true,
         Err(error) => {
@@ -108,9 +108,9 @@ impl ConfinedTree {
         let resolve = beneath | ResolveFlags::NO_MAGICLINKS;
         let probe =
             |flags| rustix::fs::openat2(bases.root(), ".", PLACE | OFlags::DIRECTORY, Mode::empty(), flags);
-        let has_openat2 = !without.openat2 && is_granted(probe(resolve), Facility::Openat2);
+        let has_openat2 = !without.openat2 && is_granted(probe(resolve), KernelFeature::Openat2);
         let has_cached =
-            has_openat2 && is_granted(probe(resolve | ResolveFlags::CACHED), Facility::ResolveCached);
+            has_openat2 && is_granted(probe(resolve | ResolveFlags::CACHED), KernelFeature::ResolveCached);
         let has_proc = !without.proc && is_same(bases.root(), proc_name(bases.root()).as_bytes());
         Ok(Self { bases, resolve, has_openat2, has_cached, has_proc })
     }
@@ -306,34 +306,34 @@ impl ConfinedTree {
         if status.st_mode & 0o7777 == mode | inherited {
             return Ok(());
         }
-        self.change_mode(&Reach::Place(place), mode | inherited)
+        self.change_mode(&MetadataHandle::Place(place), mode | inherited)
     }
 
     /// Opens a file or directory to access its metadata.
-    pub(super) fn reach(&self, path: &LogicalPath) -> io::Result<Reach> {
+    pub(super) fn reach(&self, path: &LogicalPath) -> io::Result<MetadataHandle> {
         if self.has_proc {
-            return Ok(Reach::Place(self.open(path, PLACE, 0)?));
+            return Ok(MetadataHandle::Place(self.open(path, PLACE, 0)?));
         }
         let quiet = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        Ok(Reach::Open(self.open(path, quiet, 0)?))
+        Ok(MetadataHandle::Open(self.open(path, quiet, 0)?))
     }
 
     /// Opens the target of a link in this directory like [`ConfinedTree::reach`], in fewer steps than by
     /// its path; `None` if the path has to be resolved.
-    pub(super) fn reach_target(&self, folder: impl AsFd, link: &[u8]) -> Option<io::Result<Reach>> {
+    pub(super) fn reach_target(&self, folder: impl AsFd, link: &[u8]) -> Option<io::Result<MetadataHandle>> {
         if !self.has_openat2 || !self.has_proc || self.bases.everything {
             return None;
         }
-        Some(self.open_target(folder, link, PLACE, Mode::empty())?.map(Reach::Place))
+        Some(self.open_target(folder, link, PLACE, Mode::empty())?.map(MetadataHandle::Place))
     }
 
     /// Sets the permission bits.
-    pub(super) fn change_mode(&self, reach: &Reach, mode: u32) -> io::Result<()> {
+    pub(super) fn change_mode(&self, reach: &MetadataHandle, mode: u32) -> io::Result<()> {
         let mode = Mode::from_raw_mode(mode);
         match reach {
-            Reach::Open(fd) => rustix::fs::fchmod(fd, mode)?,
-            Reach::Place(fd) if self.has_proc => rustix::fs::chmod(proc_name(fd.as_fd()), mode)?,
-            Reach::Place(fd) => {
+            MetadataHandle::Open(fd) => rustix::fs::fchmod(fd, mode)?,
+            MetadataHandle::Place(fd) if self.has_proc => rustix::fs::chmod(proc_name(fd.as_fd()), mode)?,
+            MetadataHandle::Place(fd) => {
                 let again = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 rustix::fs::fchmod(rustix::fs::openat(fd, ".", again, Mode::empty())?, mode)?;
             }
@@ -342,16 +342,16 @@ impl ConfinedTree {
     }
 
     /// Sets the access time to now and leaves the modification time.
-    pub(super) fn renew_access(&self, reach: &Reach) -> io::Result<()> {
+    pub(super) fn renew_access(&self, reach: &MetadataHandle) -> io::Result<()> {
         let [last_access, last_modification] =
             [UTIME_NOW, UTIME_OMIT].map(|tv_nsec| Timespec { tv_sec: 0, tv_nsec });
         let times = Timestamps { last_access, last_modification };
         match reach {
-            Reach::Open(fd) => rustix::fs::futimens(fd, &times)?,
-            Reach::Place(fd) if self.has_proc => {
+            MetadataHandle::Open(fd) => rustix::fs::futimens(fd, &times)?,
+            MetadataHandle::Place(fd) if self.has_proc => {
                 rustix::fs::utimensat(CWD, proc_name(fd.as_fd()), &times, AtFlags::empty())?;
             }
-            Reach::Place(fd) => rustix::fs::utimensat(fd, ".", &times, AtFlags::empty())?,
+            MetadataHandle::Place(fd) => rustix::fs::utimensat(fd, ".", &times, AtFlags::empty())?,
         }
         Ok(())
     }

@@ -6,7 +6,7 @@
 //! only grow, so that a lookup takes no lock.
 
 use crate::Pool;
-use crate::refusal::Facility;
+use crate::refused_features::KernelFeature;
 use base::{LogicalPath, Owner};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -79,7 +79,7 @@ pub(super) struct Volume {
 
 /// The support of `sendfile`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Lends {
+enum SendfileSupport {
     /// Not tried yet.
     Unknown,
     Yes,
@@ -100,7 +100,7 @@ impl Volume {
             slow_until: AtomicU64::new(0),
             writing: AtomicU32::new(0),
             reading: Arc::default(),
-            lends: AtomicU8::new(Lends::Unknown as u8),
+            lends: AtomicU8::new(SendfileSupport::Unknown as u8),
             changing: Mutex::default(),
         })
     }
@@ -176,8 +176,8 @@ impl Volume {
     /// now on.
     pub(super) fn refused_nowait(&self, error: Errno) -> ReadNow {
         let (how, facility) = match self.kind() {
-            VolumeKind::Memory => (ReadNow::Plain, Facility::NoWaitInMemory),
-            _ => (ReadNow::Never, Facility::NoWait),
+            VolumeKind::Memory => (ReadNow::Plain, KernelFeature::NoWaitInMemory),
+            _ => (ReadNow::Never, KernelFeature::NoWait),
         };
         self.set_read_now(how);
         facility.refused(error);
@@ -186,7 +186,7 @@ impl Volume {
 
     /// Reports whether `sendfile` is known to fail here.
     pub(super) fn refuses_sendfile(&self) -> bool {
-        self.lends.load(Ordering::Relaxed) == Lends::No as u8
+        self.lends.load(Ordering::Relaxed) == SendfileSupport::No as u8
     }
 
     /// Reports whether `sendfile` works here. It is tried once, with the first range that is in
@@ -204,15 +204,15 @@ impl Volume {
         };
         let mut at = offset;
         let lends = match rustix::fs::sendfile(writing, file, Some(&mut at), 1) {
-            Ok(_) => Lends::Yes,
+            Ok(_) => SendfileSupport::Yes,
             Err(error) if is_unsupported(error) => {
-                Facility::Sendfile.refused(error);
-                Lends::No
+                KernelFeature::Sendfile.refused(error);
+                SendfileSupport::No
             }
             Err(_) => return false,
         };
         self.lends.store(lends as u8, Ordering::Relaxed);
-        lends == Lends::Yes
+        lends == SendfileSupport::Yes
     }
 
     fn now(&self) -> u64 {

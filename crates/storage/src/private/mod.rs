@@ -4,7 +4,7 @@
 //! | file | content |
 //! |---|---|
 //! | `walk` | opens a path component by component and refuses links of other users |
-//! | `proof` | [`Untrusted`]: checks the owner and the writers of a file |
+//! | `proof` | [`UntrustedFile`]: checks the owner and the writers of a file |
 //!
 //! A path does not show who can change the file it names: another user may have created it first,
 //! or put a link there. Therefore a [`PrivateDirectory`] is opened once, and its owner and mode are
@@ -17,7 +17,7 @@
 mod proof;
 mod walk;
 
-pub use proof::Untrusted;
+pub use proof::UntrustedFile;
 
 use proof::{OwnershipRule, prove_directory, prove_file};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -51,7 +51,7 @@ impl PrivateDirectory {
     /// access for this user only.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the operating system.
+    /// [`UntrustedFile`] within the error, or the error of the operating system.
     pub fn create(path: &Path) -> io::Result<Self> {
         Self::prove(walk::directory(path, Some(PRIVATE_DIRECTORY))?, path)
     }
@@ -59,7 +59,7 @@ impl PrivateDirectory {
     /// Opens the directory at `path`.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the operating system.
+    /// [`UntrustedFile`] within the error, or the error of the operating system.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::prove(walk::directory(path, None)?, path)
     }
@@ -94,7 +94,7 @@ impl PrivateDirectory {
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the operating system.
+    /// [`UntrustedFile`] within the error, or the error of the operating system.
     pub fn open_file(&self, name: &str) -> io::Result<File> {
         self.open_with(name, OFlags::RDONLY)
     }
@@ -102,7 +102,7 @@ impl PrivateDirectory {
     /// Returns the content of a file.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the operating system.
+    /// [`UntrustedFile`] within the error, or the error of the operating system.
     pub fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         let mut content = Vec::new();
         self.open_file(name)?.read_to_end(&mut content)?;
@@ -116,7 +116,7 @@ impl PrivateDirectory {
     /// then changed to that of private files.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the operating system.
+    /// [`UntrustedFile`] within the error, or the error of the operating system.
     pub fn read_inherited(&self, name: &str) -> io::Result<Vec<u8>> {
         let (fd, how) = (self.fd.as_fd(), OFlags::RDONLY);
         let mut file =
@@ -132,7 +132,7 @@ impl PrivateDirectory {
     /// Opens a file for reading and writing; creates an empty one if it is missing.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the operating system.
+    /// [`UntrustedFile`] within the error, or the error of the operating system.
     pub fn open_or_create(&self, name: &str) -> io::Result<File> {
         self.open_with(name, OFlags::RDWR | OFlags::CREATE)
     }
@@ -227,7 +227,7 @@ impl SharedDirectory {
     /// `mode`.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the operating system.
+    /// [`UntrustedFile`] within the error, or the error of the operating system.
     pub fn create(path: &Path, mode: u32) -> io::Result<Self> {
         Ok(Self { fd: walk::directory(path, Some(Mode::from_raw_mode(mode)))?, path: path.to_owned() })
     }
@@ -236,7 +236,7 @@ impl SharedDirectory {
     /// it with the file's name.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the operating system.
+    /// [`UntrustedFile`] within the error, or the error of the operating system.
     pub fn of_file(path: &Path, mode: u32) -> io::Result<(Self, OsString)> {
         let Some(name) = path.file_name() else { return Err(Errno::ISDIR.into()) };
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -250,20 +250,20 @@ impl SharedDirectory {
     /// disks or to `/dev/stdout` in this way.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the operating system.
+    /// [`UntrustedFile`] within the error, or the error of the operating system.
     pub fn of_log(path: &Path, mode: u32) -> io::Result<(Self, OsString, File)> {
         let how = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
         let (fd, path, last) = walk::log(path, Mode::from_raw_mode(mode))?;
         let directory = Self { fd, path };
         let file = match &last {
-            walk::Last::Name(name) => directory.open_with(name, how, 0o666, OwnershipRule::Log)?,
+            walk::LastComponent::Name(name) => directory.open_with(name, how, 0o666, OwnershipRule::Log)?,
             // The target of /proc/self/fd is open in this process already, so no other user chose
             // it.
-            walk::Last::OpenDescriptor(name) => {
+            walk::LastComponent::OpenDescriptor(name) => {
                 File::from(fs::openat(&directory.fd, name, how | OFlags::CLOEXEC, Mode::empty())?)
             }
         };
-        let (walk::Last::Name(name) | walk::Last::OpenDescriptor(name)) = last;
+        let (walk::LastComponent::Name(name) | walk::LastComponent::OpenDescriptor(name)) = last;
         Ok((directory, name, file))
     }
 
@@ -272,7 +272,7 @@ impl SharedDirectory {
     /// sticky bit must be set.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error.
+    /// [`UntrustedFile`] within the error.
     pub fn prove(&self) -> io::Result<()> {
         prove_directory(&self.fd, &self.path, OwnershipRule::Shared)
     }
@@ -280,7 +280,7 @@ impl SharedDirectory {
     /// Opens the subdirectory `name`, which only this user can access; creates it if it is missing.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the operating system.
+    /// [`UntrustedFile`] within the error, or the error of the operating system.
     pub fn private(&self, name: &str) -> io::Result<PrivateDirectory> {
         let path = self.path.join(name);
         match fs::mkdirat(&self.fd, name, PRIVATE_DIRECTORY) {
@@ -293,7 +293,7 @@ impl SharedDirectory {
     /// Writes `content` to a file of this user, which is created if it is missing.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the operating system.
+    /// [`UntrustedFile`] within the error, or the error of the operating system.
     pub fn write(&self, name: &OsStr, content: &[u8]) -> io::Result<()> {
         for _ in 0..RACES_MAX {
             // Creating and opening need separate calls, because in a directory like /tmp the kernel
@@ -329,7 +329,7 @@ impl SharedDirectory {
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or the error of the operating system.
+    /// [`UntrustedFile`] within the error, or the error of the operating system.
     pub fn open_file(&self, name: &OsStr) -> io::Result<File> {
         self.open_with(name, OFlags::RDONLY, 0, OwnershipRule::Shared)
     }
@@ -379,7 +379,7 @@ fn open_proven(
             fs::fcntl_setfl(&file, how.difference(OFlags::NONBLOCK))?;
             Ok(File::from(file))
         }
-        Err(Errno::LOOP) => Err(Untrusted::link(&path, walk::owner_of(directory, name)).into()),
+        Err(Errno::LOOP) => Err(UntrustedFile::link(&path, walk::owner_of(directory, name)).into()),
         Err(error) => Err(error.into()),
     }
 }

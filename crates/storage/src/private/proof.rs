@@ -4,7 +4,7 @@
 //! The checks work on open descriptors, so that a file cannot be exchanged between the check and
 //! its use.
 
-use crate::names::UserNameCache;
+use crate::user_names::UserNameCache;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{self, FileType, Mode, Stat};
 use std::fmt;
@@ -28,7 +28,7 @@ pub(super) enum OwnershipRule {
 
 /// The error for a file or directory that another user can change or could have created.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Untrusted {
+pub struct UntrustedFile {
     path: PathBuf,
     problem: OwnershipProblem,
     user: u32,
@@ -44,7 +44,7 @@ enum OwnershipProblem {
     HardLinks(u64),
 }
 
-impl Untrusted {
+impl UntrustedFile {
     fn new(path: &Path, problem: OwnershipProblem) -> Self {
         Self { path: path.to_owned(), problem, user: user() }
     }
@@ -65,7 +65,7 @@ impl Untrusted {
     }
 }
 
-impl fmt::Display for Untrusted {
+impl fmt::Display for UntrustedFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = UserNameCache::new();
         let name = |uid: u32| format!("{} (uid {uid})", names.user(uid));
@@ -118,10 +118,10 @@ impl fmt::Display for Untrusted {
     }
 }
 
-impl std::error::Error for Untrusted {}
+impl std::error::Error for UntrustedFile {}
 
-impl From<Untrusted> for io::Error {
-    fn from(error: Untrusted) -> Self {
+impl From<UntrustedFile> for io::Error {
+    fn from(error: UntrustedFile) -> Self {
         Self::new(io::ErrorKind::PermissionDenied, error)
     }
 }
@@ -146,12 +146,12 @@ pub(super) fn is_for_everybody(stat: &Stat) -> bool {
     mode_of(stat) & 0o002 != 0
 }
 
-fn check_owner(stat: &Stat, path: &Path, rule: OwnershipRule) -> Result<(), Untrusted> {
+fn check_owner(stat: &Stat, path: &Path, rule: OwnershipRule) -> Result<(), UntrustedFile> {
     let owned = match rule {
         OwnershipRule::Private | OwnershipRule::Inherited => stat.st_uid == user(),
         OwnershipRule::Shared | OwnershipRule::Log => is_trusted(stat.st_uid),
     };
-    if owned { Ok(()) } else { Err(Untrusted::owner(path, stat.st_uid)) }
+    if owned { Ok(()) } else { Err(UntrustedFile::owner(path, stat.st_uid)) }
 }
 
 /// Reports whether a directory is writable for a group of this process. Containers run as users
@@ -179,7 +179,7 @@ fn is_for_owner_alone(directory: BorrowedFd<'_>) -> bool {
 pub(super) fn prove_directory(directory: &impl AsFd, path: &Path, rule: OwnershipRule) -> io::Result<()> {
     let stat = fs::fstat(directory)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
-        return Err(Untrusted::new(path, OwnershipProblem::NotDirectory).into());
+        return Err(UntrustedFile::new(path, OwnershipProblem::NotDirectory).into());
     }
     if rule == OwnershipRule::Private || !is_for_own_group(&stat) {
         check_owner(&stat, path, rule)?;
@@ -189,7 +189,7 @@ pub(super) fn prove_directory(directory: &impl AsFd, path: &Path, rule: Ownershi
         OwnershipRule::Private | OwnershipRule::Inherited => mode & 0o022 != 0,
         OwnershipRule::Shared | OwnershipRule::Log => mode & 0o002 != 0 && mode & 0o1000 == 0,
     };
-    if open { Err(Untrusted::new(path, OwnershipProblem::Writable(mode)).into()) } else { Ok(()) }
+    if open { Err(UntrustedFile::new(path, OwnershipProblem::Writable(mode)).into()) } else { Ok(()) }
 }
 
 /// Checks a file that was opened in `directory`.
@@ -205,14 +205,14 @@ pub(super) fn prove_file(
         return if rule == OwnershipRule::Log && stream && is_trusted(stat.st_uid) {
             Ok(())
         } else {
-            Err(Untrusted::new(path, OwnershipProblem::NotFile).into())
+            Err(UntrustedFile::new(path, OwnershipProblem::NotFile).into())
         };
     }
     check_owner(&stat, path, rule)?;
     // A log is only appended to. A second name is harmless where only trusted users could create
     // it; administrators keep old logs in this way.
     if stat.st_nlink > 1 && (rule != OwnershipRule::Log || !keeps_others_out(directory)) {
-        return Err(Untrusted::new(path, OwnershipProblem::HardLinks(stat.st_nlink as u64)).into());
+        return Err(UntrustedFile::new(path, OwnershipProblem::HardLinks(stat.st_nlink as u64)).into());
     }
     let mode = mode_of(&stat);
     let open = match rule {
@@ -221,5 +221,5 @@ pub(super) fn prove_file(
         OwnershipRule::Shared => mode & 0o002 != 0,
         OwnershipRule::Log => false,
     };
-    if open { Err(Untrusted::new(path, OwnershipProblem::Writable(mode)).into()) } else { Ok(()) }
+    if open { Err(UntrustedFile::new(path, OwnershipProblem::Writable(mode)).into()) } else { Ok(()) }
 }

@@ -5,7 +5,7 @@
 //! a subdirectory must also belong to this user or root. Otherwise another user may have created it
 //! under the name that the server expects.
 
-use super::proof::{Untrusted, is_for_everybody, is_trusted, user};
+use super::proof::{UntrustedFile, is_for_everybody, is_trusted, user};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -19,7 +19,7 @@ use std::path::{Component, Path, PathBuf};
 const LINKS_MAX: usize = 40;
 
 /// The last component of a path.
-pub(super) enum Last {
+pub(super) enum LastComponent {
     /// A file, or a name that does not exist.
     Name(OsString),
     /// A descriptor of this process, to which for example `/dev/stdout` leads.
@@ -38,7 +38,7 @@ pub(super) fn directory(path: &Path, create: Option<Mode>) -> io::Result<OwnedFd
 
 /// Opens the directory of the log file at `path`, following links in the last component too.
 /// Returns the directory with its path and the name.
-pub(super) fn log(path: &Path, create: Mode) -> io::Result<(OwnedFd, PathBuf, Last)> {
+pub(super) fn log(path: &Path, create: Mode) -> io::Result<(OwnedFd, PathBuf, LastComponent)> {
     let mut walk = PrivateWalk::start(path, Some(create))?;
     loop {
         let Some(name) = walk.rest.pop_front() else { return Err(Errno::ISDIR.into()) };
@@ -48,11 +48,11 @@ pub(super) fn log(path: &Path, create: Mode) -> io::Result<(OwnedFd, PathBuf, La
         }
         let found = fs::statat(&walk.at, &name, AtFlags::SYMLINK_NOFOLLOW);
         if !found.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink) {
-            return Ok((walk.at, walk.path, Last::Name(name)));
+            return Ok((walk.at, walk.path, LastComponent::Name(name)));
         }
         let link = walk.peek(&name)?;
         if is_proc(&walk.at)? {
-            return Ok((walk.at, walk.path, Last::OpenDescriptor(name)));
+            return Ok((walk.at, walk.path, LastComponent::OpenDescriptor(name)));
         }
         walk.follow(&link, &name)?;
     }
@@ -66,8 +66,8 @@ pub(super) fn step(directory: BorrowedFd<'_>, name: &OsStr, path: &Path) -> io::
         Err(Errno::NOTDIR | Errno::LOOP) => {
             let stat = fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
             Err(match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Symlink => Untrusted::link(path, stat.st_uid),
-                _ => Untrusted::no_directory(path),
+                FileType::Symlink => UntrustedFile::link(path, stat.st_uid),
+                _ => UntrustedFile::no_directory(path),
             }
             .into())
         }
@@ -135,7 +135,7 @@ impl PrivateWalk {
         };
         let stat = fs::fstat(&found)?;
         if name != ".." && is_for_everybody(&fs::fstat(&self.at)?) && !is_trusted(stat.st_uid) {
-            return Err(Untrusted::owner(&path, stat.st_uid).into());
+            return Err(UntrustedFile::owner(&path, stat.st_uid).into());
         }
         (self.at, self.path) = (found, path);
         Ok(())
@@ -152,7 +152,7 @@ impl PrivateWalk {
     fn enter_link(&mut self, name: &OsStr, path: &Path) -> io::Result<()> {
         let found = self.peek(name)?;
         if FileType::from_raw_mode(fs::fstat(&found)?.st_mode) != FileType::Symlink {
-            return Err(Untrusted::no_directory(path).into());
+            return Err(UntrustedFile::no_directory(path).into());
         }
         if !is_proc(&self.at)? {
             return self.follow(&found, name);
@@ -167,7 +167,7 @@ impl PrivateWalk {
     /// remedy.
     fn no_access(&self) -> io::Error {
         match fs::fstat(&self.at) {
-            Ok(stat) if stat.st_uid != user() => Untrusted::owner(&self.path, stat.st_uid).into(),
+            Ok(stat) if stat.st_uid != user() => UntrustedFile::owner(&self.path, stat.st_uid).into(),
             _ => Errno::ACCESS.into(),
         }
     }
@@ -182,7 +182,7 @@ impl PrivateWalk {
     fn follow(&mut self, link: &OwnedFd, name: &OsStr) -> io::Result<()> {
         let owner = fs::fstat(link)?.st_uid;
         if !is_trusted(owner) {
-            return Err(Untrusted::link(&self.path.join(name), owner).into());
+            return Err(UntrustedFile::link(&self.path.join(name), owner).into());
         }
         self.links += 1;
         if self.links > LINKS_MAX {

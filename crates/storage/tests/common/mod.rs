@@ -7,7 +7,7 @@ use base::LogicalPath;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use storage::posix::{Config, DisabledFeatures, Posix};
-use storage::{CreateHow, OpenHow};
+use storage::{CreateMode, OpenMode};
 
 /// A temporary directory that is removed on drop.
 pub(crate) struct Scratch(PathBuf);
@@ -51,8 +51,8 @@ pub(crate) fn path(text: &str) -> LogicalPath {
     LogicalPath::parse(text.as_bytes()).unwrap()
 }
 
-pub(crate) fn create(mode: u32) -> OpenHow {
-    let create = CreateHow {
+pub(crate) fn create(mode: u32) -> OpenMode {
+    let create = CreateMode {
         exclusive: false,
         mode,
         parents: None,
@@ -61,11 +61,11 @@ pub(crate) fn create(mode: u32) -> OpenHow {
         beside: None,
         at: None,
     };
-    OpenHow { write: true, truncate: false, create: Some(create) }
+    OpenMode { write: true, truncate: false, create: Some(create) }
 }
 
-pub(crate) fn update() -> OpenHow {
-    OpenHow { write: true, ..OpenHow::default() }
+pub(crate) fn update() -> OpenMode {
+    OpenMode { write: true, ..OpenMode::default() }
 }
 
 /// Returns the number of the error that the result must contain.

@@ -41,14 +41,14 @@ impl FramePhase {
 
 /// A complete frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Frame<'a> {
+pub struct CmsFrame<'a> {
     /// The header; `datalen` is the length of `payload`.
     pub header: Header,
     /// The bytes behind the header.
     pub payload: &'a [u8],
 }
 
-impl Frame<'_> {
+impl CmsFrame<'_> {
     /// Appends the frame with another header, so that a message is relayed unchanged except for its
     /// streamid and modifier.
     pub fn relay(&self, header: Header, out: &mut Vec<u8>) {
@@ -93,7 +93,7 @@ impl FrameSplitter {
     /// # Errors
     /// [`WireError::TooLong`]: the caller must close the connection. No memory is allocated for
     /// such a frame. It stays at the front, so that later calls return the same error.
-    pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, WireError> {
+    pub fn next_frame(&mut self) -> Result<Option<CmsFrame<'_>>, WireError> {
         let rest = self.bytes.get(self.start..).unwrap_or_default();
         let Some((header, behind)) = rest.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let header = Header::decode(header);
@@ -103,7 +103,7 @@ impl FrameSplitter {
         }
         let Some(payload) = behind.get(..bytes) else { return Ok(None) };
         self.start = self.start.saturating_add(HEADER_BYTES).saturating_add(bytes);
-        Ok(Some(Frame { header, payload }))
+        Ok(Some(CmsFrame { header, payload }))
     }
 
     /// Returns the received bytes that do not form a complete frame yet.
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_relayed_frame_keeps_its_payload() {
-        let frame = Frame { header: Header::decode(&[1, 2, 3, 4, 8, 0, 0, 2]), payload: b"ab" };
+        let frame = CmsFrame { header: Header::decode(&[1, 2, 3, 4, 8, 0, 0, 2]), payload: b"ab" };
         let mut out = Vec::new();
         frame.relay(
             Header { streamid: StreamId::NONE, modifier: 0x40, datalen: 99, ..frame.header },

@@ -39,9 +39,9 @@ pub mod response;
 pub use codes::{Code, ErrorCode, ResponseCode};
 pub use error::EncodeError;
 pub use extensions::Extensions;
-pub use frames::{Frame, FramePhase, FrameSplitter};
+pub use frames::{CmsFrame, FramePhase, FrameSplitter};
 pub use header::{Header, StreamId};
-pub use login::{Login, LoginAnswer, LoginReply};
+pub use login::{LoginAnswer, NodeLogin, NodeLoginReply};
 pub use message::Message;
 pub use response::{Response, ResponseAnswer, ToRedirector};
 

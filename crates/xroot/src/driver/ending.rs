@@ -3,10 +3,10 @@
 //! All ways are in one file because each must release the same files, buffers and charges.
 
 use super::{JobWork, SessionDriver};
+use crate::connections::{CloseState, LinkState};
 use crate::hub::{LoopTime, TICK};
-use crate::links::{CloseState, LinkState};
 use base::ErrorKind;
-use session::{CallId, PathId, Todo};
+use session::{CallId, DriverTask, PathId};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,7 +23,7 @@ impl SessionDriver {
         tracing::error!(client = %driver.session.caller().identity, "a request panicked; closing its connection");
         let ended = catch_unwind(AssertUnwindSafe(|| {
             driver.session.end();
-            driver.run(Todo::Nothing);
+            driver.run(DriverTask::Nothing);
         }));
         if ended.is_err() {
             tracing::error!("cannot end a session cleanly after a panic: a second panic occurred");
@@ -55,7 +55,7 @@ impl SessionDriver {
     pub(crate) fn abort(this: &Rc<RefCell<Self>>) {
         Self::guarded(this, |driver| {
             driver.session.end();
-            driver.run(Todo::Nothing);
+            driver.run(DriverTask::Nothing);
             driver.drop_output();
             driver.close_links(CloseState::Now);
         });
@@ -125,7 +125,7 @@ impl SessionDriver {
                     driver.session.answered(id, answer, &mut driver.links);
                 }
             }
-            driver.run(Todo::Nothing);
+            driver.run(DriverTask::Nothing);
         });
     }
 

@@ -1,10 +1,10 @@
 //! Session state that the turn of one of its connections reads and changes.
 //!
-//! It is part of [`SessionDriver`]; `link` calls it, so that the task of a connection does not know
+//! It is part of [`SessionDriver`]; `connection` calls it, so that the task of a connection does not know
 //! the tables of its session.
 
 use super::SessionDriver;
-use crate::links::CloseState;
+use crate::connections::CloseState;
 use session::PathId;
 use std::task::Waker;
 use std::time::Instant;

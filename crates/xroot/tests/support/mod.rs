@@ -15,7 +15,7 @@ pub use codes::*;
 pub use raw::{Raw, Reply, segment};
 
 use base::LogicalPath;
-use logical::config::{Config as LogicalConfig, Export};
+use logical::config::{Config as LogicalConfig, ExportConfig};
 use logical::{Journals, Logical, LogicalParts, NumberedUsers};
 use net::{Listener, ListenerConfig, Loops, Refusals, SocketConfig};
 use std::net::SocketAddr;
@@ -134,7 +134,7 @@ impl Server {
             faulty = faulty.with_pool(&LogicalPath::parse(path.as_bytes()).unwrap(), Pool::new("own", 1));
         }
         let rules = faulty.rules().clone();
-        let export = Export { lock: wish.lock, ..Export::new(LogicalPath::root()) };
+        let export = ExportConfig { lock: wish.lock, ..ExportConfig::new(LogicalPath::root()) };
         let config = LogicalConfig::new(vec![export], folder.0.join("admin"));
         let journals = Journals::on_disk(&config);
         let parts = LogicalParts {

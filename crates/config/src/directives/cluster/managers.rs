@@ -7,7 +7,7 @@ use crate::directives::draft::Draft;
 use crate::directives::fault::DirectiveFault;
 use crate::directives::shared::part_idle;
 use crate::effective::{CLUSTER_PORT_DEFAULT, MANAGERS_MAX, ManagerAddress, NodeRole};
-use crate::language::Token;
+use crate::language::DirectiveToken;
 use crate::report::ProblemKind;
 use crate::setting::Setting;
 use crate::values;
@@ -87,7 +87,7 @@ pub(crate) fn subcluster(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -
 /// Parses `host[+]:port[%instance][@site]`, or the same with a blank instead of the colon.
 fn address(
     arguments: &mut Arguments<'_>,
-    token: &Token,
+    token: &DirectiveToken,
     draft: &Draft<'_>,
 ) -> Result<ManagerAddress, DirectiveFault> {
     let mut manager = ManagerAddress::new("", 0);
@@ -172,7 +172,7 @@ fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
     }
 }
 
-fn bad(arguments: &Arguments<'_>, token: &Token) -> DirectiveFault {
+fn bad(arguments: &Arguments<'_>, token: &DirectiveToken) -> DirectiveFault {
     arguments.invalid(token, "manager")
 }
 

@@ -12,7 +12,7 @@ use crate::effective::{
     CLUSTER_TAG_MAX, ForwardWay, Forwarding, FreeSpace, HostPattern, LoadMeasurement, NodeList,
     OperationCommand, Port, SharedFileSystem, VIRTUAL_ID_MAX,
 };
-use crate::language::Token;
+use crate::language::DirectiveToken;
 use crate::report::ProblemKind;
 use crate::setting::{Position, Setting};
 use crate::values::{self, TIME_MAX, ValueRange, between};
@@ -119,7 +119,11 @@ pub(crate) fn space(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Res
 
 /// `[p%] size [[p%] size]`: the minimum and the recovery limit. The default of the second is 1 GB
 /// more than the first.
-fn limits(first: &Token, arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+fn limits(
+    first: &DirectiveToken,
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
     let least = limit(first, arguments, "space min")?;
     let is_number = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
     let enough = match arguments.peek().filter(|text| is_number(text)) {
@@ -145,14 +149,18 @@ impl std::str::FromStr for FreeSpace {
     /// Parses a size from a command line.
     fn from_str(text: &str) -> Result<Self, String> {
         let position = Position { file: "command line".into(), line: 0, column: 0 };
-        let token = Token { text: text.to_owned(), position };
+        let token = DirectiveToken { text: text.to_owned(), position };
         let bytes = values::size(&token, "free space", FREE_SPACE);
         let bytes = bytes.map_err(|fault| format!("{}; {}", fault.what, fault.allowed))?;
         Ok(Self { percent: 0, bytes })
     }
 }
 
-fn limit(token: &Token, arguments: &mut Arguments<'_>, what: &str) -> Result<FreeSpace, DirectiveFault> {
+fn limit(
+    token: &DirectiveToken,
+    arguments: &mut Arguments<'_>,
+    what: &str,
+) -> Result<FreeSpace, DirectiveFault> {
     if token.text.ends_with('%') {
         let percent = values::percent(token, what)?;
         let absolute = arguments.next().filter(|token| !token.text.ends_with('%'));
@@ -233,7 +241,7 @@ pub(crate) fn shared_files(
                 let text = number.text.strip_prefix('=');
                 value.rate_even = text.is_some();
                 let text = text.unwrap_or(&number.text).to_owned();
-                let number = Token { text, position: number.position.clone() };
+                let number = DirectiveToken { text, position: number.position.clone() };
                 value.rate_max = values::count32(&number, "dfs limit", 0, 1_000_000)?;
             }
             "mdhold" => {

@@ -12,7 +12,7 @@ use crate::directives::shared::{part_idle, part_without_effect, without_effect};
 use crate::effective::{
     AffinityKind, AffinityPart, ClusterConfig, Limit, OutsideAddress, Quorum, SchedulingAffinity, WaitTime,
 };
-use crate::language::Token;
+use crate::language::DirectiveToken;
 use crate::report::ProblemKind;
 use crate::setting::Origin;
 use crate::values::{self, DAY, TIME_MAX, between};
@@ -33,7 +33,7 @@ pub(crate) fn delay(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Res
 }
 
 fn delay_option(
-    token: &Token,
+    token: &DirectiveToken,
     arguments: &mut Arguments<'_>,
     draft: &mut Draft<'_>,
     origin: &Origin,
@@ -96,7 +96,7 @@ fn delay_option(
 /// Reads an option that is obsolete.
 fn spent(
     name: &str,
-    token: &Token,
+    token: &DirectiveToken,
     arguments: &mut Arguments<'_>,
     draft: &mut Draft<'_>,
 ) -> Result<(), DirectiveFault> {
@@ -120,7 +120,7 @@ fn spent(
 }
 
 /// Parses a number, or a percentage of the nodes that joined.
-fn quorum(token: &Token) -> Result<Quorum, DirectiveFault> {
+fn quorum(token: &DirectiveToken) -> Result<Quorum, DirectiveFault> {
     if token.text.ends_with('%') {
         return values::percent(token, "delay servers").map(Quorum::Percent);
     }
@@ -149,7 +149,7 @@ pub(crate) fn sched(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Res
 }
 
 fn sched_option(
-    token: &Token,
+    token: &DirectiveToken,
     arguments: &mut Arguments<'_>,
     draft: &mut Draft<'_>,
     origin: &Origin,
@@ -195,7 +195,7 @@ fn sched_option(
         "maxretries" => {
             let value = arguments.need("sched maxretries value")?;
             let (number, target) = value.text.split_once('@').unwrap_or((&value.text, ""));
-            let number = Token { text: number.to_owned(), position: value.position.clone() };
+            let number = DirectiveToken { text: number.to_owned(), position: value.position.clone() };
             let limit = values::count32(&number, &what, 0, 10_000)?;
             let outside = outside(value, Some(target), draft)?;
             draft.effective.cluster.sched.tried_max.set(Some(Limit { limit, outside }), origin);
@@ -255,7 +255,7 @@ fn affinity_part(arguments: &mut Arguments<'_>) -> Result<AffinityPart, Directiv
 
 /// Parses `host:port` after an `@`.
 fn outside(
-    token: &Token,
+    token: &DirectiveToken,
     text: Option<&str>,
     draft: &Draft<'_>,
 ) -> Result<Option<OutsideAddress>, DirectiveFault> {

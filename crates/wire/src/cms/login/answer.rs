@@ -5,7 +5,7 @@
 //!
 //! Source: cms protocol version 3, sections 2.1, 2.10, 2.11. Recorded: 01, 11, 17a, 17b.
 
-use super::LoginReply;
+use super::NodeLoginReply;
 use crate::cms::codes::{Code, ErrorCode, ResponseCode};
 use crate::cms::error::EncodeError;
 use crate::cms::header::{Header, StreamId};
@@ -19,7 +19,7 @@ use crate::error::WireError;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LoginAnswer<'a> {
     /// The login is accepted, unless the connection is closed or a `try` follows immediately.
-    Accepted(LoginReply<'a>),
+    Accepted(NodeLoginReply<'a>),
     /// The login is refused; the sender closes the connection.
     Refused {
         /// The error code; `NOT_PERMITTED` for a blacklisted node.
@@ -44,7 +44,7 @@ impl<'a> LoginAnswer<'a> {
     /// for an error without a code.
     pub fn decode(header: &Header, payload: &'a [u8]) -> Result<Self, WireError> {
         Ok(match header.code {
-            Code::LOGIN => Self::Accepted(LoginReply::decode(payload)?),
+            Code::LOGIN => Self::Accepted(NodeLoginReply::decode(payload)?),
             Code(code) if code == ResponseCode::ERROR.0 => {
                 let (code, text) = split_value(payload)?;
                 Self::Refused { code: ErrorCode(code), text: text.unwrap_or_default() }

@@ -54,7 +54,7 @@ const SYSTEM_ID_VERSION: u16 = 3;
 
 /// The login of a node or redirector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Login<'a> {
+pub struct NodeLogin<'a> {
     /// Protocol version; redirectors of XRootD send 0.
     pub version: u16,
     /// Kind and abilities of the sender.
@@ -77,15 +77,15 @@ pub struct Login<'a> {
     pub node_port: u16,
     /// System id, see [`SystemId`].
     pub sid: Option<&'a [u8]>,
-    /// Exported paths, see [`Login::exports`].
+    /// Exported paths, see [`NodeLogin::exports`].
     pub paths: Option<&'a [u8]>,
-    /// Addresses, see [`Login::interfaces`].
+    /// Addresses, see [`NodeLogin::interfaces`].
     pub interfaces: Option<&'a [u8]>,
-    /// Name and site, see [`Login::env`].
+    /// Name and site, see [`NodeLogin::env`].
     pub env: Option<&'a [u8]>,
 }
 
-impl<'a> Login<'a> {
+impl<'a> NodeLogin<'a> {
     /// Returns the login of a redirector with the text of an [`Env`].
     #[must_use]
     pub fn redirector(pid: u32, env: &'a [u8]) -> Self {
@@ -174,7 +174,7 @@ impl<'a> Login<'a> {
 /// The reply to an accepted login. It is also the reply to a login that is refused without a
 /// reason; the connection is closed afterwards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct LoginReply<'a> {
+pub struct NodeLoginReply<'a> {
     /// Protocol version, 3.
     pub version: u16,
     /// Flags for a suspended sender and for tracing.
@@ -184,15 +184,15 @@ pub struct LoginReply<'a> {
     pub hold_ms: u32,
     /// System id of the sender.
     pub sid: Option<&'a [u8]>,
-    /// Site and supported extensions of the sender: [`LoginReply::env`].
+    /// Site and supported extensions of the sender: [`NodeLoginReply::env`].
     pub env: Option<&'a [u8]>,
 }
 
-impl<'a> LoginReply<'a> {
+impl<'a> NodeLoginReply<'a> {
     /// Creates the reply to `login`. Peers below version 3 receive neither the system id nor the
     /// text.
     #[must_use]
-    pub fn to(login: &Login<'_>, suspended: bool, hold_ms: u32, sid: &'a [u8], env: &'a [u8]) -> Self {
+    pub fn to(login: &NodeLogin<'_>, suspended: bool, hold_ms: u32, sid: &'a [u8], env: &'a [u8]) -> Self {
         let texts = login.version >= SYSTEM_ID_VERSION;
         Self {
             version: PROTOCOL_VERSION,
@@ -208,7 +208,7 @@ impl<'a> LoginReply<'a> {
     /// # Errors
     /// An argument up to the port for children that [`Unpacker`] cannot decode.
     pub fn decode(payload: &'a [u8]) -> Result<Self, WireError> {
-        let record = Login::decode(payload)?;
+        let record = NodeLogin::decode(payload)?;
         Ok(Self {
             version: record.version,
             mode: record.mode,
@@ -262,33 +262,33 @@ mod tests {
     use crate::cms::header::StreamId;
     use crate::cms::message::Message;
 
-    fn encoded(login: Login<'_>) -> Result<Vec<u8>, EncodeError> {
+    fn encoded(login: NodeLogin<'_>) -> Result<Vec<u8>, EncodeError> {
         let mut out = Vec::new();
         Message::Login(login).encode(StreamId::NONE, Extensions::NONE, &mut out).map(|()| out)
     }
 
     #[test]
     fn a_login_without_system_id_is_not_sent() {
-        let node = Login { version: 3, mode: Mode::SERVER, ..Login::default() };
+        let node = NodeLogin { version: 3, mode: Mode::SERVER, ..NodeLogin::default() };
         assert_eq!(encoded(node), Err(EncodeError::Missing { field: "SID" }));
         for bad in [&b""[..], b"x", b"s-srv@vm", b"q-srv@vm cid"] {
             let refused = Err(EncodeError::Malformed { field: "SID" });
-            assert_eq!(encoded(Login { sid: Some(bad), ..node }), refused);
+            assert_eq!(encoded(NodeLogin { sid: Some(bad), ..node }), refused);
         }
-        assert!(encoded(Login { sid: Some(b"s-srv@vm 1213man"), ..node }).is_ok());
+        assert!(encoded(NodeLogin { sid: Some(b"s-srv@vm 1213man"), ..node }).is_ok());
         // A redirector has no system id.
-        assert!(encoded(Login::redirector(1, b"myHN=vm")).is_ok());
+        assert!(encoded(NodeLogin::redirector(1, b"myHN=vm")).is_ok());
     }
 
     #[test]
     fn a_login_with_invalid_paths_is_not_sent() {
         let sid = Some(&b"s-srv@vm 1213man"[..]);
-        let node = Login { version: 3, mode: Mode::SERVER, sid, ..Login::default() };
+        let node = NodeLogin { version: 3, mode: Mode::SERVER, sid, ..NodeLogin::default() };
         for bad in [&b"q /"[..], b"w", b"w /a\n\nr /b", b"/", b"w relative"] {
             let refused = Err(EncodeError::Malformed { field: "paths" });
-            assert_eq!(encoded(Login { paths: Some(bad), ..node }), refused, "{}", bad.escape_ascii());
+            assert_eq!(encoded(NodeLogin { paths: Some(bad), ..node }), refused, "{}", bad.escape_ascii());
         }
-        assert!(encoded(Login { paths: Some(b"w /a\nrs /b"), ..node }).is_ok());
+        assert!(encoded(NodeLogin { paths: Some(b"w /a\nrs /b"), ..node }).is_ok());
     }
 
     #[test]
@@ -296,35 +296,40 @@ mod tests {
         let sid = Some(&b"s-srv@vm 1213man"[..]);
         let lines = "w /data/a\n".repeat(204) + "r /x";
         let paths = Some(lines.as_bytes());
-        let node = Login { version: 3, mode: Mode::SERVER, sid, paths, ..Login::default() };
+        let node = NodeLogin { version: 3, mode: Mode::SERVER, sid, paths, ..NodeLogin::default() };
         assert!(encoded(node).is_ok());
         let interfaces = "10.0.0.1 ".repeat(226);
-        let long = Login { interfaces: Some(interfaces.as_bytes()), ..node };
+        let long = NodeLogin { interfaces: Some(interfaces.as_bytes()), ..node };
         assert!(matches!(encoded(long), Err(EncodeError::TooLong { field: "payload", limit: 4096, .. })));
         let lines = format!("{lines}\nr /y");
-        let long = Login { paths: Some(lines.as_bytes()), ..node };
+        let long = NodeLogin { paths: Some(lines.as_bytes()), ..node };
         assert!(matches!(encoded(long), Err(EncodeError::TooLong { field: "paths", limit: 2047, .. })));
     }
 
     #[test]
     fn a_peer_below_version_3_receives_no_system_id() {
-        let login = Login { version: 2, ..Login::default() };
-        let reply = LoginReply::to(&login, true, 178, b"m-man@vm x", b"site=a");
+        let login = NodeLogin { version: 2, ..NodeLogin::default() };
+        let reply = NodeLoginReply::to(&login, true, 178, b"m-man@vm x", b"site=a");
         assert_eq!((reply.version, reply.sid, reply.env), (3, None, None));
         assert!(reply.is_suspended());
-        let reply =
-            LoginReply::to(&Login { version: 4, ..login }, false, 178, b"m-man@vm x", b"site=a&scalla=3");
+        let reply = NodeLoginReply::to(
+            &NodeLogin { version: 4, ..login },
+            false,
+            178,
+            b"m-man@vm x",
+            b"site=a&scalla=3",
+        );
         assert_eq!((reply.sid, reply.is_suspended()), (Some(&b"m-man@vm x"[..]), false));
         assert_eq!(reply.env().site, Some(&b"a"[..]));
         assert_eq!(reply.granted(Extensions::NOT_HERE), Extensions::NOT_HERE);
         assert_eq!(reply.granted(Extensions::INVENTORY), Extensions::NONE);
-        let reply = LoginReply::to(&Login { version: 3, ..login }, false, 178, b"m-man@vm x", b"");
+        let reply = NodeLoginReply::to(&NodeLogin { version: 3, ..login }, false, 178, b"m-man@vm x", b"");
         assert_eq!(reply.env, None);
     }
 
     #[test]
     fn addresses_are_separated_by_blanks() {
-        let login = Login { interfaces: Some(b" 10.0.0.1  [::1] "), ..Login::default() };
+        let login = NodeLogin { interfaces: Some(b" 10.0.0.1  [::1] "), ..NodeLogin::default() };
         assert_eq!(login.interfaces().collect::<Vec<_>>(), [&b"10.0.0.1"[..], b"[::1]"]);
     }
 }

@@ -44,7 +44,7 @@ use super::extensions::Extensions;
 use super::flags::{HaveModifier, RAW, StatsModifier};
 use super::header::{Header, StreamId};
 use super::limits::{LOGIN_PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MAX};
-use super::login::Login;
+use super::login::NodeLogin;
 use super::pup::{Envelope, frame};
 use crate::error::WireError;
 
@@ -53,7 +53,7 @@ use crate::error::WireError;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Message<'a> {
     /// Logs in; the first message. The answer is a [`LoginAnswer`](super::LoginAnswer).
-    Login(Login<'a>),
+    Login(NodeLogin<'a>),
     /// Changes permission bits. Redirector to manager, relayed down.
     Chmod(ModeChange<'a>),
     /// Locates a path. Redirector to manager.
@@ -144,7 +144,7 @@ impl<'a> Message<'a> {
             return Err(WireError::BadValue { field: "modifier", value: header.modifier.into() });
         }
         Ok(match header.code {
-            Code::LOGIN => Self::Login(Login::decode(payload)?),
+            Code::LOGIN => Self::Login(NodeLogin::decode(payload)?),
             Code::CHMOD => Self::Chmod(ModeChange::decode(modifier, payload)?),
             Code::LOCATE => Self::Locate(Locate::decode(payload)?),
             Code::MKDIR => Self::Mkdir(ModeChange::decode(modifier, payload)?),

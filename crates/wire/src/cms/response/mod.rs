@@ -24,7 +24,7 @@ pub mod redirect;
 pub mod space_text;
 
 pub use message_id::MessageId;
-pub use redirect::{ParsedRedirect, Redirect};
+pub use redirect::{EncodedRedirect, ParsedRedirect};
 
 use super::codes::{Code, ErrorCode, ResponseCode};
 use super::error::EncodeError;
@@ -94,7 +94,7 @@ pub enum ResponseAnswer<'a> {
         text: &'a [u8],
     },
     /// Redirects the client.
-    Redirect(Redirect<'a>),
+    Redirect(EncodedRedirect<'a>),
     /// Delays the client, which then repeats its request.
     Wait {
         /// Waiting time in seconds, at least 1.
@@ -146,7 +146,7 @@ impl<'a> Response<'a> {
             }
             ResponseCode::REDIRECT => {
                 let (port, target) = value()?;
-                ResponseAnswer::Redirect(Redirect::decode(port, target.unwrap_or_default()))
+                ResponseAnswer::Redirect(EncodedRedirect::decode(port, target.unwrap_or_default()))
             }
             ResponseCode::WAIT => ResponseAnswer::Wait { seconds: value()?.0 },
             ResponseCode::WAITRESP => ResponseAnswer::Waitresp { id: value()?.0 },

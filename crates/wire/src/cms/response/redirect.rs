@@ -2,7 +2,7 @@
 //!
 //! The value is the port, and the text is the host without a port, with an optional `?cgi` behind
 //! it. Otherwise the value is -1 and the text is a whole URL. A host is a name, an IPv4 address, or
-//! an address in brackets (`[2001:db8::1]`, `[::10.0.0.1]`). [`Redirect`] keeps the encoded form,
+//! an address in brackets (`[2001:db8::1]`, `[::10.0.0.1]`). [`EncodedRedirect`] keeps the encoded form,
 //! so that a redirector can pass it on unchanged; [`PathArgument`] is the parsed form.
 //!
 //! Source: cms protocol version 3, sections 1.6, 5.8. Recorded: 03, 22.
@@ -12,14 +12,14 @@ use crate::cms::pup::Packer;
 
 /// The target of a redirect in its encoded form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Redirect<'a> {
+pub struct EncodedRedirect<'a> {
     /// The port; -1 if the text is a URL.
     pub port: i32,
     /// The text without its NUL.
     pub text: &'a [u8],
 }
 
-/// The parsed target of a [`Redirect`].
+/// The parsed target of a [`EncodedRedirect`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ParsedRedirect<'a> {
     /// A server.
@@ -35,7 +35,7 @@ pub enum ParsedRedirect<'a> {
     Url(&'a [u8]),
 }
 
-impl<'a> Redirect<'a> {
+impl<'a> EncodedRedirect<'a> {
     /// Creates a redirect to a host: a name or an address, an IPv6 address in brackets. A `?cgi`
     /// may follow.
     #[must_use]
@@ -95,29 +95,29 @@ mod tests {
     #[test]
     fn hosts_and_urls_are_parsed() {
         let host = |host, port, cgi| Some(ParsedRedirect::Host { host, port, cgi });
-        assert_eq!(Redirect::host(b"127.0.0.1", 22021).target(), host(b"127.0.0.1", 22021, None));
-        assert_eq!(Redirect::host(b"[::127.0.0.1]", 1).target(), host(b"[::127.0.0.1]", 1, None));
-        assert_eq!(Redirect::host(b"vm?a=b?c", 1).target(), host(b"vm", 1, Some(b"a=b?c")));
+        assert_eq!(EncodedRedirect::host(b"127.0.0.1", 22021).target(), host(b"127.0.0.1", 22021, None));
+        assert_eq!(EncodedRedirect::host(b"[::127.0.0.1]", 1).target(), host(b"[::127.0.0.1]", 1, None));
+        assert_eq!(EncodedRedirect::host(b"vm?a=b?c", 1).target(), host(b"vm", 1, Some(b"a=b?c")));
         let url = b"root://vm:1094//f?x=1";
-        assert_eq!(Redirect::url(url).target(), Some(ParsedRedirect::Url(url)));
+        assert_eq!(EncodedRedirect::url(url).target(), Some(ParsedRedirect::Url(url)));
     }
 
     #[test]
     fn redirects_without_a_valid_target_are_not_sent() {
         let nowhere = [
-            Redirect::host(b"vm", 0),
-            Redirect::host(b"", 1094),
-            Redirect::host(b"?x=1", 1094),
-            Redirect::host(b"vm:1095", 1094),
-            Redirect::host(b"::1", 1094),
-            Redirect::host(b"[]", 1094),
-            Redirect::host(b"v m", 1094),
-            Redirect::host(b"vm?a\0b", 1094),
-            Redirect::url(b""),
-            Redirect::url(b"vm"),
-            Redirect::url(b"://vm"),
-            Redirect { port: -2, text: b"vm" },
-            Redirect { port: 65_536, text: b"vm" },
+            EncodedRedirect::host(b"vm", 0),
+            EncodedRedirect::host(b"", 1094),
+            EncodedRedirect::host(b"?x=1", 1094),
+            EncodedRedirect::host(b"vm:1095", 1094),
+            EncodedRedirect::host(b"::1", 1094),
+            EncodedRedirect::host(b"[]", 1094),
+            EncodedRedirect::host(b"v m", 1094),
+            EncodedRedirect::host(b"vm?a\0b", 1094),
+            EncodedRedirect::url(b""),
+            EncodedRedirect::url(b"vm"),
+            EncodedRedirect::url(b"://vm"),
+            EncodedRedirect { port: -2, text: b"vm" },
+            EncodedRedirect { port: 65_536, text: b"vm" },
         ];
         for redirect in nowhere {
             let mut out = Vec::new();

@@ -11,13 +11,15 @@
 //! effect. After an error the rest of the payload is discarded, so that the next request is found.
 
 use crate::block::DataBlock;
+use crate::client_delay::ClientDelay;
 use crate::driver::{JobWork, SessionDriver};
 use crate::input::{Input, PayloadAhead};
-use crate::lag::Lag;
 use crate::{PAYLOAD_AHEAD_MIN, PIECES_IN_FLIGHT_MAX};
 use base::{Charge, Error, ErrorKind, MemoryPurpose};
 use net::BLOCK_BYTES;
-use session::{BAD_PAGES_MAX, BadPage, CallId, Destination, PathId, Receive, ReceiveResult, WriteExtent};
+use session::{
+    BAD_PAGES_MAX, BadPage, CallId, Destination, PathId, PayloadAnnouncement, ReceiveResult, WriteExtent,
+};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use vfs::{Answer, FileOperation, OpenFile, Spot, Value};
@@ -85,8 +87,8 @@ fn ascends(places: &VecDeque<PayloadExtent>) -> bool {
 
 impl SessionDriver {
     /// Registers payload announced on a connection.
-    pub(crate) fn expect(&mut self, receive: Receive) {
-        let Receive { call, link, length, into, checkpoint, held } = receive;
+    pub(crate) fn expect(&mut self, receive: PayloadAnnouncement) {
+        let PayloadAnnouncement { call, link, length, into, checkpoint, held } = receive;
         let places = match into {
             Destination::File { file, offset } => {
                 VecDeque::from([PayloadExtent { file, offset, length, paged: false }])
@@ -316,7 +318,7 @@ impl SessionDriver {
             {
                 state.expected.pop_front();
                 if state.expected.is_empty() {
-                    state.input_lag = Lag::NONE;
+                    state.input_lag = ClientDelay::NONE;
                 }
             }
             if written {

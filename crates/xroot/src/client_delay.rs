@@ -9,7 +9,7 @@ use crate::BYTES_PER_SECOND_MIN;
 /// delays the connection. Bytes transferred count for the time that they take at
 /// [`BYTES_PER_SECOND_MIN`], so a client that moves single bytes gains nothing.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Lag {
+pub(crate) struct ClientDelay {
     /// The tick since which the server waits for the client; 0 while it does not wait.
     since: u32,
     /// Seconds up to the last change, saturating.
@@ -18,7 +18,7 @@ pub(crate) struct Lag {
     moved: u16,
 }
 
-impl Lag {
+impl ClientDelay {
     /// No wait.
     pub(crate) const NONE: Self = Self { since: 0, waited: 0, moved: 0 };
 
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn only_time_spent_waiting_for_the_client_counts() {
-        let mut lag = Lag::NONE;
+        let mut lag = ClientDelay::NONE;
         assert_eq!(lag.seconds(100), 0);
         lag.run(100);
         lag.run(105);
@@ -90,20 +90,20 @@ mod tests {
 
     #[test]
     fn bytes_earn_credit_at_the_minimum_rate() {
-        let mut slow = Lag::NONE;
+        let mut slow = ClientDelay::NONE;
         slow.run(1);
         for tick in (1..=291).step_by(29) {
             slow.credit(1, tick);
         }
         assert_eq!(slow.seconds(301), 300, "single bytes earn no credit");
-        let mut fair = Lag::NONE;
+        let mut fair = ClientDelay::NONE;
         fair.run(1);
         for tick in 2..=1000 {
             fair.credit(BYTES_PER_SECOND_MIN + 1, tick);
             assert!(fair.seconds(tick) <= 1, "{fair:?}");
         }
         // Two halves make a second, and excess credit is dropped.
-        let mut halves = Lag::NONE;
+        let mut halves = ClientDelay::NONE;
         halves.run(1);
         halves.credit(BYTES_PER_SECOND_MIN / 2, 11);
         assert_eq!(halves.seconds(11), 10);

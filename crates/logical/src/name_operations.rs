@@ -6,10 +6,10 @@
 
 use crate::checkpoint::CheckpointTable;
 use crate::checksum::{ChecksumService, stored};
-use crate::config::{CLIENT_MODE_BITS, CreationModes, OWNER_DIRECTORY_BITS, OWNER_FILE_BITS};
+use crate::config::{CLIENT_MODE_BITS, ModeRules, OWNER_DIRECTORY_BITS, OWNER_FILE_BITS};
 use crate::describe;
 use crate::errno::{self, unable};
-use crate::events::Announcer;
+use crate::events::EventForwarder;
 use crate::exports::ExportTable;
 use crate::job::{done, on_pool};
 use crate::lock::LockUse;
@@ -28,7 +28,7 @@ const RENAME_PARENT_MODE: u32 = 0o750;
 
 /// The components that operations on names use.
 pub(crate) struct NameOperations {
-    pub(crate) creation_modes: CreationModes,
+    pub(crate) creation_modes: ModeRules,
     pub(crate) exports: Arc<ExportTable>,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) open_table: Arc<OpenTable>,
@@ -36,7 +36,7 @@ pub(crate) struct NameOperations {
     pub(crate) checkpoints: Arc<CheckpointTable>,
     pub(crate) checksums: Arc<ChecksumService>,
     pub(crate) wholeness: Arc<WholenessRule>,
-    pub(crate) events: Arc<Announcer>,
+    pub(crate) events: Arc<EventForwarder>,
 }
 
 /// Creates a directory. An existing one with exactly these permission bits is not an error, as

@@ -5,6 +5,10 @@
 //! and fewer running ones than its share. [`FairShareQueue::pop`] takes one entry of the owner whose
 //! turn it is. An entry therefore waits for at most one entry of each other owner, and for earlier
 //! entries of its own owner.
+//!
+//! The queue of the cluster's requests (`cluster::work_queue`) has no shares: its single thread
+//! takes one entry at a time, so nothing runs beside it and nothing reports an end. With this queue
+//! it would have to report one for each entry, only to be ignored.
 
 use base::Owner;
 use std::collections::{HashMap, VecDeque};

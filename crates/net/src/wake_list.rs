@@ -9,13 +9,13 @@ use std::task::Waker;
 
 /// Tasks to wake when no table is borrowed.
 #[derive(Default)]
-pub(crate) struct Wakes {
+pub(crate) struct WakeList {
     /// Numbers of tasks of an executor, each with the source that is ready for it.
     tasks: Vec<(usize, Option<usize>)>,
     others: Vec<Waker>,
 }
 
-impl Wakes {
+impl WakeList {
     /// Adds the task of a waker. A waker of an executor's task stays, since it is only a number.
     /// Any other is moved out, and its task must register again.
     pub(crate) fn add(&mut self, waker: &mut Option<Waker>, source: Option<usize>) {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A feature that may be refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Facility {
+pub(crate) enum KernelFeature {
     /// `openat2`.
     Openat2,
     /// `openat2` with `RESOLVE_CACHED`.
@@ -26,7 +26,7 @@ pub(crate) enum Facility {
     Sendfile,
 }
 
-impl Facility {
+impl KernelFeature {
     const fn bit(self) -> u8 {
         1 << self as u8
     }
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn each_refusal_is_logged_once() {
-        use Facility::*;
+        use KernelFeature::*;
         let told = AtomicU8::new(0);
         for facility in [Openat2, ResolveCached, NoWaitInMemory, NoWait, Cachestat, CachestatOfFile, Sendfile]
         {

@@ -8,7 +8,7 @@ use crate::checkpoint::CheckpointTable;
 use crate::checksum::ChecksumService;
 use crate::describe;
 use crate::errno::{self, os, unable};
-use crate::events::Announcer;
+use crate::events::EventForwarder;
 use crate::exports::ExportTable;
 use crate::open_table::OpenTable;
 use crate::persist::{ClaimScope, PathClaim, UnfinishedFiles};
@@ -17,7 +17,7 @@ use crate::writers::{FileKey, WriterTicket};
 use base::{Error, LogicalPath};
 use std::io;
 use std::sync::Arc;
-use storage::{Backend, Metadata, OpenHow, StoredFile};
+use storage::{Backend, Metadata, OpenMode, StoredFile};
 use vfs::FileKind;
 
 /// Executes administrator commands.
@@ -29,7 +29,7 @@ pub(crate) struct AdminOrders {
     pub(crate) checkpoints: Arc<CheckpointTable>,
     pub(crate) checksums: Arc<ChecksumService>,
     pub(crate) wholeness: Arc<WholenessRule>,
-    pub(crate) events: Arc<Announcer>,
+    pub(crate) events: Arc<EventForwarder>,
 }
 
 /// A claimed name, which no other operation changes while this exists, and its file.
@@ -69,7 +69,7 @@ impl<'a> ClaimedName<'a> {
         orders.exports.find(&path, "Repairing")?;
         let claim = orders.persist.claim(&[&path], ClaimScope::Name);
         let claim = claim.ok_or_else(|| unable(verb, &path, errno::TEXT_BUSY))?;
-        let opened = orders.backend.open(&path, &OpenHow { write, ..OpenHow::default() });
+        let opened = orders.backend.open(&path, &OpenMode { write, ..OpenMode::default() });
         let (file, obstacle) = match opened.and_then(|file| ClaimedFile::of(orders, file)) {
             Ok(file) => (Some(file), None),
             Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => (None, None),

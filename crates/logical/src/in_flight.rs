@@ -5,9 +5,9 @@ use crate::open_file::OpenFileState;
 use std::sync::Arc;
 
 /// An operation in progress that keeps its file open.
-pub(crate) struct Flying(Arc<OpenFileState>);
+pub(crate) struct InFlight(Arc<OpenFileState>);
 
-impl Flying {
+impl InFlight {
     /// Starts an operation; `None` if the file is being closed.
     pub(crate) fn new(open: &Arc<OpenFileState>) -> Option<Self> {
         let mut flight = open.flight();
@@ -23,7 +23,7 @@ impl Flying {
     }
 }
 
-impl Drop for Flying {
+impl Drop for InFlight {
     fn drop(&mut self) {
         let mut flight = self.0.flight();
         flight.count -= 1;

@@ -43,7 +43,7 @@ pub trait Locator: Send + Sync {
 }
 
 /// The components that queries use.
-pub(crate) struct Inquiries {
+pub(crate) struct QueryServices {
     pub(crate) exports: Arc<ExportTable>,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) locator: Option<Arc<dyn Locator>>,
@@ -52,7 +52,7 @@ pub(crate) struct Inquiries {
 
 /// Locates a file. A stand-alone server returns its own address for a path that exists.
 pub(crate) fn locate(
-    inquiries: &Arc<Inquiries>,
+    inquiries: &Arc<QueryServices>,
     caller: &Arc<Caller>,
     target: Option<Target>,
     options: LocateOptions,
@@ -87,19 +87,19 @@ pub(crate) fn locate(
     }
 }
 
-fn located(inquiries: &Inquiries, path: &LogicalPath, options: LocateOptions) -> Result<Value, Error> {
+fn located(inquiries: &QueryServices, path: &LogicalPath, options: LocateOptions) -> Result<Value, Error> {
     let writable = !inquiries.exports.find(path, "Locating")?.is_read_only();
     Ok(own_text(inquiries, writable, options))
 }
 
-fn own_text(inquiries: &Inquiries, writable: bool, options: LocateOptions) -> Value {
+fn own_text(inquiries: &QueryServices, writable: bool, options: LocateOptions) -> Value {
     let own = &inquiries.own_address;
     let address = if options.prefer_name { &own.name } else { &own.address };
     Value::Text(format!("S{}{address}", if writable { 'w' } else { 'r' }).into_bytes())
 }
 
 /// Returns the usage of the file system where `path` is or would be stored; may block.
-fn usage(inquiries: &Inquiries, path: &LogicalPath, space: Option<&str>) -> Result<SpaceUsage, Error> {
+fn usage(inquiries: &QueryServices, path: &LogicalPath, space: Option<&str>) -> Result<SpaceUsage, Error> {
     let mut at = path.without_slash();
     loop {
         match inquiries.backend.usage(&at, space) {
@@ -127,7 +127,7 @@ fn figures(usage: &SpaceUsage) -> SpaceFigures {
 }
 
 /// Returns the space for new files in the format of a file system status.
-pub(crate) fn stat_space(inquiries: &Arc<Inquiries>, target: Target, reply: &ReplyTo) -> Started {
+pub(crate) fn stat_space(inquiries: &Arc<QueryServices>, target: Target, reply: &ReplyTo) -> Started {
     let export = match inquiries.exports.find(&target.path, "Stating") {
         Ok(export) => export,
         Err(error) => return done(Err(error)),
@@ -143,7 +143,7 @@ pub(crate) fn stat_space(inquiries: &Arc<Inquiries>, target: Target, reply: &Rep
 }
 
 /// Answers `query space`.
-pub(crate) fn query_space(inquiries: &Arc<Inquiries>, target: Target, reply: &ReplyTo) -> Started {
+pub(crate) fn query_space(inquiries: &Arc<QueryServices>, target: Target, reply: &ReplyTo) -> Started {
     if let Err(error) = inquiries.exports.find(&target.path, "Stating") {
         return done(Err(error));
     }
@@ -156,7 +156,7 @@ pub(crate) fn query_space(inquiries: &Arc<Inquiries>, target: Target, reply: &Re
 }
 
 /// Answers `query xattr`: the metadata of a file in one line.
-pub(crate) fn query_attributes(inquiries: &Arc<Inquiries>, target: Target, reply: &ReplyTo) -> Started {
+pub(crate) fn query_attributes(inquiries: &Arc<QueryServices>, target: Target, reply: &ReplyTo) -> Started {
     if let Err(error) = inquiries.exports.find(&target.path, "Stating") {
         return done(Err(error));
     }
@@ -183,7 +183,7 @@ pub(crate) fn query_attributes(inquiries: &Arc<Inquiries>, target: Target, reply
 }
 
 /// Refuses the queries that only plug-ins answer, because this server has none.
-pub(crate) fn query_opaque(inquiries: &Inquiries, code: u16, argument: &[u8]) -> Answer {
+pub(crate) fn query_opaque(inquiries: &QueryServices, code: u16, argument: &[u8]) -> Answer {
     let has_path = matches!(code, QUERY_FSINFO | QUERY_OPAQUE_FILE);
     if has_path
         && let Ok(path) = LogicalPath::parse(Cgi::split(argument).0)

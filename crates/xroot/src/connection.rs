@@ -5,14 +5,14 @@
 
 use crate::ROUND_BYTES;
 use crate::block::DataBlock;
-use crate::driver::{Flow, SessionDriver};
+use crate::connections::CloseState;
+use crate::driver::{InputFlow, SessionDriver};
 use crate::front_end::FrontEnd;
 use crate::hub::Hub;
 use crate::input::{Input, PayloadAhead};
-use crate::links::CloseState;
-use crate::outbox::Flushed;
+use crate::outbox::FlushOutcome;
 use crate::registry::SessionHome;
-use crate::stats::Attendee;
+use crate::stats::CountedConnection;
 use base::MemoryPurpose;
 use net::{Arrival, BLOCK_BYTES, LoopPresence, SMALL_BYTES, Socket, take_small};
 use session::{PathId, Session};
@@ -57,7 +57,7 @@ struct ConnectionTask {
 /// The share of a connection in the counts of its loop and of the process, until it is closed.
 struct ConnectionCount {
     _presence: LoopPresence,
-    attendee: Attendee,
+    attendee: CountedConnection,
 }
 
 /// Serves a new connection as a session of its own.
@@ -108,7 +108,7 @@ impl ConnectionTask {
                 let address = self.driver.borrow().peer_address();
                 if let Ok((stream, more)) = socket.release() {
                     let received = [self.input.bytes(), &more].concat();
-                    let joining = Joining { stream, received, address, streamid, attendee };
+                    let joining = JoiningConnection { stream, received, address, streamid, attendee };
                     joining.join(hub.shared.clone(), entry);
                     return;
                 }
@@ -145,16 +145,16 @@ async fn linger(socket: &mut Socket) {
 }
 
 /// A connection on its way to the loop of the session that it joins.
-struct Joining {
+struct JoiningConnection {
     stream: TcpStream,
     /// Input after the bind request.
     received: Vec<u8>,
     address: Option<IpAddr>,
     streamid: StreamId,
-    attendee: Attendee,
+    attendee: CountedConnection,
 }
 
-impl Joining {
+impl JoiningConnection {
     /// Moves the connection to the loop of the session.
     fn join(self, shared: Arc<FrontEnd>, entry: SessionHome) {
         let home = entry.home.clone();
@@ -220,10 +220,10 @@ fn turn(
             return Poll::Ready(ConnectionEnd::Closed);
         };
         state.news = false;
-        state.held_up = matches!(flow, Flow::Full);
+        state.held_up = matches!(flow, InputFlow::Full);
         state.stalled = state.held_up | std::mem::take(&mut state.short);
         let before = state.out.pending();
-        let joins = matches!(flow, Flow::Join);
+        let joins = matches!(flow, InputFlow::Join);
         let together = state.closing == CloseState::No && !joins;
         let Ok(flushed) = state.out.flush(socket, ROUND_BYTES, together, account) else {
             return Poll::Ready(ConnectionEnd::Closed);
@@ -234,20 +234,21 @@ fn turn(
         sent += left;
         driver.note_sent(left as u64);
         driver.links.wake_others(link, left > 0);
-        if closing && flushed == Flushed::All {
+        if closing && flushed == FlushOutcome::All {
             return Poll::Ready(ConnectionEnd::Closing);
         }
         if joins
-            && flushed == Flushed::All
+            && flushed == FlushOutcome::All
             && let Some((streamid, entry)) = driver.take_join()
         {
             return Poll::Ready(ConnectionEnd::Join(streamid, entry));
         }
-        let moved = left > 0 && (matches!(flow, Flow::Full) || driver.wants_to_go_on(link));
-        if flushed == Flushed::Blocked && socket.poll_writable(context).is_ready() {
+        let moved = left > 0 && (matches!(flow, InputFlow::Full) || driver.wants_to_go_on(link));
+        if flushed == FlushOutcome::Blocked && socket.poll_writable(context).is_ready() {
             continue;
         }
-        let turn_over = matches!(flow, Flow::Turn) || flushed == Flushed::Turn || sent >= ROUND_BYTES;
+        let turn_over =
+            matches!(flow, InputFlow::Turn) || flushed == FlushOutcome::Turn || sent >= ROUND_BYTES;
         if turn_over {
             // Other connections run first, then this one continues.
             input.keep(driver.links.account());
@@ -290,7 +291,7 @@ fn work(
     link: PathId,
     input: &mut Input,
     ahead: &mut Option<PayloadAhead>,
-) -> Flow {
+) -> InputFlow {
     if link == PathId::CONTROL {
         driver.unpark();
         let flow = driver.process(input, ahead);
@@ -300,22 +301,22 @@ fn work(
     }
     // A bound connection carries only payload that the control connection announced.
     while !input.is_empty() {
-        let Some(state) = driver.links.get(link) else { return Flow::Full };
+        let Some(state) = driver.links.get(link) else { return InputFlow::Full };
         let Some(key) = state.expected.front().copied() else {
             if state.unannounced.is_none() {
                 let streamid = input.bytes().first_chunk().copied().unwrap_or_default();
                 state.unannounced = Some((Instant::now(), StreamId(streamid)));
             }
-            return Flow::Full;
+            return InputFlow::Full;
         };
         state.unannounced = None;
         let taken = driver.feed(key, input.bytes());
         input.consume(taken);
         if taken == 0 {
-            return Flow::Full;
+            return InputFlow::Full;
         }
     }
-    Flow::Go
+    InputFlow::Go
 }
 
 /// Receives from the socket, and records whether the server waits for the client. `Ok(true)` means
@@ -327,15 +328,15 @@ fn arrive(
     socket: &mut Socket,
     input: &mut Input,
     ahead: &mut Option<PayloadAhead>,
-    flow: &Flow,
+    flow: &InputFlow,
     context: &mut Context<'_>,
 ) -> Poll<Result<bool, ()>> {
     let arrived = receive(driver, link, socket, input, ahead, flow, context);
     let tick = driver.hub.tick();
     let begun = match flow {
-        Flow::More(_) => true,
+        InputFlow::More(_) => true,
         // The server does not take the present input.
-        Flow::Full => false,
+        InputFlow::Full => false,
         _ => driver.awaits_payload(link),
     };
     if let Some(state) = driver.links.get(link) {
@@ -355,7 +356,7 @@ fn receive(
     socket: &mut Socket,
     input: &mut Input,
     ahead: &mut Option<PayloadAhead>,
-    flow: &Flow,
+    flow: &InputFlow,
     context: &mut Context<'_>,
 ) -> Poll<Result<bool, ()>> {
     let expected = driver.links.get(link).and_then(|state| state.expected.front().copied());
@@ -381,17 +382,19 @@ fn receive(
         }
     } else if input.likely > 0
         && input.is_empty()
-        && matches!(flow, Flow::Go)
+        && matches!(flow, InputFlow::Go)
         && let Ok(charge) = driver.links.account().reserve(MemoryPurpose::Data, BLOCK_BYTES, 0)
     {
         let block = DataBlock::with_room(BLOCK_BYTES, charge);
         return arrive_ahead(driver, link, socket, input, block, ahead, context);
     }
     let wanted = match flow {
-        Flow::More(bytes) => *bytes,
+        InputFlow::More(bytes) => *bytes,
         // The present input must be consumed first. One buffer may fill meanwhile, so that the end
         // of the connection is noticed.
-        Flow::Full | Flow::Join if input.bytes().len() >= SMALL_BYTES => return Poll::Ready(Ok(false)),
+        InputFlow::Full | InputFlow::Join if input.bytes().len() >= SMALL_BYTES => {
+            return Poll::Ready(Ok(false));
+        }
         _ => input.bytes().len() + 1,
     };
     if let Err((shortage, more)) = input.make_room(wanted, driver.links.account()) {

@@ -1,9 +1,9 @@
 //! The connections of one session, with their pending output, transfers and expected payload.
 //!
-//! The task of each connection is in `link`. This table exists because replies and payload of one
+//! The task of each connection is in `connection`. This table exists because replies and payload of one
 //! request may use different connections.
 
-use crate::lag::Lag;
+use crate::client_delay::ClientDelay;
 use crate::outbox::Outbox;
 use crate::{EXPECTED_MAX, OUTPUT_HIGH_BYTES};
 use base::Account;
@@ -20,7 +20,7 @@ use wire::xroot::limits::PATH_ID_MAX;
 
 /// State that a connection has only while work is pending on it.
 #[derive(Default)]
-pub(crate) struct Traffic {
+pub(crate) struct PendingWork {
     pub(crate) out: Outbox,
     /// Transfers that reply on this connection, in turn.
     pub(crate) transfers: VecDeque<usize>,
@@ -29,16 +29,16 @@ pub(crate) struct Traffic {
     /// Arrival time of input without an announcement, and the stream id it would have.
     pub(crate) unannounced: Option<(Instant, StreamId)>,
     /// Time for which output waits for the client.
-    output_lag: Lag,
+    output_lag: ClientDelay,
 }
 
-impl Traffic {
+impl PendingWork {
     const NONE: &'static Self = &Self {
         out: Outbox::EMPTY,
         transfers: VecDeque::new(),
         expected: VecDeque::new(),
         unannounced: None,
-        output_lag: Lag::NONE,
+        output_lag: ClientDelay::NONE,
     };
 
     fn is_over(&self) -> bool {
@@ -55,14 +55,14 @@ const SPARE_TRAFFICS_MAX: usize = 16;
 
 thread_local! {
     #[expect(clippy::vec_box, reason = "what moves between connections is the pointer")]
-    static SPARE_TRAFFICS: RefCell<Vec<Box<Traffic>>> = const { RefCell::new(Vec::new()) };
+    static SPARE_TRAFFICS: RefCell<Vec<Box<PendingWork>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// State of one connection.
 #[derive(Default)]
 pub(crate) struct LinkState {
     /// `None` while the connection is idle, to save memory.
-    traffic: Option<Box<Traffic>>,
+    traffic: Option<Box<PendingWork>>,
     pub(crate) waker: Option<Waker>,
     /// Requested end of the connection.
     pub(crate) closing: CloseState,
@@ -75,7 +75,7 @@ pub(crate) struct LinkState {
     /// Set if the server takes no further request from it.
     pub(crate) held_up: bool,
     /// Time for which the server has waited for the rest of a request or payload.
-    pub(crate) input_lag: Lag,
+    pub(crate) input_lag: ClientDelay,
 }
 
 /// State of closing a connection.
@@ -101,7 +101,7 @@ impl LinkState {
     pub(crate) fn note_output(&mut self, left: usize, tick: u32) {
         let Some(traffic) = self.traffic.as_mut() else { return };
         if traffic.out.is_empty() {
-            traffic.output_lag = Lag::NONE;
+            traffic.output_lag = ClientDelay::NONE;
         } else {
             traffic.output_lag.credit(left, tick);
             traffic.output_lag.run(tick);
@@ -121,7 +121,7 @@ impl LinkState {
 
     /// Reports whether the pending work is too large for another request (back-pressure).
     fn is_full(&self) -> bool {
-        let is_full = |traffic: &Traffic| {
+        let is_full = |traffic: &PendingWork| {
             traffic.out.held() >= OUTPUT_HIGH_BYTES || traffic.expected.len() >= EXPECTED_MAX
         };
         self.traffic.as_deref().is_some_and(is_full)
@@ -136,7 +136,7 @@ impl LinkState {
     pub(crate) fn shrink(&mut self) {
         let Some(mut traffic) = self.traffic.take_if(|traffic| traffic.is_over()) else { return };
         SPARE_TRAFFICS.with_borrow_mut(|spare| {
-            traffic.output_lag = Lag::NONE;
+            traffic.output_lag = ClientDelay::NONE;
             let is_worth_keeping = traffic.out.settle();
             if spare.len() < SPARE_TRAFFICS_MAX && is_worth_keeping {
                 spare.push(traffic);
@@ -148,15 +148,15 @@ impl LinkState {
 }
 
 impl Deref for LinkState {
-    type Target = Traffic;
+    type Target = PendingWork;
 
-    fn deref(&self) -> &Traffic {
-        self.traffic.as_deref().unwrap_or(Traffic::NONE)
+    fn deref(&self) -> &PendingWork {
+        self.traffic.as_deref().unwrap_or(PendingWork::NONE)
     }
 }
 
 impl DerefMut for LinkState {
-    fn deref_mut(&mut self) -> &mut Traffic {
+    fn deref_mut(&mut self) -> &mut PendingWork {
         self.traffic.get_or_insert_with(|| SPARE_TRAFFICS.with_borrow_mut(Vec::pop).unwrap_or_default())
     }
 }
@@ -297,7 +297,7 @@ impl SessionConnections {
     }
 }
 
-impl session::Outlets for SessionConnections {
+impl session::ReplyOutputs for SessionConnections {
     fn link(&mut self, link: PathId) -> &mut Vec<u8> {
         let index = usize::from(link.0).checked_sub(1);
         if let (None, Some(state)) = (index, &mut self.control) {
