@@ -5,8 +5,8 @@ use crate::cli::absolute;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use config::{
-    ConfigInput, DirectorySetting, Evaluation, FreeSpace, LogFormat, ManagerAddress, NodeRole, Overrides,
-    Port, Strictness,
+    ConfigInput, ConfiguredRole, DirectorySetting, Evaluation, FreeSpace, LogFormat, ManagerAddress,
+    Overrides, Port, Strictness,
 };
 use server::log::{Levels, Retention};
 use server::{Launch, LogTarget};
@@ -154,7 +154,7 @@ impl Serve {
 impl Manager {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let overrides = Overrides {
-            role: Some(NodeRole::Manager),
+            role: Some(ConfiguredRole::Manager),
             managers: self.replica,
             meta_managers: self.meta,
             cluster_port: self.process.cluster_port(self.cluster_port),
@@ -167,7 +167,7 @@ impl Manager {
 impl Meta {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let overrides = Overrides {
-            role: Some(NodeRole::MetaManager),
+            role: Some(ConfiguredRole::MetaManager),
             meta_managers: self.replica,
             cluster_port: self.process.cluster_port(self.cluster_port),
             ..Overrides::default()
@@ -179,7 +179,7 @@ impl Meta {
 impl Supervisor {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let overrides = Overrides {
-            role: Some(NodeRole::Supervisor),
+            role: Some(ConfiguredRole::Supervisor),
             managers: self.manager,
             cluster_port: self.cluster_port.map(port),
             ..Overrides::default()

@@ -102,6 +102,6 @@ pub use presence::PathPresence;
 pub use queries::{LocateOutcome, Locator};
 pub use status::LogicalStatus;
 pub use third_party::{
-    Bytes, Fetcher, HostResolver, HostRule, ProofRule, RunningTransfer, Settings as ThirdPartySettings,
+    Bytes, Fetcher, HostLookup, HostRule, ProofRule, RunningTransfer, Settings as ThirdPartySettings,
     ThirdPartyParts, TransferCompletion, TransferRequest, TransferResult, TransferSink, Written,
 };

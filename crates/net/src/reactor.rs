@@ -29,7 +29,7 @@ use tokio::io::unix::AsyncFd;
 
 mod sources;
 
-use sources::{SourceReadiness, Sources};
+use sources::{SourceReadiness, SourceTable};
 
 /// Maximum number of events per wait.
 const EVENTS_MAX: usize = 256;
@@ -42,7 +42,7 @@ const ALARM: u64 = u64::MAX - 1;
 
 /// The descriptors and the alarm that a loop waits for.
 pub(crate) struct Reactor {
-    sources: Sources,
+    sources: SourceTable,
     /// Timer for the runtime, if the loop waits at its own instance.
     alarm: Option<TimerDescriptor>,
 }
@@ -109,7 +109,7 @@ impl Reactor {
             epoll::add(&epoll, &alarm, EventData::new_u64(ALARM), EventFlags::IN | EventFlags::ET)?;
             Ok(alarm)
         });
-        Ok((Self { sources: Sources::new(epoll), alarm: alarm.ok() }, waiting))
+        Ok((Self { sources: SourceTable::new(epoll), alarm: alarm.ok() }, waiting))
     }
 
     /// Installs the reactor on this thread.

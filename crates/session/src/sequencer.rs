@@ -29,7 +29,7 @@
 //! ([`Sequencer::is_free_to_read`]).
 
 use crate::ids::{FileIndex, SequenceId};
-use crate::slots::SlotTable;
+use crate::slots::StableKeyTable;
 use std::collections::VecDeque;
 
 /// Capacity up to which an empty queue of a file keeps its memory.
@@ -163,7 +163,7 @@ struct FileQueue {
 /// All unfinished operations on the files of a session. `W` is the work that starts when the turn
 /// of an operation comes.
 pub(crate) struct Sequencer<W> {
-    registered: SlotTable<Registered<W>>,
+    registered: StableKeyTable<Registered<W>>,
     files: Vec<FileQueue>,
     /// Number of exclusive accesses to all files.
     exclusive: usize,
@@ -171,7 +171,7 @@ pub(crate) struct Sequencer<W> {
 
 impl<W> Default for Sequencer<W> {
     fn default() -> Self {
-        Self { registered: SlotTable::default(), files: Vec::new(), exclusive: 0 }
+        Self { registered: StableKeyTable::default(), files: Vec::new(), exclusive: 0 }
     }
 }
 

@@ -6,19 +6,19 @@
 const KEPT_MAX: usize = 8;
 
 /// The table. Keys of removed values are reused.
-pub(crate) struct SlotTable<T> {
+pub(crate) struct StableKeyTable<T> {
     slots: Vec<Option<T>>,
     free: Vec<u32>,
     used: usize,
 }
 
-impl<T> Default for SlotTable<T> {
+impl<T> Default for StableKeyTable<T> {
     fn default() -> Self {
         Self { slots: Vec::new(), free: Vec::new(), used: 0 }
     }
 }
 
-impl<T> SlotTable<T> {
+impl<T> StableKeyTable<T> {
     pub(crate) fn len(&self) -> usize {
         self.used
     }

@@ -10,7 +10,7 @@ use crate::ids::{CallId, FileIndex, PathId};
 use crate::replies;
 use crate::sequencer::Sequencer;
 use crate::settings::{CALLS_MAX, Peer, Settings};
-use crate::slots::SlotTable;
+use crate::slots::StableKeyTable;
 use crate::step::{Destination, DriverTask, PayloadAnnouncement};
 use crate::verifier::Verifier;
 use base::{Charge, Descriptor, Error, ErrorKind, Identity, LoginNames};
@@ -45,7 +45,7 @@ pub(crate) enum SessionStage {
 #[derive(Default)]
 pub(crate) struct ActiveState {
     pub(crate) files: FileTable,
-    pub(crate) calls: SlotTable<UnansweredCall>,
+    pub(crate) calls: StableKeyTable<UnansweredCall>,
     pub(crate) sequencer: Sequencer<BlockedOperation>,
     /// Reads that wait for earlier operations. They have no call.
     pub(crate) reads_waiting: usize,

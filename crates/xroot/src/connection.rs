@@ -33,7 +33,7 @@ const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The reason for which a connection ends.
-enum ConnectionEnd {
+enum CloseReason {
     /// The peer has disconnected, or the connection is not needed.
     Closed,
     /// The last reply was sent, and the peer must be able to read it.
@@ -90,7 +90,7 @@ impl Future for ConnectionTask {
             Err(_) => {
                 SessionDriver::break_off(driver);
                 driver.borrow().wake_all();
-                ConnectionEnd::Closed
+                CloseReason::Closed
             }
         };
         this.end(end);
@@ -99,12 +99,12 @@ impl Future for ConnectionTask {
 }
 
 impl ConnectionTask {
-    fn end(&mut self, end: ConnectionEnd) {
+    fn end(&mut self, end: CloseReason) {
         SessionDriver::link_lost(&self.driver, self.link);
         let hub = self.driver.borrow().hub.clone();
         let (socket, place) = (self.socket.take(), self.place.take());
         match (end, socket, place) {
-            (ConnectionEnd::Join(streamid, entry), Some(socket), Some(ConnectionCount { attendee, .. })) => {
+            (CloseReason::Join(streamid, entry), Some(socket), Some(ConnectionCount { attendee, .. })) => {
                 let address = self.driver.borrow().peer_address();
                 if let Ok((stream, more)) = socket.release() {
                     let received = [self.input.bytes(), &more].concat();
@@ -113,7 +113,7 @@ impl ConnectionTask {
                     return;
                 }
             }
-            (ConnectionEnd::Closing, Some(mut socket), place) => {
+            (CloseReason::Closing, Some(mut socket), place) => {
                 tokio::task::spawn_local(async move {
                     linger(&mut socket).await;
                     drop(place);
@@ -201,14 +201,14 @@ fn turn(
     socket: &mut Socket,
     input: &mut Input,
     context: &mut Context<'_>,
-) -> Poll<ConnectionEnd> {
+) -> Poll<CloseReason> {
     let mut driver = driver.borrow_mut();
     let driver = &mut *driver;
     if !driver.begin_turn(link, context.waker()) {
-        return Poll::Ready(ConnectionEnd::Closed);
+        return Poll::Ready(CloseReason::Closed);
     }
     if driver.links.get(link).is_some_and(|state| state.closing == CloseState::Now) {
-        return Poll::Ready(ConnectionEnd::Closing);
+        return Poll::Ready(CloseReason::Closing);
     }
     let (mut sent, mut ahead) = (0, None);
     loop {
@@ -217,7 +217,7 @@ fn turn(
         driver.check_argument(link, input, &flow);
         let tick = driver.hub.tick();
         let Some((state, account)) = driver.links.get_with_account(link) else {
-            return Poll::Ready(ConnectionEnd::Closed);
+            return Poll::Ready(CloseReason::Closed);
         };
         state.news = false;
         state.held_up = matches!(flow, InputFlow::Full);
@@ -226,7 +226,7 @@ fn turn(
         let joins = matches!(flow, InputFlow::Join);
         let together = state.closing == CloseState::No && !joins;
         let Ok(flushed) = state.out.flush(socket, ROUND_BYTES, together, account) else {
-            return Poll::Ready(ConnectionEnd::Closed);
+            return Poll::Ready(CloseReason::Closed);
         };
         let left = before.saturating_sub(state.out.pending());
         state.note_output(left, tick);
@@ -235,21 +235,20 @@ fn turn(
         driver.note_sent(left as u64);
         driver.links.wake_others(link, left > 0);
         if closing && flushed == FlushOutcome::All {
-            return Poll::Ready(ConnectionEnd::Closing);
+            return Poll::Ready(CloseReason::Closing);
         }
         if joins
             && flushed == FlushOutcome::All
             && let Some((streamid, entry)) = driver.take_join()
         {
-            return Poll::Ready(ConnectionEnd::Join(streamid, entry));
+            return Poll::Ready(CloseReason::Join(streamid, entry));
         }
         let moved = left > 0 && (matches!(flow, InputFlow::Full) || driver.wants_to_go_on(link));
         if flushed == FlushOutcome::Blocked && socket.poll_writable(context).is_ready() {
             continue;
         }
-        let turn_over =
-            matches!(flow, InputFlow::Turn) || flushed == FlushOutcome::Turn || sent >= ROUND_BYTES;
-        if turn_over {
+        let is_over = matches!(flow, InputFlow::Turn) || flushed == FlushOutcome::Turn || sent >= ROUND_BYTES;
+        if is_over {
             // Other connections run first, then this one continues.
             input.keep(driver.links.account());
             driver.links.rest(link);
@@ -262,7 +261,7 @@ fn turn(
         match arrive(driver, link, socket, input, &mut ahead, &flow, context) {
             Poll::Ready(Ok(true)) => {}
             Poll::Ready(Ok(false)) | Poll::Pending => return pause(driver, link, socket, input, context),
-            Poll::Ready(Err(())) => return Poll::Ready(ConnectionEnd::Closed),
+            Poll::Ready(Err(())) => return Poll::Ready(CloseReason::Closed),
         }
     }
 }
@@ -274,13 +273,13 @@ fn pause(
     socket: &Socket,
     input: &mut Input,
     context: &mut Context<'_>,
-) -> Poll<ConnectionEnd> {
+) -> Poll<CloseReason> {
     input.keep(driver.links.account());
     driver.links.rest(link);
     // A connection that waits for memory is not read. Its end must be noticed nevertheless, because
     // it occupies a position in the queue and may hold part of an argument.
     if driver.is_short && socket.poll_ended(context).is_ready() {
-        return Poll::Ready(ConnectionEnd::Closed);
+        return Poll::Ready(CloseReason::Closed);
     }
     Poll::Pending
 }

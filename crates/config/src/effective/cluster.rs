@@ -23,7 +23,7 @@ pub const VIRTUAL_ID_MAX: usize = 64;
 
 /// Role of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum NodeRole {
+pub enum ConfiguredRole {
     /// Root above managers.
     MetaManager,
     /// Root of a tree; its parents, if any, are meta managers.
@@ -35,7 +35,7 @@ pub enum NodeRole {
     Server,
 }
 
-impl NodeRole {
+impl ConfiguredRole {
     /// Returns the name in `all.role`.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -312,7 +312,7 @@ pub struct NodeList {
 
 /// Source of load values (`cms.perf`).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum LoadMeasurement {
+pub enum LoadProgramSetting {
     /// The node measures itself.
     #[default]
     Own,
@@ -331,7 +331,7 @@ pub struct OperationCommand {
 
 /// `cms.dfs`: all servers share the same files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SharedFileSystem {
+pub struct SharedFilesConfig {
     /// Redirectors look up files themselves instead of querying a server (`lookup central`).
     pub central: bool,
     /// Clients are redirected without a look-up (`redirect immed`).
@@ -383,7 +383,7 @@ pub struct Forwarding {
 #[derive(Clone, PartialEq, Debug)]
 pub struct ClusterConfig {
     /// `all.role`.
-    pub role: Setting<NodeRole>,
+    pub role: Setting<ConfiguredRole>,
     /// `all.manager`: parents of servers and supervisors. The own entry of a manager has its port.
     pub managers: Vec<Setting<ManagerAddress>>,
     /// `all.manager meta`: parents of managers. The own entry of a meta manager has its port.
@@ -420,11 +420,11 @@ pub struct ClusterConfig {
     /// `cms.ping usage`: number of pings between two load queries.
     pub ping_usage: Setting<u32>,
     /// `cms.perf`.
-    pub load_source: Setting<LoadMeasurement>,
+    pub load_source: Setting<LoadProgramSetting>,
     /// `cms.perf int`.
     pub load_interval: Setting<Duration>,
     /// `cms.dfs`; `None` means that each server has files of its own.
-    pub shared: Setting<Option<SharedFileSystem>>,
+    pub shared: Setting<Option<SharedFilesConfig>>,
     /// `cms.fsxeq`.
     pub programs: Vec<Setting<OperationCommand>>,
     /// `cms.conwait`: wait sent to clients of a redirector without a manager.
@@ -447,16 +447,16 @@ impl ClusterConfig {
     #[must_use]
     pub fn looks_itself(&self) -> bool {
         let shared = self.shared.as_ref().is_some_and(|shared| shared.central && !shared.unchecked);
-        shared && self.role.redirects() && *self.role != NodeRole::MetaManager
+        shared && self.role.redirects() && *self.role != ConfiguredRole::MetaManager
     }
 
     /// Returns the parents of the role.
     #[must_use]
     pub fn parents(&self) -> &[Setting<ManagerAddress>] {
         match *self.role {
-            NodeRole::MetaManager => &[],
-            NodeRole::Manager => &self.meta_managers,
-            NodeRole::Supervisor | NodeRole::Server => &self.managers,
+            ConfiguredRole::MetaManager => &[],
+            ConfiguredRole::Manager => &self.meta_managers,
+            ConfiguredRole::Supervisor | ConfiguredRole::Server => &self.managers,
         }
     }
 
@@ -465,9 +465,9 @@ impl ClusterConfig {
     #[must_use]
     pub fn peers(&self) -> &[Setting<ManagerAddress>] {
         match *self.role {
-            NodeRole::MetaManager => &self.meta_managers,
-            NodeRole::Manager => &self.managers,
-            NodeRole::Supervisor | NodeRole::Server => &[],
+            ConfiguredRole::MetaManager => &self.meta_managers,
+            ConfiguredRole::Manager => &self.managers,
+            ConfiguredRole::Supervisor | ConfiguredRole::Server => &[],
         }
     }
 }
@@ -526,7 +526,7 @@ impl Default for SelectionSpace {
     }
 }
 
-impl Default for SharedFileSystem {
+impl Default for SharedFilesConfig {
     fn default() -> Self {
         Self {
             central: false,
@@ -544,7 +544,7 @@ impl Default for SharedFileSystem {
 impl Default for ClusterConfig {
     fn default() -> Self {
         Self {
-            role: Setting::default_of(NodeRole::Server),
+            role: Setting::default_of(ConfiguredRole::Server),
             managers: Vec::new(),
             meta_managers: Vec::new(),
             subcluster: Setting::default_of(None),
@@ -562,7 +562,7 @@ impl Default for ClusterConfig {
             nowhere_hold: Setting::default_of(None),
             ping: Setting::default_of(seconds(60)),
             ping_usage: Setting::default_of(10),
-            load_source: Setting::default_of(LoadMeasurement::Own),
+            load_source: Setting::default_of(LoadProgramSetting::Own),
             load_interval: Setting::default_of(seconds(180)),
             shared: Setting::default_of(None),
             programs: Vec::new(),

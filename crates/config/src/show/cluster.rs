@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use super::lines::{EffectiveLine, EffectiveLines, Reload, time, trace};
 use crate::effective::{
-    AffinityPart, Delays, Effective, ForwardWay, Forwarding, FreeSpace, HostPattern, Limit, LoadMeasurement,
-    OutsideAddress, Port, Quorum, Scheduling, SelectionSpace, SharedFileSystem, WaitTime,
+    AffinityPart, Delays, Effective, ForwardWay, Forwarding, FreeSpace, HostPattern, Limit,
+    LoadProgramSetting, OutsideAddress, Port, Quorum, Scheduling, SelectionSpace, SharedFilesConfig,
+    WaitTime,
 };
 use crate::setting::Setting;
 use crate::values::show_size;
@@ -80,8 +81,8 @@ fn values(effective: &Effective, lines: &mut EffectiveLines) {
     lines.restart("cms.ping", &cluster.ping_usage, |usage| format!("{ping} usage {usage}"));
     lines.restart("cms.perf", &cluster.load_interval, |interval| format!("int {}", time(interval)));
     lines.add(Reload::Restart, "cms.perf", &cluster.load_source, |source| match source {
-        LoadMeasurement::Own => None,
-        LoadMeasurement::Program(words) => Some(format!("pgm {}", words.join(" "))),
+        LoadProgramSetting::Own => None,
+        LoadProgramSetting::Program(words) => Some(format!("pgm {}", words.join(" "))),
     });
     lines.add(Reload::Restart, "cms.dfs", &cluster.shared, |shared| shared.as_ref().map(shared_files));
     for setting in &cluster.programs {
@@ -197,7 +198,7 @@ fn space(space: &SelectionSpace, lines: &mut EffectiveLines) {
     lines.add(Reload::Restart, "cms.space", &space.copies, |copies| copies.then(|| "mwfiles".to_owned()));
 }
 
-fn shared_files(shared: &SharedFileSystem) -> String {
+fn shared_files(shared: &SharedFilesConfig) -> String {
     let lookup = if shared.central { "central" } else { "distrib" };
     let redirect = if shared.unchecked { "immed" } else { "verify" };
     let mut text = format!("lookup {lookup} redirect {redirect} retries {}", shared.retries);

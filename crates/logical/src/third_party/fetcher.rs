@@ -1,4 +1,4 @@
-//! The ports of third-party copies: [`Fetcher`] transfers a file from another server, and [`HostResolver`]
+//! The ports of third-party copies: [`Fetcher`] transfers a file from another server, and [`HostLookup`]
 //! resolves hosts.
 //!
 //! They are traits, because this crate contains neither a client nor a resolver; the `server` crate
@@ -118,7 +118,7 @@ impl Drop for TransferCompletion {
 }
 
 /// Resolves hosts. Both calls may block.
-pub trait HostResolver: Send + Sync {
+pub trait HostLookup: Send + Sync {
     /// Returns the addresses of a name, or the address that the name is.
     fn addresses(&self, name: &str) -> Vec<IpAddr>;
 

@@ -12,7 +12,7 @@ pub(crate) const WAITING_MAX: usize = 1_000;
 const PLACES_PER_RESERVED: usize = 3;
 
 /// The running and waiting copies.
-pub(crate) struct Jobs<J> {
+pub(crate) struct CopyQueue<J> {
     running_max: usize,
     running: Vec<QueuedCopy<J>>,
     waiting: VecDeque<QueuedCopy<J>>,
@@ -41,7 +41,7 @@ pub(crate) enum EnqueueOutcome {
     Full,
 }
 
-impl<J: Clone> Jobs<J> {
+impl<J: Clone> CopyQueue<J> {
     pub(crate) fn new(running_max: usize) -> Self {
         Self {
             running_max: running_max.max(1),
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn copies_start_in_order_when_others_end() {
-        let mut jobs = Jobs::new(2);
+        let mut jobs = CopyQueue::new(2);
         let EnqueueOutcome::Start(a) = jobs.enter('a', ClientHost::Unknown) else { panic!() };
         let EnqueueOutcome::Start(b) = jobs.enter('b', ClientHost::Unknown) else { panic!() };
         let EnqueueOutcome::Waits(c) = jobs.enter('c', ClientHost::Unknown) else { panic!() };
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_copy_removed_from_the_queue_does_not_start() {
-        let mut jobs = Jobs::new(1);
+        let mut jobs = CopyQueue::new(1);
         let EnqueueOutcome::Start(a) = jobs.enter('a', ClientHost::Unknown) else { panic!() };
         let EnqueueOutcome::Waits(b) = jobs.enter('b', ClientHost::Unknown) else { panic!() };
         assert!(jobs.leave(b).is_empty());
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_queue_is_bounded() {
-        let mut jobs = Jobs::new(1);
+        let mut jobs = CopyQueue::new(1);
         for number in 0..=WAITING_MAX {
             assert_ne!(jobs.enter(number, ClientHost::Unknown), EnqueueOutcome::Full);
         }
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn one_client_cannot_occupy_all_places() {
         let (greedy, other) = (host("10.0.0.1"), host("10.0.0.2"));
-        let mut jobs = Jobs::new(9);
+        let mut jobs = CopyQueue::new(9);
         let entered: Vec<_> = (0..20).map(|number| jobs.enter(number, greedy)).collect();
         assert_eq!(entered.iter().filter(|entered| matches!(entered, EnqueueOutcome::Start(_))).count(), 6);
         let EnqueueOutcome::Start(_) = jobs.enter(100, other) else { panic!("a place is reserved for it") };
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_host_with_many_addresses_is_one_client() {
-        let mut jobs = Jobs::new(9);
+        let mut jobs = CopyQueue::new(9);
         let entered = (0..20).map(|number| jobs.enter(number, host(&format!("2001:db8::{number:x}"))));
         assert_eq!(entered.filter(|entered| matches!(entered, EnqueueOutcome::Start(_))).count(), 6);
         assert!(matches!(jobs.enter(100, host("2001:db8:0:1::1")), EnqueueOutcome::Start(_)));

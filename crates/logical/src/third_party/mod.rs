@@ -35,7 +35,7 @@ mod settings;
 mod source;
 
 pub use fetcher::{
-    Bytes, Fetcher, HostResolver, RunningTransfer, TransferCompletion, TransferRequest, TransferResult,
+    Bytes, Fetcher, HostLookup, RunningTransfer, TransferCompletion, TransferRequest, TransferResult,
     TransferSink, Written,
 };
 pub use settings::{HostRule, ProofRule, Settings};
@@ -47,7 +47,7 @@ pub(crate) use request::{CopyRole, PullRequest, parse};
 pub(crate) use source::{GrantOffer, collect, register};
 
 use base::{ClientHost, Clock, Error, ErrorKind, LogicalPath, Owner};
-use jobs::Jobs;
+use jobs::CopyQueue;
 use rendezvous::{GrantNumber, Rendezvous};
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -71,17 +71,17 @@ pub struct ThirdPartyParts {
     /// Transfers files from other servers.
     pub fetcher: Arc<dyn Fetcher>,
     /// Resolves hosts.
-    pub names: Arc<dyn HostResolver>,
+    pub names: Arc<dyn HostLookup>,
 }
 
 /// The state of all third-party copies of a server.
 pub(crate) struct ThirdPartyCopies {
     pub(crate) settings: Settings,
     fetcher: Arc<dyn Fetcher>,
-    names: Arc<dyn HostResolver>,
+    names: Arc<dyn HostLookup>,
     clock: Arc<dyn Clock>,
     rendezvous: Arc<Mutex<Rendezvous<DeferredReply>>>,
-    jobs: Mutex<Jobs<Arc<RunningCopy>>>,
+    jobs: Mutex<CopyQueue<Arc<RunningCopy>>>,
     /// Cached names of destinations, with the times at which they become stale.
     known: Mutex<HashMap<IpAddr, (Option<String>, Duration)>>,
     /// The pool for lookups of host names, so that a slow name service delays nothing else.
@@ -97,7 +97,7 @@ pub(crate) struct ThirdPartyCopies {
 
 impl ThirdPartyCopies {
     pub(crate) fn new(parts: ThirdPartyParts, clock: Arc<dyn Clock>) -> Self {
-        let jobs = Jobs::new(parts.settings.jobs_max);
+        let jobs = CopyQueue::new(parts.settings.jobs_max);
         let checks = Pool::new("third-party-check", parts.settings.jobs_max);
         let starts = Pool::new("third-party-start", parts.settings.jobs_max);
         Self {
@@ -128,7 +128,7 @@ impl ThirdPartyCopies {
         drop(self.pool.run(Owner(key), Box::new(look_up)));
     }
 
-    fn jobs(&self) -> MutexGuard<'_, Jobs<Arc<RunningCopy>>> {
+    fn jobs(&self) -> MutexGuard<'_, CopyQueue<Arc<RunningCopy>>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -3,7 +3,7 @@
 use super::support::{Call, Client, Server, creating, reading};
 use super::{Hand, Work, at, begun, serving};
 use base::ErrorKind::FsError;
-use logical::{HostResolver, ThirdPartyParts, ThirdPartySettings as Settings};
+use logical::{HostLookup, ThirdPartyParts, ThirdPartySettings as Settings};
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex};
@@ -83,7 +83,7 @@ struct SlowNames {
     opened: Condvar,
 }
 
-impl HostResolver for SlowNames {
+impl HostLookup for SlowNames {
     fn addresses(&self, name: &str) -> Vec<IpAddr> {
         if name.starts_with("slow") {
             drop(self.opened.wait_while(self.is_open.lock().unwrap(), |is_open| !*is_open).unwrap());

@@ -11,7 +11,7 @@ use base::ErrorKind::{self, *};
 use base::{Error, Identity, LoginNames};
 use digest::{Algorithm, RunningChecksum as Summing};
 use logical::{
-    Fetcher, HostResolver, HostRule, ProofRule, RunningTransfer, ThirdPartyParts,
+    Fetcher, HostLookup, HostRule, ProofRule, RunningTransfer, ThirdPartyParts,
     ThirdPartySettings as Settings, TransferCompletion, TransferRequest, TransferResult, TransferSink,
 };
 use std::collections::{HashMap, VecDeque};
@@ -103,7 +103,7 @@ impl Hand {
 #[derive(Default)]
 struct Book(HashMap<&'static str, IpAddr>);
 
-impl HostResolver for Book {
+impl HostLookup for Book {
     fn addresses(&self, name: &str) -> Vec<IpAddr> {
         self.0.get(name).copied().into_iter().collect()
     }

@@ -24,12 +24,12 @@ pub(crate) enum SourceReadiness {
     },
     /// The waker of the task will be called.
     Waits,
-    /// Waits as well, but [`Sources::set_waker`] must first store the waker.
+    /// Waits as well, but [`SourceTable::set_waker`] must first store the waker.
     WaitsWithoutWaker,
 }
 
 /// The sources of one loop.
-pub(crate) struct Sources {
+pub(crate) struct SourceTable {
     epoll: OwnedFd,
     known: Slab<IoSource>,
     batch: Option<IoBatch>,
@@ -37,7 +37,7 @@ pub(crate) struct Sources {
     room: WakeList,
 }
 
-impl Sources {
+impl SourceTable {
     pub(super) fn new(epoll: OwnedFd) -> Self {
         Self { epoll, known: Slab::new(), batch: None, room: WakeList::default() }
     }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 /// The name service of the system.
 pub(crate) struct SystemNames;
 
-impl logical::HostResolver for SystemNames {
+impl logical::HostLookup for SystemNames {
     fn addresses(&self, name: &str) -> Vec<IpAddr> {
         addresses_of(name)
     }

@@ -76,12 +76,12 @@ pub(crate) fn configured(effective: &Effective, data_port: u16) -> Result<Option
     Ok(Some(settings))
 }
 
-fn role(role: config::NodeRole) -> NodeRole {
+fn role(role: config::ConfiguredRole) -> NodeRole {
     match role {
-        config::NodeRole::MetaManager => NodeRole::MetaManager,
-        config::NodeRole::Manager => NodeRole::Manager,
-        config::NodeRole::Supervisor => NodeRole::Supervisor,
-        config::NodeRole::Server => NodeRole::Server,
+        config::ConfiguredRole::MetaManager => NodeRole::MetaManager,
+        config::ConfiguredRole::Manager => NodeRole::Manager,
+        config::ConfiguredRole::Supervisor => NodeRole::Supervisor,
+        config::ConfiguredRole::Server => NodeRole::Server,
     }
 }
 
@@ -122,17 +122,19 @@ fn lookup(host: &str) -> Vec<IpAddr> {
 fn listen(effective: &Effective, own: Option<&ManagerAddress>) -> Result<Listen, StartError> {
     let cluster = &effective.cluster;
     let port = match *cluster.role {
-        config::NodeRole::Server => 0,
-        config::NodeRole::Supervisor => cluster.supervisor_port.to_bind(),
+        config::ConfiguredRole::Server => 0,
+        config::ConfiguredRole::Supervisor => cluster.supervisor_port.to_bind(),
         // The command line takes precedence over the file, and the entry of this node over
         // xrd.port, as in cmsd.
-        config::NodeRole::Manager | config::NodeRole::MetaManager => match (cluster.port.value, own) {
-            (Some(port), _) if cluster.port.origin == config::Origin::CommandLine => port.to_bind(),
-            (_, Some(own)) => own.port,
-            (Some(port), None) => port.to_bind(),
-            (None, None) if cluster.peers().is_empty() => config::CLUSTER_PORT_DEFAULT,
-            (None, None) => return Err(nobody(effective)),
-        },
+        config::ConfiguredRole::Manager | config::ConfiguredRole::MetaManager => {
+            match (cluster.port.value, own) {
+                (Some(port), _) if cluster.port.origin == config::Origin::CommandLine => port.to_bind(),
+                (_, Some(own)) => own.port,
+                (Some(port), None) => port.to_bind(),
+                (None, None) if cluster.peers().is_empty() => config::CLUSTER_PORT_DEFAULT,
+                (None, None) => return Err(nobody(effective)),
+            }
+        }
     };
     let address = match *effective.network.family {
         AddressFamily::Both => None,
@@ -196,7 +198,8 @@ fn parent(
 fn children(effective: &Effective, identity: &OwnNodeId) -> Result<Vec<ChildSettings>, StartError> {
     let cluster = &effective.cluster;
     let mut parents: Vec<&ManagerAddress> = cluster.parents().iter().map(|setting| &setting.value).collect();
-    let subcluster = cluster.subcluster.value.as_ref().filter(|_| *cluster.role == config::NodeRole::Manager);
+    let subcluster =
+        cluster.subcluster.value.as_ref().filter(|_| *cluster.role == config::ConfiguredRole::Manager);
     let subman = parents.is_empty() && subcluster.is_some();
     if subman {
         parents.extend(subcluster);
@@ -232,16 +235,16 @@ fn login(effective: &Effective, identity: &OwnNodeId, subman: bool) -> Result<Lo
     let cluster = &effective.cluster;
     let mut mode = Mode::BLREDIR | Mode::NOSTAGE;
     mode |= match *cluster.role {
-        config::NodeRole::Server => Mode::SERVER,
-        config::NodeRole::Supervisor => Mode::MANAGER | Mode::SERVER,
-        config::NodeRole::Manager | config::NodeRole::MetaManager => Mode::MANAGER,
+        config::ConfiguredRole::Server => Mode::SERVER,
+        config::ConfiguredRole::Supervisor => Mode::MANAGER | Mode::SERVER,
+        config::ConfiguredRole::Manager | config::ConfiguredRole::MetaManager => Mode::MANAGER,
     };
     if subman {
         mode |= Mode::SUBMAN;
     }
     let hours = jiff::Zoned::now().offset().seconds() / 3600;
     mode = mode.with_zone_hours(i8::try_from(hours).unwrap_or(0));
-    if *cluster.role == config::NodeRole::Manager {
+    if *cluster.role == config::ConfiguredRole::Manager {
         mode = mode.with_share_percent(*cluster.sched.share);
     }
     Ok(LoginMessage {
@@ -314,7 +317,7 @@ fn policy(cluster: &ClusterConfig) -> Policy {
         load_max: *sched.load_max,
         reset: *sched.reset,
         share: Some(*sched.share_default)
-            .filter(|share| *share > 0 && *cluster.role == config::NodeRole::MetaManager),
+            .filter(|share| *share > 0 && *cluster.role == config::ConfiguredRole::MetaManager),
         linger: *cluster.space.linger,
         loads_known: *cluster.ping_usage > 0,
         randomized: sched.affinity.randomized,
@@ -337,7 +340,7 @@ fn policy(cluster: &ClusterConfig) -> Policy {
         source_elsewhere: sched.one_source.as_ref().and_then(|limit| limit.outside.as_ref()).map(elsewhere),
         stagers_tried_max: count(*delay.stagers),
         // The managers below a meta manager have separate files.
-        shared: cluster.shared.as_ref().filter(|_| *cluster.role != config::NodeRole::MetaManager).map(
+        shared: cluster.shared.as_ref().filter(|_| *cluster.role != config::ConfiguredRole::MetaManager).map(
             |shared| SharedFileSystem {
                 unchecked: shared.unchecked,
                 central: shared.central,
@@ -404,11 +407,11 @@ fn health(effective: &Effective) -> HealthSettings {
     let leaf = !cluster.role.redirects();
     let interval = &cluster.load_interval;
     let load = match &*cluster.load_source {
-        config::LoadMeasurement::Program(command) => {
+        config::LoadProgramSetting::Program(command) => {
             LoadMeasurement::Program { command: command.clone(), interval: interval.value }
         }
-        config::LoadMeasurement::Own if interval.origin.is_default() => LoadMeasurement::default(),
-        config::LoadMeasurement::Own => LoadMeasurement::Own { interval: interval.value },
+        config::LoadProgramSetting::Own if interval.origin.is_default() => LoadMeasurement::default(),
+        config::LoadProgramSetting::Own => LoadMeasurement::Own { interval: interval.value },
     };
     let space = &cluster.space;
     let rules = SpaceLimits {

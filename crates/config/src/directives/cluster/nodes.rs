@@ -9,8 +9,8 @@ use crate::directives::fault::DirectiveFault;
 use crate::directives::libraries::{self, LibraryPurpose};
 use crate::directives::shared::{part_without_effect, trace, unprotected};
 use crate::effective::{
-    CLUSTER_TAG_MAX, ForwardWay, Forwarding, FreeSpace, HostPattern, LoadMeasurement, NodeList,
-    OperationCommand, Port, SharedFileSystem, VIRTUAL_ID_MAX,
+    CLUSTER_TAG_MAX, ForwardWay, Forwarding, FreeSpace, HostPattern, LoadProgramSetting, NodeList,
+    OperationCommand, Port, SharedFilesConfig, VIRTUAL_ID_MAX,
 };
 use crate::language::DirectiveToken;
 use crate::report::ProblemKind;
@@ -190,7 +190,7 @@ pub(crate) fn perf(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Resu
             "xrootd" => {}
             "pgm" => {
                 let program = program(arguments, "perf program")?;
-                draft.effective.cluster.load_source.set(LoadMeasurement::Program(program), origin);
+                draft.effective.cluster.load_source.set(LoadProgramSetting::Program(program), origin);
                 return Ok(());
             }
             "lib" => {
@@ -227,7 +227,7 @@ pub(crate) fn shared_files(
     arguments: &mut Arguments<'_>,
     draft: &mut Draft<'_>,
 ) -> Result<(), DirectiveFault> {
-    let mut value = SharedFileSystem::default();
+    let mut value = SharedFilesConfig::default();
     let mut token = arguments.need("dfs option")?;
     loop {
         match token.text.as_str() {
