@@ -46,16 +46,23 @@ class Manager:
             threading.Thread(target=self._serve, args=[connection], daemon=True).start()
 
     def _serve(self, connection):
+        """Serves one connection to its end. A client may end at any time, also with a reset."""
         with connection, connection.makefile("rb") as requests:
-            requests.read(20)
-            connection.sendall(struct.pack(">HHiii", 0, 0, 8, 0x520, 0))
-            while len(head := requests.read(24)) == 24:
-                stream, code, length = struct.unpack(">HH16xi", head)
-                requests.read(length)
-                answer = self._answer(code)
-                if answer is not None:
-                    status, body = answer
-                    connection.sendall(struct.pack(">HHi", stream, status, len(body)) + body)
+            try:
+                requests.read(20)
+                connection.sendall(struct.pack(">HHiii", 0, 0, 8, 0x520, 0))
+                while len(head := requests.read(24)) == 24:
+                    stream, code, body, length = struct.unpack(">HH16si", head)
+                    for status, data in self._reply(code, body, requests.read(length)):
+                        connection.sendall(struct.pack(">HHi", stream, status, len(data)) + data)
+            except OSError:
+                pass
+
+    def _reply(self, code, body, argument):
+        """Yields the replies to a request, each a status and its data."""
+        answer = self._answer(code)
+        if answer is not None:
+            yield answer
 
     def _answer(self, code):
         if code == raw.PROTOCOL:
@@ -90,41 +97,32 @@ class Debtor(Manager):
         return (raw.WAITRESP, struct.pack(">i", 600)) if self.later else None
 
 
-class Miser(Manager):
-    """A server with one file, `content`. It answers each read after the first MiB with at most
-    1,000 bytes, and has no data from byte `end` on although it reports another size."""
+class ShortReads(Manager):
+    """A server with one file, `content`. Its answers to reads have at most `most` bytes, and not the
+    same number each time. It has no data from byte `end` on although it reports another size. Reads
+    before byte `whole_until` are answered in full."""
 
-    def __init__(self, content, end=None):
+    def __init__(self, content, most, end=None, whole_until=0):
         super().__init__(flags=IS_SERVER)
         self.content = content
+        self.most = most
         self.end = len(content) if end is None else end
+        self.whole_until = whole_until
 
-    def _serve(self, connection):
-        try:
-            self._talk(connection)
-        except OSError:
-            pass  # The client has ended.
-
-    def _talk(self, connection):
-        stat = f"7 {len(self.content)} 48 99 98 97 0644 me us".encode() + b"\0"
-        with connection, connection.makefile("rb") as requests:
-            requests.read(20)
-            connection.sendall(struct.pack(">HHiii", 0, 0, 8, 0x520, 0))
-            while len(head := requests.read(24)) == 24:
-                stream, code, offset, count, length = struct.unpack(">HH4xqii", head)
-                requests.read(length)
-                if code == raw.OPEN:
-                    status, body = raw.OK, bytes(12) + stat
-                elif code == raw.READ:
-                    most = count if offset < 1 << 20 else min(count, 1000)
-                    status, body = raw.OK, self.content[offset:min(offset + most, self.end)]
-                elif code == raw.STAT:
-                    status, body = raw.OK, stat
-                elif code == raw.CLOSE:
-                    status, body = raw.OK, b""
-                else:
-                    status, body = self._answer(code)
-                connection.sendall(struct.pack(">HHi", stream, status, len(body)) + body)
+    def _reply(self, code, body, argument):
+        stat = b"7 %d 48 99 98 97 0644 me us\0" % len(self.content)
+        if code == raw.OPEN:
+            yield raw.OK, bytes(12) + stat
+        elif code == raw.READ:
+            offset, count = struct.unpack(">4xqi", body)
+            most = count if offset < self.whole_until else min(count, self.most - offset % 7)
+            yield raw.OK, self.content[offset:min(offset + most, self.end)]
+        elif code == raw.STAT:
+            yield raw.OK, stat
+        elif code == raw.CLOSE:
+            yield raw.OK, b""
+        else:
+            yield self._answer(code)
 
 
 class Forger(Manager):
@@ -143,19 +141,10 @@ class Forger(Manager):
     def _content(self):
         return (b"content" + self.text + b"\n") * 3
 
-    def _serve(self, connection):
-        with connection, connection.makefile("rb") as requests:
-            requests.read(20)
-            connection.sendall(struct.pack(">HHiii", 0, 0, 8, 0x520, 0))
-            try:
-                while len(head := requests.read(24)) == 24:
-                    stream, code, body, length = struct.unpack(">HH16si", head)
-                    status, answer = self._reply(code, body, requests.read(length))
-                    connection.sendall(struct.pack(">HHi", stream, status, len(answer)) + answer)
-            except OSError:
-                pass  # The client has ended.
-
     def _reply(self, code, body, argument):
+        yield self._forged(code, body, argument)
+
+    def _forged(self, code, body, argument):
         is_login = code in (raw.PROTOCOL, raw.LOGIN)
         if self.refuses and (not is_login or self.refuses == "login" and code == raw.LOGIN):
             return raw.ERROR, struct.pack(">i", ErrorCode.FS_ERROR) + b"refused\n" + self.text + b"\0"

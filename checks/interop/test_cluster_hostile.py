@@ -136,6 +136,7 @@ def test_login_cut_at_every_byte(cluster):
         links.append(link)
     served(cluster)
     for link in links:
+        assert link.closed()
         link.socket.close()
 
 

@@ -27,6 +27,7 @@ def test_changes_of_paths_forgotten_by_a_supervisor_are_known_above_immediately(
     with clusters.Cluster(PLAN, makers, settings=f"cms.fxhold {WINDOW_SECONDS}\n") as cluster:
         area = clusters.Area(cluster.answering())
         made, removed = area / "made", area.put("removed", b"below", "s1")
+        # Time itself is the condition here: the window cannot be shorter.
         began = time.monotonic()
         for node, seconds in (cluster.sup, 0), (cluster.man, LATER_SECONDS):
             wait_until(lambda: time.monotonic() >= began + seconds, LATER_SECONDS + 5)
@@ -34,11 +35,7 @@ def test_changes_of_paths_forgotten_by_a_supervisor_are_known_above_immediately(
             assert opened(node, removed)[0] == "redirect"
         wait_until(lambda: time.monotonic() > began + WINDOW_SECONDS + 1, WINDOW_SECONDS)
         assert opened(cluster.s1, made, raw.O_NEW | raw.O_UPDT | raw.O_MKPATH)[0] == "open"
-        since = time.monotonic()
         # The manager itself would query again in half a minute.
         wait_until(lambda: opened(cluster.man, made) == ("redirect", cluster.sup.port), 10)
-        print(f"found after {1000 * (time.monotonic() - since):.0f} ms")
         xrdfs(cluster.s1, "rm", removed).ok()
-        since = time.monotonic()
         wait_until(lambda: opened(cluster.man, removed) == ("error", ErrorCode.NOT_FOUND), 10)
-        print(f"missing after {1000 * (time.monotonic() - since):.0f} ms")

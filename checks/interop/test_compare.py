@@ -94,7 +94,7 @@ def test_interactive(grown):
     texts = [masked(xrdfs(area.server, input="\n".join(lines).encode() + b"\n")) for area in grown.areas]
     sides = [sorted(text.splitlines()) for text in texts]
     assert sides[0] == sides[1]
-    assert "Goodbye" in texts[0] or "--- 0" in texts[0]
+    assert "Goodbye" in texts[0] and texts[0].endswith("--- 0"), texts[0]
 
 
 def test_cat_to_a_file(grown, tmp_path):

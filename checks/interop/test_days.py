@@ -355,8 +355,8 @@ def test_real_client_survives_a_restart(launch, tmp_path):
     command = ["/usr/bin/xrdcp", "--nopbar", "--xrate", "20m", tmp_path / "source", server.url("/file")]
     process = subprocess.Popen(command, env=peers.environment(XRD_CPCHUNKSIZE="1000000"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     file = server.tree / "file"
-    while not (file.exists() and file.stat().st_size > 4 * MIB):
-        assert process.poll() is None, process.stdout.read()
+    wait_until(lambda: process.poll() is not None or file.exists() and file.stat().st_size > 4 * MIB)
+    assert process.poll() is None, process.stdout.read()
     server.restart()
     output, _ = process.communicate(timeout=120)
     if process.returncode == 0:

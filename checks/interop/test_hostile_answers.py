@@ -14,6 +14,8 @@ import tools
 from codes import ErrorCode
 
 RESIDENT_MAX = 64 << 20
+# The reply of a server to the removal of a directory that is not empty.
+NOT_EMPTY = (raw.ERROR, struct.pack(">i", ErrorCode.IT_EXISTS) + b"directory not empty\0")
 MIB = 1 << 20
 
 
@@ -25,32 +27,17 @@ class Flood(hollow.Manager):
         self.piece = entry * (MIB // len(entry))
         self.size = size
 
-    def _serve(self, connection):
-        try:
-            self._talk(connection)
-        except OSError:
-            pass  # The client has ended.
-
-    def _talk(self, connection):
-        with connection, connection.makefile("rb") as requests:
-            requests.read(20)
-            connection.sendall(struct.pack(">HHiii", 0, 0, 8, 0x520, 0))
-
-            def send(stream, status, body):
-                connection.sendall(struct.pack(">HHi", stream, status, len(body)) + body)
-            while len(head := requests.read(24)) == 24:
-                stream, code, length = struct.unpack(">HH16xi", head)
-                path = requests.read(length)
-                if code == raw.STAT:
-                    send(stream, raw.OK, b"%d 4096 19 99\0" % len(path))
-                elif code == raw.RMDIR:
-                    send(stream, raw.ERROR, struct.pack(">i", ErrorCode.IT_EXISTS) + b"directory not empty\0")
-                elif code == raw.DIRLIST:
-                    for _ in range(self.size // MIB):
-                        send(stream, raw.OKSOFAR, self.piece)
-                    send(stream, raw.OK, self.piece[:-1] + b"\0")
-                else:
-                    send(stream, *self._answer(code))
+    def _reply(self, code, body, path):
+        if code == raw.STAT:
+            yield raw.OK, b"%d 4096 19 99\0" % len(path)
+        elif code == raw.RMDIR:
+            yield NOT_EMPTY
+        elif code == raw.DIRLIST:
+            for _ in range(self.size // MIB):
+                yield raw.OKSOFAR, self.piece
+            yield raw.OK, self.piece[:-1] + b"\0"
+        else:
+            yield self._answer(code)
 
 
 # The maximum memory of a process includes that of the process from which it was forked, and a run
@@ -117,20 +104,12 @@ class Endless(hollow.Manager):
     def __init__(self):
         super().__init__(flags=hollow.IS_SERVER)
 
-    def _serve(self, connection):
-        with connection, connection.makefile("rb") as requests:
-            requests.read(20)
-            connection.sendall(struct.pack(">HHiii", 0, 0, 8, 0x520, 0))
-            while len(head := requests.read(24)) == 24:
-                stream, code, length = struct.unpack(">HH16xi", head)
-                path = requests.read(length)
-                # Each has an inode number of its own, as directories have.
-                stat = b"%d 4096 19 99" % (len(path) + (3 if code == raw.DIRLIST else 1))
-                status, body = {
-                    raw.STAT: (raw.OK, stat + b"\0"), raw.DIRLIST: (raw.OK, b".\n0 0 0 0\nd\n" + stat + b"\0"),
-                    raw.RMDIR: (raw.ERROR, struct.pack(">i", ErrorCode.IT_EXISTS) + b"directory not empty\0"),
-                }.get(code) or self._answer(code)
-                connection.sendall(struct.pack(">HHi", stream, status, len(body)) + body)
+    def _reply(self, code, body, path):
+        # Each has an inode number of its own, as directories have.
+        stat = b"%d 4096 19 99" % (len(path) + (3 if code == raw.DIRLIST else 1))
+        yield {
+            raw.STAT: (raw.OK, stat + b"\0"), raw.DIRLIST: (raw.OK, b".\n0 0 0 0\nd\n" + stat + b"\0"), raw.RMDIR: NOT_EMPTY,
+        }.get(code) or self._answer(code)
 
 
 @pytest.mark.parametrize("words", ["scalla ls -R U", "scalla find U", "scalla du U", "scalla tree U", "scalla sync -n U HERE", "scalla cp -N -r U HERE",
@@ -169,37 +148,22 @@ class Wide(hollow.Manager):
                 text.clear()
         yield (b"".join(text) or b"\n")[:-1] + b"\0"
 
-    def _serve(self, connection):
-        try:
-            self._talk(connection)
-        except OSError:
-            pass  # The client has ended.
-
-    def _talk(self, connection):
-        with connection, connection.makefile("rb") as requests:
-            requests.read(20)
-            connection.sendall(struct.pack(">HHiii", 0, 0, 8, 0x520, 0))
-
-            def send(stream, status, body):
-                connection.sendall(struct.pack(">HHi", stream, status, len(body)) + body)
-            while len(head := requests.read(24)) == 24:
-                stream, code, length = struct.unpack(">HH16xi", head)
-                path = requests.read(length)
-                names = path.split(b"/")[2:]
-                is_first = all(name.endswith(b"0" * 7) for name in names)
-                if code == raw.STAT:
-                    send(stream, raw.OK, b"%d 4096 19 99\0" % len(path))
-                elif code == raw.RMDIR:
-                    send(stream, raw.ERROR, struct.pack(">i", ErrorCode.IT_EXISTS) + b"directory not empty\0")
-                elif code == raw.RM:
-                    send(stream, raw.OK, b"")
-                elif code == raw.DIRLIST:
-                    *pieces, last = self._listing(len(names) if is_first else 1 << 30)
-                    for piece in pieces:
-                        send(stream, raw.OKSOFAR, piece)
-                    send(stream, raw.OK, last)
-                else:
-                    send(stream, *self._answer(code))
+    def _reply(self, code, body, path):
+        names = path.split(b"/")[2:]
+        is_first = all(name.endswith(b"0" * 7) for name in names)
+        if code == raw.STAT:
+            yield raw.OK, b"%d 4096 19 99\0" % len(path)
+        elif code == raw.RMDIR:
+            yield NOT_EMPTY
+        elif code == raw.RM:
+            yield raw.OK, b""
+        elif code == raw.DIRLIST:
+            *pieces, last = self._listing(len(names) if is_first else 1 << 30)
+            for piece in pieces:
+                yield raw.OKSOFAR, piece
+            yield raw.OK, last
+        else:
+            yield self._answer(code)
 
 
 def run(server, words, tmp_path, until=None):

@@ -7,8 +7,6 @@ import os
 import pty
 import signal
 import subprocess
-import time
-import zlib
 
 import pytest
 
@@ -44,52 +42,6 @@ def full(area):
 
 def below(area, *names):
     return [area.url(name) for name in names]
-
-
-def test_a_short_answer_is_not_the_end_of_a_file(tmp_path):
-    content = b"".join(b"line %d\n" % number for number in range(400_000))[:3 * MIB]
-    for end in (None, 2 * MIB + 5):
-        with hollow.Miser(content, end) as server:
-            url = f"root://{server.host}//f"
-            for words in (["cat", url], ["checksum", "-t", "md5", "--read", url]):
-                result = scalla(*words)
-                if end is not None:
-                    result.fails(1, "ended at byte")
-                else:
-                    result.ok()
-                    expected = content if words[0] == "cat" else hashlib.md5(content).hexdigest().encode()
-                    assert expected in result.raw
-            target = tmp_path / f"copy-{end}"
-            result = scalla("cp", url, target)
-            if end is None:
-                result.ok()
-                assert target.read_bytes() == content
-            else:
-                result.fails(1, f"ended at byte {end} of {len(content)}")
-                assert not target.exists()
-            lines = b"\n".join(content.split(b"\n")[-11 if content.endswith(b"\n") else -10:])
-            parts = {
-                ("head", "-c", "1500000", url): content[:1500000], ("head", "-c", "9m", url): content,
-                ("tail", "-c", "2000000", url): content[-2000000:], ("tail", "-c", "+1500001", url): content[1500000:],
-                ("tail", url): lines, ("tail", "-n", "+3", url): content.split(b"\n", 2)[2],
-            }
-            for words, expected in parts.items():
-                result = scalla(*words)
-                # The beginning of the file is there in both cases.
-                is_there = end is None or words[:3] == ("head", "-c", "1500000")
-                assert result.ok().raw == expected if is_there else result.fails(1, "ended at byte"), words
-            for name, sum_of in (("xrdadler32", zlib.adler32(content)), ("xrdcrc32c", None)):
-                result = tools.run([peers.link(name), url])
-                assert (result.status == 0) == (end is None), (name, result)
-                assert sum_of is None or end is not None or result.out.startswith(f"{sum_of:08x} "), result
-            result = tools.run([peers.link("xrdfs"), server.host, "tail", "-c", "2500000", "/f"])
-            assert result.raw == content[-2500000:] if end is None else result.status != 0
-            result = tools.xrdfs(server, "cat", "-o", tmp_path / f"out-{end}", "/f", program=peers.link("xrdfs"))
-            if end is None:
-                result.ok()
-                assert (tmp_path / "out-None").read_bytes() == content
-            else:
-                assert result.status != 0 and not (tmp_path / f"out-{end}").exists()
 
 
 # ls
@@ -141,7 +93,7 @@ def test_wildcards(full):
     assert lines(scalla("ls", "-d", full.url("[ab]"))) == below(full, "a", "b")
     assert lines(scalla("ls", "-d", full.url("*/*"))) == below(full, "b/c", "b/d")
     assert lines(scalla("ls", "-d", full.url("*/d/e"))) == below(full, "b/d/e")
-    assert lines(scalla("cat", full.url("[a]"))) == [] or scalla("cat", full.url("[a]")).raw == b"hello"
+    assert scalla("cat", full.url("[a]")).ok().raw == b"hello"
     scalla("ls", full.url("x*")).fails(1, "nothing matches")
     scalla("cat", full.url("*/nope")).fails(1, "nothing matches")
 
@@ -568,13 +520,17 @@ COMMANDS = ["ls URL", "ls -R URL", "stat URL", "cat URL", "head URL", "tail URL"
             "prepare stage URL", "query config URL", "query server URL", "space URL", "du URL", "find URL", "tree URL"]
 
 
+# A request to a live server that is not answered may have been executed.
+UNCERTAIN = ("mkdir URL", "mv URL URL", "cp SOURCE URL")
+# Only the identification of the server at the login, and a ping, are needed.
+LOGIN_IS_ENOUGH = ("query server URL",)
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_unreachable_server(command):
     url = f"root://localhost:{peers.free_port()}//a"
-    begun = time.monotonic()
     words = [word.replace("URL", url) for word in command.split()]
     scalla(*words, XRD_CONNECTIONWINDOW="2", XRD_CONNECTIONRETRY="1").fails(1, url.split("/")[2], "no connection")
-    assert time.monotonic() - begun < tools.PATIENCE_SECONDS / 2
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "cp URL out", "cp -r URL out", "cp SOURCE URL", "sync URL out", "map --timeout 3 URL"])
@@ -586,14 +542,13 @@ def test_a_server_that_never_answers(kind, command, tmp_path):
     with kind() as mute:
         words = [word.replace("URL", f"root://{mute.host}//a").replace("SOURCE", "source") for word in command.split()]
         done = scalla(*words, cwd=tmp_path, XRD_STREAMTIMEOUT="2", XRD_REQUESTTIMEOUT="3", XRD_CONNECTIONWINDOW="2")
-        if command.startswith("query server") and kind is hollow.Debtor:
-            # Only the identification of the server at login, and a ping, are needed.
+        if kind is hollow.Deaf or command not in LOGIN_IS_ENOUGH:
+            uncertain = kind is hollow.Debtor and command in UNCERTAIN
+            done.fails(Exit.UNCERTAIN if uncertain else Exit.FAILED, mute.host)
+        else:
             done.ok()
-            return
-        # A request to a live server may have been executed.
-        uncertain = kind is hollow.Debtor and command in ("mkdir URL", "mv URL URL", "cp SOURCE URL")
-        done.fails(Exit.UNCERTAIN if uncertain else Exit.FAILED, mute.host)
-        assert os.listdir(tmp_path) == ["source"] or command.startswith(("cp -r", "sync"))
+        # Directories of a copy may have been made, but no other file.
+        assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["source"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

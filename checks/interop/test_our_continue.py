@@ -6,13 +6,12 @@ The result is the source, byte by byte, or the copy fails."""
 import json
 import os
 import subprocess
-import time
 
 import peers
 import pytest
 from between import Withholding
 from codes import ShellCode
-from tools import PATIENCE_SECONDS, XRDCP, data, run, scalla
+from tools import XRDCP, data, run, scalla, wait_until
 
 MIB = 1024 * 1024
 SIZE = 16 * MIB
@@ -23,20 +22,13 @@ def copied(result):
     return json.loads(result.ok().out.splitlines()[0])["copied"]
 
 
-def until(what):
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def killed_upload(area, source, between, state):
     """Runs an upload of which one write in the middle never arrives and all others do; then its
     client is killed."""
     command = [peers.program(), "cp", "--continue", source, between.url(area / "file")]
     path = area.local / "file"
     with subprocess.Popen([str(word) for word in command], env=peers.environment(XDG_STATE_HOME=state)) as client:
-        until(lambda: between.withheld.is_set() and path.exists() and path.stat().st_size == SIZE
+        wait_until(lambda: between.withheld.is_set() and path.exists() and path.stat().st_size == SIZE
               and os.stat(path).st_blocks * 512 >= SIZE - 2 * MIB)
         client.kill()
     assert area.get("file") != source.read_bytes(), "it has its full size and a hole"
@@ -91,7 +83,7 @@ def test_an_interrupted_download_continues_after_its_part(area, local, tmp_path)
     def interrupted():
         command = [peers.program(), "cp", "--continue", "--rate", "8m", area.url("file"), out]
         with subprocess.Popen([str(word) for word in command], env=peers.environment()) as client:
-            until(lambda: (tmp_path / ".out.part").exists() and (tmp_path / ".out.part").stat().st_size >= 3 * MIB)
+            wait_until(lambda: (tmp_path / ".out.part").exists() and (tmp_path / ".out.part").stat().st_size >= 3 * MIB)
             # A second one does not write to the same part.
             scalla("cp", "--continue", area.url("file"), out).fails(1, "another process")
             client.kill()

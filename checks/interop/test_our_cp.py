@@ -299,28 +299,23 @@ class Turncoat(hollow.Manager):
         super().__init__(flags=hollow.IS_SERVER)
         self.harm = []
 
-    def _serve(self, connection):
-        with connection, connection.makefile("rb") as requests:
-            requests.read(20)
-            connection.sendall(struct.pack(">HHiii", 0, 0, 8, 0x520, 0))
-            while len(head := requests.read(24)) == 24:
-                stream, code, _, options, length = struct.unpack(">HHHH12xi", head)
-                path = requests.read(length)
-                if code == raw.OPEN:
-                    if path.startswith(b"/target") and options & 0x0002:
-                        self.harm.append("an open that truncates")
-                    status, body = raw.OK, bytes(12) + b"7 5 48 99\0"
-                elif code == raw.STAT:
-                    status, body = raw.OK, b"8 9 48 88\0" if path.startswith(b"/target") else b"7 5 48 99\0"
-                elif code == raw.READ:
-                    status, body = raw.OK, b"hello"
-                elif code == raw.CLOSE:
-                    status, body = raw.OK, b""
-                else:
-                    if code in (raw.TRUNCATE, raw.WRITE, raw.RM):
-                        self.harm.append(f"request {code}")
-                    status, body = self._answer(code)
-                connection.sendall(struct.pack(">HHi", stream, status, len(body)) + body)
+    def _reply(self, code, body, path):
+        is_target = path.startswith(b"/target")
+        if code == raw.OPEN:
+            options = struct.unpack(">2xH", body[:4])[0]
+            if is_target and options & raw.O_DELETE:
+                self.harm.append("an open that truncates")
+            yield raw.OK, bytes(12) + b"7 5 48 99\0"
+        elif code == raw.STAT:
+            yield raw.OK, b"8 9 48 88\0" if is_target else b"7 5 48 99\0"
+        elif code == raw.READ:
+            yield raw.OK, b"hello"
+        elif code == raw.CLOSE:
+            yield raw.OK, b""
+        else:
+            if code in (raw.TRUNCATE, raw.WRITE, raw.RM):
+                self.harm.append(f"request {code}")
+            yield self._answer(code)
 
 
 @pytest.mark.parametrize("options", [["-f"], ["-f", "--coerce"], ["-f", "-x"], ["-c"]], ids=" ".join)

@@ -13,7 +13,7 @@ import hollow
 import peers
 import terminals
 import tools
-from codes import Exit
+from codes import ErrorCode, Exit
 
 # Manual pages.
 
@@ -152,7 +152,7 @@ def test_xrdfs_has_line_editing_and_history(server, area, tmp_path, xrdfs_progra
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     with terminals.Terminal([xrdfs_program, server.host], HOME=str(tmp_path)) as person:
         person.prompt(prompt)
-        assert "[ERROR]" in person.run("\x1b[A\x1b[A") or "content" in person.shown.decode()
+        assert ErrorCode.NOT_FOUND.shown in person.run("\x1b[A\x1b[A")
         person.type("exit\r")
         status, rest = person.end()
         assert (status, rest.endswith("Goodbye.\n\n")) == (0, True)

@@ -3,12 +3,11 @@ of that name."""
 
 import os
 import subprocess
-import time
 
 import clusters
 import peers
 import pytest
-from tools import PATIENCE_SECONDS, data
+from tools import PATIENCE_SECONDS, data, wait_until
 
 MIB = 1024 * 1024
 SIZE = 16 * MIB
@@ -31,10 +30,8 @@ def test_an_upload_is_not_mixed_with_an_older_replica(makers, tmp_path):
         area.put("file", data(SIZE, 2), "s1")
         command = [peers.program(), "cp", "--force", "--rate", "4m", source, area.url("file")]
         with subprocess.Popen([str(word) for word in command], env=peers.environment(), stderr=subprocess.PIPE) as client:
-            end = time.monotonic() + PATIENCE_SECONDS
-            while (writes := written(area, source)) is None:
-                assert time.monotonic() < end and client.poll() is None
-                time.sleep(0.02)
+            writes = wait_until(lambda: written(area, source) or client.poll() is not None)
+            assert client.poll() is None, client.communicate()
             (other,) = {"s1", "s2"} - {writes}
             older = data(SIZE, 3)
             area.put("file", older, other)

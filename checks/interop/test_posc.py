@@ -3,7 +3,6 @@ may finish it."""
 
 import os
 import struct
-import time
 
 import pytest
 
@@ -63,10 +62,7 @@ def test_creator_comes_back(area):
                 assert failed.code == ErrorCode.FILE_LOCKED, failed
                 return None
 
-        handle = None
-        deadline = time.monotonic() + 10
-        while handle is None and time.monotonic() < deadline:
-            handle = reopened()
+        handle = wait_until(reopened)
         again.write(handle, 5, b" world")
         again.close(handle)
         assert area.get("file") == b"hello world"

@@ -3,15 +3,12 @@ often it is used.
 
 The modules in `conftest.DATA_MODULES` show that its behaviour is otherwise the same."""
 
-import time
-
-import peers
-from tools import data, xrdcp
+from tools import data, wait_until, xrdcp
 
 REFUSED = ("openat2", "preadv2 with RWF_NOWAIT", "cachestat", "io_uring")
 
 
-def told(server):
+def refusals(server):
     return [line for line in server.output().splitlines() if " is refused (" in line]
 
 
@@ -24,9 +21,7 @@ def test_refusals_are_logged_once(refused, area_on, tmp_path):
             back = tmp_path / f"{name}{pages}"
             xrdcp(area.url(name), back, XRD_CPUSEPGWRTRD=pages).ok()
             assert back.read_bytes() == content
-    until = time.monotonic() + peers.START_SECONDS
-    while len(told(refused)) < len(REFUSED) and time.monotonic() < until:
-        time.sleep(0.02)
-    lines = told(refused)
+    wait_until(lambda: len(refusals(refused)) >= len(REFUSED))
+    lines = refusals(refused)
     assert all(sum(f": {what}" in line for line in lines) == 1 for what in REFUSED), lines
     assert len(lines) == len(REFUSED), lines

@@ -276,8 +276,12 @@ def test_close_twice(connection, area):
 
 def test_handles_are_reused(connection, area):
     path = area.put("file", pattern(SIZE))
+    handles = set()
     for _ in range(1000):
-        connection.close(connection.open(path))
+        handle = connection.open(path)
+        handles.add(handle)
+        connection.close(handle)
+    assert len(handles) == 1
 
 
 # Reading.

@@ -7,7 +7,7 @@ import raw
 from codes import ErrorCode
 from raw import Connection, bind
 from recorded import without_checksums
-from tools import pattern
+from tools import pattern, wait_until
 
 SIZE = 100_000
 
@@ -150,13 +150,16 @@ def test_endsess_of_an_earlier_connection(server):
     """As a client does after it lost its connection: it waits as requested, then the old session
     has ended."""
     with Connection(server, user="same", pid=77) as old, Connection(server, user="same", pid=77) as new:
-        for _ in range(50):
+        def ended():
             new.send(raw.request(9, raw.ENDSESS, old.session))
             frame = new.frame()
-            if frame.status == raw.OK:
-                break
-            assert frame.status == raw.WAIT
-            time.sleep(0.2)
+            if frame.status == raw.WAIT:
+                time.sleep(struct.unpack(">i", frame.body[:4])[0])
+                return False
+            assert frame.status == raw.OK, frame
+            return True
+
+        wait_until(ended)
         assert old.closed()
         new.ping()
 

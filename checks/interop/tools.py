@@ -107,8 +107,9 @@ def pattern(size):
 
 
 def wait_until(condition, seconds=30):
-    """Waits for a change that the server makes asynchronously."""
+    """Waits for a change that the server makes asynchronously. Returns the value of the condition."""
     patience = peers.Patience(seconds * peers.SLOWNESS)
-    while not condition():
+    while not (found := condition()):
         assert not patience.over(), "it did not happen"
         time.sleep(0.02)
+    return found
