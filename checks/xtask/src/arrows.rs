@@ -49,7 +49,7 @@ const ARROWS: [(&str, &[&str]); 24] = [
 /// such a need shows that the crate is not as independent as it claims to be.
 const DRIVEN: [&str; 3] = ["xroot", "server", "scalla"];
 
-/// Crates that may allow `unsafe_code`.
+/// Crates that may allow `unsafe_code` (decision 021).
 pub(crate) const UNSAFE_ROOMS: [&str; 4] = ["net", "storage", "auth", "preload"];
 
 /// Returns the crate of a path: `crates/wire/src/x.rs` -> `wire`, `apps/scalla/…` -> `scalla`,

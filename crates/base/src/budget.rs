@@ -1,4 +1,5 @@
-//! Memory accounting for requests in flight, with limits for the process and for each session.
+//! Memory accounting for requests in flight, with limits for the process and for each session
+//! (decision 031).
 //!
 //! Each session has an account, and each allocation a charge. The limits exist so that clients
 //! cannot exhaust the memory of the server; a refusal is the back-pressure that stops a session

@@ -1,4 +1,4 @@
-//! Logical paths: paths sent by clients, validated and normalised once.
+//! Logical paths: paths sent by clients, validated and normalised once (decision 012).
 //!
 //! Code that receives this type need not check for `..`, NUL, relative or overlong paths again.
 //! Paths are bytes, because file systems store names in any encoding and a server must be able to

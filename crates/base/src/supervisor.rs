@@ -1,4 +1,4 @@
-//! Supervision of the threads and tasks that the process cannot run without.
+//! Supervision of the threads and tasks that the process cannot run without (decision 019).
 //!
 //! A server that has lost an event loop, its listener or its cluster thread looks alive but serves
 //! no requests. Each of these threads and tasks therefore runs under a [`Supervisor`], which

@@ -1,4 +1,4 @@
-//! [`Entries`]: the entries of a directory, stored in the wire format of listings.
+//! [`Entries`]: the entries of a directory, stored in the wire format of listings (decision 015).
 //!
 //! A decoded entry takes ten times the bytes of its line in a listing, so entries are decoded on
 //! access. Listings of several servers are merged by an index that is sorted by name, with 8 bytes

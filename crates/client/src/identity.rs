@@ -1,4 +1,4 @@
-//! [`FileIdentity`]: the identity of an open file, or of a path at one moment.
+//! [`FileIdentity`]: the identity of an open file, or of a path at one moment (decision 016).
 //!
 //! A path alone does not identify a file: another file may have its name later, and another server
 //! may have another file of that name.

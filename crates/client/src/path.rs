@@ -5,7 +5,7 @@
 //! `data`. So a name from a listing or a local directory becomes part of a path only as a [`Name`],
 //! which refuses it. A [`RemotePath`] is never split again.
 //!
-//! Names are bytes. In text, private characters represent bytes that are not UTF-8
+//! Names are bytes (decision 032). In text, private characters represent bytes that are not UTF-8
 //! ([`base::text_of`]). Only [`RequestTarget`] and the functions that return names of this machine
 //! convert them back to bytes. Text written by users must not contain such characters. Source:
 //! xroot protocol 5.2.0, section 2.1.

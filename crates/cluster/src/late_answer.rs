@@ -1,4 +1,4 @@
-//! The reply to a redirector whose answer is overdue.
+//! The reply to a redirector whose answer is overdue (decision 027).
 //!
 //! Clients of a manager's own process wait without a message. A real redirector treats a missing
 //! message as a lost manager, so it receives the number of a later answer, or a wait. Real

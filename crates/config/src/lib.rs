@@ -1,4 +1,5 @@
-//! The directive language: configuration text to typed structs, with file and line in every error.
+//! The directive language: configuration text to typed structs, with file and line in every error
+//! (decision 017).
 //!
 //! The crate changes nothing and starts nothing, so that `config check` can use all of it.
 //!

@@ -1,5 +1,5 @@
 //! Shared readings of directories: one reading serves all listings that were requested before it
-//! started.
+//! started (decision 008).
 //!
 //! Clients of a site list the same directories at the same time, and each entry of each listing
 //! costs a system call. Therefore a request that arrives while a directory is being read waits for

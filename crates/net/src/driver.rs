@@ -1,4 +1,4 @@
-//! The event loop of a thread: runs ready tasks, then waits for the next events.
+//! The event loop of a thread: runs ready tasks, then waits for the next events (decision 005).
 //!
 //! The loop polls its sockets itself instead of leaving that to the runtime, because the runtime
 //! takes a thousand more instructions per request. The runtime has few tasks that rarely run. It

@@ -1,4 +1,4 @@
-//! The event loops: one thread with one single-threaded runtime each.
+//! The event loops: one thread with one single-threaded runtime each (decision 003).
 //!
 //! Work is submitted to a loop as a closure that runs there and may spawn local tasks, because
 //! tasks of a loop are not `Send`. The load of a loop is the number of its connections, counted by

@@ -2,7 +2,8 @@
 //!
 //! It exists because sleeping and waking costs a single client more than its request. A loop with
 //! this option polls while requests follow in short gaps and it has few connections. The reply is
-//! sent in a third of the time, at the cost of a busy processor. It is off by default.
+//! sent in a third of the time, at the cost of a busy processor. It is off by default
+//! (decision 009).
 
 use std::cell::{Cell, OnceCell};
 use std::time::{Duration, Instant};

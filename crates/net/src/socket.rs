@@ -23,7 +23,8 @@ const HERE_SEND_BYTES: usize = 256 * 1024;
 /// Congestion control for peers on this machine. It sends without timers, and all systems provide
 /// and permit it.
 const HERE_CONGESTION: &[u8] = b"reno";
-/// Name prefix of congestion controls that send by a timer (pacing), even within the machine.
+/// Name prefix of congestion controls that send by a timer (pacing), even within the machine
+/// (decision 020).
 const PACING: &[u8] = b"bbr";
 
 /// Options of accepted sockets.

@@ -1,4 +1,5 @@
-//! One login session as a pure state machine: bytes and answers go in, replies and tasks come out.
+//! One login session as a pure state machine: bytes and answers go in, replies and tasks come out
+//! (decision 010).
 //!
 //! The crate has no socket, no clock and no thread, so that tests and fuzzers can drive both ends
 //! of a session. The `xroot` crate is its driver: it moves the bytes and runs the operations.

@@ -1,4 +1,4 @@
-//! Order of operations on open files.
+//! Order of operations on open files (decision 011).
 //!
 //! A client may send requests without waiting for replies and relies on their order. `truncate`
 //! followed by `write` must not become `write` followed by `truncate`. The server runs operations

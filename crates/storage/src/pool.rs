@@ -1,4 +1,5 @@
-//! An executor for work that may wait for a disk: a bounded number of threads per file system.
+//! An executor for work that may wait for a disk: a bounded number of threads per file system
+//! (decision 006).
 //!
 //! One hung disk must not use up the threads of others, so each file system has its own pool. One
 //! session must not use up a pool either. Every job belongs to an [`Owner`], owners are served in

@@ -1,4 +1,5 @@
-//! Reads that would block, without a thread: through an io_uring that belongs to the event loop.
+//! Reads that would block, without a thread: through an io_uring that belongs to the event loop
+//! (decision 004).
 //!
 //! A loop that installs a ring ([`install`]) lets the kernel read data that is not in memory while
 //! the loop continues. The ring's eventfd wakes the loop, and [`RingDriver::complete`] returns the

@@ -1,4 +1,5 @@
-//! Accepted connections of one kind, with a total limit and one for each peer.
+//! Accepted connections of one kind, with a total limit, one for each peer, and eviction at the
+//! limits (decision 030).
 //!
 //! Every host that `cms.allow` accepts can open connections, and a connection may be silent for
 //! hours. The limit for each peer keeps one host from taking the places of the others. Connections

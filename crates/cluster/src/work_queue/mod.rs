@@ -1,4 +1,4 @@
-//! Bounded queues of work, by class, from other threads for the thread of a node.
+//! Bounded queues of work, by class, from other threads for the thread of a node (decision 025).
 //!
 //! Each class is bounded, so that clients cannot make it grow, and no class waits behind a lower
 //! one.

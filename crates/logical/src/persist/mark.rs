@@ -1,4 +1,4 @@
-//! The states of a file that persists on close, as types: marked, synced, whole.
+//! The states of a file that persists on close, as types: marked, synced, whole (decision 013).
 //!
 //! Only a [`SyncedFile`] file can become whole, and only [`MarkedFile::sync`] returns one. Therefore no
 //! file can lose its mark before its data has reached stable storage, and after a power failure the

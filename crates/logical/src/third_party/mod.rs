@@ -6,9 +6,9 @@
 //! key when the client syncs for the second time. The side that comes first waits a short time for
 //! the other. Source: xroot protocol 5.2.0, "Third party copy".
 //!
-//! A destination always persists only on successful close, even if the client did not request that.
-//! It closes successfully only after the whole file was received and verified. So a failure, a
-//! cancellation or a crash at any moment never leaves a file that looks complete.
+//! A destination always persists only on successful close, even if the client did not request that
+//! (decision 014). It closes successfully only after the whole file was received and verified. So a
+//! failure, a cancellation or a crash at any moment never leaves a file that looks complete.
 //!
 //! | file | content |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! The cluster node of this process: drives the pure machines of `cluster` over sockets.
+//! The cluster node of this process: drives the pure machines of `cluster` over sockets
+//! (decision 025).
 //!
 //! | file | content |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! The operating system process of a server: its user, directories, files, limits, and detaching.
+//! The operating system process of a server: its user, directories, files, limits, and detaching
+//! (decision 018).
 //!
 //! It is separate from the other modules, because the stand-in for `cmsd` uses it too.
 //!

@@ -2,8 +2,9 @@
 //! links and the table of mounts.
 //!
 //! A thread that follows a link to a hung disk blocks. So the target's file system is determined
-//! first, and all work on the path then runs in the pool of that file system. The result is a hint:
-//! if the link changes before the work is done, at worst a thread of the wrong pool waits.
+//! first, and all work on the path then runs in the pool of that file system (decision 007). The
+//! result is a hint: if the link changes before the work is done, at worst a thread of the wrong
+//! pool waits.
 
 use super::tree::{ConfinedTree, relative};
 use super::volume::{Volume, Volumes};
