@@ -1,7 +1,8 @@
 //! The connection pool: callers share a connection to one server as one user.
 //!
-//! While one caller connects, the others wait for the result, and share a failure too. A dead
-//! server is therefore tried once, not once for each file.
+//! While one caller connects or reconnects, the others wait for the result, and share a failure
+//! too. A dead server is therefore tried once, with a backoff between rounds, not once for each
+//! file.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

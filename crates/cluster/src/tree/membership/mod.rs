@@ -1,4 +1,5 @@
-//! The child side of a node: it finds a parent, and another one after a loss.
+//! The child side of a node: it finds a parent, and reconnects to it or another one after a loss,
+//! with a backoff (`pause`).
 //!
 //! A node is attached to *all* managers of its cluster, or to exactly *one* inner node. It logs in
 //! to the first manager. It continues with the others when that one has accepted it or cannot be
