@@ -1,11 +1,17 @@
 //! The command line of `scalla` and its subcommands.
+//!
+//! Only this module knows all commands, so no command may import it. Commands that need the
+//! definition of the whole command line get it as an argument.
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use crate::facts;
 use crate::printer::{Printer, err, out};
+use crate::{
+    admin, bench, cluster, completion, config, copy, examples, facts, files, links, man, map, serve, shell,
+    version,
+};
 
 /// Serve files to many clients at once, with XRootD's protocol and configuration.
 #[derive(Parser, Debug)]
@@ -17,31 +23,31 @@ struct Arguments {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    Serve(crate::serve::Serve),
-    Manager(crate::serve::Manager),
-    Supervisor(crate::serve::Supervisor),
-    Meta(crate::serve::Meta),
-    Config(crate::config::Config),
-    Admin(crate::admin::Admin),
-    Cluster(crate::cluster::Cluster),
-    Map(crate::map::Map),
-    Shell(crate::shell::Shell),
-    Cp(crate::copy::Cp),
-    Sync(crate::copy::SyncCommand),
+    Serve(serve::Serve),
+    Manager(serve::Manager),
+    Supervisor(serve::Supervisor),
+    Meta(serve::Meta),
+    Config(config::Config),
+    Admin(admin::Admin),
+    Cluster(cluster::Cluster),
+    Map(map::Map),
+    Shell(shell::Shell),
+    Cp(copy::Cp),
+    Sync(copy::SyncCommand),
     #[command(flatten)]
-    Files(crate::files::Files),
-    Bench(crate::bench::Bench),
-    Links(crate::links::Links),
-    Completions(crate::completion::Completions),
+    Files(files::Files),
+    Bench(bench::Bench),
+    Links(links::Links),
+    Completions(completion::Completions),
     #[command(hide = true)]
-    Complete(crate::completion::Complete),
-    Man(crate::man::Man),
-    Version(crate::version::Version),
+    Complete(completion::Complete),
+    Man(man::Man),
+    Version(version::Version),
 }
 
 /// Returns the definition of the command line, for manual pages and completion.
 pub(crate) fn definition() -> clap::Command {
-    crate::examples::add_to(Arguments::command())
+    examples::add_to(Arguments::command())
 }
 
 /// Runs a command line that begins with the program name.
@@ -75,13 +81,13 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Files(files) => files.start(),
         Command::Bench(bench) => bench.run(),
         Command::Links(links) => links.run(),
-        Command::Completions(completions) => completions.run(),
-        Command::Complete(complete) => complete.run(),
-        Command::Man(man) => man.run(),
+        Command::Completions(completions) => completions.run(definition()),
+        Command::Complete(complete) => complete.run(definition()),
+        Command::Man(man) => man.run(definition()),
         Command::Version(version) => version.run(),
     };
     result.unwrap_or_else(|error| {
-        let is_usage = error.is::<crate::files::Usage>();
+        let is_usage = error.is::<files::Usage>();
         if wants_json(&arguments) {
             let code = is_usage.then_some(facts::USAGE);
             out().json(&facts::failure(&format!("{error:#}"), code).into());
@@ -104,12 +110,6 @@ fn told(error: &clap::Error) -> String {
     let first = text.split("\n\n").next().unwrap_or_default();
     let first = first.strip_prefix("error: ").unwrap_or(first);
     first.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Returns an absolute path for a path that will be used from another directory.
-pub(crate) fn absolute(path: &std::path::Path) -> anyhow::Result<std::path::PathBuf> {
-    use anyhow::Context;
-    std::path::absolute(path).with_context(|| format!("`{}` is no path", path.display()))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! `scalla config`: checks and prints configurations without starting a server.
 
-use crate::cli::absolute;
+use crate::evaluation::evaluation;
+use crate::local_path::absolute;
 use crate::printer::{err, out};
-use crate::serve::evaluation;
 use anyhow::bail;
 use clap::Subcommand;
 use config::{

@@ -190,6 +190,7 @@ fn add(mut command: Command, full: &str) -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli;
 
     /// Checks that all subcommands have examples.
     fn has_examples(command: &Command, full: &str) {
@@ -201,7 +202,7 @@ mod tests {
 
     #[test]
     fn every_command_has_examples_that_are_right() {
-        let definition = crate::cli::definition();
+        let definition = cli::definition();
         for command in definition.get_subcommands().filter(|command| !command.is_hide_set()) {
             has_examples(command, command.get_name());
         }

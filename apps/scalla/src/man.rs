@@ -1,5 +1,7 @@
 //! `scalla man [DIR]`: generates a manual page for the program and for each of its subcommands.
 
+use crate::examples;
+use crate::printer::out;
 use anyhow::Context;
 use clap::Command;
 use clap_mangen::Man as Page;
@@ -16,13 +18,13 @@ pub(crate) struct Man {
 }
 
 impl Man {
-    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(self, program: Command) -> anyhow::Result<ExitCode> {
         if let Some(dir) = &self.dir {
             std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         }
-        for (name, page) in pages()? {
+        for (name, page) in pages(program)? {
             match &self.dir {
-                None => crate::printer::out().lines(page),
+                None => out().lines(page),
                 Some(dir) => {
                     let path = dir.join(name);
                     std::fs::write(&path, page)
@@ -35,8 +37,8 @@ impl Man {
 }
 
 /// Returns all pages with their file names, that of the program first.
-fn pages() -> anyhow::Result<Vec<(String, String)>> {
-    let mut program = crate::cli::definition().disable_help_subcommand(true);
+fn pages(program: Command) -> anyhow::Result<Vec<(String, String)>> {
+    let mut program = program.disable_help_subcommand(true);
     program.build();
     let mut pages = Vec::new();
     add(&mut pages, program)?;
@@ -162,7 +164,7 @@ fn sections(command: &Command, full: &str) -> String {
         lines.iter().for_each(|line| text.push_str(&format!("{}\n", escaped(line))));
         text.push_str(".fi\n");
     };
-    if let Some(lines) = crate::examples::of(full) {
+    if let Some(lines) = examples::of(full) {
         section("EXAMPLES", lines);
     }
     let more: &[Section] = match full.split(' ').nth(1).unwrap_or_default() {
@@ -193,6 +195,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::definition;
 
     /// Checks every page below a command. Returns the number of pages.
     fn check(command: &Command, pages: &[(String, String)]) -> usize {
@@ -218,8 +221,8 @@ mod tests {
 
     #[test]
     fn every_subcommand_has_a_page_with_all_its_options() {
-        let pages = pages().unwrap();
-        let mut program = crate::cli::definition().disable_help_subcommand(true);
+        let pages = pages(definition()).unwrap();
+        let mut program = definition().disable_help_subcommand(true);
         program.build();
         assert_eq!(check(&program, &pages), pages.len());
         assert!(pages.iter().any(|(name, _)| name == "scalla-config-check.1"));

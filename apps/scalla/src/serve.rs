@@ -1,13 +1,11 @@
 //! `scalla serve DIR`, `scalla manager`, `scalla supervisor` and `scalla meta`: start a data
 //! server, or a node that redirects clients to the servers below it.
 
-use crate::cli::absolute;
+use crate::evaluation::evaluation;
+use crate::local_path::absolute;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use config::{
-    ConfigInput, ConfiguredRole, DirectorySetting, Evaluation, FreeSpace, LogFormat, ManagerAddress,
-    Overrides, Port, Strictness,
-};
+use config::{DirectorySetting, FreeSpace, ConfigInput, LogFormat, ManagerAddress, Overrides, Port, ConfiguredRole, Strictness};
 use server::log::{Levels, Retention};
 use server::{Launch, LogTarget};
 use std::path::{Path, PathBuf};
@@ -230,18 +228,5 @@ impl Process {
             traditional_files: false,
             announce: true,
         })
-    }
-}
-
-/// Returns the context in which files are evaluated: the environment of this process counts. The
-/// host name is determined later.
-pub(crate) fn evaluation(program: &str, instance: Option<String>) -> Evaluation {
-    Evaluation {
-        program: program.to_owned(),
-        instance: instance.filter(|name| name != config::ANONYMOUS),
-        host: String::new(),
-        environment: std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect(),
     }
 }

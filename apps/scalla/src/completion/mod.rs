@@ -380,19 +380,20 @@ fn short_awaiting<'a>(command: &'a Command, letters: &str) -> Option<&'a Arg> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{cli, files, shell};
     use client::{Client, Settings, Url};
 
     /// Creates a completion whose server is unreachable.
     fn words(scope: Scope) -> (tokio::runtime::Runtime, Completion) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let base = Url::parse("root://h//a").ok();
-        let context = crate::files::Context::new(Client::with(Settings::default(), "test"), base);
+        let context = files::Context::new(Client::with(Settings::default(), "test"), base);
         let names = Names::new(runtime.handle().clone(), context);
-        let mut definition = crate::cli::definition();
+        let mut definition = cli::definition();
         definition.build();
         let hosts = vec!["h1.example.org:1094".to_owned(), "h2".to_owned()];
         let completion = match scope {
-            Scope::Shell => Completion::new(scope, crate::shell::definition(), names, Vec::new()),
+            Scope::Shell => Completion::new(scope, shell::definition(), names, Vec::new()),
             Scope::Program => Completion::new(scope, definition, names, hosts),
         };
         (runtime, completion)

@@ -7,6 +7,7 @@ use crate::files::Context;
 use crate::printer::out;
 use crate::servers;
 use crate::shell::words::{End, quoted, split};
+use clap::Command;
 use client::Client;
 use std::path::Path;
 use std::process::ExitCode;
@@ -40,12 +41,12 @@ enum Asking {
 }
 
 impl Complete {
-    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(self, definition: Command) -> anyhow::Result<ExitCode> {
         let (words, end) = match self.shell {
             Asking::Bash => of_line(self.words.first().map_or("", String::as_str)),
             Asking::Zsh | Asking::Fish => (self.words, End::Word),
         };
-        let found = candidates(words.clone())?;
+        let found = candidates(definition, words.clone())?;
         let partial = words.last().map_or("", String::as_str);
         let alone = found.len() == 1;
         for candidate in found.iter().take(CANDIDATES_MAX) {
@@ -76,7 +77,7 @@ fn of_line(line: &str) -> (Vec<String>, End) {
 }
 
 /// Returns the candidates for the last word of a command line that begins with the program.
-fn candidates(words: Vec<String>) -> anyhow::Result<Vec<Candidate>> {
+fn candidates(mut definition: Command, words: Vec<String>) -> anyhow::Result<Vec<Candidate>> {
     let Ground { runtime, log: _log } = environment::begin(0)?;
     let base = servers::default().ok().flatten();
     let context = Context::new(Client::with(environment::settings(), "scalla"), base);
@@ -84,7 +85,6 @@ fn candidates(words: Vec<String>) -> anyhow::Result<Vec<Candidate>> {
     let (send, receive) = tokio::sync::oneshot::channel();
     // Replies of servers arrive on this thread, so another thread waits for them.
     std::thread::Builder::new().name("complete".to_owned()).spawn(move || {
-        let mut definition = crate::cli::definition();
         definition.build();
         let completion = Completion::new(Scope::Program, definition, names, hosts::known());
         send.send(of_program(&completion, &words)).ok();

@@ -5,6 +5,7 @@
 
 mod options;
 
+use crate::evaluation::evaluation;
 use crate::printer::err;
 use config::{AddressFamily, ConfigInput, DirectorySetting, Overrides, Port, Strictness};
 use options::{Family, LogName, Options, OptionsError, USAGE};
@@ -111,7 +112,7 @@ fn launch(program: &str, options: Options) -> Result<Launch, OptionsError> {
         debug: options.debug,
         ..Overrides::default()
     };
-    let mut evaluation = crate::serve::evaluation(XROOTD, options.instance);
+    let mut evaluation = evaluation(XROOTD, options.instance);
     evaluation.host = options.host.unwrap_or_default();
     let file = options.config.as_deref().map(full).transpose()?;
     Ok(Launch {
