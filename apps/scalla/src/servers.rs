@@ -58,15 +58,32 @@ pub(crate) fn host(text: &str) -> Option<String> {
 pub(crate) fn default() -> Result<Option<Url>, String> {
     match std::env::var("SCALLA_SERVER") {
         Ok(text) if !text.is_empty() => {
-            server(&text).map(Some).map_err(|error| format!("SCALLA_SERVER: {error}"))
+            server_directory(&text).map(Some).map_err(|error| format!("SCALLA_SERVER: {error}"))
         }
         _ => Ok(None),
     }
 }
 
-/// Resolves a server by its name, host or URL.
-fn server(text: &str) -> Result<Url, String> {
-    let mut url = crate::map::server(text)?;
+/// Parses the URL of a server, or its short name or `host[:port]`.
+pub(crate) fn parse_server(text: &str) -> Result<Url, String> {
+    let name = format!("{}:", text.strip_suffix(':').unwrap_or(text));
+    named(text).or_else(|| named(&name)).unwrap_or_else(|| parse_host(text))
+}
+
+/// Parses the URL of a server or `host[:port]`, without short names.
+fn parse_host(text: &str) -> Result<Url, String> {
+    let is_place = !text.contains("://") && !text.starts_with(['/', '-', '.']);
+    let named = if is_place { format!("root://{text}") } else { text.to_owned() };
+    let url = Url::parse(&named).map_err(|error| format!("`{text}`: {error}"))?;
+    if url.host.is_empty() {
+        return Err(format!("`{text}` names no server: root://HOST[:PORT]"));
+    }
+    Ok(url)
+}
+
+/// Resolves a server by its name, host or URL, as a directory.
+fn server_directory(text: &str) -> Result<Url, String> {
+    let mut url = parse_server(text)?;
     if url.path.is_empty() {
         url.path = RemotePath::root();
     }
@@ -151,7 +168,7 @@ fn entry(line: &str) -> Result<(String, Url), String> {
     if !is_name(name) {
         return Err(format!("`{name}` is no name for a server: letters, digits, - _ . and not a protocol"));
     }
-    let mut url = crate::map::server_of(text)?;
+    let mut url = parse_host(text)?;
     if url.path.is_empty() {
         url.path = RemotePath::root();
     }
@@ -178,6 +195,26 @@ mod tests {
         for text in ["h", "/a", "./a.b", "../a", "a/b.c", "h:", "h:x", ":1", "", ".a", "a b.c", "::1", "-a.b"]
         {
             assert_eq!(host(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_server_is_a_url_or_a_host() {
+        let table = [
+            ("h", Ok("root://h:1094")),
+            ("h:7", Ok("root://h:7")),
+            ("[::1]:7", Ok("root://[::1]:7")),
+            ("root://h//a", Ok("root://h:1094//a")),
+            ("/etc", Err("names no server")),
+            ("h:x", Err("`h:x`")),
+            ("gopher://h", Err("no protocol")),
+        ];
+        for (text, expected) in table {
+            match (parse_server(text), expected) {
+                (Ok(url), Ok(expected)) => assert!(url.to_string().starts_with(expected), "{text}: {url}"),
+                (Err(error), Err(part)) => assert!(error.contains(part), "{text}: {error}"),
+                (found, expected) => panic!("{text}: {found:?}, expected {expected:?}"),
+            }
         }
     }
 

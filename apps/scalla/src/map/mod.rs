@@ -77,7 +77,7 @@ impl Map {
     /// Draws the tree. Without a URL, that of the cluster of the current server.
     pub(crate) async fn perform(self, client: &Client, at: Option<&Url>) -> ExitCode {
         let url = match (&self.url, at) {
-            (Some(text), _) => server(text),
+            (Some(text), _) => servers::parse_server(text),
             (None, Some(url)) => Ok(url.clone()),
             (None, None) => Err("name the cluster: scalla map root://HOST[:PORT]".to_owned()),
         };
@@ -109,23 +109,6 @@ impl Map {
         let found = walk.path.is_none() || sum.having > 0;
         if sum.silent == 0 && found { ExitCode::SUCCESS } else { ExitCode::from(AMISS) }
     }
-}
-
-/// Parses the URL of a server, or its short name or `host[:port]`.
-pub(crate) fn server(text: &str) -> Result<Url, String> {
-    let name = format!("{}:", text.strip_suffix(':').unwrap_or(text));
-    servers::named(text).or_else(|| servers::named(&name)).unwrap_or_else(|| server_of(text))
-}
-
-/// Parses the URL of a server or `host[:port]`, without short names.
-pub(crate) fn server_of(text: &str) -> Result<Url, String> {
-    let is_place = !text.contains("://") && !text.starts_with(['/', '-', '.']);
-    let named = if is_place { format!("root://{text}") } else { text.to_owned() };
-    let url = Url::parse(&named).map_err(|error| format!("`{text}`: {error}"))?;
-    if url.host.is_empty() {
-        return Err(format!("`{text}` names no server: root://HOST[:PORT]"));
-    }
-    Ok(url)
 }
 
 /// Returns the absolute path. Relative paths begin at the current directory.
@@ -189,26 +172,6 @@ async fn addresses(url: &Url) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_server_is_a_url_or_a_host() {
-        let table = [
-            ("h", Ok("root://h:1094")),
-            ("h:7", Ok("root://h:7")),
-            ("[::1]:7", Ok("root://[::1]:7")),
-            ("root://h//a", Ok("root://h:1094//a")),
-            ("/etc", Err("names no server")),
-            ("h:x", Err("`h:x`")),
-            ("gopher://h", Err("no protocol")),
-        ];
-        for (text, expected) in table {
-            match (server(text), expected) {
-                (Ok(url), Ok(expected)) => assert!(url.to_string().starts_with(expected), "{text}: {url}"),
-                (Err(error), Err(part)) => assert!(error.contains(part), "{text}: {error}"),
-                (found, expected) => panic!("{text}: {found:?}, expected {expected:?}"),
-            }
-        }
-    }
 
     #[test]
     fn paths_are_absolute_or_begin_where_we_are() {

@@ -6,6 +6,7 @@ use super::words::Word;
 use crate::completion::names::{Names, locked};
 use crate::files::{Context, Quoted};
 use crate::printer::{Printer, err, out};
+use crate::servers;
 use client::copy::{Place, Watch};
 use client::{Scheme, Url};
 use std::ffi::OsString;
@@ -44,7 +45,7 @@ impl Worker {
 
     /// Goes to the initial URL. The location is set even if the server does not reply.
     pub(super) async fn begin(&mut self, url: &str) -> Done {
-        if let Ok(url) = crate::map::server(url) {
+        if let Ok(url) = servers::parse_server(url) {
             locked(&self.names.context).base = Some(tidy(&url));
         }
         self.run(&["open".to_owned(), url.to_owned()]).await
@@ -192,7 +193,7 @@ async fn perform(
         }
         Command::Lpwd => say(std::env::current_dir().map_err(|error| error.to_string())?.display()),
         Command::Lcd { dir } => lcd(dir)?,
-        Command::Open { url } => return enter(context, crate::map::server(&url)?).await,
+        Command::Open { url } => return enter(context, servers::parse_server(&url)?).await,
         Command::Cd { path } => {
             let url = match (path.as_str(), before) {
                 ("-", Some(before)) => before,
