@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use crate::printer::{Printer, err, out};
+use crate::usage_error::UsageError;
 use crate::{
     admin, bench, cluster, completion, config, copy, examples, facts, files, links, man, map, serve, shell,
     version,
@@ -87,7 +88,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Version(version) => version.run(),
     };
     result.unwrap_or_else(|error| {
-        let is_usage = error.is::<files::Usage>();
+        let is_usage = error.is::<UsageError>();
         if wants_json(&arguments) {
             let code = is_usage.then_some(facts::USAGE);
             out().json(&facts::failure(&format!("{error:#}"), code).into());

@@ -25,6 +25,7 @@ mod servers;
 mod shell;
 mod stock;
 mod sums;
+mod usage_error;
 mod version;
 mod waiting;
 mod xrdcp;

@@ -14,7 +14,7 @@ use super::asked;
 use super::show::{Leftover, Show, Style};
 use super::work;
 use crate::environment;
-use crate::files::Usage;
+use crate::usage_error::UsageError;
 use crate::waiting;
 
 /// Copy files to, from and between servers.
@@ -216,12 +216,12 @@ impl Cp {
             (true, target) => Some(asked::place(target).map_err(anyhow::Error::msg)?),
         };
         let Some(target) = target else {
-            return Err(Usage("where to is missing: scalla cp SOURCE… TARGET".to_owned()).into());
+            return Err(UsageError("where to is missing: scalla cp SOURCE… TARGET".to_owned()).into());
         };
         places.extend(listed);
         if places.len() > 1 && places.contains(&Place::Stream) {
             let text = "standard input goes to one file; copy the others without it";
-            return Err(Usage(text.to_owned()).into());
+            return Err(UsageError(text.to_owned()).into());
         }
         Ok((places, target))
     }

@@ -3,9 +3,10 @@
 use client::{Error, FileSystem, RemotePath, Url, together};
 
 use super::console::Console;
-use super::context::{Context, Usage, is_root};
+use super::context::{Context, is_root};
 use super::make::{exists, settle};
 use super::text;
+use crate::usage_error::UsageError;
 
 /// Rename or move files within a server.
 ///
@@ -31,10 +32,10 @@ impl Mv {
                 let why = format!(
                     "{source} and {target} are on different servers; copy with `scalla cp`, then remove with `scalla rm`"
                 );
-                return Err(Usage(why).into());
+                return Err(UsageError(why).into());
             }
             if is_root(&source.path) {
-                return Err(Usage(format!("{source}: the root has no other name")).into());
+                return Err(UsageError(format!("{source}: the root has no other name")).into());
             }
         }
         let urls = context.expand(console, sources).await?;
@@ -47,12 +48,14 @@ impl Mv {
             }
         };
         if !into && (urls.len() > 1 || target.path.ends_with('/')) {
-            return Err(Usage(format!("{target} is no directory that files could go to")).into());
+            return Err(UsageError(format!("{target} is no directory that files could go to")).into());
         }
         for url in urls {
             let new = match url.path.name() {
                 Some(name) if into => target.path.join(&name),
-                None if into => return Err(Usage(format!("{url} names nothing that could be moved")).into()),
+                None if into => {
+                    return Err(UsageError(format!("{url} names nothing that could be moved")).into());
+                }
                 _ => target.path.clone(),
             };
             let done = async {

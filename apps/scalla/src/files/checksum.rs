@@ -11,7 +11,8 @@ use serde_json::json;
 
 use super::console::Console;
 use super::content::{CHUNK, open};
-use super::context::{Context, Usage};
+use super::context::Context;
+use crate::usage_error::UsageError;
 use base::Size;
 
 /// Print checksums of files, or compare files with a list of checksums.
@@ -53,7 +54,9 @@ struct Expected {
 impl Checksum {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         if self.read && self.kind.as_deref().is_some_and(|kind| Algorithm::from_name(kind).is_none()) {
-            return Err(Usage("with --read the type is one of those that --help names".to_owned()).into());
+            return Err(
+                UsageError("with --read the type is one of those that --help names".to_owned()).into()
+            );
         }
         if let Some(list) = &self.check {
             return self.compare(context, console, list).await;
@@ -95,11 +98,11 @@ impl Checksum {
         let base = match self.urls.as_slice() {
             [] => context.base.clone(),
             [base] => Some(context.url(base)?),
-            _ => return Err(Usage("--check takes one directory".to_owned()).into()),
+            _ => return Err(UsageError("--check takes one directory".to_owned()).into()),
         };
         let within = Context::new(context.client.clone(), base);
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-        let expected: Result<Vec<Expected>, Usage> = lines
+        let expected: Result<Vec<Expected>, UsageError> = lines
             .map(|(index, line)| self.expected(&within, line, &format!("{list}:{}", index + 1)))
             .collect();
         let expected = expected?;
@@ -137,8 +140,8 @@ impl Checksum {
         Ok(())
     }
 
-    fn expected(&self, within: &Context, line: &str, place: &str) -> Result<Expected, Usage> {
-        let wrong = |why: &str| Usage(format!("{place}: {why}"));
+    fn expected(&self, within: &Context, line: &str, place: &str) -> Result<Expected, UsageError> {
+        let wrong = |why: &str| UsageError(format!("{place}: {why}"));
         let (sum, name) = line
             .trim_end_matches('\r')
             .split_once(char::is_whitespace)
@@ -168,7 +171,7 @@ impl Checksum {
                 let path = RemotePath::new(format!("{}/{below}", base.path.trim_end_matches('/')));
                 base.at(path.map_err(|why| wrong(&why.to_string()))?)
             }
-            _ => within.url(name).map_err(|Usage(why)| wrong(&why))?,
+            _ => within.url(name).map_err(|UsageError(why)| wrong(&why))?,
         };
         Ok(Expected { url, kind, value: value.to_ascii_lowercase() })
     }

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use client::{Client, Error, Url};
 use serde_json::Value;
 
-use super::context::Usage;
 use crate::facts;
 use crate::hint::Hints;
 use crate::printer::{Bar, Buffer, OutputError, Text, Writer, err, out};
+use crate::usage_error::UsageError;
 
 /// Size from which buffered output is written.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -227,7 +227,7 @@ impl Console {
         let error = ran.err().or_else(|| written.err().map(Into::into));
         // A reader that closed the pipe needs no more output, so this is not an error.
         if let Some(error) = error.filter(|error| !is_closed_pipe(error)) {
-            let is_usage = error.is::<Usage>();
+            let is_usage = error.is::<UsageError>();
             if self.json {
                 let line = facts::failure(&format!("{error:#}"), is_usage.then_some(facts::USAGE));
                 out().json(&line.into());

@@ -1,7 +1,6 @@
 //! [`Context`]: the client, and the resolution of URLs and paths in arguments.
 
 use std::collections::HashMap;
-use std::fmt;
 
 use client::copy::has_wildcard;
 use client::{Client, FileSystem, RemotePath, Scheme, Url};
@@ -9,6 +8,7 @@ use client::{Client, FileSystem, RemotePath, Scheme, Url};
 use super::console::Console;
 use super::walk::Walk;
 use crate::servers;
+use crate::usage_error::UsageError;
 
 /// The environment of a command.
 #[derive(Clone, Debug)]
@@ -97,18 +97,6 @@ fn first<'a>(text: &str, pattern: &'a str) -> &'a str {
     pattern.get(..pattern.len() - rest.as_str().len()).unwrap_or(pattern)
 }
 
-/// Invalid arguments. The command has done nothing.
-#[derive(Debug)]
-pub(crate) struct Usage(pub(crate) String);
-
-impl fmt::Display for Usage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Usage {}
-
 impl Context {
     /// Creates a context from a client and the current directory.
     pub(crate) fn new(client: Client, base: Option<Url>) -> Self {
@@ -116,7 +104,7 @@ impl Context {
     }
 
     /// Resolves an argument that may have wildcards. Also reports whether it has any.
-    pub(super) fn pattern(&self, text: &str) -> Result<(Url, bool), Usage> {
+    pub(super) fn pattern(&self, text: &str) -> Result<(Url, bool), UsageError> {
         match self.quoted.at_server(text) {
             Some(pattern) if Quoted::is_literal(pattern.split('?').next().unwrap_or_default()) => {
                 Ok((self.url(text)?, false))
@@ -131,10 +119,10 @@ impl Context {
 
     /// Resolves an argument. Relative paths begin at the current directory. The path of a bare
     /// `root://host` is `/`.
-    pub(crate) fn url(&self, text: &str) -> Result<Url, Usage> {
+    pub(crate) fn url(&self, text: &str) -> Result<Url, UsageError> {
         let is_url = text.split_once("://").is_some_and(|(name, _)| !name.contains(['/', '?']));
         if is_url {
-            let mut url = Url::parse(text).map_err(|error| Usage(format!("{text}: {error}")))?;
+            let mut url = Url::parse(text).map_err(|error| UsageError(format!("{text}: {error}")))?;
             if matches!(url.scheme, Scheme::File | Scheme::Stdio) {
                 return Err(local(text));
             }
@@ -144,36 +132,37 @@ impl Context {
             return Ok(url);
         }
         if let Some(url) = servers::named(text) {
-            return url.map_err(Usage);
+            return url.map_err(UsageError);
         }
         if let (None, Some(url)) = (&self.base, servers::host(text)) {
             return self.url(&url);
         }
         let base = self.base.as_ref().ok_or_else(|| local(text))?;
         if text.is_empty() {
-            return Err(Usage("a path is empty".to_owned()));
+            return Err(UsageError("a path is empty".to_owned()));
         }
-        let mut url = base.with_user_path(text).map_err(|error| Usage(error.to_string()))?;
+        let mut url = base.with_user_path(text).map_err(|error| UsageError(error.to_string()))?;
         if !text.starts_with('/') {
             let path = RemotePath::new(joined(&base.path, &url.path));
-            url.path = path.map_err(|error| Usage(format!("{text:?}: {error}")))?;
+            url.path = path.map_err(|error| UsageError(format!("{text:?}: {error}")))?;
         }
         Ok(url)
     }
 
     /// Resolves arguments, or returns the current directory if there are none.
-    pub(crate) fn urls_or_base(&self, texts: &[String]) -> Result<Vec<String>, Usage> {
+    pub(crate) fn urls_or_base(&self, texts: &[String]) -> Result<Vec<String>, UsageError> {
         match (texts.is_empty(), &self.base) {
             (false, _) => Ok(texts.to_vec()),
             (true, Some(base)) => Ok(vec![base.path.to_string()]),
-            (true, None) => Err(Usage("name what: root://HOST[:PORT]//PATH".to_owned())),
+            (true, None) => Err(UsageError("name what: root://HOST[:PORT]//PATH".to_owned())),
         }
     }
 
     /// Resolves arguments and expands their wildcards. Those without a match are reported as
     /// failures.
-    pub(crate) async fn expand(&self, console: &Console, texts: &[String]) -> Result<Vec<Url>, Usage> {
-        let urls: Result<Vec<(Url, bool)>, Usage> = texts.iter().map(|text| self.pattern(text)).collect();
+    pub(crate) async fn expand(&self, console: &Console, texts: &[String]) -> Result<Vec<Url>, UsageError> {
+        let urls: Result<Vec<(Url, bool)>, UsageError> =
+            texts.iter().map(|text| self.pattern(text)).collect();
         let mut found = Vec::new();
         for (url, has_wildcard) in urls? {
             if !has_wildcard {
@@ -217,8 +206,8 @@ impl Context {
     }
 }
 
-fn local(text: &str) -> Usage {
-    Usage(format!(
+fn local(text: &str) -> UsageError {
+    UsageError(format!(
         "`{text}` names no server: write root://HOST[:PORT]//PATH, or set SCALLA_SERVER; for files of this machine use the system's own commands"
     ))
 }
@@ -279,7 +268,7 @@ mod tests {
         for (base, text, expected) in table {
             match (context(base).url(text), expected) {
                 (Ok(url), Ok(expected)) => assert_eq!(url.to_string(), expected, "{base:?} {text}"),
-                (Err(Usage(error)), Err(part)) => assert!(error.contains(part), "{text}: {error}"),
+                (Err(UsageError(error)), Err(part)) => assert!(error.contains(part), "{text}: {error}"),
                 (found, expected) => panic!("{base:?} {text}: {found:?}, expected {expected:?}"),
             }
         }

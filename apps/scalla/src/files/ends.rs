@@ -8,6 +8,7 @@ use super::console::Console;
 use super::content::{CHUNK, open};
 use super::context::Context;
 use super::text;
+use crate::usage_error::UsageError;
 
 /// Default number of lines.
 const LINES: u64 = 10;
@@ -103,7 +104,7 @@ impl Tail {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         let urls = context.expand(console, &self.urls).await?;
         if self.follow && urls.len() > 1 {
-            return Err(super::context::Usage("--follow takes one file".to_owned()).into());
+            return Err(UsageError("--follow takes one file".to_owned()).into());
         }
         for (index, url) in urls.iter().enumerate() {
             heading(context, console, urls.len(), index, url);

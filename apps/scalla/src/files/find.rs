@@ -6,10 +6,11 @@ use client::copy::matches;
 use client::{Error, StatInfo, Url};
 
 use super::console::Console;
-use super::context::{Context, Usage, last};
+use super::context::{Context, last};
 use super::text;
 use super::walk::Item;
 use crate::printer::out;
+use crate::usage_error::UsageError;
 
 /// Seconds per day.
 const DAY: i64 = 86_400;
@@ -177,13 +178,13 @@ impl Find {
     }
 
     /// Returns the time after which an entry must have changed.
-    async fn after(&self, context: &Context, text: &str) -> Result<Result<i64, (Url, Error)>, Usage> {
+    async fn after(&self, context: &Context, text: &str) -> Result<Result<i64, (Url, Error)>, UsageError> {
         if let Some(time) = time(text) {
             return Ok(Ok(time));
         }
         let url = context
             .url(text)
-            .map_err(|Usage(why)| Usage(format!("{why}; or name a time, such as 2026-11-20")))?;
+            .map_err(|UsageError(why)| UsageError(format!("{why}; or name a time, such as 2026-11-20")))?;
         let stat = context.files(&url).stat(&url.path).await;
         Ok(stat.map(|stat| stat.mtime).map_err(|error| (url, error)))
     }

@@ -42,7 +42,7 @@ mod walk;
 mod xattr;
 
 pub(crate) use console::{Console, UNCERTAIN};
-pub(crate) use context::{Context, Quoted, Usage};
+pub(crate) use context::{Context, Quoted};
 
 use std::process::ExitCode;
 
@@ -50,6 +50,7 @@ use client::copy::Watch;
 
 use crate::copy::work;
 use crate::environment;
+use crate::usage_error::UsageError;
 
 /// A command on files.
 #[derive(clap::Subcommand, Debug)]
@@ -81,7 +82,7 @@ impl Files {
     pub(crate) fn start(self) -> anyhow::Result<ExitCode> {
         let watch = Watch::default();
         work::run(&watch, async {
-            let base = crate::servers::default().map_err(Usage)?;
+            let base = crate::servers::default().map_err(UsageError)?;
             let context = Context::new(environment::client("scalla"), base);
             tokio::select! {
                 biased;

@@ -8,7 +8,8 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::console::Console;
-use super::context::{Context, Usage};
+use super::context::Context;
+use crate::usage_error::UsageError;
 
 /// Interval between two checks of files that are being staged.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
@@ -213,9 +214,9 @@ fn paths(urls: &[Url]) -> Vec<&str> {
 }
 
 /// Rejects line ends, because the protocol separates paths by line ends here.
-fn one_line(urls: &[Url]) -> Result<(), Usage> {
+fn one_line(urls: &[Url]) -> Result<(), UsageError> {
     match urls.iter().find(|url| url.path.contains('\n')) {
-        Some(url) => Err(Usage(format!("{:?}: a path with a line end cannot be prepared", url.path))),
+        Some(url) => Err(UsageError(format!("{:?}: a path with a line end cannot be prepared", url.path))),
         None => Ok(()),
     }
 }

@@ -6,10 +6,11 @@ use client::walk::{Removal, Tree};
 use client::{Cause, Error, FileSystem, RemotePath, StatInfo, Url, together};
 
 use super::console::Console;
-use super::context::{Context, Usage, is_root};
+use super::context::{Context, is_root};
 use super::extent::Extent;
 use super::make::settle;
 use crate::printer::err;
+use crate::usage_error::UsageError;
 
 /// Remove files, and directories with everything in them.
 ///
@@ -40,12 +41,12 @@ pub(crate) struct Rm {
 impl Rm {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         if self.interactive && !std::io::stdin().is_terminal() {
-            return Err(Usage("--interactive needs a terminal".to_owned()).into());
+            return Err(UsageError("--interactive needs a terminal".to_owned()).into());
         }
-        let named: Result<Vec<Url>, Usage> = self.urls.iter().map(|text| context.url(text)).collect();
+        let named: Result<Vec<Url>, UsageError> = self.urls.iter().map(|text| context.url(text)).collect();
         if let Some(root) = named?.iter().find(|url| is_root(&url.path)) {
             let why = "that is everything the server has; name the directories in it";
-            return Err(Usage(format!("{root} is not removed: {why}")).into());
+            return Err(UsageError(format!("{root} is not removed: {why}")).into());
         }
         let mut urls = Vec::new();
         for text in &self.urls {

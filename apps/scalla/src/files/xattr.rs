@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use super::change::at_holders;
 use super::console::Console;
-use super::context::{Context, Usage};
+use super::context::Context;
+use crate::usage_error::UsageError;
 
 /// Read and change extended attributes of files.
 #[derive(clap::Args, Debug)]
@@ -89,7 +90,8 @@ impl Xattr {
                 let url = context.url(url)?;
                 let pairs: Option<Vec<(String, Vec<u8>)>> =
                     attributes.iter().map(|text| pair(text)).collect();
-                let pairs = pairs.ok_or_else(|| Usage("an attribute is set with NAME=VALUE".to_owned()))?;
+                let pairs =
+                    pairs.ok_or_else(|| UsageError("an attribute is set with NAME=VALUE".to_owned()))?;
                 let new = *new;
                 let set = |server: FileSystem, path: RemotePath| {
                     let pairs = pairs.clone();
