@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use crate::printer::{Printer, err, out};
 use crate::usage_error::UsageError;
 use crate::{
-    admin, bench, cluster, completion, config, copy, examples, facts, files, links, man, map, serve, shell,
-    version,
+    admin, bench, cluster, completion, config, copy, examples, exit_status, facts, files, links, man, map,
+    serve, shell, version,
 };
 
 /// Serve files to many clients at once, with XRootD's protocol and configuration.
@@ -95,8 +95,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         } else {
             err().error(format_args!("{error:#}"));
         }
-        // The exit status of the command line parser.
-        if is_usage { ExitCode::from(2) } else { ExitCode::FAILURE }
+        if is_usage { ExitCode::from(exit_status::USAGE) } else { ExitCode::FAILURE }
     })
 }
 

@@ -11,6 +11,7 @@ mod editor;
 mod environment;
 mod evaluation;
 mod examples;
+mod exit_status;
 mod facts;
 mod files;
 mod hint;

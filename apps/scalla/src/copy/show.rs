@@ -11,9 +11,8 @@ use client::copy::{CopyDone, CopyError, CopyJob, Listener, Progress, Tally};
 use serde_json::json;
 
 use super::alike::Alike;
-use super::work::INTERRUPTED;
+use crate::exit_status::{INTERRUPTED, UNCERTAIN};
 use crate::facts;
-use crate::files::UNCERTAIN;
 use crate::hint::Hints;
 use crate::printer::{Bar, err, out};
 use base::Size;

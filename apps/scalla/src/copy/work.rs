@@ -6,9 +6,7 @@ use client::copy::Watch;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::environment::{self, Ground};
-
-/// Exit status that shells expect of an interrupted program.
-pub(crate) const INTERRUPTED: u8 = 130;
+use crate::exit_status::INTERRUPTED;
 
 /// Runs `work` to its end. The first interrupt cancels `watch`, so that the copies clean up. The
 /// second ends the process immediately.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use client::{Client, Error, Url};
 use serde_json::Value;
 
+use crate::exit_status;
 use crate::facts;
 use crate::hint::Hints;
 use crate::printer::{Bar, Buffer, OutputError, Text, Writer, err, out};
@@ -19,11 +20,6 @@ const PIECE_BYTES: usize = 64 * 1024;
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Delay before progress is shown, and the interval of its updates.
 const SHOW_TIME: Duration = Duration::from_millis(500);
-/// Exit status after a failure, and after invalid arguments.
-const FAILED: u8 = 1;
-const WRONG: u8 = 2;
-/// Exit status when it is unknown whether an operation was done because its reply was lost.
-pub(crate) const UNCERTAIN: u8 = 3;
 
 /// Collects the output of a command. The output is buffered. A large output is written by a thread,
 /// so that a slow reader (a pager) does not block the connections.
@@ -234,11 +230,11 @@ impl Console {
             } else {
                 err().error(format_args!("{error:#}"));
             }
-            return ExitCode::from(if is_usage { WRONG } else { FAILED });
+            return ExitCode::from(if is_usage { exit_status::USAGE } else { exit_status::FAILED });
         }
         ExitCode::from(match (self.uncertain.get(), self.failed.get()) {
-            (true, _) => UNCERTAIN,
-            (_, true) => FAILED,
+            (true, _) => exit_status::UNCERTAIN,
+            (_, true) => exit_status::FAILED,
             _ => 0,
         })
     }

@@ -41,7 +41,7 @@ mod tree;
 mod walk;
 mod xattr;
 
-pub(crate) use console::{Console, UNCERTAIN};
+pub(crate) use console::Console;
 pub(crate) use context::{Context, Quoted};
 
 use std::process::ExitCode;
@@ -50,6 +50,7 @@ use client::copy::Watch;
 
 use crate::copy::work;
 use crate::environment;
+use crate::exit_status::INTERRUPTED;
 use crate::usage_error::UsageError;
 
 /// A command on files.
@@ -86,7 +87,7 @@ impl Files {
             let context = Context::new(environment::client("scalla"), base);
             tokio::select! {
                 biased;
-                () = watch.cancelled() => Ok(ExitCode::from(work::INTERRUPTED)),
+                () = watch.cancelled() => Ok(ExitCode::from(INTERRUPTED)),
                 status = self.run(&context) => Ok(status),
             }
         })

@@ -1,10 +1,17 @@
 //! Formatting of a cluster tree, as text and as JSON.
 
-use super::Listed;
 use super::walk::{Below, Node, Walk};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::net::Ipv4Addr;
+
+/// Nodes to show.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Listed {
+    All,
+    M,
+    S,
+}
 
 /// Numbers of nodes.
 #[derive(Default, Debug, PartialEq, Eq)]

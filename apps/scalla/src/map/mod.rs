@@ -11,9 +11,11 @@ mod draw;
 pub(crate) mod walk;
 
 use crate::environment::{self, Ground};
+use crate::exit_status::USAGE;
 use crate::printer::{err, out};
 use crate::servers;
 use client::{Client, Url};
+use draw::Listed;
 use std::collections::HashSet;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -55,18 +57,8 @@ pub(crate) struct Map {
     json: bool,
 }
 
-/// Nodes to show.
-#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Listed {
-    All,
-    M,
-    S,
-}
-
-/// Exit status when a node does not answer or no server has the file, and after an invalid command
-/// line.
+/// Exit status when a node does not answer or no server has the file.
 const AMISS: u8 = 1;
-const USAGE: u8 = 2;
 
 impl Map {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {

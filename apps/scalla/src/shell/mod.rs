@@ -16,9 +16,9 @@ pub(crate) mod words;
 mod work;
 
 use crate::completion::names::Names;
-use crate::copy::work::INTERRUPTED;
 use crate::editor::{self, Editor, History, Typed};
 use crate::environment::{self, Ground};
+use crate::exit_status::{INTERRUPTED, USAGE};
 use crate::files::Context;
 use crate::printer::err;
 use client::{Client, Source};
@@ -43,9 +43,6 @@ pub(crate) struct Shell {
     #[arg(long = "errexit", short = 'e')]
     stops: bool,
 }
-
-/// Exit status of an invalid line.
-const USAGE: u8 = 2;
 
 impl Shell {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
