@@ -1,7 +1,8 @@
 //! `scalla links DIR`: creates links with the names of the XRootD programs that this binary
 //! replaces.
 
-use crate::personality::PERSONALITIES;
+use crate::invoked_as::Program;
+use crate::printer::out;
 use anyhow::{Context, bail};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -21,10 +22,10 @@ pub(crate) struct Links {
 impl Links {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let program = std::env::current_exe().context("cannot find out where this program is")?;
-        for personality in &PERSONALITIES {
-            let link = self.dir.join(personality.name);
+        for replaced in Program::ALL {
+            let link = self.dir.join(replaced.name());
             make(&program, &link, self.force)?;
-            crate::printer::out().line(format_args!("{} -> {}", link.display(), program.display()));
+            out().line(format_args!("{} -> {}", link.display(), program.display()));
         }
         Ok(ExitCode::SUCCESS)
     }

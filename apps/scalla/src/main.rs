@@ -1,4 +1,4 @@
-//! The `scalla` binary: passes its arguments on and returns the exit status.
+//! The `scalla` binary: runs the command line of the program as which it was started.
 
 mod admin;
 mod bench;
@@ -15,11 +15,11 @@ mod exit_status;
 mod facts;
 mod files;
 mod hint;
+mod invoked_as;
 mod links;
 mod local_path;
 mod man;
 mod map;
-mod personality;
 mod printer;
 mod serve;
 mod servers;
@@ -35,6 +35,22 @@ mod xrdmapc;
 mod xrdprep;
 mod xrootd;
 
-fn main() -> std::process::ExitCode {
-    personality::run(std::env::args_os().collect())
+use invoked_as::Program;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    let Some(program) = Program::invoked_as(arguments.first()) else { return cli::run(arguments) };
+    let arguments = arguments.split_off(1);
+    match program {
+        Program::Xrootd => xrootd::run(arguments),
+        Program::Cmsd => xrootd::stand_in(arguments),
+        Program::Xrdcp | Program::Xrdcopy => xrdcp::run(arguments),
+        Program::Xrdfs => xrdfs::run(arguments),
+        Program::Xrdmapc => xrdmapc::run(arguments),
+        Program::Xrdprep => xrdprep::run(arguments),
+        Program::Xrdadler32 => sums::adler32(arguments),
+        Program::Xrdcrc32c => sums::crc32c(arguments),
+    }
 }

@@ -1,4 +1,4 @@
-//! The personalities `xrdadler32` and `xrdcrc32c`: print the checksum of a local or remote file.
+//! The programs `xrdadler32` and `xrdcrc32c`: print the checksum of a local or remote file.
 //!
 //! Output and exit statuses are those of these programs in XRootD 5.5.3. `xrdcrc32c` also accepts
 //! URLs.

@@ -1,4 +1,4 @@
-//! The personality `xrdmapc`: shows the tree of a cluster, and the location of a file in it.
+//! The program `xrdmapc`: shows the tree of a cluster, and the location of a file in it.
 //!
 //! Output and exit statuses are those of this program in XRootD 5.5.3. `--format` is from later
 //! versions.

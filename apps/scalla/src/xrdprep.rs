@@ -1,4 +1,4 @@
-//! The personality `xrdprep`: prepares files, cancels a prepare request, or queries its state.
+//! The program `xrdprep`: prepares files, cancels a prepare request, or queries its state.
 
 use crate::environment;
 use crate::printer::{err, out};

@@ -1,4 +1,4 @@
-//! Tests of the `cmsd` personality: a stand-in beside our server, started before or after it.
+//! Tests of the `cmsd` program: a stand-in beside our server, started before or after it.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Tests of the `xrootd` personality: its command line, its files, and detaching.
+//! Tests of the `xrootd` program: its command line, its files, and detaching.
 
 mod support;
 

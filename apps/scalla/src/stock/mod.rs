@@ -1,4 +1,4 @@
-//! Common code of the client personalities: statuses, options, sizes and times, and the runtime.
+//! Common code of the client programs: statuses, options, sizes and times, and the runtime.
 //!
 //! | file | contents |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The personalities `xrdcp` and `xrdcopy`: copy files to, from and between servers.
+//! The programs `xrdcp` and `xrdcopy`: copy files to, from and between servers.
 //!
 //! | file | contents |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The personality `xrdfs`: runs a single command on a file system, or a dialogue.
+//! The program `xrdfs`: runs a single command on a file system, or a dialogue.
 //!
 //! | file | contents |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The personalities `xrootd` and `cmsd`: their command line, files and exit statuses.
+//! The programs `xrootd` and `cmsd`: their command line, files and exit statuses.
 //!
 //! Both have the same command line, and one process serves both roles. The `cmsd` process is a
 //! stand-in for scripts that expect a process of that name.
@@ -29,12 +29,12 @@ Licensed under the Apache License, Version 2.0: you may use, change and pass on 
 its terms, which are at https://www.apache.org/licenses/LICENSE-2.0. There is no warranty.
 ";
 
-/// Runs the `xrootd` personality with the arguments after the name.
+/// Runs `xrootd` with the arguments after the name.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     play(XROOTD, arguments, server::run)
 }
 
-/// Runs the `cmsd` personality.
+/// Runs `cmsd` with the arguments after the name.
 pub(crate) fn stand_in(arguments: Vec<OsString>) -> ExitCode {
     play(CMSD, arguments, server::stand_in)
 }

@@ -1,0 +1,84 @@
+//! The XRootD programs that this binary replaces, and the one as which it was started.
+//!
+//! `scalla links DIR` creates the links. A name that is not in the table selects `scalla` itself,
+//! so the binary may have any name.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+/// A program whose command line is used when the binary is started under its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Program {
+    Xrootd,
+    Cmsd,
+    Xrdcp,
+    Xrdcopy,
+    Xrdfs,
+    Xrdmapc,
+    Xrdprep,
+    Xrdadler32,
+    Xrdcrc32c,
+}
+
+impl Program {
+    /// All supported programs.
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Xrootd,
+        Self::Cmsd,
+        Self::Xrdcp,
+        Self::Xrdcopy,
+        Self::Xrdfs,
+        Self::Xrdmapc,
+        Self::Xrdprep,
+        Self::Xrdadler32,
+        Self::Xrdcrc32c,
+    ];
+
+    /// Returns the name of the program, which is that of its link.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Xrootd => "xrootd",
+            Self::Cmsd => "cmsd",
+            Self::Xrdcp => "xrdcp",
+            Self::Xrdcopy => "xrdcopy",
+            Self::Xrdfs => "xrdfs",
+            Self::Xrdmapc => "xrdmapc",
+            Self::Xrdprep => "xrdprep",
+            Self::Xrdadler32 => "xrdadler32",
+            Self::Xrdcrc32c => "xrdcrc32c",
+        }
+    }
+
+    /// Returns the program named by the first argument of a command line.
+    pub(crate) fn invoked_as(argument: Option<&OsString>) -> Option<Self> {
+        let name = Path::new(argument?).file_name()?;
+        Self::ALL.into_iter().find(|program| name == program.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_component_of_the_name_decides() {
+        let table = [
+            ("xrootd", Some("xrootd")),
+            ("/usr/bin/xrootd", Some("xrootd")),
+            ("/opt/bin/cmsd", Some("cmsd")),
+            ("./xrdfs", Some("xrdfs")),
+            ("scalla", None),
+            ("/opt/xrootd/scalla", None),
+            ("xrootd-5", None),
+            ("", None),
+        ];
+        for (argument, expected) in table {
+            assert_eq!(
+                Program::invoked_as(Some(&argument.into())).map(Program::name),
+                expected,
+                "{argument}"
+            );
+        }
+        assert!(Program::invoked_as(None).is_none());
+    }
+}
