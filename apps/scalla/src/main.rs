@@ -21,6 +21,7 @@ mod local_path;
 mod man;
 mod map;
 mod printer;
+mod quantity;
 mod serve;
 mod servers;
 mod shell;

@@ -1,5 +1,6 @@
 //! `scalla version`: prints the version.
 
+use crate::printer::out;
 use std::process::ExitCode;
 
 /// Print the version.
@@ -16,7 +17,7 @@ impl Version {
             true => serde_json::json!({ "program": "scalla", "version": server::VERSION }).to_string(),
             false => format!("scalla {}", server::VERSION),
         };
-        crate::printer::out().line(format_args!("{text}"));
+        out().line(format_args!("{text}"));
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -3,7 +3,6 @@
 //! | file | contents |
 //! |---|---|
 //! | `options` | the command line |
-//! | `quantity` | parsing and formatting of sizes and times |
 //! | `plan` | a load: the validated command line |
 //! | `load` | the event loop: a single thread drives all connections |
 //! | `operation` | one operation: its request and the check of its reply |
@@ -19,7 +18,6 @@ mod options;
 mod pattern;
 mod plan;
 mod process;
-pub(crate) mod quantity;
 mod report;
 mod resources;
 mod tally;

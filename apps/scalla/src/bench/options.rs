@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use std::time::Duration;
 
 use super::pattern::Generate;
-use super::quantity;
+use crate::quantity;
 
 /// Measure the throughput, latency and resource usage of a server.
 #[derive(Args, Debug)]

@@ -7,8 +7,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::quantity;
 use crate::printer::out;
+use crate::quantity;
 
 /// Bytes computed from one offset.
 const WORD: u64 = 8;

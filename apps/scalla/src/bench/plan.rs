@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use client::{RemotePath, Scheme, Url, pages};
 use std::time::Duration;
 
-use super::options::{Check, Common, LoadKind};
+use super::options::{self, Check, Common, LoadKind};
 
 /// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,7 +113,7 @@ impl Plan {
         Ok(plan)
     }
 
-    fn reading(name: &'static str, kind: Kind, read: super::options::Read) -> anyhow::Result<Self> {
+    fn reading(name: &'static str, kind: Kind, read: options::Read) -> anyhow::Result<Self> {
         Ok(Self {
             sizes: if read.size.is_empty() { vec![READ_BYTES] } else { read.size },
             sequential: read.sequential,
@@ -124,7 +124,7 @@ impl Plan {
         })
     }
 
-    fn writing(name: &'static str, kind: Kind, write: super::options::Write) -> anyhow::Result<Self> {
+    fn writing(name: &'static str, kind: Kind, write: options::Write) -> anyhow::Result<Self> {
         Ok(Self {
             sizes: write.size,
             sequential: true,
@@ -136,7 +136,7 @@ impl Plan {
         })
     }
 
-    fn naming(name: &'static str, kind: Kind, names: super::options::Names) -> anyhow::Result<Self> {
+    fn naming(name: &'static str, kind: Kind, names: options::Names) -> anyhow::Result<Self> {
         Ok(Self {
             depth: names.depth.depth as usize,
             files: names.files.files,

@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use super::load::Ran;
 use super::plan::{Kind, Plan};
-use super::quantity::{show_bytes, show_count, show_time};
 use super::resources::ServerCost;
+use crate::quantity::{show_bytes, show_count, show_time};
 
 /// Reported latency quantiles: name and share of operations.
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];

@@ -5,7 +5,7 @@ use client::{Error, FileSystem, RemotePath, Url, together};
 use super::console::Console;
 use super::context::{Context, is_root};
 use super::make::{exists, settle};
-use super::text;
+use crate::quantity;
 use crate::usage_error::UsageError;
 
 /// Rename or move files within a server.
@@ -103,7 +103,7 @@ pub(crate) struct Truncate {
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
     urls: Vec<String>,
     /// New size in bytes; accepts the suffixes k, M, G and T.
-    #[arg(long, short, value_name = "SIZE", value_parser = text::bytes)]
+    #[arg(long, short, value_name = "SIZE", value_parser = quantity::bytes)]
     size: u64,
 }
 

@@ -12,6 +12,7 @@ use serde_json::json;
 use super::console::Console;
 use super::content::{CHUNK, open};
 use super::context::Context;
+use crate::stock::text;
 use crate::usage_error::UsageError;
 use base::Size;
 
@@ -178,7 +179,7 @@ impl Checksum {
 }
 
 fn bare(value: &str) -> &str {
-    crate::stock::text::without_zeros(value)
+    text::without_zeros(value)
 }
 
 /// Returns the result, with one retry: a server of release 5 may fail when it computes several

@@ -7,7 +7,7 @@ use client::{Bytes, Error, Reader, Url, WholeRead};
 use super::console::Console;
 use super::content::{CHUNK, open};
 use super::context::Context;
-use super::text;
+use crate::quantity;
 use crate::usage_error::UsageError;
 
 /// Default number of lines.
@@ -24,7 +24,7 @@ struct Amount {
     #[arg(long, short = 'n', value_name = "N", default_value_t = LINES)]
     lines: u64,
     /// Number of bytes; accepts the suffixes k, M and G.
-    #[arg(long, short = 'c', value_name = "SIZE", value_parser = text::bytes, conflicts_with = "lines")]
+    #[arg(long, short = 'c', value_name = "SIZE", value_parser = quantity::bytes, conflicts_with = "lines")]
     bytes: Option<u64>,
 }
 
@@ -61,7 +61,7 @@ fn line_count(text: &str) -> Result<Begin, String> {
 }
 
 fn byte_count(text: &str) -> Result<Begin, String> {
-    begin(text, text::bytes)
+    begin(text, quantity::bytes)
 }
 
 /// Print the beginning of files.

@@ -10,6 +10,7 @@ use super::context::{Context, last};
 use super::text;
 use super::walk::Item;
 use crate::printer::out;
+use crate::quantity;
 use crate::usage_error::UsageError;
 
 /// Seconds per day.
@@ -107,7 +108,7 @@ impl Bound {
 }
 
 fn size(text: &str) -> Result<Bound, String> {
-    Bound::parse(text, text::bytes)
+    Bound::parse(text, quantity::bytes)
 }
 
 fn days(text: &str) -> Result<Bound, String> {

@@ -51,7 +51,9 @@ use client::copy::Watch;
 use crate::copy::work;
 use crate::environment;
 use crate::exit_status::INTERRUPTED;
+use crate::servers;
 use crate::usage_error::UsageError;
+use crate::waiting;
 
 /// A command on files.
 #[derive(clap::Subcommand, Debug)]
@@ -83,7 +85,7 @@ impl Files {
     pub(crate) fn start(self) -> anyhow::Result<ExitCode> {
         let watch = Watch::default();
         work::run(&watch, async {
-            let base = crate::servers::default().map_err(UsageError)?;
+            let base = servers::default().map_err(UsageError)?;
             let context = Context::new(environment::client("scalla"), base);
             tokio::select! {
                 biased;
@@ -98,7 +100,7 @@ impl Files {
     pub(crate) async fn run(self, context: &Context) -> ExitCode {
         let console = Console::new(self.is_json(), self.is_verbose());
         let show = |wait| console.show_wait(wait);
-        let ran = crate::waiting::shown(&context.client, self.dispatch(context, &console), show).await;
+        let ran = waiting::shown(&context.client, self.dispatch(context, &console), show).await;
         console.hint(&context.client).await;
         console.end(ran)
     }

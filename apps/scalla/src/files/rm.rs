@@ -263,7 +263,7 @@ fn is_directory(url: &Url, path: &RemotePath) -> Error {
 
 /// Asks a question at the terminal while connections are driven.
 async fn ask(question: &str) -> anyhow::Result<bool> {
-    crate::printer::err().ask(format_args!("{question} [y/N] "));
+    err().ask(format_args!("{question} [y/N] "));
     let (done, answer) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
         let mut line = String::new();

@@ -4,6 +4,7 @@ use client::xroot::flags::StatFlags;
 use client::{StatInfo, Url, local_zone};
 use serde_json::{Map, Value, json};
 
+use super::context::last;
 use crate::printer::Colour;
 
 /// The state flags with their names in `--json`.
@@ -91,7 +92,7 @@ pub(super) fn facts(name: &str, url: Option<&Url>, stat: Option<&StatInfo>) -> M
     if let Some(url) = url {
         set("url", url.to_string().into());
     }
-    set("name", super::context::last(url.map_or(name, |url| &url.path)).into());
+    set("name", last(url.map_or(name, |url| &url.path)).into());
     let Some(stat) = stat else { return facts };
     set("type", kind(stat).into());
     set("size", stat.size.into());
@@ -105,11 +106,6 @@ pub(super) fn facts(name: &str, url: Option<&Url>, stat: Option<&StatInfo>) -> M
         set("group", more.group.as_str().into());
     }
     facts
-}
-
-/// Parses a number of bytes: `0`, `64k`, `1M`, `2G`.
-pub(super) fn bytes(text: &str) -> Result<u64, String> {
-    crate::bench::quantity::bytes(text)
 }
 
 #[cfg(test)]

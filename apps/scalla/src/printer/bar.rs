@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use super::err;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -40,7 +41,7 @@ impl Bar {
 
     /// Shows a message.
     pub(crate) fn set_message(&self, message: &str) {
-        self.0.set_message(fitted(message, super::err().width_now().saturating_sub(1)));
+        self.0.set_message(fitted(message, err().width_now().saturating_sub(1)));
     }
 
     /// Shows a message instead of the bytes of copies.
@@ -51,7 +52,7 @@ impl Bar {
 
     /// Shows the bytes of copies after a prefix, in as much detail as the terminal is wide.
     pub(crate) fn show_bytes(&self, prefix: impl Display) {
-        let width = super::err().width_now();
+        let width = err().width_now();
         let prefix = fitted(&prefix.to_string(), (width / PREFIX_SHARE).max(8));
         self.0.set_prefix(if prefix.is_empty() { prefix } else { format!("{prefix} ") });
         self.0.set_style(style(template(width)));

@@ -1,5 +1,6 @@
 //! Completion of words at the prompt, which keeps their quoting.
 
+use super::line;
 use super::words::{End, quoted, split};
 use crate::completion::names::Names;
 use crate::completion::{Candidate, Completion, Scope};
@@ -16,7 +17,7 @@ pub(super) struct Words(Completion);
 
 impl Words {
     pub(super) fn new(names: Names) -> Self {
-        Self(Completion::new(Scope::Shell, super::line::definition(), names, Vec::new()))
+        Self(Completion::new(Scope::Shell, line::definition(), names, Vec::new()))
     }
 }
 

@@ -17,6 +17,12 @@ use std::future::Future;
 
 use crate::environment::{self, Ground};
 
+/// The text of the options that print the licence.
+pub(crate) const LICENCE: &str = "\
+Licensed under the Apache License, Version 2.0: you may use, change and pass on this program under
+its terms, which are at https://www.apache.org/licenses/LICENSE-2.0. There is no warranty.
+";
+
 /// Returns the words of a command line. Invalid UTF-8 is replaced, because it cannot be sent to a
 /// server.
 pub(crate) fn words(arguments: Vec<OsString>) -> Vec<String> {

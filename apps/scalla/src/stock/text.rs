@@ -1,5 +1,6 @@
 //! Formatting of sizes, times and permissions as XRootD's client programs do it.
 
+use super::status::system_text;
 use client::StatInfo;
 use client::xroot::flags::StatFlags;
 
@@ -79,7 +80,7 @@ pub(crate) fn mode_bits(text: &str) -> Option<u16> {
 
 /// Returns the system's text for an error, beginning in lower case.
 pub(crate) fn system(error: &std::io::Error) -> String {
-    error.raw_os_error().map_or_else(|| error.to_string(), super::status::system_text)
+    error.raw_os_error().map_or_else(|| error.to_string(), system_text)
 }
 
 /// Returns a number without leading zeros.

@@ -21,7 +21,7 @@ use crate::copy::work;
 use crate::environment;
 use crate::facts;
 use crate::printer::{err, out};
-use crate::stock::{self, INVALID_ARGUMENTS, Side, Status, code};
+use crate::stock::{self, INVALID_ARGUMENTS, LICENCE, Side, Status, code};
 use bar::Bar;
 use client::copy::{
     Against, ChecksumWish, Copier, CopyDone, CopyError, CopyJob, CopyOptions, Place, Rate, ThirdParty, Watch,
@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Ok(Err(instead)) => {
             match instead {
                 Instead::Help => err().lines(format_args!("{}{}", options::USAGE, options::HELP)),
-                Instead::Licence => err().lines(crate::xrootd::LICENCE),
+                Instead::Licence => err().lines(LICENCE),
                 Instead::Version => err().line(server::VERSION),
             }
             return ExitCode::SUCCESS;

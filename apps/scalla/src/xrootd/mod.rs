@@ -7,7 +7,8 @@ mod options;
 
 use crate::evaluation::evaluation;
 use crate::printer::err;
-use config::{AddressFamily, ConfigInput, DirectorySetting, Overrides, Port, Strictness};
+use crate::stock::LICENCE;
+use config::{AddressFamily, DirectorySetting, ConfigInput, Overrides, Port, Strictness};
 use options::{Family, LogName, Options, OptionsError, USAGE};
 use server::log::{Levels, Retention};
 use server::process::User;
@@ -23,11 +24,6 @@ const CMSD: &str = "cmsd";
 
 /// Exit status of an invalid command line.
 const USAGE_STATUS: u8 = 1;
-
-pub(crate) const LICENCE: &str = "\
-Licensed under the Apache License, Version 2.0: you may use, change and pass on this program under
-its terms, which are at https://www.apache.org/licenses/LICENSE-2.0. There is no warranty.
-";
 
 /// Runs `xrootd` with the arguments after the name.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
