@@ -1,4 +1,4 @@
-//! Escaping of file content for a terminal.
+//! [`ContentWriter`]: escapes file content for a terminal.
 
 use std::io::{self, Write};
 
@@ -65,19 +65,19 @@ fn add_whole(bytes: &[u8], text: &mut Text) {
     }
 }
 
-/// Writes file content to a stream.
-pub(super) struct Content {
+/// Writes file content to a stream. On a terminal it is escaped, except for line ends and tabs.
+pub(crate) struct ContentWriter {
     printer: Printer,
     escaped: Escaped,
 }
 
-impl Content {
-    pub(super) fn of(printer: Printer) -> Self {
+impl ContentWriter {
+    pub(crate) fn new(printer: Printer) -> Self {
         Self { printer, escaped: Escaped::default() }
     }
 }
 
-impl Write for Content {
+impl Write for ContentWriter {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         if self.printer.escapes() {
             let mut text = self.printer.text();

@@ -15,7 +15,7 @@
 //! |---|---|
 //! | `mod` | [`Printer`]: the two streams |
 //! | `text` | [`Text`]: values with the fixed text around them |
-//! | `content` | `Content`: file content, escaped for a terminal |
+//! | `content` | [`ContentWriter`]: file content, escaped for a terminal |
 //! | `buffer` | [`Buffer`], [`Writer`]: buffered output, written by a thread |
 //! | `bar` | [`Bar`]: progress on standard error |
 
@@ -32,6 +32,7 @@ use std::sync::OnceLock;
 
 pub(crate) use bar::Bar;
 pub(crate) use buffer::{Buffer, OutputError, Writer};
+pub(crate) use content::ContentWriter;
 pub(crate) use text::{Colour, Text};
 
 /// Default width of a terminal that does not report its width.
@@ -174,12 +175,6 @@ impl Printer {
             Self::Error => rustix::termios::tcgetwinsize(io::stderr()),
         };
         size.ok().map(|size| usize::from(size.ws_col))
-    }
-
-    /// Returns a writer of file content. On a terminal it is escaped, except for line ends and
-    /// tabs.
-    pub(crate) fn content(self) -> impl Write {
-        content::Content::of(self)
     }
 
     fn write(self, bytes: &[u8]) {

@@ -1,6 +1,6 @@
 //! Commands that change the name space, and `prepare`.
 
-use super::{Shell, Target, flags};
+use super::session::{Shell, Target, flags};
 use crate::printer::out;
 use crate::stock::{INVALID_ARGUMENTS, Status, text};
 use client::xroot::flags::PrepareOptions;

@@ -1,7 +1,7 @@
 //! `cat` and `tail`: print files, and files to which metalinks refer.
 
-use super::{Shell, Target};
-use crate::printer::{err, out};
+use super::session::{Shell, Target};
+use crate::printer::{ContentWriter, err, out};
 use crate::stock::{INVALID_ARGUMENTS, Side, Status, code, text};
 use crate::xrdcp::{of_copy, of_metalink};
 use client::copy::{Copier, CopyError, CopyJob, CopyOptions, Place, Watch};
@@ -43,7 +43,7 @@ pub(super) fn cat(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
                 (None, true) => what_it_names(shell, &url, Place::Stream),
                 (Some(target), false) => into_file(shell, &url, target),
                 (None, false) => {
-                    let mut out = out().content();
+                    let mut out = ContentWriter::new(out());
                     let copy = pour(shell.fs.client(), &url, &mut out, |_| ());
                     shell.runtime.wait(copy).map(|_| ())
                 }
@@ -183,7 +183,7 @@ pub(super) fn tail(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> 
             Err(_) => return Err(Status::response(ErrorCode::FS_ERROR, "Could not load the Metalink file.")),
         };
         let size = file.known_stat().await?.size;
-        let mut shown = out().content();
+        let mut shown = ContentWriter::new(out());
         let mut part = WholeRead::part(size.saturating_sub(last.into()), size);
         loop {
             let data = file.read(part.offset(), CHUNK).await?;

@@ -1,13 +1,17 @@
 //! The dialogue: commands line by line, from a terminal or a pipe.
 
-use super::Shell;
+use super::session::Shell;
 use crate::editor::{self, Editor, History, Typed};
 use crate::printer::{err, out};
+use crate::stock::Status;
 use std::io::BufRead;
 use std::process::ExitCode;
 
+/// Runs a command, whose name is the first word.
+type RunCommand = fn(&mut Shell, &[&str]) -> Result<(), Status>;
+
 /// Runs commands until the end of the input.
-pub(super) fn run(shell: &mut Shell) -> ExitCode {
+pub(super) fn run(shell: &mut Shell, run_command: RunCommand) -> ExitCode {
     // At a terminal, lines are edited and kept in a history. Other input is echoed, so that the
     // output reads like a dialogue.
     let editor =
@@ -24,7 +28,7 @@ pub(super) fn run(shell: &mut Shell) -> ExitCode {
         if ends(&words) {
             break;
         }
-        if let Err(status) = shell.run(&words) {
+        if let Err(status) = run_command(shell, &words) {
             err().lines(format_args!("{status}\n"));
         }
     }

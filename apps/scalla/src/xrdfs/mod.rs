@@ -2,7 +2,8 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `mod` | the command line, [`Shell`], and the table of commands |
+//! | `mod` | the command line and the table of commands |
+//! | `session` | [`Shell`]: the connection, the working directory and the resolution of paths |
 //! | `dialogue` | lines from a terminal or a pipe |
 //! | `listing` | `ls` |
 //! | `status` | `stat`, `statvfs`, `spaceinfo`, `locate` |
@@ -19,15 +20,14 @@ mod content;
 mod dialogue;
 mod listing;
 mod query;
+mod session;
 mod status;
 
-use crate::environment;
 use crate::printer::{err, out};
-use crate::stock::{self, INVALID_ARGUMENTS, Runtime, Status, code};
-use client::{Error, FileSystem, RemotePath, Url, UrlError};
+use crate::stock::{self, INVALID_ARGUMENTS, Status, code};
+use session::{Refused, Shell, Target, flags};
 use std::ffi::OsString;
 use std::fmt::Write;
-use std::future::Future;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
@@ -195,24 +195,6 @@ const COMMANDS: [Command; 20] = [
     Command { name: "exit", help: "exit\n     End the dialogue.", run: unknown },
 ];
 
-/// A file system and the working directory in it.
-pub(crate) struct Shell {
-    runtime: Runtime,
-    fs: FileSystem,
-    /// `None` if paths are used unchanged.
-    cwd: Option<String>,
-}
-
-/// A resolved path argument.
-struct Target {
-    /// The file system, with the cgi of the word.
-    fs: FileSystem,
-    /// The path without the cgi.
-    path: RemotePath,
-    /// The path as printed, with its cgi.
-    shown: String,
-}
-
 /// Runs the program with the arguments after the name.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     let words = stock::words(arguments);
@@ -236,8 +218,8 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
                 ExitCode::FAILURE
             }
             Err(Refused::Status(status)) => end(&Err(status)),
-            Ok(mut shell) if command.is_empty() => dialogue::run(&mut shell),
-            Ok(mut shell) => end(&shell.run(command)),
+            Ok(mut shell) if command.is_empty() => dialogue::run(&mut shell, run_command),
+            Ok(mut shell) => end(&run_command(&mut shell, command)),
         },
     }
 }
@@ -262,69 +244,13 @@ fn help_text() -> String {
     text
 }
 
-/// The reason why there is no shell.
-enum Refused {
-    /// The argument is not a server.
-    Usage,
-    Status(Status),
-}
-
-impl Shell {
-    fn new(server: &str, with_cwd: bool) -> Result<Self, Refused> {
-        let url = Url::parse(server).map_err(|error| match error {
-            UrlError::BadPort(port) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => {
-                Refused::Status(Status::invalid_address())
-            }
-            UrlError::UnknownScheme(_) => Refused::Status(Status::error(code::NOT_SUPPORTED)),
-            _ => Refused::Usage,
-        })?;
-        let runtime = Runtime::new().map_err(Refused::Status)?;
-        let fs = environment::client("xrdfs").file_system(&url);
-        Ok(Self { runtime, fs, cwd: with_cwd.then(|| "/".to_owned()) })
-    }
-
-    /// Runs a command, whose name is the first word.
-    fn run(&mut self, words: &[&str]) -> Result<(), Status> {
-        let Some((name, arguments)) = words.split_first() else {
-            return Err(Status::error(code::UNKNOWN));
-        };
-        let command = COMMANDS.iter().find(|command| command.name == *name);
-        (command.ok_or(Status::error(code::UNKNOWN_COMMAND))?.run)(self, arguments)
-    }
-
-    fn wait<T>(&self, operation: impl Future<Output = Result<T, Error>>) -> Result<T, Status> {
-        self.runtime.wait(operation).map_err(Status::from)
-    }
-
-    /// Resolves a word: a path, which may include cgi.
-    fn target(&self, word: &str) -> Result<Target, Status> {
-        self.target_of(self.path(word)?)
-    }
-
-    /// Resolves a path, which may include cgi.
-    fn target_of(&self, shown: String) -> Result<Target, Status> {
-        let (fs, path) = self.fs.at(&shown).map_err(Status::from)?;
-        Ok(Target { fs, path, shown })
-    }
-
-    /// Returns the resolved path. A relative path is joined to the working directory, if there is
-    /// one, without `.` and `..`.
-    fn path(&self, path: &str) -> Result<String, Status> {
-        let Some(cwd) = self.cwd.as_ref().filter(|_| !path.starts_with('/')) else {
-            return Ok(path.to_owned());
-        };
-        let mut parts = Vec::new();
-        for part in cwd.split('/').chain(path.split('/')) {
-            match part {
-                "" | "." => {}
-                ".." => {
-                    parts.pop().ok_or(INVALID_ARGUMENTS)?;
-                }
-                part => parts.push(part),
-            }
-        }
-        Ok(format!("/{}", parts.join("/")))
-    }
+/// Runs a command, whose name is the first word.
+fn run_command(shell: &mut Shell, words: &[&str]) -> Result<(), Status> {
+    let Some((name, arguments)) = words.split_first() else {
+        return Err(Status::error(code::UNKNOWN));
+    };
+    let command = COMMANDS.iter().find(|command| command.name == *name);
+    (command.ok_or(Status::error(code::UNKNOWN_COMMAND))?.run)(shell, arguments)
 }
 
 fn cd(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
@@ -347,48 +273,9 @@ fn unknown(_: &mut Shell, _: &[&str]) -> Result<(), Status> {
     Err(Status::error(code::UNKNOWN_COMMAND))
 }
 
-/// Returns the options and the other words. Letters of `flags` are options without a value, alone
-/// or combined after one `-`. Any other argument that begins with `-` is a word. The first value is
-/// the letters that occurred.
-fn flags<'a>(arguments: &[&'a str], flags: &str) -> (String, Vec<&'a str>) {
-    let mut found = String::new();
-    let mut words = Vec::new();
-    for &argument in arguments {
-        match argument.strip_prefix('-') {
-            Some(letters) if !letters.is_empty() && letters.chars().all(|letter| flags.contains(letter)) => {
-                found.push_str(letters);
-            }
-            _ => words.push(argument),
-        }
-    }
-    (found, words)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn shell(cwd: Option<&str>) -> Shell {
-        let Ok(mut shell) = Shell::new("localhost:1", true) else { panic!("no shell") };
-        shell.cwd = cwd.map(str::to_owned);
-        shell
-    }
-
-    #[test]
-    fn relative_paths_are_joined_to_the_working_directory() {
-        let table = [
-            ("/a/b", "c", Ok("/a/b/c")),
-            ("/a/b", "../c/.", Ok("/a/c")),
-            ("/a//b/", "./x//y/", Ok("/a/b/x/y")),
-            ("/", ".", Ok("/")),
-            ("/a", "../..", Err(INVALID_ARGUMENTS)),
-            ("/a", "/x/../y", Ok("/x/../y")),
-        ];
-        for (cwd, path, expected) in table {
-            assert_eq!(shell(Some(cwd)).path(path), expected.map(str::to_owned), "{cwd} {path}");
-        }
-        assert_eq!(shell(None).path("x/../y").as_deref(), Ok("x/../y"));
-    }
 
     #[test]
     fn every_command_is_in_the_help_under_its_name() {
@@ -398,10 +285,5 @@ mod tests {
             );
             assert!(help_text().contains(&format!("\n   {}", command.help)));
         }
-    }
-
-    #[test]
-    fn letters_may_stand_together() {
-        assert_eq!(flags(&["-lu", "x", "-R", "-lx", "-"], "luR"), ("luR".into(), vec!["x", "-lx", "-"]));
     }
 }

@@ -1,6 +1,6 @@
 //! `query`, `xattr` and `cache`.
 
-use super::{Shell, Target};
+use super::session::{Shell, Target};
 use crate::printer::{Text, out};
 use crate::stock::{INVALID_ARGUMENTS, Status};
 use client::Error;

@@ -1,6 +1,6 @@
 //! `stat`, `statvfs`, `spaceinfo` and `locate`.
 
-use super::{Shell, Target, flags};
+use super::session::{Shell, Target, flags};
 use crate::printer::out;
 use crate::stock::{INVALID_ARGUMENTS, Status, code, text};
 use client::xroot::flags::{LocateOptions, StatFlags};
