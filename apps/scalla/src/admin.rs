@@ -7,7 +7,7 @@ use anyhow::bail;
 use base::shown;
 use clap::Subcommand;
 use server::admin::{AdminRequest, LiveServer, ask, live_servers, running_servers};
-use status::Found;
+use status::RunningServer;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 use std::io::ErrorKind;
@@ -16,19 +16,19 @@ use std::process::ExitCode;
 
 /// Inspect and control a running server.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Admin {
+pub(crate) struct AdminCommand {
     #[command(flatten)]
-    which: Which,
+    which: ServerSelector,
     /// Print a JSON object.
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
-    command: Command,
+    command: AdminSubcommand,
 }
 
 /// The running server.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Which {
+pub(crate) struct ServerSelector {
     /// Admin directory of the server (`all.adminpath`). The default is the server of this user
     /// without a configured admin directory.
     #[arg(long, value_name = "DIR", global = true)]
@@ -39,7 +39,7 @@ pub(crate) struct Which {
 }
 
 #[derive(Subcommand, Debug)]
-enum Command {
+enum AdminSubcommand {
     /// List the running servers on this machine that this user may control.
     List,
     /// Print the identity and state of the server.
@@ -53,16 +53,16 @@ enum Command {
     Reload,
     /// List unfinished files (persist on close), or declare one complete.
     #[command(subcommand)]
-    Unfinished(Unfinished),
+    Unfinished(UnfinishedSubcommand),
     /// List files that are blocked by a checkpoint that could not be undone, or resolve one.
     #[command(subcommand)]
-    Checkpoint(Checkpoint),
+    Checkpoint(CheckpointSubcommand),
     /// Accept no new connections and exit when the existing ones have ended, as SIGTERM does.
     Drain,
 }
 
 #[derive(Subcommand, Debug)]
-enum Unfinished {
+enum UnfinishedSubcommand {
     /// List the unfinished files that the server has a record of.
     List {
         /// List unfinished files at and below PATH, including those without a record.
@@ -80,7 +80,7 @@ enum Unfinished {
 }
 
 #[derive(Subcommand, Debug)]
-enum Checkpoint {
+enum CheckpointSubcommand {
     /// List blocked files.
     List,
     /// Undo the changes in the current file at PATH, and serve it again. Without --force, this
@@ -100,30 +100,30 @@ enum Checkpoint {
     },
 }
 
-impl Admin {
+impl AdminCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        if matches!(self.command, Command::List) {
+        if matches!(self.command, AdminSubcommand::List) {
             list(self.json);
             return Ok(ExitCode::SUCCESS);
         }
         let socket = self.which.socket()?;
-        let is_status = matches!(self.command, Command::Status);
+        let is_status = matches!(self.command, AdminSubcommand::Status);
         let request = match self.command {
-            Command::Status | Command::List => AdminRequest::Status {},
-            Command::LogLevel { levels } => AdminRequest::LogLevel { levels },
-            Command::Reload => AdminRequest::Reload {},
-            Command::Drain => AdminRequest::Drain {},
-            Command::Unfinished(Unfinished::List { path }) => {
+            AdminSubcommand::Status | AdminSubcommand::List => AdminRequest::Status {},
+            AdminSubcommand::LogLevel { levels } => AdminRequest::LogLevel { levels },
+            AdminSubcommand::Reload => AdminRequest::Reload {},
+            AdminSubcommand::Drain => AdminRequest::Drain {},
+            AdminSubcommand::Unfinished(UnfinishedSubcommand::List { path }) => {
                 AdminRequest::Unfinished { below: path.as_deref().map(escaped) }
             }
-            Command::Unfinished(Unfinished::Clear { path, force }) => {
+            AdminSubcommand::Unfinished(UnfinishedSubcommand::Clear { path, force }) => {
                 AdminRequest::ClearUnfinished { path: escaped(&path), force }
             }
-            Command::Checkpoint(Checkpoint::List) => AdminRequest::Checkpoints {},
-            Command::Checkpoint(Checkpoint::Apply { path, force }) => {
+            AdminSubcommand::Checkpoint(CheckpointSubcommand::List) => AdminRequest::Checkpoints {},
+            AdminSubcommand::Checkpoint(CheckpointSubcommand::Apply { path, force }) => {
                 AdminRequest::ResolveCheckpoint { path: escaped(&path), undo: true, force }
             }
-            Command::Checkpoint(Checkpoint::Discard { path }) => {
+            AdminSubcommand::Checkpoint(CheckpointSubcommand::Discard { path }) => {
                 AdminRequest::ResolveCheckpoint { path: escaped(&path), undo: false, force: false }
             }
         };
@@ -145,7 +145,7 @@ fn escaped(path: &OsStr) -> String {
     shown(path.as_encoded_bytes()).to_string()
 }
 
-impl Which {
+impl ServerSelector {
     /// Returns the admin socket of the selected server.
     pub(crate) fn socket(&self) -> anyhow::Result<PathBuf> {
         let folder = self.admin_path.as_ref().map(|path| match self.instance.as_deref() {
@@ -184,7 +184,7 @@ fn choice(servers: &[LiveServer]) -> String {
 
 /// Prints the running servers.
 fn list(json: bool) {
-    let servers: Vec<_> = running_servers().into_iter().map(Found::ask).collect();
+    let servers: Vec<_> = running_servers().into_iter().map(RunningServer::ask).collect();
     if json {
         servers.iter().for_each(|server| out().json(&server.json()));
     } else if servers.is_empty() {

@@ -17,45 +17,45 @@ use crate::{
 /// Serve files to many clients at once, with XRootD's protocol and configuration.
 #[derive(Parser, Debug)]
 #[command(name = "scalla", version = server::VERSION, propagate_version = true, arg_required_else_help = true)]
-struct Arguments {
+struct CommandLine {
     #[command(subcommand)]
-    command: Command,
+    command: TopLevelCommand,
 }
 
 #[derive(Subcommand, Debug)]
-enum Command {
-    Serve(serve::Serve),
-    Manager(serve::Manager),
-    Supervisor(serve::Supervisor),
-    Meta(serve::Meta),
-    Config(config::Config),
-    Admin(admin::Admin),
-    Cluster(cluster::Cluster),
-    Map(map::Map),
-    Shell(shell::Shell),
+enum TopLevelCommand {
+    Serve(serve::ServeCommand),
+    Manager(serve::ManagerCommand),
+    Supervisor(serve::SupervisorCommand),
+    Meta(serve::MetaCommand),
+    Config(config::ConfigCommand),
+    Admin(admin::AdminCommand),
+    Cluster(cluster::ClusterCommand),
+    Map(map::MapCommand),
+    Shell(shell::ShellCommand),
     Cp(copy::Cp),
     Sync(copy::SyncCommand),
     #[command(flatten)]
-    Files(files::Files),
-    Bench(bench::Bench),
-    Links(links::Links),
-    Completions(completion::Completions),
+    Files(files::FileCommand),
+    Bench(bench::BenchCommand),
+    Links(links::LinksCommand),
+    Completions(completion::CompletionsCommand),
     #[command(hide = true)]
-    Complete(completion::Complete),
-    Man(man::Man),
-    Version(version::Version),
+    Complete(completion::CompleteCommand),
+    Man(man::ManCommand),
+    Version(version::VersionCommand),
 }
 
 /// Returns the definition of the command line, for manual pages and completion.
 pub(crate) fn definition() -> clap::Command {
-    examples::add_to(Arguments::command())
+    examples::add_to(CommandLine::command())
 }
 
 /// Runs a command line that begins with the program name.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     let parsed = definition().try_get_matches_from(&arguments);
-    let parsed = parsed.and_then(|matches| Arguments::from_arg_matches(&matches));
-    let Arguments { command } = match parsed {
+    let parsed = parsed.and_then(|matches| CommandLine::from_arg_matches(&matches));
+    let CommandLine { command } = match parsed {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version are reported as errors too, with status 0.
@@ -68,24 +68,24 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         }
     };
     let result = match command {
-        Command::Serve(serve) => serve.run(),
-        Command::Manager(manager) => manager.run(),
-        Command::Supervisor(supervisor) => supervisor.run(),
-        Command::Meta(meta) => meta.run(),
-        Command::Config(config) => config.run(),
-        Command::Admin(admin) => admin.run(),
-        Command::Cluster(cluster) => cluster.run(),
-        Command::Map(map) => map.run(),
-        Command::Shell(shell) => shell.run(),
-        Command::Cp(cp) => cp.run(),
-        Command::Sync(sync) => sync.run(),
-        Command::Files(files) => files.start(),
-        Command::Bench(bench) => bench.run(),
-        Command::Links(links) => links.run(),
-        Command::Completions(completions) => completions.run(definition()),
-        Command::Complete(complete) => complete.run(definition()),
-        Command::Man(man) => man.run(definition()),
-        Command::Version(version) => version.run(),
+        TopLevelCommand::Serve(serve) => serve.run(),
+        TopLevelCommand::Manager(manager) => manager.run(),
+        TopLevelCommand::Supervisor(supervisor) => supervisor.run(),
+        TopLevelCommand::Meta(meta) => meta.run(),
+        TopLevelCommand::Config(config) => config.run(),
+        TopLevelCommand::Admin(admin) => admin.run(),
+        TopLevelCommand::Cluster(cluster) => cluster.run(),
+        TopLevelCommand::Map(map) => map.run(),
+        TopLevelCommand::Shell(shell) => shell.run(),
+        TopLevelCommand::Cp(cp) => cp.run(),
+        TopLevelCommand::Sync(sync) => sync.run(),
+        TopLevelCommand::Files(files) => files.start(),
+        TopLevelCommand::Bench(bench) => bench.run(),
+        TopLevelCommand::Links(links) => links.run(),
+        TopLevelCommand::Completions(completions) => completions.run(definition()),
+        TopLevelCommand::Complete(complete) => complete.run(definition()),
+        TopLevelCommand::Man(man) => man.run(definition()),
+        TopLevelCommand::Version(version) => version.run(),
     };
     result.unwrap_or_else(|error| {
         let is_usage = error.is::<UsageError>();
@@ -117,14 +117,14 @@ mod tests {
     use super::*;
     use clap::error::ErrorKind;
 
-    fn parse(line: &str) -> Result<Command, ErrorKind> {
-        let arguments = Arguments::try_parse_from(line.split_whitespace());
+    fn parse(line: &str) -> Result<TopLevelCommand, ErrorKind> {
+        let arguments = CommandLine::try_parse_from(line.split_whitespace());
         arguments.map(|arguments| arguments.command).map_err(|error| error.kind())
     }
 
     #[test]
     fn the_definitions_hold_together() {
-        Arguments::command().debug_assert();
+        CommandLine::command().debug_assert();
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod door;
 mod drain;
 mod table;
 
-use crate::admin::Which;
+use crate::admin::ServerSelector;
 use crate::printer::{err, out};
 use clap::Subcommand;
 use serde_json::Value;
@@ -15,18 +15,18 @@ use std::time::Duration;
 
 /// Show the cluster of a running node, and take its nodes out of service and back.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Cluster {
+pub(crate) struct ClusterCommand {
     #[command(flatten)]
-    which: Which,
+    which: ServerSelector,
     /// Print a JSON object.
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
-    command: Command,
+    command: ClusterSubcommand,
 }
 
 #[derive(Subcommand, Debug)]
-enum Command {
+enum ClusterSubcommand {
     /// Draw the tree of nodes: role, address, slot, name, state, age, load and space, and the
     /// caches of redirectors.
     Status {
@@ -38,19 +38,19 @@ enum Command {
         here: bool,
     },
     /// Send no clients to a node, even after its restart.
-    Suspend(Node),
+    Suspend(NodeArgument),
     /// Send clients to a suspended node again.
-    Resume(Node),
+    Resume(NodeArgument),
     /// Redirect clients to other nodes, also in the middle of reading a file. Clients that cannot
     /// be redirected stay until they finish.
-    Drain(Drain),
+    Drain(DrainOptions),
     /// Send new clients to a drained node again.
-    Undrain(Node),
+    Undrain(NodeArgument),
 }
 
 /// The node that a command applies to.
 #[derive(clap::Args, Debug)]
-struct Node {
+struct NodeArgument {
     /// A node below the running one: its address, host, name, id or slot. The default, `self`, is
     /// the running node.
     node: Option<String>,
@@ -58,9 +58,9 @@ struct Node {
 
 /// The node to drain, and the time limit.
 #[derive(clap::Args, Debug)]
-struct Drain {
+struct DrainOptions {
     #[command(flatten)]
-    node: Node,
+    node: NodeArgument,
     /// Wait until no file is open at the node or below it, for at most TIME: `90`, `10m`, `2h`.
     /// Ctrl-C ends the wait; the node continues to drain.
     #[arg(long, value_name = "TIME", value_parser = time, num_args = 0..=1)]
@@ -77,12 +77,12 @@ fn time(text: &str) -> Result<Duration, String> {
     time.ok_or_else(|| "it is no time, as 90, 10m or 2h".to_owned())
 }
 
-impl Cluster {
+impl ClusterCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let socket = self.which.socket()?;
         let mut wait = None;
         let (order, node) = match self.command {
-            Command::Status { here, wide } => {
+            ClusterSubcommand::Status { here, wide } => {
                 let own = serde_json::from_value(ask(&socket, &AdminRequest::ClusterStatus {})?)?;
                 let tree = match here {
                     true => TreeSurvey { root: own, missing: Vec::new() },
@@ -91,13 +91,13 @@ impl Cluster {
                 show(&tree, self.json, wide)?;
                 return Ok(ExitCode::SUCCESS);
             }
-            Command::Suspend(node) => (NodeOrder::Suspend, node),
-            Command::Resume(node) => (NodeOrder::Resume, node),
-            Command::Drain(drain) => {
+            ClusterSubcommand::Suspend(node) => (NodeOrder::Suspend, node),
+            ClusterSubcommand::Resume(node) => (NodeOrder::Resume, node),
+            ClusterSubcommand::Drain(drain) => {
                 wait = drain.wait;
                 (NodeOrder::Drain, drain.node)
             }
-            Command::Undrain(node) => (NodeOrder::Undrain, node),
+            ClusterSubcommand::Undrain(node) => (NodeOrder::Undrain, node),
         };
         let answer = ask(&socket, &AdminRequest::ClusterOrder { order, node: node.node })?;
         if self.json {
@@ -105,7 +105,7 @@ impl Cluster {
         }
         let OrderAnswer { node, state, address } = serde_json::from_value(answer)?;
         if let Some(limit) = wait {
-            let place = drain::Place { socket: &socket, node: &node, child: address.as_deref() };
+            let place = drain::DrainedNode { socket: &socket, node: &node, child: address.as_deref() };
             let is_empty = place.wait_until_empty(limit, self.json)?;
             return Ok(if is_empty { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }

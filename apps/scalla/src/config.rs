@@ -15,21 +15,21 @@ use std::process::ExitCode;
 
 /// Check and print configurations without starting a server.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Config {
+pub(crate) struct ConfigCommand {
     #[command(subcommand)]
-    command: Command,
+    command: ConfigSubcommand,
 }
 
 #[derive(Subcommand, Debug)]
-enum Command {
-    Check(Check),
-    Show(Show),
-    Manual(Manual),
+enum ConfigSubcommand {
+    Check(CheckOptions),
+    Show(ShowOptions),
+    Manual(ManualOptions),
 }
 
 /// Print the reference of all directives, or of one, as Markdown.
 #[derive(clap::Args, Debug)]
-struct Manual {
+struct ManualOptions {
     /// Print only these directives.
     directive: Vec<String>,
 }
@@ -37,12 +37,12 @@ struct Manual {
 /// Report all problems of configuration files, including missing or inaccessible paths and
 /// contradictions.
 #[derive(clap::Args, Debug)]
-struct Check {
+struct CheckOptions {
     /// Files to check, each as a separate configuration.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
-    reader: Reader,
+    reader: EvaluationOptions,
     /// Print one JSON object per problem.
     #[arg(long)]
     json: bool,
@@ -50,14 +50,14 @@ struct Check {
 
 /// Print each effective value and its origin.
 #[derive(clap::Args, Debug)]
-struct Show {
+struct ShowOptions {
     /// Directory to serve, as for `scalla serve DIR`.
     dir: Option<PathBuf>,
     /// Configuration file.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    reader: Reader,
+    reader: EvaluationOptions,
     /// Print only this directive; may be repeated.
     #[arg(long, value_name = "NAME")]
     directive: Vec<String>,
@@ -71,7 +71,7 @@ struct Show {
 
 /// Program, instance and host to evaluate a file for.
 #[derive(clap::Args, Debug)]
-struct Reader {
+struct EvaluationOptions {
     /// Program name that `if exec` compares with.
     #[arg(long, value_name = "NAME", default_value = "xrootd")]
     program: String,
@@ -83,17 +83,17 @@ struct Reader {
     host: Option<String>,
 }
 
-impl Config {
+impl ConfigCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
-            Command::Check(check) => check.run(),
-            Command::Show(show) => show.run(),
-            Command::Manual(manual) => manual.run(),
+            ConfigSubcommand::Check(check) => check.run(),
+            ConfigSubcommand::Show(show) => show.run(),
+            ConfigSubcommand::Manual(manual) => manual.run(),
         }
     }
 }
 
-impl Manual {
+impl ManualOptions {
     fn run(self) -> anyhow::Result<ExitCode> {
         if self.directive.is_empty() {
             out().lines(config::manual());
@@ -112,7 +112,7 @@ impl Manual {
     }
 }
 
-impl Reader {
+impl EvaluationOptions {
     fn load(&self, file: Option<&Path>, overrides: Overrides) -> Loaded {
         let mut evaluation = evaluation(&self.program, self.instance.clone());
         evaluation.host = self.host.clone().unwrap_or_else(server::host_name);
@@ -124,7 +124,7 @@ impl Reader {
     }
 }
 
-impl Check {
+impl CheckOptions {
     fn run(self) -> anyhow::Result<ExitCode> {
         let mut good = true;
         for file in &self.files {
@@ -147,7 +147,7 @@ fn verdict(report: &ConfigReport) -> String {
     if report.problems().is_empty() { "good".to_owned() } else { report.summary() }
 }
 
-impl Show {
+impl ShowOptions {
     fn run(self) -> anyhow::Result<ExitCode> {
         let overrides =
             Overrides { directory: self.dir.as_deref().map(absolute).transpose()?, ..Overrides::default() };

@@ -1,4 +1,4 @@
-//! [`Hints`]: suggestions for names that do not exist, at a terminal.
+//! [`NameSuggestions`]: suggestions for names that do not exist, at a terminal.
 //!
 //! After a "not found" reply, the directories above are listed: either one of them is missing, or
 //! the last one has a similar name. Programs get no suggestions, because they cost requests.
@@ -18,9 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Names that were not found.
 #[derive(Default, Debug)]
-pub(crate) struct Hints(Vec<Url>);
+pub(crate) struct NameSuggestions(Vec<Url>);
 
-impl Hints {
+impl NameSuggestions {
     /// Records an error if it reports a missing name.
     pub(crate) fn note(&mut self, error: &Error) {
         if self.0.len() < NAMES_MAX

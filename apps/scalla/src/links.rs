@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 /// Create links to this program in DIR, with the names of the XRootD programs it replaces.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Links {
+pub(crate) struct LinksCommand {
     /// Directory for the links, which must exist.
     dir: PathBuf,
     /// Replace other files with these names.
@@ -19,7 +19,7 @@ pub(crate) struct Links {
     force: bool,
 }
 
-impl Links {
+impl LinksCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let program = std::env::current_exe().context("cannot find out where this program is")?;
         for replaced in Program::ALL {

@@ -12,12 +12,12 @@ use std::process::ExitCode;
 ///
 /// Without DIR, write all pages to standard output, one after the other: scalla man | man -l -
 #[derive(clap::Args, Debug)]
-pub(crate) struct Man {
+pub(crate) struct ManCommand {
     /// Directory for files such as scalla-cp.1, created if it does not exist.
     dir: Option<PathBuf>,
 }
 
-impl Man {
+impl ManCommand {
     pub(crate) fn run(self, program: Command) -> anyhow::Result<ExitCode> {
         if let Some(dir) = &self.dir {
             std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 /// Serve DIR as `/`, or the exports of a configuration file, until stopped.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Serve {
+pub(crate) struct ServeCommand {
     /// Directory to serve.
     #[arg(required_unless_present = "config")]
     dir: Option<PathBuf>,
@@ -29,12 +29,12 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SIZE")]
     min_free: Option<FreeSpace>,
     #[command(flatten)]
-    process: Process,
+    process: ProcessOptions,
 }
 
 /// Redirect clients to the servers that join, until stopped.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Manager {
+pub(crate) struct ManagerCommand {
     /// Join the federation of this meta manager.
     #[arg(long, value_name = "HOST[:PORT]")]
     meta: Vec<ManagerAddress>,
@@ -46,12 +46,12 @@ pub(crate) struct Manager {
     #[arg(long, value_name = "PORT")]
     cluster_port: Option<u16>,
     #[command(flatten)]
-    process: Process,
+    process: ProcessOptions,
 }
 
 /// Run between a manager and servers. A large cluster has one supervisor per 64 servers.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Supervisor {
+pub(crate) struct SupervisorCommand {
     /// Join the cluster of this manager. Repeat the option for redundant managers. The default port
     /// is 1213.
     #[arg(long, value_name = "HOST[:PORT]", required_unless_present = "config")]
@@ -60,12 +60,12 @@ pub(crate) struct Supervisor {
     #[arg(long, value_name = "PORT")]
     cluster_port: Option<u16>,
     #[command(flatten)]
-    process: Process,
+    process: ProcessOptions,
 }
 
 /// Run above managers: redirect clients to the clusters that join, until stopped.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Meta {
+pub(crate) struct MetaCommand {
     /// Another meta manager of the same federation, which all managers join too.
     #[arg(long, value_name = "HOST[:PORT]")]
     replica: Vec<ManagerAddress>,
@@ -74,12 +74,12 @@ pub(crate) struct Meta {
     #[arg(long, value_name = "PORT")]
     cluster_port: Option<u16>,
     #[command(flatten)]
-    process: Process,
+    process: ProcessOptions,
 }
 
 /// Options of all server commands.
 #[derive(clap::Args, Debug)]
-struct Process {
+struct ProcessOptions {
     /// Port for clients; 0 selects a free one. The default is that of the configuration file,
     /// otherwise 1094.
     #[arg(long, value_name = "PORT")]
@@ -132,7 +132,7 @@ fn folder(dir: &Path) -> anyhow::Result<PathBuf> {
     if full.is_dir() { Ok(full) } else { bail!("it is no folder; name the folder that it lies in") }
 }
 
-impl Serve {
+impl ServeCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let directory = match &self.dir {
             Some(dir) => Some(folder(dir).with_context(|| format!("cannot serve {}", dir.display()))?),
@@ -149,7 +149,7 @@ impl Serve {
     }
 }
 
-impl Manager {
+impl ManagerCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let overrides = Overrides {
             role: Some(ConfiguredRole::Manager),
@@ -162,7 +162,7 @@ impl Manager {
     }
 }
 
-impl Meta {
+impl MetaCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let overrides = Overrides {
             role: Some(ConfiguredRole::MetaManager),
@@ -174,7 +174,7 @@ impl Meta {
     }
 }
 
-impl Supervisor {
+impl SupervisorCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let overrides = Overrides {
             role: Some(ConfiguredRole::Supervisor),
@@ -190,7 +190,7 @@ fn port(number: u16) -> Port {
     if number == 0 { Port::Any } else { Port::Number(number) }
 }
 
-impl Process {
+impl ProcessOptions {
     /// Returns the port where nodes join. Without a configuration file this is the default port: a
     /// root has no entry for itself among its replicas that would contain its port.
     fn cluster_port(&self, said: Option<u16>) -> Option<Port> {

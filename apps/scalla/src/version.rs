@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 /// Print the version.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Version {
+pub(crate) struct VersionCommand {
     /// Print a JSON object.
     #[arg(long)]
     json: bool,
 }
 
-impl Version {
+impl VersionCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let text = match self.json {
             true => serde_json::json!({ "program": "scalla", "version": server::VERSION }).to_string(),

@@ -4,7 +4,7 @@
 //! versions.
 
 use crate::environment;
-use crate::map::walk::{Below, Node, Trouble, Walk};
+use crate::map::walk::{ChildNodes, ClusterWalk, MapNode, UnansweredRequest};
 use crate::printer::{err, out};
 use crate::stock::options::{self, Known};
 use crate::stock::{self, Runtime, Status};
@@ -49,7 +49,7 @@ const STATUS: u8 = 2;
 
 /// The parsed options.
 #[derive(Clone, Default)]
-struct How {
+struct XrdmapcOptions {
     json: bool,
     /// Nodes to show: `all`, `m` or `s`.
     list: String,
@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Ok(parsed) => parsed,
         Err(wrong) => return refuse(STATUS, &format!("{wrong}\n")),
     };
-    let mut how = How { list: "all".to_owned(), ..How::default() };
+    let mut how = XrdmapcOptions { list: "all".to_owned(), ..XrdmapcOptions::default() };
     for (name, value) in parsed.options {
         match name {
             "help" => {
@@ -96,12 +96,12 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     let mut settings = environment::settings();
     settings.set("RequestTimeout", QUESTION_SECONDS, Source::Option).ok();
     let fs = Client::with(settings, "xrdmapc").file_system(&url);
-    let walk = Walk {
+    let walk = ClusterWalk {
         path: how.path.clone(),
         refresh: how.refresh,
         verify: how.verify,
         enter: how.list != "s",
-        ..Walk::default()
+        ..ClusterWalk::default()
     };
     let below = runtime.wait(walk.below(&fs, &mut HashSet::new()));
     if !how.quiet {
@@ -138,11 +138,11 @@ fn address(place: &str) -> Result<Url, String> {
 }
 
 /// Reports the errors below a node, in the order of their occurrence.
-fn tell(name: &str, below: &Below) {
+fn tell(name: &str, below: &ChildNodes) {
     if let Some(trouble) = &below.trouble {
         let what = match trouble {
-            Trouble::Below(_) => format!("get {name} subscribers"),
-            Trouble::Path(_) => format!("query {name} about path"),
+            UnansweredRequest::Below(_) => format!("get {name} subscribers"),
+            UnansweredRequest::Path(_) => format!("query {name} about path"),
         };
         let status = Status::from(trouble.error().clone()).to_string();
         err().line(format_args!("xrdmapc: Unable to {what}; {}", status.trim_end()));
@@ -153,12 +153,12 @@ fn tell(name: &str, below: &Below) {
 }
 
 /// Describes the errors below a manager briefly.
-fn trouble_of(below: &Below) -> Cow<'static, str> {
+fn trouble_of(below: &ChildNodes) -> Cow<'static, str> {
     below.trouble.as_ref().map_or_else(Cow::default, |trouble| note(trouble.error()))
 }
 
 /// Describes the error of a node.
-fn note_of(node: &Node) -> Cow<'static, str> {
+fn note_of(node: &MapNode) -> Cow<'static, str> {
     match &node.verified {
         Some(Err(error)) => note(error),
         _ => trouble_of(&node.below),
@@ -190,7 +190,7 @@ fn shown(address: &str) -> String {
     }
 }
 
-fn text(place: &str, below: &Below, how: &How) -> String {
+fn text(place: &str, below: &ChildNodes, how: &XrdmapcOptions) -> String {
     let path = how.path.is_some();
     let mark = |set: bool, letter: char| if set { letter } else { '*' };
     let (asked, verified) = (mark(path, 'r'), mark(path && how.verify, 'v'));
@@ -204,7 +204,7 @@ fn bracketed(note: &str) -> String {
 }
 
 /// Formats the nodes of a level, and those below each manager.
-fn lines(out: &mut String, nodes: &[Node], level: usize, how: &How) {
+fn lines(out: &mut String, nodes: &[MapNode], level: usize, how: &XrdmapcOptions) {
     let indent = 5 * (level - 1);
     for node in nodes {
         let manager = node.location.is_manager;
@@ -227,19 +227,19 @@ fn lines(out: &mut String, nodes: &[Node], level: usize, how: &How) {
     }
 }
 
-fn json(place: &str, below: &Below, how: &How) -> String {
+fn json(place: &str, below: &ChildNodes, how: &XrdmapcOptions) -> String {
     let map = serde_json::json!({ "name": place, "type": "manager", "servers": servers(&below.nodes, how) });
     format!("{map}\n")
 }
 
 /// Reports whether a server is known to have the file.
-fn has(node: &Node) -> bool {
+fn has(node: &MapNode) -> bool {
     node.verified.as_ref().map_or(node.chosen, |has| matches!(has, Ok(true)))
 }
 
-fn servers(nodes: &[Node], how: &How) -> Vec<serde_json::Value> {
-    let shown_here = |node: &&Node| how.list != if node.location.is_manager { "s" } else { "m" };
-    let value = |node: &Node| {
+fn servers(nodes: &[MapNode], how: &XrdmapcOptions) -> Vec<serde_json::Value> {
+    let shown_here = |node: &&MapNode| how.list != if node.location.is_manager { "s" } else { "m" };
+    let value = |node: &MapNode| {
         let mut value = serde_json::json!({ "name": shown(&node.location.address) });
         if how.path.is_some() && !node.location.is_manager {
             value["hasFile"] = has(node).into();
@@ -261,24 +261,36 @@ mod tests {
     use super::*;
     use client::Location;
 
-    fn node(address: &str, is_manager: bool, chosen: bool, nodes: Vec<Node>) -> Node {
+    fn node(address: &str, is_manager: bool, chosen: bool, nodes: Vec<MapNode>) -> MapNode {
         let location = Location { address: address.to_owned(), is_manager, pending: false, writable: true };
         let verified = (!is_manager).then_some(Ok(chosen));
-        Node { location, chosen, verified, about: None, again: false, below: Below { nodes, trouble: None } }
+        MapNode {
+            location,
+            chosen,
+            verified,
+            about: None,
+            again: false,
+            below: ChildNodes { nodes, trouble: None },
+        }
     }
 
     #[test]
     fn a_map_as_the_real_program_draws_it() {
         let deep = vec![node("[::127.0.0.1]:4", false, true, vec![])];
         let mut nodes = vec![node("[::127.0.0.1]:2", false, false, vec![]), node("host:3", true, true, deep)];
-        let how = How { list: "all".into(), verify: true, path: Some("/a".into()), ..How::default() };
+        let how = XrdmapcOptions {
+            list: "all".into(),
+            verify: true,
+            path: Some("/a".into()),
+            ..XrdmapcOptions::default()
+        };
         nodes[0].verified = Some(Err(Error::new("stat", "root://h//a", Cause::TimedOut(1))));
         let expected = "0*rv* localhost:1\n   ?  Srv [::ffff:127.0.0.1]:2 [op expired]\n1 >   Man host:3\n  >+       Srv [::ffff:127.0.0.1]:4\n";
-        let below = Below { nodes, trouble: None };
+        let below = ChildNodes { nodes, trouble: None };
         assert_eq!(text("localhost:1", &below, &how), expected);
-        let managers = How { list: "m".into(), ..How::default() };
+        let managers = XrdmapcOptions { list: "m".into(), ..XrdmapcOptions::default() };
         let unreachable = Error::new("locate", "root://h:1//", Cause::Unreachable("refused".into()));
-        let below = Below { trouble: Some(Trouble::Below(unreachable)), ..below };
+        let below = ChildNodes { trouble: Some(UnansweredRequest::Below(unreachable)), ..below };
         assert_eq!(text("h:1", &below, &managers), "0**** h:1 [connect error]\n1 >   Man host:3\n");
     }
 

@@ -43,7 +43,7 @@ const LEVEL_MAX: i64 = 3;
 
 /// The action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Task {
+enum XrdprepTask {
     Prepare,
     Cancel,
     Query,
@@ -51,8 +51,8 @@ enum Task {
 
 /// A parsed command line.
 #[derive(Debug)]
-struct Order {
-    task: Task,
+struct XrdprepRequest {
+    task: XrdprepTask,
     url: Url,
     /// The handle of the request to be cancelled or queried.
     handle: String,
@@ -91,7 +91,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
 }
 
 /// Parses a command line. Returns `None` if it requests the help.
-fn order(words: &[String]) -> Result<Option<Order>, String> {
+fn order(words: &[String]) -> Result<Option<XrdprepRequest>, String> {
     let parsed = options::parse(words, &OPTIONS).map_err(|wrong| wrong.to_string())?;
     let (mut options, mut priority, mut evict, mut more) = (PrepareOptions::NONE, 0, false, Vec::new());
     let level = |value: &str| {
@@ -116,40 +116,40 @@ fn order(words: &[String]) -> Result<Option<Order>, String> {
     }
     let mut words = parsed.words.into_iter().peekable();
     let task = match words.peek().map(String::as_str) {
-        Some("prepare") => Some(Task::Prepare),
-        Some("cancel") => Some(Task::Cancel),
-        Some("query") => Some(Task::Query),
+        Some("prepare") => Some(XrdprepTask::Prepare),
+        Some("cancel") => Some(XrdprepTask::Cancel),
+        Some("query") => Some(XrdprepTask::Query),
         _ => None,
     };
     if task.is_some() {
         words.next();
     }
-    let task = task.unwrap_or(Task::Prepare);
+    let task = task.unwrap_or(XrdprepTask::Prepare);
     let host = words.next().ok_or("Host not specified.")?;
     let url =
         Url::parse(&format!("root://{host}")).map_err(|error| format!("Invalid host, '{host}'; {error}"))?;
     let handle = match task {
-        Task::Prepare => String::new(),
+        XrdprepTask::Prepare => String::new(),
         _ => words.next().ok_or("Request handle not specified.")?,
     };
     let paths: Vec<String> = words.chain(more).collect();
-    if task == Task::Prepare && paths.is_empty() {
+    if task == XrdprepTask::Prepare && paths.is_empty() {
         return Err("No paths specified.".to_owned());
     }
-    Ok(Some(Order { task, url, handle, paths, options, priority, evict }))
+    Ok(Some(XrdprepRequest { task, url, handle, paths, options, priority, evict }))
 }
 
 /// Sends the request and returns the server's reply.
-fn carry_out(order: &Order) -> Result<String, Status> {
+fn carry_out(order: &XrdprepRequest) -> Result<String, Status> {
     let runtime = Runtime::new()?;
     let fs = environment::client("xrdprep").file_system(&order.url);
     let paths: Vec<&str> = order.paths.iter().map(String::as_str).collect();
     let answer = runtime.wait(async {
         match order.task {
-            Task::Prepare if order.evict => fs.evict(&paths).await.map(|()| String::new()),
-            Task::Prepare => fs.prepare(&paths, order.options, order.priority).await,
-            Task::Cancel => fs.cancel(&order.handle).await.map(|()| String::new()),
-            Task::Query => fs.prepare_status(&order.handle, &paths).await,
+            XrdprepTask::Prepare if order.evict => fs.evict(&paths).await.map(|()| String::new()),
+            XrdprepTask::Prepare => fs.prepare(&paths, order.options, order.priority).await,
+            XrdprepTask::Cancel => fs.cancel(&order.handle).await.map(|()| String::new()),
+            XrdprepTask::Query => fs.prepare_status(&order.handle, &paths).await,
         }
     });
     answer.map_err(Status::from)
@@ -159,18 +159,18 @@ fn carry_out(order: &Order) -> Result<String, Status> {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Option<Order>, String> {
+    fn parse(line: &str) -> Result<Option<XrdprepRequest>, String> {
         order(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
     }
 
     #[test]
     fn tasks_and_their_words() {
         let Ok(Some(order)) = parse("-s -w -p 2 h:1 /a /b") else { panic!() };
-        assert_eq!((order.task, order.priority, order.paths.len()), (Task::Prepare, 2, 2));
+        assert_eq!((order.task, order.priority, order.paths.len()), (XrdprepTask::Prepare, 2, 2));
         assert_eq!(order.options, PrepareOptions::STAGE | PrepareOptions::WMODE);
         let Ok(Some(order)) = parse("cancel h ID /a") else { panic!() };
-        assert_eq!((order.task, order.handle.as_str(), order.paths.len()), (Task::Cancel, "ID", 1));
-        assert!(matches!(parse("query h ID"), Ok(Some(Order { task: Task::Query, .. }))));
+        assert_eq!((order.task, order.handle.as_str(), order.paths.len()), (XrdprepTask::Cancel, "ID", 1));
+        assert!(matches!(parse("query h ID"), Ok(Some(XrdprepRequest { task: XrdprepTask::Query, .. }))));
         assert!(matches!(parse("-h"), Ok(None)));
     }
 

@@ -10,10 +10,12 @@ use rawclient::{
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::operation::{End, Material, OPEN_TO_READ, OPEN_TO_WRITE, OpenFile, Operation, open};
-use super::plan::{Kind, Plan};
+use super::operation::{
+    BenchFile, LoadOperation, OPEN_TO_READ, OPEN_TO_WRITE, OperationInputs, OperationResult, open,
+};
+use super::plan::{LoadPlan, OperationKind};
 use super::resources::Resources;
-use super::tally::Tally;
+use super::tally::LoadCounters;
 
 /// Timeout for connecting, and for the last replies.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -42,17 +44,17 @@ const OPEN_TAG: u64 = u64::MAX;
 const CLOSE_TAG: u64 = u64::MAX - 1;
 
 /// A connection and its operations.
-struct Worker {
+struct LoadConnection {
     link: Option<PolledConnection>,
-    state: State,
-    file: OpenFile,
-    operations: Vec<Operation>,
+    state: ConnectionPhase,
+    file: BenchFile,
+    operations: Vec<LoadOperation>,
     in_flight: usize,
     wants_room: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ConnectionPhase {
     /// Connecting, logging in or opening its file.
     Preparing,
     Running,
@@ -62,7 +64,7 @@ enum State {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum LoadPhase {
     Preparing,
     Warming,
     Measuring,
@@ -70,15 +72,15 @@ enum Stage {
 }
 
 /// A running load.
-pub(super) struct Load<'p> {
-    plan: &'p Plan,
+pub(super) struct LoadGenerator<'p> {
+    plan: &'p LoadPlan,
     login: Login,
     address: SocketAddr,
     poller: SocketPoller,
-    workers: Vec<Worker>,
-    material: Material,
-    tally: Tally,
-    stage: Stage,
+    workers: Vec<LoadConnection>,
+    material: OperationInputs,
+    tally: LoadCounters,
+    stage: LoadPhase,
     /// Deadline of the stage.
     until: Instant,
     prepared: usize,
@@ -92,8 +94,8 @@ pub(super) struct Load<'p> {
 }
 
 /// The result of a load.
-pub(super) struct Ran {
-    pub(super) tally: Tally,
+pub(super) struct LoadResult {
+    pub(super) tally: LoadCounters,
     pub(super) resources: Resources,
     /// End of the written data of each writer.
     pub(super) written: Vec<u64>,
@@ -103,7 +105,7 @@ pub(super) struct Ran {
 
 /// Returns the address at which the server replies. Reports problems with a server before the load
 /// starts.
-pub(super) fn reach(plan: &Plan, login: &Login) -> anyhow::Result<(SocketAddr, BlockingSession)> {
+pub(super) fn reach(plan: &LoadPlan, login: &Login) -> anyhow::Result<(SocketAddr, BlockingSession)> {
     let addresses = plan.url.addresses().with_context(|| format!("cannot find {}", plan.url.host))?;
     let mut last = None;
     for address in addresses {
@@ -117,8 +119,8 @@ pub(super) fn reach(plan: &Plan, login: &Login) -> anyhow::Result<(SocketAddr, B
         .with_context(|| format!("cannot use {}", plan.url.authority()))
 }
 
-impl<'p> Load<'p> {
-    pub(super) fn new(plan: &'p Plan, login: Login, address: SocketAddr) -> anyhow::Result<Self> {
+impl<'p> LoadGenerator<'p> {
+    pub(super) fn new(plan: &'p LoadPlan, login: Login, address: SocketAddr) -> anyhow::Result<Self> {
         let now = Instant::now();
         Ok(Self {
             plan,
@@ -126,9 +128,9 @@ impl<'p> Load<'p> {
             address,
             poller: SocketPoller::new()?,
             workers: Vec::new(),
-            material: Material::new(plan),
-            tally: Tally::new()?,
-            stage: Stage::Preparing,
+            material: OperationInputs::new(plan),
+            tally: LoadCounters::new()?,
+            stage: LoadPhase::Preparing,
             until: now + PATIENCE,
             prepared: 0,
             issued: 0,
@@ -141,12 +143,12 @@ impl<'p> Load<'p> {
     }
 
     /// Establishes the connections, loads the server, measures, and waits for the last replies.
-    pub(super) fn run(mut self) -> anyhow::Result<Ran> {
+    pub(super) fn run(mut self) -> anyhow::Result<LoadResult> {
         loop {
             self.start_workers()?;
             let now = Instant::now();
             self.turn(now)?;
-            if self.stage == Stage::Ending && self.is_over(now) {
+            if self.stage == LoadPhase::Ending && self.is_over(now) {
                 break;
             }
             let next = self.again.iter().map(|(time, ..)| *time).min().unwrap_or(self.until).min(self.until);
@@ -162,32 +164,32 @@ impl<'p> Load<'p> {
             self.tally.error(|| format!("{unanswered} requests were never answered"));
         }
         let written = self.workers.iter().map(|worker| worker.file.written).collect();
-        Ok(Ran { tally: self.tally, resources: self.resources, written, address: self.address })
+        Ok(LoadResult { tally: self.tally, resources: self.resources, written, address: self.address })
     }
 
     fn is_over(&self, now: Instant) -> bool {
-        let busy = |worker: &Worker| worker.in_flight > 0 || worker.state == State::Closing;
+        let busy = |worker: &LoadConnection| worker.in_flight > 0 || worker.state == ConnectionPhase::Closing;
         !self.workers.iter().any(busy) || now >= self.until
     }
 
     /// Starts connections, at most [`CONNECTING_MAX`] at the same time.
     fn start_workers(&mut self) -> anyhow::Result<()> {
-        while self.stage == Stage::Preparing
+        while self.stage == LoadPhase::Preparing
             && self.workers.len() < self.plan.connections
             && self.workers.len() - self.prepared < CONNECTING_MAX
         {
             let now = Instant::now();
-            self.workers.push(Worker {
+            self.workers.push(LoadConnection {
                 link: None,
-                state: State::Preparing,
-                file: OpenFile::default(),
-                operations: (0..self.plan.depth).map(|_| Operation::new(now)).collect(),
+                state: ConnectionPhase::Preparing,
+                file: BenchFile::default(),
+                operations: (0..self.plan.depth).map(|_| LoadOperation::new(now)).collect(),
                 in_flight: 0,
                 wants_room: true,
             });
-            if self.plan.kind == Kind::Connect {
+            if self.plan.kind == OperationKind::Connect {
                 if let Some(worker) = self.workers.last_mut() {
-                    worker.state = State::Running;
+                    worker.state = ConnectionPhase::Running;
                 }
                 self.prepared += 1;
             } else {
@@ -216,12 +218,12 @@ impl<'p> Load<'p> {
     /// Advances to the next stage when it is due, and repeats delayed operations.
     fn turn(&mut self, now: Instant) -> anyhow::Result<()> {
         match self.stage {
-            Stage::Preparing if self.tally.errors > 0 => {
+            LoadPhase::Preparing if self.tally.errors > 0 => {
                 bail!(self.tally.first_error.take().unwrap_or_default())
             }
-            Stage::Preparing if self.prepared == self.plan.connections => {
+            LoadPhase::Preparing if self.prepared == self.plan.connections => {
                 self.resources.prepared()?;
-                self.stage = Stage::Warming;
+                self.stage = LoadPhase::Warming;
                 self.until = now + self.plan.warmup;
                 if self.plan.warmup.is_zero() {
                     self.measure(now)?;
@@ -233,14 +235,14 @@ impl<'p> Load<'p> {
                     self.flush(number);
                 }
             }
-            Stage::Preparing if now >= self.until => {
+            LoadPhase::Preparing if now >= self.until => {
                 let (made, wanted) = (self.prepared, self.plan.connections);
                 bail!("only {made} of {wanted} connections were ready within {} s", PATIENCE.as_secs())
             }
-            Stage::Warming if now >= self.until => self.measure(now)?,
-            Stage::Measuring if now >= self.until || self.is_exhausted() => {
+            LoadPhase::Warming if now >= self.until => self.measure(now)?,
+            LoadPhase::Measuring if now >= self.until || self.is_exhausted() => {
                 self.resources.measured()?;
-                self.stage = Stage::Ending;
+                self.stage = LoadPhase::Ending;
                 self.until = Instant::now() + PATIENCE;
                 self.again.clear();
                 for number in 0..self.workers.len() {
@@ -260,7 +262,7 @@ impl<'p> Load<'p> {
 
     fn measure(&mut self, now: Instant) -> anyhow::Result<()> {
         self.resources.measuring()?;
-        self.stage = Stage::Measuring;
+        self.stage = LoadPhase::Measuring;
         self.until = now + self.plan.duration;
         if self.plan.operations.is_some() {
             // With a limit of operations the time is not limited, but a server that never replies
@@ -274,7 +276,7 @@ impl<'p> Load<'p> {
     fn is_exhausted(&self) -> bool {
         let all_issued = self.plan.operations.is_some_and(|operations| self.issued >= operations);
         let idle = || self.workers.iter().all(|worker| worker.in_flight == 0) && self.again.is_empty();
-        (all_issued && idle()) || self.workers.iter().all(|worker| worker.state == State::Over)
+        (all_issued && idle()) || self.workers.iter().all(|worker| worker.state == ConnectionPhase::Over)
     }
 
     /// Starts an operation whose latency is measured from `started`.
@@ -282,9 +284,9 @@ impl<'p> Load<'p> {
         let issued = self.plan.operations.is_some_and(|operations| self.issued >= operations);
         let worker = &mut self.workers[number];
         if issued
-            || self.stage == Stage::Ending
-            || worker.state != State::Running
-            || self.plan.kind == Kind::Idle
+            || self.stage == LoadPhase::Ending
+            || worker.state != ConnectionPhase::Running
+            || self.plan.kind == OperationKind::Idle
         {
             return;
         }
@@ -292,7 +294,7 @@ impl<'p> Load<'p> {
         let operation = &mut worker.operations[index];
         operation.started = started;
         worker.in_flight += 1;
-        if self.plan.kind == Kind::Connect {
+        if self.plan.kind == OperationKind::Connect {
             if let Err(error) = self.connect(number) {
                 self.lose(number, &format!("cannot connect: {error}"));
             }
@@ -310,16 +312,16 @@ impl<'p> Load<'p> {
     fn lose(&mut self, number: usize, why: &str) {
         let worker = &mut self.workers[number];
         let lost = std::mem::take(&mut worker.in_flight);
-        worker.state = State::Over;
+        worker.state = ConnectionPhase::Over;
         worker.link = None;
         self.tally.error(|| match lost {
             0 => why.to_owned(),
             lost => format!("{why} ({lost} requests in flight)"),
         });
-        if self.plan.kind == Kind::Connect && self.stage != Stage::Ending {
+        if self.plan.kind == OperationKind::Connect && self.stage != LoadPhase::Ending {
             // Connections fail independently. The delay limits the requests to a server that is
             // gone.
-            worker.state = State::Running;
+            worker.state = ConnectionPhase::Running;
             let later = Instant::now() + RECONNECT;
             worker.operations[0].started = later;
             self.again.push((later, number, 0));
@@ -400,7 +402,7 @@ impl<'p> Load<'p> {
     /// Processes one event. Returns `false` if there is none or the connection was dropped.
     fn event(&mut self, number: usize, input: &mut &[u8], now: Instant) -> Result<bool, String> {
         let plan = self.plan;
-        let Worker { link: Some(link), operations, state, .. } = &mut self.workers[number] else {
+        let LoadConnection { link: Some(link), operations, state, .. } = &mut self.workers[number] else {
             return Ok(false);
         };
         let event = link.connection().next_event(input).map_err(|error| error.to_string())?;
@@ -423,7 +425,7 @@ impl<'p> Load<'p> {
                 self.file_is_open(number, opened);
             }
             Some(ConnectionEvent::Done { tag: CLOSE_TAG, outcome }) => {
-                *state = State::Over;
+                *state = ConnectionPhase::Over;
                 if let RequestOutcome::Error(error) = outcome {
                     return Err(format!("close: {}: {}", error.code, String::from_utf8_lossy(error.text)));
                 }
@@ -439,8 +441,8 @@ impl<'p> Load<'p> {
     }
 
     fn logged_in(&mut self, number: usize, now: Instant) -> Result<bool, String> {
-        if self.plan.kind == Kind::Connect {
-            self.ended(number, 0, End::Done(0), now)?;
+        if self.plan.kind == OperationKind::Connect {
+            self.ended(number, 0, OperationResult::Done(0), now)?;
             return Ok(false);
         }
         if self.plan.kind.moves_data() {
@@ -456,7 +458,7 @@ impl<'p> Load<'p> {
         Ok(true)
     }
 
-    fn file_is_open(&mut self, number: usize, mut file: OpenFile) {
+    fn file_is_open(&mut self, number: usize, mut file: BenchFile) {
         if self.plan.kind.writes() {
             file.size = self.plan.file_size;
         } else {
@@ -477,43 +479,49 @@ impl<'p> Load<'p> {
     }
 
     fn is_prepared(&mut self, number: usize) {
-        self.workers[number].state = State::Running;
+        self.workers[number].state = ConnectionPhase::Running;
         self.prepared += 1;
         self.until = Instant::now() + PATIENCE;
     }
 
     /// Records the result of an operation.
-    fn ended(&mut self, number: usize, index: usize, end: End, now: Instant) -> Result<(), String> {
+    fn ended(
+        &mut self,
+        number: usize,
+        index: usize,
+        end: OperationResult,
+        now: Instant,
+    ) -> Result<(), String> {
         let worker = &mut self.workers[number];
         let operation = &mut worker.operations[index];
         match end {
-            End::Opened(handle) => {
+            OperationResult::Opened(handle) => {
                 let Some(link) = &mut worker.link else { return Ok(()) };
                 return operation
                     .close(handle, link.connection(), index as u64)
                     .map_err(|error| error.to_string());
             }
-            End::Wait(wait) => {
+            OperationResult::Wait(wait) => {
                 worker.in_flight -= 1;
                 self.issued -= 1;
                 self.tally.waits += 1;
                 self.again.push((now + wait, number, index));
                 return Ok(());
             }
-            End::Done(_) | End::Redirected if self.stage == Stage::Measuring => {
-                let bytes = if let End::Done(bytes) = end { bytes } else { 0 };
-                self.tally.redirects += u64::from(matches!(end, End::Redirected));
+            OperationResult::Done(_) | OperationResult::Redirected if self.stage == LoadPhase::Measuring => {
+                let bytes = if let OperationResult::Done(bytes) = end { bytes } else { 0 };
+                self.tally.redirects += u64::from(matches!(end, OperationResult::Redirected));
                 self.tally.done(bytes, now.saturating_duration_since(operation.started));
                 let entries = operation.entries.take();
                 if entries.is_some_and(|entries| *self.entries.get_or_insert(entries) != entries) {
                     self.tally.error(|| "listings of the same directory differ in length".to_owned());
                 }
             }
-            End::Done(_) | End::Redirected => {}
-            End::Wrong(text) => self.tally.error(|| text),
+            OperationResult::Done(_) | OperationResult::Redirected => {}
+            OperationResult::Wrong(text) => self.tally.error(|| text),
         }
         worker.in_flight -= 1;
-        if self.stage == Stage::Ending {
+        if self.stage == LoadPhase::Ending {
             self.close_if_idle(number);
         } else {
             self.begin(number, index, now);
@@ -524,10 +532,10 @@ impl<'p> Load<'p> {
     /// Closes a written file after its last reply, because a server may delay an error until then.
     fn close_if_idle(&mut self, number: usize) {
         let worker = &mut self.workers[number];
-        if !self.plan.kind.writes() || worker.in_flight > 0 || worker.state != State::Running {
+        if !self.plan.kind.writes() || worker.in_flight > 0 || worker.state != ConnectionPhase::Running {
             return;
         }
-        worker.state = State::Closing;
+        worker.state = ConnectionPhase::Closing;
         let request = Request::Close(request::Close { fhandle: worker.file.handle });
         let submitted = worker.link.as_mut().map(|link| link.connection().submit(&request, CLOSE_TAG));
         if let Some(Err(error)) = submitted {
@@ -538,7 +546,7 @@ impl<'p> Load<'p> {
 }
 
 /// Returns the open file from the reply to an open request.
-fn opened(outcome: &RequestOutcome<'_>) -> Result<OpenFile, String> {
+fn opened(outcome: &RequestOutcome<'_>) -> Result<BenchFile, String> {
     match outcome {
         RequestOutcome::Ok(body) => {
             let reply =
@@ -547,7 +555,7 @@ fn opened(outcome: &RequestOutcome<'_>) -> Result<OpenFile, String> {
                 OpenDetail::Stat(stat) => stat.size,
                 OpenDetail::None | OpenDetail::Compression => 0,
             };
-            Ok(OpenFile { handle: reply.fhandle, size, ..OpenFile::default() })
+            Ok(BenchFile { handle: reply.fhandle, size, ..BenchFile::default() })
         }
         RequestOutcome::Error(error) => {
             Err(format!("cannot open the file: {}: {}", error.code, String::from_utf8_lossy(error.text)))

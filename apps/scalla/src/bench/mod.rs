@@ -23,14 +23,14 @@ mod resources;
 mod tally;
 mod written;
 
-pub(crate) use options::Bench;
+pub(crate) use options::BenchCommand;
 
 use anyhow::Context;
-use load::Load;
-use options::LoadKind;
-use plan::Plan;
 use rawclient::Login;
-use report::Report;
+use load::LoadGenerator;
+use options::LoadCommand;
+use plan::LoadPlan;
+use report::LoadReport;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::process::ExitCode;
@@ -40,16 +40,16 @@ use crate::printer::out;
 /// Exit status of a load that ran with errors.
 const WRONG_STATUS: u8 = 3;
 
-impl Bench {
+impl BenchCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self.load {
-            LoadKind::Gen(generate) => generate.run(),
-            load => measure(&Plan::new(load)?),
+            LoadCommand::Gen(generate) => generate.run(),
+            load => measure(&LoadPlan::new(load)?),
         }
     }
 }
 
-fn measure(plan: &Plan) -> anyhow::Result<ExitCode> {
+fn measure(plan: &LoadPlan) -> anyhow::Result<ExitCode> {
     if let Some(cpu) = plan.cpu {
         pin(cpu)?;
     }
@@ -62,9 +62,9 @@ fn measure(plan: &Plan) -> anyhow::Result<ExitCode> {
     let (address, session) = load::reach(plan, &login)?;
     // Otherwise there would be one connection more than requested.
     drop(session);
-    let mut ran = Load::new(plan, login.clone(), address)?.run()?;
+    let mut ran = LoadGenerator::new(plan, login.clone(), address)?.run()?;
     written::look_after(plan, &login, &mut ran)?;
-    let report = Report::new(plan, &ran);
+    let report = LoadReport::new(plan, &ran);
     out().lines(if plan.json { format!("{}\n", report.json()) } else { report.text() });
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::from(WRONG_STATUS) })
 }

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::pattern;
-use super::plan::{Kind, Plan};
+use super::plan::{LoadPlan, OperationKind};
 
 /// Options with which stock clients open a file for reading: read, async, retstat.
 pub(super) const OPEN_TO_READ: OpenOptions = OpenOptions(0x0450);
@@ -24,7 +24,7 @@ pub(super) const NEW_FILE_MODE: u16 = 0x01a4;
 
 /// State that all operations share: payloads and the random number generator.
 #[derive(Debug)]
-pub(super) struct Material {
+pub(super) struct OperationInputs {
     random: u64,
     next_file: u32,
     /// Content of the file from offset 0, as long as the largest write.
@@ -33,13 +33,13 @@ pub(super) struct Material {
     page_payloads: HashMap<u32, Bytes>,
 }
 
-impl Material {
-    pub(super) fn new(plan: &Plan) -> Self {
+impl OperationInputs {
+    pub(super) fn new(plan: &LoadPlan) -> Self {
         let length = if plan.kind.writes() { plan.largest() as usize } else { 0 };
         let mut content = vec![0; length];
         pattern::fill(0, &mut content);
         let page_payloads = match plan.kind {
-            Kind::Pgwrite => {
+            OperationKind::Pgwrite => {
                 plan.sizes.iter().map(|size| (*size, interleaved(0, &content[..*size as usize]))).collect()
             }
             _ => HashMap::new(),
@@ -57,7 +57,7 @@ impl Material {
         ((u128::from(mixed) * u128::from(limit)) >> 64) as u64
     }
 
-    fn file(&mut self, plan: &Plan) -> usize {
+    fn file(&mut self, plan: &LoadPlan) -> usize {
         if plan.sequential {
             let file = self.next_file;
             self.next_file = (file + 1) % plan.files;
@@ -67,7 +67,7 @@ impl Material {
     }
 
     /// Returns the payload of a write at `offset`.
-    fn payload(&self, plan: &Plan, offset: u64, size: u32) -> Bytes {
+    fn payload(&self, plan: &LoadPlan, offset: u64, size: u32) -> Bytes {
         // Data to be verified must depend on its offset. Otherwise one payload serves all writes.
         let content = if plan.verify {
             let mut content = vec![0; size as usize];
@@ -77,10 +77,10 @@ impl Material {
             self.payload.slice(..size as usize)
         };
         match plan.kind {
-            Kind::Pgwrite if !plan.verify && offset.is_multiple_of(pages::PAGE_BYTES as u64) => {
+            OperationKind::Pgwrite if !plan.verify && offset.is_multiple_of(pages::PAGE_BYTES as u64) => {
                 self.page_payloads.get(&size).cloned().unwrap_or_else(|| interleaved(offset, &content))
             }
-            Kind::Pgwrite => interleaved(offset, &content),
+            OperationKind::Pgwrite => interleaved(offset, &content),
             _ => content,
         }
     }
@@ -96,7 +96,7 @@ fn interleaved(offset: u64, content: &[u8]) -> Bytes {
 
 /// The open file of a connection and its position.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct OpenFile {
+pub(super) struct BenchFile {
     pub(super) handle: FileHandle,
     pub(super) size: u64,
     /// Offset of the next sequential operation.
@@ -107,7 +107,7 @@ pub(super) struct OpenFile {
 
 /// The result of an operation.
 #[derive(Debug)]
-pub(super) enum End {
+pub(super) enum OperationResult {
     /// Success, with the number of data bytes.
     Done(u64),
     /// The file is open and must be closed.
@@ -122,7 +122,7 @@ pub(super) enum End {
 
 /// An operation. It is reused for many requests.
 #[derive(Debug)]
-pub(super) struct Operation {
+pub(super) struct LoadOperation {
     pub(super) started: Instant,
     /// Set while its file, which is open, is being closed.
     closing: bool,
@@ -145,7 +145,7 @@ pub(super) struct Operation {
     wrong: Option<String>,
 }
 
-impl Operation {
+impl LoadOperation {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             started: now,
@@ -166,9 +166,9 @@ impl Operation {
     /// Creates the request.
     pub(super) fn begin(
         &mut self,
-        plan: &Plan,
-        material: &mut Material,
-        file: &mut OpenFile,
+        plan: &LoadPlan,
+        material: &mut OperationInputs,
+        file: &mut BenchFile,
         connection: &mut Connection,
         tag: u64,
     ) -> Result<(), SubmitError> {
@@ -183,7 +183,7 @@ impl Operation {
         };
         let fhandle = file.handle;
         match plan.kind {
-            Kind::Read | Kind::Pgread | Kind::Write | Kind::Pgwrite => {
+            OperationKind::Read | OperationKind::Pgread | OperationKind::Write | OperationKind::Pgwrite => {
                 self.place(plan, material, file, size);
                 // No file is longer than i64::MAX.
                 let offset = self.offset as i64;
@@ -191,7 +191,9 @@ impl Operation {
                     let payload = material.payload(plan, self.offset, size);
                     let dlen = payload.len() as i32;
                     let request = match plan.kind {
-                        Kind::Write => Request::Write(request::Write { fhandle, offset, pathid: 0, dlen }),
+                        OperationKind::Write => {
+                            Request::Write(request::Write { fhandle, offset, pathid: 0, dlen })
+                        }
                         _ => Request::Pgwrite(request::Pgwrite {
                             fhandle,
                             offset,
@@ -207,7 +209,9 @@ impl Operation {
                 let rlen = size as i32;
                 connection.submit(
                     &match plan.kind {
-                        Kind::Read => Request::Read(request::Read { fhandle, offset, rlen, argument: None }),
+                        OperationKind::Read => {
+                            Request::Read(request::Read { fhandle, offset, rlen, argument: None })
+                        }
                         _ => Request::Pgread(request::Pgread {
                             fhandle,
                             offset,
@@ -219,18 +223,20 @@ impl Operation {
                     tag,
                 )
             }
-            Kind::Readv => {
+            OperationKind::Readv => {
                 self.pieces(plan, material, file, size);
                 let segments = SegmentList::new(&self.list);
                 connection.submit(&Request::Readv(request::Readv { pathid: 0, segments }), tag)
             }
-            Kind::Open | Kind::Stat | Kind::Dirlist => self.name(plan, material, connection, tag),
-            Kind::Connect | Kind::Idle => Ok(()),
+            OperationKind::Open | OperationKind::Stat | OperationKind::Dirlist => {
+                self.name(plan, material, connection, tag)
+            }
+            OperationKind::Connect | OperationKind::Idle => Ok(()),
         }
     }
 
     /// Selects the range of a read or write.
-    fn place(&mut self, plan: &Plan, material: &mut Material, file: &mut OpenFile, size: u32) {
+    fn place(&mut self, plan: &LoadPlan, material: &mut OperationInputs, file: &mut BenchFile, size: u32) {
         let bytes = u64::from(size);
         let room = file.size.saturating_sub(bytes);
         if plan.sequential {
@@ -247,7 +253,7 @@ impl Operation {
     }
 
     /// Selects the segments of a readv.
-    fn pieces(&mut self, plan: &Plan, material: &mut Material, file: &OpenFile, size: u32) {
+    fn pieces(&mut self, plan: &LoadPlan, material: &mut OperationInputs, file: &BenchFile, size: u32) {
         let bytes = u64::from(size);
         let room = file.size.saturating_sub(plan.reach());
         let mut at = material.below(room / plan.align + 1) * plan.align;
@@ -268,8 +274,8 @@ impl Operation {
     /// Creates a stat request for a path.
     fn name(
         &mut self,
-        plan: &Plan,
-        material: &mut Material,
+        plan: &LoadPlan,
+        material: &mut OperationInputs,
         connection: &mut Connection,
         tag: u64,
     ) -> Result<(), SubmitError> {
@@ -278,8 +284,8 @@ impl Operation {
         let path = target.as_bytes();
         connection.submit(
             &match plan.kind {
-                Kind::Open => open(&target, OPEN_TO_READ),
-                Kind::Stat => Request::Stat(request::Stat {
+                OperationKind::Open => open(&target, OPEN_TO_READ),
+                OperationKind::Stat => Request::Stat(request::Stat {
                     options: StatOptions::NONE,
                     wants: StatWants::NONE,
                     fhandle: FileHandle::default(),
@@ -306,10 +312,10 @@ impl Operation {
     }
 
     /// Handles data of the reply.
-    pub(super) fn data(&mut self, plan: &Plan, bytes: &[u8]) {
+    pub(super) fn data(&mut self, plan: &LoadPlan, bytes: &[u8]) {
         if plan.verify && !bytes.is_empty() {
             match plan.kind {
-                Kind::Read => {
+                OperationKind::Read => {
                     let at = self.offset + self.got;
                     if let Some(wrong) = pattern::first_wrong(at, bytes) {
                         self.wrong(format!("byte {} of the file is wrong", at + wrong as u64));
@@ -322,8 +328,8 @@ impl Operation {
     }
 
     /// Handles the header of data in pages.
-    pub(super) fn pages(&mut self, plan: &Plan, frame: &StatusFrame) {
-        if plan.kind == Kind::Pgread {
+    pub(super) fn pages(&mut self, plan: &LoadPlan, frame: &StatusFrame) {
+        if plan.kind == OperationKind::Pgread {
             self.check_pages(plan);
             self.pages_at = u64::try_from(frame.offset).unwrap_or(u64::MAX);
         } else if frame.dlen != 0 {
@@ -341,32 +347,36 @@ impl Operation {
     }
 
     /// Checks the complete reply.
-    pub(super) fn end(&mut self, plan: &Plan, outcome: &RequestOutcome<'_>) -> End {
+    pub(super) fn end(&mut self, plan: &LoadPlan, outcome: &RequestOutcome<'_>) -> OperationResult {
         let rest = match outcome {
-            RequestOutcome::Ok(_) if plan.missing => return End::Wrong("the file exists".to_owned()),
+            RequestOutcome::Ok(_) if plan.missing => return OperationResult::Wrong("the file exists".to_owned()),
             RequestOutcome::Ok(rest) => *rest,
             RequestOutcome::Error(error) if plan.missing && error.code == ErrorCode::NOT_FOUND => {
-                return End::Done(0);
+                return OperationResult::Done(0);
             }
             RequestOutcome::Error(error) => {
-                return End::Wrong(format!("{}: {}", error.code, String::from_utf8_lossy(error.text)));
+                return OperationResult::Wrong(format!(
+                    "{}: {}",
+                    error.code,
+                    String::from_utf8_lossy(error.text)
+                ));
             }
             RequestOutcome::Wait(wait) => {
-                return End::Wait(Duration::from_secs(u64::try_from(wait.seconds).unwrap_or(0)));
+                return OperationResult::Wait(Duration::from_secs(u64::try_from(wait.seconds).unwrap_or(0)));
             }
-            RequestOutcome::Redirect(_) => return End::Redirected,
+            RequestOutcome::Redirect(_) => return OperationResult::Redirected,
         };
         match plan.kind {
-            Kind::Open if !self.closing => match OpenReply::decode(rest) {
-                Ok(reply) => return End::Opened(reply.fhandle),
-                Err(error) => return End::Wrong(format!("malformed answer: {error}")),
+            OperationKind::Open if !self.closing => match OpenReply::decode(rest) {
+                Ok(reply) => return OperationResult::Opened(reply.fhandle),
+                Err(error) => return OperationResult::Wrong(format!("malformed answer: {error}")),
             },
-            Kind::Stat => {
+            OperationKind::Stat => {
                 if let Err(error) = StatText::parse(rest) {
-                    return End::Wrong(format!("malformed answer: {error}"));
+                    return OperationResult::Wrong(format!("malformed answer: {error}"));
                 }
             }
-            Kind::Dirlist => {
+            OperationKind::Dirlist => {
                 self.data(plan, rest);
                 self.size = self.got;
                 self.check_listing(plan);
@@ -382,14 +392,16 @@ impl Operation {
             _ => {}
         }
         match self.wrong.take() {
-            Some(text) => End::Wrong(format!("{text} (offset {}, {} bytes)", self.offset, self.size)),
-            None => End::Done(self.size),
+            Some(text) => {
+                OperationResult::Wrong(format!("{text} (offset {}, {} bytes)", self.offset, self.size))
+            }
+            None => OperationResult::Done(self.size),
         }
     }
 
-    fn check_kept(&mut self, plan: &Plan) {
+    fn check_kept(&mut self, plan: &LoadPlan) {
         match plan.kind {
-            Kind::Pgread => {
+            OperationKind::Pgread => {
                 self.check_pages(plan);
                 self.ranges.sort_unstable();
                 let end = self
@@ -400,7 +412,7 @@ impl Operation {
                     self.wrong("the pages are not those asked for".to_owned());
                 }
             }
-            Kind::Readv => {
+            OperationKind::Readv => {
                 let mut rest = self.kept.as_slice();
                 let mut wrong = None;
                 for (index, segment) in SegmentList::new(&self.list).iter().enumerate() {
@@ -422,7 +434,7 @@ impl Operation {
     }
 
     /// Checks the pages that were kept.
-    fn check_pages(&mut self, plan: &Plan) {
+    fn check_pages(&mut self, plan: &LoadPlan) {
         if !plan.verify || self.kept.is_empty() {
             return;
         }
@@ -437,7 +449,7 @@ impl Operation {
         self.kept.clear();
     }
 
-    fn check_listing(&mut self, plan: &Plan) {
+    fn check_listing(&mut self, plan: &LoadPlan) {
         if !plan.verify {
             return;
         }

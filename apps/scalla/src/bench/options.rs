@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use std::time::Duration;
 
-use super::pattern::Generate;
+use super::pattern::GenerateCommand;
 use crate::quantity;
 
 /// Measure the throughput, latency and resource usage of a server.
@@ -13,42 +13,42 @@ use crate::quantity;
   scalla bench read root://host//big --size 2k --connections 64 --depth 8 --verify
   scalla bench stream root://host//big --duration 10s --server-pid 1234
   scalla bench open root://host//files/f%d --files 10000 --connections 64")]
-pub(crate) struct Bench {
+pub(crate) struct BenchCommand {
     #[command(subcommand)]
-    pub(super) load: LoadKind,
+    pub(super) load: LoadCommand,
 }
 
 #[derive(Subcommand, Debug)]
-pub(super) enum LoadKind {
+pub(super) enum LoadCommand {
     /// Read pieces of a file, by default at random offsets.
-    Read(Read),
+    Read(ReadLoad),
     /// Read a file from beginning to end, repeatedly.
-    Stream(Read),
+    Stream(ReadLoad),
     /// Read many pieces with each request (kXR_readv).
-    Readv(Readv),
+    Readv(ReadvLoad),
     /// Read pieces with page checksums (kXR_pgread), as xrdcp does.
-    Pgread(Read),
+    Pgread(ReadLoad),
     /// Write a separate file on each connection, sequentially.
-    Write(Write),
+    Write(WriteLoad),
     /// Write a separate file on each connection, with page checksums (kXR_pgwrite), as xrdcp does.
-    Pgwrite(Write),
+    Pgwrite(WriteLoad),
     /// Open and close files; each pair is one operation.
-    Open(Names),
+    Open(PathLoad),
     /// Request the status of files.
-    Stat(Names),
+    Stat(PathLoad),
     /// List a directory with the status of its entries.
-    Dirlist(Directory),
+    Dirlist(DirlistLoad),
     /// Connect, log in and disconnect.
-    Connect(Connect),
+    Connect(ConnectLoad),
     /// Keep idle connections that are logged in.
-    Idle(Connect),
+    Idle(ConnectLoad),
     /// Write files with the content that --verify expects.
-    Gen(Generate),
+    Gen(GenerateCommand),
 }
 
 /// Options of all loads.
 #[derive(Args, Debug)]
-pub(super) struct Common {
+pub(super) struct LoadOptions {
     /// root://HOST[:PORT]//PATH; %d in the path is replaced by a number (see --files).
     pub(super) url: String,
     /// Number of concurrent connections.
@@ -79,7 +79,7 @@ pub(super) struct Common {
 
 /// Concurrent requests.
 #[derive(Args, Debug)]
-pub(super) struct Depth {
+pub(super) struct DepthOption {
     /// Number of requests in flight on each connection.
     #[arg(short, long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub(super) depth: u32,
@@ -87,20 +87,20 @@ pub(super) struct Depth {
 
 /// Files to use.
 #[derive(Args, Debug)]
-pub(super) struct Files {
+pub(super) struct FileCountOption {
     /// Number of files that %d in the path stands for, from 0.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) files: u32,
 }
 
 #[derive(Args, Debug)]
-pub(super) struct Read {
+pub(super) struct ReadLoad {
     #[command(flatten)]
-    pub(super) common: Common,
+    pub(super) common: LoadOptions,
     #[command(flatten)]
-    pub(super) depth: Depth,
+    pub(super) depth: DepthOption,
     #[command(flatten)]
-    pub(super) files: Files,
+    pub(super) files: FileCountOption,
     /// Bytes of each request; of several sizes, each request uses a random one.
     /// [default: 2k, stream: 1m]
     #[arg(short, long, value_name = "SIZE", value_delimiter = ',', value_parser = quantity::request_bytes)]
@@ -112,12 +112,12 @@ pub(super) struct Read {
     #[arg(long, value_name = "SIZE", default_value = "1", value_parser = quantity::bytes)]
     pub(super) align: u64,
     #[command(flatten)]
-    pub(super) check: Check,
+    pub(super) check: DataCheckOptions,
 }
 
 /// Handling of received data.
 #[derive(Args, Debug)]
-pub(super) struct Check {
+pub(super) struct DataCheckOptions {
     /// Compare each byte with the content that `scalla bench gen` writes, and verify each checksum.
     #[arg(long, conflicts_with = "discard")]
     pub(super) verify: bool,
@@ -127,13 +127,13 @@ pub(super) struct Check {
 }
 
 #[derive(Args, Debug)]
-pub(super) struct Readv {
+pub(super) struct ReadvLoad {
     #[command(flatten)]
-    pub(super) common: Common,
+    pub(super) common: LoadOptions,
     #[command(flatten)]
-    pub(super) depth: Depth,
+    pub(super) depth: DepthOption,
     #[command(flatten)]
-    pub(super) files: Files,
+    pub(super) files: FileCountOption,
     /// Size of each piece in bytes.
     #[arg(short, long, value_name = "SIZE", default_value = "3k", value_parser = quantity::request_bytes)]
     pub(super) size: u32,
@@ -148,15 +148,15 @@ pub(super) struct Readv {
     #[arg(long, value_name = "SIZE", default_value = "1", value_parser = quantity::bytes)]
     pub(super) align: u64,
     #[command(flatten)]
-    pub(super) check: Check,
+    pub(super) check: DataCheckOptions,
 }
 
 #[derive(Args, Debug)]
-pub(super) struct Write {
+pub(super) struct WriteLoad {
     #[command(flatten)]
-    pub(super) common: Common,
+    pub(super) common: LoadOptions,
     #[command(flatten)]
-    pub(super) depth: Depth,
+    pub(super) depth: DepthOption,
     /// Bytes of each request; of several sizes, each request uses a random one.
     #[arg(short, long, value_name = "SIZE", default_value = "64k", value_delimiter = ',', value_parser = quantity::request_bytes)]
     pub(super) size: Vec<u32>,
@@ -172,13 +172,13 @@ pub(super) struct Write {
 }
 
 #[derive(Args, Debug)]
-pub(super) struct Names {
+pub(super) struct PathLoad {
     #[command(flatten)]
-    pub(super) common: Common,
+    pub(super) common: LoadOptions,
     #[command(flatten)]
-    pub(super) depth: Depth,
+    pub(super) depth: DepthOption,
     #[command(flatten)]
-    pub(super) files: Files,
+    pub(super) files: FileCountOption,
     /// Use the files in order.
     #[arg(long)]
     pub(super) sequential: bool,
@@ -188,11 +188,11 @@ pub(super) struct Names {
 }
 
 #[derive(Args, Debug)]
-pub(super) struct Directory {
+pub(super) struct DirlistLoad {
     #[command(flatten)]
-    pub(super) common: Common,
+    pub(super) common: LoadOptions,
     #[command(flatten)]
-    pub(super) depth: Depth,
+    pub(super) depth: DepthOption,
     /// Request names only, without status.
     #[arg(long)]
     pub(super) plain: bool,
@@ -202,7 +202,7 @@ pub(super) struct Directory {
 }
 
 #[derive(Args, Debug)]
-pub(super) struct Connect {
+pub(super) struct ConnectLoad {
     #[command(flatten)]
-    pub(super) common: Common,
+    pub(super) common: LoadOptions,
 }

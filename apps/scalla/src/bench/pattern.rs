@@ -17,7 +17,7 @@ const PIECE: usize = 1 << 20;
 
 /// Write files with the content that `--verify` expects.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Generate {
+pub(crate) struct GenerateCommand {
     /// Path of the file; `%d` is replaced by its number if there are several.
     file: String,
     /// Size of each file in bytes.
@@ -28,7 +28,7 @@ pub(crate) struct Generate {
     files: u32,
 }
 
-impl Generate {
+impl GenerateCommand {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         if self.files != 1 && !self.file.contains("%d") {
             anyhow::bail!("`{}` has no %d, so it names one file, not {}", self.file, self.files);

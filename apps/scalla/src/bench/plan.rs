@@ -4,11 +4,11 @@ use anyhow::{Context, bail};
 use client::{RemotePath, Scheme, Url, pages};
 use std::time::Duration;
 
-use super::options::{self, Check, Common, LoadKind};
+use super::options::{self, DataCheckOptions, LoadCommand, LoadOptions};
 
 /// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum OperationKind {
     Read,
     Readv,
     Pgread,
@@ -21,7 +21,7 @@ pub(super) enum Kind {
     Idle,
 }
 
-impl Kind {
+impl OperationKind {
     /// Reports whether connections have a file open for reading.
     pub(super) fn reads(self) -> bool {
         matches!(self, Self::Read | Self::Readv | Self::Pgread)
@@ -40,9 +40,9 @@ impl Kind {
 
 /// A load.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct LoadPlan {
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: OperationKind,
     pub(super) url: Url,
     /// Number of values of `%d` in the path, or 1 if the path has none.
     pub(super) files: u32,
@@ -73,47 +73,47 @@ pub(super) struct Plan {
 const READ_BYTES: u32 = 2 << 10;
 const STREAM_BYTES: u32 = 1 << 20;
 
-impl Plan {
+impl LoadPlan {
     /// Validates the command line.
-    pub(super) fn new(load: LoadKind) -> anyhow::Result<Self> {
+    pub(super) fn new(load: LoadCommand) -> anyhow::Result<Self> {
         let plan = match load {
-            LoadKind::Read(read) => Self::reading("read", Kind::Read, read)?,
-            LoadKind::Stream(mut read) => {
+            LoadCommand::Read(read) => Self::reading("read", OperationKind::Read, read)?,
+            LoadCommand::Stream(mut read) => {
                 read.sequential = true;
                 if read.size.is_empty() {
                     read.size.push(STREAM_BYTES);
                 }
-                Self::reading("stream", Kind::Read, read)?
+                Self::reading("stream", OperationKind::Read, read)?
             }
-            LoadKind::Pgread(read) => Self::reading("pgread", Kind::Pgread, read)?,
-            LoadKind::Readv(readv) => Self {
+            LoadCommand::Pgread(read) => Self::reading("pgread", OperationKind::Pgread, read)?,
+            LoadCommand::Readv(readv) => Self {
                 sizes: vec![readv.size],
                 segments: readv.segments,
                 gap: readv.gap,
                 align: readv.align,
                 depth: readv.depth.depth as usize,
                 files: readv.files.files,
-                ..Self::checking(Self::common("readv", Kind::Readv, readv.common)?, &readv.check)
+                ..Self::checking(Self::common("readv", OperationKind::Readv, readv.common)?, &readv.check)
             },
-            LoadKind::Write(write) => Self::writing("write", Kind::Write, write)?,
-            LoadKind::Pgwrite(write) => Self::writing("pgwrite", Kind::Pgwrite, write)?,
-            LoadKind::Open(names) => Self::naming("open", Kind::Open, names)?,
-            LoadKind::Stat(names) => Self::naming("stat", Kind::Stat, names)?,
-            LoadKind::Dirlist(list) => Self {
+            LoadCommand::Write(write) => Self::writing("write", OperationKind::Write, write)?,
+            LoadCommand::Pgwrite(write) => Self::writing("pgwrite", OperationKind::Pgwrite, write)?,
+            LoadCommand::Open(names) => Self::naming("open", OperationKind::Open, names)?,
+            LoadCommand::Stat(names) => Self::naming("stat", OperationKind::Stat, names)?,
+            LoadCommand::Dirlist(list) => Self {
                 depth: list.depth.depth as usize,
                 with_stat: !list.plain,
                 verify: list.verify,
-                ..Self::common("dirlist", Kind::Dirlist, list.common)?
+                ..Self::common("dirlist", OperationKind::Dirlist, list.common)?
             },
-            LoadKind::Connect(connect) => Self::common("connect", Kind::Connect, connect.common)?,
-            LoadKind::Idle(connect) => Self::common("idle", Kind::Idle, connect.common)?,
-            LoadKind::Gen(_) => bail!("gen is no load"),
+            LoadCommand::Connect(connect) => Self::common("connect", OperationKind::Connect, connect.common)?,
+            LoadCommand::Idle(connect) => Self::common("idle", OperationKind::Idle, connect.common)?,
+            LoadCommand::Gen(_) => bail!("gen is no load"),
         };
         plan.check()?;
         Ok(plan)
     }
 
-    fn reading(name: &'static str, kind: Kind, read: options::Read) -> anyhow::Result<Self> {
+    fn reading(name: &'static str, kind: OperationKind, read: options::ReadLoad) -> anyhow::Result<Self> {
         Ok(Self {
             sizes: if read.size.is_empty() { vec![READ_BYTES] } else { read.size },
             sequential: read.sequential,
@@ -124,7 +124,7 @@ impl Plan {
         })
     }
 
-    fn writing(name: &'static str, kind: Kind, write: options::Write) -> anyhow::Result<Self> {
+    fn writing(name: &'static str, kind: OperationKind, write: options::WriteLoad) -> anyhow::Result<Self> {
         Ok(Self {
             sizes: write.size,
             sequential: true,
@@ -136,7 +136,7 @@ impl Plan {
         })
     }
 
-    fn naming(name: &'static str, kind: Kind, names: options::Names) -> anyhow::Result<Self> {
+    fn naming(name: &'static str, kind: OperationKind, names: options::PathLoad) -> anyhow::Result<Self> {
         Ok(Self {
             depth: names.depth.depth as usize,
             files: names.files.files,
@@ -146,11 +146,11 @@ impl Plan {
         })
     }
 
-    fn checking(plan: Self, check: &Check) -> Self {
+    fn checking(plan: Self, check: &DataCheckOptions) -> Self {
         Self { verify: check.verify, discard: check.discard, ..plan }
     }
 
-    fn common(name: &'static str, kind: Kind, common: Common) -> anyhow::Result<Self> {
+    fn common(name: &'static str, kind: OperationKind, common: LoadOptions) -> anyhow::Result<Self> {
         let url = Url::parse(&common.url).with_context(|| format!("`{}`", common.url))?;
         Ok(Self {
             name,
@@ -187,7 +187,7 @@ impl Plan {
             Scheme::Roots => bail!("{}: this client cannot do TLS yet; use root://", self.url),
             _ => bail!("{}: not an xroot server; use root://HOST//PATH", self.url),
         }
-        if !matches!(self.kind, Kind::Connect | Kind::Idle) && !path.starts_with('/') {
+        if !matches!(self.kind, OperationKind::Connect | OperationKind::Idle) && !path.starts_with('/') {
             bail!("`{path}` is not absolute: write root://{}//PATH, with two slashes", self.url.authority());
         }
         if self.files != 1 && !path.contains("%d") {
@@ -232,7 +232,7 @@ impl Plan {
     /// Returns the number of bytes received for `length` bytes at `offset`.
     pub(super) fn answer_bytes(&self, offset: u64, length: u32) -> u64 {
         match self.kind {
-            Kind::Pgread => pages::interleaved_length(offset, length as usize) as u64,
+            OperationKind::Pgread => pages::interleaved_length(offset, length as usize) as u64,
             _ => length.into(),
         }
     }

@@ -6,7 +6,7 @@ use std::fs;
 
 /// The resources that a process has used up to a moment.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Usage {
+pub(super) struct ProcessUsage {
     /// CPU time of the process including ended threads, in nanoseconds with the kernel's tick as
     /// resolution.
     whole: u64,
@@ -18,7 +18,7 @@ pub(super) struct Usage {
 
 /// The resources that a process used between two moments.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Used {
+pub(super) struct UsageDifference {
     pub(super) cpu_nanoseconds: u64,
     pub(super) context_switches: u64,
 }
@@ -26,7 +26,7 @@ pub(super) struct Used {
 /// Nanoseconds per tick of `/proc/PID/stat`. The value is equal on all architectures.
 const TICK: u64 = 10_000_000;
 
-impl Usage {
+impl ProcessUsage {
     /// Reads the usage of a process from the kernel.
     pub(super) fn of(pid: u32) -> anyhow::Result<Self> {
         let file = |name: &str| {
@@ -63,8 +63,8 @@ impl Usage {
 
     /// Returns the usage since `before`. Live threads report it in nanoseconds. The time of a
     /// thread that has ended is only in the total of the process.
-    pub(super) fn since(&self, before: &Self) -> Used {
-        let mut used = Used::default();
+    pub(super) fn since(&self, before: &Self) -> UsageDifference {
+        let mut used = UsageDifference::default();
         for (id, (running, switches)) in &self.threads {
             let (running_before, switches_before) = before.threads.get(id).copied().unwrap_or_default();
             used.cpu_nanoseconds += running.saturating_sub(running_before);
@@ -89,15 +89,15 @@ mod tests {
 
     #[test]
     fn this_process_has_threads_and_memory() {
-        let usage = Usage::of(std::process::id()).unwrap();
+        let usage = ProcessUsage::of(std::process::id()).unwrap();
         assert!(usage.threads.len() >= 2, "the runner's thread and this one: {usage:?}");
         assert!(usage.resident > 100_000);
-        assert!(Usage::of(u32::MAX).is_err());
+        assert!(ProcessUsage::of(u32::MAX).is_err());
     }
 
     #[test]
     fn the_time_of_ended_threads_comes_from_the_process() {
-        let usage = |whole, threads: &[(u32, u64, u64)]| Usage {
+        let usage = |whole, threads: &[(u32, u64, u64)]| ProcessUsage {
             whole,
             threads: threads.iter().map(|(id, running, switches)| (*id, (*running, *switches))).collect(),
             resident: 0,

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-use super::load::Ran;
-use super::plan::{Kind, Plan};
+use super::load::LoadResult;
+use super::plan::{LoadPlan, OperationKind};
 use super::resources::ServerCost;
 use crate::quantity::{show_bytes, show_count, show_time};
 
@@ -12,16 +12,16 @@ use crate::quantity::{show_bytes, show_count, show_time};
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
 /// The result of a load.
-pub(super) struct Report<'r> {
-    plan: &'r Plan,
-    ran: &'r Ran,
+pub(super) struct LoadReport<'r> {
+    plan: &'r LoadPlan,
+    ran: &'r LoadResult,
     seconds: f64,
     operations: f64,
     server: Option<ServerCost>,
 }
 
-impl<'r> Report<'r> {
-    pub(super) fn new(plan: &'r Plan, ran: &'r Ran) -> Self {
+impl<'r> LoadReport<'r> {
+    pub(super) fn new(plan: &'r LoadPlan, ran: &'r LoadResult) -> Self {
         Self {
             plan,
             ran,
@@ -33,7 +33,7 @@ impl<'r> Report<'r> {
 
     /// Reports whether no error occurred.
     pub(super) fn is_good(&self) -> bool {
-        self.ran.tally.errors == 0 && (self.ran.tally.operations > 0 || self.plan.kind == Kind::Idle)
+        self.ran.tally.errors == 0 && (self.ran.tally.operations > 0 || self.plan.kind == OperationKind::Idle)
     }
 
     fn per_second(&self, count: f64) -> f64 {
@@ -52,7 +52,7 @@ impl<'r> Report<'r> {
             writeln!(out, "  {name:<12}{text}").ok();
         };
         let tally = &self.ran.tally;
-        if self.plan.kind != Kind::Idle {
+        if self.plan.kind != OperationKind::Idle {
             if tally.bytes > 0 {
                 line("throughput", format!("{}/s", show_bytes(self.per_second(tally.bytes as f64))));
             }
@@ -90,11 +90,14 @@ impl<'r> Report<'r> {
         let mut out = plan.name.to_owned();
         if plan.kind.moves_data() {
             let sizes: Vec<_> = plan.sizes.iter().map(|size| show_bytes(f64::from(*size))).collect();
-            let pieces =
-                if plan.kind == Kind::Readv { format!("{} x ", plan.segments) } else { String::new() };
+            let pieces = if plan.kind == OperationKind::Readv {
+                format!("{} x ", plan.segments)
+            } else {
+                String::new()
+            };
             write!(out, " {pieces}{}", sizes.join(" or ")).ok();
             out.push_str(match (plan.kind, plan.sequential, plan.gap) {
-                (Kind::Readv, _, Some(_)) => ", clustered",
+                (OperationKind::Readv, _, Some(_)) => ", clustered",
                 (_, true, _) => ", sequential",
                 _ => ", random",
             });
@@ -106,7 +109,7 @@ impl<'r> Report<'r> {
         }
         let connections = if plan.connections == 1 { "connection" } else { "connections" };
         write!(out, ", {} {connections}", show_count(plan.connections as u64)).ok();
-        if !matches!(plan.kind, Kind::Connect | Kind::Idle) {
+        if !matches!(plan.kind, OperationKind::Connect | OperationKind::Idle) {
             write!(out, ", {} in flight on each", plan.depth).ok();
         }
         write!(out, "  {} ({})", plan.url, self.ran.address).ok();
@@ -125,7 +128,7 @@ impl<'r> Report<'r> {
     fn server_text(&self, server: &ServerCost) -> String {
         let switches = self.per_operation(server.used.context_switches as f64);
         let cost = self.cost(server.used.cpu_nanoseconds as f64);
-        if self.plan.kind == Kind::Idle {
+        if self.plan.kind == OperationKind::Idle {
             let share = server.used.cpu_nanoseconds as f64 / 1e7 / self.seconds.max(1e-9);
             return format!("{share:.1} % of a processor");
         }

@@ -3,8 +3,8 @@
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
-use super::plan::Plan;
-use super::process::{Usage, Used};
+use super::plan::LoadPlan;
+use super::process::{ProcessUsage, UsageDifference};
 
 /// The resource usage of a measurement. It is updated when the stages of the load begin and end.
 #[derive(Debug)]
@@ -12,16 +12,16 @@ pub(super) struct Resources {
     servers: Vec<u32>,
     /// Usage before the first connection, with all connections, and when measuring began and ended;
     /// one entry per server.
-    start: Vec<Usage>,
-    prepared: Vec<Usage>,
-    begun: Option<(Instant, Duration, Vec<Usage>)>,
-    ended: Option<(Instant, Duration, Vec<Usage>)>,
+    start: Vec<ProcessUsage>,
+    prepared: Vec<ProcessUsage>,
+    begun: Option<(Instant, Duration, Vec<ProcessUsage>)>,
+    ended: Option<(Instant, Duration, Vec<ProcessUsage>)>,
 }
 
 /// The total usage of all servers during the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServerCost {
-    pub(super) used: Used,
+    pub(super) used: UsageDifference,
     /// Resident memory before the first connection, with all connections, and at the end, in bytes.
     pub(super) resident_at_start: u64,
     pub(super) resident_prepared: u64,
@@ -29,7 +29,7 @@ pub(super) struct ServerCost {
 }
 
 impl Resources {
-    pub(super) fn new(plan: &Plan) -> anyhow::Result<Self> {
+    pub(super) fn new(plan: &LoadPlan) -> anyhow::Result<Self> {
         let servers = plan.servers.clone();
         let start = usage(&servers)?;
         Ok(Self { servers, start, prepared: Vec::new(), begun: None, ended: None })
@@ -77,13 +77,13 @@ impl Resources {
         if self.servers.is_empty() {
             return None;
         }
-        let mut used = Used::default();
+        let mut used = UsageDifference::default();
         for (before, after) in begun.iter().zip(ended) {
             let one = after.since(before);
             used.cpu_nanoseconds += one.cpu_nanoseconds;
             used.context_switches += one.context_switches;
         }
-        let resident = |all: &[Usage]| all.iter().map(|one| one.resident).sum();
+        let resident = |all: &[ProcessUsage]| all.iter().map(|one| one.resident).sum();
         Some(ServerCost {
             used,
             resident_at_start: resident(&self.start),
@@ -93,8 +93,8 @@ impl Resources {
     }
 }
 
-fn usage(servers: &[u32]) -> anyhow::Result<Vec<Usage>> {
-    servers.iter().map(|server| Usage::of(*server)).collect()
+fn usage(servers: &[u32]) -> anyhow::Result<Vec<ProcessUsage>> {
+    servers.iter().map(|server| ProcessUsage::of(*server)).collect()
 }
 
 fn own_time() -> Duration {

@@ -9,7 +9,7 @@ const DIGITS: u8 = 3;
 
 /// The counters and latencies of a load.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct LoadCounters {
     pub(super) operations: u64,
     pub(super) bytes: u64,
     pub(super) errors: u64,
@@ -21,7 +21,7 @@ pub(super) struct Tally {
     pub(super) latency: Histogram<u64>,
 }
 
-impl Tally {
+impl LoadCounters {
     pub(super) fn new() -> anyhow::Result<Self> {
         let latency = Histogram::new_with_bounds(1, LATENCY_MAX, DIGITS)?;
         Ok(Self { operations: 0, bytes: 0, errors: 0, first_error: None, waits: 0, redirects: 0, latency })

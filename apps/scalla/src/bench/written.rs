@@ -5,10 +5,10 @@ use client::xroot::request::{self, Request};
 use rawclient::{BlockingSession, Login};
 use std::time::Duration;
 
-use super::load::Ran;
+use super::load::LoadResult;
 use super::operation::{NEW_FILE_MODE, OPEN_TO_READ};
 use super::pattern;
-use super::plan::Plan;
+use super::plan::LoadPlan;
 
 /// Timeout of each of these requests.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -17,7 +17,7 @@ const PIECE: u32 = 4 << 20;
 
 /// Reads the written data back if it must be verified. Removes the files unless they are to be
 /// kept.
-pub(super) fn look_after(plan: &Plan, login: &Login, ran: &mut Ran) -> anyhow::Result<()> {
+pub(super) fn look_after(plan: &LoadPlan, login: &Login, ran: &mut LoadResult) -> anyhow::Result<()> {
     if !plan.kind.writes() || (plan.keep && !plan.verify) {
         return Ok(());
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_millis(500);
 
 /// The drained node.
-pub(super) struct Place<'a> {
+pub(super) struct DrainedNode<'a> {
     /// The admin socket of the node that received the order.
     pub(super) socket: &'a Path,
     /// The name of the drained node for messages.
@@ -22,7 +22,7 @@ pub(super) struct Place<'a> {
     pub(super) child: Option<&'a str>,
 }
 
-impl Place<'_> {
+impl DrainedNode<'_> {
     /// Waits until no file is open there, and reports each change. Returns `false` if some are open
     /// after `limit`.
     pub(super) fn wait_until_empty(&self, limit: Option<Duration>, json: bool) -> anyhow::Result<bool> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// A column of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Column {
+enum StatusColumn {
     Node,
     Slot,
     Name,
@@ -24,23 +24,23 @@ enum Column {
 }
 
 /// All columns in order, with their titles.
-const COLUMNS: [(Column, &str); 13] = [
-    (Column::Node, "NODE"),
-    (Column::Slot, "SLOT"),
-    (Column::Name, "NAME"),
-    (Column::Site, "SITE"),
-    (Column::State, "STATE"),
-    (Column::Age, "AGE"),
-    (Column::Load, "LOAD"),
-    (Column::Inventory, "INVENTORY"),
-    (Column::Free, "FREE"),
-    (Column::Used, "USED"),
-    (Column::Version, "VERSION"),
-    (Column::Id, "ID"),
-    (Column::Exports, "EXPORTS"),
+const COLUMNS: [(StatusColumn, &str); 13] = [
+    (StatusColumn::Node, "NODE"),
+    (StatusColumn::Slot, "SLOT"),
+    (StatusColumn::Name, "NAME"),
+    (StatusColumn::Site, "SITE"),
+    (StatusColumn::State, "STATE"),
+    (StatusColumn::Age, "AGE"),
+    (StatusColumn::Load, "LOAD"),
+    (StatusColumn::Inventory, "INVENTORY"),
+    (StatusColumn::Free, "FREE"),
+    (StatusColumn::Used, "USED"),
+    (StatusColumn::Version, "VERSION"),
+    (StatusColumn::Id, "ID"),
+    (StatusColumn::Exports, "EXPORTS"),
 ];
 
-impl Column {
+impl StatusColumn {
     /// Reports whether the column is shown only in the wide table.
     const fn is_wide(self) -> bool {
         matches!(self, Self::Version | Self::Id | Self::Exports)
@@ -57,7 +57,7 @@ type Row = [String; COLUMNS.len()];
 
 /// The rows added so far, and the notes after them.
 #[derive(Default)]
-struct Table {
+struct StatusTable {
     rows: Vec<Row>,
     /// Text that follows a row, with the number of rows above it.
     notes: Vec<(usize, String)>,
@@ -65,7 +65,7 @@ struct Table {
 
 /// Formats the tree. `wide` adds version, id and exports.
 pub(super) fn draw(root: &NodeStatus, wide: bool) -> String {
-    let mut table = Table::default();
+    let mut table = StatusTable::default();
     table.rows.push(COLUMNS.map(|(_, title)| title.to_owned()));
     table.rows.push(root_row(root));
     table.inner(root, "");
@@ -79,7 +79,7 @@ pub(super) fn draw(root: &NodeStatus, wide: bool) -> String {
     table.text(wide)
 }
 
-impl Table {
+impl StatusTable {
     fn note(&mut self, text: String) {
         self.notes.push((self.rows.len(), text));
     }
@@ -156,34 +156,36 @@ fn root_row(root: &NodeStatus) -> Row {
         }
     };
     COLUMNS.map(|(column, _)| match column {
-        Column::Node => clients.clone(),
-        Column::Name => root.name.clone().unwrap_or_default(),
-        Column::Site => root.site.clone().unwrap_or_default(),
-        Column::State => root.state.clone(),
-        Column::Age => age(root.uptime_seconds),
-        Column::Free => free(&root.space),
-        Column::Used => used(&root.space),
-        Column::Version => root.version.clone(),
-        Column::Id => root.id.clone(),
-        Column::Slot | Column::Load | Column::Inventory | Column::Exports => String::new(),
+        StatusColumn::Node => clients.clone(),
+        StatusColumn::Name => root.name.clone().unwrap_or_default(),
+        StatusColumn::Site => root.site.clone().unwrap_or_default(),
+        StatusColumn::State => root.state.clone(),
+        StatusColumn::Age => age(root.uptime_seconds),
+        StatusColumn::Free => free(&root.space),
+        StatusColumn::Used => used(&root.space),
+        StatusColumn::Version => root.version.clone(),
+        StatusColumn::Id => root.id.clone(),
+        StatusColumn::Slot | StatusColumn::Load | StatusColumn::Inventory | StatusColumn::Exports => {
+            String::new()
+        }
     })
 }
 
 fn row(child: &ChildStatus, lead: &str) -> Row {
     COLUMNS.map(|(column, _)| match column {
-        Column::Node => format!("{lead}{} {}", child.role, child.address),
-        Column::Slot => child.slot.to_string(),
-        Column::Name => child.name.clone().unwrap_or_default(),
-        Column::Site => child.site.clone().unwrap_or_default(),
-        Column::State => state(child),
-        Column::Age => age(child.age_seconds),
-        Column::Load => load(child),
-        Column::Inventory => child.inventory.clone().unwrap_or_default(),
-        Column::Free => free(&child.space),
-        Column::Used => used(&child.space),
-        Column::Version => child.version.clone(),
-        Column::Id => child.id.clone(),
-        Column::Exports => child.paths.join(", "),
+        StatusColumn::Node => format!("{lead}{} {}", child.role, child.address),
+        StatusColumn::Slot => child.slot.to_string(),
+        StatusColumn::Name => child.name.clone().unwrap_or_default(),
+        StatusColumn::Site => child.site.clone().unwrap_or_default(),
+        StatusColumn::State => state(child),
+        StatusColumn::Age => age(child.age_seconds),
+        StatusColumn::Load => load(child),
+        StatusColumn::Inventory => child.inventory.clone().unwrap_or_default(),
+        StatusColumn::Free => free(&child.space),
+        StatusColumn::Used => used(&child.space),
+        StatusColumn::Version => child.version.clone(),
+        StatusColumn::Id => child.id.clone(),
+        StatusColumn::Exports => child.paths.join(", "),
     })
 }
 

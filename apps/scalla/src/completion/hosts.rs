@@ -3,7 +3,7 @@
 //! The sources are the lines of `scalla shell` and the history of the user's own shell. The script
 //! of that shell passes the URLs of its history in `SCALLA_COMPLETE_URLS`.
 
-use crate::editor::History;
+use crate::editor::LineHistory;
 use client::Url;
 
 /// Maximum number of history lines read.
@@ -15,7 +15,7 @@ const VARIABLE: &str = "SCALLA_COMPLETE_URLS";
 
 /// Returns the hosts as written in URLs, most recent first.
 pub(super) fn known() -> Vec<String> {
-    let lines = History::of_shell().map(|history| history.lines(LINES_MAX)).unwrap_or_default();
+    let lines = LineHistory::of_shell().map(|history| history.lines(LINES_MAX)).unwrap_or_default();
     let urls = std::env::var(VARIABLE).unwrap_or_default();
     of(lines.iter().map(String::as_str).chain(urls.lines()))
 }

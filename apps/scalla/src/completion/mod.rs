@@ -16,18 +16,18 @@ mod query;
 mod script;
 mod stock;
 
-pub(crate) use query::Complete;
-pub(crate) use script::Completions;
+pub(crate) use query::CompleteCommand;
+pub(crate) use script::CompletionsCommand;
 
 use crate::servers;
 use clap::{Arg, Command, ValueHint};
 use client::digest::Algorithm;
-use names::{Name, Names, locked};
+use names::{Name, RemoteNames, locked};
 use std::path::Path;
 
 /// The kind of word at the cursor.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Kind {
+enum WordKind {
     Commands,
     /// An option of a command.
     Options,
@@ -46,7 +46,7 @@ enum Kind {
 
 /// A candidate for a word.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Candidate {
+pub(crate) struct CompletionCandidate {
     /// The whole word.
     pub(crate) word: String,
     /// The part of the word that a list shows.
@@ -57,7 +57,7 @@ pub(crate) struct Candidate {
     pub(crate) open: bool,
 }
 
-impl Candidate {
+impl CompletionCandidate {
     fn new(word: String, about: String) -> Self {
         Self { shown: word.clone(), word, about, open: false }
     }
@@ -65,7 +65,7 @@ impl Candidate {
 
 /// The dialect of the completed words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Scope {
+pub(crate) enum CompletionDialect {
     /// Lines of `scalla shell`: paths are relative to the current directory of the server.
     Shell,
     /// Command lines of `scalla`: places of copies are on this machine unless they name a server.
@@ -74,21 +74,26 @@ pub(crate) enum Scope {
 
 /// Finds candidates for words.
 pub(crate) struct Completion {
-    scope: Scope,
+    scope: CompletionDialect,
     definition: Command,
-    names: Names,
+    names: RemoteNames,
     /// Servers that the user named before, as `HOST[:PORT]`.
     hosts: Vec<String>,
 }
 
 impl Completion {
     /// Creates a completion. `definition` must be complete.
-    pub(crate) fn new(scope: Scope, definition: Command, names: Names, hosts: Vec<String>) -> Self {
+    pub(crate) fn new(
+        scope: CompletionDialect,
+        definition: Command,
+        names: RemoteNames,
+        hosts: Vec<String>,
+    ) -> Self {
         Self { scope, definition, names, hosts }
     }
 
     /// Returns the candidates for a partial word after the words `before`.
-    pub(crate) fn candidates(&self, before: &[&str], partial: &str) -> Vec<Candidate> {
+    pub(crate) fn candidates(&self, before: &[&str], partial: &str) -> Vec<CompletionCandidate> {
         if let Some((option, value)) = partial.split_once('=').filter(|(option, _)| option.starts_with("--"))
         {
             let Some((command, _)) = self.command(before) else { return Vec::new() };
@@ -110,7 +115,7 @@ impl Completion {
     fn command<'w, 'b>(&self, before: &'b [&'w str]) -> Option<(&Command, &'b [&'w str])> {
         let (mut command, mut rest) = (&self.definition, before);
         while command.has_subcommands() {
-            let Some(at) = Place::first_positional(command, rest) else { break };
+            let Some(at) = CursorPosition::first_positional(command, rest) else { break };
             command = command.find_subcommand(rest.get(at)?)?;
             rest = rest.get(at + 1..)?;
         }
@@ -118,70 +123,70 @@ impl Completion {
     }
 
     /// Returns the kind of word that may follow these words.
-    fn kind(&self, before: &[&str], partial: &str) -> Kind {
+    fn kind(&self, before: &[&str], partial: &str) -> WordKind {
         if before.first() == Some(&"help") {
-            return Kind::Commands;
+            return WordKind::Commands;
         }
-        let Some((command, rest)) = self.command(before) else { return Kind::Nothing };
-        let place = Place::behind(command, rest);
+        let Some((command, rest)) = self.command(before) else { return WordKind::Nothing };
+        let place = CursorPosition::behind(command, rest);
         match place.awaiting {
             Some(option) => return of_argument(option),
-            None if partial.starts_with('-') && !place.only_positionals => return Kind::Options,
-            None if command.has_subcommands() => return Kind::Commands,
+            None if partial.starts_with('-') && !place.only_positionals => return WordKind::Options,
+            None if command.has_subcommands() => return WordKind::Commands,
             None => {}
         }
         match (self.scope, command.get_name()) {
-            (Scope::Shell, "get") if place.positionals == 0 => Kind::There,
-            (Scope::Shell, "put") if place.positionals == 0 => Kind::Here,
-            (Scope::Shell, "get" | "put") => Kind::Either,
-            (Scope::Shell, "cp" | "sync") if partial.starts_with("file:") => Kind::Here,
-            (Scope::Shell, "cp" | "sync") => Kind::There,
-            (Scope::Shell, "cd") => Kind::FoldersThere,
-            (Scope::Program, "cp" | "sync") => Kind::Anywhere,
+            (CompletionDialect::Shell, "get") if place.positionals == 0 => WordKind::There,
+            (CompletionDialect::Shell, "put") if place.positionals == 0 => WordKind::Here,
+            (CompletionDialect::Shell, "get" | "put") => WordKind::Either,
+            (CompletionDialect::Shell, "cp" | "sync") if partial.starts_with("file:") => WordKind::Here,
+            (CompletionDialect::Shell, "cp" | "sync") => WordKind::There,
+            (CompletionDialect::Shell, "cd") => WordKind::FoldersThere,
+            (CompletionDialect::Program, "cp" | "sync") => WordKind::Anywhere,
             _ => {
                 let all: Vec<&Arg> = command.get_positionals().collect();
                 all.get(place.positionals)
                     .or(all.last())
-                    .map_or(Kind::Nothing, |argument| of_argument(argument))
+                    .map_or(WordKind::Nothing, |argument| of_argument(argument))
             }
         }
     }
 
     /// Returns the candidates of a kind.
-    fn of_kind(&self, kind: &Kind, command: Option<&Command>, partial: &str) -> Vec<Candidate> {
-        let fitting = |mut all: Vec<Candidate>| {
+    fn of_kind(&self, kind: &WordKind, command: Option<&Command>, partial: &str) -> Vec<CompletionCandidate> {
+        let fitting = |mut all: Vec<CompletionCandidate>| {
             all.retain(|candidate| candidate.word.starts_with(partial));
             all
         };
         match kind {
-            Kind::Nothing => Vec::new(),
-            Kind::Commands => fitting(commands(command.unwrap_or(&self.definition))),
-            Kind::Options => fitting(command.map_or_else(Vec::new, options)),
-            Kind::Values(values) => {
-                fitting(values.iter().map(|value| Candidate::new(value.clone(), String::new())).collect())
-            }
-            Kind::There => self.places_there(partial),
-            Kind::FoldersThere => self.there(partial, true),
-            Kind::Here => here(partial, false),
-            Kind::FoldersHere => here(partial, true),
-            Kind::Either => {
+            WordKind::Nothing => Vec::new(),
+            WordKind::Commands => fitting(commands(command.unwrap_or(&self.definition))),
+            WordKind::Options => fitting(command.map_or_else(Vec::new, options)),
+            WordKind::Values(values) => fitting(
+                values.iter().map(|value| CompletionCandidate::new(value.clone(), String::new())).collect(),
+            ),
+            WordKind::There => self.places_there(partial),
+            WordKind::FoldersThere => self.there(partial, true),
+            WordKind::Here => here(partial, false),
+            WordKind::FoldersHere => here(partial, true),
+            WordKind::Either => {
                 let mut all = here(partial, false);
                 all.extend(self.there(partial, false));
                 all
             }
-            Kind::Anywhere => self.anywhere(partial),
+            WordKind::Anywhere => self.anywhere(partial),
         }
     }
 
     /// Completes places at servers: first hosts, then paths.
-    pub(crate) fn places_there(&self, partial: &str) -> Vec<Candidate> {
+    pub(crate) fn places_there(&self, partial: &str) -> Vec<CompletionCandidate> {
         let mut all = self.there(partial, false);
         all.extend(self.servers(partial));
         all
     }
 
     /// Completes places of copies.
-    pub(crate) fn anywhere(&self, partial: &str) -> Vec<Candidate> {
+    pub(crate) fn anywhere(&self, partial: &str) -> Vec<CompletionCandidate> {
         let is_remote = partial.contains("://") || servers::named(partial).is_some();
         if is_remote {
             return self.places_there(partial);
@@ -193,17 +198,17 @@ impl Completion {
 
     /// Completes servers as the beginning of a URL: those named before, and those with a short
     /// name.
-    fn servers(&self, partial: &str) -> Vec<Candidate> {
-        if partial.is_empty() && self.scope == Scope::Shell {
+    fn servers(&self, partial: &str) -> Vec<CompletionCandidate> {
+        if partial.is_empty() && self.scope == CompletionDialect::Shell {
             return Vec::new();
         }
-        let known = self.hosts.iter().map(|host| Candidate {
+        let known = self.hosts.iter().map(|host| CompletionCandidate {
             open: true,
-            ..Candidate::new(format!("root://{host}//"), String::new())
+            ..CompletionCandidate::new(format!("root://{host}//"), String::new())
         });
-        let named = servers::names().map(|(name, url)| Candidate {
+        let named = servers::names().map(|(name, url)| CompletionCandidate {
             open: true,
-            ..Candidate::new(format!("{name}:"), url.to_string())
+            ..CompletionCandidate::new(format!("{name}:"), url.to_string())
         });
         known
             .chain(named)
@@ -212,7 +217,7 @@ impl Completion {
     }
 
     /// Completes paths at the server.
-    fn there(&self, partial: &str, folders: bool) -> Vec<Candidate> {
+    fn there(&self, partial: &str, folders: bool) -> Vec<CompletionCandidate> {
         // The host of a URL is not completed.
         if partial.split_once("://").is_some_and(|(_, rest)| !rest.contains('/')) {
             return Vec::new();
@@ -234,14 +239,14 @@ impl Completion {
 }
 
 /// Returns the subcommands of a command.
-fn commands(of: &Command) -> Vec<Candidate> {
+fn commands(of: &Command) -> Vec<CompletionCandidate> {
     let visible = of.get_subcommands().filter(|command| !command.is_hide_set());
     let candidates = |command: &Command| {
         let about = command.get_about().map(ToString::to_string).unwrap_or_default();
         let names = std::iter::once(command.get_name()).chain(command.get_visible_aliases());
-        names.map(|name| Candidate::new(name.to_owned(), about.clone())).collect::<Vec<_>>()
+        names.map(|name| CompletionCandidate::new(name.to_owned(), about.clone())).collect::<Vec<_>>()
     };
-    let mut all: Vec<Candidate> = visible.flat_map(candidates).collect();
+    let mut all: Vec<CompletionCandidate> = visible.flat_map(candidates).collect();
     all.sort_by(|one, other| one.word.cmp(&other.word));
     all
 }
@@ -252,7 +257,7 @@ fn cut(partial: &str) -> (&str, &str) {
 }
 
 /// Returns the names with a prefix, below a directory as it was typed.
-fn fitting(names: &[Name], folder: &str, beginning: &str, folders: bool) -> Vec<Candidate> {
+fn fitting(names: &[Name], folder: &str, beginning: &str, folders: bool) -> Vec<CompletionCandidate> {
     let fits = |(name, is_folder): &&Name| {
         let hidden = name.starts_with('.') && !beginning.starts_with('.');
         // The editor writes a line to the terminal unescaped.
@@ -261,20 +266,20 @@ fn fitting(names: &[Name], folder: &str, beginning: &str, folders: bool) -> Vec<
     };
     let candidate = |(name, is_folder): &Name| {
         let slash = if *is_folder { "/" } else { "" };
-        Candidate {
+        CompletionCandidate {
             word: format!("{folder}{name}{slash}"),
             shown: format!("{name}{slash}"),
             about: String::new(),
             open: *is_folder,
         }
     };
-    let mut found: Vec<Candidate> = names.iter().filter(fits).map(candidate).collect();
+    let mut found: Vec<CompletionCandidate> = names.iter().filter(fits).map(candidate).collect();
     found.sort_by(|one, other| one.word.cmp(&other.word));
     found
 }
 
 /// Completes paths on this machine, with or without `file:`.
-fn here(partial: &str, folders: bool) -> Vec<Candidate> {
+fn here(partial: &str, folders: bool) -> Vec<CompletionCandidate> {
     let (prefix, path) = match partial.strip_prefix("file:") {
         Some(path) => ("file:", path),
         None => ("", partial),
@@ -290,41 +295,41 @@ fn here(partial: &str, folders: bool) -> Vec<Candidate> {
 }
 
 /// Returns all options of a command.
-fn options(command: &Command) -> Vec<Candidate> {
+fn options(command: &Command) -> Vec<CompletionCandidate> {
     let mut all = Vec::new();
     for option in command.get_arguments().filter(|option| !option.is_positional() && !option.is_hide_set()) {
         let about = option.get_help().map(ToString::to_string).unwrap_or_default();
         let long = option.get_long().map(|long| format!("--{long}"));
         let short = option.get_short().map(|short| format!("-{short}"));
-        all.extend(long.into_iter().chain(short).map(|word| Candidate::new(word, about.clone())));
+        all.extend(long.into_iter().chain(short).map(|word| CompletionCandidate::new(word, about.clone())));
     }
     all.sort_by(|one, other| one.word.cmp(&other.word));
     all
 }
 
-fn of_argument(argument: &Arg) -> Kind {
+fn of_argument(argument: &Arg) -> WordKind {
     let values: Vec<String> =
         argument.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
     if !values.is_empty() {
-        return Kind::Values(values);
+        return WordKind::Values(values);
     }
     if argument
         .get_value_names()
         .is_some_and(|names| names.first().is_some_and(|name| name.starts_with("TYPE")))
     {
         let types = Algorithm::ALL.iter().map(|algorithm| algorithm.name());
-        return Kind::Values(types.chain(["auto"]).map(str::to_owned).collect());
+        return WordKind::Values(types.chain(["auto"]).map(str::to_owned).collect());
     }
     match argument.get_value_hint() {
-        ValueHint::Url => Kind::There,
-        ValueHint::DirPath => Kind::FoldersHere,
-        ValueHint::AnyPath | ValueHint::FilePath | ValueHint::ExecutablePath => Kind::Here,
-        _ => Kind::Nothing,
+        ValueHint::Url => WordKind::There,
+        ValueHint::DirPath => WordKind::FoldersHere,
+        ValueHint::AnyPath | ValueHint::FilePath | ValueHint::ExecutablePath => WordKind::Here,
+        _ => WordKind::Nothing,
     }
 }
 
 /// The position in the arguments of a command.
-struct Place<'a> {
+struct CursorPosition<'a> {
     /// The option whose value comes next.
     awaiting: Option<&'a Arg>,
     /// Number of words that are not options.
@@ -333,11 +338,11 @@ struct Place<'a> {
     only_positionals: bool,
 }
 
-impl<'a> Place<'a> {
+impl<'a> CursorPosition<'a> {
     /// Returns the index of the first word that is neither an option nor the value of one.
     fn first_positional(command: &Command, words: &[&str]) -> Option<usize> {
         (0..words.len())
-            .find(|at| Place::behind(command, words.get(..=*at).unwrap_or_default()).positionals > 0)
+            .find(|at| CursorPosition::behind(command, words.get(..=*at).unwrap_or_default()).positionals > 0)
     }
 
     fn behind(command: &'a Command, words: &[&str]) -> Self {
@@ -384,43 +389,43 @@ mod tests {
     use client::{Client, Settings, Url};
 
     /// Creates a completion whose server is unreachable.
-    fn words(scope: Scope) -> (tokio::runtime::Runtime, Completion) {
+    fn words(scope: CompletionDialect) -> (tokio::runtime::Runtime, Completion) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let base = Url::parse("root://h//a").ok();
         let context = files::Context::new(Client::with(Settings::default(), "test"), base);
-        let names = Names::new(runtime.handle().clone(), context);
+        let names = RemoteNames::new(runtime.handle().clone(), context);
         let mut definition = cli::definition();
         definition.build();
         let hosts = vec!["h1.example.org:1094".to_owned(), "h2".to_owned()];
         let completion = match scope {
-            Scope::Shell => Completion::new(scope, shell::definition(), names, Vec::new()),
-            Scope::Program => Completion::new(scope, definition, names, hosts),
+            CompletionDialect::Shell => Completion::new(scope, shell::definition(), names, Vec::new()),
+            CompletionDialect::Program => Completion::new(scope, definition, names, hosts),
         };
         (runtime, completion)
     }
 
     #[test]
     fn what_may_stand_where() {
-        let (_runtime, words) = words(Scope::Shell);
+        let (_runtime, words) = words(CompletionDialect::Shell);
         let table = [
-            (&[][..], "l", Kind::Commands),
-            (&["help"], "", Kind::Commands),
-            (&["ls"], "", Kind::There),
-            (&["ls"], "-", Kind::Options),
-            (&["ls", "--"], "-", Kind::There),
-            (&["ls", "-l", "a"], "b", Kind::There),
-            (&["cd"], "", Kind::FoldersThere),
-            (&["lcd"], "", Kind::FoldersHere),
-            (&["get"], "", Kind::There),
-            (&["get", "-r", "--parallel", "3"], "", Kind::There),
-            (&["get", "-rS", "3", "a"], "", Kind::Either),
-            (&["put", "-S3"], "", Kind::Here),
-            (&["cp", "a"], "file:b", Kind::Here),
-            (&["cp", "a"], "b", Kind::There),
-            (&["cp", "--tpc"], "", Kind::Values(vec!["first".into(), "only".into()])),
-            (&["cp", "--tpc=only"], "", Kind::There),
-            (&["pwd"], "", Kind::Nothing),
-            (&["dance"], "", Kind::Nothing),
+            (&[][..], "l", WordKind::Commands),
+            (&["help"], "", WordKind::Commands),
+            (&["ls"], "", WordKind::There),
+            (&["ls"], "-", WordKind::Options),
+            (&["ls", "--"], "-", WordKind::There),
+            (&["ls", "-l", "a"], "b", WordKind::There),
+            (&["cd"], "", WordKind::FoldersThere),
+            (&["lcd"], "", WordKind::FoldersHere),
+            (&["get"], "", WordKind::There),
+            (&["get", "-r", "--parallel", "3"], "", WordKind::There),
+            (&["get", "-rS", "3", "a"], "", WordKind::Either),
+            (&["put", "-S3"], "", WordKind::Here),
+            (&["cp", "a"], "file:b", WordKind::Here),
+            (&["cp", "a"], "b", WordKind::There),
+            (&["cp", "--tpc"], "", WordKind::Values(vec!["first".into(), "only".into()])),
+            (&["cp", "--tpc=only"], "", WordKind::There),
+            (&["pwd"], "", WordKind::Nothing),
+            (&["dance"], "", WordKind::Nothing),
         ];
         for (before, partial, kind) in table {
             assert_eq!(words.kind(before, partial), kind, "{before:?} {partial}");
@@ -435,7 +440,7 @@ mod tests {
 
     #[test]
     fn command_lines_of_the_program() {
-        let (_runtime, completion) = words(Scope::Program);
+        let (_runtime, completion) = words(CompletionDialect::Program);
         let table: [(&str, &[&str]); 12] = [
             ("ver", &["version"]),
             ("config ch", &["check"]),

@@ -1,4 +1,4 @@
-//! [`Names`]: cached listings of remote directories, for completion.
+//! [`RemoteNames`]: cached listings of remote directories, for completion.
 //!
 //! The prompt waits only briefly. A later reply is cached for the next completion.
 
@@ -23,15 +23,15 @@ pub(crate) type Name = (String, bool);
 
 /// Lists directories on another thread and caches the results.
 #[derive(Clone)]
-pub(crate) struct Names {
+pub(crate) struct RemoteNames {
     runtime: Handle,
     /// The context in which commands run now.
     pub(crate) context: Arc<Mutex<Context>>,
-    known: Arc<Mutex<HashMap<String, Known>>>,
+    known: Arc<Mutex<HashMap<String, CachedListing>>>,
 }
 
 #[derive(Clone)]
-enum Known {
+enum CachedListing {
     /// A request is pending since this moment.
     Asked(Instant),
     Told(Instant, Arc<Vec<Name>>),
@@ -42,7 +42,7 @@ pub(crate) fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Names {
+impl RemoteNames {
     /// Creates an empty cache. `runtime` drives the connections.
     pub(crate) fn new(runtime: Handle, context: Context) -> Self {
         Self { runtime, context: Arc::new(Mutex::new(context)), known: Arc::default() }
@@ -57,12 +57,12 @@ impl Names {
     pub(crate) fn of(&self, folder: &Url) -> Arc<Vec<Name>> {
         let key = folder.to_string();
         match locked(&self.known).get(&key) {
-            Some(Known::Told(when, names)) if when.elapsed() < FRESH => return names.clone(),
-            Some(Known::Asked(when)) if when.elapsed() < GIVEN_UP => return Arc::default(),
+            Some(CachedListing::Told(when, names)) if when.elapsed() < FRESH => return names.clone(),
+            Some(CachedListing::Asked(when)) if when.elapsed() < GIVEN_UP => return Arc::default(),
             _ => {}
         }
         let asked = Instant::now();
-        locked(&self.known).insert(key.clone(), Known::Asked(asked));
+        locked(&self.known).insert(key.clone(), CachedListing::Asked(asked));
         let (tell, told) = mpsc::channel();
         let (known, folder) = (self.known.clone(), folder.clone());
         let fs = locked(&self.context).client.file_system(&folder);
@@ -80,8 +80,8 @@ impl Names {
                 Arc::new(names.map(|entry| (entry.name.to_string(), is_folder(&entry))).collect());
             // A listing that was dropped meanwhile may be stale, so the reply is not cached.
             let mut known = locked(&known);
-            if matches!(known.get(&key), Some(Known::Asked(when)) if *when == asked) {
-                known.insert(key, Known::Told(Instant::now(), names.clone()));
+            if matches!(known.get(&key), Some(CachedListing::Asked(when)) if *when == asked) {
+                known.insert(key, CachedListing::Told(Instant::now(), names.clone()));
             }
             tell.send(names).ok();
         });

@@ -1,12 +1,12 @@
 //! `scalla complete`: prints the candidates for a word, for the scripts of `scalla completions`.
 
-use super::names::Names;
-use super::{Candidate, Completion, Scope, hosts, stock};
+use super::names::RemoteNames;
+use super::{Completion, CompletionCandidate, CompletionDialect, hosts, stock};
 use crate::environment::{self, Ground};
 use crate::files::Context;
 use crate::printer::out;
 use crate::servers;
-use crate::shell::words::{End, quoted, split};
+use crate::shell::words::{QuotingState, quoted, split};
 use clap::Command;
 use client::Client;
 use std::path::Path;
@@ -20,9 +20,9 @@ const BREAKS: [char; 2] = [':', '='];
 /// Print the candidates for the last word of a command line, for the scripts of `scalla
 /// completions`.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Complete {
+pub(crate) struct CompleteCommand {
     /// The shell that completes the line.
-    shell: Asking,
+    shell: CompletingShell,
     /// bash: the line up to the cursor. Other shells: the words up to the cursor; the last
     /// one may be incomplete.
     #[arg(last = true, allow_hyphen_values = true, num_args = 1..)]
@@ -31,7 +31,7 @@ pub(crate) struct Complete {
 
 /// Format of the candidates.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-enum Asking {
+enum CompletingShell {
     /// Words, quoted for insertion into the line.
     Bash,
     /// Words and descriptions, separated by a tab.
@@ -40,23 +40,23 @@ enum Asking {
     Fish,
 }
 
-impl Complete {
+impl CompleteCommand {
     pub(crate) fn run(self, definition: Command) -> anyhow::Result<ExitCode> {
         let (words, end) = match self.shell {
-            Asking::Bash => of_line(self.words.first().map_or("", String::as_str)),
-            Asking::Zsh | Asking::Fish => (self.words, End::Word),
+            CompletingShell::Bash => of_line(self.words.first().map_or("", String::as_str)),
+            CompletingShell::Zsh | CompletingShell::Fish => (self.words, QuotingState::Word),
         };
         let found = candidates(definition, words.clone())?;
         let partial = words.last().map_or("", String::as_str);
         let alone = found.len() == 1;
         for candidate in found.iter().take(CANDIDATES_MAX) {
             match self.shell {
-                Asking::Bash => {
+                CompletingShell::Bash => {
                     if let Some(word) = for_bash(candidate, partial, end, alone) {
                         out().line(word);
                     }
                 }
-                Asking::Zsh | Asking::Fish => {
+                CompletingShell::Zsh | CompletingShell::Fish => {
                     out().line(format_args!("{}\t{}", candidate.word, candidate.about));
                 }
             }
@@ -67,26 +67,26 @@ impl Complete {
 
 /// Splits a line into words and returns the quoting state at its end. The last word is the one at
 /// the cursor.
-fn of_line(line: &str) -> (Vec<String>, End) {
+fn of_line(line: &str) -> (Vec<String>, QuotingState) {
     let split = split(line);
     let mut words: Vec<String> = split.words.into_iter().map(|word| word.text).collect();
-    if matches!(split.end, End::Blank | End::Comment) {
+    if matches!(split.end, QuotingState::Blank | QuotingState::Comment) {
         words.push(String::new());
     }
     (words, split.end)
 }
 
 /// Returns the candidates for the last word of a command line that begins with the program.
-fn candidates(mut definition: Command, words: Vec<String>) -> anyhow::Result<Vec<Candidate>> {
+fn candidates(mut definition: Command, words: Vec<String>) -> anyhow::Result<Vec<CompletionCandidate>> {
     let Ground { runtime, log: _log } = environment::begin(0)?;
     let base = servers::default().ok().flatten();
     let context = Context::new(Client::with(environment::settings(), "scalla"), base);
-    let names = Names::new(runtime.handle().clone(), context);
+    let names = RemoteNames::new(runtime.handle().clone(), context);
     let (send, receive) = tokio::sync::oneshot::channel();
     // Replies of servers arrive on this thread, so another thread waits for them.
     std::thread::Builder::new().name("complete".to_owned()).spawn(move || {
         definition.build();
-        let completion = Completion::new(Scope::Program, definition, names, hosts::known());
+        let completion = Completion::new(CompletionDialect::Program, definition, names, hosts::known());
         send.send(of_program(&completion, &words)).ok();
     })?;
     let found = runtime.block_on(receive).unwrap_or_default();
@@ -94,7 +94,7 @@ fn candidates(mut definition: Command, words: Vec<String>) -> anyhow::Result<Vec
     Ok(found)
 }
 
-fn of_program(completion: &Completion, words: &[String]) -> Vec<Candidate> {
+fn of_program(completion: &Completion, words: &[String]) -> Vec<CompletionCandidate> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let [program, before @ .., partial] = words.as_slice() else { return Vec::new() };
     match Path::new(program).file_name().and_then(|name| name.to_str()) {
@@ -106,18 +106,23 @@ fn of_program(completion: &Completion, words: &[String]) -> Vec<Candidate> {
 
 /// Returns the text with which bash replaces the current word. Outside of quotes, bash begins a new
 /// word after each colon and equals sign.
-fn for_bash(candidate: &Candidate, partial: &str, end: End, alone: bool) -> Option<String> {
+fn for_bash(
+    candidate: &CompletionCandidate,
+    partial: &str,
+    end: QuotingState,
+    alone: bool,
+) -> Option<String> {
     let space = if alone && !candidate.open { " " } else { "" };
     match end {
         // Within quotes, bash closes the word itself.
-        End::Single | End::Double => {
+        QuotingState::Single | QuotingState::Double => {
             let is_plain = quoted(&candidate.word, end).len() == candidate.word.len() + 1;
             is_plain.then(|| candidate.word.clone())
         }
         _ => {
             let from = partial.rfind(BREAKS).map_or(0, |at| at + 1);
             let rest = candidate.word.get(from..)?;
-            Some(format!("{}{space}", quoted(rest, End::Word)))
+            Some(format!("{}{space}", quoted(rest, QuotingState::Word)))
         }
     }
 }
@@ -128,16 +133,24 @@ mod tests {
 
     #[test]
     fn words_for_bash_replace_what_bash_takes_for_the_word() {
-        let candidate =
-            |word: &str, open| Candidate { open, ..Candidate::new(word.to_owned(), String::new()) };
+        let candidate = |word: &str, open| CompletionCandidate {
+            open,
+            ..CompletionCandidate::new(word.to_owned(), String::new())
+        };
         let file = candidate("root://h:1//a b", false);
-        assert_eq!(for_bash(&file, "root://h:1//a", End::Word, true).as_deref(), Some("1//a\\ b "));
-        assert_eq!(for_bash(&file, "root://h:1//a", End::Single, true).as_deref(), Some("root://h:1//a b"));
-        assert_eq!(for_bash(&candidate("it's", false), "it", End::Single, true), None);
-        assert_eq!(for_bash(&candidate("ls", false), "l", End::Word, false).as_deref(), Some("ls"));
-        assert_eq!(for_bash(&candidate("set/", true), "s", End::Word, true).as_deref(), Some("set/"));
+        assert_eq!(for_bash(&file, "root://h:1//a", QuotingState::Word, true).as_deref(), Some("1//a\\ b "));
+        assert_eq!(
+            for_bash(&file, "root://h:1//a", QuotingState::Single, true).as_deref(),
+            Some("root://h:1//a b")
+        );
+        assert_eq!(for_bash(&candidate("it's", false), "it", QuotingState::Single, true), None);
+        assert_eq!(for_bash(&candidate("ls", false), "l", QuotingState::Word, false).as_deref(), Some("ls"));
+        assert_eq!(
+            for_bash(&candidate("set/", true), "s", QuotingState::Word, true).as_deref(),
+            Some("set/")
+        );
         let option = candidate("--checksum=md5", false);
-        assert_eq!(for_bash(&option, "--checksum=m", End::Word, true).as_deref(), Some("md5 "));
+        assert_eq!(for_bash(&option, "--checksum=m", QuotingState::Word, true).as_deref(), Some("md5 "));
     }
 
     #[test]

@@ -13,12 +13,12 @@ use std::process::ExitCode;
 /// complete servers from earlier commands and paths at servers, and the command lines of xrdcp,
 /// xrdcopy and xrdfs.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Completions {
+pub(crate) struct CompletionsCommand {
     /// The shell.
     shell: Shell,
 }
 
-impl Completions {
+impl CompletionsCommand {
     pub(crate) fn run(self, definition: Command) -> anyhow::Result<ExitCode> {
         out().lines(script(self.shell, definition));
         Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! [`Alike`]: deduplication of failures that concern a server as a whole.
+//! [`RepeatedFailures`]: deduplication of failures that concern a server as a whole.
 
 use std::collections::HashMap;
 
@@ -10,9 +10,9 @@ const KINDS_MAX: usize = 64;
 
 /// The number of failures by server and reason.
 #[derive(Default, Debug)]
-pub(super) struct Alike(HashMap<(String, ErrorCode), u64>);
+pub(super) struct RepeatedFailures(HashMap<(String, ErrorCode), u64>);
 
-impl Alike {
+impl RepeatedFailures {
     /// Reports whether an error should be printed: it is the first of its kind, or concerns only
     /// its file.
     pub(super) fn is_first(&mut self, error: &CopyError) -> bool {
@@ -73,7 +73,7 @@ mod tests {
                 error: Error::new("write", "root://m//f", cause).at(server, &[]),
             }
         };
-        let mut alike = Alike::default();
+        let mut alike = RepeatedFailures::default();
         assert!(alike.is_first(&error(ErrorCode::NO_SPACE, "a:1")));
         assert!(!alike.is_first(&error(ErrorCode::NO_SPACE, "a:1")));
         assert!(!alike.is_first(&error(ErrorCode::NO_SPACE, "a:1")));

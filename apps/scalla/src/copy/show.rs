@@ -10,11 +10,11 @@ use client::Client;
 use client::copy::{CopyDone, CopyError, CopyJob, Listener, Progress, Tally};
 use serde_json::json;
 
-use super::alike::Alike;
+use super::alike::RepeatedFailures;
 use crate::exit_status::{INTERRUPTED, UNCERTAIN};
 use crate::facts;
-use crate::hint::Hints;
-use crate::printer::{Bar, err, out};
+use crate::hint::NameSuggestions;
+use crate::printer::{ProgressLine, err, out};
 use base::Size;
 
 /// The level of detail.
@@ -49,7 +49,7 @@ pub(super) struct Show {
     style: Style,
     leftover: Leftover,
     begun: Instant,
-    bar: Option<Bar>,
+    bar: Option<ProgressLine>,
     state: Mutex<State>,
 }
 
@@ -72,19 +72,19 @@ struct State {
     left: u64,
     left_of: u64,
     /// Failures that concern a server as a whole, and the number of repetitions.
-    alike: Alike,
+    alike: RepeatedFailures,
     /// Transferred bytes of incomplete files, by source.
     done: HashMap<String, u64>,
     failed: bool,
     /// Set if it is unknown whether an operation was done.
     uncertain: bool,
-    hints: Hints,
+    hints: NameSuggestions,
 }
 
 impl Show {
     pub(super) fn new(style: Style, progress: bool, leftover: Leftover) -> Self {
         let wanted = progress && matches!(style, Style::Normal | Style::Verbose);
-        let bar = (wanted && err().is_terminal()).then(Bar::of_copies);
+        let bar = (wanted && err().is_terminal()).then(ProgressLine::of_copies);
         Self { style, leftover, begun: Instant::now(), bar, state: Mutex::default() }
     }
 

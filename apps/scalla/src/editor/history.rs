@@ -1,4 +1,4 @@
-//! [`History`]: the persistent history of lines.
+//! [`LineHistory`]: the persistent history of lines.
 //!
 //! The file has one line per typed line, as GNU readline writes it. Lines are appended one by one,
 //! so concurrent dialogues do not overwrite each other's lines. A line that cannot be stored is
@@ -17,13 +17,13 @@ const FOLDER_MODE: u32 = 0o700;
 
 /// A history file.
 #[derive(Clone, Debug)]
-pub(crate) struct History {
+pub(crate) struct LineHistory {
     path: PathBuf,
     /// Set if only this program uses the file. It is then truncated when it grows too long.
     is_ours: bool,
 }
 
-impl History {
+impl LineHistory {
     /// Returns the history of `scalla shell`: `scalla/history` in the state directory
     /// (`XDG_STATE_HOME`, or `~/.local/state`).
     pub(crate) fn of_shell() -> Option<Self> {
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn lines_are_kept_for_oneself_and_not_without_end() {
         let folder = std::env::temp_dir().join(format!("scalla-history-{}", std::process::id()));
-        let history = History { path: folder.join("state/history"), is_ours: true };
+        let history = LineHistory { path: folder.join("state/history"), is_ours: true };
         assert!(history.lines(3).is_empty());
         for line in ["a", "b b", "two\nlines", "c", "d"] {
             history.add(line);
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(history.lines(3), ["e", "f", "g"]);
         assert_eq!(fs::read_to_string(&history.path).unwrap(), "e\nf\ng\n");
         assert_eq!(mode(&history.path), FILE_MODE);
-        let shared = History { is_ours: false, ..history };
+        let shared = LineHistory { is_ours: false, ..history };
         assert_eq!(shared.lines(1), ["g"]);
         assert_eq!(fs::read_to_string(&shared.path).unwrap(), "e\nf\ng\n");
         fs::remove_dir_all(&folder).unwrap();

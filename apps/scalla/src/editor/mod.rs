@@ -2,12 +2,12 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `mod` | [`Editor`]: reads lines while connections are driven |
-//! | `history` | [`History`]: the persistent history of lines |
+//! | `mod` | [`LineEditor`]: reads lines while connections are driven |
+//! | `history` | [`LineHistory`]: the persistent history of lines |
 
 mod history;
 
-pub(crate) use history::History;
+pub(crate) use history::LineHistory;
 
 use crate::printer::out;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
@@ -27,7 +27,7 @@ const PASTE_PLAIN: &str = "\x1b[?2004l\n";
 
 /// The input at a prompt.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Typed {
+pub(crate) enum EditorInput {
     Line(String),
     /// Ctrl-C: the line was cancelled.
     Interrupted,
@@ -36,13 +36,13 @@ pub(crate) enum Typed {
 }
 
 /// Reads lines on a thread of its own, so that the caller can drive connections while it waits.
-pub(crate) struct Editor {
-    asks: mpsc::Sender<Ask>,
+pub(crate) struct LineEditor {
+    asks: mpsc::Sender<PromptRequest>,
 }
 
-struct Ask {
+struct PromptRequest {
     prompt: String,
-    typed: oneshot::Sender<Typed>,
+    typed: oneshot::Sender<EditorInput>,
 }
 
 /// Reports whether input and output are both a terminal.
@@ -50,7 +50,7 @@ pub(crate) fn is_dialogue() -> bool {
     io::stdin().is_terminal() && out().is_terminal()
 }
 
-impl Editor {
+impl LineEditor {
     /// Starts an editor. `helper` completes words. Lines accepted by `worth` are added to
     /// `history`.
     ///
@@ -58,7 +58,7 @@ impl Editor {
     /// When no thread can be started.
     pub(crate) fn start(
         helper: impl Helper + Send + 'static,
-        history: Option<History>,
+        history: Option<LineHistory>,
         worth: fn(&str) -> bool,
     ) -> io::Result<Self> {
         if let Ok(before) = tcgetattr(io::stdin()) {
@@ -71,10 +71,10 @@ impl Editor {
     }
 
     /// Shows a prompt and waits for a line.
-    pub(crate) async fn read(&self, prompt: String) -> Typed {
+    pub(crate) async fn read(&self, prompt: String) -> EditorInput {
         let (typed, line) = oneshot::channel();
-        let asked = self.asks.send(Ask { prompt, typed });
-        if asked.is_err() { Typed::End } else { line.await.unwrap_or(Typed::End) }
+        let asked = self.asks.send(PromptRequest { prompt, typed });
+        if asked.is_err() { EditorInput::End } else { line.await.unwrap_or(EditorInput::End) }
     }
 }
 
@@ -103,9 +103,9 @@ fn leave_as_it_was(before: Termios) -> io::Result<()> {
 
 fn serve(
     helper: impl Helper,
-    history: Option<History>,
+    history: Option<LineHistory>,
     worth: fn(&str) -> bool,
-    asked: &mpsc::Receiver<Ask>,
+    asked: &mpsc::Receiver<PromptRequest>,
 ) {
     let config = Config::builder().completion_type(CompletionType::List).build();
     let mut lines = MemHistory::with_config(&config);
@@ -115,7 +115,7 @@ fn serve(
     for line in history.iter().flat_map(|history| history.lines(REMEMBERED_MAX)) {
         editor.add_history_entry(line).ok();
     }
-    for Ask { prompt, typed } in asked {
+    for PromptRequest { prompt, typed } in asked {
         let done = match editor.readline(&base::shown(&prompt).to_string()) {
             Ok(line) => {
                 // A line that repeats the previous one is not added.
@@ -125,10 +125,10 @@ fn serve(
                 {
                     history.add(&line);
                 }
-                Typed::Line(line)
+                EditorInput::Line(line)
             }
-            Err(ReadlineError::Interrupted) => Typed::Interrupted,
-            Err(_) => Typed::End,
+            Err(ReadlineError::Interrupted) => EditorInput::Interrupted,
+            Err(_) => EditorInput::End,
         };
         if typed.send(done).is_err() {
             return;

@@ -12,7 +12,7 @@ use crate::usage_error::UsageError;
 ///
 /// An existing file with the new name is replaced. Between servers, use scalla cp and scalla rm.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Mv {
+pub(crate) struct MvCommand {
     /// Files and directories to move, which may contain wildcards, followed by the target: a new
     /// name, or a directory.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, num_args = 2.., required = true)]
@@ -22,7 +22,7 @@ pub(crate) struct Mv {
     no_clobber: bool,
 }
 
-impl Mv {
+impl MvCommand {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         let Some((target, sources)) = self.urls.split_last() else { return Ok(()) };
         let target = context.url(target)?;
@@ -98,7 +98,7 @@ where
 ///
 /// Data beyond the new size is lost. Added bytes read as zeros.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Truncate {
+pub(crate) struct TruncateCommand {
     /// Files to change; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
     urls: Vec<String>,
@@ -107,7 +107,7 @@ pub(crate) struct Truncate {
     size: u64,
 }
 
-impl Truncate {
+impl TruncateCommand {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         let size = self.size;
         let cut = |url: Url| {

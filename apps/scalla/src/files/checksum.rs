@@ -22,7 +22,7 @@ use base::Size;
 /// VALUE, blanks, and a URL or a path below the given URL. This is the output format of this
 /// command, and of sha256sum and similar programs.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Checksum {
+pub(crate) struct ChecksumCommand {
     /// Files, which may contain wildcards; with --check, the directory that the paths of the list
     /// are relative to.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required_unless_present = "check")]
@@ -46,13 +46,13 @@ pub(crate) struct Checksum {
 }
 
 /// A line of a checksum list.
-struct Expected {
+struct ChecksumListLine {
     url: Url,
     kind: String,
     value: String,
 }
 
-impl Checksum {
+impl ChecksumCommand {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         if self.read && self.kind.as_deref().is_some_and(|kind| Algorithm::from_name(kind).is_none()) {
             return Err(
@@ -63,7 +63,7 @@ impl Checksum {
             return self.compare(context, console, list).await;
         }
         let urls = context.expand(console, &self.urls).await?;
-        let far = Arc::new(Far::of(urls.len()));
+        let far = Arc::new(ChecksumProgress::of(urls.len()));
         for some in urls.chunks(256) {
             let sum = |url: Url| {
                 let (context, kind, read, far) = (context.clone(), self.kind.clone(), self.read, far.clone());
@@ -103,19 +103,20 @@ impl Checksum {
         };
         let within = Context::new(context.client.clone(), base);
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-        let expected: Result<Vec<Expected>, UsageError> = lines
+        let expected: Result<Vec<ChecksumListLine>, UsageError> = lines
             .map(|(index, line)| self.expected(&within, line, &format!("{list}:{}", index + 1)))
             .collect();
         let expected = expected?;
-        let far = Arc::new(Far::of(expected.len()));
-        let sum = |expected: Expected| {
+        let far = Arc::new(ChecksumProgress::of(expected.len()));
+        let sum = |expected: ChecksumListLine| {
             let (context, read, far) = (context.clone(), self.read, far.clone());
             async move {
                 let sum = of(&context, &expected.url, Some(&expected.kind), read, &far).await;
                 (expected, sum)
             }
         };
-        for (Expected { url, kind, value }, sum) in console.wait(together(expected, sum), || far.text()).await
+        for (ChecksumListLine { url, kind, value }, sum) in
+            console.wait(together(expected, sum), || far.text()).await
         {
             let facts = [("url", url.to_string().into()), ("type", kind.as_str().into())];
             match settled(context, &url, Some(&kind), self.read, sum, &far).await {
@@ -141,7 +142,7 @@ impl Checksum {
         Ok(())
     }
 
-    fn expected(&self, within: &Context, line: &str, place: &str) -> Result<Expected, UsageError> {
+    fn expected(&self, within: &Context, line: &str, place: &str) -> Result<ChecksumListLine, UsageError> {
         let wrong = |why: &str| UsageError(format!("{place}: {why}"));
         let (sum, name) = line
             .trim_end_matches('\r')
@@ -174,7 +175,7 @@ impl Checksum {
             }
             _ => within.url(name).map_err(|UsageError(why)| wrong(&why))?,
         };
-        Ok(Expected { url, kind, value: value.to_ascii_lowercase() })
+        Ok(ChecksumListLine { url, kind, value: value.to_ascii_lowercase() })
     }
 }
 
@@ -190,7 +191,7 @@ async fn settled(
     kind: Option<&str>,
     read: bool,
     sum: Result<Told, Error>,
-    far: &Far,
+    far: &ChecksumProgress,
 ) -> Result<Told, Error> {
     match sum {
         Err(error) if error.code() == Some(ErrorCode::SERVER_ERROR) => {
@@ -202,7 +203,7 @@ async fn settled(
 
 /// The progress of checksums.
 #[derive(Default)]
-struct Far {
+struct ChecksumProgress {
     files: usize,
     told: AtomicUsize,
     /// Total size of the files read here, and the number of bytes received.
@@ -210,7 +211,7 @@ struct Far {
     read: AtomicU64,
 }
 
-impl Far {
+impl ChecksumProgress {
     fn of(files: usize) -> Self {
         Self { files, ..Self::default() }
     }
@@ -231,7 +232,13 @@ impl Far {
 }
 
 /// Returns the checksum from the server, or computes it from the data.
-async fn of(context: &Context, url: &Url, kind: Option<&str>, read: bool, far: &Far) -> Result<Told, Error> {
+async fn of(
+    context: &Context,
+    url: &Url,
+    kind: Option<&str>,
+    read: bool,
+    far: &ChecksumProgress,
+) -> Result<Told, Error> {
     let told = match kind.and_then(Algorithm::from_name).filter(|_| read) {
         Some(algorithm) => sum_up(context, url, algorithm, far).await,
         None => context.files(url).checksum(&url.path, kind).await,
@@ -241,7 +248,12 @@ async fn of(context: &Context, url: &Url, kind: Option<&str>, read: bool, far: &
 }
 
 /// Computes the checksum from the data.
-async fn sum_up(context: &Context, url: &Url, algorithm: Algorithm, far: &Far) -> Result<Told, Error> {
+async fn sum_up(
+    context: &Context,
+    url: &Url,
+    algorithm: Algorithm,
+    far: &ChecksumProgress,
+) -> Result<Told, Error> {
     let reader = open(context, url).await?;
     let mut whole = WholeRead::of(reader.file()).await?;
     far.size.fetch_add(whole.size(), Ordering::Relaxed);
@@ -264,8 +276,8 @@ mod tests {
 
     #[test]
     fn it_is_told_what_is_waited_for() {
-        assert_eq!(Far::of(1).text(), "waiting for the server's checksum");
-        let far = Far::of(3);
+        assert_eq!(ChecksumProgress::of(1).text(), "waiting for the server's checksum");
+        let far = ChecksumProgress::of(3);
         far.told.store(2, Ordering::Relaxed);
         assert_eq!(far.text(), "2 of 3 files; waiting for the server's checksum");
         far.size.store(4096, Ordering::Relaxed);

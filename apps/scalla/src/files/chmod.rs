@@ -12,7 +12,7 @@ const STEP: usize = 256;
 
 /// Set permissions of files and directories.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Chmod {
+pub(crate) struct ChmodCommand {
     /// Permissions (644, rw-r--r--) or changes, separated by commas (u+w, go-rwx, a=rX).
     #[arg(value_name = "MODE", value_parser = mode, allow_hyphen_values = true)]
     mode: Mode,
@@ -28,12 +28,12 @@ pub(crate) struct Chmod {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Mode {
     These(u16),
-    Changed(Vec<Change>),
+    Changed(Vec<PermissionChange>),
 }
 
 /// A change of permissions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Change {
+struct PermissionChange {
     /// Bits of the classes concerned (user, group, others).
     who: u16,
     sign: char,
@@ -48,13 +48,13 @@ fn mode(text: &str) -> Result<Mode, String> {
     if let Ok(mode) = permissions(text) {
         return Ok(Mode::These(mode));
     }
-    let changes: Option<Vec<Change>> = text.split(',').map(change).collect();
+    let changes: Option<Vec<PermissionChange>> = text.split(',').map(change).collect();
     changes
         .map(Mode::Changed)
         .ok_or_else(|| "no permissions: write 644, rw-r--r--, or changes such as u+w,go-rwx".to_owned())
 }
 
-fn change(text: &str) -> Option<Change> {
+fn change(text: &str) -> Option<PermissionChange> {
     let at = text.find(['+', '-', '='])?;
     let (who, rest) = text.split_at(at);
     let mut letters = rest.chars();
@@ -79,7 +79,7 @@ fn change(text: &str) -> Option<Change> {
             _ => return None,
         }
     }
-    Some(Change { who: if mask == 0 { 0o777 } else { mask }, sign, bits, search })
+    Some(PermissionChange { who: if mask == 0 { 0o777 } else { mask }, sign, bits, search })
 }
 
 impl Mode {
@@ -115,7 +115,7 @@ impl Mode {
     }
 }
 
-impl Chmod {
+impl ChmodCommand {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         let urls = context.expand(console, &self.urls).await?;
         let known = urls.iter().map(|url| (url.clone(), None)).collect();

@@ -2,13 +2,13 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::printer::{Colour, Text, out};
+use crate::printer::{Colour, OutputText, out};
 
 /// Number of blanks between columns.
 const GAP: usize = 2;
 
 /// Arranges names in as many columns as fit, top to bottom, each in its colour.
-pub(super) fn lay_out(names: &[(&str, Option<Colour>)], width: usize) -> Text {
+pub(super) fn lay_out(names: &[(&str, Option<Colour>)], width: usize) -> OutputText {
     let mut text = out().text();
     let widths: Vec<usize> = names.iter().map(|(name, _)| text.shown(name).width()).collect();
     let mut rows = 1;
@@ -42,8 +42,8 @@ pub(super) enum Align {
 }
 
 /// Formats rows with columns as wide as their widest cell. The last column is not padded.
-pub(super) fn table(aligns: &[Align], rows: &[Vec<String>]) -> Text {
-    let (mut table, mut text) = (Table::new(aligns), out().text());
+pub(super) fn table(aligns: &[Align], rows: &[Vec<String>]) -> OutputText {
+    let (mut table, mut text) = (AlignedTable::new(aligns), out().text());
     rows.iter().for_each(|row| table.measure(row));
     rows.iter().for_each(|row| table.add(&mut text, row, None));
     text
@@ -51,12 +51,12 @@ pub(super) fn table(aligns: &[Align], rows: &[Vec<String>]) -> Text {
 
 /// A table whose rows are generated twice, first to be measured, then to be printed. The whole
 /// table is therefore never in memory.
-pub(super) struct Table<'a> {
+pub(super) struct AlignedTable<'a> {
     aligns: &'a [Align],
     widths: Vec<usize>,
 }
 
-impl<'a> Table<'a> {
+impl<'a> AlignedTable<'a> {
     pub(super) fn new(aligns: &'a [Align]) -> Self {
         Self { aligns, widths: vec![0; aligns.len()] }
     }
@@ -70,7 +70,7 @@ impl<'a> Table<'a> {
     }
 
     /// Adds a row. The last cell is coloured.
-    pub(super) fn add(&self, text: &mut Text, row: &[String], colour: Option<Colour>) {
+    pub(super) fn add(&self, text: &mut OutputText, row: &[String], colour: Option<Colour>) {
         for (index, cell) in row.iter().enumerate() {
             let cell = text.shown(cell).into_owned();
             let pad = self.widths.get(index).map_or(0, |width| width.saturating_sub(cell.width()));

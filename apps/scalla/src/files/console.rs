@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::exit_status;
 use crate::facts;
-use crate::hint::Hints;
-use crate::printer::{Bar, Buffer, OutputError, Text, Writer, err, out};
+use crate::hint::NameSuggestions;
+use crate::printer::{OutputBuffer, OutputError, OutputText, OutputWriter, ProgressLine, err, out};
 use crate::usage_error::UsageError;
 
 /// Size from which buffered output is written.
@@ -28,14 +28,14 @@ pub(crate) struct Console {
     /// Set if errors include the names of their codes.
     verbose: bool,
     colours: bool,
-    pending: RefCell<Buffer>,
+    pending: RefCell<OutputBuffer>,
     passed: Cell<Instant>,
-    writer: OnceCell<Writer>,
+    writer: OnceCell<OutputWriter>,
     failed: Cell<bool>,
     uncertain: Cell<bool>,
-    hints: RefCell<Hints>,
+    hints: RefCell<NameSuggestions>,
     shows_wait: Cell<bool>,
-    bar: OnceCell<Bar>,
+    bar: OnceCell<ProgressLine>,
 }
 
 impl Console {
@@ -61,7 +61,7 @@ impl Console {
     }
 
     /// Adds a text to the output.
-    pub(super) fn put(&self, text: &Text) {
+    pub(super) fn put(&self, text: &OutputText) {
         self.pending.borrow_mut().put(text);
     }
 
@@ -90,7 +90,7 @@ impl Console {
         if let Some(facts) = item.as_object_mut() {
             facts.entry("kind").or_insert_with(|| "item".into());
         }
-        self.put(&Text::of_json(&item));
+        self.put(&OutputText::of_json(&item));
     }
 
     /// Writes the buffered output if there is enough, or if its delay has passed. Commands call
@@ -114,7 +114,7 @@ impl Console {
         match pending {
             Some(piece) => {
                 self.show_wait(None);
-                Ok(self.writer.get_or_init(Writer::start).write(piece).await?)
+                Ok(self.writer.get_or_init(OutputWriter::start).write(piece).await?)
             }
             None => Ok(()),
         }
@@ -172,7 +172,7 @@ impl Console {
     /// Shows the progress of a long operation, at a terminal.
     pub(super) fn progress(&self, text: impl FnOnce() -> String) {
         if !self.json && err().is_terminal() {
-            self.bar.get_or_init(Bar::of_messages).set_message(&text());
+            self.bar.get_or_init(ProgressLine::of_messages).set_message(&text());
         }
     }
 

@@ -10,13 +10,13 @@ pub(super) const CHUNK: usize = 1 << 20;
 
 /// Print files.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Cat {
+pub(crate) struct CatCommand {
     /// Files to print; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
     urls: Vec<String>,
 }
 
-impl Cat {
+impl CatCommand {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         for url in context.expand(console, &self.urls).await? {
             if let Err(error) = pour(context, console, &url).await? {

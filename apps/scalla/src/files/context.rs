@@ -6,7 +6,7 @@ use client::copy::has_wildcard;
 use client::{Client, FileSystem, RemotePath, Scheme, Url};
 
 use super::console::Console;
-use super::walk::Walk;
+use super::walk::DirectoryWalk;
 use crate::servers;
 use crate::usage_error::UsageError;
 
@@ -186,8 +186,8 @@ impl Context {
     }
 
     /// Begins a walk through a directory. If it cannot begin, the failure is reported.
-    pub(super) async fn walk(&self, console: &Console, url: &Url) -> Option<Walk> {
-        match Walk::begin(&self.files(url), url).await {
+    pub(super) async fn walk(&self, console: &Console, url: &Url) -> Option<DirectoryWalk> {
+        match DirectoryWalk::begin(&self.files(url), url).await {
             Ok(walk) => Some(walk),
             Err(error) => {
                 console.fail(url, &error);

@@ -14,7 +14,7 @@ use crate::printer::out;
 /// The size is the sum of the file sizes. In a cluster, each file counts once.
 #[derive(clap::Args, Debug)]
 #[command(disable_help_flag = true)]
-pub(crate) struct Du {
+pub(crate) struct DuCommand {
     /// Files and directories to add up; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     urls: Vec<String>,
@@ -39,14 +39,14 @@ pub(crate) struct Du {
 }
 
 /// The running total of a directory.
-struct Sum {
+struct DirectoryTotal {
     path: RemotePath,
     bytes: u64,
     files: u64,
     folders: u64,
 }
 
-impl Du {
+impl DuCommand {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         let texts = context.urls_or_base(&self.urls)?;
         for url in context.expand(console, &texts).await? {
@@ -56,7 +56,7 @@ impl Du {
                         context,
                         console,
                         &url,
-                        &Sum { path: url.path.clone(), bytes: stat.size, files: 1, folders: 0 },
+                        &DirectoryTotal { path: url.path.clone(), bytes: stat.size, files: 1, folders: 0 },
                     );
                 }
                 Ok(_) => self.folder(context, console, &url).await?,
@@ -69,13 +69,13 @@ impl Du {
     /// Reports directories in post-order, because a total is known only after all subdirectories.
     async fn folder(&self, context: &Context, console: &Console, url: &Url) -> anyhow::Result<()> {
         let Some(mut walk) = context.walk(console, url).await else { return Ok(()) };
-        let mut open: Vec<Sum> = Vec::new();
+        let mut open: Vec<DirectoryTotal> = Vec::new();
         let mut seen = 0_u64;
         while let Some(mut folder) = walk.next().await {
             walk.enter_all(&mut folder);
             folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
             self.close(context, console, url, &mut open, folder.depth);
-            let mut sum = Sum { path: folder.url.path, bytes: 0, files: 0, folders: 1 };
+            let mut sum = DirectoryTotal { path: folder.url.path, bytes: 0, files: 0, folders: 1 };
             for file in folder.entries.iter().filter(|entry| !is_dir(entry)) {
                 sum.bytes = sum.bytes.saturating_add(file.size);
                 sum.files += 1;
@@ -92,7 +92,14 @@ impl Du {
     }
 
     /// Completes the open directories from a depth on.
-    fn close(&self, context: &Context, console: &Console, url: &Url, open: &mut Vec<Sum>, depth: usize) {
+    fn close(
+        &self,
+        context: &Context,
+        console: &Console,
+        url: &Url,
+        open: &mut Vec<DirectoryTotal>,
+        depth: usize,
+    ) {
         while open.len() > depth
             && let Some(sum) = open.pop()
         {
@@ -108,8 +115,8 @@ impl Du {
         }
     }
 
-    fn tell(&self, context: &Context, console: &Console, url: &Url, sum: &Sum) {
-        let Sum { bytes, files, folders, .. } = sum;
+    fn tell(&self, context: &Context, console: &Console, url: &Url, sum: &DirectoryTotal) {
+        let DirectoryTotal { bytes, files, folders, .. } = sum;
         if self.json {
             console.json(json!({
                 "url": url.to_string(), "bytes": bytes, "files": files, "directories": folders,

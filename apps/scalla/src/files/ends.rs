@@ -19,7 +19,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Amount of data at the beginning of a file.
 #[derive(clap::Args, Clone, Copy, Debug)]
-struct Amount {
+struct HeadRange {
     /// Number of lines.
     #[arg(long, short = 'n', value_name = "N", default_value_t = LINES)]
     lines: u64,
@@ -30,64 +30,64 @@ struct Amount {
 
 /// Part of a file to print.
 #[derive(clap::Args, Clone, Copy, Debug)]
-struct Part {
+struct TailRange {
     /// Number of lines; +N prints all lines from line N on.
     #[arg(long, short = 'n', value_name = "[+]N", default_value = "10", value_parser = line_count)]
-    lines: Begin,
+    lines: TailStart,
     /// Number of bytes; accepts the suffixes k, M and G. +SIZE prints all from that byte on, where
     /// 1 is the first.
     #[arg(long, short = 'c', value_name = "[+]SIZE", value_parser = byte_count, conflicts_with = "lines")]
-    bytes: Option<Begin>,
+    bytes: Option<TailStart>,
 }
 
 /// The start of a part that extends to the end of the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Begin {
+enum TailStart {
     /// This many before the end.
     Last(u64),
     /// At this position, counted from 1.
     At(u64),
 }
 
-fn begin(text: &str, number: impl Fn(&str) -> Result<u64, String>) -> Result<Begin, String> {
+fn begin(text: &str, number: impl Fn(&str) -> Result<u64, String>) -> Result<TailStart, String> {
     match text.strip_prefix('+') {
-        Some(rest) if !rest.starts_with('+') => number(rest).map(Begin::At),
-        _ => number(text).map(Begin::Last),
+        Some(rest) if !rest.starts_with('+') => number(rest).map(TailStart::At),
+        _ => number(text).map(TailStart::Last),
     }
 }
 
-fn line_count(text: &str) -> Result<Begin, String> {
+fn line_count(text: &str) -> Result<TailStart, String> {
     begin(text, |digits| digits.parse().map_err(|_| "no number: write 10 or +10".to_owned()))
 }
 
-fn byte_count(text: &str) -> Result<Begin, String> {
+fn byte_count(text: &str) -> Result<TailStart, String> {
     begin(text, quantity::bytes)
 }
 
 /// Print the beginning of files.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Head {
+pub(crate) struct HeadCommand {
     /// Files to print; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
     urls: Vec<String>,
     #[command(flatten)]
-    amount: Amount,
+    amount: HeadRange,
 }
 
 /// Print the end of files.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Tail {
+pub(crate) struct TailCommand {
     /// Files to print; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
     urls: Vec<String>,
     #[command(flatten)]
-    part: Part,
+    part: TailRange,
     /// Continue with appended data until interrupted. Accepts only one file.
     #[arg(long, short)]
     follow: bool,
 }
 
-impl Head {
+impl HeadCommand {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         let urls = context.expand(console, &self.urls).await?;
         for (index, url) in urls.iter().enumerate() {
@@ -100,7 +100,7 @@ impl Head {
     }
 }
 
-impl Tail {
+impl TailCommand {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         let urls = context.expand(console, &self.urls).await?;
         if self.follow && urls.len() > 1 {
@@ -126,7 +126,7 @@ async fn head(
     context: &Context,
     console: &Console,
     url: &Url,
-    amount: Amount,
+    amount: HeadRange,
 ) -> anyhow::Result<Result<(), Error>> {
     let reader = match open(context, url).await {
         Ok(reader) => reader,
@@ -179,17 +179,17 @@ async fn tail(
     context: &Context,
     console: &Console,
     url: &Url,
-    part: Part,
+    part: TailRange,
     follow: bool,
 ) -> anyhow::Result<Result<(), Error>> {
     let begun = async {
         let reader = open(context, url).await?;
         let size = reader.file().stat().await?.size;
         let offset = match (part.bytes, part.lines) {
-            (Some(Begin::Last(bytes)), _) => size.saturating_sub(bytes),
-            (Some(Begin::At(byte)), _) => byte.saturating_sub(1).min(size),
-            (None, Begin::Last(lines)) => last_lines(&reader, url, size, lines).await?,
-            (None, Begin::At(line)) => line_start(&reader, url, size, line).await?,
+            (Some(TailStart::Last(bytes)), _) => size.saturating_sub(bytes),
+            (Some(TailStart::At(byte)), _) => byte.saturating_sub(1).min(size),
+            (None, TailStart::Last(lines)) => last_lines(&reader, url, size, lines).await?,
+            (None, TailStart::At(line)) => line_start(&reader, url, size, line).await?,
         };
         Ok((reader, WholeRead::part(offset, size)))
     };
@@ -288,9 +288,9 @@ mod tests {
 
     #[test]
     fn parts_are_counted_from_the_end_or_from_the_beginning() {
-        assert_eq!(line_count("3"), Ok(Begin::Last(3)));
-        assert_eq!(line_count("+3"), Ok(Begin::At(3)));
-        assert_eq!(byte_count("+1k"), Ok(Begin::At(1024)));
+        assert_eq!(line_count("3"), Ok(TailStart::Last(3)));
+        assert_eq!(line_count("+3"), Ok(TailStart::At(3)));
+        assert_eq!(byte_count("+1k"), Ok(TailStart::At(1024)));
         for bad in ["", "+", "++1", "-1", "x"] {
             assert!(line_count(bad).is_err(), "{bad}");
         }

@@ -1,4 +1,4 @@
-//! [`Extent`]: the number of entries and bytes that a removal concerns, counted before it begins.
+//! [`RemovalSummary`]: the number of entries and bytes that a removal concerns, counted before it begins.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,7 +7,7 @@ use client::{Error, FileSystem, Url};
 
 use super::console::Console;
 use super::context::Context;
-use super::walk::Walk;
+use super::walk::DirectoryWalk;
 use base::Size;
 
 /// Counting stops here, because the confirmation prompt needs no larger number.
@@ -15,7 +15,7 @@ const COUNTED_MAX: u64 = 1_000_000;
 
 /// Numbers of files, directories and bytes at servers.
 #[derive(Default, Debug)]
-pub(super) struct Extent {
+pub(super) struct RemovalSummary {
     pub(super) files: u64,
     pub(super) directories: u64,
     pub(super) bytes: u64,
@@ -23,7 +23,7 @@ pub(super) struct Extent {
     is_more: bool,
 }
 
-impl Extent {
+impl RemovalSummary {
     /// Adds everything at a URL, at all servers that have it. `each` is called for each entry, for
     /// a directory after its entries.
     ///
@@ -65,7 +65,7 @@ impl Extent {
         url: &Url,
         each: &mut impl FnMut(&Url),
     ) -> Result<(), Error> {
-        let mut walk = Walk::begin(server, url).await?;
+        let mut walk = DirectoryWalk::begin(server, url).await?;
         let mut directories = Vec::new();
         while let Some(mut folder) = walk.next().await {
             walk.enter_all(&mut folder);
@@ -95,7 +95,7 @@ impl Extent {
     }
 }
 
-impl fmt::Display for Extent {
+impl fmt::Display for RemovalSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { files, directories, bytes, servers, is_more } = self;
         let least = if *is_more { "more than " } else { "" };
@@ -120,11 +120,12 @@ mod tests {
 
     #[test]
     fn an_extent_in_words() {
-        let mut extent = Extent { files: 40, directories: 1, bytes: 19 << 20, ..Extent::default() };
+        let mut extent =
+            RemovalSummary { files: 40, directories: 1, bytes: 19 << 20, ..RemovalSummary::default() };
         assert_eq!(extent.to_string(), "40 files, 19.00 MiB, 1 directory");
         extent.servers = ["a:1", "b:1", "c:1"].map(str::to_owned).into();
         assert_eq!(extent.to_string(), "40 files, 19.00 MiB, 1 directory, at 3 servers");
-        let extent = Extent { files: 1, is_more: true, ..Extent::default() };
+        let extent = RemovalSummary { files: 1, is_more: true, ..RemovalSummary::default() };
         assert_eq!(extent.to_string(), "more than 1 file, 0 B");
     }
 }

@@ -21,7 +21,7 @@ const DAY: i64 = 86_400;
 /// Print each path that matches all conditions, one per line. If several names or types are given,
 /// one of them must match.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Find {
+pub(crate) struct FindCommand {
     /// Files and directories to search; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     urls: Vec<String>,
@@ -33,11 +33,11 @@ pub(crate) struct Find {
     iname: Vec<String>,
     /// Match by type: f files, d directories, o others.
     #[arg(long = "type", short = 't', value_name = "TYPE", value_delimiter = ',')]
-    kind: Vec<Kind>,
+    kind: Vec<EntryType>,
     /// Match files larger (+1M) or smaller (-1M) than SIZE bytes, or of exactly that size; may be
     /// repeated.
     #[arg(long, short, value_name = "[+-]SIZE", value_parser = size, allow_hyphen_values = true)]
-    size: Vec<Bound>,
+    size: Vec<NumberCondition>,
     /// Match entries modified after this file was, or after this time (2026-11-20 or
     /// 2026-11-20T15:24).
     #[arg(long, value_name = "URL|TIME")]
@@ -45,7 +45,7 @@ pub(crate) struct Find {
     /// Match entries modified less than (-7), more than (+7) or exactly DAYS days ago; may be
     /// repeated.
     #[arg(long, value_name = "[+-]DAYS", value_parser = days, allow_hyphen_values = true)]
-    mtime: Vec<Bound>,
+    mtime: Vec<NumberCondition>,
     /// Descend at most N levels; 0 is the arguments themselves.
     #[arg(long, alias = "maxdepth", short = 'd', value_name = "N")]
     max_depth: Option<usize>,
@@ -62,7 +62,7 @@ pub(crate) struct Find {
 
 /// Type of an entry.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum EntryType {
     #[value(name = "f", alias = "file")]
     File,
     #[value(name = "d", alias = "directory")]
@@ -71,7 +71,7 @@ enum Kind {
     Other,
 }
 
-impl Kind {
+impl EntryType {
     const fn of(stat: &StatInfo) -> Self {
         match (stat.is_dir(), stat.is_file()) {
             (true, _) => Self::Directory,
@@ -83,13 +83,13 @@ impl Kind {
 
 /// A number with its comparison operator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Bound {
+enum NumberCondition {
     More(u64),
     Less(u64),
     Exactly(u64),
 }
 
-impl Bound {
+impl NumberCondition {
     fn parse(text: &str, number: impl Fn(&str) -> Result<u64, String>) -> Result<Self, String> {
         match (text.strip_prefix('+'), text.strip_prefix('-')) {
             (Some(more), _) => number(more).map(Self::More),
@@ -107,24 +107,24 @@ impl Bound {
     }
 }
 
-fn size(text: &str) -> Result<Bound, String> {
-    Bound::parse(text, quantity::bytes)
+fn size(text: &str) -> Result<NumberCondition, String> {
+    NumberCondition::parse(text, quantity::bytes)
 }
 
-fn days(text: &str) -> Result<Bound, String> {
-    Bound::parse(text, |days| days.parse().map_err(|_| "not a number of days".to_owned()))
+fn days(text: &str) -> Result<NumberCondition, String> {
+    NumberCondition::parse(text, |days| days.parse().map_err(|_| "not a number of days".to_owned()))
 }
 
 /// The search criteria, with all values resolved.
-struct Asked<'a> {
-    find: &'a Find,
+struct SearchCriteria<'a> {
+    find: &'a FindCommand,
     inames: Vec<String>,
     /// Seconds since the epoch.
     now: i64,
     after: Option<i64>,
 }
 
-impl Find {
+impl FindCommand {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         let texts = context.urls_or_base(&self.urls)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs().cast_signed());
@@ -139,7 +139,7 @@ impl Find {
             None => None,
         };
         let inames = self.iname.iter().map(|name| name.to_lowercase()).collect();
-        let asked = Asked { find: &self, inames, now, after };
+        let asked = SearchCriteria { find: &self, inames, now, after };
         for url in context.expand(console, &texts).await? {
             match context.files(&url).stat(&url.path).await {
                 Ok(stat) => {
@@ -159,7 +159,7 @@ impl Find {
         context: &Context,
         console: &Console,
         url: &Url,
-        asked: &Asked<'_>,
+        asked: &SearchCriteria<'_>,
     ) -> anyhow::Result<()> {
         let Some(mut walk) = context.walk(console, url).await else { return Ok(()) };
         while let Some(mut folder) = walk.next().await {
@@ -200,7 +200,7 @@ fn time(text: &str) -> Option<i64> {
     civil.to_zoned(client::local_zone()).ok().map(|time| time.timestamp().as_second())
 }
 
-impl Asked<'_> {
+impl SearchCriteria<'_> {
     fn fits(&self, name: &str, stat: Option<&StatInfo>, depth: usize) -> bool {
         let find = self.find;
         if depth < find.min_depth {
@@ -218,7 +218,7 @@ impl Asked<'_> {
                 None => !needs_stat,
                 Some(stat) => {
                     let days = u64::try_from(self.now.saturating_sub(stat.mtime) / DAY).unwrap_or(0);
-                    (find.kind.is_empty() || find.kind.contains(&Kind::of(stat)))
+                    (find.kind.is_empty() || find.kind.contains(&EntryType::of(stat)))
                         && (find.size.is_empty()
                             || !stat.is_dir() && find.size.iter().all(|bound| bound.holds(stat.size)))
                         && find.mtime.iter().all(|bound| bound.holds(days))
@@ -264,11 +264,15 @@ mod tests {
 
     #[test]
     fn bounds() {
-        assert_eq!(size("+1M"), Ok(Bound::More(1 << 20)));
-        assert_eq!(size("-2k"), Ok(Bound::Less(2048)));
-        assert_eq!(size("7"), Ok(Bound::Exactly(7)));
+        assert_eq!(size("+1M"), Ok(NumberCondition::More(1 << 20)));
+        assert_eq!(size("-2k"), Ok(NumberCondition::Less(2048)));
+        assert_eq!(size("7"), Ok(NumberCondition::Exactly(7)));
         assert!(size("++1").is_err() && size("x").is_err() && days("1k").is_err());
-        assert!(Bound::More(1).holds(2) && !Bound::More(1).holds(1) && Bound::Less(1).holds(0));
+        assert!(
+            NumberCondition::More(1).holds(2)
+                && !NumberCondition::More(1).holds(1)
+                && NumberCondition::Less(1).holds(0)
+        );
     }
 
     #[test]

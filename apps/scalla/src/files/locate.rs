@@ -12,7 +12,7 @@ use super::context::Context;
 ///
 /// Each location is printed as a URL at the server itself.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Locate {
+pub(crate) struct LocateCommand {
     /// Files to locate; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
     urls: Vec<String>,
@@ -33,7 +33,7 @@ pub(crate) struct Locate {
 /// A location, and whether the file is there if that was checked.
 type Found = (Url, Location, Option<bool>);
 
-impl Locate {
+impl LocateCommand {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         let urls = context.expand(console, &self.urls).await?;
         let several = urls.len() > 1;

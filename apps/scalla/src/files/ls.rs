@@ -10,7 +10,7 @@ use super::columns::{self, Align};
 use super::console::Console;
 use super::context::Context;
 use super::text;
-use super::walk::{Folder, Walk, is_dir};
+use super::walk::{DirectoryWalk, ListedDirectory, is_dir};
 use crate::printer::out;
 use crate::stock;
 
@@ -19,7 +19,7 @@ use crate::stock;
 /// In a cluster, list the entries of all servers, each name once.
 #[derive(clap::Args, Debug)]
 #[command(disable_help_flag = true)]
-pub(crate) struct Ls {
+pub(crate) struct LsCommand {
     /// Files and directories to list: root://HOST[:PORT]//PATH, which may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     urls: Vec<String>,
@@ -69,7 +69,7 @@ const COLUMN_NAMES_MAX: usize = 100_000;
 
 /// An entry to show: its displayed name and its URL.
 #[derive(Clone)]
-struct Item {
+struct LsEntry {
     name: String,
     /// `None` if no request can carry its name.
     url: Option<Url>,
@@ -77,21 +77,21 @@ struct Item {
 }
 
 /// The kind of an argument.
-enum Named {
-    Item(Item),
+enum LsArgument {
+    Item(LsEntry),
     Folder(Url, Option<Listed>),
 }
 
 type Listed = (Entries, Vec<Error>);
 
 /// Entries to show: those named, or the contents of a directory, decoded one by one.
-enum Shown<'a> {
-    Named(Vec<Item>),
+enum LsEntries<'a> {
+    Named(Vec<LsEntry>),
     Entries(&'a Url, &'a Entries),
-    Folder(&'a Folder),
+    Folder(&'a ListedDirectory),
 }
 
-impl Shown<'_> {
+impl LsEntries<'_> {
     fn numbers(&self) -> Vec<u32> {
         match self {
             Self::Named(items) => (0..u32::try_from(items.len()).unwrap_or(u32::MAX)).collect(),
@@ -108,24 +108,24 @@ impl Shown<'_> {
         }
     }
 
-    fn get(&self, number: u32) -> Option<Item> {
+    fn get(&self, number: u32) -> Option<LsEntry> {
         match self {
             Self::Named(items) => items.get(number as usize).cloned(),
             Self::Entries(url, entries) => {
                 let entry = entries.get(number)?;
                 let url = entry.name.component().ok().map(|name| url.at(url.path.join(name)));
-                Some(Item { name: entry.name.to_string(), url, stat: entry.stat })
+                Some(LsEntry { name: entry.name.to_string(), url, stat: entry.stat })
             }
             Self::Folder(folder) => {
                 let entry = folder.entries.get(number)?;
                 let url = Some(folder.child(&entry));
-                Some(Item { name: entry.name.to_string(), url, stat: entry.stat })
+                Some(LsEntry { name: entry.name.to_string(), url, stat: entry.stat })
             }
         }
     }
 }
 
-impl Ls {
+impl LsCommand {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         let texts = context.urls_or_base(&self.urls)?;
         let urls = context.expand(console, &texts).await?;
@@ -136,13 +136,13 @@ impl Ls {
         let (mut items, mut folders) = (Vec::new(), Vec::new());
         for (url, named) in self.look(context, console, urls, several).await {
             match named {
-                Ok(Named::Item(item)) => items.push(item),
-                Ok(Named::Folder(url, listed)) => folders.push((url, listed)),
+                Ok(LsArgument::Item(item)) => items.push(item),
+                Ok(LsArgument::Folder(url, listed)) => folders.push((url, listed)),
                 Err(error) => console.fail(&url, &error),
             }
         }
         let mut first = items.is_empty();
-        self.show(console, &Shown::Named(items)).await?;
+        self.show(console, &LsEntries::Named(items)).await?;
         for (url, listed) in folders {
             if self.recursive {
                 self.everything(context, console, &url, &mut first).await?;
@@ -156,7 +156,7 @@ impl Ls {
                 Ok((entries, failed)) => {
                     self.head(context, console, several.then_some(&url), &mut first);
                     failed.iter().for_each(|error| console.fail(&url, error));
-                    self.show(console, &Shown::Entries(&url, &entries)).await?;
+                    self.show(console, &LsEntries::Entries(&url, &entries)).await?;
                 }
                 Err(error) => console.fail(&url, &error),
             }
@@ -173,12 +173,12 @@ impl Ls {
         console: &Console,
         urls: Vec<Url>,
         several: bool,
-    ) -> Vec<(Url, Result<Named, Error>)> {
+    ) -> Vec<(Url, Result<LsArgument, Error>)> {
         if let ([url], false, false, false) = (urls.as_slice(), self.directory, self.recursive, several) {
             let named = match self.list(context, console, url).await {
-                Ok(listed) => Ok(Named::Folder(url.clone(), Some(listed))),
+                Ok(listed) => Ok(LsArgument::Folder(url.clone(), Some(listed))),
                 Err(error) if error.code().is_some() => match context.files(url).stat(&url.path).await {
-                    Ok(stat) if !stat.is_dir() => Ok(Named::Item(item(context, url, stat))),
+                    Ok(stat) if !stat.is_dir() => Ok(LsArgument::Item(item(context, url, stat))),
                     Err(of_stat) if of_stat.is_not_found() => Err(of_stat),
                     _ => Err(error),
                 },
@@ -198,9 +198,9 @@ impl Ls {
             .map(|(url, stat)| {
                 let named = stat.map(|stat| {
                     if stat.is_dir() && !self.directory {
-                        Named::Folder(url.clone(), None)
+                        LsArgument::Folder(url.clone(), None)
                     } else {
-                        Named::Item(item(context, &url, stat))
+                        LsArgument::Item(item(context, &url, stat))
                     }
                 });
                 (url, named)
@@ -221,12 +221,12 @@ impl Ls {
             match archive::members(context, &url).await {
                 Ok(members) => {
                     self.head(context, console, several.then_some(&url), &mut first);
-                    let item = |(name, stat): (String, StatInfo)| Item {
+                    let item = |(name, stat): (String, StatInfo)| LsEntry {
                         url: RemotePath::new(format!("{}/{name}", url.path)).ok().map(|path| url.at(path)),
                         name,
                         stat: Some(stat),
                     };
-                    let members = Shown::Named(members.into_iter().map(item).collect());
+                    let members = LsEntries::Named(members.into_iter().map(item).collect());
                     self.show(console, &members).await?;
                 }
                 Err(ArchiveError::Read(error)) => console.fail(&url, &error),
@@ -258,21 +258,21 @@ impl Ls {
             self.enter(&mut walk, &mut folder);
             self.head(context, console, Some(&folder.url), first);
             folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
-            self.show(console, &Shown::Folder(&folder)).await?;
+            self.show(console, &LsEntries::Folder(&folder)).await?;
             console.pass().await?;
         }
         Ok(())
     }
 
     /// Enters the subdirectories of a directory, in display order.
-    fn enter(&self, walk: &mut Walk, folder: &mut Folder) {
-        let mut below = self.order(&Shown::Folder(folder));
+    fn enter(&self, walk: &mut DirectoryWalk, folder: &mut ListedDirectory) {
+        let mut below = self.order(&LsEntries::Folder(folder));
         below.retain(|number| folder.entries.get(*number).is_some_and(|entry| is_dir(&entry)));
         walk.enter(folder, &below);
     }
 
     /// Returns the indices of the shown entries, in display order.
-    fn order(&self, shown: &Shown<'_>) -> Vec<u32> {
+    fn order(&self, shown: &LsEntries<'_>) -> Vec<u32> {
         let key = |number: u32| {
             let stat = shown.get(number).and_then(|item| item.stat);
             let time = stat.as_ref().filter(|_| self.by_time).map_or(0, |stat| stat.mtime);
@@ -305,20 +305,20 @@ impl Ls {
         *first = false;
     }
 
-    async fn show(&self, console: &Console, shown: &Shown<'_>) -> anyhow::Result<()> {
+    async fn show(&self, console: &Console, shown: &LsEntries<'_>) -> anyhow::Result<()> {
         let numbers = self.order(shown);
         let items = || numbers.iter().filter_map(|number| shown.get(*number));
         let colour =
-            |item: &Item| item.stat.as_ref().filter(|_| console.has_colours()).and_then(text::colour);
+            |item: &LsEntry| item.stat.as_ref().filter(|_| console.has_colours()).and_then(text::colour);
         let in_columns = out().is_terminal() && !self.one && !self.long && numbers.len() <= COLUMN_NAMES_MAX;
         if in_columns && !self.json {
-            let items: Vec<Item> = items().collect();
+            let items: Vec<LsEntry> = items().collect();
             let names: Vec<_> = items.iter().map(|item| (item.name.as_str(), colour(item))).collect();
             console.put(&columns::lay_out(&names, out().width()));
             return Ok(());
         }
         use Align::{Left, Right};
-        let mut table = columns::Table::new(&[Left, Left, Left, Right, Left, Left]);
+        let mut table = columns::AlignedTable::new(&[Left, Left, Left, Right, Left, Left]);
         if self.long && !self.json {
             items().for_each(|item| table.measure(&self.row(&item)));
         }
@@ -337,7 +337,7 @@ impl Ls {
         Ok(())
     }
 
-    fn row(&self, item: &Item) -> Vec<String> {
+    fn row(&self, item: &LsEntry) -> Vec<String> {
         let name = item.name.clone();
         let Some(stat) = &item.stat else {
             return vec!["?".to_owned(); 5].into_iter().chain([name]).collect();
@@ -354,6 +354,6 @@ impl Ls {
     }
 }
 
-fn item(context: &Context, url: &Url, stat: StatInfo) -> Item {
-    Item { name: context.name(url), url: Some(url.clone()), stat: Some(stat) }
+fn item(context: &Context, url: &Url, stat: StatInfo) -> LsEntry {
+    LsEntry { name: context.name(url), url: Some(url.clone()), stat: Some(stat) }
 }

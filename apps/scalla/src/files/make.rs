@@ -11,7 +11,7 @@ use crate::stock;
 ///
 /// In a cluster, create them at all servers.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Mkdir {
+pub(crate) struct MkdirCommand {
     /// Directories to create.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
     urls: Vec<String>,
@@ -23,7 +23,7 @@ pub(crate) struct Mkdir {
     mode: u16,
 }
 
-impl Mkdir {
+impl MkdirCommand {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         for text in &self.urls {
             let url = context.url(text)?;
@@ -36,7 +36,7 @@ impl Mkdir {
     }
 }
 
-impl Mkdir {
+impl MkdirCommand {
     async fn make(&self, files: &FileSystem, path: &RemotePath) -> Result<(), Error> {
         let path = if is_root(path) { RemotePath::root() } else { path.without_slashes() };
         // Servers report success if a directory with equal permissions exists.
@@ -55,13 +55,13 @@ pub(super) fn exists(operation: &'static str, url: &Url) -> Error {
 
 /// Remove empty directories.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Rmdir {
+pub(crate) struct RmdirCommand {
     /// Directories to remove; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
     urls: Vec<String>,
 }
 
-impl Rmdir {
+impl RmdirCommand {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         for url in context.expand(console, &self.urls).await? {
             if is_root(&url.path) {

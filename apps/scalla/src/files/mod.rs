@@ -1,19 +1,19 @@
 //! The commands for files and directories at servers: `scalla ls`, `stat`, `cat` and so on.
 //!
-//! Each command is a struct of arguments with `run(self, &Context, &Console)`. [`Files`] is the
-//! enum of all commands. `scalla` runs one from its command line with [`Files::start`]. A caller
-//! with its own runtime, client and current directory uses [`Files::run`]. Arguments that are URLs
-//! have [`clap::ValueHint::Url`].
+//! Each command is a struct of arguments with `run(self, &Context, &Console)`. [`FileCommand`] is
+//! the enum of all commands. `scalla` runs one from its command line with [`FileCommand::start`]. A
+//! caller with its own runtime, client and current directory uses [`FileCommand::run`]. Arguments
+//! that are URLs have [`clap::ValueHint::Url`].
 //!
 //! | file | contents |
 //! |---|---|
-//! | `mod` | [`Files`]: all commands |
+//! | `mod` | [`FileCommand`]: all commands |
 //! | `context` | [`Context`]: the client, and the resolution of URLs and paths |
 //! | `console` | [`Console`]: output, failures, the exit status |
 //! | `text` | formatting of sizes, times, names and status |
 //! | `columns` | names in columns, aligned tables |
 //! | `extent` | the number of entries and bytes that a removal concerns |
-//! | `walk` | [`walk::Walk`]: ordered traversal of directories, with several requests in flight |
+//! | `walk` | [`walk::DirectoryWalk`]: ordered traversal of directories, with several requests in flight |
 //! | `ls`, `stat`, … | the commands, related ones in one file |
 
 mod archive;
@@ -57,30 +57,30 @@ use crate::waiting;
 
 /// A command on files.
 #[derive(clap::Subcommand, Debug)]
-pub(crate) enum Files {
-    Ls(ls::Ls),
-    Stat(stat::Stat),
-    Cat(content::Cat),
-    Head(ends::Head),
-    Tail(ends::Tail),
-    Mkdir(make::Mkdir),
-    Mv(change::Mv),
-    Rm(rm::Rm),
-    Rmdir(make::Rmdir),
-    Chmod(chmod::Chmod),
-    Truncate(change::Truncate),
-    Locate(locate::Locate),
-    Checksum(checksum::Checksum),
-    Xattr(xattr::Xattr),
-    Prepare(prepare::Prepare),
-    Query(query::Query),
-    Space(space::Space),
-    Du(du::Du),
-    Find(find::Find),
-    Tree(tree::Tree),
+pub(crate) enum FileCommand {
+    Ls(ls::LsCommand),
+    Stat(stat::StatCommand),
+    Cat(content::CatCommand),
+    Head(ends::HeadCommand),
+    Tail(ends::TailCommand),
+    Mkdir(make::MkdirCommand),
+    Mv(change::MvCommand),
+    Rm(rm::RmCommand),
+    Rmdir(make::RmdirCommand),
+    Chmod(chmod::ChmodCommand),
+    Truncate(change::TruncateCommand),
+    Locate(locate::LocateCommand),
+    Checksum(checksum::ChecksumCommand),
+    Xattr(xattr::XattrCommand),
+    Prepare(prepare::PrepareCommand),
+    Query(query::QueryCommand),
+    Space(space::SpaceCommand),
+    Du(du::DuCommand),
+    Find(find::FindCommand),
+    Tree(tree::TreeCommand),
 }
 
-impl Files {
+impl FileCommand {
     /// Runs the command as a program: arguments are URLs, and an interrupt ends it.
     pub(crate) fn start(self) -> anyhow::Result<ExitCode> {
         let watch = Watch::default();

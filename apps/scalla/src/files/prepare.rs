@@ -19,15 +19,15 @@ const PRIORITY_MAX: i64 = 3;
 /// Stage files to disk before they are needed, or release them.
 #[derive(clap::Args, Debug)]
 #[command(arg_required_else_help = true)]
-pub(crate) struct Prepare {
+pub(crate) struct PrepareCommand {
     #[command(subcommand)]
-    task: Task,
+    task: PrepareTask,
 }
 
 #[derive(clap::Subcommand, Debug)]
-enum Task {
+enum PrepareTask {
     /// Stage files to disk, and print the id of the request.
-    Stage(Stage),
+    Stage(StageOptions),
     /// Report that files are no longer needed on disk.
     Evict {
         /// Files; may contain wildcards.
@@ -57,7 +57,7 @@ enum Task {
 
 /// The arguments of `stage`.
 #[derive(clap::Args, Debug)]
-struct Stage {
+struct StageOptions {
     /// Files; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
     urls: Vec<String>,
@@ -84,15 +84,15 @@ struct Stage {
     json: bool,
 }
 
-impl Prepare {
+impl PrepareCommand {
     pub(super) const fn is_json(&self) -> bool {
-        matches!(&self.task, Task::Stage(stage) if stage.json)
+        matches!(&self.task, PrepareTask::Stage(stage) if stage.json)
     }
 
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         match &self.task {
-            Task::Stage(stage) => stage.run(context, console).await,
-            Task::Evict { urls } => {
+            PrepareTask::Stage(stage) => stage.run(context, console).await,
+            PrepareTask::Evict { urls } => {
                 for some in by_server(context.expand(console, urls).await?) {
                     let (Some(first), paths) = (some.first(), paths(&some)) else { continue };
                     let checked = one_line(&some).map(|()| context.files(first));
@@ -102,14 +102,14 @@ impl Prepare {
                 }
                 Ok(())
             }
-            Task::Cancel { url, id } => {
+            PrepareTask::Cancel { url, id } => {
                 let url = context.url(url)?;
                 if let Err(error) = context.files(&url).cancel(id).await {
                     console.fail(&url, &error);
                 }
                 Ok(())
             }
-            Task::Status { url, id, urls } => {
+            PrepareTask::Status { url, id, urls } => {
                 let url = context.url(url)?;
                 let mut all: Vec<Url> = (url.path != "/").then(|| url.clone()).into_iter().collect();
                 for more in urls {
@@ -126,7 +126,7 @@ impl Prepare {
     }
 }
 
-impl Stage {
+impl StageOptions {
     async fn run(&self, context: &Context, console: &Console) -> anyhow::Result<()> {
         let urls = context.expand(console, &self.urls).await?;
         one_line(&urls)?;

@@ -31,13 +31,13 @@ const KEYS: [&str; 14] = [
 /// Query servers for their properties and those of their files.
 #[derive(clap::Args, Debug)]
 #[command(arg_required_else_help = true)]
-pub(crate) struct Query {
+pub(crate) struct QueryCommand {
     #[command(subcommand)]
-    task: Task,
+    task: QueryTask,
 }
 
 #[derive(clap::Subcommand, Debug)]
-enum Task {
+enum QueryTask {
     /// Print role, version, protocol, features and response time of the server.
     Server(Where),
     /// Print configuration values of the server.
@@ -82,11 +82,14 @@ struct Where {
     json: bool,
 }
 
-impl Query {
+impl QueryCommand {
     const fn at(&self) -> &Where {
         match &self.task {
-            Task::Server(of) | Task::Checksums(of) | Task::Space(of) | Task::Attributes(of) => of,
-            Task::Config { of, .. } | Task::Stats { of, .. } | Task::Opaque { of, .. } => of,
+            QueryTask::Server(of)
+            | QueryTask::Checksums(of)
+            | QueryTask::Space(of)
+            | QueryTask::Attributes(of) => of,
+            QueryTask::Config { of, .. } | QueryTask::Stats { of, .. } | QueryTask::Opaque { of, .. } => of,
         }
     }
 
@@ -98,28 +101,28 @@ impl Query {
         let url = context.url(&self.at().url)?;
         let files = context.files(&url);
         let answered = match &self.task {
-            Task::Server(_) => self.server(context, console, &url).await,
-            Task::Config { keys, .. } if keys.is_empty() => {
+            QueryTask::Server(_) => self.server(context, console, &url).await,
+            QueryTask::Config { keys, .. } if keys.is_empty() => {
                 self.config(context, console, &url, &KEYS, false).await
             }
-            Task::Config { keys, .. } => {
+            QueryTask::Config { keys, .. } => {
                 let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
                 self.config(context, console, &url, &keys, true).await
             }
-            Task::Checksums(_) => self.checksums(context, console, &url).await,
-            Task::Stats { letters, .. } => {
+            QueryTask::Checksums(_) => self.checksums(context, console, &url).await,
+            QueryTask::Stats { letters, .. } => {
                 self.raw(console, &url, files.query(QueryType::STATS, letters).await)
             }
-            Task::Space(_) => {
+            QueryTask::Space(_) => {
                 self.raw(console, &url, files.query(QueryType::SPACE, &url.target().text()).await)
             }
-            Task::Attributes(_) => {
+            QueryTask::Attributes(_) => {
                 self.raw(console, &url, files.query(QueryType::XATTR, &url.target().text()).await)
             }
-            Task::Opaque { question: Some(question), .. } => {
+            QueryTask::Opaque { question: Some(question), .. } => {
                 self.raw(console, &url, files.query(QueryType::OPAQUE, question).await)
             }
-            Task::Opaque { .. } => {
+            QueryTask::Opaque { .. } => {
                 self.raw(console, &url, files.query(QueryType::OPAQUF, &url.target().text()).await)
             }
         };

@@ -7,7 +7,7 @@ use client::{Cause, Error, FileSystem, RemotePath, StatInfo, Url, together};
 
 use super::console::Console;
 use super::context::{Context, is_root};
-use super::extent::Extent;
+use super::extent::RemovalSummary;
 use super::make::settle;
 use crate::printer::err;
 use crate::usage_error::UsageError;
@@ -17,7 +17,7 @@ use crate::usage_error::UsageError;
 /// In a cluster, remove them at all servers that have them. At a terminal, --recursive prints the
 /// number and size of the entries and asks once for confirmation.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Rm {
+pub(crate) struct RmCommand {
     /// Files and directories to remove; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
     urls: Vec<String>,
@@ -38,7 +38,7 @@ pub(crate) struct Rm {
     pub(super) verbose: bool,
 }
 
-impl Rm {
+impl RmCommand {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         if self.interactive && !std::io::stdin().is_terminal() {
             return Err(UsageError("--interactive needs a terminal".to_owned()).into());
@@ -91,7 +91,7 @@ impl Rm {
 
     /// Prints the names that would be removed.
     async fn plan(&self, context: &Context, console: &Console, urls: &[Url]) -> anyhow::Result<()> {
-        let mut extent = Extent::default();
+        let mut extent = RemovalSummary::default();
         for url in urls {
             if !self.recursive && context.files(url).is_dir(&url.path).await.unwrap_or(false) {
                 console.fail(url, &is_directory(context.files(url).url(), &url.path));
@@ -115,7 +115,7 @@ impl Rm {
         let Some(first) = urls.first().filter(|_| is_person && !self.force && !self.interactive) else {
             return Ok(true);
         };
-        let mut extent = Extent::default();
+        let mut extent = RemovalSummary::default();
         for url in urls {
             // A failure to count will be reported during the removal.
             extent.add(context, console, url, |_| ()).await.ok();

@@ -13,7 +13,7 @@ use super::text;
 /// In a cluster, print it for each server and in total.
 #[derive(clap::Args, Debug)]
 #[command(disable_help_flag = true)]
-pub(crate) struct Space {
+pub(crate) struct SpaceCommand {
     /// Server or path; ?oss.cgroup=NAME selects a space by name.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     urls: Vec<String>,
@@ -31,7 +31,7 @@ pub(crate) struct Space {
     help: Option<bool>,
 }
 
-impl Space {
+impl SpaceCommand {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         let texts = context.urls_or_base(&self.urls)?;
         let mut rows = Vec::new();

@@ -10,7 +10,7 @@ use crate::stock;
 
 /// Print all status information of files and directories.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Stat {
+pub(crate) struct StatCommand {
     /// Files and directories; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
     urls: Vec<String>,
@@ -23,7 +23,7 @@ pub(crate) struct Stat {
     pub(super) json: bool,
 }
 
-impl Stat {
+impl StatCommand {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         let urls = context.expand(console, &self.urls).await?;
         let look = |url: Url| {

@@ -5,13 +5,13 @@ use client::Url;
 use super::console::Console;
 use super::context::Context;
 use super::text;
-use super::walk::{Item, Items, Walk, is_dir};
+use super::walk::{DirectoryWalk, Item, Items, is_dir};
 use crate::printer::out;
 
 /// Draw directories with everything below them as trees.
 #[derive(clap::Args, Debug)]
 #[command(disable_help_flag = true)]
-pub(crate) struct Tree {
+pub(crate) struct TreeCommand {
     /// Directories to draw; may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     urls: Vec<String>,
@@ -36,7 +36,7 @@ pub(crate) struct Tree {
 }
 
 /// A directory whose entries are being drawn.
-struct Level {
+struct DrawnDirectory {
     /// The URL of the directory.
     url: Url,
     entries: Items,
@@ -48,15 +48,15 @@ struct Level {
 
 /// Numbers of drawn entries.
 #[derive(Default)]
-struct Count {
+struct EntryCounts {
     folders: u64,
     files: u64,
 }
 
-impl Tree {
+impl TreeCommand {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         let texts = context.urls_or_base(&self.urls)?;
-        let mut count = Count::default();
+        let mut count = EntryCounts::default();
         for url in context.expand(console, &texts).await? {
             self.draw(context, console, &url, &mut count).await?;
         }
@@ -80,13 +80,13 @@ impl Tree {
         context: &Context,
         console: &Console,
         url: &Url,
-        count: &mut Count,
+        count: &mut EntryCounts,
     ) -> anyhow::Result<()> {
         let Some(mut walk) = context.walk(console, url).await else { return Ok(()) };
         if !self.json {
             console.line(context.name(url));
         }
-        let mut levels: Vec<Level> = Vec::new();
+        let mut levels: Vec<DrawnDirectory> = Vec::new();
         if let Some(level) = self.next(console, &mut walk, String::new(), 0).await {
             levels.push(level);
         }
@@ -120,7 +120,13 @@ impl Tree {
     }
 
     /// Returns the next directory of the walk, which is the last one drawn.
-    async fn next(&self, console: &Console, walk: &mut Walk, prefix: String, depth: usize) -> Option<Level> {
+    async fn next(
+        &self,
+        console: &Console,
+        walk: &mut DirectoryWalk,
+        prefix: String,
+        depth: usize,
+    ) -> Option<DrawnDirectory> {
         let mut folder = walk.next().await?;
         let shows =
             |entry: &Item| (self.all || !entry.name.starts_with('.')) && (!self.directories || is_dir(entry));
@@ -135,7 +141,12 @@ impl Tree {
         for (is_entered, entered) in directories.zip(entered.into_iter().chain(std::iter::repeat(false))) {
             *is_entered = entered;
         }
-        Some(Level { url: folder.url, entries: folder.entries, numbers: numbers.into_iter(), prefix })
+        Some(DrawnDirectory {
+            url: folder.url,
+            entries: folder.entries,
+            numbers: numbers.into_iter(),
+            prefix,
+        })
     }
 
     fn put(&self, console: &Console, folder: &Url, prefix: &str, more: bool, entry: &Item) {

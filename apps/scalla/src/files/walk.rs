@@ -1,4 +1,4 @@
-//! [`Walk`]: traversal of the directories below a remote directory, for commands.
+//! [`DirectoryWalk`]: traversal of the directories below a remote directory, for commands.
 
 use client::walk::{self, Directory, Tree};
 use client::{Error, FileSystem, StatInfo, Url};
@@ -7,53 +7,53 @@ pub(super) use client::walk::{Item, Items};
 
 /// Yields each directory before those below it. Siblings follow in the order in which they were
 /// entered.
-pub(super) struct Walk(walk::Walk);
+pub(super) struct DirectoryWalk(walk::Walk);
 
 /// A directory that was read.
-pub(super) struct Folder {
+pub(super) struct ListedDirectory {
     pub(super) url: Url,
     /// 0 for the starting directory.
     pub(super) depth: usize,
     /// The entries with their status, sorted by name.
     pub(super) entries: Items,
     /// Failures: the listing as a whole, servers that did not reply, unreliable entries. After
-    /// [`Walk::enter`] also the directories that were not entered.
+    /// [`DirectoryWalk::enter`] also the directories that were not entered.
     pub(super) failed: Vec<Error>,
     directory: Directory,
 }
 
-impl Walk {
+impl DirectoryWalk {
     /// Begins at a directory. At a manager, covers all servers of its cluster.
     pub(super) async fn begin(files: &FileSystem, url: &Url) -> Result<Self, Error> {
         Ok(Self(walk::Walk::through(Tree::at_server(files, url).await?)))
     }
 
     /// Returns the next directory, or `None` at the end.
-    pub(super) async fn next(&mut self) -> Option<Folder> {
+    pub(super) async fn next(&mut self) -> Option<ListedDirectory> {
         let mut directory = self.0.next().await?;
         let url = directory.place.url()?.clone();
         let entries = directory.items.clone();
         let failed = directory.unknown.drain(..).map(|unknown| unknown.error).collect();
-        Some(Folder { url, depth: directory.depth, entries, failed, directory })
+        Some(ListedDirectory { url, depth: directory.depth, entries, failed, directory })
     }
 
     /// Enters subdirectories by their indices. They follow next, in this order. Reports for each
     /// whether it is entered.
-    pub(super) fn enter(&mut self, folder: &mut Folder, numbers: &[u32]) -> Vec<bool> {
+    pub(super) fn enter(&mut self, folder: &mut ListedDirectory, numbers: &[u32]) -> Vec<bool> {
         let entered = self.0.enter(&mut folder.directory, numbers);
         folder.failed.extend(folder.directory.unknown.drain(..).map(|unknown| unknown.error));
         entered
     }
 
     /// Enters all subdirectories.
-    pub(super) fn enter_all(&mut self, folder: &mut Folder) {
+    pub(super) fn enter_all(&mut self, folder: &mut ListedDirectory) {
         let directories = folder.entries.iter().filter(|entry| entry.is_directory);
         let numbers: Vec<u32> = directories.map(|entry| entry.number()).collect();
         self.enter(folder, &numbers);
     }
 }
 
-impl Folder {
+impl ListedDirectory {
     /// Returns the URL of an entry.
     pub(super) fn child(&self, entry: &Item) -> Url {
         self.url.at(self.url.path.join(&entry.name))

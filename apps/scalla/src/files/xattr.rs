@@ -11,13 +11,13 @@ use crate::usage_error::UsageError;
 /// Read and change extended attributes of files.
 #[derive(clap::Args, Debug)]
 #[command(arg_required_else_help = true)]
-pub(crate) struct Xattr {
+pub(crate) struct XattrCommand {
     #[command(subcommand)]
-    task: Task,
+    task: XattrTask,
 }
 
 #[derive(clap::Subcommand, Debug)]
-enum Task {
+enum XattrTask {
     /// List all attributes with their values.
     List {
         /// Files; may contain wildcards.
@@ -65,15 +65,15 @@ enum Task {
     },
 }
 
-impl Xattr {
+impl XattrCommand {
     pub(super) const fn is_json(&self) -> bool {
-        matches!(self.task, Task::List { json: true, .. } | Task::Get { json: true, .. })
+        matches!(self.task, XattrTask::List { json: true, .. } | XattrTask::Get { json: true, .. })
     }
 
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         match &self.task {
-            Task::List { urls, json } => list(context, console, urls, *json).await,
-            Task::Get { url, names, raw, json } => {
+            XattrTask::List { urls, json } => list(context, console, urls, *json).await,
+            XattrTask::Get { url, names, raw, json } => {
                 let url = context.url(url)?;
                 let names: Vec<&str> = names.iter().map(String::as_str).collect();
                 match context.files(&url).attribute_values(&url.path, &names).await {
@@ -86,7 +86,7 @@ impl Xattr {
                 }
                 Ok(())
             }
-            Task::Set { url, attributes, new } => {
+            XattrTask::Set { url, attributes, new } => {
                 let url = context.url(url)?;
                 let pairs: Option<Vec<(String, Vec<u8>)>> =
                     attributes.iter().map(|text| pair(text)).collect();
@@ -104,7 +104,7 @@ impl Xattr {
                 done(console, &url, at_holders(&context.files(&url), &url.path, set).await);
                 Ok(())
             }
-            Task::Rm { url, names } => {
+            XattrTask::Rm { url, names } => {
                 let url = context.url(url)?;
                 let remove = |server: FileSystem, path: RemotePath| {
                     let names = names.clone();

@@ -1,13 +1,13 @@
 //! Formatting of a cluster tree, as text and as JSON.
 
-use super::walk::{Below, Node, Walk};
+use super::walk::{ChildNodes, ClusterWalk, MapNode};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 
 /// Nodes to show.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Listed {
+pub(super) enum NodeFilter {
     All,
     M,
     S,
@@ -15,7 +15,7 @@ pub(super) enum Listed {
 
 /// Numbers of nodes.
 #[derive(Default, Debug, PartialEq, Eq)]
-pub(super) struct Sum {
+pub(super) struct NodeCounts {
     pub(super) managers: usize,
     pub(super) servers: usize,
     /// Nodes that did not answer all requests.
@@ -24,14 +24,14 @@ pub(super) struct Sum {
     pub(super) having: usize,
 }
 
-impl Sum {
-    pub(super) fn of(root: &Node) -> Self {
+impl NodeCounts {
+    pub(super) fn of(root: &MapNode) -> Self {
         let mut sum = Self::default();
         sum.add(root);
         sum
     }
 
-    fn add(&mut self, node: &Node) {
+    fn add(&mut self, node: &MapNode) {
         if !node.again {
             let kind = if node.location.is_manager { &mut self.managers } else { &mut self.servers };
             *kind += 1;
@@ -43,7 +43,7 @@ impl Sum {
 }
 
 /// Returns the error of a node, if any.
-fn failure(node: &Node) -> Option<&client::Error> {
+fn failure(node: &MapNode) -> Option<&client::Error> {
     match (&node.about, &node.verified, &node.below.trouble) {
         (Some(Err(error)), ..) | (_, Some(Err(error)), _) => Some(error),
         (.., Some(trouble)) => Some(trouble.error()),
@@ -52,7 +52,7 @@ fn failure(node: &Node) -> Option<&client::Error> {
 }
 
 /// Reports whether a server has the file, if that is known. Managers have none.
-fn has(node: &Node) -> Option<bool> {
+fn has(node: &MapNode) -> Option<bool> {
     match &node.verified {
         _ if node.location.is_manager => None,
         Some(has) => has.as_ref().ok().copied(),
@@ -61,7 +61,7 @@ fn has(node: &Node) -> Option<bool> {
 }
 
 /// Returns the role of a node: as reported by itself, or as known by its manager.
-fn role(node: &Node) -> &'static str {
+fn role(node: &MapNode) -> &'static str {
     match &node.about {
         Some(Ok(about)) => about.role,
         _ if node.location.is_manager => "manager",
@@ -69,12 +69,12 @@ fn role(node: &Node) -> &'static str {
     }
 }
 
-fn version(node: &Node) -> Option<&str> {
+fn version(node: &MapNode) -> Option<&str> {
     node.about.as_ref()?.as_ref().ok()?.version.as_deref()
 }
 
 /// Formats an address, without brackets if it is IPv4.
-fn address(node: &Node) -> String {
+fn address(node: &MapNode) -> String {
     let text = &node.location.address;
     let plain = || {
         let (ip, rest) = text.strip_prefix("[::")?.split_once(']')?;
@@ -85,7 +85,7 @@ fn address(node: &Node) -> String {
 }
 
 /// Describes the state of a node.
-fn state(node: &Node, walk: &Walk) -> String {
+fn state(node: &MapNode, walk: &ClusterWalk) -> String {
     let mut words = Vec::new();
     if let Some(error) = failure(node) {
         let mut why = format!("does not answer: {}", error.cause());
@@ -111,15 +111,15 @@ fn state(node: &Node, walk: &Walk) -> String {
 }
 
 /// A line: the prefix of the address, and the columns after it.
-struct Line {
+struct TreeRow {
     front: String,
     role: &'static str,
     version: Option<String>,
     state: String,
 }
 
-impl Line {
-    fn of(front: &str, node: &Node, walk: &Walk) -> Self {
+impl TreeRow {
+    fn of(front: &str, node: &MapNode, walk: &ClusterWalk) -> Self {
         Self {
             front: format!("{front}{}", address(node)),
             role: role(node),
@@ -130,8 +130,8 @@ impl Line {
 }
 
 /// Formats lines with aligned columns.
-fn aligned(lines: &[Line]) -> String {
-    let width = |of: &dyn Fn(&Line) -> usize| lines.iter().map(of).max().unwrap_or(0);
+fn aligned(lines: &[TreeRow]) -> String {
+    let width = |of: &dyn Fn(&TreeRow) -> usize| lines.iter().map(of).max().unwrap_or(0);
     let front = width(&|line| line.front.chars().count());
     let role = width(&|line| line.role.len());
     let version = width(&|line| line.version.as_ref().map_or(0, |version| version.chars().count()));
@@ -150,10 +150,10 @@ fn aligned(lines: &[Line]) -> String {
 }
 
 /// Formats the tree and the totals below it.
-pub(super) fn tree(root: &Node, walk: &Walk, list: Listed) -> String {
-    let mut lines = vec![Line::of("", root, walk)];
+pub(super) fn tree(root: &MapNode, walk: &ClusterWalk, list: NodeFilter) -> String {
+    let mut lines = vec![TreeRow::of("", root, walk)];
     branches(&mut lines, &root.below, "", walk, list);
-    let sum = Sum::of(root);
+    let sum = NodeCounts::of(root);
     let mut out = aligned(&lines);
     let plural = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let _ = write!(out, "{}, {}", plural(sum.managers, "manager"), plural(sum.servers, "server"));
@@ -167,28 +167,34 @@ pub(super) fn tree(root: &Node, walk: &Walk, list: Listed) -> String {
     out
 }
 
-fn branches(lines: &mut Vec<Line>, below: &Below, indent: &str, walk: &Walk, list: Listed) {
-    let nodes: Vec<&Node> = shown(below, list).collect();
+fn branches(
+    lines: &mut Vec<TreeRow>,
+    below: &ChildNodes,
+    indent: &str,
+    walk: &ClusterWalk,
+    list: NodeFilter,
+) {
+    let nodes: Vec<&MapNode> = shown(below, list).collect();
     for (index, node) in nodes.iter().enumerate() {
         let (branch, more) = if index + 1 == nodes.len() { ("└─ ", "   ") } else { ("├─ ", "│  ") };
-        lines.push(Line::of(&format!("{indent}{branch}"), node, walk));
+        lines.push(TreeRow::of(&format!("{indent}{branch}"), node, walk));
         branches(lines, &node.below, &format!("{indent}{more}"), walk, list);
     }
 }
 
 /// Returns the nodes to show, in the order of the reply.
-fn shown(below: &Below, list: Listed) -> impl Iterator<Item = &Node> {
-    below.nodes.iter().filter(move |node| list != Listed::M || node.location.is_manager)
+fn shown(below: &ChildNodes, list: NodeFilter) -> impl Iterator<Item = &MapNode> {
+    below.nodes.iter().filter(move |node| list != NodeFilter::M || node.location.is_manager)
 }
 
 /// Formats all servers of the tree, one per line.
-pub(super) fn servers(root: &Node, walk: &Walk) -> String {
+pub(super) fn servers(root: &MapNode, walk: &ClusterWalk) -> String {
     let mut lines = Vec::new();
-    each_server(root, &mut |node| lines.push(Line::of("", node, walk)));
+    each_server(root, &mut |node| lines.push(TreeRow::of("", node, walk)));
     aligned(&lines)
 }
 
-fn each_server<'a>(node: &'a Node, found: &mut impl FnMut(&'a Node)) {
+fn each_server<'a>(node: &'a MapNode, found: &mut impl FnMut(&'a MapNode)) {
     if !node.location.is_manager {
         found(node);
     }
@@ -198,8 +204,8 @@ fn each_server<'a>(node: &'a Node, found: &mut impl FnMut(&'a Node)) {
 }
 
 /// Returns the tree, or the list of servers, as JSON.
-pub(super) fn json(root: &Node, walk: &Walk, list: Listed) -> Value {
-    if list == Listed::S {
+pub(super) fn json(root: &MapNode, walk: &ClusterWalk, list: NodeFilter) -> Value {
+    if list == NodeFilter::S {
         let mut all = Vec::new();
         each_server(root, &mut |node| all.push(value(node, walk, list)));
         return all.into();
@@ -207,7 +213,7 @@ pub(super) fn json(root: &Node, walk: &Walk, list: Listed) -> Value {
     value(root, walk, list)
 }
 
-fn value(node: &Node, walk: &Walk, list: Listed) -> Value {
+fn value(node: &MapNode, walk: &ClusterWalk, list: NodeFilter) -> Value {
     let failure = failure(node);
     let mut value = json!({
         "address": address(node), "role": role(node), "reachable": !matches!(node.about, Some(Err(_))),
@@ -234,19 +240,19 @@ fn value(node: &Node, walk: &Walk, list: Listed) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::walk::{About, Trouble};
+    use super::super::walk::{NodeIdentity, UnansweredRequest};
     use super::*;
     use client::{Cause, Error, Location};
 
-    fn node(address: &str, role: &'static str, nodes: Vec<Node>) -> Node {
+    fn node(address: &str, role: &'static str, nodes: Vec<MapNode>) -> MapNode {
         let is_manager = role != "server";
         let location = Location { address: address.to_owned(), is_manager, pending: false, writable: true };
-        let about = Some(Ok(About { role, version: None }));
-        let below = Below { nodes, trouble: None };
-        Node { location, chosen: false, verified: None, about, again: false, below }
+        let about = Some(Ok(NodeIdentity { role, version: None }));
+        let below = ChildNodes { nodes, trouble: None };
+        MapNode { location, chosen: false, verified: None, about, again: false, below }
     }
 
-    fn cluster() -> Node {
+    fn cluster() -> MapNode {
         let gone = Error::new("connect", "root://h:3//", Cause::Unreachable("refused".into()));
         let mut dead = node("[::127.0.0.1]:3", "server", vec![]);
         dead.about = Some(Err(gone.clone()));
@@ -257,13 +263,13 @@ mod tests {
         let mut again = node("sup:5", "supervisor", vec![]);
         again.again = true;
         let mut mute = node("mute:6", "manager", vec![]);
-        mute.below.trouble = Some(Trouble::Below(gone));
+        mute.below.trouble = Some(UnansweredRequest::Below(gone));
         node("top:1", "manager", vec![dead, sup, again, mute])
     }
 
     #[test]
     fn a_tree_tells_roles_states_and_the_sum() {
-        let walk = Walk { path: Some("/f".into()), ..Walk::default() };
+        let walk = ClusterWalk { path: Some("/f".into()), ..ClusterWalk::default() };
         let expected = "\
 top:1                  manager
 ├─ 127.0.0.1:3         server      does not answer: no connection (refused)
@@ -273,8 +279,8 @@ top:1                  manager
 └─ mute:6              manager     cannot tell: no connection (refused)
 3 managers, 2 servers, 2 in trouble; /f is on 1 server
 ";
-        assert_eq!(tree(&cluster(), &walk, Listed::All), expected);
-        let managers = tree(&cluster(), &Walk::default(), Listed::M);
+        assert_eq!(tree(&cluster(), &walk, NodeFilter::All), expected);
+        let managers = tree(&cluster(), &ClusterWalk::default(), NodeFilter::M);
         assert!(managers.contains("sup:5") && !managers.contains("127.0.0.1"));
     }
 
@@ -282,20 +288,20 @@ top:1                  manager
     fn servers_alone_are_a_list() {
         let mut root = cluster();
         if let Some(sup) = root.below.nodes.get_mut(1) {
-            sup.below.nodes[0].about = Some(Ok(About { role: "server", version: Some("v5".into()) }));
+            sup.below.nodes[0].about = Some(Ok(NodeIdentity { role: "server", version: Some("v5".into()) }));
         }
-        let listed = servers(&root, &Walk::default());
+        let listed = servers(&root, &ClusterWalk::default());
         let expected = "127.0.0.1:3      server  -   does not answer: no connection (refused)\n[2001:db8::1]:4  server  v5\n";
         assert_eq!(listed, expected);
     }
 
     #[test]
     fn json_says_the_same() {
-        let walk = Walk { path: Some("/f".into()), ..Walk::default() };
-        let all = json(&cluster(), &walk, Listed::All);
+        let walk = ClusterWalk { path: Some("/f".into()), ..ClusterWalk::default() };
+        let all = json(&cluster(), &walk, NodeFilter::All);
         assert_eq!(all["below"][1]["below"][0]["has"], true);
         assert_eq!(all["below"][0]["reachable"], false);
         assert!(all["below"][0]["error"].as_str().is_some_and(|why| why.contains("refused")));
-        assert_eq!(json(&cluster(), &walk, Listed::S).as_array().map(Vec::len), Some(2));
+        assert_eq!(json(&cluster(), &walk, NodeFilter::S).as_array().map(Vec::len), Some(2));
     }
 }

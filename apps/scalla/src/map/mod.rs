@@ -3,7 +3,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `mod` | [`Map`]: the command |
+//! | `mod` | [`MapCommand`]: the command |
 //! | `walk` | traversal of the tree, with requests that any node answers; `xrdmapc` uses it too |
 //! | `draw` | formatting of the tree, as text and as JSON |
 
@@ -15,11 +15,11 @@ use crate::exit_status::USAGE;
 use crate::printer::{err, out};
 use crate::servers;
 use client::{Client, Url};
-use draw::Listed;
+use draw::NodeFilter;
 use std::collections::HashSet;
 use std::process::ExitCode;
 use std::time::Duration;
-use walk::{Below, Node, Probe, Walk};
+use walk::{ChildNodes, ClusterWalk, MapNode, RoleProbe};
 
 /// Draw the tree of a cluster: its managers, supervisors and servers, and the nodes that do not
 /// answer.
@@ -27,7 +27,7 @@ use walk::{Below, Node, Probe, Walk};
 /// All nodes are queried. The exit status is 1 if a node does not answer or, with --path, if no
 /// server has the file.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Map {
+pub(crate) struct MapCommand {
     /// Node at the top of the tree, usually the top manager: root://HOST[:PORT] or HOST[:PORT].
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     url: Option<String>,
@@ -42,7 +42,7 @@ pub(crate) struct Map {
     refresh: bool,
     /// Show managers and servers (all), managers alone (m), or a plain list of servers (s).
     #[arg(long, short, value_name = "WHICH", default_value = "all")]
-    list: Listed,
+    list: NodeFilter,
     /// Print host names instead of addresses, if managers know them.
     #[arg(long, short)]
     names: bool,
@@ -60,7 +60,7 @@ pub(crate) struct Map {
 /// Exit status when a node does not answer or no server has the file.
 const AMISS: u8 = 1;
 
-impl Map {
+impl MapCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let Ground { runtime, log: _log } = environment::begin(0)?;
         Ok(runtime.block_on(self.perform(&environment::client("scalla"), None)))
@@ -81,20 +81,20 @@ impl Map {
                 return ExitCode::from(USAGE);
             }
         };
-        let walk = Walk {
+        let walk = ClusterWalk {
             path,
             refresh: self.refresh,
             verify: self.verify,
             untold: false,
             enter: true,
             names: self.names,
-            probe: Some(Probe { time: Duration::from_secs(self.timeout), version: self.versions }),
+            probe: Some(RoleProbe { time: Duration::from_secs(self.timeout), version: self.versions }),
         };
         let root = root(client, &url, &walk).await;
-        let sum = draw::Sum::of(&root);
+        let sum = draw::NodeCounts::of(&root);
         let text = match (self.json, self.list) {
             (true, _) => format!("{}\n", draw::json(&root, &walk, self.list)),
-            (false, Listed::S) => draw::servers(&root, &walk),
+            (false, NodeFilter::S) => draw::servers(&root, &walk),
             (false, _) => draw::tree(&root, &walk, self.list),
         };
         out().lines(text);
@@ -113,17 +113,17 @@ fn absolute(path: &str, at: Option<&Url>) -> Result<String, String> {
 }
 
 /// Returns the starting node, with all nodes below it.
-async fn root(client: &Client, url: &Url, walk: &Walk) -> Node {
+async fn root(client: &Client, url: &Url, walk: &ClusterWalk) -> MapNode {
     let fs = client.file_system(url);
     let about = walk.about(&fs).await;
     let is_server = matches!(&about, Some(Ok(about)) if about.role == "server");
     let own = addresses(url).await;
     let mut seen: HashSet<String> = own.iter().cloned().collect();
     let mut below = match about {
-        Some(Err(_)) => Below::default(),
+        Some(Err(_)) => ChildNodes::default(),
         _ => walk.below(&fs, &mut seen).await,
     };
-    let mut root = Node {
+    let mut root = MapNode {
         location: client::Location {
             address: url.authority(),
             is_manager: !is_server,
@@ -134,7 +134,7 @@ async fn root(client: &Client, url: &Url, walk: &Walk) -> Node {
         verified: None,
         about,
         again: false,
-        below: Below::default(),
+        below: ChildNodes::default(),
     };
     if is_server {
         // A server lists itself when asked for the nodes below it.

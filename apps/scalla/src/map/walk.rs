@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 /// The parameters of a traversal.
 #[derive(Clone, Default)]
-pub(crate) struct Walk {
+pub(crate) struct ClusterWalk {
     /// The file whose servers are marked.
     pub(crate) path: Option<String>,
     /// Managers search for the file again.
@@ -23,12 +23,12 @@ pub(crate) struct Walk {
     pub(crate) names: bool,
     /// Every node is asked for its role, with this timeout. Managers that do not answer are not
     /// entered.
-    pub(crate) probe: Option<Probe>,
+    pub(crate) probe: Option<RoleProbe>,
 }
 
 /// The parameters of role requests to nodes.
 #[derive(Clone, Copy)]
-pub(crate) struct Probe {
+pub(crate) struct RoleProbe {
     /// Timeout of the connection and of each reply.
     pub(crate) time: Duration,
     /// Set if the version is requested too.
@@ -37,43 +37,43 @@ pub(crate) struct Probe {
 
 /// The role and version that a node reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct About {
+pub(crate) struct NodeIdentity {
     pub(crate) role: &'static str,
     /// `None` if it was not requested or not reported.
     pub(crate) version: Option<String>,
 }
 
 /// A node as known by the manager above it.
-pub(crate) struct Node {
+pub(crate) struct MapNode {
     pub(crate) location: Location,
     /// Set if the manager above would redirect clients there.
     pub(crate) chosen: bool,
     /// The reply of the node whether it has the file, if it was asked.
     pub(crate) verified: Option<Result<bool, Error>>,
     /// The role of the node, if it was asked.
-    pub(crate) about: Option<Result<About, Error>>,
+    pub(crate) about: Option<Result<NodeIdentity, Error>>,
     /// Set if the node was found before. It is drawn at its first position.
     pub(crate) again: bool,
-    pub(crate) below: Below,
+    pub(crate) below: ChildNodes,
 }
 
 /// The nodes below a manager.
 #[derive(Default)]
-pub(crate) struct Below {
+pub(crate) struct ChildNodes {
     /// Servers before managers, each kind in reverse order of the reply.
-    pub(crate) nodes: Vec<Node>,
-    pub(crate) trouble: Option<Trouble>,
+    pub(crate) nodes: Vec<MapNode>,
+    pub(crate) trouble: Option<UnansweredRequest>,
 }
 
 /// A request that a manager did not answer.
-pub(crate) enum Trouble {
+pub(crate) enum UnansweredRequest {
     /// The nodes below it.
     Below(Error),
     /// The servers that have the file. Managers below it are not asked either.
     Path(Error),
 }
 
-impl Trouble {
+impl UnansweredRequest {
     pub(crate) const fn error(&self) -> &Error {
         match self {
             Self::Below(error) | Self::Path(error) => error,
@@ -81,13 +81,15 @@ impl Trouble {
     }
 }
 
-impl Walk {
+impl ClusterWalk {
     /// Traverses the nodes below a node. Nodes whose addresses are in `seen` are not entered again.
-    pub(crate) async fn below(&self, fs: &FileSystem, seen: &mut HashSet<String>) -> Below {
+    pub(crate) async fn below(&self, fs: &FileSystem, seen: &mut HashSet<String>) -> ChildNodes {
         let names = if self.names { LocateOptions::PREFNAME } else { LocateOptions::NONE };
         let all = match self.within(fs, "locate", fs.locate("*", names)).await {
             Ok(all) => all,
-            Err(error) => return Below { nodes: Vec::new(), trouble: Some(Trouble::Below(error)) },
+            Err(error) => {
+                return ChildNodes { nodes: Vec::new(), trouble: Some(UnansweredRequest::Below(error)) };
+            }
         };
         let mut trouble = None;
         let mut chosen = HashSet::new();
@@ -96,18 +98,18 @@ impl Walk {
             match self.within(fs, "locate", fs.locate(path, names | refresh)).await {
                 Ok(some) => chosen.extend(some.into_iter().map(|location| location.address)),
                 Err(error) if error.is_not_found() => {}
-                Err(error) => trouble = Some(Trouble::Path(error)),
+                Err(error) => trouble = Some(UnansweredRequest::Path(error)),
             }
         }
-        let node = |location: Location| Node {
+        let node = |location: Location| MapNode {
             chosen: chosen.contains(&location.address),
             location,
             verified: None,
             about: None,
             again: false,
-            below: Below::default(),
+            below: ChildNodes::default(),
         };
-        let (managers, mut nodes): (Vec<Node>, Vec<Node>) =
+        let (managers, mut nodes): (Vec<MapNode>, Vec<MapNode>) =
             all.into_iter().rev().map(node).partition(|node| node.location.is_manager);
         let first = nodes.len();
         nodes.extend(managers);
@@ -120,11 +122,11 @@ impl Walk {
                 manager.below = Box::pin(walk.below(&fs.beside(&manager.location), seen)).await;
             }
         }
-        Below { nodes, trouble }
+        ChildNodes { nodes, trouble }
     }
 
     /// Sends the requests of the traversal to the nodes of a level, concurrently.
-    async fn ask(&self, fs: &FileSystem, nodes: &mut [Node]) {
+    async fn ask(&self, fs: &FileSystem, nodes: &mut [MapNode]) {
         let mut tasks = JoinSet::new();
         for (index, node) in nodes.iter().enumerate() {
             let (walk, fs, is_server) = (self.clone(), fs.beside(&node.location), !node.location.is_manager);
@@ -149,7 +151,7 @@ impl Walk {
     }
 
     /// Returns the role and version of a node, if they are to be requested.
-    pub(crate) async fn about(&self, fs: &FileSystem) -> Option<Result<About, Error>> {
+    pub(crate) async fn about(&self, fs: &FileSystem) -> Option<Result<NodeIdentity, Error>> {
         let probe = self.probe?;
         let ask = async {
             let flags = fs.server().await?.flags;
@@ -157,7 +159,7 @@ impl Walk {
             let mut told = fs.config(keys).await?.into_iter().map(Option::unwrap_or_default);
             // Supervisors of XRootD do not report their role in the flags of their login.
             let role = told.next().and_then(|role| known_role(&role)).unwrap_or(role_of(flags));
-            Ok::<_, Error>(About { role, version: told.next().filter(|version| !version.is_empty()) })
+            Ok::<_, Error>(NodeIdentity { role, version: told.next().filter(|version| !version.is_empty()) })
         };
         Some(self.within(fs, "ask", ask).await)
     }
@@ -169,7 +171,7 @@ impl Walk {
         operation: &'static str,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        let Some(Probe { time, .. }) = self.probe else { return work.await };
+        let Some(RoleProbe { time, .. }) = self.probe else { return work.await };
         let late = |_| {
             let server = fs.url().authority();
             Error::new(operation, fs.url().at(RemotePath::default()), Cause::TimedOut(time.as_secs()))

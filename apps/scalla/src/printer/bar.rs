@@ -1,4 +1,4 @@
-//! [`Bar`]: progress on standard error, in one row even on narrow terminals.
+//! [`ProgressLine`]: progress on standard error, in one row even on narrow terminals.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -21,9 +21,9 @@ const PREFIX_SHARE: usize = 5;
 
 /// A terminal line that is redrawn.
 #[derive(Debug)]
-pub(crate) struct Bar(ProgressBar);
+pub(crate) struct ProgressLine(ProgressBar);
 
-impl Bar {
+impl ProgressLine {
     /// Creates a bar that shows messages.
     pub(crate) fn of_messages() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
@@ -31,7 +31,7 @@ impl Bar {
         Self(bar)
     }
 
-    /// Creates a bar for copies. It shows messages until [`Bar::show_bytes`] is called.
+    /// Creates a bar for copies. It shows messages until [`ProgressLine::show_bytes`] is called.
     pub(crate) fn of_copies() -> Self {
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(10));
         bar.set_style(style("{msg}"));

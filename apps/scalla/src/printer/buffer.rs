@@ -1,5 +1,5 @@
-//! [`Buffer`] and [`Writer`]: buffered output, written by a thread so that a reader that stops (a
-//! pager) does not block the connections.
+//! [`OutputBuffer`] and [`OutputWriter`]: buffered output, written by a thread so that a reader
+//! that stops (a pager) does not block the connections.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use tokio::sync::mpsc;
 
 use super::content::Escaped;
-use super::{Text, out};
+use super::{OutputText, out};
 
 /// Standard output cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -18,17 +18,17 @@ pub(crate) struct OutputError(pub(crate) io::Error);
 
 /// Output that waits to be written.
 #[derive(Default, Debug)]
-pub(crate) struct Buffer {
+pub(crate) struct OutputBuffer {
     bytes: Vec<u8>,
     contents: Escaped,
 }
 
 /// Output that is ready to be written.
-pub(crate) struct Piece(Vec<u8>);
+pub(crate) struct OutputChunk(Vec<u8>);
 
-impl Buffer {
+impl OutputBuffer {
     /// Adds a text.
-    pub(crate) fn put(&mut self, text: &Text) {
+    pub(crate) fn put(&mut self, text: &OutputText) {
         self.end_contents();
         self.bytes.extend_from_slice(&text.as_bytes());
     }
@@ -55,19 +55,19 @@ impl Buffer {
     }
 
     /// Takes the buffered output, or returns `None` if there is none.
-    pub(crate) fn take(&mut self) -> Option<Piece> {
+    pub(crate) fn take(&mut self) -> Option<OutputChunk> {
         let bytes = std::mem::take(&mut self.bytes);
-        (!bytes.is_empty()).then_some(Piece(bytes))
+        (!bytes.is_empty()).then_some(OutputChunk(bytes))
     }
 
     /// Takes the remaining output, at the end.
-    pub(crate) fn finish(mut self) -> Piece {
+    pub(crate) fn finish(mut self) -> OutputChunk {
         self.end_contents();
-        Piece(self.bytes)
+        OutputChunk(self.bytes)
     }
 }
 
-impl Piece {
+impl OutputChunk {
     /// Writes the output.
     ///
     /// # Errors
@@ -81,16 +81,16 @@ impl Piece {
 }
 
 /// A thread that writes pieces in order.
-pub(crate) struct Writer {
-    pieces: mpsc::Sender<Piece>,
+pub(crate) struct OutputWriter {
+    pieces: mpsc::Sender<OutputChunk>,
     thread: JoinHandle<()>,
     failed: Arc<Mutex<Option<OutputError>>>,
 }
 
-impl Writer {
+impl OutputWriter {
     /// Starts the thread.
     pub(crate) fn start() -> Self {
-        let (pieces, mut taken) = mpsc::channel::<Piece>(1);
+        let (pieces, mut taken) = mpsc::channel::<OutputChunk>(1);
         let failed = Arc::new(Mutex::new(None));
         let failure = failed.clone();
         let thread = std::thread::spawn(move || {
@@ -112,7 +112,7 @@ impl Writer {
     ///
     /// # Errors
     /// [`OutputError`] of this piece or an earlier one.
-    pub(crate) async fn write(&self, piece: Piece) -> Result<(), OutputError> {
+    pub(crate) async fn write(&self, piece: OutputChunk) -> Result<(), OutputError> {
         if self.pieces.send(piece).await.is_err() {
             return Err(self.failure().unwrap_or_else(|| OutputError(io::ErrorKind::BrokenPipe.into())));
         }
@@ -123,7 +123,7 @@ impl Writer {
     ///
     /// # Errors
     /// [`OutputError`] of any piece.
-    pub(crate) fn end(self, rest: &Piece) -> Result<(), OutputError> {
+    pub(crate) fn end(self, rest: &OutputChunk) -> Result<(), OutputError> {
         let Self { pieces, thread, failed } = self;
         drop(pieces);
         thread.join().ok();

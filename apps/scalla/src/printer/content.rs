@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{Printer, Text};
+use super::{OutputText, Printer};
 
 /// Escapes file content piece by piece. Line ends and tabs are kept, a carriage return before a
 /// line end is removed, and bytes that are not UTF-8 become `\xNN`.
@@ -14,7 +14,7 @@ pub(super) struct Escaped {
 
 impl Escaped {
     /// Adds a piece to a text.
-    pub(super) fn add(&mut self, piece: &[u8], text: &mut Text) {
+    pub(super) fn add(&mut self, piece: &[u8], text: &mut OutputText) {
         let mut bytes = std::mem::take(&mut self.held);
         bytes.extend_from_slice(piece);
         let held = bytes.len() - unfinished(&bytes);
@@ -23,7 +23,7 @@ impl Escaped {
     }
 
     /// Adds the bytes that were held back, at the end of the content.
-    pub(super) fn end(&mut self, text: &mut Text) {
+    pub(super) fn end(&mut self, text: &mut OutputText) {
         add_whole(&std::mem::take(&mut self.held), text);
     }
 }
@@ -45,7 +45,7 @@ fn unfinished(bytes: &[u8]) -> usize {
     }
 }
 
-fn add_whole(bytes: &[u8], text: &mut Text) {
+fn add_whole(bytes: &[u8], text: &mut OutputText) {
     for chunk in bytes.utf8_chunks() {
         let mut lines = chunk.valid().split('\n').peekable();
         while let Some(line) = lines.next() {
@@ -102,7 +102,7 @@ mod tests {
 
     /// Returns the terminal output for these pieces.
     fn shown(pieces: &[&[u8]]) -> String {
-        let (mut escaped, mut text) = (Escaped::default(), Text::new(true));
+        let (mut escaped, mut text) = (Escaped::default(), OutputText::new(true));
         pieces.iter().for_each(|piece| escaped.add(piece, &mut text));
         escaped.end(&mut text);
         String::from_utf8(text.as_bytes().to_vec()).unwrap()

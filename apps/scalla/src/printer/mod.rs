@@ -3,7 +3,7 @@
 //! Names, owners, error texts and file contents come from servers and from other users. On a
 //! terminal, a control character in them could move the cursor, change colours and titles, or forge
 //! lines. Therefore no command writes to these streams directly (`cargo xtask tidy` rejects it). It
-//! passes values to a [`Printer`] or collects them in a [`Text`], which escape them:
+//! passes values to a [`Printer`] or collects them in a [`OutputText`], which escape them:
 //!
 //! * standard output on a terminal: every control character, and every character that changes the
 //!   direction of text, is written as an escape sequence (`\n`, `\u001b`, `\xff`);
@@ -14,10 +14,10 @@
 //! | file | contents |
 //! |---|---|
 //! | `mod` | [`Printer`]: the two streams |
-//! | `text` | [`Text`]: values with the fixed text around them |
+//! | `text` | [`OutputText`]: values with the fixed text around them |
 //! | `content` | [`ContentWriter`]: file content, escaped for a terminal |
-//! | `buffer` | [`Buffer`], [`Writer`]: buffered output, written by a thread |
-//! | `bar` | [`Bar`]: progress on standard error |
+//! | `buffer` | [`OutputBuffer`], [`OutputWriter`]: buffered output, written by a thread |
+//! | `bar` | [`ProgressLine`]: progress on standard error |
 
 mod bar;
 mod buffer;
@@ -30,10 +30,10 @@ use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 
-pub(crate) use bar::Bar;
-pub(crate) use buffer::{Buffer, OutputError, Writer};
+pub(crate) use bar::ProgressLine;
+pub(crate) use buffer::{OutputBuffer, OutputError, OutputWriter};
 pub(crate) use content::ContentWriter;
-pub(crate) use text::{Colour, Text};
+pub(crate) use text::{Colour, OutputText};
 
 /// Default width of a terminal that does not report its width.
 const WIDTH: usize = 80;
@@ -80,8 +80,8 @@ impl Printer {
     }
 
     /// Returns an empty text for this stream.
-    pub(crate) fn text(self) -> Text {
-        Text::new(self.escapes())
+    pub(crate) fn text(self) -> OutputText {
+        OutputText::new(self.escapes())
     }
 
     /// Returns a value as shown on this stream, as part of one line.
@@ -90,7 +90,7 @@ impl Printer {
     }
 
     /// Writes a text. A closed pipe (`scalla ... | head`) is not an error.
-    pub(crate) fn put(self, text: &Text) {
+    pub(crate) fn put(self, text: &OutputText) {
         self.write(&text.as_bytes());
     }
 
@@ -129,7 +129,7 @@ impl Printer {
 
     /// Writes a value as one line of JSON.
     pub(crate) fn json(self, value: &serde_json::Value) {
-        self.put(&Text::of_json(value));
+        self.put(&OutputText::of_json(value));
     }
 
     /// Writes the help, the version or the error of a command line with these words.

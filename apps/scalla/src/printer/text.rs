@@ -1,4 +1,4 @@
-//! [`Text`]: values with the fixed text around them.
+//! [`OutputText`]: values with the fixed text around them.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write};
@@ -32,12 +32,12 @@ const COLOUR_END: &str = "\x1b[0m";
 /// Text for one stream. If the stream needs it, everything except fixed text and colours of this
 /// program is escaped.
 #[derive(Debug)]
-pub(crate) struct Text {
+pub(crate) struct OutputText {
     text: String,
     escapes: bool,
 }
 
-impl Text {
+impl OutputText {
     pub(super) const fn new(escapes: bool) -> Self {
         Self { text: String::new(), escapes }
     }
@@ -77,7 +77,7 @@ impl Text {
     /// Adds text that includes its line ends.
     pub(crate) fn add_lines(&mut self, lines: impl Display) -> &mut Self {
         let _ = if self.escapes {
-            write!(Lines(&mut self.text), "{lines}")
+            write!(TextLines(&mut self.text), "{lines}")
         } else {
             write!(self.text, "{lines}")
         };
@@ -133,7 +133,7 @@ impl Text {
     }
 }
 
-impl Display for Text {
+impl Display for OutputText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
@@ -147,9 +147,9 @@ fn colour_bytes(text: &str) -> Option<usize> {
 }
 
 /// Escapes everything except line ends.
-struct Lines<'a>(&'a mut String);
+struct TextLines<'a>(&'a mut String);
 
-impl Write for Lines<'_> {
+impl Write for TextLines<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for (index, part) in text.split('\n').enumerate() {
             if index > 0 {
@@ -170,19 +170,19 @@ mod tests {
 
     #[test]
     fn values_are_escaped_and_fixed_text_is_not() {
-        let mut text = Text::new(true);
+        let mut text = OutputText::new(true);
         text.add(FOREIGN).own("\t").add_coloured(FOREIGN, Some(Colour::BoldBlue)).own("\n");
         assert_eq!(text.text, format!("{ESCAPED}\t\u{1b}[1;34m{ESCAPED}\u{1b}[0m\n"));
         assert_eq!(text.shown(FOREIGN), ESCAPED);
         assert!(matches!(text.shown("plain ü"), Cow::Borrowed(_)));
-        let mut lines = Text::new(true);
+        let mut lines = OutputText::new(true);
         lines.add_lines(format_args!("{FOREIGN}\n{FOREIGN}\n"));
         assert_eq!(lines.text, format!("{ESCAPED}\n{ESCAPED}\n").replace("\\n", "\n"));
     }
 
     #[test]
     fn a_pipe_gets_values_as_they_are() {
-        let mut text = Text::new(false);
+        let mut text = OutputText::new(false);
         text.add(FOREIGN).own("\n").add_lines(FOREIGN);
         assert_eq!(text.text, format!("{FOREIGN}\n{FOREIGN}"));
         assert_eq!(text.shown(FOREIGN), FOREIGN);
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn only_colours_pass_among_coloured_lines() {
-        let mut text = Text::new(true);
+        let mut text = OutputText::new(true);
         text.add_coloured_lines("\u{1b}[1m\u{1b}[31merror\u{1b}[0m: a\n\u{1b}]0;t\u{7}\u{1b}[2J\u{1b}[");
         let expected = "\u{1b}[1m\u{1b}[31merror\u{1b}[0m: a\n\\u001b]0;t\\u0007\\u001b[2J\\u001b[";
         assert_eq!(text.text, expected);

@@ -1,9 +1,9 @@
 //! Completion of words at the prompt, which keeps their quoting.
 
 use super::line;
-use super::words::{End, quoted, split};
-use crate::completion::names::Names;
-use crate::completion::{Candidate, Completion, Scope};
+use super::words::{QuotingState, quoted, split};
+use crate::completion::names::RemoteNames;
+use crate::completion::{Completion, CompletionCandidate, CompletionDialect};
 use crate::printer::out;
 use rustyline::completion::{Completer, Pair};
 use rustyline::highlight::Highlighter;
@@ -13,25 +13,27 @@ use rustyline::{Context, Helper};
 use std::borrow::Cow;
 
 /// Completes words.
-pub(super) struct Words(Completion);
+pub(super) struct WordCompleter(Completion);
 
-impl Words {
-    pub(super) fn new(names: Names) -> Self {
-        Self(Completion::new(Scope::Shell, line::definition(), names, Vec::new()))
+impl WordCompleter {
+    pub(super) fn new(names: RemoteNames) -> Self {
+        Self(Completion::new(CompletionDialect::Shell, line::definition(), names, Vec::new()))
     }
 }
 
-impl Completer for Words {
+impl Completer for WordCompleter {
     type Candidate = Pair;
 
     fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
         let line = line.get(..at).unwrap_or(line);
         let mut split = split(line);
         let last = match split.end {
-            End::Comment => return Ok((at, Vec::new())),
-            End::Blank => None,
+            QuotingState::Comment => return Ok((at, Vec::new())),
+            QuotingState::Blank => None,
             // Two quoted names may have only a backslash in common.
-            End::Word | End::Single | End::Double | End::Escape => split.words.pop(),
+            QuotingState::Word | QuotingState::Single | QuotingState::Double | QuotingState::Escape => {
+                split.words.pop()
+            }
         };
         let (partial, start) = last.map_or((String::new(), at), |word| (word.text, word.start));
         let before: Vec<&str> = split.words.iter().map(|word| word.text.as_str()).collect();
@@ -42,17 +44,17 @@ impl Completer for Words {
 /// Returns candidates as they are typed. A single complete candidate ends its word. With several
 /// candidates, only their common prefix is inserted, so the rest of each is not quoted. Otherwise
 /// half of an escape sequence could be in the common prefix.
-fn pairs(found: Vec<Candidate>, end: End) -> Vec<Pair> {
+fn pairs(found: Vec<CompletionCandidate>, end: QuotingState) -> Vec<Pair> {
     let alone = found.len() == 1;
     let width = found.iter().map(|candidate| candidate.shown.chars().count()).max().unwrap_or(0);
     let common = common(&found);
-    let pair = |candidate: Candidate| {
+    let pair = |candidate: CompletionCandidate| {
         let rest = candidate.word.get(common.len()..).unwrap_or_default();
         let mut replacement = quoted(&common, end) + rest;
         if alone && !candidate.open {
             replacement.push_str(match end {
-                End::Single => "' ",
-                End::Double => "\" ",
+                QuotingState::Single => "' ",
+                QuotingState::Double => "\" ",
                 _ => " ",
             });
         }
@@ -66,7 +68,7 @@ fn pairs(found: Vec<Candidate>, end: End) -> Vec<Pair> {
 }
 
 /// Returns the common prefix of all candidates.
-fn common(found: &[Candidate]) -> String {
+fn common(found: &[CompletionCandidate]) -> String {
     let mut words = found.iter().map(|candidate| candidate.word.as_str());
     let first = words.next().unwrap_or_default();
     words.fold(first.to_owned(), |common, word| {
@@ -74,11 +76,11 @@ fn common(found: &[Candidate]) -> String {
     })
 }
 
-impl Hinter for Words {
+impl Hinter for WordCompleter {
     type Hint = String;
 }
 
-impl Highlighter for Words {
+impl Highlighter for WordCompleter {
     /// Shows the host of the prompt in colour.
     fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _: bool) -> Cow<'b, str> {
         match prompt.split_once(' ') {
@@ -89,8 +91,8 @@ impl Highlighter for Words {
         }
     }
 }
-impl Validator for Words {}
-impl Helper for Words {}
+impl Validator for WordCompleter {}
+impl Helper for WordCompleter {}
 
 #[cfg(test)]
 mod tests {
@@ -99,12 +101,12 @@ mod tests {
     use rustyline::history::MemHistory;
 
     /// Creates a completion whose server is unreachable.
-    fn words() -> (tokio::runtime::Runtime, Words) {
+    fn words() -> (tokio::runtime::Runtime, WordCompleter) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let base = Url::parse("root://h//a").ok();
         let context = crate::files::Context::new(Client::with(Settings::default(), "test"), base);
-        let names = Names::new(runtime.handle().clone(), context);
-        (runtime, Words::new(names))
+        let names = RemoteNames::new(runtime.handle().clone(), context);
+        (runtime, WordCompleter::new(names))
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The commands of the prompt: their definition, and the parser of a line.
 
 use crate::copy::{Cp, SyncCommand};
-use crate::files::Files;
-use crate::map::Map;
+use crate::files::FileCommand;
+use crate::map::MapCommand;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
 
@@ -18,14 +18,14 @@ Ctrl-C stops a command, Ctrl-D ends the shell.
 /// A command line of the shell.
 #[derive(Parser, Debug)]
 #[command(name = "shell", multicall = true, help_template = HELP, subcommand_help_heading = "Commands")]
-pub(super) struct Line {
+pub(super) struct PromptLine {
     #[command(subcommand)]
-    command: Command,
+    command: PromptCommand,
 }
 
 /// The commands.
 #[derive(Subcommand, Debug)]
-pub(super) enum Command {
+pub(super) enum PromptCommand {
     /// Change to a server: root://HOST[:PORT][//PATH] or HOST[:PORT].
     #[command(visible_alias = "connect")]
     Open {
@@ -58,7 +58,7 @@ pub(super) enum Command {
     /// Clear the screen.
     Clear,
     #[command(flatten)]
-    Files(Files),
+    Files(FileCommand),
     /// Copy from the server to this machine.
     ///
     /// The last of several arguments is the target on this machine. With a single argument, the
@@ -73,7 +73,7 @@ pub(super) enum Command {
     Cp(Cp),
     /// Synchronize a directory with another one; file:PATH is on this machine.
     Sync(Box<SyncCommand>),
-    Map(Map),
+    Map(MapCommand),
     /// Exit the shell.
     #[command(visible_alias = "quit")]
     Exit {
@@ -83,14 +83,14 @@ pub(super) enum Command {
 }
 
 /// A parsed line: the command, and its places as written.
-pub(super) struct Parsed {
-    pub(super) command: Command,
+pub(super) struct ParsedLine {
+    pub(super) command: PromptCommand,
     pub(super) places: Vec<String>,
 }
 
 /// Returns the complete definition of the commands.
 pub(crate) fn definition() -> clap::Command {
-    let mut definition = Line::command();
+    let mut definition = PromptLine::command();
     definition.build();
     definition
 }
@@ -106,8 +106,8 @@ pub(super) fn names() -> Vec<String> {
 }
 
 /// Parses the words of a line.
-pub(super) fn parse(words: &[String]) -> Result<Parsed, clap::Error> {
-    let mut definition = Line::command();
+pub(super) fn parse(words: &[String]) -> Result<ParsedLine, clap::Error> {
+    let mut definition = PromptLine::command();
     let mut matches = definition.try_get_matches_from_mut(words)?;
     let mut places = Vec::new();
     if let Some((_, of)) = matches.subcommand() {
@@ -116,8 +116,9 @@ pub(super) fn parse(words: &[String]) -> Result<Parsed, clap::Error> {
             places.extend(raw.map(|place| place.to_string_lossy().into_owned()));
         }
     }
-    let line = Line::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut definition))?;
-    Ok(Parsed { command: line.command, places })
+    let line =
+        PromptLine::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut definition))?;
+    Ok(ParsedLine { command: line.command, places })
 }
 
 #[cfg(test)]
@@ -125,7 +126,7 @@ mod tests {
     use super::*;
     use clap::error::ErrorKind;
 
-    fn parsed(line: &str) -> Result<Parsed, ErrorKind> {
+    fn parsed(line: &str) -> Result<ParsedLine, ErrorKind> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         parse(&words).map_err(|error| error.kind())
     }

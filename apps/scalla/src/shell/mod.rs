@@ -2,7 +2,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `mod` | [`Shell`]: the command line and the loop over lines |
+//! | `mod` | [`ShellCommand`]: the command line and the loop over lines |
 //! | `line` | definition and parser of the commands |
 //! | `words` | splitting of a line into words |
 //! | `work` | execution of the commands |
@@ -15,8 +15,8 @@ mod places;
 pub(crate) mod words;
 mod work;
 
-use crate::completion::names::Names;
-use crate::editor::{self, Editor, History, Typed};
+use crate::completion::names::RemoteNames;
+use crate::editor::{self, EditorInput, LineEditor, LineHistory};
 use crate::environment::{self, Ground};
 use crate::exit_status::{INTERRUPTED, USAGE};
 use crate::files::Context;
@@ -27,15 +27,15 @@ pub(crate) use line::definition;
 use std::io::BufRead;
 use std::process::ExitCode;
 use tokio::sync::mpsc;
-use words::Word;
-use work::{Done, Worker};
+use words::ShellWord;
+use work::{CommandRunner, LineOutcome};
 
 /// Run commands on a server, one after the other, with line editing, completion and history.
 ///
 /// `help` lists the commands. Lines that do not come from a terminal run as a script. The exit
 /// status is that of the last command.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Shell {
+pub(crate) struct ShellCommand {
     /// Initial server and directory: root://HOST[:PORT][//DIR] or HOST[:PORT].
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     url: Option<String>,
@@ -44,7 +44,7 @@ pub(crate) struct Shell {
     stops: bool,
 }
 
-impl Shell {
+impl ShellCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let Ground { runtime, log: _log } = environment::begin(0)?;
         let mut settings = environment::settings();
@@ -53,15 +53,15 @@ impl Shell {
             settings.set("StreamErrorWindow", "0", Source::Option)?;
         }
         let context = Context::new(Client::with(settings, "scalla"), None);
-        let names = Names::new(runtime.handle().clone(), context);
+        let names = RemoteNames::new(runtime.handle().clone(), context);
         let lines = if editor::is_dialogue() {
-            let helper = complete::Words::new(names.clone());
-            Lines::Typed(Editor::start(helper, History::of_shell(), is_worth)?)
+            let helper = complete::WordCompleter::new(names.clone());
+            LineSource::Typed(LineEditor::start(helper, LineHistory::of_shell(), is_worth)?)
         } else {
-            Lines::Script(script()?)
+            LineSource::Script(script()?)
         };
         let status = runtime.block_on(async {
-            let worker = Worker::new(names, matches!(lines, Lines::Script(_)))?;
+            let worker = CommandRunner::new(names, matches!(lines, LineSource::Script(_)))?;
             Ok(self.dialogue(lines, worker).await)
         });
         // A pending request without a reply must not delay the exit.
@@ -69,39 +69,39 @@ impl Shell {
         status
     }
 
-    async fn dialogue(self, mut lines: Lines, mut worker: Worker) -> ExitCode {
-        let is_script = matches!(lines, Lines::Script(_));
+    async fn dialogue(self, mut lines: LineSource, mut worker: CommandRunner) -> ExitCode {
+        let is_script = matches!(lines, LineSource::Script(_));
         let mut status = ExitCode::SUCCESS;
         // A script without its server must stop.
         let mut stops = is_script;
         let mut done = match &self.url {
             Some(url) => {
                 let done = worker.begin(url).await;
-                if !is_script && matches!(done, Done::Status(status) if status == ExitCode::SUCCESS) {
+                if !is_script && matches!(done, LineOutcome::Status(status) if status == ExitCode::SUCCESS) {
                     worker.greet().await;
                 }
                 done
             }
-            None => Done::Status(status),
+            None => LineOutcome::Status(status),
         };
         loop {
             (status, stops) = match done {
-                Done::Exit(chosen) => return chosen.unwrap_or(status),
-                Done::Interrupted => (ExitCode::from(INTERRUPTED), stops || is_script),
-                Done::Status(status) => (status, stops),
+                LineOutcome::Exit(chosen) => return chosen.unwrap_or(status),
+                LineOutcome::Interrupted => (ExitCode::from(INTERRUPTED), stops || is_script),
+                LineOutcome::Status(status) => (status, stops),
             };
             if stops && status != ExitCode::SUCCESS {
                 return status;
             }
             stops = self.stops;
             done = match lines.next(worker.prompt()).await {
-                Read::End => return status,
-                Read::Nothing => Done::Status(status),
-                Read::Words(words) => worker.take(words).await,
-                Read::Here(command) => worker.run_here(&command).await,
-                Read::Wrong(why) => {
+                InputLine::End => return status,
+                InputLine::Nothing => LineOutcome::Status(status),
+                InputLine::Words(words) => worker.take(words).await,
+                InputLine::Here(command) => worker.run_here(&command).await,
+                InputLine::Wrong(why) => {
                     err().error(why);
-                    Done::Status(ExitCode::from(USAGE))
+                    LineOutcome::Status(ExitCode::from(USAGE))
                 }
             };
         }
@@ -109,14 +109,14 @@ impl Shell {
 }
 
 /// The source of lines.
-enum Lines {
-    Typed(Editor),
+enum LineSource {
+    Typed(LineEditor),
     Script(mpsc::Receiver<String>),
 }
 
 /// The result of reading a line.
-enum Read {
-    Words(Vec<Word>),
+enum InputLine {
+    Words(Vec<ShellWord>),
     /// A command of this machine, after `!`.
     Here(String),
     /// An empty line, a comment, or a cancelled line.
@@ -126,20 +126,22 @@ enum Read {
     End,
 }
 
-impl Lines {
+impl LineSource {
     /// Returns the words of a line, and of the following lines while a quotation is open.
-    async fn next(&mut self, prompt: String) -> Read {
+    async fn next(&mut self, prompt: String) -> InputLine {
         let mut text = String::new();
         let mut prompt = prompt;
         loop {
             match self.line(prompt).await {
-                Typed::Line(line) => text.push_str(&line),
-                Typed::Interrupted => return Read::Nothing,
-                Typed::End if text.is_empty() => return Read::End,
-                Typed::End => return Read::Wrong("the last line ends within a quotation".to_owned()),
+                EditorInput::Line(line) => text.push_str(&line),
+                EditorInput::Interrupted => return InputLine::Nothing,
+                EditorInput::End if text.is_empty() => return InputLine::End,
+                EditorInput::End => {
+                    return InputLine::Wrong("the last line ends within a quotation".to_owned());
+                }
             }
             if let Some(command) = text.trim_start().strip_prefix('!') {
-                return Read::Here(command.trim().to_owned());
+                return InputLine::Here(command.trim().to_owned());
             }
             let split = words::split(&text);
             if split.is_open() {
@@ -148,19 +150,19 @@ impl Lines {
                 continue;
             }
             return match (split.words.is_empty(), split.operator) {
-                (true, _) => Read::Nothing,
-                (_, Some(sign)) => {
-                    Read::Wrong(format!("`{sign}` has no meaning here; quote it where it is part of a name"))
-                }
-                (_, None) => Read::Words(split.words),
+                (true, _) => InputLine::Nothing,
+                (_, Some(sign)) => InputLine::Wrong(format!(
+                    "`{sign}` has no meaning here; quote it where it is part of a name"
+                )),
+                (_, None) => InputLine::Words(split.words),
             };
         }
     }
 
-    async fn line(&mut self, prompt: String) -> Typed {
+    async fn line(&mut self, prompt: String) -> EditorInput {
         match self {
             Self::Typed(editor) => editor.read(prompt).await,
-            Self::Script(lines) => lines.recv().await.map_or(Typed::End, Typed::Line),
+            Self::Script(lines) => lines.recv().await.map_or(EditorInput::End, EditorInput::Line),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// The side of a plain path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Side {
+pub(super) enum PathSide {
     /// On this machine.
     Here,
     /// At the server.
@@ -16,7 +16,7 @@ pub(super) enum Side {
 }
 
 /// Resolves `text`: a URL, `-`, `file:` with a path of this machine, or a path on `side`.
-pub(super) fn place(text: &str, side: Side, context: &Context) -> Result<Place, String> {
+pub(super) fn place(text: &str, side: PathSide, context: &Context) -> Result<Place, String> {
     let is_url = text.contains("://") && !text.starts_with(['/', '.']);
     if text == "-" || is_url {
         return asked::place(text).map_err(|error| format!("`{text}`: {error}"));
@@ -24,13 +24,13 @@ pub(super) fn place(text: &str, side: Side, context: &Context) -> Result<Place, 
     match (text.strip_prefix("file:"), side) {
         (Some(""), _) => Err(format!("`{text}` names no file")),
         (Some(path), _) => Ok(Place::Local(path.into())),
-        (None, Side::Here) => Ok(Place::Local(text.into())),
-        (None, Side::There) => context.url(text).map(Place::Remote).map_err(|error| error.to_string()),
+        (None, PathSide::Here) => Ok(Place::Local(text.into())),
+        (None, PathSide::There) => context.url(text).map(Place::Remote).map_err(|error| error.to_string()),
     }
 }
 
 /// Resolves a source of a copy, which may have wildcards at a server.
-pub(super) fn source(text: &str, side: Side, context: &Context) -> Result<Place, String> {
+pub(super) fn source(text: &str, side: PathSide, context: &Context) -> Result<Place, String> {
     match (place(text, side, context)?, context.quoted.at_server(text)) {
         // A copy resolves wildcards itself, so quoted ones must be passed as a pattern.
         (Place::Remote(_), Some(pattern)) => place(&pattern, side, context),
@@ -42,11 +42,11 @@ pub(super) fn source(text: &str, side: Side, context: &Context) -> Result<Place,
 /// single place is the current directory.
 pub(super) fn across(
     texts: &[String],
-    from: Side,
+    from: PathSide,
     context: &Context,
     listed: bool,
 ) -> Result<Vec<Place>, String> {
-    let to = if from == Side::Here { Side::There } else { Side::Here };
+    let to = if from == PathSide::Here { PathSide::There } else { PathSide::Here };
     let (sources, target) = match texts {
         [target] if listed => (&[][..], target.as_str()),
         [_] => (texts, "."),
@@ -131,17 +131,17 @@ mod tests {
 
     #[test]
     fn plain_paths_are_on_the_side_that_is_meant() {
-        let of = |text: &str, side: Side| place(text, side, &context()).map(|place| place.to_string());
+        let of = |text: &str, side: PathSide| place(text, side, &context()).map(|place| place.to_string());
         let table = [
-            ("b", Side::There, Ok("root://h:1094//a/b")),
-            ("../b", Side::There, Ok("root://h:1094//b")),
-            ("b", Side::Here, Ok("b")),
-            ("file:b", Side::There, Ok("b")),
-            ("file:///b", Side::There, Ok("/b")),
-            ("root://g//b", Side::Here, Ok("root://g:1094//b")),
-            ("-", Side::There, Ok("-")),
-            ("file:", Side::There, Err("names no file")),
-            ("gopher://x", Side::Here, Err("gopher")),
+            ("b", PathSide::There, Ok("root://h:1094//a/b")),
+            ("../b", PathSide::There, Ok("root://h:1094//b")),
+            ("b", PathSide::Here, Ok("b")),
+            ("file:b", PathSide::There, Ok("b")),
+            ("file:///b", PathSide::There, Ok("/b")),
+            ("root://g//b", PathSide::Here, Ok("root://g:1094//b")),
+            ("-", PathSide::There, Ok("-")),
+            ("file:", PathSide::There, Err("names no file")),
+            ("gopher://x", PathSide::Here, Err("gopher")),
         ];
         for (text, side, expected) in table {
             match (of(text, side), expected) {
@@ -154,19 +154,19 @@ mod tests {
 
     #[test]
     fn copies_go_across() {
-        let of = |texts: &[&str], from: Side, listed: bool| {
+        let of = |texts: &[&str], from: PathSide, listed: bool| {
             let texts: Vec<String> = texts.iter().map(ToString::to_string).collect();
             let places = across(&texts, from, &context(), listed).unwrap();
             places.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
-        assert_eq!(of(&["f"], Side::There, false), ["root://h:1094//a/f", "."]);
+        assert_eq!(of(&["f"], PathSide::There, false), ["root://h:1094//a/f", "."]);
         assert_eq!(
-            of(&["f", "g", "d/"], Side::There, false),
+            of(&["f", "g", "d/"], PathSide::There, false),
             ["root://h:1094//a/f", "root://h:1094//a/g", "d/"]
         );
-        assert_eq!(of(&["f"], Side::Here, false), ["f", "root://h:1094//a"]);
-        assert_eq!(of(&["f", "/g"], Side::Here, false), ["f", "root://h:1094//g"]);
-        assert_eq!(of(&["d"], Side::There, true), ["d"]);
+        assert_eq!(of(&["f"], PathSide::Here, false), ["f", "root://h:1094//a"]);
+        assert_eq!(of(&["f", "/g"], PathSide::Here, false), ["f", "root://h:1094//g"]);
+        assert_eq!(of(&["d"], PathSide::There, true), ["d"]);
     }
 
     #[test]
@@ -174,10 +174,10 @@ mod tests {
         let mut context = context();
         let texts = ["x*y".to_owned(), "d*/z*".to_owned()];
         context.quoted = Quoted::new(&texts, &[r"x\*y".to_owned(), r"d\*/z*".to_owned()]);
-        let found = across(&[texts[0].clone(), "t".to_owned()], Side::There, &context, false).unwrap();
+        let found = across(&[texts[0].clone(), "t".to_owned()], PathSide::There, &context, false).unwrap();
         let Some(Place::Remote(url)) = found.first() else { panic!("{found:?}") };
         assert_eq!(url.path, r"/a/x\*y");
-        let here = across(&[texts[0].clone(), "t".to_owned()], Side::Here, &context, false).unwrap();
+        let here = across(&[texts[0].clone(), "t".to_owned()], PathSide::Here, &context, false).unwrap();
         assert_eq!(here.first().map(ToString::to_string).as_deref(), Some("x*y"));
     }
 

@@ -5,7 +5,7 @@
 
 /// The state at the end of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum End {
+pub(crate) enum QuotingState {
     /// Between words: the next letter begins a word.
     Blank,
     /// In a word, outside of quotes.
@@ -19,7 +19,7 @@ pub(crate) enum End {
 
 /// A word.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Word {
+pub(crate) struct ShellWord {
     /// The word without its quotes.
     pub(crate) text: String,
     /// The word with a backslash before each quoted wildcard and quoted backslash.
@@ -30,62 +30,64 @@ pub(crate) struct Word {
 
 /// The words of a line.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) struct Split {
-    pub(crate) words: Vec<Word>,
-    pub(crate) end: End,
+pub(crate) struct SplitLine {
+    pub(crate) words: Vec<ShellWord>,
+    pub(crate) end: QuotingState,
     /// The first operator of a POSIX shell that is not supported here.
     pub(crate) operator: Option<char>,
 }
 
-impl Split {
+impl SplitLine {
     /// Reports whether the line continues: a quotation is open, or it ends with a backslash.
     pub(crate) const fn is_open(&self) -> bool {
-        matches!(self.end, End::Single | End::Double | End::Escape)
+        matches!(self.end, QuotingState::Single | QuotingState::Double | QuotingState::Escape)
     }
 }
 
 /// Splits a line into words.
-pub(crate) fn split(line: &str) -> Split {
-    let mut splitter =
-        Splitter { word: None, split: Split { words: Vec::new(), end: End::Blank, operator: None } };
+pub(crate) fn split(line: &str) -> SplitLine {
+    let mut splitter = WordSplitter {
+        word: None,
+        split: SplitLine { words: Vec::new(), end: QuotingState::Blank, operator: None },
+    };
     let mut letters = line.char_indices().peekable();
     // The state before a backslash.
-    let mut within = End::Word;
+    let mut within = QuotingState::Word;
     while let Some((index, letter)) = letters.next() {
         let end = splitter.split.end;
         splitter.split.end = match (end, letter) {
-            (End::Comment, '\n') => End::Blank,
-            (End::Comment, _) => End::Comment,
+            (QuotingState::Comment, '\n') => QuotingState::Blank,
+            (QuotingState::Comment, _) => QuotingState::Comment,
             // A continued line contributes no character.
-            (End::Escape, '\n') => {
-                if within == End::Word && splitter.word.is_none() {
-                    End::Blank
+            (QuotingState::Escape, '\n') => {
+                if within == QuotingState::Word && splitter.word.is_none() {
+                    QuotingState::Blank
                 } else {
                     within
                 }
             }
-            (End::Escape, letter) => {
-                if within == End::Double && !matches!(letter, '"' | '\\' | '$' | '`') {
+            (QuotingState::Escape, letter) => {
+                if within == QuotingState::Double && !matches!(letter, '"' | '\\' | '$' | '`') {
                     splitter.push_quoted(index, '\\');
                 }
                 splitter.push_quoted(index, letter);
                 within
             }
-            (End::Single, '\'') | (End::Double, '"') => End::Word,
-            (End::Single, letter) => splitter.push_quoted(index, letter),
+            (QuotingState::Single, '\'') | (QuotingState::Double, '"') => QuotingState::Word,
+            (QuotingState::Single, letter) => splitter.push_quoted(index, letter),
             (_, '\\') => {
-                within = if end == End::Double { End::Double } else { End::Word };
+                within = if end == QuotingState::Double { QuotingState::Double } else { QuotingState::Word };
                 // A backslash before a line feed does not begin a word.
                 if letters.peek().is_none_or(|(_, next)| *next != '\n') {
                     splitter.begin(index);
                 }
-                End::Escape
+                QuotingState::Escape
             }
-            (End::Double, letter) => splitter.push_quoted(index, letter),
-            (_, '\'') => splitter.open(index, End::Single),
-            (_, '"') => splitter.open(index, End::Double),
+            (QuotingState::Double, letter) => splitter.push_quoted(index, letter),
+            (_, '\'') => splitter.open(index, QuotingState::Single),
+            (_, '"') => splitter.open(index, QuotingState::Double),
             (_, ' ' | '\t' | '\r' | '\n') => splitter.finish(),
-            (End::Blank, '#') => End::Comment,
+            (QuotingState::Blank, '#') => QuotingState::Comment,
             (_, letter) => {
                 if matches!(letter, '|' | '<' | '>' | ';') {
                     splitter.split.operator.get_or_insert(letter);
@@ -94,40 +96,40 @@ pub(crate) fn split(line: &str) -> Split {
             }
         };
     }
-    let Splitter { word, mut split } = splitter;
+    let WordSplitter { word, mut split } = splitter;
     split.words.extend(word);
     split
 }
 
-struct Splitter {
-    word: Option<Word>,
-    split: Split,
+struct WordSplitter {
+    word: Option<ShellWord>,
+    split: SplitLine,
 }
 
-impl Splitter {
+impl WordSplitter {
     /// Begins a word unless one has begun.
     fn begin(&mut self, start: usize) {
-        self.word.get_or_insert_with(|| Word { text: String::new(), pattern: String::new(), start });
+        self.word.get_or_insert_with(|| ShellWord { text: String::new(), pattern: String::new(), start });
     }
 
     /// Opens a quotation, which begins a word even if it is empty.
-    fn open(&mut self, start: usize, quotation: End) -> End {
+    fn open(&mut self, start: usize, quotation: QuotingState) -> QuotingState {
         self.begin(start);
         quotation
     }
 
     /// Adds a letter. The state is unchanged.
-    fn push(&mut self, index: usize, letter: char) -> End {
+    fn push(&mut self, index: usize, letter: char) -> QuotingState {
         self.begin(index);
         if let Some(word) = &mut self.word {
             word.text.push(letter);
             word.pattern.push(letter);
         }
-        if self.split.end == End::Blank { End::Word } else { self.split.end }
+        if self.split.end == QuotingState::Blank { QuotingState::Word } else { self.split.end }
     }
 
     /// Adds a literal letter.
-    fn push_quoted(&mut self, index: usize, letter: char) -> End {
+    fn push_quoted(&mut self, index: usize, letter: char) -> QuotingState {
         self.begin(index);
         if let Some(word) = self.word.as_mut().filter(|_| "*?[\\".contains(letter)) {
             word.pattern.push('\\');
@@ -135,17 +137,19 @@ impl Splitter {
         self.push(index, letter)
     }
 
-    fn finish(&mut self) -> End {
+    fn finish(&mut self) -> QuotingState {
         self.split.words.extend(self.word.take());
-        End::Blank
+        QuotingState::Blank
     }
 }
 
 /// Quotes a word so that [`split`] returns it. Within open quotes, quotes it accordingly.
-pub(crate) fn quoted(text: &str, end: End) -> String {
+pub(crate) fn quoted(text: &str, end: QuotingState) -> String {
     match end {
-        End::Single => format!("'{}", text.replace('\'', r"'\''")),
-        End::Double => format!("\"{}", escaped(text, |letter| matches!(letter, '"' | '\\' | '$' | '`'))),
+        QuotingState::Single => format!("'{}", text.replace('\'', r"'\''")),
+        QuotingState::Double => {
+            format!("\"{}", escaped(text, |letter| matches!(letter, '"' | '\\' | '$' | '`')))
+        }
         _ => escaped(text, |letter| !letter.is_alphanumeric() && !"/._-+=:,@%^~?&]{}!".contains(letter)),
     }
 }
@@ -171,27 +175,27 @@ mod tests {
 
     #[test]
     fn words_as_a_posix_shell_makes_them() {
-        let table: [(&str, &[&str], End); 20] = [
-            ("", &[], End::Blank),
-            ("  ls\t-l ", &["ls", "-l"], End::Blank),
-            ("ls 'a b'c\"d e\"", &["ls", "a bcd e"], End::Word),
-            (r"a\ b c\\d", &["a b", r"c\d"], End::Word),
-            (r#""a\"b\x\\" 'c\'"#, &[r#"a"b\x\"#, r"c\"], End::Word),
-            ("rm ''", &["rm", ""], End::Word),
-            ("ls 'a", &["ls", "a"], End::Single),
-            ("ls \"a'", &["ls", "a'"], End::Double),
-            ("ls a\\", &["ls", "a"], End::Escape),
-            ("ls \\", &["ls", ""], End::Escape),
-            ("ls a\\\nb", &["ls", "ab"], End::Word),
-            ("ls \\\n b", &["ls", "b"], End::Word),
-            ("\"a\\\nb\"", &["ab"], End::Word),
-            ("'a\nb'", &["a\nb"], End::Word),
-            ("ls # a 'b", &["ls"], End::Comment),
-            ("# c\nls", &["ls"], End::Word),
-            ("ls a#b '#c'", &["ls", "a#b", "#c"], End::Word),
-            ("ls \\#a", &["ls", "#a"], End::Word),
-            ("é 'ü", &["é", "ü"], End::Single),
-            ("a\r", &["a"], End::Blank),
+        let table: [(&str, &[&str], QuotingState); 20] = [
+            ("", &[], QuotingState::Blank),
+            ("  ls\t-l ", &["ls", "-l"], QuotingState::Blank),
+            ("ls 'a b'c\"d e\"", &["ls", "a bcd e"], QuotingState::Word),
+            (r"a\ b c\\d", &["a b", r"c\d"], QuotingState::Word),
+            (r#""a\"b\x\\" 'c\'"#, &[r#"a"b\x\"#, r"c\"], QuotingState::Word),
+            ("rm ''", &["rm", ""], QuotingState::Word),
+            ("ls 'a", &["ls", "a"], QuotingState::Single),
+            ("ls \"a'", &["ls", "a'"], QuotingState::Double),
+            ("ls a\\", &["ls", "a"], QuotingState::Escape),
+            ("ls \\", &["ls", ""], QuotingState::Escape),
+            ("ls a\\\nb", &["ls", "ab"], QuotingState::Word),
+            ("ls \\\n b", &["ls", "b"], QuotingState::Word),
+            ("\"a\\\nb\"", &["ab"], QuotingState::Word),
+            ("'a\nb'", &["a\nb"], QuotingState::Word),
+            ("ls # a 'b", &["ls"], QuotingState::Comment),
+            ("# c\nls", &["ls"], QuotingState::Word),
+            ("ls a#b '#c'", &["ls", "a#b", "#c"], QuotingState::Word),
+            ("ls \\#a", &["ls", "#a"], QuotingState::Word),
+            ("é 'ü", &["é", "ü"], QuotingState::Single),
+            ("a\r", &["a"], QuotingState::Blank),
         ];
         for (line, expected, end) in table {
             let expected: Vec<String> = expected.iter().map(ToString::to_string).collect();
@@ -235,10 +239,10 @@ mod tests {
         for text in
             ["plain", "a b", "it's", "say \"$x\"", "back\\slash", "tab\there", "#x", "a|b;c", "ünï", "(x)"]
         {
-            for end in [End::Blank, End::Word, End::Single, End::Double] {
+            for end in [QuotingState::Blank, QuotingState::Word, QuotingState::Single, QuotingState::Double] {
                 let closed = match end {
-                    End::Single => format!("{}'", quoted(text, end)),
-                    End::Double => format!("{}\"", quoted(text, end)),
+                    QuotingState::Single => format!("{}'", quoted(text, end)),
+                    QuotingState::Double => format!("{}\"", quoted(text, end)),
                     _ => quoted(text, end),
                 };
                 let split = split(&closed);

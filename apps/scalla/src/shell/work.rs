@@ -1,9 +1,9 @@
-//! [`Worker`]: execution of the commands, and the handling of interrupts.
+//! [`CommandRunner`]: execution of the commands, and the handling of interrupts.
 
-use super::line::{self, Command};
-use super::places::{Side, across, place, source, tidy};
-use super::words::Word;
-use crate::completion::names::{Names, locked};
+use super::line::{self, PromptCommand};
+use super::places::{PathSide, across, place, source, tidy};
+use super::words::ShellWord;
+use crate::completion::names::{RemoteNames, locked};
 use crate::files::{Context, Quoted};
 use crate::printer::{Printer, err, out};
 use crate::servers;
@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The result of a line.
-pub(super) enum Done {
+pub(super) enum LineOutcome {
     Status(ExitCode),
     Interrupted,
     /// The shell must end, with this status if there is one.
@@ -25,26 +25,26 @@ pub(super) enum Done {
 
 /// The result of a command: its exit status if it has reported its failures itself, or a failure in
 /// one line.
-type Ended = Result<ExitCode, String>;
+type CommandResult = Result<ExitCode, String>;
 
 /// Runs commands and keeps the current server and directory.
-pub(super) struct Worker {
-    names: Names,
+pub(super) struct CommandRunner {
+    names: RemoteNames,
     /// The target of `cd -`.
     before: Option<Url>,
     interrupts: Signal,
     is_script: bool,
 }
 
-impl Worker {
+impl CommandRunner {
     /// Creates a worker. From now on an interrupt ends commands instead of the program. Must be
     /// called on the runtime.
-    pub(super) fn new(names: Names, is_script: bool) -> std::io::Result<Self> {
+    pub(super) fn new(names: RemoteNames, is_script: bool) -> std::io::Result<Self> {
         Ok(Self { names, before: None, interrupts: signal(SignalKind::interrupt())?, is_script })
     }
 
     /// Goes to the initial URL. The location is set even if the server does not reply.
-    pub(super) async fn begin(&mut self, url: &str) -> Done {
+    pub(super) async fn begin(&mut self, url: &str) -> LineOutcome {
         if let Ok(url) = servers::parse_server(url) {
             locked(&self.names.context).base = Some(tidy(&url));
         }
@@ -65,7 +65,7 @@ impl Worker {
     }
 
     /// Runs a command of this machine with the user's shell.
-    pub(super) async fn run_here(&mut self, command: &str) -> Done {
+    pub(super) async fn run_here(&mut self, command: &str) -> LineOutcome {
         let shell = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());
         told(run_here(&shell, &["-c".to_owned(), command.to_owned()]).await)
     }
@@ -82,7 +82,7 @@ impl Worker {
     }
 
     /// Runs a line as it was typed.
-    pub(super) async fn take(&mut self, words: Vec<Word>) -> Done {
+    pub(super) async fn take(&mut self, words: Vec<ShellWord>) -> LineOutcome {
         let (texts, patterns): (Vec<_>, Vec<_>) =
             words.into_iter().map(|word| (word.text, word.pattern)).unzip();
         locked(&self.names.context).quoted = Quoted::new(&texts, &patterns);
@@ -90,8 +90,8 @@ impl Worker {
     }
 
     /// Runs the words of a line.
-    pub(super) async fn run(&mut self, words: &[String]) -> Done {
-        let line::Parsed { command, places } = match line::parse(words) {
+    pub(super) async fn run(&mut self, words: &[String]) -> LineOutcome {
+        let line::ParsedLine { command, places } = match line::parse(words) {
             Ok(parsed) => parsed,
             Err(error) => {
                 // Help is reported as an error too, with status 0.
@@ -102,15 +102,15 @@ impl Worker {
                     let near = base::nearest(name, names.iter().map(String::as_str));
                     let hint = near.map_or("`help` lists all".to_owned(), |near| format!("is it `{near}`?"));
                     err().error(format_args!("no command is called `{name}`; {hint}"));
-                    return Done::Status(status);
+                    return LineOutcome::Status(status);
                 }
                 let words: Vec<OsString> = words.iter().map(OsString::from).collect();
                 Printer::command_line(error, &words);
-                return Done::Status(status);
+                return LineOutcome::Status(status);
             }
         };
-        if let Command::Exit { status } = command {
-            return Done::Exit(status.map(ExitCode::from));
+        if let PromptCommand::Exit { status } = command {
+            return LineOutcome::Exit(status.map(ExitCode::from));
         }
         // Discards interrupts that arrived while no command ran.
         match signal(SignalKind::interrupt()) {
@@ -119,8 +119,10 @@ impl Worker {
         }
         let context = self.context();
         let watch = Watch::default();
-        let is_copy =
-            matches!(command, Command::Get(_) | Command::Put(_) | Command::Cp(_) | Command::Sync(_));
+        let is_copy = matches!(
+            command,
+            PromptCommand::Get(_) | PromptCommand::Put(_) | PromptCommand::Cp(_) | PromptCommand::Sync(_)
+        );
         let (before, is_script) = (self.before.clone(), self.is_script);
         let done = {
             let mut work = pin!(perform(command, places, &context, before, watch.clone(), is_script));
@@ -142,12 +144,12 @@ impl Worker {
         match done {
             None => {
                 err().own("\n");
-                Done::Interrupted
+                LineOutcome::Interrupted
             }
-            Some(Ok(Outcome::Status(status))) => Done::Status(status),
-            Some(Ok(Outcome::At(url))) => {
+            Some(Ok(CommandOutcome::Status(status))) => LineOutcome::Status(status),
+            Some(Ok(CommandOutcome::At(url))) => {
                 self.before = locked(&self.names.context).base.replace(url);
-                Done::Status(ExitCode::SUCCESS)
+                LineOutcome::Status(ExitCode::SUCCESS)
             }
             Some(Err(why)) => told(Err(why)),
         }
@@ -155,14 +157,14 @@ impl Worker {
 }
 
 /// The result of a command.
-enum Outcome {
+enum CommandOutcome {
     Status(ExitCode),
     /// The new current location.
     At(Url),
 }
 
-fn told(ended: Ended) -> Done {
-    Done::Status(ended.unwrap_or_else(|why| {
+fn told(ended: CommandResult) -> LineOutcome {
+    LineOutcome::Status(ended.unwrap_or_else(|why| {
         err().error(why);
         ExitCode::FAILURE
     }))
@@ -170,31 +172,31 @@ fn told(ended: Ended) -> Done {
 
 /// Runs a command. Dropping the future cancels it.
 async fn perform(
-    command: Command,
+    command: PromptCommand,
     places: Vec<String>,
     context: &Context,
     before: Option<Url>,
     watch: Watch,
     is_script: bool,
-) -> Result<Outcome, String> {
+) -> Result<CommandOutcome, String> {
     let status = match command {
-        Command::Exit { .. } => ExitCode::SUCCESS,
-        Command::Clear => {
+        PromptCommand::Exit { .. } => ExitCode::SUCCESS,
+        PromptCommand::Clear => {
             // Moves the cursor to the upper left corner and clears the screen after it.
             if out().is_terminal() {
                 out().own("\x1b[H\x1b[2J");
             }
             ExitCode::SUCCESS
         }
-        Command::Lls { words } => run_here("ls", &words).await?,
-        Command::Pwd => {
+        PromptCommand::Lls { words } => run_here("ls", &words).await?,
+        PromptCommand::Pwd => {
             let base = context.base.as_ref().ok_or("we are at no server; `open URL` goes to one")?;
             say(base)
         }
-        Command::Lpwd => say(std::env::current_dir().map_err(|error| error.to_string())?.display()),
-        Command::Lcd { dir } => lcd(dir)?,
-        Command::Open { url } => return enter(context, servers::parse_server(&url)?).await,
-        Command::Cd { path } => {
+        PromptCommand::Lpwd => say(std::env::current_dir().map_err(|error| error.to_string())?.display()),
+        PromptCommand::Lcd { dir } => lcd(dir)?,
+        PromptCommand::Open { url } => return enter(context, servers::parse_server(&url)?).await,
+        PromptCommand::Cd { path } => {
             let url = match (path.as_str(), before) {
                 ("-", Some(before)) => before,
                 ("-", None) => return Err("there was no directory before this one".to_owned()),
@@ -202,20 +204,20 @@ async fn perform(
             };
             return enter(context, url).await;
         }
-        Command::Files(files) => files.run(context).await,
-        Command::Get(mut cp) => {
-            cp.set_places(across(&places, Side::There, context, cp.has_list())?);
+        PromptCommand::Files(files) => files.run(context).await,
+        PromptCommand::Get(mut cp) => {
+            cp.set_places(across(&places, PathSide::There, context, cp.has_list())?);
             cp.perform(Some(&context.client), watch).await.map_err(why)?
         }
-        Command::Put(mut cp) => {
-            let places = across(&places, Side::Here, context, cp.has_list())?;
+        PromptCommand::Put(mut cp) => {
+            let places = across(&places, PathSide::Here, context, cp.has_list())?;
             if is_script && places.contains(&Place::Stream) {
                 return Err("the standard input is the script, it cannot be copied".to_owned());
             }
             cp.set_places(places);
             cp.perform(Some(&context.client), watch).await.map_err(why)?
         }
-        Command::Cp(mut cp) => {
+        PromptCommand::Cp(mut cp) => {
             let places = sources(&places, context)?;
             if is_script && places.first() == Some(&Place::Stream) {
                 return Err("the standard input is the script, it cannot be copied".to_owned());
@@ -223,15 +225,15 @@ async fn perform(
             cp.set_places(places);
             cp.perform(Some(&context.client), watch).await.map_err(why)?
         }
-        Command::Sync(mut sync) => {
+        PromptCommand::Sync(mut sync) => {
             if let Ok([source, target]) = <[Place; 2]>::try_from(all(&places, context)?) {
                 sync.set_places(source, target);
             }
             sync.perform(Some(&context.client), watch).await.map_err(why)?
         }
-        Command::Map(map) => map.perform(&context.client, context.base.as_ref()).await,
+        PromptCommand::Map(map) => map.perform(&context.client, context.base.as_ref()).await,
     };
-    Ok(Outcome::Status(status))
+    Ok(CommandOutcome::Status(status))
 }
 
 fn why(error: anyhow::Error) -> String {
@@ -248,17 +250,17 @@ fn sources(texts: &[String], context: &Context) -> Result<Vec<Place>, String> {
     let Some((target, sources)) = texts.split_last().filter(|(_, sources)| !sources.is_empty()) else {
         return all(texts, context);
     };
-    let places = sources.iter().map(|text| source(text, Side::There, context));
-    places.chain([place(target, Side::There, context)]).collect()
+    let places = sources.iter().map(|text| source(text, PathSide::There, context));
+    places.chain([place(target, PathSide::There, context)]).collect()
 }
 
 /// Resolves places. Paths are at the server unless stated otherwise.
 fn all(texts: &[String], context: &Context) -> Result<Vec<Place>, String> {
-    texts.iter().map(|text| place(text, Side::There, context)).collect()
+    texts.iter().map(|text| place(text, PathSide::There, context)).collect()
 }
 
 /// Runs a program of this machine on the terminal of the shell.
-pub(super) async fn run_here(program: &str, words: &[String]) -> Ended {
+pub(super) async fn run_here(program: &str, words: &[String]) -> CommandResult {
     let mut child = std::process::Command::new(program)
         .args(words)
         .spawn()
@@ -271,7 +273,7 @@ pub(super) async fn run_here(program: &str, words: &[String]) -> Ended {
     Ok(ExitCode::from(status))
 }
 
-fn lcd(dir: Option<PathBuf>) -> Ended {
+fn lcd(dir: Option<PathBuf>) -> CommandResult {
     let home = || std::env::var_os("HOME").map(PathBuf::from);
     let dir = dir.or_else(home).ok_or("HOME is not set")?;
     std::env::set_current_dir(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
@@ -279,7 +281,7 @@ fn lcd(dir: Option<PathBuf>) -> Ended {
 }
 
 /// Checks that a directory exists. The root of a server exists if the server replies.
-async fn enter(context: &Context, url: Url) -> Result<Outcome, String> {
+async fn enter(context: &Context, url: Url) -> Result<CommandOutcome, String> {
     let url = tidy(&url);
     let fs = context.client.file_system(&url);
     if url.path == "/" {
@@ -287,5 +289,5 @@ async fn enter(context: &Context, url: Url) -> Result<Outcome, String> {
     } else if !fs.is_dir(&url.path).await.map_err(|error| error.to_string())? {
         return Err(format!("{url}: no such directory"));
     }
-    Ok(Outcome::At(url))
+    Ok(CommandOutcome::At(url))
 }

@@ -1,7 +1,7 @@
 //! The dialogue: commands line by line, from a terminal or a pipe.
 
 use super::session::Shell;
-use crate::editor::{self, Editor, History, Typed};
+use crate::editor::{self, EditorInput, LineEditor, LineHistory};
 use crate::printer::{err, out};
 use crate::stock::Status;
 use std::io::BufRead;
@@ -14,8 +14,9 @@ type RunCommand = fn(&mut Shell, &[&str]) -> Result<(), Status>;
 pub(super) fn run(shell: &mut Shell, run_command: RunCommand) -> ExitCode {
     // At a terminal, lines are edited and kept in a history. Other input is echoed, so that the
     // output reads like a dialogue.
-    let editor =
-        editor::is_dialogue().then(|| Editor::start((), History::of_xrdfs(), is_worth).ok()).flatten();
+    let editor = editor::is_dialogue()
+        .then(|| LineEditor::start((), LineHistory::of_xrdfs(), is_worth).ok())
+        .flatten();
     loop {
         let cwd = shell.cwd.as_deref().unwrap_or("/");
         let prompt = format!("[{}] {cwd} > ", shell.fs.url().authority());
@@ -47,7 +48,7 @@ fn is_worth(line: &str) -> bool {
 }
 
 /// Returns a line, with the following lines while a quotation is open. Returns `None` at the end.
-fn read(shell: &Shell, editor: Option<&Editor>, prompt: String) -> Option<String> {
+fn read(shell: &Shell, editor: Option<&LineEditor>, prompt: String) -> Option<String> {
     let mut line = read_one(shell, editor, prompt)?;
     while is_open(&line) {
         line.push('\n');
@@ -56,15 +57,15 @@ fn read(shell: &Shell, editor: Option<&Editor>, prompt: String) -> Option<String
     Some(line)
 }
 
-fn read_one(shell: &Shell, editor: Option<&Editor>, prompt: String) -> Option<String> {
+fn read_one(shell: &Shell, editor: Option<&LineEditor>, prompt: String) -> Option<String> {
     let Some(editor) = editor else {
         return shell.runtime.aside(move || read_plain(&prompt))?;
     };
     match shell.runtime.wait(editor.read(prompt)) {
-        Typed::Line(line) => Some(line),
-        Typed::End => None,
+        EditorInput::Line(line) => Some(line),
+        EditorInput::End => None,
         // The real program does not handle interrupts, so it is terminated by them.
-        Typed::Interrupted => {
+        EditorInput::Interrupted => {
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::INT).ok();
             None
         }

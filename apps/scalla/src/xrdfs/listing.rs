@@ -1,7 +1,7 @@
 //! `ls`: lists the entries of a directory, at all servers of a cluster.
 
 use super::{Shell, Target, flags};
-use crate::printer::{Text, err, out};
+use crate::printer::{OutputText, err, out};
 use crate::stock::{Status, text};
 use client::walk::{ListedEntry, Tree, Walk};
 use client::xroot::codes::QueryType;
@@ -231,7 +231,7 @@ async fn checksum_kind(fs: &FileSystem) -> String {
 }
 
 /// Formats the output with columns as wide as their widest value.
-fn table(lines: &[Line], long: bool, urls: bool) -> Text {
+fn table(lines: &[Line], long: bool, urls: bool) -> OutputText {
     let mut text = out().text();
     let more = |line: &Line| line.stat.as_ref().and_then(|stat| stat.more.clone());
     let widest = |width: &dyn Fn(&Line) -> usize| lines.iter().map(width).max().unwrap_or(0);

@@ -1,7 +1,7 @@
 //! `query`, `xattr` and `cache`.
 
 use super::session::{Shell, Target};
-use crate::printer::{Text, out};
+use crate::printer::{OutputText, out};
 use crate::stock::{INVALID_ARGUMENTS, Status};
 use client::Error;
 use client::xroot::ErrorCode;
@@ -68,7 +68,7 @@ fn told<T>(result: Result<T, Error>) -> Result<T, Status> {
     })
 }
 
-fn shown<'a>(path: &str, attributes: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Text {
+fn shown<'a>(path: &str, attributes: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> OutputText {
     let mut text = out().text();
     text.add(format_args!("# file: {path}")).own("\n");
     for (name, value) in attributes {
