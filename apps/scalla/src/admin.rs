@@ -148,19 +148,23 @@ fn escaped(path: &OsStr) -> String {
 impl ServerSelector {
     /// Returns the admin socket of the selected server.
     pub(crate) fn socket(&self) -> anyhow::Result<PathBuf> {
-        let folder = self.admin_path.as_ref().map(|path| match self.instance.as_deref() {
+        let directory = self.admin_path.as_ref().map(|path| match self.instance.as_deref() {
             Some(name) if name != config::ANONYMOUS => path.join(name),
             _ => path.clone(),
         });
-        let servers = live_servers(folder.as_deref());
-        match (servers.as_slice(), &folder) {
+        let servers = live_servers(directory.as_deref());
+        match (servers.as_slice(), &directory) {
             ([one], _) => Ok(one.socket.clone()),
-            ([], Some(folder)) => bail!(match folder.read_dir() {
+            ([], Some(directory)) => bail!(match directory.read_dir() {
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => format!(
-                    "the admin folder {} may not be read by this user: whose server it is, or root, can ask it",
-                    folder.display()
+                    "the admin directory {} may not be read by this user: whose server it is, or root, can ask it",
+                    directory.display()
                 ),
-                _ => format!("no server is running on the admin folder {}{}", folder.display(), hint(folder)),
+                _ => format!(
+                    "no server is running on the admin directory {}{}",
+                    directory.display(),
+                    hint(directory)
+                ),
             }),
             ([], None) => match running_servers().as_slice() {
                 [] => bail!("no server of this user runs here; start one: scalla serve DIR, scalla manager"),
@@ -175,9 +179,9 @@ impl ServerSelector {
 fn choice(servers: &[LiveServer]) -> String {
     let mut text = "name the server with --admin-path; there are:".to_owned();
     for server in servers {
-        let folder = shown(server.folder.as_os_str().as_encoded_bytes());
+        let directory = shown(server.folder.as_os_str().as_encoded_bytes());
         // Writing to a text cannot fail.
-        write!(text, "\n  --admin-path {folder}   ({})", shown(&server.note)).ok();
+        write!(text, "\n  --admin-path {directory}   ({})", shown(&server.note)).ok();
     }
     text
 }
@@ -195,8 +199,8 @@ fn list(json: bool) {
 }
 
 /// Suggests what may have been meant instead of an admin directory without a running server.
-fn hint(folder: &Path) -> String {
-    let entries = match std::fs::read_dir(folder) {
+fn hint(directory: &Path) -> String {
+    let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return ", which does not exist".to_owned(),
         Err(error) => return format!(", which cannot be read: {error}"),

@@ -51,14 +51,14 @@ mod tests {
 
     #[test]
     fn what_is_there_is_only_replaced_by_force() {
-        let folder = std::env::temp_dir().join(format!("scalla-links-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let (program, link) = (Path::new("/opt/scalla"), folder.join("xrootd"));
+        let directory = std::env::temp_dir().join(format!("scalla-links-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let (program, link) = (Path::new("/opt/scalla"), directory.join("xrootd"));
         make(program, &link, false).unwrap();
         make(program, &link, false).unwrap();
         assert!(make(Path::new("/elsewhere"), &link, false).unwrap_err().to_string().contains("--force"));
         make(Path::new("/elsewhere"), &link, true).unwrap();
         assert_eq!(fs::read_link(&link).unwrap(), Path::new("/elsewhere"));
-        fs::remove_dir_all(&folder).unwrap();
+        fs::remove_dir_all(&directory).unwrap();
     }
 }

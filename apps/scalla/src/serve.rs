@@ -127,15 +127,15 @@ enum Format {
 }
 
 /// Returns the full path of a directory to serve.
-fn folder(dir: &Path) -> anyhow::Result<PathBuf> {
+fn directory(dir: &Path) -> anyhow::Result<PathBuf> {
     let full = dir.canonicalize()?;
-    if full.is_dir() { Ok(full) } else { bail!("it is no folder; name the folder that it lies in") }
+    if full.is_dir() { Ok(full) } else { bail!("not a directory; name the directory that contains it") }
 }
 
 impl ServeCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let directory = match &self.dir {
-            Some(dir) => Some(folder(dir).with_context(|| format!("cannot serve {}", dir.display()))?),
+            Some(dir) => Some(directory(dir).with_context(|| format!("cannot serve {}", dir.display()))?),
             None => None,
         };
         let overrides = Overrides {

@@ -401,7 +401,7 @@ fn a_server_says_what_keeps_it_from_its_manager() {
 }
 
 #[test]
-fn a_copied_admin_folder_is_told_and_no_flood() {
+fn a_copied_admin_directory_is_told_and_no_flood() {
     let scratch = Scratch::new("twins");
     let (mut root, address) = manager(&scratch);
     let a = server(&scratch, "a", &address);

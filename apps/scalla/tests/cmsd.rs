@@ -50,8 +50,8 @@ fn started_after_the_server_it_stays_and_changes_nothing() {
     let scratch = Scratch::new("cmsd-after");
     let file = configuration(&scratch);
     let server = Server::start(program("xrootd", &scratch).args(["-c", &file, "-n", "foo"]));
-    let folder = || names(scratch.path("adm/foo")).into_iter().filter(|name| !name.starts_with("cmsd."));
-    let before: Vec<_> = folder().collect();
+    let directory = || names(scratch.path("adm/foo")).into_iter().filter(|name| !name.starts_with("cmsd."));
+    let before: Vec<_> = directory().collect();
     let stand_in = cmsd(&scratch, &["-c", &file, "-n", "foo"]);
     // The log of an instance is in a directory of its own, like its pid file.
     wait_for(&scratch, "log/foo/cmsd.log", "is the cluster node");
@@ -63,7 +63,7 @@ fn started_after_the_server_it_stays_and_changes_nothing() {
     assert!(scratch.read("log/foo/cmsd.log").contains("good bye"));
     assert_eq!(names(scratch.path("run/foo")), ["xrootd.foo.env", "xrootd.pid"]);
     assert_eq!(status(&scratch.path("adm/foo"))["pid"], server.pid(), "the server goes on");
-    assert_eq!(folder().collect::<Vec<_>>(), before);
+    assert_eq!(directory().collect::<Vec<_>>(), before);
 }
 
 #[test]

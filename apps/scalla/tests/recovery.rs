@@ -63,9 +63,9 @@ fn killed_in_the_middle(scratch: &Scratch) {
 }
 
 fn checkpoints(scratch: &Scratch) -> Vec<String> {
-    fn collect(folder: &Path, into: &mut Vec<String>) {
-        for name in names(folder) {
-            let path = folder.join(&name);
+    fn collect(directory: &Path, into: &mut Vec<String>) {
+        for name in names(directory) {
+            let path = directory.join(&name);
             if path.is_dir() { collect(&path, into) } else { into.push(name) }
         }
     }
@@ -234,7 +234,7 @@ fn the_record_of_a_file_that_is_not_there_can_be_ended() {
 }
 
 #[test]
-fn a_server_with_another_admin_folder_serves_no_unfinished_file() {
+fn a_server_with_another_admin_directory_serves_no_unfinished_file() {
     let scratch = Scratch::new("admin");
     killed_in_the_middle(&scratch);
     {

@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use support::{Background, Scratch, Server, is_root, program, run, status, stderr, stdout};
 
 #[test]
-fn it_serves_a_folder_and_says_how_to_use_it() {
+fn it_serves_a_directory_and_says_how_to_use_it() {
     let scratch = Scratch::new("serve");
     scratch.write("data/set/x.txt", "five\n");
     scratch.write("data/readme", "");
@@ -22,16 +22,16 @@ fn it_serves_a_folder_and_says_how_to_use_it() {
 }
 
 #[test]
-fn a_missing_folder_is_named() {
+fn a_missing_directory_is_named() {
     let scratch = Scratch::new("missing");
-    let output = run("scalla", &scratch, &["serve", "/no/such/folder", "--port", "0"]);
+    let output = run("scalla", &scratch, &["serve", "/no/such/directory", "--port", "0"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("/no/such/folder"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("/no/such/directory"), "{}", stderr(&output));
     let file = scratch.write("file", "");
     let output = run("scalla", &scratch, &["serve", file.to_str().unwrap(), "--port", "0"]);
     assert_eq!(output.status.code(), Some(1));
     let expected = format!(
-        "scalla: error: cannot serve {}: it is no folder; name the folder that it lies in\n",
+        "scalla: error: cannot serve {}: not a directory; name the directory that contains it\n",
         file.display()
     );
     assert_eq!(stderr(&output), expected);
@@ -99,7 +99,7 @@ fn a_taken_port_is_named_with_who_has_it() {
 }
 
 #[test]
-fn one_admin_folder_has_one_server_and_a_crash_leaves_it_free() {
+fn one_admin_directory_has_one_server_and_a_crash_leaves_it_free() {
     let scratch = Scratch::new("admin");
     let first = Server::serve(&scratch, &[]);
     let arguments = ["serve", &scratch.text("data"), "--port", "0", "--admin-path", &scratch.text("admin")];
@@ -124,7 +124,7 @@ fn the_admin_socket_is_for_its_owner_alone() {
 }
 
 #[test]
-fn an_admin_folder_with_a_very_long_name_works() {
+fn an_admin_directory_with_a_very_long_name_works() {
     let scratch = Scratch::new("long");
     let long = scratch.path(&["x".repeat(80), "y".repeat(80)].join("/"));
     let mut command = program("scalla", &scratch);
@@ -144,7 +144,7 @@ fn without_an_admin_path_the_server_is_found_by_its_user() {
 }
 
 #[test]
-fn a_read_only_folder_takes_no_changes() {
+fn a_read_only_directory_takes_no_changes() {
     let scratch = Scratch::new("readonly");
     let server = Server::serve(&scratch, &["--read-only"]);
     let mut client = server.client();
@@ -273,8 +273,8 @@ fn configurations_are_checked_and_shown() {
         Server::start(program("scalla", &scratch).args(["serve", "--config", good_path, "--port", "0"]));
     let list = stdout(&run("scalla", &scratch, &["admin", "list"]));
     let own = list.lines().find(|line| line.starts_with(&format!("{} ", server.pid()))).unwrap();
-    let folder = own.rsplit("  ").next().unwrap();
-    assert!(admin.split_whitespace().any(|word| word == folder), "{admin} {folder}");
+    let directory = own.rsplit("  ").next().unwrap();
+    assert!(admin.split_whitespace().any(|word| word == directory), "{admin} {directory}");
     let shown = |options: &[&str]| {
         run("scalla", &scratch, &[&["config", "show", "--config", good_path], options].concat())
     };

@@ -35,14 +35,14 @@ fn a_path_argument_is_exported_under_its_own_name() {
 #[test]
 fn in_the_background_the_parent_waits_until_the_port_is_open() {
     let scratch = Scratch::new("background");
-    let folder = |name: &str| scratch.text(name);
+    let directory = |name: &str| scratch.text(name);
     let config = scratch.write(
         "x.cfg",
         format!(
             "all.adminpath {}\nall.pidpath {}\nxrd.port any\nall.export {}\n",
-            folder("adm"),
-            folder("run"),
-            folder("data")
+            directory("adm"),
+            directory("run"),
+            directory("data")
         ),
     );
     let arguments = [
@@ -52,11 +52,11 @@ fn in_the_background_the_parent_waits_until_the_port_is_open() {
         "-n",
         "foo",
         "-l",
-        &folder("log/x.log"),
+        &directory("log/x.log"),
         "-s",
-        &folder("my.pid"),
+        &directory("my.pid"),
         "-w",
-        &folder("home"),
+        &directory("home"),
     ];
     let output = run("xrootd", &scratch, &arguments);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -67,9 +67,9 @@ fn in_the_background_the_parent_waits_until_the_port_is_open() {
     let status = status(&scratch.path("adm/foo"));
     assert_eq!((status["pid"].as_u64(), status["instance"].as_str()), (Some(u64::from(pid)), Some("foo")));
     let port = u16::try_from(status["port"].as_u64().unwrap()).unwrap();
-    assert_eq!(Client::login(port).stat(&folder("data")).0, 0);
+    assert_eq!(Client::login(port).stat(&directory("data")).0, 0);
     let link = |name: &str| fs::read_link(format!("/proc/{pid}/{name}")).unwrap().display().to_string();
-    assert_eq!(link("cwd"), folder("home/foo"));
+    assert_eq!(link("cwd"), directory("home/foo"));
     for descriptor in ["fd/0", "fd/1", "fd/2"] {
         assert_eq!(link(descriptor), "/dev/null");
     }
@@ -84,8 +84,8 @@ fn in_the_background_the_parent_waits_until_the_port_is_open() {
     for field in [
         "&inst=foo",
         "&ver=v",
-        &format!("&home={}&", folder("home/foo")),
-        &format!("&logfn={}", folder("log/foo/x.log")),
+        &format!("&home={}&", directory("home/foo")),
+        &format!("&logfn={}", directory("log/foo/x.log")),
     ] {
         assert!(environment.contains(field), "{field} in {environment}");
     }
@@ -178,7 +178,7 @@ fn an_old_file_with_unknown_directives_starts_and_says_so() {
 }
 
 #[test]
-fn the_log_of_an_instance_lies_in_its_folder_unless_told_otherwise() {
+fn the_log_of_an_instance_lies_in_its_directory_unless_told_otherwise() {
     let scratch = Scratch::new("log");
     for (argument, expected) in [("log/a", "log/foo/a"), ("=log/b", "log/b")] {
         let mut command = program("xrootd", &scratch);
@@ -216,7 +216,7 @@ fn setenv_reaches_the_process() {
 }
 
 #[test]
-fn an_admin_folder_of_the_real_server_will_do() {
+fn an_admin_directory_of_the_real_server_will_do() {
     let scratch = Scratch::new("swapped");
     // XRootD leaves its own journal of unfinished files there, as a file.
     scratch.write("admin/.ofs/posc.log", [0; 64]);

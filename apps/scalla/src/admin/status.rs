@@ -97,10 +97,10 @@ impl RunningServer {
     }
 
     pub(super) fn json(&self) -> Value {
-        let folder = self.server.folder.display().to_string();
+        let directory = self.server.folder.display().to_string();
         match &self.status {
-            Ok(status) => json!({ "admin_path": folder, "status": status }),
-            Err(why) => json!({ "admin_path": folder, "note": self.server.note, "error": why }),
+            Ok(status) => json!({ "admin_path": directory, "status": status }),
+            Err(why) => json!({ "admin_path": directory, "note": self.server.note, "error": why }),
         }
     }
 
@@ -179,8 +179,8 @@ log       info
 
     #[test]
     fn servers_are_listed_in_columns() {
-        let place = |folder: &str| LiveServer {
-            folder: folder.into(),
+        let place = |directory: &str| LiveServer {
+            folder: directory.into(),
             socket: "/x".into(),
             note: "pid 7, port 9".to_owned(),
         };

@@ -34,9 +34,9 @@ enum WordKind {
     /// One of these values.
     Values(Vec<String>),
     There,
-    FoldersThere,
+    DirectoriesThere,
     Here,
-    FoldersHere,
+    DirectoriesHere,
     /// A path on either side.
     Either,
     /// A path of this machine, or a URL.
@@ -141,7 +141,7 @@ impl Completion {
             (CompletionDialect::Shell, "get" | "put") => WordKind::Either,
             (CompletionDialect::Shell, "cp" | "sync") if partial.starts_with("file:") => WordKind::Here,
             (CompletionDialect::Shell, "cp" | "sync") => WordKind::There,
-            (CompletionDialect::Shell, "cd") => WordKind::FoldersThere,
+            (CompletionDialect::Shell, "cd") => WordKind::DirectoriesThere,
             (CompletionDialect::Program, "cp" | "sync") => WordKind::Anywhere,
             _ => {
                 let all: Vec<&Arg> = command.get_positionals().collect();
@@ -166,9 +166,9 @@ impl Completion {
                 values.iter().map(|value| CompletionCandidate::new(value.clone(), String::new())).collect(),
             ),
             WordKind::There => self.places_there(partial),
-            WordKind::FoldersThere => self.there(partial, true),
+            WordKind::DirectoriesThere => self.there(partial, true),
             WordKind::Here => here(partial, false),
-            WordKind::FoldersHere => here(partial, true),
+            WordKind::DirectoriesHere => here(partial, true),
             WordKind::Either => {
                 let mut all = here(partial, false);
                 all.extend(self.there(partial, false));
@@ -217,12 +217,12 @@ impl Completion {
     }
 
     /// Completes paths at the server.
-    fn there(&self, partial: &str, folders: bool) -> Vec<CompletionCandidate> {
+    fn there(&self, partial: &str, directories: bool) -> Vec<CompletionCandidate> {
         // The host of a URL is not completed.
         if partial.split_once("://").is_some_and(|(_, rest)| !rest.contains('/')) {
             return Vec::new();
         }
-        let (folder, name) = match cut(partial) {
+        let (directory, name) = match cut(partial) {
             ("", _) if servers::named(partial).is_some() => {
                 partial.split_at(partial.find(':').map_or(0, |colon| colon + 1))
             }
@@ -230,11 +230,13 @@ impl Completion {
         };
         // The path of a URL begins with two slashes.
         let is_host =
-            folder.split_once("://").is_some_and(|(_, rest)| rest.find('/') == Some(rest.len() - 1));
-        let folder = if is_host { format!("{folder}/") } else { folder.to_owned() };
+            directory.split_once("://").is_some_and(|(_, rest)| rest.find('/') == Some(rest.len() - 1));
+        let directory = if is_host { format!("{directory}/") } else { directory.to_owned() };
         let context = locked(&self.names.context).clone();
-        let Ok(url) = context.url(if folder.is_empty() { "." } else { &folder }) else { return Vec::new() };
-        fitting(&self.names.of(&url), &folder, name, folders)
+        let Ok(url) = context.url(if directory.is_empty() { "." } else { &directory }) else {
+            return Vec::new();
+        };
+        fitting(&self.names.of(&url), &directory, name, directories)
     }
 }
 
@@ -257,20 +259,20 @@ fn cut(partial: &str) -> (&str, &str) {
 }
 
 /// Returns the names with a prefix, below a directory as it was typed.
-fn fitting(names: &[Name], folder: &str, beginning: &str, folders: bool) -> Vec<CompletionCandidate> {
-    let fits = |(name, is_folder): &&Name| {
+fn fitting(names: &[Name], directory: &str, beginning: &str, directories: bool) -> Vec<CompletionCandidate> {
+    let fits = |(name, is_directory): &&Name| {
         let hidden = name.starts_with('.') && !beginning.starts_with('.');
         // The editor writes a line to the terminal unescaped.
         let is_plain = base::shown(name).to_string() == *name;
-        name.starts_with(beginning) && !hidden && is_plain && (*is_folder || !folders)
+        name.starts_with(beginning) && !hidden && is_plain && (*is_directory || !directories)
     };
-    let candidate = |(name, is_folder): &Name| {
-        let slash = if *is_folder { "/" } else { "" };
+    let candidate = |(name, is_directory): &Name| {
+        let slash = if *is_directory { "/" } else { "" };
         CompletionCandidate {
-            word: format!("{folder}{name}{slash}"),
+            word: format!("{directory}{name}{slash}"),
             shown: format!("{name}{slash}"),
             about: String::new(),
-            open: *is_folder,
+            open: *is_directory,
         }
     };
     let mut found: Vec<CompletionCandidate> = names.iter().filter(fits).map(candidate).collect();
@@ -279,19 +281,19 @@ fn fitting(names: &[Name], folder: &str, beginning: &str, folders: bool) -> Vec<
 }
 
 /// Completes paths on this machine, with or without `file:`.
-fn here(partial: &str, folders: bool) -> Vec<CompletionCandidate> {
+fn here(partial: &str, directories: bool) -> Vec<CompletionCandidate> {
     let (prefix, path) = match partial.strip_prefix("file:") {
         Some(path) => ("file:", path),
         None => ("", partial),
     };
-    let (folder, beginning) = cut(path);
-    let entries = std::fs::read_dir(if folder.is_empty() { Path::new(".") } else { Path::new(folder) });
+    let (directory, beginning) = cut(path);
+    let entries = std::fs::read_dir(if directory.is_empty() { Path::new(".") } else { Path::new(directory) });
     let name = |entry: std::fs::DirEntry| {
-        let is_folder = entry.path().is_dir();
-        entry.file_name().into_string().ok().map(|name| (name, is_folder))
+        let is_directory = entry.path().is_dir();
+        entry.file_name().into_string().ok().map(|name| (name, is_directory))
     };
     let names: Vec<Name> = entries.into_iter().flatten().flatten().filter_map(name).collect();
-    fitting(&names, &format!("{prefix}{folder}"), beginning, folders)
+    fitting(&names, &format!("{prefix}{directory}"), beginning, directories)
 }
 
 /// Returns all options of a command.
@@ -322,7 +324,7 @@ fn of_argument(argument: &Arg) -> WordKind {
     }
     match argument.get_value_hint() {
         ValueHint::Url => WordKind::There,
-        ValueHint::DirPath => WordKind::FoldersHere,
+        ValueHint::DirPath => WordKind::DirectoriesHere,
         ValueHint::AnyPath | ValueHint::FilePath | ValueHint::ExecutablePath => WordKind::Here,
         _ => WordKind::Nothing,
     }
@@ -414,8 +416,8 @@ mod tests {
             (&["ls"], "-", WordKind::Options),
             (&["ls", "--"], "-", WordKind::There),
             (&["ls", "-l", "a"], "b", WordKind::There),
-            (&["cd"], "", WordKind::FoldersThere),
-            (&["lcd"], "", WordKind::FoldersHere),
+            (&["cd"], "", WordKind::DirectoriesThere),
+            (&["lcd"], "", WordKind::DirectoriesHere),
             (&["get"], "", WordKind::There),
             (&["get", "-r", "--parallel", "3"], "", WordKind::There),
             (&["get", "-rS", "3", "a"], "", WordKind::Either),

@@ -54,8 +54,8 @@ impl RemoteNames {
     }
 
     /// Returns the entries of a directory, if they arrive within the time limit.
-    pub(crate) fn of(&self, folder: &Url) -> Arc<Vec<Name>> {
-        let key = folder.to_string();
+    pub(crate) fn of(&self, directory: &Url) -> Arc<Vec<Name>> {
+        let key = directory.to_string();
         match locked(&self.known).get(&key) {
             Some(CachedListing::Told(when, names)) if when.elapsed() < FRESH => return names.clone(),
             Some(CachedListing::Asked(when)) if when.elapsed() < GIVEN_UP => return Arc::default(),
@@ -64,20 +64,20 @@ impl RemoteNames {
         let asked = Instant::now();
         locked(&self.known).insert(key.clone(), CachedListing::Asked(asked));
         let (tell, told) = mpsc::channel();
-        let (known, folder) = (self.known.clone(), folder.clone());
-        let fs = locked(&self.context).client.file_system(&folder);
+        let (known, directory) = (self.known.clone(), directory.clone());
+        let fs = locked(&self.context).client.file_system(&directory);
         self.runtime.spawn(async move {
             let with = ListWith { stat: true, ..ListWith::default() };
-            let listed = tokio::time::timeout(GIVEN_UP, fs.list_everywhere(&folder.path, &with)).await;
+            let listed = tokio::time::timeout(GIVEN_UP, fs.list_everywhere(&directory.path, &with)).await;
             let Ok(Ok(merged)) = listed else {
                 locked(&known).remove(&key);
                 return;
             };
-            let is_folder = |entry: &client::Entry| entry.stat.as_ref().is_some_and(|stat| stat.is_dir());
+            let is_directory = |entry: &client::Entry| entry.stat.as_ref().is_some_and(|stat| stat.is_dir());
             let named = merged.entries.iter().filter(|entry| entry.name.component().is_ok());
             let names = named.take(ENTRIES_MAX);
             let names: Arc<Vec<Name>> =
-                Arc::new(names.map(|entry| (entry.name.to_string(), is_folder(&entry))).collect());
+                Arc::new(names.map(|entry| (entry.name.to_string(), is_directory(&entry))).collect());
             // A listing that was dropped meanwhile may be stale, so the reply is not cached.
             let mut known = locked(&known);
             if matches!(known.get(&key), Some(CachedListing::Asked(when)) if *when == asked) {

@@ -13,7 +13,7 @@ use crate::environment::{home, state_directory};
 
 /// Only the owner may access the file and its directory.
 const FILE_MODE: u32 = 0o600;
-const FOLDER_MODE: u32 = 0o700;
+const DIRECTORY_MODE: u32 = 0o700;
 
 /// A history file.
 #[derive(Clone, Debug)]
@@ -58,9 +58,9 @@ impl LineHistory {
             return;
         }
         if self.is_ours
-            && let Some(folder) = self.path.parent()
+            && let Some(directory) = self.path.parent()
         {
-            DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder).ok();
+            DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory).ok();
         }
         let opened = OpenOptions::new().append(true).create(true).mode(FILE_MODE).open(&self.path);
         // A single write, so that lines of two dialogues do not mix.
@@ -86,14 +86,14 @@ mod tests {
 
     #[test]
     fn lines_are_kept_for_oneself_and_not_without_end() {
-        let folder = std::env::temp_dir().join(format!("scalla-history-{}", std::process::id()));
-        let history = LineHistory { path: folder.join("state/history"), is_ours: true };
+        let directory = std::env::temp_dir().join(format!("scalla-history-{}", std::process::id()));
+        let history = LineHistory { path: directory.join("state/history"), is_ours: true };
         assert!(history.lines(3).is_empty());
         for line in ["a", "b b", "two\nlines", "c", "d"] {
             history.add(line);
         }
         let mode = |path: &PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(&history.path), mode(&folder.join("state"))), (FILE_MODE, FOLDER_MODE));
+        assert_eq!((mode(&history.path), mode(&directory.join("state"))), (FILE_MODE, DIRECTORY_MODE));
         assert_eq!(history.lines(3), ["b b", "c", "d"]);
         assert_eq!(fs::read_to_string(&history.path).unwrap(), "a\nb b\nc\nd\n");
         for line in ["e", "f", "g"] {
@@ -106,6 +106,6 @@ mod tests {
         let shared = LineHistory { is_ours: false, ..history };
         assert_eq!(shared.lines(1), ["g"]);
         assert_eq!(fs::read_to_string(&shared.path).unwrap(), "e\nf\ng\n");
-        fs::remove_dir_all(&folder).unwrap();
+        fs::remove_dir_all(&directory).unwrap();
     }
 }

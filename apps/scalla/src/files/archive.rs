@@ -16,9 +16,9 @@ pub(super) async fn members(context: &Context, url: &Url) -> Result<Vec<(String,
 }
 
 fn status(member: &Member) -> StatInfo {
-    let folder = if member.name.ends_with(b"/") { StatFlags::IS_DIR } else { StatFlags::default() };
+    let directory = if member.name.ends_with(b"/") { StatFlags::IS_DIR } else { StatFlags::default() };
     // Archives do not state the time zone of their times, so the local time zone is assumed.
     let modified = member.modified().and_then(|time| time.to_zoned(client::local_zone()).ok());
     let mtime = modified.map_or(0, |time| time.timestamp().as_second());
-    StatInfo { id: 0, size: member.size, flags: StatFlags::READABLE | folder, mtime, more: None }
+    StatInfo { id: 0, size: member.size, flags: StatFlags::READABLE | directory, mtime, more: None }
 }

@@ -126,13 +126,13 @@ impl ChmodCommand {
                 continue;
             }
             let Some(mut walk) = context.walk(console, url).await else { continue };
-            while let Some(mut folder) = walk.next().await {
-                walk.enter_all(&mut folder);
-                folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
-                let mut entries = folder.entries.iter();
+            while let Some(mut directory) = walk.next().await {
+                walk.enter_all(&mut directory);
+                directory.failed.iter().for_each(|error| console.fail(&directory.url, error));
+                let mut entries = directory.entries.iter();
                 loop {
                     let some = entries.by_ref().take(STEP);
-                    let known: Vec<_> = some.map(|entry| (folder.child(&entry), entry.stat)).collect();
+                    let known: Vec<_> = some.map(|entry| (directory.child(&entry), entry.stat)).collect();
                     if known.is_empty() {
                         break;
                     }

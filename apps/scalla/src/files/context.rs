@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_urls_or_paths_from_the_current_folder() {
+    fn arguments_are_urls_or_paths_from_the_current_directory() {
         let table = [
             (None, "root://h//a", Ok("root://h:1094//a")),
             (None, "root://h", Ok("root://h:1094//")),

@@ -43,7 +43,7 @@ struct DirectoryTotal {
     path: RemotePath,
     bytes: u64,
     files: u64,
-    folders: u64,
+    directories: u64,
 }
 
 impl DuCommand {
@@ -56,10 +56,15 @@ impl DuCommand {
                         context,
                         console,
                         &url,
-                        &DirectoryTotal { path: url.path.clone(), bytes: stat.size, files: 1, folders: 0 },
+                        &DirectoryTotal {
+                            path: url.path.clone(),
+                            bytes: stat.size,
+                            files: 1,
+                            directories: 0,
+                        },
                     );
                 }
-                Ok(_) => self.folder(context, console, &url).await?,
+                Ok(_) => self.directory(context, console, &url).await?,
                 Err(error) => console.fail(&url, &error),
             }
         }
@@ -67,16 +72,16 @@ impl DuCommand {
     }
 
     /// Reports directories in post-order, because a total is known only after all subdirectories.
-    async fn folder(&self, context: &Context, console: &Console, url: &Url) -> anyhow::Result<()> {
+    async fn directory(&self, context: &Context, console: &Console, url: &Url) -> anyhow::Result<()> {
         let Some(mut walk) = context.walk(console, url).await else { return Ok(()) };
         let mut open: Vec<DirectoryTotal> = Vec::new();
         let mut seen = 0_u64;
-        while let Some(mut folder) = walk.next().await {
-            walk.enter_all(&mut folder);
-            folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
-            self.close(context, console, url, &mut open, folder.depth);
-            let mut sum = DirectoryTotal { path: folder.url.path, bytes: 0, files: 0, folders: 1 };
-            for file in folder.entries.iter().filter(|entry| !is_dir(entry)) {
+        while let Some(mut directory) = walk.next().await {
+            walk.enter_all(&mut directory);
+            directory.failed.iter().for_each(|error| console.fail(&directory.url, error));
+            self.close(context, console, url, &mut open, directory.depth);
+            let mut sum = DirectoryTotal { path: directory.url.path, bytes: 0, files: 0, directories: 1 };
+            for file in directory.entries.iter().filter(|entry| !is_dir(entry)) {
                 sum.bytes = sum.bytes.saturating_add(file.size);
                 sum.files += 1;
             }
@@ -106,7 +111,7 @@ impl DuCommand {
             if let Some(above) = open.last_mut() {
                 above.bytes = above.bytes.saturating_add(sum.bytes);
                 above.files += sum.files;
-                above.folders += sum.folders;
+                above.directories += sum.directories;
             }
             let most = if self.summarize { 0 } else { self.max_depth.unwrap_or(usize::MAX) };
             if open.len() <= most {
@@ -116,10 +121,10 @@ impl DuCommand {
     }
 
     fn tell(&self, context: &Context, console: &Console, url: &Url, sum: &DirectoryTotal) {
-        let DirectoryTotal { bytes, files, folders, .. } = sum;
+        let DirectoryTotal { bytes, files, directories, .. } = sum;
         if self.json {
             console.json(json!({
-                "url": url.to_string(), "bytes": bytes, "files": files, "directories": folders,
+                "url": url.to_string(), "bytes": bytes, "files": files, "directories": directories,
             }));
         } else {
             let mut line = out().text();

@@ -67,17 +67,17 @@ impl RemovalSummary {
     ) -> Result<(), Error> {
         let mut walk = DirectoryWalk::begin(server, url).await?;
         let mut directories = Vec::new();
-        while let Some(mut folder) = walk.next().await {
-            walk.enter_all(&mut folder);
-            if let Some(error) = folder.failed.into_iter().next() {
+        while let Some(mut listed) = walk.next().await {
+            walk.enter_all(&mut listed);
+            if let Some(error) = listed.failed.into_iter().next() {
                 return Err(error);
             }
             self.directories += 1;
-            for entry in folder.entries.iter().filter(|entry| !entry.is_directory) {
+            for entry in listed.entries.iter().filter(|entry| !entry.is_directory) {
                 self.add_file(entry.size);
-                each(&folder.url.at(folder.url.path.join(&entry.name)));
+                each(&listed.url.at(listed.url.path.join(&entry.name)));
             }
-            directories.push(folder.url);
+            directories.push(listed.url);
             let seen = self.files + self.directories;
             console.progress(|| format!("{seen} counted"));
             if seen >= COUNTED_MAX {

@@ -162,15 +162,15 @@ impl FindCommand {
         asked: &SearchCriteria<'_>,
     ) -> anyhow::Result<()> {
         let Some(mut walk) = context.walk(console, url).await else { return Ok(()) };
-        while let Some(mut folder) = walk.next().await {
-            let depth = folder.depth + 1;
+        while let Some(mut directory) = walk.next().await {
+            let depth = directory.depth + 1;
             if self.max_depth.is_none_or(|most| depth < most) {
-                walk.enter_all(&mut folder);
+                walk.enter_all(&mut directory);
             }
-            folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
-            for entry in folder.entries.iter() {
+            directory.failed.iter().for_each(|error| console.fail(&directory.url, error));
+            for entry in directory.entries.iter() {
                 let Item { name, stat, .. } = &entry;
-                asked.tell(context, console, &folder.child(&entry), name, stat.as_ref(), depth);
+                asked.tell(context, console, &directory.child(&entry), name, stat.as_ref(), depth);
                 console.pass().await?;
             }
             console.pass().await?;

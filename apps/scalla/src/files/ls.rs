@@ -79,7 +79,7 @@ struct LsEntry {
 /// The kind of an argument.
 enum LsArgument {
     Item(LsEntry),
-    Folder(Url, Option<Listed>),
+    Directory(Url, Option<Listed>),
 }
 
 type Listed = (Entries, Vec<Error>);
@@ -88,7 +88,7 @@ type Listed = (Entries, Vec<Error>);
 enum LsEntries<'a> {
     Named(Vec<LsEntry>),
     Entries(&'a Url, &'a Entries),
-    Folder(&'a ListedDirectory),
+    Directory(&'a ListedDirectory),
 }
 
 impl LsEntries<'_> {
@@ -96,7 +96,7 @@ impl LsEntries<'_> {
         match self {
             Self::Named(items) => (0..u32::try_from(items.len()).unwrap_or(u32::MAX)).collect(),
             Self::Entries(_, entries) => entries.numbers().collect(),
-            Self::Folder(folder) => folder.entries.numbers().collect(),
+            Self::Directory(directory) => directory.entries.numbers().collect(),
         }
     }
 
@@ -104,7 +104,7 @@ impl LsEntries<'_> {
         match self {
             Self::Named(items) => items.get(number as usize).map_or(&[], |item| item.name.as_bytes()),
             Self::Entries(_, entries) => entries.name(number),
-            Self::Folder(folder) => folder.entries.name(number),
+            Self::Directory(directory) => directory.entries.name(number),
         }
     }
 
@@ -116,9 +116,9 @@ impl LsEntries<'_> {
                 let url = entry.name.component().ok().map(|name| url.at(url.path.join(name)));
                 Some(LsEntry { name: entry.name.to_string(), url, stat: entry.stat })
             }
-            Self::Folder(folder) => {
-                let entry = folder.entries.get(number)?;
-                let url = Some(folder.child(&entry));
+            Self::Directory(directory) => {
+                let entry = directory.entries.get(number)?;
+                let url = Some(directory.child(&entry));
                 Some(LsEntry { name: entry.name.to_string(), url, stat: entry.stat })
             }
         }
@@ -133,17 +133,17 @@ impl LsCommand {
         if self.zip {
             return self.members(context, console, urls, several).await;
         }
-        let (mut items, mut folders) = (Vec::new(), Vec::new());
+        let (mut items, mut directories) = (Vec::new(), Vec::new());
         for (url, named) in self.look(context, console, urls, several).await {
             match named {
                 Ok(LsArgument::Item(item)) => items.push(item),
-                Ok(LsArgument::Folder(url, listed)) => folders.push((url, listed)),
+                Ok(LsArgument::Directory(url, listed)) => directories.push((url, listed)),
                 Err(error) => console.fail(&url, &error),
             }
         }
         let mut first = items.is_empty();
         self.show(console, &LsEntries::Named(items)).await?;
-        for (url, listed) in folders {
+        for (url, listed) in directories {
             if self.recursive {
                 self.everything(context, console, &url, &mut first).await?;
                 continue;
@@ -176,7 +176,7 @@ impl LsCommand {
     ) -> Vec<(Url, Result<LsArgument, Error>)> {
         if let ([url], false, false, false) = (urls.as_slice(), self.directory, self.recursive, several) {
             let named = match self.list(context, console, url).await {
-                Ok(listed) => Ok(LsArgument::Folder(url.clone(), Some(listed))),
+                Ok(listed) => Ok(LsArgument::Directory(url.clone(), Some(listed))),
                 Err(error) if error.code().is_some() => match context.files(url).stat(&url.path).await {
                     Ok(stat) if !stat.is_dir() => Ok(LsArgument::Item(item(context, url, stat))),
                     Err(of_stat) if of_stat.is_not_found() => Err(of_stat),
@@ -198,7 +198,7 @@ impl LsCommand {
             .map(|(url, stat)| {
                 let named = stat.map(|stat| {
                     if stat.is_dir() && !self.directory {
-                        LsArgument::Folder(url.clone(), None)
+                        LsArgument::Directory(url.clone(), None)
                     } else {
                         LsArgument::Item(item(context, &url, stat))
                     }
@@ -254,21 +254,21 @@ impl LsCommand {
         first: &mut bool,
     ) -> anyhow::Result<()> {
         let Some(mut walk) = context.walk(console, url).await else { return Ok(()) };
-        while let Some(mut folder) = walk.next().await {
-            self.enter(&mut walk, &mut folder);
-            self.head(context, console, Some(&folder.url), first);
-            folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
-            self.show(console, &LsEntries::Folder(&folder)).await?;
+        while let Some(mut directory) = walk.next().await {
+            self.enter(&mut walk, &mut directory);
+            self.head(context, console, Some(&directory.url), first);
+            directory.failed.iter().for_each(|error| console.fail(&directory.url, error));
+            self.show(console, &LsEntries::Directory(&directory)).await?;
             console.pass().await?;
         }
         Ok(())
     }
 
     /// Enters the subdirectories of a directory, in display order.
-    fn enter(&self, walk: &mut DirectoryWalk, folder: &mut ListedDirectory) {
-        let mut below = self.order(&LsEntries::Folder(folder));
-        below.retain(|number| folder.entries.get(*number).is_some_and(|entry| is_dir(&entry)));
-        walk.enter(folder, &below);
+    fn enter(&self, walk: &mut DirectoryWalk, directory: &mut ListedDirectory) {
+        let mut below = self.order(&LsEntries::Directory(directory));
+        below.retain(|number| directory.entries.get(*number).is_some_and(|entry| is_dir(&entry)));
+        walk.enter(directory, &below);
     }
 
     /// Returns the indices of the shown entries, in display order.

@@ -66,7 +66,7 @@ impl RmdirCommand {
         for url in context.expand(console, &self.urls).await? {
             if is_root(&url.path) {
                 console.fail_with(&[("url", url.to_string().into())], &format!("{url}: the root stays"));
-            } else if let Err(error) = remove_folder(context, &url).await {
+            } else if let Err(error) = remove_directory(context, &url).await {
                 console.fail(&url, &error);
             }
         }
@@ -75,7 +75,7 @@ impl RmdirCommand {
 }
 
 /// Removes an empty directory at all servers that have it.
-async fn remove_folder(context: &Context, url: &Url) -> Result<(), Error> {
+async fn remove_directory(context: &Context, url: &Url) -> Result<(), Error> {
     let servers = context.files(url).servers(&url.path).await?;
     let path = &url.path;
     let remove = |server: FileSystem| {

@@ -49,7 +49,7 @@ struct DrawnDirectory {
 /// Numbers of drawn entries.
 #[derive(Default)]
 struct EntryCounts {
-    folders: u64,
+    directories: u64,
     files: u64,
 }
 
@@ -64,13 +64,13 @@ impl TreeCommand {
             let word = |number: u64, one: &str, more: &str| {
                 format!("{number} {}", if number == 1 { one } else { more })
             };
-            let folders = word(count.folders, "directory", "directories");
+            let directories = word(count.directories, "directory", "directories");
             let files = if self.directories {
                 String::new()
             } else {
                 format!(", {}", word(count.files, "file", "files"))
             };
-            console.lines(format_args!("\n{folders}{files}\n"));
+            console.lines(format_args!("\n{directories}{files}\n"));
         }
         Ok(())
     }
@@ -101,7 +101,7 @@ impl TreeCommand {
             self.put(console, &url, &prefix, more, &entry);
             let deep = levels.len();
             if is_dir(&entry) {
-                count.folders += 1;
+                count.directories += 1;
             } else {
                 count.files += 1;
             }
@@ -127,31 +127,32 @@ impl TreeCommand {
         prefix: String,
         depth: usize,
     ) -> Option<DrawnDirectory> {
-        let mut folder = walk.next().await?;
+        let mut directory = walk.next().await?;
         let shows =
             |entry: &Item| (self.all || !entry.name.starts_with('.')) && (!self.directories || is_dir(entry));
-        let shown = folder.entries.iter().filter(shows);
+        let shown = directory.entries.iter().filter(shows);
         let mut numbers: Vec<(u32, bool)> = shown.map(|entry| (entry.number(), is_dir(&entry))).collect();
         let directories = numbers.iter().filter(|(_, is_dir)| *is_dir);
         let directories: Vec<u32> = directories.map(|(number, _)| *number).collect();
         // Directories that lead back to an ancestor are drawn, but not entered.
-        let entered = if self.enters(depth + 1) { walk.enter(&mut folder, &directories) } else { Vec::new() };
-        folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
+        let entered =
+            if self.enters(depth + 1) { walk.enter(&mut directory, &directories) } else { Vec::new() };
+        directory.failed.iter().for_each(|error| console.fail(&directory.url, error));
         let directories = numbers.iter_mut().map(|(_, is_dir)| is_dir).filter(|is_dir| **is_dir);
         for (is_entered, entered) in directories.zip(entered.into_iter().chain(std::iter::repeat(false))) {
             *is_entered = entered;
         }
         Some(DrawnDirectory {
-            url: folder.url,
-            entries: folder.entries,
+            url: directory.url,
+            entries: directory.entries,
             numbers: numbers.into_iter(),
             prefix,
         })
     }
 
-    fn put(&self, console: &Console, folder: &Url, prefix: &str, more: bool, entry: &Item) {
+    fn put(&self, console: &Console, directory: &Url, prefix: &str, more: bool, entry: &Item) {
         if self.json {
-            let url = folder.at(folder.path.join(&entry.name));
+            let url = directory.at(directory.path.join(&entry.name));
             console.json(text::facts(&entry.name, Some(&url), entry.stat.as_ref()).into());
             return;
         }

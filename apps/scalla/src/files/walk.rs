@@ -39,17 +39,17 @@ impl DirectoryWalk {
 
     /// Enters subdirectories by their indices. They follow next, in this order. Reports for each
     /// whether it is entered.
-    pub(super) fn enter(&mut self, folder: &mut ListedDirectory, numbers: &[u32]) -> Vec<bool> {
-        let entered = self.0.enter(&mut folder.directory, numbers);
-        folder.failed.extend(folder.directory.unknown.drain(..).map(|unknown| unknown.error));
+    pub(super) fn enter(&mut self, listed: &mut ListedDirectory, numbers: &[u32]) -> Vec<bool> {
+        let entered = self.0.enter(&mut listed.directory, numbers);
+        listed.failed.extend(listed.directory.unknown.drain(..).map(|unknown| unknown.error));
         entered
     }
 
     /// Enters all subdirectories.
-    pub(super) fn enter_all(&mut self, folder: &mut ListedDirectory) {
-        let directories = folder.entries.iter().filter(|entry| entry.is_directory);
+    pub(super) fn enter_all(&mut self, listed: &mut ListedDirectory) {
+        let directories = listed.entries.iter().filter(|entry| entry.is_directory);
         let numbers: Vec<u32> = directories.map(|entry| entry.number()).collect();
-        self.enter(folder, &numbers);
+        self.enter(listed, &numbers);
     }
 }
 

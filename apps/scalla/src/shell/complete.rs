@@ -112,11 +112,11 @@ mod tests {
     #[test]
     fn words_are_completed_in_their_quotation() {
         let (_runtime, words) = words();
-        let folder = std::env::temp_dir().join(format!("scalla-complete-{}", std::process::id()));
-        std::fs::create_dir_all(folder.join("my data")).unwrap();
-        std::fs::write(folder.join("my file"), "").unwrap();
-        std::fs::write(folder.join(".hidden"), "").unwrap();
-        let at = folder.display().to_string();
+        let directory = std::env::temp_dir().join(format!("scalla-complete-{}", std::process::id()));
+        std::fs::create_dir_all(directory.join("my data")).unwrap();
+        std::fs::write(directory.join("my file"), "").unwrap();
+        std::fs::write(directory.join(".hidden"), "").unwrap();
+        let at = directory.display().to_string();
         let history = MemHistory::new();
         let complete = |line: &str| {
             let (start, pairs) = words.complete(line, line.len(), &Context::new(&history)).unwrap();
@@ -141,6 +141,6 @@ mod tests {
         );
         assert_eq!(complete("ls root://host"), (3, vec![]));
         assert_eq!(complete("ls # x"), (6, vec![]));
-        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -83,7 +83,7 @@ fn expanded(pattern: &Path) -> Result<Vec<Place>, String> {
         }
         found = found
             .iter()
-            .flat_map(|folder| names(folder, &part).into_iter().map(|name| folder.join(name)))
+            .flat_map(|directory| names(directory, &part).into_iter().map(|name| directory.join(name)))
             .collect();
     }
     found.retain(exists);
@@ -95,9 +95,9 @@ fn expanded(pattern: &Path) -> Result<Vec<Place>, String> {
 }
 
 /// Returns the matching names in a directory, sorted.
-fn names(folder: &Path, pattern: &str) -> Vec<String> {
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+fn names(directory: &Path, pattern: &str) -> Vec<String> {
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let is_meant =
         |name: &String| matches(pattern, name) && (pattern.starts_with('.') || !name.starts_with('.'));
@@ -183,25 +183,25 @@ mod tests {
 
     #[test]
     fn wildcards_of_this_machine_are_resolved() {
-        let folder = std::env::temp_dir().join(format!("scalla-places-{}", std::process::id()));
-        std::fs::create_dir_all(folder.join("d1")).unwrap();
+        let directory = std::env::temp_dir().join(format!("scalla-places-{}", std::process::id()));
+        std::fs::create_dir_all(directory.join("d1")).unwrap();
         for name in ["d1/b.root", "d1/a.root", "d1/.c.root", "x[1]"] {
-            std::fs::write(folder.join(name), "").unwrap();
+            std::fs::write(directory.join(name), "").unwrap();
         }
         let found = |pattern: &str| {
             let names = |places: Vec<Place>| {
                 places.iter().filter_map(|place| place.name()?.into_string().ok()).collect::<Vec<_>>()
             };
-            expanded(&folder.join(pattern)).map(names)
+            expanded(&directory.join(pattern)).map(names)
         };
         assert_eq!(found("d?/*.root").as_deref(), Ok(&["a.root".to_owned(), "b.root".to_owned()][..]));
         assert_eq!(found("x[1]").as_deref(), Ok(&["x[1]".to_owned()][..]));
         assert!(found("nope*").unwrap_err().contains("no file"));
-        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]
-    fn folders_are_named_plainly() {
+    fn directories_are_named_plainly() {
         for (path, expected) in [("/", "/"), ("/a/../b/.//c/", "/b/c"), ("/../..", "/"), ("//a", "/a")] {
             let url = Url::parse("root://h//").unwrap().with_user_path(path).unwrap();
             assert_eq!(tidy(&url).path, expected);

@@ -6,12 +6,12 @@ use crate::stock::{INVALID_ARGUMENTS, Status, text};
 use client::xroot::flags::PrepareOptions;
 
 /// Mode of new directories.
-const FOLDER_MODE: u16 = 0o750;
+const DIRECTORY_MODE: u16 = 0o750;
 /// The highest priority of a prepare.
 const PRIORITY_MAX: i64 = 3;
 
 pub(super) fn mkdir(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
-    let (mut parents, mut mode, mut path) = (false, FOLDER_MODE, None);
+    let (mut parents, mut mode, mut path) = (false, DIRECTORY_MODE, None);
     for word in arguments {
         if *word == "-p" {
             parents = true;

@@ -65,11 +65,11 @@ fn what_it_names(shell: &Shell, url: &Url, target: Place) -> Result<(), Status> 
     let client = shell.fs.client();
     let mut options = CopyOptions::of(client.settings());
     options.metalinks = true;
-    let folder = match &target {
+    let directory = match &target {
         Place::Local(path) => path.parent().map_or(Ok(()), std::fs::create_dir_all),
         _ => Ok(()),
     };
-    folder.map_err(|error| Status::local(&error).at(Side::Destination))?;
+    directory.map_err(|error| Status::local(&error).at(Side::Destination))?;
     let is_file = target != Place::Stream;
     let watch = if is_file { Watch::new(|progress| tell(progress.done)) } else { Watch::default() };
     let job = CopyJob { source: Place::Remote(url.clone()), target, size: None };
@@ -103,8 +103,8 @@ fn into_file(shell: &Shell, url: &Url, target: &str) -> Result<(), Status> {
 /// Creates a file and its parent directories.
 fn create(target: &str) -> Result<std::fs::File, Status> {
     let at_target = |error: std::io::Error| Status::local(&error).at(Side::Destination);
-    if let Some(folder) = std::path::Path::new(target).parent() {
-        std::fs::create_dir_all(folder).map_err(at_target)?;
+    if let Some(directory) = std::path::Path::new(target).parent() {
+        std::fs::create_dir_all(directory).map_err(at_target)?;
     }
     std::fs::File::create_new(target).map_err(at_target)
 }

@@ -90,7 +90,7 @@ fn launch(program: &str, options: Options) -> Result<Launch, OptionsError> {
         }
         Some(LogName::Stderr) | None => LogTarget::Stderr,
     };
-    let folder = |chosen: &Option<(PathBuf, bool)>| match chosen {
+    let directory = |chosen: &Option<(PathBuf, bool)>| match chosen {
         Some((path, group)) => full(path).map(|path| Some(DirectorySetting { path, group: *group })),
         None => Ok(None),
     };
@@ -102,8 +102,8 @@ fn launch(program: &str, options: Options) -> Result<Launch, OptionsError> {
             Family::V4 => AddressFamily::V4,
             Family::V6 => AddressFamily::V6,
         }),
-        admin_path: folder(&options.admin_path)?,
-        home_path: folder(&options.home)?,
+        admin_path: directory(&options.admin_path)?,
+        home_path: directory(&options.home)?,
         site_name: options.site.clone(),
         debug: options.debug,
         ..Overrides::default()

@@ -220,7 +220,9 @@ fn family(text: &str) -> Result<Family, OptionsError> {
 /// path component. `anon` is the server without a name.
 fn instance(name: &str) -> Result<Option<String>, OptionsError> {
     if name.contains('/') || name.starts_with('.') || name.contains(char::is_whitespace) {
-        return Err(OptionsError(format!("`{name}` is no instance name: it becomes the name of a folder")));
+        return Err(OptionsError(format!(
+            "`{name}` is no instance name: it becomes the name of a directory"
+        )));
     }
     Ok((name != "anon").then(|| name.to_owned()))
 }

@@ -272,8 +272,8 @@ pub(crate) fn is_root() -> bool {
 }
 
 /// Returns the names in a directory, sorted.
-pub(crate) fn names(folder: impl AsRef<Path>) -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(folder)
+pub(crate) fn names(directory: impl AsRef<Path>) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(directory)
         .map(|entries| {
             entries.flatten().map(|e| OsStr::to_string_lossy(&e.file_name()).into_owned()).collect()
         })
