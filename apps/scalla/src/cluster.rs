@@ -1,8 +1,8 @@
 //! `scalla cluster`: shows the tree of a running node and sends orders to its nodes.
 
-mod door;
-mod drain;
-mod table;
+mod client_port;
+mod drain_wait;
+mod status_table;
 
 use crate::admin::ServerSelector;
 use crate::printer::{err, out};
@@ -86,7 +86,7 @@ impl ClusterCommand {
                 let own = serde_json::from_value(ask(&socket, &AdminRequest::ClusterStatus {})?)?;
                 let tree = match here {
                     true => TreeSurvey { root: own, missing: Vec::new() },
-                    false => survey(own, &door::ClientPort),
+                    false => survey(own, &client_port::ClientPort),
                 };
                 show(&tree, self.json, wide)?;
                 return Ok(ExitCode::SUCCESS);
@@ -105,7 +105,7 @@ impl ClusterCommand {
         }
         let OrderAnswer { node, state, address } = serde_json::from_value(answer)?;
         if let Some(limit) = wait {
-            let place = drain::DrainedNode { socket: &socket, node: &node, child: address.as_deref() };
+            let place = drain_wait::DrainedNode { socket: &socket, node: &node, child: address.as_deref() };
             let is_empty = place.wait_until_empty(limit, self.json)?;
             return Ok(if is_empty { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
@@ -123,7 +123,7 @@ fn show(tree: &TreeSurvey, json: bool, wide: bool) -> anyhow::Result<()> {
         out().json(&value);
         return Ok(());
     }
-    out().lines(table::draw(&tree.root, wide));
+    out().lines(status_table::draw(&tree.root, wide));
     for missing in &tree.missing {
         err().line(format_args!("not seen: {missing}"));
     }

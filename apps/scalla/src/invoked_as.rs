@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// A program whose command line is used when the binary is started under its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Program {
+pub(crate) enum InvokedProgram {
     Xrootd,
     Cmsd,
     Xrdcp,
@@ -20,7 +20,7 @@ pub(crate) enum Program {
     Xrdcrc32c,
 }
 
-impl Program {
+impl InvokedProgram {
     /// All supported programs.
     pub(crate) const ALL: [Self; 9] = [
         Self::Xrootd,
@@ -74,11 +74,11 @@ mod tests {
         ];
         for (argument, expected) in table {
             assert_eq!(
-                Program::invoked_as(Some(&argument.into())).map(Program::name),
+                InvokedProgram::invoked_as(Some(&argument.into())).map(InvokedProgram::name),
                 expected,
                 "{argument}"
             );
         }
-        assert!(Program::invoked_as(None).is_none());
+        assert!(InvokedProgram::invoked_as(None).is_none());
     }
 }

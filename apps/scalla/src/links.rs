@@ -1,7 +1,7 @@
 //! `scalla links DIR`: creates links with the names of the XRootD programs that this binary
 //! replaces.
 
-use crate::invoked_as::Program;
+use crate::invoked_as::InvokedProgram;
 use crate::printer::out;
 use anyhow::{Context, bail};
 use std::fs;
@@ -22,7 +22,7 @@ pub(crate) struct LinksCommand {
 impl LinksCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let program = std::env::current_exe().context("cannot find out where this program is")?;
-        for replaced in Program::ALL {
+        for replaced in InvokedProgram::ALL {
             let link = self.dir.join(replaced.name());
             make(&program, &link, self.force)?;
             out().line(format_args!("{} -> {}", link.display(), program.display()));

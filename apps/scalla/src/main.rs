@@ -2,6 +2,7 @@
 
 mod admin;
 mod bench;
+mod checksum_programs;
 mod cli;
 mod cluster;
 mod completion;
@@ -14,44 +15,44 @@ mod examples;
 mod exit_status;
 mod facts;
 mod files;
-mod hint;
 mod invoked_as;
 mod links;
 mod local_path;
 mod man;
 mod map;
+mod name_suggestions;
+mod named_servers;
 mod printer;
 mod quantity;
+mod quoting;
 mod serve;
-mod servers;
 mod shell;
 mod stock;
-mod sums;
 mod usage_error;
 mod version;
-mod waiting;
+mod wait_display;
 mod xrdcp;
 mod xrdfs;
 mod xrdmapc;
 mod xrdprep;
 mod xrootd;
 
-use invoked_as::Program;
+use invoked_as::InvokedProgram;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
-    let Some(program) = Program::invoked_as(arguments.first()) else { return cli::run(arguments) };
+    let Some(program) = InvokedProgram::invoked_as(arguments.first()) else { return cli::run(arguments) };
     let arguments = arguments.split_off(1);
     match program {
-        Program::Xrootd => xrootd::run(arguments),
-        Program::Cmsd => xrootd::stand_in(arguments),
-        Program::Xrdcp | Program::Xrdcopy => xrdcp::run(arguments),
-        Program::Xrdfs => xrdfs::run(arguments),
-        Program::Xrdmapc => xrdmapc::run(arguments),
-        Program::Xrdprep => xrdprep::run(arguments),
-        Program::Xrdadler32 => sums::adler32(arguments),
-        Program::Xrdcrc32c => sums::crc32c(arguments),
+        InvokedProgram::Xrootd => xrootd::run(arguments),
+        InvokedProgram::Cmsd => xrootd::stand_in(arguments),
+        InvokedProgram::Xrdcp | InvokedProgram::Xrdcopy => xrdcp::run(arguments),
+        InvokedProgram::Xrdfs => xrdfs::run(arguments),
+        InvokedProgram::Xrdmapc => xrdmapc::run(arguments),
+        InvokedProgram::Xrdprep => xrdprep::run(arguments),
+        InvokedProgram::Xrdadler32 => checksum_programs::adler32(arguments),
+        InvokedProgram::Xrdcrc32c => checksum_programs::crc32c(arguments),
     }
 }

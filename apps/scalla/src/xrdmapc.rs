@@ -4,7 +4,7 @@
 //! versions.
 
 use crate::environment;
-use crate::map::walk::{ChildNodes, ClusterWalk, MapNode, UnansweredRequest};
+use crate::map::cluster_walk::{ChildNodes, ClusterWalk, MapNode, UnansweredRequest};
 use crate::printer::{err, out};
 use crate::stock::options::{self, Known};
 use crate::stock::{self, Runtime, Status};

@@ -38,8 +38,8 @@ mod many_open_files;
 mod measure;
 mod outcome;
 mod page;
-#[path = "../../../apps/scalla/src/bench/process.rs"]
-mod process;
+#[path = "../../../apps/scalla/src/bench/process_usage.rs"]
+mod process_usage;
 mod relay;
 mod report;
 mod rows;

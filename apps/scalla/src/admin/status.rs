@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use server::admin::{AdminRequest, LiveServer, ServerStatus, ask};
 use std::fmt::Write;
 
-use crate::files::text::human;
+use crate::files::format::human;
 
 /// Formats the status of a server, one line per topic.
 pub(super) fn topics(status: &ServerStatus) -> String {

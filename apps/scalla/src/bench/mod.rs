@@ -3,33 +3,33 @@
 //! | file | contents |
 //! |---|---|
 //! | `options` | the command line |
-//! | `plan` | a load: the validated command line |
-//! | `load` | the event loop: a single thread drives all connections |
+//! | `load_plan` | a load: the validated command line |
+//! | `generator` | the event loop: a single thread drives all connections |
 //! | `operation` | one operation: its request and the check of its reply |
 //! | `pattern` | the content of test files; `scalla bench gen` |
-//! | `written` | verification and removal of written files |
-//! | `tally` | counters and latencies |
-//! | `process`, `resources` | CPU time and memory used |
+//! | `written_files` | verification and removal of written files |
+//! | `counters` | counters and latencies |
+//! | `process_usage`, `resource_usage` | CPU time and memory used |
 //! | `report` | the report, as text and JSON |
 
-mod load;
+mod counters;
+mod generator;
+mod load_plan;
 mod operation;
 mod options;
 mod pattern;
-mod plan;
-mod process;
+mod process_usage;
 mod report;
-mod resources;
-mod tally;
-mod written;
+mod resource_usage;
+mod written_files;
 
 pub(crate) use options::BenchCommand;
 
 use anyhow::Context;
 use rawclient::Login;
-use load::LoadGenerator;
+use generator::LoadGenerator;
+use load_plan::LoadPlan;
 use options::LoadCommand;
-use plan::LoadPlan;
 use report::LoadReport;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -59,11 +59,11 @@ fn measure(plan: &LoadPlan) -> anyhow::Result<ExitCode> {
         login.user.clone_from(user);
     }
     login.token.clone_from(&plan.url.token);
-    let (address, session) = load::reach(plan, &login)?;
+    let (address, session) = generator::reach(plan, &login)?;
     // Otherwise there would be one connection more than requested.
     drop(session);
     let mut ran = LoadGenerator::new(plan, login.clone(), address)?.run()?;
-    written::look_after(plan, &login, &mut ran)?;
+    written_files::look_after(plan, &login, &mut ran)?;
     let report = LoadReport::new(plan, &ran);
     out().lines(if plan.json { format!("{}\n", report.json()) } else { report.text() });
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::from(WRONG_STATUS) })

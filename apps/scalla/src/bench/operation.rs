@@ -12,8 +12,8 @@ use rawclient::{Connection, RequestOutcome, SubmitError};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use super::load_plan::{LoadPlan, OperationKind};
 use super::pattern;
-use super::plan::{LoadPlan, OperationKind};
 
 /// Options with which stock clients open a file for reading: read, async, retstat.
 pub(super) const OPEN_TO_READ: OpenOptions = OpenOptions(0x0450);

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-use super::load::LoadResult;
-use super::plan::{LoadPlan, OperationKind};
-use super::resources::ServerCost;
+use super::generator::LoadResult;
+use super::load_plan::{LoadPlan, OperationKind};
+use super::resource_usage::ServerCost;
 use crate::quantity::{show_bytes, show_count, show_time};
 
 /// Reported latency quantiles: name and share of operations.

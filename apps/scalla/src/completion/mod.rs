@@ -4,25 +4,25 @@
 //! | file | contents |
 //! |---|---|
 //! | `mod` | [`Completion`]: the candidates for a word, from the definition of the command line |
-//! | `names` | entries of directories at servers, with a time limit |
-//! | `hosts` | servers that the user has named before |
-//! | `stock` | the command lines of `xrdcp` and `xrdfs` |
-//! | `query` | `scalla complete`, which the scripts of shells run |
-//! | `script` | `scalla completions`: the scripts |
+//! | `remote_names` | entries of directories at servers, with a time limit |
+//! | `known_hosts` | servers that the user has named before |
+//! | `xrootd_programs` | the command lines of `xrdcp` and `xrdfs` |
+//! | `complete_command` | `scalla complete`, which the scripts of shells run |
+//! | `scripts` | `scalla completions`: the scripts |
 
-mod hosts;
-pub(crate) mod names;
-mod query;
-mod script;
-mod stock;
+mod complete_command;
+mod known_hosts;
+pub(crate) mod remote_names;
+mod scripts;
+mod xrootd_programs;
 
-pub(crate) use query::CompleteCommand;
-pub(crate) use script::CompletionsCommand;
+pub(crate) use complete_command::CompleteCommand;
+pub(crate) use scripts::CompletionsCommand;
 
-use crate::servers;
+use crate::named_servers;
 use clap::{Arg, Command, ValueHint};
 use client::digest::Algorithm;
-use names::{Name, RemoteNames, locked};
+use remote_names::{Name, RemoteNames, locked};
 use std::path::Path;
 
 /// The kind of word at the cursor.
@@ -187,7 +187,7 @@ impl Completion {
 
     /// Completes places of copies.
     pub(crate) fn anywhere(&self, partial: &str) -> Vec<CompletionCandidate> {
-        let is_remote = partial.contains("://") || servers::named(partial).is_some();
+        let is_remote = partial.contains("://") || named_servers::named(partial).is_some();
         if is_remote {
             return self.places_there(partial);
         }
@@ -206,7 +206,7 @@ impl Completion {
             open: true,
             ..CompletionCandidate::new(format!("root://{host}//"), String::new())
         });
-        let named = servers::names().map(|(name, url)| CompletionCandidate {
+        let named = named_servers::names().map(|(name, url)| CompletionCandidate {
             open: true,
             ..CompletionCandidate::new(format!("{name}:"), url.to_string())
         });
@@ -223,7 +223,7 @@ impl Completion {
             return Vec::new();
         }
         let (directory, name) = match cut(partial) {
-            ("", _) if servers::named(partial).is_some() => {
+            ("", _) if named_servers::named(partial).is_some() => {
                 partial.split_at(partial.find(':').map_or(0, |colon| colon + 1))
             }
             cut => cut,

@@ -1,6 +1,6 @@
 //! Parsers of option values.
 
-use crate::servers;
+use crate::named_servers;
 use client::RemotePath;
 use client::copy::{Against, ChecksumWish, Place};
 use client::digest::Algorithm;
@@ -48,7 +48,7 @@ pub(super) fn rate(text: &str) -> Result<u64, String> {
 /// that looks like a server is rejected unless it exists, because a copy to it would stay on this
 /// machine.
 pub(crate) fn place(text: &str) -> Result<Place, String> {
-    if let Some(url) = servers::named(text) {
+    if let Some(url) = named_servers::named(text) {
         return url.map(Place::Remote);
     }
     match Place::parse(text).map_err(|error| error.to_string())? {

@@ -15,7 +15,7 @@ use super::show::{Leftover, Show, Style};
 use super::work;
 use crate::environment;
 use crate::usage_error::UsageError;
-use crate::waiting;
+use crate::wait_display;
 
 /// Copy files to, from and between servers.
 ///
@@ -244,7 +244,7 @@ async fn copy(all: CopyAll, client: &Client, show: Arc<Show>, watch: Watch) -> a
     let listener: Arc<dyn Listener> = show.clone();
     let copier = Copier::new(client);
     let work = copier.copy_all(&all, listener, &watch);
-    let done = waiting::shown(client, work, |wait| show.refresh(wait)).await;
+    let done = wait_display::shown(client, work, |wait| show.refresh(wait)).await;
     let status = show.end(done, true);
     show.hint(client).await;
     Ok(status)

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::alike::RepeatedFailures;
 use crate::exit_status::{INTERRUPTED, UNCERTAIN};
 use crate::facts;
-use crate::hint::NameSuggestions;
+use crate::name_suggestions::NameSuggestions;
 use crate::printer::{ProgressLine, err, out};
 use base::Size;
 

@@ -9,8 +9,8 @@ use client::xroot::ErrorCode;
 use client::{Checksum as Told, Error, RemotePath, Url, WholeRead, together};
 use serde_json::json;
 
+use super::cat::{CHUNK, open};
 use super::console::Console;
-use super::content::{CHUNK, open};
 use super::context::Context;
 use crate::stock::text;
 use crate::usage_error::UsageError;

@@ -2,10 +2,10 @@
 
 use client::{Cause, Error, FileSystem, RemotePath, StatInfo, Url, together};
 
-use super::change::at_holders;
 use super::console::Console;
 use super::context::Context;
-use super::make::permissions;
+use super::mkdir_rmdir::permissions;
+use super::mv_truncate::at_holders;
 
 /// Directory entries changed in one batch.
 const STEP: usize = 256;

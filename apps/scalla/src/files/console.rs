@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::exit_status;
 use crate::facts;
-use crate::hint::NameSuggestions;
+use crate::name_suggestions::NameSuggestions;
 use crate::printer::{OutputBuffer, OutputError, OutputText, OutputWriter, ProgressLine, err, out};
 use crate::usage_error::UsageError;
 

@@ -7,7 +7,7 @@ use client::{Client, FileSystem, RemotePath, Scheme, Url};
 
 use super::console::Console;
 use super::walk::DirectoryWalk;
-use crate::servers;
+use crate::named_servers;
 use crate::usage_error::UsageError;
 
 /// The environment of a command.
@@ -131,10 +131,10 @@ impl Context {
             }
             return Ok(url);
         }
-        if let Some(url) = servers::named(text) {
+        if let Some(url) = named_servers::named(text) {
             return url.map_err(UsageError);
         }
-        if let (None, Some(url)) = (&self.base, servers::host(text)) {
+        if let (None, Some(url)) = (&self.base, named_servers::host(text)) {
             return self.url(&url);
         }
         let base = self.base.as_ref().ok_or_else(|| local(text))?;

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::console::Console;
 use super::context::Context;
-use super::text;
+use super::format;
 use super::walk::is_dir;
 use crate::printer::out;
 
@@ -128,7 +128,7 @@ impl DuCommand {
             }));
         } else {
             let mut line = out().text();
-            line.add(text::size(*bytes, self.bytes)).own("\t").add(context.name(url)).own("\n");
+            line.add(format::size(*bytes, self.bytes)).own("\t").add(context.name(url)).own("\n");
             console.put(&line);
         }
     }

@@ -7,7 +7,7 @@ use client::{Error, StatInfo, Url};
 
 use super::console::Console;
 use super::context::{Context, last};
-use super::text;
+use super::format;
 use super::walk::Item;
 use crate::printer::out;
 use crate::quantity;
@@ -240,7 +240,7 @@ impl SearchCriteria<'_> {
             return;
         }
         if self.find.json {
-            console.json(text::facts(&url.path, Some(url), stat).into());
+            console.json(format::facts(&url.path, Some(url), stat).into());
         } else if self.find.zero {
             console.put(out().text().add(context.name(url)).own("\0"));
         } else {

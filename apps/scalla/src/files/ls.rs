@@ -9,7 +9,7 @@ use super::archive;
 use super::columns::{self, Align};
 use super::console::Console;
 use super::context::Context;
-use super::text;
+use super::format;
 use super::walk::{DirectoryWalk, ListedDirectory, is_dir};
 use crate::printer::out;
 use crate::stock;
@@ -309,7 +309,7 @@ impl LsCommand {
         let numbers = self.order(shown);
         let items = || numbers.iter().filter_map(|number| shown.get(*number));
         let colour =
-            |item: &LsEntry| item.stat.as_ref().filter(|_| console.has_colours()).and_then(text::colour);
+            |item: &LsEntry| item.stat.as_ref().filter(|_| console.has_colours()).and_then(format::colour);
         let in_columns = out().is_terminal() && !self.one && !self.long && numbers.len() <= COLUMN_NAMES_MAX;
         if in_columns && !self.json {
             let items: Vec<LsEntry> = items().collect();
@@ -324,7 +324,7 @@ impl LsCommand {
         }
         for item in items() {
             if self.json {
-                console.json(text::facts(&item.name, item.url.as_ref(), item.stat.as_ref()).into());
+                console.json(format::facts(&item.name, item.url.as_ref(), item.stat.as_ref()).into());
             } else if self.long {
                 let mut line = out().text();
                 table.add(&mut line, &self.row(&item), colour(&item));
@@ -347,8 +347,8 @@ impl LsCommand {
             stock::text::mode(stat),
             more.map_or("-", |more| &more.owner).to_owned(),
             more.map_or("-", |more| &more.group).to_owned(),
-            text::size(stat.size, self.bytes),
-            text::time(stat.mtime),
+            format::size(stat.size, self.bytes),
+            format::time(stat.mtime),
             name,
         ]
     }

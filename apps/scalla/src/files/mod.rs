@@ -10,33 +10,33 @@
 //! | `mod` | [`FileCommand`]: all commands |
 //! | `context` | [`Context`]: the client, and the resolution of URLs and paths |
 //! | `console` | [`Console`]: output, failures, the exit status |
-//! | `text` | formatting of sizes, times, names and status |
+//! | `format` | formatting of sizes, times, names and status |
 //! | `columns` | names in columns, aligned tables |
-//! | `extent` | the number of entries and bytes that a removal concerns |
+//! | `removal_summary` | the number of entries and bytes that a removal concerns |
 //! | `walk` | [`walk::DirectoryWalk`]: ordered traversal of directories, with several requests in flight |
 //! | `ls`, `stat`, … | the commands, related ones in one file |
 
 mod archive;
-mod change;
+mod cat;
 mod checksum;
 mod chmod;
 mod columns;
 mod console;
-mod content;
 mod context;
 mod du;
-mod ends;
-mod extent;
 mod find;
+pub(crate) mod format;
+mod head_tail;
 mod locate;
 mod ls;
-mod make;
+mod mkdir_rmdir;
+mod mv_truncate;
 mod prepare;
 mod query;
+mod removal_summary;
 mod rm;
 mod space;
 mod stat;
-pub(crate) mod text;
 mod tree;
 mod walk;
 mod xattr;
@@ -51,24 +51,24 @@ use client::copy::Watch;
 use crate::copy::work;
 use crate::environment;
 use crate::exit_status::INTERRUPTED;
-use crate::servers;
+use crate::named_servers;
 use crate::usage_error::UsageError;
-use crate::waiting;
+use crate::wait_display;
 
 /// A command on files.
 #[derive(clap::Subcommand, Debug)]
 pub(crate) enum FileCommand {
     Ls(ls::LsCommand),
     Stat(stat::StatCommand),
-    Cat(content::CatCommand),
-    Head(ends::HeadCommand),
-    Tail(ends::TailCommand),
-    Mkdir(make::MkdirCommand),
-    Mv(change::MvCommand),
+    Cat(cat::CatCommand),
+    Head(head_tail::HeadCommand),
+    Tail(head_tail::TailCommand),
+    Mkdir(mkdir_rmdir::MkdirCommand),
+    Mv(mv_truncate::MvCommand),
     Rm(rm::RmCommand),
-    Rmdir(make::RmdirCommand),
+    Rmdir(mkdir_rmdir::RmdirCommand),
     Chmod(chmod::ChmodCommand),
-    Truncate(change::TruncateCommand),
+    Truncate(mv_truncate::TruncateCommand),
     Locate(locate::LocateCommand),
     Checksum(checksum::ChecksumCommand),
     Xattr(xattr::XattrCommand),
@@ -85,7 +85,7 @@ impl FileCommand {
     pub(crate) fn start(self) -> anyhow::Result<ExitCode> {
         let watch = Watch::default();
         work::run(&watch, async {
-            let base = servers::default().map_err(UsageError)?;
+            let base = named_servers::default().map_err(UsageError)?;
             let context = Context::new(environment::client("scalla"), base);
             tokio::select! {
                 biased;
@@ -100,7 +100,7 @@ impl FileCommand {
     pub(crate) async fn run(self, context: &Context) -> ExitCode {
         let console = Console::new(self.is_json(), self.is_verbose());
         let show = |wait| console.show_wait(wait);
-        let ran = waiting::shown(&context.client, self.dispatch(context, &console), show).await;
+        let ran = wait_display::shown(&context.client, self.dispatch(context, &console), show).await;
         console.hint(&context.client).await;
         console.end(ran)
     }

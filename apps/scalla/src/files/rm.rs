@@ -7,8 +7,8 @@ use client::{Cause, Error, FileSystem, RemotePath, StatInfo, Url, together};
 
 use super::console::Console;
 use super::context::{Context, is_root};
-use super::extent::RemovalSummary;
-use super::make::settle;
+use super::mkdir_rmdir::settle;
+use super::removal_summary::RemovalSummary;
 use crate::printer::err;
 use crate::usage_error::UsageError;
 

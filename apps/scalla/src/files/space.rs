@@ -6,7 +6,7 @@ use serde_json::json;
 use super::columns::{self, Align};
 use super::console::Console;
 use super::context::Context;
-use super::text;
+use super::format;
 
 /// Print the total, used and free space.
 ///
@@ -96,7 +96,7 @@ impl SpaceCommand {
         // Space that is neither used nor free is reserved. Like `df`, the percentage refers to the
         // space available to users.
         let percent = (u128::from(*used) * 100).checked_div(u128::from(used + free));
-        let size = |bytes: u64| text::size(bytes, self.bytes);
+        let size = |bytes: u64| format::size(bytes, self.bytes);
         rows.push(vec![
             server.to_owned(),
             if name.is_empty() { "-".to_owned() } else { name.clone() },

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::console::Console;
 use super::context::Context;
-use super::text;
+use super::format;
 use crate::stock;
 
 /// Print all status information of files and directories.
@@ -66,7 +66,7 @@ impl StatCommand {
     ) {
         let sum = sum.and_then(|sum| sum.map_err(|error| console.fail(url, &error)).ok());
         if self.json {
-            let mut facts = text::facts(&url.path, Some(url), Some(stat));
+            let mut facts = format::facts(&url.path, Some(url), Some(stat));
             facts.insert("id".to_owned(), stat.id.into());
             if let Some(Checksum { kind, value }) = sum {
                 facts.insert("checksum".to_owned(), json!({ "type": kind, "value": value }));
@@ -76,18 +76,18 @@ impl StatCommand {
         }
         console.heading(has_gap, context.name(url));
         let line = |name: &str, value: &str| console.line(format_args!("  {name:<9} {value}"));
-        line("type", text::kind(stat));
-        line("size", &format!("{} bytes ({})", stat.size, text::human(stat.size)));
+        line("type", format::kind(stat));
+        line("size", &format!("{} bytes ({})", stat.size, format::human(stat.size)));
         if let Some(more) = &stat.more {
             line("mode", &format!("{:04o} ({})", more.mode & 0o7777, stock::text::mode(stat)));
             line("owner", &format!("{}:{}", more.owner, more.group));
         }
-        line("modified", &text::exact_time(stat.mtime));
+        line("modified", &format::exact_time(stat.mtime));
         if let Some(more) = &stat.more {
-            line("changed", &text::exact_time(more.ctime));
-            line("accessed", &text::exact_time(more.atime));
+            line("changed", &format::exact_time(more.ctime));
+            line("accessed", &format::exact_time(more.atime));
         }
-        line("state", &text::states(stat.flags).join(", "));
+        line("state", &format::states(stat.flags).join(", "));
         line("id", &stat.id.to_string());
         if let Some(Checksum { kind, value }) = sum {
             line("checksum", &format!("{kind} {value}"));

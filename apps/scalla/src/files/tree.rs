@@ -4,7 +4,7 @@ use client::Url;
 
 use super::console::Console;
 use super::context::Context;
-use super::text;
+use super::format;
 use super::walk::{DirectoryWalk, Item, Items, is_dir};
 use crate::printer::out;
 
@@ -153,13 +153,13 @@ impl TreeCommand {
     fn put(&self, console: &Console, directory: &Url, prefix: &str, more: bool, entry: &Item) {
         if self.json {
             let url = directory.at(directory.path.join(&entry.name));
-            console.json(text::facts(&entry.name, Some(&url), entry.stat.as_ref()).into());
+            console.json(format::facts(&entry.name, Some(&url), entry.stat.as_ref()).into());
             return;
         }
         let branch = if more { "├── " } else { "└── " };
-        let colour = entry.stat.as_ref().filter(|_| console.has_colours()).and_then(text::colour);
+        let colour = entry.stat.as_ref().filter(|_| console.has_colours()).and_then(format::colour);
         let size = entry.stat.as_ref().filter(|_| self.human);
-        let size = size.map_or_else(String::new, |stat| format!("[{:>5}]  ", text::human(stat.size)));
+        let size = size.map_or_else(String::new, |stat| format!("[{:>5}]  ", format::human(stat.size)));
         let mut line = out().text();
         line.add(format_args!("{prefix}{branch}{size}")).add_coloured(&*entry.name, colour).own("\n");
         console.put(&line);

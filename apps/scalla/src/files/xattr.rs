@@ -3,9 +3,9 @@
 use client::{Error, FileSystem, RemotePath, Url};
 use serde_json::{Value, json};
 
-use super::change::at_holders;
 use super::console::Console;
 use super::context::Context;
+use super::mv_truncate::at_holders;
 use crate::usage_error::UsageError;
 
 /// Read and change extended attributes of files.

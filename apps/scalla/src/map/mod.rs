@@ -4,22 +4,22 @@
 //! | file | contents |
 //! |---|---|
 //! | `mod` | [`MapCommand`]: the command |
-//! | `walk` | traversal of the tree, with requests that any node answers; `xrdmapc` uses it too |
-//! | `draw` | formatting of the tree, as text and as JSON |
+//! | `cluster_walk` | traversal of the tree, with requests that any node answers; `xrdmapc` uses it too |
+//! | `render` | formatting of the tree, as text and as JSON |
 
-mod draw;
-pub(crate) mod walk;
+pub(crate) mod cluster_walk;
+mod render;
 
 use crate::environment::{self, Ground};
 use crate::exit_status::USAGE;
+use crate::named_servers;
 use crate::printer::{err, out};
-use crate::servers;
 use client::{Client, Url};
-use draw::NodeFilter;
+use cluster_walk::{ChildNodes, ClusterWalk, MapNode, RoleProbe};
+use render::NodeFilter;
 use std::collections::HashSet;
 use std::process::ExitCode;
 use std::time::Duration;
-use walk::{ChildNodes, ClusterWalk, MapNode, RoleProbe};
 
 /// Draw the tree of a cluster: its managers, supervisors and servers, and the nodes that do not
 /// answer.
@@ -69,7 +69,7 @@ impl MapCommand {
     /// Draws the tree. Without a URL, that of the cluster of the current server.
     pub(crate) async fn perform(self, client: &Client, at: Option<&Url>) -> ExitCode {
         let url = match (&self.url, at) {
-            (Some(text), _) => servers::parse_server(text),
+            (Some(text), _) => named_servers::parse_server(text),
             (None, Some(url)) => Ok(url.clone()),
             (None, None) => Err("name the cluster: scalla map root://HOST[:PORT]".to_owned()),
         };
@@ -91,11 +91,11 @@ impl MapCommand {
             probe: Some(RoleProbe { time: Duration::from_secs(self.timeout), version: self.versions }),
         };
         let root = root(client, &url, &walk).await;
-        let sum = draw::NodeCounts::of(&root);
+        let sum = render::NodeCounts::of(&root);
         let text = match (self.json, self.list) {
-            (true, _) => format!("{}\n", draw::json(&root, &walk, self.list)),
-            (false, NodeFilter::S) => draw::servers(&root, &walk),
-            (false, _) => draw::tree(&root, &walk, self.list),
+            (true, _) => format!("{}\n", render::json(&root, &walk, self.list)),
+            (false, NodeFilter::S) => render::servers(&root, &walk),
+            (false, _) => render::tree(&root, &walk, self.list),
         };
         out().lines(text);
         let found = walk.path.is_none() || sum.having > 0;

@@ -3,32 +3,30 @@
 //! | file | contents |
 //! |---|---|
 //! | `mod` | [`ShellCommand`]: the command line and the loop over lines |
-//! | `line` | definition and parser of the commands |
-//! | `words` | splitting of a line into words |
-//! | `work` | execution of the commands |
-//! | `places` | resolution of places, on this machine and at the server |
-//! | `complete` | completion of words |
+//! | `parser` | definition and parser of the commands |
+//! | `runner` | execution of the commands |
+//! | `resolve` | resolution of places, on this machine and at the server |
+//! | `word_completer` | completion of words |
 
-mod complete;
-mod line;
-mod places;
-pub(crate) mod words;
-mod work;
+mod parser;
+mod resolve;
+mod runner;
+mod word_completer;
 
-use crate::completion::names::RemoteNames;
+use crate::completion::remote_names::RemoteNames;
 use crate::editor::{self, EditorInput, LineEditor, LineHistory};
 use crate::environment::{self, Ground};
 use crate::exit_status::{INTERRUPTED, USAGE};
 use crate::files::Context;
 use crate::printer::err;
+use crate::quoting::{self, ShellWord};
 use client::{Client, Source};
 #[cfg(test)]
-pub(crate) use line::definition;
+pub(crate) use parser::definition;
+use runner::{CommandRunner, LineOutcome};
 use std::io::BufRead;
 use std::process::ExitCode;
 use tokio::sync::mpsc;
-use words::ShellWord;
-use work::{CommandRunner, LineOutcome};
 
 /// Run commands on a server, one after the other, with line editing, completion and history.
 ///
@@ -55,7 +53,7 @@ impl ShellCommand {
         let context = Context::new(Client::with(settings, "scalla"), None);
         let names = RemoteNames::new(runtime.handle().clone(), context);
         let lines = if editor::is_dialogue() {
-            let helper = complete::WordCompleter::new(names.clone());
+            let helper = word_completer::WordCompleter::new(names.clone());
             LineSource::Typed(LineEditor::start(helper, LineHistory::of_shell(), is_worth)?)
         } else {
             LineSource::Script(script()?)
@@ -143,7 +141,7 @@ impl LineSource {
             if let Some(command) = text.trim_start().strip_prefix('!') {
                 return InputLine::Here(command.trim().to_owned());
             }
-            let split = words::split(&text);
+            let split = quoting::split(&text);
             if split.is_open() {
                 text.push('\n');
                 prompt = "> ".to_owned();

@@ -4,24 +4,24 @@
 //! |---|---|
 //! | `mod` | the command line and the table of commands |
 //! | `session` | [`Shell`]: the connection, the working directory and the resolution of paths |
-//! | `dialogue` | lines from a terminal or a pipe |
+//! | `interactive` | lines from a terminal or a pipe |
 //! | `listing` | `ls` |
-//! | `status` | `stat`, `statvfs`, `spaceinfo`, `locate` |
-//! | `change` | commands that change the name space, and `prepare` |
-//! | `content` | `cat`, `tail` |
-//! | `query` | `query`, `xattr`, `cache` |
+//! | `stat_locate` | `stat`, `statvfs`, `spaceinfo`, `locate` |
+//! | `namespace` | commands that change the name space, and `prepare` |
+//! | `cat_tail` | `cat`, `tail` |
+//! | `query_xattr` | `query`, `xattr`, `cache` |
 //!
 //! Output and exit statuses are those of this program in XRootD 5.5.3, compared line by line.
 //! Additions of later versions are supported too. The NUL at the end of servers' error texts is not
 //! printed.
 
-mod change;
-mod content;
-mod dialogue;
+mod cat_tail;
+mod interactive;
 mod listing;
-mod query;
+mod namespace;
+mod query_xattr;
 mod session;
-mod status;
+mod stat_locate;
 
 use crate::printer::{err, out};
 use crate::stock::{self, INVALID_ARGUMENTS, Status, code};
@@ -66,7 +66,7 @@ const COMMANDS: [Command; 20] = [
     Command {
         name: "chmod",
         help: "chmod <path> <user><group><other>\n     Set permissions, written as in rwxr-x--x.",
-        run: change::chmod,
+        run: namespace::chmod,
     },
     Command {
         name: "ls",
@@ -90,7 +90,7 @@ const COMMANDS: [Command; 20] = [
      -m, -h host names instead of addresses
      -i whatever the network
      -p ignore the servers that were tried",
-        run: status::locate,
+        run: stat_locate::locate,
     },
     Command {
         name: "mkdir",
@@ -98,9 +98,9 @@ const COMMANDS: [Command; 20] = [
      Make a directory.
      -p and those above it
      -m with these permissions (rwxr-x---)",
-        run: change::mkdir,
+        run: namespace::mkdir,
     },
-    Command { name: "mv", help: "mv <path1> <path2>\n     Rename on the same server.", run: change::mv },
+    Command { name: "mv", help: "mv <path1> <path2>\n     Rename on the same server.", run: namespace::mv },
     Command {
         name: "stat",
         help: "stat [-q query] <path>
@@ -109,12 +109,12 @@ const COMMANDS: [Command; 20] = [
         one of those that | joins. Flags:
         XBitSet, IsDir, Other, Offline, POSCPending,
         IsReadable, IsWritable, BackUpExists",
-        run: status::stat,
+        run: stat_locate::stat,
     },
     Command {
         name: "statvfs",
         help: "statvfs <path>\n     Tell the status of the file systems behind a path.",
-        run: status::statvfs,
+        run: stat_locate::statvfs,
     },
     Command {
         name: "query",
@@ -135,14 +135,18 @@ const COMMANDS: [Command; 20] = [
                              z synchronized
      xattr          <path>   attributes of a file
      prepare        <reqid> [filenames]  what became of a prepare",
-        run: query::query,
+        run: query_xattr::query,
     },
-    Command { name: "rm", help: "rm <filename>\n     Remove files.", run: change::rm },
-    Command { name: "rmdir", help: "rmdir <dirname>\n     Remove an empty directory.", run: change::rmdir },
+    Command { name: "rm", help: "rm <filename>\n     Remove files.", run: namespace::rm },
+    Command {
+        name: "rmdir",
+        help: "rmdir <dirname>\n     Remove an empty directory.",
+        run: namespace::rmdir,
+    },
     Command {
         name: "truncate",
         help: "truncate <filename> <length>\n     Set the size of a file.",
-        run: change::truncate,
+        run: namespace::truncate,
     },
     Command {
         name: "prepare",
@@ -155,12 +159,12 @@ const COMMANDS: [Command; 20] = [
      -p priority, 0 (lowest) to 3
      -a give up the request of this id
      -e they are no longer needed on disk",
-        run: change::prepare,
+        run: namespace::prepare,
     },
     Command {
         name: "cat",
         help: "cat [-o local file] files\n     Print files.\n     -o into this file",
-        run: content::cat,
+        run: cat_tail::cat,
     },
     Command {
         name: "tail",
@@ -168,12 +172,12 @@ const COMMANDS: [Command; 20] = [
      Print the end of a file.
      -c so many bytes of it
      -f and what is appended from now on",
-        run: content::tail,
+        run: cat_tail::tail,
     },
     Command {
         name: "spaceinfo",
         help: "spaceinfo path\n     Tell the space behind a path, of all servers together.",
-        run: status::spaceinfo,
+        run: stat_locate::spaceinfo,
     },
     Command {
         name: "xattr",
@@ -183,13 +187,13 @@ const COMMANDS: [Command; 20] = [
      get   <name>
      del   <name>
      list",
-        run: query::xattr,
+        run: query_xattr::xattr,
     },
     Command {
         name: "cache",
         help: "cache {evict | fevict} <path>
      Tell a cache to forget a file; fevict: even while it is used.",
-        run: query::cache,
+        run: query_xattr::cache,
     },
     Command { name: "help", help: "help\n     Show this.", run: help },
     Command { name: "exit", help: "exit\n     End the dialogue.", run: unknown },
@@ -218,7 +222,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
                 ExitCode::FAILURE
             }
             Err(Refused::Status(status)) => end(&Err(status)),
-            Ok(mut shell) if command.is_empty() => dialogue::run(&mut shell, run_command),
+            Ok(mut shell) if command.is_empty() => interactive::run(&mut shell, run_command),
             Ok(mut shell) => end(&run_command(&mut shell, command)),
         },
     }

@@ -1,6 +1,6 @@
 //! Formatting of a cluster tree, as text and as JSON.
 
-use super::walk::{ChildNodes, ClusterWalk, MapNode};
+use super::cluster_walk::{ChildNodes, ClusterWalk, MapNode};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::net::Ipv4Addr;
@@ -240,7 +240,7 @@ fn value(node: &MapNode, walk: &ClusterWalk, list: NodeFilter) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::walk::{NodeIdentity, UnansweredRequest};
+    use super::super::cluster_walk::{NodeIdentity, UnansweredRequest};
     use super::*;
     use client::{Cause, Error, Location};
 

@@ -1,10 +1,10 @@
 //! Completion of words at the prompt, which keeps their quoting.
 
-use super::line;
-use super::words::{QuotingState, quoted, split};
-use crate::completion::names::RemoteNames;
+use super::parser;
+use crate::completion::remote_names::RemoteNames;
 use crate::completion::{Completion, CompletionCandidate, CompletionDialect};
 use crate::printer::out;
+use crate::quoting::{QuotingState, quoted, split};
 use rustyline::completion::{Completer, Pair};
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
@@ -17,7 +17,7 @@ pub(super) struct WordCompleter(Completion);
 
 impl WordCompleter {
     pub(super) fn new(names: RemoteNames) -> Self {
-        Self(Completion::new(CompletionDialect::Shell, line::definition(), names, Vec::new()))
+        Self(Completion::new(CompletionDialect::Shell, parser::definition(), names, Vec::new()))
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use client::{Bytes, Error, Reader, Url, WholeRead};
 
+use super::cat::{CHUNK, open};
 use super::console::Console;
-use super::content::{CHUNK, open};
 use super::context::Context;
 use crate::quantity;
 use crate::usage_error::UsageError;

@@ -1,6 +1,6 @@
 //! `scalla cluster drain --wait`: waits until no file is open at a drained node.
 
-use super::door;
+use super::client_port;
 use crate::printer::{err, out};
 use anyhow::{Context, bail};
 use serde_json::json;
@@ -76,7 +76,7 @@ impl DrainedNode<'_> {
         let servers = self.servers(address)?;
         let mut left = Activity::default();
         for server in &servers {
-            let more = door::activity(server)
+            let more = client_port::activity(server)
                 .with_context(|| format!("cannot count the files that are open at {server}"))?;
             left.open_files += more.open_files;
             left.open_for_writing += more.open_for_writing;
@@ -94,7 +94,7 @@ impl DrainedNode<'_> {
         if is_leaf(&own) {
             return Ok(vec![address.to_owned()]);
         }
-        let tree = survey(own, &door::ClientPort);
+        let tree = survey(own, &client_port::ClientPort);
         match below(&tree.root, address) {
             Some(node) => Ok(leaves(node)),
             None => bail!("{address} has left the cluster or does not answer: {}", tree.missing.join("; ")),

@@ -4,7 +4,7 @@ use client::{Error, FileSystem, RemotePath, Url, together};
 
 use super::console::Console;
 use super::context::{Context, is_root};
-use super::make::{exists, settle};
+use super::mkdir_rmdir::{exists, settle};
 use crate::quantity;
 use crate::usage_error::UsageError;
 

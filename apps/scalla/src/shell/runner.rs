@@ -1,12 +1,12 @@
 //! [`CommandRunner`]: execution of the commands, and the handling of interrupts.
 
-use super::line::{self, PromptCommand};
-use super::places::{PathSide, across, place, source, tidy};
-use super::words::ShellWord;
-use crate::completion::names::{RemoteNames, locked};
+use super::parser::{self, PromptCommand};
+use super::resolve::{PathSide, across, place, source, tidy};
+use crate::completion::remote_names::{RemoteNames, locked};
 use crate::files::{Context, Quoted};
+use crate::named_servers;
 use crate::printer::{Printer, err, out};
-use crate::servers;
+use crate::quoting::ShellWord;
 use client::copy::{Place, Watch};
 use client::{Scheme, Url};
 use std::ffi::OsString;
@@ -45,7 +45,7 @@ impl CommandRunner {
 
     /// Goes to the initial URL. The location is set even if the server does not reply.
     pub(super) async fn begin(&mut self, url: &str) -> LineOutcome {
-        if let Ok(url) = servers::parse_server(url) {
+        if let Ok(url) = named_servers::parse_server(url) {
             locked(&self.names.context).base = Some(tidy(&url));
         }
         self.run(&["open".to_owned(), url.to_owned()]).await
@@ -91,14 +91,14 @@ impl CommandRunner {
 
     /// Runs the words of a line.
     pub(super) async fn run(&mut self, words: &[String]) -> LineOutcome {
-        let line::ParsedLine { command, places } = match line::parse(words) {
+        let parser::ParsedLine { command, places } = match parser::parse(words) {
             Ok(parsed) => parsed,
             Err(error) => {
                 // Help is reported as an error too, with status 0.
                 let status = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
                 if error.kind() == clap::error::ErrorKind::InvalidSubcommand {
                     let name = words.first().map_or("", String::as_str);
-                    let names = line::names();
+                    let names = parser::names();
                     let near = base::nearest(name, names.iter().map(String::as_str));
                     let hint = near.map_or("`help` lists all".to_owned(), |near| format!("is it `{near}`?"));
                     err().error(format_args!("no command is called `{name}`; {hint}"));
@@ -195,7 +195,7 @@ async fn perform(
         }
         PromptCommand::Lpwd => say(std::env::current_dir().map_err(|error| error.to_string())?.display()),
         PromptCommand::Lcd { dir } => lcd(dir)?,
-        PromptCommand::Open { url } => return enter(context, servers::parse_server(&url)?).await,
+        PromptCommand::Open { url } => return enter(context, named_servers::parse_server(&url)?).await,
         PromptCommand::Cd { path } => {
             let url = match (path.as_str(), before) {
                 ("-", Some(before)) => before,

@@ -5,10 +5,10 @@ use client::xroot::request::{self, Request};
 use rawclient::{BlockingSession, Login};
 use std::time::Duration;
 
-use super::load::LoadResult;
+use super::generator::LoadResult;
+use super::load_plan::LoadPlan;
 use super::operation::{NEW_FILE_MODE, OPEN_TO_READ};
 use super::pattern;
-use super::plan::LoadPlan;
 
 /// Timeout of each of these requests.
 const PATIENCE: Duration = Duration::from_secs(60);

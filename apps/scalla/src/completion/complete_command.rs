@@ -1,12 +1,12 @@
 //! `scalla complete`: prints the candidates for a word, for the scripts of `scalla completions`.
 
-use super::names::RemoteNames;
-use super::{Completion, CompletionCandidate, CompletionDialect, hosts, stock};
+use super::remote_names::RemoteNames;
+use super::{Completion, CompletionCandidate, CompletionDialect, known_hosts, xrootd_programs};
 use crate::environment::{self, Ground};
 use crate::files::Context;
+use crate::named_servers;
 use crate::printer::out;
-use crate::servers;
-use crate::shell::words::{QuotingState, quoted, split};
+use crate::quoting::{QuotingState, quoted, split};
 use clap::Command;
 use client::Client;
 use std::path::Path;
@@ -79,14 +79,14 @@ fn of_line(line: &str) -> (Vec<String>, QuotingState) {
 /// Returns the candidates for the last word of a command line that begins with the program.
 fn candidates(mut definition: Command, words: Vec<String>) -> anyhow::Result<Vec<CompletionCandidate>> {
     let Ground { runtime, log: _log } = environment::begin(0)?;
-    let base = servers::default().ok().flatten();
+    let base = named_servers::default().ok().flatten();
     let context = Context::new(Client::with(environment::settings(), "scalla"), base);
     let names = RemoteNames::new(runtime.handle().clone(), context);
     let (send, receive) = tokio::sync::oneshot::channel();
     // Replies of servers arrive on this thread, so another thread waits for them.
     std::thread::Builder::new().name("complete".to_owned()).spawn(move || {
         definition.build();
-        let completion = Completion::new(CompletionDialect::Program, definition, names, hosts::known());
+        let completion = Completion::new(CompletionDialect::Program, definition, names, known_hosts::known());
         send.send(of_program(&completion, &words)).ok();
     })?;
     let found = runtime.block_on(receive).unwrap_or_default();
@@ -98,8 +98,8 @@ fn of_program(completion: &Completion, words: &[String]) -> Vec<CompletionCandid
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let [program, before @ .., partial] = words.as_slice() else { return Vec::new() };
     match Path::new(program).file_name().and_then(|name| name.to_str()) {
-        Some("xrdcp" | "xrdcopy") => stock::xrdcp(completion, before, partial),
-        Some("xrdfs") => stock::xrdfs(completion, before, partial),
+        Some("xrdcp" | "xrdcopy") => xrootd_programs::xrdcp(completion, before, partial),
+        Some("xrdfs") => xrootd_programs::xrdfs(completion, before, partial),
         _ => completion.candidates(before, partial),
     }
 }

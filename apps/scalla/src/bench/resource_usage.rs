@@ -3,8 +3,8 @@
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
-use super::plan::LoadPlan;
-use super::process::{ProcessUsage, UsageDifference};
+use super::load_plan::LoadPlan;
+use super::process_usage::{ProcessUsage, UsageDifference};
 
 /// The resource usage of a measurement. It is updated when the stages of the load begin and end.
 #[derive(Debug)]

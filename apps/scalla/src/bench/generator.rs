@@ -10,12 +10,12 @@ use rawclient::{
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use super::counters::LoadCounters;
+use super::load_plan::{LoadPlan, OperationKind};
 use super::operation::{
     BenchFile, LoadOperation, OPEN_TO_READ, OPEN_TO_WRITE, OperationInputs, OperationResult, open,
 };
-use super::plan::{LoadPlan, OperationKind};
-use super::resources::Resources;
-use super::tally::LoadCounters;
+use super::resource_usage::Resources;
 
 /// Timeout for connecting, and for the last replies.
 const PATIENCE: Duration = Duration::from_secs(30);
