@@ -188,7 +188,7 @@ fn choice(servers: &[LiveServer]) -> String {
 
 /// Prints the running servers.
 fn list(json: bool) {
-    let servers: Vec<_> = running_servers().into_iter().map(RunningServer::ask).collect();
+    let servers: Vec<_> = running_servers().into_iter().map(RunningServer::query).collect();
     if json {
         servers.iter().for_each(|server| out().json(&server.json()));
     } else if servers.is_empty() {

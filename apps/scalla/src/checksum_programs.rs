@@ -61,7 +61,7 @@ pub(crate) fn adler32(arguments: Vec<OsString>) -> ExitCode {
             of_reader(Algorithm::Adler32, &mut std::io::stdin().lock()).map_err(|_| format!(" {name}"))
         }
         (Some(url), _) => of_server(Algorithm::Adler32, url, true).map_err(|_| format!(": {name}")),
-        (None, _) => kept(name).map_err(|_| format!(" {name}")),
+        (None, _) => stored_or_computed(name).map_err(|_| format!(" {name}")),
     };
     match sum {
         Ok(sum) => {
@@ -203,7 +203,7 @@ fn of_server(algorithm: Algorithm, url: &Url, ask: bool) -> Result<String, Error
 }
 
 /// Returns the adler32 of a local file: the stored one, if the file has not changed since.
-fn kept(path: &str) -> std::io::Result<String> {
+fn stored_or_computed(path: &str) -> std::io::Result<String> {
     let mut file = File::open(path)?;
     let before = file.metadata()?;
     let attribute = ChecksumRecord::attribute(Algorithm::Adler32);
@@ -233,10 +233,11 @@ fn kept(path: &str) -> std::io::Result<String> {
 
 /// Computes the crc32c of a local file. If direct I/O is rejected, the page cache is used.
 fn of_file(path: &str, direct: bool) -> Result<String, String> {
-    let told = |what: &str, error: &std::io::Error| format!("{what} {path}; {}", stock::text::system(error));
+    let message =
+        |what: &str, error: &std::io::Error| format!("{what} {path}; {}", stock::text::system(error));
     let mut options = std::fs::OpenOptions::new();
     options.read(true);
-    let mut file = options.open(path).map_err(|error| told("open", &error))?;
+    let mut file = options.open(path).map_err(|error| message("open", &error))?;
     if direct {
         let flags = i32::try_from(rustix::fs::OFlags::DIRECT.bits()).unwrap_or(0);
         if let Ok(mut file) = options.custom_flags(flags).open(path)
@@ -245,7 +246,7 @@ fn of_file(path: &str, direct: bool) -> Result<String, String> {
             return Ok(sum);
         }
     }
-    of_reader(Algorithm::Crc32c, &mut file).map_err(|error| told("read", &error))
+    of_reader(Algorithm::Crc32c, &mut file).map_err(|error| message("read", &error))
 }
 
 #[cfg(test)]

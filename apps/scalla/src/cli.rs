@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
             // Help and version are reported as errors too, with status 0.
             let status = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
             match error.use_stderr() && wants_json(&arguments) {
-                true => out().json(&facts::failure(&told(&error), Some(facts::USAGE)).into()),
+                true => out().json(&facts::failure(&one_line_error(&error), Some(facts::USAGE)).into()),
                 false => Printer::command_line(error, &arguments),
             }
             return status;
@@ -105,7 +105,7 @@ fn wants_json(arguments: &[OsString]) -> bool {
 }
 
 /// Formats a command line error as one line, without the usage.
-fn told(error: &clap::Error) -> String {
+fn one_line_error(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let first = text.split("\n\n").next().unwrap_or_default();
     let first = first.strip_prefix("error: ").unwrap_or(first);

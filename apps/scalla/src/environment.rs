@@ -58,7 +58,7 @@ pub(crate) fn copy_options(settings: &Settings) -> CopyOptions {
 }
 
 /// The runtime and the log of a client program.
-pub(crate) struct Ground {
+pub(crate) struct ClientRuntime {
     pub(crate) runtime: Runtime,
     /// Writes the remaining lines when dropped.
     pub(crate) log: Option<ActiveLog>,
@@ -69,7 +69,7 @@ pub(crate) struct Ground {
 ///
 /// # Errors
 /// When the system lacks resources.
-pub(crate) fn begin(detail: u8) -> io::Result<Ground> {
+pub(crate) fn start_runtime(detail: u8) -> io::Result<ClientRuntime> {
     allow_descriptors();
     let settings = settings();
     let mut builder = match threads(&settings) {
@@ -80,7 +80,7 @@ pub(crate) fn begin(detail: u8) -> io::Result<Ground> {
             builder
         }
     };
-    Ok(Ground { runtime: builder.enable_all().build()?, log: log(detail) })
+    Ok(ClientRuntime { runtime: builder.enable_all().build()?, log: log(detail) })
 }
 
 fn threads(settings: &Settings) -> usize {

@@ -22,7 +22,7 @@ pub(crate) struct NameSuggestions(Vec<Url>);
 
 impl NameSuggestions {
     /// Records an error if it reports a missing name.
-    pub(crate) fn note(&mut self, error: &Error) {
+    pub(crate) fn record(&mut self, error: &Error) {
         if self.0.len() < NAMES_MAX
             && error.is_not_found()
             && let Ok(url) = Url::parse(&error.failure().target)
@@ -34,13 +34,13 @@ impl NameSuggestions {
     }
 
     /// Prints suggestions at a terminal.
-    pub(crate) async fn tell(self, client: &Client) {
+    pub(crate) async fn print(self, client: &Client) {
         if self.0.is_empty() || !err().is_terminal() {
             return;
         }
         let look = async {
             for url in &self.0 {
-                if let Some(hint) = of(&client.file_system(url), url).await {
+                if let Some(hint) = suggestion_for(&client.file_system(url), url).await {
                     err().line(format_args!("scalla: {hint}"));
                 }
             }
@@ -50,7 +50,7 @@ impl NameSuggestions {
 }
 
 /// Returns the first missing directory of a path, and the most similar name beside it.
-async fn of(files: &FileSystem, url: &Url) -> Option<String> {
+async fn suggestion_for(files: &FileSystem, url: &Url) -> Option<String> {
     let parts: Vec<&str> = url.path.split('/').filter(|part| !part.is_empty()).collect();
     let above = |depth: usize| format!("/{}", parts.get(..depth).unwrap_or_default().join("/"));
     let mut depth = parts.len().checked_sub(1)?;

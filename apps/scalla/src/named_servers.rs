@@ -19,23 +19,23 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 const RESERVED: [&str; 7] = ["file", "root", "roots", "xroot", "xroots", "http", "https"];
 
 /// Resolves a text that begins with the name of a server.
-pub(crate) fn named(text: &str) -> Option<Result<Url, String>> {
+pub(crate) fn resolve_named(text: &str) -> Option<Result<Url, String>> {
     let (name, path) = text.split_once(':')?;
     if !is_name(name) || is_port(path) || path.starts_with("//") {
         return None;
     }
-    let url = known().iter().find(|(known, _)| known == name).map(|(_, url)| url)?;
+    let url = configured_servers().iter().find(|(known, _)| known == name).map(|(_, url)| url)?;
     Some(below(url, path).map_err(|error| format!("`{text}`: {error}")))
 }
 
 /// Returns the named servers with their URLs.
-pub(crate) fn names() -> impl Iterator<Item = (&'static str, &'static Url)> {
-    known().iter().map(|(name, url)| (name.as_str(), url))
+pub(crate) fn all() -> impl Iterator<Item = (&'static str, &'static Url)> {
+    configured_servers().iter().map(|(name, url)| (name.as_str(), url))
 }
 
 /// Returns the URL of a host with or without a path: `HOST:PORT`, `HOST:PORT/PATH`. A word without
 /// a dot and a port is ambiguous.
-pub(crate) fn host(text: &str) -> Option<String> {
+pub(crate) fn url_of_host(text: &str) -> Option<String> {
     let (place, path) = text.split_once('/').map_or((text, ""), |(place, path)| (place, path));
     let path = path.trim_start_matches('/');
     let (host, port) = match place.rsplit_once(':') {
@@ -48,14 +48,14 @@ pub(crate) fn host(text: &str) -> Option<String> {
     let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
     let is_name =
         host.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric()) && host.bytes().all(letters);
-    let is_telling =
+    let is_unambiguous =
         is_address || port.is_some() || host == "localhost" || host.trim_end_matches('.').contains('.');
-    let fits = (is_address || is_name) && is_telling && port.is_none_or(is_port);
+    let fits = (is_address || is_name) && is_unambiguous && port.is_none_or(is_port);
     fits.then(|| format!("root://{place}//{path}"))
 }
 
 /// Returns the server named by `SCALLA_SERVER`, as a directory.
-pub(crate) fn default() -> Result<Option<Url>, String> {
+pub(crate) fn default_server() -> Result<Option<Url>, String> {
     match std::env::var("SCALLA_SERVER") {
         Ok(text) if !text.is_empty() => {
             server_directory(&text).map(Some).map_err(|error| format!("SCALLA_SERVER: {error}"))
@@ -67,7 +67,7 @@ pub(crate) fn default() -> Result<Option<Url>, String> {
 /// Parses the URL of a server, or its short name or `host[:port]`.
 pub(crate) fn parse_server(text: &str) -> Result<Url, String> {
     let name = format!("{}:", text.strip_suffix(':').unwrap_or(text));
-    named(text).or_else(|| named(&name)).unwrap_or_else(|| parse_host(text))
+    resolve_named(text).or_else(|| resolve_named(&name)).unwrap_or_else(|| parse_host(text))
 }
 
 /// Parses the URL of a server or `host[:port]`, without short names.
@@ -112,7 +112,7 @@ fn below(url: &Url, path: &str) -> Result<Url, String> {
 }
 
 /// Reads the named servers of this user. Problems are reported by the first call.
-fn known() -> &'static [(String, Url)] {
+fn configured_servers() -> &'static [(String, Url)] {
     static KNOWN: OnceLock<Vec<(String, Url)>> = OnceLock::new();
     KNOWN.get_or_init(|| {
         let Some(path) = file() else { return Vec::new() };
@@ -190,11 +190,11 @@ mod tests {
             ("[::1]:7//a", "root://[::1]:7//a"),
             ("localhost", "root://localhost//"),
         ] {
-            assert_eq!(host(text).as_deref(), Some(url), "{text}");
+            assert_eq!(url_of_host(text).as_deref(), Some(url), "{text}");
         }
         for text in ["h", "/a", "./a.b", "../a", "a/b.c", "h:", "h:x", ":1", "", ".a", "a b.c", "::1", "-a.b"]
         {
-            assert_eq!(host(text), None, "{text}");
+            assert_eq!(url_of_host(text), None, "{text}");
         }
     }
 

@@ -13,7 +13,7 @@ const SHOW_AFTER: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(250);
 
 /// Runs `work` and calls `show` periodically with the reason of the wait.
-pub(crate) async fn shown<T>(
+pub(crate) async fn with_wait_display<T>(
     client: &Client,
     work: impl Future<Output = T>,
     show: impl Fn(Option<String>),
@@ -32,14 +32,14 @@ pub(crate) async fn shown<T>(
             _ = ticks.tick() => {
                 let now = Instant::now();
                 let long = |wait: &Wait| now.saturating_duration_since(wait.since) >= SHOW_AFTER;
-                show(client.waits().longest().filter(long).map(|wait| words(&wait, now)));
+                show(client.waits().longest().filter(long).map(|wait| describe(&wait, now)));
             }
         }
     }
 }
 
 /// Describes a wait.
-fn words(wait: &Wait, now: Instant) -> String {
+fn describe(wait: &Wait, now: Instant) -> String {
     let (server, waited) = (&wait.server, now.saturating_duration_since(wait.since).as_secs());
     match &wait.what {
         WaitFor::Connection => format!("connecting to {server} … {waited} s"),
@@ -62,14 +62,14 @@ mod tests {
         let now = Instant::now();
         let wait = |what| Wait { server: "h:1".to_owned(), what, since: now };
         let later = now + Duration::from_secs(4);
-        assert_eq!(words(&wait(WaitFor::Connection), later), "connecting to h:1 … 4 s");
+        assert_eq!(describe(&wait(WaitFor::Connection), later), "connecting to h:1 … 4 s");
         let silent = "waiting for h:1: no answer for 4 s (Ctrl-C stops)";
-        assert_eq!(words(&wait(WaitFor::Answer), later), silent);
+        assert_eq!(describe(&wait(WaitFor::Answer), later), silent);
         let until = later + Duration::from_millis(2500);
         for (text, why) in [("no server has it.", "no server has it"), (" ", "it asks to wait")] {
             let pause = wait(WaitFor::Pause { until, text: text.to_owned() });
             let expected = format!("waiting for h:1: {why}; asked again in 3 s (Ctrl-C stops)");
-            assert_eq!(words(&pause, later), expected);
+            assert_eq!(describe(&pause, later), expected);
         }
     }
 }

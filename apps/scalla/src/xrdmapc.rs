@@ -65,26 +65,26 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Ok(parsed) => parsed,
         Err(wrong) => return refuse(STATUS, &format!("{wrong}\n")),
     };
-    let mut how = XrdmapcOptions { list: "all".to_owned(), ..XrdmapcOptions::default() };
+    let mut options = XrdmapcOptions { list: "all".to_owned(), ..XrdmapcOptions::default() };
     for (name, value) in parsed.options {
         match name {
             "help" => {
                 err().lines(format_args!("{USAGE}{HELP}"));
                 return ExitCode::SUCCESS;
             }
-            "format" if matches!(value.as_str(), "text" | "json") => how.json = value == "json",
-            "list" if matches!(value.as_str(), "all" | "m" | "s") => how.list = value,
+            "format" if matches!(value.as_str(), "text" | "json") => options.json = value == "json",
+            "list" if matches!(value.as_str(), "all" | "m" | "s") => options.list = value,
             "format" | "list" => return refuse(USAGE_STATUS, &format!("Invalid {name} argument.\n{USAGE}")),
-            "quiet" => how.quiet = true,
-            "refresh" => how.refresh = true,
-            _ => how.verify = true,
+            "quiet" => options.quiet = true,
+            "refresh" => options.refresh = true,
+            _ => options.verify = true,
         }
     }
     let mut words = parsed.words.into_iter();
     let Some(place) = words.next() else {
         return refuse(USAGE_STATUS, &format!("Initial node not specified.\n{USAGE}"));
     };
-    how.path = words.next();
+    options.path = words.next();
     let url = match address(&place) {
         Ok(url) => url,
         Err(why) => return refuse(STATUS, &format!("Unable to validate initial node; {why}\n")),
@@ -97,17 +97,17 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     settings.set("RequestTimeout", QUESTION_SECONDS, Source::Option).ok();
     let fs = Client::with(settings, "xrdmapc").file_system(&url);
     let walk = ClusterWalk {
-        path: how.path.clone(),
-        refresh: how.refresh,
-        verify: how.verify,
-        enter: how.list != "s",
+        path: options.path.clone(),
+        refresh: options.refresh,
+        verify: options.verify,
+        enter: options.list != "s",
         ..ClusterWalk::default()
     };
     let below = runtime.wait(walk.below(&fs, &mut HashSet::new()));
-    if !how.quiet {
-        tell(&place, &below);
+    if !options.quiet {
+        report_errors(&place, &below);
     }
-    out().lines(if how.json { json(&place, &below, &how) } else { text(&place, &below, &how) });
+    out().lines(if options.json { json(&place, &below, &options) } else { text(&place, &below, &options) });
     ExitCode::SUCCESS
 }
 
@@ -138,7 +138,7 @@ fn address(place: &str) -> Result<Url, String> {
 }
 
 /// Reports the errors below a node, in the order of their occurrence.
-fn tell(name: &str, below: &ChildNodes) {
+fn report_errors(name: &str, below: &ChildNodes) {
     if let Some(trouble) = &below.trouble {
         let what = match trouble {
             UnansweredRequest::Below(_) => format!("get {name} subscribers"),
@@ -148,24 +148,24 @@ fn tell(name: &str, below: &ChildNodes) {
         err().line(format_args!("xrdmapc: Unable to {what}; {}", status.trim_end()));
     }
     for node in &below.nodes {
-        tell(&shown(&node.location.address), &node.below);
+        report_errors(&shown(&node.location.address), &node.below);
     }
 }
 
 /// Describes the errors below a manager briefly.
 fn trouble_of(below: &ChildNodes) -> Cow<'static, str> {
-    below.trouble.as_ref().map_or_else(Cow::default, |trouble| note(trouble.error()))
+    below.trouble.as_ref().map_or_else(Cow::default, |trouble| describe_error(trouble.error()))
 }
 
 /// Describes the error of a node.
 fn note_of(node: &MapNode) -> Cow<'static, str> {
     match &node.verified {
-        Some(Err(error)) => note(error),
+        Some(Err(error)) => describe_error(error),
         _ => trouble_of(&node.below),
     }
 }
 
-fn note(error: &Error) -> Cow<'static, str> {
+fn describe_error(error: &Error) -> Cow<'static, str> {
     let text = match error.cause() {
         Cause::Unreachable(_) | Cause::Unresolved(_) | Cause::NotAllowed(_) | Cause::Lost(_) => {
             "connect error"

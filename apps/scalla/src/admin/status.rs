@@ -89,7 +89,7 @@ pub(super) struct RunningServer {
 }
 
 impl RunningServer {
-    pub(super) fn ask(server: LiveServer) -> Self {
+    pub(super) fn query(server: LiveServer) -> Self {
         let answer = ask(&server.socket, &AdminRequest::Status {}).map_err(|error| error.to_string());
         let status =
             answer.and_then(|answer| serde_json::from_value(answer).map_err(|error| error.to_string()));

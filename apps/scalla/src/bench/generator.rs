@@ -77,16 +77,16 @@ pub(super) struct LoadGenerator<'p> {
     login: Login,
     address: SocketAddr,
     poller: SocketPoller,
-    workers: Vec<LoadConnection>,
-    material: OperationInputs,
+    connections: Vec<LoadConnection>,
+    inputs: OperationInputs,
     tally: LoadCounters,
-    stage: LoadPhase,
+    phase: LoadPhase,
     /// Deadline of the stage.
     until: Instant,
     prepared: usize,
     issued: u64,
     /// Operations to be repeated later.
-    again: Vec<(Instant, usize, usize)>,
+    delayed: Vec<(Instant, usize, usize)>,
     entries: Option<usize>,
     resources: Resources,
     buffer: Vec<u8>,
@@ -105,7 +105,7 @@ pub(super) struct LoadResult {
 
 /// Returns the address at which the server replies. Reports problems with a server before the load
 /// starts.
-pub(super) fn reach(plan: &LoadPlan, login: &Login) -> anyhow::Result<(SocketAddr, BlockingSession)> {
+pub(super) fn probe_address(plan: &LoadPlan, login: &Login) -> anyhow::Result<(SocketAddr, BlockingSession)> {
     let addresses = plan.url.addresses().with_context(|| format!("cannot find {}", plan.url.host))?;
     let mut last = None;
     for address in addresses {
@@ -127,14 +127,14 @@ impl<'p> LoadGenerator<'p> {
             login,
             address,
             poller: SocketPoller::new()?,
-            workers: Vec::new(),
-            material: OperationInputs::new(plan),
+            connections: Vec::new(),
+            inputs: OperationInputs::new(plan),
             tally: LoadCounters::new()?,
-            stage: LoadPhase::Preparing,
+            phase: LoadPhase::Preparing,
             until: now + PATIENCE,
             prepared: 0,
             issued: 0,
-            again: Vec::new(),
+            delayed: Vec::new(),
             entries: None,
             resources: Resources::new(plan)?,
             buffer: vec![0; BUFFER_BYTES + PAGE_BYTES],
@@ -147,11 +147,12 @@ impl<'p> LoadGenerator<'p> {
         loop {
             self.start_workers()?;
             let now = Instant::now();
-            self.turn(now)?;
-            if self.stage == LoadPhase::Ending && self.is_over(now) {
+            self.advance_phase(now)?;
+            if self.phase == LoadPhase::Ending && self.is_over(now) {
                 break;
             }
-            let next = self.again.iter().map(|(time, ..)| *time).min().unwrap_or(self.until).min(self.until);
+            let next =
+                self.delayed.iter().map(|(time, ..)| *time).min().unwrap_or(self.until).min(self.until);
             let timeout = if self.plan.spin { Duration::ZERO } else { next.saturating_duration_since(now) };
             self.ready.clear();
             self.ready.extend(self.poller.wait(Some(timeout))?);
@@ -159,27 +160,27 @@ impl<'p> LoadGenerator<'p> {
                 self.serve(self.ready[index]);
             }
         }
-        let unanswered: usize = self.workers.iter().map(|worker| worker.in_flight).sum();
+        let unanswered: usize = self.connections.iter().map(|worker| worker.in_flight).sum();
         if unanswered > 0 {
             self.tally.error(|| format!("{unanswered} requests were never answered"));
         }
-        let written = self.workers.iter().map(|worker| worker.file.written).collect();
+        let written = self.connections.iter().map(|worker| worker.file.written).collect();
         Ok(LoadResult { tally: self.tally, resources: self.resources, written, address: self.address })
     }
 
     fn is_over(&self, now: Instant) -> bool {
         let busy = |worker: &LoadConnection| worker.in_flight > 0 || worker.state == ConnectionPhase::Closing;
-        !self.workers.iter().any(busy) || now >= self.until
+        !self.connections.iter().any(busy) || now >= self.until
     }
 
     /// Starts connections, at most [`CONNECTING_MAX`] at the same time.
     fn start_workers(&mut self) -> anyhow::Result<()> {
-        while self.stage == LoadPhase::Preparing
-            && self.workers.len() < self.plan.connections
-            && self.workers.len() - self.prepared < CONNECTING_MAX
+        while self.phase == LoadPhase::Preparing
+            && self.connections.len() < self.plan.connections
+            && self.connections.len() - self.prepared < CONNECTING_MAX
         {
             let now = Instant::now();
-            self.workers.push(LoadConnection {
+            self.connections.push(LoadConnection {
                 link: None,
                 state: ConnectionPhase::Preparing,
                 file: BenchFile::default(),
@@ -188,19 +189,19 @@ impl<'p> LoadGenerator<'p> {
                 wants_room: true,
             });
             if self.plan.kind == OperationKind::Connect {
-                if let Some(worker) = self.workers.last_mut() {
+                if let Some(worker) = self.connections.last_mut() {
                     worker.state = ConnectionPhase::Running;
                 }
                 self.prepared += 1;
             } else {
-                self.connect(self.workers.len() - 1).context("cannot connect")?;
+                self.connect(self.connections.len() - 1).context("cannot connect")?;
             }
         }
         Ok(())
     }
 
     fn connect(&mut self, number: usize) -> std::io::Result<()> {
-        let worker = &mut self.workers[number];
+        let worker = &mut self.connections[number];
         // The old connection is closed before the new one is opened, so that descriptors do not
         // accumulate.
         worker.link = None;
@@ -216,19 +217,19 @@ impl<'p> LoadGenerator<'p> {
     }
 
     /// Advances to the next stage when it is due, and repeats delayed operations.
-    fn turn(&mut self, now: Instant) -> anyhow::Result<()> {
-        match self.stage {
+    fn advance_phase(&mut self, now: Instant) -> anyhow::Result<()> {
+        match self.phase {
             LoadPhase::Preparing if self.tally.errors > 0 => {
                 bail!(self.tally.first_error.take().unwrap_or_default())
             }
             LoadPhase::Preparing if self.prepared == self.plan.connections => {
                 self.resources.prepared()?;
-                self.stage = LoadPhase::Warming;
+                self.phase = LoadPhase::Warming;
                 self.until = now + self.plan.warmup;
                 if self.plan.warmup.is_zero() {
                     self.measure(now)?;
                 }
-                for number in 0..self.workers.len() {
+                for number in 0..self.connections.len() {
                     for index in 0..self.plan.depth {
                         self.begin(number, index, Instant::now());
                     }
@@ -242,18 +243,18 @@ impl<'p> LoadGenerator<'p> {
             LoadPhase::Warming if now >= self.until => self.measure(now)?,
             LoadPhase::Measuring if now >= self.until || self.is_exhausted() => {
                 self.resources.measured()?;
-                self.stage = LoadPhase::Ending;
+                self.phase = LoadPhase::Ending;
                 self.until = Instant::now() + PATIENCE;
-                self.again.clear();
-                for number in 0..self.workers.len() {
+                self.delayed.clear();
+                for number in 0..self.connections.len() {
                     self.close_if_idle(number);
                 }
             }
             _ => {}
         }
-        while let Some(place) = self.again.iter().position(|(time, ..)| *time <= now) {
-            let (_, number, index) = self.again.swap_remove(place);
-            let started = self.workers[number].operations[index].started;
+        while let Some(place) = self.delayed.iter().position(|(time, ..)| *time <= now) {
+            let (_, number, index) = self.delayed.swap_remove(place);
+            let started = self.connections[number].operations[index].started;
             self.begin(number, index, started);
             self.flush(number);
         }
@@ -262,7 +263,7 @@ impl<'p> LoadGenerator<'p> {
 
     fn measure(&mut self, now: Instant) -> anyhow::Result<()> {
         self.resources.measuring()?;
-        self.stage = LoadPhase::Measuring;
+        self.phase = LoadPhase::Measuring;
         self.until = now + self.plan.duration;
         if self.plan.operations.is_some() {
             // With a limit of operations the time is not limited, but a server that never replies
@@ -275,16 +276,16 @@ impl<'p> LoadGenerator<'p> {
     /// Reports whether no work is left before the stage ends.
     fn is_exhausted(&self) -> bool {
         let all_issued = self.plan.operations.is_some_and(|operations| self.issued >= operations);
-        let idle = || self.workers.iter().all(|worker| worker.in_flight == 0) && self.again.is_empty();
-        (all_issued && idle()) || self.workers.iter().all(|worker| worker.state == ConnectionPhase::Over)
+        let idle = || self.connections.iter().all(|worker| worker.in_flight == 0) && self.delayed.is_empty();
+        (all_issued && idle()) || self.connections.iter().all(|worker| worker.state == ConnectionPhase::Over)
     }
 
     /// Starts an operation whose latency is measured from `started`.
     fn begin(&mut self, number: usize, index: usize, started: Instant) {
         let issued = self.plan.operations.is_some_and(|operations| self.issued >= operations);
-        let worker = &mut self.workers[number];
+        let worker = &mut self.connections[number];
         if issued
-            || self.stage == LoadPhase::Ending
+            || self.phase == LoadPhase::Ending
             || worker.state != ConnectionPhase::Running
             || self.plan.kind == OperationKind::Idle
         {
@@ -296,21 +297,21 @@ impl<'p> LoadGenerator<'p> {
         worker.in_flight += 1;
         if self.plan.kind == OperationKind::Connect {
             if let Err(error) = self.connect(number) {
-                self.lose(number, &format!("cannot connect: {error}"));
+                self.drop_connection(number, &format!("cannot connect: {error}"));
             }
             return;
         }
         let Some(link) = &mut worker.link else { return };
         let begun =
-            operation.begin(self.plan, &mut self.material, &mut worker.file, link.connection(), index as u64);
+            operation.begin(self.plan, &mut self.inputs, &mut worker.file, link.connection(), index as u64);
         if let Err(error) = begun {
-            self.lose(number, &error.to_string());
+            self.drop_connection(number, &error.to_string());
         }
     }
 
     /// Drops a failed connection and records the reason.
-    fn lose(&mut self, number: usize, why: &str) {
-        let worker = &mut self.workers[number];
+    fn drop_connection(&mut self, number: usize, why: &str) {
+        let worker = &mut self.connections[number];
         let lost = std::mem::take(&mut worker.in_flight);
         worker.state = ConnectionPhase::Over;
         worker.link = None;
@@ -318,13 +319,13 @@ impl<'p> LoadGenerator<'p> {
             0 => why.to_owned(),
             lost => format!("{why} ({lost} requests in flight)"),
         });
-        if self.plan.kind == OperationKind::Connect && self.stage != LoadPhase::Ending {
+        if self.plan.kind == OperationKind::Connect && self.phase != LoadPhase::Ending {
             // Connections fail independently. The delay limits the requests to a server that is
             // gone.
             worker.state = ConnectionPhase::Running;
             let later = Instant::now() + RECONNECT;
             worker.operations[0].started = later;
-            self.again.push((later, number, 0));
+            self.delayed.push((later, number, 0));
         }
     }
 
@@ -334,20 +335,20 @@ impl<'p> LoadGenerator<'p> {
         if ready.readable
             && let Err(why) = self.receive(number)
         {
-            self.lose(number, &why);
+            self.drop_connection(number, &why);
         }
         self.flush(number);
     }
 
     fn flush(&mut self, number: usize) {
-        let worker = &mut self.workers[number];
+        let worker = &mut self.connections[number];
         let Some(link) = &mut worker.link else { return };
         match link.flush() {
             Ok(sent) if sent == worker.wants_room => {
                 worker.wants_room = !sent;
                 let interest = if sent { Interest::Read } else { Interest::ReadAndWrite };
                 if let Err(error) = self.poller.modify(&*link, number as u64, interest) {
-                    self.lose(number, &error.to_string());
+                    self.drop_connection(number, &error.to_string());
                 }
             }
             Ok(_) => {}
@@ -368,7 +369,7 @@ impl<'p> LoadGenerator<'p> {
 
     fn receive_into(&mut self, number: usize, buffer: &mut [u8]) -> Result<(), String> {
         loop {
-            let worker = &mut self.workers[number];
+            let worker = &mut self.connections[number];
             let Some(link) = &mut worker.link else { return Ok(()) };
             let discardable = link.connection().discardable().filter(|_| self.plan.discard);
             let discardable = discardable.filter(|(_, bytes)| *bytes >= DISCARD_FROM);
@@ -402,7 +403,7 @@ impl<'p> LoadGenerator<'p> {
     /// Processes one event. Returns `false` if there is none or the connection was dropped.
     fn event(&mut self, number: usize, input: &mut &[u8], now: Instant) -> Result<bool, String> {
         let plan = self.plan;
-        let LoadConnection { link: Some(link), operations, state, .. } = &mut self.workers[number] else {
+        let LoadConnection { link: Some(link), operations, state, .. } = &mut self.connections[number] else {
             return Ok(false);
         };
         let event = link.connection().next_event(input).map_err(|error| error.to_string())?;
@@ -434,7 +435,7 @@ impl<'p> LoadGenerator<'p> {
                 let index = tag as usize;
                 let Some(operation) = operations.get_mut(index) else { return Ok(true) };
                 let end = operation.end(plan, &outcome);
-                self.ended(number, index, end, now)?;
+                self.finish_operation(number, index, end, now)?;
             }
         }
         Ok(true)
@@ -442,7 +443,7 @@ impl<'p> LoadGenerator<'p> {
 
     fn logged_in(&mut self, number: usize, now: Instant) -> Result<bool, String> {
         if self.plan.kind == OperationKind::Connect {
-            self.ended(number, 0, OperationResult::Done(0), now)?;
+            self.finish_operation(number, 0, OperationResult::Done(0), now)?;
             return Ok(false);
         }
         if self.plan.kind.moves_data() {
@@ -450,7 +451,7 @@ impl<'p> LoadGenerator<'p> {
             let file = if reads { number % self.plan.files as usize } else { number };
             let target = self.plan.url.target_of(&self.plan.path(file)).text().into_owned();
             let request = open(&target, if reads { OPEN_TO_READ } else { OPEN_TO_WRITE });
-            let Some(link) = &mut self.workers[number].link else { return Ok(false) };
+            let Some(link) = &mut self.connections[number].link else { return Ok(false) };
             link.connection().submit(&request, OPEN_TAG).map_err(|error| error.to_string())?;
         } else {
             self.is_prepared(number);
@@ -466,33 +467,33 @@ impl<'p> LoadGenerator<'p> {
             let share = file.size / self.plan.connections as u64 * number as u64;
             file.position = share - share % self.plan.largest();
         }
-        if file.size < self.plan.reach() {
-            let reach = self.plan.reach();
-            self.lose(
+        if file.size < self.plan.span() {
+            let reach = self.plan.span();
+            self.drop_connection(
                 number,
                 &format!("the file has {} bytes, fewer than the {reach} of a request", file.size),
             );
             return;
         }
-        self.workers[number].file = file;
+        self.connections[number].file = file;
         self.is_prepared(number);
     }
 
     fn is_prepared(&mut self, number: usize) {
-        self.workers[number].state = ConnectionPhase::Running;
+        self.connections[number].state = ConnectionPhase::Running;
         self.prepared += 1;
         self.until = Instant::now() + PATIENCE;
     }
 
     /// Records the result of an operation.
-    fn ended(
+    fn finish_operation(
         &mut self,
         number: usize,
         index: usize,
         end: OperationResult,
         now: Instant,
     ) -> Result<(), String> {
-        let worker = &mut self.workers[number];
+        let worker = &mut self.connections[number];
         let operation = &mut worker.operations[index];
         match end {
             OperationResult::Opened(handle) => {
@@ -505,10 +506,10 @@ impl<'p> LoadGenerator<'p> {
                 worker.in_flight -= 1;
                 self.issued -= 1;
                 self.tally.waits += 1;
-                self.again.push((now + wait, number, index));
+                self.delayed.push((now + wait, number, index));
                 return Ok(());
             }
-            OperationResult::Done(_) | OperationResult::Redirected if self.stage == LoadPhase::Measuring => {
+            OperationResult::Done(_) | OperationResult::Redirected if self.phase == LoadPhase::Measuring => {
                 let bytes = if let OperationResult::Done(bytes) = end { bytes } else { 0 };
                 self.tally.redirects += u64::from(matches!(end, OperationResult::Redirected));
                 self.tally.done(bytes, now.saturating_duration_since(operation.started));
@@ -518,10 +519,10 @@ impl<'p> LoadGenerator<'p> {
                 }
             }
             OperationResult::Done(_) | OperationResult::Redirected => {}
-            OperationResult::Wrong(text) => self.tally.error(|| text),
+            OperationResult::Failed(text) => self.tally.error(|| text),
         }
         worker.in_flight -= 1;
-        if self.stage == LoadPhase::Ending {
+        if self.phase == LoadPhase::Ending {
             self.close_if_idle(number);
         } else {
             self.begin(number, index, now);
@@ -531,7 +532,7 @@ impl<'p> LoadGenerator<'p> {
 
     /// Closes a written file after its last reply, because a server may delay an error until then.
     fn close_if_idle(&mut self, number: usize) {
-        let worker = &mut self.workers[number];
+        let worker = &mut self.connections[number];
         if !self.plan.kind.writes() || worker.in_flight > 0 || worker.state != ConnectionPhase::Running {
             return;
         }
@@ -539,7 +540,7 @@ impl<'p> LoadGenerator<'p> {
         let request = Request::Close(request::Close { fhandle: worker.file.handle });
         let submitted = worker.link.as_mut().map(|link| link.connection().submit(&request, CLOSE_TAG));
         if let Some(Err(error)) = submitted {
-            self.lose(number, &error.to_string());
+            self.drop_connection(number, &error.to_string());
         }
         self.flush(number);
     }

@@ -208,7 +208,7 @@ impl LoadPlan {
     }
 
     /// Returns the size of the largest file range that one operation accesses.
-    pub(super) fn reach(&self) -> u64 {
+    pub(super) fn span(&self) -> u64 {
         match self.gap {
             Some(gap) => (self.largest() + gap) * u64::from(self.segments),
             None => self.largest(),

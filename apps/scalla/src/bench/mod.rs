@@ -59,11 +59,11 @@ fn measure(plan: &LoadPlan) -> anyhow::Result<ExitCode> {
         login.user.clone_from(user);
     }
     login.token.clone_from(&plan.url.token);
-    let (address, session) = generator::reach(plan, &login)?;
+    let (address, session) = generator::probe_address(plan, &login)?;
     // Otherwise there would be one connection more than requested.
     drop(session);
     let mut ran = LoadGenerator::new(plan, login.clone(), address)?.run()?;
-    written_files::look_after(plan, &login, &mut ran)?;
+    written_files::verify_and_remove(plan, &login, &mut ran)?;
     let report = LoadReport::new(plan, &ran);
     out().lines(if plan.json { format!("{}\n", report.json()) } else { report.text() });
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::from(WRONG_STATUS) })

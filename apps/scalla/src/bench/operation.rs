@@ -117,7 +117,7 @@ pub(super) enum OperationResult {
     /// The server redirected the client.
     Redirected,
     /// Failure, with its description.
-    Wrong(String),
+    Failed(String),
 }
 
 /// An operation. It is reused for many requests.
@@ -184,7 +184,7 @@ impl LoadOperation {
         let fhandle = file.handle;
         match plan.kind {
             OperationKind::Read | OperationKind::Pgread | OperationKind::Write | OperationKind::Pgwrite => {
-                self.place(plan, material, file, size);
+                self.select_range(plan, material, file, size);
                 // No file is longer than i64::MAX.
                 let offset = self.offset as i64;
                 if plan.kind.writes() {
@@ -224,19 +224,25 @@ impl LoadOperation {
                 )
             }
             OperationKind::Readv => {
-                self.pieces(plan, material, file, size);
+                self.select_segments(plan, material, file, size);
                 let segments = SegmentList::new(&self.list);
                 connection.submit(&Request::Readv(request::Readv { pathid: 0, segments }), tag)
             }
             OperationKind::Open | OperationKind::Stat | OperationKind::Dirlist => {
-                self.name(plan, material, connection, tag)
+                self.request_path(plan, material, connection, tag)
             }
             OperationKind::Connect | OperationKind::Idle => Ok(()),
         }
     }
 
     /// Selects the range of a read or write.
-    fn place(&mut self, plan: &LoadPlan, material: &mut OperationInputs, file: &mut BenchFile, size: u32) {
+    fn select_range(
+        &mut self,
+        plan: &LoadPlan,
+        material: &mut OperationInputs,
+        file: &mut BenchFile,
+        size: u32,
+    ) {
         let bytes = u64::from(size);
         let room = file.size.saturating_sub(bytes);
         if plan.sequential {
@@ -253,9 +259,15 @@ impl LoadOperation {
     }
 
     /// Selects the segments of a readv.
-    fn pieces(&mut self, plan: &LoadPlan, material: &mut OperationInputs, file: &BenchFile, size: u32) {
+    fn select_segments(
+        &mut self,
+        plan: &LoadPlan,
+        material: &mut OperationInputs,
+        file: &BenchFile,
+        size: u32,
+    ) {
         let bytes = u64::from(size);
-        let room = file.size.saturating_sub(plan.reach());
+        let room = file.size.saturating_sub(plan.span());
         let mut at = material.below(room / plan.align + 1) * plan.align;
         self.list.clear();
         for _ in 0..plan.segments {
@@ -272,7 +284,7 @@ impl LoadOperation {
     }
 
     /// Creates a stat request for a path.
-    fn name(
+    fn request_path(
         &mut self,
         plan: &LoadPlan,
         material: &mut OperationInputs,
@@ -318,7 +330,7 @@ impl LoadOperation {
                 OperationKind::Read => {
                     let at = self.offset + self.got;
                     if let Some(wrong) = pattern::first_wrong(at, bytes) {
-                        self.wrong(format!("byte {} of the file is wrong", at + wrong as u64));
+                        self.record_mismatch(format!("byte {} of the file is wrong", at + wrong as u64));
                     }
                 }
                 _ => self.kept.extend_from_slice(bytes),
@@ -333,7 +345,7 @@ impl LoadOperation {
             self.check_pages(plan);
             self.pages_at = u64::try_from(frame.offset).unwrap_or(u64::MAX);
         } else if frame.dlen != 0 {
-            self.wrong("the server says that pages came damaged".to_owned());
+            self.record_mismatch("the server says that pages came damaged".to_owned());
         }
     }
 
@@ -342,20 +354,20 @@ impl LoadOperation {
         self.got += bytes;
     }
 
-    fn wrong(&mut self, text: String) {
+    fn record_mismatch(&mut self, text: String) {
         self.wrong.get_or_insert(text);
     }
 
     /// Checks the complete reply.
     pub(super) fn end(&mut self, plan: &LoadPlan, outcome: &RequestOutcome<'_>) -> OperationResult {
         let rest = match outcome {
-            RequestOutcome::Ok(_) if plan.missing => return OperationResult::Wrong("the file exists".to_owned()),
+            RequestOutcome::Ok(_) if plan.missing => return OperationResult::Failed("the file exists".to_owned()),
             RequestOutcome::Ok(rest) => *rest,
             RequestOutcome::Error(error) if plan.missing && error.code == ErrorCode::NOT_FOUND => {
                 return OperationResult::Done(0);
             }
             RequestOutcome::Error(error) => {
-                return OperationResult::Wrong(format!(
+                return OperationResult::Failed(format!(
                     "{}: {}",
                     error.code,
                     String::from_utf8_lossy(error.text)
@@ -369,11 +381,11 @@ impl LoadOperation {
         match plan.kind {
             OperationKind::Open if !self.closing => match OpenReply::decode(rest) {
                 Ok(reply) => return OperationResult::Opened(reply.fhandle),
-                Err(error) => return OperationResult::Wrong(format!("malformed answer: {error}")),
+                Err(error) => return OperationResult::Failed(format!("malformed answer: {error}")),
             },
             OperationKind::Stat => {
                 if let Err(error) = StatText::parse(rest) {
-                    return OperationResult::Wrong(format!("malformed answer: {error}"));
+                    return OperationResult::Failed(format!("malformed answer: {error}"));
                 }
             }
             OperationKind::Dirlist => {
@@ -384,7 +396,10 @@ impl LoadOperation {
             kind if kind.moves_data() => {
                 self.data(plan, rest);
                 if self.got != self.want {
-                    self.wrong(format!("the answer has {} bytes instead of {}", self.got, self.want));
+                    self.record_mismatch(format!(
+                        "the answer has {} bytes instead of {}",
+                        self.got, self.want
+                    ));
                 } else if plan.verify {
                     self.check_kept(plan);
                 }
@@ -393,7 +408,7 @@ impl LoadOperation {
         }
         match self.wrong.take() {
             Some(text) => {
-                OperationResult::Wrong(format!("{text} (offset {}, {} bytes)", self.offset, self.size))
+                OperationResult::Failed(format!("{text} (offset {}, {} bytes)", self.offset, self.size))
             }
             None => OperationResult::Done(self.size),
         }
@@ -409,7 +424,7 @@ impl LoadOperation {
                     .iter()
                     .try_fold(self.offset, |at, (from, length)| (*from == at).then_some(from + length));
                 if end != Some(self.offset + self.size) {
-                    self.wrong("the pages are not those asked for".to_owned());
+                    self.record_mismatch("the pages are not those asked for".to_owned());
                 }
             }
             OperationKind::Readv => {
@@ -441,9 +456,9 @@ impl LoadOperation {
         let mut bad = None;
         let length = pages::separate(self.pages_at, &mut self.kept, |page| bad = Some(page.offset));
         if let Some(offset) = bad {
-            self.wrong(format!("the checksum of the page at {offset} is wrong"));
+            self.record_mismatch(format!("the checksum of the page at {offset} is wrong"));
         } else if let Some(wrong) = pattern::first_wrong(self.pages_at, &self.kept[..length]) {
-            self.wrong(format!("byte {} of the file is wrong", self.pages_at + wrong as u64));
+            self.record_mismatch(format!("byte {} of the file is wrong", self.pages_at + wrong as u64));
         }
         self.ranges.push((self.pages_at, length as u64));
         self.kept.clear();

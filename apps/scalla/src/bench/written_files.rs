@@ -17,7 +17,7 @@ const PIECE: u32 = 4 << 20;
 
 /// Reads the written data back if it must be verified. Removes the files unless they are to be
 /// kept.
-pub(super) fn look_after(plan: &LoadPlan, login: &Login, ran: &mut LoadResult) -> anyhow::Result<()> {
+pub(super) fn verify_and_remove(plan: &LoadPlan, login: &Login, ran: &mut LoadResult) -> anyhow::Result<()> {
     if !plan.kind.writes() || (plan.keep && !plan.verify) {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 use super::remote_names::RemoteNames;
 use super::{Completion, CompletionCandidate, CompletionDialect, known_hosts, xrootd_programs};
-use crate::environment::{self, Ground};
+use crate::environment::{self, ClientRuntime};
 use crate::files::Context;
 use crate::named_servers;
 use crate::printer::out;
@@ -78,15 +78,16 @@ fn of_line(line: &str) -> (Vec<String>, QuotingState) {
 
 /// Returns the candidates for the last word of a command line that begins with the program.
 fn candidates(mut definition: Command, words: Vec<String>) -> anyhow::Result<Vec<CompletionCandidate>> {
-    let Ground { runtime, log: _log } = environment::begin(0)?;
-    let base = named_servers::default().ok().flatten();
+    let ClientRuntime { runtime, log: _log } = environment::start_runtime(0)?;
+    let base = named_servers::default_server().ok().flatten();
     let context = Context::new(Client::with(environment::settings(), "scalla"), base);
     let names = RemoteNames::new(runtime.handle().clone(), context);
     let (send, receive) = tokio::sync::oneshot::channel();
     // Replies of servers arrive on this thread, so another thread waits for them.
     std::thread::Builder::new().name("complete".to_owned()).spawn(move || {
         definition.build();
-        let completion = Completion::new(CompletionDialect::Program, definition, names, known_hosts::known());
+        let completion =
+            Completion::new(CompletionDialect::Program, definition, names, known_hosts::recent_hosts());
         send.send(of_program(&completion, &words)).ok();
     })?;
     let found = runtime.block_on(receive).unwrap_or_default();

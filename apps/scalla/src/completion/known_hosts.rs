@@ -14,14 +14,14 @@ const HOSTS_MAX: usize = 50;
 const VARIABLE: &str = "SCALLA_COMPLETE_URLS";
 
 /// Returns the hosts as written in URLs, most recent first.
-pub(super) fn known() -> Vec<String> {
+pub(super) fn recent_hosts() -> Vec<String> {
     let lines = LineHistory::of_shell().map(|history| history.lines(LINES_MAX)).unwrap_or_default();
     let urls = std::env::var(VARIABLE).unwrap_or_default();
-    of(lines.iter().map(String::as_str).chain(urls.lines()))
+    hosts_in_lines(lines.iter().map(String::as_str).chain(urls.lines()))
 }
 
 /// Returns the hosts of the URLs in lines, most recent first.
-fn of<'a>(lines: impl DoubleEndedIterator<Item = &'a str>) -> Vec<String> {
+fn hosts_in_lines<'a>(lines: impl DoubleEndedIterator<Item = &'a str>) -> Vec<String> {
     let mut hosts = Vec::new();
     for word in lines.rev().flat_map(|line| line.split([' ', '\t', '\'', '"', '=']).rev()) {
         let Some((scheme, rest)) = word.split_once("://") else { continue };
@@ -53,13 +53,13 @@ mod tests {
             "ls http://d/ root:// root:///x root://bad\u{1b}host//",
             "ls root://a.example.org//again",
         ];
-        assert_eq!(of(lines.into_iter()), ["a.example.org", "c", "[::1]:7", "b:1095"]);
+        assert_eq!(hosts_in_lines(lines.into_iter()), ["a.example.org", "c", "[::1]:7", "b:1095"]);
     }
 
     #[test]
     fn there_is_a_limit() {
         let lines: Vec<String> = (0..200).map(|number| format!("ls root://h{number}//")).collect();
-        let hosts = of(lines.iter().map(String::as_str));
+        let hosts = hosts_in_lines(lines.iter().map(String::as_str));
         assert_eq!((hosts.len(), hosts.first().map(String::as_str)), (HOSTS_MAX, Some("h199")));
     }
 }

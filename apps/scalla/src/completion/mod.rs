@@ -33,14 +33,14 @@ enum WordKind {
     Options,
     /// One of these values.
     Values(Vec<String>),
-    There,
-    DirectoriesThere,
-    Here,
-    DirectoriesHere,
+    RemotePath,
+    RemoteDirectory,
+    LocalPath,
+    LocalDirectory,
     /// A path on either side.
-    Either,
+    EitherPath,
     /// A path of this machine, or a URL.
-    Anywhere,
+    PathOrUrl,
     Nothing,
 }
 
@@ -98,7 +98,8 @@ impl Completion {
         {
             let Some((command, _)) = self.command(before) else { return Vec::new() };
             let name = option.trim_start_matches('-');
-            let Some(argument) = valued(command, |argument| argument.get_long() == Some(name)) else {
+            let Some(argument) = option_with_value(command, |argument| argument.get_long() == Some(name))
+            else {
                 return Vec::new();
             };
             let mut found = self.of_kind(&of_argument(argument), None, value);
@@ -128,7 +129,7 @@ impl Completion {
             return WordKind::Commands;
         }
         let Some((command, rest)) = self.command(before) else { return WordKind::Nothing };
-        let place = CursorPosition::behind(command, rest);
+        let place = CursorPosition::after(command, rest);
         match place.awaiting {
             Some(option) => return of_argument(option),
             None if partial.starts_with('-') && !place.only_positionals => return WordKind::Options,
@@ -136,13 +137,13 @@ impl Completion {
             None => {}
         }
         match (self.scope, command.get_name()) {
-            (CompletionDialect::Shell, "get") if place.positionals == 0 => WordKind::There,
-            (CompletionDialect::Shell, "put") if place.positionals == 0 => WordKind::Here,
-            (CompletionDialect::Shell, "get" | "put") => WordKind::Either,
-            (CompletionDialect::Shell, "cp" | "sync") if partial.starts_with("file:") => WordKind::Here,
-            (CompletionDialect::Shell, "cp" | "sync") => WordKind::There,
-            (CompletionDialect::Shell, "cd") => WordKind::DirectoriesThere,
-            (CompletionDialect::Program, "cp" | "sync") => WordKind::Anywhere,
+            (CompletionDialect::Shell, "get") if place.positionals == 0 => WordKind::RemotePath,
+            (CompletionDialect::Shell, "put") if place.positionals == 0 => WordKind::LocalPath,
+            (CompletionDialect::Shell, "get" | "put") => WordKind::EitherPath,
+            (CompletionDialect::Shell, "cp" | "sync") if partial.starts_with("file:") => WordKind::LocalPath,
+            (CompletionDialect::Shell, "cp" | "sync") => WordKind::RemotePath,
+            (CompletionDialect::Shell, "cd") => WordKind::RemoteDirectory,
+            (CompletionDialect::Program, "cp" | "sync") => WordKind::PathOrUrl,
             _ => {
                 let all: Vec<&Arg> = command.get_positionals().collect();
                 all.get(place.positionals)
@@ -165,33 +166,33 @@ impl Completion {
             WordKind::Values(values) => fitting(
                 values.iter().map(|value| CompletionCandidate::new(value.clone(), String::new())).collect(),
             ),
-            WordKind::There => self.places_there(partial),
-            WordKind::DirectoriesThere => self.there(partial, true),
-            WordKind::Here => here(partial, false),
-            WordKind::DirectoriesHere => here(partial, true),
-            WordKind::Either => {
-                let mut all = here(partial, false);
-                all.extend(self.there(partial, false));
+            WordKind::RemotePath => self.remote_places(partial),
+            WordKind::RemoteDirectory => self.remote_paths(partial, true),
+            WordKind::LocalPath => local_paths(partial, false),
+            WordKind::LocalDirectory => local_paths(partial, true),
+            WordKind::EitherPath => {
+                let mut all = local_paths(partial, false);
+                all.extend(self.remote_paths(partial, false));
                 all
             }
-            WordKind::Anywhere => self.anywhere(partial),
+            WordKind::PathOrUrl => self.copy_places(partial),
         }
     }
 
     /// Completes places at servers: first hosts, then paths.
-    pub(crate) fn places_there(&self, partial: &str) -> Vec<CompletionCandidate> {
-        let mut all = self.there(partial, false);
+    pub(crate) fn remote_places(&self, partial: &str) -> Vec<CompletionCandidate> {
+        let mut all = self.remote_paths(partial, false);
         all.extend(self.servers(partial));
         all
     }
 
     /// Completes places of copies.
-    pub(crate) fn anywhere(&self, partial: &str) -> Vec<CompletionCandidate> {
-        let is_remote = partial.contains("://") || named_servers::named(partial).is_some();
+    pub(crate) fn copy_places(&self, partial: &str) -> Vec<CompletionCandidate> {
+        let is_remote = partial.contains("://") || named_servers::resolve_named(partial).is_some();
         if is_remote {
-            return self.places_there(partial);
+            return self.remote_places(partial);
         }
-        let mut all = here(partial, false);
+        let mut all = local_paths(partial, false);
         all.extend(self.servers(partial));
         all
     }
@@ -206,7 +207,7 @@ impl Completion {
             open: true,
             ..CompletionCandidate::new(format!("root://{host}//"), String::new())
         });
-        let named = named_servers::names().map(|(name, url)| CompletionCandidate {
+        let named = named_servers::all().map(|(name, url)| CompletionCandidate {
             open: true,
             ..CompletionCandidate::new(format!("{name}:"), url.to_string())
         });
@@ -217,13 +218,13 @@ impl Completion {
     }
 
     /// Completes paths at the server.
-    fn there(&self, partial: &str, directories: bool) -> Vec<CompletionCandidate> {
+    fn remote_paths(&self, partial: &str, directories: bool) -> Vec<CompletionCandidate> {
         // The host of a URL is not completed.
         if partial.split_once("://").is_some_and(|(_, rest)| !rest.contains('/')) {
             return Vec::new();
         }
         let (directory, name) = match cut(partial) {
-            ("", _) if named_servers::named(partial).is_some() => {
+            ("", _) if named_servers::resolve_named(partial).is_some() => {
                 partial.split_at(partial.find(':').map_or(0, |colon| colon + 1))
             }
             cut => cut,
@@ -236,7 +237,7 @@ impl Completion {
         let Ok(url) = context.url(if directory.is_empty() { "." } else { &directory }) else {
             return Vec::new();
         };
-        fitting(&self.names.of(&url), &directory, name, directories)
+        matching_names(&self.names.of(&url), &directory, name, directories)
     }
 }
 
@@ -259,7 +260,12 @@ fn cut(partial: &str) -> (&str, &str) {
 }
 
 /// Returns the names with a prefix, below a directory as it was typed.
-fn fitting(names: &[Name], directory: &str, beginning: &str, directories: bool) -> Vec<CompletionCandidate> {
+fn matching_names(
+    names: &[Name],
+    directory: &str,
+    beginning: &str,
+    directories: bool,
+) -> Vec<CompletionCandidate> {
     let fits = |(name, is_directory): &&Name| {
         let hidden = name.starts_with('.') && !beginning.starts_with('.');
         // The editor writes a line to the terminal unescaped.
@@ -281,7 +287,7 @@ fn fitting(names: &[Name], directory: &str, beginning: &str, directories: bool) 
 }
 
 /// Completes paths on this machine, with or without `file:`.
-fn here(partial: &str, directories: bool) -> Vec<CompletionCandidate> {
+fn local_paths(partial: &str, directories: bool) -> Vec<CompletionCandidate> {
     let (prefix, path) = match partial.strip_prefix("file:") {
         Some(path) => ("file:", path),
         None => ("", partial),
@@ -293,7 +299,7 @@ fn here(partial: &str, directories: bool) -> Vec<CompletionCandidate> {
         entry.file_name().into_string().ok().map(|name| (name, is_directory))
     };
     let names: Vec<Name> = entries.into_iter().flatten().flatten().filter_map(name).collect();
-    fitting(&names, &format!("{prefix}{directory}"), beginning, directories)
+    matching_names(&names, &format!("{prefix}{directory}"), beginning, directories)
 }
 
 /// Returns all options of a command.
@@ -323,9 +329,9 @@ fn of_argument(argument: &Arg) -> WordKind {
         return WordKind::Values(types.chain(["auto"]).map(str::to_owned).collect());
     }
     match argument.get_value_hint() {
-        ValueHint::Url => WordKind::There,
-        ValueHint::DirPath => WordKind::DirectoriesHere,
-        ValueHint::AnyPath | ValueHint::FilePath | ValueHint::ExecutablePath => WordKind::Here,
+        ValueHint::Url => WordKind::RemotePath,
+        ValueHint::DirPath => WordKind::LocalDirectory,
+        ValueHint::AnyPath | ValueHint::FilePath | ValueHint::ExecutablePath => WordKind::LocalPath,
         _ => WordKind::Nothing,
     }
 }
@@ -344,10 +350,10 @@ impl<'a> CursorPosition<'a> {
     /// Returns the index of the first word that is neither an option nor the value of one.
     fn first_positional(command: &Command, words: &[&str]) -> Option<usize> {
         (0..words.len())
-            .find(|at| CursorPosition::behind(command, words.get(..=*at).unwrap_or_default()).positionals > 0)
+            .find(|at| CursorPosition::after(command, words.get(..=*at).unwrap_or_default()).positionals > 0)
     }
 
-    fn behind(command: &'a Command, words: &[&str]) -> Self {
+    fn after(command: &'a Command, words: &[&str]) -> Self {
         let mut place = Self { awaiting: None, positionals: 0, only_positionals: false };
         for word in words {
             if place.awaiting.take().is_some() {
@@ -359,7 +365,7 @@ impl<'a> CursorPosition<'a> {
                 }
                 Some("") => place.only_positionals = true,
                 Some(long) => {
-                    place.awaiting = valued(command, |option| option.get_long() == Some(long));
+                    place.awaiting = option_with_value(command, |option| option.get_long() == Some(long));
                 }
                 None => place.awaiting = short_awaiting(command, word.trim_start_matches('-')),
             }
@@ -368,7 +374,7 @@ impl<'a> CursorPosition<'a> {
     }
 }
 
-fn valued(command: &Command, is_it: impl Fn(&Arg) -> bool) -> Option<&Arg> {
+fn option_with_value(command: &Command, is_it: impl Fn(&Arg) -> bool) -> Option<&Arg> {
     command.get_arguments().find(|option| is_it(option) && option.get_action().takes_values())
 }
 
@@ -377,7 +383,7 @@ fn valued(command: &Command, is_it: impl Fn(&Arg) -> bool) -> Option<&Arg> {
 fn short_awaiting<'a>(command: &'a Command, letters: &str) -> Option<&'a Arg> {
     let mut letters = letters.chars();
     while let Some(letter) = letters.next() {
-        if let Some(option) = valued(command, |option| option.get_short() == Some(letter)) {
+        if let Some(option) = option_with_value(command, |option| option.get_short() == Some(letter)) {
             return letters.as_str().is_empty().then_some(option);
         }
     }
@@ -412,20 +418,20 @@ mod tests {
         let table = [
             (&[][..], "l", WordKind::Commands),
             (&["help"], "", WordKind::Commands),
-            (&["ls"], "", WordKind::There),
+            (&["ls"], "", WordKind::RemotePath),
             (&["ls"], "-", WordKind::Options),
-            (&["ls", "--"], "-", WordKind::There),
-            (&["ls", "-l", "a"], "b", WordKind::There),
-            (&["cd"], "", WordKind::DirectoriesThere),
-            (&["lcd"], "", WordKind::DirectoriesHere),
-            (&["get"], "", WordKind::There),
-            (&["get", "-r", "--parallel", "3"], "", WordKind::There),
-            (&["get", "-rS", "3", "a"], "", WordKind::Either),
-            (&["put", "-S3"], "", WordKind::Here),
-            (&["cp", "a"], "file:b", WordKind::Here),
-            (&["cp", "a"], "b", WordKind::There),
+            (&["ls", "--"], "-", WordKind::RemotePath),
+            (&["ls", "-l", "a"], "b", WordKind::RemotePath),
+            (&["cd"], "", WordKind::RemoteDirectory),
+            (&["lcd"], "", WordKind::LocalDirectory),
+            (&["get"], "", WordKind::RemotePath),
+            (&["get", "-r", "--parallel", "3"], "", WordKind::RemotePath),
+            (&["get", "-rS", "3", "a"], "", WordKind::EitherPath),
+            (&["put", "-S3"], "", WordKind::LocalPath),
+            (&["cp", "a"], "file:b", WordKind::LocalPath),
+            (&["cp", "a"], "b", WordKind::RemotePath),
             (&["cp", "--tpc"], "", WordKind::Values(vec!["first".into(), "only".into()])),
-            (&["cp", "--tpc=only"], "", WordKind::There),
+            (&["cp", "--tpc=only"], "", WordKind::RemotePath),
             (&["pwd"], "", WordKind::Nothing),
             (&["dance"], "", WordKind::Nothing),
         ];

@@ -27,14 +27,14 @@ pub(crate) struct RemoteNames {
     runtime: Handle,
     /// The context in which commands run now.
     pub(crate) context: Arc<Mutex<Context>>,
-    known: Arc<Mutex<HashMap<String, CachedListing>>>,
+    listings: Arc<Mutex<HashMap<String, CachedListing>>>,
 }
 
 #[derive(Clone)]
 enum CachedListing {
     /// A request is pending since this moment.
-    Asked(Instant),
-    Told(Instant, Arc<Vec<Name>>),
+    Requested(Instant),
+    Listed(Instant, Arc<Vec<Name>>),
 }
 
 /// Locks a mutex. The data under a lock is consistent even after a panic.
@@ -45,32 +45,32 @@ pub(crate) fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 impl RemoteNames {
     /// Creates an empty cache. `runtime` drives the connections.
     pub(crate) fn new(runtime: Handle, context: Context) -> Self {
-        Self { runtime, context: Arc::new(Mutex::new(context)), known: Arc::default() }
+        Self { runtime, context: Arc::new(Mutex::new(context)), listings: Arc::default() }
     }
 
     /// Drops listings that may be stale.
     pub(crate) fn forget(&self) {
-        locked(&self.known).clear();
+        locked(&self.listings).clear();
     }
 
     /// Returns the entries of a directory, if they arrive within the time limit.
     pub(crate) fn of(&self, directory: &Url) -> Arc<Vec<Name>> {
         let key = directory.to_string();
-        match locked(&self.known).get(&key) {
-            Some(CachedListing::Told(when, names)) if when.elapsed() < FRESH => return names.clone(),
-            Some(CachedListing::Asked(when)) if when.elapsed() < GIVEN_UP => return Arc::default(),
+        match locked(&self.listings).get(&key) {
+            Some(CachedListing::Listed(when, names)) if when.elapsed() < FRESH => return names.clone(),
+            Some(CachedListing::Requested(when)) if when.elapsed() < GIVEN_UP => return Arc::default(),
             _ => {}
         }
-        let asked = Instant::now();
-        locked(&self.known).insert(key.clone(), CachedListing::Asked(asked));
-        let (tell, told) = mpsc::channel();
-        let (known, directory) = (self.known.clone(), directory.clone());
+        let requested_at = Instant::now();
+        locked(&self.listings).insert(key.clone(), CachedListing::Requested(requested_at));
+        let (sender, receiver) = mpsc::channel();
+        let (listings, directory) = (self.listings.clone(), directory.clone());
         let fs = locked(&self.context).client.file_system(&directory);
         self.runtime.spawn(async move {
             let with = ListWith { stat: true, ..ListWith::default() };
             let listed = tokio::time::timeout(GIVEN_UP, fs.list_everywhere(&directory.path, &with)).await;
             let Ok(Ok(merged)) = listed else {
-                locked(&known).remove(&key);
+                locked(&listings).remove(&key);
                 return;
             };
             let is_directory = |entry: &client::Entry| entry.stat.as_ref().is_some_and(|stat| stat.is_dir());
@@ -79,12 +79,12 @@ impl RemoteNames {
             let names: Arc<Vec<Name>> =
                 Arc::new(names.map(|entry| (entry.name.to_string(), is_directory(&entry))).collect());
             // A listing that was dropped meanwhile may be stale, so the reply is not cached.
-            let mut known = locked(&known);
-            if matches!(known.get(&key), Some(CachedListing::Asked(when)) if *when == asked) {
-                known.insert(key, CachedListing::Told(Instant::now(), names.clone()));
+            let mut listings = locked(&listings);
+            if matches!(listings.get(&key), Some(CachedListing::Requested(when)) if *when == requested_at) {
+                listings.insert(key, CachedListing::Listed(Instant::now(), names.clone()));
             }
-            tell.send(names).ok();
+            sender.send(names).ok();
         });
-        told.recv_timeout(PATIENCE).unwrap_or_default()
+        receiver.recv_timeout(PATIENCE).unwrap_or_default()
     }
 }

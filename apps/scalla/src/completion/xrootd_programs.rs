@@ -1,6 +1,6 @@
 //! Completion of the command lines of `xrdcp` and `xrdfs`, which differ from those of `scalla`.
 
-use super::{Completion, CompletionCandidate, here};
+use super::{Completion, CompletionCandidate, local_paths};
 use crate::{xrdcp, xrdfs};
 
 /// Types of `xrdcp --cksum`.
@@ -17,13 +17,13 @@ pub(super) fn xrdcp(completion: &Completion, before: &[&str], partial: &str) -> 
         Some("-C" | "--cksum") => return plain(CHECKSUMS, partial),
         Some("-T" | "--tpc") => return plain(["first", "only", "delegate"], partial),
         Some("--retry-policy") => return plain(["force", "continue"], partial),
-        Some("-I" | "--infiles") => return here(partial, false),
+        Some("-I" | "--infiles") => return local_paths(partial, false),
         _ => {}
     }
     if partial.starts_with('-') {
         return plain(xrdcp::option_words(), partial);
     }
-    completion.anywhere(partial)
+    completion.copy_places(partial)
 }
 
 /// Returns the candidates after the words of `xrdfs`: a host, a command, then its options and paths
@@ -45,7 +45,7 @@ pub(super) fn xrdfs(completion: &Completion, before: &[&str], partial: &str) -> 
         [host, ..] if partial.starts_with('/') => {
             let host = host.split_once("://").map_or(*host, |(_, host)| host).trim_end_matches('/');
             let begin = format!("root://{host}/");
-            let mut found = completion.there(&format!("{begin}{partial}"), false);
+            let mut found = completion.remote_paths(&format!("{begin}{partial}"), false);
             for candidate in &mut found {
                 candidate.word = candidate.word.trim_start_matches(&begin).to_owned();
             }

@@ -48,7 +48,7 @@ pub(super) fn rate(text: &str) -> Result<u64, String> {
 /// that looks like a server is rejected unless it exists, because a copy to it would stay on this
 /// machine.
 pub(crate) fn place(text: &str) -> Result<Place, String> {
-    if let Some(url) = named_servers::named(text) {
+    if let Some(url) = named_servers::resolve_named(text) {
         return url.map(Place::Remote);
     }
     match Place::parse(text).map_err(|error| error.to_string())? {

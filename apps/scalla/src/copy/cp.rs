@@ -244,7 +244,7 @@ async fn copy(all: CopyAll, client: &Client, show: Arc<Show>, watch: Watch) -> a
     let listener: Arc<dyn Listener> = show.clone();
     let copier = Copier::new(client);
     let work = copier.copy_all(&all, listener, &watch);
-    let done = wait_display::shown(client, work, |wait| show.refresh(wait)).await;
+    let done = wait_display::with_wait_display(client, work, |wait| show.refresh(wait)).await;
     let status = show.end(done, true);
     show.hint(client).await;
     Ok(status)

@@ -168,7 +168,7 @@ impl Show {
     pub(super) async fn hint(&self, client: &Client) {
         let hints = std::mem::take(&mut self.state().hints);
         if self.style != Style::Json {
-            hints.tell(client).await;
+            hints.print(client).await;
         }
     }
 
@@ -238,7 +238,7 @@ impl Show {
             state.uncertain |= uncertain;
         }
         if let Some(error) = error.remote_error() {
-            self.state().hints.note(error);
+            self.state().hints.record(error);
         }
         let folds = matches!(self.style, Style::Normal | Style::Quiet);
         if folds && !self.state().alike.is_first(error) {

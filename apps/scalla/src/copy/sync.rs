@@ -133,7 +133,7 @@ async fn run(
     let tell = |step: &Step| plan.tell(step, style, dry_run);
     let copier = Copier::new(client);
     let work = copier.sync(&sync, tell, listener, &watch);
-    let done = wait_display::shown(client, work, |wait| show.refresh(wait)).await;
+    let done = wait_display::with_wait_display(client, work, |wait| show.refresh(wait)).await;
     show.set_removed(plan.files_removed.get(), plan.directories_removed.get());
     let is_planned = dry_run && done.is_ok();
     let status = show.end(done, !dry_run);

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use client::copy::Watch;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::environment::{self, Ground};
+use crate::environment::{self, ClientRuntime};
 use crate::exit_status::INTERRUPTED;
 
 /// Runs `work` to its end. The first interrupt cancels `watch`, so that the copies clean up. The
@@ -23,7 +23,7 @@ pub(crate) fn run_telling(
     watch: &Watch,
     work: impl Future<Output = anyhow::Result<ExitCode>>,
 ) -> anyhow::Result<ExitCode> {
-    let Ground { runtime, log: _log } = environment::begin(detail)?;
+    let ClientRuntime { runtime, log: _log } = environment::start_runtime(detail)?;
     let ended = runtime.block_on(async {
         let (mut interrupt, mut terminate) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);

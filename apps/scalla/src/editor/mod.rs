@@ -37,21 +37,21 @@ pub(crate) enum EditorInput {
 
 /// Reads lines on a thread of its own, so that the caller can drive connections while it waits.
 pub(crate) struct LineEditor {
-    asks: mpsc::Sender<PromptRequest>,
+    requests: mpsc::Sender<PromptRequest>,
 }
 
 struct PromptRequest {
     prompt: String,
-    typed: oneshot::Sender<EditorInput>,
+    reply: oneshot::Sender<EditorInput>,
 }
 
 /// Reports whether input and output are both a terminal.
-pub(crate) fn is_dialogue() -> bool {
+pub(crate) fn is_interactive() -> bool {
     io::stdin().is_terminal() && out().is_terminal()
 }
 
 impl LineEditor {
-    /// Starts an editor. `helper` completes words. Lines accepted by `worth` are added to
+    /// Starts an editor. `helper` completes words. Lines accepted by `belongs_in_history` are added to
     /// `history`.
     ///
     /// # Errors
@@ -59,34 +59,34 @@ impl LineEditor {
     pub(crate) fn start(
         helper: impl Helper + Send + 'static,
         history: Option<LineHistory>,
-        worth: fn(&str) -> bool,
+        belongs_in_history: fn(&str) -> bool,
     ) -> io::Result<Self> {
         if let Ok(before) = tcgetattr(io::stdin()) {
-            leave_as_it_was(before)?;
+            restore_terminal_on_signal(before)?;
         }
-        let (asks, asked) = mpsc::channel();
-        let work = move || serve(helper, history, worth, &asked);
+        let (requests, received) = mpsc::channel();
+        let work = move || run_editor(helper, history, belongs_in_history, &received);
         std::thread::Builder::new().name("editor".to_owned()).spawn(work)?;
-        Ok(Self { asks })
+        Ok(Self { requests })
     }
 
     /// Shows a prompt and waits for a line.
     pub(crate) async fn read(&self, prompt: String) -> EditorInput {
-        let (typed, line) = oneshot::channel();
-        let asked = self.asks.send(PromptRequest { prompt, typed });
-        if asked.is_err() { EditorInput::End } else { line.await.unwrap_or(EditorInput::End) }
+        let (reply, line) = oneshot::channel();
+        let sent = self.requests.send(PromptRequest { prompt, reply });
+        if sent.is_err() { EditorInput::End } else { line.await.unwrap_or(EditorInput::End) }
     }
 }
 
 /// Restores the terminal settings when a signal ends the program while a line is edited.
-fn leave_as_it_was(before: Termios) -> io::Result<()> {
+fn restore_terminal_on_signal(before: Termios) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let (mut terminate, mut hang_up) = {
         let _entered = runtime.enter();
         (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?)
     };
     let wait = move || {
-        let told = runtime.block_on(async {
+        let signal_kind = runtime.block_on(async {
             tokio::select! {
                 _ = terminate.recv() => SignalKind::terminate(),
                 _ = hang_up.recv() => SignalKind::hangup(),
@@ -95,17 +95,17 @@ fn leave_as_it_was(before: Termios) -> io::Result<()> {
         // If the terminal is gone, nothing has to be restored.
         tcsetattr(io::stdin(), OptionalActions::Now, &before).ok();
         out().own(PASTE_PLAIN);
-        std::process::exit(128 + told.as_raw_value());
+        std::process::exit(128 + signal_kind.as_raw_value());
     };
     std::thread::Builder::new().name("ending".to_owned()).spawn(wait)?;
     Ok(())
 }
 
-fn serve(
+fn run_editor(
     helper: impl Helper,
     history: Option<LineHistory>,
-    worth: fn(&str) -> bool,
-    asked: &mpsc::Receiver<PromptRequest>,
+    belongs_in_history: fn(&str) -> bool,
+    requests: &mpsc::Receiver<PromptRequest>,
 ) {
     let config = Config::builder().completion_type(CompletionType::List).build();
     let mut lines = MemHistory::with_config(&config);
@@ -115,11 +115,11 @@ fn serve(
     for line in history.iter().flat_map(|history| history.lines(REMEMBERED_MAX)) {
         editor.add_history_entry(line).ok();
     }
-    for PromptRequest { prompt, typed } in asked {
+    for PromptRequest { prompt, reply } in requests {
         let done = match editor.readline(&base::shown(&prompt).to_string()) {
             Ok(line) => {
                 // A line that repeats the previous one is not added.
-                if worth(&line)
+                if belongs_in_history(&line)
                     && editor.add_history_entry(line.as_str()).is_ok_and(|is_new| is_new)
                     && let Some(history) = &history
                 {
@@ -130,7 +130,7 @@ fn serve(
             Err(ReadlineError::Interrupted) => EditorInput::Interrupted,
             Err(_) => EditorInput::End,
         };
-        if typed.send(done).is_err() {
+        if reply.send(done).is_err() {
             return;
         }
     }

@@ -19,7 +19,7 @@ pub(crate) struct CatCommand {
 impl CatCommand {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         for url in context.expand(console, &self.urls).await? {
-            if let Err(error) = pour(context, console, &url).await? {
+            if let Err(error) = print_file(context, console, &url).await? {
                 console.fail(&url, &error);
             }
         }
@@ -28,8 +28,8 @@ impl CatCommand {
 }
 
 /// Prints a whole file with read-ahead.
-async fn pour(context: &Context, console: &Console, url: &Url) -> anyhow::Result<Result<(), Error>> {
-    let reader = match open(context, url).await {
+async fn print_file(context: &Context, console: &Console, url: &Url) -> anyhow::Result<Result<(), Error>> {
+    let reader = match open_sequential(context, url).await {
         Ok(reader) => reader,
         Err(error) => return Ok(Err(error)),
     };
@@ -43,7 +43,7 @@ async fn pour(context: &Context, console: &Console, url: &Url) -> anyhow::Result
             Err(error) => return Ok(Err(error)),
         };
         console.content(&data);
-        console.pass().await?;
+        console.flush_if_due().await?;
         match whole.advance(data.len(), CHUNK) {
             Ok(false) => {}
             Ok(true) => return Ok(reader.file().close().await),
@@ -53,7 +53,7 @@ async fn pour(context: &Context, console: &Console, url: &Url) -> anyhow::Result
 }
 
 /// Opens a file for sequential reading.
-pub(super) async fn open(context: &Context, url: &Url) -> Result<Reader, Error> {
+pub(super) async fn open_sequential(context: &Context, url: &Url) -> Result<Reader, Error> {
     let file = context.client.open(url, &OpenWith::read()).await?;
     Ok(Reader::new(file, Caching::READ_AHEAD, true))
 }

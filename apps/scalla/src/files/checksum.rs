@@ -9,7 +9,7 @@ use client::xroot::ErrorCode;
 use client::{Checksum as Told, Error, RemotePath, Url, WholeRead, together};
 use serde_json::json;
 
-use super::cat::{CHUNK, open};
+use super::cat::{CHUNK, open_sequential};
 use super::console::Console;
 use super::context::Context;
 use crate::stock::text;
@@ -63,7 +63,7 @@ impl ChecksumCommand {
             return self.compare(context, console, list).await;
         }
         let urls = context.expand(console, &self.urls).await?;
-        let far = Arc::new(ChecksumProgress::of(urls.len()));
+        let far = Arc::new(ChecksumProgress::checksum_of(urls.len()));
         for some in urls.chunks(256) {
             let sum = |url: Url| {
                 let (context, kind, read, far) = (context.clone(), self.kind.clone(), self.read, far.clone());
@@ -74,7 +74,7 @@ impl ChecksumCommand {
             };
             console.flush().await?;
             for (url, sum) in console.wait(together(some.to_vec(), sum), || far.text()).await {
-                match settled(context, &url, self.kind.as_deref(), self.read, sum, &far).await {
+                match with_retry(context, &url, self.kind.as_deref(), self.read, sum, &far).await {
                     Ok(Told { kind, value }) if self.json => {
                         console.json(json!({ "url": url.to_string(), "type": kind, "value": value }));
                     }
@@ -84,7 +84,7 @@ impl ChecksumCommand {
                     Err(error) => console.fail(&url, &error),
                 }
             }
-            console.pass().await?;
+            console.flush_if_due().await?;
         }
         Ok(())
     }
@@ -107,7 +107,7 @@ impl ChecksumCommand {
             .map(|(index, line)| self.expected(&within, line, &format!("{list}:{}", index + 1)))
             .collect();
         let expected = expected?;
-        let far = Arc::new(ChecksumProgress::of(expected.len()));
+        let far = Arc::new(ChecksumProgress::checksum_of(expected.len()));
         let sum = |expected: ChecksumListLine| {
             let (context, read, far) = (context.clone(), self.read, far.clone());
             async move {
@@ -119,9 +119,9 @@ impl ChecksumCommand {
             console.wait(together(expected, sum), || far.text()).await
         {
             let facts = [("url", url.to_string().into()), ("type", kind.as_str().into())];
-            match settled(context, &url, Some(&kind), self.read, sum, &far).await {
+            match with_retry(context, &url, Some(&kind), self.read, sum, &far).await {
                 // Some servers and programs omit leading zeros.
-                Ok(sum) if sum.kind == kind && bare(&sum.value) == bare(&value) => {
+                Ok(sum) if sum.kind == kind && without_zeros(&sum.value) == without_zeros(&value) => {
                     if self.json {
                         console.json(
                             json!({ "url": url.to_string(), "type": kind, "value": value, "ok": true }),
@@ -137,7 +137,7 @@ impl ChecksumCommand {
                 }
                 Err(error) => console.fail(&url, &error),
             }
-            console.pass().await?;
+            console.flush_if_due().await?;
         }
         Ok(())
     }
@@ -179,13 +179,13 @@ impl ChecksumCommand {
     }
 }
 
-fn bare(value: &str) -> &str {
+fn without_zeros(value: &str) -> &str {
     text::without_zeros(value)
 }
 
 /// Returns the result, with one retry: a server of release 5 may fail when it computes several
 /// checksums at once.
-async fn settled(
+async fn with_retry(
     context: &Context,
     url: &Url,
     kind: Option<&str>,
@@ -205,21 +205,21 @@ async fn settled(
 #[derive(Default)]
 struct ChecksumProgress {
     files: usize,
-    told: AtomicUsize,
+    finished: AtomicUsize,
     /// Total size of the files read here, and the number of bytes received.
     size: AtomicU64,
     read: AtomicU64,
 }
 
 impl ChecksumProgress {
-    fn of(files: usize) -> Self {
+    fn checksum_of(files: usize) -> Self {
         Self { files, ..Self::default() }
     }
 
     fn text(&self) -> String {
         let files = match self.files {
             1 => String::new(),
-            files => format!("{} of {files} files; ", self.told.load(Ordering::Relaxed)),
+            files => format!("{} of {files} files; ", self.finished.load(Ordering::Relaxed)),
         };
         match self.size.load(Ordering::Relaxed) {
             0 => format!("{files}waiting for the server's checksum"),
@@ -240,21 +240,21 @@ async fn of(
     far: &ChecksumProgress,
 ) -> Result<Told, Error> {
     let told = match kind.and_then(Algorithm::from_name).filter(|_| read) {
-        Some(algorithm) => sum_up(context, url, algorithm, far).await,
+        Some(algorithm) => compute(context, url, algorithm, far).await,
         None => context.files(url).checksum(&url.path, kind).await,
     };
-    far.told.fetch_add(1, Ordering::Relaxed);
+    far.finished.fetch_add(1, Ordering::Relaxed);
     told
 }
 
 /// Computes the checksum from the data.
-async fn sum_up(
+async fn compute(
     context: &Context,
     url: &Url,
     algorithm: Algorithm,
     far: &ChecksumProgress,
 ) -> Result<Told, Error> {
-    let reader = open(context, url).await?;
+    let reader = open_sequential(context, url).await?;
     let mut whole = WholeRead::of(reader.file()).await?;
     far.size.fetch_add(whole.size(), Ordering::Relaxed);
     let mut running = RunningChecksum::new(algorithm);
@@ -276,9 +276,9 @@ mod tests {
 
     #[test]
     fn it_is_told_what_is_waited_for() {
-        assert_eq!(ChecksumProgress::of(1).text(), "waiting for the server's checksum");
-        let far = ChecksumProgress::of(3);
-        far.told.store(2, Ordering::Relaxed);
+        assert_eq!(ChecksumProgress::checksum_of(1).text(), "waiting for the server's checksum");
+        let far = ChecksumProgress::checksum_of(3);
+        far.finished.store(2, Ordering::Relaxed);
         assert_eq!(far.text(), "2 of 3 files; waiting for the server's checksum");
         far.size.store(4096, Ordering::Relaxed);
         far.read.store(1024, Ordering::Relaxed);

@@ -48,13 +48,13 @@ fn mode(text: &str) -> Result<Mode, String> {
     if let Ok(mode) = permissions(text) {
         return Ok(Mode::These(mode));
     }
-    let changes: Option<Vec<PermissionChange>> = text.split(',').map(change).collect();
+    let changes: Option<Vec<PermissionChange>> = text.split(',').map(parse_change).collect();
     changes
         .map(Mode::Changed)
         .ok_or_else(|| "no permissions: write 644, rw-r--r--, or changes such as u+w,go-rwx".to_owned())
 }
 
-fn change(text: &str) -> Option<PermissionChange> {
+fn parse_change(text: &str) -> Option<PermissionChange> {
     let at = text.find(['+', '-', '='])?;
     let (who, rest) = text.split_at(at);
     let mut letters = rest.chars();
@@ -137,7 +137,7 @@ impl ChmodCommand {
                         break;
                     }
                     self.change(context, console, known).await;
-                    console.pass().await?;
+                    console.flush_if_due().await?;
                 }
             }
         }

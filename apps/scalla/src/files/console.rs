@@ -98,7 +98,7 @@ impl Console {
     ///
     /// # Errors
     /// When the output is closed. The command should end then.
-    pub(super) async fn pass(&self) -> anyhow::Result<()> {
+    pub(super) async fn flush_if_due(&self) -> anyhow::Result<()> {
         let size = self.pending.borrow().len();
         let due = size >= PIECE_BYTES || (size > 0 && self.passed.get().elapsed() >= PATIENCE);
         if due { self.flush().await } else { Ok(()) }
@@ -124,23 +124,23 @@ impl Console {
     pub(super) fn fail(&self, url: &Url, error: &Error) {
         self.failed.set(true);
         self.uncertain.set(self.uncertain.get() || error.is_uncertain());
-        self.hints.borrow_mut().note(error);
+        self.hints.borrow_mut().record(error);
         if self.json {
             let mut line = facts::of_request(error);
             line.insert("url".to_owned(), url.to_string().into());
             self.json(line.into());
         } else if self.verbose {
-            self.beside(|| err().error(format_args!("{error:#}")));
+            self.without_progress(|| err().error(format_args!("{error:#}")));
         } else {
-            self.beside(|| err().error(error));
+            self.without_progress(|| err().error(error));
         }
     }
 
     /// Suggests similar names for names that do not exist, at a terminal.
-    pub(super) async fn hint(&self, client: &Client) {
+    pub(super) async fn print_suggestions(&self, client: &Client) {
         let hints = self.hints.take();
         if !self.json {
-            hints.tell(client).await;
+            hints.print(client).await;
         }
     }
 
@@ -152,17 +152,17 @@ impl Console {
             line.extend(about.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
             self.json(line.into());
         } else {
-            self.beside(|| err().error(text));
+            self.without_progress(|| err().error(text));
         }
     }
 
     /// Writes a line to standard error, without disturbing the output.
-    pub(super) fn complain(&self, line: impl Display) {
-        self.beside(|| err().line(line));
+    pub(super) fn warn(&self, line: impl Display) {
+        self.without_progress(|| err().line(line));
     }
 
     /// Runs `print` while the progress is hidden.
-    fn beside(&self, print: impl FnOnce()) {
+    fn without_progress(&self, print: impl FnOnce()) {
         match self.bar.get() {
             Some(bar) => bar.suspend(print),
             None => print(),
@@ -211,7 +211,7 @@ impl Console {
 
     /// Writes the remaining output, reports an error that ended the command early, and returns the
     /// exit status.
-    pub(super) fn end(self, ran: anyhow::Result<()>) -> ExitCode {
+    pub(super) fn finish(self, ran: anyhow::Result<()>) -> ExitCode {
         if let Some(bar) = self.bar.get() {
             bar.finish_and_clear();
         }

@@ -51,13 +51,13 @@ impl Quoted {
     }
 
     /// Returns the pattern of a word for a path on this machine.
-    pub(crate) fn here(&self, text: &str) -> Option<&str> {
+    pub(crate) fn local_pattern(&self, text: &str) -> Option<&str> {
         self.0.get(text).map(String::as_str)
     }
 
     /// Returns the pattern of a word for a path at a server. There, a question mark begins the cgi,
     /// quoted or not.
-    pub(crate) fn at_server(&self, text: &str) -> Option<String> {
+    pub(crate) fn remote_pattern(&self, text: &str) -> Option<String> {
         let pattern = self.0.get(text)?;
         let (path, cgi) = text.split_at(text.find('?').unwrap_or(text.len()));
         if cgi.is_empty() {
@@ -65,7 +65,7 @@ impl Quoted {
         }
         let parts = path.split('/').zip(pattern.split('/'));
         let parts: Vec<&str> = parts
-            .map(|(text, pattern)| if has_wildcard(text) { first(text, pattern) } else { text })
+            .map(|(text, pattern)| if has_wildcard(text) { pattern_prefix(text, pattern) } else { text })
             .collect();
         let path_pattern = parts.join("/");
         (path_pattern != path).then(|| format!("{path_pattern}{cgi}"))
@@ -87,7 +87,7 @@ impl Quoted {
 
 /// Returns the part of a pattern that corresponds to the beginning of its text. Each character has
 /// one counterpart, or two if the first is a backslash.
-fn first<'a>(text: &str, pattern: &'a str) -> &'a str {
+fn pattern_prefix<'a>(text: &str, pattern: &'a str) -> &'a str {
     let mut rest = pattern.chars();
     for _ in text.chars() {
         if rest.next() == Some('\\') {
@@ -105,7 +105,7 @@ impl Context {
 
     /// Resolves an argument that may have wildcards. Also reports whether it has any.
     pub(super) fn pattern(&self, text: &str) -> Result<(Url, bool), UsageError> {
-        match self.quoted.at_server(text) {
+        match self.quoted.remote_pattern(text) {
             Some(pattern) if Quoted::is_literal(pattern.split('?').next().unwrap_or_default()) => {
                 Ok((self.url(text)?, false))
             }
@@ -131,10 +131,10 @@ impl Context {
             }
             return Ok(url);
         }
-        if let Some(url) = named_servers::named(text) {
+        if let Some(url) = named_servers::resolve_named(text) {
             return url.map_err(UsageError);
         }
-        if let (None, Some(url)) = (&self.base, named_servers::host(text)) {
+        if let (None, Some(url)) = (&self.base, named_servers::url_of_host(text)) {
             return self.url(&url);
         }
         let base = self.base.as_ref().ok_or_else(|| local(text))?;

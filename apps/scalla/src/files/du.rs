@@ -52,7 +52,7 @@ impl DuCommand {
         for url in context.expand(console, &texts).await? {
             match context.files(&url).stat(&url.path).await {
                 Ok(stat) if !stat.is_dir() => {
-                    self.tell(
+                    self.print_total(
                         context,
                         console,
                         &url,
@@ -64,7 +64,7 @@ impl DuCommand {
                         },
                     );
                 }
-                Ok(_) => self.directory(context, console, &url).await?,
+                Ok(_) => self.sum_directory(context, console, &url).await?,
                 Err(error) => console.fail(&url, &error),
             }
         }
@@ -72,14 +72,14 @@ impl DuCommand {
     }
 
     /// Reports directories in post-order, because a total is known only after all subdirectories.
-    async fn directory(&self, context: &Context, console: &Console, url: &Url) -> anyhow::Result<()> {
+    async fn sum_directory(&self, context: &Context, console: &Console, url: &Url) -> anyhow::Result<()> {
         let Some(mut walk) = context.walk(console, url).await else { return Ok(()) };
         let mut open: Vec<DirectoryTotal> = Vec::new();
         let mut seen = 0_u64;
         while let Some(mut directory) = walk.next().await {
             walk.enter_all(&mut directory);
             directory.failed.iter().for_each(|error| console.fail(&directory.url, error));
-            self.close(context, console, url, &mut open, directory.depth);
+            self.complete(context, console, url, &mut open, directory.depth);
             let mut sum = DirectoryTotal { path: directory.url.path, bytes: 0, files: 0, directories: 1 };
             for file in directory.entries.iter().filter(|entry| !is_dir(entry)) {
                 sum.bytes = sum.bytes.saturating_add(file.size);
@@ -90,14 +90,14 @@ impl DuCommand {
             if seen.is_multiple_of(100) {
                 console.progress(|| format!("{seen} directories"));
             }
-            console.pass().await?;
+            console.flush_if_due().await?;
         }
-        self.close(context, console, url, &mut open, 0);
+        self.complete(context, console, url, &mut open, 0);
         Ok(())
     }
 
     /// Completes the open directories from a depth on.
-    fn close(
+    fn complete(
         &self,
         context: &Context,
         console: &Console,
@@ -115,12 +115,12 @@ impl DuCommand {
             }
             let most = if self.summarize { 0 } else { self.max_depth.unwrap_or(usize::MAX) };
             if open.len() <= most {
-                self.tell(context, console, &url.at(sum.path.clone()), &sum);
+                self.print_total(context, console, &url.at(sum.path.clone()), &sum);
             }
         }
     }
 
-    fn tell(&self, context: &Context, console: &Console, url: &Url, sum: &DirectoryTotal) {
+    fn print_total(&self, context: &Context, console: &Console, url: &Url, sum: &DirectoryTotal) {
         let DirectoryTotal { bytes, files, directories, .. } = sum;
         if self.json {
             console.json(json!({

@@ -129,7 +129,7 @@ impl FindCommand {
         let texts = context.urls_or_base(&self.urls)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs().cast_signed());
         let after = match &self.newer {
-            Some(text) => match self.after(context, text).await? {
+            Some(text) => match self.time_bound(context, text).await? {
                 Ok(time) => Some(time),
                 Err((url, error)) => {
                     console.fail(&url, &error);
@@ -139,13 +139,13 @@ impl FindCommand {
             None => None,
         };
         let inames = self.iname.iter().map(|name| name.to_lowercase()).collect();
-        let asked = SearchCriteria { find: &self, inames, now, after };
+        let criteria = SearchCriteria { find: &self, inames, now, after };
         for url in context.expand(console, &texts).await? {
             match context.files(&url).stat(&url.path).await {
                 Ok(stat) => {
-                    asked.tell(context, console, &url, last(&url.path), Some(&stat), 0);
+                    criteria.print_match(context, console, &url, last(&url.path), Some(&stat), 0);
                     if stat.is_dir() && self.max_depth != Some(0) {
-                        self.below(context, console, &url, &asked).await?;
+                        self.search_below(context, console, &url, &criteria).await?;
                     }
                 }
                 Err(error) => console.fail(&url, &error),
@@ -154,7 +154,7 @@ impl FindCommand {
         Ok(())
     }
 
-    async fn below(
+    async fn search_below(
         &self,
         context: &Context,
         console: &Console,
@@ -170,16 +170,20 @@ impl FindCommand {
             directory.failed.iter().for_each(|error| console.fail(&directory.url, error));
             for entry in directory.entries.iter() {
                 let Item { name, stat, .. } = &entry;
-                asked.tell(context, console, &directory.child(&entry), name, stat.as_ref(), depth);
-                console.pass().await?;
+                asked.print_match(context, console, &directory.child(&entry), name, stat.as_ref(), depth);
+                console.flush_if_due().await?;
             }
-            console.pass().await?;
+            console.flush_if_due().await?;
         }
         Ok(())
     }
 
     /// Returns the time after which an entry must have changed.
-    async fn after(&self, context: &Context, text: &str) -> Result<Result<i64, (Url, Error)>, UsageError> {
+    async fn time_bound(
+        &self,
+        context: &Context,
+        text: &str,
+    ) -> Result<Result<i64, (Url, Error)>, UsageError> {
         if let Some(time) = time(text) {
             return Ok(Ok(time));
         }
@@ -201,13 +205,13 @@ fn time(text: &str) -> Option<i64> {
 }
 
 impl SearchCriteria<'_> {
-    fn fits(&self, name: &str, stat: Option<&StatInfo>, depth: usize) -> bool {
+    fn is_match(&self, name: &str, stat: Option<&StatInfo>, depth: usize) -> bool {
         let find = self.find;
         if depth < find.min_depth {
             return false;
         }
         // Includes names that begin with a dot, because a search should cover everything.
-        let like = |pattern: &str, name: &str| matches(pattern, name) || dotted(pattern, name);
+        let like = |pattern: &str, name: &str| matches(pattern, name) || matches_hidden(pattern, name);
         let named = find.name.is_empty() && find.iname.is_empty()
             || find.name.iter().any(|pattern| like(pattern, name))
             || self.inames.iter().any(|pattern| like(pattern, &name.to_lowercase()));
@@ -227,7 +231,7 @@ impl SearchCriteria<'_> {
             }
     }
 
-    fn tell(
+    fn print_match(
         &self,
         context: &Context,
         console: &Console,
@@ -236,7 +240,7 @@ impl SearchCriteria<'_> {
         stat: Option<&StatInfo>,
         depth: usize,
     ) {
-        if !self.fits(name, stat, depth) {
+        if !self.is_match(name, stat, depth) {
             return;
         }
         if self.find.json {
@@ -250,7 +254,7 @@ impl SearchCriteria<'_> {
 }
 
 /// Reports whether a pattern that does not begin with a dot matches a name that does.
-fn dotted(pattern: &str, name: &str) -> bool {
+fn matches_hidden(pattern: &str, name: &str) -> bool {
     // Only `?` and `*` can match the leading dot. A class at the beginning of the pattern does not.
     name.strip_prefix('.').is_some_and(|rest| {
         pattern.strip_prefix('?').is_some_and(|pattern| matches(pattern, rest))
@@ -286,7 +290,7 @@ mod tests {
             ("a*", ".a", false),
         ];
         for (pattern, name, expected) in table {
-            assert_eq!(dotted(pattern, name), expected, "{pattern} {name}");
+            assert_eq!(matches_hidden(pattern, name), expected, "{pattern} {name}");
         }
     }
 

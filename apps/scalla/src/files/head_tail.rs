@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use client::{Bytes, Error, Reader, Url, WholeRead};
 
-use super::cat::{CHUNK, open};
+use super::cat::{CHUNK, open_sequential};
 use super::console::Console;
 use super::context::Context;
 use crate::quantity;
@@ -128,7 +128,7 @@ async fn head(
     url: &Url,
     amount: HeadRange,
 ) -> anyhow::Result<Result<(), Error>> {
-    let reader = match open(context, url).await {
+    let reader = match open_sequential(context, url).await {
         Ok(reader) => reader,
         Err(error) => return Ok(Err(error)),
     };
@@ -151,7 +151,7 @@ async fn head(
         };
         let wanted = if amount.bytes.is_some() { data.len() } else { first_lines(&data, &mut lines) };
         console.content(data.get(..wanted).unwrap_or_default());
-        console.pass().await?;
+        console.flush_if_due().await?;
         match whole.advance(data.len(), length) {
             Ok(false) => {}
             Ok(true) => break,
@@ -183,7 +183,7 @@ async fn tail(
     follow: bool,
 ) -> anyhow::Result<Result<(), Error>> {
     let begun = async {
-        let reader = open(context, url).await?;
+        let reader = open_sequential(context, url).await?;
         let size = reader.file().stat().await?.size;
         let offset = match (part.bytes, part.lines) {
             (Some(TailStart::Last(bytes)), _) => size.saturating_sub(bytes),
@@ -206,7 +206,7 @@ async fn tail(
         console.content(&data);
         match rest.advance(data.len(), CHUNK) {
             Ok(false) => {
-                console.pass().await?;
+                console.flush_if_due().await?;
                 continue;
             }
             Ok(true) => {}
@@ -221,7 +221,7 @@ async fn tail(
         tokio::time::sleep(LOOK_AGAIN).await;
         match reader.file().stat().await {
             Ok(stat) if stat.size < rest.offset() => {
-                console.complain(format_args!("scalla: {url} was cut to {} bytes", stat.size));
+                console.warn(format_args!("scalla: {url} was cut to {} bytes", stat.size));
                 rest = WholeRead::part(stat.size, stat.size);
             }
             Ok(stat) => rest = WholeRead::part(rest.offset(), stat.size),

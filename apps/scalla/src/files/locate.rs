@@ -38,7 +38,7 @@ impl LocateCommand {
         let urls = context.expand(console, &self.urls).await?;
         let several = urls.len() > 1;
         for (index, url) in urls.iter().enumerate() {
-            match self.places(context, url).await {
+            match self.locations(context, url).await {
                 Ok(found) => {
                     if several && !self.json {
                         console.heading(index > 0, format_args!("{}:", context.name(url)));
@@ -47,12 +47,12 @@ impl LocateCommand {
                 }
                 Err(error) => console.fail(url, &error),
             }
-            console.pass().await?;
+            console.flush_if_due().await?;
         }
         Ok(())
     }
 
-    async fn places(&self, context: &Context, url: &Url) -> Result<Vec<Found>, Error> {
+    async fn locations(&self, context: &Context, url: &Url) -> Result<Vec<Found>, Error> {
         let files = context.files(url);
         let mut options = LocateOptions::PREFNAME;
         if self.refresh {

@@ -134,7 +134,7 @@ impl LsCommand {
             return self.members(context, console, urls, several).await;
         }
         let (mut items, mut directories) = (Vec::new(), Vec::new());
-        for (url, named) in self.look(context, console, urls, several).await {
+        for (url, named) in self.classify_arguments(context, console, urls, several).await {
             match named {
                 Ok(LsArgument::Item(item)) => items.push(item),
                 Ok(LsArgument::Directory(url, listed)) => directories.push((url, listed)),
@@ -145,7 +145,7 @@ impl LsCommand {
         self.show(console, &LsEntries::Named(items)).await?;
         for (url, listed) in directories {
             if self.recursive {
-                self.everything(context, console, &url, &mut first).await?;
+                self.list_recursively(context, console, &url, &mut first).await?;
                 continue;
             }
             let listed = match listed {
@@ -160,14 +160,14 @@ impl LsCommand {
                 }
                 Err(error) => console.fail(&url, &error),
             }
-            console.pass().await?;
+            console.flush_if_due().await?;
         }
         Ok(())
     }
 
     /// Determines the kind of each argument. A single argument is listed directly, which saves a
     /// request.
-    async fn look(
+    async fn classify_arguments(
         &self,
         context: &Context,
         console: &Console,
@@ -234,7 +234,7 @@ impl LsCommand {
                     console.fail_with(&[("url", url.to_string().into())], &format!("{url}: {error}"));
                 }
             }
-            console.pass().await?;
+            console.flush_if_due().await?;
         }
         Ok(())
     }
@@ -246,7 +246,7 @@ impl LsCommand {
         Ok((merged.entries, merged.failed))
     }
 
-    async fn everything(
+    async fn list_recursively(
         &self,
         context: &Context,
         console: &Console,
@@ -259,7 +259,7 @@ impl LsCommand {
             self.head(context, console, Some(&directory.url), first);
             directory.failed.iter().for_each(|error| console.fail(&directory.url, error));
             self.show(console, &LsEntries::Directory(&directory)).await?;
-            console.pass().await?;
+            console.flush_if_due().await?;
         }
         Ok(())
     }
@@ -332,7 +332,7 @@ impl LsCommand {
             } else {
                 console.put(out().text().add_coloured(&item.name, colour(&item)).own("\n"));
             }
-            console.pass().await?;
+            console.flush_if_due().await?;
         }
         Ok(())
     }

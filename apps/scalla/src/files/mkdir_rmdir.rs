@@ -41,14 +41,14 @@ impl MkdirCommand {
         let path = if is_root(path) { RemotePath::root() } else { path.without_slashes() };
         // Servers report success if a directory with equal permissions exists.
         if !self.parents && files.find(&path).await?.is_some() {
-            return Err(exists("mkdir", &files.url().at(path)));
+            return Err(already_exists("mkdir", &files.url().at(path)));
         }
         files.mkdir_everywhere(&path, self.mode, self.parents).await
     }
 }
 
 /// Returns the error for a path that already exists.
-pub(super) fn exists(operation: &'static str, url: &Url) -> Error {
+pub(super) fn already_exists(operation: &'static str, url: &Url) -> Error {
     let text = "it exists already".to_owned();
     Error::new(operation, url, Cause::Server { code: ErrorCode::IT_EXISTS, text })
 }
@@ -89,12 +89,12 @@ async fn remove_directory(context: &Context, url: &Url) -> Result<(), Error> {
             server.rmdir(&path).await
         }
     };
-    settle(together(servers, remove).await)
+    combine_results(together(servers, remove).await)
 }
 
 /// Combines the results of an operation at all servers that may have a path. "Not found" counts
 /// only if no server succeeded.
-pub(super) fn settle(results: Vec<Result<(), Error>>) -> Result<(), Error> {
+pub(super) fn combine_results(results: Vec<Result<(), Error>>) -> Result<(), Error> {
     let (mut missing, mut done) = (None, false);
     for result in results {
         match result {

@@ -85,7 +85,7 @@ impl FileCommand {
     pub(crate) fn start(self) -> anyhow::Result<ExitCode> {
         let watch = Watch::default();
         work::run(&watch, async {
-            let base = named_servers::default().map_err(UsageError)?;
+            let base = named_servers::default_server().map_err(UsageError)?;
             let context = Context::new(environment::client("scalla"), base);
             tokio::select! {
                 biased;
@@ -100,9 +100,10 @@ impl FileCommand {
     pub(crate) async fn run(self, context: &Context) -> ExitCode {
         let console = Console::new(self.is_json(), self.is_verbose());
         let show = |wait| console.show_wait(wait);
-        let ran = wait_display::shown(&context.client, self.dispatch(context, &console), show).await;
-        console.hint(&context.client).await;
-        console.end(ran)
+        let ran =
+            wait_display::with_wait_display(&context.client, self.dispatch(context, &console), show).await;
+        console.print_suggestions(&context.client).await;
+        console.finish(ran)
     }
 
     async fn dispatch(self, context: &Context, console: &Console) -> anyhow::Result<()> {

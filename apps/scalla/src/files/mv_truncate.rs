@@ -4,7 +4,7 @@ use client::{Error, FileSystem, RemotePath, Url, together};
 
 use super::console::Console;
 use super::context::{Context, is_root};
-use super::mkdir_rmdir::{exists, settle};
+use super::mkdir_rmdir::{already_exists, combine_results};
 use crate::quantity;
 use crate::usage_error::UsageError;
 
@@ -60,7 +60,7 @@ impl MvCommand {
             };
             let done = async {
                 if self.no_clobber && files.find(&new).await?.is_some() {
-                    return Err(exists("mv", &target.at(new)));
+                    return Err(already_exists("mv", &target.at(new)));
                 }
                 rename(&context.files(&url), &url.path, &new).await
             };
@@ -91,7 +91,7 @@ where
     F: Future<Output = Result<(), Error>> + Send + 'static,
 {
     let holders = files.holders(path).await?;
-    settle(together(holders, |server| work(server, path.clone())).await)
+    combine_results(together(holders, |server| work(server, path.clone())).await)
 }
 
 /// Set the size of files.

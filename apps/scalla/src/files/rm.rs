@@ -7,7 +7,7 @@ use client::{Cause, Error, FileSystem, RemotePath, StatInfo, Url, together};
 
 use super::console::Console;
 use super::context::{Context, is_root};
-use super::mkdir_rmdir::settle;
+use super::mkdir_rmdir::combine_results;
 use super::removal_summary::RemovalSummary;
 use crate::printer::err;
 use crate::usage_error::UsageError;
@@ -65,10 +65,10 @@ impl RmCommand {
             }
         }
         if self.dry_run {
-            return self.plan(context, console, &urls).await;
+            return self.print_plan(context, console, &urls).await;
         }
         if self.recursive {
-            if !self.is_agreed(context, console, &urls).await? {
+            if !self.is_confirmed(context, console, &urls).await? {
                 return Ok(());
             }
             for url in &urls {
@@ -80,7 +80,7 @@ impl RmCommand {
         for some in urls.chunks(256) {
             let mut wanted = Vec::new();
             for url in some {
-                if !self.interactive || ask(&format!("remove {url}?")).await? {
+                if !self.interactive || confirm(&format!("remove {url}?")).await? {
                     wanted.push(url.clone());
                 }
             }
@@ -90,7 +90,7 @@ impl RmCommand {
     }
 
     /// Prints the names that would be removed.
-    async fn plan(&self, context: &Context, console: &Console, urls: &[Url]) -> anyhow::Result<()> {
+    async fn print_plan(&self, context: &Context, console: &Console, urls: &[Url]) -> anyhow::Result<()> {
         let mut extent = RemovalSummary::default();
         for url in urls {
             if !self.recursive && context.files(url).is_dir(&url.path).await.unwrap_or(false) {
@@ -101,16 +101,16 @@ impl RmCommand {
             if let Err(error) = extent.add(context, console, url, each).await {
                 self.failed(console, url, &error);
             }
-            console.pass().await?;
+            console.flush_if_due().await?;
         }
         console.flush().await?;
-        console.complain(format_args!("would remove {extent}"));
+        console.warn(format_args!("would remove {extent}"));
         Ok(())
     }
 
     /// Asks for confirmation of the removal of directories if a terminal is present. Programs are
     /// not asked.
-    async fn is_agreed(&self, context: &Context, console: &Console, urls: &[Url]) -> anyhow::Result<bool> {
+    async fn is_confirmed(&self, context: &Context, console: &Console, urls: &[Url]) -> anyhow::Result<bool> {
         let is_person = std::io::stdin().is_terminal() && err().is_terminal();
         let Some(first) = urls.first().filter(|_| is_person && !self.force && !self.interactive) else {
             return Ok(true);
@@ -128,7 +128,7 @@ impl RmCommand {
             more => format!(" and {more} more"),
         };
         console.clear();
-        ask(&format!("remove {} and all in it{more} ({extent})?", context.name(first))).await
+        confirm(&format!("remove {} and all in it{more} ({extent})?", context.name(first))).await
     }
 
     fn failed(&self, console: &Console, url: &Url, error: &Error) {
@@ -137,7 +137,7 @@ impl RmCommand {
         }
     }
 
-    fn told(&self, context: &Context, console: &Console, url: &Url, removed: &mut u64) {
+    fn report_removed(&self, context: &Context, console: &Console, url: &Url, removed: &mut u64) {
         *removed += 1;
         if self.verbose {
             console.line(format_args!("removed {}", context.name(url)));
@@ -165,11 +165,11 @@ impl RmCommand {
         };
         for (url, done) in together(urls, remove).await {
             match done {
-                Ok(()) => self.told(context, console, &url, removed),
+                Ok(()) => self.report_removed(context, console, &url, removed),
                 Err(error) => self.failed(console, &url, &error),
             }
         }
-        console.pass().await
+        console.flush_if_due().await
     }
 
     /// Removes a file, or a directory with all its entries, at each server that has it.
@@ -213,7 +213,8 @@ impl RmCommand {
         removed: &mut u64,
     ) -> anyhow::Result<()> {
         if self.interactive
-            && !ask(&format!("remove {url}{}?", if stat.is_dir() { " and all in it" } else { "" })).await?
+            && !confirm(&format!("remove {url}{}?", if stat.is_dir() { " and all in it" } else { "" }))
+                .await?
         {
             return Ok(());
         }
@@ -232,11 +233,11 @@ impl RmCommand {
             for one in some {
                 let Some(url) = one.place.url() else { continue };
                 match &one.result {
-                    Ok(()) => self.told(context, console, url, removed),
+                    Ok(()) => self.report_removed(context, console, url, removed),
                     Err(error) => self.failed(console, url, error),
                 }
             }
-            console.pass().await?;
+            console.flush_if_due().await?;
         }
         Ok(())
     }
@@ -253,7 +254,7 @@ async fn remove_file(files: &FileSystem, path: &RemotePath) -> Result<(), Error>
         let path = path.clone();
         async move { server.rm(&path).await }
     };
-    settle(together(holders, remove).await)
+    combine_results(together(holders, remove).await)
 }
 
 fn is_directory(url: &Url, path: &RemotePath) -> Error {
@@ -262,8 +263,8 @@ fn is_directory(url: &Url, path: &RemotePath) -> Error {
 }
 
 /// Asks a question at the terminal while connections are driven.
-async fn ask(question: &str) -> anyhow::Result<bool> {
-    err().ask(format_args!("{question} [y/N] "));
+async fn confirm(question: &str) -> anyhow::Result<bool> {
+    err().prompt(format_args!("{question} [y/N] "));
     let (done, answer) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
         let mut line = String::new();

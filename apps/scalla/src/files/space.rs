@@ -45,14 +45,14 @@ impl SpaceCommand {
                     continue;
                 }
             };
-            for (server, space) in self.ask(servers, &url).await {
+            for (server, space) in self.query_space(servers, &url).await {
                 match space {
                     Ok(space) => {
                         sum.total += space.total;
                         sum.free += space.free;
                         sum.used += space.used;
                         sum.largest_free = sum.largest_free.max(space.largest_free);
-                        self.tell(console, &mut rows, &server.url().authority(), &space);
+                        self.print_space(console, &mut rows, &server.url().authority(), &space);
                     }
                     Err(error) => console.fail(&url, &error),
                 }
@@ -62,7 +62,7 @@ impl SpaceCommand {
             return Ok(());
         }
         if rows.len() > 1 {
-            self.tell(console, &mut rows, "all", &sum);
+            self.print_space(console, &mut rows, "all", &sum);
         }
         if !rows.is_empty() {
             let titles = ["Server", "Space", "Size", "Used", "Free", "Use%", "Largest"];
@@ -73,7 +73,11 @@ impl SpaceCommand {
         Ok(())
     }
 
-    async fn ask(&self, servers: Vec<FileSystem>, url: &Url) -> Vec<(FileSystem, Result<SpaceInfo, Error>)> {
+    async fn query_space(
+        &self,
+        servers: Vec<FileSystem>,
+        url: &Url,
+    ) -> Vec<(FileSystem, Result<SpaceInfo, Error>)> {
         let ask = |server: FileSystem| {
             let path = url.path.clone();
             async move {
@@ -84,7 +88,7 @@ impl SpaceCommand {
         together(servers, ask).await
     }
 
-    fn tell(&self, console: &Console, rows: &mut Vec<Vec<String>>, server: &str, space: &SpaceInfo) {
+    fn print_space(&self, console: &Console, rows: &mut Vec<Vec<String>>, server: &str, space: &SpaceInfo) {
         let SpaceInfo { name, total, free, largest_free, used, quota } = space;
         if self.json {
             console.json(json!({

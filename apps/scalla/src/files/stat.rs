@@ -48,14 +48,14 @@ impl StatCommand {
                     continue;
                 }
             };
-            self.tell(context, console, &url, &stat, sum, has_gap);
+            self.print_status(context, console, &url, &stat, sum, has_gap);
             has_gap = true;
-            console.pass().await?;
+            console.flush_if_due().await?;
         }
         Ok(())
     }
 
-    fn tell(
+    fn print_status(
         &self,
         context: &Context,
         console: &Console,

@@ -109,7 +109,7 @@ impl TreeCommand {
                 let prefix = format!("{prefix}{}", if more { "│   " } else { "    " });
                 levels.extend(self.next(console, &mut walk, prefix, deep).await);
             }
-            console.pass().await?;
+            console.flush_if_due().await?;
         }
         Ok(())
     }

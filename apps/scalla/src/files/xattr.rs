@@ -79,7 +79,7 @@ impl XattrCommand {
                 match context.files(&url).attribute_values(&url.path, &names).await {
                     Ok(values) => {
                         for (name, value) in values {
-                            tell(console, &url, &name, value.as_deref(), *raw, *json);
+                            print_attributes(console, &url, &name, value.as_deref(), *raw, *json);
                         }
                     }
                     Err(error) => console.fail(&url, &error),
@@ -130,12 +130,12 @@ async fn list(context: &Context, console: &Console, urls: &[String], json: bool)
                     console.heading(index > 0, format_args!("{}:", context.name(url)));
                 }
                 for found in attributes {
-                    tell(console, url, &found.name, Some(&found.value), false, json);
+                    print_attributes(console, url, &found.name, Some(&found.value), false, json);
                 }
             }
             Err(error) => console.fail(url, &error),
         }
-        console.pass().await?;
+        console.flush_if_due().await?;
     }
     Ok(())
 }
@@ -151,7 +151,7 @@ fn done(console: &Console, url: &Url, result: Result<(), Error>) {
     }
 }
 
-fn tell(console: &Console, url: &Url, name: &str, value: Option<&[u8]>, raw: bool, json: bool) {
+fn print_attributes(console: &Console, url: &Url, name: &str, value: Option<&[u8]>, raw: bool, json: bool) {
     let Some(value) = value else {
         let facts = [("url", url.to_string().into()), ("name", name.into())];
         console.fail_with(&facts, &format!("{url} has no attribute {name}"));

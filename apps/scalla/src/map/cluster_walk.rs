@@ -16,7 +16,7 @@ pub(crate) struct ClusterWalk {
     /// Every server is asked whether it has the file.
     pub(crate) verify: bool,
     /// Managers are not asked about the file, because a manager above them could not answer.
-    pub(crate) untold: bool,
+    pub(crate) skips_path: bool,
     /// Managers are asked for the nodes below them.
     pub(crate) enter: bool,
     /// Managers report host names instead of addresses, if they know them.
@@ -93,7 +93,7 @@ impl ClusterWalk {
         };
         let mut trouble = None;
         let mut chosen = HashSet::new();
-        if let Some(path) = self.path.as_ref().filter(|_| !self.untold) {
+        if let Some(path) = self.path.as_ref().filter(|_| !self.skips_path) {
             let refresh = if self.refresh { LocateOptions::REFRESH } else { LocateOptions::NONE };
             match self.within(fs, "locate", fs.locate(path, names | refresh)).await {
                 Ok(some) => chosen.extend(some.into_iter().map(|location| location.address)),
@@ -113,8 +113,8 @@ impl ClusterWalk {
             all.into_iter().rev().map(node).partition(|node| node.location.is_manager);
         let first = nodes.len();
         nodes.extend(managers);
-        let walk = Self { untold: self.untold || trouble.is_some(), ..self.clone() };
-        walk.ask(fs, &mut nodes).await;
+        let walk = Self { skips_path: self.skips_path || trouble.is_some(), ..self.clone() };
+        walk.query_nodes(fs, &mut nodes).await;
         for manager in nodes.iter_mut().skip(first).filter(|_| self.enter) {
             if !seen.insert(manager.location.address.clone()) {
                 manager.again = true;
@@ -126,7 +126,7 @@ impl ClusterWalk {
     }
 
     /// Sends the requests of the traversal to the nodes of a level, concurrently.
-    async fn ask(&self, fs: &FileSystem, nodes: &mut [MapNode]) {
+    async fn query_nodes(&self, fs: &FileSystem, nodes: &mut [MapNode]) {
         let mut tasks = JoinSet::new();
         for (index, node) in nodes.iter().enumerate() {
             let (walk, fs, is_server) = (self.clone(), fs.beside(&node.location), !node.location.is_manager);
@@ -156,10 +156,13 @@ impl ClusterWalk {
         let ask = async {
             let flags = fs.server().await?.flags;
             let keys = if probe.version { &["role", "version"][..] } else { &["role"][..] };
-            let mut told = fs.config(keys).await?.into_iter().map(Option::unwrap_or_default);
+            let mut values = fs.config(keys).await?.into_iter().map(Option::unwrap_or_default);
             // Supervisors of XRootD do not report their role in the flags of their login.
-            let role = told.next().and_then(|role| known_role(&role)).unwrap_or(role_of(flags));
-            Ok::<_, Error>(NodeIdentity { role, version: told.next().filter(|version| !version.is_empty()) })
+            let role = values.next().and_then(|role| known_role(&role)).unwrap_or(role_of(flags));
+            Ok::<_, Error>(NodeIdentity {
+                role,
+                version: values.next().filter(|version| !version.is_empty()),
+            })
         };
         Some(self.within(fs, "ask", ask).await)
     }

@@ -10,7 +10,7 @@
 pub(crate) mod cluster_walk;
 mod render;
 
-use crate::environment::{self, Ground};
+use crate::environment::{self, ClientRuntime};
 use crate::exit_status::USAGE;
 use crate::named_servers;
 use crate::printer::{err, out};
@@ -62,7 +62,7 @@ const AMISS: u8 = 1;
 
 impl MapCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let Ground { runtime, log: _log } = environment::begin(0)?;
+        let ClientRuntime { runtime, log: _log } = environment::start_runtime(0)?;
         Ok(runtime.block_on(self.perform(&environment::client("scalla"), None)))
     }
 
@@ -85,7 +85,7 @@ impl MapCommand {
             path,
             refresh: self.refresh,
             verify: self.verify,
-            untold: false,
+            skips_path: false,
             enter: true,
             names: self.names,
             probe: Some(RoleProbe { time: Duration::from_secs(self.timeout), version: self.versions }),

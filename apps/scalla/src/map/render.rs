@@ -35,15 +35,15 @@ impl NodeCounts {
         if !node.again {
             let kind = if node.location.is_manager { &mut self.managers } else { &mut self.servers };
             *kind += 1;
-            self.silent += usize::from(failure(node).is_some());
-            self.having += usize::from(has(node) == Some(true));
+            self.silent += usize::from(error_of(node).is_some());
+            self.having += usize::from(has_file(node) == Some(true));
         }
         node.below.nodes.iter().for_each(|node| self.add(node));
     }
 }
 
 /// Returns the error of a node, if any.
-fn failure(node: &MapNode) -> Option<&client::Error> {
+fn error_of(node: &MapNode) -> Option<&client::Error> {
     match (&node.about, &node.verified, &node.below.trouble) {
         (Some(Err(error)), ..) | (_, Some(Err(error)), _) => Some(error),
         (.., Some(trouble)) => Some(trouble.error()),
@@ -52,7 +52,7 @@ fn failure(node: &MapNode) -> Option<&client::Error> {
 }
 
 /// Reports whether a server has the file, if that is known. Managers have none.
-fn has(node: &MapNode) -> Option<bool> {
+fn has_file(node: &MapNode) -> Option<bool> {
     match &node.verified {
         _ if node.location.is_manager => None,
         Some(has) => has.as_ref().ok().copied(),
@@ -87,7 +87,7 @@ fn address(node: &MapNode) -> String {
 /// Describes the state of a node.
 fn state(node: &MapNode, walk: &ClusterWalk) -> String {
     let mut words = Vec::new();
-    if let Some(error) = failure(node) {
+    if let Some(error) = error_of(node) {
         let mut why = format!("does not answer: {}", error.cause());
         if matches!(node.about, Some(Ok(_))) {
             why = format!("cannot tell: {}", error.cause());
@@ -98,7 +98,7 @@ fn state(node: &MapNode, walk: &ClusterWalk) -> String {
         words.push("again, see above".to_owned());
     }
     if walk.path.is_some() {
-        match (has(node), &node.verified) {
+        match (has_file(node), &node.verified) {
             (Some(true), Some(_)) | (Some(true), None) => words.push("has it".to_owned()),
             (Some(false), Some(_)) if node.chosen => {
                 words.push("does not have it, against its manager".to_owned())
@@ -214,7 +214,7 @@ pub(super) fn json(root: &MapNode, walk: &ClusterWalk, list: NodeFilter) -> Valu
 }
 
 fn value(node: &MapNode, walk: &ClusterWalk, list: NodeFilter) -> Value {
-    let failure = failure(node);
+    let failure = error_of(node);
     let mut value = json!({
         "address": address(node), "role": role(node), "reachable": !matches!(node.about, Some(Err(_))),
     });
@@ -225,7 +225,7 @@ fn value(node: &MapNode, walk: &ClusterWalk, list: NodeFilter) -> Value {
         value["error"] = error.to_string().into();
     }
     if walk.path.is_some()
-        && let Some(has) = has(node)
+        && let Some(has) = has_file(node)
     {
         value["has"] = has.into();
     }

@@ -113,12 +113,12 @@ impl Printer {
     }
 
     /// Writes a text without a line end, such as a question or a prompt.
-    pub(crate) fn ask(self, question: impl Display) {
+    pub(crate) fn prompt(self, question: impl Display) {
         self.put(self.text().add(question));
     }
 
     /// Replaces the current line of the terminal.
-    pub(crate) fn again(self, line: impl Display) {
+    pub(crate) fn replace_line(self, line: impl Display) {
         self.put(self.text().own("\r").add(line));
     }
 
@@ -151,9 +151,9 @@ impl Printer {
         let is_plain = |word: &OsString| !word.as_encoded_bytes().iter().any(|byte| byte.is_ascii_control());
         if printer.has_colours() && words.iter().all(is_plain) {
             let mut text = printer.text();
-            printer.put(text.add_coloured_lines(&in_our_words(&error.render().ansi().to_string())));
+            printer.put(text.add_coloured_lines(&adapted_error(&error.render().ansi().to_string())));
         } else {
-            printer.lines(in_our_words(&error.render().to_string()));
+            printer.lines(adapted_error(&error.render().to_string()));
         }
     }
 
@@ -194,7 +194,7 @@ impl Printer {
 }
 
 /// Adapts the text of a command line error: adds the common prefix, and describes invalid numbers.
-fn in_our_words(text: &str) -> String {
+fn adapted_error(text: &str) -> String {
     let text = text.replace("invalid digit found in string", "it is not a whole number");
     match text.find("error:") {
         // Escape sequences of colours may precede it.

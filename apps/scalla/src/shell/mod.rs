@@ -15,7 +15,7 @@ mod word_completer;
 
 use crate::completion::remote_names::RemoteNames;
 use crate::editor::{self, EditorInput, LineEditor, LineHistory};
-use crate::environment::{self, Ground};
+use crate::environment::{self, ClientRuntime};
 use crate::exit_status::{INTERRUPTED, USAGE};
 use crate::files::Context;
 use crate::printer::err;
@@ -44,7 +44,7 @@ pub(crate) struct ShellCommand {
 
 impl ShellCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let Ground { runtime, log: _log } = environment::begin(0)?;
+        let ClientRuntime { runtime, log: _log } = environment::start_runtime(0)?;
         let mut settings = environment::settings();
         if !settings.is_set("StreamErrorWindow") {
             // A user who repeats a command expects another attempt.
@@ -52,29 +52,29 @@ impl ShellCommand {
         }
         let context = Context::new(Client::with(settings, "scalla"), None);
         let names = RemoteNames::new(runtime.handle().clone(), context);
-        let lines = if editor::is_dialogue() {
+        let lines = if editor::is_interactive() {
             let helper = word_completer::WordCompleter::new(names.clone());
-            LineSource::Typed(LineEditor::start(helper, LineHistory::of_shell(), is_worth)?)
+            LineSource::Typed(LineEditor::start(helper, LineHistory::of_shell(), belongs_in_history)?)
         } else {
-            LineSource::Script(script()?)
+            LineSource::Script(read_script()?)
         };
         let status = runtime.block_on(async {
             let worker = CommandRunner::new(names, matches!(lines, LineSource::Script(_)))?;
-            Ok(self.dialogue(lines, worker).await)
+            Ok(self.run_lines(lines, worker).await)
         });
         // A pending request without a reply must not delay the exit.
         runtime.shutdown_background();
         status
     }
 
-    async fn dialogue(self, mut lines: LineSource, mut worker: CommandRunner) -> ExitCode {
+    async fn run_lines(self, mut lines: LineSource, mut worker: CommandRunner) -> ExitCode {
         let is_script = matches!(lines, LineSource::Script(_));
         let mut status = ExitCode::SUCCESS;
         // A script without its server must stop.
         let mut stops = is_script;
         let mut done = match &self.url {
             Some(url) => {
-                let done = worker.begin(url).await;
+                let done = worker.open_initial(url).await;
                 if !is_script && matches!(done, LineOutcome::Status(status) if status == ExitCode::SUCCESS) {
                     worker.greet().await;
                 }
@@ -94,10 +94,10 @@ impl ShellCommand {
             stops = self.stops;
             done = match lines.next(worker.prompt()).await {
                 InputLine::End => return status,
-                InputLine::Nothing => LineOutcome::Status(status),
-                InputLine::Words(words) => worker.take(words).await,
-                InputLine::Here(command) => worker.run_here(&command).await,
-                InputLine::Wrong(why) => {
+                InputLine::Empty => LineOutcome::Status(status),
+                InputLine::Words(words) => worker.run_typed(words).await,
+                InputLine::LocalCommand(command) => worker.run_here(&command).await,
+                InputLine::Invalid(why) => {
                     err().error(why);
                     LineOutcome::Status(ExitCode::from(USAGE))
                 }
@@ -116,11 +116,11 @@ enum LineSource {
 enum InputLine {
     Words(Vec<ShellWord>),
     /// A command of this machine, after `!`.
-    Here(String),
+    LocalCommand(String),
     /// An empty line, a comment, or a cancelled line.
-    Nothing,
+    Empty,
     /// An invalid line.
-    Wrong(String),
+    Invalid(String),
     End,
 }
 
@@ -132,14 +132,14 @@ impl LineSource {
         loop {
             match self.line(prompt).await {
                 EditorInput::Line(line) => text.push_str(&line),
-                EditorInput::Interrupted => return InputLine::Nothing,
+                EditorInput::Interrupted => return InputLine::Empty,
                 EditorInput::End if text.is_empty() => return InputLine::End,
                 EditorInput::End => {
-                    return InputLine::Wrong("the last line ends within a quotation".to_owned());
+                    return InputLine::Invalid("the last line ends within a quotation".to_owned());
                 }
             }
             if let Some(command) = text.trim_start().strip_prefix('!') {
-                return InputLine::Here(command.trim().to_owned());
+                return InputLine::LocalCommand(command.trim().to_owned());
             }
             let split = quoting::split(&text);
             if split.is_open() {
@@ -148,8 +148,8 @@ impl LineSource {
                 continue;
             }
             return match (split.words.is_empty(), split.operator) {
-                (true, _) => InputLine::Nothing,
-                (_, Some(sign)) => InputLine::Wrong(format!(
+                (true, _) => InputLine::Empty,
+                (_, Some(sign)) => InputLine::Invalid(format!(
                     "`{sign}` has no meaning here; quote it where it is part of a name"
                 )),
                 (_, None) => InputLine::Words(split.words),
@@ -166,12 +166,12 @@ impl LineSource {
 }
 
 /// Reports whether a line belongs in the history. Lines that begin with a blank do not.
-fn is_worth(line: &str) -> bool {
+fn belongs_in_history(line: &str) -> bool {
     line.starts_with(|letter: char| !letter.is_whitespace())
 }
 
 /// Reads standard input on a thread, so that connections are driven meanwhile.
-fn script() -> std::io::Result<mpsc::Receiver<String>> {
+fn read_script() -> std::io::Result<mpsc::Receiver<String>> {
     let (tell, lines) = mpsc::channel(1);
     let read = move || {
         let mut input = std::io::stdin().lock();

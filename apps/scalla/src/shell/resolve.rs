@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum PathSide {
     /// On this machine.
-    Here,
+    Local,
     /// At the server.
-    There,
+    Server,
 }
 
 /// Resolves `text`: a URL, `-`, `file:` with a path of this machine, or a path on `side`.
-pub(super) fn place(text: &str, side: PathSide, context: &Context) -> Result<Place, String> {
+pub(super) fn resolve_place(text: &str, side: PathSide, context: &Context) -> Result<Place, String> {
     let is_url = text.contains("://") && !text.starts_with(['/', '.']);
     if text == "-" || is_url {
         return asked::place(text).map_err(|error| format!("`{text}`: {error}"));
@@ -24,29 +24,29 @@ pub(super) fn place(text: &str, side: PathSide, context: &Context) -> Result<Pla
     match (text.strip_prefix("file:"), side) {
         (Some(""), _) => Err(format!("`{text}` names no file")),
         (Some(path), _) => Ok(Place::Local(path.into())),
-        (None, PathSide::Here) => Ok(Place::Local(text.into())),
-        (None, PathSide::There) => context.url(text).map(Place::Remote).map_err(|error| error.to_string()),
+        (None, PathSide::Local) => Ok(Place::Local(text.into())),
+        (None, PathSide::Server) => context.url(text).map(Place::Remote).map_err(|error| error.to_string()),
     }
 }
 
 /// Resolves a source of a copy, which may have wildcards at a server.
-pub(super) fn source(text: &str, side: PathSide, context: &Context) -> Result<Place, String> {
-    match (place(text, side, context)?, context.quoted.at_server(text)) {
+pub(super) fn resolve_source(text: &str, side: PathSide, context: &Context) -> Result<Place, String> {
+    match (resolve_place(text, side, context)?, context.quoted.remote_pattern(text)) {
         // A copy resolves wildcards itself, so quoted ones must be passed as a pattern.
-        (Place::Remote(_), Some(pattern)) => place(&pattern, side, context),
+        (Place::Remote(_), Some(pattern)) => resolve_place(&pattern, side, context),
         (found, _) => Ok(found),
     }
 }
 
 /// Resolves the sources on one side and the target on the other, which is last. The target of a
 /// single place is the current directory.
-pub(super) fn across(
+pub(super) fn resolve_transfer(
     texts: &[String],
     from: PathSide,
     context: &Context,
     listed: bool,
 ) -> Result<Vec<Place>, String> {
-    let to = if from == PathSide::Here { PathSide::There } else { PathSide::Here };
+    let to = if from == PathSide::Local { PathSide::Server } else { PathSide::Local };
     let (sources, target) = match texts {
         [target] if listed => (&[][..], target.as_str()),
         [_] => (texts, "."),
@@ -55,7 +55,7 @@ pub(super) fn across(
     };
     let mut places = Vec::new();
     for text in sources {
-        match (source(text, from, context)?, context.quoted.here(text)) {
+        match (resolve_source(text, from, context)?, context.quoted.local_pattern(text)) {
             (Place::Local(_), Some(pattern)) if !Quoted::is_literal(pattern) => {
                 places.extend(expanded(Path::new(pattern))?);
             }
@@ -63,7 +63,7 @@ pub(super) fn across(
             (place, _) => places.push(place),
         }
     }
-    places.push(place(target, to, context)?);
+    places.push(resolve_place(target, to, context)?);
     Ok(places)
 }
 
@@ -107,7 +107,7 @@ fn names(directory: &Path, pattern: &str) -> Vec<String> {
 }
 
 /// Returns the URL without `.` and `..` in its path.
-pub(super) fn tidy(url: &Url) -> Url {
+pub(super) fn normalized(url: &Url) -> Url {
     let mut parts: Vec<&str> = Vec::new();
     for part in url.path.split('/') {
         match part {
@@ -131,17 +131,18 @@ mod tests {
 
     #[test]
     fn plain_paths_are_on_the_side_that_is_meant() {
-        let of = |text: &str, side: PathSide| place(text, side, &context()).map(|place| place.to_string());
+        let of =
+            |text: &str, side: PathSide| resolve_place(text, side, &context()).map(|place| place.to_string());
         let table = [
-            ("b", PathSide::There, Ok("root://h:1094//a/b")),
-            ("../b", PathSide::There, Ok("root://h:1094//b")),
-            ("b", PathSide::Here, Ok("b")),
-            ("file:b", PathSide::There, Ok("b")),
-            ("file:///b", PathSide::There, Ok("/b")),
-            ("root://g//b", PathSide::Here, Ok("root://g:1094//b")),
-            ("-", PathSide::There, Ok("-")),
-            ("file:", PathSide::There, Err("names no file")),
-            ("gopher://x", PathSide::Here, Err("gopher")),
+            ("b", PathSide::Server, Ok("root://h:1094//a/b")),
+            ("../b", PathSide::Server, Ok("root://h:1094//b")),
+            ("b", PathSide::Local, Ok("b")),
+            ("file:b", PathSide::Server, Ok("b")),
+            ("file:///b", PathSide::Server, Ok("/b")),
+            ("root://g//b", PathSide::Local, Ok("root://g:1094//b")),
+            ("-", PathSide::Server, Ok("-")),
+            ("file:", PathSide::Server, Err("names no file")),
+            ("gopher://x", PathSide::Local, Err("gopher")),
         ];
         for (text, side, expected) in table {
             match (of(text, side), expected) {
@@ -156,17 +157,17 @@ mod tests {
     fn copies_go_across() {
         let of = |texts: &[&str], from: PathSide, listed: bool| {
             let texts: Vec<String> = texts.iter().map(ToString::to_string).collect();
-            let places = across(&texts, from, &context(), listed).unwrap();
+            let places = resolve_transfer(&texts, from, &context(), listed).unwrap();
             places.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
-        assert_eq!(of(&["f"], PathSide::There, false), ["root://h:1094//a/f", "."]);
+        assert_eq!(of(&["f"], PathSide::Server, false), ["root://h:1094//a/f", "."]);
         assert_eq!(
-            of(&["f", "g", "d/"], PathSide::There, false),
+            of(&["f", "g", "d/"], PathSide::Server, false),
             ["root://h:1094//a/f", "root://h:1094//a/g", "d/"]
         );
-        assert_eq!(of(&["f"], PathSide::Here, false), ["f", "root://h:1094//a"]);
-        assert_eq!(of(&["f", "/g"], PathSide::Here, false), ["f", "root://h:1094//g"]);
-        assert_eq!(of(&["d"], PathSide::There, true), ["d"]);
+        assert_eq!(of(&["f"], PathSide::Local, false), ["f", "root://h:1094//a"]);
+        assert_eq!(of(&["f", "/g"], PathSide::Local, false), ["f", "root://h:1094//g"]);
+        assert_eq!(of(&["d"], PathSide::Server, true), ["d"]);
     }
 
     #[test]
@@ -174,10 +175,12 @@ mod tests {
         let mut context = context();
         let texts = ["x*y".to_owned(), "d*/z*".to_owned()];
         context.quoted = Quoted::new(&texts, &[r"x\*y".to_owned(), r"d\*/z*".to_owned()]);
-        let found = across(&[texts[0].clone(), "t".to_owned()], PathSide::There, &context, false).unwrap();
+        let found =
+            resolve_transfer(&[texts[0].clone(), "t".to_owned()], PathSide::Server, &context, false).unwrap();
         let Some(Place::Remote(url)) = found.first() else { panic!("{found:?}") };
         assert_eq!(url.path, r"/a/x\*y");
-        let here = across(&[texts[0].clone(), "t".to_owned()], PathSide::Here, &context, false).unwrap();
+        let here =
+            resolve_transfer(&[texts[0].clone(), "t".to_owned()], PathSide::Local, &context, false).unwrap();
         assert_eq!(here.first().map(ToString::to_string).as_deref(), Some("x*y"));
     }
 
@@ -204,7 +207,7 @@ mod tests {
     fn directories_are_named_plainly() {
         for (path, expected) in [("/", "/"), ("/a/../b/.//c/", "/b/c"), ("/../..", "/"), ("//a", "/a")] {
             let url = Url::parse("root://h//").unwrap().with_user_path(path).unwrap();
-            assert_eq!(tidy(&url).path, expected);
+            assert_eq!(normalized(&url).path, expected);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! [`CommandRunner`]: execution of the commands, and the handling of interrupts.
 
 use super::parser::{self, PromptCommand};
-use super::resolve::{PathSide, across, place, source, tidy};
+use super::resolve::{PathSide, normalized, resolve_place, resolve_source, resolve_transfer};
 use crate::completion::remote_names::{RemoteNames, locked};
 use crate::files::{Context, Quoted};
 use crate::named_servers;
@@ -31,7 +31,7 @@ type CommandResult = Result<ExitCode, String>;
 pub(super) struct CommandRunner {
     names: RemoteNames,
     /// The target of `cd -`.
-    before: Option<Url>,
+    previous: Option<Url>,
     interrupts: Signal,
     is_script: bool,
 }
@@ -40,13 +40,13 @@ impl CommandRunner {
     /// Creates a worker. From now on an interrupt ends commands instead of the program. Must be
     /// called on the runtime.
     pub(super) fn new(names: RemoteNames, is_script: bool) -> std::io::Result<Self> {
-        Ok(Self { names, before: None, interrupts: signal(SignalKind::interrupt())?, is_script })
+        Ok(Self { names, previous: None, interrupts: signal(SignalKind::interrupt())?, is_script })
     }
 
     /// Goes to the initial URL. The location is set even if the server does not reply.
-    pub(super) async fn begin(&mut self, url: &str) -> LineOutcome {
+    pub(super) async fn open_initial(&mut self, url: &str) -> LineOutcome {
         if let Ok(url) = named_servers::parse_server(url) {
-            locked(&self.names.context).base = Some(tidy(&url));
+            locked(&self.names.context).base = Some(normalized(&url));
         }
         self.run(&["open".to_owned(), url.to_owned()]).await
     }
@@ -67,7 +67,7 @@ impl CommandRunner {
     /// Runs a command of this machine with the user's shell.
     pub(super) async fn run_here(&mut self, command: &str) -> LineOutcome {
         let shell = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());
-        told(run_here(&shell, &["-c".to_owned(), command.to_owned()]).await)
+        report(run_here(&shell, &["-c".to_owned(), command.to_owned()]).await)
     }
 
     fn context(&self) -> Context {
@@ -82,7 +82,7 @@ impl CommandRunner {
     }
 
     /// Runs a line as it was typed.
-    pub(super) async fn take(&mut self, words: Vec<ShellWord>) -> LineOutcome {
+    pub(super) async fn run_typed(&mut self, words: Vec<ShellWord>) -> LineOutcome {
         let (texts, patterns): (Vec<_>, Vec<_>) =
             words.into_iter().map(|word| (word.text, word.pattern)).unzip();
         locked(&self.names.context).quoted = Quoted::new(&texts, &patterns);
@@ -115,7 +115,7 @@ impl CommandRunner {
         // Discards interrupts that arrived while no command ran.
         match signal(SignalKind::interrupt()) {
             Ok(interrupts) => self.interrupts = interrupts,
-            Err(error) => return told(Err(error.to_string())),
+            Err(error) => return report(Err(error.to_string())),
         }
         let context = self.context();
         let watch = Watch::default();
@@ -123,7 +123,7 @@ impl CommandRunner {
             command,
             PromptCommand::Get(_) | PromptCommand::Put(_) | PromptCommand::Cp(_) | PromptCommand::Sync(_)
         );
-        let (before, is_script) = (self.before.clone(), self.is_script);
+        let (before, is_script) = (self.previous.clone(), self.is_script);
         let done = {
             let mut work = pin!(perform(command, places, &context, before, watch.clone(), is_script));
             tokio::select! {
@@ -147,11 +147,11 @@ impl CommandRunner {
                 LineOutcome::Interrupted
             }
             Some(Ok(CommandOutcome::Status(status))) => LineOutcome::Status(status),
-            Some(Ok(CommandOutcome::At(url))) => {
-                self.before = locked(&self.names.context).base.replace(url);
+            Some(Ok(CommandOutcome::Moved(url))) => {
+                self.previous = locked(&self.names.context).base.replace(url);
                 LineOutcome::Status(ExitCode::SUCCESS)
             }
-            Some(Err(why)) => told(Err(why)),
+            Some(Err(why)) => report(Err(why)),
         }
     }
 }
@@ -160,10 +160,10 @@ impl CommandRunner {
 enum CommandOutcome {
     Status(ExitCode),
     /// The new current location.
-    At(Url),
+    Moved(Url),
 }
 
-fn told(ended: CommandResult) -> LineOutcome {
+fn report(ended: CommandResult) -> LineOutcome {
     LineOutcome::Status(ended.unwrap_or_else(|why| {
         err().error(why);
         ExitCode::FAILURE
@@ -191,72 +191,76 @@ async fn perform(
         PromptCommand::Lls { words } => run_here("ls", &words).await?,
         PromptCommand::Pwd => {
             let base = context.base.as_ref().ok_or("we are at no server; `open URL` goes to one")?;
-            say(base)
+            print_line(base)
         }
-        PromptCommand::Lpwd => say(std::env::current_dir().map_err(|error| error.to_string())?.display()),
+        PromptCommand::Lpwd => {
+            print_line(std::env::current_dir().map_err(|error| error.to_string())?.display())
+        }
         PromptCommand::Lcd { dir } => lcd(dir)?,
-        PromptCommand::Open { url } => return enter(context, named_servers::parse_server(&url)?).await,
+        PromptCommand::Open { url } => {
+            return check_directory(context, named_servers::parse_server(&url)?).await;
+        }
         PromptCommand::Cd { path } => {
             let url = match (path.as_str(), before) {
                 ("-", Some(before)) => before,
                 ("-", None) => return Err("there was no directory before this one".to_owned()),
                 (path, _) => context.url(path).map_err(|error| error.to_string())?,
             };
-            return enter(context, url).await;
+            return check_directory(context, url).await;
         }
         PromptCommand::Files(files) => files.run(context).await,
         PromptCommand::Get(mut cp) => {
-            cp.set_places(across(&places, PathSide::There, context, cp.has_list())?);
-            cp.perform(Some(&context.client), watch).await.map_err(why)?
+            cp.set_places(resolve_transfer(&places, PathSide::Server, context, cp.has_list())?);
+            cp.perform(Some(&context.client), watch).await.map_err(error_text)?
         }
         PromptCommand::Put(mut cp) => {
-            let places = across(&places, PathSide::Here, context, cp.has_list())?;
+            let places = resolve_transfer(&places, PathSide::Local, context, cp.has_list())?;
             if is_script && places.contains(&Place::Stream) {
                 return Err("the standard input is the script, it cannot be copied".to_owned());
             }
             cp.set_places(places);
-            cp.perform(Some(&context.client), watch).await.map_err(why)?
+            cp.perform(Some(&context.client), watch).await.map_err(error_text)?
         }
         PromptCommand::Cp(mut cp) => {
-            let places = sources(&places, context)?;
+            let places = resolve_copy_places(&places, context)?;
             if is_script && places.first() == Some(&Place::Stream) {
                 return Err("the standard input is the script, it cannot be copied".to_owned());
             }
             cp.set_places(places);
-            cp.perform(Some(&context.client), watch).await.map_err(why)?
+            cp.perform(Some(&context.client), watch).await.map_err(error_text)?
         }
         PromptCommand::Sync(mut sync) => {
-            if let Ok([source, target]) = <[Place; 2]>::try_from(all(&places, context)?) {
+            if let Ok([source, target]) = <[Place; 2]>::try_from(resolve_all(&places, context)?) {
                 sync.set_places(source, target);
             }
-            sync.perform(Some(&context.client), watch).await.map_err(why)?
+            sync.perform(Some(&context.client), watch).await.map_err(error_text)?
         }
         PromptCommand::Map(map) => map.perform(&context.client, context.base.as_ref()).await,
     };
     Ok(CommandOutcome::Status(status))
 }
 
-fn why(error: anyhow::Error) -> String {
+fn error_text(error: anyhow::Error) -> String {
     format!("{error:#}")
 }
 
-fn say(what: impl std::fmt::Display) -> ExitCode {
+fn print_line(what: impl std::fmt::Display) -> ExitCode {
     out().line(what);
     ExitCode::SUCCESS
 }
 
 /// Resolves the sources of a copy and its target. Paths are at the server unless stated otherwise.
-fn sources(texts: &[String], context: &Context) -> Result<Vec<Place>, String> {
+fn resolve_copy_places(texts: &[String], context: &Context) -> Result<Vec<Place>, String> {
     let Some((target, sources)) = texts.split_last().filter(|(_, sources)| !sources.is_empty()) else {
-        return all(texts, context);
+        return resolve_all(texts, context);
     };
-    let places = sources.iter().map(|text| source(text, PathSide::There, context));
-    places.chain([place(target, PathSide::There, context)]).collect()
+    let places = sources.iter().map(|text| resolve_source(text, PathSide::Server, context));
+    places.chain([resolve_place(target, PathSide::Server, context)]).collect()
 }
 
 /// Resolves places. Paths are at the server unless stated otherwise.
-fn all(texts: &[String], context: &Context) -> Result<Vec<Place>, String> {
-    texts.iter().map(|text| place(text, PathSide::There, context)).collect()
+fn resolve_all(texts: &[String], context: &Context) -> Result<Vec<Place>, String> {
+    texts.iter().map(|text| resolve_place(text, PathSide::Server, context)).collect()
 }
 
 /// Runs a program of this machine on the terminal of the shell.
@@ -281,13 +285,13 @@ fn lcd(dir: Option<PathBuf>) -> CommandResult {
 }
 
 /// Checks that a directory exists. The root of a server exists if the server replies.
-async fn enter(context: &Context, url: Url) -> Result<CommandOutcome, String> {
-    let url = tidy(&url);
+async fn check_directory(context: &Context, url: Url) -> Result<CommandOutcome, String> {
+    let url = normalized(&url);
     let fs = context.client.file_system(&url);
     if url.path == "/" {
         fs.server().await.map_err(|error| error.to_string())?;
     } else if !fs.is_dir(&url.path).await.map_err(|error| error.to_string())? {
         return Err(format!("{url}: no such directory"));
     }
-    Ok(CommandOutcome::At(url))
+    Ok(CommandOutcome::Moved(url))
 }

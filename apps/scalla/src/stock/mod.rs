@@ -15,7 +15,7 @@ pub(crate) use status::{INVALID_ARGUMENTS, Side, Status, code};
 use std::ffi::OsString;
 use std::future::Future;
 
-use crate::environment::{self, Ground};
+use crate::environment::{self, ClientRuntime};
 
 /// The text of the options that print the licence.
 pub(crate) const LICENCE: &str = "\
@@ -30,11 +30,11 @@ pub(crate) fn words(arguments: Vec<OsString>) -> Vec<String> {
 }
 
 /// Drives connections while a command waits.
-pub(crate) struct Runtime(Ground);
+pub(crate) struct Runtime(ClientRuntime);
 
 impl Runtime {
     pub(crate) fn new() -> Result<Self, Status> {
-        environment::begin(0).map(Self).map_err(|error| Status::of_system(code::OS_ERROR, &error))
+        environment::start_runtime(0).map(Self).map_err(|error| Status::of_system(code::OS_ERROR, &error))
     }
 
     /// Waits for an operation.

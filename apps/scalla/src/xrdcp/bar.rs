@@ -75,14 +75,14 @@ impl Bar {
             let whole = progress.total.is_some_and(|total| progress.done >= total);
             if whole || state.last.is_none_or(|last| last.elapsed() >= PAUSE) {
                 state.last = Some(Instant::now());
-                err().again(self.text(state, index));
+                err().replace_line(self.text(state, index));
             }
         });
     }
 
     pub(super) fn end(&self, index: usize) {
         self.with(|state| {
-            err().again(self.text(state, index));
+            err().replace_line(self.text(state, index));
             if !self.at_once {
                 err().own("\n");
             }

@@ -39,12 +39,12 @@ pub(super) fn cat(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
         let metalink = shell.runtime.wait(metalink(shell.fs.client(), &url));
         let done = metalink.map_err(|error| of_metalink(&error)).and_then(|metalink| {
             match (target, metalink.is_some()) {
-                (Some(target), true) => what_it_names(shell, &url, Place::Local(target.into())),
-                (None, true) => what_it_names(shell, &url, Place::Stream),
+                (Some(target), true) => print_metalink_target(shell, &url, Place::Local(target.into())),
+                (None, true) => print_metalink_target(shell, &url, Place::Stream),
                 (Some(target), false) => into_file(shell, &url, target),
                 (None, false) => {
                     let mut out = ContentWriter::new(out());
-                    let copy = pour(shell.fs.client(), &url, &mut out, |_| ());
+                    let copy = copy_content(shell.fs.client(), &url, &mut out, |_| ());
                     shell.runtime.wait(copy).map(|_| ())
                 }
             }
@@ -55,13 +55,13 @@ pub(super) fn cat(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
 }
 
 /// Rewrites the progress line.
-fn tell(bytes: u64) {
-    err().again(format_args!("Progress: {} ", text::size(bytes)));
+fn show_progress(bytes: u64) {
+    err().replace_line(format_args!("Progress: {} ", text::size(bytes)));
 }
 
 /// Prints the file to which a metalink refers. Its replicas, size and checksums are used as in a
 /// copy.
-fn what_it_names(shell: &Shell, url: &Url, target: Place) -> Result<(), Status> {
+fn print_metalink_target(shell: &Shell, url: &Url, target: Place) -> Result<(), Status> {
     let client = shell.fs.client();
     let mut options = CopyOptions::of(client.settings());
     options.metalinks = true;
@@ -71,12 +71,12 @@ fn what_it_names(shell: &Shell, url: &Url, target: Place) -> Result<(), Status> 
     };
     directory.map_err(|error| Status::local(&error).at(Side::Destination))?;
     let is_file = target != Place::Stream;
-    let watch = if is_file { Watch::new(|progress| tell(progress.done)) } else { Watch::default() };
+    let watch = if is_file { Watch::new(|progress| show_progress(progress.done)) } else { Watch::default() };
     let job = CopyJob { source: Place::Remote(url.clone()), target, size: None };
     let copied = shell.runtime.wait(Copier::new(client).copy(&job, &options, &watch));
     if is_file {
         if !matches!(&copied, Ok(done) if done.size > 0) {
-            tell(0);
+            show_progress(0);
         }
         err().own("\n");
     }
@@ -86,7 +86,7 @@ fn what_it_names(shell: &Shell, url: &Url, target: Place) -> Result<(), Status> 
 /// Copies a file to a local file and prints the progress.
 fn into_file(shell: &Shell, url: &Url, target: &str) -> Result<(), Status> {
     let copied = create(target).and_then(|mut file| {
-        let copied = shell.runtime.wait(pour(shell.fs.client(), url, &mut file, tell));
+        let copied = shell.runtime.wait(copy_content(shell.fs.client(), url, &mut file, show_progress));
         if copied.is_err() {
             // A partial file is removed.
             std::fs::remove_file(target).ok();
@@ -94,7 +94,7 @@ fn into_file(shell: &Shell, url: &Url, target: &str) -> Result<(), Status> {
         copied
     });
     if !matches!(copied, Ok(bytes) if bytes > 0) {
-        tell(0);
+        show_progress(0);
     }
     err().own("\n");
     copied.map(|_| ())
@@ -111,7 +111,12 @@ fn create(target: &str) -> Result<std::fs::File, Status> {
 
 /// Copies a file and returns its size. `tell` receives the number of bytes copied so far after each
 /// piece.
-async fn pour(client: &Client, url: &Url, out: &mut impl Write, tell: impl Fn(u64)) -> Result<u64, Status> {
+async fn copy_content(
+    client: &Client,
+    url: &Url,
+    out: &mut impl Write,
+    tell: impl Fn(u64),
+) -> Result<u64, Status> {
     let at_source = |error| Status::from(error).at(Side::Source);
     let file = client.open(url, &OpenWith::read()).await.map_err(at_source)?;
     let mut whole = WholeRead::of(&file).await.map_err(at_source)?;

@@ -14,8 +14,8 @@ type RunCommand = fn(&mut Shell, &[&str]) -> Result<(), Status>;
 pub(super) fn run(shell: &mut Shell, run_command: RunCommand) -> ExitCode {
     // At a terminal, lines are edited and kept in a history. Other input is echoed, so that the
     // output reads like a dialogue.
-    let editor = editor::is_dialogue()
-        .then(|| LineEditor::start((), LineHistory::of_xrdfs(), is_worth).ok())
+    let editor = editor::is_interactive()
+        .then(|| LineEditor::start((), LineHistory::of_xrdfs(), belongs_in_history).ok())
         .flatten();
     loop {
         let cwd = shell.cwd.as_deref().unwrap_or("/");
@@ -42,7 +42,7 @@ fn ends(words: &[&str]) -> bool {
 }
 
 /// Reports whether a line belongs in the history.
-fn is_worth(line: &str) -> bool {
+fn belongs_in_history(line: &str) -> bool {
     let words = split(line);
     !words.is_empty() && !ends(&words.iter().map(String::as_str).collect::<Vec<_>>())
 }
@@ -74,7 +74,7 @@ fn read_one(shell: &Shell, editor: Option<&LineEditor>, prompt: String) -> Optio
 
 fn read_plain(prompt: &str) -> Option<String> {
     let shown = !std::io::IsTerminal::is_terminal(&std::io::stdin());
-    out().ask(prompt);
+    out().prompt(prompt);
     let mut bytes = Vec::new();
     if std::io::stdin().lock().read_until(b'\n', &mut bytes).ok()? == 0 {
         return None;
@@ -129,7 +129,7 @@ mod tests {
         for (line, expected) in
             [("ls /", true), ("", false), ("  ", false), ("exit", false), (" quit now", false)]
         {
-            assert_eq!(is_worth(line), expected, "{line}");
+            assert_eq!(belongs_in_history(line), expected, "{line}");
         }
     }
 

@@ -40,8 +40,8 @@ pub(super) fn rm(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
     let mut result = Ok(());
     for Target { fs, path, shown } in targets? {
         let removed = shell.wait(fs.rm(&path));
-        let told = removed.as_ref().map_or_else(Status::brief, |()| "[SUCCESS] ".to_owned());
-        out().line(format_args!("rm {shown} : {told}"));
+        let outcome = removed.as_ref().map_or_else(Status::brief, |()| "[SUCCESS] ".to_owned());
+        out().line(format_args!("rm {shown} : {outcome}"));
         if removed.is_err() {
             result = removed;
         }

@@ -38,16 +38,16 @@ pub(super) fn xattr(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status>
     match words {
         ["set", attribute] => {
             let (name, value) = attribute.split_once('=').unwrap_or((attribute, ""));
-            told(shell.runtime.wait(fs.set_attributes(&path, &[(name, value.as_bytes())], false)))
+            attribute_result(shell.runtime.wait(fs.set_attributes(&path, &[(name, value.as_bytes())], false)))
         }
         ["get", name] => {
-            let mut values = told(shell.runtime.wait(fs.attribute_values(&path, &[name])))?;
+            let mut values = attribute_result(shell.runtime.wait(fs.attribute_values(&path, &[name])))?;
             let value = values.pop().and_then(|(_, value)| value);
             let missing = || Status::response(ErrorCode::ATTR_NOT_FOUND, "");
             out().put(&shown(&named, [(*name, value.ok_or_else(missing)?.as_slice())]));
             Ok(())
         }
-        ["del", name] => told(shell.runtime.wait(fs.remove_attributes(&path, &[name]))),
+        ["del", name] => attribute_result(shell.runtime.wait(fs.remove_attributes(&path, &[name]))),
         ["list"] => {
             let attributes = shell.wait(fs.list_attributes(&path))?;
             let pairs = attributes.iter().map(|found| (found.name.as_str(), found.value.as_slice()));
@@ -59,7 +59,7 @@ pub(super) fn xattr(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status>
 }
 
 /// Converts a result. For a single attribute, the error has only a code.
-fn told<T>(result: Result<T, Error>) -> Result<T, Status> {
+fn attribute_result<T>(result: Result<T, Error>) -> Result<T, Status> {
     result.map_err(|error| {
         let of_one =
             matches!(error.cause(), client::Cause::Server { text, .. } if text.starts_with("attribute "));
