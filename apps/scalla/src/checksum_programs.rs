@@ -231,7 +231,8 @@ fn stored_or_computed(path: &str) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Computes the crc32c of a local file. If direct I/O is rejected, the page cache is used.
+/// Computes the crc32c of a local file. Reads through the page cache are the fallback if direct
+/// I/O is rejected.
 fn of_file(path: &str, direct: bool) -> Result<String, String> {
     let message =
         |what: &str, error: &std::io::Error| format!("{what} {path}; {}", stock::text::system(error));

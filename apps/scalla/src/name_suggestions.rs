@@ -14,7 +14,7 @@ const NAMES_MAX: usize = 3;
 /// Maximum number of directories above a name that are checked.
 const DEPTH_MAX: usize = 32;
 /// Timeout for all suggestions of a command.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Names that were not found.
 #[derive(Default, Debug)]
@@ -45,7 +45,7 @@ impl NameSuggestions {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, look).await.ok();
+        tokio::time::timeout(TIMEOUT, look).await.ok();
     }
 }
 

@@ -10,7 +10,7 @@ use crate::printer::err;
 /// Shorter waits are not shown.
 const SHOW_AFTER: Duration = Duration::from_secs(1);
 /// Interval between two checks.
-const TICK: Duration = Duration::from_millis(250);
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Runs `work` and calls `show` periodically with the reason of the wait.
 pub(crate) async fn with_wait_display<T>(
@@ -23,7 +23,7 @@ pub(crate) async fn with_wait_display<T>(
     }
     client.waits().watch();
     let mut work = std::pin::pin!(work);
-    let mut ticks = tokio::time::interval(TICK);
+    let mut ticks = tokio::time::interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {

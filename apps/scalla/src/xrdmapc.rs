@@ -100,10 +100,10 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         path: options.path.clone(),
         refresh: options.refresh,
         verify: options.verify,
-        enter: options.list != "s",
+        enters_managers: options.list != "s",
         ..ClusterWalk::default()
     };
-    let below = runtime.wait(walk.below(&fs, &mut HashSet::new()));
+    let below = runtime.wait(walk.children_of(&fs, &mut HashSet::new()));
     if !options.quiet {
         report_errors(&place, &below);
     }
@@ -139,29 +139,29 @@ fn address(place: &str) -> Result<Url, String> {
 
 /// Reports the errors below a node, in the order of their occurrence.
 fn report_errors(name: &str, below: &ChildNodes) {
-    if let Some(trouble) = &below.trouble {
+    if let Some(trouble) = &below.unanswered {
         let what = match trouble {
-            UnansweredRequest::Below(_) => format!("get {name} subscribers"),
+            UnansweredRequest::Children(_) => format!("get {name} subscribers"),
             UnansweredRequest::Path(_) => format!("query {name} about path"),
         };
         let status = Status::from(trouble.error().clone()).to_string();
         err().line(format_args!("xrdmapc: Unable to {what}; {}", status.trim_end()));
     }
     for node in &below.nodes {
-        report_errors(&shown(&node.location.address), &node.below);
+        report_errors(&shown(&node.location.address), &node.children);
     }
 }
 
 /// Describes the errors below a manager briefly.
 fn trouble_of(below: &ChildNodes) -> Cow<'static, str> {
-    below.trouble.as_ref().map_or_else(Cow::default, |trouble| describe_error(trouble.error()))
+    below.unanswered.as_ref().map_or_else(Cow::default, |trouble| describe_error(trouble.error()))
 }
 
 /// Describes the error of a node.
 fn note_of(node: &MapNode) -> Cow<'static, str> {
     match &node.verified {
         Some(Err(error)) => describe_error(error),
-        _ => trouble_of(&node.below),
+        _ => trouble_of(&node.children),
     }
 }
 
@@ -211,7 +211,7 @@ fn lines(out: &mut String, nodes: &[MapNode], level: usize, how: &XrdmapcOptions
         let left_out = if manager { "s" } else { "m" };
         if how.list != left_out {
             let depth = if manager { level.to_string() } else { " ".to_owned() };
-            let chosen = if node.chosen { '>' } else { ' ' };
+            let chosen = if node.is_selected { '>' } else { ' ' };
             let has = match node.verified {
                 None => ' ',
                 Some(Err(_)) => '?',
@@ -223,7 +223,7 @@ fn lines(out: &mut String, nodes: &[MapNode], level: usize, how: &XrdmapcOptions
             // Writing to a string does not fail.
             let _ = writeln!(out, "{depth:<2}{chosen}{has}  {:indent$}{kind} {name}{note}", "");
         }
-        lines(out, &node.below.nodes, level + 1, how);
+        lines(out, &node.children.nodes, level + 1, how);
     }
 }
 
@@ -234,7 +234,7 @@ fn json(place: &str, below: &ChildNodes, how: &XrdmapcOptions) -> String {
 
 /// Reports whether a server is known to have the file.
 fn has(node: &MapNode) -> bool {
-    node.verified.as_ref().map_or(node.chosen, |has| matches!(has, Ok(true)))
+    node.verified.as_ref().map_or(node.is_selected, |has| matches!(has, Ok(true)))
 }
 
 fn servers(nodes: &[MapNode], how: &XrdmapcOptions) -> Vec<serde_json::Value> {
@@ -246,7 +246,7 @@ fn servers(nodes: &[MapNode], how: &XrdmapcOptions) -> Vec<serde_json::Value> {
         }
         if node.location.is_manager {
             value["type"] = "manager".into();
-            value["servers"] = servers(&node.below.nodes, how).into();
+            value["servers"] = servers(&node.children.nodes, how).into();
         }
         if !note_of(node).is_empty() {
             value["error"] = note_of(node).into();
@@ -266,11 +266,11 @@ mod tests {
         let verified = (!is_manager).then_some(Ok(chosen));
         MapNode {
             location,
-            chosen,
+            is_selected: chosen,
             verified,
             about: None,
-            again: false,
-            below: ChildNodes { nodes, trouble: None },
+            is_duplicate: false,
+            children: ChildNodes { nodes, unanswered: None },
         }
     }
 
@@ -286,11 +286,11 @@ mod tests {
         };
         nodes[0].verified = Some(Err(Error::new("stat", "root://h//a", Cause::TimedOut(1))));
         let expected = "0*rv* localhost:1\n   ?  Srv [::ffff:127.0.0.1]:2 [op expired]\n1 >   Man host:3\n  >+       Srv [::ffff:127.0.0.1]:4\n";
-        let below = ChildNodes { nodes, trouble: None };
+        let below = ChildNodes { nodes, unanswered: None };
         assert_eq!(text("localhost:1", &below, &how), expected);
         let managers = XrdmapcOptions { list: "m".into(), ..XrdmapcOptions::default() };
         let unreachable = Error::new("locate", "root://h:1//", Cause::Unreachable("refused".into()));
-        let below = ChildNodes { trouble: Some(UnansweredRequest::Below(unreachable)), ..below };
+        let below = ChildNodes { unanswered: Some(UnansweredRequest::Children(unreachable)), ..below };
         assert_eq!(text("h:1", &below, &managers), "0**** h:1 [connect error]\n1 >   Man host:3\n");
     }
 

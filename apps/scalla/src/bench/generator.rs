@@ -18,7 +18,7 @@ use super::operation::{
 use super::resource_usage::Resources;
 
 /// Timeout for connecting, and for the last replies.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of connections being established at the same time. It is below the usual listen
 /// backlog of a server.
 const CONNECTING_MAX: usize = 64;
@@ -37,7 +37,7 @@ const HEAD_BYTES: usize = 4 << 10;
 const DISCARD_FROM: usize = 16 << 10;
 
 /// Delay before a failed connection is established again.
-const RECONNECT: Duration = Duration::from_millis(10);
+const RECONNECT_DELAY: Duration = Duration::from_millis(10);
 
 /// Tags of requests that are not operations.
 const OPEN_TAG: u64 = u64::MAX;
@@ -79,7 +79,7 @@ pub(super) struct LoadGenerator<'p> {
     poller: SocketPoller,
     connections: Vec<LoadConnection>,
     inputs: OperationInputs,
-    tally: LoadCounters,
+    counters: LoadCounters,
     phase: LoadPhase,
     /// Deadline of the stage.
     until: Instant,
@@ -95,7 +95,7 @@ pub(super) struct LoadGenerator<'p> {
 
 /// The result of a load.
 pub(super) struct LoadResult {
-    pub(super) tally: LoadCounters,
+    pub(super) counters: LoadCounters,
     pub(super) resources: Resources,
     /// End of the written data of each writer.
     pub(super) written: Vec<u64>,
@@ -109,7 +109,7 @@ pub(super) fn probe_address(plan: &LoadPlan, login: &Login) -> anyhow::Result<(S
     let addresses = plan.url.addresses().with_context(|| format!("cannot find {}", plan.url.host))?;
     let mut last = None;
     for address in addresses {
-        match BlockingSession::connect(&[address], login, PATIENCE) {
+        match BlockingSession::connect(&[address], login, CONNECT_TIMEOUT) {
             Ok(session) => return Ok((address, session)),
             Err(error) => last = Some(error),
         }
@@ -129,9 +129,9 @@ impl<'p> LoadGenerator<'p> {
             poller: SocketPoller::new()?,
             connections: Vec::new(),
             inputs: OperationInputs::new(plan),
-            tally: LoadCounters::new()?,
+            counters: LoadCounters::new()?,
             phase: LoadPhase::Preparing,
-            until: now + PATIENCE,
+            until: now + CONNECT_TIMEOUT,
             prepared: 0,
             issued: 0,
             delayed: Vec::new(),
@@ -162,10 +162,10 @@ impl<'p> LoadGenerator<'p> {
         }
         let unanswered: usize = self.connections.iter().map(|worker| worker.in_flight).sum();
         if unanswered > 0 {
-            self.tally.error(|| format!("{unanswered} requests were never answered"));
+            self.counters.error(|| format!("{unanswered} requests were never answered"));
         }
         let written = self.connections.iter().map(|worker| worker.file.written).collect();
-        Ok(LoadResult { tally: self.tally, resources: self.resources, written, address: self.address })
+        Ok(LoadResult { counters: self.counters, resources: self.resources, written, address: self.address })
     }
 
     fn is_over(&self, now: Instant) -> bool {
@@ -219,8 +219,8 @@ impl<'p> LoadGenerator<'p> {
     /// Advances to the next stage when it is due, and repeats delayed operations.
     fn advance_phase(&mut self, now: Instant) -> anyhow::Result<()> {
         match self.phase {
-            LoadPhase::Preparing if self.tally.errors > 0 => {
-                bail!(self.tally.first_error.take().unwrap_or_default())
+            LoadPhase::Preparing if self.counters.errors > 0 => {
+                bail!(self.counters.first_error.take().unwrap_or_default())
             }
             LoadPhase::Preparing if self.prepared == self.plan.connections => {
                 self.resources.prepared()?;
@@ -238,13 +238,13 @@ impl<'p> LoadGenerator<'p> {
             }
             LoadPhase::Preparing if now >= self.until => {
                 let (made, wanted) = (self.prepared, self.plan.connections);
-                bail!("only {made} of {wanted} connections were ready within {} s", PATIENCE.as_secs())
+                bail!("only {made} of {wanted} connections were ready within {} s", CONNECT_TIMEOUT.as_secs())
             }
             LoadPhase::Warming if now >= self.until => self.measure(now)?,
             LoadPhase::Measuring if now >= self.until || self.is_exhausted() => {
                 self.resources.measured()?;
                 self.phase = LoadPhase::Ending;
-                self.until = Instant::now() + PATIENCE;
+                self.until = Instant::now() + CONNECT_TIMEOUT;
                 self.delayed.clear();
                 for number in 0..self.connections.len() {
                     self.close_if_idle(number);
@@ -315,7 +315,7 @@ impl<'p> LoadGenerator<'p> {
         let lost = std::mem::take(&mut worker.in_flight);
         worker.state = ConnectionPhase::Over;
         worker.link = None;
-        self.tally.error(|| match lost {
+        self.counters.error(|| match lost {
             0 => why.to_owned(),
             lost => format!("{why} ({lost} requests in flight)"),
         });
@@ -323,7 +323,7 @@ impl<'p> LoadGenerator<'p> {
             // Connections fail independently. The delay limits the requests to a server that is
             // gone.
             worker.state = ConnectionPhase::Running;
-            let later = Instant::now() + RECONNECT;
+            let later = Instant::now() + RECONNECT_DELAY;
             worker.operations[0].started = later;
             self.delayed.push((later, number, 0));
         }
@@ -482,7 +482,7 @@ impl<'p> LoadGenerator<'p> {
     fn is_prepared(&mut self, number: usize) {
         self.connections[number].state = ConnectionPhase::Running;
         self.prepared += 1;
-        self.until = Instant::now() + PATIENCE;
+        self.until = Instant::now() + CONNECT_TIMEOUT;
     }
 
     /// Records the result of an operation.
@@ -505,21 +505,21 @@ impl<'p> LoadGenerator<'p> {
             OperationResult::Wait(wait) => {
                 worker.in_flight -= 1;
                 self.issued -= 1;
-                self.tally.waits += 1;
+                self.counters.waits += 1;
                 self.delayed.push((now + wait, number, index));
                 return Ok(());
             }
             OperationResult::Done(_) | OperationResult::Redirected if self.phase == LoadPhase::Measuring => {
                 let bytes = if let OperationResult::Done(bytes) = end { bytes } else { 0 };
-                self.tally.redirects += u64::from(matches!(end, OperationResult::Redirected));
-                self.tally.done(bytes, now.saturating_duration_since(operation.started));
+                self.counters.redirects += u64::from(matches!(end, OperationResult::Redirected));
+                self.counters.done(bytes, now.saturating_duration_since(operation.started));
                 let entries = operation.entries.take();
                 if entries.is_some_and(|entries| *self.entries.get_or_insert(entries) != entries) {
-                    self.tally.error(|| "listings of the same directory differ in length".to_owned());
+                    self.counters.error(|| "listings of the same directory differ in length".to_owned());
                 }
             }
             OperationResult::Done(_) | OperationResult::Redirected => {}
-            OperationResult::Failed(text) => self.tally.error(|| text),
+            OperationResult::Failed(text) => self.counters.error(|| text),
         }
         worker.in_flight -= 1;
         if self.phase == LoadPhase::Ending {

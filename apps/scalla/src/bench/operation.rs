@@ -130,19 +130,19 @@ pub(super) struct LoadOperation {
     /// Number of data bytes requested.
     size: u64,
     /// Length of the reply in bytes, and the number of bytes received.
-    want: u64,
-    got: u64,
+    expected_bytes: u64,
+    received_bytes: u64,
     /// The segments of a readv as sent.
     list: Vec<u8>,
     /// Data of the reply kept for the check when it is complete.
-    kept: Vec<u8>,
+    retained: Vec<u8>,
     /// Offset of the kept pages in the file.
     pages_at: u64,
     /// Ranges of the file received in pages.
     ranges: Vec<(u64, u64)>,
     /// Number of entries of a listing.
     pub(super) entries: Option<usize>,
-    wrong: Option<String>,
+    mismatch: Option<String>,
 }
 
 impl LoadOperation {
@@ -152,14 +152,14 @@ impl LoadOperation {
             closing: false,
             offset: 0,
             size: 0,
-            want: 0,
-            got: 0,
+            expected_bytes: 0,
+            received_bytes: 0,
             list: Vec::new(),
-            kept: Vec::new(),
+            retained: Vec::new(),
             pages_at: 0,
             ranges: Vec::new(),
             entries: None,
-            wrong: None,
+            mismatch: None,
         }
     }
 
@@ -173,10 +173,10 @@ impl LoadOperation {
         tag: u64,
     ) -> Result<(), SubmitError> {
         self.closing = false;
-        self.got = 0;
-        self.kept.clear();
+        self.received_bytes = 0;
+        self.retained.clear();
         self.ranges.clear();
-        self.wrong = None;
+        self.mismatch = None;
         let size = match plan.sizes.as_slice() {
             [one] => *one,
             several => several[material.below(several.len() as u64) as usize],
@@ -202,10 +202,10 @@ impl LoadOperation {
                             dlen,
                         }),
                     };
-                    self.want = 0;
+                    self.expected_bytes = 0;
                     return connection.submit_with_payload(&request, payload, tag);
                 }
-                self.want = plan.answer_bytes(self.offset, size);
+                self.expected_bytes = plan.answer_bytes(self.offset, size);
                 let rlen = size as i32;
                 connection.submit(
                     &match plan.kind {
@@ -280,7 +280,7 @@ impl LoadOperation {
             at += bytes;
         }
         self.size = bytes * u64::from(plan.segments);
-        self.want = self.size + self.list.len() as u64;
+        self.expected_bytes = self.size + self.list.len() as u64;
     }
 
     /// Creates a stat request for a path.
@@ -328,15 +328,15 @@ impl LoadOperation {
         if plan.verify && !bytes.is_empty() {
             match plan.kind {
                 OperationKind::Read => {
-                    let at = self.offset + self.got;
+                    let at = self.offset + self.received_bytes;
                     if let Some(wrong) = pattern::first_wrong(at, bytes) {
                         self.record_mismatch(format!("byte {} of the file is wrong", at + wrong as u64));
                     }
                 }
-                _ => self.kept.extend_from_slice(bytes),
+                _ => self.retained.extend_from_slice(bytes),
             }
         }
-        self.got += bytes.len() as u64;
+        self.received_bytes += bytes.len() as u64;
     }
 
     /// Handles the header of data in pages.
@@ -351,11 +351,11 @@ impl LoadOperation {
 
     /// Counts data that was discarded in the kernel.
     pub(super) fn discarded(&mut self, bytes: u64) {
-        self.got += bytes;
+        self.received_bytes += bytes;
     }
 
     fn record_mismatch(&mut self, text: String) {
-        self.wrong.get_or_insert(text);
+        self.mismatch.get_or_insert(text);
     }
 
     /// Checks the complete reply.
@@ -390,15 +390,15 @@ impl LoadOperation {
             }
             OperationKind::Dirlist => {
                 self.data(plan, rest);
-                self.size = self.got;
+                self.size = self.received_bytes;
                 self.check_listing(plan);
             }
             kind if kind.moves_data() => {
                 self.data(plan, rest);
-                if self.got != self.want {
+                if self.received_bytes != self.expected_bytes {
                     self.record_mismatch(format!(
                         "the answer has {} bytes instead of {}",
-                        self.got, self.want
+                        self.received_bytes, self.expected_bytes
                     ));
                 } else if plan.verify {
                     self.check_kept(plan);
@@ -406,7 +406,7 @@ impl LoadOperation {
             }
             _ => {}
         }
-        match self.wrong.take() {
+        match self.mismatch.take() {
             Some(text) => {
                 OperationResult::Failed(format!("{text} (offset {}, {} bytes)", self.offset, self.size))
             }
@@ -428,7 +428,7 @@ impl LoadOperation {
                 }
             }
             OperationKind::Readv => {
-                let mut rest = self.kept.as_slice();
+                let mut rest = self.retained.as_slice();
                 let mut wrong = None;
                 for (index, segment) in SegmentList::new(&self.list).iter().enumerate() {
                     let length = segment.length as usize;
@@ -442,7 +442,7 @@ impl LoadOperation {
                     }
                     rest = data.get(length..).unwrap_or_default();
                 }
-                self.wrong = self.wrong.take().or(wrong);
+                self.mismatch = self.mismatch.take().or(wrong);
             }
             _ => {}
         }
@@ -450,25 +450,25 @@ impl LoadOperation {
 
     /// Checks the pages that were kept.
     fn check_pages(&mut self, plan: &LoadPlan) {
-        if !plan.verify || self.kept.is_empty() {
+        if !plan.verify || self.retained.is_empty() {
             return;
         }
         let mut bad = None;
-        let length = pages::separate(self.pages_at, &mut self.kept, |page| bad = Some(page.offset));
+        let length = pages::separate(self.pages_at, &mut self.retained, |page| bad = Some(page.offset));
         if let Some(offset) = bad {
             self.record_mismatch(format!("the checksum of the page at {offset} is wrong"));
-        } else if let Some(wrong) = pattern::first_wrong(self.pages_at, &self.kept[..length]) {
+        } else if let Some(wrong) = pattern::first_wrong(self.pages_at, &self.retained[..length]) {
             self.record_mismatch(format!("byte {} of the file is wrong", self.pages_at + wrong as u64));
         }
         self.ranges.push((self.pages_at, length as u64));
-        self.kept.clear();
+        self.retained.clear();
     }
 
     fn check_listing(&mut self, plan: &LoadPlan) {
         if !plan.verify {
             return;
         }
-        let listing = Listing::new(&self.kept);
+        let listing = Listing::new(&self.retained);
         let mut entries = 0;
         let mut wrong = (listing.has_stat() != plan.with_stat).then(|| "status was not appended".to_owned());
         for entry in listing {
@@ -478,7 +478,7 @@ impl LoadOperation {
             }
         }
         self.entries = Some(entries);
-        self.wrong = self.wrong.take().or(wrong);
+        self.mismatch = self.mismatch.take().or(wrong);
     }
 }
 

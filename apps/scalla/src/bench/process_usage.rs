@@ -9,7 +9,7 @@ use std::fs;
 pub(super) struct ProcessUsage {
     /// CPU time of the process including ended threads, in nanoseconds with the kernel's tick as
     /// resolution.
-    whole: u64,
+    cpu_nanoseconds: u64,
     /// CPU time in nanoseconds and number of context switches of each live thread.
     threads: BTreeMap<u32, (u64, u64)>,
     /// Resident memory in bytes.
@@ -55,7 +55,7 @@ impl ProcessUsage {
             threads.insert(id, (running.unwrap_or(0), switches));
         }
         Ok(Self {
-            whole: (ticks(14) + ticks(15)) * TICK,
+            cpu_nanoseconds: (ticks(14) + ticks(15)) * TICK,
             threads,
             resident: field(&file("status")?, "VmRSS:") * 1024,
         })
@@ -71,7 +71,7 @@ impl ProcessUsage {
             used.context_switches += switches.saturating_sub(switches_before);
         }
         if before.threads.keys().any(|id| !self.threads.contains_key(id)) || used.cpu_nanoseconds == 0 {
-            used.cpu_nanoseconds = self.whole.saturating_sub(before.whole);
+            used.cpu_nanoseconds = self.cpu_nanoseconds.saturating_sub(before.cpu_nanoseconds);
         }
         used
     }
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn the_time_of_ended_threads_comes_from_the_process() {
         let usage = |whole, threads: &[(u32, u64, u64)]| ProcessUsage {
-            whole,
+            cpu_nanoseconds: whole,
             threads: threads.iter().map(|(id, running, switches)| (*id, (*running, *switches))).collect(),
             resident: 0,
         };

@@ -14,7 +14,7 @@ const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), 
 /// The result of a load.
 pub(super) struct LoadReport<'r> {
     plan: &'r LoadPlan,
-    ran: &'r LoadResult,
+    result: &'r LoadResult,
     seconds: f64,
     operations: f64,
     server: Option<ServerCost>,
@@ -24,16 +24,17 @@ impl<'r> LoadReport<'r> {
     pub(super) fn new(plan: &'r LoadPlan, ran: &'r LoadResult) -> Self {
         Self {
             plan,
-            ran,
+            result: ran,
             seconds: ran.resources.time().as_secs_f64(),
-            operations: ran.tally.operations as f64,
+            operations: ran.counters.operations as f64,
             server: ran.resources.servers(),
         }
     }
 
     /// Reports whether no error occurred.
     pub(super) fn is_good(&self) -> bool {
-        self.ran.tally.errors == 0 && (self.ran.tally.operations > 0 || self.plan.kind == OperationKind::Idle)
+        self.result.counters.errors == 0
+            && (self.result.counters.operations > 0 || self.plan.kind == OperationKind::Idle)
     }
 
     fn per_second(&self, count: f64) -> f64 {
@@ -51,7 +52,7 @@ impl<'r> LoadReport<'r> {
             // Writing to a text cannot fail.
             writeln!(out, "  {name:<12}{text}").ok();
         };
-        let tally = &self.ran.tally;
+        let tally = &self.result.counters;
         if self.plan.kind != OperationKind::Idle {
             if tally.bytes > 0 {
                 line("throughput", format!("{}/s", show_bytes(self.per_second(tally.bytes as f64))));
@@ -67,7 +68,7 @@ impl<'r> LoadReport<'r> {
                 write!(latency, "{name} {}  ", show_time(value)).ok();
             }
             line("latency", format!("{latency}max {}", show_time(tally.latency.max() as f64)));
-            line("this client", self.cost(self.ran.resources.own_cpu().as_nanos() as f64));
+            line("this client", self.cost(self.result.resources.own_cpu().as_nanos() as f64));
         }
         if let Some(server) = &self.server {
             line("server", self.server_text(server));
@@ -112,7 +113,7 @@ impl<'r> LoadReport<'r> {
         if !matches!(plan.kind, OperationKind::Connect | OperationKind::Idle) {
             write!(out, ", {} in flight on each", plan.depth).ok();
         }
-        write!(out, "  {} ({})", plan.url, self.ran.address).ok();
+        write!(out, "  {} ({})", plan.url, self.result.address).ok();
         out
     }
 
@@ -152,10 +153,10 @@ impl<'r> LoadReport<'r> {
 
     /// Formats the report as JSON. The names of fields contain the units.
     pub(super) fn json(&self) -> Value {
-        let (plan, tally) = (self.plan, &self.ran.tally);
+        let (plan, tally) = (self.plan, &self.result.counters);
         let micros = |nanoseconds: f64| (nanoseconds / 10.0).round() / 100.0;
         let quantile = |quantile| micros(tally.latency.value_at_quantile(quantile) as f64);
-        let own = self.ran.resources.own_cpu().as_nanos() as f64;
+        let own = self.result.resources.own_cpu().as_nanos() as f64;
         let mut out = json!({
             "load": plan.name,
             "url": plan.url.to_string(),

@@ -11,7 +11,7 @@ use super::operation::{NEW_FILE_MODE, OPEN_TO_READ};
 use super::pattern;
 
 /// Timeout of each of these requests.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes read back by one request.
 const PIECE: u32 = 4 << 20;
 
@@ -21,14 +21,14 @@ pub(super) fn verify_and_remove(plan: &LoadPlan, login: &Login, ran: &mut LoadRe
     if !plan.kind.writes() || (plan.keep && !plan.verify) {
         return Ok(());
     }
-    let mut session = BlockingSession::connect(&[ran.address], login, PATIENCE)
+    let mut session = BlockingSession::connect(&[ran.address], login, REQUEST_TIMEOUT)
         .context("cannot look at what was written")?;
     for number in 0..ran.written.len() {
         let target = plan.url.target_of(&plan.path(number)).text().into_owned();
         if plan.verify {
             let found = compare(&mut session, &target, ran.written[number]);
             if let Some(wrong) = found.with_context(|| format!("cannot read {target} back"))? {
-                ran.tally.error(|| format!("{target}: {wrong}"));
+                ran.counters.error(|| format!("{target}: {wrong}"));
             }
         }
         if !plan.keep {

@@ -12,7 +12,7 @@ use std::net::ToSocketAddrs;
 use std::time::Duration;
 
 /// Timeout of one reply. A manager without servers makes clients wait.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Queries nodes at their client port.
 pub(super) struct ClientPort;
@@ -58,7 +58,7 @@ fn figures(statistics: &str) -> Option<Activity> {
 
 fn connect(address: &str) -> io::Result<BlockingSession> {
     let addresses: Vec<_> = address.to_socket_addrs()?.collect();
-    BlockingSession::connect(&addresses, &Login::of_process("scalla"), PATIENCE).map_err(io::Error::other)
+    BlockingSession::connect(&addresses, &Login::of_process("scalla"), REPLY_TIMEOUT).map_err(io::Error::other)
 }
 
 fn query(session: &mut BlockingSession, infotype: QueryType, args: &[u8]) -> io::Result<String> {

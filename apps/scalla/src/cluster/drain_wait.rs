@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Interval between two queries for open files.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The drained node.
 pub(super) struct DrainedNode<'a> {
@@ -38,7 +38,8 @@ impl DrainedNode<'_> {
             if is_empty {
                 return Ok(true);
             }
-            let pause = limit.map_or(LOOK, |limit| LOOK.min(limit.saturating_sub(begun.elapsed())));
+            let pause =
+                limit.map_or(POLL_INTERVAL, |limit| POLL_INTERVAL.min(limit.saturating_sub(begun.elapsed())));
             if pause.is_zero() {
                 err().line(format_args!("{left} after the time limit; {} continues to drain", self.node));
                 return Ok(false);

@@ -57,7 +57,7 @@ impl CompleteCommand {
                     }
                 }
                 CompletingShell::Zsh | CompletingShell::Fish => {
-                    out().line(format_args!("{}\t{}", candidate.word, candidate.about));
+                    out().line(format_args!("{}\t{}", candidate.word, candidate.description));
                 }
             }
         }
@@ -113,7 +113,7 @@ fn for_bash(
     end: QuotingState,
     alone: bool,
 ) -> Option<String> {
-    let space = if alone && !candidate.open { " " } else { "" };
+    let space = if alone && !candidate.is_partial { " " } else { "" };
     match end {
         // Within quotes, bash closes the word itself.
         QuotingState::Single | QuotingState::Double => {
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn words_for_bash_replace_what_bash_takes_for_the_word() {
         let candidate = |word: &str, open| CompletionCandidate {
-            open,
+            is_partial: open,
             ..CompletionCandidate::new(word.to_owned(), String::new())
         };
         let file = candidate("root://h:1//a b", false);

@@ -50,16 +50,16 @@ pub(crate) struct CompletionCandidate {
     /// The whole word.
     pub(crate) word: String,
     /// The part of the word that a list shows.
-    pub(crate) shown: String,
+    pub(crate) display: String,
     /// The description, or empty.
-    pub(crate) about: String,
+    pub(crate) description: String,
     /// Set if the word is incomplete, such as a directory.
-    pub(crate) open: bool,
+    pub(crate) is_partial: bool,
 }
 
 impl CompletionCandidate {
     fn new(word: String, about: String) -> Self {
-        Self { shown: word.clone(), word, about, open: false }
+        Self { display: word.clone(), word, description: about, is_partial: false }
     }
 }
 
@@ -204,11 +204,11 @@ impl Completion {
             return Vec::new();
         }
         let known = self.hosts.iter().map(|host| CompletionCandidate {
-            open: true,
+            is_partial: true,
             ..CompletionCandidate::new(format!("root://{host}//"), String::new())
         });
         let named = named_servers::all().map(|(name, url)| CompletionCandidate {
-            open: true,
+            is_partial: true,
             ..CompletionCandidate::new(format!("{name}:"), url.to_string())
         });
         known
@@ -276,9 +276,9 @@ fn matching_names(
         let slash = if *is_directory { "/" } else { "" };
         CompletionCandidate {
             word: format!("{directory}{name}{slash}"),
-            shown: format!("{name}{slash}"),
-            about: String::new(),
-            open: *is_directory,
+            display: format!("{name}{slash}"),
+            description: String::new(),
+            is_partial: *is_directory,
         }
     };
     let mut found: Vec<CompletionCandidate> = names.iter().filter(fits).map(candidate).collect();
@@ -468,7 +468,7 @@ mod tests {
         }
         let described = completion.candidates(&["cp"], "--forc");
         assert_eq!(
-            described.first().map(|candidate| candidate.about.as_str()),
+            described.first().map(|candidate| candidate.description.as_str()),
             Some("Overwrite existing files")
         );
     }

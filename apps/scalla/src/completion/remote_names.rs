@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 /// Maximum time for which the prompt waits.
-const PATIENCE: Duration = Duration::from_millis(1500);
-/// Time for which a listing remains valid.
-const FRESH: Duration = Duration::from_secs(10);
+const PROMPT_TIMEOUT: Duration = Duration::from_millis(1500);
+/// Age from which a cached listing is stale.
+const STALE_AFTER: Duration = Duration::from_secs(10);
 /// Time after which a request to a silent server is abandoned.
-const GIVEN_UP: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum number of entries of a directory that are offered.
 const ENTRIES_MAX: usize = 10_000;
 
@@ -57,8 +57,10 @@ impl RemoteNames {
     pub(crate) fn of(&self, directory: &Url) -> Arc<Vec<Name>> {
         let key = directory.to_string();
         match locked(&self.listings).get(&key) {
-            Some(CachedListing::Listed(when, names)) if when.elapsed() < FRESH => return names.clone(),
-            Some(CachedListing::Requested(when)) if when.elapsed() < GIVEN_UP => return Arc::default(),
+            Some(CachedListing::Listed(when, names)) if when.elapsed() < STALE_AFTER => return names.clone(),
+            Some(CachedListing::Requested(when)) if when.elapsed() < REQUEST_TIMEOUT => {
+                return Arc::default();
+            }
             _ => {}
         }
         let requested_at = Instant::now();
@@ -68,7 +70,8 @@ impl RemoteNames {
         let fs = locked(&self.context).client.file_system(&directory);
         self.runtime.spawn(async move {
             let with = ListWith { stat: true, ..ListWith::default() };
-            let listed = tokio::time::timeout(GIVEN_UP, fs.list_everywhere(&directory.path, &with)).await;
+            let listed =
+                tokio::time::timeout(REQUEST_TIMEOUT, fs.list_everywhere(&directory.path, &with)).await;
             let Ok(Ok(merged)) = listed else {
                 locked(&listings).remove(&key);
                 return;
@@ -85,6 +88,6 @@ impl RemoteNames {
             }
             sender.send(names).ok();
         });
-        receiver.recv_timeout(PATIENCE).unwrap_or_default()
+        receiver.recv_timeout(PROMPT_TIMEOUT).unwrap_or_default()
     }
 }

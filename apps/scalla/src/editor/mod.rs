@@ -51,8 +51,8 @@ pub(crate) fn is_interactive() -> bool {
 }
 
 impl LineEditor {
-    /// Starts an editor. `helper` completes words. Lines accepted by `belongs_in_history` are added to
-    /// `history`.
+    /// Starts an editor. `helper` completes words. Lines accepted by `belongs_in_history` are
+    /// added to `history`.
     ///
     /// # Errors
     /// When no thread can be started.

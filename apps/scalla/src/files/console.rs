@@ -17,9 +17,9 @@ use crate::usage_error::UsageError;
 /// Size from which buffered output is written.
 const PIECE_BYTES: usize = 64 * 1024;
 /// Maximum delay of buffered output while more output is added.
-const PATIENCE: Duration = Duration::from_millis(100);
+const FLUSH_DELAY_MAX: Duration = Duration::from_millis(100);
 /// Delay before progress is shown, and the interval of its updates.
-const SHOW_TIME: Duration = Duration::from_millis(500);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Collects the output of a command. The output is buffered. A large output is written by a thread,
 /// so that a slow reader (a pager) does not block the connections.
@@ -100,7 +100,7 @@ impl Console {
     /// When the output is closed. The command should end then.
     pub(super) async fn flush_if_due(&self) -> anyhow::Result<()> {
         let size = self.pending.borrow().len();
-        let due = size >= PIECE_BYTES || (size > 0 && self.passed.get().elapsed() >= PATIENCE);
+        let due = size >= PIECE_BYTES || (size > 0 && self.passed.get().elapsed() >= FLUSH_DELAY_MAX);
         if due { self.flush().await } else { Ok(()) }
     }
 
@@ -204,7 +204,7 @@ impl Console {
                     self.clear();
                     return done;
                 }
-                () = tokio::time::sleep(SHOW_TIME) => self.progress(&text),
+                () = tokio::time::sleep(PROGRESS_INTERVAL) => self.progress(&text),
             }
         }
     }

@@ -15,7 +15,7 @@ const LINES: u64 = 10;
 /// Bytes read by one request to find the last lines.
 const BLOCK: u64 = 64 * 1024;
 /// Interval between two checks of a growing file.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Amount of data at the beginning of a file.
 #[derive(clap::Args, Clone, Copy, Debug)]
@@ -218,7 +218,7 @@ async fn tail(
             return Ok(reader.file().close().await);
         }
         console.flush().await?;
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         match reader.file().stat().await {
             Ok(stat) if stat.size < rest.offset() => {
                 console.warn(format_args!("scalla: {url} was cut to {} bytes", stat.size));

@@ -78,7 +78,7 @@ struct LsEntry {
 
 /// The kind of an argument.
 enum LsArgument {
-    Item(LsEntry),
+    Entry(LsEntry),
     Directory(Url, Option<Listed>),
 }
 
@@ -136,7 +136,7 @@ impl LsCommand {
         let (mut items, mut directories) = (Vec::new(), Vec::new());
         for (url, named) in self.classify_arguments(context, console, urls, several).await {
             match named {
-                Ok(LsArgument::Item(item)) => items.push(item),
+                Ok(LsArgument::Entry(item)) => items.push(item),
                 Ok(LsArgument::Directory(url, listed)) => directories.push((url, listed)),
                 Err(error) => console.fail(&url, &error),
             }
@@ -178,7 +178,7 @@ impl LsCommand {
             let named = match self.list(context, console, url).await {
                 Ok(listed) => Ok(LsArgument::Directory(url.clone(), Some(listed))),
                 Err(error) if error.code().is_some() => match context.files(url).stat(&url.path).await {
-                    Ok(stat) if !stat.is_dir() => Ok(LsArgument::Item(item(context, url, stat))),
+                    Ok(stat) if !stat.is_dir() => Ok(LsArgument::Entry(item(context, url, stat))),
                     Err(of_stat) if of_stat.is_not_found() => Err(of_stat),
                     _ => Err(error),
                 },
@@ -200,7 +200,7 @@ impl LsCommand {
                     if stat.is_dir() && !self.directory {
                         LsArgument::Directory(url.clone(), None)
                     } else {
-                        LsArgument::Item(item(context, &url, stat))
+                        LsArgument::Entry(item(context, &url, stat))
                     }
                 });
                 (url, named)

@@ -13,7 +13,7 @@
 //! | `format` | formatting of sizes, times, names and status |
 //! | `columns` | names in columns, aligned tables |
 //! | `removal_summary` | the number of entries and bytes that a removal concerns |
-//! | `walk` | [`walk::DirectoryWalk`]: ordered traversal of directories, with several requests in flight |
+//! | `walk` | [`walk::DirectoryWalk`]: ordered traversal, with several requests in flight |
 //! | `ls`, `stat`, … | the commands, related ones in one file |
 
 mod archive;

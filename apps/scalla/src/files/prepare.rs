@@ -12,7 +12,7 @@ use super::context::Context;
 use crate::usage_error::UsageError;
 
 /// Interval between two checks of files that are being staged.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// The highest priority.
 const PRIORITY_MAX: i64 = 3;
 
@@ -190,7 +190,7 @@ impl StageOptions {
             }
             console.flush().await?;
             console.progress(|| format!("{} of {all} on disk", all - left.len()));
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }

@@ -1,4 +1,5 @@
-//! [`RemovalSummary`]: the number of entries and bytes that a removal concerns, counted before it begins.
+//! [`RemovalSummary`]: the number of entries and bytes that a removal concerns, counted before it
+//! begins.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -18,7 +18,7 @@ pub(crate) struct ClusterWalk {
     /// Managers are not asked about the file, because a manager above them could not answer.
     pub(crate) skips_path: bool,
     /// Managers are asked for the nodes below them.
-    pub(crate) enter: bool,
+    pub(crate) enters_managers: bool,
     /// Managers report host names instead of addresses, if they know them.
     pub(crate) names: bool,
     /// Every node is asked for its role, with this timeout. Managers that do not answer are not
@@ -47,14 +47,14 @@ pub(crate) struct NodeIdentity {
 pub(crate) struct MapNode {
     pub(crate) location: Location,
     /// Set if the manager above would redirect clients there.
-    pub(crate) chosen: bool,
+    pub(crate) is_selected: bool,
     /// The reply of the node whether it has the file, if it was asked.
     pub(crate) verified: Option<Result<bool, Error>>,
     /// The role of the node, if it was asked.
     pub(crate) about: Option<Result<NodeIdentity, Error>>,
     /// Set if the node was found before. It is drawn at its first position.
-    pub(crate) again: bool,
-    pub(crate) below: ChildNodes,
+    pub(crate) is_duplicate: bool,
+    pub(crate) children: ChildNodes,
 }
 
 /// The nodes below a manager.
@@ -62,13 +62,13 @@ pub(crate) struct MapNode {
 pub(crate) struct ChildNodes {
     /// Servers before managers, each kind in reverse order of the reply.
     pub(crate) nodes: Vec<MapNode>,
-    pub(crate) trouble: Option<UnansweredRequest>,
+    pub(crate) unanswered: Option<UnansweredRequest>,
 }
 
 /// A request that a manager did not answer.
 pub(crate) enum UnansweredRequest {
     /// The nodes below it.
-    Below(Error),
+    Children(Error),
     /// The servers that have the file. Managers below it are not asked either.
     Path(Error),
 }
@@ -76,38 +76,41 @@ pub(crate) enum UnansweredRequest {
 impl UnansweredRequest {
     pub(crate) const fn error(&self) -> &Error {
         match self {
-            Self::Below(error) | Self::Path(error) => error,
+            Self::Children(error) | Self::Path(error) => error,
         }
     }
 }
 
 impl ClusterWalk {
     /// Traverses the nodes below a node. Nodes whose addresses are in `seen` are not entered again.
-    pub(crate) async fn below(&self, fs: &FileSystem, seen: &mut HashSet<String>) -> ChildNodes {
+    pub(crate) async fn children_of(&self, fs: &FileSystem, seen: &mut HashSet<String>) -> ChildNodes {
         let names = if self.names { LocateOptions::PREFNAME } else { LocateOptions::NONE };
-        let all = match self.within(fs, "locate", fs.locate("*", names)).await {
+        let all = match self.with_timeout(fs, "locate", fs.locate("*", names)).await {
             Ok(all) => all,
             Err(error) => {
-                return ChildNodes { nodes: Vec::new(), trouble: Some(UnansweredRequest::Below(error)) };
+                return ChildNodes {
+                    nodes: Vec::new(),
+                    unanswered: Some(UnansweredRequest::Children(error)),
+                };
             }
         };
         let mut trouble = None;
         let mut chosen = HashSet::new();
         if let Some(path) = self.path.as_ref().filter(|_| !self.skips_path) {
             let refresh = if self.refresh { LocateOptions::REFRESH } else { LocateOptions::NONE };
-            match self.within(fs, "locate", fs.locate(path, names | refresh)).await {
+            match self.with_timeout(fs, "locate", fs.locate(path, names | refresh)).await {
                 Ok(some) => chosen.extend(some.into_iter().map(|location| location.address)),
                 Err(error) if error.is_not_found() => {}
                 Err(error) => trouble = Some(UnansweredRequest::Path(error)),
             }
         }
         let node = |location: Location| MapNode {
-            chosen: chosen.contains(&location.address),
+            is_selected: chosen.contains(&location.address),
             location,
             verified: None,
             about: None,
-            again: false,
-            below: ChildNodes::default(),
+            is_duplicate: false,
+            children: ChildNodes::default(),
         };
         let (managers, mut nodes): (Vec<MapNode>, Vec<MapNode>) =
             all.into_iter().rev().map(node).partition(|node| node.location.is_manager);
@@ -115,14 +118,14 @@ impl ClusterWalk {
         nodes.extend(managers);
         let walk = Self { skips_path: self.skips_path || trouble.is_some(), ..self.clone() };
         walk.query_nodes(fs, &mut nodes).await;
-        for manager in nodes.iter_mut().skip(first).filter(|_| self.enter) {
+        for manager in nodes.iter_mut().skip(first).filter(|_| self.enters_managers) {
             if !seen.insert(manager.location.address.clone()) {
-                manager.again = true;
+                manager.is_duplicate = true;
             } else if !matches!(manager.about, Some(Err(_))) {
-                manager.below = Box::pin(walk.below(&fs.beside(&manager.location), seen)).await;
+                manager.children = Box::pin(walk.children_of(&fs.beside(&manager.location), seen)).await;
             }
         }
-        ChildNodes { nodes, trouble }
+        ChildNodes { nodes, unanswered: trouble }
     }
 
     /// Sends the requests of the traversal to the nodes of a level, concurrently.
@@ -137,7 +140,7 @@ impl ClusterWalk {
                     (None, _) => None,
                     (_, Some(Err(error))) => Some(Err(error.clone())),
                     (Some(path), _) => {
-                        Some(walk.within(&fs, "stat", fs.find(path)).await.map(|found| found.is_some()))
+                        Some(walk.with_timeout(&fs, "stat", fs.find(path)).await.map(|found| found.is_some()))
                     }
                 };
                 (index, about, verified)
@@ -164,11 +167,11 @@ impl ClusterWalk {
                 version: values.next().filter(|version| !version.is_empty()),
             })
         };
-        Some(self.within(fs, "ask", ask).await)
+        Some(self.with_timeout(fs, "ask", ask).await)
     }
 
     /// Limits the time of an operation to the timeout of nodes, if one is set.
-    async fn within<T>(
+    async fn with_timeout<T>(
         &self,
         fs: &FileSystem,
         operation: &'static str,

@@ -4,7 +4,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `mod` | [`MapCommand`]: the command |
-//! | `cluster_walk` | traversal of the tree, with requests that any node answers; `xrdmapc` uses it too |
+//! | `cluster_walk` | traversal of the tree, with requests that any node answers |
 //! | `render` | formatting of the tree, as text and as JSON |
 
 pub(crate) mod cluster_walk;
@@ -58,7 +58,7 @@ pub(crate) struct MapCommand {
 }
 
 /// Exit status when a node does not answer or no server has the file.
-const AMISS: u8 = 1;
+const INCOMPLETE: u8 = 1;
 
 impl MapCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
@@ -86,11 +86,11 @@ impl MapCommand {
             refresh: self.refresh,
             verify: self.verify,
             skips_path: false,
-            enter: true,
+            enters_managers: true,
             names: self.names,
             probe: Some(RoleProbe { time: Duration::from_secs(self.timeout), version: self.versions }),
         };
-        let root = root(client, &url, &walk).await;
+        let root = read_tree(client, &url, &walk).await;
         let sum = render::NodeCounts::of(&root);
         let text = match (self.json, self.list) {
             (true, _) => format!("{}\n", render::json(&root, &walk, self.list)),
@@ -98,8 +98,8 @@ impl MapCommand {
             (false, _) => render::tree(&root, &walk, self.list),
         };
         out().lines(text);
-        let found = walk.path.is_none() || sum.having > 0;
-        if sum.silent == 0 && found { ExitCode::SUCCESS } else { ExitCode::from(AMISS) }
+        let found = walk.path.is_none() || sum.with_file > 0;
+        if sum.unreachable == 0 && found { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) }
     }
 }
 
@@ -113,7 +113,7 @@ fn absolute(path: &str, at: Option<&Url>) -> Result<String, String> {
 }
 
 /// Returns the starting node, with all nodes below it.
-async fn root(client: &Client, url: &Url, walk: &ClusterWalk) -> MapNode {
+async fn read_tree(client: &Client, url: &Url, walk: &ClusterWalk) -> MapNode {
     let fs = client.file_system(url);
     let about = walk.about(&fs).await;
     let is_server = matches!(&about, Some(Ok(about)) if about.role == "server");
@@ -121,7 +121,7 @@ async fn root(client: &Client, url: &Url, walk: &ClusterWalk) -> MapNode {
     let mut seen: HashSet<String> = own.iter().cloned().collect();
     let mut below = match about {
         Some(Err(_)) => ChildNodes::default(),
-        _ => walk.below(&fs, &mut seen).await,
+        _ => walk.children_of(&fs, &mut seen).await,
     };
     let mut root = MapNode {
         location: client::Location {
@@ -130,20 +130,20 @@ async fn root(client: &Client, url: &Url, walk: &ClusterWalk) -> MapNode {
             pending: false,
             writable: true,
         },
-        chosen: false,
+        is_selected: false,
         verified: None,
         about,
-        again: false,
-        below: ChildNodes::default(),
+        is_duplicate: false,
+        children: ChildNodes::default(),
     };
     if is_server {
         // A server lists itself when asked for the nodes below it.
         if let Some(index) = below.nodes.iter().position(|node| own.contains(&node.location.address)) {
             let itself = below.nodes.remove(index);
-            (root.chosen, root.verified) = (itself.chosen, itself.verified);
+            (root.is_selected, root.verified) = (itself.is_selected, itself.verified);
         }
     }
-    root.below = below;
+    root.children = below;
     root
 }
 

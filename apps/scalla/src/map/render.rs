@@ -19,9 +19,9 @@ pub(super) struct NodeCounts {
     pub(super) managers: usize,
     pub(super) servers: usize,
     /// Nodes that did not answer all requests.
-    pub(super) silent: usize,
+    pub(super) unreachable: usize,
     /// Servers that have the file.
-    pub(super) having: usize,
+    pub(super) with_file: usize,
 }
 
 impl NodeCounts {
@@ -32,19 +32,19 @@ impl NodeCounts {
     }
 
     fn add(&mut self, node: &MapNode) {
-        if !node.again {
+        if !node.is_duplicate {
             let kind = if node.location.is_manager { &mut self.managers } else { &mut self.servers };
             *kind += 1;
-            self.silent += usize::from(error_of(node).is_some());
-            self.having += usize::from(has_file(node) == Some(true));
+            self.unreachable += usize::from(error_of(node).is_some());
+            self.with_file += usize::from(has_file(node) == Some(true));
         }
-        node.below.nodes.iter().for_each(|node| self.add(node));
+        node.children.nodes.iter().for_each(|node| self.add(node));
     }
 }
 
 /// Returns the error of a node, if any.
 fn error_of(node: &MapNode) -> Option<&client::Error> {
-    match (&node.about, &node.verified, &node.below.trouble) {
+    match (&node.about, &node.verified, &node.children.unanswered) {
         (Some(Err(error)), ..) | (_, Some(Err(error)), _) => Some(error),
         (.., Some(trouble)) => Some(trouble.error()),
         _ => None,
@@ -56,7 +56,7 @@ fn has_file(node: &MapNode) -> Option<bool> {
     match &node.verified {
         _ if node.location.is_manager => None,
         Some(has) => has.as_ref().ok().copied(),
-        None => Some(node.chosen),
+        None => Some(node.is_selected),
     }
 }
 
@@ -94,16 +94,16 @@ fn state(node: &MapNode, walk: &ClusterWalk) -> String {
         }
         words.push(why);
     }
-    if node.again {
+    if node.is_duplicate {
         words.push("again, see above".to_owned());
     }
     if walk.path.is_some() {
         match (has_file(node), &node.verified) {
             (Some(true), Some(_)) | (Some(true), None) => words.push("has it".to_owned()),
-            (Some(false), Some(_)) if node.chosen => {
+            (Some(false), Some(_)) if node.is_selected => {
                 words.push("does not have it, against its manager".to_owned())
             }
-            (None, _) if node.chosen => words.push("below it".to_owned()),
+            (None, _) if node.is_selected => words.push("below it".to_owned()),
             _ => {}
         }
     }
@@ -152,16 +152,16 @@ fn aligned(lines: &[TreeRow]) -> String {
 /// Formats the tree and the totals below it.
 pub(super) fn tree(root: &MapNode, walk: &ClusterWalk, list: NodeFilter) -> String {
     let mut lines = vec![TreeRow::of("", root, walk)];
-    branches(&mut lines, &root.below, "", walk, list);
+    branches(&mut lines, &root.children, "", walk, list);
     let sum = NodeCounts::of(root);
     let mut out = aligned(&lines);
     let plural = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let _ = write!(out, "{}, {}", plural(sum.managers, "manager"), plural(sum.servers, "server"));
-    if sum.silent > 0 {
-        let _ = write!(out, ", {} in trouble", sum.silent);
+    if sum.unreachable > 0 {
+        let _ = write!(out, ", {} in trouble", sum.unreachable);
     }
     if let Some(path) = &walk.path {
-        let _ = write!(out, "; {path} is on {}", plural(sum.having, "server"));
+        let _ = write!(out, "; {path} is on {}", plural(sum.with_file, "server"));
     }
     out.push('\n');
     out
@@ -178,7 +178,7 @@ fn branches(
     for (index, node) in nodes.iter().enumerate() {
         let (branch, more) = if index + 1 == nodes.len() { ("└─ ", "   ") } else { ("├─ ", "│  ") };
         lines.push(TreeRow::of(&format!("{indent}{branch}"), node, walk));
-        branches(lines, &node.below, &format!("{indent}{more}"), walk, list);
+        branches(lines, &node.children, &format!("{indent}{more}"), walk, list);
     }
 }
 
@@ -198,7 +198,7 @@ fn each_server<'a>(node: &'a MapNode, found: &mut impl FnMut(&'a MapNode)) {
     if !node.location.is_manager {
         found(node);
     }
-    for node in &node.below.nodes {
+    for node in &node.children.nodes {
         each_server(node, found);
     }
 }
@@ -229,11 +229,11 @@ fn value(node: &MapNode, walk: &ClusterWalk, list: NodeFilter) -> Value {
     {
         value["has"] = has.into();
     }
-    if node.again {
+    if node.is_duplicate {
         value["again"] = true.into();
     }
     if node.location.is_manager {
-        value["below"] = shown(&node.below, list).map(|node| self::value(node, walk, list)).collect();
+        value["below"] = shown(&node.children, list).map(|node| self::value(node, walk, list)).collect();
     }
     value
 }
@@ -248,8 +248,8 @@ mod tests {
         let is_manager = role != "server";
         let location = Location { address: address.to_owned(), is_manager, pending: false, writable: true };
         let about = Some(Ok(NodeIdentity { role, version: None }));
-        let below = ChildNodes { nodes, trouble: None };
-        MapNode { location, chosen: false, verified: None, about, again: false, below }
+        let below = ChildNodes { nodes, unanswered: None };
+        MapNode { location, is_selected: false, verified: None, about, is_duplicate: false, children: below }
     }
 
     fn cluster() -> MapNode {
@@ -257,13 +257,13 @@ mod tests {
         let mut dead = node("[::127.0.0.1]:3", "server", vec![]);
         dead.about = Some(Err(gone.clone()));
         let mut holder = node("[2001:db8::1]:4", "server", vec![]);
-        holder.chosen = true;
+        holder.is_selected = true;
         let mut sup = node("sup:5", "supervisor", vec![holder]);
-        sup.chosen = true;
+        sup.is_selected = true;
         let mut again = node("sup:5", "supervisor", vec![]);
-        again.again = true;
+        again.is_duplicate = true;
         let mut mute = node("mute:6", "manager", vec![]);
-        mute.below.trouble = Some(UnansweredRequest::Below(gone));
+        mute.children.unanswered = Some(UnansweredRequest::Children(gone));
         node("top:1", "manager", vec![dead, sup, again, mute])
     }
 
@@ -287,8 +287,9 @@ top:1                  manager
     #[test]
     fn servers_alone_are_a_list() {
         let mut root = cluster();
-        if let Some(sup) = root.below.nodes.get_mut(1) {
-            sup.below.nodes[0].about = Some(Ok(NodeIdentity { role: "server", version: Some("v5".into()) }));
+        if let Some(sup) = root.children.nodes.get_mut(1) {
+            sup.children.nodes[0].about =
+                Some(Ok(NodeIdentity { role: "server", version: Some("v5".into()) }));
         }
         let listed = servers(&root, &ClusterWalk::default());
         let expected = "127.0.0.1:3      server  -   does not answer: no connection (refused)\n[2001:db8::1]:4  server  v5\n";

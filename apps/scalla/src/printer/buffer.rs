@@ -108,7 +108,8 @@ impl OutputWriter {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Hands over a piece.
+    /// Hands over a piece. Waits while the previous one is not written yet: this back-pressure
+    /// bounds the output in memory when the reader is slow.
     ///
     /// # Errors
     /// [`OutputError`] of this piece or an earlier one.

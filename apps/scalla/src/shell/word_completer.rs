@@ -46,21 +46,21 @@ impl Completer for WordCompleter {
 /// half of an escape sequence could be in the common prefix.
 fn pairs(found: Vec<CompletionCandidate>, end: QuotingState) -> Vec<Pair> {
     let alone = found.len() == 1;
-    let width = found.iter().map(|candidate| candidate.shown.chars().count()).max().unwrap_or(0);
+    let width = found.iter().map(|candidate| candidate.display.chars().count()).max().unwrap_or(0);
     let common = common(&found);
     let pair = |candidate: CompletionCandidate| {
         let rest = candidate.word.get(common.len()..).unwrap_or_default();
         let mut replacement = quoted(&common, end) + rest;
-        if alone && !candidate.open {
+        if alone && !candidate.is_partial {
             replacement.push_str(match end {
                 QuotingState::Single => "' ",
                 QuotingState::Double => "\" ",
                 _ => " ",
             });
         }
-        let display = match candidate.about.as_str() {
-            "" => candidate.shown,
-            about => format!("{:width$}  {about}", candidate.shown),
+        let display = match candidate.description.as_str() {
+            "" => candidate.display,
+            about => format!("{:width$}  {about}", candidate.display),
         };
         Pair { display, replacement }
     };

@@ -16,7 +16,7 @@ const CHUNK: usize = 1 << 20;
 /// Default number of bytes printed from the end of a file.
 const TAIL: u32 = 512;
 /// Interval between two checks of a growing file.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Prints files one after the other. A failure does not stop the others. Returns the first failure.
 pub(super) fn cat(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
@@ -204,7 +204,7 @@ pub(super) fn tail(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> 
             if !follow {
                 return Ok(file.close().await?);
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
     shell.runtime.wait(show)
