@@ -34,7 +34,7 @@ impl NameSuggestions {
     }
 
     /// Prints suggestions at a terminal.
-    pub(crate) async fn print(self, client: &Client) {
+    pub(crate) async fn show(self, client: &Client) {
         if self.0.is_empty() || !err().is_terminal() {
             return;
         }

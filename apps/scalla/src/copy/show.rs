@@ -168,7 +168,7 @@ impl Show {
     pub(super) async fn hint(&self, client: &Client) {
         let hints = std::mem::take(&mut self.state().hints);
         if self.style != Style::Json {
-            hints.print(client).await;
+            hints.show(client).await;
         }
     }
 

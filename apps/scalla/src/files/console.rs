@@ -140,7 +140,7 @@ impl Console {
     pub(super) async fn print_suggestions(&self, client: &Client) {
         let hints = self.hints.take();
         if !self.json {
-            hints.print(client).await;
+            hints.show(client).await;
         }
     }
 
