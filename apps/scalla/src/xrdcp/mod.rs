@@ -2,24 +2,29 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `mod` | execution of jobs and their results |
-//! | `options` | the command line and the help |
+//! | `mod` | execution of the jobs |
+//! | `options`, `usage` | the command line and the help |
 //! | `plan`, `sources` | conversion of words to jobs |
+//! | `place_names` | names of places, in words and in the output |
 //! | `results` | the failures of the jobs |
+//! | `failure`, `error_texts` | failures as texts and exit statuses |
 //! | `bar` | the progress bar |
 //!
 //! Options, messages and exit statuses are those of this program in XRootD 5.5.3. The copying
 //! itself is `client::copy`, as for `scalla cp`.
 
 mod bar;
+pub(crate) mod error_texts;
+mod failure;
 mod options;
+mod place_names;
 mod plan;
 mod results;
 mod sources;
+mod usage;
 
 use crate::copy::work;
 use crate::environment;
-use crate::facts;
 use crate::printer::{err, out};
 use crate::stock::{self, INVALID_ARGUMENTS, LICENCE, Side, Status, code};
 use bar::Bar;
@@ -27,9 +32,9 @@ use client::copy::{
     Against, ChecksumWish, Copier, CopyDone, CopyError, CopyJob, CopyOptions, Place, Rate, ThirdParty, Watch,
 };
 use client::digest::Algorithm;
-use client::metalink::MetalinkError;
-use client::xroot::ErrorCode;
 use client::{Client, Settings};
+use error_texts::of_job;
+use failure::{Refusal, UNSUPPORTED_STATUS, told};
 pub(crate) use options::words as option_words;
 use options::{Instead, Order};
 use plan::{Job, Jobs};
@@ -38,38 +43,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 use tokio::task::JoinSet;
-
-/// Exit status of an invalid command line.
-const USAGE_STATUS: u8 = 22;
-/// Exit status of a request that is not supported.
-const UNSUPPORTED_STATUS: u8 = 50;
-
-/// The reason why nothing was copied.
-enum Refusal {
-    /// The command line is invalid. The usage follows.
-    Usage(String),
-    /// A text, and the exit status.
-    Plain(String, u8),
-    Status(Status),
-    /// The failure of the only job.
-    Run(Status),
-    /// The failure of the preparation, before any copy.
-    Prepare(Status),
-}
-
-impl Refusal {
-    /// Returns the failure of a single job for this reason.
-    fn into_status(self) -> Status {
-        match self {
-            Self::Status(status) | Self::Run(status) | Self::Prepare(status) => status,
-            Self::Usage(text) | Self::Plain(text, _) => Status::error(code::INTERNAL).saying(text.trim_end()),
-        }
-    }
-}
-
-fn refuse(text: String) -> Refusal {
-    Refusal::Usage(text)
-}
+use usage::{HELP, USAGE};
 
 /// Runs the program with the arguments after the name.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
@@ -78,7 +52,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Ok(Ok(order)) => order,
         Ok(Err(instead)) => {
             match instead {
-                Instead::Help => err().lines(format_args!("{}{}", options::USAGE, options::HELP)),
+                Instead::Help => err().lines(format_args!("{}{}", USAGE, HELP)),
                 Instead::Licence => err().lines(LICENCE),
                 Instead::Version => err().line(server::VERSION),
             }
@@ -92,19 +66,6 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         err().lines(format_args!("xrdcp: {error:#}\n"));
         ExitCode::from(UNSUPPORTED_STATUS)
     })
-}
-
-fn told(refusal: &Refusal) -> ExitCode {
-    let (text, exit) = match refusal {
-        Refusal::Usage(text) if text.is_empty() => (options::USAGE.to_owned(), ExitCode::from(USAGE_STATUS)),
-        Refusal::Usage(text) => (format!("xrdcp: {text}\n{}", options::USAGE), ExitCode::from(USAGE_STATUS)),
-        Refusal::Plain(text, status) => (text.clone(), ExitCode::from(*status)),
-        Refusal::Status(status) => (format!("{status}\n"), status.exit()),
-        Refusal::Run(status) => (format!("Run: {status}\n"), status.exit()),
-        Refusal::Prepare(status) => (format!("Prepare: {status}\n"), status.exit()),
-    };
-    err().lines(text);
-    exit
 }
 
 async fn copy(mut order: Order, settings: Settings, watch: &Watch) -> ExitCode {
@@ -240,7 +201,7 @@ async fn all(
                 checksums(done, printed).iter().for_each(|line| err().line(line));
             }
             let keeps = !options.force && !options.resume && !options.zip_append;
-            (index, result.map(|_| ()).map_err(|error| of_job(&error, &job, keeps)))
+            (index, result.map(|_| ()).map_err(|error| of_job(&error, &job.source, &job.target, keeps)))
         });
     }
     while let Some(ended) = running.join_next().await {
@@ -294,74 +255,7 @@ fn checksums(done: &CopyDone, printed: impl Fn(&str) -> bool) -> Vec<String> {
             "adler32" | "crc32" => stock::text::without_zeros(&checksum.value),
             _ => &checksum.value,
         };
-        format!("{}: {value} {} {}", checksum.kind, plan::told(place), done.size)
+        format!("{}: {value} {} {}", checksum.kind, place_names::told(place), done.size)
     };
     lines.map(line).collect()
-}
-
-/// Converts the error of a metalink that cannot be read.
-pub(crate) fn of_metalink(error: &CopyError) -> Status {
-    let bad = Status::error(code::DATA_ERROR);
-    match error {
-        CopyError::Remote { error, .. } => Status::from(error.clone()),
-        CopyError::Local { kind, .. } => Status::local_number(facts::errno(*kind)),
-        CopyError::Metalink { error: MetalinkError::SeveralFiles(_), .. } => bad,
-        CopyError::Metalink { .. } => bad.saying("Malformed or corrupted metalink file."),
-        other => Status::error(code::INTERNAL).saying(other.to_string()),
-    }
-}
-
-/// Converts the error of a copy to the text of these programs.
-pub(crate) fn of_copy(error: &CopyError, job: CopyJob) -> Status {
-    let CopyJob { source, target, size } = job;
-    status(error, &Job { source, target, size, refused: None })
-}
-
-/// Converts the error of a job to the text of these programs. With `keeps`, an existing local file
-/// is not overwritten, and this error precedes all others.
-fn of_job(error: &CopyError, job: &Job, keeps: bool) -> Status {
-    match (error, &job.target) {
-        (CopyError::Usage(_), Place::Local(path)) if keeps && path.exists() => {
-            Status::local_number(libc::EEXIST).at(Side::Destination)
-        }
-        _ => status(error, job),
-    }
-}
-
-/// Converts an error to the text of these programs.
-fn status(error: &CopyError, job: &Job) -> Status {
-    let side_of = |name: &str| if name == job.source.to_string() { Side::Source } else { Side::Destination };
-    let of_url = |code: ErrorCode, did: &str, name: &str, why: &str| {
-        let place = if side_of(name) == Side::Source { &job.source } else { &job.target };
-        let path = place.url().map_or(name, |url| url.path.as_str());
-        Status::response(code, format!("Unable to {did} {path}; {why}")).at(side_of(name))
-    };
-    match error {
-        CopyError::Remote { side, error } => {
-            let side = if *side == client::copy::Side::Source { Side::Source } else { Side::Destination };
-            Status::from(error.clone()).at(side)
-        }
-        CopyError::Exists(name) if job.target.url().is_some() => {
-            of_url(ErrorCode::IT_EXISTS, "create", name, "file exists")
-        }
-        CopyError::Exists(_) => Status::local_number(libc::EEXIST).at(Side::Destination),
-        CopyError::IsDirectory(name) if name.contains("://") => {
-            of_url(ErrorCode::IS_DIRECTORY, "open", name, "is a directory")
-        }
-        CopyError::IsDirectory(name) => Status::local_number(libc::EISDIR).at(side_of(name)),
-        CopyError::Local { path, kind, .. } => Status::local_number(facts::errno(*kind)).at(side_of(path)),
-        CopyError::Short { .. } => Status::error(code::DATA_ERROR).saying(error.to_string()),
-        CopyError::NotContinued { why, .. } => Status::error(code::INVALID_OPERATION).saying(why),
-        CopyError::Checksum { .. } => Status::error(code::CHECKSUM_ERROR),
-        CopyError::Usage(text) => Status::error(code::NOT_SUPPORTED).saying(text),
-        CopyError::Name { .. } => Status::error(code::NOT_SUPPORTED).saying(error.to_string()),
-        CopyError::Archive { place, error } => Status::archive(error).at(side_of(place)),
-        CopyError::Metalink { .. } => of_metalink(error).at(Side::Source),
-        CopyError::NoMirror { last, .. } => Status::no_replicas(Some(&status(last, job))).at(Side::Source),
-        CopyError::Size { .. } => Status::error(code::DATA_ERROR).saying(error.to_string()).at(Side::Source),
-        CopyError::Slow { .. } => Status::error(code::THRESHOLD_EXCEEDED).at(Side::Source),
-        CopyError::Cancelled => Status::error(code::INTERRUPTED),
-        CopyError::NoSource { .. } => Status::error(code::NO_REPLICAS),
-        other => Status::error(code::INTERNAL).saying(other.to_string()),
-    }
 }

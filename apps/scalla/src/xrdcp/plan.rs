@@ -1,13 +1,14 @@
 //! Conversion of words to jobs: the files to copy, and their target names.
 
+use super::failure::{FILE_STATUS, Refusal, processing, refuse};
 use super::options::Order;
-use super::sources::{FILE_STATUS, Found, Sources};
-use super::{Refusal, refuse};
+use super::place_names::{name, named_place};
+use super::sources::{Found, Sources};
 use crate::stock::{self, Side, Status, code};
 use client::copy::{Copier, CopyOptions, Place};
 use client::{Client, Scheme, Url};
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Maximum number of jobs that are found before the first copy, and that may so refuse the whole
 /// command.
@@ -33,29 +34,6 @@ impl Job {
     pub(super) fn target_name(&self) -> String {
         name(&self.target, "//")
     }
-}
-
-/// Formats a place as checksum lines do.
-pub(super) fn told(place: &Place) -> String {
-    match place {
-        Place::Local(path) => absolute(path).display().to_string(),
-        place => name(place, "/"),
-    }
-}
-
-fn name(place: &Place, slashes: &str) -> String {
-    match place {
-        Place::Local(path) => format!("file://localhost{}", absolute(path).display()),
-        Place::Remote(url) => {
-            let path = url.path.strip_prefix('/').unwrap_or(&url.path);
-            format!("{}://{}{slashes}{path}", url.scheme.name(), url.authority())
-        }
-        Place::Stream => "stdio://-".to_owned(),
-    }
-}
-
-pub(super) fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// The jobs of a command line. Most command lines have all their jobs before the first copy. The
@@ -190,40 +168,6 @@ fn split(order: &mut Order) -> Result<(Vec<String>, String), Refusal> {
         return Err(refuse("Source not specified.".to_owned()));
     }
     Ok((words, target))
-}
-
-pub(super) fn processing(error: &std::io::Error, name: &str) -> Refusal {
-    Refusal::Plain(format!("xrdcp: {} processing {name}\n", stock::text::system(error)), FILE_STATUS)
-}
-
-/// Resolves a word. A word that is not a URL of a known kind is a local file.
-pub(super) fn named_place(word: &str, target: bool, cgi: &str) -> Result<Place, Refusal> {
-    if word == "-" {
-        return Ok(Place::Stream);
-    }
-    let local = || Ok(Place::Local(word.into()));
-    let Some((scheme, rest)) = word.split_once("://") else { return local() };
-    match scheme {
-        "file" => {
-            let path = rest.strip_prefix("localhost").filter(|path| path.starts_with('/')).unwrap_or(rest);
-            return Ok(Place::Local(path.into()));
-        }
-        "http" | "https" | "dav" | "davs" => {
-            let name = if target { format!("{scheme}file") } else { format!("{scheme} file") };
-            let text = format!("xrdcp: {name} protocol is not supported.\n");
-            return Err(Refusal::Plain(text, super::USAGE_STATUS));
-        }
-        "root" | "xroot" | "roots" | "xroots" => {}
-        _ => return local(),
-    }
-    let side = if target { Side::Destination } else { Side::Source };
-    let mut url = Url::parse(word).map_err(|_| Refusal::Status(Status::invalid_address().at(side)))?;
-    url.merge_cgi(cgi);
-    Ok(Place::Remote(url))
-}
-
-pub(super) fn failed(error: client::Error) -> Refusal {
-    Refusal::Status(Status::from(error))
 }
 
 /// Reports whether a target at a server is a directory.

@@ -1,6 +1,6 @@
 //! The results of jobs: the failures and the exit status.
 
-use super::{Refusal, told};
+use super::failure::{Refusal, told};
 use crate::printer::err;
 use crate::stock::{Status, code};
 use std::collections::{BTreeMap, BTreeSet};

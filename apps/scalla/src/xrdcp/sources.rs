@@ -1,17 +1,15 @@
 //! The files to copy, found one by one: named files, and those of directories.
 
+use super::error_texts::of_metalink;
+use super::failure::{FILE_STATUS, Refusal, failed, processing};
 use super::options::Order;
-use super::plan::{failed, named_place, processing};
-use super::{Refusal, of_metalink};
+use super::place_names::{absolute, named_place};
 use crate::stock::{Side, Status};
 use client::Url;
 use client::copy::{Copier, CopyOptions, Place};
 use client::walk::{Directory, Tree, Walk};
 use std::path::{Path, PathBuf};
 use std::vec::IntoIter;
-
-/// Exit status of local files that cannot be copied.
-pub(super) const FILE_STATUS: u8 = 2;
 
 /// A source and its name below the target, which begins with the name of the given directory.
 pub(super) struct Found {
@@ -111,7 +109,7 @@ impl Sources {
         if !self.recursive {
             return Err(Refusal::Plain(format!("xrdcp: {word} is a directory.\n"), FILE_STATUS));
         }
-        let name = super::plan::absolute(path).file_name().map_or_else(PathBuf::new, PathBuf::from);
+        let name = absolute(path).file_name().map_or_else(PathBuf::new, PathBuf::from);
         // Like the real program, follows links. A link back to an ancestor is a failure.
         let tree = self.copier.tree_here(path, &self.target).following_links();
         self.tree = Some(TreeFiles::of(tree, name));

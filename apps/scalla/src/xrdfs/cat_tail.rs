@@ -3,7 +3,7 @@
 use super::session::{Shell, Target};
 use crate::printer::{ContentWriter, err, out};
 use crate::stock::{INVALID_ARGUMENTS, Side, Status, code, text};
-use crate::xrdcp::{of_copy, of_metalink};
+use crate::xrdcp::error_texts::{of_copy, of_metalink};
 use client::copy::{Copier, CopyError, CopyJob, CopyOptions, Place, Watch};
 use client::metalink::Metalink;
 use client::xroot::ErrorCode;
@@ -80,7 +80,7 @@ fn print_metalink_target(shell: &Shell, url: &Url, target: Place) -> Result<(), 
         }
         err().own("\n");
     }
-    copied.map(|_| ()).map_err(|error| of_copy(&error, job))
+    copied.map(|_| ()).map_err(|error| of_copy(&error, &job))
 }
 
 /// Copies a file to a local file and prints the progress.

@@ -1,6 +1,6 @@
 //! `ls`: lists the entries of a directory, at all servers of a cluster.
 
-use super::{Shell, Target, flags};
+use super::session::{Shell, Target, flags};
 use crate::printer::{OutputText, err, out};
 use crate::stock::{Status, text};
 use client::walk::{ListedEntry, Tree, Walk};

@@ -25,7 +25,7 @@ mod stat_locate;
 
 use crate::printer::{err, out};
 use crate::stock::{self, INVALID_ARGUMENTS, Status, code};
-use session::{Refused, Shell, Target, flags};
+use session::{Refused, Shell, Target};
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::process::ExitCode;

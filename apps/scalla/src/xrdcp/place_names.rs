@@ -1,0 +1,58 @@
+//! Places on the command line, and their names in the output.
+
+use super::failure::{Refusal, USAGE_STATUS};
+use crate::stock::{Side, Status};
+use client::Url;
+use client::copy::Place;
+use std::path::{Path, PathBuf};
+
+/// Resolves a word. A word that is not a URL of a known kind is a local file.
+pub(super) fn named_place(word: &str, target: bool, cgi: &str) -> Result<Place, Refusal> {
+    if word == "-" {
+        return Ok(Place::Stream);
+    }
+    let local = || Ok(Place::Local(word.into()));
+    let Some((scheme, rest)) = word.split_once("://") else { return local() };
+    match scheme {
+        "file" => {
+            let path = rest.strip_prefix("localhost").filter(|path| path.starts_with('/')).unwrap_or(rest);
+            return Ok(Place::Local(path.into()));
+        }
+        "http" | "https" | "dav" | "davs" => {
+            let name = if target { format!("{scheme}file") } else { format!("{scheme} file") };
+            let text = format!("xrdcp: {name} protocol is not supported.\n");
+            return Err(Refusal::Plain(text, USAGE_STATUS));
+        }
+        "root" | "xroot" | "roots" | "xroots" => {}
+        _ => return local(),
+    }
+    let side = if target { Side::Destination } else { Side::Source };
+    let mut url = Url::parse(word).map_err(|_| Refusal::Status(Status::invalid_address().at(side)))?;
+    url.merge_cgi(cgi);
+    Ok(Place::Remote(url))
+}
+
+/// Formats a place as checksum lines do.
+pub(super) fn told(place: &Place) -> String {
+    match place {
+        Place::Local(path) => absolute(path).display().to_string(),
+        place => name(place, "/"),
+    }
+}
+
+/// Formats a place as a URL.
+pub(super) fn name(place: &Place, slashes: &str) -> String {
+    match place {
+        Place::Local(path) => format!("file://localhost{}", absolute(path).display()),
+        Place::Remote(url) => {
+            let path = url.path.strip_prefix('/').unwrap_or(&url.path);
+            format!("{}://{}{slashes}{path}", url.scheme.name(), url.authority())
+        }
+        Place::Stream => "stdio://-".to_owned(),
+    }
+}
+
+/// Returns an absolute path, or the path itself if there is no current directory.
+pub(super) fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
