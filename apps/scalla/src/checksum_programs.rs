@@ -5,8 +5,8 @@
 
 use crate::environment;
 use crate::printer::{err, out};
-use crate::stock::{self, Runtime, Status};
-use client::digest::{Algorithm, Checksum, ChecksumRecord, RECORD_BYTES, RunningChecksum};
+use crate::xrootd_compat::{self, BlockingRuntime, XrdClStatus};
+use client::digest::{Algorithm, Checksum, RECORD_BYTES, ChecksumRecord, RunningChecksum};
 use client::{Error, OpenWith, Scheme, Url, WholeRead};
 use std::ffi::OsString;
 use std::fs::File;
@@ -48,10 +48,10 @@ const FILE_STATUS: u8 = 3;
 /// Runs `xrdadler32` with the arguments after the name. The checksum of a local file is stored in
 /// an extended attribute, as at servers. A server is first asked for its stored checksum.
 pub(crate) fn adler32(arguments: Vec<OsString>) -> ExitCode {
-    let words = stock::words(arguments);
+    let words = xrootd_compat::words(arguments);
     let name = words.first().map_or("-", String::as_str);
     if name == "-h" {
-        out().own(ADLER32_USAGE);
+        out().literal(ADLER32_USAGE);
         return ExitCode::SUCCESS;
     }
     let mapped = mapped(name, &std::env::var("XROOTD_VMP").unwrap_or_default());
@@ -77,10 +77,10 @@ pub(crate) fn adler32(arguments: Vec<OsString>) -> ExitCode {
 
 /// Runs `xrdcrc32c` with the arguments after the name.
 pub(crate) fn crc32c(arguments: Vec<OsString>) -> ExitCode {
-    let words = stock::words(arguments);
+    let words = xrootd_compat::words(arguments);
     let refuse = |text: &str| {
         err().line(format_args!("xrdcrc32c{text}"));
-        err().own(CRC32C_USAGE);
+        err().literal(CRC32C_USAGE);
         ExitCode::from(USAGE_STATUS)
     };
     let (mut direct, mut newline, mut bare, mut short) = (false, true, false, false);
@@ -97,7 +97,7 @@ pub(crate) fn crc32c(arguments: Vec<OsString>) -> ExitCode {
                     match letter {
                         'd' => direct = true,
                         'h' => {
-                            err().own(CRC32C_USAGE);
+                            err().literal(CRC32C_USAGE);
                             return ExitCode::SUCCESS;
                         }
                         'n' => newline = false,
@@ -118,16 +118,16 @@ pub(crate) fn crc32c(arguments: Vec<OsString>) -> ExitCode {
     let name = if path == "-" { "stdin" } else { path };
     let sum = match remote(path) {
         _ if path == "-" => of_reader(Algorithm::Crc32c, &mut std::io::stdin().lock())
-            .map_err(|error| format!("read stdin; {}", stock::text::system(&error))),
+            .map_err(|error| format!("read stdin; {}", xrootd_compat::format::system(&error))),
         Some(url) => of_server(Algorithm::Crc32c, &url, false)
-            .map_err(|error| format!("read {path}; {}", Status::from(error).to_string().trim_end())),
+            .map_err(|error| format!("read {path}; {}", XrdClStatus::from(error).to_string().trim_end())),
         None => of_file(path, direct),
     };
     match sum {
         Ok(sum) => {
-            let sum = if short { stock::text::without_zeros(&sum).to_owned() } else { sum };
+            let sum = if short { xrootd_compat::format::without_zeros(&sum).to_owned() } else { sum };
             let name = if bare { String::new() } else { format!(" {name}") };
-            out().put(out().text().add(format_args!("{sum}{name}")).own(if newline { "\n" } else { "" }));
+            out().put(out().text().add(format_args!("{sum}{name}")).literal(if newline { "\n" } else { "" }));
             ExitCode::SUCCESS
         }
         Err(text) => {
@@ -176,7 +176,7 @@ fn of_reader(algorithm: Algorithm, reader: &mut impl Read) -> std::io::Result<St
 /// Returns the checksum from a server, or computes it from the data.
 fn of_server(algorithm: Algorithm, url: &Url, ask: bool) -> Result<String, Error> {
     let client = environment::client(if ask { "xrdadler32" } else { "xrdcrc32c" });
-    let runtime = Runtime::new()
+    let runtime = BlockingRuntime::new()
         .map_err(|status| Error::new("start", url, client::Cause::Unsupported(status.to_string())))?;
     runtime.wait(async {
         if ask {
@@ -234,8 +234,9 @@ fn stored_or_computed(path: &str) -> std::io::Result<String> {
 /// Computes the crc32c of a local file. Reads through the page cache are the fallback if direct
 /// I/O is rejected.
 fn of_file(path: &str, direct: bool) -> Result<String, String> {
-    let message =
-        |what: &str, error: &std::io::Error| format!("{what} {path}; {}", stock::text::system(error));
+    let message = |what: &str, error: &std::io::Error| {
+        format!("{what} {path}; {}", xrootd_compat::format::system(error))
+    };
     let mut options = std::fs::OpenOptions::new();
     options.read(true);
     let mut file = options.open(path).map_err(|error| message("open", &error))?;

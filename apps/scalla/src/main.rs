@@ -27,7 +27,6 @@ mod quantity;
 mod quoting;
 mod serve;
 mod shell;
-mod stock;
 mod usage_error;
 mod version;
 mod wait_display;
@@ -36,6 +35,7 @@ mod xrdfs;
 mod xrdmapc;
 mod xrdprep;
 mod xrootd;
+mod xrootd_compat;
 
 use invoked_as::InvokedProgram;
 use std::ffi::OsString;

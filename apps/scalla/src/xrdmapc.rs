@@ -6,8 +6,8 @@
 use crate::environment;
 use crate::map::cluster_walk::{ChildNodes, ClusterWalk, MapNode, UnansweredRequest};
 use crate::printer::{err, out};
-use crate::stock::options::{self, Known};
-use crate::stock::{self, Runtime, Status};
+use crate::xrootd_compat::options::{self, OptionSpec};
+use crate::xrootd_compat::{self, BlockingRuntime, XrdClStatus};
 use client::xroot::ErrorCode;
 use client::{Cause, Client, Error, Source, Url};
 use std::borrow::Cow;
@@ -31,13 +31,13 @@ const HELP: &str = "\
 <path>         marks the servers to which <host>:<port> would send a client with it.
 ";
 
-const OPTIONS: [Known; 6] = [
-    Known::switch(Some('h'), "help"),
-    Known::valued(Some('f'), "format"),
-    Known::valued(Some('l'), "list"),
-    Known::switch(Some('q'), "quiet"),
-    Known::switch(Some('r'), "refresh"),
-    Known::switch(Some('v'), "verify"),
+const OPTIONS: [OptionSpec; 6] = [
+    OptionSpec::switch(Some('h'), "help"),
+    OptionSpec::valued(Some('f'), "format"),
+    OptionSpec::valued(Some('l'), "list"),
+    OptionSpec::switch(Some('q'), "quiet"),
+    OptionSpec::switch(Some('r'), "refresh"),
+    OptionSpec::switch(Some('v'), "verify"),
 ];
 
 /// Timeout of each request, which overrides the settings like that of the real program. A manager
@@ -61,7 +61,7 @@ struct XrdmapcOptions {
 
 /// Runs the program with the arguments after the name.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
-    let parsed = match options::parse(&stock::words(arguments), &OPTIONS) {
+    let parsed = match options::parse(&xrootd_compat::words(arguments), &OPTIONS) {
         Ok(parsed) => parsed,
         Err(wrong) => return refuse(STATUS, &format!("{wrong}\n")),
     };
@@ -89,7 +89,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Ok(url) => url,
         Err(why) => return refuse(STATUS, &format!("Unable to validate initial node; {why}\n")),
     };
-    let runtime = match Runtime::new() {
+    let runtime = match BlockingRuntime::new() {
         Ok(runtime) => runtime,
         Err(status) => return refuse(STATUS, &format!("{status}\n")),
     };
@@ -144,7 +144,7 @@ fn report_errors(name: &str, below: &ChildNodes) {
             UnansweredRequest::Children(_) => format!("get {name} subscribers"),
             UnansweredRequest::Path(_) => format!("query {name} about path"),
         };
-        let status = Status::from(trouble.error().clone()).to_string();
+        let status = XrdClStatus::from(trouble.error().clone()).to_string();
         err().line(format_args!("xrdmapc: Unable to {what}; {}", status.trim_end()));
     }
     for node in &below.nodes {

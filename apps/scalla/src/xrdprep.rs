@@ -2,8 +2,8 @@
 
 use crate::environment;
 use crate::printer::{err, out};
-use crate::stock::options::{self, Known};
-use crate::stock::{self, Runtime, Status};
+use crate::xrootd_compat::options::{self, OptionSpec};
+use crate::xrootd_compat::{self, BlockingRuntime, XrdClStatus};
 use client::Url;
 use client::xroot::flags::PrepareOptions;
 use std::ffi::OsString;
@@ -27,15 +27,15 @@ Opts2: [-d n] [-f fn]
 -w   the files will be written.
 ";
 
-const OPTIONS: [Known; 8] = [
-    Known::valued(Some('d'), "debug"),
-    Known::switch(Some('E'), "evict"),
-    Known::valued(Some('f'), "file"),
-    Known::switch(Some('h'), "help"),
-    Known::valued(Some('p'), "prty"),
-    Known::switch(Some('s'), "stage"),
-    Known::switch(Some('S'), "sequence"),
-    Known::switch(Some('w'), "write"),
+const OPTIONS: [OptionSpec; 8] = [
+    OptionSpec::valued(Some('d'), "debug"),
+    OptionSpec::switch(Some('E'), "evict"),
+    OptionSpec::valued(Some('f'), "file"),
+    OptionSpec::switch(Some('h'), "help"),
+    OptionSpec::valued(Some('p'), "prty"),
+    OptionSpec::switch(Some('s'), "stage"),
+    OptionSpec::switch(Some('S'), "sequence"),
+    OptionSpec::switch(Some('w'), "write"),
 ];
 
 /// The highest priority, and the highest log level.
@@ -64,19 +64,19 @@ struct XrdprepRequest {
 
 /// Runs the program with the arguments after the name.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
-    let order = match order(&stock::words(arguments)) {
+    let order = match parse_request(&xrootd_compat::words(arguments)) {
         Ok(Some(order)) => order,
         Ok(None) => {
-            out().own(USAGE);
+            out().literal(USAGE);
             return ExitCode::SUCCESS;
         }
         Err(why) => {
             err().line(format_args!("xrdprep: {why}"));
-            err().own(USAGE);
+            err().literal(USAGE);
             return ExitCode::FAILURE;
         }
     };
-    match carry_out(&order) {
+    match send_request(&order) {
         Ok(answer) => {
             if !answer.is_empty() {
                 out().lines(format_args!("{}\n", answer.trim_end_matches('\n')));
@@ -91,7 +91,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
 }
 
 /// Parses a command line. Returns `None` if it requests the help.
-fn order(words: &[String]) -> Result<Option<XrdprepRequest>, String> {
+fn parse_request(words: &[String]) -> Result<Option<XrdprepRequest>, String> {
     let parsed = options::parse(words, &OPTIONS).map_err(|wrong| wrong.to_string())?;
     let (mut options, mut priority, mut evict, mut more) = (PrepareOptions::NONE, 0, false, Vec::new());
     let level = |value: &str| {
@@ -104,8 +104,9 @@ fn order(words: &[String]) -> Result<Option<XrdprepRequest>, String> {
             "debug" => drop(level(&value)?),
             "evict" => evict = true,
             "file" => {
-                let text = std::fs::read_to_string(&value)
-                    .map_err(|error| format!("Unable to open {value}; {}", stock::text::system(&error)))?;
+                let text = std::fs::read_to_string(&value).map_err(|error| {
+                    format!("Unable to open {value}; {}", xrootd_compat::format::system(&error))
+                })?;
                 more.extend(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
             }
             "prty" => priority = level(&value)?,
@@ -140,8 +141,8 @@ fn order(words: &[String]) -> Result<Option<XrdprepRequest>, String> {
 }
 
 /// Sends the request and returns the server's reply.
-fn carry_out(order: &XrdprepRequest) -> Result<String, Status> {
-    let runtime = Runtime::new()?;
+fn send_request(order: &XrdprepRequest) -> Result<String, XrdClStatus> {
+    let runtime = BlockingRuntime::new()?;
     let fs = environment::client("xrdprep").file_system(&order.url);
     let paths: Vec<&str> = order.paths.iter().map(String::as_str).collect();
     let answer = runtime.wait(async {
@@ -152,7 +153,7 @@ fn carry_out(order: &XrdprepRequest) -> Result<String, Status> {
             XrdprepTask::Query => fs.prepare_status(&order.handle, &paths).await,
         }
     });
-    answer.map_err(Status::from)
+    answer.map_err(XrdClStatus::from)
 }
 
 #[cfg(test)]
@@ -160,7 +161,7 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<Option<XrdprepRequest>, String> {
-        order(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        parse_request(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
     }
 
     #[test]

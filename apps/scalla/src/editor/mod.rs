@@ -94,7 +94,7 @@ fn restore_terminal_on_signal(before: Termios) -> io::Result<()> {
         });
         // If the terminal is gone, nothing has to be restored.
         tcsetattr(io::stdin(), OptionalActions::Now, &before).ok();
-        out().own(PASTE_PLAIN);
+        out().literal(PASTE_PLAIN);
         std::process::exit(128 + signal_kind.as_raw_value());
     };
     std::thread::Builder::new().name("ending".to_owned()).spawn(wait)?;

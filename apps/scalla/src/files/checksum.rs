@@ -12,8 +12,8 @@ use serde_json::json;
 use super::cat::{CHUNK, open_sequential};
 use super::console::Console;
 use super::context::Context;
-use crate::stock::text;
 use crate::usage_error::UsageError;
+use crate::xrootd_compat::format;
 use base::Size;
 
 /// Print checksums of files, or compare files with a list of checksums.
@@ -180,7 +180,7 @@ impl ChecksumCommand {
 }
 
 fn without_zeros(value: &str) -> &str {
-    text::without_zeros(value)
+    format::without_zeros(value)
 }
 
 /// Returns the result, with one retry: a server of release 5 may fail when it computes several

@@ -29,7 +29,7 @@ pub(super) fn lay_out(names: &[(&str, Option<Colour>)], width: usize) -> OutputT
                 text.blanks(wide - own);
             }
         }
-        text.own("\n");
+        text.literal("\n");
     }
     text
 }
@@ -84,7 +84,7 @@ impl<'a> AlignedTable<'a> {
                 text.blanks(GAP);
             }
         }
-        text.own("\n");
+        text.literal("\n");
     }
 }
 

@@ -67,12 +67,12 @@ impl Console {
 
     /// Adds a line to the output.
     pub(super) fn line(&self, line: impl Display) {
-        self.put(out().text().add(line).own("\n"));
+        self.put(out().text().add(line).literal("\n"));
     }
 
     /// Adds a heading, with an empty line before it if `has_gap` is set.
     pub(super) fn heading(&self, has_gap: bool, line: impl Display) {
-        self.put(out().text().own(if has_gap { "\n" } else { "" }).add(line).own("\n"));
+        self.put(out().text().literal(if has_gap { "\n" } else { "" }).add(line).literal("\n"));
     }
 
     /// Adds text of several lines, including their line ends.

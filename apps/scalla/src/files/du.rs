@@ -128,7 +128,7 @@ impl DuCommand {
             }));
         } else {
             let mut line = out().text();
-            line.add(format::size(*bytes, self.bytes)).own("\t").add(context.name(url)).own("\n");
+            line.add(format::size(*bytes, self.bytes)).literal("\t").add(context.name(url)).literal("\n");
             console.put(&line);
         }
     }

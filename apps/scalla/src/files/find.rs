@@ -246,7 +246,7 @@ impl SearchCriteria<'_> {
         if self.find.json {
             console.json(format::facts(&url.path, Some(url), stat).into());
         } else if self.find.zero {
-            console.put(out().text().add(context.name(url)).own("\0"));
+            console.put(out().text().add(context.name(url)).literal("\0"));
         } else {
             console.line(context.name(url));
         }

@@ -12,7 +12,7 @@ use super::context::Context;
 use super::format;
 use super::walk::{DirectoryWalk, ListedDirectory, is_dir};
 use crate::printer::out;
-use crate::stock;
+use crate::xrootd_compat;
 
 /// List directories.
 ///
@@ -330,7 +330,7 @@ impl LsCommand {
                 table.add(&mut line, &self.row(&item), colour(&item));
                 console.put(&line);
             } else {
-                console.put(out().text().add_coloured(&item.name, colour(&item)).own("\n"));
+                console.put(out().text().add_coloured(&item.name, colour(&item)).literal("\n"));
             }
             console.flush_if_due().await?;
         }
@@ -344,7 +344,7 @@ impl LsCommand {
         };
         let more = stat.more.as_ref();
         vec![
-            stock::text::mode(stat),
+            xrootd_compat::format::mode(stat),
             more.map_or("-", |more| &more.owner).to_owned(),
             more.map_or("-", |more| &more.group).to_owned(),
             format::size(stat.size, self.bytes),

@@ -5,7 +5,7 @@ use client::{Cause, Error, FileSystem, RemotePath, Url, together};
 
 use super::console::Console;
 use super::context::{Context, is_root};
-use crate::stock;
+use crate::xrootd_compat;
 
 /// Create directories.
 ///
@@ -113,7 +113,7 @@ pub(super) fn combine_results(results: Vec<Result<(), Error>>) -> Result<(), Err
 pub(super) fn permissions(text: &str) -> Result<u16, String> {
     let octal = u16::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && !text.starts_with('+'));
     octal
-        .or_else(|| stock::text::mode_bits(text))
+        .or_else(|| xrootd_compat::format::mode_bits(text))
         .ok_or_else(|| "no permissions: write 755 or rwxr-xr-x".to_owned())
 }
 

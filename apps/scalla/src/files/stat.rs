@@ -6,7 +6,7 @@ use serde_json::json;
 use super::console::Console;
 use super::context::Context;
 use super::format;
-use crate::stock;
+use crate::xrootd_compat;
 
 /// Print all status information of files and directories.
 #[derive(clap::Args, Debug)]
@@ -79,7 +79,7 @@ impl StatCommand {
         line("type", format::kind(stat));
         line("size", &format!("{} bytes ({})", stat.size, format::human(stat.size)));
         if let Some(more) = &stat.more {
-            line("mode", &format!("{:04o} ({})", more.mode & 0o7777, stock::text::mode(stat)));
+            line("mode", &format!("{:04o} ({})", more.mode & 0o7777, xrootd_compat::format::mode(stat)));
             line("owner", &format!("{}:{}", more.owner, more.group));
         }
         line("modified", &format::exact_time(stat.mtime));

@@ -161,7 +161,7 @@ impl TreeCommand {
         let size = entry.stat.as_ref().filter(|_| self.human);
         let size = size.map_or_else(String::new, |stat| format!("[{:>5}]  ", format::human(stat.size)));
         let mut line = out().text();
-        line.add(format_args!("{prefix}{branch}{size}")).add_coloured(&*entry.name, colour).own("\n");
+        line.add(format_args!("{prefix}{branch}{size}")).add_coloured(&*entry.name, colour).literal("\n");
         console.put(&line);
     }
 }

@@ -53,12 +53,12 @@ fn add_whole(bytes: &[u8], text: &mut OutputText) {
             let line = if is_last { line } else { line.strip_suffix('\r').unwrap_or(line) };
             for (index, part) in line.split('\t').enumerate() {
                 if index > 0 {
-                    text.own("\t");
+                    text.literal("\t");
                 }
                 text.add(part);
             }
             if !is_last {
-                text.own("\n");
+                text.literal("\n");
             }
         }
         text.add(base::shown(chunk.invalid()));

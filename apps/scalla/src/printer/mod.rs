@@ -96,7 +96,7 @@ impl Printer {
 
     /// Writes one line. Line ends in `line` are escaped too.
     pub(crate) fn line(self, line: impl Display) {
-        self.put(self.text().add(line).own("\n"));
+        self.put(self.text().add(line).literal("\n"));
     }
 
     /// Writes an error for people, without the numbers of system errors.
@@ -104,7 +104,9 @@ impl Printer {
         let colour = self.has_colours().then_some(Colour::Red);
         let error = error.to_string();
         let error = without_numbers(&error);
-        self.put(self.text().add_coloured("scalla: error:", colour).own(" ").add_lines(error).own("\n"));
+        self.put(
+            self.text().add_coloured("scalla: error:", colour).literal(" ").add_lines(error).literal("\n"),
+        );
     }
 
     /// Writes text of several lines, including their line ends.
@@ -119,11 +121,11 @@ impl Printer {
 
     /// Replaces the current line of the terminal.
     pub(crate) fn replace_line(self, line: impl Display) {
-        self.put(self.text().own("\r").add(line));
+        self.put(self.text().literal("\r").add(line));
     }
 
     /// Writes fixed text without escaping.
-    pub(crate) fn own(self, text: &'static str) {
+    pub(crate) fn literal(self, text: &'static str) {
         self.write(text.as_bytes());
     }
 

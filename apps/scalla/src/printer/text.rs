@@ -53,12 +53,12 @@ impl OutputText {
                 None => text.add(c),
             };
         }
-        text.own("\n");
+        text.literal("\n");
         text
     }
 
     /// Adds fixed text without escaping.
-    pub(crate) fn own(&mut self, text: &'static str) -> &mut Self {
+    pub(crate) fn literal(&mut self, text: &'static str) -> &mut Self {
         self.text.push_str(text);
         self
     }
@@ -88,7 +88,7 @@ impl OutputText {
     pub(crate) fn add_coloured(&mut self, value: impl Display, colour: Option<Colour>) -> &mut Self {
         match colour {
             None => self.add(value),
-            Some(colour) => self.own(colour.start()).add(value).own(COLOUR_END),
+            Some(colour) => self.literal(colour.start()).add(value).literal(COLOUR_END),
         }
     }
 
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn values_are_escaped_and_fixed_text_is_not() {
         let mut text = OutputText::new(true);
-        text.add(FOREIGN).own("\t").add_coloured(FOREIGN, Some(Colour::BoldBlue)).own("\n");
+        text.add(FOREIGN).literal("\t").add_coloured(FOREIGN, Some(Colour::BoldBlue)).literal("\n");
         assert_eq!(text.text, format!("{ESCAPED}\t\u{1b}[1;34m{ESCAPED}\u{1b}[0m\n"));
         assert_eq!(text.shown(FOREIGN), ESCAPED);
         assert!(matches!(text.shown("plain ü"), Cow::Borrowed(_)));
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn a_pipe_gets_values_as_they_are() {
         let mut text = OutputText::new(false);
-        text.add(FOREIGN).own("\n").add_lines(FOREIGN);
+        text.add(FOREIGN).literal("\n").add_lines(FOREIGN);
         assert_eq!(text.text, format!("{FOREIGN}\n{FOREIGN}"));
         assert_eq!(text.shown(FOREIGN), FOREIGN);
     }

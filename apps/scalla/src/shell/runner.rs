@@ -143,7 +143,7 @@ impl CommandRunner {
         self.names.forget();
         match done {
             None => {
-                err().own("\n");
+                err().literal("\n");
                 LineOutcome::Interrupted
             }
             Some(Ok(CommandOutcome::Status(status))) => LineOutcome::Status(status),
@@ -184,7 +184,7 @@ async fn perform(
         PromptCommand::Clear => {
             // Moves the cursor to the upper left corner and clears the screen after it.
             if out().is_terminal() {
-                out().own("\x1b[H\x1b[2J");
+                out().literal("\x1b[H\x1b[2J");
             }
             ExitCode::SUCCESS
         }

@@ -4,41 +4,41 @@
 //! |---|---|
 //! | `mod` | execution of the jobs |
 //! | `options`, `usage` | the command line and the help |
-//! | `plan`, `sources` | conversion of words to jobs |
+//! | `job_queue`, `source_finder` | conversion of words to jobs |
 //! | `place_names` | names of places, in words and in the output |
 //! | `results` | the failures of the jobs |
 //! | `failure`, `error_texts` | failures as texts and exit statuses |
-//! | `bar` | the progress bar |
+//! | `progress_bar` | the progress bar |
 //!
 //! Options, messages and exit statuses are those of this program in XRootD 5.5.3. The copying
 //! itself is `client::copy`, as for `scalla cp`.
 
-mod bar;
 pub(crate) mod error_texts;
 mod failure;
+mod job_queue;
 mod options;
 mod place_names;
-mod plan;
+mod progress_bar;
 mod results;
-mod sources;
+mod source_finder;
 mod usage;
 
 use crate::copy::work;
 use crate::environment;
 use crate::printer::{err, out};
-use crate::stock::{self, INVALID_ARGUMENTS, LICENCE, Side, Status, code};
-use bar::Bar;
+use crate::xrootd_compat::{self, CopySide, INVALID_ARGUMENTS, LICENCE, XrdClStatus, code};
 use client::copy::{
     Against, ChecksumWish, Copier, CopyDone, CopyError, CopyJob, CopyOptions, Place, Rate, ThirdParty, Watch,
 };
 use client::digest::Algorithm;
 use client::{Client, Settings};
-use error_texts::of_job;
-use failure::{Refusal, UNSUPPORTED_STATUS, told};
+use error_texts::status_of_job;
+use failure::{UNSUPPORTED_STATUS, XrdcpFailure, report};
+use job_queue::{JobQueue, XrdcpJob};
 pub(crate) use options::words as option_words;
-use options::{Instead, Order};
-use plan::{Job, Jobs};
-use results::Results;
+use options::{InformationRequest, XrdcpOptions};
+use progress_bar::JobProgressBar;
+use results::JobResults;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -48,17 +48,17 @@ use usage::{HELP, USAGE};
 /// Runs the program with the arguments after the name.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     let mut settings = environment::settings();
-    let order = match options::parse(stock::words(arguments), &mut settings) {
+    let order = match options::parse(xrootd_compat::words(arguments), &mut settings) {
         Ok(Ok(order)) => order,
         Ok(Err(instead)) => {
             match instead {
-                Instead::Help => err().lines(format_args!("{}{}", USAGE, HELP)),
-                Instead::Licence => err().lines(LICENCE),
-                Instead::Version => err().line(server::VERSION),
+                InformationRequest::Help => err().lines(format_args!("{USAGE}{HELP}")),
+                InformationRequest::Licence => err().lines(LICENCE),
+                InformationRequest::Version => err().line(server::VERSION),
             }
             return ExitCode::SUCCESS;
         }
-        Err(refusal) => return told(&refusal),
+        Err(refusal) => return report(&refusal),
     };
     let watch = Watch::default();
     let work = work::run_telling(order.detail, &watch, async { Ok(copy(order, settings, &watch).await) });
@@ -68,10 +68,10 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     })
 }
 
-async fn copy(mut order: Order, settings: Settings, watch: &Watch) -> ExitCode {
+async fn copy(mut order: XrdcpOptions, settings: Settings, watch: &Watch) -> ExitCode {
     if order.proxy {
         let text = "SOCKS Proxies are not yet supported\n".to_owned();
-        return told(&Refusal::Plain(text, UNSUPPORTED_STATUS));
+        return report(&XrdcpFailure::Plain(text, UNSUPPORTED_STATUS));
     }
     let client = Client::with(settings, "xrdcp");
     let mut options = environment::copy_options(client.settings());
@@ -89,32 +89,33 @@ async fn copy(mut order: Order, settings: Settings, watch: &Watch) -> ExitCode {
     options.rate = order.rate.map(Rate::new);
     let copier = Copier::new(&client);
     let planned = tokio::select! {
-        planned = Jobs::of(&mut order, &options, &copier) => planned,
-        () = watch.cancelled() => Err(Refusal::Run(Status::error(code::INTERRUPTED))),
+        planned = JobQueue::of(&mut order, &options, &copier) => planned,
+        () = watch.cancelled() => Err(XrdcpFailure::Run(XrdClStatus::error(code::INTERRUPTED))),
     };
-    let mut jobs = match planned.and_then(|jobs| possible(&order, &jobs).map(|()| jobs)) {
+    let mut jobs = match planned.and_then(|jobs| check_possible(&order, &jobs).map(|()| jobs)) {
         Ok(jobs) => jobs,
-        Err(refusal) => return told(&refusal),
+        Err(refusal) => return report(&refusal),
     };
-    if let Err(status) = can_check_members(&order, &options, &jobs, &copier).await {
-        return told(&Refusal::Run(status));
+    if let Err(status) = check_member_checksums(&order, &options, &jobs, &copier).await {
+        return report(&XrdcpFailure::Run(status));
     }
     let shown = !order.no_progress && out().is_terminal();
-    let bar = Arc::new(Bar::new(shown, jobs.count(), order.parallel > 1));
-    let results = all(&mut jobs, &order, &options, &copier, &bar, watch).await;
+    let bar = Arc::new(JobProgressBar::new(shown, jobs.count(), order.parallel > 1));
+    let results = run_jobs(&mut jobs, &order, &options, &copier, &bar, watch).await;
     bar.finish();
     results.summary()
 }
 
 /// Rejects requests that are known in advance to be impossible.
-fn possible(order: &Order, jobs: &Jobs) -> Result<(), Refusal> {
-    let not_supported = |text: &str| Err(Refusal::Run(Status::error(code::NOT_SUPPORTED).saying(text)));
-    let at_source = || Err(Refusal::Run(Status::error(code::NOT_SUPPORTED).at(Side::Source)));
+fn check_possible(order: &XrdcpOptions, jobs: &JobQueue) -> Result<(), XrdcpFailure> {
+    let not_supported =
+        |text: &str| Err(XrdcpFailure::Run(XrdClStatus::error(code::NOT_SUPPORTED).with_message(text)));
+    let at_source = || Err(XrdcpFailure::Run(XrdClStatus::error(code::NOT_SUPPORTED).at(CopySide::Source)));
     if order.zip_append && (order.force || order.resume) {
         let text = "Invalid argument combination: ( continue | force ) + zip-append.";
-        return Err(Refusal::Run(INVALID_ARGUMENTS.numbered(libc::EINVAL).saying(text)));
+        return Err(XrdcpFailure::Run(INVALID_ARGUMENTS.with_errno(libc::EINVAL).with_message(text)));
     }
-    let is_local = |job: &Job| job.source.url().is_none() || job.target.url().is_none();
+    let is_local = |job: &XrdcpJob| job.source.url().is_none() || job.target.url().is_none();
     if order.third_party == ThirdParty::Only && jobs.known().any(is_local) {
         return not_supported("Cannot do a third-party-copy for local file.");
     }
@@ -128,12 +129,12 @@ fn possible(order: &Order, jobs: &Jobs) -> Result<(), Refusal> {
 /// Checks that the requested checksums of archive members are available. An archive contains one
 /// checksum of a member, and its server has those of the archive. Other types can only come from a
 /// metalink.
-async fn can_check_members(
-    order: &Order,
+async fn check_member_checksums(
+    order: &XrdcpOptions,
     options: &CopyOptions,
-    jobs: &Jobs,
+    jobs: &JobQueue,
     copier: &Copier,
-) -> Result<(), Status> {
+) -> Result<(), XrdClStatus> {
     let of_archive = |wish: &ChecksumWish| {
         matches!(wish.against, Against::Value(_) | Against::PrintTarget)
             || wish.algorithm.is_none_or(|algorithm| algorithm == Algorithm::Zcrc32)
@@ -152,23 +153,23 @@ async fn can_check_members(
         let known: Vec<Algorithm> =
             metalink.iter().flat_map(|metalink| &metalink.checksums).map(|(kind, _)| *kind).collect();
         if !others.iter().flatten().all(|kind| known.contains(kind)) {
-            return Err(Status::error(code::NOT_SUPPORTED).at(Side::Source));
+            return Err(XrdClStatus::error(code::NOT_SUPPORTED).at(CopySide::Source));
         }
     }
     Ok(())
 }
 
 /// Runs all jobs, `--parallel` of them concurrently.
-async fn all(
-    jobs: &mut Jobs,
-    order: &Order,
+async fn run_jobs(
+    jobs: &mut JobQueue,
+    order: &XrdcpOptions,
     options: &CopyOptions,
     copier: &Copier,
-    bar: &Arc<Bar>,
+    bar: &Arc<JobProgressBar>,
     watch: &Watch,
-) -> Results {
+) -> JobResults {
     let mut running = JoinSet::new();
-    let mut results = Results::default();
+    let mut results = JobResults::default();
     loop {
         while running.len() >= order.parallel.max(1) {
             results.take(running.join_next().await);
@@ -190,7 +191,7 @@ async fn all(
         let (options, copier) = (options.clone(), copier.clone());
         let (bar, watch, wishes) = (bar.clone(), watch.clone(), order.checksums.clone());
         running.spawn(async move {
-            let result = one(index, &job, &options, &copier, &bar, &watch).await;
+            let result = run_job(index, &job, &options, &copier, &bar, &watch).await;
             if let Ok(done) = &result {
                 let printed = |kind: &str| {
                     wishes.iter().any(|wish| {
@@ -198,10 +199,13 @@ async fn all(
                             && wish.algorithm.is_none_or(|algorithm| algorithm.name() == kind)
                     })
                 };
-                checksums(done, printed).iter().for_each(|line| err().line(line));
+                checksum_lines(done, printed).iter().for_each(|line| err().line(line));
             }
             let keeps = !options.force && !options.resume && !options.zip_append;
-            (index, result.map(|_| ()).map_err(|error| of_job(&error, &job.source, &job.target, keeps)))
+            (
+                index,
+                result.map(|_| ()).map_err(|error| status_of_job(&error, &job.source, &job.target, keeps)),
+            )
         });
     }
     while let Some(ended) = running.join_next().await {
@@ -209,18 +213,18 @@ async fn all(
     }
     for job in jobs.known() {
         let index = results.begin();
-        results.end(index, Err(job.refused.clone().unwrap_or_else(|| Status::error(code::INTERRUPTED))));
+        results.end(index, Err(job.refused.clone().unwrap_or_else(|| XrdClStatus::error(code::INTERRUPTED))));
     }
     results
 }
 
 /// Runs one job. Cancelling all jobs cancels it.
-async fn one(
+async fn run_job(
     index: usize,
-    job: &Job,
+    job: &XrdcpJob,
     options: &CopyOptions,
     copier: &Copier,
-    bar: &Arc<Bar>,
+    bar: &Arc<JobProgressBar>,
     watch: &Watch,
 ) -> Result<CopyDone, CopyError> {
     bar.begin(index, job);
@@ -247,15 +251,15 @@ async fn one(
 }
 
 /// Returns the lines of the requested checksums.
-fn checksums(done: &CopyDone, printed: impl Fn(&str) -> bool) -> Vec<String> {
+fn checksum_lines(done: &CopyDone, printed: impl Fn(&str) -> bool) -> Vec<String> {
     let lines = done.checksums.iter().filter(|(_, checksum)| printed(&checksum.kind));
     let line = |(place, checksum): &(Place, client::Checksum)| {
         // For these two, the real program prints the number; for others, the digits.
         let value = match checksum.kind.as_str() {
-            "adler32" | "crc32" => stock::text::without_zeros(&checksum.value),
+            "adler32" | "crc32" => xrootd_compat::format::without_zeros(&checksum.value),
             _ => &checksum.value,
         };
-        format!("{}: {value} {} {}", checksum.kind, place_names::told(place), done.size)
+        format!("{}: {value} {} {}", checksum.kind, place_names::checksum_line_name(place), done.size)
     };
     lines.map(line).collect()
 }

@@ -1,48 +1,48 @@
 //! The command line of `xrdcp`.
 
-use super::failure::{Refusal, USAGE_STATUS, refuse};
+use super::failure::{USAGE_STATUS, XrdcpFailure, usage_failure};
 use crate::copy::asked;
-use crate::stock::options::{self, Known};
+use crate::xrootd_compat::options::{self, OptionSpec};
 use client::copy::{Against, ChecksumWish, ThirdParty};
 use client::digest::Algorithm;
 use client::{Settings, Source};
 
-const OPTIONS: [Known; 35] = [
-    Known::switch(Some('A'), "allow-http"),
-    Known::valued(Some('C'), "cksum"),
-    Known::switch(Some('F'), "coerce"),
-    Known::switch(None, "continue"),
-    Known::valued(Some('d'), "debug"),
-    Known::switch(Some('Z'), "dynamic-src"),
-    Known::switch(Some('f'), "force"),
-    Known::switch(Some('h'), "help"),
-    Known::valued(Some('I'), "infiles"),
-    Known::switch(Some('H'), "license"),
-    Known::switch(Some('N'), "nopbar"),
-    Known::switch(None, "notlsok"),
-    Known::valued(None, "parallel"),
-    Known::switch(Some('p'), "path"),
-    Known::switch(Some('P'), "posc"),
-    Known::valued(Some('D'), "proxy"),
-    Known::switch(Some('r'), "recursive"),
-    Known::valued(Some('t'), "retry"),
-    Known::valued(None, "retry-policy"),
-    Known::switch(None, "rm-bad-cksum"),
-    Known::switch(None, "server"),
-    Known::switch(Some('s'), "silent"),
-    Known::valued(Some('y'), "sources"),
-    Known::valued(Some('S'), "streams"),
-    Known::switch(None, "tlsmetalink"),
-    Known::switch(Some('E'), "tlsnodata"),
-    Known::valued(Some('T'), "tpc"),
-    Known::switch(Some('v'), "verbose"),
-    Known::switch(Some('V'), "version"),
-    Known::switch(None, "xattr"),
-    Known::valued(Some('X'), "xrate"),
-    Known::valued(None, "xrate-threshold"),
-    Known::valued(Some('z'), "zip"),
-    Known::switch(None, "zip-append"),
-    Known::switch(None, "zip-mtln-cksum"),
+const OPTIONS: [OptionSpec; 35] = [
+    OptionSpec::switch(Some('A'), "allow-http"),
+    OptionSpec::valued(Some('C'), "cksum"),
+    OptionSpec::switch(Some('F'), "coerce"),
+    OptionSpec::switch(None, "continue"),
+    OptionSpec::valued(Some('d'), "debug"),
+    OptionSpec::switch(Some('Z'), "dynamic-src"),
+    OptionSpec::switch(Some('f'), "force"),
+    OptionSpec::switch(Some('h'), "help"),
+    OptionSpec::valued(Some('I'), "infiles"),
+    OptionSpec::switch(Some('H'), "license"),
+    OptionSpec::switch(Some('N'), "nopbar"),
+    OptionSpec::switch(None, "notlsok"),
+    OptionSpec::valued(None, "parallel"),
+    OptionSpec::switch(Some('p'), "path"),
+    OptionSpec::switch(Some('P'), "posc"),
+    OptionSpec::valued(Some('D'), "proxy"),
+    OptionSpec::switch(Some('r'), "recursive"),
+    OptionSpec::valued(Some('t'), "retry"),
+    OptionSpec::valued(None, "retry-policy"),
+    OptionSpec::switch(None, "rm-bad-cksum"),
+    OptionSpec::switch(None, "server"),
+    OptionSpec::switch(Some('s'), "silent"),
+    OptionSpec::valued(Some('y'), "sources"),
+    OptionSpec::valued(Some('S'), "streams"),
+    OptionSpec::switch(None, "tlsmetalink"),
+    OptionSpec::switch(Some('E'), "tlsnodata"),
+    OptionSpec::valued(Some('T'), "tpc"),
+    OptionSpec::switch(Some('v'), "verbose"),
+    OptionSpec::switch(Some('V'), "version"),
+    OptionSpec::switch(None, "xattr"),
+    OptionSpec::valued(Some('X'), "xrate"),
+    OptionSpec::valued(None, "xrate-threshold"),
+    OptionSpec::valued(Some('z'), "zip"),
+    OptionSpec::switch(None, "zip-append"),
+    OptionSpec::switch(None, "zip-mtln-cksum"),
 ];
 
 /// Returns the options as written, for completion.
@@ -59,7 +59,7 @@ const SOURCES: u64 = 12;
 
 /// A parsed command line.
 #[derive(Default)]
-pub(super) struct Order {
+pub(super) struct XrdcpOptions {
     pub(super) words: Vec<String>,
     /// A file that lists sources.
     pub(super) listed: Option<String>,
@@ -88,29 +88,32 @@ pub(super) struct Order {
 }
 
 /// Output instead of a copy.
-pub(super) enum Instead {
+pub(super) enum InformationRequest {
     Help,
     Licence,
     Version,
 }
 
 /// Parses a command line. Options that are settings are stored in `settings`.
-pub(super) fn parse(words: Vec<String>, settings: &mut Settings) -> Result<Result<Order, Instead>, Refusal> {
-    let mut order = Order { parallel: 1, ..Order::default() };
+pub(super) fn parse(
+    words: Vec<String>,
+    settings: &mut Settings,
+) -> Result<Result<XrdcpOptions, InformationRequest>, XrdcpFailure> {
+    let mut order = XrdcpOptions { parallel: 1, ..XrdcpOptions::default() };
     let words = match legacy(words, &mut order, settings)? {
         Ok(words) => words,
         Err(instead) => return Ok(Err(instead)),
     };
-    let parsed = options::parse(&words, &OPTIONS).map_err(|wrong| refuse(wrong.to_string()))?;
+    let parsed = options::parse(&words, &OPTIONS).map_err(|wrong| usage_failure(wrong.to_string()))?;
     for (name, value) in parsed.options {
         let mut set = |name: &str, value: &str| {
             // A number out of range was rejected earlier.
             settings.set(name, value, Source::Option).ok();
         };
         match name {
-            "help" => return Ok(Err(Instead::Help)),
-            "license" => return Ok(Err(Instead::Licence)),
-            "version" => return Ok(Err(Instead::Version)),
+            "help" => return Ok(Err(InformationRequest::Help)),
+            "license" => return Ok(Err(InformationRequest::Licence)),
+            "version" => return Ok(Err(InformationRequest::Version)),
             "cksum" => order.checksums.push(checksum(&value)?),
             "coerce" => order.coerce = true,
             "continue" => order.resume = true,
@@ -125,7 +128,7 @@ pub(super) fn parse(words: Vec<String>, settings: &mut Settings) -> Result<Resul
             "recursive" => order.recursive = true,
             "retry" => set("CpRetry", &number(&value, 0, i64::MAX.cast_unsigned())?.to_string()),
             "retry-policy" if matches!(value.as_str(), "force" | "continue") => set("CpRetryPolicy", &value),
-            "retry-policy" => return Err(Refusal::Usage(String::new())),
+            "retry-policy" => return Err(XrdcpFailure::Usage(String::new())),
             "sources" => order.sources = Some(number(&value, 1, 32)?),
             // The connection for requests is additional.
             "streams" => set("SubStreamsPerChannel", &(number(&value, 1, 15)? + 1).to_string()),
@@ -135,7 +138,7 @@ pub(super) fn parse(words: Vec<String>, settings: &mut Settings) -> Result<Resul
                 order.third_party = match value.as_str() {
                     "first" => ThirdParty::First,
                     "only" => ThirdParty::Only,
-                    _ => return Err(refuse(format!("Invalid option, '-T {value}' "))),
+                    _ => return Err(usage_failure(format!("Invalid option, '-T {value}' "))),
                 }
             }
             "xattr" => order.attributes = true,
@@ -150,7 +153,7 @@ pub(super) fn parse(words: Vec<String>, settings: &mut Settings) -> Result<Resul
     }
     if order.checksums.iter().skip(1).any(|wish| wish.against != Against::PrintSource) {
         let text = "xrdcp: Additional checksum must be of mode 'source'.\n".to_owned();
-        return Err(Refusal::Plain(text, CHECKSUM_STATUS));
+        return Err(XrdcpFailure::Plain(text, CHECKSUM_STATUS));
     }
     order.words = parsed.words;
     Ok(Ok(order))
@@ -159,17 +162,17 @@ pub(super) fn parse(words: Vec<String>, settings: &mut Settings) -> Result<Resul
 /// Extracts the legacy options, which are words with a single dash.
 fn legacy(
     words: Vec<String>,
-    order: &mut Order,
+    order: &mut XrdcpOptions,
     settings: &mut Settings,
-) -> Result<Result<Vec<String>, Instead>, Refusal> {
+) -> Result<Result<Vec<String>, InformationRequest>, XrdcpFailure> {
     let mut rest = Vec::new();
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
         match word.as_str() {
-            "-version" => return Ok(Err(Instead::Version)),
+            "-version" => return Ok(Err(InformationRequest::Version)),
             "-force" => {
                 let text = "xrdcp: -force is no longer supported; use --retry instead!\n";
-                return Err(Refusal::Plain(text.to_owned(), USAGE_STATUS));
+                return Err(XrdcpFailure::Plain(text.to_owned(), USAGE_STATUS));
             }
             "-adler" => order.checksums.push(checksum("adler32:source")?),
             "-md5" => order.checksums.push(checksum("md5:source")?),
@@ -180,7 +183,7 @@ fn legacy(
                 if mode.as_deref() == Some("delegate") {
                     let next = words.next().unwrap_or_default();
                     if !matches!(next.as_str(), "first" | "only") {
-                        return Err(refuse(format!("Invalid option, 'delegate {next}' ")));
+                        return Err(usage_failure(format!("Invalid option, 'delegate {next}' ")));
                     }
                     mode = Some(next);
                 }
@@ -188,16 +191,18 @@ fn legacy(
                 rest.extend(mode);
             }
             word if word.starts_with("-DI") && word.len() > 3 => {
-                let value = words.next().ok_or_else(|| refuse(format!("'{word}' argument missing.")))?;
-                let wrong = || refuse(format!("'{word}' argument is not a number."));
+                let value =
+                    words.next().ok_or_else(|| usage_failure(format!("'{word}' argument missing.")))?;
+                let wrong = || usage_failure(format!("'{word}' argument is not a number."));
                 value.parse::<i64>().map_err(|_| wrong())?;
                 set_variable(settings, word, &value);
             }
             word if word.starts_with("-DS") && word.len() > 3 => {
-                let value = words.next().ok_or_else(|| refuse(format!("'{word}' argument missing.")))?;
+                let value =
+                    words.next().ok_or_else(|| usage_failure(format!("'{word}' argument missing.")))?;
                 set_variable(settings, word, &value);
             }
-            "-OD" | "-OS" => return Err(refuse(format!("'{word}' opaque data not specified."))),
+            "-OD" | "-OS" => return Err(usage_failure(format!("'{word}' opaque data not specified."))),
             word if word.starts_with("-OD") => order.target_cgi = cgi(word),
             word if word.starts_with("-OS") => order.source_cgi = cgi(word),
             _ => rest.push(word),
@@ -215,17 +220,18 @@ fn cgi(word: &str) -> String {
     word.get(3..).unwrap_or_default().trim_start_matches(['?', '&']).to_owned()
 }
 
-fn number(text: &str, least: u64, most: u64) -> Result<u64, Refusal> {
-    let value: i64 = text.parse().map_err(|_| refuse(format!("'{text}' argument is not a number.")))?;
+fn number(text: &str, least: u64, most: u64) -> Result<u64, XrdcpFailure> {
+    let value: i64 =
+        text.parse().map_err(|_| usage_failure(format!("'{text}' argument is not a number.")))?;
     match u64::try_from(value) {
-        Ok(value) if value > most => Err(refuse(format!("'{text}' argument must be <= {most}."))),
+        Ok(value) if value > most => Err(usage_failure(format!("'{text}' argument must be <= {most}."))),
         Ok(value) if value >= least => Ok(value),
-        _ => Err(refuse(format!("'{text}' argument must be >= {least}."))),
+        _ => Err(usage_failure(format!("'{text}' argument must be >= {least}."))),
     }
 }
 
 /// Parses bytes per second, with an optional suffix `k`, `m` or `g`.
-fn rate(text: &str) -> Result<u64, Refusal> {
+fn rate(text: &str) -> Result<u64, XrdcpFailure> {
     let (digits, shift) = match text.to_ascii_lowercase().pop() {
         Some('k') => (1, 10),
         Some('m') => (1, 20),
@@ -233,22 +239,22 @@ fn rate(text: &str) -> Result<u64, Refusal> {
         _ => (0, 0),
     };
     let number = text.get(..text.len() - digits).unwrap_or_default().parse::<u64>();
-    let value = number.map_err(|_| refuse(format!("'{text}' argument is not a valid time.")))?;
+    let value = number.map_err(|_| usage_failure(format!("'{text}' argument is not a valid time.")))?;
     let value = value.saturating_mul(1 << shift);
     if value < RATE_MIN {
-        return Err(refuse(format!("'{text}' argument must be >= {RATE_MIN}.")));
+        return Err(usage_failure(format!("'{text}' argument must be >= {RATE_MIN}.")));
     }
     Ok(value)
 }
 
-fn checksum(text: &str) -> Result<ChecksumWish, Refusal> {
+fn checksum(text: &str) -> Result<ChecksumWish, XrdcpFailure> {
     let kind = text.split(':').next().unwrap_or_default();
     let value = text.split_once(':').map_or("", |(_, value)| value);
-    let invalid_value = || refuse(format!("Invalid {kind} value '{value}'."));
+    let invalid_value = || usage_failure(format!("Invalid {kind} value '{value}'."));
     let mut wish = match asked::checksum(text) {
         Ok(wish) => wish,
         Err(_) if asked::checksum(kind).is_ok() && !value.is_empty() => return Err(invalid_value()),
-        Err(_) => return Err(refuse(format!("Invalid checksum type, '{kind}'."))),
+        Err(_) => return Err(usage_failure(format!("Invalid checksum type, '{kind}'."))),
     };
     if let (Against::Value(value), Some(algorithm)) = (&mut wish.against, wish.algorithm) {
         let width = 2 * algorithm.bytes();
@@ -267,11 +273,13 @@ fn checksum(text: &str) -> Result<ChecksumWish, Refusal> {
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Result<Result<Order, Instead>, String> {
+    fn parsed(line: &str) -> Result<Result<XrdcpOptions, InformationRequest>, String> {
         let words = line.split_whitespace().map(str::to_owned).collect();
         parse(words, &mut Settings::default()).map_err(|refusal| match refusal {
-            Refusal::Usage(text) | Refusal::Plain(text, _) => text,
-            Refusal::Status(status) | Refusal::Run(status) | Refusal::Prepare(status) => status.to_string(),
+            XrdcpFailure::Usage(text) | XrdcpFailure::Plain(text, _) => text,
+            XrdcpFailure::Status(status) | XrdcpFailure::Run(status) | XrdcpFailure::Prepare(status) => {
+                status.to_string()
+            }
         })
     }
 
@@ -313,7 +321,7 @@ mod tests {
         assert_eq!((order.target_cgi.as_str(), order.source_cgi.as_str()), ("x=1", "y=2"));
         assert!(order.force && order.no_progress && order.sources == Some(12));
         assert_eq!((order.checksums.len(), order.third_party), (1, ThirdParty::Only));
-        assert!(matches!(parsed("-version"), Ok(Err(Instead::Version))));
+        assert!(matches!(parsed("-version"), Ok(Err(InformationRequest::Version))));
         let Ok(Ok(order)) = parsed("-C adler32:62c0215 a b") else { panic!() };
         assert_eq!(order.checksums[0].against, Against::Value("062c0215".into()));
     }

@@ -1,13 +1,13 @@
 //! Places on the command line, and their names in the output.
 
-use super::failure::{Refusal, USAGE_STATUS};
-use crate::stock::{Side, Status};
+use super::failure::{USAGE_STATUS, XrdcpFailure};
+use crate::xrootd_compat::{CopySide, XrdClStatus};
 use client::Url;
 use client::copy::Place;
 use std::path::{Path, PathBuf};
 
 /// Resolves a word. A word that is not a URL of a known kind is a local file.
-pub(super) fn named_place(word: &str, target: bool, cgi: &str) -> Result<Place, Refusal> {
+pub(super) fn named_place(word: &str, target: bool, cgi: &str) -> Result<Place, XrdcpFailure> {
     if word == "-" {
         return Ok(Place::Stream);
     }
@@ -21,27 +21,28 @@ pub(super) fn named_place(word: &str, target: bool, cgi: &str) -> Result<Place, 
         "http" | "https" | "dav" | "davs" => {
             let name = if target { format!("{scheme}file") } else { format!("{scheme} file") };
             let text = format!("xrdcp: {name} protocol is not supported.\n");
-            return Err(Refusal::Plain(text, USAGE_STATUS));
+            return Err(XrdcpFailure::Plain(text, USAGE_STATUS));
         }
         "root" | "xroot" | "roots" | "xroots" => {}
         _ => return local(),
     }
-    let side = if target { Side::Destination } else { Side::Source };
-    let mut url = Url::parse(word).map_err(|_| Refusal::Status(Status::invalid_address().at(side)))?;
+    let side = if target { CopySide::Destination } else { CopySide::Source };
+    let mut url =
+        Url::parse(word).map_err(|_| XrdcpFailure::Status(XrdClStatus::invalid_address().at(side)))?;
     url.merge_cgi(cgi);
     Ok(Place::Remote(url))
 }
 
 /// Formats a place as checksum lines do.
-pub(super) fn told(place: &Place) -> String {
+pub(super) fn checksum_line_name(place: &Place) -> String {
     match place {
         Place::Local(path) => absolute(path).display().to_string(),
-        place => name(place, "/"),
+        place => url_text(place, "/"),
     }
 }
 
 /// Formats a place as a URL.
-pub(super) fn name(place: &Place, slashes: &str) -> String {
+pub(super) fn url_text(place: &Place, slashes: &str) -> String {
     match place {
         Place::Local(path) => format!("file://localhost{}", absolute(path).display()),
         Place::Remote(url) => {

@@ -1,8 +1,8 @@
 //! The results of jobs: the failures and the exit status.
 
-use super::failure::{Refusal, told};
+use super::failure::{XrdcpFailure, report};
 use crate::printer::err;
-use crate::stock::{Status, code};
+use crate::xrootd_compat::{XrdClStatus, code};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use tokio::task::JoinError;
@@ -12,18 +12,18 @@ const HELD_MAX: usize = 1000;
 
 /// The results of the jobs so far.
 #[derive(Default)]
-pub(super) struct Results {
+pub(super) struct JobResults {
     /// Number of jobs begun.
     begun: usize,
     running: BTreeSet<usize>,
     errors: usize,
     /// The failure with the lowest number, which determines the exit status.
-    first: Option<(usize, Status)>,
+    first: Option<(usize, XrdClStatus)>,
     /// The failures that are not reported yet.
-    held: BTreeMap<usize, Status>,
+    held: BTreeMap<usize, XrdClStatus>,
 }
 
-impl Results {
+impl JobResults {
     /// Begins a job and returns its index.
     pub(super) fn begin(&mut self) -> usize {
         self.running.insert(self.begun);
@@ -32,7 +32,7 @@ impl Results {
     }
 
     /// Records the result of a job.
-    pub(super) fn end(&mut self, index: usize, result: Result<(), Status>) {
+    pub(super) fn end(&mut self, index: usize, result: Result<(), XrdClStatus>) {
         self.running.remove(&index);
         let Err(status) = result else { return };
         self.errors += 1;
@@ -46,7 +46,7 @@ impl Results {
     }
 
     /// Records the result of a task. One that panicked counts as interrupted at the end.
-    pub(super) fn take(&mut self, ended: Option<Result<(usize, Result<(), Status>), JoinError>>) {
+    pub(super) fn take(&mut self, ended: Option<Result<(usize, Result<(), XrdClStatus>), JoinError>>) {
         if let Some(Ok((index, result))) = ended {
             self.end(index, result);
         }
@@ -61,11 +61,11 @@ impl Results {
     /// Reports the failures. The exit status is that of the first one.
     pub(super) fn summary(mut self) -> ExitCode {
         for index in std::mem::take(&mut self.running) {
-            self.end(index, Err(Status::error(code::INTERRUPTED)));
+            self.end(index, Err(XrdClStatus::error(code::INTERRUPTED)));
         }
         let Some((_, first)) = self.first.take() else { return ExitCode::SUCCESS };
         if self.begun == 1 {
-            return told(&Refusal::Run(first));
+            return report(&XrdcpFailure::Run(first));
         }
         self.report();
         err().line(format_args!("Jobs total: {0}, run: {0}, errors: {1}", self.begun, self.errors));

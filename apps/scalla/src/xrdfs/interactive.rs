@@ -1,17 +1,17 @@
 //! The dialogue: commands line by line, from a terminal or a pipe.
 
-use super::session::Shell;
+use super::session::XrdfsSession;
 use crate::editor::{self, EditorInput, LineEditor, LineHistory};
 use crate::printer::{err, out};
-use crate::stock::Status;
+use crate::xrootd_compat::XrdClStatus;
 use std::io::BufRead;
 use std::process::ExitCode;
 
 /// Runs a command, whose name is the first word.
-type RunCommand = fn(&mut Shell, &[&str]) -> Result<(), Status>;
+type RunCommand = fn(&mut XrdfsSession, &[&str]) -> Result<(), XrdClStatus>;
 
 /// Runs commands until the end of the input.
-pub(super) fn run(shell: &mut Shell, run_command: RunCommand) -> ExitCode {
+pub(super) fn run(shell: &mut XrdfsSession, run_command: RunCommand) -> ExitCode {
     // At a terminal, lines are edited and kept in a history. Other input is echoed, so that the
     // output reads like a dialogue.
     let editor = editor::is_interactive()
@@ -33,7 +33,7 @@ pub(super) fn run(shell: &mut Shell, run_command: RunCommand) -> ExitCode {
             err().lines(format_args!("{status}\n"));
         }
     }
-    out().own("Goodbye.\n\n");
+    out().literal("Goodbye.\n\n");
     ExitCode::SUCCESS
 }
 
@@ -48,7 +48,7 @@ fn belongs_in_history(line: &str) -> bool {
 }
 
 /// Returns a line, with the following lines while a quotation is open. Returns `None` at the end.
-fn read(shell: &Shell, editor: Option<&LineEditor>, prompt: String) -> Option<String> {
+fn read(shell: &XrdfsSession, editor: Option<&LineEditor>, prompt: String) -> Option<String> {
     let mut line = read_one(shell, editor, prompt)?;
     while is_open(&line) {
         line.push('\n');
@@ -57,9 +57,9 @@ fn read(shell: &Shell, editor: Option<&LineEditor>, prompt: String) -> Option<St
     Some(line)
 }
 
-fn read_one(shell: &Shell, editor: Option<&LineEditor>, prompt: String) -> Option<String> {
+fn read_one(shell: &XrdfsSession, editor: Option<&LineEditor>, prompt: String) -> Option<String> {
     let Some(editor) = editor else {
-        return shell.runtime.aside(move || read_plain(&prompt))?;
+        return shell.runtime.run_blocking(move || read_plain(&prompt))?;
     };
     match shell.runtime.wait(editor.read(prompt)) {
         EditorInput::Line(line) => Some(line),

@@ -1,8 +1,8 @@
 //! `ls`: lists the entries of a directory, at all servers of a cluster.
 
-use super::session::{Shell, Target, flags};
+use super::session::{ResolvedPath, XrdfsSession, split_flags};
 use crate::printer::{OutputText, err, out};
-use crate::stock::{Status, text};
+use crate::xrootd_compat::{XrdClStatus, format};
 use client::walk::{ListedEntry, Tree, Walk};
 use client::xroot::codes::QueryType;
 use client::zip::{Archive, ArchiveError, Member};
@@ -14,7 +14,7 @@ const HELD_MAX: usize = 100_000;
 const PUT_AT_ONCE: usize = 1000;
 
 /// A line of the output.
-struct Line {
+struct ListingRow {
     /// The server, if its name is printed.
     server: String,
     path: String,
@@ -25,37 +25,38 @@ struct Line {
 
 /// The options of a listing.
 #[derive(Clone)]
-struct How {
+struct ListingOptions {
     with: ListWith,
     /// Set if entries of several servers are not merged.
     apart: bool,
 }
 
-impl How {
+impl ListingOptions {
     /// Reports whether the listing has no checksum for an entry, although one is requested.
     fn lacks_checksum(&self, entry: &Entry) -> bool {
         self.with.checksum.is_some() && entry.checksum.is_none()
     }
 
-    /// Returns the line of an entry, without its directory. `kind` is the type of missing checksums.
-    fn line(&self, fs: &FileSystem, entry: Entry, kind: &str) -> Line {
+    /// Returns the line of an entry, without its directory. `kind` is the type of missing
+    /// checksums.
+    fn line(&self, fs: &FileSystem, entry: Entry, kind: &str) -> ListingRow {
         let none = || format!("{kind}:none");
         let value = |checksum: Checksum| format!("{}:{}", checksum.kind, checksum.value);
         let checksum = self.with.checksum.as_ref().map(|_| entry.checksum.map_or_else(none, value));
-        Line { server: fs.url().authority(), path: entry.name.to_string(), stat: entry.stat, checksum }
+        ListingRow { server: fs.url().authority(), path: entry.name.to_string(), stat: entry.stat, checksum }
     }
 }
 
 /// The output. Columns are as wide as their widest value, so lines with columns are held until the
 /// end, or until there are [`HELD_MAX`] of them.
-struct Table {
+struct ListingTable {
     long: bool,
     urls: bool,
-    held: Vec<Line>,
+    held: Vec<ListingRow>,
 }
 
-impl Table {
-    fn add(&mut self, line: Line) {
+impl ListingTable {
+    fn add(&mut self, line: ListingRow) {
         self.held.push(line);
         if self.held.len() >= if self.long { HELD_MAX } else { PUT_AT_ONCE } {
             self.flush();
@@ -68,16 +69,16 @@ impl Table {
     }
 }
 
-pub(super) fn ls(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
-    let (letters, words) = flags(arguments, "luRDZC");
+pub(super) fn ls(shell: &mut XrdfsSession, arguments: &[&str]) -> Result<(), XrdClStatus> {
+    let (letters, words) = split_flags(arguments, "luRDZC");
     let has = |letter| letters.contains(letter);
     let path = match words.last().filter(|path| !path.is_empty()) {
         Some(path) => shell.path(path)?,
         None => shell.cwd.clone().unwrap_or_else(|| "/".to_owned()),
     };
-    let Target { fs, path, shown } = shell.target_of(path)?;
+    let ResolvedPath { fs, path, shown } = shell.target_of(path)?;
     let stat = shell.wait(fs.stat(&path))?;
-    let mut table = Table { long: has('l') || has('C'), urls: has('u'), held: Vec::new() };
+    let mut table = ListingTable { long: has('l') || has('C'), urls: has('u'), held: Vec::new() };
     let mut partial = false;
     if stat.is_dir() {
         let with = ListWith {
@@ -85,7 +86,7 @@ pub(super) fn ls(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
             checksum: has('C').then(String::new),
             online: false,
         };
-        let how = How { with, apart: has('u') || has('D') };
+        let how = ListingOptions { with, apart: has('u') || has('D') };
         partial = if has('R') {
             shell.wait(recursive(&fs, &path, &how, &mut table))?
         } else {
@@ -95,7 +96,7 @@ pub(super) fn ls(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
         shell.runtime.wait(members(&fs, &path, &stat))?.into_iter().for_each(|line| table.add(line));
     } else {
         let server = shell.fs.url().authority();
-        table.add(Line { server, path: shown, stat: Some(stat), checksum: None });
+        table.add(ListingRow { server, path: shown, stat: Some(stat), checksum: None });
     }
     table.flush();
     if partial {
@@ -105,14 +106,18 @@ pub(super) fn ls(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
 }
 
 /// Returns the members of a ZIP archive. Their status is that of the archive, except for the size.
-async fn members(fs: &FileSystem, path: &RemotePath, stat: &StatInfo) -> Result<Vec<Line>, Status> {
+async fn members(
+    fs: &FileSystem,
+    path: &RemotePath,
+    stat: &StatInfo,
+) -> Result<Vec<ListingRow>, XrdClStatus> {
     let file = fs.client().open(&fs.url().at(path.clone()), &OpenWith::read()).await?;
     let archive = Archive::open(&file).await.map_err(|error| match error {
-        ArchiveError::Read(error) => Status::from(error),
-        ArchiveError::Zip(error) => Status::archive(&error),
+        ArchiveError::Read(error) => XrdClStatus::from(error),
+        ArchiveError::Zip(error) => XrdClStatus::archive(&error),
     })?;
     let server = fs.url().authority();
-    let line = |member: &Member| Line {
+    let line = |member: &Member| ListingRow {
         server: server.clone(),
         path: format!("{path}/{}", member.name()),
         stat: Some(StatInfo { size: member.size, ..stat.clone() }),
@@ -122,7 +127,12 @@ async fn members(fs: &FileSystem, path: &RemotePath, stat: &StatInfo) -> Result<
 }
 
 /// Prints the entries of a directory. Reports whether some are missing.
-async fn single(fs: &FileSystem, path: &RemotePath, how: &How, table: &mut Table) -> Result<bool, Error> {
+async fn single(
+    fs: &FileSystem,
+    path: &RemotePath,
+    how: &ListingOptions,
+    table: &mut ListingTable,
+) -> Result<bool, Error> {
     let (lines, partial) = directory(fs, path, how).await?;
     let base = slashed(path);
     for mut line in lines {
@@ -134,7 +144,12 @@ async fn single(fs: &FileSystem, path: &RemotePath, how: &How, table: &mut Table
 
 /// Prints the entries of a directory and of all directories below it, in breadth-first order.
 /// Reports whether some are missing.
-async fn recursive(fs: &FileSystem, path: &RemotePath, how: &How, table: &mut Table) -> Result<bool, Error> {
+async fn recursive(
+    fs: &FileSystem,
+    path: &RemotePath,
+    how: &ListingOptions,
+    table: &mut ListingTable,
+) -> Result<bool, Error> {
     let mut tree = Tree::at_server(fs, &fs.url().at(path.clone())).await?.to_display();
     if how.with.checksum.is_some() {
         tree = tree.with_checksums();
@@ -184,7 +199,11 @@ fn slashed(path: &str) -> String {
 
 /// Lists one directory. A manager has no entries itself, so all servers that have the directory are
 /// asked. The second value reports whether some of them failed.
-async fn directory(fs: &FileSystem, path: &RemotePath, how: &How) -> Result<(Vec<Line>, bool), Error> {
+async fn directory(
+    fs: &FileSystem,
+    path: &RemotePath,
+    how: &ListingOptions,
+) -> Result<(Vec<ListingRow>, bool), Error> {
     let list = |server: FileSystem| {
         let (path, how) = (path.clone(), how.clone());
         async move { of_server(&server, &path, &how).await }
@@ -208,7 +227,11 @@ async fn directory(fs: &FileSystem, path: &RemotePath, how: &How) -> Result<(Vec
 }
 
 /// Returns the entries at one server.
-async fn of_server(fs: &FileSystem, path: &RemotePath, how: &How) -> Result<Vec<Line>, Error> {
+async fn of_server(
+    fs: &FileSystem,
+    path: &RemotePath,
+    how: &ListingOptions,
+) -> Result<Vec<ListingRow>, Error> {
     let entries = fs.list(path, &how.with).await?;
     // A listing has no value for a checksum that is not stored. The column names the type
     // nevertheless.
@@ -231,16 +254,16 @@ async fn checksum_kind(fs: &FileSystem) -> String {
 }
 
 /// Formats the output with columns as wide as their widest value.
-fn table(lines: &[Line], long: bool, urls: bool) -> OutputText {
+fn table(lines: &[ListingRow], long: bool, urls: bool) -> OutputText {
     let mut text = out().text();
-    let more = |line: &Line| line.stat.as_ref().and_then(|stat| stat.more.clone());
-    let widest = |width: &dyn Fn(&Line) -> usize| lines.iter().map(width).max().unwrap_or(0);
+    let more = |line: &ListingRow| line.stat.as_ref().and_then(|stat| stat.more.clone());
+    let widest = |width: &dyn Fn(&ListingRow) -> usize| lines.iter().map(width).max().unwrap_or(0);
     let owner = widest(&|line| more(line).map_or(0, |more| text.shown(&more.owner).chars().count()));
     let group = widest(&|line| more(line).map_or(0, |more| text.shown(&more.group).len()));
     let size = widest(&|line| line.stat.as_ref().map_or(0, |stat| stat.size.to_string().len()));
     for line in lines {
         if let Some(stat) = line.stat.as_ref().filter(|_| long) {
-            let (mode, time) = (text::mode(stat), text::time(stat.mtime));
+            let (mode, time) = (format::mode(stat), format::time(stat.mtime));
             match &stat.more {
                 None => drop(text.add(format_args!("{mode} {time} {:>11} ", stat.size))),
                 Some(more) => {
@@ -257,7 +280,7 @@ fn table(lines: &[Line], long: bool, urls: bool) -> OutputText {
         if urls {
             text.add(format_args!("root://{}/", line.server));
         }
-        text.add(&line.path).own("\n");
+        text.add(&line.path).literal("\n");
     }
     text
 }
@@ -268,7 +291,7 @@ mod tests {
     use client::StatMore;
     use client::xroot::flags::StatFlags;
 
-    fn line(path: &str, size: u64, owner: Option<&str>) -> Line {
+    fn line(path: &str, size: u64, owner: Option<&str>) -> ListingRow {
         let flags = StatFlags::READABLE | StatFlags::XSET;
         let more = owner.map(|owner| StatMore {
             ctime: 0,
@@ -278,7 +301,7 @@ mod tests {
             group: "bin".to_owned(),
         });
         let stat = Some(StatInfo { id: 1, size, flags, mtime: 1_700_000_000, more });
-        Line { server: "h:1".into(), path: path.into(), stat, checksum: None }
+        ListingRow { server: "h:1".into(), path: path.into(), stat, checksum: None }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `mod` | the command line and the table of commands |
-//! | `session` | [`Shell`]: the connection, the working directory and the resolution of paths |
+//! | `session` | [`XrdfsSession`]: connection, working directory, resolution of paths |
 //! | `interactive` | lines from a terminal or a pipe |
 //! | `listing` | `ls` |
 //! | `stat_locate` | `stat`, `statvfs`, `spaceinfo`, `locate` |
@@ -24,8 +24,8 @@ mod session;
 mod stat_locate;
 
 use crate::printer::{err, out};
-use crate::stock::{self, INVALID_ARGUMENTS, Status, code};
-use session::{Refused, Shell, Target};
+use crate::xrootd_compat::{self, INVALID_ARGUMENTS, XrdClStatus, code};
+use session::{ResolvedPath, XrdfsSession, XrdfsSessionError};
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -44,11 +44,11 @@ Available commands:
 ";
 
 /// A command.
-struct Command {
+struct XrdfsCommand {
     name: &'static str,
     /// The help text and the function.
     help: &'static str,
-    run: fn(&mut Shell, &[&str]) -> Result<(), Status>,
+    run: fn(&mut XrdfsSession, &[&str]) -> Result<(), XrdClStatus>,
 }
 
 /// Returns the commands with a one-line description, for completion.
@@ -61,14 +61,14 @@ pub(crate) const QUERIES: [&str; 9] =
     ["config", "checksum", "checksumcancel", "opaque", "opaquefile", "space", "stats", "xattr", "prepare"];
 
 /// All commands, in the order of the help.
-const COMMANDS: [Command; 20] = [
-    Command { name: "cd", help: "cd <path>\n     Go to another working directory.", run: cd },
-    Command {
+const COMMANDS: [XrdfsCommand; 20] = [
+    XrdfsCommand { name: "cd", help: "cd <path>\n     Go to another working directory.", run: cd },
+    XrdfsCommand {
         name: "chmod",
         help: "chmod <path> <user><group><other>\n     Set permissions, written as in rwxr-x--x.",
         run: namespace::chmod,
     },
-    Command {
+    XrdfsCommand {
         name: "ls",
         help: "ls [-l] [-u] [-R] [-D] [-Z] [-C] [dirname]
      List a directory.
@@ -80,7 +80,7 @@ const COMMANDS: [Command; 20] = [
      -C with status and checksums",
         run: listing::ls,
     },
-    Command {
+    XrdfsCommand {
         name: "locate",
         help: "locate [-n] [-r] [-d] [-m|-h] [-i] [-p] <path>
      Tell where a path is; * stands for all servers.
@@ -92,7 +92,7 @@ const COMMANDS: [Command; 20] = [
      -p ignore the servers that were tried",
         run: stat_locate::locate,
     },
-    Command {
+    XrdfsCommand {
         name: "mkdir",
         help: "mkdir [-p] [-m<user><group><other>] <dirname>
      Make a directory.
@@ -100,8 +100,12 @@ const COMMANDS: [Command; 20] = [
      -m with these permissions (rwxr-x---)",
         run: namespace::mkdir,
     },
-    Command { name: "mv", help: "mv <path1> <path2>\n     Rename on the same server.", run: namespace::mv },
-    Command {
+    XrdfsCommand {
+        name: "mv",
+        help: "mv <path1> <path2>\n     Rename on the same server.",
+        run: namespace::mv,
+    },
+    XrdfsCommand {
         name: "stat",
         help: "stat [-q query] <path>
      Tell the status of a file or directory.
@@ -111,12 +115,12 @@ const COMMANDS: [Command; 20] = [
         IsReadable, IsWritable, BackUpExists",
         run: stat_locate::stat,
     },
-    Command {
+    XrdfsCommand {
         name: "statvfs",
         help: "statvfs <path>\n     Tell the status of the file systems behind a path.",
         run: stat_locate::statvfs,
     },
-    Command {
+    XrdfsCommand {
         name: "query",
         help: "query <code> <parms>
      Ask the server:
@@ -137,18 +141,18 @@ const COMMANDS: [Command; 20] = [
      prepare        <reqid> [filenames]  what became of a prepare",
         run: query_xattr::query,
     },
-    Command { name: "rm", help: "rm <filename>\n     Remove files.", run: namespace::rm },
-    Command {
+    XrdfsCommand { name: "rm", help: "rm <filename>\n     Remove files.", run: namespace::rm },
+    XrdfsCommand {
         name: "rmdir",
         help: "rmdir <dirname>\n     Remove an empty directory.",
         run: namespace::rmdir,
     },
-    Command {
+    XrdfsCommand {
         name: "truncate",
         help: "truncate <filename> <length>\n     Set the size of a file.",
         run: namespace::truncate,
     },
-    Command {
+    XrdfsCommand {
         name: "prepare",
         help: "prepare [-c] [-f] [-s] [-w] [-e] [-p priority] [-a requestid] filenames
      Prepare files for use.
@@ -161,12 +165,12 @@ const COMMANDS: [Command; 20] = [
      -e they are no longer needed on disk",
         run: namespace::prepare,
     },
-    Command {
+    XrdfsCommand {
         name: "cat",
         help: "cat [-o local file] files\n     Print files.\n     -o into this file",
         run: cat_tail::cat,
     },
-    Command {
+    XrdfsCommand {
         name: "tail",
         help: "tail [-c bytes] [-f] file
      Print the end of a file.
@@ -174,12 +178,12 @@ const COMMANDS: [Command; 20] = [
      -f and what is appended from now on",
         run: cat_tail::tail,
     },
-    Command {
+    XrdfsCommand {
         name: "spaceinfo",
         help: "spaceinfo path\n     Tell the space behind a path, of all servers together.",
         run: stat_locate::spaceinfo,
     },
-    Command {
+    XrdfsCommand {
         name: "xattr",
         help: "xattr <path> <code> <params>
      Extended attributes:
@@ -189,19 +193,19 @@ const COMMANDS: [Command; 20] = [
      list",
         run: query_xattr::xattr,
     },
-    Command {
+    XrdfsCommand {
         name: "cache",
         help: "cache {evict | fevict} <path>
      Tell a cache to forget a file; fevict: even while it is used.",
         run: query_xattr::cache,
     },
-    Command { name: "help", help: "help\n     Show this.", run: help },
-    Command { name: "exit", help: "exit\n     End the dialogue.", run: unknown },
+    XrdfsCommand { name: "help", help: "help\n     Show this.", run: help },
+    XrdfsCommand { name: "exit", help: "exit\n     End the dialogue.", run: unknown },
 ];
 
 /// Runs the program with the arguments after the name.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
-    let words = stock::words(arguments);
+    let words = xrootd_compat::words(arguments);
     let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
     let no_cwd = words.first() == Some(&"--no-cwd");
     if no_cwd {
@@ -216,12 +220,12 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
             out().lines(help_text());
             ExitCode::SUCCESS
         }
-        Some((server, command)) => match Shell::new(server, !no_cwd && command.is_empty()) {
-            Err(Refused::Usage) => {
+        Some((server, command)) => match XrdfsSession::new(server, !no_cwd && command.is_empty()) {
+            Err(XrdfsSessionError::Usage) => {
                 out().lines(help_text());
                 ExitCode::FAILURE
             }
-            Err(Refused::Status(status)) => end(&Err(status)),
+            Err(XrdfsSessionError::Status(status)) => end(&Err(status)),
             Ok(mut shell) if command.is_empty() => interactive::run(&mut shell, run_command),
             Ok(mut shell) => end(&run_command(&mut shell, command)),
         },
@@ -229,7 +233,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
 }
 
 /// Reports the failure and returns the exit status.
-fn end(result: &Result<(), Status>) -> ExitCode {
+fn end(result: &Result<(), XrdClStatus>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(status) => {
@@ -249,17 +253,17 @@ fn help_text() -> String {
 }
 
 /// Runs a command, whose name is the first word.
-fn run_command(shell: &mut Shell, words: &[&str]) -> Result<(), Status> {
+fn run_command(shell: &mut XrdfsSession, words: &[&str]) -> Result<(), XrdClStatus> {
     let Some((name, arguments)) = words.split_first() else {
-        return Err(Status::error(code::UNKNOWN));
+        return Err(XrdClStatus::error(code::UNKNOWN));
     };
     let command = COMMANDS.iter().find(|command| command.name == *name);
-    (command.ok_or(Status::error(code::UNKNOWN_COMMAND))?.run)(shell, arguments)
+    (command.ok_or(XrdClStatus::error(code::UNKNOWN_COMMAND))?.run)(shell, arguments)
 }
 
-fn cd(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
+fn cd(shell: &mut XrdfsSession, arguments: &[&str]) -> Result<(), XrdClStatus> {
     let &[path] = arguments else { return Err(INVALID_ARGUMENTS) };
-    let Target { fs, path, shown } = shell.target(path)?;
+    let ResolvedPath { fs, path, shown } = shell.target(path)?;
     if !shell.wait(fs.stat(&path))?.is_dir() {
         return Err(INVALID_ARGUMENTS);
     }
@@ -267,14 +271,14 @@ fn cd(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
     Ok(())
 }
 
-fn help(_: &mut Shell, _: &[&str]) -> Result<(), Status> {
+fn help(_: &mut XrdfsSession, _: &[&str]) -> Result<(), XrdClStatus> {
     out().lines(help_text());
     Ok(())
 }
 
 /// Rejects a word that is a command only in a dialogue.
-fn unknown(_: &mut Shell, _: &[&str]) -> Result<(), Status> {
-    Err(Status::error(code::UNKNOWN_COMMAND))
+fn unknown(_: &mut XrdfsSession, _: &[&str]) -> Result<(), XrdClStatus> {
+    Err(XrdClStatus::error(code::UNKNOWN_COMMAND))
 }
 
 #[cfg(test)]

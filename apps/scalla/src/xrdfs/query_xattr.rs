@@ -1,8 +1,8 @@
 //! `query`, `xattr` and `cache`.
 
-use super::session::{Shell, Target};
+use super::session::{ResolvedPath, XrdfsSession};
 use crate::printer::{OutputText, out};
-use crate::stock::{INVALID_ARGUMENTS, Status};
+use crate::xrootd_compat::{INVALID_ARGUMENTS, XrdClStatus};
 use client::Error;
 use client::xroot::ErrorCode;
 use client::xroot::codes::QueryType;
@@ -20,7 +20,7 @@ const CODES: [(&str, QueryType, bool); 9] = [
     ("prepare", QueryType::PREP, true),
 ];
 
-pub(super) fn query(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
+pub(super) fn query(shell: &mut XrdfsSession, arguments: &[&str]) -> Result<(), XrdClStatus> {
     let Some((name, words)) = arguments.split_first() else { return Err(INVALID_ARGUMENTS) };
     let &(_, infotype, several) = CODES.iter().find(|(code, ..)| code == name).ok_or(INVALID_ARGUMENTS)?;
     if words.is_empty() || (words.len() > 1 && !several) {
@@ -32,9 +32,9 @@ pub(super) fn query(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status>
     Ok(())
 }
 
-pub(super) fn xattr(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
+pub(super) fn xattr(shell: &mut XrdfsSession, arguments: &[&str]) -> Result<(), XrdClStatus> {
     let Some((path, words)) = arguments.split_first() else { return Err(INVALID_ARGUMENTS) };
-    let Target { fs, path, shown: named } = shell.target(path)?;
+    let ResolvedPath { fs, path, shown: named } = shell.target(path)?;
     match words {
         ["set", attribute] => {
             let (name, value) = attribute.split_once('=').unwrap_or((attribute, ""));
@@ -43,7 +43,7 @@ pub(super) fn xattr(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status>
         ["get", name] => {
             let mut values = attribute_result(shell.runtime.wait(fs.attribute_values(&path, &[name])))?;
             let value = values.pop().and_then(|(_, value)| value);
-            let missing = || Status::response(ErrorCode::ATTR_NOT_FOUND, "");
+            let missing = || XrdClStatus::response(ErrorCode::ATTR_NOT_FOUND, "");
             out().put(&shown(&named, [(*name, value.ok_or_else(missing)?.as_slice())]));
             Ok(())
         }
@@ -59,25 +59,25 @@ pub(super) fn xattr(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status>
 }
 
 /// Converts a result. For a single attribute, the error has only a code.
-fn attribute_result<T>(result: Result<T, Error>) -> Result<T, Status> {
+fn attribute_result<T>(result: Result<T, Error>) -> Result<T, XrdClStatus> {
     result.map_err(|error| {
         let of_one =
             matches!(error.cause(), client::Cause::Server { text, .. } if text.starts_with("attribute "));
-        let status = Status::from(error);
-        if of_one { status.without_words() } else { status }
+        let status = XrdClStatus::from(error);
+        if of_one { status.without_message() } else { status }
     })
 }
 
 fn shown<'a>(path: &str, attributes: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> OutputText {
     let mut text = out().text();
-    text.add(format_args!("# file: {path}")).own("\n");
+    text.add(format_args!("# file: {path}")).literal("\n");
     for (name, value) in attributes {
-        text.add(format_args!("{name}=\"{}\"", String::from_utf8_lossy(value))).own("\n");
+        text.add(format_args!("{name}=\"{}\"", String::from_utf8_lossy(value))).literal("\n");
     }
     text
 }
 
-pub(super) fn cache(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
+pub(super) fn cache(shell: &mut XrdfsSession, arguments: &[&str]) -> Result<(), XrdClStatus> {
     let &[what @ ("evict" | "fevict"), path] = arguments else { return Err(INVALID_ARGUMENTS) };
     let path = shell.path(path)?;
     shell.wait(shell.fs.set(&format!("cache {what} {path}"))).map(|_| ())

@@ -1,20 +1,21 @@
-//! [`Shell`]: the connection to the server, the working directory and the resolution of paths.
+//! [`XrdfsSession`]: the connection to the server, the working directory and the resolution of
+//! paths.
 
 use crate::environment;
-use crate::stock::{INVALID_ARGUMENTS, Runtime, Status, code};
+use crate::xrootd_compat::{BlockingRuntime, INVALID_ARGUMENTS, XrdClStatus, code};
 use client::{Error, FileSystem, RemotePath, Url, UrlError};
 use std::future::Future;
 
 /// A file system and the working directory in it.
-pub(super) struct Shell {
-    pub(super) runtime: Runtime,
+pub(super) struct XrdfsSession {
+    pub(super) runtime: BlockingRuntime,
     pub(super) fs: FileSystem,
     /// `None` if paths are used unchanged.
     pub(super) cwd: Option<String>,
 }
 
 /// A resolved path argument.
-pub(super) struct Target {
+pub(super) struct ResolvedPath {
     /// The file system, with the cgi of the word.
     pub(super) fs: FileSystem,
     /// The path without the cgi.
@@ -24,44 +25,47 @@ pub(super) struct Target {
 }
 
 /// The reason why there is no shell.
-pub(super) enum Refused {
+pub(super) enum XrdfsSessionError {
     /// The argument is not a server.
     Usage,
-    Status(Status),
+    Status(XrdClStatus),
 }
 
-impl Shell {
-    pub(super) fn new(server: &str, with_cwd: bool) -> Result<Self, Refused> {
+impl XrdfsSession {
+    pub(super) fn new(server: &str, with_cwd: bool) -> Result<Self, XrdfsSessionError> {
         let url = Url::parse(server).map_err(|error| match error {
             UrlError::BadPort(port) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => {
-                Refused::Status(Status::invalid_address())
+                XrdfsSessionError::Status(XrdClStatus::invalid_address())
             }
-            UrlError::UnknownScheme(_) => Refused::Status(Status::error(code::NOT_SUPPORTED)),
-            _ => Refused::Usage,
+            UrlError::UnknownScheme(_) => XrdfsSessionError::Status(XrdClStatus::error(code::NOT_SUPPORTED)),
+            _ => XrdfsSessionError::Usage,
         })?;
-        let runtime = Runtime::new().map_err(Refused::Status)?;
+        let runtime = BlockingRuntime::new().map_err(XrdfsSessionError::Status)?;
         let fs = environment::client("xrdfs").file_system(&url);
         Ok(Self { runtime, fs, cwd: with_cwd.then(|| "/".to_owned()) })
     }
 
-    pub(super) fn wait<T>(&self, operation: impl Future<Output = Result<T, Error>>) -> Result<T, Status> {
-        self.runtime.wait(operation).map_err(Status::from)
+    pub(super) fn wait<T>(
+        &self,
+        operation: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, XrdClStatus> {
+        self.runtime.wait(operation).map_err(XrdClStatus::from)
     }
 
     /// Resolves a word: a path, which may include cgi.
-    pub(super) fn target(&self, word: &str) -> Result<Target, Status> {
+    pub(super) fn target(&self, word: &str) -> Result<ResolvedPath, XrdClStatus> {
         self.target_of(self.path(word)?)
     }
 
     /// Resolves a path, which may include cgi.
-    pub(super) fn target_of(&self, shown: String) -> Result<Target, Status> {
-        let (fs, path) = self.fs.at(&shown).map_err(Status::from)?;
-        Ok(Target { fs, path, shown })
+    pub(super) fn target_of(&self, shown: String) -> Result<ResolvedPath, XrdClStatus> {
+        let (fs, path) = self.fs.at(&shown).map_err(XrdClStatus::from)?;
+        Ok(ResolvedPath { fs, path, shown })
     }
 
     /// Returns the resolved path. A relative path is joined to the working directory, if there is
     /// one, without `.` and `..`.
-    pub(super) fn path(&self, path: &str) -> Result<String, Status> {
+    pub(super) fn path(&self, path: &str) -> Result<String, XrdClStatus> {
         let Some(cwd) = self.cwd.as_ref().filter(|_| !path.starts_with('/')) else {
             return Ok(path.to_owned());
         };
@@ -82,7 +86,7 @@ impl Shell {
 /// Returns the options and the other words. Letters of `flags` are options without a value, alone
 /// or combined after one `-`. Any other argument that begins with `-` is a word. The first value is
 /// the letters that occurred.
-pub(super) fn flags<'a>(arguments: &[&'a str], flags: &str) -> (String, Vec<&'a str>) {
+pub(super) fn split_flags<'a>(arguments: &[&'a str], flags: &str) -> (String, Vec<&'a str>) {
     let mut found = String::new();
     let mut words = Vec::new();
     for &argument in arguments {
@@ -100,8 +104,8 @@ pub(super) fn flags<'a>(arguments: &[&'a str], flags: &str) -> (String, Vec<&'a 
 mod tests {
     use super::*;
 
-    fn shell(cwd: Option<&str>) -> Shell {
-        let Ok(mut shell) = Shell::new("localhost:1", true) else { panic!("no shell") };
+    fn shell(cwd: Option<&str>) -> XrdfsSession {
+        let Ok(mut shell) = XrdfsSession::new("localhost:1", true) else { panic!("no shell") };
         shell.cwd = cwd.map(str::to_owned);
         shell
     }
@@ -124,6 +128,9 @@ mod tests {
 
     #[test]
     fn letters_may_stand_together() {
-        assert_eq!(flags(&["-lu", "x", "-R", "-lx", "-"], "luR"), ("luR".into(), vec!["x", "-lx", "-"]));
+        assert_eq!(
+            split_flags(&["-lu", "x", "-R", "-lx", "-"], "luR"),
+            ("luR".into(), vec!["x", "-lx", "-"])
+        );
     }
 }

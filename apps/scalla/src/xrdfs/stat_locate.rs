@@ -1,13 +1,13 @@
 //! `stat`, `statvfs`, `spaceinfo` and `locate`.
 
-use super::session::{Shell, Target, flags};
+use super::session::{ResolvedPath, XrdfsSession, split_flags};
 use crate::printer::out;
-use crate::stock::{INVALID_ARGUMENTS, Status, code, text};
+use crate::xrootd_compat::{INVALID_ARGUMENTS, XrdClStatus, code, format};
 use client::xroot::flags::{LocateOptions, StatFlags};
 use client::{Location, StatInfo};
 use std::fmt::Write;
 
-pub(super) fn stat(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
+pub(super) fn stat(shell: &mut XrdfsSession, arguments: &[&str]) -> Result<(), XrdClStatus> {
     let mut query = "";
     let mut paths = Vec::new();
     let mut words = arguments.iter();
@@ -23,17 +23,17 @@ pub(super) fn stat(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> 
     }
     let several = paths.len() > 1;
     let mut result = Ok(());
-    for Target { fs, path, shown } in &paths {
+    for ResolvedPath { fs, path, shown } in &paths {
         let asked = shell.wait(fs.stat(path)).and_then(|stat| {
             if several {
-                out().own("\n");
+                out().literal("\n");
             }
             out().lines(status(&out().shown(shown), &stat));
             if query.is_empty() {
                 return Ok(());
             }
             out().line(format_args!("Query:  {query} "));
-            if holds(query, stat.flags)? { Ok(()) } else { Err(Status::error(code::RESPONSE_NEGATIVE)) }
+            if holds(query, stat.flags)? { Ok(()) } else { Err(XrdClStatus::error(code::RESPONSE_NEGATIVE)) }
         });
         result = result.and(asked);
     }
@@ -43,11 +43,11 @@ pub(super) fn stat(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> 
 fn status(path: &str, stat: &StatInfo) -> String {
     let mut lines = format!("Path:   {path}\nId:     {}\nSize:   {}\n", stat.id, stat.size);
     // Writing to a string does not fail.
-    let _ = writeln!(lines, "MTime:  {}", text::time(stat.mtime));
+    let _ = writeln!(lines, "MTime:  {}", format::time(stat.mtime));
     if let Some(more) = &stat.more {
-        let _ = writeln!(lines, "CTime:  {}\nATime:  {}", text::time(more.ctime), text::time(more.atime));
+        let _ = writeln!(lines, "CTime:  {}\nATime:  {}", format::time(more.ctime), format::time(more.atime));
     }
-    let set = text::FLAGS.iter().filter(|(_, flag)| stat.flags.contains(*flag));
+    let set = format::FLAGS.iter().filter(|(_, flag)| stat.flags.contains(*flag));
     let names: Vec<&str> = set.map(|(name, _)| *name).collect();
     let _ = writeln!(lines, "Flags:  {} ({})", stat.flags.0, names.join("|"));
     if let Some(more) = &stat.more {
@@ -63,19 +63,19 @@ fn status(path: &str, stat: &StatInfo) -> String {
 }
 
 /// Reports whether flags are set: any of those joined by `|`, or all of those joined by `&`.
-fn holds(query: &str, flags: StatFlags) -> Result<bool, Status> {
+fn holds(query: &str, flags: StatFlags) -> Result<bool, XrdClStatus> {
     let is_set = |name: &str| {
-        let found = text::FLAGS.iter().find(|(known, _)| *known == name);
+        let found = format::FLAGS.iter().find(|(known, _)| *known == name);
         found.map(|(_, flag)| flags.contains(*flag)).ok_or(INVALID_ARGUMENTS)
     };
     let any = query.contains('|');
-    let set: Result<Vec<bool>, Status> = query.split(if any { '|' } else { '&' }).map(is_set).collect();
+    let set: Result<Vec<bool>, XrdClStatus> = query.split(if any { '|' } else { '&' }).map(is_set).collect();
     set.map(|set| if any { set.contains(&true) } else { !set.contains(&false) })
 }
 
-pub(super) fn statvfs(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
+pub(super) fn statvfs(shell: &mut XrdfsSession, arguments: &[&str]) -> Result<(), XrdClStatus> {
     let &[path] = arguments else { return Err(INVALID_ARGUMENTS) };
-    let Target { fs, path, shown } = shell.target(path)?;
+    let ResolvedPath { fs, path, shown } = shell.target(path)?;
     let info = shell.wait(fs.stat_vfs(&path))?;
     let shown = out().shown(&shown);
     out().lines(format_args!(
@@ -97,9 +97,9 @@ Utilization of staging space (%):   {}
     Ok(())
 }
 
-pub(super) fn spaceinfo(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
+pub(super) fn spaceinfo(shell: &mut XrdfsSession, arguments: &[&str]) -> Result<(), XrdClStatus> {
     let &[path] = arguments else { return Err(INVALID_ARGUMENTS) };
-    let Target { fs, path, shown } = shell.target_of(path.to_owned())?;
+    let ResolvedPath { fs, path, shown } = shell.target_of(path.to_owned())?;
     let sum = async {
         let options = LocateOptions::PREFNAME | LocateOptions::COMPRESS;
         let (mut total, mut free, mut used, mut largest) = (0, 0, 0, 0);
@@ -125,14 +125,14 @@ Largest free chunk: {largest}
     Ok(())
 }
 
-pub(super) fn locate(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
-    let (letters, words) = flags(arguments, "nrdmhip");
+pub(super) fn locate(shell: &mut XrdfsSession, arguments: &[&str]) -> Result<(), XrdClStatus> {
+    let (letters, words) = split_flags(arguments, "nrdmhip");
     let &[path] = words.as_slice() else { return Err(INVALID_ARGUMENTS) };
     if path.starts_with('-') {
         return Err(INVALID_ARGUMENTS);
     }
     let path = if path.starts_with('*') { path.to_owned() } else { shell.path(path)? };
-    let Target { fs, path, .. } = shell.target_of(path)?;
+    let ResolvedPath { fs, path, .. } = shell.target_of(path)?;
     let mut options = LocateOptions::NONE;
     for letter in letters.chars() {
         options |= match letter {

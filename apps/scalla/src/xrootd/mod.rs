@@ -7,7 +7,7 @@ mod options;
 
 use crate::evaluation::evaluation;
 use crate::printer::err;
-use crate::stock::LICENCE;
+use crate::xrootd_compat::LICENCE;
 use config::{AddressFamily, DirectorySetting, ConfigInput, Overrides, Port, Strictness};
 use options::{Family, LogName, Options, OptionsError, USAGE};
 use server::log::{Levels, Retention};
@@ -46,7 +46,7 @@ fn play(program: &str, arguments: Vec<OsString>, run: fn(Launch) -> ExitCode) ->
         return ExitCode::SUCCESS;
     }
     if options.licence {
-        err().own(LICENCE);
+        err().literal(LICENCE);
         return ExitCode::SUCCESS;
     }
     if options.version {

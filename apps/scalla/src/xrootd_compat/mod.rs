@@ -2,15 +2,15 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `status` | [`Status`]: error texts and exit statuses |
+//! | `status` | [`XrdClStatus`]: error texts and exit statuses |
 //! | `options` | parser of command lines |
-//! | `text` | sizes, times and permissions in the format of these programs |
+//! | `format` | sizes, times and permissions in the format of these programs |
 
+pub(crate) mod format;
 pub(crate) mod options;
 mod status;
-pub(crate) mod text;
 
-pub(crate) use status::{INVALID_ARGUMENTS, Side, Status, code};
+pub(crate) use status::{CopySide, INVALID_ARGUMENTS, XrdClStatus, code};
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -30,11 +30,13 @@ pub(crate) fn words(arguments: Vec<OsString>) -> Vec<String> {
 }
 
 /// Drives connections while a command waits.
-pub(crate) struct Runtime(ClientRuntime);
+pub(crate) struct BlockingRuntime(ClientRuntime);
 
-impl Runtime {
-    pub(crate) fn new() -> Result<Self, Status> {
-        environment::start_runtime(0).map(Self).map_err(|error| Status::of_system(code::OS_ERROR, &error))
+impl BlockingRuntime {
+    pub(crate) fn new() -> Result<Self, XrdClStatus> {
+        environment::start_runtime(0)
+            .map(Self)
+            .map_err(|error| XrdClStatus::of_system(code::OS_ERROR, &error))
     }
 
     /// Waits for an operation.
@@ -44,7 +46,10 @@ impl Runtime {
 
     /// Runs a blocking function, such as a prompt, while connections are driven. Returns `None` if
     /// it panics.
-    pub(crate) fn aside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    pub(crate) fn run_blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
         let (done, result) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || done.send(work()));
         self.wait(result).ok()

@@ -7,7 +7,7 @@ use std::fmt;
 
 /// An option.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Known {
+pub(crate) struct OptionSpec {
     /// The option letter, if there is one.
     pub(crate) short: Option<char>,
     pub(crate) long: &'static str,
@@ -15,7 +15,7 @@ pub(crate) struct Known {
     pub(crate) value: bool,
 }
 
-impl Known {
+impl OptionSpec {
     pub(crate) const fn switch(short: Option<char>, long: &'static str) -> Self {
         Self { short, long, value: false }
     }
@@ -27,12 +27,12 @@ impl Known {
 
 /// The reason why a command line is invalid.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Wrong {
+pub(crate) enum OptionError {
     Invalid(String),
     NoValue(String),
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for OptionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Invalid(option) => write!(f, "Invalid option, '{option}'."),
@@ -43,7 +43,7 @@ impl fmt::Display for Wrong {
 
 /// A parsed command line.
 #[derive(PartialEq, Eq, Default, Debug)]
-pub(crate) struct Parsed {
+pub(crate) struct ParsedOptions {
     /// The long names of the options with their values. Options without a value have an empty one.
     pub(crate) options: Vec<(&'static str, String)>,
     /// The other words.
@@ -51,8 +51,8 @@ pub(crate) struct Parsed {
 }
 
 /// Parses a command line. All arguments after `--` are words.
-pub(crate) fn parse(line: &[String], known: &[Known]) -> Result<Parsed, Wrong> {
-    let mut parsed = Parsed::default();
+pub(crate) fn parse(line: &[String], known: &[OptionSpec]) -> Result<ParsedOptions, OptionError> {
+    let mut parsed = ParsedOptions::default();
     let mut left = line.iter();
     while let Some(word) = left.next() {
         if word == "--" {
@@ -63,25 +63,25 @@ pub(crate) fn parse(line: &[String], known: &[Known]) -> Result<Parsed, Wrong> {
             let (name, attached) =
                 name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value)));
             let option = long(name, known).filter(|option| option.value || attached.is_none());
-            let option = option.ok_or_else(|| Wrong::Invalid(word.clone()))?;
+            let option = option.ok_or_else(|| OptionError::Invalid(word.clone()))?;
             let value = match (option.value, attached) {
                 (true, Some(value)) => Some(value.to_owned()),
                 (true, None) => left.next().cloned(),
                 (false, _) => Some(String::new()),
             };
-            let value = value.ok_or_else(|| Wrong::NoValue(format!("--{}", option.long)))?;
+            let value = value.ok_or_else(|| OptionError::NoValue(format!("--{}", option.long)))?;
             parsed.options.push((option.long, value));
         } else if let Some(letters) = word.strip_prefix('-').filter(|letters| !letters.is_empty()) {
             let mut letters = letters.chars();
             while let Some(letter) = letters.next() {
                 let shown = format!("-{letter}");
                 let option = known.iter().find(|option| option.short == Some(letter));
-                let option = option.ok_or_else(|| Wrong::Invalid(shown.clone()))?;
+                let option = option.ok_or_else(|| OptionError::Invalid(shown.clone()))?;
                 let mut value = String::new();
                 if option.value {
                     value = letters.by_ref().collect();
                     if value.is_empty() {
-                        value = left.next().cloned().ok_or(Wrong::NoValue(shown))?;
+                        value = left.next().cloned().ok_or(OptionError::NoValue(shown))?;
                     }
                 }
                 parsed.options.push((option.long, value));
@@ -94,7 +94,7 @@ pub(crate) fn parse(line: &[String], known: &[Known]) -> Result<Parsed, Wrong> {
 }
 
 /// Returns the option with that name, or the only one with that prefix.
-fn long<'a>(name: &str, known: &'a [Known]) -> Option<&'a Known> {
+fn long<'a>(name: &str, known: &'a [OptionSpec]) -> Option<&'a OptionSpec> {
     known.iter().find(|option| option.long == name).or_else(|| {
         let mut begin = known.iter().filter(|option| option.long.starts_with(name) && !name.is_empty());
         begin.next().filter(|_| begin.next().is_none())
@@ -108,9 +108,9 @@ mod tests {
     #[test]
     fn options_stand_anywhere_and_together() {
         let known = [
-            Known::switch(Some('f'), "force"),
-            Known::switch(None, "forget"),
-            Known::valued(Some('l'), "list"),
+            OptionSpec::switch(Some('f'), "force"),
+            OptionSpec::switch(None, "forget"),
+            OptionSpec::valued(Some('l'), "list"),
         ];
         let parse = |line: &str| {
             let line: Vec<String> = line.split_whitespace().map(str::to_owned).collect();

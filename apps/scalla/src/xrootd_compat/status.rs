@@ -9,7 +9,7 @@ use client::{Cause, ConnectionError, Demand, Error};
 use std::fmt;
 use std::process::ExitCode;
 
-/// Codes of [`Status`].
+/// Codes of [`XrdClStatus`].
 pub(crate) mod code {
     pub(crate) const UNKNOWN: u16 = 1;
     pub(crate) const INVALID_OPERATION: u16 = 3;
@@ -41,18 +41,18 @@ pub(crate) mod code {
 }
 
 /// Invalid arguments.
-pub(crate) const INVALID_ARGUMENTS: Status = Status::error(code::INVALID_ARGUMENTS);
+pub(crate) const INVALID_ARGUMENTS: XrdClStatus = XrdClStatus::error(code::INVALID_ARGUMENTS);
 
 /// The side of a copy that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Side {
+pub(crate) enum CopySide {
     Source,
     Destination,
 }
 
 /// The failure of a command. `Display` formats the line that these programs print.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Status {
+pub(crate) struct XrdClStatus {
     fatal: bool,
     code: u16,
     /// The server's code, or the system's error number; 0 if there is none.
@@ -60,7 +60,7 @@ pub(crate) struct Status {
     message: String,
 }
 
-impl Status {
+impl XrdClStatus {
     pub(crate) const fn error(code: u16) -> Self {
         Self { fatal: false, code, number: 0, message: String::new() }
     }
@@ -74,12 +74,12 @@ impl Status {
     }
 
     /// Sets the message.
-    pub(crate) fn saying(self, message: impl Into<String>) -> Self {
+    pub(crate) fn with_message(self, message: impl Into<String>) -> Self {
         Self { message: message.into(), ..self }
     }
 
     /// Sets the system's error number.
-    pub(crate) fn numbered(self, number: i32) -> Self {
+    pub(crate) fn with_errno(self, number: i32) -> Self {
         Self { number, ..self }
     }
 
@@ -93,19 +93,19 @@ impl Status {
     pub(crate) fn archive(error: &ZipError) -> Self {
         match error {
             ZipError::NoEnd => {
-                Self::error(code::DATA_ERROR).saying("End-of-central-directory signature not found.")
+                Self::error(code::DATA_ERROR).with_message("End-of-central-directory signature not found.")
             }
             ZipError::Missing(_) => Self::error(code::NOT_FOUND),
             ZipError::Exists(_) => Self::error(code::INVALID_OPERATION)
-                .numbered(libc::EEXIST)
-                .saying("The file already exists in the ZIP archive."),
+                .with_errno(libc::EEXIST)
+                .with_message("The file already exists in the ZIP archive."),
             ZipError::BadData(_) => Self::error(code::DATA_ERROR)
-                .numbered(libc::ENOMSG)
-                .saying("[zlib] inflate : corrupted data."),
+                .with_errno(libc::ENOMSG)
+                .with_message("[zlib] inflate : corrupted data."),
             ZipError::Unsupported(_) => {
-                Self::error(code::NOT_SUPPORTED).saying("The compression algorithm is not supported!")
+                Self::error(code::NOT_SUPPORTED).with_message("The compression algorithm is not supported!")
             }
-            other => Self::error(code::DATA_ERROR).saying(other.to_string()),
+            other => Self::error(code::DATA_ERROR).with_message(other.to_string()),
         }
     }
 
@@ -126,20 +126,20 @@ impl Status {
 
     /// Converts an error reply of a server.
     pub(crate) fn response(number: ErrorCode, message: impl Into<String>) -> Self {
-        Self { number: number.0.cast_signed(), ..Self::error(code::ERROR_RESPONSE) }.saying(message)
+        Self { number: number.0.cast_signed(), ..Self::error(code::ERROR_RESPONSE) }.with_message(message)
     }
 
     /// Sets the side of a copy that failed.
-    pub(crate) fn at(mut self, side: Side) -> Self {
+    pub(crate) fn at(mut self, side: CopySide) -> Self {
         self.message.push_str(match side {
-            Side::Source => " (source)",
-            Side::Destination => " (destination)",
+            CopySide::Source => " (source)",
+            CopySide::Destination => " (destination)",
         });
         self
     }
 
     /// Removes the text of a server's error, for output that only has room for a code.
-    pub(crate) fn without_words(mut self) -> Self {
+    pub(crate) fn without_message(mut self) -> Self {
         self.message.clear();
         self
     }
@@ -197,7 +197,7 @@ impl Status {
     }
 }
 
-impl fmt::Display for Status {
+impl fmt::Display for XrdClStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.code == code::ERROR_RESPONSE {
             // These programs print an empty line after it.
@@ -208,50 +208,52 @@ impl fmt::Display for Status {
     }
 }
 
-impl From<Error> for Status {
+impl From<Error> for XrdClStatus {
     fn from(error: Error) -> Self {
         let status = Self::of_cause(error.cause());
         if error.is_uncertain() && status.code != code::ERROR_RESPONSE {
             let why = if status.message.is_empty() { String::new() } else { format!("{}; ", status.message) };
-            return status.saying(format!("{why}it may have been carried out"));
+            return status.with_message(format!("{why}it may have been carried out"));
         }
         status
     }
 }
 
-impl Status {
+impl XrdClStatus {
     fn of_cause(cause: &Cause) -> Self {
         match cause {
             Cause::Url(_) | Cause::Unresolved(_) | Cause::NotAllowed(_) => Self::invalid_address(),
             Cause::Unsupported(_) => Self::error(code::NOT_SUPPORTED),
             Cause::BadArgument(_) => INVALID_ARGUMENTS,
             cause @ (Cause::BadName { .. } | Cause::NotEntered(_) | Cause::System(_)) => {
-                Self::error(code::NOT_SUPPORTED).saying(cause.to_string())
+                Self::error(code::NOT_SUPPORTED).with_message(cause.to_string())
             }
             Cause::Unreachable(_) => Self::fatal(code::CONNECTION_ERROR),
             Cause::Connection(why) => of_connection(why),
-            Cause::Lost(why) => Self::error(code::DISCONNECTED).saying(why),
+            Cause::Lost(why) => Self::error(code::DISCONNECTED).with_message(why),
             Cause::TimedOut(_) | Cause::Expired { .. } => Self::error(code::OPERATION_EXPIRED),
             Cause::Server { code, text } => Self::response(*code, text),
             Cause::RedirectLimit(_) | Cause::RedirectLoop => Self::fatal(code::REDIRECT_LIMIT),
-            Cause::BadRedirect(to) => Self::fatal(code::INVALID_REDIRECT).saying(to),
-            Cause::BadAnswer(why) => Self::error(code::INVALID_RESPONSE).saying(why),
+            Cause::BadRedirect(to) => Self::fatal(code::INVALID_REDIRECT).with_message(to),
+            Cause::BadAnswer(why) => Self::error(code::INVALID_RESPONSE).with_message(why),
             cause @ (Cause::Corrupt { .. } | Cause::Changed(_)) => {
-                Self::error(code::DATA_ERROR).saying(cause.to_string())
+                Self::error(code::DATA_ERROR).with_message(cause.to_string())
             }
             Cause::Closed => Self::error(code::INVALID_OPERATION),
-            Cause::NotRecovered { again, .. } => Self::error(code::DISCONNECTED).saying(again),
-            cause => Self::error(code::INTERNAL).saying(cause.to_string()),
+            Cause::NotRecovered { again, .. } => Self::error(code::DISCONNECTED).with_message(again),
+            cause => Self::error(code::INTERNAL).with_message(cause.to_string()),
         }
     }
 }
 
-fn of_connection(error: &ConnectionError) -> Status {
+fn of_connection(error: &ConnectionError) -> XrdClStatus {
     match error {
-        ConnectionError::Demands(Demand::Tls) => Status::fatal(code::TLS_ERROR).saying(error.to_string()),
-        ConnectionError::Demands(_) => Status::fatal(code::AUTH_FAILED).saying(error.to_string()),
-        ConnectionError::Refused { text, .. } => Status::fatal(code::LOGIN_FAILED).saying(text),
-        _ => Status::fatal(code::INVALID_MESSAGE).saying(error.to_string()),
+        ConnectionError::Demands(Demand::Tls) => {
+            XrdClStatus::fatal(code::TLS_ERROR).with_message(error.to_string())
+        }
+        ConnectionError::Demands(_) => XrdClStatus::fatal(code::AUTH_FAILED).with_message(error.to_string()),
+        ConnectionError::Refused { text, .. } => XrdClStatus::fatal(code::LOGIN_FAILED).with_message(text),
+        _ => XrdClStatus::fatal(code::INVALID_MESSAGE).with_message(error.to_string()),
     }
 }
 
@@ -309,24 +311,26 @@ mod tests {
 
     #[test]
     fn texts_and_exit_statuses() {
-        let refused = Status::response(ErrorCode::NOT_FOUND, "Unable to open /a; no such file or directory");
+        let refused =
+            XrdClStatus::response(ErrorCode::NOT_FOUND, "Unable to open /a; no such file or directory");
         let table = [
             (INVALID_ARGUMENTS, "[ERROR] Invalid arguments", "[ERROR] Invalid arguments", 50),
-            (Status::invalid_address(), "[FATAL] Invalid address", "[FATAL] Invalid address", 51),
+            (XrdClStatus::invalid_address(), "[FATAL] Invalid address", "[FATAL] Invalid address", 51),
             (
-                Status::fatal(code::CONNECTION_ERROR).at(Side::Source),
+                XrdClStatus::fatal(code::CONNECTION_ERROR).at(CopySide::Source),
                 "[FATAL] Connection error:  (source)",
                 "[FATAL] Connection error",
                 51,
             ),
             (
-                refused.at(Side::Source),
+                refused.at(CopySide::Source),
                 "[ERROR] Server responded with an error: [3011] Unable to open /a; no such file or directory (source)\n",
                 "[ERROR] Error response: no such file or directory",
                 54,
             ),
             (
-                Status::local(&std::io::Error::from_raw_os_error(libc::EEXIST)).at(Side::Destination),
+                XrdClStatus::local(&std::io::Error::from_raw_os_error(libc::EEXIST))
+                    .at(CopySide::Destination),
                 "[ERROR] Local error: file exists:  (destination)",
                 "[ERROR] Local error: file exists",
                 54,

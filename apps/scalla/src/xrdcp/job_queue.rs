@@ -1,10 +1,10 @@
 //! Conversion of words to jobs: the files to copy, and their target names.
 
-use super::failure::{FILE_STATUS, Refusal, processing, refuse};
-use super::options::Order;
-use super::place_names::{name, named_place};
-use super::sources::{Found, Sources};
-use crate::stock::{self, Side, Status, code};
+use super::failure::{FILE_STATUS, XrdcpFailure, local_failure, usage_failure};
+use super::options::XrdcpOptions;
+use super::place_names::{named_place, url_text};
+use super::source_finder::{FoundSource, SourceFinder};
+use crate::xrootd_compat::{self, CopySide, XrdClStatus, code};
 use client::copy::{Copier, CopyOptions, Place};
 use client::{Client, Scheme, Url};
 use std::collections::VecDeque;
@@ -18,48 +18,48 @@ const PLANNED_BYTES_MAX: usize = 4 << 20;
 
 /// A single file to copy.
 #[derive(Clone, Debug)]
-pub(super) struct Job {
+pub(super) struct XrdcpJob {
     pub(super) source: Place,
     pub(super) target: Place,
     pub(super) size: Option<u64>,
     /// The reason why the job fails before it begins.
-    pub(super) refused: Option<Status>,
+    pub(super) refused: Option<XrdClStatus>,
 }
 
-impl Job {
+impl XrdcpJob {
     pub(super) fn source_name(&self) -> String {
-        name(&self.source, "//")
+        url_text(&self.source, "//")
     }
 
     pub(super) fn target_name(&self) -> String {
-        name(&self.target, "//")
+        url_text(&self.target, "//")
     }
 }
 
 /// The jobs of a command line. Most command lines have all their jobs before the first copy. The
 /// jobs of larger trees are found while the first ones are running, so that memory is limited.
-pub(super) struct Jobs {
+pub(super) struct JobQueue {
     /// The jobs that were found and not returned yet.
-    ahead: VecDeque<Job>,
+    ahead: VecDeque<XrdcpJob>,
     /// Number of jobs found so far.
     found: usize,
     /// The jobs that were not found yet.
-    rest: Option<Sources>,
+    rest: Option<SourceFinder>,
     target: Place,
     /// Set if the target is a directory.
     into: bool,
 }
 
-impl Jobs {
+impl JobQueue {
     /// Finds the jobs of a command line, or the first ones of a large tree.
     pub(super) async fn of(
-        order: &mut Order,
+        order: &mut XrdcpOptions,
         options: &CopyOptions,
         copier: &Copier,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, XrdcpFailure> {
         let (words, target) = split(order)?;
         let target = named_place(&target, true, &order.target_cgi)?;
-        let mut rest = Sources::new(words, target.clone(), order, options, copier);
+        let mut rest = SourceFinder::new(words, target.clone(), order, options, copier);
         let (mut sources, mut bytes, mut is_all) = (Vec::new(), 0, false);
         while sources.len() < PLANNED_MAX && bytes < PLANNED_BYTES_MAX {
             let Some(found) = rest.next().await? else {
@@ -71,7 +71,7 @@ impl Jobs {
         }
         if order.resume && order.force {
             let text = "Invalid argument combination: continue + force.\n";
-            return Err(Refusal::Plain(text.to_owned(), 50));
+            return Err(XrdcpFailure::Plain(text.to_owned(), 50));
         }
         let several = order.recursive || sources.len() > 1;
         let into = is_directory(&target, several, order, copier.client()).await?;
@@ -81,7 +81,7 @@ impl Jobs {
     }
 
     /// Returns the jobs that are known and not returned yet.
-    pub(super) fn known(&self) -> impl Iterator<Item = &Job> {
+    pub(super) fn known(&self) -> impl Iterator<Item = &XrdcpJob> {
         self.ahead.iter()
     }
 
@@ -91,7 +91,7 @@ impl Jobs {
     }
 
     /// Returns the next job.
-    pub(super) async fn next(&mut self) -> Option<Job> {
+    pub(super) async fn next(&mut self) -> Option<XrdcpJob> {
         if let Some(job) = self.ahead.pop_front() {
             return Some(job);
         }
@@ -103,7 +103,7 @@ impl Jobs {
             }
             // Copies are running already, so a failure that would refuse the whole command before
             // is that of a job.
-            Err(refusal) => Job {
+            Err(refusal) => XrdcpJob {
                 source: self.target.clone(),
                 target: self.target.clone(),
                 size: None,
@@ -115,29 +115,31 @@ impl Jobs {
     }
 }
 
-fn job(found: Found, target: &Place, into: bool) -> Job {
+fn job(found: FoundSource, target: &Place, into: bool) -> XrdcpJob {
     let (to, refused) = match if into { join(target, &found) } else { Ok(target.clone()) } {
         Ok(to) => (to, found.refused),
         Err(status) => (target.clone(), Some(status)),
     };
-    Job { target: to, source: found.place, size: found.size, refused }
+    XrdcpJob { target: to, source: found.place, size: found.size, refused }
 }
 
 /// Reports whether the target is a directory, which several sources require.
 async fn is_directory(
     target: &Place,
     several: bool,
-    order: &Order,
+    order: &XrdcpOptions,
     client: &Client,
-) -> Result<bool, Refusal> {
+) -> Result<bool, XrdcpFailure> {
     match target {
         Place::Stream => Ok(false),
         Place::Local(path) => {
             let there = std::fs::metadata(path);
             if several && !there.as_ref().is_ok_and(std::fs::Metadata::is_dir) {
                 return Err(match there {
-                    Err(error) if order.listed.is_none() => processing(&error, &path.display().to_string()),
-                    _ => Refusal::Plain(
+                    Err(error) if order.listed.is_none() => {
+                        local_failure(&error, &path.display().to_string())
+                    }
+                    _ => XrdcpFailure::Plain(
                         "xrdcp: Destination is neither remote nor a directory.\n".to_owned(),
                         FILE_STATUS,
                     ),
@@ -150,37 +152,42 @@ async fn is_directory(
 }
 
 /// Returns the sources and the target.
-fn split(order: &mut Order) -> Result<(Vec<String>, String), Refusal> {
+fn split(order: &mut XrdcpOptions) -> Result<(Vec<String>, String), XrdcpFailure> {
     let mut words = std::mem::take(&mut order.words);
     if words.is_empty() && order.listed.is_none() {
-        return Err(refuse("No files specified.".to_owned()));
+        return Err(usage_failure("No files specified.".to_owned()));
     }
     let target = words.pop().filter(|_| !words.is_empty() || order.listed.is_some());
-    let target = target.ok_or_else(|| refuse("Destination not specified.".to_owned()))?;
+    let target = target.ok_or_else(|| usage_failure("Destination not specified.".to_owned()))?;
     if let Some(file) = &order.listed {
         let text = std::fs::read_to_string(file).map_err(|error| {
-            let why = stock::text::system(&error);
-            Refusal::Plain(format!("xrdcp: {why} opening infiles {file}\n"), FILE_STATUS)
+            let why = xrootd_compat::format::system(&error);
+            XrdcpFailure::Plain(format!("xrdcp: {why} opening infiles {file}\n"), FILE_STATUS)
         })?;
         words.extend(text.lines().filter(|line| !line.is_empty()).map(str::to_owned));
     }
     if words.is_empty() {
-        return Err(refuse("Source not specified.".to_owned()));
+        return Err(usage_failure("Source not specified.".to_owned()));
     }
     Ok((words, target))
 }
 
 /// Reports whether a target at a server is a directory.
-async fn remote_target(url: &Url, several: bool, order: &Order, client: &Client) -> Result<bool, Refusal> {
+async fn remote_target(
+    url: &Url,
+    several: bool,
+    order: &XrdcpOptions,
+    client: &Client,
+) -> Result<bool, XrdcpFailure> {
     if !matches!(url.scheme, Scheme::Root | Scheme::Roots) {
         return Ok(false);
     }
     let written_as_folder = url.path.ends_with('/');
     let there = client.file_system(url).find(&url.path).await;
-    match there.map_err(|error| Refusal::Status(Status::from(error)))? {
+    match there.map_err(|error| XrdcpFailure::Status(XrdClStatus::from(error)))? {
         Some(there) if there.is_dir() => Ok(true),
         Some(_) if !order.force && !order.resume && !order.zip_append => {
-            Err(Refusal::Run(Status::error(code::INVALID_OPERATION).saying("file exists")))
+            Err(XrdcpFailure::Run(XrdClStatus::error(code::INVALID_OPERATION).with_message("file exists")))
         }
         Some(_) if several => Err(no_folder()),
         Some(_) => Ok(false),
@@ -189,18 +196,18 @@ async fn remote_target(url: &Url, several: bool, order: &Order, client: &Client)
     }
 }
 
-fn no_folder() -> Refusal {
-    Refusal::Plain("Multiple sources were given but target is not a directory.\n".to_owned(), 50)
+fn no_folder() -> XrdcpFailure {
+    XrdcpFailure::Plain("Multiple sources were given but target is not a directory.\n".to_owned(), 50)
 }
 
 /// Returns the target of a source.
-fn join(target: &Place, found: &Found) -> Result<Place, Status> {
-    let below = found.below.as_deref().unwrap_or(Path::new("-"));
+fn join(target: &Place, found: &FoundSource) -> Result<Place, XrdClStatus> {
+    let below = found.relative_path.as_deref().unwrap_or(Path::new("-"));
     let below = if found.refused.is_some() { Path::new("-") } else { below };
     below.iter().try_fold(target.clone(), |place, name| {
         place.join_os(name).map_err(|why| {
             let text = format!("{:?} cannot be copied to {target}: {why}", name.to_string_lossy());
-            Status::error(code::NOT_SUPPORTED).saying(text).at(Side::Destination)
+            XrdClStatus::error(code::NOT_SUPPORTED).with_message(text).at(CopySide::Destination)
         })
     })
 }

@@ -1,10 +1,10 @@
 //! The files to copy, found one by one: named files, and those of directories.
 
-use super::error_texts::of_metalink;
-use super::failure::{FILE_STATUS, Refusal, failed, processing};
-use super::options::Order;
+use super::error_texts::status_of_metalink;
+use super::failure::{FILE_STATUS, XrdcpFailure, local_failure, request_failure};
+use super::options::XrdcpOptions;
 use super::place_names::{absolute, named_place};
-use crate::stock::{Side, Status};
+use crate::xrootd_compat::{CopySide, XrdClStatus};
 use client::Url;
 use client::copy::{Copier, CopyOptions, Place};
 use client::walk::{Directory, Tree, Walk};
@@ -12,22 +12,22 @@ use std::path::{Path, PathBuf};
 use std::vec::IntoIter;
 
 /// A source and its name below the target, which begins with the name of the given directory.
-pub(super) struct Found {
+pub(super) struct FoundSource {
     pub(super) place: Place,
-    pub(super) below: Option<PathBuf>,
+    pub(super) relative_path: Option<PathBuf>,
     pub(super) size: Option<u64>,
     /// The reason why it cannot be copied.
-    pub(super) refused: Option<Status>,
+    pub(super) refused: Option<XrdClStatus>,
 }
 
-impl Found {
+impl FoundSource {
     fn file(place: Place, below: Option<PathBuf>, size: Option<u64>) -> Self {
-        Self { place, below, size, refused: None }
+        Self { place, relative_path: below, size, refused: None }
     }
 }
 
 /// The sources of a command line that have not been found yet.
-pub(super) struct Sources {
+pub(super) struct SourceFinder {
     words: IntoIter<String>,
     target: Place,
     recursive: bool,
@@ -39,11 +39,11 @@ pub(super) struct Sources {
     tree: Option<TreeFiles>,
 }
 
-impl Sources {
+impl SourceFinder {
     pub(super) fn new(
         words: Vec<String>,
         target: Place,
-        order: &Order,
+        order: &XrdcpOptions,
         options: &CopyOptions,
         copier: &Copier,
     ) -> Self {
@@ -60,7 +60,7 @@ impl Sources {
     }
 
     /// Returns the next source, or `None` at the end.
-    pub(super) async fn next(&mut self) -> Result<Option<Found>, Refusal> {
+    pub(super) async fn next(&mut self) -> Result<Option<FoundSource>, XrdcpFailure> {
         let mut found = loop {
             if let Some(tree) = &mut self.tree {
                 match tree.next().await? {
@@ -74,7 +74,7 @@ impl Sources {
             let file = match &source {
                 Place::Local(path) => self.local(&word, path)?,
                 Place::Remote(url) => self.remote(url).await?,
-                Place::Stream => Some(Found::file(source, None, None)),
+                Place::Stream => Some(FoundSource::file(source, None, None)),
             };
             if let Some(found) = file {
                 break found;
@@ -87,27 +87,28 @@ impl Sources {
     }
 
     /// Takes size and name of a metalink.
-    async fn apply_metalink(&self, found: &mut Found) -> Result<(), Refusal> {
+    async fn apply_metalink(&self, found: &mut FoundSource) -> Result<(), XrdcpFailure> {
         let metalink = self.copier.metalink(&found.place, &self.options).await;
-        let metalink = metalink.map_err(|error| Refusal::Prepare(of_metalink(&error)))?;
+        let metalink = metalink.map_err(|error| XrdcpFailure::Prepare(status_of_metalink(&error)))?;
         if let Some(metalink) = metalink {
             found.size = metalink.size;
             if self.options.member_of(&found.place).is_none() {
-                found.below = metalink.name.map(|name| name.as_str().into()).or(found.below.take());
+                found.relative_path =
+                    metalink.name.map(|name| name.as_str().into()).or(found.relative_path.take());
             }
         }
         Ok(())
     }
 
     /// Returns a local file, or begins to search a directory.
-    fn local(&mut self, word: &str, path: &Path) -> Result<Option<Found>, Refusal> {
-        let there = std::fs::metadata(path).map_err(|error| processing(&error, word))?;
+    fn local(&mut self, word: &str, path: &Path) -> Result<Option<FoundSource>, XrdcpFailure> {
+        let there = std::fs::metadata(path).map_err(|error| local_failure(&error, word))?;
         if !there.is_dir() {
             let (place, below) = (Place::Local(path.to_owned()), path.file_name().map(PathBuf::from));
-            return Ok(Some(Found::file(place, below, Some(there.len()))));
+            return Ok(Some(FoundSource::file(place, below, Some(there.len()))));
         }
         if !self.recursive {
-            return Err(Refusal::Plain(format!("xrdcp: {word} is a directory.\n"), FILE_STATUS));
+            return Err(XrdcpFailure::Plain(format!("xrdcp: {word} is a directory.\n"), FILE_STATUS));
         }
         let name = absolute(path).file_name().map_or_else(PathBuf::new, PathBuf::from);
         // Like the real program, follows links. A link back to an ancestor is a failure.
@@ -117,18 +118,18 @@ impl Sources {
     }
 
     /// Returns a remote file, or begins to search a directory.
-    async fn remote(&mut self, url: &Url) -> Result<Option<Found>, Refusal> {
+    async fn remote(&mut self, url: &Url) -> Result<Option<FoundSource>, XrdcpFailure> {
         let named = url.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
         let named = PathBuf::from(named);
         let member = url.cgi.get("xrdcl.unzip").or(self.zip_member.as_ref());
         let member = member.and_then(|member| member.rsplit('/').next());
         let below = member.map_or_else(|| named.clone(), PathBuf::from);
         let fs = self.copier.client().file_system(url);
-        if !self.recursive || !fs.is_dir(&url.path).await.map_err(failed)? {
-            return Ok(Some(Found::file(Place::Remote(url.clone()), Some(below), None)));
+        if !self.recursive || !fs.is_dir(&url.path).await.map_err(request_failure)? {
+            return Ok(Some(FoundSource::file(Place::Remote(url.clone()), Some(below), None)));
         }
         let root = url.at(url.path.without_slashes());
-        let tree = Tree::at_server(&fs, &root).await.map_err(failed)?;
+        let tree = Tree::at_server(&fs, &root).await.map_err(request_failure)?;
         self.tree = Some(TreeFiles::of(tree, named));
         Ok(None)
     }
@@ -150,26 +151,26 @@ impl TreeFiles {
     }
 
     /// Returns the next file. After a failure the search can go on.
-    async fn next(&mut self) -> Result<Option<Found>, Refusal> {
+    async fn next(&mut self) -> Result<Option<FoundSource>, XrdcpFailure> {
         loop {
             if let Some((directory, numbers)) = &mut self.current {
                 let mut items = numbers.filter_map(|number| directory.items.get(number));
                 if let Some(item) = items.find(|item| !item.is_directory) {
                     let below = self.named.join(directory.path.to_path()).join(item.name.to_os());
-                    return Ok(Some(Found::file(directory.child(&item), Some(below), Some(item.size))));
+                    return Ok(Some(FoundSource::file(directory.child(&item), Some(below), Some(item.size))));
                 }
                 // An unreadable part is a failure, even at a single server of a cluster, because
                 // the copy would be incomplete.
                 if let Some(unknown) = directory.unknown.pop() {
-                    let refused = Some(Status::from(unknown.error).at(Side::Source));
+                    let refused = Some(XrdClStatus::from(unknown.error).at(CopySide::Source));
                     let place = directory.place.clone();
-                    return Ok(Some(Found { place, below: None, size: None, refused }));
+                    return Ok(Some(FoundSource { place, relative_path: None, size: None, refused }));
                 }
             }
             let Some(mut directory) = self.walk.next().await else { return Ok(None) };
             let whole = directory.unknown.iter().find(|unknown| unknown.name.is_none());
             if let Some(whole) = whole.filter(|_| directory.items.is_empty()) {
-                return Err(failed(whole.error.clone()));
+                return Err(request_failure(whole.error.clone()));
             }
             self.walk.enter_all(&mut directory);
             directory.unknown.reverse();

@@ -1,8 +1,8 @@
 //! The progress bar of `xrdcp`: on standard error, if standard output is a terminal.
 
-use super::plan::Job;
+use super::job_queue::XrdcpJob;
 use crate::printer::err;
-use crate::stock::text::size;
+use crate::xrootd_compat::format::size;
 use client::copy::Progress;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -14,15 +14,15 @@ const WIDTH: u64 = 50;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The bar of sequential or parallel jobs.
-pub(super) struct Bar {
+pub(super) struct JobProgressBar {
     shown: bool,
     at_once: bool,
     /// Set if not all jobs are known before the first one begins.
     streams: bool,
-    state: Mutex<State>,
+    state: Mutex<BarState>,
 }
 
-struct State {
+struct BarState {
     /// Number of jobs found so far.
     jobs: usize,
     /// Set if these are all jobs.
@@ -34,9 +34,9 @@ struct State {
 
 const NOTHING: Progress = Progress { done: 0, total: None };
 
-impl Bar {
+impl JobProgressBar {
     pub(super) fn new(shown: bool, (jobs, is_all): (usize, bool), at_once: bool) -> Self {
-        let state = State { jobs, is_all, begun: BTreeMap::new(), last: None };
+        let state = BarState { jobs, is_all, begun: BTreeMap::new(), last: None };
         Self { shown, at_once: at_once && jobs > 1, streams: !is_all, state: Mutex::new(state) }
     }
 
@@ -45,13 +45,13 @@ impl Bar {
         self.with(|state| (state.jobs, state.is_all) = (jobs, is_all));
     }
 
-    fn with(&self, change: impl FnOnce(&mut State)) {
+    fn with(&self, change: impl FnOnce(&mut BarState)) {
         if self.shown {
             change(&mut self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         }
     }
 
-    pub(super) fn begin(&self, index: usize, job: &Job) {
+    pub(super) fn begin(&self, index: usize, job: &XrdcpJob) {
         self.with(|state| {
             state.begun.insert(index, (Instant::now(), NOTHING));
             if !self.at_once {
@@ -84,7 +84,7 @@ impl Bar {
         self.with(|state| {
             err().replace_line(self.text(state, index));
             if !self.at_once {
-                err().own("\n");
+                err().literal("\n");
             }
             if !self.at_once || self.streams {
                 state.begun.remove(&index);
@@ -95,11 +95,11 @@ impl Bar {
     /// Ends the bar after all jobs.
     pub(super) fn finish(&self) {
         if self.at_once {
-            self.with(|_| err().own("\n"));
+            self.with(|_| err().literal("\n"));
         }
     }
 
-    fn text(&self, state: &State, index: usize) -> String {
+    fn text(&self, state: &BarState, index: usize) -> String {
         let pair = |index: usize| {
             let (begun, progress) = state.begun.get(&index).copied().unwrap_or((Instant::now(), NOTHING));
             (progress, begun.elapsed().as_secs())
