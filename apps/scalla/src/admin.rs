@@ -7,7 +7,7 @@ use anyhow::bail;
 use base::shown;
 use clap::Subcommand;
 use server::admin::{AdminRequest, LiveServer, ask, live_servers, running_servers};
-use status::RunningServer;
+use status::ListedServer;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 use std::io::ErrorKind;
@@ -188,7 +188,7 @@ fn choice(servers: &[LiveServer]) -> String {
 
 /// Prints the running servers.
 fn list(json: bool) {
-    let servers: Vec<_> = running_servers().into_iter().map(RunningServer::query).collect();
+    let servers: Vec<_> = running_servers().into_iter().map(ListedServer::query).collect();
     if json {
         servers.iter().for_each(|server| out().json(&server.json()));
     } else if servers.is_empty() {

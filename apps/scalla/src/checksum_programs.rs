@@ -6,7 +6,7 @@
 use crate::environment;
 use crate::printer::{err, out};
 use crate::xrootd_compat::{self, BlockingRuntime, XrdClStatus};
-use client::digest::{Algorithm, Checksum, RECORD_BYTES, ChecksumRecord, RunningChecksum};
+use client::digest::{Algorithm, Checksum, ChecksumRecord, RECORD_BYTES, RunningChecksum};
 use client::{Error, OpenWith, Scheme, Url, WholeRead};
 use std::ffi::OsString;
 use std::fs::File;

@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use crate::printer::{Printer, err, out};
 use crate::usage_error::UsageError;
 use crate::{
-    admin, bench, cluster, completion, config, copy, examples, exit_status, facts, files, links, man, map,
-    serve, shell, version,
+    admin, bench, cluster, completion, config, copy, examples, exit_status, files, json_failures, links, man,
+    map, serve, shell, version,
 };
 
 /// Serve files to many clients at once, with XRootD's protocol and configuration.
@@ -33,7 +33,7 @@ enum TopLevelCommand {
     Cluster(cluster::ClusterCommand),
     Map(map::MapCommand),
     Shell(shell::ShellCommand),
-    Cp(copy::Cp),
+    Cp(copy::CpCommand),
     Sync(copy::SyncCommand),
     #[command(flatten)]
     Files(files::FileCommand),
@@ -61,7 +61,9 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
             // Help and version are reported as errors too, with status 0.
             let status = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
             match error.use_stderr() && wants_json(&arguments) {
-                true => out().json(&facts::failure(&one_line_error(&error), Some(facts::USAGE)).into()),
+                true => out().json(
+                    &json_failures::failure(&one_line_error(&error), Some(json_failures::USAGE)).into(),
+                ),
                 false => Printer::command_line(error, &arguments),
             }
             return status;
@@ -90,8 +92,8 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     result.unwrap_or_else(|error| {
         let is_usage = error.is::<UsageError>();
         if wants_json(&arguments) {
-            let code = is_usage.then_some(facts::USAGE);
-            out().json(&facts::failure(&format!("{error:#}"), code).into());
+            let code = is_usage.then_some(json_failures::USAGE);
+            out().json(&json_failures::failure(&format!("{error:#}"), code).into());
         } else {
             err().error(format_args!("{error:#}"));
         }

@@ -5,7 +5,10 @@ use crate::evaluation::evaluation;
 use crate::local_path::absolute;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use config::{DirectorySetting, FreeSpace, ConfigInput, LogFormat, ManagerAddress, Overrides, Port, ConfiguredRole, Strictness};
+use config::{
+    ConfigInput, DirectorySetting, FreeSpace, LogFormat, ManagerAddress, ConfiguredRole, Overrides, Port,
+    Strictness,
+};
 use server::log::{Levels, Retention};
 use server::{Launch, LogTarget};
 use std::path::{Path, PathBuf};

@@ -18,7 +18,7 @@ use crate::clients;
 use crate::cold::Evictor;
 use crate::data::Data;
 use crate::figures::{Figure, Figures};
-use crate::process_usage::ProcessUsage;
+use crate::process_usage::ProcessCosts;
 use crate::rows::{Beside, Row, RowLoad, RowMethod};
 use crate::servers::{Server, ServerSide};
 use crate::site::{self, OpenedFiles};
@@ -123,11 +123,11 @@ impl Measure<'_> {
     fn copy(&self, server: &Server, from: &str, to: &str) -> anyhow::Result<Figures> {
         let mut command: Command = pinned(Path::new("/usr/bin/xrdcp"), CLIENT_CPU);
         command.args(["--nopbar", "--force", from, to]);
-        let before = ProcessUsage::of(server.pid())?;
+        let before = ProcessCosts::of(server.pid())?;
         let start = Instant::now();
         run(command, Duration::from_secs(300))?;
         let seconds = start.elapsed().as_secs_f64();
-        let after = ProcessUsage::of(server.pid())?;
+        let after = ProcessCosts::of(server.pid())?;
         let used = after.since(&before);
         let bytes =
             fs::metadata(self.data.copied()).context("the file to copy no longer exists")?.len() as f64;

@@ -83,12 +83,12 @@ fn refused(status: &ServerStatus) -> String {
 }
 
 /// A running server: its location, and its status reply or the reason why there is none.
-pub(super) struct RunningServer {
+pub(super) struct ListedServer {
     server: LiveServer,
     status: Result<ServerStatus, String>,
 }
 
-impl RunningServer {
+impl ListedServer {
     pub(super) fn query(server: LiveServer) -> Self {
         let answer = ask(&server.socket, &AdminRequest::Status {}).map_err(|error| error.to_string());
         let status =
@@ -126,9 +126,9 @@ impl RunningServer {
 }
 
 /// Formats a table of running servers. The last column is the value of `--admin-path`.
-pub(super) fn list(servers: &[RunningServer]) -> String {
+pub(super) fn list(servers: &[ListedServer]) -> String {
     let head = ["PID", "PORT", "NAME", "SERVES", "ADMIN PATH"].map(str::to_owned);
-    let rows: Vec<_> = std::iter::once(head).chain(servers.iter().map(RunningServer::columns)).collect();
+    let rows: Vec<_> = std::iter::once(head).chain(servers.iter().map(ListedServer::columns)).collect();
     let mut widths = [0; 5];
     for row in &rows {
         widths.iter_mut().zip(row).for_each(|(width, cell)| *width = cell.chars().count().max(*width));
@@ -185,8 +185,8 @@ log       info
             note: "pid 7, port 9".to_owned(),
         };
         let servers = [
-            RunningServer { server: place("/var/a"), status: Ok(status()) },
-            RunningServer { server: place("b\n"), status: Err("no answer".to_owned()) },
+            ListedServer { server: place("/var/a"), status: Ok(status()) },
+            ListedServer { server: place("b\n"), status: Err("no answer".to_owned()) },
         ];
         let expected = "\
 PID  PORT  NAME           SERVES              ADMIN PATH

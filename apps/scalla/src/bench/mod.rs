@@ -30,7 +30,7 @@ use rawclient::Login;
 use generator::LoadGenerator;
 use load_plan::LoadPlan;
 use options::LoadCommand;
-use report::LoadReport;
+use report::BenchReport;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::process::ExitCode;
@@ -64,7 +64,7 @@ fn measure(plan: &LoadPlan) -> anyhow::Result<ExitCode> {
     drop(session);
     let mut ran = LoadGenerator::new(plan, login.clone(), address)?.run()?;
     written_files::verify_and_remove(plan, &login, &mut ran)?;
-    let report = LoadReport::new(plan, &ran);
+    let report = BenchReport::new(plan, &ran);
     out().lines(if plan.json { format!("{}\n", report.json()) } else { report.text() });
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::from(WRONG_STATUS) })
 }

@@ -6,7 +6,7 @@ use std::fs;
 
 /// The resources that a process has used up to a moment.
 #[derive(Clone, Default, Debug)]
-pub(super) struct ProcessUsage {
+pub(super) struct ProcessCosts {
     /// CPU time of the process including ended threads, in nanoseconds with the kernel's tick as
     /// resolution.
     cpu_nanoseconds: u64,
@@ -26,7 +26,7 @@ pub(super) struct UsageDifference {
 /// Nanoseconds per tick of `/proc/PID/stat`. The value is equal on all architectures.
 const TICK: u64 = 10_000_000;
 
-impl ProcessUsage {
+impl ProcessCosts {
     /// Reads the usage of a process from the kernel.
     pub(super) fn of(pid: u32) -> anyhow::Result<Self> {
         let file = |name: &str| {
@@ -89,15 +89,15 @@ mod tests {
 
     #[test]
     fn this_process_has_threads_and_memory() {
-        let usage = ProcessUsage::of(std::process::id()).unwrap();
+        let usage = ProcessCosts::of(std::process::id()).unwrap();
         assert!(usage.threads.len() >= 2, "the runner's thread and this one: {usage:?}");
         assert!(usage.resident > 100_000);
-        assert!(ProcessUsage::of(u32::MAX).is_err());
+        assert!(ProcessCosts::of(u32::MAX).is_err());
     }
 
     #[test]
     fn the_time_of_ended_threads_comes_from_the_process() {
-        let usage = |whole, threads: &[(u32, u64, u64)]| ProcessUsage {
+        let usage = |whole, threads: &[(u32, u64, u64)]| ProcessCosts {
             cpu_nanoseconds: whole,
             threads: threads.iter().map(|(id, running, switches)| (*id, (*running, *switches))).collect(),
             resident: 0,

@@ -12,7 +12,7 @@ use crate::quantity::{show_bytes, show_count, show_time};
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
 /// The result of a load.
-pub(super) struct LoadReport<'r> {
+pub(super) struct BenchReport<'r> {
     plan: &'r LoadPlan,
     result: &'r LoadResult,
     seconds: f64,
@@ -20,7 +20,7 @@ pub(super) struct LoadReport<'r> {
     server: Option<ServerCost>,
 }
 
-impl<'r> LoadReport<'r> {
+impl<'r> BenchReport<'r> {
     pub(super) fn new(plan: &'r LoadPlan, ran: &'r LoadResult) -> Self {
         Self {
             plan,

@@ -4,7 +4,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
 use super::load_plan::LoadPlan;
-use super::process_usage::{ProcessUsage, UsageDifference};
+use super::process_usage::{ProcessCosts, UsageDifference};
 
 /// The resource usage of a measurement. It is updated when the stages of the load begin and end.
 #[derive(Debug)]
@@ -12,10 +12,10 @@ pub(super) struct Resources {
     servers: Vec<u32>,
     /// Usage before the first connection, with all connections, and when measuring began and ended;
     /// one entry per server.
-    start: Vec<ProcessUsage>,
-    prepared: Vec<ProcessUsage>,
-    begun: Option<(Instant, Duration, Vec<ProcessUsage>)>,
-    ended: Option<(Instant, Duration, Vec<ProcessUsage>)>,
+    start: Vec<ProcessCosts>,
+    prepared: Vec<ProcessCosts>,
+    begun: Option<(Instant, Duration, Vec<ProcessCosts>)>,
+    ended: Option<(Instant, Duration, Vec<ProcessCosts>)>,
 }
 
 /// The total usage of all servers during the measurement.
@@ -83,7 +83,7 @@ impl Resources {
             used.cpu_nanoseconds += one.cpu_nanoseconds;
             used.context_switches += one.context_switches;
         }
-        let resident = |all: &[ProcessUsage]| all.iter().map(|one| one.resident).sum();
+        let resident = |all: &[ProcessCosts]| all.iter().map(|one| one.resident).sum();
         Some(ServerCost {
             used,
             resident_at_start: resident(&self.start),
@@ -93,8 +93,8 @@ impl Resources {
     }
 }
 
-fn usage(servers: &[u32]) -> anyhow::Result<Vec<ProcessUsage>> {
-    servers.iter().map(|server| ProcessUsage::of(*server)).collect()
+fn usage(servers: &[u32]) -> anyhow::Result<Vec<ProcessCosts>> {
+    servers.iter().map(|server| ProcessCosts::of(*server)).collect()
 }
 
 fn own_time() -> Duration {

@@ -10,9 +10,9 @@ use client::copy::{
 };
 use client::{Client, Settings, Source};
 
-use super::asked;
-use super::show::{Leftover, Show, Style};
-use super::work;
+use super::interrupts;
+use super::option_values;
+use super::reporter::{CopyReporter, PartialFileFate, Style};
 use crate::environment;
 use crate::usage_error::UsageError;
 use crate::wait_display;
@@ -22,9 +22,9 @@ use crate::wait_display;
 /// A PLACE is a path, a URL (root://host//path, which may contain wildcards), or - for standard
 /// input and output. A file appears under its final name only when it is complete.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Cp {
+pub(crate) struct CpCommand {
     /// Sources, followed by the target.
-    #[arg(value_name = "PLACE", value_parser = asked::place, num_args = 1.., required_unless_present = "from")]
+    #[arg(value_name = "PLACE", value_parser = option_values::parse_place, num_args = 1.., required_unless_present = "from")]
     places: Vec<Place>,
     /// Also copy the sources listed in this file, one per line (- is standard input).
     #[arg(long, value_name = "FILE")]
@@ -43,7 +43,7 @@ pub(crate) struct Cp {
     preserve: bool,
     /// Compare the checksums of source and target (TYPE), or compare with a value (TYPE:VALUE).
     /// Print the checksum of the target (TYPE:print) or the source (TYPE:source). TYPE may be auto.
-    #[arg(long, value_name = "TYPE[:…]", value_parser = asked::checksum)]
+    #[arg(long, value_name = "TYPE[:…]", value_parser = option_values::parse_checksum)]
     checksum: Vec<ChecksumWish>,
     /// Parallel connections for the data of each file.
     #[arg(long, short = 'S', value_name = "N", value_parser = clap::value_parser!(u64).range(1..=15))]
@@ -57,7 +57,7 @@ pub(crate) struct Cp {
     /// Copy directly between servers, without passing the data through this machine. With `first`,
     /// use this machine if a server does not support it; with `only`, fail.
     #[arg(long, value_name = "WHEN", conflicts_with_all = ["sources", "extreme", "resume"])]
-    tpc: Option<Tpc>,
+    tpc: Option<ThirdPartyChoice>,
     /// Copy this member of the source, which is a ZIP archive; equivalent to ?xrdcl.unzip=MEMBER in
     /// a URL.
     #[arg(long, value_name = "MEMBER")]
@@ -69,10 +69,10 @@ pub(crate) struct Cp {
     #[arg(long)]
     xattrs: bool,
     /// Limit the copy to RATE bytes per second; accepts the suffixes k, m and g.
-    #[arg(long, value_name = "RATE", value_parser = asked::rate)]
+    #[arg(long, value_name = "RATE", value_parser = option_values::parse_rate)]
     rate: Option<u64>,
     /// Abort the copy of a file that is slower than RATE bytes per second for 10 s.
-    #[arg(long, value_name = "RATE", value_parser = asked::rate)]
+    #[arg(long, value_name = "RATE", value_parser = option_values::parse_rate)]
     rate_min: Option<u64>,
     /// Maximum number of files in progress at the same time.
     #[arg(long, value_name = "N", default_value_t = PARALLEL, value_parser = parallel)]
@@ -111,7 +111,7 @@ pub(crate) struct Cp {
 
 /// Use of third-party copies.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-enum Tpc {
+enum ThirdPartyChoice {
     First,
     Only,
 }
@@ -120,10 +120,10 @@ pub(super) fn parallel(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|number| (1..=1024).contains(number)).ok_or_else(|| "1 to 1024".to_owned())
 }
 
-impl Cp {
+impl CpCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let watch = Watch::default();
-        work::run(&watch, self.perform(None, watch.clone()))
+        interrupts::run(&watch, self.perform(None, watch.clone()))
     }
 
     /// Replaces the places of the command line: the sources, followed by the target.
@@ -152,7 +152,7 @@ impl Cp {
             _ => Style::Normal,
         };
         let all = CopyAll { sources, target, recursive: self.recursive, parallel: self.parallel, options };
-        let show = Arc::new(Show::new(style, !self.no_progress, self.leftover()));
+        let show = Arc::new(CopyReporter::new(style, !self.no_progress, self.leftover()));
         // The number of streams is a setting of the client, so it needs a client of its own.
         let client = match shared {
             Some(client) if self.streams.is_none() => client.clone(),
@@ -162,11 +162,11 @@ impl Cp {
     }
 
     /// Returns what an interrupt leaves of a file.
-    const fn leftover(&self) -> Leftover {
+    const fn leftover(&self) -> PartialFileFate {
         match (self.resume, self.tpc, self.in_place, self.zip_append) {
-            (true, ..) => Leftover::Kept,
-            (_, None, false, false) => Leftover::Removed,
-            _ => Leftover::Other,
+            (true, ..) => PartialFileFate::Kept,
+            (_, None, false, false) => PartialFileFate::Removed,
+            _ => PartialFileFate::Other,
         }
     }
 
@@ -187,8 +187,8 @@ impl Cp {
         options.pages &= !self.no_verify;
         options.third_party = match self.tpc {
             None => ThirdParty::Never,
-            Some(Tpc::First) => ThirdParty::First,
-            Some(Tpc::Only) => ThirdParty::Only,
+            Some(ThirdPartyChoice::First) => ThirdParty::First,
+            Some(ThirdPartyChoice::Only) => ThirdParty::Only,
         };
         options.zip_member.clone_from(&self.zip);
         options.zip_append = self.zip_append;
@@ -206,14 +206,14 @@ impl Cp {
     fn places(&mut self, settings: &Settings) -> anyhow::Result<(Vec<Place>, Place)> {
         let mut places = std::mem::take(&mut self.places);
         let listed = match &self.from {
-            Some(file) => list(file)?,
+            Some(file) => read_list(file)?,
             None => Vec::new(),
         };
         let alone = places.len() < 2 && listed.is_empty();
         let target = match (alone, settings.cp_target.as_str()) {
             (false, _) => places.pop(),
             (true, "") => None,
-            (true, target) => Some(asked::place(target).map_err(anyhow::Error::msg)?),
+            (true, target) => Some(option_values::parse_place(target).map_err(anyhow::Error::msg)?),
         };
         let Some(target) = target else {
             return Err(UsageError("where to is missing: scalla cp SOURCE… TARGET".to_owned()).into());
@@ -228,24 +228,30 @@ impl Cp {
 }
 
 /// Reads places from a file, one per line.
-fn list(file: &str) -> anyhow::Result<Vec<Place>> {
+fn read_list(file: &str) -> anyhow::Result<Vec<Place>> {
     let text =
         if file == "-" { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(file) };
     let text = text.with_context(|| format!("cannot read {file}"))?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines
         .map(|(index, line)| {
-            asked::place(line.trim()).map_err(|error| anyhow::anyhow!("{file}:{}: {error}", index + 1))
+            option_values::parse_place(line.trim())
+                .map_err(|error| anyhow::anyhow!("{file}:{}: {error}", index + 1))
         })
         .collect()
 }
 
-async fn copy(all: CopyAll, client: &Client, show: Arc<Show>, watch: Watch) -> anyhow::Result<ExitCode> {
+async fn copy(
+    all: CopyAll,
+    client: &Client,
+    show: Arc<CopyReporter>,
+    watch: Watch,
+) -> anyhow::Result<ExitCode> {
     let listener: Arc<dyn Listener> = show.clone();
     let copier = Copier::new(client);
     let work = copier.copy_all(&all, listener, &watch);
     let done = wait_display::with_wait_display(client, work, |wait| show.refresh(wait)).await;
-    let status = show.end(done, true);
-    show.hint(client).await;
+    let status = show.finish(done, true);
+    show.print_suggestions(client).await;
     Ok(status)
 }

@@ -2,19 +2,19 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `cp` | [`Cp`]: the `scalla cp` command |
+//! | `cp` | [`CpCommand`]: the `scalla cp` command |
 //! | `sync` | [`SyncCommand`]: the `scalla sync` command |
-//! | `alike` | deduplication of failures that concern a server as a whole |
-//! | `asked` | parsers of option values |
-//! | `show` | progress on a terminal, lines of JSON, the summary |
-//! | `work` | the runtime, and the handling of interrupts |
+//! | `repeated_failures` | deduplication of failures that concern a server as a whole |
+//! | `option_values` | parsers of option values |
+//! | `reporter` | progress on a terminal, lines of JSON, the summary |
+//! | `interrupts` | the runtime, and the handling of interrupts |
 
-mod alike;
-pub(crate) mod asked;
 mod cp;
-mod show;
+pub(crate) mod interrupts;
+pub(crate) mod option_values;
+mod repeated_failures;
+mod reporter;
 mod sync;
-pub(crate) mod work;
 
-pub(crate) use cp::Cp;
+pub(crate) use cp::CpCommand;
 pub(crate) use sync::SyncCommand;

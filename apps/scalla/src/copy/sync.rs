@@ -9,10 +9,10 @@ use client::copy::{Copier, CopyOptions, Equal, Listener, PARALLEL, Place, Reason
 use client::digest::Algorithm;
 use serde_json::json;
 
-use super::asked;
 use super::cp::parallel;
-use super::show::{Leftover, Show, Style};
-use super::work;
+use super::interrupts;
+use super::option_values;
+use super::reporter::{CopyReporter, PartialFileFate, Style};
 use crate::environment;
 use crate::printer::{err, out};
 use crate::wait_display;
@@ -25,10 +25,10 @@ use base::Size;
 #[derive(clap::Args, Debug)]
 pub(crate) struct SyncCommand {
     /// Source directory: a path or root://host//path.
-    #[arg(value_name = "SOURCE", value_parser = asked::place)]
+    #[arg(value_name = "SOURCE", value_parser = option_values::parse_place)]
     source: Place,
     /// Target directory: a path or root://host//path.
-    #[arg(value_name = "TARGET", value_parser = asked::place)]
+    #[arg(value_name = "TARGET", value_parser = option_values::parse_place)]
     target: Place,
     /// Compare checksums of this type instead of times.
     #[arg(long, value_name = "TYPE", value_parser = algorithm, conflicts_with = "size_only")]
@@ -73,13 +73,14 @@ pub(crate) struct SyncCommand {
 }
 
 fn algorithm(text: &str) -> Result<Algorithm, String> {
-    asked::checksum(text).and_then(|wish| wish.algorithm.ok_or_else(|| "name a type".to_owned()))
+    option_values::parse_checksum(text)
+        .and_then(|wish| wish.algorithm.ok_or_else(|| "name a type".to_owned()))
 }
 
 impl SyncCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let watch = Watch::default();
-        work::run(&watch, self.perform(None, watch.clone()))
+        interrupts::run(&watch, self.perform(None, watch.clone()))
     }
 
     /// Replaces the places of the command line.
@@ -115,7 +116,8 @@ impl SyncCommand {
             parallel: self.parallel,
             options,
         };
-        let show = Arc::new(Show::new(style, !self.no_progress && !self.dry_run, Leftover::Other));
+        let show =
+            Arc::new(CopyReporter::new(style, !self.no_progress && !self.dry_run, PartialFileFate::Other));
         run(sync, &client, style, show, watch).await
     }
 }
@@ -124,42 +126,42 @@ async fn run(
     sync: Sync,
     client: &Client,
     style: Style,
-    show: Arc<Show>,
+    show: Arc<CopyReporter>,
     watch: Watch,
 ) -> anyhow::Result<ExitCode> {
     let listener: Arc<dyn Listener> = show.clone();
     let dry_run = sync.dry_run;
-    let plan = Plan::default();
-    let tell = |step: &Step| plan.tell(step, style, dry_run);
+    let plan = DryRunTotals::default();
+    let tell = |step: &Step| plan.print_step(step, style, dry_run);
     let copier = Copier::new(client);
     let work = copier.sync(&sync, tell, listener, &watch);
     let done = wait_display::with_wait_display(client, work, |wait| show.refresh(wait)).await;
     show.set_removed(plan.files_removed.get(), plan.directories_removed.get());
     let is_planned = dry_run && done.is_ok();
-    let status = show.end(done, !dry_run);
+    let status = show.finish(done, !dry_run);
     if is_planned {
-        plan.sum(style);
+        plan.print_totals(style);
     }
-    show.hint(client).await;
+    show.print_suggestions(client).await;
     Ok(status)
 }
 
 /// Numbers of the steps done, or to be done in a dry run.
 #[derive(Default)]
-struct Plan {
+struct DryRunTotals {
     copies: Cell<u64>,
     bytes: Cell<u64>,
     files_removed: Cell<u64>,
     directories_removed: Cell<u64>,
 }
 
-impl Plan {
-    fn tell(&self, step: &Step, style: Style, dry_run: bool) {
+impl DryRunTotals {
+    fn print_step(&self, step: &Step, style: Style, dry_run: bool) {
         let (what, place, more) = match step {
             Step::Copy(place, size, reason) => {
                 add(&self.copies, 1);
                 add(&self.bytes, *size);
-                ("copy", place, Some((*size, words(*reason))))
+                ("copy", place, Some((*size, reason_text(*reason))))
             }
             Step::Remove(place) => {
                 add(&self.files_removed, 1);
@@ -190,7 +192,7 @@ impl Plan {
     }
 
     /// Prints the total of a dry run.
-    fn sum(&self, style: Style) {
+    fn print_totals(&self, style: Style) {
         let Self { copies, bytes, files_removed, directories_removed } = self;
         let (copies, bytes) = (copies.get(), bytes.get());
         let (files, directories) = (files_removed.get(), directories_removed.get());
@@ -221,7 +223,7 @@ fn directories_text(number: u64) -> String {
 }
 
 /// Describes in one or two words why a file is copied.
-const fn words(reason: Reason) -> &'static str {
+const fn reason_text(reason: Reason) -> &'static str {
     match reason {
         Reason::Missing => "new",
         Reason::Size => "other size",

@@ -9,7 +9,7 @@ use client::{Client, Error, Url};
 use serde_json::Value;
 
 use crate::exit_status;
-use crate::facts;
+use crate::json_failures;
 use crate::name_suggestions::NameSuggestions;
 use crate::printer::{OutputBuffer, OutputError, OutputText, OutputWriter, ProgressLine, err, out};
 use crate::usage_error::UsageError;
@@ -126,7 +126,7 @@ impl Console {
         self.uncertain.set(self.uncertain.get() || error.is_uncertain());
         self.hints.borrow_mut().record(error);
         if self.json {
-            let mut line = facts::of_request(error);
+            let mut line = json_failures::of_request(error);
             line.insert("url".to_owned(), url.to_string().into());
             self.json(line.into());
         } else if self.verbose {
@@ -148,7 +148,7 @@ impl Console {
     pub(super) fn fail_with(&self, about: &[(&str, Value)], text: &str) {
         self.failed.set(true);
         if self.json {
-            let mut line = facts::failure(text, None);
+            let mut line = json_failures::failure(text, None);
             line.extend(about.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
             self.json(line.into());
         } else {
@@ -225,7 +225,8 @@ impl Console {
         if let Some(error) = error.filter(|error| !is_closed_pipe(error)) {
             let is_usage = error.is::<UsageError>();
             if self.json {
-                let line = facts::failure(&format!("{error:#}"), is_usage.then_some(facts::USAGE));
+                let line =
+                    json_failures::failure(&format!("{error:#}"), is_usage.then_some(json_failures::USAGE));
                 out().json(&line.into());
             } else {
                 err().error(format_args!("{error:#}"));

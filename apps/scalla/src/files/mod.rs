@@ -48,7 +48,7 @@ use std::process::ExitCode;
 
 use client::copy::Watch;
 
-use crate::copy::work;
+use crate::copy::interrupts;
 use crate::environment;
 use crate::exit_status::INTERRUPTED;
 use crate::named_servers;
@@ -84,7 +84,7 @@ impl FileCommand {
     /// Runs the command as a program: arguments are URLs, and an interrupt ends it.
     pub(crate) fn start(self) -> anyhow::Result<ExitCode> {
         let watch = Watch::default();
-        work::run(&watch, async {
+        interrupts::run(&watch, async {
             let base = named_servers::default_server().map_err(UsageError)?;
             let context = Context::new(environment::client("scalla"), base);
             tokio::select! {

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::columns::{self, Align};
 use super::console::Console;
 use super::context::Context;
-use crate::facts;
+use crate::json_failures;
 
 /// Default keys of a configuration query.
 const KEYS: [&str; 14] = [
@@ -157,7 +157,7 @@ impl QueryCommand {
         let mut rows = Vec::new();
         for (key, value) in keys.iter().zip(values) {
             if self.is_json() {
-                let values = value.as_deref().map(|value| facts::values(key, value));
+                let values = value.as_deref().map(|value| json_failures::values(key, value));
                 console.json(json!({ "url": url.to_string(), "key": key, "value": value, "values": values }));
             } else if named && value.is_none() {
                 console.fail_with(&[], &format!("{url}: the server has no value of {key}"));

@@ -37,7 +37,7 @@ pub(crate) struct RoleProbe {
 
 /// The role and version that a node reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NodeIdentity {
+pub(crate) struct RoleAnswer {
     pub(crate) role: &'static str,
     /// `None` if it was not requested or not reported.
     pub(crate) version: Option<String>,
@@ -51,7 +51,7 @@ pub(crate) struct MapNode {
     /// The reply of the node whether it has the file, if it was asked.
     pub(crate) verified: Option<Result<bool, Error>>,
     /// The role of the node, if it was asked.
-    pub(crate) about: Option<Result<NodeIdentity, Error>>,
+    pub(crate) about: Option<Result<RoleAnswer, Error>>,
     /// Set if the node was found before. It is drawn at its first position.
     pub(crate) is_duplicate: bool,
     pub(crate) children: ChildNodes,
@@ -154,7 +154,7 @@ impl ClusterWalk {
     }
 
     /// Returns the role and version of a node, if they are to be requested.
-    pub(crate) async fn about(&self, fs: &FileSystem) -> Option<Result<NodeIdentity, Error>> {
+    pub(crate) async fn about(&self, fs: &FileSystem) -> Option<Result<RoleAnswer, Error>> {
         let probe = self.probe?;
         let ask = async {
             let flags = fs.server().await?.flags;
@@ -162,10 +162,7 @@ impl ClusterWalk {
             let mut values = fs.config(keys).await?.into_iter().map(Option::unwrap_or_default);
             // Supervisors of XRootD do not report their role in the flags of their login.
             let role = values.next().and_then(|role| known_role(&role)).unwrap_or(role_of(flags));
-            Ok::<_, Error>(NodeIdentity {
-                role,
-                version: values.next().filter(|version| !version.is_empty()),
-            })
+            Ok::<_, Error>(RoleAnswer { role, version: values.next().filter(|version| !version.is_empty()) })
         };
         Some(self.with_timeout(fs, "ask", ask).await)
     }

@@ -240,14 +240,14 @@ fn value(node: &MapNode, walk: &ClusterWalk, list: NodeFilter) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cluster_walk::{NodeIdentity, UnansweredRequest};
+    use super::super::cluster_walk::{RoleAnswer, UnansweredRequest};
     use super::*;
     use client::{Cause, Error, Location};
 
     fn node(address: &str, role: &'static str, nodes: Vec<MapNode>) -> MapNode {
         let is_manager = role != "server";
         let location = Location { address: address.to_owned(), is_manager, pending: false, writable: true };
-        let about = Some(Ok(NodeIdentity { role, version: None }));
+        let about = Some(Ok(RoleAnswer { role, version: None }));
         let below = ChildNodes { nodes, unanswered: None };
         MapNode { location, is_selected: false, verified: None, about, is_duplicate: false, children: below }
     }
@@ -288,8 +288,7 @@ top:1                  manager
     fn servers_alone_are_a_list() {
         let mut root = cluster();
         if let Some(sup) = root.children.nodes.get_mut(1) {
-            sup.children.nodes[0].about =
-                Some(Ok(NodeIdentity { role: "server", version: Some("v5".into()) }));
+            sup.children.nodes[0].about = Some(Ok(RoleAnswer { role: "server", version: Some("v5".into()) }));
         }
         let listed = servers(&root, &ClusterWalk::default());
         let expected = "127.0.0.1:3      server  -   does not answer: no connection (refused)\n[2001:db8::1]:4  server  v5\n";

@@ -1,6 +1,6 @@
 //! The commands of the prompt: their definition, and the parser of a line.
 
-use crate::copy::{Cp, SyncCommand};
+use crate::copy::{CpCommand, SyncCommand};
 use crate::files::FileCommand;
 use crate::map::MapCommand;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
@@ -63,14 +63,14 @@ pub(super) enum PromptCommand {
     ///
     /// The last of several arguments is the target on this machine. With a single argument, the
     /// target is the current directory.
-    Get(Cp),
+    Get(CpCommand),
     /// Copy from this machine to the server.
     ///
     /// The last of several arguments is the target at the server. With a single argument, the
     /// target is the current directory.
-    Put(Cp),
+    Put(CpCommand),
     /// Copy files at the server, and to and from other servers; file:PATH is on this machine.
-    Cp(Cp),
+    Cp(CpCommand),
     /// Synchronize a directory with another one; file:PATH is on this machine.
     Sync(Box<SyncCommand>),
     Map(MapCommand),

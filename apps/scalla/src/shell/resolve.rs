@@ -1,6 +1,6 @@
 //! Resolution of places in a shell, where paths begin at a server or on this machine.
 
-use crate::copy::asked;
+use crate::copy::option_values;
 use crate::files::{Context, Quoted};
 use client::copy::{Place, has_wildcard, matches};
 use client::{RemotePath, Url};
@@ -19,7 +19,7 @@ pub(super) enum PathSide {
 pub(super) fn resolve_place(text: &str, side: PathSide, context: &Context) -> Result<Place, String> {
     let is_url = text.contains("://") && !text.starts_with(['/', '.']);
     if text == "-" || is_url {
-        return asked::place(text).map_err(|error| format!("`{text}`: {error}"));
+        return option_values::parse_place(text).map_err(|error| format!("`{text}`: {error}"));
     }
     match (text.strip_prefix("file:"), side) {
         (Some(""), _) => Err(format!("`{text}` names no file")),

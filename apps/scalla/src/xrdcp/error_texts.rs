@@ -1,6 +1,6 @@
 //! Errors of copies as the texts and codes of these programs.
 
-use crate::facts;
+use crate::json_failures;
 use crate::xrootd_compat::{CopySide, XrdClStatus, code};
 use client::copy::{CopyError, CopyJob, Place};
 use client::metalink::MetalinkError;
@@ -11,7 +11,7 @@ pub(crate) fn status_of_metalink(error: &CopyError) -> XrdClStatus {
     let bad = XrdClStatus::error(code::DATA_ERROR);
     match error {
         CopyError::Remote { error, .. } => XrdClStatus::from(error.clone()),
-        CopyError::Local { kind, .. } => XrdClStatus::local_number(facts::errno(*kind)),
+        CopyError::Local { kind, .. } => XrdClStatus::local_number(json_failures::errno(*kind)),
         CopyError::Metalink { error: MetalinkError::SeveralFiles(_), .. } => bad,
         CopyError::Metalink { .. } => bad.with_message("Malformed or corrupted metalink file."),
         other => XrdClStatus::error(code::INTERNAL).with_message(other.to_string()),
@@ -58,7 +58,7 @@ fn status(error: &CopyError, source: &Place, target: &Place) -> XrdClStatus {
         }
         CopyError::IsDirectory(name) => XrdClStatus::local_number(libc::EISDIR).at(side_of(name)),
         CopyError::Local { path, kind, .. } => {
-            XrdClStatus::local_number(facts::errno(*kind)).at(side_of(path))
+            XrdClStatus::local_number(json_failures::errno(*kind)).at(side_of(path))
         }
         CopyError::Short { .. } => XrdClStatus::error(code::DATA_ERROR).with_message(error.to_string()),
         CopyError::NotContinued { why, .. } => XrdClStatus::error(code::INVALID_OPERATION).with_message(why),

@@ -23,7 +23,7 @@ mod results;
 mod source_finder;
 mod usage;
 
-use crate::copy::work;
+use crate::copy::interrupts;
 use crate::environment;
 use crate::printer::{err, out};
 use crate::xrootd_compat::{self, CopySide, INVALID_ARGUMENTS, LICENCE, XrdClStatus, code};
@@ -61,7 +61,9 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Err(refusal) => return report(&refusal),
     };
     let watch = Watch::default();
-    let work = work::run_telling(order.detail, &watch, async { Ok(copy(order, settings, &watch).await) });
+    let work = interrupts::run_with_log_level(order.detail, &watch, async {
+        Ok(copy(order, settings, &watch).await)
+    });
     work.unwrap_or_else(|error| {
         err().lines(format_args!("xrdcp: {error:#}\n"));
         ExitCode::from(UNSUPPORTED_STATUS)

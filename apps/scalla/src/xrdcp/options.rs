@@ -1,7 +1,7 @@
 //! The command line of `xrdcp`.
 
 use super::failure::{USAGE_STATUS, XrdcpFailure, usage_failure};
-use crate::copy::asked;
+use crate::copy::option_values;
 use crate::xrootd_compat::options::{self, OptionSpec};
 use client::copy::{Against, ChecksumWish, ThirdParty};
 use client::digest::Algorithm;
@@ -251,9 +251,11 @@ fn checksum(text: &str) -> Result<ChecksumWish, XrdcpFailure> {
     let kind = text.split(':').next().unwrap_or_default();
     let value = text.split_once(':').map_or("", |(_, value)| value);
     let invalid_value = || usage_failure(format!("Invalid {kind} value '{value}'."));
-    let mut wish = match asked::checksum(text) {
+    let mut wish = match option_values::parse_checksum(text) {
         Ok(wish) => wish,
-        Err(_) if asked::checksum(kind).is_ok() && !value.is_empty() => return Err(invalid_value()),
+        Err(_) if option_values::parse_checksum(kind).is_ok() && !value.is_empty() => {
+            return Err(invalid_value());
+        }
         Err(_) => return Err(usage_failure(format!("Invalid checksum type, '{kind}'."))),
     };
     if let (Against::Value(value), Some(algorithm)) = (&mut wish.against, wish.algorithm) {

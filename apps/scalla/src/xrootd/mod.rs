@@ -8,7 +8,7 @@ mod options;
 use crate::evaluation::evaluation;
 use crate::printer::err;
 use crate::xrootd_compat::LICENCE;
-use config::{AddressFamily, DirectorySetting, ConfigInput, Overrides, Port, Strictness};
+use config::{AddressFamily, ConfigInput, DirectorySetting, Overrides, Port, Strictness};
 use options::{Family, LogName, Options, OptionsError, USAGE};
 use server::log::{Levels, Retention};
 use server::process::User;

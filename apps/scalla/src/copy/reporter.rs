@@ -10,9 +10,9 @@ use client::Client;
 use client::copy::{CopyDone, CopyError, CopyJob, Listener, Progress, Tally};
 use serde_json::json;
 
-use super::alike::RepeatedFailures;
+use super::repeated_failures::RepeatedFailures;
 use crate::exit_status::{INTERRUPTED, UNCERTAIN};
-use crate::facts;
+use crate::json_failures;
 use crate::name_suggestions::NameSuggestions;
 use crate::printer::{ProgressLine, err, out};
 use base::Size;
@@ -32,7 +32,7 @@ pub(super) enum Style {
 
 /// The fate of a file whose copy is interrupted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Leftover {
+pub(super) enum PartialFileFate {
     /// The partial file is kept, and the same command resumes there.
     Kept,
     /// The partial file is removed; `--continue` would have kept it.
@@ -45,24 +45,24 @@ pub(super) enum Leftover {
 const STILL: Duration = Duration::from_secs(1);
 
 /// Reports the progress and results of copies.
-pub(super) struct Show {
+pub(super) struct CopyReporter {
     style: Style,
-    leftover: Leftover,
+    partial_file: PartialFileFate,
     begun: Instant,
     bar: Option<ProgressLine>,
-    state: Mutex<State>,
+    state: Mutex<ReporterState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ReporterState {
     found: u64,
     total: u64,
     ended: u64,
     copied: u64,
     failures: u64,
     /// Bytes of all files so far, and when the last of them arrived.
-    moved: u64,
-    moved_at: Option<Instant>,
+    transferred: u64,
+    transferred_at: Option<Instant>,
     /// Name of the first file.
     name: String,
     shows_bytes: bool,
@@ -72,7 +72,7 @@ struct State {
     left: u64,
     left_of: u64,
     /// Failures that concern a server as a whole, and the number of repetitions.
-    alike: RepeatedFailures,
+    repeated: RepeatedFailures,
     /// Transferred bytes of incomplete files, by source.
     done: HashMap<String, u64>,
     failed: bool,
@@ -81,14 +81,14 @@ struct State {
     hints: NameSuggestions,
 }
 
-impl Show {
-    pub(super) fn new(style: Style, progress: bool, leftover: Leftover) -> Self {
+impl CopyReporter {
+    pub(super) fn new(style: Style, progress: bool, leftover: PartialFileFate) -> Self {
         let wanted = progress && matches!(style, Style::Normal | Style::Verbose);
         let bar = (wanted && err().is_terminal()).then(ProgressLine::of_copies);
-        Self { style, leftover, begun: Instant::now(), bar, state: Mutex::default() }
+        Self { style, partial_file: leftover, begun: Instant::now(), bar, state: Mutex::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ReporterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -101,10 +101,10 @@ impl Show {
     }
 
     /// Reports the end of the command, with an optional summary. Returns the exit status.
-    pub(super) fn end(&self, done: Result<Tally, CopyError>, summary: bool) -> ExitCode {
+    pub(super) fn finish(&self, done: Result<Tally, CopyError>, summary: bool) -> ExitCode {
         match done {
             Ok(tally) => {
-                self.more_alike();
+                self.report_repeated();
                 if summary {
                     self.summary(&tally);
                 }
@@ -126,19 +126,19 @@ impl Show {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-        let text = interrupted(&self.state(), self.leftover);
+        let text = interrupted(&self.state(), self.partial_file);
         match self.style {
-            Style::Json => out().json(&facts::failure(&text, Some("Cancelled")).into()),
+            Style::Json => out().json(&json_failures::failure(&text, Some("Cancelled")).into()),
             _ => err().error(text),
         }
     }
 
     /// Reports the number of suppressed similar failures.
-    fn more_alike(&self) {
+    fn report_repeated(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-        for (text, more) in self.state().alike.more() {
+        for (text, more) in self.state().repeated.more() {
             err().error(format_args!("{more} more failed alike: {text} (--verbose lists them)"));
         }
     }
@@ -151,12 +151,12 @@ impl Show {
             0 | 1 => state.name.clone(),
             found => format!("{}/{found}", state.ended),
         };
-        let is_still = state.moved_at.is_none_or(|at| at.elapsed() >= STILL);
+        let is_still = state.transferred_at.is_none_or(|at| at.elapsed() >= STILL);
         state.shows_bytes = false;
         match wait {
             Some(wait) if is_still => bar.show_message(format!("{prefix}  {wait}").trim_start()),
-            _ if state.moved == 0 => bar.show_message(&prefix),
-            _ if state.total == 0 => bar.show_message(&format!("{prefix}  {}", Size(state.moved))),
+            _ if state.transferred == 0 => bar.show_message(&prefix),
+            _ if state.total == 0 => bar.show_message(&format!("{prefix}  {}", Size(state.transferred))),
             _ => {
                 state.shows_bytes = true;
                 bar.show_bytes(prefix);
@@ -165,7 +165,7 @@ impl Show {
     }
 
     /// Suggests similar names for names that do not exist.
-    pub(super) async fn hint(&self, client: &Client) {
+    pub(super) async fn print_suggestions(&self, client: &Client) {
         let hints = std::mem::take(&mut self.state().hints);
         if self.style != Style::Json {
             hints.show(client).await;
@@ -241,7 +241,7 @@ impl Show {
             self.state().hints.record(error);
         }
         let folds = matches!(self.style, Style::Normal | Style::Quiet);
-        if folds && !self.state().alike.is_first(error) {
+        if folds && !self.state().repeated.is_first(error) {
             return;
         }
         let print = || match self.style {
@@ -250,7 +250,7 @@ impl Show {
         };
         match (self.style, &self.bar) {
             (Style::Json, _) => {
-                let mut line = facts::of_copy(error);
+                let mut line = json_failures::of_copy(error);
                 if let Some(job) = job {
                     line.insert("source".to_owned(), job.source.to_string().into());
                     line.insert("target".to_owned(), job.target.to_string().into());
@@ -262,7 +262,7 @@ impl Show {
         }
     }
 
-    fn tell(&self, job: &CopyJob, done: &CopyDone) {
+    fn report_copied(&self, job: &CopyJob, done: &CopyDone) {
         match self.style {
             Style::Json => {
                 let checksums: Vec<_> = done
@@ -301,7 +301,7 @@ impl Show {
     }
 }
 
-impl Listener for Show {
+impl Listener for CopyReporter {
     fn found(&self, job: &CopyJob) {
         let mut state = self.state();
         state.found += 1;
@@ -332,9 +332,9 @@ impl Listener for Show {
         if let Some(bar) = &self.bar {
             bar.inc(more);
         }
-        state.moved += more;
+        state.transferred += more;
         if more > 0 {
-            state.moved_at = Some(Instant::now());
+            state.transferred_at = Some(Instant::now());
         }
         let begins = more > 0 && !state.shows_bytes && self.bar.is_some();
         drop(state);
@@ -345,7 +345,7 @@ impl Listener for Show {
 
     fn ended(&self, job: &CopyJob, result: &Result<CopyDone, CopyError>) {
         match result {
-            Ok(done) => self.tell(job, done),
+            Ok(done) => self.report_copied(job, done),
             Err(CopyError::Cancelled) => {}
             Err(error) => self.error(error, Some(job)),
         }
@@ -365,7 +365,7 @@ impl Listener for Show {
 }
 
 /// Formats the report about an interrupt.
-fn interrupted(state: &State, leftover: Leftover) -> String {
+fn interrupted(state: &ReporterState, leftover: PartialFileFate) -> String {
     let files = match (state.copied, state.found) {
         (_, 0 | 1) => String::new(),
         (copied, found) => format!("; {copied} of {found} files are copied"),
@@ -373,15 +373,15 @@ fn interrupted(state: &State, leftover: Leftover) -> String {
     let (left, of) = (Size(state.left), Size(state.left_of));
     match leftover {
         _ if state.left == 0 => format!("interrupted{files}"),
-        Leftover::Kept => {
+        PartialFileFate::Kept => {
             format!("interrupted{files}; {left} of {of} are kept, and the same command goes on there")
         }
-        Leftover::Removed => {
+        PartialFileFate::Removed => {
             format!(
                 "interrupted{files}; nothing is kept of what was on its way (--continue would have kept {left} of {of})"
             )
         }
-        Leftover::Other => format!("interrupted{files}"),
+        PartialFileFate::Other => format!("interrupted{files}"),
     }
 }
 
@@ -392,13 +392,13 @@ mod tests {
     #[test]
     fn an_interrupt_tells_what_is_left() {
         let of = |found, copied, left, leftover| {
-            let state = State { found, copied, left, left_of: 19 << 20, ..State::default() };
+            let state = ReporterState { found, copied, left, left_of: 19 << 20, ..ReporterState::default() };
             interrupted(&state, leftover)
         };
-        assert_eq!(of(1, 0, 0, Leftover::Kept), "interrupted");
+        assert_eq!(of(1, 0, 0, PartialFileFate::Kept), "interrupted");
         let kept = "interrupted; 11.00 MiB of 19.00 MiB are kept, and the same command goes on there";
-        assert_eq!(of(1, 0, 11 << 20, Leftover::Kept), kept);
-        assert!(of(1, 0, 11 << 20, Leftover::Removed).contains("nothing is kept"));
-        assert_eq!(of(40, 12, 11 << 20, Leftover::Other), "interrupted; 12 of 40 files are copied");
+        assert_eq!(of(1, 0, 11 << 20, PartialFileFate::Kept), kept);
+        assert!(of(1, 0, 11 << 20, PartialFileFate::Removed).contains("nothing is kept"));
+        assert_eq!(of(40, 12, 11 << 20, PartialFileFate::Other), "interrupted; 12 of 40 files are copied");
     }
 }

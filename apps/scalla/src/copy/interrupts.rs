@@ -14,11 +14,11 @@ pub(crate) fn run(
     watch: &Watch,
     work: impl Future<Output = anyhow::Result<ExitCode>>,
 ) -> anyhow::Result<ExitCode> {
-    run_telling(0, watch, work)
+    run_with_log_level(0, watch, work)
 }
 
 /// Runs `work` like [`run`], with the log level `detail` (see [`environment::begin`]).
-pub(crate) fn run_telling(
+pub(crate) fn run_with_log_level(
     detail: u8,
     watch: &Watch,
     work: impl Future<Output = anyhow::Result<ExitCode>>,

@@ -6,7 +6,7 @@ use client::copy::{Against, ChecksumWish, Place};
 use client::digest::Algorithm;
 
 /// Parses `TYPE`, `TYPE:print`, `TYPE:source` or `TYPE:VALUE`. The type may be `auto`.
-pub(crate) fn checksum(text: &str) -> Result<ChecksumWish, String> {
+pub(crate) fn parse_checksum(text: &str) -> Result<ChecksumWish, String> {
     let (kind, against) = text.split_once(':').map_or((text, None), |(kind, against)| (kind, Some(against)));
     let algorithm = match kind {
         "auto" => None,
@@ -32,7 +32,7 @@ pub(crate) fn checksum(text: &str) -> Result<ChecksumWish, String> {
 }
 
 /// Parses bytes per second, with an optional suffix `k`, `m` or `g`.
-pub(super) fn rate(text: &str) -> Result<u64, String> {
+pub(super) fn parse_rate(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.as_bytes().last().map(u8::to_ascii_lowercase) {
         Some(b'k') => (text.len() - 1, 10),
         Some(b'm') => (text.len() - 1, 20),
@@ -47,14 +47,14 @@ pub(super) fn rate(text: &str) -> Result<u64, String> {
 /// Parses a path, a URL or `-`. A URL without a path is the root directory of its server. A path
 /// that looks like a server is rejected unless it exists, because a copy to it would stay on this
 /// machine.
-pub(crate) fn place(text: &str) -> Result<Place, String> {
+pub(crate) fn parse_place(text: &str) -> Result<Place, String> {
     if let Some(url) = named_servers::resolve_named(text) {
         return url.map(Place::Remote);
     }
     match Place::parse(text).map_err(|error| error.to_string())? {
         Place::Remote(url) if url.path.is_empty() => Ok(Place::Remote(url.at(RemotePath::root()))),
         Place::Local(path) if !text.contains("://") && std::fs::symlink_metadata(&path).is_err() => {
-            match server_in(text) {
+            match url_meant_by(text) {
                 Some(url) => Err(format!(
                     "it looks like a server; write {url}, or ./{text} for a file of this machine"
                 )),
@@ -67,7 +67,7 @@ pub(crate) fn place(text: &str) -> Result<Place, String> {
 
 /// Returns the URL that a text was probably meant to be: `HOST:PORT`, with or without a path, or
 /// `root:` with too few slashes.
-fn server_in(text: &str) -> Option<String> {
+fn url_meant_by(text: &str) -> Option<String> {
     let (place, path) = text.split_once('/').map_or((text, ""), |(place, path)| (place, path));
     let path = path.trim_start_matches('/');
     if let "root:" | "roots:" | "xroot:" | "xroots:" = place {
@@ -87,10 +87,10 @@ mod tests {
 
     #[test]
     fn rates() {
-        assert_eq!((rate("7"), rate("10k"), rate("2G")), (Ok(7), Ok(10_240), Ok(2 << 30)));
+        assert_eq!((parse_rate("7"), parse_rate("10k"), parse_rate("2G")), (Ok(7), Ok(10_240), Ok(2 << 30)));
         for bad in ["", "k", "0", "-1", "1x", "1.5m", "99999999999999999999", "18446744073709551615k", "1é"]
         {
-            assert!(rate(bad).is_err(), "{bad}");
+            assert!(parse_rate(bad).is_err(), "{bad}");
         }
     }
 
@@ -104,20 +104,20 @@ mod tests {
             ("root:/h/a", "root://h//a"),
             ("root:/h", "root://h//"),
         ] {
-            let error = place(text).unwrap_err();
+            let error = parse_place(text).unwrap_err();
             assert!(error.contains(&format!("write {url},")), "{text}: {error}");
-            assert_eq!(place(&format!("./{text}")), Ok(Place::Local(format!("./{text}").into())));
+            assert_eq!(parse_place(&format!("./{text}")), Ok(Place::Local(format!("./{text}").into())));
         }
         for text in ["/tmp/h:1094", "dir/h:1094", "h:x", "h:", "h", "a::1", ":1094", "root:"] {
-            assert_eq!(place(text), Ok(Place::Local(text.into())), "{text}");
+            assert_eq!(parse_place(text), Ok(Place::Local(text.into())), "{text}");
         }
-        assert_eq!(place("root://h").unwrap().to_string(), "root://h:1094//");
-        assert!(place("root://h").unwrap().ends_with_slash());
+        assert_eq!(parse_place("root://h").unwrap().to_string(), "root://h:1094//");
+        assert!(parse_place("root://h").unwrap().ends_with_slash());
     }
 
     #[test]
     fn checksums() {
-        let wish = |text: &str| checksum(text).map(|wish| (wish.algorithm, wish.against));
+        let wish = |text: &str| parse_checksum(text).map(|wish| (wish.algorithm, wish.against));
         assert_eq!(wish("adler32"), Ok((Some(Algorithm::Adler32), Against::EachOther)));
         assert_eq!(wish("auto:print"), Ok((None, Against::PrintTarget)));
         assert_eq!(wish("md5:source"), Ok((Some(Algorithm::Md5), Against::PrintSource)));
