@@ -1,6 +1,6 @@
 //! Fuzz target for ZIP archives: no decoded offset may lie outside of the archive.
 
-use client::zip::{End, Found, LOCAL_BYTES, WIDE_END_BYTES};
+use client::zip::{EndRecord, FoundEnd, LOCAL_BYTES, WIDE_END_BYTES};
 
 /// Checks `data` as an archive.
 pub fn target(data: &[u8]) {
@@ -9,9 +9,9 @@ pub fn target(data: &[u8]) {
         let range = usize::try_from(at).ok()?..usize::try_from(at.checked_add(length)?).ok()?;
         data.get(range)
     };
-    let end = match End::find(data, size) {
-        Ok(Found::End(end)) => end,
-        Ok(Found::Wide(end, at)) => {
+    let end = match EndRecord::find(data, size) {
+        Ok(FoundEnd::End(end)) => end,
+        Ok(FoundEnd::Wide(end, at)) => {
             let Some(record) = part(at, WIDE_END_BYTES) else { panic!("a record outside of the archive") };
             match end.widen(record) {
                 Ok(end) => end,

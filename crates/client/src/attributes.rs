@@ -23,14 +23,14 @@ use crate::path::RequestTarget;
 pub type NamedValue = (String, Option<Vec<u8>>);
 
 /// An operation and the attributes to which it applies.
-struct Ask<'a> {
+struct AttributeRequest<'a> {
     subcode: FattrSubcode,
     options: FattrOptions,
     names: Vec<&'a [u8]>,
     values: Vec<&'a [u8]>,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> AttributeRequest<'a> {
     fn get(names: &[&'a str]) -> Self {
         let names = names.iter().map(|name| name.as_bytes()).collect();
         Self { subcode: FattrSubcode::GET, options: FattrOptions::NONE, names, values: Vec::new() }
@@ -111,7 +111,7 @@ impl FileSystem {
         name: &'static str,
         path: &str,
         repeatable: bool,
-        ask: &Ask<'_>,
+        ask: &AttributeRequest<'_>,
         parse: impl Fn(&[u8]) -> Result<T, Cause>,
     ) -> Result<T, Error> {
         let request = |url: &crate::Url, _: bool| ask.request(FileHandle::default(), &url.target());
@@ -127,7 +127,7 @@ impl FileSystem {
     pub async fn attribute_values(&self, path: &str, names: &[&str]) -> Result<Vec<NamedValue>, Error> {
         let mut all = Vec::new();
         for some in names.chunks(FATTR_ATTRIBUTES_MAX) {
-            all.extend(self.attributes("xattr get", path, true, &Ask::get(some), values).await?);
+            all.extend(self.attributes("xattr get", path, true, &AttributeRequest::get(some), values).await?);
         }
         Ok(all)
     }
@@ -143,7 +143,7 @@ impl FileSystem {
         only_new: bool,
     ) -> Result<(), Error> {
         for some in attributes.chunks(FATTR_ATTRIBUTES_MAX) {
-            let ask = Ask::set(some, only_new);
+            let ask = AttributeRequest::set(some, only_new);
             self.attributes("xattr set", path, !only_new, &ask, all_done).await?;
         }
         Ok(())
@@ -155,7 +155,7 @@ impl FileSystem {
     /// [`Error`] of the first attribute that could not be removed; others may be removed.
     pub async fn remove_attributes(&self, path: &str, names: &[&str]) -> Result<(), Error> {
         for some in names.chunks(FATTR_ATTRIBUTES_MAX) {
-            self.attributes("xattr del", path, false, &Ask::del(some), all_done).await?;
+            self.attributes("xattr del", path, false, &AttributeRequest::del(some), all_done).await?;
         }
         Ok(())
     }
@@ -165,7 +165,7 @@ impl FileSystem {
     /// # Errors
     /// [`Error`].
     pub async fn list_attributes(&self, path: &str) -> Result<Vec<Attribute>, Error> {
-        self.attributes("xattr list", path, true, &Ask::list(), listed).await
+        self.attributes("xattr list", path, true, &AttributeRequest::list(), listed).await
     }
 }
 
@@ -174,7 +174,7 @@ impl File {
         &self,
         name: &'static str,
         repeatable: bool,
-        ask: &Ask<'_>,
+        ask: &AttributeRequest<'_>,
         parse: impl Fn(&[u8]) -> Result<T, Cause>,
     ) -> Result<T, Error> {
         let request = |fhandle| ask.request(fhandle, &RequestTarget::new(""));
@@ -189,7 +189,7 @@ impl File {
     pub async fn attribute_values(&self, names: &[&str]) -> Result<Vec<NamedValue>, Error> {
         let mut all = Vec::new();
         for some in names.chunks(FATTR_ATTRIBUTES_MAX) {
-            all.extend(self.attributes("xattr get", true, &Ask::get(some), values).await?);
+            all.extend(self.attributes("xattr get", true, &AttributeRequest::get(some), values).await?);
         }
         Ok(all)
     }
@@ -200,7 +200,7 @@ impl File {
     /// [`Error`].
     pub async fn set_attributes(&self, attributes: &[(&str, &[u8])], only_new: bool) -> Result<(), Error> {
         for some in attributes.chunks(FATTR_ATTRIBUTES_MAX) {
-            self.attributes("xattr set", !only_new, &Ask::set(some, only_new), all_done).await?;
+            self.attributes("xattr set", !only_new, &AttributeRequest::set(some, only_new), all_done).await?;
         }
         Ok(())
     }
@@ -211,7 +211,7 @@ impl File {
     /// [`Error`].
     pub async fn remove_attributes(&self, names: &[&str]) -> Result<(), Error> {
         for some in names.chunks(FATTR_ATTRIBUTES_MAX) {
-            self.attributes("xattr del", false, &Ask::del(some), all_done).await?;
+            self.attributes("xattr del", false, &AttributeRequest::del(some), all_done).await?;
         }
         Ok(())
     }
@@ -221,6 +221,6 @@ impl File {
     /// # Errors
     /// [`Error`].
     pub async fn list_attributes(&self) -> Result<Vec<Attribute>, Error> {
-        self.attributes("xattr list", true, &Ask::list(), listed).await
+        self.attributes("xattr list", true, &AttributeRequest::list(), listed).await
     }
 }

@@ -20,7 +20,7 @@ use crate::failure::Error;
 use crate::filesystem::{FileSystem, stat};
 use crate::path::{RemotePath, RequestTarget};
 use crate::request_loop::Repeat;
-use crate::route::{Ask, Route};
+use crate::route::{PathRequest, Route};
 use crate::url::Url;
 
 /// Rounds of attempts to reach a server that did not answer.
@@ -33,7 +33,7 @@ pub(crate) async fn look_at(client: &Client, at: &Url) -> Result<Option<StatInfo
     let end = Instant::now() + LOOK_TIME;
     let mut route = Route::back_to(client, at, at.clone(), ROUNDS_AGAIN, end);
     let request = |url: &Url, _: bool| stat(&url.target(), StatOptions::NONE);
-    let ask = Ask {
+    let ask = PathRequest {
         name: "stat",
         repeat: Repeat::Anywhere,
         slow: false,
@@ -75,8 +75,13 @@ impl FileSystem {
     ) -> Result<(), (Error, Url)> {
         let url = self.url_of(name, path).map_err(|error| (error, self.url.clone()))?;
         let mut route = Route::new(&self.client, &url, self.client.end());
-        let ask =
-            Ask { name, repeat: Repeat::Never, slow: false, limit: BodyLimit::ANSWER, request: &request };
+        let ask = PathRequest {
+            name,
+            repeat: Repeat::Never,
+            slow: false,
+            limit: BodyLimit::ANSWER,
+            request: &request,
+        };
         let done = route.ask(&self.client, &ask).await;
         done.map(|_| ()).map_err(|error| (error, route.at))
     }

@@ -17,7 +17,7 @@ use crate::failure::{Cause, Error};
 use crate::filesystem::{FileSystem, query};
 use crate::path::RequestTarget;
 use crate::request_loop::Repeat;
-use crate::route::{Arrived, Ask, Route};
+use crate::route::{PathRequest, Route, RoutedReply};
 use crate::url::Url;
 
 /// Time without a reply after which the status of the path is requested.
@@ -59,7 +59,7 @@ impl FileSystem {
         &self,
         path: &str,
         argument: impl Fn(&Url) -> RequestTarget + Sync,
-    ) -> Result<Arrived, Error> {
+    ) -> Result<RoutedReply, Error> {
         let at = QueriedServer::default();
         let request = |url: &Url, _: bool| {
             at.note(url);
@@ -67,7 +67,7 @@ impl FileSystem {
         };
         let url = self.url_of("checksum", path)?;
         let mut route = Route::new(&self.client, &url, self.checksum_deadline());
-        let ask = Ask {
+        let ask = PathRequest {
             name: "checksum",
             repeat: Repeat::Anywhere,
             slow: true,

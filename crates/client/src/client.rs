@@ -7,13 +7,13 @@ use std::time::Duration;
 use rawclient::Login;
 use tokio::time::Instant;
 
-use crate::blocks::Blocks;
-use crate::channel::{Channel, Until};
+use crate::buffer_pool::BufferPool;
+use crate::channel::{Channel, Deadlines};
 use crate::checksum_timeout::PendingChecksums;
 use crate::connect::AddressFilter;
 use crate::failure::Error;
 use crate::listing_memory::ListingMemory;
-use crate::pool::Pool;
+use crate::pool::ConnectionPool;
 use crate::settings::Settings;
 use crate::url::Url;
 use crate::waits::{WaitFor, Waits};
@@ -28,12 +28,12 @@ const ANSWER_TIME: Duration = Duration::from_secs(60);
 /// tasks of the runtime on which they were first used. [`blocking`](crate::blocking) needs no
 /// runtime.
 #[derive(Clone)]
-pub struct Client(Arc<Inner>);
+pub struct Client(Arc<ClientState>);
 
-pub(crate) struct Inner {
+pub(crate) struct ClientState {
     pub(crate) settings: Settings,
-    pub(crate) pool: Pool,
-    pub(crate) blocks: Blocks,
+    pub(crate) pool: ConnectionPool,
+    pub(crate) blocks: BufferPool,
     pub(crate) pending_checksums: PendingChecksums,
     pub(crate) waits: Waits,
 }
@@ -69,9 +69,9 @@ impl Client {
         let mut login = Login::of_process(program);
         login.redirects = true;
         login.info.clone_from(&settings.mon_info);
-        let blocks = Blocks::default();
-        let pool = Pool::new(login, filter, blocks.clone());
-        Self(Arc::new(Inner {
+        let blocks = BufferPool::default();
+        let pool = ConnectionPool::new(login, filter, blocks.clone());
+        Self(Arc::new(ClientState {
             settings,
             pool,
             blocks,
@@ -88,7 +88,7 @@ impl Client {
 
     /// Returns the pool of memory for reads. Callers can take blocks for writes from it.
     #[must_use]
-    pub fn blocks(&self) -> &Blocks {
+    pub fn blocks(&self) -> &BufferPool {
         &self.0.blocks
     }
 
@@ -120,7 +120,7 @@ impl Client {
         &self.0.pending_checksums
     }
 
-    pub(crate) fn pool(&self) -> &Pool {
+    pub(crate) fn pool(&self) -> &ConnectionPool {
         &self.0.pool
     }
 
@@ -130,9 +130,9 @@ impl Client {
     }
 
     /// Returns the deadlines of one reply within an operation that ends at `end`.
-    pub(crate) fn until(&self, end: Instant) -> Until {
+    pub(crate) fn until(&self, end: Instant) -> Deadlines {
         let settings = self.settings();
         let time = if settings.is_set("RequestTimeout") { settings.operation_time() } else { ANSWER_TIME };
-        Until { answer: end.min(Instant::now() + time), end }
+        Deadlines { answer: end.min(Instant::now() + time), end }
     }
 }

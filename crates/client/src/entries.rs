@@ -8,7 +8,7 @@ use wire::xroot::reply::{StatText, dirlist};
 
 use crate::answers::{Checksum, Entry, StatInfo};
 use crate::failure::Cause;
-use crate::listing_memory::{Charge, ListingMemory};
+use crate::listing_memory::{ListingCharge, ListingMemory};
 use crate::path::{EntryName, Name};
 
 /// Maximum length of a name, so that the length fits into the index.
@@ -18,11 +18,11 @@ const SAME: u16 = 0x8000;
 
 /// A listing in the wire format.
 #[derive(Debug, Default)]
-pub(crate) struct Listing {
+pub(crate) struct ServerListing {
     pub(crate) body: Vec<u8>,
     pub(crate) has_status: bool,
     /// The charged memory; local directories are not charged.
-    pub(crate) charge: Option<Charge>,
+    pub(crate) charge: Option<ListingCharge>,
 }
 
 /// Number of bytes behind the name of a local entry.
@@ -37,17 +37,17 @@ enum Form {
 }
 
 #[derive(Debug)]
-struct Part {
+struct ListingPart {
     /// Number of the server.
     server: usize,
     body: Vec<u8>,
     form: Form,
-    charge: Option<Charge>,
+    charge: Option<ListingCharge>,
 }
 
 /// The position of an entry in a part.
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct EntrySlot {
     offset: u32,
     part: u16,
     /// Length of the name, and [`SAME`].
@@ -58,12 +58,12 @@ struct Slot {
 /// order.
 #[derive(Debug, Default)]
 pub struct Entries {
-    parts: Vec<Part>,
-    slots: Vec<Slot>,
+    parts: Vec<ListingPart>,
+    slots: Vec<EntrySlot>,
     count: usize,
 }
 
-impl Listing {
+impl ServerListing {
     /// Creates an empty collection to which entries can be added.
     pub(crate) fn empty(memory: &ListingMemory, has_status: bool) -> Self {
         let body = if has_status { dirlist::STAT_PREFIX.to_vec() } else { Vec::new() };
@@ -95,27 +95,27 @@ impl Listing {
     }
 }
 
-impl Part {
-    fn bytes(&self, slot: Slot) -> &[u8] {
+impl ListingPart {
+    fn bytes(&self, slot: EntrySlot) -> &[u8] {
         self.body.get(slot.offset as usize..).unwrap_or_default()
     }
 
-    fn name(&self, slot: Slot) -> &[u8] {
+    fn name(&self, slot: EntrySlot) -> &[u8] {
         self.bytes(slot).get(..slot.length()).unwrap_or_default()
     }
 
     /// Returns the bytes behind the name.
-    fn rest(&self, slot: Slot) -> &[u8] {
+    fn rest(&self, slot: EntrySlot) -> &[u8] {
         self.bytes(slot).get(slot.length()..).unwrap_or_default()
     }
 
     /// Returns the line behind the name.
-    fn line(&self, slot: Slot) -> &[u8] {
+    fn line(&self, slot: EntrySlot) -> &[u8] {
         let rest = self.rest(slot).get(1..).unwrap_or_default();
         rest.split(|byte| matches!(byte, b'\n' | 0)).next().unwrap_or_default()
     }
 
-    fn stat(&self, slot: Slot) -> Option<(StatInfo, Option<Checksum>)> {
+    fn stat(&self, slot: EntrySlot) -> Option<(StatInfo, Option<Checksum>)> {
         if self.form != Form::Status {
             return None;
         }
@@ -124,7 +124,7 @@ impl Part {
     }
 
     /// Returns all bytes of an entry.
-    fn whole(&self, slot: Slot) -> &[u8] {
+    fn whole(&self, slot: EntrySlot) -> &[u8] {
         let behind = match self.form {
             Form::Names => 1,
             Form::Status => self.line(slot).len() + 2,
@@ -163,7 +163,7 @@ fn scan(body: &[u8], mut found: impl FnMut(u32, u16)) -> Result<(), Cause> {
     }
 }
 
-impl Slot {
+impl EntrySlot {
     const fn length(self) -> usize {
         (self.name & !SAME) as usize
     }
@@ -178,16 +178,16 @@ impl Entries {
     ///
     /// # Errors
     /// [`Cause::BadAnswer`].
-    pub(crate) fn merge(listings: impl IntoIterator<Item = (usize, Listing)>) -> Result<Self, Cause> {
+    pub(crate) fn merge(listings: impl IntoIterator<Item = (usize, ServerListing)>) -> Result<Self, Cause> {
         let mut entries = Self::default();
         for (server, listing) in listings {
             let form = if listing.has_status { Form::Status } else { Form::Names };
-            let Listing { body, charge, .. } = listing;
-            let part = Part { server, body, form, charge };
+            let ServerListing { body, charge, .. } = listing;
+            let part = ListingPart { server, body, form, charge };
             let number = u16::try_from(entries.parts.len());
             let number = number.map_err(|_| Cause::BadAnswer("more than 65535 listings".to_owned()))?;
             part.scan(|offset, name| {
-                entries.slots.push(Slot { offset, part: number, name });
+                entries.slots.push(EntrySlot { offset, part: number, name });
             })?;
             entries.parts.push(part);
         }
@@ -197,7 +197,7 @@ impl Entries {
 
     /// Builds the entries of a local directory from names and their status.
     pub(crate) fn local(found: impl Iterator<Item = (Vec<u8>, [u8; LOCAL_BYTES])>) -> Self {
-        let mut part = Part { server: 0, body: Vec::new(), form: Form::Local, charge: None };
+        let mut part = ListingPart { server: 0, body: Vec::new(), form: Form::Local, charge: None };
         let mut slots = Vec::new();
         for (name, known) in found {
             // The limits of the system are far below.
@@ -206,7 +206,7 @@ impl Entries {
             };
             part.body.extend_from_slice(&name);
             part.body.extend_from_slice(&known);
-            slots.push(Slot { offset, part: 0, name: length & !SAME });
+            slots.push(EntrySlot { offset, part: 0, name: length & !SAME });
         }
         let mut entries = Self { parts: vec![part], slots, count: 0 };
         entries.sort();
@@ -219,7 +219,7 @@ impl Entries {
             let order = self.slot_name(*a).cmp(self.slot_name(*b));
             order.then((a.part, a.offset).cmp(&(b.part, b.offset)))
         });
-        let mut before: Option<Slot> = None;
+        let mut before: Option<EntrySlot> = None;
         self.count = 0;
         for slot in &mut slots {
             let is_same = before.is_some_and(|before| self.slot_name(before) == self.slot_name(*slot));
@@ -229,7 +229,7 @@ impl Entries {
         self.slots = slots;
     }
 
-    fn slot_name(&self, slot: Slot) -> &[u8] {
+    fn slot_name(&self, slot: EntrySlot) -> &[u8] {
         self.parts.get(usize::from(slot.part)).map_or(&[], |part| part.name(slot))
     }
 
@@ -298,7 +298,7 @@ impl Entries {
     }
 
     /// Returns the slots of an entry: one for each server that has it.
-    fn group(&self, number: u32) -> &[Slot] {
+    fn group(&self, number: u32) -> &[EntrySlot] {
         let rest = self.slots.get(number as usize..).unwrap_or_default();
         let more = rest.iter().skip(1).take_while(|slot| slot.is_same()).count();
         rest.get(..(more + 1).min(rest.len())).unwrap_or_default()
@@ -340,9 +340,9 @@ impl Entries {
 
     /// Copies some entries in the order of `numbers`; `None` if there is no memory for them.
     pub(crate) fn choose(&self, numbers: &[u32], memory: &ListingMemory) -> Option<Self> {
-        let part = |part: &Part| {
+        let part = |part: &ListingPart| {
             let charge = part.charge.as_ref().map(|_| memory.charge());
-            Part { server: part.server, body: Vec::new(), form: part.form, charge }
+            ListingPart { server: part.server, body: Vec::new(), form: part.form, charge }
         };
         let mut chosen = Self { parts: self.parts.iter().map(part).collect(), ..Self::default() };
         for number in numbers {
@@ -355,7 +355,7 @@ impl Entries {
                 if !to.charge.as_mut().is_none_or(|charge| charge.reach(bytes)) {
                     return None;
                 }
-                chosen.slots.push(Slot { offset, ..*slot });
+                chosen.slots.push(EntrySlot { offset, ..*slot });
             }
         }
         chosen.count = numbers.len();
@@ -377,9 +377,9 @@ fn base_name(bytes: &[u8]) -> &std::ffi::OsStr {
 mod tests {
     use super::*;
 
-    fn listing(body: &[u8]) -> Listing {
+    fn listing(body: &[u8]) -> ServerListing {
         let has_status = dirlist::Listing::new(body).has_stat();
-        Listing { body: body.to_vec(), has_status, charge: None }
+        ServerListing { body: body.to_vec(), has_status, charge: None }
     }
 
     fn names(entries: &Entries) -> Vec<String> {

@@ -10,13 +10,13 @@ use wire::xroot::request::{Locate, Ping, Prepare, Query, Request, Set, Stat, Sta
 use wire::xroot::{ErrorCode, FileHandle};
 
 use crate::answers::{self, Entry, Location, SpaceInfo, StatInfo, VfsInfo, line};
-use crate::channel::{BodyLimit, Received};
+use crate::channel::{BodyLimit, ReplyContent};
 use crate::client::Client;
 use crate::entries::Entries;
 use crate::failure::{Cause, Error};
 use crate::path::{NameError, RemotePath, RequestTarget};
 use crate::request_loop::Repeat;
-use crate::route::{Arrived, Ask, Route};
+use crate::route::{PathRequest, Route, RoutedReply};
 use crate::url::Url;
 
 /// Maximum number of managers that a deep locate asks.
@@ -100,9 +100,9 @@ impl FileSystem {
         path: &str,
         repeatable: bool,
         request: impl Fn(&Url, bool) -> Encoded + Sync,
-    ) -> Result<Arrived, Error> {
+    ) -> Result<RoutedReply, Error> {
         let repeat = Repeat::if_harmless(repeatable);
-        let ask = Ask { name, repeat, slow: false, limit: BodyLimit::ANSWER, request: &request };
+        let ask = PathRequest { name, repeat, slow: false, limit: BodyLimit::ANSWER, request: &request };
         let url = self.url_of(name, path)?;
         Route::new(&self.client, &url, self.client.end()).ask(&self.client, &ask).await
     }
@@ -123,7 +123,7 @@ impl FileSystem {
         &self,
         name: &'static str,
         path: &str,
-        arrived: &Arrived,
+        arrived: &RoutedReply,
         parse: impl Fn(&[u8]) -> Result<T, Cause>,
     ) -> Result<T, Error> {
         let of = |cause| self.error(name, path, cause).at(arrived.channel.authority(), &[]);
@@ -378,7 +378,7 @@ impl FileSystem {
     pub async fn set(&self, text: &str) -> Result<Vec<u8>, Error> {
         let request =
             |_: &Url, _: bool| Encoded::new(&Request::Set(Set { modifier: 0, text: text.as_bytes() }));
-        let Received { body, .. } = self.ask("set", "", true, request).await?.received;
+        let ReplyContent { body, .. } = self.ask("set", "", true, request).await?.received;
         Ok(body)
     }
 

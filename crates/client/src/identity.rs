@@ -1,4 +1,4 @@
-//! [`FileIdentity`]: the identity of an open file, or of a path at one moment (decision 016).
+//! [`RemoteFileIdentity`]: the identity of an open file, or of a path at one moment (decision 016).
 //!
 //! A path alone does not identify a file: another file may have its name later, and another server
 //! may have another file of that name.
@@ -9,7 +9,7 @@ use crate::answers::StatInfo;
 
 /// The identity of a file at one server at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FileIdentity {
+pub struct RemoteFileIdentity {
     /// The server, `host:port`.
     pub server: String,
     /// The number of the file there; 0 from servers without such numbers.
@@ -22,7 +22,7 @@ pub struct FileIdentity {
     pub is_writable: bool,
 }
 
-impl FileIdentity {
+impl RemoteFileIdentity {
     pub(crate) fn new(server: String, stat: &StatInfo, is_writable: bool) -> Self {
         Self { server, id: stat.id, size: stat.size, mtime: stat.mtime, is_writable }
     }
@@ -90,7 +90,7 @@ impl FileIdentity {
 }
 
 /// One line, which is equal for a file that is the same and has not changed.
-impl fmt::Display for FileIdentity {
+impl fmt::Display for RemoteFileIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {} {}", self.server, self.id, self.size, self.mtime)
     }
@@ -100,8 +100,8 @@ impl fmt::Display for FileIdentity {
 mod tests {
     use super::*;
 
-    fn file(server: &str, id: u64, size: u64, mtime: i64, is_writable: bool) -> FileIdentity {
-        FileIdentity { server: server.to_owned(), id, size, mtime, is_writable }
+    fn file(server: &str, id: u64, size: u64, mtime: i64, is_writable: bool) -> RemoteFileIdentity {
+        RemoteFileIdentity { server: server.to_owned(), id, size, mtime, is_writable }
     }
 
     #[test]

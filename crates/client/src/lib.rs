@@ -19,10 +19,10 @@
 //! | `filesystem` | [`FileSystem`]: operations on paths |
 //! | `changes` | changes of the name space of a [`FileSystem`], and their lost replies |
 //! | `checksums` | checksums that servers compute |
-//! | `everywhere` | [`Merged`]: directories of all servers of a cluster as one; wildcards |
+//! | `cluster_listing` | [`Merged`]: directories of all servers of a cluster as one; wildcards |
 //! | `attributes` | extended attributes of paths and files |
 //! | `file` | [`File`], [`OpenWith`]: an open file, which survives its connection and its server |
-//! | `identity` | [`FileIdentity`]: the identity of a file, whatever its path leads to later |
+//! | `identity` | [`RemoteFileIdentity`]: the identity of a file, whatever its path leads to later |
 //! | `reader` | [`Reader`], [`Caching`]: a cached file: read-ahead, blocks, vectors; statistics |
 //! | `whole` | [`WholeRead`]: reads to the real end of a file, despite short replies |
 //! | `sums` | [`PassingSums`]: checksums of data as it passes, in any order |
@@ -47,12 +47,12 @@
 //! | `connect` | tries addresses of both families, uses the first that answers; login |
 //! | `channel` | [`Channel`]: a connection that one task drives for many callers |
 //! | `checksum_timeout` | the timeout of checksums |
-//! | `blocks` | [`Blocks`]: reused memory for file data |
+//! | `buffer_pool` | [`BufferPool`]: reused memory for file data |
 //! | `abort_on_drop` | `AbortOnDrop`: a task that ends with its owner |
 //! | `url_error` | errors of URLs |
 //!
-//! The machine of a connection, without I/O, is in the crate `rawclient`, with a blocking client for
-//! load generators and probes.
+//! The machine of a connection, without I/O, is in the crate `rawclient`, with a blocking client
+//! for load generators and probes.
 //!
 //! Authentication and TLS are not implemented yet: a server that requires either is refused with
 //! [`ConnectionError::Demands`].
@@ -63,16 +63,16 @@ mod abort_on_drop;
 mod answers;
 mod attributes;
 pub mod blocking;
-mod blocks;
+mod buffer_pool;
 mod changes;
 mod channel;
 mod checksum_timeout;
 mod checksums;
 mod client;
+mod cluster_listing;
 mod connect;
 pub mod copy;
 mod entries;
-mod everywhere;
 mod failure;
 mod file;
 mod filesystem;
@@ -106,16 +106,16 @@ pub use wire::xroot;
 
 pub use answers::{Attribute, Checksum, Entry, Location, SpaceInfo, StatInfo, StatMore, VfsInfo};
 pub use attributes::NamedValue;
-pub use blocks::{Block, Blocks};
+pub use buffer_pool::{BufferPool, PooledBuffer};
 pub use channel::Channel;
 pub use client::Client;
+pub use cluster_listing::{Matches, Merged, list_merged, together};
 pub use connect::{AddressFilter, Resolver, Resolving};
 pub use entries::Entries;
-pub use everywhere::{Matches, Merged, list_merged, together};
 pub use failure::{Cause, Error, Failure};
 pub use file::{File, OpenWith, READ_BYTES_MAX, VectorLimits, WRITE_BYTES_MAX};
 pub use filesystem::{FileSystem, ListWith};
-pub use identity::FileIdentity;
+pub use identity::RemoteFileIdentity;
 pub use path::{EntryName, Name, NameError, RelativePath, RemotePath, RequestTarget};
 pub use rawclient::{ConnectionError, Demand, ServerInfo, local_zone};
 pub use reader::{CacheStatistics, Caching, Reader};

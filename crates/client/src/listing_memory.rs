@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The memory limit of listings. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct ListingMemory(Arc<Inner>);
+pub(crate) struct ListingMemory(Arc<ListingMemoryState>);
 
 #[derive(Debug)]
-struct Inner {
+struct ListingMemoryState {
     bytes_max: usize,
     used: AtomicUsize,
 }
@@ -25,7 +25,7 @@ impl Eq for ListingMemory {}
 
 impl ListingMemory {
     pub(crate) fn new(bytes_max: usize) -> Self {
-        Self(Arc::new(Inner { bytes_max, used: AtomicUsize::new(0) }))
+        Self(Arc::new(ListingMemoryState { bytes_max, used: AtomicUsize::new(0) }))
     }
 
     pub(crate) fn bytes_max(&self) -> usize {
@@ -33,19 +33,19 @@ impl ListingMemory {
     }
 
     /// Creates an empty charge.
-    pub(crate) fn charge(&self) -> Charge {
-        Charge { memory: self.clone(), bytes: 0 }
+    pub(crate) fn charge(&self) -> ListingCharge {
+        ListingCharge { memory: self.clone(), bytes: 0 }
     }
 }
 
 /// A charged part of the memory, released on drop.
 #[derive(Debug)]
-pub(crate) struct Charge {
+pub(crate) struct ListingCharge {
     memory: ListingMemory,
     bytes: usize,
 }
 
-impl Charge {
+impl ListingCharge {
     /// Grows the charge to `bytes`. Returns `false` and changes nothing if there is no space.
     #[must_use]
     pub(crate) fn reach(&mut self, bytes: usize) -> bool {
@@ -75,7 +75,7 @@ impl Charge {
     }
 }
 
-impl Drop for Charge {
+impl Drop for ListingCharge {
     fn drop(&mut self) {
         self.memory.0.used.fetch_sub(self.bytes, Ordering::AcqRel);
     }

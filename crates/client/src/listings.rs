@@ -7,15 +7,15 @@ use wire::xroot::flags::{DirlistOptions, StatOptions};
 use wire::xroot::reply::{StatText, dirlist};
 use wire::xroot::request::{Dirlist, Request};
 
-use crate::channel::{BodyLimit, Received};
-use crate::entries::Listing;
-use crate::everywhere::together;
+use crate::channel::{BodyLimit, ReplyContent};
+use crate::cluster_listing::together;
+use crate::entries::ServerListing;
 use crate::failure::{Cause, Error};
 use crate::filesystem::{FileSystem, ListWith, stat};
 use crate::listing_memory::ListingMemory;
 use crate::path::{Name, RemotePath};
 use crate::request_loop::Repeat;
-use crate::route::{Ask, Route};
+use crate::route::{PathRequest, Route};
 use crate::url::Url;
 
 /// Number of names whose status is requested before the replies are stored.
@@ -30,7 +30,7 @@ impl FileSystem {
         path: &str,
         with: &ListWith,
         memory: &ListingMemory,
-    ) -> Result<Vec<Listing>, Error> {
+    ) -> Result<Vec<ServerListing>, Error> {
         let mut options = DirlistOptions::NONE;
         if with.stat {
             options |= DirlistOptions::DSTAT;
@@ -47,13 +47,13 @@ impl FileSystem {
             Encoded::new(&Request::Dirlist(Dirlist { options, path: url.target().as_bytes() }))
         };
         let (name, limit) = ("list", BodyLimit::listing(memory));
-        let ask = Ask { name, repeat: Repeat::Anywhere, slow: false, limit, request: &request };
+        let ask = PathRequest { name, repeat: Repeat::Anywhere, slow: false, limit, request: &request };
         let url = asked.url_of(name, path)?;
         let arrived = Route::new(&self.client, &url, self.client.end()).ask(&self.client, &ask).await?;
-        asked.parsed(name, path, &arrived, Listing::check)?;
-        let Received { body, charge, .. } = arrived.received;
+        asked.parsed(name, path, &arrived, ServerListing::check)?;
+        let ReplyContent { body, charge, .. } = arrived.received;
         let has_status = dirlist::Listing::new(&body).has_stat();
-        let listing = Listing { body, has_status, charge };
+        let listing = ServerListing { body, has_status, charge };
         if !with.stat || has_status {
             return Ok(vec![listing]);
         }
@@ -65,12 +65,12 @@ impl FileSystem {
     pub(crate) async fn add_status(
         &self,
         path: &str,
-        names: &Listing,
+        names: &ServerListing,
         memory: &ListingMemory,
         strict: bool,
-    ) -> Result<Vec<Listing>, Error> {
+    ) -> Result<Vec<ServerListing>, Error> {
         let directory = self.url_of("list", path)?.path;
-        let mut found = [Listing::empty(memory, true), Listing::empty(memory, false)];
+        let mut found = [ServerListing::empty(memory, true), ServerListing::empty(memory, false)];
         let [with, without] = &mut found;
         let ask = |name: Vec<u8>| {
             // A name that no request can carry has no status.

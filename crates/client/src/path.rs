@@ -149,10 +149,10 @@ impl fmt::Display for Name {
 /// A name in a listing. It can always be displayed, but only a name that requests can carry becomes
 /// part of a path.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct EntryName(Listed);
+pub struct EntryName(ListedName);
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Listed {
+enum ListedName {
     Good(Name),
     /// The text to display, and the reason.
     Refused(Box<str>, NameError),
@@ -163,8 +163,8 @@ impl EntryName {
     #[must_use]
     pub fn from_bytes(name: &[u8]) -> Self {
         Self(match Name::from_bytes(name) {
-            Ok(name) => Listed::Good(name),
-            Err(why) => Listed::Refused(text_of(name).into(), why),
+            Ok(name) => ListedName::Good(name),
+            Err(why) => ListedName::Refused(text_of(name).into(), why),
         })
     }
 
@@ -178,8 +178,8 @@ impl EntryName {
     #[must_use]
     pub fn as_str(&self) -> &str {
         match &self.0 {
-            Listed::Good(name) => name,
-            Listed::Refused(shown, _) => shown,
+            ListedName::Good(name) => name,
+            ListedName::Refused(shown, _) => shown,
         }
     }
 
@@ -189,8 +189,8 @@ impl EntryName {
     /// [`NameError`] if no request can carry it.
     pub fn component(&self) -> Result<&Name, NameError> {
         match &self.0 {
-            Listed::Good(name) => Ok(name),
-            Listed::Refused(_, why) => Err(*why),
+            ListedName::Good(name) => Ok(name),
+            ListedName::Refused(_, why) => Err(*why),
         }
     }
 }
@@ -235,7 +235,7 @@ impl Ord for EntryName {
 
 impl From<Name> for EntryName {
     fn from(name: Name) -> Self {
-        Self(Listed::Good(name))
+        Self(ListedName::Good(name))
     }
 }
 

@@ -17,8 +17,8 @@ use wire::xroot::SessionId;
 use wire::xroot::limits::PATH_ID_MAX;
 use wire::xroot::request::{Endsess, Request};
 
-use crate::blocks::Blocks;
-use crate::channel::{Answer, BodyLimit, Channel, Patience, Sink, Until};
+use crate::buffer_pool::BufferPool;
+use crate::channel::{BodyLimit, Channel, Deadlines, Patience, ReplySink, ServerReply};
 use crate::connect::{AddressFilter, LoggedIn, bind, connect};
 use crate::failure::Cause;
 use crate::settings::Settings;
@@ -64,23 +64,23 @@ impl Key {
 
 /// The slot of one connection.
 #[derive(Default, Debug)]
-struct Slot {
-    now: Mutex<Now>,
+struct PoolSlot {
+    now: Mutex<SlotState>,
     /// Held while connecting.
     connecting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default, Debug)]
-struct Now {
+struct SlotState {
     channel: Option<Arc<Channel>>,
-    failed: Option<Failure>,
+    failed: Option<ConnectFailure>,
     /// Session of a lost connection. Its files are locked until the server detects the loss.
     lost_session: Option<SessionId>,
 }
 
 /// A failed attempt to connect.
 #[derive(Debug)]
-struct Failure {
+struct ConnectFailure {
     at: Instant,
     /// Number of rounds of attempts.
     rounds: u64,
@@ -89,19 +89,19 @@ struct Failure {
 
 /// All connections of a client.
 #[derive(Debug)]
-pub(crate) struct Pool {
-    slots: Mutex<HashMap<Key, Arc<Slot>>>,
+pub(crate) struct ConnectionPool {
+    slots: Mutex<HashMap<Key, Arc<PoolSlot>>>,
     login: Login,
     filter: Option<AddressFilter>,
-    blocks: Blocks,
+    blocks: BufferPool,
 }
 
-impl Pool {
-    pub(crate) fn new(login: Login, filter: Option<AddressFilter>, blocks: Blocks) -> Self {
+impl ConnectionPool {
+    pub(crate) fn new(login: Login, filter: Option<AddressFilter>, blocks: BufferPool) -> Self {
         Self { slots: Mutex::default(), login, filter, blocks }
     }
 
-    fn slot(&self, key: Key) -> Arc<Slot> {
+    fn slot(&self, key: Key) -> Arc<PoolSlot> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.entry(key).or_default().clone()
     }
@@ -130,8 +130,10 @@ impl Pool {
         let made = self.connect(url, &slot, settings, rounds, until).await;
         let mut now = slot.now();
         match &made {
-            Ok(channel) => *now = Now { channel: Some(channel.clone()), ..Now::default() },
-            Err(cause) => now.failed = Some(Failure { at: Instant::now(), rounds, cause: cause.clone() }),
+            Ok(channel) => *now = SlotState { channel: Some(channel.clone()), ..SlotState::default() },
+            Err(cause) => {
+                now.failed = Some(ConnectFailure { at: Instant::now(), rounds, cause: cause.clone() })
+            }
         }
         made
     }
@@ -139,7 +141,7 @@ impl Pool {
     async fn connect(
         &self,
         url: &Url,
-        slot: &Slot,
+        slot: &PoolSlot,
         settings: &Settings,
         rounds: u64,
         until: Instant,
@@ -178,7 +180,7 @@ impl Pool {
     async fn start(
         &self,
         url: &Url,
-        slot: &Slot,
+        slot: &PoolSlot,
         settings: &Settings,
         made: LoggedIn,
         until: Instant,
@@ -200,8 +202,8 @@ impl Pool {
     }
 }
 
-impl Slot {
-    fn now(&self) -> std::sync::MutexGuard<'_, Now> {
+impl PoolSlot {
+    fn now(&self) -> std::sync::MutexGuard<'_, SlotState> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -248,10 +250,10 @@ async fn end_session(channel: &Channel, sessid: SessionId, until: Instant) {
     loop {
         let request = Encoded::new(&Request::Endsess(Endsess { sessid }));
         let answer = channel
-            .call(request, Bytes::new(), Sink::Body(BodyLimit::ANSWER), Until { answer: end, end })
+            .call(request, Bytes::new(), ReplySink::Body(BodyLimit::ANSWER), Deadlines { answer: end, end })
             .await;
         match answer {
-            Ok(Answer::Wait { pause, .. }) if Instant::now() + pause < end => {
+            Ok(ServerReply::Wait { pause, .. }) if Instant::now() + pause < end => {
                 // "Session still active": it will end soon.
                 tokio::time::sleep(pause.min(Duration::from_secs(1)).max(Duration::from_millis(50))).await;
             }

@@ -2,8 +2,8 @@
 //!
 //! Everything that bounds a request is here: its deadline, the pauses that servers ask for, the
 //! numbers of lost connections and redirects, and the rule for requests that must not be made
-//! twice. A [`Destination`] decides where the next attempt goes: a request about a path is routed
-//! freely (`route`), a request by file handle stays with its file, which is reopened
+//! twice. A [`RecoveryPolicy`] decides where the next attempt goes: a request about a path is
+//! routed freely (`route`), a request by file handle stays with its file, which is reopened
 //! (`file/handle`). Source: xroot protocol 5.2.0, sections 3.4 to 3.6.
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use wire::xroot::ErrorCode;
 
-use crate::channel::{Answer, Failed, Lost, Received, Until};
+use crate::channel::{ConnectionLoss, Deadlines, MissingReply, ReplyContent, ServerReply};
 use crate::client::Client;
 use crate::failure::{Cause, Error};
 use crate::url::Url;
@@ -47,13 +47,13 @@ impl Repeat {
 
 /// The result of sending a request.
 pub(crate) struct Exchange {
-    pub(crate) reply: Result<Answer, Failed>,
+    pub(crate) reply: Result<ServerReply, MissingReply>,
     /// Set if the reply came, or should have come, from a manager.
     pub(crate) at_manager: bool,
 }
 
 /// The loss of a reply that the request survives.
-pub(crate) struct Loss {
+pub(crate) struct LostReply {
     pub(crate) cause: Cause,
     /// Set if the connection is alive or the server violates the protocol, so that only another
     /// server can help.
@@ -61,7 +61,7 @@ pub(crate) struct Loss {
 }
 
 /// The place of the next attempt, and the error if there is none.
-pub(crate) trait Destination {
+pub(crate) trait RecoveryPolicy {
     /// Connects to the current server, sends the request and waits for the reply.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ pub(crate) trait Destination {
     async fn redirected(&mut self, attempts: &Attempts<'_>, port: i32, host: Vec<u8>) -> Result<(), Error>;
 
     /// Recovers from a lost reply.
-    async fn lost(&mut self, attempts: &Attempts<'_>, loss: Loss) -> Result<(), Error>;
+    async fn lost(&mut self, attempts: &Attempts<'_>, loss: LostReply) -> Result<(), Error>;
 }
 
 /// The attempts at one request so far, and their limits.
@@ -124,8 +124,8 @@ impl<'a> Attempts<'a> {
     }
 
     /// Returns the deadlines of the next reply.
-    pub(crate) fn until(&self) -> Until {
-        if self.slow { Until { answer: self.end, end: self.end } } else { self.client.until(self.end) }
+    pub(crate) fn until(&self) -> Deadlines {
+        if self.slow { Deadlines { answer: self.end, end: self.end } } else { self.client.until(self.end) }
     }
 
     /// Reports whether a server has asked to wait.
@@ -151,50 +151,50 @@ impl<'a> Attempts<'a> {
     }
 
     /// Sends the request until it has a final reply.
-    pub(crate) async fn run<D: Destination>(mut self, destination: &mut D) -> Result<Received, Error> {
+    pub(crate) async fn run<D: RecoveryPolicy>(mut self, policy: &mut D) -> Result<ReplyContent, Error> {
         loop {
-            let Exchange { reply, at_manager } = match destination.send(&self).await {
+            let Exchange { reply, at_manager } = match policy.send(&self).await {
                 Ok(exchange) => exchange,
                 Err(cause) => {
-                    self.not_connected(destination, cause)?;
+                    self.not_connected(policy, cause)?;
                     continue;
                 }
             };
             match reply {
-                Ok(Answer::Ok(received)) => return Ok(received),
-                Ok(Answer::Error { code, text }) => destination.refused(&mut self, code, text)?,
-                Ok(Answer::Redirect { port, host }) => {
-                    self.count_redirect().map_err(|cause| destination.error(cause))?;
-                    destination.redirected(&self, port, host).await?;
+                Ok(ServerReply::Ok(received)) => return Ok(received),
+                Ok(ServerReply::Error { code, text }) => policy.refused(&mut self, code, text)?,
+                Ok(ServerReply::Redirect { port, host }) => {
+                    self.count_redirect().map_err(|cause| policy.error(cause))?;
+                    policy.redirected(&self, port, host).await?;
                 }
-                Ok(Answer::Wait { pause, text }) => self.pause(destination, pause, text).await?,
-                Err(Failed::TooLarge(limit)) => return Err(destination.error(Cause::too_large(&limit))),
-                Err(Failed::TimedOut(seconds)) => {
-                    let loss = Loss { cause: Cause::TimedOut(seconds), elsewhere_only: true };
-                    self.recover(destination, loss, true, at_manager).await?;
+                Ok(ServerReply::Wait { pause, text }) => self.pause(policy, pause, text).await?,
+                Err(MissingReply::TooLarge(limit)) => return Err(policy.error(Cause::too_large(&limit))),
+                Err(MissingReply::TimedOut(seconds)) => {
+                    let loss = LostReply { cause: Cause::TimedOut(seconds), elsewhere_only: true };
+                    self.recover(policy, loss, true, at_manager).await?;
                 }
-                Err(Failed::Lost { reason, sent }) => {
-                    let loss = self.loss(destination, reason);
-                    self.recover(destination, loss, sent, at_manager).await?;
+                Err(MissingReply::Lost { reason, sent }) => {
+                    let loss = self.loss(policy, reason);
+                    self.recover(policy, loss, sent, at_manager).await?;
                 }
             }
         }
     }
 
     /// Handles a failure to connect.
-    fn not_connected(&mut self, destination: &mut impl Destination, cause: Cause) -> Result<(), Error> {
+    fn not_connected(&mut self, policy: &mut impl RecoveryPolicy, cause: Cause) -> Result<(), Error> {
         let is_final = matches!(cause, Cause::Unsupported(_) | Cause::Closed);
         if is_final || Instant::now() >= self.end {
-            return Err(destination.error(cause));
+            return Err(policy.error(cause));
         }
         self.lost += 1;
-        destination.unreachable(self, cause)
+        policy.unreachable(self, cause)
     }
 
     /// Waits as long as the server asks for.
     async fn pause(
         &mut self,
-        destination: &mut impl Destination,
+        policy: &mut impl RecoveryPolicy,
         pause: Duration,
         text: String,
     ) -> Result<(), Error> {
@@ -202,9 +202,9 @@ impl<'a> Attempts<'a> {
         let least = if self.waits > PROMPT_WAITS { BACKOFF } else { Duration::ZERO };
         let pause = pause.max(least);
         if Instant::now() + pause > self.end {
-            return Err(destination.error(Cause::Expired { seconds: pause.as_secs(), text }));
+            return Err(policy.error(Cause::Expired { seconds: pause.as_secs(), text }));
         }
-        let (at, until) = (destination.server(), Instant::now() + pause);
+        let (at, until) = (policy.server(), Instant::now() + pause);
         let (operation, seconds) = (self.name, pause.as_secs());
         tracing::debug!(operation, server = %at.authority(), seconds, text, "asked to wait");
         let _waiting = self.client.waits().begin(&at, WaitFor::Pause { until, text });
@@ -214,19 +214,21 @@ impl<'a> Attempts<'a> {
 
     /// Describes a lost connection. A second silence of the same server is final, because a timeout
     /// has taken long already.
-    fn loss(&mut self, destination: &impl Destination, reason: Lost) -> Loss {
+    fn loss(&mut self, policy: &impl RecoveryPolicy, reason: ConnectionLoss) -> LostReply {
         match reason {
-            Lost::Protocol(error) => Loss { cause: Cause::Connection(error), elsewhere_only: true },
+            ConnectionLoss::Protocol(error) => {
+                LostReply { cause: Cause::Connection(error), elsewhere_only: true }
+            }
             reason => {
                 let cause = Cause::Lost(reason.to_string());
-                if let Lost::Silent(_) = reason {
-                    let server = destination.server().authority();
+                if let ConnectionLoss::Silent(_) = reason {
+                    let server = policy.server().authority();
                     if self.silent.contains(&server) {
                         self.lost = LOST_MAX;
                     }
                     self.silent.push(server);
                 }
-                Loss { cause, elsewhere_only: false }
+                LostReply { cause, elsewhere_only: false }
             }
         }
     }
@@ -234,8 +236,8 @@ impl<'a> Attempts<'a> {
     /// Handles a lost reply to a request that the server may have received (`sent`).
     async fn recover(
         &mut self,
-        destination: &mut impl Destination,
-        loss: Loss,
+        policy: &mut impl RecoveryPolicy,
+        loss: LostReply,
         sent: bool,
         at_manager: bool,
     ) -> Result<(), Error> {
@@ -246,16 +248,16 @@ impl<'a> Attempts<'a> {
             Repeat::Needless => sent,
             Repeat::AtServer | Repeat::Never => {
                 if sent {
-                    destination.pin();
+                    policy.pin();
                 }
                 sent && repeat == Repeat::Never
             }
         };
         self.lost += 1;
         if is_last || self.lost > LOST_MAX || Instant::now() >= self.end {
-            return Err(destination.error(loss.cause));
+            return Err(policy.error(loss.cause));
         }
-        destination.lost(self, loss).await
+        policy.lost(self, loss).await
     }
 }
 
@@ -266,7 +268,7 @@ mod tests {
     use super::*;
     use crate::settings::Settings;
 
-    /// A destination with scripted replies, and the calls that it received.
+    /// A policy with scripted replies, and the calls that it received.
     struct Scripted {
         replies: VecDeque<Result<Exchange, Cause>>,
         calls: Vec<&'static str>,
@@ -275,7 +277,7 @@ mod tests {
         is_pinned: bool,
     }
 
-    impl Destination for Scripted {
+    impl RecoveryPolicy for Scripted {
         async fn send(&mut self, _: &Attempts<'_>) -> Result<Exchange, Cause> {
             self.sent += 1;
             self.replies.pop_front().unwrap_or(Err(Cause::Closed))
@@ -309,32 +311,32 @@ mod tests {
             Ok(())
         }
 
-        async fn lost(&mut self, _: &Attempts<'_>, loss: Loss) -> Result<(), Error> {
+        async fn lost(&mut self, _: &Attempts<'_>, loss: LostReply) -> Result<(), Error> {
             self.calls.push(if loss.elsewhere_only { "elsewhere" } else { "lost" });
             Ok(())
         }
     }
 
-    fn script(replies: impl IntoIterator<Item = Result<Answer, Failed>>) -> Scripted {
+    fn script(replies: impl IntoIterator<Item = Result<ServerReply, MissingReply>>) -> Scripted {
         let replies = replies.into_iter().map(|reply| Ok(Exchange { reply, at_manager: false }));
         let (calls, replies) = (Vec::new(), replies.collect());
         Scripted { replies, calls, sent: 0, server: "a", is_pinned: false }
     }
 
-    fn ok() -> Result<Answer, Failed> {
-        Ok(Answer::Ok(Received { body: Vec::new(), block: None, pages: Vec::new(), charge: None }))
+    fn ok() -> Result<ServerReply, MissingReply> {
+        Ok(ServerReply::Ok(ReplyContent { body: Vec::new(), block: None, pages: Vec::new(), charge: None }))
     }
 
-    fn lost(reason: Lost, sent: bool) -> Result<Answer, Failed> {
-        Err(Failed::Lost { reason, sent })
+    fn lost(reason: ConnectionLoss, sent: bool) -> Result<ServerReply, MissingReply> {
+        Err(MissingReply::Lost { reason, sent })
     }
 
-    fn wait(seconds: u64) -> Result<Answer, Failed> {
-        Ok(Answer::Wait { pause: Duration::from_secs(seconds), text: "staging".to_owned() })
+    fn wait(seconds: u64) -> Result<ServerReply, MissingReply> {
+        Ok(ServerReply::Wait { pause: Duration::from_secs(seconds), text: "staging".to_owned() })
     }
 
-    fn redirect(host: &str) -> Result<Answer, Failed> {
-        Ok(Answer::Redirect { port: 0, host: host.as_bytes().to_vec() })
+    fn redirect(host: &str) -> Result<ServerReply, MissingReply> {
+        Ok(ServerReply::Redirect { port: 0, host: host.as_bytes().to_vec() })
     }
 
     /// Runs a request with 100 s of time.
@@ -347,14 +349,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn lost_connections_are_survived_up_to_the_limit() {
         for (losses, is_ok) in [(LOST_MAX, true), (LOST_MAX + 1, false)] {
-            let replies = (0..losses).map(|_| lost(Lost::Closed, true)).chain([ok()]);
+            let replies = (0..losses).map(|_| lost(ConnectionLoss::Closed, true)).chain([ok()]);
             let mut scripted = script(replies);
             let done = run(&mut scripted, "stat", Repeat::Anywhere).await;
             assert_eq!(done.is_ok(), is_ok);
             assert_eq!(scripted.calls, vec!["lost"; LOST_MAX as usize]);
             assert!(!scripted.is_pinned);
         }
-        // Failures to connect count as well. The destination compares them with its own limit.
+        // Failures to connect count as well. The policy compares them with its own limit.
         let mut scripted = script([ok()]);
         scripted.replies.push_front(Err(Cause::Unreachable("refused".to_owned())));
         run(&mut scripted, "stat", Repeat::Anywhere).await.unwrap();
@@ -364,13 +366,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_that_may_have_been_carried_out_is_not_repeated() {
         for (repeat, is_uncertain) in [(Repeat::Never, true), (Repeat::Needless, false)] {
-            for reply in [lost(Lost::Closed, true), Err(Failed::TimedOut(60))] {
+            for reply in [lost(ConnectionLoss::Closed, true), Err(MissingReply::TimedOut(60))] {
                 let mut scripted = script([reply, ok()]);
                 let error = run(&mut scripted, "rm", repeat).await.unwrap_err();
                 assert_eq!((error.is_uncertain(), scripted.sent), (is_uncertain, 1));
             }
             // An unsent request is repeated.
-            let mut scripted = script([lost(Lost::Closed, false), ok()]);
+            let mut scripted = script([lost(ConnectionLoss::Closed, false), ok()]);
             run(&mut scripted, "rm", repeat).await.unwrap();
             assert_eq!((scripted.is_pinned, scripted.sent), (false, 2));
         }
@@ -378,7 +380,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_request_with_effects_at_its_server_is_repeated_there() {
-        let mut scripted = script([lost(Lost::Closed, true), ok()]);
+        let mut scripted = script([lost(ConnectionLoss::Closed, true), ok()]);
         run(&mut scripted, "open", Repeat::AtServer).await.unwrap();
         assert_eq!((scripted.is_pinned, scripted.sent), (true, 2));
     }
@@ -386,7 +388,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_manager_opens_nothing_so_its_lost_reply_is_harmless() {
         for (name, is_repeated) in [("open", true), ("rm", false)] {
-            let mut scripted = script([lost(Lost::Closed, true), ok()]);
+            let mut scripted = script([lost(ConnectionLoss::Closed, true), ok()]);
             if let Some(Ok(first)) = scripted.replies.front_mut() {
                 first.at_manager = true;
             }
@@ -397,7 +399,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_second_silence_of_a_server_is_final() {
-        let silent = || lost(Lost::Silent(60), true);
+        let silent = || lost(ConnectionLoss::Silent(60), true);
         let mut scripted = script([silent(), silent(), ok()]);
         let error = run(&mut scripted, "stat", Repeat::Anywhere).await.unwrap_err();
         assert!(matches!(error.cause(), Cause::Lost(_)), "{error}");
@@ -409,7 +411,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_another_server_helps_after_a_timeout_or_garbage() {
         let garbage = rawclient::ConnectionError::UnknownStream(wire::xroot::StreamId([9, 9]));
-        let replies = [Err(Failed::TimedOut(60)), lost(Lost::Protocol(garbage), true), ok()];
+        let replies = [Err(MissingReply::TimedOut(60)), lost(ConnectionLoss::Protocol(garbage), true), ok()];
         let mut scripted = script(replies);
         run(&mut scripted, "stat", Repeat::Anywhere).await.unwrap();
         assert_eq!(scripted.calls, ["elsewhere", "elsewhere"]);
@@ -438,7 +440,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_attempt_begins_after_the_deadline() {
-        let mut scripted = script([wait(99), lost(Lost::Closed, true), lost(Lost::Closed, true)]);
+        let mut scripted =
+            script([wait(99), lost(ConnectionLoss::Closed, true), lost(ConnectionLoss::Closed, true)]);
         let client = Client::with(Settings::default(), "test");
         let attempts =
             Attempts::new(&client, "stat", Repeat::Anywhere, Instant::now() + Duration::from_secs(99));

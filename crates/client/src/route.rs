@@ -14,10 +14,10 @@ use wire::xroot::ErrorCode;
 use wire::xroot::flags::ServerFlags;
 use wire::xroot::reply::RedirectTarget;
 
-use crate::channel::{Answer, BodyLimit, Channel, Received, Sink};
+use crate::channel::{BodyLimit, Channel, ReplyContent, ReplySink, ServerReply};
 use crate::client::Client;
 use crate::failure::{Cause, Error};
-use crate::request_loop::{Attempts, Destination, Exchange, LOST_MAX, Loss, Repeat};
+use crate::request_loop::{Attempts, Exchange, LOST_MAX, LostReply, RecoveryPolicy, Repeat};
 use crate::settings::Settings;
 use crate::url::{Scheme, Url};
 use crate::waits::WaitFor;
@@ -27,7 +27,7 @@ use crate::waits::WaitFor;
 const VISITS_MAX: u32 = 2;
 
 /// A request that can be made at any server.
-pub(crate) struct Ask<'a, F> {
+pub(crate) struct PathRequest<'a, F> {
     /// Name of the request in errors.
     pub(crate) name: &'static str,
     /// Rule for repeating it after its reply was lost.
@@ -43,8 +43,8 @@ pub(crate) struct Ask<'a, F> {
 
 /// A reply and the server from which it came.
 #[derive(Debug)]
-pub(crate) struct Arrived {
-    pub(crate) received: Received,
+pub(crate) struct RoutedReply {
+    pub(crate) received: ReplyContent,
     pub(crate) channel: Arc<Channel>,
 }
 
@@ -165,7 +165,11 @@ impl Route {
     }
 
     /// Makes a request until a server gives the final reply.
-    pub(crate) async fn ask<F>(&mut self, client: &Client, ask: &Ask<'_, F>) -> Result<Arrived, Error>
+    pub(crate) async fn ask<F>(
+        &mut self,
+        client: &Client,
+        ask: &PathRequest<'_, F>,
+    ) -> Result<RoutedReply, Error>
     where
         F: Fn(&Url, bool) -> Encoded + Sync,
     {
@@ -173,7 +177,7 @@ impl Route {
         let mut routed = Routed { route: self, ask, channel: None };
         let received = attempts.run(&mut routed).await?;
         let Some(channel) = routed.channel else { return Err(self.error(ask.name, Cause::Closed)) };
-        Ok(Arrived { received, channel })
+        Ok(RoutedReply { received, channel })
     }
 
     /// Creates an error at the current server.
@@ -236,12 +240,12 @@ impl Route {
 /// A request on its route.
 struct Routed<'a, F> {
     route: &'a mut Route,
-    ask: &'a Ask<'a, F>,
+    ask: &'a PathRequest<'a, F>,
     /// The connection of the last attempt.
     channel: Option<Arc<Channel>>,
 }
 
-impl<F: Fn(&Url, bool) -> Encoded + Sync> Destination for Routed<'_, F> {
+impl<F: Fn(&Url, bool) -> Encoded + Sync> RecoveryPolicy for Routed<'_, F> {
     async fn send(&mut self, attempts: &Attempts<'_>) -> Result<Exchange, Cause> {
         let client = attempts.client;
         let (at, rounds) = (&self.route.at, self.route.rounds);
@@ -249,7 +253,7 @@ impl<F: Fn(&Url, bool) -> Encoded + Sync> Destination for Routed<'_, F> {
         let channel = client.pool().channel(at, client.settings(), rounds, attempts.end).await?;
         drop(waiting);
         let request = (self.ask.request)(at, attempts.has_waited());
-        let sink = Sink::Body(self.ask.limit.clone());
+        let sink = ReplySink::Body(self.ask.limit.clone());
         let _waiting = client.waits().begin(at, WaitFor::Answer);
         let reply = channel.call(request, Bytes::new(), sink, attempts.until()).await;
         let at_manager = channel.is_manager();
@@ -330,7 +334,7 @@ impl<F: Fn(&Url, bool) -> Encoded + Sync> Destination for Routed<'_, F> {
         Ok(())
     }
 
-    async fn lost(&mut self, attempts: &Attempts<'_>, loss: Loss) -> Result<(), Error> {
+    async fn lost(&mut self, attempts: &Attempts<'_>, loss: LostReply) -> Result<(), Error> {
         let returned = self.route.return_to_balancer("srverr");
         if loss.elsewhere_only && !returned {
             return Err(self.error(loss.cause));
@@ -400,7 +404,7 @@ fn append(list: &mut String, element: &str) {
 pub(crate) fn target(at: &Url, port: i32, host: &[u8], only_tried: bool) -> Result<Url, Cause> {
     let bad = || Cause::BadRedirect(String::from_utf8_lossy(host).into_owned());
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| bad());
-    let redirect = Answer::redirect(port, host);
+    let redirect = ServerReply::redirect(port, host);
     match redirect.target().map_err(|_| bad())? {
         RedirectTarget::Host { host, port, cgi, token } => {
             let mut next = at.clone();

@@ -43,10 +43,10 @@ pub struct Wait {
 
 /// The waits of a client.
 #[derive(Clone, Default, Debug)]
-pub struct Waits(Arc<Inner>);
+pub struct Waits(Arc<WaitTable>);
 
 #[derive(Default, Debug)]
-struct Inner {
+struct WaitTable {
     is_watched: AtomicBool,
     waiting: Mutex<(u64, BTreeMap<u64, Wait>)>,
 }
@@ -65,7 +65,7 @@ impl Waits {
     }
 
     /// Records a wait at a server; it ends when the returned value is dropped.
-    pub(crate) fn begin(&self, server: &Url, what: WaitFor) -> Option<Waiting> {
+    pub(crate) fn begin(&self, server: &Url, what: WaitFor) -> Option<WaitGuard> {
         if !self.0.is_watched.load(Ordering::Relaxed) {
             return None;
         }
@@ -78,18 +78,18 @@ impl Waits {
         let number = *next;
         *next += 1;
         waits.insert(number, wait);
-        Some(Waiting { waits: self.clone(), number })
+        Some(WaitGuard { waits: self.clone(), number })
     }
 }
 
 /// A recorded wait that lasts as long as this value.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitGuard {
     waits: Waits,
     number: u64,
 }
 
-impl Drop for Waiting {
+impl Drop for WaitGuard {
     fn drop(&mut self) {
         let mut waiting = self.waits.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.1.remove(&self.number);

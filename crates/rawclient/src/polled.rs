@@ -38,8 +38,9 @@ impl AsFd for PolledConnection {
 }
 
 impl PolledConnection {
-    /// Begins to connect. The caller waits until it is writable and calls [`PolledConnection::flush`]; a
-    /// refusal is returned as an error of [`PolledConnection::receive`].
+    /// Begins to connect. The caller waits until it is writable and calls
+    /// [`PolledConnection::flush`]; a refusal is returned as an error of
+    /// [`PolledConnection::receive`].
     ///
     /// # Errors
     /// Immediate errors of the kernel.

@@ -1,6 +1,7 @@
 //! Waits for many sockets at once.
 //!
-//! It exists for programs that run their own event loop over [`PolledConnection`](crate::PolledConnection)s.
+//! It exists for programs that run their own event loop over
+//! [`PolledConnection`](crate::PolledConnection)s.
 
 use rustix::event::{Timespec, epoll};
 use rustix::fd::{AsFd, OwnedFd};

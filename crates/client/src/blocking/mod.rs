@@ -31,16 +31,16 @@ use wire::xroot::reply::ChkpointSizes;
 
 /// Settings, connections and the thread that drives them. Clones share one client.
 #[derive(Clone)]
-pub struct Client(Arc<Engines>);
+pub struct Client(Arc<BlockingRuntimes>);
 
-struct Engines {
+struct BlockingRuntimes {
     settings: Settings,
     program: String,
-    engines: PerProcess<Engine>,
+    engines: PerProcess<BlockingRuntime>,
 }
 
 /// The runtime and client of one process.
-struct Engine {
+struct BlockingRuntime {
     runtime: Handle,
     client: crate::Client,
     /// Ends the thread when it is dropped.
@@ -53,7 +53,7 @@ impl fmt::Debug for Client {
     }
 }
 
-impl Engine {
+impl BlockingRuntime {
     fn start(settings: &Settings, program: &str) -> std::io::Result<Self> {
         let (until, end) = oneshot::channel();
         let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -94,7 +94,7 @@ impl Client {
     #[must_use]
     pub fn with(settings: Settings, program: &str) -> Self {
         let program = program.to_owned();
-        Self(Arc::new(Engines { settings, program, engines: PerProcess::new() }))
+        Self(Arc::new(BlockingRuntimes { settings, program, engines: PerProcess::new() }))
     }
 
     /// Returns the settings of the client.
@@ -103,8 +103,8 @@ impl Client {
         &self.0.settings
     }
 
-    fn engine(&self, target: &Url) -> Result<&Engine, Error> {
-        let made = self.0.engines.get(|| Engine::start(&self.0.settings, &self.0.program));
+    fn engine(&self, target: &Url) -> Result<&BlockingRuntime, Error> {
+        let made = self.0.engines.get(|| BlockingRuntime::start(&self.0.settings, &self.0.program));
         made.map_err(|error| Error::new("start", target, Cause::NoRuntime(error.to_string())))
     }
 
@@ -165,7 +165,7 @@ pub struct FileSystem {
 }
 
 impl FileSystem {
-    fn target(&self) -> Result<(&Engine, crate::FileSystem), Error> {
+    fn target(&self) -> Result<(&BlockingRuntime, crate::FileSystem), Error> {
         let engine = self.client.engine(&self.url)?;
         Ok((engine, engine.client.file_system(&self.url)))
     }
@@ -228,7 +228,7 @@ impl fmt::Debug for File {
 }
 
 impl File {
-    fn target(&self) -> Result<(&Engine, crate::File), Error> {
+    fn target(&self) -> Result<(&BlockingRuntime, crate::File), Error> {
         let engine = self.client.engine(&self.url)?;
         let options = self.with.again_options().without(OpenOptions::RETSTAT);
         let again = OpenWith { options, ..self.with.clone() };

@@ -10,16 +10,16 @@ use std::sync::OnceLock;
 
 /// A value with one instance for each process that uses it.
 #[derive(Debug)]
-pub(super) struct PerProcess<T>(Node<T>);
+pub(super) struct PerProcess<T>(ProcessNode<T>);
 
 #[derive(Debug)]
-struct Node<T> {
+struct ProcessNode<T> {
     /// Process id and value; never `None` once set.
     here: OnceLock<Option<(u32, T)>>,
-    next: OnceLock<Box<Node<T>>>,
+    next: OnceLock<Box<ProcessNode<T>>>,
 }
 
-impl<T> Node<T> {
+impl<T> ProcessNode<T> {
     const fn new() -> Self {
         Self { here: OnceLock::new(), next: OnceLock::new() }
     }
@@ -27,7 +27,7 @@ impl<T> Node<T> {
 
 impl<T> PerProcess<T> {
     pub(super) const fn new() -> Self {
-        Self(Node::new())
+        Self(ProcessNode::new())
     }
 
     /// Returns the value of this process and creates it if there is none.
@@ -42,7 +42,7 @@ impl<T> PerProcess<T> {
 
     fn find(&self, process: u32) -> Option<&T> {
         let mut node = Some(&self.0);
-        while let Some(Node { here, next }) = node {
+        while let Some(ProcessNode { here, next }) = node {
             match here.get() {
                 Some(Some((owner, value))) if *owner == process => return Some(value),
                 _ => node = next.get().map(|next| &**next),
@@ -62,13 +62,13 @@ impl<T> PerProcess<T> {
                 // A value that another thread of this process created in the meantime is used as
                 // well.
                 Some((owner, value)) if *owner == process => return Ok(value),
-                _ => node = node.next.get_or_init(|| Box::new(Node::new())),
+                _ => node = node.next.get_or_init(|| Box::new(ProcessNode::new())),
             }
         }
     }
 }
 
-impl<T> Drop for Node<T> {
+impl<T> Drop for ProcessNode<T> {
     fn drop(&mut self) {
         if let Some(Some((owner, value))) = self.here.take()
             && owner != std::process::id()
@@ -118,7 +118,7 @@ mod tests {
         });
         let mut node = Some(&values.0);
         let mut owners = Vec::new();
-        while let Some(Node { here, next }) = node {
+        while let Some(ProcessNode { here, next }) = node {
             owners.extend(here.get().into_iter().flatten().map(|(owner, _)| *owner));
             node = next.get().map(|next| &**next);
         }

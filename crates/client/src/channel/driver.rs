@@ -21,9 +21,11 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until};
 use wire::xroot::request::{Ping, Request};
 
-use super::book::Book;
-use super::exchange::{BodyLimit, Command, Failed, Lost, Patience, Shared, Sink, Until};
-use crate::blocks::Blocks;
+use super::exchange::{
+    BodyLimit, ChannelRequest, ChannelState, ConnectionLoss, Deadlines, MissingReply, Patience, ReplySink,
+};
+use super::request_table::RequestTable;
+use crate::buffer_pool::BufferPool;
 
 /// Size of one receive of bytes that are not file data.
 const RECEIVE_BYTES: usize = 64 * 1024;
@@ -41,19 +43,19 @@ const SLICES: usize = 32;
 const FAR: Duration = Duration::from_secs(3600);
 
 /// The state of the task.
-pub(super) struct Driver {
+pub(super) struct ChannelDriver {
     /// The sockets of the lanes of the connection.
     streams: Vec<TcpStream>,
     /// The lane that is polled first.
     turn: usize,
     machine: Connection,
-    book: Book,
-    commands: mpsc::UnboundedReceiver<Command>,
+    book: RequestTable,
+    commands: mpsc::UnboundedReceiver<ChannelRequest>,
     /// Requests that wait for a free stream id.
-    backlog: VecDeque<Command>,
-    shared: Arc<Shared>,
+    backlog: VecDeque<ChannelRequest>,
+    shared: Arc<ChannelState>,
     patience: Patience,
-    blocks: Blocks,
+    blocks: BufferPool,
     timer: Pin<Box<Sleep>>,
     /// Time of the last bytes sent or received, or of the last request on an idle connection.
     active: Instant,
@@ -64,18 +66,18 @@ pub(super) struct Driver {
     broken: bool,
 }
 
-impl Driver {
+impl ChannelDriver {
     pub(super) fn new(
         streams: Vec<TcpStream>,
         machine: Connection,
-        commands: mpsc::UnboundedReceiver<Command>,
-        shared: Arc<Shared>,
+        commands: mpsc::UnboundedReceiver<ChannelRequest>,
+        shared: Arc<ChannelState>,
         patience: Patience,
-        blocks: Blocks,
+        blocks: BufferPool,
     ) -> Self {
         let now = Instant::now();
         Self {
-            book: Book::new(machine.lanes()),
+            book: RequestTable::new(machine.lanes()),
             streams,
             turn: 0,
             machine,
@@ -107,12 +109,12 @@ impl Driver {
             self.backlog.push_back(command);
         }
         for command in self.backlog.drain(..) {
-            let unsent = Failed::Lost { reason: reason.clone(), sent: false };
+            let unsent = MissingReply::Lost { reason: reason.clone(), sent: false };
             let _ = command.answer.map(|answer| answer.send(Err(unsent)));
         }
     }
 
-    async fn turn(&mut self) -> Result<(), Lost> {
+    async fn turn(&mut self) -> Result<(), ConnectionLoss> {
         self.flush()?;
         self.shared.in_flight.store(self.book.len(), Ordering::Relaxed);
         let wake = self.next_wake();
@@ -126,7 +128,7 @@ impl Driver {
             command = commands.recv() => match command {
                 Some(command) => self.accept(command),
                 // All callers are gone, so no reply is needed.
-                None => return Err(Lost::ShutDown),
+                None => return Err(ConnectionLoss::ShutDown),
             },
             lane = ready => if let Some(lane) = lane.map_err(socket)? {
                 self.turn = lane + 1;
@@ -139,7 +141,7 @@ impl Driver {
     }
 
     /// Queues a request and all others that are waiting, so that they are sent as one batch.
-    fn accept(&mut self, command: Command) {
+    fn accept(&mut self, command: ChannelRequest) {
         let now = Instant::now();
         if self.book.is_empty() {
             self.active = now;
@@ -150,7 +152,7 @@ impl Driver {
         }
     }
 
-    fn submit(&mut self, command: Command, now: Instant) {
+    fn submit(&mut self, command: ChannelRequest, now: Instant) {
         if !self.backlog.is_empty() {
             self.backlog.push_back(command);
             return;
@@ -158,16 +160,16 @@ impl Driver {
         self.make(command, now);
     }
 
-    fn make(&mut self, command: Command, now: Instant) {
+    fn make(&mut self, command: ChannelRequest, now: Instant) {
         if self.machine.in_flight() >= rawclient::REQUESTS_IN_FLIGHT_MAX {
             self.backlog.push_front(command);
             return;
         }
-        let Command { request, payload, sink, until, answer } = command;
+        let ChannelRequest { request, payload, sink, until, answer } = command;
         if answer.as_ref().is_some_and(tokio::sync::oneshot::Sender::is_closed) {
             return;
         }
-        let bytes = payload.len().max(if let Sink::Block(_, most) = &sink { *most } else { 0 });
+        let bytes = payload.len().max(if let ReplySink::Block(_, most) = &sink { *most } else { 0 });
         let lane = if bytes >= LANE_BYTES_MIN && request.has_path() { self.book.idlest_lane() } else { 0 };
         let tag = self.book.add(until, sink, answer, lane, now);
         match self.machine.submit_encoded(&request, payload, lane, tag) {
@@ -176,14 +178,14 @@ impl Driver {
         }
     }
 
-    fn flush(&mut self) -> Result<(), Lost> {
+    fn flush(&mut self) -> Result<(), ConnectionLoss> {
         for lane in 0..self.streams.len() {
             self.flush_lane(lane)?;
         }
         Ok(())
     }
 
-    fn flush_lane(&mut self, lane: usize) -> Result<(), Lost> {
+    fn flush_lane(&mut self, lane: usize) -> Result<(), ConnectionLoss> {
         let Some(stream) = self.streams.get(lane) else { return Ok(()) };
         while !self.broken && !self.machine.is_sent_on(lane) {
             let mut slices = [IoSlice::new(&[]); SLICES];
@@ -202,7 +204,7 @@ impl Driver {
         Ok(())
     }
 
-    fn receive(&mut self, lane: usize) -> Result<(), Lost> {
+    fn receive(&mut self, lane: usize) -> Result<(), ConnectionLoss> {
         let mut buffer = None;
         for _ in 0..RECEIVES_PER_TURN {
             let Some(stream) = self.streams.get(lane) else { break };
@@ -211,7 +213,7 @@ impl Driver {
                 match direct.and_then(|(tag, left)| Some((self.book.block(tag, self.active)?, left))) {
                     Some(((block, room), left)) => {
                         if left > room {
-                            return Err(Lost::TooMuch);
+                            return Err(ConnectionLoss::TooMuch);
                         }
                         let received = stream.try_read_buf(&mut block.data().limit(left));
                         if let Ok(count) = received {
@@ -234,7 +236,7 @@ impl Driver {
                     }
                 };
             match received {
-                Ok(0) => return Err(Lost::Closed),
+                Ok(0) => return Err(ConnectionLoss::Closed),
                 Ok(_) => {
                     self.active = Instant::now();
                     self.pinged = None;
@@ -251,12 +253,12 @@ impl Driver {
         Ok(())
     }
 
-    fn events(&mut self, lane: usize, mut input: &[u8]) -> Result<(), Lost> {
+    fn events(&mut self, lane: usize, mut input: &[u8]) -> Result<(), ConnectionLoss> {
         loop {
             match self.machine.next_event_on(lane, &mut input) {
                 Ok(Some(event)) => self.book.take(event, self.active)?,
                 Ok(None) => return Ok(()),
-                Err(error) => return Err(Lost::Protocol(error)),
+                Err(error) => return Err(ConnectionLoss::Protocol(error)),
             }
         }
     }
@@ -274,7 +276,7 @@ impl Driver {
     }
 
     /// Checks deadlines, the silence of the server and the idle time.
-    fn watch(&mut self) -> Result<(), Lost> {
+    fn watch(&mut self) -> Result<(), ConnectionLoss> {
         let now = Instant::now();
         let lanes = 0..self.streams.len();
         let unsent = lanes.into_iter().any(|lane| !self.machine.is_sent_on(lane));
@@ -284,16 +286,16 @@ impl Driver {
         if self.book.is_empty() {
             let unused = self.shared.open_files.load(Ordering::Acquire) == 0;
             if unused && silent >= self.patience.idle && self.commands.is_empty() {
-                return Err(Lost::Idle);
+                return Err(ConnectionLoss::Idle);
             }
         } else if let Some(pinged) = self.pinged {
             if now.duration_since(pinged.max(self.active)) >= self.patience.silence / 2 {
-                return Err(Lost::Silent(self.patience.silence.as_secs()));
+                return Err(ConnectionLoss::Silent(self.patience.silence.as_secs()));
             }
         } else if silent >= self.patience.silence / 2 {
             // A server that works on a long request answers this ping; a dead server does not.
-            let until = Until { answer: now + FAR, end: now + FAR };
-            let tag = self.book.add(until, Sink::Body(BodyLimit::ANSWER), None, 0, now);
+            let until = Deadlines { answer: now + FAR, end: now + FAR };
+            let tag = self.book.add(until, ReplySink::Body(BodyLimit::ANSWER), None, 0, now);
             let ping = Encoded::new(&Request::Ping(Ping));
             if self.machine.submit_encoded(&ping, Bytes::new(), 0, tag).is_err() {
                 self.book.forget(tag);
@@ -325,6 +327,6 @@ fn ready(
     Poll::Pending
 }
 
-fn socket(error: io::Error) -> Lost {
-    Lost::Socket(error.to_string())
+fn socket(error: io::Error) -> ConnectionLoss {
+    ConnectionLoss::Socket(error.to_string())
 }

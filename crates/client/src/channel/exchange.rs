@@ -10,12 +10,12 @@ use tokio::time::Instant;
 use wire::xroot::ErrorCode;
 use wire::xroot::reply::{Redirect, StatusFrame};
 
-use crate::blocks::Block;
-use crate::listing_memory::{Charge, ListingMemory};
+use crate::buffer_pool::PooledBuffer;
+use crate::listing_memory::{ListingCharge, ListingMemory};
 
 /// State shared by the task and the callers.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ChannelState {
     pub(super) authority: String,
     pub(super) peer: SocketAddr,
     pub(super) server: ServerInfo,
@@ -37,18 +37,18 @@ pub(crate) struct Patience {
 
 /// A request on its way to the task.
 #[derive(Debug)]
-pub(super) struct Command {
+pub(super) struct ChannelRequest {
     pub(super) request: Encoded,
     pub(super) payload: Bytes,
-    pub(super) sink: Sink,
-    pub(super) until: Until,
+    pub(super) sink: ReplySink,
+    pub(super) until: Deadlines,
     /// `None` if no caller waits for the reply.
-    pub(super) answer: Option<oneshot::Sender<Result<Answer, Failed>>>,
+    pub(super) answer: Option<oneshot::Sender<Result<ServerReply, MissingReply>>>,
 }
 
 /// Deadlines of a request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Until {
+pub(crate) struct Deadlines {
     /// Deadline without a sign of progress from the server.
     pub(crate) answer: Instant,
     /// Deadline in any case.
@@ -57,11 +57,11 @@ pub(crate) struct Until {
 
 /// The destination of the data of a reply.
 #[derive(Debug)]
-pub(crate) enum Sink {
+pub(crate) enum ReplySink {
     /// A buffer that grows with the data, up to a limit.
     Body(BodyLimit),
     /// A block, with the maximum number of bytes.
-    Block(Block, usize),
+    Block(PooledBuffer, usize),
     /// None: the caller has given up. The number of bytes is still accepted.
     Nowhere(usize),
 }
@@ -91,9 +91,9 @@ impl BodyLimit {
 
 /// A reply of the server.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum ServerReply {
     /// Success.
-    Ok(Received),
+    Ok(ReplyContent),
     /// The request failed.
     Error {
         /// Error code of the server.
@@ -117,7 +117,7 @@ pub(crate) enum Answer {
     },
 }
 
-impl Answer {
+impl ServerReply {
     /// Builds the redirect in the form of the wire protocol.
     pub(crate) fn redirect(port: i32, host: &[u8]) -> Redirect<'_> {
         Redirect { port, host }
@@ -126,15 +126,15 @@ impl Answer {
 
 /// The content of a successful reply.
 #[derive(Debug)]
-pub(crate) struct Received {
+pub(crate) struct ReplyContent {
     /// The body without the part that was stored in the block.
     pub(crate) body: Vec<u8>,
     /// The block of the request with the received data.
-    pub(crate) block: Option<Block>,
+    pub(crate) block: Option<PooledBuffer>,
     /// Page frames and their positions, in the order of their data.
     pub(crate) pages: Vec<PagesAt>,
     /// The charge for the body of a listing.
-    pub(crate) charge: Option<Charge>,
+    pub(crate) charge: Option<ListingCharge>,
 }
 
 /// A frame of page data and the position of its data in the block.
@@ -146,9 +146,9 @@ pub(crate) struct PagesAt {
 
 /// The reason for a missing reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Failed {
+pub(crate) enum MissingReply {
     /// The connection is lost. `sent` is set if the server may have received the request.
-    Lost { reason: Lost, sent: bool },
+    Lost { reason: ConnectionLoss, sent: bool },
     /// No reply before the deadline, in seconds; the connection is alive.
     TimedOut(u64),
     /// The reply exceeds its limit. The connection is alive, and the rest of the reply is dropped
@@ -158,7 +158,7 @@ pub(crate) enum Failed {
 
 /// The reason for the loss of a connection.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum Lost {
+pub(crate) enum ConnectionLoss {
     #[error("the server closed the connection")]
     Closed,
     #[error("{0}")]

@@ -3,16 +3,16 @@
 //! One task drives it; each request has its own deadline and reply. It exists so that all
 //! operations of a process on one server need one login and one socket.
 //!
-//! | file       | contents                                                  |
-//! |------------|-----------------------------------------------------------|
-//! | `mod`      | [`Channel`]: the callers' side                            |
-//! | `exchange` | requests and replies ([`Answer`]), deadlines              |
-//! | `driver`   | the task: sends, receives, checks deadlines               |
-//! | `book`     | the requests in flight and the destinations of their data |
+//! | file            | contents                                                  |
+//! |-----------------|-----------------------------------------------------------|
+//! | `mod`           | [`Channel`]: the callers' side                            |
+//! | `exchange`      | requests and replies ([`ServerReply`]), deadlines         |
+//! | `driver`        | the task: sends, receives, checks deadlines               |
+//! | `request_table` | the requests in flight and the destinations of their data |
 
-mod book;
 mod driver;
 mod exchange;
+mod request_table;
 
 use bytes::Bytes;
 use rawclient::{Connection, Encoded, ServerInfo};
@@ -24,17 +24,20 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use wire::xroot::flags::ServerFlags;
 
-use self::exchange::{Command, Shared};
-use crate::blocks::Blocks;
+use self::exchange::{ChannelRequest, ChannelState};
+use crate::buffer_pool::BufferPool;
 
-pub(crate) use self::exchange::{Answer, BodyLimit, Failed, Lost, PagesAt, Patience, Received, Sink, Until};
+pub(crate) use self::exchange::{
+    BodyLimit, ConnectionLoss, Deadlines, MissingReply, PagesAt, Patience, ReplyContent, ReplySink,
+    ServerReply,
+};
 
 /// A logged-in connection. Clones of the [`Arc`] share it. It closes when the last one is dropped,
 /// or when it was idle for its time to live.
 #[derive(Debug)]
 pub struct Channel {
-    commands: mpsc::UnboundedSender<Command>,
-    shared: Arc<Shared>,
+    commands: mpsc::UnboundedSender<ChannelRequest>,
+    shared: Arc<ChannelState>,
 }
 
 impl Channel {
@@ -46,10 +49,10 @@ impl Channel {
         peer: SocketAddr,
         machine: Connection,
         patience: Patience,
-        blocks: Blocks,
+        blocks: BufferPool,
     ) -> Arc<Self> {
         let (commands, receiver) = mpsc::unbounded_channel();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ChannelState {
             authority,
             peer,
             server: machine.server(),
@@ -58,7 +61,7 @@ impl Channel {
             open_files: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
         });
-        let driver = driver::Driver::new(streams, machine, receiver, shared.clone(), patience, blocks);
+        let driver = driver::ChannelDriver::new(streams, machine, receiver, shared.clone(), patience, blocks);
         tokio::spawn(driver.run());
         Arc::new(Self { commands, shared })
     }
@@ -69,24 +72,24 @@ impl Channel {
         &self,
         request: Encoded,
         payload: Bytes,
-        sink: Sink,
-        until: Until,
-    ) -> Result<Answer, Failed> {
+        sink: ReplySink,
+        until: Deadlines,
+    ) -> Result<ServerReply, MissingReply> {
         let (answer, receiver) = oneshot::channel();
-        let unsent = Failed::Lost { reason: Lost::Closed, sent: false };
-        let command = Command { request, payload, sink, until, answer: Some(answer) };
+        let unsent = MissingReply::Lost { reason: ConnectionLoss::Closed, sent: false };
+        let command = ChannelRequest { request, payload, sink, until, answer: Some(answer) };
         self.commands.send(command).map_err(|_| unsent)?;
         // The task answers each request it takes, unless its runtime is gone.
-        receiver.await.unwrap_or(Err(Failed::Lost { reason: Lost::ShutDown, sent: true }))
+        receiver.await.unwrap_or(Err(MissingReply::Lost { reason: ConnectionLoss::ShutDown, sent: true }))
     }
 
     /// Sends a request without waiting for its reply.
     pub(crate) fn post(&self, request: Encoded) {
         let now = Instant::now();
-        let until = Until { answer: now, end: now };
-        let (payload, sink) = (Bytes::new(), Sink::Body(BodyLimit::ANSWER));
+        let until = Deadlines { answer: now, end: now };
+        let (payload, sink) = (Bytes::new(), ReplySink::Body(BodyLimit::ANSWER));
         // On a lost connection nothing remains to be done.
-        let _ = self.commands.send(Command { request, payload, sink, until, answer: None });
+        let _ = self.commands.send(ChannelRequest { request, payload, sink, until, answer: None });
     }
 
     /// Returns `host:port` as it was requested.

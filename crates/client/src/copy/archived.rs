@@ -13,11 +13,11 @@ use super::opening::unless_stopped;
 use super::options::{CopyOptions, Watch};
 use super::overwrite::{create, refused};
 use super::place::Place;
-use super::source::Source;
+use super::source::SourceReader;
 use crate::file::{File, OpenWith};
 use crate::url::Url;
 use crate::zip::append::{self, Appended};
-use crate::zip::{ArchiveError, Directory, ZipError};
+use crate::zip::{ArchiveError, ZipDirectory, ZipError};
 
 /// Permission bits of a member whose source has none.
 const MODE: u32 = 0o644;
@@ -29,7 +29,7 @@ pub(super) struct Adding {
     mode: u32,
     dos_time: (u16, u16),
     /// The directory before the addition.
-    before: Directory,
+    before: ZipDirectory,
     /// Set if the addition can be undone because the archive existed before.
     pub(super) checkpoint: bool,
 }
@@ -38,7 +38,7 @@ pub(super) struct Adding {
 pub(super) async fn open(
     copier: &Copier,
     url: &Url,
-    source: &Source,
+    source: &SourceReader,
     options: &CopyOptions,
     watch: &Watch,
 ) -> Result<(File, Adding), CopyError> {
@@ -68,7 +68,7 @@ pub(super) async fn open(
         Some(file) => {
             let begun = async {
                 let bytes = file.known_stat().await.map_err(CopyError::target)?.size;
-                let before = Directory::read(&file, bytes).await.map_err(|error| match error {
+                let before = ZipDirectory::read(&file, bytes).await.map_err(|error| match error {
                     ArchiveError::Read(error) => CopyError::target(error),
                     ArchiveError::Zip(error) => bad(error),
                 })?;
@@ -81,7 +81,9 @@ pub(super) async fn open(
             let before = unless_stopped(watch, begun).await?;
             (file, before)
         }
-        None => (create(copier, url, &OpenWith::create().make_path(), watch).await?, Directory::of_nothing()),
+        None => {
+            (create(copier, url, &OpenWith::create().make_path(), watch).await?, ZipDirectory::of_nothing())
+        }
     };
     let (mode, dos_time) = match source.kept {
         Some(kept) => (kept.mode.unwrap_or(MODE), dos_time(kept.modified.0)),
@@ -91,7 +93,7 @@ pub(super) async fn open(
 }
 
 /// Returns the name of the new member: that of the source without its directories.
-fn name(source: &Source, options: &CopyOptions) -> Option<String> {
+fn name(source: &SourceReader, options: &CopyOptions) -> Option<String> {
     let member = options.member_of(&source.place);
     let last = |member: String| member.trim_end_matches('/').rsplit('/').next().map(str::to_owned);
     member.and_then(last).or_else(|| match &source.place {

@@ -10,7 +10,7 @@ use rustix::fs::XattrFlags;
 use super::Copier;
 use super::failure::CopyError;
 use super::place::Place;
-use super::source::{From, Source};
+use super::source::{SourceKind, SourceReader};
 use crate::url::Url;
 
 /// Namespace of user attributes on this machine.
@@ -24,10 +24,10 @@ const LIST_BYTES_MAX: usize = 64 * 1024;
 pub(super) type Attributes = Vec<(String, Vec<u8>)>;
 
 /// Returns the attributes of a source.
-pub(super) async fn of_source(copier: &Copier, source: &Source) -> Result<Attributes, CopyError> {
+pub(super) async fn of_source(copier: &Copier, source: &SourceReader) -> Result<Attributes, CopyError> {
     match (&source.from, &source.place) {
-        (From::Stored(..) | From::Inflated(_) | From::Stream(_), _) => Ok(Vec::new()),
-        (From::Local(_) | From::Memory(_), Place::Local(path)) => {
+        (SourceKind::Stored(..) | SourceKind::Inflated(_) | SourceKind::Stream(_), _) => Ok(Vec::new()),
+        (SourceKind::Local(_) | SourceKind::Memory(_), Place::Local(path)) => {
             let path = path.clone();
             let read = copier.disk.run(move || read(&path)).await;
             read.unwrap_or(Err(CopyError::Cancelled))

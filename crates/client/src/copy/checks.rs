@@ -10,7 +10,7 @@ use super::Copier;
 use super::failure::CopyError;
 use super::options::{Against, ChecksumWish, CopyOptions};
 use super::place::Place;
-use super::source::{From, Source};
+use super::source::{SourceKind, SourceReader};
 use crate::answers::Checksum;
 use crate::url::Url;
 
@@ -29,7 +29,7 @@ impl Checks {
     /// Starts the queries that are possible before the transfer.
     pub(super) async fn begin(
         copier: &Copier,
-        source: &Source,
+        source: &SourceReader,
         target: &Place,
         options: &CopyOptions,
     ) -> Result<Self, CopyError> {
@@ -53,9 +53,9 @@ impl Checks {
             }
             asked.push(at.as_ref().filter(|_| wanted).map(|url| {
                 let mut asking = JoinSet::new();
-                if let From::Many(crowd) = &source.from {
-                    let crowd = crowd.clone();
-                    asking.spawn(async move { crowd.ask_sums(algorithm, None).await });
+                if let SourceKind::Many(sources) = &source.from {
+                    let sources = sources.clone();
+                    asking.spawn(async move { sources.ask_sums(algorithm, None).await });
                 } else {
                     let (files, path) = (copier.client.file_system(url), url.path.clone());
                     asking.spawn(async move {

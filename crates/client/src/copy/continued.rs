@@ -14,15 +14,15 @@ use super::failure::CopyError;
 use super::holes::is_zero;
 use super::local::Left;
 use super::place::Place;
-use super::source::Source;
-use super::target::Target;
+use super::source::SourceReader;
+use super::target::CopyTarget;
 use crate::url::Url;
 
 /// Number of bytes at both ends of a part with a note that are compared with the source.
 const SAMPLE_BYTES: u64 = 1024 * 1024;
 /// Number of bytes that are compared at once.
 const PIECE_BYTES: usize = 4 * 1024 * 1024;
-impl Target {
+impl CopyTarget {
     /// Returns the byte from which the part has to be copied.
     ///
     /// # Errors
@@ -31,7 +31,7 @@ impl Target {
         &mut self,
         copier: &Copier,
         place: &Place,
-        source: &Source,
+        source: &SourceReader,
         left: Left,
     ) -> Result<u64, CopyError> {
         let refuse = |why: &str| CopyError::NotContinued { target: place.to_string(), why: why.to_owned() };
@@ -67,7 +67,12 @@ impl Target {
     }
 
     /// Reports whether the start and the end of its first `bytes` bytes equal those of the source.
-    async fn has_ends_of(&self, copier: &Copier, source: &Source, bytes: u64) -> Result<bool, CopyError> {
+    async fn has_ends_of(
+        &self,
+        copier: &Copier,
+        source: &SourceReader,
+        bytes: u64,
+    ) -> Result<bool, CopyError> {
         let sample = bytes.min(SAMPLE_BYTES);
         let length = usize::try_from(sample).unwrap_or(0);
         for at in [0, bytes - sample] {
@@ -80,7 +85,7 @@ impl Target {
 
     /// Reports whether its checksum equals that of the source; `false` if the servers have no
     /// checksums.
-    async fn has_sum_of(&self, copier: &Copier, source: &Source, size: u64) -> bool {
+    async fn has_sum_of(&self, copier: &Copier, source: &SourceReader, size: u64) -> bool {
         if size <= SAMPLE_BYTES {
             return false;
         }
@@ -111,7 +116,7 @@ impl Target {
     async fn sum_here(
         &self,
         copier: &Copier,
-        source: &Source,
+        source: &SourceReader,
         algorithm: Algorithm,
         size: u64,
     ) -> Result<String, CopyError> {
@@ -134,7 +139,12 @@ impl Target {
 
     /// Compares its first `bytes` bytes with the source. Returns the number of bytes before the
     /// first missing page, or `None` if it is another file.
-    async fn compare(&self, copier: &Copier, source: &Source, bytes: u64) -> Result<Option<u64>, CopyError> {
+    async fn compare(
+        &self,
+        copier: &Copier,
+        source: &SourceReader,
+        bytes: u64,
+    ) -> Result<Option<u64>, CopyError> {
         let (mut at, mut whole_to) = (0, None);
         while at < bytes {
             let length = usize::try_from(bytes - at).unwrap_or(usize::MAX).min(PIECE_BYTES);

@@ -17,11 +17,11 @@ type Work = Box<dyn FnOnce() + Send>;
 
 /// The thread pool. The threads end when the last clone is dropped.
 #[derive(Clone)]
-pub(crate) struct Disk {
+pub(crate) struct DiskThreads {
     work: Sender<Work>,
 }
 
-impl Disk {
+impl DiskThreads {
     /// Returns the number of threads; `WorkerThreads` overrides the default.
     pub(crate) fn threads(settings: &Settings) -> usize {
         if settings.is_set("WorkerThreads") {
@@ -75,12 +75,12 @@ mod tests {
     #[tokio::test]
     async fn posted_work_is_done() {
         let mut settings = Settings::default();
-        assert!((1..=THREADS_MAX).contains(&Disk::threads(&settings)));
+        assert!((1..=THREADS_MAX).contains(&DiskThreads::threads(&settings)));
         for (set, threads) in [("0", 1), ("7", 7), ("1000000", 64)] {
             settings.set("WorkerThreads", set, crate::settings::Source::Option).unwrap();
-            assert_eq!(Disk::threads(&settings), threads);
+            assert_eq!(DiskThreads::threads(&settings), threads);
         }
-        let disk = Disk::start(1);
+        let disk = DiskThreads::start(1);
         let here = std::thread::current().id();
         let there = disk.run(move || std::thread::current().id() != here).await;
         assert_eq!(there, Some(true));

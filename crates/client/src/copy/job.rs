@@ -13,23 +13,23 @@ use super::checks::Checks;
 use super::failure::CopyError;
 use super::local::LocalTarget;
 use super::local_source::LocalId;
-use super::metadata::Kept;
+use super::metadata::PreservedMetadata;
 use super::opening::{remove_own, unless_stopped};
 use super::options::{CopyDone, CopyJob, CopyOptions, Progress, ThirdParty, Watch};
 use super::place::Place;
 use super::pump::Pump;
 use super::repair::Repair;
-use super::source::{From, Source};
-use super::target::Target;
-use super::third::Refused;
+use super::source::{SourceKind, SourceReader};
+use super::target::CopyTarget;
+use super::third::ThirdPartyRefusal;
 use crate::failure::{Cause, Error};
 use crate::url::Url;
 
 /// Returns the metadata of the source that the target gets.
-fn kept(of_source: Option<Kept>, options: &CopyOptions) -> Option<Kept> {
+fn kept(of_source: Option<PreservedMetadata>, options: &CopyOptions) -> Option<PreservedMetadata> {
     match (options.preserve, options.times) {
         (true, _) => of_source,
-        (false, true) => of_source.map(|kept| Kept { mode: None, ..kept }),
+        (false, true) => of_source.map(|kept| PreservedMetadata { mode: None, ..kept }),
         (false, false) => None,
     }
 }
@@ -159,19 +159,21 @@ impl Copier {
             ThirdParty::Never => {}
             ThirdParty::First if member => {}
             ThirdParty::Only => {
-                return Box::pin(self.third_party(job, options, watch)).await.map_err(Refused::into_error);
+                return Box::pin(self.third_party(job, options, watch))
+                    .await
+                    .map_err(ThirdPartyRefusal::into_error);
             }
             ThirdParty::First => match Box::pin(self.third_party(job, options, watch)).await {
                 Ok(done) => return Ok(done),
-                Err(Refused::Failed(error)) => return Err(error),
+                Err(ThirdPartyRefusal::Failed(error)) => return Err(error),
                 // Fallback: the bytes pass through this client.
-                Err(Refused::Cannot(CopyError::Cancelled)) => return Err(CopyError::Cancelled),
-                Err(Refused::Cannot(_)) => {}
+                Err(ThirdPartyRefusal::Cannot(CopyError::Cancelled)) => return Err(CopyError::Cancelled),
+                Err(ThirdPartyRefusal::Cannot(_)) => {}
             },
         }
         // Each step has a box of its own that is freed after it, because thousands of copies hold
         // the memory of the transfer step only.
-        let source = unless_stopped(watch, Box::pin(Source::open(self, &job.source, options))).await?;
+        let source = unless_stopped(watch, Box::pin(SourceReader::open(self, &job.source, options))).await?;
         if let (Some(size), Place::Local(path)) = (source.size, &job.target)
             && size <= options.chunk_bytes as u64
             && options.checksums.is_empty()
@@ -194,7 +196,7 @@ impl Copier {
         } else {
             Vec::new()
         };
-        let (target, from) = Box::pin(Target::open(self, &job.target, &source, options, watch)).await?;
+        let (target, from) = Box::pin(CopyTarget::open(self, &job.target, &source, options, watch)).await?;
         let flow = self.flow(job, options, watch, source, target, from, &mut checks);
         let (done, at) = Box::pin(flow).await?;
         Box::pin(attributes::set(self, &job.target, at.as_ref(), attributes)).await?;
@@ -204,7 +206,7 @@ impl Copier {
     /// Copies a small local source that was read completely, with one visit to the disk pool.
     async fn small(
         &self,
-        source: Source,
+        source: SourceReader,
         path: std::path::PathBuf,
         data: Bytes,
         options: &CopyOptions,
@@ -229,13 +231,13 @@ impl Copier {
         job: &CopyJob,
         options: &CopyOptions,
         watch: &Watch,
-        source: Source,
-        target: Target,
+        source: SourceReader,
+        target: CopyTarget,
         from: u64,
         checks: &mut Checks,
     ) -> Result<(CopyDone, Option<Url>), CopyError> {
         let (size, kept) = (source.size, kept(source.kept, options));
-        let ordered = options.resume || !matches!(source.from, From::Many(_));
+        let ordered = options.resume || !matches!(source.from, SourceKind::Many(_));
         let flow = target.into_flow(self, from, checks.sums(), ordered, options);
         let (into, ending) = Box::pin(flow).await?;
         let ends_with_hole = Box::pin(source.extents(from)).await.last().map(|extent| extent.end) != size;
@@ -243,7 +245,7 @@ impl Copier {
         let run = async {
             unless_stopped(watch, Box::pin(pump.sum_up(from))).await?;
             let lanes = match &pump.source.from {
-                From::Many(crowd) => crowd.lanes(),
+                SourceKind::Many(sources) => sources.lanes(),
                 _ => options.chunks,
             };
             pump.run(lanes).await
@@ -259,11 +261,11 @@ impl Copier {
         let mut written = Box::pin(ending.written(self, size)).await?;
         let verified = async {
             checks.hear().await?;
-            let From::Many(crowd) = &pump.source.from else {
+            let SourceKind::Many(sources) = &pump.source.from else {
                 return checks.verify_source(&job.source, &written.sums);
             };
             let (source, chunk_bytes) = (&job.source, options.chunk_bytes);
-            let repair = Repair { copier: self, crowd, checks, source, size, chunk_bytes };
+            let repair = Repair { copier: self, sources, checks, source, size, chunk_bytes };
             repair.verify(&mut written).await
         };
         let mut checksums = match unless_stopped(watch, Box::pin(verified)).await {
@@ -274,7 +276,7 @@ impl Copier {
             }
         };
         let shares = match &pump.source.from {
-            From::Many(crowd) => crowd.shares(),
+            SourceKind::Many(sources) => sources.shares(),
             _ => Vec::new(),
         };
         let (sums, own) = (written.sums.clone(), written.identity());

@@ -16,7 +16,7 @@ use rustix::fs::OFlags;
 use super::failure::CopyError;
 use super::holes::next_run;
 use super::local_source::LocalId;
-use super::metadata::Kept;
+use super::metadata::PreservedMetadata;
 use super::note::{Note, Noted, boot, lock};
 use super::options::CopyOptions;
 use super::publish::{beside, rename, sync_file, sync_name};
@@ -281,7 +281,7 @@ impl LocalTarget {
     }
 
     /// Sets the size and times, and renames the file to its final name.
-    pub(super) fn finish(mut self, size: u64, kept: Option<Kept>) -> Result<(), CopyError> {
+    pub(super) fn finish(mut self, size: u64, kept: Option<PreservedMetadata>) -> Result<(), CopyError> {
         if self.regular {
             if self.written_to != size {
                 self.file.set_len(size).map_err(|error| self.fail("truncate", &error))?;
@@ -307,7 +307,7 @@ impl LocalTarget {
         if self.sync { sync_name(&self.path) } else { Ok(()) }
     }
 
-    fn keep_times(&self, kept: Kept) -> Result<(), CopyError> {
+    fn keep_times(&self, kept: PreservedMetadata) -> Result<(), CopyError> {
         if let Some(mode) = kept.mode {
             let mode = fs::Permissions::from_mode(mode & 0o777);
             self.file.set_permissions(mode).map_err(|error| self.fail("chmod", &error))?;
@@ -577,7 +577,7 @@ mod tests {
     fn times_and_permission_bits_are_kept() {
         let folder = Folder::new("times");
         let path = folder.0.join("file");
-        let kept = Kept { modified: (1_700_000_000, 5), accessed: (-7, 0), mode: Some(0o4750) };
+        let kept = PreservedMetadata { modified: (1_700_000_000, 5), accessed: (-7, 0), mode: Some(0o4750) };
         let (target, _) = LocalTarget::create(&path, &options(), None).unwrap();
         target.finish(0, Some(kept)).unwrap();
         let again = LocalSource::open(&path).unwrap();

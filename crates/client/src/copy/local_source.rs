@@ -11,8 +11,8 @@ use bytes::Bytes;
 use rustix::fs::SeekFrom;
 
 use super::failure::CopyError;
-use super::metadata::Kept;
-use crate::blocks::Blocks;
+use super::metadata::PreservedMetadata;
+use crate::buffer_pool::BufferPool;
 use crate::path::shown_path;
 
 /// Maximum number of pieces of a file with holes that are examined one by one.
@@ -44,7 +44,7 @@ pub(super) struct LocalSource {
     pub(super) id: LocalId,
     path: PathBuf,
     pub(super) size: u64,
-    pub(super) kept: Kept,
+    pub(super) kept: PreservedMetadata,
     /// Set for a regular file, not a pipe or a device.
     pub(super) regular: bool,
     /// The identity and state of the file: another file, or this one after a change, has a
@@ -61,7 +61,7 @@ impl LocalSource {
             return Err(CopyError::IsDirectory(shown_path(path).into_owned()));
         }
         let part = |seconds, nanos: i64| (seconds, u32::try_from(nanos).unwrap_or(0));
-        let kept = Kept {
+        let kept = PreservedMetadata {
             modified: part(meta.mtime(), meta.mtime_nsec()),
             accessed: part(meta.atime(), meta.atime_nsec()),
             mode: Some(meta.mode() & 0o7777),
@@ -109,7 +109,7 @@ impl LocalSource {
     }
 
     /// Reads `length` bytes from `offset`, fewer only at the end.
-    pub(super) fn read(&self, offset: u64, length: usize, blocks: &Blocks) -> Result<Bytes, CopyError> {
+    pub(super) fn read(&self, offset: u64, length: usize, blocks: &BufferPool) -> Result<Bytes, CopyError> {
         let mut block = blocks.take(length);
         while block.len() < length {
             let at = offset + block.len() as u64;
@@ -127,7 +127,7 @@ impl LocalSource {
     }
 
     /// Reads the next bytes of a pipe or device; none at its end.
-    pub(super) fn read_next(&self, length: usize, blocks: &Blocks) -> Result<Bytes, CopyError> {
+    pub(super) fn read_next(&self, length: usize, blocks: &BufferPool) -> Result<Bytes, CopyError> {
         read_stream(&self.file, &self.path, length, blocks)
     }
 }
@@ -137,7 +137,7 @@ pub(super) fn read_stream(
     file: impl rustix::fd::AsFd,
     name: &Path,
     length: usize,
-    blocks: &Blocks,
+    blocks: &BufferPool,
 ) -> Result<Bytes, CopyError> {
     let mut block = blocks.take(length);
     while block.len() < length {

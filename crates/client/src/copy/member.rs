@@ -9,12 +9,12 @@ use bytes::Bytes;
 use digest::Algorithm;
 
 use super::failure::CopyError;
-use super::metadata::Kept;
+use super::metadata::PreservedMetadata;
 use super::options::CopyOptions;
-use super::source::{From, Source};
-use crate::zip::{ArchiveError, Directory, Inflater, Method, ReadAt, ZipError, crc_text};
+use super::source::{SourceKind, SourceReader};
+use crate::zip::{ArchiveError, Inflater, Method, ReadAt, ZipDirectory, ZipError, crc_text};
 
-impl ReadAt for Source {
+impl ReadAt for SourceReader {
     type Error = CopyError;
 
     async fn read_at(&self, offset: u64, length: usize) -> Result<Bytes, ArchiveError<CopyError>> {
@@ -22,7 +22,7 @@ impl ReadAt for Source {
     }
 }
 
-impl Source {
+impl SourceReader {
     /// Converts an archive error to a copy error.
     pub(super) fn archive_error(&self, error: ArchiveError<CopyError>) -> CopyError {
         match error {
@@ -37,7 +37,7 @@ impl Source {
             return Err(CopyError::Usage(format!("{} is a stream; members are read from files", self.place)));
         };
         let opened = async {
-            let directory = Directory::read(&self, size).await?;
+            let directory = ZipDirectory::read(&self, size).await?;
             let member = directory.find(name)?.clone();
             let data = directory.data(&self, &member).await?;
             Ok((member, data))
@@ -47,15 +47,18 @@ impl Source {
         let mut known = if options.metalink_of_member { self.known.clone() } else { Vec::new() };
         known.push((Algorithm::Zcrc32, crc_text(member.crc32)));
         let (place, disk, blocks) = (self.place.clone(), self.disk.clone(), self.blocks.clone());
-        let kept = self.kept.map(|kept| Kept {
+        let kept = self.kept.map(|kept| PreservedMetadata {
             mode: member.mode.map(|mode| mode & 0o777).filter(|mode| *mode != 0),
             ..kept
         });
         let from = match member.method {
             Method::Deflated => {
-                let state =
-                    State { at: data.start, input: Bytes::new(), inflater: Inflater::new(member.size) };
-                From::Inflated(Inflated {
+                let state = InflateState {
+                    at: data.start,
+                    input: Bytes::new(),
+                    inflater: Inflater::new(member.size),
+                };
+                SourceKind::Inflated(Inflated {
                     archive: Box::new(self),
                     name: name.to_owned(),
                     end: data.end,
@@ -63,7 +66,7 @@ impl Source {
                     state: Mutex::new(Some(state)),
                 })
             }
-            _ => From::Stored(Box::new(self), data.start),
+            _ => SourceKind::Stored(Box::new(self), data.start),
         };
         Ok(Self { place, size: Some(member.size), kept, identity: None, from, known, disk, blocks })
     }
@@ -71,16 +74,16 @@ impl Source {
 
 /// A deflated member.
 pub(super) struct Inflated {
-    archive: Box<Source>,
+    archive: Box<SourceReader>,
     name: String,
     /// End of its compressed bytes.
     end: u64,
     chunk_bytes: usize,
     /// `None` while a caller takes the next bytes, which one at a time does.
-    state: Mutex<Option<State>>,
+    state: Mutex<Option<InflateState>>,
 }
 
-struct State {
+struct InflateState {
     /// Offset of the next compressed bytes.
     at: u64,
     /// Bytes that were read and not decompressed yet.
@@ -90,7 +93,7 @@ struct State {
 
 impl Inflated {
     /// Returns the archive that contains it.
-    pub(super) fn archive(&self) -> &Source {
+    pub(super) fn archive(&self) -> &SourceReader {
         &self.archive
     }
 

@@ -14,7 +14,7 @@ use super::Copier;
 use super::failure::CopyError;
 use super::options::CopyOptions;
 use super::place::Place;
-use super::source::{From, Source};
+use super::source::{SourceKind, SourceReader};
 use crate::failure::{Cause, Error};
 use crate::file::OpenWith;
 use crate::metalink::{METALINK_BYTES_MAX, Metalink, MetalinkError};
@@ -92,7 +92,7 @@ fn read_local(path: &std::path::Path) -> Result<Vec<u8>, CopyError> {
     Ok(bytes)
 }
 
-impl Source {
+impl SourceReader {
     /// Opens the first available location of a metalink, with the others as fallback, or several at
     /// once.
     pub(super) async fn open_mirrored(
@@ -109,17 +109,19 @@ impl Source {
         } else {
             (VecDeque::from(urls), Vec::new())
         };
-        let mut waiting = Waiting { metalink: place.clone(), size, places };
+        let mut waiting = UntriedLocations { metalink: place.clone(), size, places };
         let mut opened = waiting.next(copier, &mirrors, options, None).await?;
         opened.known = checksums;
-        if waiting.places.is_empty() || !matches!(opened.from, From::Remote { .. } | From::Local(_)) {
+        if waiting.places.is_empty()
+            || !matches!(opened.from, SourceKind::Remote { .. } | SourceKind::Local(_))
+        {
             // The source is reported under the requested name.
             return Ok(Self { place: place.clone(), ..opened });
         }
         waiting.size = opened.size;
         let (size, kept, known) = (opened.size, opened.kept, opened.known.clone());
         let (disk, blocks) = (opened.disk.clone(), opened.blocks.clone());
-        let from = From::InTurn(Box::new(InTurn {
+        let from = SourceKind::InTurn(Box::new(InTurn {
             copier: copier.clone(),
             options: options.clone(),
             now: Mutex::new((0, Arc::new(opened))),
@@ -130,14 +132,14 @@ impl Source {
 }
 
 /// Locations of a metalink that were not tried yet.
-struct Waiting {
+struct UntriedLocations {
     metalink: Place,
     /// Expected size of the file in bytes.
     size: Option<u64>,
     places: VecDeque<Url>,
 }
 
-impl Waiting {
+impl UntriedLocations {
     /// Opens the file at the next available location; `last` is the error of the previous one.
     async fn next(
         &mut self,
@@ -145,13 +147,13 @@ impl Waiting {
         mirrors: &[Url],
         options: &CopyOptions,
         mut last: Option<CopyError>,
-    ) -> Result<Source, CopyError> {
+    ) -> Result<SourceReader, CopyError> {
         while let Some(url) = self.places.pop_front() {
             let at = match url.scheme {
                 Scheme::File => Place::Local(url.local.into()),
                 _ => Place::Remote(url),
             };
-            let opened = Source::open_whole(copier, &at, mirrors.to_vec(), options).await;
+            let opened = SourceReader::open_whole(copier, &at, mirrors.to_vec(), options).await;
             let error = match opened {
                 Ok(source) if self.size.is_none() || source.size == self.size => return Ok(source),
                 Ok(source) => CopyError::Size {
@@ -174,13 +176,13 @@ pub(super) struct InTurn {
     copier: Copier,
     options: CopyOptions,
     /// Current source and the number of locations that failed before.
-    now: Mutex<(usize, Arc<Source>)>,
-    waiting: tokio::sync::Mutex<Waiting>,
+    now: Mutex<(usize, Arc<SourceReader>)>,
+    waiting: tokio::sync::Mutex<UntriedLocations>,
 }
 
 impl InTurn {
     /// Returns the current source and its number.
-    pub(super) fn now(&self) -> (usize, Arc<Source>) {
+    pub(super) fn now(&self) -> (usize, Arc<SourceReader>) {
         self.now.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

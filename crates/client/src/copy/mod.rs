@@ -38,27 +38,27 @@
 //! | `note`, `upload_note` | the record about a part, and about an upload |
 //! | `pump` | chunks in flight |
 //! | `sequence` | processing in the order of the file |
-//! | `many`, `shares` | several sources of one file, and their shares |
-//! | `given`, `sample`, `witness`, `repair` | untrusted sources: detection and repair |
+//! | `multi_source`, `shares` | several sources of one file, and their shares |
+//! | `provenance`, `sample`, `checksum_vote`, `repair` | untrusted sources: detection and repair |
 //! | `disk`, `descriptors` | threads for blocking calls; the limit of open files |
 
 mod archived;
 mod attributes;
 mod checks;
+mod checksum_vote;
 mod continued;
 mod descriptors;
 pub(crate) mod disk;
 mod equal;
 mod failure;
-mod given;
 mod holes;
 mod job;
 mod local;
 mod local_source;
-mod many;
 mod member;
 mod metadata;
 mod mirrored;
+mod multi_source;
 mod nested;
 mod note;
 mod opening;
@@ -66,6 +66,7 @@ mod options;
 mod overwrite;
 mod pattern;
 mod place;
+mod provenance;
 mod publish;
 mod pump;
 mod rate;
@@ -80,16 +81,15 @@ mod target;
 mod third;
 mod tree;
 mod upload_note;
-mod witness;
 
 use crate::client::Client;
 use crate::walk::Tree;
 use descriptors::Descriptors;
-use disk::Disk;
+use disk::DiskThreads;
 
 pub use equal::{Equal, Reason};
 pub use failure::{CopyError, Side};
-pub use many::SOURCES_MAX;
+pub use multi_source::SOURCES_MAX;
 pub use options::{
     Against, ChecksumWish, CopyDone, CopyJob, CopyOptions, Progress, Share, ThirdParty, Watch,
 };
@@ -105,7 +105,7 @@ pub use tree::{CopyAll, Listener, PARALLEL, Tally};
 #[derive(Clone)]
 pub struct Copier {
     client: Client,
-    disk: Disk,
+    disk: DiskThreads,
     descriptors: Descriptors,
 }
 
@@ -119,7 +119,7 @@ impl Copier {
     /// Creates a copier that uses the connections of `client`.
     #[must_use]
     pub fn new(client: &Client) -> Self {
-        let disk = Disk::start(Disk::threads(client.settings()));
+        let disk = DiskThreads::start(DiskThreads::threads(client.settings()));
         Self { client: client.clone(), disk, descriptors: Descriptors::of_process() }
     }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 use super::Copier;
 use super::failure::CopyError;
 use super::place::Place;
-use crate::everywhere::together;
+use crate::cluster_listing::together;
 use crate::path::RemotePath;
 use crate::url::Url;
 

@@ -23,7 +23,7 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// The content of a note.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Noted {
-    /// The identity of the source, as in [`Source`](super::source::Source).
+    /// The identity of the source, as in [`SourceReader`](super::source::Source).
     pub(super) source: String,
     /// The identity of the part.
     pub(super) target: String,

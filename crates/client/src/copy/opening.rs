@@ -10,7 +10,7 @@ use super::options::Watch;
 use crate::client::Client;
 use crate::failure::Error;
 use crate::file::{File, OpenWith};
-use crate::identity::FileIdentity;
+use crate::identity::RemoteFileIdentity;
 use crate::url::Url;
 
 /// Maximum wait for the reply to an open after the copy was stopped.
@@ -55,10 +55,10 @@ pub(super) async fn open_unless(
 
 /// Removes a file that a copy created, at its own server instead of at the manager. A different
 /// file that has taken its name is kept.
-pub(super) async fn remove_own(client: &Client, at: &Url, own: Option<&FileIdentity>) {
+pub(super) async fn remove_own(client: &Client, at: &Url, own: Option<&RemoteFileIdentity>) {
     let files = client.file_system(at);
     let is_own = match (own, files.stat(&at.path).await) {
-        (Some(own), Ok(now)) => own.is_same_object(&FileIdentity::new(at.authority(), &now, true)),
+        (Some(own), Ok(now)) => own.is_same_object(&RemoteFileIdentity::new(at.authority(), &now, true)),
         _ => true,
     };
     if is_own {

@@ -222,10 +222,10 @@ type Callback = dyn Fn(Progress) + Send + Sync;
 
 /// A handle that receives the progress of a copy and can stop it. Clones share its state.
 #[derive(Clone, Default)]
-pub struct Watch(Arc<Watched>);
+pub struct Watch(Arc<WatchState>);
 
 #[derive(Default)]
-struct Watched {
+struct WatchState {
     callback: Option<Box<Callback>>,
     done: AtomicU64,
     stop: Arc<Stop>,
@@ -246,14 +246,14 @@ impl fmt::Debug for Watch {
 impl Watch {
     /// Creates a handle that calls `callback` after each chunk, from any thread.
     pub fn new(callback: impl Fn(Progress) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Watched { callback: Some(Box::new(callback)), ..Watched::default() }))
+        Self(Arc::new(WatchState { callback: Some(Box::new(callback)), ..WatchState::default() }))
     }
 
     /// Creates a handle that is stopped together with this one and reports the progress of its own
     /// copy to `callback`.
     pub(super) fn child(&self, callback: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         let (callback, stop): (Option<Box<Callback>>, _) = (Some(Box::new(callback)), self.0.stop.clone());
-        Self(Arc::new(Watched { callback, done: AtomicU64::new(0), stop }))
+        Self(Arc::new(WatchState { callback, done: AtomicU64::new(0), stop }))
     }
 
     /// Stops the copy. It cleans up and fails with

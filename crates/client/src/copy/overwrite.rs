@@ -16,10 +16,10 @@ use super::failure::CopyError;
 use super::opening::{NotOpen, REMOVE_TIME, close_and_remove, open_unless, unless_stopped};
 use super::options::Watch;
 use super::place::Place;
-use super::source::Source;
+use super::source::SourceReader;
 use crate::failure::Error;
 use crate::file::{File, OpenWith};
-use crate::identity::FileIdentity;
+use crate::identity::RemoteFileIdentity;
 use crate::url::Url;
 
 /// Number of times that a file is found to exist or to be missing, and is the opposite then.
@@ -32,7 +32,7 @@ const CLOSE_TIME: Duration = Duration::from_secs(5);
 pub(super) async fn overwrite(
     copier: &Copier,
     url: &Url,
-    source: &Source,
+    source: &SourceReader,
     with: OpenWith,
     watch: &Watch,
 ) -> Result<File, CopyError> {
@@ -72,7 +72,7 @@ enum Existing {
 async fn existing(
     copier: &Copier,
     url: &Url,
-    source: &Source,
+    source: &SourceReader,
     with: &OpenWith,
     watch: &Watch,
 ) -> Result<Existing, CopyError> {
@@ -129,7 +129,7 @@ async fn leave(file: Option<File>) {
 ///
 /// # Errors
 /// [`CopyError`].
-pub(super) fn not_a_source(source: &Source, url: &Url, file: &File) -> Result<(), CopyError> {
+pub(super) fn not_a_source(source: &SourceReader, url: &Url, file: &File) -> Result<(), CopyError> {
     let Some(to) = file.identity() else { return Ok(()) };
     match source.identities().iter().any(|from| from.may_be(&to)) {
         true => Err(same(&source.place, url)),
@@ -146,7 +146,7 @@ pub(super) async fn not_the_source(
     copier: &Copier,
     url: &Url,
     source: &Place,
-    is: Option<&FileIdentity>,
+    is: Option<&RemoteFileIdentity>,
 ) -> Result<(), CopyError> {
     let Some(is) = is else { return Ok(()) };
     let there = copier.client.file_system(url).find(&url.path).await.map_err(CopyError::target)?;

@@ -18,8 +18,8 @@ use super::archived;
 use super::failure::CopyError;
 use super::options::{CopyOptions, Watch};
 use super::rate::{Floor, Rate};
-use super::sequence::{Piece, Sequence};
-use super::source::{From, Source};
+use super::sequence::{FilePiece, Sequence};
+use super::source::{SourceKind, SourceReader};
 use super::upload_note::UploadNote;
 use crate::file::File;
 
@@ -34,16 +34,16 @@ const SHARED_BYTES_MIN: u64 = 128 * 1024;
 const LOOK_TIME: Duration = Duration::from_secs(1);
 
 /// The destination of the bytes.
-pub(super) enum Into {
+pub(super) enum ByteSink {
     /// A local target, written in order.
     Sequence(Sequence),
     /// A server, and the checksums if any are computed.
-    Remote { file: File, how: How, sums: Option<Sequence>, note: Option<Arc<UploadNote>> },
+    Remote { file: File, how: WriteMode, sums: Option<Sequence>, note: Option<Arc<UploadNote>> },
 }
 
 /// The kind of write requests to a server.
 #[derive(Clone, Copy)]
-pub(super) enum How {
+pub(super) enum WriteMode {
     Plain,
     /// Writes with page checksums.
     Pages,
@@ -56,15 +56,15 @@ pub(super) enum How {
 
 /// A copy in progress.
 pub(super) struct Pump {
-    pub(super) source: Source,
-    pub(super) into: Into,
+    pub(super) source: SourceReader,
+    pub(super) into: ByteSink,
     pub(super) chunk_bytes: usize,
     pub(super) watch: Watch,
     /// Maximum distance of a chunk from a missing one.
     ahead: Option<u64>,
     rate: Option<Rate>,
     rate_min: Option<u64>,
-    plan: Mutex<Plan>,
+    plan: Mutex<ChunkPlan>,
     /// Notified when a chunk is complete.
     moved: Notify,
     /// Held by the lane that reads a stream.
@@ -72,7 +72,7 @@ pub(super) struct Pump {
 }
 
 /// The remaining work.
-struct Plan {
+struct ChunkPlan {
     /// Extents with data in reverse order.
     extents: Vec<Range<u64>>,
     /// Offset of the next chunk or hole.
@@ -92,7 +92,7 @@ struct Plan {
 
 /// The next step of a lane.
 #[derive(PartialEq, Eq, Debug)]
-enum Step {
+enum ChunkStep {
     Data(u64, usize),
     Hole(u64, u64),
     /// Wait, because the next chunk is too far ahead.
@@ -100,7 +100,7 @@ enum Step {
     End,
 }
 
-impl Plan {
+impl ChunkPlan {
     fn new(from: u64, size: Option<u64>, mut extents: Vec<Range<u64>>) -> Self {
         extents.reverse();
         Self { extents, next: from, size, sharers: 0, wanted: u64::MAX, moving: BTreeSet::new(), copied: 0 }
@@ -118,12 +118,12 @@ impl Plan {
         chunk
     }
 
-    fn step(&mut self, most: u64, ahead: Option<u64>) -> Step {
+    fn step(&mut self, most: u64, ahead: Option<u64>) -> ChunkStep {
         let chunk = self.chunk(most);
         if let (Some(first), Some(ahead)) = (self.moving.first(), ahead)
             && self.next >= first + ahead
         {
-            return Step::Pause;
+            return ChunkStep::Pause;
         }
         let at = self.next;
         let end = self.size.unwrap_or(u64::MAX);
@@ -134,16 +134,16 @@ impl Plan {
             Some(extent) if extent.start <= at => {
                 // Chunks are aligned to their size where possible.
                 let length = (chunk - at % chunk).min(extent.end - at);
-                Step::Data(at, usize::try_from(length).unwrap_or(usize::MAX))
+                ChunkStep::Data(at, usize::try_from(length).unwrap_or(usize::MAX))
             }
-            Some(extent) => Step::Hole(at, extent.start - at),
-            None if at < end && self.size.is_some() => Step::Hole(at, end - at),
-            None => return Step::End,
+            Some(extent) => ChunkStep::Hole(at, extent.start - at),
+            None if at < end && self.size.is_some() => ChunkStep::Hole(at, end - at),
+            None => return ChunkStep::End,
         };
         self.next += match step {
-            Step::Data(_, length) => length as u64,
-            Step::Hole(_, length) => length,
-            Step::Pause | Step::End => 0,
+            ChunkStep::Data(_, length) => length as u64,
+            ChunkStep::Hole(_, length) => length,
+            ChunkStep::Pause | ChunkStep::End => 0,
         };
         self.moving.insert(at);
         step
@@ -152,8 +152,8 @@ impl Plan {
 
 impl Pump {
     pub(super) async fn new(
-        source: Source,
-        into: Into,
+        source: SourceReader,
+        into: ByteSink,
         from: u64,
         options: &CopyOptions,
         watch: Watch,
@@ -162,29 +162,29 @@ impl Pump {
         let most = options.chunk_bytes.max(1);
         let chunk_bytes = rate.as_ref().map_or(most, |rate| rate.chunk_bytes(most));
         // The distance is limited only for a file that may have to be completed later.
-        let bounded = options.resume && matches!(into, Into::Remote { .. });
+        let bounded = options.resume && matches!(into, ByteSink::Remote { .. });
         let ahead = bounded.then_some(AHEAD_BYTES_MAX);
         // The range of a new member holds older bytes, so holes have to be overwritten with zeros.
         let extents = match (&into, source.size) {
-            (Into::Remote { how: How::Member { .. }, .. }, Some(size)) => {
+            (ByteSink::Remote { how: WriteMode::Member { .. }, .. }, Some(size)) => {
                 std::iter::once(from..size).collect()
             }
             _ => source.extents(from).await,
         };
-        let plan = Mutex::new(Plan::new(from, source.size, extents));
+        let plan = Mutex::new(ChunkPlan::new(from, source.size, extents));
         watch.begin(from, source.size);
         let (moved, turn) = (Notify::new(), tokio::sync::Mutex::default());
         Arc::new(Self { source, into, chunk_bytes, ahead, rate, rate_min, watch, plan, moved, turn })
     }
 
-    fn plan(&self) -> MutexGuard<'_, Plan> {
+    fn plan(&self) -> MutexGuard<'_, ChunkPlan> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Moves all bytes with `lanes` chunks in flight and returns the size of the file.
     pub(super) async fn run(self: &Arc<Self>, lanes: usize) -> Result<u64, CopyError> {
         let mut least = self.chunk_bytes.max(1) as u64;
-        if matches!(self.source.from, From::Many(_)) {
+        if matches!(self.source.from, SourceKind::Many(_)) {
             least = least.min(SHARED_BYTES_MIN);
         }
         let chunks = self.source.size.map(|size| size.div_ceil(least).max(1));
@@ -246,12 +246,12 @@ impl Pump {
 
     /// Adds the first `to` bytes, which are at the server already, to the checksums.
     pub(super) async fn sum_up(&self, to: u64) -> Result<(), CopyError> {
-        let Into::Remote { sums: Some(sums), .. } = &self.into else { return Ok(()) };
+        let ByteSink::Remote { sums: Some(sums), .. } = &self.into else { return Ok(()) };
         let mut at = 0;
         while at < to {
             let length = usize::try_from(to - at).unwrap_or(usize::MAX).min(self.chunk_bytes.max(1));
             let data = self.source.read(at, length).await?;
-            sums.bring(at, Piece::Data(data)).await?;
+            sums.bring(at, FilePiece::Data(data)).await?;
             at += length as u64;
         }
         Ok(())
@@ -275,12 +275,12 @@ impl Pump {
                 read
             } else {
                 match self.step().await {
-                    Step::Data(offset, length) => {
+                    ChunkStep::Data(offset, length) => {
                         self.allowed(length).await;
-                        (offset, Piece::Data(self.source.read(offset, length).await?))
+                        (offset, FilePiece::Data(self.source.read(offset, length).await?))
                     }
-                    Step::Hole(offset, length) => (offset, Piece::Hole(length)),
-                    Step::Pause | Step::End => return Ok(()),
+                    ChunkStep::Hole(offset, length) => (offset, FilePiece::Hole(length)),
+                    ChunkStep::Pause | ChunkStep::End => return Ok(()),
                 }
             };
             self.put(offset, piece).await?;
@@ -294,18 +294,18 @@ impl Pump {
         }
     }
 
-    async fn step(&self) -> Step {
+    async fn step(&self) -> ChunkStep {
         loop {
             let mut moved = std::pin::pin!(self.moved.notified());
             moved.as_mut().enable();
             let step = {
                 let mut plan = self.plan();
-                if let From::Many(crowd) = &self.source.from {
-                    (plan.sharers, plan.wanted) = crowd.asked_best();
+                if let SourceKind::Many(sources) = &self.source.from {
+                    (plan.sharers, plan.wanted) = sources.asked_best();
                 }
                 plan.step(self.chunk_bytes.max(1) as u64, self.ahead)
             };
-            if step != Step::Pause {
+            if step != ChunkStep::Pause {
                 return step;
             }
             moved.await;
@@ -313,7 +313,7 @@ impl Pump {
     }
 
     /// Returns the next bytes of a stream, which one lane at a time reads.
-    async fn next_of_stream(&self) -> Result<Option<(u64, Piece)>, CopyError> {
+    async fn next_of_stream(&self) -> Result<Option<(u64, FilePiece)>, CopyError> {
         let _turn = self.turn.lock().await;
         self.allowed(self.chunk_bytes).await;
         let data = self.source.read_next(self.chunk_bytes).await?;
@@ -324,18 +324,18 @@ impl Pump {
         let offset = plan.next;
         plan.next += data.len() as u64;
         plan.moving.insert(offset);
-        Ok(Some((offset, Piece::Data(data))))
+        Ok(Some((offset, FilePiece::Data(data))))
     }
 
-    async fn put(&self, offset: u64, piece: Piece) -> Result<(), CopyError> {
+    async fn put(&self, offset: u64, piece: FilePiece) -> Result<(), CopyError> {
         let (length, moved) = match &piece {
-            Piece::Data(data) => (data.len() as u64, data.len() as u64),
-            Piece::Hole(length) => (*length, 0),
+            FilePiece::Data(data) => (data.len() as u64, data.len() as u64),
+            FilePiece::Hole(length) => (*length, 0),
         };
         match &self.into {
-            Into::Sequence(sequence) => sequence.bring(offset, piece).await?,
-            Into::Remote { file, how, sums, .. } => {
-                let data = if let Piece::Data(data) = &piece { Some(data.clone()) } else { None };
+            ByteSink::Sequence(sequence) => sequence.bring(offset, piece).await?,
+            ByteSink::Remote { file, how, sums, .. } => {
+                let data = if let FilePiece::Data(data) = &piece { Some(data.clone()) } else { None };
                 let summed = async {
                     match sums {
                         Some(sums) => sums.bring(offset, piece).await,
@@ -345,9 +345,9 @@ impl Pump {
                 let written = async {
                     let Some(data) = data else { return Ok(()) };
                     let done = match *how {
-                        How::Pages => file.write_pages(offset, data).await,
-                        How::Plain => file.write(offset, data).await,
-                        How::Member { from, checkpoint } => {
+                        WriteMode::Pages => file.write_pages(offset, data).await,
+                        WriteMode::Plain => file.write(offset, data).await,
+                        WriteMode::Member { from, checkpoint } => {
                             return archived::write(file, checkpoint, from + offset, data).await;
                         }
                     };
@@ -361,7 +361,7 @@ impl Pump {
             plan.moving.remove(&offset);
             plan.copied += moved;
         }
-        if let Into::Remote { note: Some(note), .. } = &self.into {
+        if let ByteSink::Remote { note: Some(note), .. } = &self.into {
             note.advance(self.whole_to(), &self.source.disk);
         }
         self.moved.notify_waiters();
@@ -376,15 +376,15 @@ mod tests {
 
     #[test]
     fn chunks_and_holes_cover_the_file() {
-        let mut plan = Plan::new(5, Some(100), vec![5..12, 30..31, 50..75]);
+        let mut plan = ChunkPlan::new(5, Some(100), vec![5..12, 30..31, 50..75]);
         let mut steps = Vec::new();
         loop {
             match plan.step(10, None) {
-                Step::End => break,
+                ChunkStep::End => break,
                 step => steps.push(step),
             }
         }
-        use Step::{Data, Hole};
+        use ChunkStep::{Data, Hole};
         let expected = [
             Data(5, 5),
             Data(10, 2),
@@ -403,10 +403,10 @@ mod tests {
     #[test]
     fn shared_files_have_smaller_chunks_towards_the_end() {
         let (most, size) = (2 << 20, 40_000_000);
-        let mut plan = Plan::new(0, Some(size), std::iter::once(0..size).collect());
+        let mut plan = ChunkPlan::new(0, Some(size), std::iter::once(0..size).collect());
         plan.sharers = 10;
         let (mut at, mut last) = (0, most);
-        while let Step::Data(offset, length) = plan.step(most, None) {
+        while let ChunkStep::Data(offset, length) = plan.step(most, None) {
             let (length, left) = (length as u64, size - offset);
             assert_eq!(offset, at);
             assert!(
@@ -426,12 +426,12 @@ mod tests {
 
     #[test]
     fn chunks_stay_close_to_the_first_missing_one() {
-        let mut plan = Plan::new(0, Some(100), std::iter::once(0..100).collect());
-        assert_eq!(plan.step(10, Some(20)), Step::Data(0, 10));
-        assert_eq!(plan.step(10, Some(20)), Step::Data(10, 10));
+        let mut plan = ChunkPlan::new(0, Some(100), std::iter::once(0..100).collect());
+        assert_eq!(plan.step(10, Some(20)), ChunkStep::Data(0, 10));
+        assert_eq!(plan.step(10, Some(20)), ChunkStep::Data(10, 10));
         plan.moving.remove(&10);
-        assert_eq!(plan.step(10, Some(20)), Step::Pause);
+        assert_eq!(plan.step(10, Some(20)), ChunkStep::Pause);
         plan.moving.remove(&0);
-        assert_eq!(plan.step(10, Some(20)), Step::Data(20, 10));
+        assert_eq!(plan.step(10, Some(20)), ChunkStep::Data(20, 10));
     }
 }

@@ -15,15 +15,15 @@ use tokio::task::JoinSet;
 use super::Copier;
 use super::checks::{Checks, same};
 use super::failure::CopyError;
-use super::many::Crowd;
+use super::multi_source::MultiSource;
 use super::place::Place;
-use super::target::Written;
+use super::target::WrittenTarget;
 use crate::answers::Checksum;
 
 /// Number of blocks that are replaced at once.
 const LANES: usize = 8;
 /// Reason for giving up a source.
-const LIED: &str = "what it gave is not what the file holds";
+const BAD_DATA: &str = "what it gave is not what the file holds";
 
 /// A block on which two sources disagree without a third one to decide.
 #[derive(Clone, Copy)]
@@ -37,7 +37,7 @@ struct Doubt {
 /// The repair of one file.
 pub(super) struct Repair<'a> {
     pub(super) copier: &'a Copier,
-    pub(super) crowd: &'a Crowd,
+    pub(super) sources: &'a MultiSource,
     pub(super) checks: &'a Checks,
     pub(super) source: &'a Place,
     /// Size of the file.
@@ -47,10 +47,13 @@ pub(super) struct Repair<'a> {
 
 impl Repair<'_> {
     /// Compares the file with its checksums after the necessary replacements.
-    pub(super) async fn verify(&self, written: &mut Written) -> Result<Vec<(Place, Checksum)>, CopyError> {
+    pub(super) async fn verify(
+        &self,
+        written: &mut WrittenTarget,
+    ) -> Result<Vec<(Place, Checksum)>, CopyError> {
         if !written.is_repairable() {
-            if !self.crowd.suspects().is_empty() {
-                let (place, reason) = (self.source.to_string(), LIED.to_owned());
+            if !self.sources.suspects().is_empty() {
+                let (place, reason) = (self.source.to_string(), BAD_DATA.to_owned());
                 return Err(CopyError::NoSource { place, reasons: vec![reason] });
             }
             return self.checks.verify_source(self.source, &written.sums);
@@ -78,27 +81,27 @@ impl Repair<'_> {
 
     /// Reports whether the sources agree on the received bytes, so that the file itself differs
     /// from the requested one.
-    async fn is_another_file(&self, written: &Written) -> bool {
+    async fn is_another_file(&self, written: &WrittenTarget) -> bool {
         let Some((algorithm, value, computed)) = self.checks.wrong_value(&written.sums) else { return false };
-        let said = self.crowd.ask_sums(algorithm, Some(value)).await;
+        let said = self.sources.ask_sums(algorithm, Some(value)).await;
         said.is_ok_and(|said| !same(algorithm, &said.value, value) && same(algorithm, &said.value, &computed))
     }
 
-    async fn sum_up(&self, written: &mut Written) -> Result<(), CopyError> {
+    async fn sum_up(&self, written: &mut WrittenTarget) -> Result<(), CopyError> {
         written.sum_up_again(self.copier, self.size, self.checks.sums()).await
     }
 
-    async fn replace_and_sum_up(&self, written: &mut Written) -> Result<(), CopyError> {
+    async fn replace_and_sum_up(&self, written: &mut WrittenTarget) -> Result<(), CopyError> {
         if self.replace(written).await? { self.sum_up(written).await } else { Ok(()) }
     }
 
     /// Replaces the bytes of untrusted sources. Reports whether there were any.
-    async fn replace(&self, written: &mut Written) -> Result<bool, CopyError> {
+    async fn replace(&self, written: &mut WrittenTarget) -> Result<bool, CopyError> {
         let mut any = false;
         loop {
             // A source that becomes untrusted during the replacement may have delivered blocks too.
             let blocks: Vec<_> =
-                self.crowd.suspects().into_iter().flat_map(|part| self.blocks(part)).collect();
+                self.sources.suspects().into_iter().flat_map(|part| self.blocks(part)).collect();
             if blocks.is_empty() {
                 return Ok(any);
             }
@@ -109,8 +112,8 @@ impl Repair<'_> {
                 while reading.len() < LANES
                     && let Some((at, length)) = left.next()
                 {
-                    let crowd = self.crowd.clone();
-                    reading.spawn(async move { (at, crowd.read(at, length).await) });
+                    let sources = self.sources.clone();
+                    reading.spawn(async move { (at, sources.read(at, length).await) });
                 }
                 let Some(read) = reading.join_next().await else { break };
                 let (at, data) = read.map_err(|_| CopyError::Cancelled)?;
@@ -126,31 +129,31 @@ impl Repair<'_> {
     }
 
     /// Compares each block with another source and returns the undecided ones.
-    async fn audit(&self, written: &mut Written) -> Result<Vec<Doubt>, CopyError> {
+    async fn audit(&self, written: &mut WrittenTarget) -> Result<Vec<Doubt>, CopyError> {
         let mut doubts = Vec::new();
-        for (part, giver) in self.crowd.given() {
+        for (part, supplier) in self.sources.given() {
             for (at, length) in self.blocks(part) {
                 let have = written.read_back(self.copier, at, length).await?;
                 let mut theirs: Option<(usize, Bytes)> = None;
                 let mut decided = false;
-                for (other, _) in self.crowd.present() {
-                    if other == giver {
+                for (other, _) in self.sources.present() {
+                    if other == supplier {
                         continue;
                     }
-                    let Some(data) = self.crowd.read_of(other, at, length).await else { continue };
+                    let Some(data) = self.sources.read_of(other, at, length).await else { continue };
                     if data == have {
                         // The source with the other bytes is in the minority.
-                        if let Some((liar, _)) = theirs {
-                            self.crowd.accuse(liar, LIED.to_owned());
+                        if let Some((untrusted, _)) = theirs {
+                            self.sources.mark_untrusted(untrusted, BAD_DATA.to_owned());
                         }
                         decided = true;
                         break;
                     }
                     match theirs.take() {
                         Some((_, same)) if same == data => {
-                            self.convict(giver, at, length, &data).await;
+                            self.confirm_untrusted(supplier, at, length, &data).await;
                             written.rewrite(self.copier, at, data).await?;
-                            self.crowd.credit(at..at + length as u64, other);
+                            self.sources.record(at..at + length as u64, other);
                             decided = true;
                             break;
                         }
@@ -159,7 +162,7 @@ impl Repair<'_> {
                     }
                 }
                 if let (false, Some((other, _))) = (decided, theirs) {
-                    doubts.push(Doubt { at, length, sides: [giver, other] });
+                    doubts.push(Doubt { at, length, sides: [supplier, other] });
                 }
             }
         }
@@ -168,34 +171,34 @@ impl Repair<'_> {
 
     /// Marks the source of a wrong block as untrusted, unless its block is right now: then the
     /// block was damaged in transfer.
-    async fn convict(&self, giver: usize, at: u64, length: usize, right: &Bytes) {
-        let again = self.crowd.read_of(giver, at, length).await;
+    async fn confirm_untrusted(&self, supplier: usize, at: u64, length: usize, right: &Bytes) {
+        let again = self.sources.read_of(supplier, at, length).await;
         if again.is_some_and(|again| again != *right) {
-            self.crowd.accuse(giver, LIED.to_owned());
+            self.sources.mark_untrusted(supplier, BAD_DATA.to_owned());
         }
     }
 
     /// Excludes one source after the other until the checksum is right.
     async fn settle(
         &self,
-        written: &mut Written,
+        written: &mut WrittenTarget,
         doubts: &[Doubt],
     ) -> Result<Vec<(Place, Checksum)>, CopyError> {
         let mut sources: Vec<usize> = doubts.iter().flat_map(|doubt| doubt.sides).collect();
         sources.sort_unstable();
         sources.dedup();
         let mut result = self.checks.verify_source(self.source, &written.sums);
-        for liar in sources {
-            for Doubt { at, length, sides: [giver, other] } in doubts.iter().copied() {
-                let right = if giver == liar { other } else { giver };
-                let Some(data) = self.crowd.read_of(right, at, length).await else { return result };
+        for untrusted in sources {
+            for Doubt { at, length, sides: [supplier, other] } in doubts.iter().copied() {
+                let right = if supplier == untrusted { other } else { supplier };
+                let Some(data) = self.sources.read_of(right, at, length).await else { return result };
                 written.rewrite(self.copier, at, data).await?;
-                self.crowd.credit(at..at + length as u64, right);
+                self.sources.record(at..at + length as u64, right);
             }
             self.sum_up(written).await?;
             result = self.checks.verify_source(self.source, &written.sums);
             if result.is_ok() {
-                self.crowd.accuse(liar, LIED.to_owned());
+                self.sources.mark_untrusted(untrusted, BAD_DATA.to_owned());
                 break;
             }
         }

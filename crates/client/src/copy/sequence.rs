@@ -11,7 +11,7 @@ use bytes::Bytes;
 use digest::RunningChecksum;
 use tokio::sync::{Notify, oneshot};
 
-use super::disk::Disk;
+use super::disk::DiskThreads;
 use super::failure::CopyError;
 use super::local::LocalTarget;
 
@@ -19,13 +19,13 @@ use super::local::LocalTarget;
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
 /// A piece of a file.
-pub(super) enum Piece {
+pub(super) enum FilePiece {
     Data(Bytes),
     /// Number of zeros.
     Hole(u64),
 }
 
-impl Piece {
+impl FilePiece {
     fn length(&self) -> u64 {
         match self {
             Self::Data(data) => data.len() as u64,
@@ -50,9 +50,9 @@ pub(super) struct Taker {
 }
 
 impl Taker {
-    fn take(&mut self, offset: u64, piece: &Piece) -> Result<(), CopyError> {
+    fn take(&mut self, offset: u64, piece: &FilePiece) -> Result<(), CopyError> {
         match piece {
-            Piece::Data(data) => {
+            FilePiece::Data(data) => {
                 match &mut self.out {
                     Out::File(file) => file.write(offset, data)?,
                     Out::Stream => write_out(data)?,
@@ -60,7 +60,7 @@ impl Taker {
                 }
                 self.sums.iter_mut().for_each(|sum| sum.update(data));
             }
-            Piece::Hole(length) => {
+            FilePiece::Hole(length) => {
                 let mut left = *length;
                 let wants_zeros = !self.sums.is_empty() || matches!(self.out, Out::Stream);
                 while left > 0 && wants_zeros {
@@ -86,16 +86,16 @@ fn write_out(data: &[u8]) -> Result<(), CopyError> {
         .map_err(|error| CopyError::local("write", "standard output", &error))
 }
 
-struct Waiting {
-    piece: Piece,
+struct WaitingPiece {
+    piece: FilePiece,
     taken: oneshot::Sender<Result<(), CopyError>>,
 }
 
-struct State {
+struct SequenceProgress {
     /// Offset of the next piece.
     next: u64,
     ordered: bool,
-    waiting: BTreeMap<u64, Waiting>,
+    waiting: BTreeMap<u64, WaitingPiece>,
     /// `None` while a disk thread takes pieces.
     taker: Option<Taker>,
     failed: Option<CopyError>,
@@ -103,36 +103,37 @@ struct State {
 
 /// A reordering queue in front of a taker. Clones share it.
 #[derive(Clone)]
-pub(super) struct Sequence(Arc<Inner>);
+pub(super) struct Sequence(Arc<SequenceState>);
 
-struct Inner {
-    state: Mutex<State>,
+struct SequenceState {
+    state: Mutex<SequenceProgress>,
     /// Notified when the taker is idle again.
     idle: Notify,
-    disk: Disk,
+    disk: DiskThreads,
 }
 
 impl Sequence {
     /// Creates a sequence that begins at byte `next`. If it is not `ordered`, it takes pieces in
     /// any order and computes no checksums.
-    pub(super) fn new(next: u64, ordered: bool, taker: Taker, disk: Disk) -> Self {
-        let state = State { next, ordered, waiting: BTreeMap::new(), taker: Some(taker), failed: None };
-        Self(Arc::new(Inner { state: Mutex::new(state), idle: Notify::new(), disk }))
+    pub(super) fn new(next: u64, ordered: bool, taker: Taker, disk: DiskThreads) -> Self {
+        let state =
+            SequenceProgress { next, ordered, waiting: BTreeMap::new(), taker: Some(taker), failed: None };
+        Self(Arc::new(SequenceState { state: Mutex::new(state), idle: Notify::new(), disk }))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SequenceProgress> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a piece and waits until it is taken.
-    pub(super) async fn bring(&self, offset: u64, piece: Piece) -> Result<(), CopyError> {
+    pub(super) async fn bring(&self, offset: u64, piece: FilePiece) -> Result<(), CopyError> {
         let (taken, when) = oneshot::channel();
         {
             let mut state = self.state();
             if let Some(error) = &state.failed {
                 return Err(error.clone());
             }
-            state.waiting.insert(offset, Waiting { piece, taken });
+            state.waiting.insert(offset, WaitingPiece { piece, taken });
             if (offset == state.next || !state.ordered)
                 && let Some(taker) = state.taker.take()
             {
@@ -161,7 +162,7 @@ impl Sequence {
     }
 
     /// Returns the next piece after `length` more bytes, or returns the taker to the sequence.
-    fn next(&self, taker: Taker, length: u64) -> Option<(Taker, u64, Waiting)> {
+    fn next(&self, taker: Taker, length: u64) -> Option<(Taker, u64, WaitingPiece)> {
         let mut state = self.state();
         let found = if state.ordered {
             state.next += length;
@@ -219,16 +220,16 @@ mod tests {
 
     #[tokio::test]
     async fn pieces_are_taken_in_the_order_of_the_file() {
-        let sequence = Sequence::new(10, true, taker(), Disk::start(1));
+        let sequence = Sequence::new(10, true, taker(), DiskThreads::start(1));
         let mut bringing = tokio::task::JoinSet::new();
         for (offset, data) in [(16, "ghi"), (13, "def"), (10, "abc")] {
             let sequence = sequence.clone();
-            bringing.spawn(async move { sequence.bring(offset, Piece::Data(data.into())).await });
+            bringing.spawn(async move { sequence.bring(offset, FilePiece::Data(data.into())).await });
         }
         while let Some(brought) = bringing.join_next().await {
             brought.unwrap().unwrap();
         }
-        sequence.bring(19, Piece::Hole(70_000)).await.unwrap();
+        sequence.bring(19, FilePiece::Hole(70_000)).await.unwrap();
         let (next, mut taker) = sequence.end().await;
         let expected = [&b"abcdefghi"[..], &[0; 70_000]].concat();
         let sum = taker.sums.pop().unwrap().finish();
@@ -241,12 +242,12 @@ mod tests {
         let options = super::super::CopyOptions::of(&crate::Settings::default());
         let (target, _) = LocalTarget::create(path, &options, None).unwrap();
         let sequence =
-            Sequence::new(0, true, Taker { sums: Vec::new(), out: Out::File(target) }, Disk::start(1));
-        let later = sequence.bring(3, Piece::Data("def".into()));
-        let first = sequence.bring(0, Piece::Data("abc".into()));
+            Sequence::new(0, true, Taker { sums: Vec::new(), out: Out::File(target) }, DiskThreads::start(1));
+        let later = sequence.bring(3, FilePiece::Data("def".into()));
+        let first = sequence.bring(0, FilePiece::Data("abc".into()));
         let (later, first) = tokio::join!(later, first);
         let is_full = |error: CopyError| matches!(error, CopyError::Local { kind, .. } if kind == std::io::ErrorKind::StorageFull);
         assert!(is_full(later.unwrap_err()) && is_full(first.unwrap_err()));
-        assert!(sequence.bring(6, Piece::Data("ghi".into())).await.is_err());
+        assert!(sequence.bring(6, FilePiece::Data("ghi".into())).await.is_err());
     }
 }

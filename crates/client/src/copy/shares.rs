@@ -27,20 +27,20 @@ const FIRST_BLOCK_BYTES: u64 = 256 * 1024;
 
 /// A request for a block at one source.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Attempt(u64);
+pub(super) struct BlockAttempt(u64);
 
 /// The state of the scheduler.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    members: Vec<Member>,
-    under_way: BTreeMap<Attempt, UnderWay>,
+    members: Vec<SourceShare>,
+    under_way: BTreeMap<BlockAttempt, UnderWay>,
     attempts: u64,
     /// Number of blocks that wait for a slot.
     waiting: usize,
 }
 
 #[derive(Debug)]
-struct Member {
+struct SourceShare {
     places: usize,
     used: usize,
     /// Moving average of the seconds from a request to its last byte.
@@ -64,7 +64,7 @@ impl Shares {
     /// Adds a source with `places` slots and returns its number.
     pub(super) fn join(&mut self, places: usize) -> usize {
         let places = places.max(1);
-        self.members.push(Member { places, used: 0, expected: None, rate: None, bytes: 0, gone: false });
+        self.members.push(SourceShare { places, used: 0, expected: None, rate: None, bytes: 0, gone: false });
         self.members.len() - 1
     }
 
@@ -90,22 +90,23 @@ impl Shares {
 
     /// Returns a source with a free slot that is expected to reply first, excluding those in `not`.
     pub(super) fn place(&self, not: &[usize]) -> Option<usize> {
-        let free = |(number, member): &(usize, &Member)| {
+        let free = |(number, member): &(usize, &SourceShare)| {
             !member.gone && member.used < member.places && !not.contains(number)
         };
         // A source without measurements is tried first.
-        let expected = |member: &Member| member.expected.unwrap_or(0.0) * (member.used + 1) as f64;
+        let expected = |member: &SourceShare| member.expected.unwrap_or(0.0) * (member.used + 1) as f64;
         let free = self.members.iter().enumerate().filter(free);
-        let order = |a: &Member, b: &Member| expected(a).total_cmp(&expected(b)).then(a.used.cmp(&b.used));
+        let order =
+            |a: &SourceShare, b: &SourceShare| expected(a).total_cmp(&expected(b)).then(a.used.cmp(&b.used));
         free.min_by(|a, b| order(a.1, b.1)).map(|(number, _)| number)
     }
 
     /// Records a request for a block.
-    pub(super) fn begin(&mut self, member: usize, block: u64, now: Instant) -> Attempt {
+    pub(super) fn begin(&mut self, member: usize, block: u64, now: Instant) -> BlockAttempt {
         if let Some(member) = self.members.get_mut(member) {
             member.used += 1;
         }
-        let attempt = Attempt(self.attempts);
+        let attempt = BlockAttempt(self.attempts);
         self.attempts += 1;
         let mut twice = false;
         for other in self.under_way.values_mut().filter(|other| other.block == block) {
@@ -117,7 +118,7 @@ impl Shares {
     }
 
     /// Records the arrival of a block; `bytes` is 0 for a duplicate.
-    pub(super) fn done(&mut self, attempt: Attempt, bytes: u64, now: Instant) {
+    pub(super) fn done(&mut self, attempt: BlockAttempt, bytes: u64, now: Instant) {
         let Some(under_way) = self.under_way.remove(&attempt) else { return };
         let Some(member) = self.members.get_mut(under_way.member) else { return };
         member.used = member.used.saturating_sub(1);
@@ -149,7 +150,7 @@ impl Shares {
     }
 
     /// Records that a block is no longer needed from a source because it came from another one.
-    pub(super) fn forget(&mut self, attempt: Attempt) {
+    pub(super) fn forget(&mut self, attempt: BlockAttempt) {
         let Some(under_way) = self.under_way.remove(&attempt) else { return };
         if let Some(member) = self.members.get_mut(under_way.member) {
             member.used = member.used.saturating_sub(1);
@@ -222,7 +223,7 @@ mod tests {
     }
 
     struct Flight {
-        attempt: Attempt,
+        attempt: BlockAttempt,
         block: u64,
         member: usize,
         left: f64,

@@ -9,76 +9,76 @@ use digest::Algorithm;
 use wire::xroot::ErrorCode;
 
 use super::Copier;
-use super::disk::Disk;
+use super::disk::DiskThreads;
 use super::failure::CopyError;
 use super::local_source::{LocalId, LocalSource, read_stream};
-use super::many::Crowd;
 use super::member::Inflated;
-use super::metadata::Kept;
+use super::metadata::PreservedMetadata;
 use super::mirrored::InTurn;
+use super::multi_source::MultiSource;
 use super::options::CopyOptions;
 use super::place::Place;
 use crate::answers::StatInfo;
-use crate::blocks::Blocks;
+use crate::buffer_pool::BufferPool;
 use crate::file::{File, OpenWith};
-use crate::identity::FileIdentity;
+use crate::identity::RemoteFileIdentity;
 use crate::path::shown_path;
 use crate::url::Url;
 
 /// An open source.
-pub(super) struct Source {
+pub(super) struct SourceReader {
     pub(super) place: Place,
     /// Size in bytes; `None` if it is only known at the end.
     pub(super) size: Option<u64>,
-    pub(super) kept: Option<Kept>,
+    pub(super) kept: Option<PreservedMetadata>,
     /// The identity and state of the file; `None` if they are not known for all of it.
     pub(super) identity: Option<String>,
-    pub(super) from: From,
+    pub(super) from: SourceKind,
     /// Checksums that come with it.
     pub(super) known: Vec<(Algorithm, String)>,
-    pub(super) disk: Disk,
-    pub(super) blocks: Blocks,
+    pub(super) disk: DiskThreads,
+    pub(super) blocks: BufferPool,
 }
 
 /// The kind of a source.
-pub(super) enum From {
+pub(super) enum SourceKind {
     Remote {
         file: File,
         pages: bool,
     },
     Local(Arc<LocalSource>),
     /// Several servers.
-    Many(Crowd),
+    Many(MultiSource),
     /// The places of a metalink, which are tried in turn.
     InTurn(Box<InTurn>),
     /// A small file, read when it was opened.
     Memory(Bytes),
     /// Standard input, a pipe or a device, which can only be read in order.
-    Stream(Stream),
+    Stream(SourceStream),
     /// A member of an archive that is stored uncompressed from this offset on.
-    Stored(Box<Source>, u64),
+    Stored(Box<SourceReader>, u64),
     /// A member that is inflated as it is read: like a stream, but its size is known.
     Inflated(Inflated),
 }
 
 /// A source without offsets.
 #[derive(Clone)]
-pub(super) enum Stream {
+pub(super) enum SourceStream {
     Input,
     Device(Arc<LocalSource>),
 }
 
 /// Returns the part of a status that a copy preserves.
-fn kept(stat: &StatInfo) -> Kept {
+fn kept(stat: &StatInfo) -> PreservedMetadata {
     let more = stat.more.as_ref();
-    Kept {
+    PreservedMetadata {
         modified: (stat.mtime, 0),
         accessed: (more.map_or(stat.mtime, |more| more.atime), 0),
         mode: more.map(|more| more.mode),
     }
 }
 
-impl Source {
+impl SourceReader {
     pub(super) async fn open(
         copier: &Copier,
         place: &Place,
@@ -104,9 +104,9 @@ impl Source {
         let mut identity = None;
         let (size, kept, from) = match place {
             Place::Remote(url) if options.sources > 1 || !url.others.is_empty() => {
-                let crowd = Crowd::open(copier, url, mirrors, options).await?;
-                let stat = crowd.stat().clone();
-                (Some(stat.size), Some(kept(&stat)), From::Many(crowd))
+                let sources = MultiSource::open(copier, url, mirrors, options).await?;
+                let stat = sources.stat().clone();
+                (Some(stat.size), Some(kept(&stat)), SourceKind::Many(sources))
             }
             Place::Remote(url) => {
                 let with = if options.coerce { OpenWith::read().force() } else { OpenWith::read() };
@@ -120,14 +120,14 @@ impl Source {
                 }
                 let pages = options.pages && file.channel().has_page_io();
                 identity = file.identity().map(|identity| identity.to_string());
-                (Some(stat.size), Some(kept(&stat)), From::Remote { file, pages })
+                (Some(stat.size), Some(kept(&stat)), SourceKind::Remote { file, pages })
             }
             Place::Local(path) => {
                 let (opened, is) = Self::open_local(copier, path, options).await?;
                 identity = is;
                 opened
             }
-            Place::Stream => (None, None, From::Stream(Stream::Input)),
+            Place::Stream => (None, None, SourceKind::Stream(SourceStream::Input)),
         };
         let (disk, blocks) = (copier.disk.clone(), copier.client.blocks().clone());
         Ok(Self { place: place.clone(), size, kept, identity, from, known: Vec::new(), disk, blocks })
@@ -137,24 +137,24 @@ impl Source {
         copier: &Copier,
         path: &Path,
         options: &CopyOptions,
-    ) -> Result<((Option<u64>, Option<Kept>, From), Option<String>), CopyError> {
+    ) -> Result<((Option<u64>, Option<PreservedMetadata>, SourceKind), Option<String>), CopyError> {
         let (path, blocks, small) = (path.to_owned(), copier.client.blocks().clone(), options.chunk_bytes);
         let opened = copier.disk.run(move || {
             let source = LocalSource::open(&path)?;
             let (size, kept) = (source.size, source.kept);
             if !source.regular {
-                return Ok(((None, None, From::Stream(Stream::Device(Arc::new(source)))), None));
+                return Ok(((None, None, SourceKind::Stream(SourceStream::Device(Arc::new(source)))), None));
             }
             let identity = Some(source.identity.clone());
             if size > small as u64 {
-                return Ok(((Some(size), Some(kept), From::Local(Arc::new(source))), identity));
+                return Ok(((Some(size), Some(kept), SourceKind::Local(Arc::new(source))), identity));
             }
             let data = source.read(0, usize::try_from(size).unwrap_or(0), &blocks)?;
             if data.len() as u64 != size {
                 let place = shown_path(&path).into_owned();
                 return Err(CopyError::Short { place, at: data.len() as u64, size });
             }
-            Ok(((Some(size), Some(kept), From::Memory(data)), identity))
+            Ok(((Some(size), Some(kept), SourceKind::Memory(data)), identity))
         });
         opened.await.unwrap_or(Err(CopyError::Cancelled))
     }
@@ -164,7 +164,7 @@ impl Source {
         let size = self.size.unwrap_or(u64::MAX);
         let whole = std::iter::once(from..size).collect();
         match &self.from {
-            From::Local(source) => {
+            SourceKind::Local(source) => {
                 let source = source.clone();
                 self.disk.run(move || source.extents(from)).await.unwrap_or(whole)
             }
@@ -176,22 +176,22 @@ impl Source {
     /// Reads exactly `length` bytes from `offset`.
     pub(super) async fn read(&self, offset: u64, length: usize) -> Result<Bytes, CopyError> {
         let data = match &self.from {
-            From::Remote { file, pages } => {
+            SourceKind::Remote { file, pages } => {
                 file.read_range(*pages, offset, length).await.map_err(CopyError::source)?
             }
-            From::Many(crowd) => Box::pin(crowd.read(offset, length)).await?,
-            From::InTurn(places) => Box::pin(places.read(offset, length)).await?,
-            From::Local(source) => {
+            SourceKind::Many(sources) => Box::pin(sources.read(offset, length)).await?,
+            SourceKind::InTurn(places) => Box::pin(places.read(offset, length)).await?,
+            SourceKind::Local(source) => {
                 let (source, blocks) = (source.clone(), self.blocks.clone());
                 let read = self.disk.run(move || source.read(offset, length, &blocks)).await;
                 read.unwrap_or(Err(CopyError::Cancelled))?
             }
-            From::Memory(data) => {
+            SourceKind::Memory(data) => {
                 let from = usize::try_from(offset).unwrap_or(usize::MAX).min(data.len());
                 data.slice(from..data.len().min(from + length))
             }
-            From::Stored(archive, start) => Box::pin(archive.read(start + offset, length)).await?,
-            From::Stream(_) | From::Inflated(_) => self.read_next(length).await?,
+            SourceKind::Stored(archive, start) => Box::pin(archive.read(start + offset, length)).await?,
+            SourceKind::Stream(_) | SourceKind::Inflated(_) => self.read_next(length).await?,
         };
         if data.len() != length {
             let (place, at) = (self.place.to_string(), offset + data.len() as u64);
@@ -203,14 +203,16 @@ impl Source {
     /// Reads the next bytes of a stream, fewer only at its end.
     pub(super) async fn read_next(&self, length: usize) -> Result<Bytes, CopyError> {
         let stream = match &self.from {
-            From::Stream(stream) => stream,
-            From::Inflated(member) => return Box::pin(member.next(length)).await,
+            SourceKind::Stream(stream) => stream,
+            SourceKind::Inflated(member) => return Box::pin(member.next(length)).await,
             _ => return Ok(Bytes::new()),
         };
         let (stream, blocks) = (stream.clone(), self.blocks.clone());
         let read = move || match stream {
-            Stream::Input => read_stream(std::io::stdin(), Path::new("standard input"), length, &blocks),
-            Stream::Device(source) => source.read_next(length, &blocks),
+            SourceStream::Input => {
+                read_stream(std::io::stdin(), Path::new("standard input"), length, &blocks)
+            }
+            SourceStream::Device(source) => source.read_next(length, &blocks),
         };
         self.disk.run(read).await.unwrap_or(Err(CopyError::Cancelled))
     }
@@ -219,32 +221,37 @@ impl Source {
     /// is not read again.
     pub(super) fn local_id(&self) -> Option<LocalId> {
         match &self.from {
-            From::Local(source) => Some(source.id),
-            From::InTurn(places) => places.now().1.local_id(),
-            From::Stored(archive, _) => archive.local_id(),
-            From::Inflated(member) => member.archive().local_id(),
-            From::Remote { .. } | From::Many(_) | From::Memory(_) | From::Stream(_) => None,
+            SourceKind::Local(source) => Some(source.id),
+            SourceKind::InTurn(places) => places.now().1.local_id(),
+            SourceKind::Stored(archive, _) => archive.local_id(),
+            SourceKind::Inflated(member) => member.archive().local_id(),
+            SourceKind::Remote { .. }
+            | SourceKind::Many(_)
+            | SourceKind::Memory(_)
+            | SourceKind::Stream(_) => None,
         }
     }
 
     /// Returns the identities of the files that are open at servers.
-    pub(super) fn identities(&self) -> Vec<FileIdentity> {
+    pub(super) fn identities(&self) -> Vec<RemoteFileIdentity> {
         match &self.from {
-            From::Remote { file, .. } => file.identity().into_iter().collect(),
-            From::Many(crowd) => crowd.present().iter().filter_map(|(_, file)| file.identity()).collect(),
-            From::InTurn(places) => places.now().1.identities(),
-            From::Stored(archive, _) => archive.identities(),
-            From::Inflated(member) => member.archive().identities(),
-            From::Local(_) | From::Memory(_) | From::Stream(_) => Vec::new(),
+            SourceKind::Remote { file, .. } => file.identity().into_iter().collect(),
+            SourceKind::Many(sources) => {
+                sources.present().iter().filter_map(|(_, file)| file.identity()).collect()
+            }
+            SourceKind::InTurn(places) => places.now().1.identities(),
+            SourceKind::Stored(archive, _) => archive.identities(),
+            SourceKind::Inflated(member) => member.archive().identities(),
+            SourceKind::Local(_) | SourceKind::Memory(_) | SourceKind::Stream(_) => Vec::new(),
         }
     }
 
     /// Returns the URL for requests about it.
     pub(super) fn location(&self) -> Option<Url> {
         match &self.from {
-            From::Remote { file, .. } => Some(file.location()),
-            From::Many(crowd) => crowd.location(),
-            From::InTurn(places) => places.now().1.location(),
+            SourceKind::Remote { file, .. } => Some(file.location()),
+            SourceKind::Many(sources) => sources.location(),
+            SourceKind::InTurn(places) => places.now().1.location(),
             // Servers know the archive, not its members.
             _ => None,
         }
@@ -252,6 +259,6 @@ impl Source {
 
     /// Reports whether it has no offsets.
     pub(super) fn is_stream(&self) -> bool {
-        matches!(self.from, From::Stream(_) | From::Inflated(_))
+        matches!(self.from, SourceKind::Stream(_) | SourceKind::Inflated(_))
     }
 }

@@ -21,7 +21,9 @@ use super::place::Place;
 use super::removed::RemovedNames;
 use super::tree::{KNOWN_MAX, Listener, Tally};
 use crate::path::RelativePath;
-use crate::walk::{Chosen, Directory, Item, Pending, Queue, Removal, Tree, Unknown, Walk, is_own_directory};
+use crate::walk::{
+    Chosen, Directory, DirectoryQueue, Item, Pending, Removal, Tree, Unknown, Walk, is_own_directory,
+};
 
 /// A synchronization and its options.
 #[derive(Clone, Debug)]
@@ -81,15 +83,15 @@ impl Surplus {
 type Pair = (Pending, Option<Pending>);
 
 /// Subdirectories that must be compared.
-struct Below {
-    source: Queue,
-    target: Option<Queue>,
+struct SubdirectoryPairs {
+    source: DirectoryQueue,
+    target: Option<DirectoryQueue>,
     /// For each directory of the source its index among those of the target, if it exists there.
     places: Vec<Option<usize>>,
     next: usize,
 }
 
-impl Below {
+impl SubdirectoryPairs {
     fn next(&mut self) -> Option<Pair> {
         let source = self.source.get(self.next)?;
         let place = self.places.get(self.next).copied().flatten();
@@ -192,7 +194,7 @@ impl Copier {
 impl<T: Fn(&Step)> Comparison<'_, T> {
     /// Compares the trees, and sends the copies to be made.
     async fn run(&mut self, found: mpsc::Sender<CopyJob>) -> Result<(), CopyError> {
-        let mut open: Vec<Below> = Vec::new();
+        let mut open: Vec<SubdirectoryPairs> = Vec::new();
         let mut next: Option<Pair> = Some((self.source.root(), Some(self.target.root())));
         let mut is_root = true;
         while let Some((source, target)) = next {
@@ -255,7 +257,7 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
         source: &Directory,
         target: Option<&Directory>,
         found: &mpsc::Sender<CopyJob>,
-    ) -> Option<Below> {
+    ) -> Option<SubdirectoryPairs> {
         let unknown_here = self.report(source, Side::Source, |_| true);
         let delete = self.sync.delete;
         let matters = |name: &str| delete || source.items.contains(name);
@@ -298,7 +300,12 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
             self.note_surplus(source, target, &unknown_here);
         }
         let target = target.filter(|_| !there.is_empty()).map(|target| self.target.queue(target, there));
-        (!here.is_empty()).then(|| Below { source: self.source.queue(source, here), target, places, next: 0 })
+        (!here.is_empty()).then(|| SubdirectoryPairs {
+            source: self.source.queue(source, here),
+            target,
+            places,
+            next: 0,
+        })
     }
 
     /// Records the entries that only the target has.

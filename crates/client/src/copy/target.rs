@@ -10,25 +10,25 @@ use super::Copier;
 use super::archived::{self, Adding};
 use super::failure::CopyError;
 use super::local::{Left, LocalTarget};
-use super::metadata::Kept;
+use super::metadata::PreservedMetadata;
 use super::opening::{REMOVE_TIME, close_and_remove, unless_stopped};
 use super::options::{CopyOptions, Watch};
 use super::overwrite::{create, not_a_source, overwrite};
 use super::place::Place;
-use super::pump::{How, Into};
+use super::pump::{ByteSink, WriteMode};
 use super::sequence::{Out, Sequence, Taker};
-use super::source::Source;
+use super::source::SourceReader;
 use super::upload_note::UploadNote;
 use crate::client::Client;
 use crate::file::{File, OpenWith};
-use crate::identity::FileIdentity;
+use crate::identity::RemoteFileIdentity;
 use crate::url::Url;
 
 /// Bytes that are read back from a server at a time.
 const SUM_BYTES: usize = 4 * 1024 * 1024;
 
 /// An open target.
-pub(super) enum Target {
+pub(super) enum CopyTarget {
     Local(LocalTarget),
     Output,
     Remote {
@@ -45,12 +45,12 @@ pub(super) enum Target {
     },
 }
 
-impl Target {
+impl CopyTarget {
     /// Opens or creates the target. Returns also the offset at which the copy begins.
     pub(super) async fn open(
         copier: &Copier,
         place: &Place,
-        source: &Source,
+        source: &SourceReader,
         options: &CopyOptions,
         watch: &Watch,
     ) -> Result<(Self, u64), CopyError> {
@@ -79,7 +79,7 @@ impl Target {
     }
 
     /// Records the source of the target before any data is written.
-    fn begin_note(&mut self, source: &Source, from: u64) -> Result<(), CopyError> {
+    fn begin_note(&mut self, source: &SourceReader, from: u64) -> Result<(), CopyError> {
         match self {
             Self::Local(target) => target.begin(source.identity.as_deref()),
             Self::Remote { file, note, .. } => {
@@ -97,7 +97,7 @@ impl Target {
     async fn open_remote(
         copier: &Copier,
         url: &Url,
-        source: &Source,
+        source: &SourceReader,
         options: &CopyOptions,
         watch: &Watch,
     ) -> Result<(Self, Option<Left>), CopyError> {
@@ -144,7 +144,7 @@ impl Target {
         sums: Vec<digest::RunningChecksum>,
         ordered: bool,
         options: &CopyOptions,
-    ) -> Result<(Into, Ending), CopyError> {
+    ) -> Result<(ByteSink, OpenEnding), CopyError> {
         let disk = copier.disk.clone();
         let sequence = |next, ordered, out, sums| Sequence::new(next, ordered, Taker { sums, out }, disk);
         Ok(match self {
@@ -160,31 +160,37 @@ impl Target {
                     (target, Vec::new(), sums)
                 };
                 let sequence = sequence(from, ordered, Out::File(target), sums);
-                (Into::Sequence(sequence.clone()), Ending { sequence: Some(sequence), remote: None, late })
+                (
+                    ByteSink::Sequence(sequence.clone()),
+                    OpenEnding { sequence: Some(sequence), remote: None, late },
+                )
             }
             Self::Output => {
                 let sequence = sequence(from, true, Out::Stream, sums);
                 let late = Vec::new();
-                (Into::Sequence(sequence.clone()), Ending { sequence: Some(sequence), remote: None, late })
+                (
+                    ByteSink::Sequence(sequence.clone()),
+                    OpenEnding { sequence: Some(sequence), remote: None, late },
+                )
             }
             Self::Remote { file, url, is_new, note } => {
                 let sequence = (!sums.is_empty()).then(|| sequence(0, true, Out::Nowhere, sums));
                 let pages = options.pages && file.channel().has_page_io();
-                let how = if pages { How::Pages } else { How::Plain };
+                let how = if pages { WriteMode::Pages } else { WriteMode::Plain };
                 let into =
-                    Into::Remote { file: file.clone(), how, sums: sequence.clone(), note: note.clone() };
-                let remote = Remote { file, url, is_new, adding: None, note };
-                (into, Ending { sequence, remote: Some(remote), late: Vec::new() })
+                    ByteSink::Remote { file: file.clone(), how, sums: sequence.clone(), note: note.clone() };
+                let remote = RemoteTarget { file, url, is_new, adding: None, note };
+                (into, OpenEnding { sequence, remote: Some(remote), late: Vec::new() })
             }
             Self::Archive { file, url, adding } => {
                 let mut sums = sums;
                 sums.push(digest::RunningChecksum::new(digest::Algorithm::Zcrc32));
                 let sequence = Some(sequence(0, true, Out::Nowhere, sums));
-                let how = How::Member { from: adding.data_at(), checkpoint: adding.checkpoint };
-                let into = Into::Remote { file: file.clone(), how, sums: sequence.clone(), note: None };
+                let how = WriteMode::Member { from: adding.data_at(), checkpoint: adding.checkpoint };
+                let into = ByteSink::Remote { file: file.clone(), how, sums: sequence.clone(), note: None };
                 let is_new = !adding.checkpoint;
-                let remote = Remote { file, url, is_new, adding: Some(adding), note: None };
-                (into, Ending { sequence, remote: Some(remote), late: Vec::new() })
+                let remote = RemoteTarget { file, url, is_new, adding: Some(adding), note: None };
+                (into, OpenEnding { sequence, remote: Some(remote), late: Vec::new() })
             }
         })
     }
@@ -203,7 +209,7 @@ async fn open_left(client: &Client, url: &Url) -> Result<Option<(File, u64)>, Co
 }
 
 /// A file at a server that is being written.
-struct Remote {
+struct RemoteTarget {
     file: File,
     url: Url,
     is_new: bool,
@@ -213,24 +219,24 @@ struct Remote {
 }
 
 /// The end of a copy, successful or not.
-pub(super) struct Ending {
+pub(super) struct OpenEnding {
     sequence: Option<Sequence>,
-    remote: Option<Remote>,
+    remote: Option<RemoteTarget>,
     /// Checksums of data that arrived out of order, computed at the end.
     late: Vec<digest::RunningChecksum>,
 }
 
 /// A target that is complete, but does not have its final name yet.
-pub(super) struct Written {
+pub(super) struct WrittenTarget {
     local: Option<LocalTarget>,
-    remote: Option<Remote>,
+    remote: Option<RemoteTarget>,
     /// The requested checksums.
     pub(super) sums: Vec<digest::Checksum>,
 }
 
-impl Ending {
+impl OpenEnding {
     /// Handles the arrival of all bytes.
-    pub(super) async fn written(self, copier: &Copier, size: u64) -> Result<Written, CopyError> {
+    pub(super) async fn written(self, copier: &Copier, size: u64) -> Result<WrittenTarget, CopyError> {
         let (mut local, mut sums) = (None, Vec::new());
         if let Some(sequence) = self.sequence {
             let (_, taker) = sequence.end().await;
@@ -247,7 +253,7 @@ impl Ending {
             local = Some(target);
         }
         let sums = sums.into_iter().map(digest::RunningChecksum::finish).collect();
-        Ok(Written { local, remote: self.remote, sums })
+        Ok(WrittenTarget { local, remote: self.remote, sums })
     }
 
     /// Handles a failure, so that no file that looks complete is left. At a server all bytes up to
@@ -270,7 +276,7 @@ impl Ending {
     }
 }
 
-impl Remote {
+impl RemoteTarget {
     async fn give_up(self, copier: &Copier, whole_to: u64, options: &CopyOptions) {
         if let Some(note) = &self.note {
             if options.resume { note.reach(whole_to) } else { note.remove() }
@@ -291,9 +297,9 @@ impl Remote {
     }
 }
 
-impl Written {
+impl WrittenTarget {
     /// Returns the identity of the file at its server.
-    pub(super) fn identity(&self) -> Option<FileIdentity> {
+    pub(super) fn identity(&self) -> Option<RemoteFileIdentity> {
         self.remote.as_ref().and_then(|remote| remote.file.identity())
     }
 
@@ -382,7 +388,7 @@ impl Written {
         copier: &Copier,
         size: u64,
         ends_with_hole: bool,
-        kept: Option<Kept>,
+        kept: Option<PreservedMetadata>,
     ) -> Result<Option<Url>, CopyError> {
         if let Some(target) = self.local {
             let named = copier.disk.run(move || target.finish(size, kept)).await;

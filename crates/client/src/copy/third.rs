@@ -22,7 +22,7 @@ use super::place::Place;
 use crate::client::Client;
 use crate::failure::{Cause, Error};
 use crate::file::{File, OpenWith};
-use crate::identity::FileIdentity;
+use crate::identity::RemoteFileIdentity;
 use crate::settings::Source;
 use crate::url::Url;
 
@@ -34,7 +34,7 @@ const REMOVE_TIME: Duration = Duration::from_secs(5);
 const KEY_BYTES: usize = 12;
 
 /// The reason why servers did not copy.
-pub(super) enum Refused {
+pub(super) enum ThirdPartyRefusal {
     /// The servers do not support it. Nothing has happened, and the data can pass through this
     /// client.
     Cannot(CopyError),
@@ -42,7 +42,7 @@ pub(super) enum Refused {
     Failed(CopyError),
 }
 
-impl Refused {
+impl ThirdPartyRefusal {
     pub(super) fn into_error(self) -> CopyError {
         match self {
             Self::Cannot(error) | Self::Failed(error) => error,
@@ -51,11 +51,11 @@ impl Refused {
 }
 
 /// The source and its status.
-struct Seen {
+struct ThirdPartySource {
     /// The URL at the server that has it.
     at: Url,
     size: u64,
-    identity: Option<FileIdentity>,
+    identity: Option<RemoteFileIdentity>,
 }
 
 impl Copier {
@@ -65,10 +65,10 @@ impl Copier {
         job: &CopyJob,
         options: &CopyOptions,
         watch: &Watch,
-    ) -> Result<CopyDone, Refused> {
+    ) -> Result<CopyDone, ThirdPartyRefusal> {
         let (Place::Remote(source), Place::Remote(target)) = (&job.source, &job.target) else {
             let text = "servers copy from each other only when both places are at servers";
-            return Err(Refused::Cannot(CopyError::Usage(text.to_owned())));
+            return Err(ThirdPartyRefusal::Cannot(CopyError::Usage(text.to_owned())));
         };
         let settings = self.client.settings();
         let (client, asking) = (steadfast(&self.client, settings.cp_tpc_timeout), &self.client);
@@ -98,25 +98,25 @@ impl Copier {
             Ok((seen, key()?))
         };
         let (seen, key) = tokio::select! {
-            asked = asked => asked.map_err(Refused::Cannot)?,
-            error = stop() => return Err(Refused::Failed(error)),
+            asked = asked => asked.map_err(ThirdPartyRefusal::Cannot)?,
+            error = stop() => return Err(ThirdPartyRefusal::Failed(error)),
         };
         let file = open_target(&client, target, &seen, &key, options, stop()).await?;
         let there = file.location();
         if let Err(error) = unless_stopped(watch, able(&client, &there, Side::Target)).await {
             clean(&client, &file).await;
-            return Err(Refused::Cannot(error));
+            return Err(ThirdPartyRefusal::Cannot(error));
         }
         watch.begin(0, Some(seen.size));
         if let Err(error) = unless_stopped(watch, meet(&client, &file, &seen, &key, watch)).await {
             clean(&client, &file).await;
-            return Err(Refused::Failed(error));
+            return Err(ThirdPartyRefusal::Failed(error));
         }
         let (at, own) = (file.location(), file.identity());
         let closed = file.close().await.map_err(CopyError::target);
-        closed.map_err(Refused::Failed)?;
+        closed.map_err(ThirdPartyRefusal::Failed)?;
         let checksums =
-            self.compared(job, options, &seen, &at, own.as_ref()).await.map_err(Refused::Failed)?;
+            self.compared(job, options, &seen, &at, own.as_ref()).await.map_err(ThirdPartyRefusal::Failed)?;
         Ok(CopyDone { third_party: true, checksums, ..CopyDone::of(seen.size, seen.size) })
     }
 
@@ -125,9 +125,9 @@ impl Copier {
         &self,
         job: &CopyJob,
         options: &CopyOptions,
-        seen: &Seen,
+        seen: &ThirdPartySource,
         at: &Url,
-        own: Option<&FileIdentity>,
+        own: Option<&RemoteFileIdentity>,
     ) -> Result<Vec<(Place, crate::answers::Checksum)>, CopyError> {
         let has = self.client.file_system(at).find(&at.path).await.map_err(CopyError::target)?;
         let has = has.map_or(0, |stat| stat.size);
@@ -209,24 +209,24 @@ fn with_cgi(url: &Url, elements: &str) -> Url {
     url
 }
 
-async fn look(client: &Client, source: &Url) -> Result<Seen, CopyError> {
+async fn look(client: &Client, source: &Url) -> Result<ThirdPartySource, CopyError> {
     let url = with_cgi(source, "tpc.stage=placement");
     let file = client.open(&url, &OpenWith::read()).await.map_err(CopyError::source)?;
     let stat = file.known_stat().await.map_err(CopyError::source)?;
     let (mut at, identity) = (file.location(), file.identity());
     at.cgi.remove("tpc.stage");
     file.close().await.ok();
-    Ok(Seen { at, size: stat.size, identity })
+    Ok(ThirdPartySource { at, size: stat.size, identity })
 }
 
 async fn open_target(
     client: &Client,
     target: &Url,
-    seen: &Seen,
+    seen: &ThirdPartySource,
     key: &str,
     options: &CopyOptions,
     stop: impl Future<Output = CopyError>,
-) -> Result<File, Refused> {
+) -> Result<File, ThirdPartyRefusal> {
     let place = seen.at.authority();
     let (lfn, scheme) = (&seen.at.path, seen.at.scheme.name());
     let mut cgi = format!(
@@ -250,13 +250,15 @@ async fn open_target(
     let url = with_cgi(target, &cgi);
     match open_unless(client, &url, &with, stop).await {
         Ok(file) => Ok(file),
-        Err(NotOpen::Refused(error)) if cannot(&error) => Err(Refused::Cannot(CopyError::target(error))),
-        Err(NotOpen::Refused(error)) => Err(Refused::Failed(refused(target, error))),
+        Err(NotOpen::Refused(error)) if cannot(&error) => {
+            Err(ThirdPartyRefusal::Cannot(CopyError::target(error)))
+        }
+        Err(NotOpen::Refused(error)) => Err(ThirdPartyRefusal::Failed(refused(target, error))),
         Err(NotOpen::Stopped(why, file)) => {
             if let Some(file) = file {
                 clean(client, &file).await;
             }
-            Err(Refused::Failed(why))
+            Err(ThirdPartyRefusal::Failed(why))
         }
     }
 }
@@ -290,7 +292,13 @@ async fn able(client: &Client, url: &Url, side: Side) -> Result<(), CopyError> {
 /// client reach an XRootD source at the same moment, it may not match them. Both then wait for
 /// their timeout. The permission is therefore answered by the source before the other server can
 /// connect.
-async fn meet(client: &Client, file: &File, seen: &Seen, key: &str, watch: &Watch) -> Result<(), CopyError> {
+async fn meet(
+    client: &Client,
+    file: &File,
+    seen: &ThirdPartySource,
+    key: &str,
+    watch: &Watch,
+) -> Result<(), CopyError> {
     let who = file.location().host;
     let url = with_cgi(&seen.at, &format!("tpc.dst={who}&tpc.key={key}&tpc.stage=copy"));
     // The open handle is the permission, so it is held until the end.

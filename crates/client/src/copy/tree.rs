@@ -248,7 +248,7 @@ struct Finder {
 }
 
 /// The kind of a source.
-enum Kind {
+enum FoundKind {
     File(Option<u64>),
     Folder,
 }
@@ -296,8 +296,8 @@ impl Finder {
         into: bool,
         several: bool,
     ) -> Result<(), CopyError> {
-        let kind = if self.recursive { self.kind(&source).await? } else { Kind::File(None) };
-        let below = into || several || (target.ends_with_slash() && matches!(kind, Kind::File(_)));
+        let kind = if self.recursive { self.kind(&source).await? } else { FoundKind::File(None) };
+        let below = into || several || (target.ends_with_slash() && matches!(kind, FoundKind::File(_)));
         // A member uses the last component of its own name.
         let named = self.options.member_of(&source).map(|member| Place::Local(member.into()).name());
         let mut name = named.unwrap_or_else(|| source.name());
@@ -316,8 +316,8 @@ impl Finder {
             _ => target.clone(),
         };
         match kind {
-            Kind::File(size) => self.file(CopyJob { source, target, size }).await,
-            Kind::Folder => self.directory(source, target).await?,
+            FoundKind::File(size) => self.file(CopyJob { source, target, size }).await,
+            FoundKind::Folder => self.directory(source, target).await?,
         }
         Ok(())
     }
@@ -403,13 +403,13 @@ impl Finder {
         }
     }
 
-    async fn kind(&self, place: &Place) -> Result<Kind, CopyError> {
+    async fn kind(&self, place: &Place) -> Result<FoundKind, CopyError> {
         match place {
             Place::Local(path) => {
                 let path = path.clone();
                 let look = move || match std::fs::metadata(&path) {
-                    Ok(meta) if meta.is_dir() => Ok(Kind::Folder),
-                    Ok(meta) => Ok(Kind::File(meta.is_file().then_some(meta.len()))),
+                    Ok(meta) if meta.is_dir() => Ok(FoundKind::Folder),
+                    Ok(meta) => Ok(FoundKind::File(meta.is_file().then_some(meta.len()))),
                     Err(error) => Err(CopyError::local("stat", &path, &error)),
                 };
                 self.copier.disk.run(look).await.unwrap_or(Err(CopyError::Cancelled))
@@ -417,9 +417,9 @@ impl Finder {
             Place::Remote(url) => {
                 let stat = self.copier.client.file_system(url).stat(&url.path).await;
                 let stat = stat.map_err(CopyError::source)?;
-                Ok(if stat.is_dir() { Kind::Folder } else { Kind::File(Some(stat.size)) })
+                Ok(if stat.is_dir() { FoundKind::Folder } else { FoundKind::File(Some(stat.size)) })
             }
-            Place::Stream => Ok(Kind::File(None)),
+            Place::Stream => Ok(FoundKind::File(None)),
         }
     }
 

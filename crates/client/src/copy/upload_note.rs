@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Copier;
-use super::disk::Disk;
+use super::disk::DiskThreads;
 use super::failure::CopyError;
 use super::note::{Note, Noted};
 use super::options::CopyOptions;
@@ -67,7 +67,7 @@ impl UploadNote {
     }
 
     /// Records in batches that all bytes up to `written` were acknowledged.
-    pub(super) fn advance(self: &Arc<Self>, written: u64, disk: &Disk) {
+    pub(super) fn advance(self: &Arc<Self>, written: u64, disk: &DiskThreads) {
         let before = self.written.load(Ordering::Relaxed);
         if written < before + NOTE_STEP {
             return;

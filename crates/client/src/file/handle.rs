@@ -2,8 +2,9 @@
 //!
 //! A file open for reading continues at another server if a balancer knows one, otherwise at the
 //! same. A file open for writing never moves to another server ([`Home`]), because an older replica
-//! there would become a mixture of both. The reopened file must be the lost one ([`FileIdentity`])
-//! and contain all acknowledged writes. Source: xroot protocol 5.2.0, section 5.2.
+//! there would become a mixture of both. The reopened file must be the lost one
+//! ([`RemoteFileIdentity`]) and contain all acknowledged writes. Source: xroot protocol 5.2.0,
+//! section 5.2.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,11 +16,11 @@ use tokio::time::Instant;
 use wire::xroot::request::{Close, Request};
 use wire::xroot::{ErrorCode, FileHandle};
 
-use super::{File, Home, Opened, open};
-use crate::channel::{BodyLimit, Channel, Received, Sink};
+use super::{File, Home, OpenHandle, open};
+use crate::channel::{BodyLimit, Channel, ReplyContent, ReplySink};
 use crate::failure::{Cause, Error};
-use crate::identity::FileIdentity;
-use crate::request_loop::{Attempts, Destination, Exchange, Loss, Repeat};
+use crate::identity::RemoteFileIdentity;
+use crate::request_loop::{Attempts, Exchange, LostReply, RecoveryPolicy, Repeat};
 use crate::route::{Balancer, Route, target};
 use crate::settings::Settings;
 use crate::url::Url;
@@ -56,8 +57,8 @@ impl File {
         repeatable: bool,
         payload: Bytes,
         request: impl Fn(FileHandle) -> Encoded,
-    ) -> Result<Received, Error> {
-        self.ask_into(name, repeatable, payload, request, || Sink::Body(BodyLimit::ANSWER)).await
+    ) -> Result<ReplyContent, Error> {
+        self.ask_into(name, repeatable, payload, request, || ReplySink::Body(BodyLimit::ANSWER)).await
     }
 
     /// Sends a request until it has a final reply. A request that is not `repeatable` is sent once.
@@ -67,8 +68,8 @@ impl File {
         repeatable: bool,
         payload: Bytes,
         request: impl Fn(FileHandle) -> Encoded,
-        sink: impl Fn() -> Sink,
-    ) -> Result<Received, Error> {
+        sink: impl Fn() -> ReplySink,
+    ) -> Result<ReplyContent, Error> {
         let repeat = match repeatable {
             true => Repeat::Anywhere,
             false if self.is_writable() => Repeat::Never,
@@ -135,7 +136,7 @@ impl File {
         self.0.recoveries.fetch_add(1, Ordering::Relaxed);
         let mut place = self.opened();
         // The status of the first open is kept because callers compare it.
-        *place = Opened { stat: place.stat.take().or(opened.stat.clone()), ..opened };
+        *place = OpenHandle { stat: place.stat.take().or(opened.stat.clone()), ..opened };
         Ok(())
     }
 
@@ -147,7 +148,7 @@ impl File {
         to: Option<Url>,
         generation: u64,
         end: Instant,
-    ) -> Result<Opened, Error> {
+    ) -> Result<OpenHandle, Error> {
         let way = |at: Url, balancer: Option<Balancer>| {
             Route::again(&self.0.client, &self.0.origin, at, balancer, ROUNDS_AGAIN, end)
         };
@@ -170,13 +171,13 @@ impl File {
         self.open_again(&mut way(at, balancer), generation).await
     }
 
-    async fn open_again(&self, route: &mut Route, generation: u64) -> Result<Opened, Error> {
+    async fn open_again(&self, route: &mut Route, generation: u64) -> Result<OpenHandle, Error> {
         let with = &self.0.with;
         open(&self.0.client, route, with, with.again_options(), generation + 1).await
     }
 
     /// Checks that the reopened file is the lost one.
-    fn check_again(&self, before: Option<&FileIdentity>, again: &Opened) -> Result<(), Cause> {
+    fn check_again(&self, before: Option<&RemoteFileIdentity>, again: &OpenHandle) -> Result<(), Cause> {
         let (Some(before), Some(now)) = (before, &again.identity) else {
             // A server that does not report the identity suffices only for a reader.
             return match again.home {
@@ -203,7 +204,7 @@ struct ByHandle<'a, F, S> {
     is_uncertain: bool,
 }
 
-impl<F: Fn(FileHandle) -> Encoded, S: Fn() -> Sink> Destination for ByHandle<'_, F, S> {
+impl<F: Fn(FileHandle) -> Encoded, S: Fn() -> ReplySink> RecoveryPolicy for ByHandle<'_, F, S> {
     async fn send(&mut self, attempts: &Attempts<'_>) -> Result<Exchange, Cause> {
         let current = self.file.current()?;
         self.generation = current.generation;
@@ -241,7 +242,7 @@ impl<F: Fn(FileHandle) -> Encoded, S: Fn() -> Sink> Destination for ByHandle<'_,
         self.reopen(attempts, &cause, Some(to)).await
     }
 
-    async fn lost(&mut self, attempts: &Attempts<'_>, loss: Loss) -> Result<(), Error> {
+    async fn lost(&mut self, attempts: &Attempts<'_>, loss: LostReply) -> Result<(), Error> {
         if !self.file.may_recover() || (loss.elsewhere_only && !self.file.may_move()) {
             return Err(self.error(loss.cause));
         }

@@ -33,9 +33,9 @@ use crate::changes::{ROUNDS_AGAIN, look_at, not_asked};
 use crate::channel::{BodyLimit, Channel, Hold};
 use crate::client::Client;
 use crate::failure::{Cause, Error};
-use crate::identity::FileIdentity;
+use crate::identity::RemoteFileIdentity;
 use crate::request_loop::Repeat;
-use crate::route::{Ask, Balancer, Route};
+use crate::route::{Balancer, PathRequest, Route};
 use crate::url::Url;
 
 pub use open_with::OpenWith;
@@ -49,14 +49,14 @@ pub use write::WRITE_BYTES_MAX;
 ///
 /// Offsets and lengths are in bytes. Any number of operations may run concurrently.
 #[derive(Clone)]
-pub struct File(Arc<Inner>);
+pub struct File(Arc<RemoteFileState>);
 
-struct Inner {
+struct RemoteFileState {
     client: Client,
     /// The URL of the user.
     origin: Url,
     with: OpenWith,
-    opened: Mutex<Opened>,
+    opened: Mutex<OpenHandle>,
     /// Held during a reopen.
     reopening: tokio::sync::Mutex<()>,
     closed: AtomicBool,
@@ -69,7 +69,7 @@ struct Inner {
 }
 
 /// The server and handle of the open file.
-struct Opened {
+struct OpenHandle {
     /// Number of opens.
     generation: u64,
     hold: Arc<Hold>,
@@ -78,7 +78,7 @@ struct Opened {
     home: Home,
     stat: Option<StatInfo>,
     /// Identity of the file as reported by this open.
-    identity: Option<FileIdentity>,
+    identity: Option<RemoteFileIdentity>,
 }
 
 /// The servers at which a file may be reopened after a lost connection.
@@ -119,7 +119,7 @@ impl File {
             }
             opened => opened?,
         };
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(RemoteFileState {
             client: client.clone(),
             origin: url,
             with: with.clone(),
@@ -132,7 +132,7 @@ impl File {
         })))
     }
 
-    fn opened(&self) -> MutexGuard<'_, Opened> {
+    fn opened(&self) -> MutexGuard<'_, OpenHandle> {
         self.0.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -162,7 +162,7 @@ impl File {
 
     /// Returns the identity of the file at the current server, as reported by the open.
     #[must_use]
-    pub fn identity(&self) -> Option<FileIdentity> {
+    pub fn identity(&self) -> Option<RemoteFileIdentity> {
         self.opened().identity.clone()
     }
 
@@ -313,7 +313,7 @@ impl File {
     }
 }
 
-impl Drop for Inner {
+impl Drop for RemoteFileState {
     fn drop(&mut self) {
         let posc = self.with.options.intersects(OpenOptions::POSC);
         // Closing would publish an incomplete file.
@@ -328,7 +328,7 @@ impl Drop for Inner {
 
 /// Determines the fate of a new file whose open lost its reply. If the file does not exist, it is
 /// created now: the server has ended the session of the lost connection, and with it the request.
-async fn created(client: &Client, lost: &Route, with: &OpenWith, error: Error) -> Result<Opened, Error> {
+async fn created(client: &Client, lost: &Route, with: &OpenWith, error: Error) -> Result<OpenHandle, Error> {
     let at = &lost.at;
     match look_at(client, at).await {
         // The connection is alive, so the server may still execute the request.
@@ -359,7 +359,7 @@ async fn open(
     with: &OpenWith,
     options: OpenOptions,
     generation: u64,
-) -> Result<Opened, Error> {
+) -> Result<OpenHandle, Error> {
     let request = |url: &Url, waited: bool| {
         let options = if waited { options.without(OpenOptions::REFRESH) } else { options };
         with.request(&url.target(), options)
@@ -371,7 +371,7 @@ async fn open(
         options if options.intersects(OpenOptions::DELETE) => Repeat::AtServer,
         _ => Repeat::Anywhere,
     };
-    let ask = Ask { name: "open", repeat, slow: false, limit: BodyLimit::ANSWER, request: &request };
+    let ask = PathRequest { name: "open", repeat, slow: false, limit: BodyLimit::ANSWER, request: &request };
     let arrived = route.ask(client, &ask).await?;
     let reply = OpenReply::decode(&arrived.received.body).map_err(|error| route.error("open", error))?;
     let stat = match &reply.detail {
@@ -379,8 +379,8 @@ async fn open(
         OpenDetail::None | OpenDetail::Compression => None,
     };
     let is_writable = with.is_writable();
-    let identity = stat.as_ref().map(|stat| FileIdentity::new(route.at.authority(), stat, is_writable));
-    Ok(Opened {
+    let identity = stat.as_ref().map(|stat| RemoteFileIdentity::new(route.at.authority(), stat, is_writable));
+    Ok(OpenHandle {
         generation,
         hold: Arc::new(arrived.channel.hold()),
         fhandle: reply.fhandle,

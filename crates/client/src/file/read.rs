@@ -13,8 +13,8 @@ use wire::xroot::request::read::ReadArgument;
 use wire::xroot::request::{Pgread, Read, Request, SegmentList};
 
 use super::File;
-use crate::blocks::Block;
-use crate::channel::{PagesAt, Received, Sink};
+use crate::buffer_pool::PooledBuffer;
+use crate::channel::{PagesAt, ReplyContent, ReplySink};
 use crate::failure::{Cause, Error};
 
 /// Maximum size of one read.
@@ -37,9 +37,9 @@ impl File {
             let argument = Some(ReadArgument { pathid: 0, preread: SegmentList::default() });
             Encoded::new(&Request::Read(Read { fhandle, offset: from, rlen, argument }))
         };
-        let sink = || Sink::Block(self.0.client.blocks().take(length), length);
+        let sink = || ReplySink::Block(self.0.client.blocks().take(length), length);
         let received = self.ask_into("read", true, Bytes::new(), request, sink).await?;
-        Ok(received.block.map(Block::into_bytes).unwrap_or_default())
+        Ok(received.block.map(PooledBuffer::into_bytes).unwrap_or_default())
     }
 
     /// Reads like [`File::read`] into the front of `into` and returns the number of bytes.
@@ -115,20 +115,25 @@ impl File {
         Ok((from, rlen))
     }
 
-    async fn pgread(&self, offset: u64, length: usize, reqflags: PageFlags) -> Result<Received, Error> {
+    async fn pgread(&self, offset: u64, length: usize, reqflags: PageFlags) -> Result<ReplyContent, Error> {
         let (from, rlen) = self.range("pgread", offset, length)?;
         let most = pages::interleaved_length(offset, length);
         let request = |fhandle: FileHandle| {
             let (pathid, reqflags) = (Some(0), Some(reqflags));
             Encoded::new(&Request::Pgread(Pgread { fhandle, offset: from, rlen, pathid, reqflags }))
         };
-        let sink = || Sink::Block(self.0.client.blocks().take(most), most);
+        let sink = || ReplySink::Block(self.0.client.blocks().take(most), most);
         self.ask_into("pgread", true, Bytes::new(), request, sink).await
     }
 
     /// Removes the checksums from a reply and returns the pages with wrong ones.
-    fn separated(&self, received: Received, offset: u64, length: usize) -> Result<(Block, Vec<Page>), Error> {
-        let Received { block, pages, .. } = received;
+    fn separated(
+        &self,
+        received: ReplyContent,
+        offset: u64,
+        length: usize,
+    ) -> Result<(PooledBuffer, Vec<Page>), Error> {
+        let ReplyContent { block, pages, .. } = received;
         let mut block = block.unwrap_or_else(|| self.0.client.blocks().take(0));
         let mut bad = Vec::new();
         let joined = if is_in_order(&pages, offset) {
@@ -148,7 +153,7 @@ impl File {
     /// Reads a page again until it is correct.
     async fn read_again(
         &self,
-        block: &mut Block,
+        block: &mut PooledBuffer,
         offset: u64,
         page: &Page,
         count: usize,
@@ -201,9 +206,9 @@ fn sort(
     frames: &[PagesAt],
     offset: u64,
     length: usize,
-    mut sorted: Block,
+    mut sorted: PooledBuffer,
     bad: &mut Vec<Page>,
-) -> Option<Block> {
+) -> Option<PooledBuffer> {
     let mut frames = frames.to_vec();
     frames.retain(|frame| frame.frame.dlen > 0);
     frames.sort_by_key(|frame| frame.frame.offset);
@@ -231,7 +236,7 @@ fn sort(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blocks::Blocks;
+    use crate::buffer_pool::BufferPool;
     use wire::xroot::codes::ResponseType;
     use wire::xroot::reply::StatusFrame;
     use wire::xroot::{RequestCode, StreamId};
@@ -279,7 +284,7 @@ mod tests {
         assert!(!is_in_order(&frames, 100));
         data[4096 + 4 + 4] ^= 1;
         let mut bad = Vec::new();
-        let sorted = sort(&data, &frames, 100, 12198, Blocks::default().take(0), &mut bad).unwrap();
+        let sorted = sort(&data, &frames, 100, 12198, BufferPool::default().take(0), &mut bad).unwrap();
         assert_eq!((bad.len(), bad[0].offset, bad[0].length), (1, 100, 3996));
         assert_eq!(sorted.as_ref()[1..], expected(100, 12198)[1..]);
     }
@@ -289,7 +294,7 @@ mod tests {
         for cuts in [&[(0, 4096), (8192, 4096)][..], &[(4096, 4096)], &[(0, 4096), (0, 4096)]] {
             let (data, frames) = frames(cuts);
             assert!(!is_in_order(&frames, 0));
-            let block = Blocks::default().take(0);
+            let block = BufferPool::default().take(0);
             assert!(sort(&data, &frames, 0, 8192, block, &mut Vec::new()).is_none(), "{cuts:?}");
         }
     }

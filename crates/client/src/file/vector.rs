@@ -11,8 +11,8 @@ use wire::xroot::limits::{READV_SEGMENT_BYTES_MAX, READV_SEGMENTS_MAX, SEGMENT_B
 use wire::xroot::request::{Readv, Request, Segment, SegmentList};
 
 use super::File;
-use crate::blocks::Block;
-use crate::channel::Sink;
+use crate::buffer_pool::PooledBuffer;
+use crate::channel::ReplySink;
 use crate::failure::{Cause, Error};
 
 /// Maximum number of bytes requested at once, because whole replies are kept in memory.
@@ -42,14 +42,14 @@ struct Element {
 
 /// The position of a requested range: elements from `first` on, starting at byte `skip`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Place {
+struct RangePosition {
     first: usize,
     skip: usize,
     length: usize,
 }
 
 /// Returns the elements for the ranges and the position of each range in them.
-fn plan(ranges: &[(u64, usize)], limits: VectorLimits) -> (Vec<Element>, Vec<Place>) {
+fn plan(ranges: &[(u64, usize)], limits: VectorLimits) -> (Vec<Element>, Vec<RangePosition>) {
     let most = limits.element_bytes.max(1);
     let mut elements: Vec<Element> = Vec::new();
     let mut places = Vec::with_capacity(ranges.len());
@@ -59,11 +59,11 @@ fn plan(ranges: &[(u64, usize)], limits: VectorLimits) -> (Vec<Element>, Vec<Pla
             && offset == last.offset + last.length as u64
             && last.length + length <= most
         {
-            places.push(Place { first: before - 1, skip: last.length, length });
+            places.push(RangePosition { first: before - 1, skip: last.length, length });
             last.length += length;
             continue;
         }
-        places.push(Place { first: elements.len(), skip: 0, length });
+        places.push(RangePosition { first: elements.len(), skip: 0, length });
         let mut done = 0;
         while done < length {
             let piece = (length - done).min(most);
@@ -140,9 +140,9 @@ impl File {
             }
             Encoded::new(&Request::Readv(Readv { pathid: 0, segments: SegmentList::new(&list) }))
         };
-        let sink = || Sink::Block(self.0.client.blocks().take(most), most);
+        let sink = || ReplySink::Block(self.0.client.blocks().take(most), most);
         let received = self.ask_into("readv", true, Bytes::new(), request, sink).await?;
-        let mut answer = received.block.map(Block::into_bytes).unwrap_or_default();
+        let mut answer = received.block.map(PooledBuffer::into_bytes).unwrap_or_default();
         for element in elements {
             let data = take(&mut answer, element).ok_or_else(|| {
                 let text = format!("the element at {} is not what was asked for", element.offset);
@@ -166,7 +166,7 @@ fn take(answer: &mut Bytes, element: &Element) -> Option<Bytes> {
     Some(data.split_off(SEGMENT_BYTES))
 }
 
-fn gather(found: &[Bytes], place: Place) -> Bytes {
+fn gather(found: &[Bytes], place: RangePosition) -> Bytes {
     let Some(first) = found.get(place.first).filter(|_| place.length > 0) else { return Bytes::new() };
     if place.skip + place.length <= first.len() {
         return first.slice(place.skip..place.skip + place.length);

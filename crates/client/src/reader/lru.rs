@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::fetch::Fetch;
+use super::shared_read::SharedRead;
 
 /// Maximum number of blocks of one request.
 const RUN_BLOCKS_MAX: u64 = 16;
@@ -14,18 +14,18 @@ pub(super) struct Lru {
     block_bytes: u64,
     blocks_max: usize,
     /// By block number: the request that reads it, and the time of its last use.
-    blocks: HashMap<u64, (Arc<Fetch>, u64)>,
+    blocks: HashMap<u64, (Arc<SharedRead>, u64)>,
     by_use: BTreeMap<u64, u64>,
     clock: u64,
 }
 
 /// The pieces of a read.
 #[derive(Default, Debug)]
-pub(super) struct Plan {
+pub(super) struct BlockPlan {
     /// The pieces that contain it, in order.
-    pub(super) pieces: Vec<Arc<Fetch>>,
+    pub(super) pieces: Vec<Arc<SharedRead>>,
     /// The pieces to start now.
-    pub(super) begin: Vec<Arc<Fetch>>,
+    pub(super) begin: Vec<Arc<SharedRead>>,
 }
 
 impl Lru {
@@ -41,8 +41,8 @@ impl Lru {
     }
 
     /// Plans a read of the bytes `offset..end` of a file of `size` bytes.
-    pub(super) fn plan(&mut self, offset: u64, end: u64, size: u64) -> Plan {
-        let mut plan = Plan::default();
+    pub(super) fn plan(&mut self, offset: u64, end: u64, size: u64) -> BlockPlan {
+        let mut plan = BlockPlan::default();
         let end = end.min(size);
         if end <= offset {
             return plan;
@@ -65,7 +65,7 @@ impl Lru {
         plan
     }
 
-    fn look(&mut self, number: u64) -> Option<Arc<Fetch>> {
+    fn look(&mut self, number: u64) -> Option<Arc<SharedRead>> {
         let (fetch, used) = self.blocks.get(&number)?;
         if fetch.has_failed() {
             self.by_use.remove(used);
@@ -80,7 +80,7 @@ impl Lru {
         Some(fetch)
     }
 
-    fn touch(&mut self, number: u64, fetch: &Arc<Fetch>) {
+    fn touch(&mut self, number: u64, fetch: &Arc<SharedRead>) {
         let Some((held, used)) = self.blocks.get_mut(&number) else { return };
         if Arc::ptr_eq(held, fetch) {
             self.clock += 1;
@@ -91,14 +91,14 @@ impl Lru {
     }
 
     /// Creates one request for the missing blocks from `number` on.
-    fn bring(&mut self, number: u64, last: u64, size: u64) -> Arc<Fetch> {
+    fn bring(&mut self, number: u64, last: u64, size: u64) -> Arc<SharedRead> {
         let mut until = number + 1;
         while until <= last && until - number < RUN_BLOCKS_MAX && !self.blocks.contains_key(&until) {
             until += 1;
         }
         let offset = number * self.block_bytes;
         let length = (until * self.block_bytes).min(size) - offset;
-        let fetch = Fetch::new(offset, usize::try_from(length).unwrap_or(usize::MAX));
+        let fetch = SharedRead::new(offset, usize::try_from(length).unwrap_or(usize::MAX));
         for number in number..until {
             self.clock += 1;
             self.blocks.insert(number, (fetch.clone(), self.clock));
@@ -117,7 +117,7 @@ impl Lru {
 mod tests {
     use super::*;
 
-    fn ranges(fetches: &[Arc<Fetch>]) -> Vec<(u64, usize)> {
+    fn ranges(fetches: &[Arc<SharedRead>]) -> Vec<(u64, usize)> {
         fetches.iter().map(|fetch| (fetch.offset, fetch.length)).collect()
     }
 

@@ -2,17 +2,17 @@
 //!
 //! It is separate from the file because read-ahead and cache are chosen for each use of a file.
 //!
-//! | file     | contents                                     |
-//! |----------|----------------------------------------------|
-//! | `mod`    | [`Reader`], [`Caching`], [`CacheStatistics`] |
-//! | `ahead`  | sequential read-ahead with a growing window  |
-//! | `lru`    | blocks of one size, with eviction            |
-//! | `fetch`  | one read that several callers may wait for   |
-//! | `source` | the file, and the number of bytes read       |
+//! | file          | contents                                     |
+//! |---------------|----------------------------------------------|
+//! | `mod`         | [`Reader`], [`Caching`], [`CacheStatistics`] |
+//! | `read_ahead`  | sequential read-ahead with a growing window  |
+//! | `lru`         | blocks of one size, with eviction            |
+//! | `shared_read` | one read that several callers may wait for   |
+//! | `source`      | the file, and the number of bytes read       |
 
-mod ahead;
-mod fetch;
 mod lru;
+mod read_ahead;
+mod shared_read;
 mod source;
 
 use std::collections::BTreeMap;
@@ -23,10 +23,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::{Bytes, BytesMut};
 use tokio::sync::OnceCell;
 
-use self::ahead::Ahead;
-use self::fetch::Fetch;
 use self::lru::Lru;
-use self::source::Source;
+use self::read_ahead::ReadAhead;
+use self::shared_read::SharedRead;
+use self::source::SourceFile;
 use crate::failure::Error;
 use crate::file::File;
 
@@ -107,7 +107,7 @@ struct Vector {
 
 impl Vector {
     /// Returns the data of all ranges. The first caller reads it.
-    async fn get(&self, source: &Source) -> &Result<Vec<Bytes>, Error> {
+    async fn get(&self, source: &SourceFile) -> &Result<Vec<Bytes>, Error> {
         let read = || async {
             let data = source.file.read_vector(&self.ranges).await?;
             let bytes = data.iter().map(|data| data.len() as u64).sum();
@@ -119,10 +119,10 @@ impl Vector {
 }
 
 /// The cached data for a read.
-enum Held {
+enum CachedData {
     Nothing,
     /// Pieces that contain it, in order.
-    Pieces(Vec<Arc<Fetch>>),
+    Pieces(Vec<Arc<SharedRead>>),
     /// A range of a vector, which begins at `from`.
     Vector {
         from: u64,
@@ -131,9 +131,9 @@ enum Held {
     },
 }
 
-enum Memory {
+enum CacheState {
     None,
-    Ahead(Ahead),
+    ReadAhead(ReadAhead),
     Blocks(Lru),
     /// By offset: length, index in the reply, and the reply.
     Vector(BTreeMap<u64, (usize, usize, Arc<Vector>)>),
@@ -142,8 +142,8 @@ enum Memory {
 /// An open file with a cache. Threads and tasks may share it. It is meant for files that are only
 /// read, because it does not detect changes of the file.
 pub struct Reader {
-    source: Arc<Source>,
-    memory: Mutex<Memory>,
+    source: Arc<SourceFile>,
+    memory: Mutex<CacheState>,
     algorithm: Caching,
     reads: AtomicU64,
     hits: AtomicU64,
@@ -163,15 +163,15 @@ impl Reader {
     #[must_use]
     pub fn new(file: File, caching: Caching, verified: bool) -> Self {
         let memory = match caching {
-            Caching::None => Memory::None,
+            Caching::None => CacheState::None,
             Caching::ReadAhead { least_bytes, most_bytes } => {
-                Memory::Ahead(Ahead::new(least_bytes.max(1), most_bytes))
+                CacheState::ReadAhead(ReadAhead::new(least_bytes.max(1), most_bytes))
             }
-            Caching::Blocks { block_bytes, blocks } => Memory::Blocks(Lru::new(block_bytes, blocks)),
-            Caching::Vector => Memory::Vector(BTreeMap::new()),
+            Caching::Blocks { block_bytes, blocks } => CacheState::Blocks(Lru::new(block_bytes, blocks)),
+            Caching::Vector => CacheState::Vector(BTreeMap::new()),
         };
         Self {
-            source: Source::new(file, verified),
+            source: SourceFile::new(file, verified),
             memory: Mutex::new(memory),
             algorithm: caching,
             reads: AtomicU64::new(0),
@@ -187,7 +187,7 @@ impl Reader {
         &self.source.file
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
+    fn memory(&self) -> MutexGuard<'_, CacheState> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -195,7 +195,7 @@ impl Reader {
     #[must_use]
     pub fn statistics(&self) -> CacheStatistics {
         let window_bytes = match &*self.memory() {
-            Memory::Ahead(ahead) => ahead.window() as u64,
+            CacheState::ReadAhead(ahead) => ahead.window() as u64,
             _ => 0,
         };
         CacheStatistics {
@@ -223,9 +223,9 @@ impl Reader {
         let size = self.size();
         let end = offset.saturating_add(length as u64);
         let data = match self.look(offset, length, size) {
-            Held::Nothing => self.source.read(offset, length).await?,
-            Held::Pieces(pieces) => self.gather(&pieces, offset, end.min(size)).await?,
-            Held::Vector { from, place, vector } => {
+            CachedData::Nothing => self.source.read(offset, length).await?,
+            CachedData::Pieces(pieces) => self.gather(&pieces, offset, end.min(size)).await?,
+            CachedData::Vector { from, place, vector } => {
                 if vector.data.initialized() {
                     self.hits.fetch_add(1, Ordering::Relaxed);
                 }
@@ -243,40 +243,39 @@ impl Reader {
     }
 
     /// Returns the cached or pending data for a read.
-    fn look(&self, offset: u64, length: usize, size: u64) -> Held {
+    fn look(&self, offset: u64, length: usize, size: u64) -> CachedData {
         let end = offset.saturating_add(length as u64);
-        let (pieces, new) = match &mut *self.memory() {
-            Memory::None => return Held::Nothing,
-            Memory::Ahead(ahead) => {
-                let plan = ahead.plan(offset, length, size);
-                self.wasted.fetch_add(plan.wasted, Ordering::Relaxed);
-                (plan.pieces, plan.begin)
-            }
-            Memory::Blocks(blocks) => {
-                let plan = blocks.plan(offset, end, size);
-                (plan.pieces, plan.begin)
-            }
-            Memory::Vector(ranges) => {
-                let found = ranges.range(..=offset).next_back();
-                let found = found.filter(|(from, (held, ..))| end <= *from + *held as u64);
-                return found.map_or(Held::Nothing, |(from, (_, place, vector))| Held::Vector {
-                    from: *from,
-                    place: *place,
-                    vector: vector.clone(),
-                });
-            }
-        };
+        let (pieces, new) =
+            match &mut *self.memory() {
+                CacheState::None => return CachedData::Nothing,
+                CacheState::ReadAhead(ahead) => {
+                    let plan = ahead.plan(offset, length, size);
+                    self.wasted.fetch_add(plan.wasted, Ordering::Relaxed);
+                    (plan.pieces, plan.begin)
+                }
+                CacheState::Blocks(blocks) => {
+                    let plan = blocks.plan(offset, end, size);
+                    (plan.pieces, plan.begin)
+                }
+                CacheState::Vector(ranges) => {
+                    let found = ranges.range(..=offset).next_back();
+                    let found = found.filter(|(from, (held, ..))| end <= *from + *held as u64);
+                    return found.map_or(CachedData::Nothing, |(from, (_, place, vector))| {
+                        CachedData::Vector { from: *from, place: *place, vector: vector.clone() }
+                    });
+                }
+            };
         if pieces.is_empty() {
-            return Held::Nothing;
+            return CachedData::Nothing;
         }
         if pieces.iter().all(|piece| piece.is_there()) {
             self.hits.fetch_add(1, Ordering::Relaxed);
         }
         new.iter().for_each(|fetch| fetch.begin(&self.source));
-        Held::Pieces(pieces)
+        CachedData::Pieces(pieces)
     }
 
-    async fn gather(&self, pieces: &[Arc<Fetch>], offset: u64, end: u64) -> Result<Bytes, Error> {
+    async fn gather(&self, pieces: &[Arc<SharedRead>], offset: u64, end: u64) -> Result<Bytes, Error> {
         let held = self.held(pieces, offset, end).await?;
         if held.is_empty() && offset < end {
             // A piece may be short in the middle of the file; the rest of the range is read again.
@@ -286,7 +285,7 @@ impl Reader {
     }
 
     /// Returns the bytes of the pieces in `offset..end`, up to the first gap.
-    async fn held(&self, pieces: &[Arc<Fetch>], offset: u64, end: u64) -> Result<Bytes, Error> {
+    async fn held(&self, pieces: &[Arc<SharedRead>], offset: u64, end: u64) -> Result<Bytes, Error> {
         if let [piece] = pieces {
             return piece.part(&self.source, offset, end).await;
         }
@@ -307,7 +306,7 @@ impl Reader {
     /// [`Caching::Vector`] keeps them and drops the ranges of an earlier call. Other algorithms do
     /// nothing.
     pub fn prefetch(&self, ranges: &[(u64, usize)]) {
-        let Memory::Vector(kept) = &mut *self.memory() else { return };
+        let CacheState::Vector(kept) = &mut *self.memory() else { return };
         let vector = Arc::new(Vector { ranges: ranges.to_vec(), data: OnceCell::new() });
         let places = ranges.iter().enumerate();
         *kept = places.map(|(place, &(offset, length))| (offset, (length, place, vector.clone()))).collect();

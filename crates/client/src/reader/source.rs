@@ -10,20 +10,20 @@ use crate::failure::Error;
 use crate::file::File;
 
 /// The file that data is read from, and the number of bytes received.
-pub(super) struct Source {
+pub(super) struct SourceFile {
     pub(super) file: File,
     /// Set to read with page checksums.
     verified: bool,
     pub(super) fetched: AtomicU64,
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for SourceFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.file, f)
     }
 }
 
-impl Source {
+impl SourceFile {
     /// `verified` requests a checksum for each page, where the server supports them.
     pub(super) fn new(file: File, verified: bool) -> Arc<Self> {
         Arc::new(Self { file, verified, fetched: AtomicU64::new(0) })

@@ -6,11 +6,11 @@ use crate::answers::StatInfo;
 
 /// The identity of a directory at one server or on this machine: the index of the server, and a
 /// mark.
-pub(super) type Identity = (usize, Mark);
+pub(super) type Identity = (usize, DirectoryMark);
 
 /// A mark that distinguishes the directories of one machine.
 #[derive(Clone, Debug)]
-pub(super) enum Mark {
+pub(super) enum DirectoryMark {
     /// The directory has no known identity.
     Unknown,
     /// Device and inode.
@@ -19,7 +19,7 @@ pub(super) enum Mark {
     Remote(Arc<StatInfo>),
 }
 
-impl Mark {
+impl DirectoryMark {
     pub(super) fn of(stat: Option<&StatInfo>) -> Self {
         stat.map_or(Self::Unknown, |stat| Self::Remote(Arc::new(stat.clone())))
     }

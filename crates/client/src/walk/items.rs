@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::bytes_of;
 
-use super::identity::{Identity, Mark};
+use super::identity::{DirectoryMark, Identity};
 use crate::answers::{Entry, StatInfo};
 use crate::entries::{Entries, LOCAL_BYTES};
 use crate::listing_memory::ListingMemory;
@@ -88,13 +88,13 @@ impl Items {
     #[must_use]
     pub fn get(&self, number: u32) -> Option<Item> {
         if let Some((name, known)) = self.0.local_at(number) {
-            return Some(Known::decode(known)?.item(name, number));
+            return Some(LocalStatus::decode(known)?.item(name, number));
         }
         let name = Name::from_bytes(self.0.name(number)).ok()?;
         let mut stat = None;
         let mut ids = Vec::new();
         for (server, here) in self.0.at_servers(number) {
-            ids.push((server, Mark::of(here.as_ref().filter(|here| here.is_dir()))));
+            ids.push((server, DirectoryMark::of(here.as_ref().filter(|here| here.is_dir()))));
             stat = stat.or(here);
         }
         let stat = stat?;
@@ -143,7 +143,7 @@ impl Items {
         Self(Arc::new(entries))
     }
 
-    pub(super) fn local(found: impl Iterator<Item = (Vec<u8>, Known)>) -> Self {
+    pub(super) fn local(found: impl Iterator<Item = (Vec<u8>, LocalStatus)>) -> Self {
         Self(Arc::new(Entries::local(found.map(|(name, known)| (name, known.encode())))))
     }
 
@@ -159,7 +159,7 @@ impl Items {
 }
 
 /// The status of an entry of a directory of this machine.
-pub(super) struct Known {
+pub(super) struct LocalStatus {
     pub(super) is_directory: bool,
     pub(super) size: u64,
     pub(super) modified: i64,
@@ -167,7 +167,7 @@ pub(super) struct Known {
     pub(super) inode: u64,
 }
 
-impl Known {
+impl LocalStatus {
     fn encode(&self) -> [u8; LOCAL_BYTES] {
         let mut known = [0; LOCAL_BYTES];
         let numbers = [self.size, self.modified.cast_unsigned(), self.device, self.inode];
@@ -194,7 +194,7 @@ impl Known {
             size: self.size,
             modified: self.modified,
             stat: None,
-            ids: vec![(0, Mark::Local(self.device, self.inode))],
+            ids: vec![(0, DirectoryMark::Local(self.device, self.inode))],
             number,
         }
     }

@@ -11,7 +11,7 @@ use crate::url::Url;
 
 /// The result of listing a directory.
 #[derive(Default)]
-pub(super) struct Listed {
+pub(super) struct ListedDirectory {
     pub(super) items: Items,
     pub(super) unknown: Vec<Unknown>,
     pub(super) is_missing: bool,
@@ -19,7 +19,7 @@ pub(super) struct Listed {
     pub(super) ids: Vec<Identity>,
 }
 
-impl Listed {
+impl ListedDirectory {
     /// Adds the entries listed by servers: the reliable ones as items, the others as unknown with
     /// the reasons.
     pub(super) fn take(&mut self, mut entries: Entries, url: &Url, path: &RelativePath) {

@@ -5,7 +5,7 @@
 use std::hash::{BuildHasher, RandomState};
 
 use crate::channel::BodyLimit;
-use crate::entries::Listing;
+use crate::entries::ServerListing;
 use crate::failure::{Cause, Error};
 use crate::filesystem::{FileSystem, ListWith};
 use crate::listing_memory::ListingMemory;
@@ -16,21 +16,21 @@ pub(super) async fn list_exactly(
     server: &FileSystem,
     path: &RemotePath,
     memory: &ListingMemory,
-) -> Result<Vec<Listing>, Error> {
+) -> Result<Vec<ServerListing>, Error> {
     let plain = async || server.listings(path, &ListWith::default(), memory).await;
     // Only hashes of the first listing are kept because the second listing needs the memory.
     let hasher = RandomState::new();
-    let before = hashes(&hasher, plain().await?.iter().flat_map(Listing::names));
+    let before = hashes(&hasher, plain().await?.iter().flat_map(ServerListing::names));
     let found = server.listings(path, &ListWith { stat: true, ..ListWith::default() }, memory).await?;
-    let known = hashes(&hasher, found.iter().flat_map(Listing::names));
+    let known = hashes(&hasher, found.iter().flat_map(ServerListing::names));
     if before.iter().all(|hash| known.binary_search(hash).is_ok()) {
         return Ok(found);
     }
     // Removed entries are missing from the later listing, and new entries were missing from the
     // first.
     let after = plain().await?;
-    let mut missing = Listing::empty(memory, false);
-    for name in after.iter().flat_map(Listing::names) {
+    let mut missing = ServerListing::empty(memory, false);
+    for name in after.iter().flat_map(ServerListing::names) {
         let hash = hasher.hash_one(name);
         let is_missing = before.binary_search(&hash).is_ok() && known.binary_search(&hash).is_err();
         if is_missing && !missing.add(name, None) {

@@ -4,16 +4,21 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use super::identity::{Identity, Mark};
-use super::items::{Items, Known};
-use super::listed::Listed;
+use super::identity::{DirectoryMark, Identity};
+use super::items::{Items, LocalStatus};
+use super::listed::ListedDirectory;
 use super::unknown::{Unknown, whole};
 use crate::failure::{Cause, Error};
 use crate::path::{EntryName, Name, RelativePath, shown_path};
 
 /// Links to files count as these. Links to directories are not followed: they could lead anywhere.
-pub(super) fn read_local(path: &Path, from: &RelativePath, stays_here: bool, follows_links: bool) -> Listed {
-    let mut listed = Listed::default();
+pub(super) fn read_local(
+    path: &Path,
+    from: &RelativePath,
+    stays_here: bool,
+    follows_links: bool,
+) -> ListedDirectory {
+    let mut listed = ListedDirectory::default();
     let failed = |path: &Path, error: &std::io::Error| {
         Error::new("list", shown_path(path), Cause::System(error.to_string()))
     };
@@ -47,7 +52,7 @@ fn look_at(
     from: &RelativePath,
     stays_here: bool,
     follows_links: bool,
-) -> Result<Option<(Vec<u8>, Known)>, Box<Unknown>> {
+) -> Result<Option<(Vec<u8>, LocalStatus)>, Box<Unknown>> {
     let (path, raw) = (entry.path(), entry.file_name());
     let name = EntryName::from_os(&raw);
     let unknown = |cause: Cause| {
@@ -74,7 +79,7 @@ fn look_at(
         return unknown(Cause::NotEntered("it is neither a file nor a directory".to_owned()));
     }
     let modified = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    let known = Known {
+    let known = LocalStatus {
         is_directory: meta.is_dir(),
         size: meta.len(),
         modified: modified.and_then(|time| i64::try_from(time.as_secs()).ok()).unwrap_or(0),
@@ -85,5 +90,5 @@ fn look_at(
 }
 
 fn local_id(meta: &std::fs::Metadata) -> Identity {
-    (0, Mark::Local(meta.dev(), meta.ino()))
+    (0, DirectoryMark::Local(meta.dev(), meta.ino()))
 }

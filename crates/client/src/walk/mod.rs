@@ -41,26 +41,26 @@ use std::sync::Arc;
 
 use crate::channel::BodyLimit;
 use crate::client::Client;
+use crate::cluster_listing::together;
 use crate::copy::Place;
-use crate::copy::disk::Disk;
-use crate::entries::{Entries, Listing};
-use crate::everywhere::together;
+use crate::copy::disk::DiskThreads;
+use crate::entries::{Entries, ServerListing};
 use crate::failure::{Cause, Error};
 use crate::filesystem::{FileSystem, ListWith};
 use crate::listing_memory::ListingMemory;
 use crate::path::RelativePath;
 use crate::url::Url;
 
-use identity::{Identity, Mark};
+use identity::{DirectoryMark, Identity};
 use links::{Probed, probe};
-use listed::Listed;
+use listed::ListedDirectory;
 use listing::list_exactly;
 use local::read_local;
 use unknown::whole;
 
 pub use items::{Item, Items, ListedEntry};
 pub(crate) use links::is_own_directory;
-pub(crate) use order::Queue;
+pub(crate) use order::DirectoryQueue;
 pub use order::Walk;
 pub use removal::{Removal, Removed};
 pub use unknown::{UNKNOWN_MAX, Unknown};
@@ -83,7 +83,7 @@ struct Above {
 #[derive(Clone)]
 pub struct Tree {
     root: Place,
-    disk: Option<Disk>,
+    disk: Option<DiskThreads>,
     /// For a manager, all servers of its cluster.
     servers: Arc<[FileSystem]>,
     /// Set if entered directories are removed, so that no link may be entered.
@@ -214,7 +214,12 @@ impl Tree {
 
     /// Creates a tree for a directory, here or at a server, that is copied to or from `other`.
     /// Local directories are read by `disk`.
-    pub(crate) async fn at(client: &Client, disk: &Disk, root: &Place, other: &Place) -> Result<Self, Error> {
+    pub(crate) async fn at(
+        client: &Client,
+        disk: &DiskThreads,
+        root: &Place,
+        other: &Place,
+    ) -> Result<Self, Error> {
         match root {
             Place::Remote(url) => Self::at_server(&client.file_system(url), url).await,
             Place::Local(path) => Ok(Self::here(client, disk, path, other)),
@@ -223,7 +228,7 @@ impl Tree {
     }
 
     /// Creates a tree for a directory of this machine that is copied to or from `other`.
-    pub(crate) fn here(client: &Client, disk: &Disk, path: &Path, other: &Place) -> Self {
+    pub(crate) fn here(client: &Client, disk: &DiskThreads, path: &Path, other: &Place) -> Self {
         let (root, disk) = (Place::Local(path.to_owned()), Some(disk.clone()));
         let stays_here = matches!(other, Place::Local(_));
         Self { root, disk, stays_here, ..Self::empty(client.listing_memory()) }
@@ -277,7 +282,7 @@ impl Tree {
     /// Returns the root, to be read.
     #[must_use]
     pub fn root(&self) -> Pending {
-        let ids = (0..self.servers.len()).map(|server| (server, Mark::Unknown)).collect();
+        let ids = (0..self.servers.len()).map(|server| (server, DirectoryMark::Unknown)).collect();
         Pending { path: RelativePath::default(), depth: 0, ids, above: None }
     }
 
@@ -340,8 +345,8 @@ impl Tree {
     }
 
     /// Queues subdirectories that must be read later.
-    pub(crate) fn queue(&self, directory: &Directory, numbers: Vec<u32>) -> Queue {
-        Queue::new(directory, numbers, &self.memory)
+    pub(crate) fn queue(&self, directory: &Directory, numbers: Vec<u32>) -> DirectoryQueue {
+        DirectoryQueue::new(directory, numbers, &self.memory)
     }
 
     /// Reads a directory.
@@ -361,19 +366,21 @@ impl Tree {
                     Some(disk) => disk.run(read).await,
                     None => None,
                 };
-                let listed = listed.unwrap_or_else(|| Listed {
+                let listed = listed.unwrap_or_else(|| ListedDirectory {
                     unknown: vec![whole(&pending.path, Error::new("list", &place, Cause::Closed))],
-                    ..Listed::default()
+                    ..ListedDirectory::default()
                 });
                 Self::directory(place, pending, listed)
             }
-            Place::Stream => {
-                Self::directory(place, pending, Listed { is_missing: true, ..Listed::default() })
-            }
+            Place::Stream => Self::directory(
+                place,
+                pending,
+                ListedDirectory { is_missing: true, ..ListedDirectory::default() },
+            ),
         }
     }
 
-    fn directory(place: Place, pending: Pending, listed: Listed) -> Directory {
+    fn directory(place: Place, pending: Pending, listed: ListedDirectory) -> Directory {
         let Pending { path, depth, above, .. } = pending;
         let chain = Arc::new(Above { path: path.clone(), ids: listed.ids, next: above });
         let is_complete = listed.unknown.iter().all(|unknown| unknown.name.is_some());
@@ -391,7 +398,7 @@ impl Tree {
     }
 
     async fn read_remote(&self, url: Url, pending: Pending, memory: &ListingMemory) -> Directory {
-        let mut listed = Listed::default();
+        let mut listed = ListedDirectory::default();
         let mut at: Vec<usize> = pending.ids.iter().map(|(server, _)| *server).collect();
         if self.removes {
             at = self.without_links(&url, &pending.path, at, &mut listed).await;
@@ -439,7 +446,7 @@ impl Tree {
         servers: Vec<FileSystem>,
         url: &Url,
         memory: &ListingMemory,
-    ) -> Vec<Result<Vec<Listing>, Error>> {
+    ) -> Vec<Result<Vec<ServerListing>, Error>> {
         let (path, is_exact) = (url.path.clone(), self.is_exact);
         let with =
             ListWith { stat: true, checksum: self.with_checksums.then(String::new), ..ListWith::default() };
@@ -466,7 +473,7 @@ impl Tree {
         url: &Url,
         path: &RelativePath,
         at: Vec<usize>,
-        listed: &mut Listed,
+        listed: &mut ListedDirectory,
     ) -> Vec<usize> {
         let probe = |server: usize| {
             let (files, path) = (self.servers.get(server).cloned(), url.path.clone());
@@ -511,7 +518,7 @@ impl Tree {
         let mut ids = Vec::new();
         for (server, stat) in together(at.clone(), stat).await {
             match stat {
-                Ok(Some(stat)) => ids.push((server, Mark::of(Some(&stat)))),
+                Ok(Some(stat)) => ids.push((server, DirectoryMark::of(Some(&stat)))),
                 // Its listing shows whether it exists.
                 Ok(None) => {}
                 Err(error) => {

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::items::{Item, Items};
-use super::listed::Listed;
+use super::listed::ListedDirectory;
 use super::unknown::{Unknown, whole};
 use super::{Above, DIRECTORIES_MAX, Directory, Pending, Tree};
 use crate::abort_on_drop::AbortOnDrop;
@@ -21,7 +21,7 @@ const AHEAD_PART: usize = 3;
 
 /// The directories of one directory that remain to be read. Of their listing only the necessary
 /// part is kept.
-pub(crate) struct Queue {
+pub(crate) struct DirectoryQueue {
     path: RelativePath,
     depth: usize,
     chain: Arc<Above>,
@@ -29,7 +29,7 @@ pub(crate) struct Queue {
     numbers: Vec<u32>,
 }
 
-impl Queue {
+impl DirectoryQueue {
     pub(super) fn new(directory: &Directory, numbers: Vec<u32>, memory: &ListingMemory) -> Self {
         let (path, depth, chain) = (directory.path.clone(), directory.depth, directory.chain.clone());
         // A copy releases the listing after its directory was processed.
@@ -61,17 +61,17 @@ impl Queue {
 }
 
 /// A directory whose subdirectories are being visited.
-struct Level {
+struct WalkLevel {
     /// `None` for the root.
-    queue: Option<Queue>,
+    queue: Option<DirectoryQueue>,
     next: usize,
     /// Listings of the next directories in flight.
     ahead: VecDeque<AbortOnDrop<Directory>>,
 }
 
-impl Level {
+impl WalkLevel {
     fn len(&self) -> usize {
-        self.queue.as_ref().map_or(1, Queue::len)
+        self.queue.as_ref().map_or(1, DirectoryQueue::len)
     }
 
     fn get(&self, tree: &Tree, index: usize) -> Option<Pending> {
@@ -84,7 +84,7 @@ impl Level {
 pub struct Walk {
     tree: Tree,
     /// Levels in order; the next one is first.
-    open: VecDeque<Level>,
+    open: VecDeque<WalkLevel>,
     is_nearest_first: bool,
     entered: u64,
     /// Maximum number of listings in flight; smaller if listings are large.
@@ -102,7 +102,7 @@ impl Walk {
     /// Starts at the root of a tree.
     #[must_use]
     pub fn through(tree: Tree) -> Self {
-        let root = Level { queue: None, next: 0, ahead: VecDeque::new() };
+        let root = WalkLevel { queue: None, next: 0, ahead: VecDeque::new() };
         let memory_ahead = ListingMemory::new(tree.memory.bytes_max() / AHEAD_PART);
         let open = VecDeque::from([root]);
         Self { tree, open, is_nearest_first: false, entered: 0, ahead: AHEAD_MAX, memory_ahead }
@@ -135,7 +135,11 @@ impl Walk {
             // The task panicked and has reported that.
             let place = self.tree.root.below(&pending.path);
             let unknown = vec![whole(&pending.path, Error::new("list", &place, Cause::Closed))];
-            return Some(Tree::directory(place, pending, Listed { unknown, ..Listed::default() }));
+            return Some(Tree::directory(
+                place,
+                pending,
+                ListedDirectory { unknown, ..ListedDirectory::default() },
+            ));
         };
         if directory.lacks_memory() {
             self.ahead = (self.ahead / 2).max(1);
@@ -192,7 +196,7 @@ impl Walk {
         }
         if !entered.is_empty() {
             let queue = Some(self.tree.queue(directory, entered));
-            let level = Level { queue, next: 0, ahead: VecDeque::new() };
+            let level = WalkLevel { queue, next: 0, ahead: VecDeque::new() };
             if self.is_nearest_first { self.open.push_back(level) } else { self.open.push_front(level) }
         }
         entered_all

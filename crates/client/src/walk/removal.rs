@@ -1,8 +1,8 @@
 //! [`Removal`]: removes a directory with everything in it, contents first.
 
 use super::{Directory, Items, Tree, Unknown, Walk};
+use crate::cluster_listing::together;
 use crate::copy::Place;
-use crate::everywhere::together;
 use crate::failure::{Cause, Error};
 use crate::filesystem::FileSystem;
 use crate::path::{Name, shown_path};
@@ -30,7 +30,7 @@ impl Removed {
 }
 
 /// A directory whose contents are being removed.
-struct Level {
+struct RemovalLevel {
     place: Place,
     /// `None` for the root.
     name: Option<Name>,
@@ -46,14 +46,14 @@ struct Level {
 #[derive(Debug)]
 pub struct Removal {
     walk: Walk,
-    levels: Vec<Level>,
+    levels: Vec<RemovalLevel>,
     /// Files of the innermost directory that are not removed yet: all of its items from a number
     /// on.
     files: Option<(Items, std::ops::Range<u32>)>,
     is_over: bool,
 }
 
-impl std::fmt::Debug for Level {
+impl std::fmt::Debug for RemovalLevel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Level({})", self.place)
     }
@@ -131,7 +131,7 @@ impl Removal {
             return;
         }
         let (name, place, at) = (directory.path.last(), directory.place, directory.at);
-        self.levels.push(Level { place, name, at, empty: Vec::new(), stays });
+        self.levels.push(RemovalLevel { place, name, at, empty: Vec::new(), stays });
     }
 
     /// Closes all directories from a depth on.
@@ -160,7 +160,7 @@ impl Removal {
         }
     }
 
-    async fn remove_empty(&self, level: &mut Level) -> Vec<Removed> {
+    async fn remove_empty(&self, level: &mut RemovalLevel) -> Vec<Removed> {
         let empty = std::mem::take(&mut level.empty).into_iter();
         let tree = self.walk.tree();
         let places = empty.map(|(name, at)| (level.place.join(&name), tree.servers_at(&at))).collect();

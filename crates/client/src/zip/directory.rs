@@ -131,7 +131,7 @@ impl Member {
 
 /// The decoded end records of an archive.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct End {
+pub struct EndRecord {
     /// Range of the directory.
     pub directory: Range<u64>,
     /// Number of members; without ZIP64, modulo 65,536.
@@ -145,14 +145,15 @@ pub struct End {
 
 /// The result of a search for the end record.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Found {
+pub enum FoundEnd {
     /// The complete end record.
-    End(End),
-    /// The ZIP64 record is at this offset, [`WIDE_END_BYTES`] long; [`End::widen`] decodes it.
-    Wide(End, u64),
+    End(EndRecord),
+    /// The ZIP64 record is at this offset, [`WIDE_END_BYTES`] long; [`EndRecord::widen`] decodes
+    /// it.
+    Wide(EndRecord, u64),
 }
 
-impl End {
+impl EndRecord {
     /// Returns the end of an empty file, which has no members.
     #[must_use]
     pub const fn of_nothing() -> Self {
@@ -163,7 +164,7 @@ impl End {
     ///
     /// # Errors
     /// [`ZipError`].
-    pub fn find(tail: &[u8], size: u64) -> Result<Found, ZipError> {
+    pub fn find(tail: &[u8], size: u64) -> Result<FoundEnd, ZipError> {
         let base = size.checked_sub(tail.len() as u64).ok_or(ZipError::NoEnd)?;
         let last = tail.len().checked_sub(END_BYTES as usize).ok_or(ZipError::NoEnd)?;
         let comment_of = |at: usize| {
@@ -201,12 +202,12 @@ impl End {
             if room.is_none_or(|room| wide_at > room) {
                 return Err(ZipError::Damaged("the record of ZIP64 is not in the archive"));
             }
-            return Ok(Found::Wide(Self { at: wide_at, ..end }, wide_at));
+            return Ok(FoundEnd::Wide(Self { at: wide_at, ..end }, wide_at));
         }
         if disk != 0 || first_disk != 0 {
             return Err(several());
         }
-        end.with_directory(start.into(), length.into()).map(Found::End)
+        end.with_directory(start.into(), length.into()).map(FoundEnd::End)
     }
 
     /// Decodes the ZIP64 record.
@@ -359,9 +360,9 @@ mod tests {
 
     fn members(bytes: &[u8]) -> Result<Vec<Member>, ZipError> {
         let at = |range: Range<u64>| &bytes[range.start as usize..range.end as usize];
-        let end = match End::find(bytes, bytes.len() as u64)? {
-            Found::End(end) => end,
-            Found::Wide(end, wide) => end.widen(at(wide..wide + WIDE_END_BYTES))?,
+        let end = match EndRecord::find(bytes, bytes.len() as u64)? {
+            FoundEnd::End(end) => end,
+            FoundEnd::Wide(end, wide) => end.widen(at(wide..wide + WIDE_END_BYTES))?,
         };
         end.members(at(end.directory.clone()))
     }
@@ -422,7 +423,7 @@ mod tests {
         let at = 12 << 32;
         let tail = tail(at, directory.len() as u64, 70_000, b"");
         let size = at + (directory.len() + tail.len()) as u64;
-        let Ok(Found::Wide(end, wide)) = End::find(&tail, size) else { panic!() };
+        let Ok(FoundEnd::Wide(end, wide)) = EndRecord::find(&tail, size) else { panic!() };
         assert_eq!(wide, at + directory.len() as u64);
         let end = end.widen(&tail[..WIDE_END_BYTES as usize]).unwrap();
         assert_eq!((end.directory.start, end.entries), (at, 70_000));
@@ -437,7 +438,7 @@ mod tests {
         assert!(matches!(members(&bytes), Err(ZipError::Unsupported(_))));
         let tail = tail(10, DIRECTORY_BYTES_MAX + 1, 1, b"");
         let size = 10 + DIRECTORY_BYTES_MAX + 1 + tail.len() as u64;
-        assert_eq!(End::find(&tail, size), Err(ZipError::TooLarge(DIRECTORY_BYTES_MAX + 1)));
+        assert_eq!(EndRecord::find(&tail, size), Err(ZipError::TooLarge(DIRECTORY_BYTES_MAX + 1)));
     }
 
     #[test]

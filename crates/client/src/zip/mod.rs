@@ -18,7 +18,8 @@ use crate::failure::Error;
 use crate::file::File;
 
 pub use directory::{
-    DIRECTORY_BYTES_MAX, End, Found, LOCAL_BYTES, Member, Method, TAIL_BYTES, WIDE_END_BYTES, ZipError,
+    DIRECTORY_BYTES_MAX, EndRecord, FoundEnd, LOCAL_BYTES, Member, Method, TAIL_BYTES, WIDE_END_BYTES,
+    ZipError,
 };
 pub(crate) use inflate::Inflater;
 
@@ -51,17 +52,17 @@ pub(crate) trait ReadAt {
 
 /// The directory of an archive.
 #[derive(Clone, Debug)]
-pub(crate) struct Directory {
-    pub(crate) end: End,
+pub(crate) struct ZipDirectory {
+    pub(crate) end: EndRecord,
     /// Raw bytes of the directory.
     pub(crate) bytes: Bytes,
     pub(crate) members: Vec<Member>,
 }
 
-impl Directory {
+impl ZipDirectory {
     /// Returns the directory of an empty file.
     pub(crate) const fn of_nothing() -> Self {
-        Self { end: End::of_nothing(), bytes: Bytes::new(), members: Vec::new() }
+        Self { end: EndRecord::of_nothing(), bytes: Bytes::new(), members: Vec::new() }
     }
 
     /// Reads the directory with at most three reads, one for a small archive.
@@ -79,9 +80,9 @@ impl Directory {
                 None => from.read_at(at, length).await,
             }
         };
-        let end = match End::find(&tail, size)? {
-            Found::End(end) => end,
-            Found::Wide(end, at) => end.widen(&part(at, WIDE_END_BYTES).await?)?,
+        let end = match EndRecord::find(&tail, size)? {
+            FoundEnd::End(end) => end,
+            FoundEnd::Wide(end, at) => end.widen(&part(at, WIDE_END_BYTES).await?)?,
         };
         let length = end.directory.end - end.directory.start;
         let bytes = part(end.directory.start, length).await?;
@@ -118,7 +119,7 @@ impl Directory {
 #[derive(Clone, Debug)]
 pub struct Archive {
     file: File,
-    directory: Arc<Directory>,
+    directory: Arc<ZipDirectory>,
 }
 
 impl ReadAt for File {
@@ -137,7 +138,7 @@ impl Archive {
     /// [`ArchiveError`].
     pub async fn open(file: &File) -> Result<Self, ArchiveError> {
         let size = file.known_stat().await.map_err(ArchiveError::Read)?.size;
-        let directory = Arc::new(Directory::read(file, size).await?);
+        let directory = Arc::new(ZipDirectory::read(file, size).await?);
         Ok(Self { file: file.clone(), directory })
     }
 

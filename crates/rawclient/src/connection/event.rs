@@ -50,7 +50,8 @@ pub enum ConnectionEvent<'a> {
 /// The result of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RequestOutcome<'a> {
-    /// Success, with the body, or with the part of it that was not delivered as [`ConnectionEvent::Data`].
+    /// Success, with the body, or with the part of it that was not delivered as
+    /// [`ConnectionEvent::Data`].
     Ok(&'a [u8]),
     /// The request failed.
     Error(ErrorReply<'a>),

@@ -1,4 +1,4 @@
-//! [`Given`]: a map from ranges of a file to the sources that delivered them.
+//! [`Provenance`]: a map from ranges of a file to the sources that delivered them.
 //!
 //! It exists so that the bytes of an untrusted source can be replaced.
 
@@ -7,12 +7,12 @@ use std::ops::Range;
 
 /// Ranges of a file and their sources. Adjacent ranges of one source are one entry.
 #[derive(Debug, Default)]
-pub(super) struct Given {
+pub(super) struct Provenance {
     /// Start to end and source.
     parts: BTreeMap<u64, (u64, usize)>,
 }
 
-impl Given {
+impl Provenance {
     /// Records the source of a range and replaces earlier records of it.
     pub(super) fn set(&mut self, part: Range<u64>, source: usize) {
         if part.is_empty() {
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn the_last_source_of_a_range_counts() {
-        let mut given = Given::default();
+        let mut given = Provenance::default();
         given.set(0..10, 0);
         given.set(10..20, 1);
         given.set(20..30, 0);
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn it_equals_a_map_of_single_bytes() {
-        let (mut given, mut bytes) = (Given::default(), [None; 60]);
+        let (mut given, mut bytes) = (Provenance::default(), [None; 60]);
         let mut seed = 7_u64;
         let mut next = |below: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -11,9 +11,11 @@ use tokio::time::Instant;
 use wire::xroot::limits::PAGE_BYTES;
 use wire::xroot::reply::{StatusFrame, Wait};
 
-use super::exchange::{Answer, Failed, LINE_BYTES, Lost, PagesAt, Received, Sink, Until};
-use crate::blocks::Block;
-use crate::listing_memory::{Charge, ListingMemory};
+use super::exchange::{
+    ConnectionLoss, Deadlines, LINE_BYTES, MissingReply, PagesAt, ReplyContent, ReplySink, ServerReply,
+};
+use crate::buffer_pool::PooledBuffer;
+use crate::listing_memory::{ListingCharge, ListingMemory};
 
 /// Maximum number of bytes of an abandoned or oversized body that are received and dropped. Beyond
 /// them the connection is closed.
@@ -25,36 +27,36 @@ const SPARE_FRAMES_MAX: usize = 64;
 /// The requests in flight by tag. An abandoned request stays until its reply arrives because its
 /// stream id is in use.
 #[derive(Debug)]
-pub(super) struct Book {
-    requests: Slab<Entry>,
+pub(super) struct RequestTable {
+    requests: Slab<RequestEntry>,
     deadlines: BTreeSet<(Instant, usize)>,
     /// Number of requests whose data each lane carries.
     loads: Vec<usize>,
 }
 
 #[derive(Debug)]
-struct Entry {
-    until: Until,
+struct RequestEntry {
+    until: Deadlines,
     lane: usize,
     made: Instant,
     /// Time without progress after which the request times out.
     patience: Duration,
     /// Time at which data last arrived for the request.
     heard: Option<Instant>,
-    sink: Sink,
+    sink: ReplySink,
     body: Vec<u8>,
     /// Charged memory for the body of a listing.
-    charge: Option<Charge>,
+    charge: Option<ListingCharge>,
     /// Number of line ends in the body.
     lines: usize,
     pages: Vec<PagesAt>,
     /// Number of page frames that may still arrive, including empty ones.
     frames_left: usize,
     /// `None` if the caller has given up.
-    answer: Option<oneshot::Sender<Result<Answer, Failed>>>,
+    answer: Option<oneshot::Sender<Result<ServerReply, MissingReply>>>,
 }
 
-impl Book {
+impl RequestTable {
     pub(super) fn new(lanes: usize) -> Self {
         Self { requests: Slab::new(), deadlines: BTreeSet::new(), loads: vec![0; lanes] }
     }
@@ -68,28 +70,28 @@ impl Book {
     /// Adds a request and returns its tag.
     pub(super) fn add(
         &mut self,
-        until: Until,
-        sink: Sink,
-        answer: Option<oneshot::Sender<Result<Answer, Failed>>>,
+        until: Deadlines,
+        sink: ReplySink,
+        answer: Option<oneshot::Sender<Result<ServerReply, MissingReply>>>,
         lane: usize,
         now: Instant,
     ) -> u64 {
         let waited_for = answer.is_some();
         let patience = until.answer.duration_since(now);
         let most = match &sink {
-            Sink::Block(_, most) => *most,
-            Sink::Body(_) | Sink::Nowhere(_) => 0,
+            ReplySink::Block(_, most) => *most,
+            ReplySink::Body(_) | ReplySink::Nowhere(_) => 0,
         };
         let frames_left = most / PAGE_BYTES + SPARE_FRAMES_MAX;
-        let entry = Entry {
+        let entry = RequestEntry {
             until,
             lane,
             made: now,
             patience,
             heard: None,
             charge: match &sink {
-                Sink::Body(limit) => limit.memory.as_ref().map(ListingMemory::charge),
-                Sink::Block(..) | Sink::Nowhere(_) => None,
+                ReplySink::Body(limit) => limit.memory.as_ref().map(ListingMemory::charge),
+                ReplySink::Block(..) | ReplySink::Nowhere(_) => None,
             },
             sink,
             body: Vec::new(),
@@ -108,12 +110,12 @@ impl Book {
         place as u64
     }
 
-    /// Removes a request that [`Book::add`] added and that could not be queued.
+    /// Removes a request that [`RequestTable::add`] added and that could not be queued.
     pub(super) fn forget(&mut self, tag: u64) {
         if let Some(entry) = self.remove(tag)
             && let Some(answer) = entry.answer
         {
-            let _ = answer.send(Err(Failed::Lost { reason: Lost::Closed, sent: false }));
+            let _ = answer.send(Err(MissingReply::Lost { reason: ConnectionLoss::Closed, sent: false }));
         }
     }
 
@@ -130,7 +132,7 @@ impl Book {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    fn remove(&mut self, tag: u64) -> Option<Entry> {
+    fn remove(&mut self, tag: u64) -> Option<RequestEntry> {
         let place = usize::try_from(tag).ok()?;
         let entry = self.requests.try_remove(place)?;
         self.deadlines.remove(&(entry.until.answer, place));
@@ -140,21 +142,21 @@ impl Book {
         Some(entry)
     }
 
-    fn entry(&mut self, tag: u64) -> Option<&mut Entry> {
+    fn entry(&mut self, tag: u64) -> Option<&mut RequestEntry> {
         self.requests.get_mut(usize::try_from(tag).ok()?)
     }
 
     /// Returns the block for the data of a request, with its remaining capacity.
-    pub(super) fn block(&mut self, tag: u64, now: Instant) -> Option<(&mut Block, usize)> {
+    pub(super) fn block(&mut self, tag: u64, now: Instant) -> Option<(&mut PooledBuffer, usize)> {
         let entry = self.entry(tag)?;
         entry.heard = Some(now);
         entry.drop_unwanted();
         match &mut entry.sink {
-            Sink::Block(block, most) => {
+            ReplySink::Block(block, most) => {
                 let room = most.saturating_sub(block.len());
                 Some((block, room))
             }
-            Sink::Body(_) | Sink::Nowhere(_) => None,
+            ReplySink::Body(_) | ReplySink::Nowhere(_) => None,
         }
     }
 
@@ -162,7 +164,7 @@ impl Book {
     ///
     /// # Errors
     /// The server sends more than was requested: the connection cannot be used any longer.
-    pub(super) fn take(&mut self, event: ConnectionEvent<'_>, now: Instant) -> Result<(), Lost> {
+    pub(super) fn take(&mut self, event: ConnectionEvent<'_>, now: Instant) -> Result<(), ConnectionLoss> {
         match event {
             ConnectionEvent::Data { tag, bytes } => {
                 self.entry(tag).map_or(Ok(()), |entry| {
@@ -215,24 +217,24 @@ impl Book {
                 continue;
             }
             let seconds = now.duration_since(entry.made).as_secs();
-            entry.give_up(Failed::TimedOut(seconds));
+            entry.give_up(MissingReply::TimedOut(seconds));
         }
     }
 
     /// Ends all requests because the connection is lost.
-    pub(super) fn fail_all(&mut self, reason: &Lost) {
+    pub(super) fn fail_all(&mut self, reason: &ConnectionLoss) {
         self.deadlines.clear();
         for entry in self.requests.drain() {
             if let Some(answer) = entry.answer {
-                let _ = answer.send(Err(Failed::Lost { reason: reason.clone(), sent: true }));
+                let _ = answer.send(Err(MissingReply::Lost { reason: reason.clone(), sent: true }));
             }
         }
     }
 }
 
-impl Entry {
+impl RequestEntry {
     /// Ends the request for its caller. The rest of its reply is dropped on arrival.
-    fn give_up(&mut self, failed: Failed) {
+    fn give_up(&mut self, failed: MissingReply) {
         if let Some(answer) = self.answer.take() {
             let _ = answer.send(Err(failed));
         }
@@ -245,27 +247,27 @@ impl Entry {
             return;
         }
         let left = match &self.sink {
-            Sink::Body(_) => DRAINED_BYTES_MAX,
-            Sink::Block(block, most) => most.saturating_sub(block.len()),
-            Sink::Nowhere(_) => return,
+            ReplySink::Body(_) => DRAINED_BYTES_MAX,
+            ReplySink::Block(block, most) => most.saturating_sub(block.len()),
+            ReplySink::Nowhere(_) => return,
         };
-        self.sink = Sink::Nowhere(left);
+        self.sink = ReplySink::Nowhere(left);
         (self.body, self.pages, self.charge) = (Vec::new(), Vec::new(), None);
     }
 
-    fn take(&mut self, bytes: &[u8]) -> Result<(), Lost> {
+    fn take(&mut self, bytes: &[u8]) -> Result<(), ConnectionLoss> {
         self.drop_unwanted();
         match &mut self.sink {
-            Sink::Nowhere(left) => {
-                *left = left.checked_sub(bytes.len()).ok_or(Lost::TooMuch)?;
+            ReplySink::Nowhere(left) => {
+                *left = left.checked_sub(bytes.len()).ok_or(ConnectionLoss::TooMuch)?;
             }
-            Sink::Block(block, most) => {
+            ReplySink::Block(block, most) => {
                 if bytes.len() > most.saturating_sub(block.len()) {
-                    return Err(Lost::TooMuch);
+                    return Err(ConnectionLoss::TooMuch);
                 }
                 block.data().extend_from_slice(bytes);
             }
-            Sink::Body(limit) => {
+            ReplySink::Body(limit) => {
                 let mut has_room = bytes.len() <= limit.bytes.saturating_sub(self.body.len());
                 if let Some(charge) = &mut self.charge {
                     self.lines += bytes.iter().filter(|byte| **byte == b'\n').count();
@@ -274,7 +276,7 @@ impl Entry {
                 }
                 if !has_room {
                     let limit = limit.clone();
-                    self.give_up(Failed::TooLarge(limit));
+                    self.give_up(MissingReply::TooLarge(limit));
                 } else {
                     self.body.extend_from_slice(bytes);
                 }
@@ -283,45 +285,50 @@ impl Entry {
         Ok(())
     }
 
-    fn pages(&mut self, frame: StatusFrame) -> Result<(), Lost> {
+    fn pages(&mut self, frame: StatusFrame) -> Result<(), ConnectionLoss> {
         self.drop_unwanted();
         let length = usize::try_from(frame.dlen).unwrap_or(0);
         let (at, most) = match &self.sink {
-            Sink::Block(block, most) => (block.len(), *most),
-            Sink::Body(limit) => (self.body.len(), limit.bytes),
-            Sink::Nowhere(left) => (0, *left),
+            ReplySink::Block(block, most) => (block.len(), *most),
+            ReplySink::Body(limit) => (self.body.len(), limit.bytes),
+            ReplySink::Nowhere(left) => (0, *left),
         };
-        self.frames_left = self.frames_left.checked_sub(1).ok_or(Lost::TooMuch)?;
+        self.frames_left = self.frames_left.checked_sub(1).ok_or(ConnectionLoss::TooMuch)?;
         if length > most.saturating_sub(at) {
-            return Err(Lost::TooMuch);
+            return Err(ConnectionLoss::TooMuch);
         }
-        if length > 0 && !matches!(self.sink, Sink::Nowhere(_)) {
+        if length > 0 && !matches!(self.sink, ReplySink::Nowhere(_)) {
             self.pages.push(PagesAt { frame, at });
         }
         Ok(())
     }
 
-    fn finish(mut self, outcome: RequestOutcome<'_>) -> Result<(), Lost> {
+    fn finish(mut self, outcome: RequestOutcome<'_>) -> Result<(), ConnectionLoss> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let answer = match outcome {
             RequestOutcome::Ok(bytes) => {
                 if let Err(reason) = self.take(bytes) {
-                    self.give_up(Failed::Lost { reason: reason.clone(), sent: true });
+                    self.give_up(MissingReply::Lost { reason: reason.clone(), sent: true });
                     return Err(reason);
                 }
                 let block = match self.sink {
-                    Sink::Block(block, _) => Some(block),
-                    Sink::Body(_) | Sink::Nowhere(_) => None,
+                    ReplySink::Block(block, _) => Some(block),
+                    ReplySink::Body(_) | ReplySink::Nowhere(_) => None,
                 };
-                Answer::Ok(Received { body: self.body, block, pages: self.pages, charge: self.charge })
+                ServerReply::Ok(ReplyContent {
+                    body: self.body,
+                    block,
+                    pages: self.pages,
+                    charge: self.charge,
+                })
             }
-            RequestOutcome::Error(error) => Answer::Error { code: error.code, text: text(error.text) },
+            RequestOutcome::Error(error) => ServerReply::Error { code: error.code, text: text(error.text) },
             RequestOutcome::Redirect(redirect) => {
-                Answer::Redirect { port: redirect.port, host: redirect.host.to_vec() }
+                ServerReply::Redirect { port: redirect.port, host: redirect.host.to_vec() }
             }
             RequestOutcome::Wait(wait) => {
                 let seconds = u64::try_from(wait.seconds).unwrap_or(0);
-                Answer::Wait { pause: Duration::from_secs(seconds), text: text(wait.text) }
+                ServerReply::Wait { pause: Duration::from_secs(seconds), text: text(wait.text) }
             }
         };
         if let Some(waiting) = self.answer {
@@ -335,7 +342,7 @@ impl Entry {
 mod tests {
     use super::super::exchange::BodyLimit;
     use super::*;
-    use crate::blocks::Blocks;
+    use crate::buffer_pool::BufferPool;
     use wire::xroot::codes::ResponseType;
     use wire::xroot::{RequestCode, StreamId};
 
@@ -343,26 +350,26 @@ mod tests {
         BodyLimit::listing(&ListingMemory::new(100))
     }
 
-    struct Caller(Book, u64, oneshot::Receiver<Result<Answer, Failed>>);
+    struct Caller(RequestTable, u64, oneshot::Receiver<Result<ServerReply, MissingReply>>);
 
-    fn caller(sink: Sink) -> Caller {
+    fn caller(sink: ReplySink) -> Caller {
         let (answer, receiver) = oneshot::channel();
         let now = Instant::now();
         let end = now + Duration::from_secs(60);
-        let mut book = Book::new(1);
-        let tag = book.add(Until { answer: end, end }, sink, Some(answer), 0, now);
+        let mut book = RequestTable::new(1);
+        let tag = book.add(Deadlines { answer: end, end }, sink, Some(answer), 0, now);
         Caller(book, tag, receiver)
     }
 
     impl Caller {
-        fn data(&mut self, bytes: &[u8]) -> Result<(), Lost> {
+        fn data(&mut self, bytes: &[u8]) -> Result<(), ConnectionLoss> {
             self.0.take(ConnectionEvent::Data { tag: self.1, bytes }, Instant::now())
         }
 
         /// Returns the number of bytes of memory that its reply takes.
         fn kept(&self) -> usize {
             let entry = self.0.requests.get(usize::try_from(self.1).unwrap()).unwrap();
-            let block = if let Sink::Block(block, _) = &entry.sink { block.len() } else { 0 };
+            let block = if let ReplySink::Block(block, _) = &entry.sink { block.len() } else { 0 };
             entry.body.capacity() + block + entry.pages.capacity()
         }
     }
@@ -371,11 +378,11 @@ mod tests {
     async fn an_oversized_reply_fails_at_its_limit_and_is_dropped() {
         for piece in [&[b'x'; 60][..], b"a\nb\nc\nd\n"] {
             let limit = limit();
-            let mut caller = caller(Sink::Body(limit.clone()));
+            let mut caller = caller(ReplySink::Body(limit.clone()));
             caller.data(piece).unwrap();
             assert!(caller.kept() > 0);
             caller.data(piece).unwrap();
-            assert!(matches!(caller.2.try_recv(), Ok(Err(Failed::TooLarge(of))) if of == limit));
+            assert!(matches!(caller.2.try_recv(), Ok(Err(MissingReply::TooLarge(of))) if of == limit));
             // The memory is released immediately.
             assert!(limit.memory.unwrap().charge().reach(100));
             caller.data(piece).unwrap();
@@ -393,7 +400,8 @@ mod tests {
 
     #[tokio::test]
     async fn data_of_abandoned_requests_is_dropped() {
-        let sinks = [Sink::Body(BodyLimit::ANSWER), Sink::Block(Blocks::default().take(64), 1000)];
+        let sinks =
+            [ReplySink::Body(BodyLimit::ANSWER), ReplySink::Block(BufferPool::default().take(64), 1000)];
         for sink in sinks {
             let mut caller = caller(sink);
             caller.data(&[1; 10]).unwrap();
@@ -402,16 +410,16 @@ mod tests {
             caller.data(&[1; 10]).unwrap();
             assert_eq!(caller.kept(), 0);
         }
-        let mut late = caller(Sink::Body(BodyLimit::ANSWER));
+        let mut late = caller(ReplySink::Body(BodyLimit::ANSWER));
         late.data(&[1; 10]).unwrap();
         late.0.expire(Instant::now() + Duration::from_secs(1000), None);
-        assert!(matches!(late.2.try_recv(), Ok(Err(Failed::TimedOut(_)))));
+        assert!(matches!(late.2.try_recv(), Ok(Err(MissingReply::TimedOut(_)))));
         assert_eq!(late.kept(), 0);
         // The rest is drained up to the limit.
         let piece = vec![0; 1 << 20];
         let most = DRAINED_BYTES_MAX >> 20;
         assert_eq!((0..most).find(|_| late.data(&piece).is_err()), None);
-        assert_eq!(late.data(&piece), Err(Lost::TooMuch));
+        assert_eq!(late.data(&piece), Err(ConnectionLoss::TooMuch));
     }
 
     #[tokio::test]
@@ -424,13 +432,13 @@ mod tests {
             offset: 0,
         };
         let pages = 8;
-        let mut caller = caller(Sink::Block(Blocks::default().take(64), pages * PAGE_BYTES));
+        let mut caller = caller(ReplySink::Block(BufferPool::default().take(64), pages * PAGE_BYTES));
         let most = pages + SPARE_FRAMES_MAX;
         for _ in 0..most {
             caller.0.take(ConnectionEvent::Pages { tag: caller.1, frame: frame(0) }, Instant::now()).unwrap();
         }
         assert_eq!(caller.kept(), 0);
         let more = caller.0.take(ConnectionEvent::Pages { tag: caller.1, frame: frame(0) }, Instant::now());
-        assert_eq!(more, Err(Lost::TooMuch));
+        assert_eq!(more, Err(ConnectionLoss::TooMuch));
     }
 }

@@ -1,7 +1,7 @@
 //! A pool of memory blocks for file data.
 //!
-//! Blocks are reused because a freshly mapped MiB costs more than encrypting it. A [`Block`] is
-//! taken when a request is made and filled by the connection that receives the reply. The caller
+//! Blocks are reused because a freshly mapped MiB costs more than encrypting it. A [`PooledBuffer`]
+//! is taken when a request is made and filled by the connection that receives the reply. The caller
 //! gets it as [`Bytes`]; it returns to the pool when the last of these is dropped.
 
 use bytes::Bytes;
@@ -19,7 +19,7 @@ const GRAIN_BYTES: usize = 64 * 1024;
 
 /// The free blocks. Clones share them.
 #[derive(Clone, Default)]
-pub struct Blocks(Arc<Mutex<Free>>);
+pub struct BufferPool(Arc<Mutex<Free>>);
 
 #[derive(Default)]
 struct Free {
@@ -27,18 +27,18 @@ struct Free {
     bytes: usize,
 }
 
-impl fmt::Debug for Blocks {
+impl fmt::Debug for BufferPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Blocks")
     }
 }
 
-impl Blocks {
+impl BufferPool {
     /// Returns an empty block with a capacity of at least `bytes`.
     #[must_use]
-    pub fn take(&self, bytes: usize) -> Block {
+    pub fn take(&self, bytes: usize) -> PooledBuffer {
         if bytes < KEPT_BLOCK_BYTES_MIN {
-            return Block { data: Vec::with_capacity(bytes), home: self.clone() };
+            return PooledBuffer { data: Vec::with_capacity(bytes), home: self.clone() };
         }
         let mut free = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let fits =
@@ -54,7 +54,7 @@ impl Blocks {
                 Vec::with_capacity(bytes.next_multiple_of(GRAIN_BYTES))
             }
         };
-        Block { data, home: self.clone() }
+        PooledBuffer { data, home: self.clone() }
     }
 
     fn give_back(&self, mut data: Vec<u8>) {
@@ -72,12 +72,12 @@ impl Blocks {
 }
 
 /// Memory for one reply. It returns to the pool when it is dropped.
-pub struct Block {
+pub struct PooledBuffer {
     data: Vec<u8>,
-    home: Blocks,
+    home: BufferPool,
 }
 
-impl Block {
+impl PooledBuffer {
     /// Returns the buffer, to be filled.
     pub fn data(&mut self) -> &mut Vec<u8> {
         &mut self.data
@@ -102,19 +102,19 @@ impl Block {
     }
 }
 
-impl AsRef<[u8]> for Block {
+impl AsRef<[u8]> for PooledBuffer {
     fn as_ref(&self) -> &[u8] {
         &self.data
     }
 }
 
-impl Drop for Block {
+impl Drop for PooledBuffer {
     fn drop(&mut self) {
         self.home.give_back(std::mem::take(&mut self.data));
     }
 }
 
-impl fmt::Debug for Block {
+impl fmt::Debug for PooledBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Block({} of {} bytes)", self.data.len(), self.data.capacity())
     }
@@ -124,14 +124,14 @@ impl fmt::Debug for Block {
 mod tests {
     use super::*;
 
-    fn kept(blocks: &Blocks) -> (usize, usize) {
+    fn kept(blocks: &BufferPool) -> (usize, usize) {
         let free = blocks.0.lock().unwrap();
         (free.blocks.len(), free.bytes)
     }
 
     #[test]
     fn a_block_returns_when_its_last_bytes_are_dropped() {
-        let blocks = Blocks::default();
+        let blocks = BufferPool::default();
         let mut block = blocks.take(100_000);
         block.data().resize(100_000, 7);
         let memory = block.data.as_ptr();
@@ -147,8 +147,8 @@ mod tests {
 
     #[test]
     fn unused_blocks_are_bounded() {
-        let blocks = Blocks::default();
-        let taken: Vec<Block> = (0..10).map(|_| blocks.take(KEPT_BYTES_MAX / 8)).collect();
+        let blocks = BufferPool::default();
+        let taken: Vec<PooledBuffer> = (0..10).map(|_| blocks.take(KEPT_BYTES_MAX / 8)).collect();
         drop(taken);
         assert_eq!(kept(&blocks), (8, KEPT_BYTES_MAX));
         drop(blocks.take(10));

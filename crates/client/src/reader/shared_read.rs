@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use tokio::sync::OnceCell;
 
-use super::source::Source;
+use super::source::SourceFile;
 use crate::failure::Error;
 
 /// A range that is read by the first caller that needs it.
 #[derive(Debug)]
-pub(super) struct Fetch {
+pub(super) struct SharedRead {
     pub(super) offset: u64,
     pub(super) length: usize,
     data: OnceCell<Result<Bytes, Error>>,
@@ -19,7 +19,7 @@ pub(super) struct Fetch {
     used: AtomicU64,
 }
 
-impl Fetch {
+impl SharedRead {
     pub(super) fn new(offset: u64, length: usize) -> Arc<Self> {
         Arc::new(Self { offset, length, data: OnceCell::new(), used: AtomicU64::new(0) })
     }
@@ -47,7 +47,7 @@ impl Fetch {
     }
 
     /// Starts the read without waiting for it.
-    pub(super) fn begin(self: &Arc<Self>, source: &Arc<Source>) {
+    pub(super) fn begin(self: &Arc<Self>, source: &Arc<SourceFile>) {
         let (fetch, source) = (self.clone(), source.clone());
         tokio::spawn(async move {
             let _ = fetch.get(&source).await;
@@ -55,12 +55,12 @@ impl Fetch {
     }
 
     /// Returns the data; shorter than requested at the end of the file.
-    pub(super) async fn get(&self, source: &Source) -> Result<Bytes, Error> {
+    pub(super) async fn get(&self, source: &SourceFile) -> Result<Bytes, Error> {
         self.data.get_or_init(|| source.read(self.offset, self.length)).await.clone()
     }
 
     /// Returns the part of the data in `offset..end`.
-    pub(super) async fn part(&self, source: &Source, offset: u64, end: u64) -> Result<Bytes, Error> {
+    pub(super) async fn part(&self, source: &SourceFile, offset: u64, end: u64) -> Result<Bytes, Error> {
         let data = self.get(source).await?;
         let place = |at: u64| usize::try_from(at.saturating_sub(self.offset)).unwrap_or(usize::MAX);
         let (from, to) = (place(offset).min(data.len()), place(end).min(data.len()));

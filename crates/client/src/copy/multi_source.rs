@@ -5,8 +5,9 @@
 //! or does not answer is given up, and its blocks are requested from others. Sources that appear
 //! later join.
 //!
-//! A source is untrusted if its [`sample`] differs from that of most others, or if it is accused
-//! later. It is no longer used, and the blocks that it sent can be replaced ([`Crowd::suspects`]).
+//! A source is untrusted if its [`sample`] differs from that of most others, or if it is marked as
+//! such later. It is no longer used, and the blocks that it sent can be replaced
+//! ([`MultiSource::suspects`]).
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -20,10 +21,10 @@ use wire::xroot::flags::LocateOptions;
 
 use super::Copier;
 use super::failure::CopyError;
-use super::given::Given;
 use super::options::{CopyOptions, Share};
+use super::provenance::Provenance;
 use super::sample::{self, Sample, most};
-use super::shares::{Attempt, Shares};
+use super::shares::{BlockAttempt, Shares};
 use crate::answers::StatInfo;
 use crate::client::Client;
 use crate::failure::Error;
@@ -49,9 +50,9 @@ const DIFFERS: &str = "its content is not that of the other sources";
 
 /// The sources of one file. Clones share them.
 #[derive(Clone)]
-pub(super) struct Crowd(Arc<Inner>);
+pub(super) struct MultiSource(Arc<MultiSourceParts>);
 
-struct Inner {
+struct MultiSourceParts {
     /// A client that does not wait for lost servers, because others have the same file.
     client: Client,
     url: Url,
@@ -64,20 +65,20 @@ struct Inner {
     stat: StatInfo,
     /// The sample that a joining source must match. It is not read while there is only one source.
     sample: tokio::sync::OnceCell<Sample>,
-    state: Mutex<State>,
+    state: Mutex<MultiSourceState>,
     /// Notified when a slot is free, a source has joined, or one was given up.
     changed: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct MultiSourceState {
     shares: Shares,
-    members: Vec<Member>,
-    given: Given,
+    members: Vec<SourceServer>,
+    given: Provenance,
     searching: Option<tokio::task::AbortHandle>,
 }
 
-impl Drop for Inner {
+impl Drop for MultiSourceParts {
     fn drop(&mut self) {
         if let Some(searching) = &self.state().searching {
             searching.abort();
@@ -86,21 +87,21 @@ impl Drop for Inner {
 }
 
 /// A source; its index is that of [`Shares`].
-struct Member {
+struct SourceServer {
     file: File,
     at: String,
     failed: Option<String>,
     /// Set if the source is untrusted because it sent wrong data.
-    lies: bool,
+    is_untrusted: bool,
 }
 
 /// An open source.
-struct Opened {
+struct OpenSource {
     file: File,
     stat: StatInfo,
 }
 
-impl Crowd {
+impl MultiSource {
     /// Finds and opens the sources. They are `mirrors`, if that is not empty.
     pub(super) async fn open(
         copier: &Copier,
@@ -131,7 +132,7 @@ impl Crowd {
         let Some(first) = compared.agree.first() else {
             return Err(CopyError::NoSource { place: url.to_string(), reasons: Vec::new() });
         };
-        let crowd = Arc::new(Inner {
+        let sources = Arc::new(MultiSourceParts {
             stat: first.stat.clone(),
             sample: tokio::sync::OnceCell::new_with(compared.sample),
             client,
@@ -144,11 +145,11 @@ impl Crowd {
             state: Mutex::default(),
             changed: Notify::new(),
         });
-        compared.agree.into_iter().for_each(|opened| crowd.join(opened, None));
-        compared.differ.into_iter().for_each(|(opened, why)| crowd.join(opened, Some(why)));
-        let searching = tokio::spawn(search(Arc::downgrade(&crowd))).abort_handle();
-        crowd.state().searching = Some(searching);
-        Ok(Self(crowd))
+        compared.agree.into_iter().for_each(|opened| sources.join(opened, None));
+        compared.differ.into_iter().for_each(|(opened, why)| sources.join(opened, Some(why)));
+        let searching = tokio::spawn(search(Arc::downgrade(&sources))).abort_handle();
+        sources.state().searching = Some(searching);
+        Ok(Self(sources))
     }
 
     /// Returns the status on which the sources agree.
@@ -176,9 +177,9 @@ impl Crowd {
     }
 
     /// Marks a source as untrusted: it is no longer used, and its blocks are suspect.
-    pub(super) fn accuse(&self, member: usize, why: String) {
+    pub(super) fn mark_untrusted(&self, member: usize, why: String) {
         if let Some(member) = self.0.state().members.get_mut(member) {
-            member.lies = true;
+            member.is_untrusted = true;
         }
         self.0.leave(member, why);
     }
@@ -186,8 +187,15 @@ impl Crowd {
     /// Returns the parts sent by untrusted sources.
     pub(super) fn suspects(&self) -> Vec<Range<u64>> {
         let state = self.0.state();
-        let lies = |source: usize| state.members.get(source).is_some_and(|member| member.lies);
-        state.given.all().into_iter().filter(|(_, source)| lies(*source)).map(|(part, _)| part).collect()
+        let is_untrusted =
+            |source: usize| state.members.get(source).is_some_and(|member| member.is_untrusted);
+        state
+            .given
+            .all()
+            .into_iter()
+            .filter(|(_, source)| is_untrusted(*source))
+            .map(|(part, _)| part)
+            .collect()
     }
 
     /// Returns the source of each part.
@@ -196,7 +204,7 @@ impl Crowd {
     }
 
     /// Records that a part now has the content of a source.
-    pub(super) fn credit(&self, part: Range<u64>, member: usize) {
+    pub(super) fn record(&self, part: Range<u64>, member: usize) {
         self.0.state().given.set(part, member);
     }
 
@@ -234,7 +242,7 @@ impl Crowd {
     /// Returns the share of each source.
     pub(super) fn shares(&self) -> Vec<Share> {
         let state = self.0.state();
-        let share = |(number, member): (usize, &Member)| Share {
+        let share = |(number, member): (usize, &SourceServer)| Share {
             source: member.at.clone(),
             bytes: state.shares.bytes(number),
             failed: member.failed.clone(),
@@ -245,7 +253,7 @@ impl Crowd {
     /// Reads a block from any source.
     pub(super) async fn read(&self, offset: u64, length: usize) -> Result<Bytes, CopyError> {
         let mut running = JoinSet::new();
-        let mut asked: Vec<(Attempt, usize)> = Vec::new();
+        let mut asked: Vec<(BlockAttempt, usize)> = Vec::new();
         let result = self.race(offset, length, &mut running, &mut asked).await;
         let mut state = self.0.state();
         asked.iter().for_each(|(attempt, _)| state.shares.forget(*attempt));
@@ -258,8 +266,8 @@ impl Crowd {
         &self,
         offset: u64,
         length: usize,
-        running: &mut JoinSet<(Attempt, usize, Result<Bytes, Error>)>,
-        asked: &mut Vec<(Attempt, usize)>,
+        running: &mut JoinSet<(BlockAttempt, usize, Result<Bytes, Error>)>,
+        asked: &mut Vec<(BlockAttempt, usize)>,
     ) -> Result<Bytes, CopyError> {
         loop {
             if running.is_empty() {
@@ -317,8 +325,8 @@ impl Crowd {
         member: usize,
         offset: u64,
         length: usize,
-        running: &mut JoinSet<(Attempt, usize, Result<Bytes, Error>)>,
-        asked: &mut Vec<(Attempt, usize)>,
+        running: &mut JoinSet<(BlockAttempt, usize, Result<Bytes, Error>)>,
+        asked: &mut Vec<(BlockAttempt, usize)>,
     ) {
         let mut state = self.0.state();
         let attempt = state.shares.begin(member, offset, Instant::now());
@@ -333,8 +341,8 @@ impl Crowd {
         &self,
         offset: u64,
         length: usize,
-        running: &mut JoinSet<(Attempt, usize, Result<Bytes, Error>)>,
-        asked: &mut Vec<(Attempt, usize)>,
+        running: &mut JoinSet<(BlockAttempt, usize, Result<Bytes, Error>)>,
+        asked: &mut Vec<(BlockAttempt, usize)>,
     ) {
         let now = Instant::now();
         let not: Vec<usize> = asked.iter().map(|(_, member)| *member).collect();
@@ -358,13 +366,13 @@ impl Crowd {
     }
 }
 
-impl Inner {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl MultiSourceParts {
+    fn state(&self) -> MutexGuard<'_, MultiSourceState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a source unless it is known already. With a reason it is recorded as unusable.
-    fn join(&self, Opened { file, stat }: Opened, not: Option<String>) {
+    fn join(&self, OpenSource { file, stat }: OpenSource, not: Option<String>) {
         let at = file.location().authority();
         let mut state = self.state();
         let known = state.members.iter().any(|member| member.at == at);
@@ -376,13 +384,13 @@ impl Inner {
         if not.is_some() {
             state.shares.leave(number);
         }
-        state.members.push(Member { file, at, lies: not.is_some(), failed: not });
+        state.members.push(SourceServer { file, at, is_untrusted: not.is_some(), failed: not });
         drop(state);
         self.changed.notify_waiters();
     }
 
     /// Adds a later source if it has the same file.
-    async fn join_later(&self, opened: Opened) {
+    async fn join_later(&self, opened: OpenSource) {
         if opened.stat.size != self.stat.size {
             return;
         }
@@ -404,9 +412,9 @@ impl Inner {
 
     /// Reports whether a block may be used, which is not the case if it is from an untrusted
     /// source.
-    fn accept(&self, attempt: Attempt, member: usize, part: Range<u64>) -> bool {
+    fn accept(&self, attempt: BlockAttempt, member: usize, part: Range<u64>) -> bool {
         let mut state = self.state();
-        if state.members.get(member).is_none_or(|member| member.lies) {
+        if state.members.get(member).is_none_or(|member| member.is_untrusted) {
             state.shares.forget(attempt);
             return false;
         }
@@ -420,7 +428,7 @@ impl Inner {
         format!("it ends at byte {} of {}", offset + data.len() as u64, self.stat.size)
     }
 
-    fn give_up(&self, attempt: Attempt, member: usize, why: String) {
+    fn give_up(&self, attempt: BlockAttempt, member: usize, why: String) {
         self.state().shares.forget(attempt);
         self.leave(member, why);
     }
@@ -436,8 +444,8 @@ impl Inner {
     }
 }
 
-fn nobody(url: &Url, state: &State) -> CopyError {
-    let reason = |member: &Member| {
+fn nobody(url: &Url, state: &MultiSourceState) -> CopyError {
+    let reason = |member: &SourceServer| {
         let why = member.failed.as_deref().unwrap_or("given up");
         format!("{}: {why}", member.at)
     };
@@ -445,10 +453,10 @@ fn nobody(url: &Url, state: &State) -> CopyError {
 }
 
 /// Searches for sources that appear later.
-async fn search(crowd: Weak<Inner>) {
+async fn search(sources: Weak<MultiSourceParts>) {
     loop {
         tokio::time::sleep(SEARCH_TIME).await;
-        let Some(inner) = crowd.upgrade() else { return };
+        let Some(inner) = sources.upgrade() else { return };
         if inner.state().shares.present() >= inner.most {
             continue;
         }
@@ -482,23 +490,23 @@ async fn find(client: &Client, url: &Url) -> Result<Vec<Url>, Error> {
     Ok(places)
 }
 
-async fn open(client: &Client, url: &Url, with: &OpenWith) -> Result<Opened, Error> {
+async fn open(client: &Client, url: &Url, with: &OpenWith) -> Result<OpenSource, Error> {
     let file = client.open(url, with).await?;
     let stat = file.known_stat().await?;
-    Ok(Opened { file, stat })
+    Ok(OpenSource { file, stat })
 }
 
 /// The result of the comparison of samples.
 struct Compared {
-    agree: Vec<Opened>,
+    agree: Vec<OpenSource>,
     /// The sources that differ, each with the reason.
-    differ: Vec<(Opened, String)>,
+    differ: Vec<(OpenSource, String)>,
     /// The sample of the sources that agree, if there were several.
     sample: Option<Sample>,
 }
 
 /// Compares the samples of the sources. Slow sources are omitted.
-async fn compare(opened: Vec<Opened>, size: u64, pages: bool) -> Compared {
+async fn compare(opened: Vec<OpenSource>, size: u64, pages: bool) -> Compared {
     if opened.len() < 2 {
         return Compared { agree: opened, differ: Vec::new(), sample: None };
     }
@@ -546,7 +554,7 @@ async fn open_all(
     places: Vec<Url>,
     with: &OpenWith,
     most: usize,
-) -> Result<Vec<Opened>, CopyError> {
+) -> Result<Vec<OpenSource>, CopyError> {
     let mut opening = JoinSet::new();
     for (number, place) in places.into_iter().take(most).enumerate() {
         let (client, with) = (client.clone(), with.clone());

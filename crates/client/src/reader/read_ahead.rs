@@ -7,32 +7,32 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::fetch::Fetch;
+use super::shared_read::SharedRead;
 
 /// The state of the read-ahead.
 #[derive(Debug)]
-pub(super) struct Ahead {
+pub(super) struct ReadAhead {
     least: usize,
     most: usize,
     /// Size of the window in bytes; 0 before a pattern is detected.
     window: usize,
     /// End of the previous read.
     next: u64,
-    queue: VecDeque<Arc<Fetch>>,
+    queue: VecDeque<Arc<SharedRead>>,
 }
 
 /// The pieces of a read.
 #[derive(Default, Debug)]
-pub(super) struct Plan {
+pub(super) struct ReadAheadPlan {
     /// The pieces that contain it, in order; none if it is read directly.
-    pub(super) pieces: Vec<Arc<Fetch>>,
+    pub(super) pieces: Vec<Arc<SharedRead>>,
     /// The pieces to start now.
-    pub(super) begin: Vec<Arc<Fetch>>,
+    pub(super) begin: Vec<Arc<SharedRead>>,
     /// Number of bytes that were read ahead and not used.
     pub(super) wasted: u64,
 }
 
-impl Ahead {
+impl ReadAhead {
     pub(super) const fn new(least: usize, most: usize) -> Self {
         let most = if most < least { least } else { most };
         Self { least, most, window: 0, next: 0, queue: VecDeque::new() }
@@ -43,8 +43,8 @@ impl Ahead {
     }
 
     /// Plans a read of `length` bytes from `offset` of a file of `size` bytes.
-    pub(super) fn plan(&mut self, offset: u64, length: usize, size: u64) -> Plan {
-        let mut plan = Plan::default();
+    pub(super) fn plan(&mut self, offset: u64, length: usize, size: u64) -> ReadAheadPlan {
+        let mut plan = ReadAheadPlan::default();
         let end = offset.saturating_add(length as u64).min(size);
         let ahead = self.queue.front().is_some_and(|first| first.offset <= offset)
             && self.queue.back().is_some_and(|last| offset < last.end());
@@ -77,7 +77,7 @@ impl Ahead {
             if wanted == 0 && left < piece && until < size {
                 break;
             }
-            let fetch = Fetch::new(from, piece.min(left));
+            let fetch = SharedRead::new(from, piece.min(left));
             from = fetch.end();
             plan.begin.push(fetch.clone());
             self.queue.push_back(fetch);
@@ -100,13 +100,13 @@ mod tests {
 
     const SIZE: u64 = 1_000_000;
 
-    fn ranges(fetches: &[Arc<Fetch>]) -> Vec<(u64, usize)> {
+    fn ranges(fetches: &[Arc<SharedRead>]) -> Vec<(u64, usize)> {
         fetches.iter().map(|fetch| (fetch.offset, fetch.length)).collect()
     }
 
     #[test]
     fn the_window_grows_with_sequential_reads() {
-        let mut ahead = Ahead::new(1000, 8000);
+        let mut ahead = ReadAhead::new(1000, 8000);
         let plan = ahead.plan(0, 100, SIZE);
         assert_eq!(ranges(&plan.begin), [(0, 100), (100, 500), (600, 500)]);
         assert_eq!(ranges(&plan.pieces), [(0, 100)]);
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_read_elsewhere_closes_the_window() {
-        let mut ahead = Ahead::new(1000, 8000);
+        let mut ahead = ReadAhead::new(1000, 8000);
         ahead.plan(0, 100, SIZE);
         let plan = ahead.plan(500_000, 100, SIZE);
         assert_eq!((plan.pieces.len(), plan.begin.len(), ahead.window()), (0, 0, 0));
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn every_read_is_covered_and_nothing_beyond_the_end() {
-        let mut ahead = Ahead::new(1000, 8000);
+        let mut ahead = ReadAhead::new(1000, 8000);
         let mut at = 0;
         for length in [1, 999, 5000, 20_000, 3].into_iter().cycle() {
             let end = (at + length as u64).min(SIZE);

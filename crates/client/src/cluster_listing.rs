@@ -11,7 +11,7 @@ use wire::xroot::flags::LocateOptions;
 
 use crate::answers::Entry;
 use crate::copy::{has_wildcard, matches};
-use crate::entries::{Entries, Listing};
+use crate::entries::{Entries, ServerListing};
 use crate::failure::{Cause, Error};
 use crate::filesystem::{FileSystem, ListWith};
 use crate::listing_memory::ListingMemory;
@@ -78,7 +78,7 @@ async fn list_each(
     path: &str,
     with: &ListWith,
     memory: &ListingMemory,
-) -> Vec<(FileSystem, Result<Vec<Listing>, Error>)> {
+) -> Vec<(FileSystem, Result<Vec<ServerListing>, Error>)> {
     if let [server] = servers {
         return vec![(server.clone(), server.listings(path, with, memory).await)];
     }

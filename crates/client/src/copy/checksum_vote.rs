@@ -9,14 +9,14 @@ use tokio::task::JoinSet;
 
 use super::checks::same;
 use super::failure::CopyError;
-use super::many::Crowd;
+use super::multi_source::MultiSource;
 use super::sample::most;
 use crate::answers::Checksum;
 
 /// Interval between checks for sources that were given up in the meantime.
 const LOOK_TIME: Duration = Duration::from_millis(500);
 
-impl Crowd {
+impl MultiSource {
     /// Requests a checksum from all sources, marks sources with a wrong one as untrusted, and
     /// returns the right one: `known` if any source has it, otherwise that of the majority.
     ///
@@ -69,7 +69,10 @@ impl Crowd {
         };
         for (number, sum) in told.iter().filter(|(_, sum)| !agree(sum, &right)) {
             let (kind, value) = (algorithm.name(), &sum.value);
-            self.accuse(*number, format!("its {kind} is {value}, that of the file is {}", right.value));
+            self.mark_untrusted(
+                *number,
+                format!("its {kind} is {value}, that of the file is {}", right.value),
+            );
         }
         Ok(right)
     }
