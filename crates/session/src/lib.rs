@@ -72,7 +72,7 @@ pub use framing::RequestFront;
 pub use ids::{CallId, FileIndex, PathId, SequenceId};
 pub use reads::{ReadFrame, ReadReply};
 pub use settings::{
-    BAD_PAGES_MAX, CALLS_MAX, FILES_MAX, GREETING_ARGUMENT_BYTES_MAX, Peer, Settings, Signing,
+    BAD_PAGES_MAX, CALLS_MAX, FILES_MAX, GREETING_ARGUMENT_BYTES_MAX, LiveValue, Peer, Settings, Signing,
 };
 pub use state::{ReplyOutputs, Session};
 pub use step::{

@@ -10,6 +10,7 @@ use crate::state::{ReplyOutputs, Session};
 use crate::step::DriverTask;
 use crate::target::{Verb, target, targets};
 use base::{Error, ErrorKind};
+use std::borrow::Cow;
 use vfs::{FileOperation, Operation};
 use wire::xroot::codes::{ErrorCode, QueryType};
 use wire::xroot::header::StreamId;
@@ -84,8 +85,8 @@ impl Session {
         }
         let mut answer = Vec::new();
         for key in first.into_iter().chain(words) {
-            let value = self.settings.configuration.iter().find(|(known, _)| known.as_bytes() == key);
-            let value = value.map_or(key, |(_, value)| value.as_bytes());
+            let value = self.value_of(key);
+            let value = value.as_deref().map_or(key, str::as_bytes);
             // A request may carry megabytes of keys, so the answer is limited.
             if answer.len() + value.len() >= CONFIG_ANSWER_BYTES_MAX {
                 let text = "too many query config arguments.";
@@ -100,6 +101,17 @@ impl Session {
         }
         replies::ok(out.link(PathId::CONTROL), id, &answer);
         DriverTask::Nothing
+    }
+
+    /// Returns the value of a key; `None` if it is unknown.
+    fn value_of(&self, key: &[u8]) -> Option<Cow<'_, str>> {
+        let settings = &self.settings;
+        let fixed = settings.configuration.iter().find(|(known, _)| known.as_bytes() == key);
+        if let Some((_, value)) = fixed {
+            return Some(Cow::Borrowed(value.as_str()));
+        }
+        let live = settings.live_values.iter().find(|(known, _)| known.as_bytes() == key);
+        live.map(|(_, value)| Cow::Owned(value.get()))
     }
 
     pub(crate) fn set(&mut self, id: StreamId, m: &Set<'_>, out: &mut dyn ReplyOutputs) -> DriverTask {

@@ -5,7 +5,7 @@
 
 use base::DescriptorBudget;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use wire::xroot::codes::SecurityLevel;
 use wire::xroot::flags::ServerFlags;
 
@@ -24,6 +24,23 @@ pub const BAD_PAGES_MAX: usize = wire::xroot::limits::PGWRITE_BAD_PAGES_MAX + 1;
 /// Maximum number of open files in one session.
 pub const FILES_MAX: usize = 65_536;
 
+/// A text that another part of the server changes. Clones share it.
+#[derive(Clone, Default, Debug)]
+pub struct LiveValue(Arc<Mutex<String>>);
+
+impl LiveValue {
+    /// Returns the current text.
+    #[must_use]
+    pub fn get(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the text.
+    pub fn set(&self, text: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = text;
+    }
+}
+
 /// Settings that all sessions of a front end share.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -33,6 +50,8 @@ pub struct Settings {
     pub signing: Signing,
     /// Answers to `query config`, by key. Unknown keys are echoed.
     pub configuration: Vec<(String, String)>,
+    /// Further answers to `query config`, by key, that change while the server runs.
+    pub live_values: Vec<(String, LiveValue)>,
     /// Maximum number of prepare requests per session; `None` means unlimited.
     pub prepares_max: Option<usize>,
     /// Reports success for prepare requests beyond that limit without executing them. Otherwise
@@ -50,6 +69,7 @@ impl Default for Settings {
             flags: ServerFlags::IS_SERVER | ServerFlags::SUPPOSC | ServerFlags::SUPPGRW,
             signing: Signing::default(),
             configuration: Vec::new(),
+            live_values: Vec::new(),
             prepares_max: None,
             prepares_silent: false,
             files_max: FILES_MAX,

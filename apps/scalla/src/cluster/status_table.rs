@@ -180,7 +180,7 @@ fn row(child: &ChildStatus, lead: &str) -> Row {
         StatusColumn::State => state(child),
         StatusColumn::Age => age(child.age_seconds),
         StatusColumn::Load => load(child),
-        StatusColumn::Inventory => child.inventory.clone().unwrap_or_default(),
+        StatusColumn::Inventory => inventory(child),
         StatusColumn::Free => free(&child.space),
         StatusColumn::Used => used(&child.space),
         StatusColumn::Version => child.version.clone(),
@@ -194,6 +194,16 @@ fn state(child: &ChildStatus) -> String {
     match &child.left {
         Some(left) if left.open_files > 0 => format!("{} ({left})", child.state),
         _ => child.state.clone(),
+    }
+}
+
+/// Formats the state of the inventory, with the number of names in it.
+fn inventory(child: &ChildStatus) -> String {
+    match (&child.inventory, child.names) {
+        (Some(state), Some(1)) => format!("{state}, 1 name"),
+        (Some(state), Some(names)) => format!("{state}, {names} names"),
+        (None, Some(names)) if child.state == "away" => format!("{names} names"),
+        (state, _) => state.clone().unwrap_or_default(),
     }
 }
 

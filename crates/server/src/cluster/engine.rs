@@ -222,6 +222,7 @@ impl ClusterEngine {
             settings: &self.settings,
             tree: &self.tree,
             resolver: self.resolver(),
+            presence: self.location.as_ref().map(LocationDriver::presence),
             suspended: self.suspended,
             draining: self.draining,
         }

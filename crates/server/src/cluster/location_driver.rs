@@ -12,6 +12,7 @@ use super::parent_messages::{self, LocalPathState};
 use super::pending_order::PendingOrder;
 use super::pending_requests::{LocationQuery, ParentQuery, PendingRequests, RequestOrigin};
 use super::pending_stats::StatReason;
+use super::presence::ChildPresence;
 use super::server_files::ServerFiles;
 use super::settings::{NodeRole, Settings};
 use super::tree_driver::TreeDriver;
@@ -47,6 +48,7 @@ pub(super) struct LocationDriver {
     /// Orders whose location query is answered. The engine passes them on.
     answered_orders: VecDeque<(PendingOrder, ClusterAnswer)>,
     actions: Vec<ResolverAction>,
+    presence: ChildPresence,
     /// Set if the administrator has suspended this node, so that it accepts no clients.
     suspended: bool,
 }
@@ -56,9 +58,11 @@ impl LocationDriver {
         resolver: LocationResolver,
         shared_files: Option<ServerFiles>,
         settings: Rc<Settings>,
+        presence: ChildPresence,
     ) -> Self {
         Self {
             resolver,
+            presence,
             settings,
             pending_requests: PendingRequests::default(),
             shared_files,
@@ -72,6 +76,11 @@ impl LocationDriver {
     /// Returns the location machine, for inspection.
     pub(super) const fn resolver(&self) -> &LocationResolver {
         &self.resolver
+    }
+
+    /// Returns the presence of the children.
+    pub(super) const fn presence(&self) -> &ChildPresence {
+        &self.presence
     }
 
     /// Returns the settings of this node.
@@ -132,20 +141,7 @@ impl LocationDriver {
             member.filter(|member| inventory::is_wanted(member, change)).and_then(|member| member.link);
         self.resolver.follow(slot, change, member, interfaces, tree.now(), &mut self.actions);
         let lessees = (change != ChildChange::Figures).then(|| self.resolver.lessees());
-        let what = match change {
-            ChildChange::Joined { .. } => Some("joined"),
-            ChildChange::Freed => Some("left"),
-            _ => None,
-        };
-        match (member, what) {
-            (Some(member), _) if change == ChildChange::Lost => tracing::warn!(
-                "cluster: {} {} was lost: its connection ended; files that only it has cannot be read until it is back",
-                member.role,
-                member.data
-            ),
-            (Some(member), Some(what)) => tracing::info!("cluster: {} {} {what}", member.role, member.data),
-            _ => {}
-        }
+        self.presence.follow(slot, change, member, tree.now());
         if let Some(lessees) = lessees {
             tree.note_lessees(lessees);
         }
@@ -165,6 +161,9 @@ impl LocationDriver {
     /// Applies any change of the tree. `settled` is set if the children that this node waits for
     /// are there.
     pub(super) fn settle(&mut self, tree: &TreeDriver, settled: bool) {
+        if let Some(members) = tree.node().members() {
+            self.presence.settle(members, tree.now());
+        }
         self.resolver.set_quorum(settled);
         self.resolver.set_door(tree.node().members().and_then(|members| members.settings().door.as_ref()));
     }
@@ -329,8 +328,10 @@ impl LocationDriver {
             }
             Wire::Inventory(inventory) => {
                 let pending = inventory.modifier.contains(InventoryModifier::PENDING);
+                let is_first = inventory.modifier.contains(InventoryModifier::FIRST);
+                self.presence.count_names(slot, is_first, inventory.paths().count());
                 self.resolve(tree, |resolver, now, out| {
-                    if inventory.modifier.contains(InventoryModifier::FIRST) {
+                    if is_first {
                         resolver.begin_list(slot);
                     }
                     inventory.paths().for_each(|path| resolver.inventory(slot, path, pending, now, out));

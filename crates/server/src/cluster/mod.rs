@@ -27,6 +27,7 @@
 //! | `inbox` | work that other threads have for this one |
 //! | `rights` | the orders that are carried out, by who gives them |
 //! | `orders`, `prepares` | name changes, and files to be prepared, on their way down |
+//! | `presence` | children that joined, were lost, or are away |
 //! | `pending_order` | orders that wait for an answer of the location machine |
 //! | `status`, `survey` | the state of the node and its children; the whole tree, for a visitor |
 //! | `space_totals` | space, added up over the tree |
@@ -60,6 +61,7 @@ mod pending_order;
 mod pending_requests;
 mod pending_stats;
 mod prepares;
+mod presence;
 mod problem_log;
 mod rights;
 mod server_driver;

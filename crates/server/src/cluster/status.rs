@@ -5,6 +5,7 @@
 //! can be walked from any node.
 
 use super::node_state::NodeState;
+use super::presence::ChildPresence;
 use super::settings::{NodeRole, Settings};
 use super::tree_driver::TreeDriver;
 use crate::VERSION;
@@ -122,6 +123,9 @@ pub struct ChildStatus {
     /// it joined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inventory: Option<String>,
+    /// The number of names that it listed when it joined, if it lists them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<u64>,
     /// Seconds since it joined, or since its connection was lost. XRootD parents do not report it.
     pub age_seconds: Option<u64>,
     /// The load.
@@ -244,6 +248,7 @@ pub(super) struct StatusInputs<'a> {
     pub(super) settings: &'a Settings,
     pub(super) tree: &'a TreeDriver,
     pub(super) resolver: Option<&'a LocationResolver>,
+    pub(super) presence: Option<&'a ChildPresence>,
     /// Set if the administrator has suspended this node, so that it accepts no clients.
     pub(super) suspended: bool,
     /// Set if the administrator is draining this node, so that it accepts no new clients.
@@ -357,6 +362,7 @@ impl StatusInputs<'_> {
             state: state.into(),
             left: None,
             inventory: inventory.map(str::to_owned),
+            names: Slot::new(slot).and_then(|slot| self.presence?.names(slot)),
             age_seconds: Some(self.tree.now().saturating_sub(member.since).as_secs()),
             load: member.load.into(),
             space: space_of(member),

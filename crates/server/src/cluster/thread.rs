@@ -10,6 +10,7 @@ use super::location_driver::LocationDriver;
 use super::mounts::Mounts;
 use super::operations::Executor;
 use super::pending_requests::RequestOrigin;
+use super::presence::ChildPresence;
 use super::server_driver::ServerDriver;
 use super::server_files::ServerFiles;
 use super::settings::{NodeRole, Settings};
@@ -23,6 +24,7 @@ use base::{Clock, Supervisor};
 use cluster::tree::{Address, ClusterNode};
 use cluster::{Cache, Cell, Chooser, LocationResolver, NameChange, ResolveSettings};
 use logical::Logical;
+use session::LiveValue;
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -52,6 +54,7 @@ pub struct ClusterThread {
     suspended: Arc<AtomicBool>,
     reader_redirect: Arc<ReaderRedirect>,
     leases: Arc<SharedLeases>,
+    away: LiveValue,
     thread: Option<std::thread::JoinHandle<()>>,
     /// Dropped after the thread that it reports to.
     _health: Health,
@@ -66,6 +69,7 @@ struct ClusterParts {
     logical: Option<Arc<Logical>>,
     reader_redirect: Arc<ReaderRedirect>,
     leases: Arc<SharedLeases>,
+    away: LiveValue,
     inbox: Arc<Inbox>,
     supervisor: Supervisor,
 }
@@ -115,7 +119,7 @@ impl ClusterThread {
             jobs.job(Box::new(ClusterEngine::end_leases));
         };
         let leases = SharedLeases::new(clock.clone(), Box::new(end_leases), settings.place_file.as_deref());
-        let moves = reader_redirect.clone();
+        let (moves, away) = (reader_redirect.clone(), LiveValue::default());
         let watched = supervisor.clone();
         let parts = ClusterParts {
             settings,
@@ -125,6 +129,7 @@ impl ClusterThread {
             logical,
             reader_redirect: moves,
             leases: leases.clone(),
+            away: away.clone(),
             inbox: inbox.clone(),
             supervisor: watched,
         };
@@ -149,6 +154,7 @@ impl ClusterThread {
             suspended,
             reader_redirect,
             leases,
+            away,
             thread: Some(thread),
             _health: health,
         })
@@ -181,6 +187,11 @@ impl ClusterThread {
     /// Returns the front, through which client connections query the cluster; `None` for a server.
     pub(crate) fn front(&self) -> Option<&Arc<ClusterFront>> {
         self.front.as_ref()
+    }
+
+    /// Returns the children that are expected and disconnected: their number, then their addresses.
+    pub(crate) fn away(&self) -> &LiveValue {
+        &self.away
     }
 
     /// Runs `look` with the engine on its thread and waits for the result; `None` if the thread
@@ -321,6 +332,7 @@ async fn run(parts: ClusterParts) -> Result<(), String> {
         logical,
         reader_redirect,
         leases,
+        away,
         inbox,
         supervisor,
     } = parts;
@@ -350,7 +362,8 @@ async fn run(parts: ClusterParts) -> Result<(), String> {
     let tree = TreeDriver::new(node, settings.clone(), clock.clone());
     let drivers = match resolver {
         Some(resolver) => {
-            let location = Some(LocationDriver::new(resolver, server_files, settings.clone()));
+            let location =
+                Some(LocationDriver::new(resolver, server_files, settings.clone(), ChildPresence::new(away)));
             Drivers { tree, location, server: None }
         }
         None => {
