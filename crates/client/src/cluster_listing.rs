@@ -3,7 +3,7 @@
 //! They exist because a manager redirects each request to one server, which knows only its own
 //! files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::task::JoinSet;
 use wire::xroot::ErrorCode;
@@ -13,7 +13,7 @@ use crate::answers::Entry;
 use crate::copy::{has_wildcard, matches};
 use crate::entries::{Entries, ServerListing};
 use crate::failure::{Cause, Error};
-use crate::filesystem::{FileSystem, ListWith};
+use crate::filesystem::{DEEP_LOCATE_MANAGERS_MAX, FileSystem, ListWith};
 use crate::listing_memory::ListingMemory;
 use crate::path::RemotePath;
 
@@ -122,28 +122,90 @@ pub async fn list_merged(servers: &[FileSystem], path: &str, with: &ListWith) ->
     Ok(merged)
 }
 
+/// The servers of a cluster that are expected and disconnected.
+#[derive(Clone, Default, Debug)]
+pub struct AwayServers {
+    /// Their number.
+    pub count: u64,
+    /// The addresses of servers, and of supervisors with all servers below them.
+    pub addresses: Vec<String>,
+    /// Managers that do not report them, as those of XRootD.
+    pub unknown_at: Vec<String>,
+}
+
 impl FileSystem {
+    /// Returns the servers that the cluster of a manager expects and that are disconnected, as its
+    /// managers and supervisors report them (`query config scalla.away`). A single server has none.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn servers_away(&self, path: &str) -> Result<AwayServers, Error> {
+        let mut away = AwayServers::default();
+        let here = self.first_answering().await?;
+        if !here.client().channel(here.url()).await?.is_manager() {
+            return Ok(away);
+        }
+        let options = LocateOptions::PREFNAME | LocateOptions::FOR_DIRLIST | LocateOptions::COMPRESS;
+        let (mut seen, mut named, mut present) = (BTreeSet::new(), Vec::new(), Vec::new());
+        let mut open = vec![here];
+        while let Some(manager) = open.pop() {
+            let address = manager.url().authority();
+            if seen.len() >= DEEP_LOCATE_MANAGERS_MAX || !seen.insert(address.clone()) {
+                continue;
+            }
+            let reported = manager.config(&["scalla.away"]).await?.pop().flatten();
+            match reported.as_deref().map(|text| text.split_ascii_whitespace()) {
+                None => away.unknown_at.push(address.clone()),
+                Some(mut words) => {
+                    let count: u64 = words.next().and_then(|count| count.parse().ok()).unwrap_or(0);
+                    away.count = away.count.saturating_add(count);
+                    named.extend(words.map(|server| (server.to_owned(), address.clone())));
+                }
+            }
+            for location in manager.locate(&format!("*{path}"), options).await? {
+                if location.is_manager {
+                    open.push(manager.beside(&location));
+                } else {
+                    present.push((location.address, address.clone()));
+                }
+            }
+        }
+        for (server, manager) in named {
+            // A server that a supervisor has lost may be below another one by now.
+            let is_elsewhere = present.iter().any(|(other, at)| *other == server && *at != manager);
+            if is_elsewhere {
+                away.count = away.count.saturating_sub(1);
+            } else {
+                away.addresses.push(server);
+            }
+        }
+        Ok(away)
+    }
+
+    /// Returns this name space at the first of several hosts that answers.
+    async fn first_answering(&self) -> Result<Self, Error> {
+        let mut places = self.url().each();
+        let mut place = places.next().unwrap_or_else(|| self.url().clone());
+        loop {
+            match (self.client().channel(&place).await, places.next()) {
+                (Ok(_), _) => return Ok(self.client().file_system(&place)),
+                (Err(_), Some(next)) => place = next,
+                (Err(error), None) => return Err(error),
+            }
+        }
+    }
+
     /// Returns the servers that may have a path: this server, or all servers of its cluster if it
     /// is a manager.
     ///
     /// # Errors
     /// [`Error`].
     pub async fn servers(&self, path: &str) -> Result<Vec<Self>, Error> {
-        let mut places = self.url().each();
-        let mut place = places.next().unwrap_or_else(|| self.url().clone());
-        // The first of several hosts that answers is used.
-        let channel = loop {
-            match (self.client().channel(&place).await, places.next()) {
-                (Ok(channel), _) => break channel,
-                (Err(_), Some(next)) => place = next,
-                (Err(error), None) => return Err(error),
-            }
-        };
-        if !channel.is_manager() {
+        let here = self.first_answering().await?;
+        if !here.client().channel(here.url()).await?.is_manager() {
             return Ok(vec![self.clone()]);
         }
         let options = LocateOptions::PREFNAME | LocateOptions::FOR_DIRLIST | LocateOptions::COMPRESS;
-        let here = self.client().file_system(&place);
         let all = here.locate_deep(&format!("*{path}"), options).await?;
         Ok(all.iter().map(|location| self.beside(location)).collect())
     }

@@ -20,7 +20,7 @@ use crate::route::{PathRequest, Route, RoutedReply};
 use crate::url::Url;
 
 /// Maximum number of managers that a deep locate asks.
-const DEEP_LOCATE_MANAGERS_MAX: usize = 4096;
+pub(crate) const DEEP_LOCATE_MANAGERS_MAX: usize = 4096;
 
 /// The name space behind one URL.
 ///

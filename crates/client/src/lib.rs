@@ -109,7 +109,7 @@ pub use attributes::NamedValue;
 pub use buffer_pool::{BufferPool, PooledBuffer};
 pub use channel::Channel;
 pub use client::Client;
-pub use cluster_listing::{Matches, Merged, list_merged, together};
+pub use cluster_listing::{AwayServers, Matches, Merged, list_merged, together};
 pub use connect::{AddressFilter, Resolver, Resolving};
 pub use entries::Entries;
 pub use failure::{Cause, Error, Failure};

@@ -194,6 +194,7 @@ async fn a_sync_that_is_stopped_during_its_scan_ends_at_once() {
         delete: true,
         max_delete: None,
         allow_empty: false,
+        allow_away: false,
         dry_run: false,
         parallel: 1,
         options: CopyOptions::of(client.settings()),

@@ -359,6 +359,14 @@ impl Listener for CopyReporter {
         }
     }
 
+    fn note(&self, text: &str) {
+        match self.style {
+            Style::Quiet => {}
+            Style::Json => out().json(&json!({ "kind": "note", "text": text })),
+            Style::Normal | Style::Verbose => self.line(format_args!("scalla: note: {text}")),
+        }
+    }
+
     fn missed(&self, error: &CopyError) {
         self.error(error, None);
     }

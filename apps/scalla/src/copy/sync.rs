@@ -46,6 +46,9 @@ pub(crate) struct SyncCommand {
     /// With --delete: remove everything if SOURCE is empty.
     #[arg(long, requires = "delete")]
     allow_empty: bool,
+    /// With --delete: go on while a server of a cluster is away, so that its files look missing.
+    #[arg(long, requires = "delete")]
+    allow_away: bool,
     /// Keep permission bits in addition to times.
     #[arg(long, short)]
     preserve: bool,
@@ -112,6 +115,7 @@ impl SyncCommand {
             delete: self.delete,
             max_delete: self.max_delete,
             allow_empty: self.allow_empty,
+            allow_away: self.allow_away,
             dry_run: self.dry_run,
             parallel: self.parallel,
             options,

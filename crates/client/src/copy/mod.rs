@@ -13,6 +13,7 @@
 //! | `mod` | [`Copier`] |
 //! | `tree` | [`CopyAll`]: directories, patterns, several files at once |
 //! | `sync` | [`Sync`]: synchronization of directories |
+//! | `away` | the check that no server of a cluster is away |
 //! | `equal` | the test whether a file need not be copied |
 //! | `nested` | the test whether one directory is inside another |
 //! | `third` | copies from server to server |
@@ -44,6 +45,7 @@
 
 mod archived;
 mod attributes;
+mod away;
 mod checks;
 mod checksum_vote;
 mod continued;

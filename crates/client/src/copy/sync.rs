@@ -41,6 +41,8 @@ pub struct Sync {
     pub max_delete: Option<u64>,
     /// Set to remove the entries of the target even if the source is empty.
     pub allow_empty: bool,
+    /// Set to remove entries although a server of a cluster is away.
+    pub allow_away: bool,
     /// Set to report the steps without performing them.
     pub dry_run: bool,
     /// Maximum number of copies at the same time.
@@ -136,6 +138,7 @@ impl Copier {
             // The source would be removed as an extra directory of the target.
             unless_stopped(watch, self.not_nested(&sync.target, &sync.source)).await?;
         }
+        self.nobody_is_away(sync, &listener, watch).await?;
         let at = async |place: &Place, other: &Place, side: Side| {
             let tree = Tree::at(&self.client, &self.disk, place, other).await.map(|tree| {
                 // An entry that is missing in the source is removed from the target; one in the
@@ -147,6 +150,8 @@ impl Copier {
         let source = unless_stopped(watch, at(&sync.source, &sync.target, Side::Source)).await?;
         let target =
             unless_stopped(watch, at(&sync.target, &sync.source, Side::Target)).await?.beside(&source);
+        // A server that left before the servers of the trees were determined is missing in them.
+        self.nobody_is_away(sync, &(Arc::new(()) as Arc<dyn Listener>), watch).await?;
         let target_path = async { Ok(TargetPath::between(self, &sync.source, &sync.target).await) };
         let mut comparison = Comparison {
             copier: self,

@@ -55,6 +55,8 @@ pub trait Listener: Send + Sync {
     fn progress(&self, _job: &CopyJob, _progress: Progress) {}
     /// A copy has ended.
     fn ended(&self, job: &CopyJob, result: &Result<CopyDone, CopyError>);
+    /// A fact that the user may need to know.
+    fn note(&self, _text: &str) {}
     /// A directory could not be read, or a source does not exist.
     fn missed(&self, error: &CopyError);
 }
