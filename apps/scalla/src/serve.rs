@@ -6,7 +6,7 @@ use crate::local_path::absolute;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use config::{
-    ConfigInput, DirectorySetting, FreeSpace, LogFormat, ManagerAddress, ConfiguredRole, Overrides, Port,
+    ConfigInput, ConfiguredRole, DirectorySetting, FreeSpace, LogFormat, ManagerAddress, Overrides, Port,
     Strictness,
 };
 use server::log::{Levels, Retention};

@@ -19,7 +19,7 @@ use crate::cold::Evictor;
 use crate::data::Data;
 use crate::figures::{Figure, Figures};
 use crate::process_usage::ProcessCosts;
-use crate::rows::{Beside, Row, RowLoad, RowMethod};
+use crate::rows::{ConcurrentLoads, Row, RowLoad, RowMethod};
 use crate::servers::{Server, ServerSide};
 use crate::site::{self, OpenedFiles};
 

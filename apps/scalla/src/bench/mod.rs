@@ -26,10 +26,10 @@ mod written_files;
 pub(crate) use options::BenchCommand;
 
 use anyhow::Context;
-use rawclient::Login;
 use generator::LoadGenerator;
 use load_plan::LoadPlan;
 use options::LoadCommand;
+use rawclient::Login;
 use report::BenchReport;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};

@@ -361,7 +361,9 @@ impl LoadOperation {
     /// Checks the complete reply.
     pub(super) fn end(&mut self, plan: &LoadPlan, outcome: &RequestOutcome<'_>) -> OperationResult {
         let rest = match outcome {
-            RequestOutcome::Ok(_) if plan.missing => return OperationResult::Failed("the file exists".to_owned()),
+            RequestOutcome::Ok(_) if plan.missing => {
+                return OperationResult::Failed("the file exists".to_owned());
+            }
             RequestOutcome::Ok(rest) => *rest,
             RequestOutcome::Error(error) if plan.missing && error.code == ErrorCode::NOT_FOUND => {
                 return OperationResult::Done(0);

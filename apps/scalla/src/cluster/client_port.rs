@@ -58,7 +58,8 @@ fn figures(statistics: &str) -> Option<Activity> {
 
 fn connect(address: &str) -> io::Result<BlockingSession> {
     let addresses: Vec<_> = address.to_socket_addrs()?.collect();
-    BlockingSession::connect(&addresses, &Login::of_process("scalla"), REPLY_TIMEOUT).map_err(io::Error::other)
+    BlockingSession::connect(&addresses, &Login::of_process("scalla"), REPLY_TIMEOUT)
+        .map_err(io::Error::other)
 }
 
 fn query(session: &mut BlockingSession, infotype: QueryType, args: &[u8]) -> io::Result<String> {

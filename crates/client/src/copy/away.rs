@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use super::Copier;
 use super::failure::{CopyError, Side};
+use super::opening::unless_stopped;
 use super::options::Watch;
 use super::place::Place;
 use super::sync::Sync;
-use super::target::unless_stopped;
 use super::tree::Listener;
 
 /// Maximum number of servers that an error names.
