@@ -16,6 +16,7 @@
 //! | `identity`     | [`Identity`]: the client at the other end of a connection                |
 //! | `client_host`  | [`ClientHost`]: the key of per-host limits                               |
 //! | `nearest`      | [`nearest()`]: the known name that is closest to a misspelled one        |
+//! | `now`          | [`Now`]: the result of a call that must not block                        |
 //! | `owner`        | [`Owner`]: the key under which work is accounted to a session            |
 //! | `clock`        | [`Clock`] and [`Rng`]: time and randomness as arguments                  |
 //! | `escaped_path` | [`EscapeError`]: a reversible printable form of paths                    |
@@ -35,6 +36,7 @@ mod escaped_path;
 mod host;
 mod identity;
 mod nearest;
+mod now;
 mod owner;
 mod path;
 mod random;
@@ -53,6 +55,7 @@ pub use escaped_path::EscapeError;
 pub use host::{meant_ip, written_ip};
 pub use identity::{Identity, LoginNames, NAME_BYTES_MAX};
 pub use nearest::nearest;
+pub use now::Now;
 pub use owner::Owner;
 pub use path::{LogicalPath, PATH_BYTES_MAX, PathError};
 pub use random::SplitMix64;

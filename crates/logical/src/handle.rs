@@ -17,8 +17,8 @@ use std::any::Any;
 use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use storage::{Job, Now};
-use vfs::{Answer, CheckpointWork, FileOperation, OpenFile, Piece, ReplyTo, Spot, Started, Value};
+use storage::Job;
+use vfs::{Answer, CheckpointWork, FileOperation, Now, OpenFile, Piece, ReplyTo, Started, Value};
 
 /// Code of a query with an argument on a handle. Source: xroot protocol 5.2.0, kXR_Qopaqug.
 const QUERY_OPAQUE_HANDLE: u16 = 64;
@@ -166,18 +166,18 @@ impl OpenFile for LogicalHandle {
         self.open.writable
     }
 
-    fn read_now(&self, offset: u64, into: &mut [u8]) -> Spot<usize> {
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> Now<usize> {
         if let Err(error) = self.open.check_read(offset, into.len()) {
-            return Spot::Failed(error);
+            return Now::Done(Err(error));
         }
-        self.open.read_spot(self.open.file.read_now(offset, into))
+        self.open.read_result(self.open.file.read_now(offset, into))
     }
 
-    fn append_now(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> Spot<usize> {
+    fn append_now(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> Now<usize> {
         if let Err(error) = self.open.check_read(offset, length) {
-            return Spot::Failed(error);
+            return Now::Done(Err(error));
         }
-        self.open.read_spot(self.open.file.append_now(offset, length, out))
+        self.open.read_result(self.open.file.append_now(offset, length, out))
     }
 
     fn read_scattered_now(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> Option<()> {
@@ -186,20 +186,20 @@ impl OpenFile for LogicalHandle {
         self.open.file.read_scattered_now(offset, into)
     }
 
-    fn write_now(&self, offset: u64, from: &[u8]) -> Spot<()> {
+    fn write_now(&self, offset: u64, from: &[u8]) -> Now<()> {
         if let Err(error) = self.open.check_write(offset, from.len()) {
-            return Spot::Failed(error);
+            return Now::Done(Err(error));
         }
         if !self.open.is_free_to_write() {
-            return Spot::WouldBlock;
+            return Now::WouldBlock;
         }
         match self.open.file.write_now(offset, from) {
             Now::Done(Ok(())) => {
                 self.open.written_now(offset, from);
-                Spot::Done(())
+                Now::Done(Ok(()))
             }
-            Now::Done(Err(error)) => Spot::Failed(self.open.write_failed("write", error)),
-            Now::WouldBlock => Spot::WouldBlock,
+            Now::Done(Err(error)) => Now::Done(Err(self.open.write_failed("write", error))),
+            Now::WouldBlock => Now::WouldBlock,
         }
     }
 

@@ -17,8 +17,8 @@ use base::{Error, ErrorKind, LogicalPath, Owner, errno_text};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use storage::{Metadata, Now, StoredFile};
-use vfs::{Answer, Caller, CheckpointWork, OpenFile, Piece, Spot, Value};
+use storage::{Metadata, StoredFile};
+use vfs::{Answer, Caller, CheckpointWork, Now, OpenFile, Piece, Value};
 
 /// The parts from which an open file is built.
 pub(crate) struct NewFile {
@@ -355,11 +355,10 @@ impl OpenFileState {
     }
 
     /// Converts the result of a read without waiting.
-    pub(crate) fn read_spot(&self, read: Now<usize>) -> Spot<usize> {
+    pub(crate) fn read_result(&self, read: storage::Now<usize>) -> Now<usize> {
         match read {
-            Now::Done(Ok(read)) => Spot::Done(read),
-            Now::Done(Err(error)) => Spot::Failed(Error::unable("read", &self.path, error)),
-            Now::WouldBlock => Spot::WouldBlock,
+            Now::Done(read) => Now::Done(read.map_err(|error| Error::unable("read", &self.path, error))),
+            Now::WouldBlock => Now::WouldBlock,
         }
     }
 

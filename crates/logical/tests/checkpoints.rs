@@ -10,7 +10,7 @@ use logical::config::CheckpointFailure;
 use std::sync::Arc;
 use support::{Server, caller, creating, reading, stops, updating};
 use vfs::CheckpointWork::{self, *};
-use vfs::{Answer, FileOperation, OpenFile, OpenRequest, Spot, Value};
+use vfs::{Answer, FileOperation, Now, OpenFile, OpenRequest, Value};
 
 type File = Arc<dyn OpenFile>;
 
@@ -103,11 +103,11 @@ fn a_file_released_without_commit_is_restored() {
 fn ordinary_writes_are_protected_too() {
     let (server, file) = opened(|_| {});
     work(&server, &file, Begin).done();
-    assert!(matches!(file.write_now(0, b"x"), Spot::WouldBlock));
+    assert!(matches!(file.write_now(0, b"x"), Now::WouldBlock));
     server.write(&file, 0, b"plain").done();
     work(&server, &file, RollBack).done();
     assert_eq!(content(&server), OLD);
-    assert!(matches!(file.write_now(0, b"x"), Spot::Done(())));
+    assert!(matches!(file.write_now(0, b"x"), Now::Done(Ok(()))));
 }
 
 #[test]

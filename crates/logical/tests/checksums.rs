@@ -292,9 +292,9 @@ fn a_changed_file_has_no_stored_checksum() {
     let on_the_spot: Change = |server| {
         let file = server.open("/data/f", updating()).file();
         // Writes wait as long as a checksum is stored.
-        assert!(matches!(file.write_now(1, b"Y"), vfs::Spot::WouldBlock));
+        assert!(matches!(file.write_now(1, b"Y"), vfs::Now::WouldBlock));
         server.write(&file, 1, b"Y").done();
-        assert!(matches!(file.write_now(2, b"Z"), vfs::Spot::Done(())));
+        assert!(matches!(file.write_now(2, b"Z"), vfs::Now::Done(Ok(()))));
         server.abandon(&file).done();
     };
     let by_truncate: Change = |server| {
@@ -340,7 +340,7 @@ fn a_file_written_in_order_has_its_checksum_at_close() {
     for request in [creating(), replacing(), OpenRequest { posc: true, ..creating() }] {
         let server = server();
         let file = server.open("/data/f", request).file();
-        assert!(matches!(file.write_now(0, b"1234"), vfs::Spot::Done(())));
+        assert!(matches!(file.write_now(0, b"1234"), vfs::Now::Done(Ok(()))));
         server.write(&file, 4, b"56").done();
         server.write(&file, 6, b"789").done();
         server.close(&file).done();

@@ -6,7 +6,7 @@ mod support;
 
 use base::ErrorKind::{self, *};
 use support::{Server, caller, creating, reading, replacing, updating};
-use vfs::{Answer, CloneRange, FileOperation, OpenFile, OpenRequest, Piece, Spot, Value};
+use vfs::{Answer, CloneRange, FileOperation, Now, OpenFile, OpenRequest, Piece, Value};
 
 const ENOSPC: i32 = 28;
 
@@ -149,15 +149,15 @@ fn an_abandoned_file_is_released_only_when_its_last_operation_ended() {
 fn reads_and_writes_at_once_and_on_the_pool() {
     let server = Server::new();
     let file = server.open("/data/f", creating()).file();
-    assert!(matches!(file.write_now(0, b"hello "), Spot::Done(())));
+    assert!(matches!(file.write_now(0, b"hello "), Now::Done(Ok(()))));
     server.write(&file, 6, b"world").done();
     let mut into = [0; 20];
-    assert!(matches!(file.read_now(6, &mut into), Spot::Done(5)));
+    assert!(matches!(file.read_now(6, &mut into), Now::Done(Ok(5))));
     assert_eq!(&into[..5], b"world");
-    assert!(matches!(file.read_now(11, &mut into), Spot::Done(0)));
+    assert!(matches!(file.read_now(11, &mut into), Now::Done(Ok(0))));
     server.memory.set_cold(true);
-    assert!(matches!(file.read_now(0, &mut into), Spot::WouldBlock));
-    assert!(matches!(file.write_now(0, b"x"), Spot::WouldBlock));
+    assert!(matches!(file.read_now(0, &mut into), Now::WouldBlock));
+    assert!(matches!(file.write_now(0, b"x"), Now::WouldBlock));
     let pieces = vec![
         Piece { offset: 0, length: 5, at: 0 },
         Piece { offset: 9, length: 5, at: 5 },
@@ -189,11 +189,11 @@ fn invalid_operations_on_a_handle_are_refused_as_recorded() {
     let write = |offset| FileOperation::Write { buffer: vec![1], offset, checkpoint: false };
     let bad = (FileNotOpen, "Unable to write /data/f; bad file descriptor".to_owned());
     assert_eq!(refused(&server, &file, write(0)), bad);
-    assert!(matches!(file.write_now(0, b"x"), Spot::Failed(error) if error.text == bad.1));
+    assert!(matches!(file.write_now(0, b"x"), Now::Done(Err(error)) if error.text == bad.1));
     let truncate = |size| FileOperation::Truncate { size, checkpoint: false };
     let invalid = |verb: &str| (ArgInvalid, format!("Unable to {verb} /data/f; invalid argument"));
     assert_eq!(refused(&server, &file, truncate(0)), invalid("truncate"));
-    assert!(matches!(file.read_now(u64::MAX, &mut [0]), Spot::Failed(e) if e.text == invalid("read").1));
+    assert!(matches!(file.read_now(u64::MAX, &mut [0]), Now::Done(Err(e)) if e.text == invalid("read").1));
     let remove = FileOperation::Attributes(vfs::AttributeWork::Remove(vec![b"a".to_vec()]));
     let modifies = (InvalidRequest, "fattr request modifies a file open for reading".to_owned());
     assert_eq!(refused(&server, &file, remove), modifies);
@@ -219,7 +219,7 @@ fn a_full_disk_is_reported_and_the_handle_stays_usable() {
     server.memory.faults().fail("write", Some(ENOSPC));
     let full = (NoSpace, "Unable to write /data/f; no space left on device".to_owned());
     assert_eq!(server.write(&file, 0, b"x").refusal(), full);
-    assert!(matches!(file.write_now(0, b"x"), Spot::Failed(error) if error.text == full.1));
+    assert!(matches!(file.write_now(0, b"x"), Now::Done(Err(error)) if error.text == full.1));
     server.memory.faults().fail("write", None);
     server.write(&file, 0, b"x").done();
     server.close(&file).done();

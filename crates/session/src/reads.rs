@@ -9,7 +9,7 @@ use crate::replies;
 use crate::state::{ReplyOutputs, Session};
 use crate::step::{ReadElement, ReadTask, ReadVectorTask};
 use base::Error;
-use vfs::{RedirectAnswer, Spot};
+use vfs::{Now, RedirectAnswer};
 use wire::xroot::codes::{RequestCode, ResponseType};
 use wire::xroot::header::StreamId;
 use wire::xroot::limits::{RESPONSE_HEADER_BYTES, SEGMENT_BYTES};
@@ -115,12 +115,12 @@ impl ReadTask {
     /// Replies with the data that `read` appends to the output of the task's connection: at most
     /// [`ReadTask::length`] bytes, without page checksums. [`Session::read_answered`] must follow.
     /// Returns `false` and leaves the output unchanged if the data is not available immediately.
-    pub fn answer(&self, out: &mut Vec<u8>, read: impl FnOnce(&mut Vec<u8>) -> Spot<usize>) -> bool {
+    pub fn answer(&self, out: &mut Vec<u8>, read: impl FnOnce(&mut Vec<u8>) -> Now<usize>) -> bool {
         let start = out.len();
         // Replaced when the length of the data is known.
         out.extend_from_slice(&[0; RESPONSE_HEADER_BYTES]);
         match read(out) {
-            Spot::Done(read) => {
+            Now::Done(Ok(read)) => {
                 let is_whole = read == self.length || read == 0;
                 let header = replies::read_header(self.streamid, is_whole, read);
                 if let Some(place) = out.get_mut(start..).and_then(<[u8]>::first_chunk_mut) {
@@ -133,11 +133,11 @@ impl ReadTask {
                 }
                 true
             }
-            Spot::WouldBlock => {
+            Now::WouldBlock => {
                 out.truncate(start);
                 false
             }
-            Spot::Failed(error) => {
+            Now::Done(Err(error)) => {
                 out.truncate(start);
                 replies::fail(out, self.streamid, &error);
                 true

@@ -9,7 +9,7 @@ mod support;
 use base::{Error, ErrorKind};
 use session::{DriverTask, FileIndex, PathId, ReadElement, ReadTask, ReplyOutputs};
 use support::{Bench, CLOSE, ERROR, OK, OKSOFAR, PGREAD, READ, READV, REDIRECT, Raw, Reply};
-use vfs::{FileOperation, RedirectAnswer, Spot};
+use vfs::{FileOperation, Now, RedirectAnswer};
 use wire::xroot::codes::{ResponseType, Status};
 use wire::xroot::header::ResponseHeader;
 use wire::xroot::reply::status::StatusFrame;
@@ -32,7 +32,7 @@ fn is_at_rest(bench: &mut Bench) -> bool {
     matches!(todo, DriverTask::FileCall(_, _, FileOperation::Close { .. }))
 }
 
-fn answers(of: impl FnOnce(&mut Vec<u8>) -> Spot<usize>) -> Vec<(u16, Vec<u8>)> {
+fn answers(of: impl FnOnce(&mut Vec<u8>) -> Now<usize>) -> Vec<(u16, Vec<u8>)> {
     let (mut bench, task) = asked(READ, 4);
     let out = bench.out.link(PathId::CONTROL);
     let answered = task.answer(out, of);
@@ -47,15 +47,15 @@ fn a_small_read_is_answered_with_the_appended_data() {
     let data = |bytes: &'static [u8]| {
         move |out: &mut Vec<u8>| {
             out.extend_from_slice(bytes);
-            Spot::Done(bytes.len())
+            Now::Done(Ok(bytes.len()))
         }
     };
     assert_eq!(answers(data(b"data")), [(OK, b"data".to_vec())]);
     // The data before the end of a file is a partial frame; an empty last frame follows.
     assert_eq!(answers(data(b"da")), [(OKSOFAR, b"da".to_vec()), (OK, Vec::new())]);
     assert_eq!(answers(data(b"")), [(OK, Vec::new())]);
-    assert_eq!(answers(|_| Spot::WouldBlock), []);
-    let failed = answers(|_| Spot::Failed(Error::new(ErrorKind::IoError, "broken")));
+    assert_eq!(answers(|_| Now::WouldBlock), []);
+    let failed = answers(|_| Now::Done(Err(Error::new(ErrorKind::IoError, "broken"))));
     assert_eq!(failed, [(ERROR, b"\0\0\x0b\xbfbroken\0".to_vec())]);
 }
 

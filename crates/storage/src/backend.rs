@@ -16,14 +16,9 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// The result of a call that must not block.
-#[derive(Debug)]
-pub enum Now<T> {
-    /// The call completed.
-    Done(io::Result<T>),
-    /// The call would have to wait; the caller makes the blocking call on the pool instead.
-    WouldBlock,
-}
+/// The result of a call that must not block, with an error of the operating system. On
+/// [`base::Now::WouldBlock`] the caller makes the blocking call on the pool instead.
+pub type Now<T> = base::Now<T, io::Error>;
 
 /// The options for creating a file that does not exist.
 #[derive(Clone)]

@@ -31,6 +31,7 @@ pub use answer::{
     Answer, AttributeOutcome, DirectoryEntries, DirectoryEntry, EncodedEntries, ListingPosition, Opened,
     RedirectAnswer, Started, Value,
 };
+pub use base::Now;
 pub use operation::{
     AttributeWork, Caller, CheckpointWork, CloneRange, FileOperation, ListDetail, LocateOptions, OpenRequest,
     Operation, Piece, PrepareRequest,
@@ -39,21 +40,9 @@ pub use reply::{DeferredReply, Mailbox, ReplyTo, ReplyToken};
 pub use stat::{BriefStat, FileKind, FileStat, SpaceFigures};
 pub use target::{Target, TargetCursor, TargetList};
 
-use base::Error;
 use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-
-/// The result of a call that must not block.
-#[derive(Debug)]
-pub enum Spot<T> {
-    /// The call finished without blocking.
-    Done(T),
-    /// The call would wait for a disk; start an operation instead.
-    WouldBlock,
-    /// The call failed.
-    Failed(Error),
-}
 
 /// A name space that serves many connections on several event loops concurrently.
 pub trait FileSystem: Send + Sync {
@@ -87,18 +76,18 @@ pub trait OpenFile: Send + Sync {
 
     /// Reads data at `offset` that is in memory. Fewer bytes than requested (including 0) mean end
     /// of file. Never blocks.
-    fn read_now(&self, offset: u64, into: &mut [u8]) -> Spot<usize> {
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> Now<usize> {
         let _ = (offset, into);
-        Spot::WouldBlock
+        Now::WouldBlock
     }
 
     /// Appends up to `length` bytes at `offset` to `out`; otherwise like [`OpenFile::read_now`].
     /// `out` is unchanged if no bytes are read.
-    fn append_now(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> Spot<usize> {
+    fn append_now(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> Now<usize> {
         let start = out.len();
         out.resize(start + length, 0);
         let read = self.read_now(offset, out.get_mut(start..).unwrap_or_default());
-        let kept = if let Spot::Done(read) = &read { (*read).min(length) } else { 0 };
+        let kept = if let Now::Done(Ok(read)) = &read { (*read).min(length) } else { 0 };
         out.truncate(start + kept);
         read
     }
@@ -113,9 +102,9 @@ pub trait OpenFile: Send + Sync {
 
     /// Writes all of `from` at `offset` if recent writes to the storage were fast. Must not be used
     /// on a handle with an active checkpoint, which needs the operation.
-    fn write_now(&self, offset: u64, from: &[u8]) -> Spot<()> {
+    fn write_now(&self, offset: u64, from: &[u8]) -> Now<()> {
         let _ = (offset, from);
-        Spot::WouldBlock
+        Now::WouldBlock
     }
 
     /// Returns the descriptor to use with `sendfile`, if the storage is a plain file.

@@ -165,7 +165,7 @@ impl Outbox {
         }
         let out = self.tail_for(length, account);
         let start = out.len();
-        if !matches!(file.append_now(offset, length, out), vfs::Spot::Done(read) if read == length) {
+        if !matches!(file.append_now(offset, length, out), vfs::Now::Done(Ok(read)) if read == length) {
             // The header has announced these bytes, so they are sent as a range, or the connection
             // is closed.
             out.truncate(start);

@@ -22,7 +22,7 @@ use session::{
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
-use vfs::{Answer, FileOperation, OpenFile, Spot, Value};
+use vfs::{Answer, FileOperation, Now, OpenFile, Value};
 
 /// Pages in one piece. With their checksums they fit a block.
 const PIECE_PAGES: usize = 62;
@@ -156,9 +156,9 @@ impl SessionDriver {
                 PayloadStep::Whole(file, offset, length) if rest.len() >= length => {
                     let Some(data) = rest.get(..length) else { break };
                     match file.write_now(offset, data) {
-                        Spot::Done(()) => receipt.passed(length),
-                        Spot::Failed(error) => receipt.failed(error),
-                        Spot::WouldBlock => match self.open_piece(key) {
+                        Now::Done(Ok(())) => receipt.passed(length),
+                        Now::Done(Err(error)) => receipt.failed(error),
+                        Now::WouldBlock => match self.open_piece(key) {
                             true => continue,
                             false => break,
                         },
@@ -259,9 +259,9 @@ impl SessionDriver {
         receipt.moved(goal, length);
         if !checkpoint {
             match file.write_now(offset, block.get(..length).unwrap_or_default()) {
-                Spot::Done(()) => return,
-                Spot::Failed(error) => return receipt.failed(error),
-                Spot::WouldBlock => {}
+                Now::Done(Ok(())) => return,
+                Now::Done(Err(error)) => return receipt.failed(error),
+                Now::WouldBlock => {}
             }
         }
         receipt.in_flight += 1;

@@ -16,7 +16,7 @@ use net::BLOCK_BYTES;
 use session::{DriverTask, PathId, ReadReply, ReadTask};
 use std::io::IoSliceMut;
 use std::sync::Arc;
-use vfs::{Answer, FileOperation, OpenFile, Piece, Spot, Value};
+use vfs::{Answer, FileOperation, Now, OpenFile, Piece, Value};
 use wire::xroot::limits::RESPONSE_HEADER_BYTES;
 use wire::xroot::reply::status::STATUS_FRAME_BYTES as STATUS_BYTES;
 
@@ -255,14 +255,14 @@ impl SessionDriver {
             return Ok(FrameProgress::Last);
         };
         let read = if std::mem::take(&mut range.cold) {
-            Spot::WouldBlock
+            Now::WouldBlock
         } else {
             range.file.read_now(range.offset, room)
         };
         match read {
-            Spot::Done(read) => Ok(self.push_piece(link, range, block, piece, read)),
-            Spot::Failed(error) => Err(error),
-            Spot::WouldBlock => {
+            Now::Done(Ok(read)) => Ok(self.push_piece(link, range, block, piece, read)),
+            Now::Done(Err(error)) => Err(error),
+            Now::WouldBlock => {
                 // The kernel can fetch the following data while this piece is read.
                 let next = piece.length as u64;
                 range.file.prefetch(

@@ -12,7 +12,7 @@ use base::{Charge, Error, ErrorKind, MemoryPurpose};
 use session::{FileIndex, PathId, ReadElement, ReadReply, ReadVectorTask};
 use std::io::IoSliceMut;
 use std::sync::Arc;
-use vfs::{Answer, FileOperation, OpenFile, Piece, RedirectAnswer, Spot, Value};
+use vfs::{Answer, FileOperation, Now, OpenFile, Piece, RedirectAnswer, Value};
 use wire::xroot::limits::{READV_FRAME_BYTES_MAX, RESPONSE_HEADER_BYTES, SEGMENT_BYTES};
 
 /// Maximum number of elements read in one call.
@@ -106,13 +106,13 @@ impl SessionDriver {
                 return Err(beyond(&*file));
             };
             match file.read_now(element.offset, room) {
-                Spot::Done(read) if read == element.length => {
+                Now::Done(Ok(read)) if read == element.length => {
                     vector.filled = at + read;
                     vector.next += 1;
                 }
-                Spot::Done(_) => return Err(beyond(&*file)),
-                Spot::Failed(error) => return Err(error),
-                Spot::WouldBlock => {
+                Now::Done(Ok(_)) => return Err(beyond(&*file)),
+                Now::Done(Err(error)) => return Err(error),
+                Now::WouldBlock => {
                     let (block, pieces) = vector.missing();
                     let (buffer, charge) = block.into_parts();
                     let operation = FileOperation::Read { buffer, pieces };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::LogicalPath;
-use vfs::{FileOperation, OpenFile, ReplyTo, Spot, Started};
+use vfs::{FileOperation, Now, OpenFile, ReplyTo, Started};
 
 const OPEN: u8 = 0;
 const CLOSING: u8 = 1;
@@ -120,8 +120,8 @@ impl OpenFile for CountingFile {
         self.writable
     }
 
-    fn read_now(&self, _offset: u64, _into: &mut [u8]) -> Spot<usize> {
-        Spot::Done(0)
+    fn read_now(&self, _offset: u64, _into: &mut [u8]) -> Now<usize> {
+        Now::Done(Ok(0))
     }
 
     fn size_now(&self) -> Option<u64> {

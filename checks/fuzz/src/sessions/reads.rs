@@ -5,7 +5,7 @@
 
 use base::{Error, ErrorKind};
 use session::{DriverTask, PathId, ReadElement, ReadReply, ReadTask, ReadVectorTask, ReplyOutputs};
-use vfs::{RedirectAnswer, Spot};
+use vfs::{Now, RedirectAnswer};
 
 use super::driver::{FuzzDriver, begin_uses, end_uses};
 use super::files::FileUse;
@@ -87,11 +87,11 @@ impl FuzzDriver {
         }
         let out = self.out.link(task.link);
         let answered = task.answer(out, |out| match how {
-            ReadResult::Failure => Spot::Failed(failure()),
+            ReadResult::Failure => Now::Done(Err(failure())),
             how => {
                 let there = how.there(task.length);
                 out.resize(out.len() + there, DATA);
-                Spot::Done(there)
+                Now::Done(Ok(there))
             }
         });
         assert!(answered, "available data is not sent");

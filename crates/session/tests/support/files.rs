@@ -5,7 +5,7 @@ use std::any::Any;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use vfs::{Answer, FileOperation, OpenFile, ReplyTo, Spot, Started};
+use vfs::{Answer, FileOperation, Now, OpenFile, ReplyTo, Started};
 
 pub struct FakeFile {
     path: LogicalPath,
