@@ -6,8 +6,8 @@ use crate::local_path::absolute;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use config::{
-    ConfigInput, ConfiguredRole, DirectorySetting, FreeSpace, LogFormat, ManagerAddress, Overrides, Port,
-    Strictness,
+    ConfigInput, DirectorySetting, FreeSpace, LogFormat, ManagerAddress, NodeRole, Overrides,
+    Port, Strictness,
 };
 use server::log::{Levels, Retention};
 use server::{Launch, LogTarget};
@@ -155,7 +155,7 @@ impl ServeCommand {
 impl ManagerCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let overrides = Overrides {
-            role: Some(ConfiguredRole::Manager),
+            role: Some(NodeRole::Manager),
             managers: self.replica,
             meta_managers: self.meta,
             cluster_port: self.process.cluster_port(self.cluster_port),
@@ -168,7 +168,7 @@ impl ManagerCommand {
 impl MetaCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let overrides = Overrides {
-            role: Some(ConfiguredRole::MetaManager),
+            role: Some(NodeRole::MetaManager),
             meta_managers: self.replica,
             cluster_port: self.process.cluster_port(self.cluster_port),
             ..Overrides::default()
@@ -180,7 +180,7 @@ impl MetaCommand {
 impl SupervisorCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let overrides = Overrides {
-            role: Some(ConfiguredRole::Supervisor),
+            role: Some(NodeRole::Supervisor),
             managers: self.manager,
             cluster_port: self.cluster_port.map(port),
             ..Overrides::default()

@@ -8,7 +8,7 @@ use cluster::tree::{
     Address, ChildSettings, Extensions, LoginMessage, Mode, NodeId, ParentSettings, SpaceReport,
 };
 use server::SystemClock;
-use server::cluster::{ClusterThread, NodeRole, Settings};
+use server::cluster::{ClusterThread, NodeRole, Settings, acceptor_role};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -79,7 +79,7 @@ fn settings(kind: AgentKind, number: usize, manager: u16) -> Settings {
     let name = format!("{number}-{}@here", std::process::id());
     let id = NodeId::compose(letter, &name, None, "bench");
     if role.redirects() {
-        let mut parent = ParentSettings::new(role.acceptor(), id.clone(), Address::new("127.0.0.1", 0));
+        let mut parent = ParentSettings::new(acceptor_role(role), id.clone(), Address::new("127.0.0.1", 0));
         parent.extensions = Extensions::ALL;
         settings.parent = Some(parent);
     }

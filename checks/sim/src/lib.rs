@@ -11,6 +11,7 @@
 //! | `counts`, `fault_counts` | counts of events, and of the faults in the worlds of many seeds |
 //! | `host` | the process, the clock and the stored state of a host |
 //! | `own_process` | a process of ours: the node and the resolver, connected as in the server |
+//! | `behaviour` | the behaviour of nodes, correct or wrong |
 //! | `location_service` | the location service of a parent of ours |
 //! | `real_node`, `real_locations` | a model of real nodes: their pauses and their look-ups |
 //! | `flood` | a hostile program |
@@ -27,6 +28,7 @@
 //! | `queues` | work queues in front of the state machines, under overload |
 //! | `sim_rng` | random numbers that can be reproduced |
 
+pub mod behaviour;
 pub mod client;
 pub mod client_load;
 pub mod counts;

@@ -19,7 +19,7 @@ const LATE: u32 = 10;
 
 /// One end of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ConnectionEnd {
+pub(crate) struct SimEndpoint {
     pub(crate) host: u32,
     pub(crate) epoch: u32,
     pub(crate) link: ConnectionId,
@@ -32,7 +32,7 @@ pub(crate) struct ConnectionEnd {
 /// A connection: the end that requested it, and the other.
 #[derive(Clone, Debug)]
 pub(crate) struct SimConnection {
-    pub(crate) ends: [ConnectionEnd; 2],
+    pub(crate) ends: [SimEndpoint; 2],
     pub(crate) silent: bool,
     /// The period of its stall.
     pub(crate) stall: (Duration, Duration),
@@ -169,7 +169,7 @@ impl World {
     }
 
     /// Returns the end at which a message arrives now, if it does.
-    fn receiver(&mut self, link: u32, to: usize) -> Option<ConnectionEnd> {
+    fn receiver(&mut self, link: u32, to: usize) -> Option<SimEndpoint> {
         let SimConnection { ends, silent, .. } = &self.links[link as usize];
         let end = ends[to];
         if *silent {
@@ -190,7 +190,7 @@ impl World {
         Some(end)
     }
 
-    pub(crate) fn deliver(&mut self, link: u32, to: usize, event: impl FnOnce(&ConnectionEnd) -> NodeEvent) {
+    pub(crate) fn deliver(&mut self, link: u32, to: usize, event: impl FnOnce(&SimEndpoint) -> NodeEvent) {
         let Some(end) = self.receiver(link, to) else { return };
         let event = event(&end);
         self.with(end.host as usize, |machine, disk, now, out| machine.handle(event, disk, now, out));
@@ -263,7 +263,7 @@ impl World {
         let host = &mut self.hosts[index];
         host.outward.push((link, number));
         let end =
-            |host: u32, epoch, link, open| ConnectionEnd { host, epoch, link, open, last: Duration::ZERO };
+            |host: u32, epoch, link, open| SimEndpoint { host, epoch, link, open, last: Duration::ZERO };
         let target = SimHost::index(to).filter(|target| *target < self.hosts.len());
         let epoch = self.hosts[index].epoch;
         let near = end(index as u32, epoch, link, true);

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use cluster::tree::{
-    Address, ClusterMember, Condition, ConnectionId, Extensions, LoadReport, LoginMessage, Mode, NodeAction,
-    NodeEvent, NodeId, NodeIdentity, NodeMessage, ParentReply, PeerAddress, Role, SlotOffer, SlotTable,
+    Address, ClusterMember, Condition, ConnectionId, Extensions, LoadReport, LoginMessage, MemberSlots, Mode,
+    NodeAction, NodeEvent, NodeId, NodeIdentity, NodeMessage, ParentReply, PeerAddress, Role, SlotOffer,
     SpaceReport, StatusMessage,
 };
 
@@ -69,7 +69,7 @@ pub struct RealNode {
     due: Duration,
     heard: Duration,
     dead: bool,
-    parent: Option<SlotTable>,
+    parent: Option<MemberSlots>,
     guests: Vec<RealNodeChild>,
     /// Set if the parent has received that this node serves.
     said: bool,
@@ -93,7 +93,7 @@ impl RealNode {
             due: Duration::ZERO,
             heard: Duration::ZERO,
             dead: false,
-            parent: parent.then(SlotTable::default),
+            parent: parent.then(MemberSlots::default),
             guests: Vec::new(),
             said: false,
             locations: RealLocations::default(),

@@ -71,7 +71,7 @@ pub use resolve::{
 pub use selection::{
     AffinityPath, ByLoad, Chooser, ForeignTarget, Policy, RoundRobin, Selection, WaitTimes, Weights,
 };
-pub use shared_file_system::SharedFileSystem;
+pub use shared_file_system::SharedFilePolicy;
 pub use slots::{CELL_SLOTS, Slot, SlotIter, SlotMask};
 pub use tried_children::{TRIED_MAX, TriedChildren};
 pub use work_queue::{WorkBatch, WorkQueue, WorkStats};

@@ -2,7 +2,7 @@
 
 /// The settings of a shared file system: all servers see the same files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SharedFileSystem {
+pub struct SharedFilePolicy {
     /// Clients are redirected without a check that the file exists.
     pub unchecked: bool,
     /// The node looks itself, at its own mount, instead of querying a server.
@@ -11,7 +11,7 @@ pub struct SharedFileSystem {
     pub tries_max: usize,
 }
 
-impl Default for SharedFileSystem {
+impl Default for SharedFilePolicy {
     fn default() -> Self {
         Self { unchecked: false, central: false, tries_max: 2 }
     }

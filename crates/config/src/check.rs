@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::effective::{
-    CheckpointMode, ConfiguredRole, CopyScan, Effective, Export, PersistMode, Port, RedirectWhen,
+    CheckpointMode, CopyScan, Effective, Export, NodeRole, PersistMode, Port, RedirectWhen,
 };
 use crate::report::{ConfigReport, ProblemKind, Strictness};
 use crate::setting::Origin;
@@ -273,13 +273,11 @@ impl DiskCheck<'_> {
         let effective = self.effective;
         let cluster = &effective.cluster;
         let role = &cluster.role;
-        if role.value == ConfiguredRole::Supervisor && cluster.managers.is_empty() {
+        if role.value == NodeRole::Supervisor && cluster.managers.is_empty() {
             let what = "all.role supervisor: no manager is configured".to_owned();
             self.wrong(&role.origin, what, "name it: all.manager host:port");
         }
-        if role.value == ConfiguredRole::Server
-            && cluster.managers.is_empty()
-            && !cluster.meta_managers.is_empty()
+        if role.value == NodeRole::Server && cluster.managers.is_empty() && !cluster.meta_managers.is_empty()
         {
             let what = "all.manager meta applies to managers; this server is standalone".to_owned();
             if let Some(meta) = cluster.meta_managers.first() {
@@ -287,11 +285,9 @@ impl DiskCheck<'_> {
             }
         }
         let own = match role.value {
-            ConfiguredRole::Supervisor => {
-                Some((cluster.supervisor_port.value, &cluster.supervisor_port.origin))
-            }
-            ConfiguredRole::Server => None,
-            ConfiguredRole::Manager | ConfiguredRole::MetaManager => {
+            NodeRole::Supervisor => Some((cluster.supervisor_port.value, &cluster.supervisor_port.origin)),
+            NodeRole::Server => None,
+            NodeRole::Manager | NodeRole::MetaManager => {
                 cluster.port.value.map(|port| (port, &cluster.port.origin))
             }
         };

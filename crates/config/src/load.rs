@@ -10,8 +10,8 @@ use crate::directives::{
     nearest_directive, of_another_component, read_by_xrootd, resolve, unprotected,
 };
 use crate::effective::{
-    self, AddressFamily, ChecksumKind, ConfiguredRole, DirectorySetting, EXPORT_DEFAULT, Effective, Export,
-    ExportAttributes, FreeSpace, LogFormat, ManagerAddress, Port, Trace,
+    self, AddressFamily, ChecksumKind, DirectorySetting, EXPORT_DEFAULT, Effective, Export, ExportAttributes,
+    FreeSpace, LogFormat, ManagerAddress, NodeRole, Port, Trace,
 };
 use crate::language::{DirectiveToken, Evaluated, Evaluation, Statement, evaluate};
 use crate::report::{ConfigReport, ProblemKind, Strictness};
@@ -47,7 +47,7 @@ pub struct Overrides {
     /// Format of log lines.
     pub log_format: Option<LogFormat>,
     /// `scalla manager`, `scalla supervisor`, `scalla meta`: the role, which overrides the file.
-    pub role: Option<ConfiguredRole>,
+    pub role: Option<NodeRole>,
     /// `--manager`: managers, which replace those of the file.
     pub managers: Vec<ManagerAddress>,
     /// `--meta`: meta managers, which replace those of the file.

@@ -54,7 +54,7 @@ fn one_file_is_read_as_both_programs() {
     let effective = good(FILE);
     assert_eq!(effective.network.port.value, Port::Number(2094));
     let cluster = &effective.cluster;
-    assert_eq!(cluster.role.value, ConfiguredRole::Server);
+    assert_eq!(cluster.role.value, NodeRole::Server);
     assert_eq!(cluster.port.value, Some(Port::Number(3213)));
     assert_eq!(cluster.port.origin.to_string(), "f:7:3");
     assert_eq!(cluster.delay.lookup.value, Duration::from_secs(2), "as cmsd reads it");
@@ -82,7 +82,7 @@ fn errors_in_either_part_are_reported_once() {
         ]
     );
     let one = good("if exec xrootd\nall.role manager\nfi\n");
-    assert_eq!(one.cluster.role.value, ConfiguredRole::Manager, "cmsd has no other role");
+    assert_eq!(one.cluster.role.value, NodeRole::Manager, "cmsd has no other role");
 }
 
 #[test]
@@ -344,7 +344,7 @@ fn contradictions_are_found() {
 fn the_command_line_takes_precedence() {
     let request = ConfigInput {
         overrides: Overrides {
-            role: Some(ConfiguredRole::Supervisor),
+            role: Some(NodeRole::Supervisor),
             managers: vec![ManagerAddress::new("h", 5)],
             cluster_port: Some(Port::Number(7)),
             ..Overrides::default()
@@ -353,7 +353,7 @@ fn the_command_line_takes_precedence() {
     };
     let Loaded { effective, report } = load(&request, &MemorySource::new());
     assert!(report.problems().is_empty());
-    assert_eq!(effective.cluster.role, Setting::from_command_line(ConfiguredRole::Supervisor));
+    assert_eq!(effective.cluster.role, Setting::from_command_line(NodeRole::Supervisor));
     assert_eq!(effective.cluster.parents()[0].host, "h");
     assert_eq!(effective.cluster.supervisor_port.value, Port::Number(7));
     assert_eq!(effective.storage.exports[0].prefix, "/", "a redirector without exports has all of them");

@@ -136,7 +136,7 @@ fn conditions_select_by_host_and_program() {
     let Loaded { effective, report } = load(&request("xrootd", "redir1.example.org"), &source());
     let errors: Vec<String> = report.errors().map(ToString::to_string).collect();
     assert_eq!(errors, Vec::<String>::new());
-    assert_eq!(effective.cluster.role.value, ConfiguredRole::Manager);
+    assert_eq!(effective.cluster.role.value, NodeRole::Manager);
     assert_eq!(effective.network.port.value, Port::Number(2094));
     assert_eq!(effective.cluster.port.value, Some(Port::Number(1213)), "where nodes log in");
     let cmsd = load(&request("cmsd", "disk1.example.org"), &source());

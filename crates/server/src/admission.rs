@@ -40,7 +40,7 @@ pub(crate) struct Doorkeeper {
     /// find it in the cache.
     askers: KeyedLimit<IpAddr>,
     networks: KeyedLimit<IpAddr>,
-    resolver: HostResolver,
+    resolver: NameService,
 }
 
 /// A limit of concurrent operations for each key.
@@ -97,7 +97,7 @@ fn network_of(address: IpAddr) -> IpAddr {
 
 /// The functions that look up names and addresses. They block.
 #[derive(Clone, Copy)]
-struct HostResolver {
+struct NameService {
     /// Returns the name of an address if it resolves back to the address.
     name: fn(IpAddr) -> Option<String>,
     /// Returns the addresses of a name.
@@ -127,7 +127,7 @@ impl AdmissionRules {
 
     /// Returns the addresses that are allowed by name. The first caller looks them up while the
     /// others wait.
-    async fn named(&self, resolver: HostResolver) -> Option<Arc<HashSet<IpAddr>>> {
+    async fn named(&self, resolver: NameService) -> Option<Arc<HashSet<IpAddr>>> {
         let hosts: Vec<String> = self.allow.iter().filter_map(|p| p.host().map(str::to_owned)).collect();
         if hosts.is_empty() {
             return None;
@@ -155,10 +155,10 @@ impl AdmissionRules {
 
 impl Doorkeeper {
     pub(crate) fn new(network: &NetworkConfig) -> Self {
-        Self::with_resolver(network, HostResolver { name: confirmed_name, addresses: addresses_of })
+        Self::with_resolver(network, NameService { name: confirmed_name, addresses: addresses_of })
     }
 
-    fn with_resolver(network: &NetworkConfig, resolver: HostResolver) -> Self {
+    fn with_resolver(network: &NetworkConfig, resolver: NameService) -> Self {
         Self {
             rules: RwLock::new(AdmissionRules::new(network)),
             names: Mutex::default(),
@@ -256,7 +256,7 @@ mod tests {
         known.iter().map(|text| text.parse().unwrap()).collect()
     }
 
-    const RESOLVER: HostResolver = HostResolver { name: named, addresses };
+    const RESOLVER: NameService = NameService { name: named, addresses };
 
     #[test]
     fn without_rules_all_hosts_are_admitted() {
@@ -294,7 +294,7 @@ mod tests {
         }
         let keeper = Doorkeeper::with_resolver(
             &network(&["*.example.org"], true),
-            HostResolver { name: counting, addresses },
+            NameService { name: counting, addresses },
         );
         assert!(admits(&keeper, "10.0.0.1") && admits(&keeper, "10.0.0.1"));
         assert_eq!(ASKED.load(Ordering::Relaxed), 1);
@@ -312,7 +312,7 @@ mod tests {
             drop(OPEN.1.wait_while(OPEN.0.lock().unwrap(), |open| !*open).unwrap());
             None
         }
-        let resolver = HostResolver { name: slow, addresses };
+        let resolver = NameService { name: slow, addresses };
         let keeper = Arc::new(Doorkeeper::with_resolver(&network(&["*.example.org"], true), resolver));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {

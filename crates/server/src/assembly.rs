@@ -5,11 +5,10 @@
 
 use crate::VERSION;
 use crate::adapters::SystemNames;
-use crate::cluster::NodeRole;
 use crate::process;
 use crate::third_party::{Outbound, ProgramPuller, Puller};
 use base::{DescriptorBudget, LogicalPath};
-use config::{AddressFamily, ChecksumKind, Effective, KeepAlive};
+use config::{AddressFamily, ChecksumKind, Effective, KeepAlive, NodeRole};
 use digest::Algorithm;
 use net::{BindError, Keepalive, Listener, ListenerConfig, SocketConfig};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -123,7 +122,7 @@ fn answers(effective: &Effective, role: Option<NodeRole>) -> Vec<(String, String
         ("pio_max", PARALLEL_IO_MAX.to_string()),
         ("readv_ior_max", wire::xroot::limits::READV_SEGMENT_BYTES_MAX.to_string()),
         ("readv_iov_max", wire::xroot::limits::READV_SEGMENTS_MAX.to_string()),
-        ("role", role_name(role).to_owned()),
+        ("role", role.unwrap_or(NodeRole::Server).name().to_owned()),
         ("start", jiff::Zoned::now().strftime("%y%m%d:%H%M%S.0").to_string()),
         ("sysid", " sysid".to_owned()),
         ("version", VERSION.to_owned()),
@@ -142,16 +141,6 @@ fn answers(effective: &Effective, role: Option<NodeRole>) -> Vec<(String, String
         answers.push(("sitename", site.clone()));
     }
     answers.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
-}
-
-/// Returns the role as `query config role` reports it.
-fn role_name(role: Option<NodeRole>) -> &'static str {
-    match role {
-        None | Some(NodeRole::Server) => "server",
-        Some(NodeRole::Manager) => "manager",
-        Some(NodeRole::Supervisor) => "supervisor",
-        Some(NodeRole::MetaManager) => "meta manager",
-    }
 }
 
 /// Returns the bytes of a socket's receive buffer as the system reports it. That is twice the

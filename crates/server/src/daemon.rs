@@ -16,7 +16,7 @@ use crate::process::{
 use crate::stderr::print_stderr;
 use crate::{RunningServer, VERSION};
 use base::Supervisor;
-use config::{ConfigInput, ConfiguredRole, Effective, Loaded, LocalFiles, Problem, Severity, Strictness};
+use config::{ConfigInput, Effective, Loaded, LocalFiles, NodeRole, Problem, Severity, Strictness};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -380,10 +380,10 @@ fn announce(effective: &Effective, running: &RunningServer) {
     if let Some(nodes) = running.cluster().and_then(crate::cluster::ClusterThread::address) {
         let (role, port) = (*effective.cluster.role, nodes.port());
         let (who, hint) = match role {
-            ConfiguredRole::MetaManager => {
+            NodeRole::MetaManager => {
                 ("clusters", format!("At the top of each:\n    scalla manager --meta {host}:{port}"))
             }
-            ConfiguredRole::Supervisor => {
+            NodeRole::Supervisor => {
                 ("servers", "Servers are told of the manager, which sends them here.".to_owned())
             }
             _ => ("servers", format!("Where there are files:\n    scalla serve DIR --manager {host}:{port}")),

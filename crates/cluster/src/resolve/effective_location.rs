@@ -8,7 +8,7 @@ use crate::cache::CachedLocation;
 use crate::cell::Cell;
 use crate::paths::Rights;
 use crate::selection::Policy;
-use crate::shared_file_system::SharedFileSystem;
+use crate::shared_file_system::SharedFilePolicy;
 use crate::slots::{Slot, SlotMask};
 
 /// The effective location.
@@ -35,7 +35,7 @@ pub(super) fn effective_location(
     match policy.shared {
         None => exact,
         // The server finds out whether the file exists.
-        Some(SharedFileSystem { unchecked: true, .. }) => {
+        Some(SharedFilePolicy { unchecked: true, .. }) => {
             let have = if creates { SlotMask::EMPTY } else { rights.read };
             EffectiveLocation { have, pending: SlotMask::EMPTY, open: false }
         }

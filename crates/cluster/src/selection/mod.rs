@@ -24,7 +24,7 @@ pub use round_robin::RoundRobin;
 use crate::cell::{Cell, ClientOrigin};
 use crate::meters::{AccessKind, Meters};
 use crate::request::{ClientAffinity, ClusterAnswer, ErrorCode};
-use crate::shared_file_system::SharedFileSystem;
+use crate::shared_file_system::SharedFilePolicy;
 use crate::slots::{Slot, SlotMask};
 
 /// A method to pick one of several fit children.
@@ -118,7 +118,7 @@ pub struct Policy {
     /// The number of tried children after which a file is not staged again (`cms.delay nostage`).
     pub stagers_tried_max: usize,
     /// All servers share one file system (`cms.dfs`).
-    pub shared: Option<SharedFileSystem>,
+    pub shared: Option<SharedFilePolicy>,
     /// The wait times for clients.
     pub waits: WaitTimes,
 }

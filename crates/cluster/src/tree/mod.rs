@@ -6,7 +6,7 @@
 //! | `membership` | [`Membership`]: the child side of a node, towards its parents |
 //! | `members` | [`Members`]: the parent side of a node, towards its children |
 //! | `message`, `action`, `connection_id` | input, output, and the names of connections |
-//! | `slot_table`, `member`, `role`, `identity` | the children of a parent, their roles and identities |
+//! | `member_slots`, `member`, `role`, `identity` | the children of a parent, their roles and identities |
 //! | `cell_directory` | the cells below, so that a newcomer is redirected to its final cell |
 //! | `connection_table` | accepted connections and their limits for each host |
 //! | `parking` | logins that wait for a cell |
@@ -30,6 +30,7 @@ mod identity;
 pub mod inventory;
 pub mod limits;
 mod member;
+mod member_slots;
 mod members;
 mod membership;
 mod message;
@@ -39,7 +40,6 @@ mod parking;
 mod pause;
 mod peer_address;
 mod role;
-mod slot_table;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -51,6 +51,7 @@ pub use connection_id::ConnectionId;
 pub use frame::{encode, from_answer, from_frame};
 pub use identity::{NodeId, NodeIdentity, affinity};
 pub use member::{ClusterMember, Condition, LoadReport, SpaceReport};
+pub use member_slots::{MemberSlots, SlotOffer};
 pub use members::{Members, RootDistance, Totals};
 pub use membership::{ChildSettings, Membership};
 pub use message::{CellReport, LoginMessage, LoginRefusal, NodeMessage, ParentReply, StatusMessage};
@@ -59,7 +60,6 @@ pub use parent::{Minimum, ParentSettings};
 pub use pause::Pauses;
 pub use peer_address::PeerAddress;
 pub use role::{AcceptorRole, RoleError, role};
-pub use slot_table::{SlotOffer, SlotTable};
 pub use wire::cms::Extensions;
 pub use wire::cms::flags::Mode;
 pub use wire::cms::login::Role;

@@ -23,7 +23,7 @@ pub const VIRTUAL_ID_MAX: usize = 64;
 
 /// Role of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ConfiguredRole {
+pub enum NodeRole {
     /// Root above managers.
     MetaManager,
     /// Root of a tree; its parents, if any, are meta managers.
@@ -35,7 +35,7 @@ pub enum ConfiguredRole {
     Server,
 }
 
-impl ConfiguredRole {
+impl NodeRole {
     /// Returns the name in `all.role`.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -383,7 +383,7 @@ pub struct Forwarding {
 #[derive(Clone, PartialEq, Debug)]
 pub struct ClusterConfig {
     /// `all.role`.
-    pub role: Setting<ConfiguredRole>,
+    pub role: Setting<NodeRole>,
     /// `all.manager`: parents of servers and supervisors. The own entry of a manager has its port.
     pub managers: Vec<Setting<ManagerAddress>>,
     /// `all.manager meta`: parents of managers. The own entry of a meta manager has its port.
@@ -447,16 +447,16 @@ impl ClusterConfig {
     #[must_use]
     pub fn looks_itself(&self) -> bool {
         let shared = self.shared.as_ref().is_some_and(|shared| shared.central && !shared.unchecked);
-        shared && self.role.redirects() && *self.role != ConfiguredRole::MetaManager
+        shared && self.role.redirects() && *self.role != NodeRole::MetaManager
     }
 
     /// Returns the parents of the role.
     #[must_use]
     pub fn parents(&self) -> &[Setting<ManagerAddress>] {
         match *self.role {
-            ConfiguredRole::MetaManager => &[],
-            ConfiguredRole::Manager => &self.meta_managers,
-            ConfiguredRole::Supervisor | ConfiguredRole::Server => &self.managers,
+            NodeRole::MetaManager => &[],
+            NodeRole::Manager => &self.meta_managers,
+            NodeRole::Supervisor | NodeRole::Server => &self.managers,
         }
     }
 
@@ -465,9 +465,9 @@ impl ClusterConfig {
     #[must_use]
     pub fn peers(&self) -> &[Setting<ManagerAddress>] {
         match *self.role {
-            ConfiguredRole::MetaManager => &self.meta_managers,
-            ConfiguredRole::Manager => &self.managers,
-            ConfiguredRole::Supervisor | ConfiguredRole::Server => &[],
+            NodeRole::MetaManager => &self.meta_managers,
+            NodeRole::Manager => &self.managers,
+            NodeRole::Supervisor | NodeRole::Server => &[],
         }
     }
 }
@@ -544,7 +544,7 @@ impl Default for SharedFilesConfig {
 impl Default for ClusterConfig {
     fn default() -> Self {
         Self {
-            role: Setting::default_of(ConfiguredRole::Server),
+            role: Setting::default_of(NodeRole::Server),
             managers: Vec::new(),
             meta_managers: Vec::new(),
             subcluster: Setting::default_of(None),

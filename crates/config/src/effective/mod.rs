@@ -14,9 +14,9 @@ mod third_party;
 use std::path::{Path, PathBuf};
 
 pub use cluster::{
-    AffinityKind, AffinityPart, CLUSTER_PORT_DEFAULT, CLUSTER_TAG_MAX, ClusterConfig, ConfiguredRole, Delays,
-    ForwardWay, Forwarding, FreeSpace, Limit, LoadProgramSetting, LoadWeights, MANAGERS_MAX, ManagerAddress,
-    NodeList, OperationCommand, OutsideAddress, Quorum, Scheduling, SchedulingAffinity, SelectionSpace,
+    AffinityKind, AffinityPart, CLUSTER_PORT_DEFAULT, CLUSTER_TAG_MAX, ClusterConfig, Delays, ForwardWay,
+    Forwarding, FreeSpace, Limit, LoadProgramSetting, LoadWeights, MANAGERS_MAX, ManagerAddress, NodeList,
+    NodeRole, OperationCommand, OutsideAddress, Quorum, Scheduling, SchedulingAffinity, SelectionSpace,
     SharedFilesConfig, VIRTUAL_ID_MAX, WaitTime,
 };
 pub(crate) use logical::XATTR_PREFIX_BYTES;

@@ -2,9 +2,9 @@
 //!
 //! It queries the name server for managers and for roles that need it. It runs once, at the start.
 
-use super::health::{HealthSettings, ListFile, LoadMeasurement, SpaceLimits};
+use super::health::{HealthSettings, ListFile, LoadSampling, SpaceLimits};
 use super::identity::OwnNodeId;
-use super::settings::{Listen, NodeRole, Settings};
+use super::settings::{Listen, Settings, acceptor_role};
 use crate::admission::Doorkeeper;
 use crate::error::StartError;
 use base::LogicalPath;
@@ -13,11 +13,11 @@ use cluster::tree::{
     AcceptorRole, Address, ChildSettings, Extensions, LoginMessage, Minimum, Mode, ParentSettings,
 };
 use cluster::{
-    AffinityPath, ClientAffinity, ForeignTarget, LookupLimits, Policy, SharedFileSystem, WaitTimes, Weights,
+    AffinityPath, ClientAffinity, ForeignTarget, LookupLimits, Policy, SharedFilePolicy, WaitTimes, Weights,
 };
 use config::{
-    AddressFamily, AffinityKind, AffinityPart, ClusterConfig, Effective, HostPattern, ManagerAddress, Port,
-    Quorum, Setting, Visibility, WaitTime,
+    AddressFamily, AffinityKind, AffinityPart, ClusterConfig, Effective, HostPattern, ManagerAddress,
+    NodeRole, Port, Quorum, Setting, Visibility, WaitTime,
 };
 use net::Admission;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -42,7 +42,7 @@ pub(crate) fn configured(effective: &Effective, data_port: u16) -> Result<Option
         return Ok(None);
     }
     let identity = OwnNodeId::of(effective)?;
-    let role = role(*cluster.role);
+    let role = *cluster.role;
     let own = own_entry(effective);
     let mut settings = Settings::new(role);
     settings.instance.clone_from(&effective.instance);
@@ -74,15 +74,6 @@ pub(crate) fn configured(effective: &Effective, data_port: u16) -> Result<Option
     settings.forwarding = *cluster.forwarding;
     settings.place_file = Some(identity.place_file());
     Ok(Some(settings))
-}
-
-fn role(role: config::ConfiguredRole) -> NodeRole {
-    match role {
-        config::ConfiguredRole::MetaManager => NodeRole::MetaManager,
-        config::ConfiguredRole::Manager => NodeRole::Manager,
-        config::ConfiguredRole::Supervisor => NodeRole::Supervisor,
-        config::ConfiguredRole::Server => NodeRole::Server,
-    }
 }
 
 /// Returns the entry of this node among the managers of its level: the one that has its name or
@@ -122,19 +113,17 @@ fn lookup(host: &str) -> Vec<IpAddr> {
 fn listen(effective: &Effective, own: Option<&ManagerAddress>) -> Result<Listen, StartError> {
     let cluster = &effective.cluster;
     let port = match *cluster.role {
-        config::ConfiguredRole::Server => 0,
-        config::ConfiguredRole::Supervisor => cluster.supervisor_port.to_bind(),
+        NodeRole::Server => 0,
+        NodeRole::Supervisor => cluster.supervisor_port.to_bind(),
         // The command line takes precedence over the file, and the entry of this node over
         // xrd.port, as in cmsd.
-        config::ConfiguredRole::Manager | config::ConfiguredRole::MetaManager => {
-            match (cluster.port.value, own) {
-                (Some(port), _) if cluster.port.origin == config::Origin::CommandLine => port.to_bind(),
-                (_, Some(own)) => own.port,
-                (Some(port), None) => port.to_bind(),
-                (None, None) if cluster.peers().is_empty() => config::CLUSTER_PORT_DEFAULT,
-                (None, None) => return Err(nobody(effective)),
-            }
-        }
+        NodeRole::Manager | NodeRole::MetaManager => match (cluster.port.value, own) {
+            (Some(port), _) if cluster.port.origin == config::Origin::CommandLine => port.to_bind(),
+            (_, Some(own)) => own.port,
+            (Some(port), None) => port.to_bind(),
+            (None, None) if cluster.peers().is_empty() => config::CLUSTER_PORT_DEFAULT,
+            (None, None) => return Err(nobody(effective)),
+        },
     };
     let address = match *effective.network.family {
         AddressFamily::Both => None,
@@ -163,7 +152,7 @@ fn parent(
     listen: Listen,
 ) -> Option<ParentSettings> {
     let cluster = &effective.cluster;
-    let acceptor = role(*cluster.role).acceptor();
+    let acceptor = acceptor_role(*cluster.role);
     if acceptor == AcceptorRole::Server {
         return None;
     }
@@ -198,8 +187,7 @@ fn parent(
 fn children(effective: &Effective, identity: &OwnNodeId) -> Result<Vec<ChildSettings>, StartError> {
     let cluster = &effective.cluster;
     let mut parents: Vec<&ManagerAddress> = cluster.parents().iter().map(|setting| &setting.value).collect();
-    let subcluster =
-        cluster.subcluster.value.as_ref().filter(|_| *cluster.role == config::ConfiguredRole::Manager);
+    let subcluster = cluster.subcluster.value.as_ref().filter(|_| *cluster.role == NodeRole::Manager);
     let subman = parents.is_empty() && subcluster.is_some();
     if subman {
         parents.extend(subcluster);
@@ -235,16 +223,16 @@ fn login(effective: &Effective, identity: &OwnNodeId, subman: bool) -> Result<Lo
     let cluster = &effective.cluster;
     let mut mode = Mode::BLREDIR | Mode::NOSTAGE;
     mode |= match *cluster.role {
-        config::ConfiguredRole::Server => Mode::SERVER,
-        config::ConfiguredRole::Supervisor => Mode::MANAGER | Mode::SERVER,
-        config::ConfiguredRole::Manager | config::ConfiguredRole::MetaManager => Mode::MANAGER,
+        NodeRole::Server => Mode::SERVER,
+        NodeRole::Supervisor => Mode::MANAGER | Mode::SERVER,
+        NodeRole::Manager | NodeRole::MetaManager => Mode::MANAGER,
     };
     if subman {
         mode |= Mode::SUBMAN;
     }
     let hours = jiff::Zoned::now().offset().seconds() / 3600;
     mode = mode.with_zone_hours(i8::try_from(hours).unwrap_or(0));
-    if *cluster.role == config::ConfiguredRole::Manager {
+    if *cluster.role == NodeRole::Manager {
         mode = mode.with_share_percent(*cluster.sched.share);
     }
     Ok(LoginMessage {
@@ -317,7 +305,7 @@ fn policy(cluster: &ClusterConfig) -> Policy {
         load_max: *sched.load_max,
         reset: *sched.reset,
         share: Some(*sched.share_default)
-            .filter(|share| *share > 0 && *cluster.role == config::ConfiguredRole::MetaManager),
+            .filter(|share| *share > 0 && *cluster.role == NodeRole::MetaManager),
         linger: *cluster.space.linger,
         loads_known: *cluster.ping_usage > 0,
         randomized: sched.affinity.randomized,
@@ -340,13 +328,13 @@ fn policy(cluster: &ClusterConfig) -> Policy {
         source_elsewhere: sched.one_source.as_ref().and_then(|limit| limit.outside.as_ref()).map(elsewhere),
         stagers_tried_max: count(*delay.stagers),
         // The managers below a meta manager have separate files.
-        shared: cluster.shared.as_ref().filter(|_| *cluster.role != config::ConfiguredRole::MetaManager).map(
-            |shared| SharedFileSystem {
+        shared: cluster.shared.as_ref().filter(|_| *cluster.role != NodeRole::MetaManager).map(|shared| {
+            SharedFilePolicy {
                 unchecked: shared.unchecked,
                 central: shared.central,
                 tries_max: count(shared.retries),
-            },
-        ),
+            }
+        }),
         waits: WaitTimes {
             lookup: *delay.lookup,
             service: *delay.service,
@@ -408,10 +396,10 @@ fn health(effective: &Effective) -> HealthSettings {
     let interval = &cluster.load_interval;
     let load = match &*cluster.load_source {
         config::LoadProgramSetting::Program(command) => {
-            LoadMeasurement::Program { command: command.clone(), interval: interval.value }
+            LoadSampling::Program { command: command.clone(), interval: interval.value }
         }
-        config::LoadProgramSetting::Own if interval.origin.is_default() => LoadMeasurement::default(),
-        config::LoadProgramSetting::Own => LoadMeasurement::Own { interval: interval.value },
+        config::LoadProgramSetting::Own if interval.origin.is_default() => LoadSampling::default(),
+        config::LoadProgramSetting::Own => LoadSampling::Own { interval: interval.value },
     };
     let space = &cluster.space;
     let rules = SpaceLimits {

@@ -102,9 +102,9 @@ fn made(host: &str) -> io::Result<String> {
 fn system_id(effective: &Effective, floating: &str) -> NodeId {
     let cluster = &effective.cluster;
     let kind = match *cluster.role {
-        config::ConfiguredRole::Server => 's',
-        config::ConfiguredRole::Supervisor => 'u',
-        config::ConfiguredRole::Manager | config::ConfiguredRole::MetaManager => 'm',
+        config::NodeRole::Server => 's',
+        config::NodeRole::Supervisor => 'u',
+        config::NodeRole::Manager | config::NodeRole::MetaManager => 'm',
     };
     let instance =
         format!("{}@{}", effective.instance.as_deref().unwrap_or(config::ANONYMOUS), effective.host);

@@ -14,7 +14,7 @@ use super::pending_requests::{LocationQuery, ParentQuery, PendingRequests, Reque
 use super::pending_stats::StatReason;
 use super::presence::ChildPresence;
 use super::server_files::ServerFiles;
-use super::settings::{NodeRole, Settings};
+use super::settings::Settings;
 use super::tree_driver::TreeDriver;
 use base::LogicalPath;
 use cluster::tree::{ChildChange, ConnectionId, Extensions, inventory};
@@ -22,6 +22,7 @@ use cluster::{
     ANSWER_OVERDUE, ClusterAnswer, ErrorCode, LateAnswer, LeaseNumber, LocationResolver, LookupOutcome,
     ResolverAction, Slot, SlotMask, StateAsk, StateReply,
 };
+use config::NodeRole;
 use logical::PathPresence;
 use std::collections::VecDeque;
 use std::rc::Rc;

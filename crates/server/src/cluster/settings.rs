@@ -7,7 +7,7 @@
 use super::health::HealthSettings;
 use cluster::tree::{AcceptorRole, Blacklist, ChildSettings, ParentSettings};
 use cluster::{CacheSettings, LookupLimits, Policy, ResolveSettings};
-use config::OperationCommand;
+use config::{NodeRole, OperationCommand};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,34 +17,14 @@ use std::sync::Arc;
 /// burst.
 pub const OUTBOX_BYTES_MAX: usize = 8 << 20;
 
-/// The role of a node in the cluster.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NodeRole {
-    /// Root above managers: clients are redirected to managers.
-    MetaManager,
-    /// Root of a tree; its parents, if any, are meta managers.
-    Manager,
-    /// Inner node of a tree: clients are redirected to its children.
-    Supervisor,
-    /// Leaf: it holds files itself.
-    Server,
-}
-
-impl NodeRole {
-    /// Reports whether the role redirects clients: it has children and no files.
-    pub const fn redirects(self) -> bool {
-        !matches!(self, Self::Server)
-    }
-
-    /// Returns the role of this node towards nodes that log in to it. For a proxy, the
-    /// configuration determines it.
-    pub const fn acceptor(self) -> AcceptorRole {
-        match self {
-            Self::MetaManager => AcceptorRole::MetaManager,
-            Self::Manager => AcceptorRole::Manager,
-            Self::Supervisor => AcceptorRole::Supervisor,
-            Self::Server => AcceptorRole::Server,
-        }
+/// Returns the role of a node towards nodes that log in to it. For a proxy, the configuration
+/// determines it.
+pub const fn acceptor_role(role: NodeRole) -> AcceptorRole {
+    match role {
+        NodeRole::MetaManager => AcceptorRole::MetaManager,
+        NodeRole::Manager => AcceptorRole::Manager,
+        NodeRole::Supervisor => AcceptorRole::Supervisor,
+        NodeRole::Server => AcceptorRole::Server,
     }
 }
 

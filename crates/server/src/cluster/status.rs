@@ -6,7 +6,7 @@
 
 use super::node_state::NodeState;
 use super::presence::ChildPresence;
-use super::settings::{NodeRole, Settings};
+use super::settings::Settings;
 use super::tree_driver::TreeDriver;
 use crate::VERSION;
 use cluster::tree::{ClusterMember, LoadReport, Members, Membership, SpaceReport};
@@ -266,7 +266,7 @@ impl StatusInputs<'_> {
         let host = login.and_then(|login| login.host.clone());
         let parent = self.settings.parent.as_ref();
         NodeStatus {
-            role: name(self.settings.role).to_owned(),
+            role: self.settings.role.name().to_owned(),
             id: match (login, parent) {
                 (_, Some(parent)) => parent.id.as_str().to_owned(),
                 (login, None) => login.map(|login| login.id.clone()).unwrap_or_default(),
@@ -409,15 +409,6 @@ fn sum(spaces: &[SpaceStatus]) -> SpaceStatus {
     let takes_files = |space: &SpaceStatus| space.free_mb > 0 && space.free_mb >= space.minimum_mb;
     let best = spaces.iter().copied().max_by_key(|space| (takes_files(space), space.free_mb));
     SpaceStatus { total_mb, ..best.unwrap_or_default() }
-}
-
-const fn name(role: NodeRole) -> &'static str {
-    match role {
-        NodeRole::MetaManager => "meta manager",
-        NodeRole::Manager => "manager",
-        NodeRole::Supervisor => "supervisor",
-        NodeRole::Server => "server",
-    }
 }
 
 const fn child_role(role: login::Role) -> &'static str {

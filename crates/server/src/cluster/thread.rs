@@ -13,7 +13,7 @@ use super::pending_requests::RequestOrigin;
 use super::presence::ChildPresence;
 use super::server_driver::ServerDriver;
 use super::server_files::ServerFiles;
-use super::settings::{NodeRole, Settings};
+use super::settings::{Listen, Settings};
 use super::sockets::{self, Dialer};
 use super::state_files::{NodeStateFiles, drained};
 use super::tree_driver::TreeDriver;
@@ -23,6 +23,7 @@ use crate::reader_redirect::ReaderRedirect;
 use base::{Clock, Supervisor};
 use cluster::tree::{Address, ClusterNode};
 use cluster::{Cache, Cell, Chooser, LocationResolver, NameChange, ResolveSettings};
+use config::NodeRole;
 use logical::Logical;
 use session::LiveValue;
 use std::convert::Infallible;
@@ -92,15 +93,7 @@ impl ClusterThread {
         supervisor: &Supervisor,
     ) -> Result<Self, StartError> {
         let redirects = settings.role.redirects();
-        let port = settings.listen.port;
-        let listener = match redirects {
-            true => Some(sockets::open(settings.listen).map_err(|source| StartError::Port {
-                port,
-                owner: crate::process::port_owner(port),
-                source,
-            })?),
-            false => None,
-        };
+        let listener = redirects.then(|| open_port(settings.listen)).transpose()?;
         let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
         complete(&mut settings, data_port, address.map(|address| address.port()));
         let inbox = Arc::<Inbox>::default();
@@ -119,19 +112,18 @@ impl ClusterThread {
             jobs.job(Box::new(ClusterEngine::end_leases));
         };
         let leases = SharedLeases::new(clock.clone(), Box::new(end_leases), settings.place_file.as_deref());
-        let (moves, away) = (reader_redirect.clone(), LiveValue::default());
-        let watched = supervisor.clone();
+        let away = LiveValue::default();
         let parts = ClusterParts {
             settings,
             clock,
             listener,
             resolver,
             logical,
-            reader_redirect: moves,
+            reader_redirect: reader_redirect.clone(),
             leases: leases.clone(),
             away: away.clone(),
             inbox: inbox.clone(),
-            supervisor: watched,
+            supervisor: supervisor.clone(),
         };
         let supervisor = supervisor.clone();
         let system = |what| move |source| StartError::System { what, source };
@@ -320,6 +312,16 @@ fn recovered(mut resolver: LocationResolver, settings: &Settings, clock: &dyn Cl
         }
     }
     resolver
+}
+
+/// Opens the port for other nodes.
+fn open_port(listen: Listen) -> Result<std::net::TcpListener, StartError> {
+    let port = listen.port;
+    sockets::open(listen).map_err(|source| StartError::Port {
+        port,
+        owner: crate::process::port_owner(port),
+        source,
+    })
 }
 
 /// Runs the thread.

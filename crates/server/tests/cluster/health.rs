@@ -10,7 +10,7 @@ use client::xroot::flags::{MkdirOptions, OpenOptions, StatOptions, StatWants};
 use client::xroot::request::{Chmod, Mkdir, Mv, Query, Request, Rm, Rmdir, Stat, Truncate};
 use cluster::Weights;
 use config::{ForwardWay, Forwarding, OperationCommand};
-use server::cluster::{HealthSettings, ListFile, LoadMeasurement, NodeRole, Settings, SpaceLimits};
+use server::cluster::{HealthSettings, ListFile, LoadSampling, NodeRole, Settings, SpaceLimits};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
@@ -196,7 +196,7 @@ fn clients_go_to_the_less_busy_server() {
     let busy = site.node_with("busy", NodeRole::Server, &[&manager], |settings| {
         let command = ["sh", "-c", &script].map(str::to_owned).to_vec();
         let interval = Duration::from_secs(180);
-        settings.health.load = Some(LoadMeasurement::Program { command, interval });
+        settings.health.load = Some(LoadSampling::Program { command, interval });
         settings.health.fuzz = 10;
     });
     let idle = site.server("idle", &[&manager]);

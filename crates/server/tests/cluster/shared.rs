@@ -3,7 +3,7 @@
 
 use crate::site::{Node, Site};
 use crate::wire_peer::Peer;
-use cluster::{LookupLimits, SharedFileSystem};
+use cluster::{LookupLimits, SharedFilePolicy};
 use server::cluster::{NodeRole, Settings};
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use wire::cms::{Code, Message, StreamId};
 const READ: SelectOptions = SelectOptions::READ;
 
 fn sees_itself(settings: &mut Settings) {
-    settings.policy.shared = Some(SharedFileSystem { central: true, ..SharedFileSystem::default() });
+    settings.policy.shared = Some(SharedFilePolicy { central: true, ..SharedFilePolicy::default() });
 }
 
 /// Starts a manager that stats files itself, and an XRootD server that answers no query.

@@ -9,7 +9,7 @@ use cluster::tree::{
 use config::{DirectorySetting, Effective, Port, Setting};
 use rawclient::{BlockingSession, Login, SessionError};
 use server::RunningServer;
-use server::cluster::{ClusterEngine, NodeRole, Settings};
+use server::cluster::{ClusterEngine, NodeRole, Settings, acceptor_role};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ impl Site {
         let id = NodeId::compose(letter, &format!("{name}@here"), None, cluster);
         settings.resolve.silence = self.silence;
         if role.redirects() {
-            let mut parent = ParentSettings::new(role.acceptor(), id.clone(), address(0));
+            let mut parent = ParentSettings::new(acceptor_role(role), id.clone(), address(0));
             parent.extensions = self.extensions;
             settings.parent = Some(parent);
         }

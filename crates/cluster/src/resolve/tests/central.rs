@@ -1,7 +1,7 @@
 //! Tests of a shared file system in which this node looks itself.
 
 use super::*;
-use crate::SharedFileSystem;
+use crate::SharedFilePolicy;
 use crate::resolve::LookupOutcome;
 
 const HERE: LookupOutcome = LookupOutcome::Here { pending: false };
@@ -11,7 +11,7 @@ fn stage(servers: u8) -> Stage {
 }
 
 fn with_parents(servers: u8, has_parents: bool) -> Stage {
-    let shared = SharedFileSystem { central: true, ..SharedFileSystem::default() };
+    let shared = SharedFilePolicy { central: true, ..SharedFilePolicy::default() };
     Stage::with(cell(servers), Policy { shared: Some(shared), ..Policy::default() }, has_parents)
 }
 

@@ -1,15 +1,15 @@
 //! Tests of a shared file system: one server answers for all.
 
 use super::*;
-use crate::SharedFileSystem;
+use crate::SharedFilePolicy;
 use crate::request::RetryReason;
 
-fn stage(servers: u8, shared: SharedFileSystem) -> Stage {
+fn stage(servers: u8, shared: SharedFilePolicy) -> Stage {
     Stage::with(cell(servers), Policy { shared: Some(shared), ..Policy::default() }, false)
 }
 
 fn checked_stage(servers: u8) -> Stage {
-    stage(servers, SharedFileSystem::default())
+    stage(servers, SharedFilePolicy::default())
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_client_that_tried_two_servers_is_not_sent_to_a_third() {
 
 #[test]
 fn unchecked_files_are_served_by_any_server() {
-    let mut stage = stage(2, SharedFileSystem { unchecked: true, ..SharedFileSystem::default() });
+    let mut stage = stage(2, SharedFilePolicy { unchecked: true, ..SharedFilePolicy::default() });
     let mut seen = SlotMask::EMPTY;
     for token in 0..4 {
         seen.insert(slot(sent_to(&stage.read(token, "/f").unwrap())));

@@ -10,9 +10,9 @@ use super::super::connection_id::ConnectionId;
 use super::super::identity::{NodeId, NodeIdentity};
 use super::super::limits::CONTEST;
 use super::super::member::{ClusterMember, Condition, LoadReport, Service};
+use super::super::member_slots::SlotOffer;
 use super::super::message::{LoginMessage, LoginRefusal, NodeMessage, ParentReply, StatusMessage};
 use super::super::role::{AcceptorRole, RoleError, role};
-use super::super::slot_table::SlotOffer;
 
 use wire::cms::flags::Mode;
 use wire::cms::login::Role;

@@ -33,11 +33,11 @@ use super::cell_directory::{CellDirectory, FreeSlots};
 use super::connection_id::ConnectionId;
 use super::limits::{DROP_UNHEARD, FIRST_START, ORPHANED, SETTLE, SETTLE_MAX, STABLE};
 use super::member::ClusterMember;
+use super::member_slots::MemberSlots;
 use super::message::NodeMessage;
 use super::parent::ParentSettings;
 use super::parking::{Parked, Parking};
 use super::role::AcceptorRole;
-use super::slot_table::SlotTable;
 use crate::{CELL_SLOTS, Slot, SlotMask};
 use reporter::Reporter;
 use resets::Resets;
@@ -79,7 +79,7 @@ pub enum RootDistance {
 #[derive(Debug)]
 pub struct Members {
     settings: ParentSettings,
-    cell: SlotTable,
+    cell: MemberSlots,
     directory: CellDirectory,
     waiting: ParkedLogins,
     contests: Vec<Contest>,
@@ -137,7 +137,7 @@ impl Members {
         let alone = settings.acceptor == AcceptorRole::Supervisor;
         Self {
             settings,
-            cell: SlotTable::default(),
+            cell: MemberSlots::default(),
             directory: CellDirectory::default(),
             waiting: ParkedLogins::default(),
             contests: Vec::new(),

@@ -11,10 +11,10 @@ use super::super::address::Address;
 use super::super::connection_id::ConnectionId;
 use super::super::limits::{FLAT_MAX, SETTLE};
 use super::super::member::ClusterMember;
+use super::super::member_slots::SlotOffer;
 use super::super::message::NodeMessage;
 use super::super::parking::Parked;
 use super::super::role::AcceptorRole;
-use super::super::slot_table::SlotOffer;
 use super::{ConnectionRole, Members, RootDistance};
 use crate::Slot;
 

@@ -6,7 +6,7 @@ use crate::directives::arguments::Arguments;
 use crate::directives::draft::Draft;
 use crate::directives::fault::DirectiveFault;
 use crate::directives::shared::part_idle;
-use crate::effective::{CLUSTER_PORT_DEFAULT, ConfiguredRole, MANAGERS_MAX, ManagerAddress};
+use crate::effective::{CLUSTER_PORT_DEFAULT, MANAGERS_MAX, ManagerAddress, NodeRole};
 use crate::language::DirectiveToken;
 use crate::report::ProblemKind;
 use crate::setting::Setting;
@@ -17,10 +17,10 @@ pub(crate) fn role(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Resu
     let words: Vec<&str> =
         std::iter::once(first).chain(arguments.rest()).map(|token| token.text.as_str()).collect();
     let role = match words.as_slice() {
-        ["server"] => ConfiguredRole::Server,
-        ["supervisor"] => ConfiguredRole::Supervisor,
-        ["manager"] => ConfiguredRole::Manager,
-        ["meta", "manager"] => ConfiguredRole::MetaManager,
+        ["server"] => NodeRole::Server,
+        ["supervisor"] => NodeRole::Supervisor,
+        ["manager"] => NodeRole::Manager,
+        ["meta", "manager"] => NodeRole::MetaManager,
         ["proxy", "manager" | "server" | "supervisor"] => {
             let what = format!("role {}: proxies are not in force yet", words.join(" "));
             let allowed = "allowed for now: server, supervisor, manager, meta manager";

@@ -1,7 +1,7 @@
 //! Tests of the cluster settings that result from the text of a configuration.
 
 use super::*;
-use crate::cluster::health::LoadMeasurement;
+use crate::cluster::health::LoadSampling;
 use config::{ConfigInput, Evaluation, MemorySource, Strictness, load};
 use std::path::PathBuf;
 
@@ -187,7 +187,7 @@ fn the_measurements_depend_on_the_role() {
         "all.manager m.invalid:1\ncms.space recalc 20 min 3% 4g 5% 6g\ncms.perf int 30 pgm /bin/p a\n\
          cms.blacklist\ncms.sched fuzz 5\nall.export /a\nall.export /l local\n",
     );
-    let program = LoadMeasurement::Program {
+    let program = LoadSampling::Program {
         command: vec!["/bin/p".to_owned(), "a".to_owned()],
         interval: Duration::from_secs(30),
     };

@@ -42,7 +42,7 @@ const IDLE: Duration = Duration::from_secs(3600);
 
 /// The source of the load figures.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum LoadMeasurement {
+pub enum LoadSampling {
     /// The counters of the system.
     Own {
         /// The interval between two readings.
@@ -57,7 +57,7 @@ pub enum LoadMeasurement {
     },
 }
 
-impl Default for LoadMeasurement {
+impl Default for LoadSampling {
     fn default() -> Self {
         Self::Own { interval: MEASURE }
     }
@@ -67,7 +67,7 @@ impl Default for LoadMeasurement {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct HealthSettings {
     /// The load, for nodes with files.
-    pub load: Option<LoadMeasurement>,
+    pub load: Option<LoadSampling>,
     /// Loads that differ by no more than this are equal to parents (`cms.sched fuzz`).
     pub fuzz: u8,
     /// The space below these paths, for nodes with files.
@@ -179,8 +179,8 @@ impl<R: Fn(HealthReport)> HealthThread<R> {
         let (wake, wakes) = channel();
         let (sampler, program) = match settings.load {
             None => (None, None),
-            Some(LoadMeasurement::Own { interval }) => (Some((Sampler::new(), interval)), None),
-            Some(LoadMeasurement::Program { command, interval }) => {
+            Some(LoadSampling::Own { interval }) => (Some((Sampler::new(), interval)), None),
+            Some(LoadSampling::Program { command, interval }) => {
                 (None, Some(LoadProgram::new(command, interval, now)))
             }
         };
@@ -357,7 +357,7 @@ mod tests {
         // The test must not depend on the free space of the disk on which it runs.
         let rules = SpaceLimits { least_percent: 0, least_bytes: 0, ..SpaceLimits::default() };
         let settings = HealthSettings {
-            load: Some(LoadMeasurement::Own { interval: Duration::from_secs(3600) }),
+            load: Some(LoadSampling::Own { interval: Duration::from_secs(3600) }),
             space: Some((rules, vec![LogicalPath::root()])),
             ..HealthSettings::default()
         };
@@ -380,7 +380,7 @@ mod tests {
         std::fs::write(&path, "bad.site\n").unwrap();
         let command = ["sh", "-c", "echo 1 2 3 4 5; echo 1 2 3 4 9; echo 1 2 3 40 9; exec sleep 1000"];
         let settings = HealthSettings {
-            load: Some(LoadMeasurement::Program {
+            load: Some(LoadSampling::Program {
                 command: command.map(str::to_owned).to_vec(),
                 interval: Duration::from_secs(180),
             }),

@@ -15,7 +15,7 @@ use wire::cms::login::Role;
 
 /// The children of one parent.
 #[derive(Debug)]
-pub struct SlotTable {
+pub struct MemberSlots {
     members: Vec<Option<Box<ClusterMember>>>,
     /// Alternates: further managers of a site that has a slot, in the order in which they take
     /// over.
@@ -43,7 +43,7 @@ pub enum SlotOffer {
     None,
 }
 
-impl Default for SlotTable {
+impl Default for MemberSlots {
     fn default() -> Self {
         Self {
             members: std::iter::repeat_with(|| None).take(CELL_SLOTS).collect(),
@@ -55,7 +55,7 @@ impl Default for SlotTable {
     }
 }
 
-impl SlotTable {
+impl MemberSlots {
     /// Returns the place for a newcomer. Nothing changes.
     pub fn place(&self, identity: &NodeIdentity, role: Role, now: Duration) -> SlotOffer {
         if let Some(slot) = self.find(identity) {
@@ -210,11 +210,11 @@ mod tests {
     use super::super::testing::member;
     use super::*;
 
-    fn place(cell: &SlotTable, member: &ClusterMember) -> SlotOffer {
+    fn place(cell: &MemberSlots, member: &ClusterMember) -> SlotOffer {
         cell.place(&member.identity, member.role, RETURN)
     }
 
-    fn join(cell: &mut SlotTable, name: &str, role: Role) -> SlotOffer {
+    fn join(cell: &mut MemberSlots, name: &str, role: Role) -> SlotOffer {
         let member = member(name, role);
         let place = place(cell, &member);
         if let SlotOffer::Free(slot) | SlotOffer::Displace(slot) | SlotOffer::Return(slot) = place {
@@ -227,8 +227,8 @@ mod tests {
         Slot::new(number).expect("a slot")
     }
 
-    fn full_of(role: Role) -> SlotTable {
-        let mut cell = SlotTable::default();
+    fn full_of(role: Role) -> MemberSlots {
+        let mut cell = MemberSlots::default();
         for n in 0..64 {
             assert_eq!(join(&mut cell, &format!("n{n}"), role), SlotOffer::Free(slot(n)));
         }
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn managers_of_one_site_share_a_slot_and_take_over() {
-        let mut cell = SlotTable::default();
+        let mut cell = MemberSlots::default();
         let manager = |name: &str, link| {
             let mut member = member(name, Role::Manager);
             member.link = Some(ConnectionId(link));
