@@ -8,17 +8,18 @@ import threading
 import raw
 from between import PIECE, Between
 
-# What happens at a request: it is lost, its reply is lost, half of either comes; the client or the server is killed, before the
-# request goes on or when its reply is there; the client is interrupted. The connection is closed in any case.
+# Faults at a request. It is lost, its reply is lost, or half of either arrives. The client or the
+# server is killed, before the request is forwarded or (late) when its reply arrives. The client is
+# interrupted. After all of these except an interrupt the connection is closed.
 FAULTS = ("request", "reply", "half_request", "half_reply", "client", "client_late", "server", "server_late", "interrupt", "silence")
 # Kind of the last kXR_status reply to a request.
 FINAL = 0
-# How long a server has to finish what a client that is gone has asked for.
+# The time that a server has to finish the requests of a client that is gone.
 DRAIN_SECONDS = 5
 
 
 class Frames:
-    """Takes a stream of bytes apart into messages: `head` bytes, then what `length` finds in them."""
+    """Splits a stream of bytes into messages. `length` computes the size from `head` bytes."""
 
     def __init__(self, head, length):
         self.pending = b""
@@ -56,8 +57,9 @@ def is_final(reply):
 
 
 class Meddler(Between):
-    """Passes connections on; `plan` is a list of faults, each a kind and the number of the request at which it happens, counted from
-    when it was set over all connections. `end_client(number)` is called with a signal, `restart` to kill and start the server."""
+    """Forwards connections and injects faults. `plan` is a list of faults: a kind, and the number of the
+    request at which it occurs, counted over all connections since the plan was set. It calls
+    `end_client(number)` with a signal, and `restart` to kill and start the server."""
 
     def __init__(self, server, end_client, restart):
         super().__init__(server)
@@ -65,7 +67,7 @@ class Meddler(Between):
         self.restart = restart
         self.plan = []
         self.count = 0
-        # Faults that have happened.
+        # Faults that have occurred.
         self.done = []
         self.open = 0
         self.is_idle = threading.Condition(self.lock)
@@ -75,7 +77,7 @@ class Meddler(Between):
             self.plan, self.count, self.done = sorted(plan, key=lambda fault: fault[1]), 0, []
 
     def settle(self):
-        """Waits until nothing that a client has asked for is on its way any more."""
+        """Waits until no request of a client is in flight."""
         with self.lock:
             assert self.is_idle.wait_for(lambda: self.open == 0, 60), "a connection does not end"
             self.plan = []
@@ -111,7 +113,7 @@ class Meddler(Between):
 
 
 class Connection:
-    """One connection of a client, and the one to the server that belongs to it."""
+    """A connection of a client, with its connection to the server."""
 
     def __init__(self, meddler, client, server):
         self.meddler = meddler
@@ -121,9 +123,9 @@ class Connection:
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.lock = threading.Condition()
         self.outstanding = 0
-        # Nothing comes from the server any more.
+        # The server has closed its connection.
         self.is_over = False
-        # What is done with the next reply.
+        # The fault at the next reply.
         self.late = None
         self.greeting = 20
 
@@ -135,7 +137,8 @@ class Connection:
         except OSError:
             pass
         finally:
-            # A server that learns at once that its client is gone would still finish what it was asked for, later.
+            # A server that notices the end of its client finishes pending requests nevertheless, at an
+            # unknown time. So its connection is closed only after their replies.
             close(self.client)
             with self.lock:
                 self.lock.wait_for(lambda: self.is_over or self.outstanding <= 0, DRAIN_SECONDS)
@@ -167,7 +170,7 @@ class Connection:
         self.server.sendall(request)
 
     def meddle(self, fault, request):
-        """Does to a request what is to be done; whether the connection goes on."""
+        """Applies a fault to a request. Reports whether the connection continues."""
         meddler = self.meddler
         if fault == "silence":
             return True
@@ -229,7 +232,8 @@ def close(end):
 
 
 class Operator(threading.Thread):
-    """Kills a server and starts it again when it is asked to. A process ends with the thread that has started it."""
+    """Kills and restarts a server on request, on one thread, because a process ends with the thread that
+    started it."""
 
     def __init__(self, server):
         super().__init__(daemon=True)
@@ -250,7 +254,7 @@ class Operator(threading.Thread):
         assert self.server.alive()
 
     def restart(self):
-        """Kills the server now; it comes back by itself."""
+        """Kills the server now. It is started again in the background."""
         self.server.kill()
         self.restarts += 1
         self.orders.put(self.server.start)

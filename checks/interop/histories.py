@@ -1,15 +1,17 @@
-"""`make histories`: random trees on this machine and at a server, and random `cp`, `sync` and `rm` of our program, most of them while
-messages are lost, the client is killed, or the server is. Run as a program: `histories.py COUNT [SEED] [ours|theirs]`; ends with 0 when
-of each command this is true:
+"""`make histories`: random `cp`, `sync` and `rm` of our program on random trees on this machine and at a
+server. During most of them messages are lost, or the client or the server is killed.
 
-* nothing changes that the command was not asked to change, on either side, not even the time of a file;
-* what it was asked to change is as before or as requested; only at a server a part of a file may stay, and only of a command that was
-  killed, or that reports its failure while the server cannot be reached;
-* the exit status is 0 only if everything was done, and of a command without a fault if and only if;
-* a command that failed does everything when it is given again without a fault.
+Run as a program: `histories.py COUNT [SEED] [ours|theirs]`. The exit status is 0 if each command had
+these properties:
 
-`model.py` derives what is allowed from the trees alone. A seed repeats a history, but for the order in which a client sends what it
-sends at once."""
+* No other path changes, on either side, not even the time of a file.
+* Each path of the command is as before or as requested. Only at a server a part of a file may stay:
+  if the command was killed, or reported its failure while the server was unreachable.
+* The exit status is 0 only if everything was done. Without a fault, everything done means 0.
+* A command that failed succeeds when it is repeated without a fault.
+
+`model.py` derives the permitted changes from the trees alone. A seed repeats a history, except for
+the order of concurrent requests of a client."""
 
 import itertools
 import multiprocessing
@@ -35,19 +37,20 @@ from model import ABSENT, HERE, PART
 COMMANDS_MAX = 4
 STOP_AFTER = 3
 PATIENCE_SECONDS = 60 * peers.SLOWNESS
-# What failures a command may end with: something failed, an unknown outcome, an interrupt.
+# The status of a program that was killed.
 KILLED = -signal.SIGKILL
-# Real servers refuse what the first server session of a client still has open until they have seen its end.
+# A real server refuses an open of a file that an earlier session of the client has open, until it
+# has processed the end of that session.
 SETTINGS = dict(XRD_CONNECTIONWINDOW="3", XRD_CONNECTIONRETRY="8", XRD_STREAMTIMEOUT="3", XRD_REQUESTTIMEOUT="8", XRD_STREAMERRORWINDOW="0",
                 XRD_CPCHUNKSIZE="4096", XRD_CPPARALLELCHUNKS="3", NO_COLOR="1")
 
 
 class Violation(Exception):
-    """Something happened that may not."""
+    """A command violated an invariant."""
 
 
 class Run:
-    """How a command ended."""
+    """The result of a command."""
 
     def __init__(self, status, text, faults):
         self.status = status
@@ -56,12 +59,12 @@ class Run:
 
 
 class Worker:
-    """A server, a network before it, and a folder for the trees of one history after the other."""
+    """A server, a faulty network before it, and a directory for the trees of successive histories."""
 
     def __init__(self, kind, sabotage=None):
         self.kind = kind
         self.sabotage = sabotage
-        # Trees in memory: nothing here is about disks.
+        # The trees are in memory, because disks are not tested here.
         self.work = Path(tempfile.mkdtemp(prefix="scalla-histories-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else "/var/tmp"))
         self.work.chmod(0o755)
         for name in ("here", "there", "state"):
@@ -92,7 +95,7 @@ class Worker:
             self.client.wait()
 
     def run(self, words, plan):
-        """Runs our program while the network does what was planned."""
+        """Runs our program with the planned faults of the network."""
         command = [os.fsencode(word) for word in words]
         if os.geteuid() == 0:
             user, group = peers.unprivileged()
@@ -114,7 +117,7 @@ class Worker:
             return Run(status, output.read().decode(errors="backslashreplace"), list(self.meddler.done))
 
     def history(self, seed):
-        """One history; raises `Violation`."""
+        """Runs one history; raises `Violation`."""
         History(self, seed).run()
 
 
@@ -147,7 +150,7 @@ class History:
             shutil.rmtree(self.worker.work / "state" / "scalla", ignore_errors=True)
 
     def plan(self):
-        """What the network does during a command."""
+        """Returns the faults of the network during a command."""
         dice = self.dice
         if dice.random() < 0.4:
             return []
@@ -160,13 +163,13 @@ class History:
         return faults_planned
 
     def words(self, command):
-        """The command line."""
+        """Returns the command line."""
         options, words = command.options, [peers.program(), command.kind]
         if command.kind != "rm":
             words += ["--parallel", str(options.parallel or 64), *([] if options.sync else ["--no-sync"])]
         for name, word in (("recursive", "-r"), ("force", "-f"), ("resume", "-c"), ("in_place", "--in-place"), ("posc", "-P"),
                            ("delete", "--delete"), ("dry_run", "-n"), ("allow_empty", "--allow-empty")):
-            # Of a sync all copies overwrite.
+            # All copies of a sync overwrite.
             if getattr(options, name) and not (name == "force" and command.kind == "sync"):
                 words.append(word)
         if options.max_delete is not None:
@@ -187,7 +190,7 @@ class History:
         return f"root://{self.worker.meddler.host}//{self.name}/".encode() + path
 
     def check(self, world, command, plan):
-        """Runs a command; whether it did everything."""
+        """Runs a command. Reports whether it did everything."""
         before, words = world.nodes(), self.words(command)
         expectation = model.expect(world, command)
         if expectation.waits:
@@ -200,7 +203,7 @@ class History:
         self.log.append((words, plan, run))
         wrong = self.wrong(expectation, run, before)
         if run.faults and wrong:
-            # A server may learn of the end of its client a moment later.
+            # A server may notice the end of its client later.
             patience = peers.Patience(5)
             while wrong and not patience.over():
                 time.sleep(0.05)
@@ -210,7 +213,7 @@ class History:
         return run.status == 0
 
     def wrong(self, expectation, run, before):
-        """What is not as it may be."""
+        """Returns descriptions of all violations."""
         after = model.World(self.here, self.there).nodes()
         wrong = list(self.wrong_paths(expectation, run, before, after))
         missing = [key for key, states in expectation.want.items() if model.state(after.get(key)) not in states
@@ -236,7 +239,7 @@ class History:
         return wrong
 
     def wrong_paths(self, expectation, run, before, after):
-        """What has changed that was not to, or into what it was not to."""
+        """Yields descriptions of paths that changed although they must not, or into a wrong state."""
         for key in sorted({*before, *after}):
             old, new = before.get(key), after.get(key)
             if old == new:
@@ -253,14 +256,14 @@ class History:
                 yield f"{key}: neither as before nor as requested: {show(old)} -> {show(new)}"
 
     def is_allowed(self, key, expectation, run, state, may):
-        """Whether a target may be neither as before nor as requested."""
+        """Reports whether a target may be neither as before nor as requested."""
         options = expectation.options
         if PART not in may or run.status == 0:
             return False
         if not run.faults:
             return bool(options.resume)
         if state == ABSENT:
-            # A file of a server that was to be overwritten.
+            # A file at a server that was being overwritten.
             return True
         lost_server = any(kind.startswith("server") for kind in run.faults)
         is_empty_and_reported = run.status == Exit.UNCERTAIN and state == ("f", b"")
@@ -268,7 +271,7 @@ class History:
         return run.status == KILLED or is_kept or lost_server or is_empty_and_reported
 
     def is_debris(self, key, expectation, run, new):
-        """Whether it is what a killed copy, or one that is to be completed, leaves beside its target."""
+        """Reports whether a path is the part or note of a copy that was killed or can be continued."""
         side, path = key
         directory, name = os.path.split(path)
         is_ours = name.startswith(b".") and name.endswith((b".tmp", b".part", b".note"))
@@ -301,7 +304,7 @@ def show(node):
 
 
 def work(kind, seeds, results, stop):
-    """The histories of one process."""
+    """Runs the histories of one process."""
     results.cancel_join_thread()
     try:
         with Worker(kind) as worker:
@@ -320,7 +323,7 @@ def work(kind, seeds, results, stop):
 
 
 def run(kind, seeds, processes=4, stop_after=STOP_AFTER, tell=lambda text: None):
-    """Runs histories; the violations, and what happened how often."""
+    """Runs histories. Returns the violations, and the number of occurrences of each event."""
     peers.program()
     context = multiprocessing.get_context("fork")
     queue, results, stop = context.Queue(), context.Queue(), context.Event()
@@ -353,7 +356,7 @@ def main():
     count = int(sys.argv[1])
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     kind = sys.argv[3] if len(sys.argv) > 3 else "ours"
-    # The interrupts that clients get must reach them.
+    # Clients inherit the handling of interrupts, which may be off in a background job.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     begun = time.monotonic()
     violations, counts = run(kind, range(seed, seed + count), tell=lambda text: print(text, flush=True))

@@ -1,32 +1,35 @@
-"""What `cp`, `sync` and `rm` may change, derived from the trees alone: the oracle of `histories.py`.
+"""The oracle of `histories.py`: derives the permitted changes of `cp`, `sync` and `rm` from the
+trees alone.
 
-A `World` is a snapshot of two trees, that of this machine and that of the server. `expect` derives from it and a command an
-`Expectation`: the final state of each path that the command was asked to change, and the reasons for which it must fail. It
-knows nothing of the protocol, of requests, or of how the client works. `docs/client.md` is its source."""
+A `World` is a snapshot of two trees, one on this machine and one at the server. `expect` derives an
+`Expectation` from a world and a command: the final state of each path that the command must change,
+and the reasons for which it must fail. The model does not use the protocol, the requests or the
+implementation of the client. Its source is `docs/client.md`."""
 
 import os
 import stat
 from collections import namedtuple
 
 HERE, THERE = "here", "there"
-# What has no content: a directory, nothing, and a part of a file.
+# States without a content to compare: a directory, no entry, a part of a file.
 DIRECTORY, ABSENT, PART = "directory", "absent", "part"
 LINKS_MAX = 40
 
-# An entry of a tree. `kind` is f, d, l or p (file, directory, link, pipe); `data` is the content of a file and what a link leads to.
+# An entry of a tree. `kind` is f, d, l or p (file, directory, link, pipe); `data` is the content of a
+# file or the target of a link.
 Node = namedtuple("Node", "kind data mode modified")
 Found = namedtuple("Found", "state path node")
 
 
 def state(node):
-    """The state of a node, as it is compared."""
+    """Returns the state of a node that comparisons use."""
     if node is None:
         return ABSENT
     return DIRECTORY if node.kind == "d" else (node.kind, node.data)
 
 
 def carries(name):
-    """Whether a request can carry a name."""
+    """Reports whether a request can carry a name."""
     return b"?" not in name and b"\n" not in name
 
 
@@ -76,12 +79,13 @@ class Tree:
         return Tree(self.side, dict(self.nodes))
 
     def add_directory(self, path):
-        """A directory that the command makes."""
+        """Adds a directory that the command creates."""
         self.nodes[path] = Node("d", None, 0o755, 0)
         self.children.setdefault(os.path.dirname(path), []).append(os.path.basename(path))
 
     def find(self, path, follow=True):
-        """What a path leads to: `ok`, `missing` (only its last name), `lost` (already what is above it), `denied`, `loop`."""
+        """Resolves a path. The state is `ok`, `missing` (only its last name), `lost` (a parent directory
+        is missing), `denied` or `loop`."""
         done, rest, links = b"", [part for part in path.split(b"/") if part], 0
         while rest:
             name = rest.pop(0)
@@ -111,7 +115,7 @@ class Tree:
         return Found("ok", done, self.nodes[done])
 
     def is_writable(self, path):
-        """Whether entries of a directory can be made and removed."""
+        """Reports whether entries of a directory can be created and removed."""
         return self.nodes[path].mode & 0o300 == 0o300
 
 
@@ -128,7 +132,7 @@ class World:
         return {(side, path): node for side, tree in self.trees.items() for path, node in tree.nodes.items()}
 
 
-# An entry as a walk sees it. `kind` is file, directory or unknown; `node` is what a file is in the end.
+# An entry in a walk. `kind` is file, directory or unknown; `node` is the file after all links.
 Seen = namedtuple("Seen", "name kind path node")
 
 
@@ -136,13 +140,13 @@ class Walker:
     """A tree as the client walks through it, for a copy to or from `other`."""
 
     def __init__(self, tree, other):
-        # Without what the command makes.
+        # A copy, so that entries that the command creates are not walked.
         self.tree = tree.copy()
         self.is_here = tree.side == HERE
         self.stays_here = self.is_here and other == HERE
 
     def list(self, path):
-        """The entries of a directory; None if they cannot be read."""
+        """Returns the entries of a directory; None if they cannot be read."""
         node = self.tree.nodes[path]
         if not node.mode & stat.S_IRUSR:
             return None
@@ -165,9 +169,14 @@ class Walker:
 
 
 class Expectation:
-    """What a command may do. `want`: the final states (sets) of what it was asked to change. `soft`: directories that are made for what
-    comes into them. `may`: other states that are allowed after a failure. `problems`: reasons for which it must fail. `is_vague`: the
-    documentation does not say whether it succeeds; `is_free`: nor what becomes of `want`."""
+    """The permitted effects of a command.
+
+    * `want`: the sets of final states of the paths that it must change.
+    * `soft`: directories that are created only for their content.
+    * `may`: other states that are permitted after a failure.
+    * `problems`: reasons for which it must fail.
+    * `is_vague`: the documentation does not define whether it succeeds.
+    * `is_free`: the documentation does not define the final states of `want` either."""
 
     def __init__(self, world, options):
         self.world = world
@@ -176,7 +185,7 @@ class Expectation:
         self.soft = set()
         self.may = {}
         self.problems = []
-        # Links at a server that lead to what is wanted.
+        # Links at a server whose targets are in `want`.
         self.links = {}
         self.is_vague = False
         self.is_free = False
@@ -191,11 +200,11 @@ class Expectation:
     def set(self, side, path, state):
         self.want.setdefault((side, path), set()).add(state)
         if len(self.want[side, path]) > 1:
-            # Two copies with one target: one of them is there.
+            # Two copies have one target, which gets the content of one of them.
             self.is_vague = True
 
     def make_directory(self, side, path):
-        """A directory that is made unless it is there; its real path, or None."""
+        """Creates a directory if it is missing. Returns its resolved path, or None on a failure."""
         tree = self.world[side]
         found = tree.find(path)
         if found.state == "ok":
@@ -210,7 +219,7 @@ class Expectation:
         if found.state != "missing":
             return self.fail(f"{path} cannot be made: {found.state}")
         if tree.find(path, follow=False).state == "ok":
-            # A link that leads nowhere.
+            # A dangling link.
             self.is_vague = True
             self.may.setdefault((side, found.path), set()).add(DIRECTORY)
             return None
@@ -222,7 +231,7 @@ class Expectation:
         return found.path
 
     def copy(self, node, side, path):
-        """One file. `node` is None when it is not there."""
+        """Copies one file. `node` is None if the source is missing."""
         tree, options = self.world[side], self.options
         if node is None or not node.mode & stat.S_IRUSR:
             return self.fail("the source cannot be read")
@@ -234,13 +243,13 @@ class Expectation:
         if found.state not in ("ok", "missing"):
             return self.fail(f"the target is {found.state}")
         directory = os.path.dirname(found.path)
-        # A file of a server is written, one of this machine is replaced.
+        # A file at a server is overwritten, a local one is replaced.
         is_written = side == THERE or options.in_place
         if side == HERE:
             self.workplaces.add(directory)
         if found.state == "missing":
             if tree.find(path, follow=False).state == "ok":
-                # A link that leads nowhere: what it leads to is made, or nothing.
+                # A dangling link: its target is created, or nothing.
                 self.is_vague = self.is_free = True
             if not tree.is_writable(directory):
                 return self.fail("the target cannot be made")
@@ -261,14 +270,15 @@ class Expectation:
         self.set(side, found.path, ("f", node.data))
         entry = tree.find(path, follow=False)
         if side == THERE and entry.state == "ok" and entry.node.kind == "l":
-            # It cannot be told from a file: a copy that fails removes it, and may then create a file of its name.
+            # The client cannot distinguish it from a file: a copy that fails removes it, and may then
+            # create a file of its name.
             self.links[side, found.path] = (side, entry.path)
             self.may.setdefault((side, entry.path), set()).update((ABSENT, PART, ("f", node.data)))
         if is_written:
             self.may.setdefault((side, found.path), set()).update((PART, ABSENT))
 
     def remove(self, side, path, walker):
-        """A file, or a directory with everything in it; whether it will be gone."""
+        """Removes a file, or a directory with its content. Reports whether the entry will be gone."""
         tree = self.world[side]
         directory, name = os.path.split(path)
         seen = walker.look(directory, name)
@@ -281,7 +291,7 @@ class Expectation:
         if not tree.is_writable(directory):
             return self.fail(f"{path} cannot be removed")
         if seen.path != path:
-            # A link: whether it leads to a file may change while others are removed.
+            # A link: its target may change while other entries are removed.
             self.is_vague = self.is_free = True
         self.set(side, path, ABSENT)
         return True
@@ -290,7 +300,7 @@ class Expectation:
         tree = self.world[side]
         is_removable = tree.is_writable(os.path.dirname(path))
         if side == THERE:
-            # A server is asked to remove it as an empty one before it is entered.
+            # The client first asks the server to remove it as an empty directory.
             if not is_removable:
                 return self.fail(f"{path} cannot be removed")
             if not tree.children.get(path):
@@ -309,12 +319,13 @@ class Expectation:
         return all(gone) and len(gone) == len(self.world[side].children.get(path, ()))
 
 
-# What a command is asked for. `kind` is cp, sync or rm; `sources` and `target` are pairs of a side and a path (rm has no target).
+# A command. `kind` is cp, sync or rm; `sources` and `target` are pairs of a side and a path (rm has
+# no target).
 Command = namedtuple("Command", "kind sources target options")
 
 
 class Options:
-    """Options of a command; those that are not given are off."""
+    """Options of a command; the default is off."""
 
     NAMES = ("recursive", "force", "resume", "in_place", "posc", "delete", "dry_run", "allow_empty", "max_delete", "equal", "pattern",
              "retry", "parallel", "sync")
@@ -329,11 +340,11 @@ class Options:
 
 
 def expect(world, command):
-    """What a command may do to a world, which is used up."""
+    """Returns the expectation of a command in a world. The world is modified."""
     expectation = Expectation(world, command.options)
     {"cp": _copy, "sync": _sync, "rm": _remove}[command.kind](expectation, command)
     if command.options.dry_run:
-        # Only some of the failures show without a change.
+        # A dry run detects only some of the failures.
         expectation.want, expectation.may, expectation.workplaces = {}, {}, set()
         expectation.is_vague = True
     return expectation
@@ -378,7 +389,7 @@ def _copy(expectation, command):
 
 
 def _is_nested(expectation, source_side, source, side, target):
-    """Whether a target is in a directory, or is one."""
+    """Reports whether a target is a directory or is inside it."""
     if source_side != side:
         return False
     tree, part = expectation.world[side], target
@@ -457,8 +468,9 @@ class _Sync:
         self.is_complete = True
 
     def directory(self, path, target, real, above, above_there, is_own=True):
-        """Compares a directory with what has its place: `target`, `real` if it is there. `is_own`: each directory on the way is one,
-        which shows when a server is asked to remove it as an empty one."""
+        """Compares a directory with the entry in its place: `target`, or `real` if it exists. `is_own`:
+        each directory of the path is a directory and not a link, which a server reports when the
+        client asks it to remove it as an empty one."""
         expectation, options = self.expectation, self.expectation.options
         entries = self.reader.list(path)
         present = self.writer.list(real) if real is not None else []
@@ -530,7 +542,7 @@ class _Sync:
         return None
 
     def count(self, entry, chain):
-        """How many files and directories a surplus entry is, and whether all of it could be read."""
+        """Returns the number of entries in a surplus entry, and whether all were readable."""
         if entry.kind != "directory" or entry.path in chain:
             return 1, True
         entries = self.writer.list(entry.path)
@@ -539,7 +551,7 @@ class _Sync:
         count, is_complete = 1, True
         for one in entries:
             if one.kind == "directory" and self.writer.tree.nodes[_join(entry.path, one.name)].kind == "l":
-                # What it leads to is counted, and not removed.
+                # The target of the link is counted but not removed.
                 self.expectation.is_vague = self.expectation.is_free = True
             if one.kind != "unknown":
                 counted, could = self.count(one, [*chain, entry.path])
@@ -583,7 +595,7 @@ def _remove_one(expectation, walker, path):
     options, tree = expectation.options, expectation.world[THERE]
     found, entry = tree.find(path), tree.find(path, follow=False)
     if found.state != "ok":
-        # With force it is no failure that nothing is there.
+        # With force a missing path is not a failure.
         if options.force and found.state in ("missing", "lost"):
             expectation.is_vague = entry.state == "ok"
         else:

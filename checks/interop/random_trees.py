@@ -1,12 +1,13 @@
-"""Random trees and commands for `histories.py`: names of every byte, links, circles, parts that cannot be read, on both sides."""
+"""Random trees and commands for `histories.py`, on both sides: names with every byte, links, cycles,
+unreadable parts."""
 
 import os
 
 import peers
 from model import HERE, THERE, Command, Options, carries, is_text
 
-# Names that mean something to a shell, a URL, a pattern, the protocol, a terminal, or our own temporary files. Real servers spoil
-# a listing by a line end and by the longest names.
+# Names with a meaning in a shell, a URL, a pattern, the protocol, a terminal, or among our temporary
+# files.
 NAMES = [
     b"a", b"b", b"c", b"data", b"data?old", b"data.tmp", b"data?x=1&y=2", b"A", b"a b", b" ", b"a&b=c", b"%41", b"%", b"#", b"a#b", b"a@b",
     b"a:1094", b"*", b"[a]", b"a*b", b"\\", b"\\*", b"'", b'"', b"$HOME", b"-r", b"--", b"~", b"a;b", b"a|b", b"a,b", b"a+b", b"...", b"..a",
@@ -20,7 +21,7 @@ LINKS = (b".", b"..", b"../..", b"../precious", b"/not-mounted/x", b"missing", b
 
 
 class Trees:
-    """The two trees of a history, from a seed. `here` and `there` are their roots."""
+    """The two trees of a history, made from a seed. `here` and `there` are their roots."""
 
     def __init__(self, dice, here, there, is_ours):
         self.dice = dice
@@ -80,12 +81,12 @@ class Trees:
                 self.make_file(path)
 
     def depth(self, directory):
-        """How many directories it is below its root."""
+        """Returns the number of directories between a path and its root."""
         root = next(root for root in self.roots.values() if directory.startswith(root + b"/"))
         return directory.count(b"/") - root.count(b"/")
 
     def stir(self, nodes):
-        """Something that other programs do between two commands: a new file, another content."""
+        """Changes a tree as other programs do between two commands: a new file, another content."""
         side, path = self.dice.choice(sorted(key for key, node in nodes.items() if node.kind == "f") or [(HERE, b"a/new")])
         place = self.roots[side] + b"/" + path
         mode = nodes[side, path].mode if (side, path) in nodes else 0o644
@@ -94,7 +95,7 @@ class Trees:
 
 
 class Commands:
-    """Random commands about trees as they are."""
+    """Random commands for the present trees."""
 
     def __init__(self, dice, trees):
         self.dice = dice
@@ -106,12 +107,13 @@ class Commands:
 
     @staticmethod
     def is_plain(path):
-        """Whether it can be named in a command line, and as nothing else: it is text, no pattern, and no parameters."""
+        """Reports whether a path is unambiguous in a command line: text that is neither a pattern nor
+        has parameters."""
         is_public = is_text(path) and not any(0x10ff80 <= ord(character) for character in path.decode())
         return is_public and all(carries(part) and not set(part) & set(b"*?[]\\") for part in path.split(b"/"))
 
     def existing(self, world, side, kinds, below=(b"a", b"b", b"single")):
-        """A path in a tree that leads to one of these kinds."""
+        """Returns a path in a tree that resolves to one of these kinds."""
         paths = [path for path, node in world[side].nodes.items() if path and self.is_plain(path) and path.split(b"/")[0] in below
                  and (node.kind in kinds or node.kind == "l")]
         return self.dice.choice(sorted(paths) or [b"a"])
@@ -120,7 +122,7 @@ class Commands:
         return self.dice.choice(((HERE, THERE), (HERE, THERE), (THERE, HERE), (THERE, HERE), (HERE, HERE), (THERE, THERE)))
 
     def new_name(self, world, side):
-        """A path that is not there, in a directory that is."""
+        """Returns a missing path in an existing directory."""
         above = self.dice.choice((b"", b"", b"b"))
         names = [name for name in self.trees.names if self.is_plain(name)] + [b"new"]
         name = self.dice.choice(names)

@@ -174,8 +174,8 @@ def test_server_is_drained_under_clients(cluster, area, name, tmp_path):
 
 @pytest.mark.parametrize("name", ["sup", "s3"])
 def test_manager_waits_until_nothing_is_open(cluster, area, name):
-    """At a server and at a supervisor: what is left there is counted, from the statistics that real servers have too. Who stops
-    waiting does not stop the drain."""
+    """At a server and at a supervisor, open files are counted from the statistics, which real servers
+    have too. An interrupt ends the wait and not the drain."""
     if cluster.man.maker == "real":
         pytest.skip("a real manager has no such order")
     target = "s1" if name == "sup" else name

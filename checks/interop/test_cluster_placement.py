@@ -212,7 +212,7 @@ def siblings(cluster, server):
 
 
 def test_a_supervisor_that_was_killed_waits_for_the_server_that_may_have_a_lease(branches):
-    """The creator is on its way from the supervisor to a server that does not answer while the supervisor begins anew."""
+    """The supervisor restarts while a creator is on its way to a server that does not answer."""
     branches.complete().answering()
     area = clusters.Area(branches)
     path = area / "file"
@@ -224,7 +224,8 @@ def test_a_supervisor_that_was_killed_waits_for_the_server_that_may_have_a_lease
         supervisor.restart()
         others = {node.port for node in siblings(branches, server)}
         wait_until(lambda: others <= supervisor.children())
-        # The manager has asked for as long as it listens: nothing is created elsewhere, and nothing is reported as missing.
+        # The query timeout of the manager has passed. No file is created elsewhere, and none is
+        # reported as missing.
         questions = [(path, CREATE), (area / "nowhere", raw.O_READ), (old, raw.O_READ)]
         with concurrent.futures.ThreadPoolExecutor() as pool:
             answers = list(pool.map(lambda question: opened(branches.man, *question), questions))
@@ -273,7 +274,7 @@ def test_a_file_below_a_supervisor_is_not_created_elsewhere_while_its_server_is_
     branches.s1.kill()
     try:
         wait_until(lambda: branches.s1.port not in branches.u1.children())
-        # The manager listens for two seconds to each question, and clients of the supervisor wait for five.
+        # The query timeout of the manager is 2 s, and clients of the supervisor wait for 5 s.
         assert {opened(branches.man, path, CREATE) for _ in range(4)} == {("wait", 0)}
     finally:
         branches.s1.start()

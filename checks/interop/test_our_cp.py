@@ -293,7 +293,8 @@ def test_command_line(tmp_path):
 
 
 class Turncoat(hollow.Manager):
-    """A server where `/target` leads to the open `/source` by the time it is opened, although its status shows another file."""
+    """A server where an open of `/target` returns the file `/source`, although the status of `/target`
+    shows another file."""
 
     def __init__(self):
         super().__init__(flags=hollow.IS_SERVER)

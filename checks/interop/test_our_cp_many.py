@@ -170,7 +170,7 @@ def test_third_party(area_on):
         assert not (there.local / "more").exists()
         scalla("cp", "--tpc", "first", here.url("file&more"), there.url("more")).ok()
         assert (there.local / "more").read_bytes() == b"more"
-        # What the servers say to each other is text.
+        # Messages between the servers are text.
         here.mkdir("bytes")
         here.put("bytes/more\udcff", b"bytes")
         scalla("cp", "-r", "--tpc", "only", here.url("bytes"), there.url("bytes")).fails(1, "is not UTF-8")

@@ -89,7 +89,7 @@ def test_servers_that_redirect_in_a_circle(tmp_path):
 
 @pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
 def test_a_checksum_that_never_comes(later):
-    """The server answers everything else. After seconds the client checks what takes so long; a
+    """The server answers everything else. After seconds the client checks the server; a
     configured timeout applies to files."""
     unlimited = dict(XRD_REQUESTTIMEOUT="")
     with hollow.Debtor("1 4096 19 1700000000", later) as server:

@@ -53,7 +53,7 @@ def test_failures_of_users_are_not_warnings(serve):
 
 
 def test_no_upload_is_begun_at_a_server_without_space_for_it(serve, small_disk, tmp_path):
-    """Files of a size for which there was no space are not begun; a smaller one is copied."""
+    """A file larger than the free space is not begun; a smaller one is copied."""
     server = serve(tree=small_disk)
     (tmp_path / "set").mkdir()
     for number in range(20):

@@ -1,5 +1,7 @@
-"""A bounded part of what `make histories` does, and that its oracle notices what may not happen. `SCALLA_HISTORIES=N` runs N histories
-against our server, and `SCALLA_HISTORIES_THEIRS=N` as many against the real one."""
+"""A bounded part of `make histories`, and tests that its oracle detects violations.
+
+`SCALLA_HISTORIES=N` runs N histories against our server, `SCALLA_HISTORIES_THEIRS=N` against the real
+one."""
 
 import os
 
@@ -10,7 +12,7 @@ from model import HERE, THERE
 
 FIRST_SEED = 1
 COUNTS = {"ours": int(os.environ.get("SCALLA_HISTORIES", "200")), "theirs": int(os.environ.get("SCALLA_HISTORIES_THEIRS", "20"))}
-# Among so many histories each kind of sabotage is possible.
+# Enough histories for each kind of sabotage to occur.
 SABOTAGED = 60
 
 

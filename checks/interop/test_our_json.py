@@ -1,5 +1,5 @@
-"""Lines of JSON: every line has a kind, failures have a code, a number and a host, and so do wrong command lines. The table in
-docs/client.md names every key."""
+"""Output as lines of JSON: each line has a kind. Failures, also of wrong command lines, have a code, a
+number and a host. The table in docs/client.md lists all keys."""
 
 import json
 import re
@@ -76,7 +76,8 @@ def test_values_of_the_configuration_are_taken_apart(ours):
 
 
 def test_counts_agree(area_on, ours, tmp_path):
-    """A file and a directory that the server may not read are two failures, in the sum too. Of one file alone there is no sum."""
+    """A file and a directory that the server cannot read are two failures, in the sum as well. A single
+    file has no sum."""
     area = area_on(ours)
     area.put("set/good", b"good")
     area.put("set/closed-file", b"closed")

@@ -13,7 +13,8 @@ import tools
 from codes import Exit, ShellCode
 from tools import run, scalla
 
-# Bytes that are not UTF-8, characters that represent such bytes in our program, and one that is shown for them elsewhere.
+# Names with bytes that are not UTF-8, with characters that represent such bytes in our program, and
+# with the replacement character.
 BYTES = [os.fsdecode(name) for name in (b"data\xff", b"\x80\xfe", b"half\xc3", "\U0010ffff".encode(), "\ufffd".encode())]
 
 
@@ -29,7 +30,8 @@ def bad(area):
 
 @pytest.fixture
 def raw(area, tmp_path):
-    """A folder `there` at the server and one here, each with a directory and a file of each name in `BYTES`."""
+    """A directory `there` at the server and a local one, each with a directory and a file of each name in
+    `BYTES`."""
     area.mkdir("there")
     area.raw = tmp_path / "here"
     area.raw.mkdir()
@@ -172,5 +174,5 @@ def test_names_of_any_bytes_are_listed(raw):
     assert sorted(listed) == sorted(os.fsencode(path.name) for path in (raw.local / "there").iterdir())
     told = [json.loads(line)["name"] for line in scalla("ls", "--json", raw.url("there")).ok().out.splitlines()]
     assert "data\\xff" in told and "\ufffd" in told and "\\xf4\\x8f\\xbf\\xbf" in told and len(set(told)) == len(listed)
-    # What is private cannot be typed, so it names nothing else.
+    # A private character cannot be typed, so it names no other file.
     scalla("ls", raw.url("there/\U0010ffff")).fails(Exit.USAGE, "private")

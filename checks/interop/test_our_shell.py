@@ -30,7 +30,7 @@ def test_manual_pages(tmp_path):
 
 
 def test_every_command_has_examples_and_sections(tmp_path):
-    """Help ends with examples; a page of the manual has the sections that people look for, and a synopsis with its arguments."""
+    """The help ends with examples. A manual page has the usual sections and a synopsis with arguments."""
     tools.scalla("man", tmp_path / "man").ok()
     for page in sorted((tmp_path / "man").iterdir()):
         words = page.name.removesuffix(".1").split("-")

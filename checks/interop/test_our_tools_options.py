@@ -1,5 +1,5 @@
-"""Every option of `xrdcp` and `xrdfs`, also the less used ones, in every form in which it may be written: ours and the real program
-with the same command lines on the same server. What they print, how they end, and which files are there then."""
+"""Each option of `xrdcp` and `xrdfs` in each accepted form. Ours and the real program get the same
+command lines on the same server; output, exit status and the resulting files are compared."""
 
 import pytest
 
@@ -45,7 +45,8 @@ def test_xrdcp(sides, name):  # noqa: F811
 
 
 def test_a_tree_below_the_root_of_a_server(serve, tmp_path):
-    """The real program makes a file of the directory's name, or finds no directory: 5.5.3 takes `root://HOST//` for none."""
+    """The real program 5.5.3 does not treat `root://HOST//` as a directory: it creates a file of the
+    name of the source, or fails."""
     server = serve()
     (tmp_path / "set/deep").mkdir(parents=True)
     (tmp_path / "set/one").write_bytes(b"one")

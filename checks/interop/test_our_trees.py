@@ -235,7 +235,7 @@ def test_a_copy_does_not_follow_a_link_into_its_own_target(area, words, link):
 
 @pytest.mark.parametrize("more", [[], ["--posc"], ["--coerce"], ["--in-place"], ["-r"]], ids=" ".join)
 def test_a_file_is_not_overwritten_by_itself(area, tmp_path, more):
-    """The target is a link to the source. A server may lock names, so that its locks do not prevent it."""
+    """The target is a link to the source. Locks of a server do not prevent this if they are by name."""
     for folder in (area.local, tmp_path):
         for name in ("from", "to"):
             (folder / name).mkdir()

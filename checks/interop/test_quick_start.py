@@ -1,5 +1,6 @@
-"""docs/quick-start.md: its commands run one after the other, and print what the document shows. `/data`, `/srv` and `myhost` are
-replaced by folders and the address of the test."""
+"""The commands of docs/quick-start.md run in order and print the output that the document shows.
+
+`/data`, `/srv` and `myhost` are replaced by directories and the address of the test."""
 
 import re
 import signal
