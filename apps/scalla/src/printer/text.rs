@@ -77,7 +77,7 @@ impl OutputText {
     /// Adds text that includes its line ends.
     pub(crate) fn add_lines(&mut self, lines: impl Display) -> &mut Self {
         let _ = if self.escapes {
-            write!(TextLines(&mut self.text), "{lines}")
+            write!(EscapedLines(&mut self.text), "{lines}")
         } else {
             write!(self.text, "{lines}")
         };
@@ -147,9 +147,9 @@ fn colour_bytes(text: &str) -> Option<usize> {
 }
 
 /// Escapes everything except line ends.
-struct TextLines<'a>(&'a mut String);
+struct EscapedLines<'a>(&'a mut String);
 
-impl Write for TextLines<'_> {
+impl Write for EscapedLines<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for (index, part) in text.split('\n').enumerate() {
             if index > 0 {
