@@ -6,8 +6,8 @@ use crate::local_path::absolute;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use config::{
-    ConfigInput, DirectorySetting, FreeSpace, LogFormat, ManagerAddress, NodeRole, Overrides,
-    Port, Strictness,
+    ConfigInput, DirectorySetting, FreeSpace, LogFormat, ManagerAddress, NodeRole, Overrides, Port,
+    Strictness,
 };
 use server::log::{Levels, Retention};
 use server::{Launch, LogTarget};
