@@ -173,9 +173,7 @@ impl RunningServer {
         let files = StaticRedirects::before(files, rules, &effective.host);
         let mut door = assembly::door(effective, address.port(), role);
         door.open_files = logical.clone().map(count_open_files);
-        if let Some(cluster) = cluster.as_ref().filter(|cluster| cluster.front().is_some()) {
-            door.settings.live_values.push(("scalla.away".to_owned(), cluster.away().clone()));
-        }
+        door.settings.live_values = cluster.as_ref().map(ClusterThread::live_values).unwrap_or_default();
         let xroot = Arc::new(xroot::XrootDoor::new(door, files));
         let doors: Arc<[Arc<dyn Door>]> = Arc::new([xroot.clone() as Arc<dyn Door>]);
         let doorkeeper = Arc::new(Doorkeeper::new(&effective.network));

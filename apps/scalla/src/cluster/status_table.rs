@@ -202,7 +202,7 @@ fn inventory(child: &ChildStatus) -> String {
     match (&child.inventory, child.names) {
         (Some(state), Some(1)) => format!("{state}, 1 name"),
         (Some(state), Some(names)) => format!("{state}, {names} names"),
-        (None, Some(names)) if child.state == "away" => format!("{names} names"),
+        (None, Some(names)) => format!("{names} names"),
         (state, _) => state.clone().unwrap_or_default(),
     }
 }

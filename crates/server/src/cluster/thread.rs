@@ -181,9 +181,11 @@ impl ClusterThread {
         self.front.as_ref()
     }
 
-    /// Returns the children that are expected and disconnected: their number, then their addresses.
-    pub(crate) fn away(&self) -> &LiveValue {
-        &self.away
+    /// Returns the values of `query config` that this node changes. `scalla.away` are the children
+    /// that are expected and disconnected: their number, then their addresses.
+    pub(crate) fn live_values(&self) -> Vec<(String, LiveValue)> {
+        let away = self.front.as_ref().map(|_| ("scalla.away".to_owned(), self.away.clone()));
+        away.into_iter().collect()
     }
 
     /// Runs `look` with the engine on its thread and waits for the result; `None` if the thread
