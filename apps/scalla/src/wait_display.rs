@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::{Client, Wait, WaitFor};
+use client::{Client, PendingWait, WaitFor};
 use tokio::time::Instant;
 
 use crate::printer::err;
@@ -31,7 +31,7 @@ pub(crate) async fn with_wait_display<T>(
             done = &mut work => return done,
             _ = ticks.tick() => {
                 let now = Instant::now();
-                let long = |wait: &Wait| now.saturating_duration_since(wait.since) >= SHOW_AFTER;
+                let long = |wait: &PendingWait| now.saturating_duration_since(wait.since) >= SHOW_AFTER;
                 show(client.waits().longest().filter(long).map(|wait| describe(&wait, now)));
             }
         }
@@ -39,7 +39,7 @@ pub(crate) async fn with_wait_display<T>(
 }
 
 /// Describes a wait.
-fn describe(wait: &Wait, now: Instant) -> String {
+fn describe(wait: &PendingWait, now: Instant) -> String {
     let (server, waited) = (&wait.server, now.saturating_duration_since(wait.since).as_secs());
     match &wait.what {
         WaitFor::Connection => format!("connecting to {server} … {waited} s"),
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn each_kind_of_wait_has_its_words() {
         let now = Instant::now();
-        let wait = |what| Wait { server: "h:1".to_owned(), what, since: now };
+        let wait = |what| PendingWait { server: "h:1".to_owned(), what, since: now };
         let later = now + Duration::from_secs(4);
         assert_eq!(describe(&wait(WaitFor::Connection), later), "connecting to h:1 … 4 s");
         let silent = "waiting for h:1: no answer for 4 s (Ctrl-C stops)";

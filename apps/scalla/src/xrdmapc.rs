@@ -259,10 +259,11 @@ fn servers(nodes: &[MapNode], how: &XrdmapcOptions) -> Vec<serde_json::Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use client::Location;
+    use client::ReplicaLocation;
 
     fn node(address: &str, is_manager: bool, chosen: bool, nodes: Vec<MapNode>) -> MapNode {
-        let location = Location { address: address.to_owned(), is_manager, pending: false, writable: true };
+        let location =
+            ReplicaLocation { address: address.to_owned(), is_manager, pending: false, writable: true };
         let verified = (!is_manager).then_some(Ok(chosen));
         MapNode {
             location,

@@ -130,25 +130,25 @@ impl VfsInfo {
 
 /// An entry of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct RemoteEntry {
     /// Name without path. Some names cannot be part of a path in a request.
     pub name: EntryName,
     /// Status, if requested.
     pub stat: Option<StatInfo>,
     /// Checksum, if requested and stored at the server.
-    pub checksum: Option<Checksum>,
+    pub checksum: Option<FileChecksum>,
 }
 
 /// A checksum as the server sent it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Checksum {
+pub struct FileChecksum {
     /// Name of the algorithm in lower case.
     pub kind: String,
     /// Value in lower-case hexadecimal.
     pub value: String,
 }
 
-impl Checksum {
+impl FileChecksum {
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Cause> {
         let checksum = wire::xroot::reply::query::ChecksumText::parse(body)?;
         let lower = |bytes: &[u8]| text(bytes).to_ascii_lowercase();
@@ -163,7 +163,7 @@ impl Checksum {
 
 /// A location of a file.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Location {
+pub struct ReplicaLocation {
     /// `host:port`; IPv4 addresses in the form in which servers send them, `[::127.0.0.1]:1094`.
     pub address: String,
     /// Set if the node is a manager, which has to be asked for its servers.
@@ -175,8 +175,8 @@ pub struct Location {
 }
 
 /// Decodes the locations in a reply.
-pub(crate) fn locations(body: &[u8]) -> Vec<Location> {
-    let of = |location: locate::Location<'_>| Location {
+pub(crate) fn locations(body: &[u8]) -> Vec<ReplicaLocation> {
+    let of = |location: locate::Location<'_>| ReplicaLocation {
         address: text(location.address),
         is_manager: matches!(location.node, NodeKind::Manager | NodeKind::ManagerPending),
         pending: matches!(location.node, NodeKind::ManagerPending | NodeKind::ServerPending),

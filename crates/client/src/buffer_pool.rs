@@ -19,7 +19,7 @@ const GRAIN_BYTES: usize = 64 * 1024;
 
 /// The free blocks. Clones share them.
 #[derive(Clone, Default)]
-pub struct BufferPool(Arc<Mutex<Free>>);
+pub struct DataBufferPool(Arc<Mutex<Free>>);
 
 #[derive(Default)]
 struct Free {
@@ -27,13 +27,13 @@ struct Free {
     bytes: usize,
 }
 
-impl fmt::Debug for BufferPool {
+impl fmt::Debug for DataBufferPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Blocks")
     }
 }
 
-impl BufferPool {
+impl DataBufferPool {
     /// Returns an empty block with a capacity of at least `bytes`.
     #[must_use]
     pub fn take(&self, bytes: usize) -> PooledBuffer {
@@ -74,7 +74,7 @@ impl BufferPool {
 /// Memory for one reply. It returns to the pool when it is dropped.
 pub struct PooledBuffer {
     data: Vec<u8>,
-    home: BufferPool,
+    home: DataBufferPool,
 }
 
 impl PooledBuffer {
@@ -124,14 +124,14 @@ impl fmt::Debug for PooledBuffer {
 mod tests {
     use super::*;
 
-    fn kept(blocks: &BufferPool) -> (usize, usize) {
+    fn kept(blocks: &DataBufferPool) -> (usize, usize) {
         let free = blocks.0.lock().unwrap();
         (free.blocks.len(), free.bytes)
     }
 
     #[test]
     fn a_block_returns_when_its_last_bytes_are_dropped() {
-        let blocks = BufferPool::default();
+        let blocks = DataBufferPool::default();
         let mut block = blocks.take(100_000);
         block.data().resize(100_000, 7);
         let memory = block.data.as_ptr();
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn unused_blocks_are_bounded() {
-        let blocks = BufferPool::default();
+        let blocks = DataBufferPool::default();
         let taken: Vec<PooledBuffer> = (0..10).map(|_| blocks.take(KEPT_BYTES_MAX / 8)).collect();
         drop(taken);
         assert_eq!(kept(&blocks), (8, KEPT_BYTES_MAX));

@@ -26,11 +26,11 @@ const RATE: u64 = 32 * 1024 * 1024;
 pub(crate) struct PendingChecksums(Arc<Mutex<State>>);
 
 /// Pending work by server, `host:port`.
-type State = HashMap<String, PendingWork>;
+type State = HashMap<String, PendingChecksumWork>;
 
 /// The pending checksums of one server.
 #[derive(Clone, Copy, Default, Debug)]
-struct PendingWork {
+struct PendingChecksumWork {
     /// Size of the pending files whose status is known.
     bytes: u64,
     /// Time of the last checksum that the server computed.

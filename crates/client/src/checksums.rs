@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use wire::xroot::ErrorCode;
 use wire::xroot::codes::QueryType;
 
-use crate::answers::{Checksum, StatInfo};
+use crate::answers::{FileChecksum, StatInfo};
 use crate::channel::BodyLimit;
 use crate::checksum_timeout::{FILE_TIME, PendingBytes, PendingChecksums, QueriedServer};
 use crate::failure::{Cause, Error};
@@ -47,10 +47,10 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error`].
-    pub async fn checksum(&self, path: &str, kind: Option<&str>) -> Result<Checksum, Error> {
+    pub async fn checksum(&self, path: &str, kind: Option<&str>) -> Result<FileChecksum, Error> {
         let asked = kind.map_or_else(|| self.clone(), |kind| self.with_cgi(&format!("cks.type={kind}")));
         let arrived = asked.ask_checksum(path, Url::target).await?;
-        self.parsed("checksum", path, &arrived, Checksum::parse)
+        self.parsed("checksum", path, &arrived, FileChecksum::parse)
     }
 
     /// Queries the checksum of a file, for which a server may have to read the file. `argument` is

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rawclient::Login;
 use tokio::time::Instant;
 
-use crate::buffer_pool::BufferPool;
+use crate::buffer_pool::DataBufferPool;
 use crate::channel::{Channel, Deadlines};
 use crate::checksum_timeout::PendingChecksums;
 use crate::connect::AddressFilter;
@@ -33,7 +33,7 @@ pub struct Client(Arc<ClientState>);
 pub(crate) struct ClientState {
     pub(crate) settings: Settings,
     pub(crate) pool: ConnectionPool,
-    pub(crate) blocks: BufferPool,
+    pub(crate) blocks: DataBufferPool,
     pub(crate) pending_checksums: PendingChecksums,
     pub(crate) waits: Waits,
 }
@@ -69,7 +69,7 @@ impl Client {
         let mut login = Login::of_process(program);
         login.redirects = true;
         login.info.clone_from(&settings.mon_info);
-        let blocks = BufferPool::default();
+        let blocks = DataBufferPool::default();
         let pool = ConnectionPool::new(login, filter, blocks.clone());
         Self(Arc::new(ClientState {
             settings,
@@ -88,7 +88,7 @@ impl Client {
 
     /// Returns the pool of memory for reads. Callers can take blocks for writes from it.
     #[must_use]
-    pub fn blocks(&self) -> &BufferPool {
+    pub fn blocks(&self) -> &DataBufferPool {
         &self.0.blocks
     }
 

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use wire::xroot::ErrorCode;
 use wire::xroot::flags::LocateOptions;
 
-use crate::answers::Entry;
+use crate::answers::RemoteEntry;
 use crate::copy::{has_wildcard, matches};
 use crate::entries::{Entries, ServerListing};
 use crate::failure::{Cause, Error};
@@ -343,7 +343,7 @@ impl FileSystem {
                 Err(error) => return Err(error),
             };
             found.failed.extend(merged.failed);
-            let is_folder = |entry: &Entry| entry.stat.as_ref().is_some_and(|stat| stat.is_dir());
+            let is_folder = |entry: &RemoteEntry| entry.stat.as_ref().is_some_and(|stat| stat.is_dir());
             let matching = merged.entries.iter().filter(|entry| matches(part, &entry.name));
             for entry in matching {
                 match entry.name.component() {

@@ -6,7 +6,7 @@
 
 use wire::xroot::reply::{StatText, dirlist};
 
-use crate::answers::{Checksum, Entry, StatInfo};
+use crate::answers::{FileChecksum, RemoteEntry, StatInfo};
 use crate::failure::Cause;
 use crate::listing_memory::{ListingCharge, ListingMemory};
 use crate::path::{EntryName, Name};
@@ -115,12 +115,12 @@ impl ListingPart {
         rest.split(|byte| matches!(byte, b'\n' | 0)).next().unwrap_or_default()
     }
 
-    fn stat(&self, slot: EntrySlot) -> Option<(StatInfo, Option<Checksum>)> {
+    fn stat(&self, slot: EntrySlot) -> Option<(StatInfo, Option<FileChecksum>)> {
         if self.form != Form::Status {
             return None;
         }
         let (stat, checksum) = StatText::parse_listed(self.line(slot)).ok()?;
-        Some((StatInfo::of(&stat), checksum.as_ref().and_then(Checksum::listed)))
+        Some((StatInfo::of(&stat), checksum.as_ref().and_then(FileChecksum::listed)))
     }
 
     /// Returns all bytes of an entry.
@@ -271,17 +271,17 @@ impl Entries {
     }
 
     /// Returns an iterator that decodes the entries one by one.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Entry> + '_ {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = RemoteEntry> + '_ {
         self.numbers().filter_map(|number| self.get(number))
     }
 
     /// Returns the entry with a number.
     #[must_use]
-    pub fn get(&self, number: u32) -> Option<Entry> {
+    pub fn get(&self, number: u32) -> Option<RemoteEntry> {
         let slot = *self.slots.get(number as usize)?;
         let part = self.parts.get(usize::from(slot.part))?;
         let (stat, checksum) = part.stat(slot).map_or((None, None), |(stat, sum)| (Some(stat), sum));
-        Some(Entry { name: EntryName::from_bytes(part.name(slot)), stat, checksum })
+        Some(RemoteEntry { name: EntryName::from_bytes(part.name(slot)), stat, checksum })
     }
 
     /// Returns the name of the entry with a number.

@@ -9,7 +9,7 @@ use wire::xroot::flags::{LocateOptions, PrepareOptions, PrepareOptionsX, StatOpt
 use wire::xroot::request::{Locate, Ping, Prepare, Query, Request, Set, Stat, Statx};
 use wire::xroot::{ErrorCode, FileHandle};
 
-use crate::answers::{self, Entry, Location, SpaceInfo, StatInfo, VfsInfo, line};
+use crate::answers::{self, RemoteEntry, ReplicaLocation, SpaceInfo, StatInfo, VfsInfo, line};
 use crate::channel::{BodyLimit, ReplyContent};
 use crate::client::Client;
 use crate::entries::Entries;
@@ -189,7 +189,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error`].
-    pub async fn list(&self, path: &str, with: &ListWith) -> Result<Vec<Entry>, Error> {
+    pub async fn list(&self, path: &str, with: &ListWith) -> Result<Vec<RemoteEntry>, Error> {
         let listings = self.listings(path, with, &self.client.listing_memory()).await?;
         let entries = Entries::merge(listings.into_iter().map(|listing| (0, listing)));
         Ok(entries.map_err(|cause| self.error("list", path, cause))?.iter().collect())
@@ -200,13 +200,13 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error`] of the locate, or of every server.
-    pub async fn list_all(&self, path: &str, with: &ListWith) -> Result<Vec<Entry>, Error> {
+    pub async fn list_all(&self, path: &str, with: &ListWith) -> Result<Vec<RemoteEntry>, Error> {
         Ok(self.list_everywhere(path, with).await?.entries.iter().collect())
     }
 
     /// Returns this name space at one location.
     #[must_use]
-    pub fn beside(&self, location: &Location) -> Self {
+    pub fn beside(&self, location: &ReplicaLocation) -> Self {
         let mut url = Url { others: Vec::new(), ..self.url.clone() };
         // A location that is not an address is used unchanged, and the request fails with its name.
         match Url::parse(&format!("root://{}", location.address)) {
@@ -221,7 +221,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error`].
-    pub async fn locate(&self, path: &str, options: LocateOptions) -> Result<Vec<Location>, Error> {
+    pub async fn locate(&self, path: &str, options: LocateOptions) -> Result<Vec<ReplicaLocation>, Error> {
         let request = |url: &Url, waited: bool| {
             let options = if waited { options.without(LocateOptions::REFRESH) } else { options };
             Encoded::new(&Request::Locate(Locate { options, path: url.target().as_bytes() }))
@@ -236,7 +236,11 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error`].
-    pub async fn locate_deep(&self, path: &str, options: LocateOptions) -> Result<Vec<Location>, Error> {
+    pub async fn locate_deep(
+        &self,
+        path: &str,
+        options: LocateOptions,
+    ) -> Result<Vec<ReplicaLocation>, Error> {
         let mut open = std::collections::VecDeque::from(self.locate(path, options).await?);
         let mut seen = std::collections::HashSet::new();
         let mut servers = Vec::new();

@@ -26,14 +26,14 @@
 //! | `reader` | [`Reader`], [`Caching`]: a cached file: read-ahead, blocks, vectors; statistics |
 //! | `whole` | [`WholeRead`]: reads to the real end of a file, despite short replies |
 //! | `sums` | [`PassingSums`]: checksums of data as it passes, in any order |
-//! | `answers` | replies of servers: [`StatInfo`], [`Entry`], [`Location`], … |
+//! | `answers` | replies of servers: [`StatInfo`], [`RemoteEntry`], [`ReplicaLocation`], … |
 //! | `failure` | [`Error`], [`Cause`]: the failed operation, server, route and remedy |
 //! | `settings` | [`Settings`]: `XRD_…` variables and `client.conf`, each value with its source |
 //! | `copy` | [`copy::Copier`]: copies between this machine and servers, and between servers |
 //! | `metalink` | [`metalink::Metalink`]: the places of the same file, and its checksums |
 //! | `zip` | [`zip::Archive`]: members of ZIP archives at servers |
 //! | `path` | [`RemotePath`], [`Name`]: paths and names that requests can carry, without cgi |
-//! | [`walk`] | [`walk::Walk`]: walks through directory trees; [`walk::Removal`] |
+//! | [`walk`] | [`walk::Walk`]: walks through directory trees; [`walk::TreeRemoval`] |
 //! | `url` | [`Url`]: `root://user@host:port//path?cgi`, also with several hosts |
 //! | [`blocking`] | the same interface without a runtime, from any thread, also after `fork` |
 //!
@@ -47,7 +47,7 @@
 //! | `connect` | tries addresses of both families, uses the first that answers; login |
 //! | `channel` | [`Channel`]: a connection that one task drives for many callers |
 //! | `checksum_timeout` | the timeout of checksums |
-//! | `buffer_pool` | [`BufferPool`]: reused memory for file data |
+//! | `buffer_pool` | [`DataBufferPool`]: reused memory for file data |
 //! | `abort_on_drop` | `AbortOnDrop`: a task that ends with its owner |
 //! | `url_error` | errors of URLs |
 //!
@@ -104,9 +104,11 @@ pub use digest::{Algorithm, Checksum as Sum};
 /// The messages of the protocol: flags and codes of requests, and the bodies of replies.
 pub use wire::xroot;
 
-pub use answers::{Attribute, Checksum, Entry, Location, SpaceInfo, StatInfo, StatMore, VfsInfo};
+pub use answers::{
+    Attribute, FileChecksum, RemoteEntry, ReplicaLocation, SpaceInfo, StatInfo, StatMore, VfsInfo,
+};
 pub use attributes::NamedValue;
-pub use buffer_pool::{BufferPool, PooledBuffer};
+pub use buffer_pool::{DataBufferPool, PooledBuffer};
 pub use channel::Channel;
 pub use client::Client;
 pub use cluster_listing::{AwayServers, Matches, Merged, list_merged, together};
@@ -123,5 +125,5 @@ pub use settings::{SettingError, Settings, Source};
 pub use sums::PassingSums;
 pub use url::{Scheme, Url};
 pub use url_error::UrlError;
-pub use waits::{Wait, WaitFor, Waits};
+pub use waits::{PendingWait, WaitFor, Waits};
 pub use whole::WholeRead;

@@ -17,7 +17,7 @@ use wire::xroot::SessionId;
 use wire::xroot::limits::PATH_ID_MAX;
 use wire::xroot::request::{Endsess, Request};
 
-use crate::buffer_pool::BufferPool;
+use crate::buffer_pool::DataBufferPool;
 use crate::channel::{BodyLimit, Channel, Deadlines, Patience, ReplySink, ServerReply};
 use crate::connect::{AddressFilter, LoggedIn, bind, connect};
 use crate::failure::Cause;
@@ -93,11 +93,11 @@ pub(crate) struct ConnectionPool {
     slots: Mutex<HashMap<Key, Arc<PoolSlot>>>,
     login: Login,
     filter: Option<AddressFilter>,
-    blocks: BufferPool,
+    blocks: DataBufferPool,
 }
 
 impl ConnectionPool {
-    pub(crate) fn new(login: Login, filter: Option<AddressFilter>, blocks: BufferPool) -> Self {
+    pub(crate) fn new(login: Login, filter: Option<AddressFilter>, blocks: DataBufferPool) -> Self {
         Self { slots: Mutex::default(), login, filter, blocks }
     }
 

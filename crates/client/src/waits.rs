@@ -32,7 +32,7 @@ pub enum WaitFor {
 
 /// A wait of an operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Wait {
+pub struct PendingWait {
     /// `host:port` of the server.
     pub server: String,
     /// Kind of the wait.
@@ -48,7 +48,7 @@ pub struct Waits(Arc<WaitTable>);
 #[derive(Default, Debug)]
 struct WaitTable {
     is_watched: AtomicBool,
-    waiting: Mutex<(u64, BTreeMap<u64, Wait>)>,
+    waiting: Mutex<(u64, BTreeMap<u64, PendingWait>)>,
 }
 
 impl Waits {
@@ -59,7 +59,7 @@ impl Waits {
 
     /// Returns the longest current wait.
     #[must_use]
-    pub fn longest(&self) -> Option<Wait> {
+    pub fn longest(&self) -> Option<PendingWait> {
         let waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.1.first_key_value().map(|(_, wait)| wait.clone())
     }
@@ -69,7 +69,7 @@ impl Waits {
         if !self.0.is_watched.load(Ordering::Relaxed) {
             return None;
         }
-        let wait = Wait { server: server.authority(), what, since: Instant::now() };
+        let wait = PendingWait { server: server.authority(), what, since: Instant::now() };
         let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let (next, waits) = &mut *waiting;
         if waits.len() >= WAITS_MAX {

@@ -27,7 +27,7 @@ const READS: u64 = 200;
 /// Opens and reads a file, forks, and does the same in the child.
 fn fork_and_go_on(url: &str) {
     let url = Url::parse(url).unwrap();
-    let client = blocking::Client::with(Settings::default(), "test");
+    let client = blocking::BlockingClient::with(Settings::default(), "test");
     let file = client.open(&url, &OpenWith::read()).unwrap();
     assert_eq!(file.read(0, 4).unwrap(), "data");
     let parent = std::process::id();
@@ -42,7 +42,7 @@ fn fork_and_go_on(url: &str) {
 }
 
 /// Reads at offsets of its own; the content depends on the offset.
-fn work(file: &blocking::File, worker: u64) -> bool {
+fn work(file: &blocking::BlockingFile, worker: u64) -> bool {
     (0..READS).all(|read| {
         let place = worker * READS + read;
         file.read(place, 8).is_ok_and(|data| data == place.to_be_bytes()[..])
@@ -53,7 +53,7 @@ fn work(file: &blocking::File, worker: u64) -> bool {
 /// reads in parallel.
 fn fork_workers(url: &str) {
     let url = Url::parse(url).unwrap();
-    let client = blocking::Client::with(Settings::default(), "test");
+    let client = blocking::BlockingClient::with(Settings::default(), "test");
     let file = client.open(&url, &OpenWith::read()).unwrap();
     assert!(work(&file, 0));
     let end = |well: bool| -> ! {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::Cause;
-use client::copy::{Copier, CopyError, CopyJob, CopyOptions, Equal, Place, Sync, ThirdParty, Watch};
+use client::copy::{Copier, CopyError, CopyJob, CopyOptions, DirectorySync, Equal, Place, ThirdParty, Watch};
 use support::{Act, Asked, Fake, SERVER, client, ok, opened, send, silence, stat_text};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -187,7 +187,7 @@ async fn an_open_without_a_reply_times_out() {
 async fn a_sync_that_is_stopped_during_its_scan_ends_at_once() {
     let server = Fake::start(SERVER, |_| silence()).await;
     let client = client(&[]);
-    let sync = Sync {
+    let sync = DirectorySync {
         source: Place::Remote(server.url("/from")),
         target: Place::Local(std::env::temp_dir().join("scalla-stopped-nowhere")),
         equal: Equal::Time,

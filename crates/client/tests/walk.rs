@@ -7,8 +7,8 @@ mod support;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use client::Error;
-use client::copy::{Copier, Equal, Place, Step, Sync, Watch};
-use client::walk::{DEPTH_MAX, PATH_BYTES_MAX, Removal, Tree, Walk};
+use client::copy::{Copier, DirectorySync, Equal, Place, SyncStep, Watch};
+use client::walk::{DEPTH_MAX, PATH_BYTES_MAX, Tree, TreeRemoval, Walk};
 use client::xroot::ErrorCode;
 use support::{Act, Asked, Fake, SERVER, client, ok, send, stat_text};
 use wire::xroot::RequestCode;
@@ -122,7 +122,7 @@ async fn what_is_no_directory_of_its_own_is_not_emptied() {
     let server = Fake::start(SERVER, linked).await;
     let url = server.url("/top");
     let tree = Tree::at_server(&client(&[]).file_system(&url), &url).await.unwrap();
-    let mut removal = Removal::of(tree);
+    let mut removal = TreeRemoval::of(tree);
     let mut failed = Vec::new();
     while let Some(removed) = removal.next().await {
         failed
@@ -147,7 +147,7 @@ async fn a_directory_whose_entries_are_not_found_is_not_taken_for_removed() {
     .await;
     let url = server.url("/top");
     let tree = Tree::at_server(&client(&[]).file_system(&url), &url).await.unwrap();
-    let mut removal = Removal::of(tree);
+    let mut removal = TreeRemoval::of(tree);
     let mut failed = Vec::new();
     while let Some(removed) = removal.next().await {
         failed.extend(removed.into_iter().filter_map(|one| one.result.err()));
@@ -176,7 +176,7 @@ async fn a_plan_asks_for_no_change() {
     let source = std::env::temp_dir().join(format!("scalla-walk-{}", std::process::id()));
     std::fs::create_dir_all(&source).unwrap();
     let copier = Copier::new(&client(&[]));
-    let sync = Sync {
+    let sync = DirectorySync {
         source: Place::Local(source.clone()),
         target: Place::Remote(server.url("/top")),
         equal: Equal::Size,
@@ -189,7 +189,7 @@ async fn a_plan_asks_for_no_change() {
         options: client::copy::CopyOptions::of(copier.client().settings()),
     };
     let told = std::sync::Mutex::new(Vec::new());
-    let tell = |step: &Step| told.lock().unwrap().push(step.clone());
+    let tell = |step: &SyncStep| told.lock().unwrap().push(step.clone());
     let tally = copier.sync(&sync, tell, std::sync::Arc::new(()), &Watch::default()).await.unwrap();
     assert_eq!((tally.copied, tally.failed), (0, 0));
     assert_eq!(told.lock().unwrap().len(), 8);

@@ -76,7 +76,8 @@ impl RemoteNames {
                 locked(&listings).remove(&key);
                 return;
             };
-            let is_directory = |entry: &client::Entry| entry.stat.as_ref().is_some_and(|stat| stat.is_dir());
+            let is_directory =
+                |entry: &client::RemoteEntry| entry.stat.as_ref().is_some_and(|stat| stat.is_dir());
             let named = merged.entries.iter().filter(|entry| entry.name.component().is_ok());
             let names = named.take(ENTRIES_MAX);
             let names: Arc<Vec<Name>> =

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use client::copy::{
-    ChecksumWish, Copier, CopyAll, CopyOptions, Listener, PARALLEL, Place, Rate, SOURCES_MAX, ThirdParty,
+    ChecksumWish, Copier, CopyAll, CopyListener, CopyOptions, PARALLEL, Place, Rate, SOURCES_MAX, ThirdParty,
     Watch,
 };
 use client::{Client, Settings, Source};
@@ -247,7 +247,7 @@ async fn copy(
     show: Arc<CopyReporter>,
     watch: Watch,
 ) -> anyhow::Result<ExitCode> {
-    let listener: Arc<dyn Listener> = show.clone();
+    let listener: Arc<dyn CopyListener> = show.clone();
     let copier = Copier::new(client);
     let work = copier.copy_all(&all, listener, &watch);
     let done = wait_display::with_wait_display(client, work, |wait| show.refresh(wait)).await;

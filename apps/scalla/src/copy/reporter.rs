@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use client::Client;
-use client::copy::{CopyDone, CopyError, CopyJob, Listener, Progress, Tally};
+use client::copy::{CopyDone, CopyError, CopyJob, CopyListener, Progress, Tally};
 use serde_json::json;
 
 use super::repeated_failures::RepeatedFailures;
@@ -301,7 +301,7 @@ impl CopyReporter {
     }
 }
 
-impl Listener for CopyReporter {
+impl CopyListener for CopyReporter {
     fn found(&self, job: &CopyJob) {
         let mut state = self.state();
         state.found += 1;

@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use client::Client;
-use client::copy::{Copier, CopyOptions, Equal, Listener, PARALLEL, Place, Reason, Step, Sync, Watch};
+use client::copy::{
+    Copier, CopyListener, CopyOptions, DirectorySync, Equal, PARALLEL, Place, Reason, SyncStep, Watch,
+};
 use client::digest::Algorithm;
 use serde_json::json;
 
@@ -108,7 +110,7 @@ impl SyncCommand {
         let mut options = CopyOptions::of(client.settings());
         options.preserve = self.preserve;
         options.sync &= !self.no_sync;
-        let sync = Sync {
+        let sync = DirectorySync {
             source: self.source,
             target: self.target,
             equal,
@@ -127,16 +129,16 @@ impl SyncCommand {
 }
 
 async fn run(
-    sync: Sync,
+    sync: DirectorySync,
     client: &Client,
     style: Style,
     show: Arc<CopyReporter>,
     watch: Watch,
 ) -> anyhow::Result<ExitCode> {
-    let listener: Arc<dyn Listener> = show.clone();
+    let listener: Arc<dyn CopyListener> = show.clone();
     let dry_run = sync.dry_run;
     let plan = DryRunTotals::default();
-    let tell = |step: &Step| plan.print_step(step, style, dry_run);
+    let tell = |step: &SyncStep| plan.print_step(step, style, dry_run);
     let copier = Copier::new(client);
     let work = copier.sync(&sync, tell, listener, &watch);
     let done = wait_display::with_wait_display(client, work, |wait| show.refresh(wait)).await;
@@ -160,18 +162,18 @@ struct DryRunTotals {
 }
 
 impl DryRunTotals {
-    fn print_step(&self, step: &Step, style: Style, dry_run: bool) {
+    fn print_step(&self, step: &SyncStep, style: Style, dry_run: bool) {
         let (what, place, more) = match step {
-            Step::Copy(place, size, reason) => {
+            SyncStep::Copy(place, size, reason) => {
                 add(&self.copies, 1);
                 add(&self.bytes, *size);
                 ("copy", place, Some((*size, reason_text(*reason))))
             }
-            Step::Remove(place) => {
+            SyncStep::Remove(place) => {
                 add(&self.files_removed, 1);
                 ("remove", place, None)
             }
-            Step::RemoveFolder(place) => {
+            SyncStep::RemoveFolder(place) => {
                 add(&self.directories_removed, 1);
                 ("remove directory", place, None)
             }

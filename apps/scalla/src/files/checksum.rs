@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use anyhow::Context as _;
 use client::digest::{Algorithm, RunningChecksum};
 use client::xroot::ErrorCode;
-use client::{Checksum as Told, Error, RemotePath, Url, WholeRead, together};
+use client::{Error, FileChecksum as Told, RemotePath, Url, WholeRead, together};
 use serde_json::json;
 
 use super::cat::{CHUNK, open_sequential};

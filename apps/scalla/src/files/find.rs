@@ -8,7 +8,7 @@ use client::{Error, StatInfo, Url};
 use super::console::Console;
 use super::context::{Context, last};
 use super::format;
-use super::walk::Item;
+use super::walk::WalkItem;
 use crate::printer::out;
 use crate::quantity;
 use crate::usage_error::UsageError;
@@ -169,7 +169,7 @@ impl FindCommand {
             }
             directory.failed.iter().for_each(|error| console.fail(&directory.url, error));
             for entry in directory.entries.iter() {
-                let Item { name, stat, .. } = &entry;
+                let WalkItem { name, stat, .. } = &entry;
                 asked.print_match(context, console, &directory.child(&entry), name, stat.as_ref(), depth);
                 console.flush_if_due().await?;
             }

@@ -1,7 +1,7 @@
 //! `scalla locate`.
 
 use client::xroot::flags::LocateOptions;
-use client::{Error, Location, Url, together};
+use client::{Error, ReplicaLocation, Url, together};
 use serde_json::json;
 
 use super::columns::{self, Align};
@@ -31,7 +31,7 @@ pub(crate) struct LocateCommand {
 }
 
 /// A location, and whether the file is there if that was checked.
-type Found = (Url, Location, Option<bool>);
+type Found = (Url, ReplicaLocation, Option<bool>);
 
 impl LocateCommand {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
@@ -63,7 +63,7 @@ impl LocateCommand {
             (_, true) => files.locate(&url.path, options).await?,
             _ => files.locate_deep(&url.path, options).await?,
         };
-        let look = |location: Location| {
+        let look = |location: ReplicaLocation| {
             let (server, path, all) = (files.beside(&location), url.path.clone(), self.all);
             async move {
                 let there = if all { Some(server.find(&path).await?.is_some()) } else { None };

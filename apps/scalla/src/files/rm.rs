@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use client::walk::{Removal, Tree};
+use client::walk::{Tree, TreeRemoval};
 use client::{Cause, Error, FileSystem, RemotePath, StatInfo, Url, together};
 
 use super::console::Console;
@@ -228,7 +228,7 @@ impl RmCommand {
                 return Ok(());
             }
         };
-        let mut removal = Removal::of(tree);
+        let mut removal = TreeRemoval::of(tree);
         while let Some(some) = removal.next().await {
             for one in some {
                 let Some(url) = one.place.url() else { continue };

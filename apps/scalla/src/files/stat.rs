@@ -1,6 +1,6 @@
 //! `scalla stat`.
 
-use client::{Checksum, Error, StatInfo, Url, together};
+use client::{Error, FileChecksum, StatInfo, Url, together};
 use serde_json::json;
 
 use super::console::Console;
@@ -61,14 +61,14 @@ impl StatCommand {
         console: &Console,
         url: &Url,
         stat: &StatInfo,
-        sum: Option<Result<Checksum, Error>>,
+        sum: Option<Result<FileChecksum, Error>>,
         has_gap: bool,
     ) {
         let sum = sum.and_then(|sum| sum.map_err(|error| console.fail(url, &error)).ok());
         if self.json {
             let mut facts = format::facts(&url.path, Some(url), Some(stat));
             facts.insert("id".to_owned(), stat.id.into());
-            if let Some(Checksum { kind, value }) = sum {
+            if let Some(FileChecksum { kind, value }) = sum {
                 facts.insert("checksum".to_owned(), json!({ "type": kind, "value": value }));
             }
             console.json(facts.into());
@@ -89,7 +89,7 @@ impl StatCommand {
         }
         line("state", &format::states(stat.flags).join(", "));
         line("id", &stat.id.to_string());
-        if let Some(Checksum { kind, value }) = sum {
+        if let Some(FileChecksum { kind, value }) = sum {
             line("checksum", &format!("{kind} {value}"));
         }
     }

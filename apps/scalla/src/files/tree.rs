@@ -5,7 +5,7 @@ use client::Url;
 use super::console::Console;
 use super::context::Context;
 use super::format;
-use super::walk::{DirectoryWalk, Item, Items, is_dir};
+use super::walk::{DirectoryWalk, Items, WalkItem, is_dir};
 use crate::printer::out;
 
 /// Draw directories with everything below them as trees.
@@ -128,8 +128,9 @@ impl TreeCommand {
         depth: usize,
     ) -> Option<DrawnDirectory> {
         let mut directory = walk.next().await?;
-        let shows =
-            |entry: &Item| (self.all || !entry.name.starts_with('.')) && (!self.directories || is_dir(entry));
+        let shows = |entry: &WalkItem| {
+            (self.all || !entry.name.starts_with('.')) && (!self.directories || is_dir(entry))
+        };
         let shown = directory.entries.iter().filter(shows);
         let mut numbers: Vec<(u32, bool)> = shown.map(|entry| (entry.number(), is_dir(&entry))).collect();
         let directories = numbers.iter().filter(|(_, is_dir)| *is_dir);
@@ -150,7 +151,7 @@ impl TreeCommand {
         })
     }
 
-    fn put(&self, console: &Console, directory: &Url, prefix: &str, more: bool, entry: &Item) {
+    fn put(&self, console: &Console, directory: &Url, prefix: &str, more: bool, entry: &WalkItem) {
         if self.json {
             let url = directory.at(directory.path.join(&entry.name));
             console.json(format::facts(&entry.name, Some(&url), entry.stat.as_ref()).into());

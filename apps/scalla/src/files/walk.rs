@@ -3,7 +3,7 @@
 use client::walk::{self, Directory, Tree};
 use client::{Error, FileSystem, StatInfo, Url};
 
-pub(super) use client::walk::{Item, Items};
+pub(super) use client::walk::{Items, WalkItem};
 
 /// Yields each directory before those below it. Siblings follow in the order in which they were
 /// entered.
@@ -55,12 +55,12 @@ impl DirectoryWalk {
 
 impl ListedDirectory {
     /// Returns the URL of an entry.
-    pub(super) fn child(&self, entry: &Item) -> Url {
+    pub(super) fn child(&self, entry: &WalkItem) -> Url {
         self.url.at(self.url.path.join(&entry.name))
     }
 }
 
 /// Reports whether an entry is a directory.
-pub(super) fn is_dir(entry: &Item) -> bool {
+pub(super) fn is_dir(entry: &WalkItem) -> bool {
     entry.stat.as_ref().is_some_and(StatInfo::is_dir)
 }

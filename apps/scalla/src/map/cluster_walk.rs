@@ -1,7 +1,7 @@
 //! Traversal of a cluster tree from one of its nodes. Each manager is asked for the nodes below it.
 
 use client::xroot::flags::{LocateOptions, ServerFlags};
-use client::{Cause, Error, FileSystem, Location, RemotePath};
+use client::{Cause, Error, FileSystem, RemotePath, ReplicaLocation};
 use std::collections::HashSet;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -45,7 +45,7 @@ pub(crate) struct RoleAnswer {
 
 /// A node as known by the manager above it.
 pub(crate) struct MapNode {
-    pub(crate) location: Location,
+    pub(crate) location: ReplicaLocation,
     /// Set if the manager above would redirect clients there.
     pub(crate) is_selected: bool,
     /// The reply of the node whether it has the file, if it was asked.
@@ -104,7 +104,7 @@ impl ClusterWalk {
                 Err(error) => trouble = Some(UnansweredRequest::Path(error)),
             }
         }
-        let node = |location: Location| MapNode {
+        let node = |location: ReplicaLocation| MapNode {
             is_selected: chosen.contains(&location.address),
             location,
             verified: None,

@@ -124,7 +124,7 @@ async fn read_tree(client: &Client, url: &Url, walk: &ClusterWalk) -> MapNode {
         _ => walk.children_of(&fs, &mut seen).await,
     };
     let mut root = MapNode {
-        location: client::Location {
+        location: client::ReplicaLocation {
             address: url.authority(),
             is_manager: !is_server,
             pending: false,

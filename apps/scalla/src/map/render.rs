@@ -242,11 +242,12 @@ fn value(node: &MapNode, walk: &ClusterWalk, list: NodeFilter) -> Value {
 mod tests {
     use super::super::cluster_walk::{RoleAnswer, UnansweredRequest};
     use super::*;
-    use client::{Cause, Error, Location};
+    use client::{Cause, Error, ReplicaLocation};
 
     fn node(address: &str, role: &'static str, nodes: Vec<MapNode>) -> MapNode {
         let is_manager = role != "server";
-        let location = Location { address: address.to_owned(), is_manager, pending: false, writable: true };
+        let location =
+            ReplicaLocation { address: address.to_owned(), is_manager, pending: false, writable: true };
         let about = Some(Ok(RoleAnswer { role, version: None }));
         let below = ChildNodes { nodes, unanswered: None };
         MapNode { location, is_selected: false, verified: None, about, is_duplicate: false, children: below }

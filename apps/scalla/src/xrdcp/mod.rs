@@ -255,7 +255,7 @@ async fn run_job(
 /// Returns the lines of the requested checksums.
 fn checksum_lines(done: &CopyDone, printed: impl Fn(&str) -> bool) -> Vec<String> {
     let lines = done.checksums.iter().filter(|(_, checksum)| printed(&checksum.kind));
-    let line = |(place, checksum): &(Place, client::Checksum)| {
+    let line = |(place, checksum): &(Place, client::FileChecksum)| {
         // For these two, the real program prints the number; for others, the digits.
         let value = match checksum.kind.as_str() {
             "adler32" | "crc32" => xrootd_compat::format::without_zeros(&checksum.value),

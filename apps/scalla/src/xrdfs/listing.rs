@@ -6,7 +6,9 @@ use crate::xrootd_compat::{XrdClStatus, format};
 use client::walk::{ListedEntry, Tree, Walk};
 use client::xroot::codes::QueryType;
 use client::zip::{Archive, ArchiveError, Member};
-use client::{Checksum, Entry, Error, FileSystem, ListWith, OpenWith, RemotePath, StatInfo, together};
+use client::{
+    Error, FileChecksum, FileSystem, ListWith, OpenWith, RemoteEntry, RemotePath, StatInfo, together,
+};
 
 /// Maximum number of lines with columns of one width.
 const HELD_MAX: usize = 100_000;
@@ -33,15 +35,15 @@ struct ListingOptions {
 
 impl ListingOptions {
     /// Reports whether the listing has no checksum for an entry, although one is requested.
-    fn lacks_checksum(&self, entry: &Entry) -> bool {
+    fn lacks_checksum(&self, entry: &RemoteEntry) -> bool {
         self.with.checksum.is_some() && entry.checksum.is_none()
     }
 
     /// Returns the line of an entry, without its directory. `kind` is the type of missing
     /// checksums.
-    fn line(&self, fs: &FileSystem, entry: Entry, kind: &str) -> ListingRow {
+    fn line(&self, fs: &FileSystem, entry: RemoteEntry, kind: &str) -> ListingRow {
         let none = || format!("{kind}:none");
-        let value = |checksum: Checksum| format!("{}:{}", checksum.kind, checksum.value);
+        let value = |checksum: FileChecksum| format!("{}:{}", checksum.kind, checksum.value);
         let checksum = self.with.checksum.as_ref().map(|_| entry.checksum.map_or_else(none, value));
         ListingRow { server: fs.url().authority(), path: entry.name.to_string(), stat: entry.stat, checksum }
     }

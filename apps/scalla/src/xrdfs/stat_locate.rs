@@ -4,7 +4,7 @@ use super::session::{ResolvedPath, XrdfsSession, split_flags};
 use crate::printer::out;
 use crate::xrootd_compat::{INVALID_ARGUMENTS, XrdClStatus, code, format};
 use client::xroot::flags::{LocateOptions, StatFlags};
-use client::{Location, StatInfo};
+use client::{ReplicaLocation, StatInfo};
 use std::fmt::Write;
 
 pub(super) fn stat(shell: &mut XrdfsSession, arguments: &[&str]) -> Result<(), XrdClStatus> {
@@ -152,7 +152,7 @@ pub(super) fn locate(shell: &mut XrdfsSession, arguments: &[&str]) -> Result<(),
     Ok(())
 }
 
-fn location(location: &Location) -> String {
+fn location(location: &ReplicaLocation) -> String {
     let node = if location.is_manager { "Manager" } else { "Server" };
     let pending = if location.pending { "Pending" } else { "" };
     let access = if location.writable { "ReadWrite" } else { "Read" };

@@ -1,10 +1,10 @@
 //! The blocking client: each call waits for its result.
 //!
 //! It needs no runtime and is safe after `fork`. One thread drives the connections of all clones of
-//! a [`Client`]; calls run on the threads of their callers. A child process creates its own thread,
-//! connections and open files on first use of an inherited value: see [`PerProcess`]. A file that
-//! the parent has open for writing is opened again as an update, which servers refuse as long as
-//! the parent holds the lock.
+//! a [`BlockingClient`]; calls run on the threads of their callers. A child process creates its own
+//! thread, connections and open files on first use of an inherited value: see [`PerProcess`]. A
+//! file that the parent has open for writing is opened again as an update, which servers refuse as
+//! long as the parent holds the lock.
 
 mod per_process;
 
@@ -17,7 +17,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 use self::per_process::PerProcess;
-use crate::answers::{Attribute, Checksum, Entry, Location, SpaceInfo, StatInfo, VfsInfo};
+use crate::answers::{Attribute, FileChecksum, RemoteEntry, ReplicaLocation, SpaceInfo, StatInfo, VfsInfo};
 use crate::attributes::NamedValue;
 use crate::failure::{Cause, Error};
 use crate::file::{OpenWith, VectorLimits};
@@ -31,29 +31,29 @@ use wire::xroot::reply::ChkpointSizes;
 
 /// Settings, connections and the thread that drives them. Clones share one client.
 #[derive(Clone)]
-pub struct Client(Arc<BlockingRuntimes>);
+pub struct BlockingClient(Arc<ProcessRuntimes>);
 
-struct BlockingRuntimes {
+struct ProcessRuntimes {
     settings: Settings,
     program: String,
-    engines: PerProcess<BlockingRuntime>,
+    engines: PerProcess<ProcessRuntime>,
 }
 
 /// The runtime and client of one process.
-struct BlockingRuntime {
+struct ProcessRuntime {
     runtime: Handle,
     client: crate::Client,
     /// Ends the thread when it is dropped.
     _until: oneshot::Sender<()>,
 }
 
-impl fmt::Debug for Client {
+impl fmt::Debug for BlockingClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Client")
     }
 }
 
-impl BlockingRuntime {
+impl ProcessRuntime {
     fn start(settings: &Settings, program: &str) -> std::io::Result<Self> {
         let (until, end) = oneshot::channel();
         let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -83,7 +83,7 @@ impl BlockingRuntime {
     }
 }
 
-impl Client {
+impl BlockingClient {
     /// Creates a client like [`crate::Client::new`].
     #[must_use]
     pub fn new(program: &str) -> Self {
@@ -94,7 +94,7 @@ impl Client {
     #[must_use]
     pub fn with(settings: Settings, program: &str) -> Self {
         let program = program.to_owned();
-        Self(Arc::new(BlockingRuntimes { settings, program, engines: PerProcess::new() }))
+        Self(Arc::new(ProcessRuntimes { settings, program, engines: PerProcess::new() }))
     }
 
     /// Returns the settings of the client.
@@ -103,8 +103,8 @@ impl Client {
         &self.0.settings
     }
 
-    fn engine(&self, target: &Url) -> Result<&BlockingRuntime, Error> {
-        let made = self.0.engines.get(|| BlockingRuntime::start(&self.0.settings, &self.0.program));
+    fn engine(&self, target: &Url) -> Result<&ProcessRuntime, Error> {
+        let made = self.0.engines.get(|| ProcessRuntime::start(&self.0.settings, &self.0.program));
         made.map_err(|error| Error::new("start", target, Cause::NoRuntime(error.to_string())))
     }
 
@@ -124,17 +124,21 @@ impl Client {
 
     /// Returns a file system like [`crate::Client::file_system`].
     #[must_use]
-    pub fn file_system(&self, url: &Url) -> FileSystem {
-        FileSystem { client: self.clone(), url: url.clone() }
+    pub fn file_system(&self, url: &Url) -> BlockingFileSystem {
+        BlockingFileSystem { client: self.clone(), url: url.clone() }
     }
 
     /// Opens a file like [`crate::Client::open`].
     ///
     /// # Errors
     /// [`Error`].
-    pub fn open(&self, url: &Url, with: &OpenWith) -> Result<File, Error> {
-        let file =
-            File { client: self.clone(), url: url.clone(), with: with.clone(), files: PerProcess::new() };
+    pub fn open(&self, url: &Url, with: &OpenWith) -> Result<BlockingFile, Error> {
+        let file = BlockingFile {
+            client: self.clone(),
+            url: url.clone(),
+            with: with.clone(),
+            files: PerProcess::new(),
+        };
         let engine = self.engine(url)?;
         file.files.get(|| engine.run(engine.client.open(url, with)))?;
         Ok(file)
@@ -159,13 +163,13 @@ macro_rules! wait_for {
 
 /// A file system with blocking methods; see [`crate::FileSystem`].
 #[derive(Clone, Debug)]
-pub struct FileSystem {
-    client: Client,
+pub struct BlockingFileSystem {
+    client: BlockingClient,
     url: Url,
 }
 
-impl FileSystem {
-    fn target(&self) -> Result<(&BlockingRuntime, crate::FileSystem), Error> {
+impl BlockingFileSystem {
+    fn target(&self) -> Result<(&ProcessRuntime, crate::FileSystem), Error> {
         let engine = self.client.engine(&self.url)?;
         Ok((engine, engine.client.file_system(&self.url)))
     }
@@ -181,8 +185,8 @@ impl FileSystem {
         find(path: &str) -> Option<StatInfo>;
         stat_vfs(path: &str) -> VfsInfo;
         stat_many(paths: &[&str]) -> Vec<(bool, bool)>;
-        list(path: &str, with: &ListWith) -> Vec<Entry>;
-        list_all(path: &str, with: &ListWith) -> Vec<Entry>;
+        list(path: &str, with: &ListWith) -> Vec<RemoteEntry>;
+        list_all(path: &str, with: &ListWith) -> Vec<RemoteEntry>;
         matching(path: &str) -> Matches;
         is_dir(path: &str) -> bool;
         mkdir(path: &str, mode: u16, parents: bool) -> ();
@@ -192,10 +196,10 @@ impl FileSystem {
         mv(old: &str, new: &str) -> ();
         chmod(path: &str, mode: u16) -> ();
         truncate(path: &str, size: u64) -> ();
-        locate(path: &str, options: LocateOptions) -> Vec<Location>;
-        locate_deep(path: &str, options: LocateOptions) -> Vec<Location>;
+        locate(path: &str, options: LocateOptions) -> Vec<ReplicaLocation>;
+        locate_deep(path: &str, options: LocateOptions) -> Vec<ReplicaLocation>;
         query(infotype: QueryType, argument: &str) -> Vec<u8>;
-        checksum(path: &str, kind: Option<&str>) -> Checksum;
+        checksum(path: &str, kind: Option<&str>) -> FileChecksum;
         space(path: &str) -> SpaceInfo;
         config(keys: &[&str]) -> Vec<Option<String>>;
         prepare(paths: &[&str], options: PrepareOptions, priority: u8) -> String;
@@ -214,21 +218,21 @@ impl FileSystem {
 
 /// A file with blocking methods; see [`crate::File`]. Threads may share it. A child process opens
 /// it again on first use.
-pub struct File {
-    client: Client,
+pub struct BlockingFile {
+    client: BlockingClient,
     url: Url,
     with: OpenWith,
     files: PerProcess<crate::File>,
 }
 
-impl fmt::Debug for File {
+impl fmt::Debug for BlockingFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "File({})", self.url)
     }
 }
 
-impl File {
-    fn target(&self) -> Result<(&BlockingRuntime, crate::File), Error> {
+impl BlockingFile {
+    fn target(&self) -> Result<(&ProcessRuntime, crate::File), Error> {
         let engine = self.client.engine(&self.url)?;
         let options = self.with.again_options().without(OpenOptions::RETSTAT);
         let again = OpenWith { options, ..self.with.clone() };

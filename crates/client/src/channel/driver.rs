@@ -25,7 +25,7 @@ use super::exchange::{
     BodyLimit, ChannelRequest, ChannelState, ConnectionLoss, Deadlines, MissingReply, Patience, ReplySink,
 };
 use super::request_table::RequestTable;
-use crate::buffer_pool::BufferPool;
+use crate::buffer_pool::DataBufferPool;
 
 /// Size of one receive of bytes that are not file data.
 const RECEIVE_BYTES: usize = 64 * 1024;
@@ -55,7 +55,7 @@ pub(super) struct ChannelDriver {
     backlog: VecDeque<ChannelRequest>,
     shared: Arc<ChannelState>,
     patience: Patience,
-    blocks: BufferPool,
+    blocks: DataBufferPool,
     timer: Pin<Box<Sleep>>,
     /// Time of the last bytes sent or received, or of the last request on an idle connection.
     active: Instant,
@@ -73,7 +73,7 @@ impl ChannelDriver {
         commands: mpsc::UnboundedReceiver<ChannelRequest>,
         shared: Arc<ChannelState>,
         patience: Patience,
-        blocks: BufferPool,
+        blocks: DataBufferPool,
     ) -> Self {
         let now = Instant::now();
         Self {

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use wire::xroot::flags::ServerFlags;
 
 use self::exchange::{ChannelRequest, ChannelState};
-use crate::buffer_pool::BufferPool;
+use crate::buffer_pool::DataBufferPool;
 
 pub(crate) use self::exchange::{
     BodyLimit, ConnectionLoss, Deadlines, MissingReply, PagesAt, Patience, ReplyContent, ReplySink,
@@ -49,7 +49,7 @@ impl Channel {
         peer: SocketAddr,
         machine: Connection,
         patience: Patience,
-        blocks: BufferPool,
+        blocks: DataBufferPool,
     ) -> Arc<Self> {
         let (commands, receiver) = mpsc::unbounded_channel();
         let shared = Arc::new(ChannelState {

@@ -342,7 +342,7 @@ impl RequestEntry {
 mod tests {
     use super::super::exchange::BodyLimit;
     use super::*;
-    use crate::buffer_pool::BufferPool;
+    use crate::buffer_pool::DataBufferPool;
     use wire::xroot::codes::ResponseType;
     use wire::xroot::{RequestCode, StreamId};
 
@@ -401,7 +401,7 @@ mod tests {
     #[tokio::test]
     async fn data_of_abandoned_requests_is_dropped() {
         let sinks =
-            [ReplySink::Body(BodyLimit::ANSWER), ReplySink::Block(BufferPool::default().take(64), 1000)];
+            [ReplySink::Body(BodyLimit::ANSWER), ReplySink::Block(DataBufferPool::default().take(64), 1000)];
         for sink in sinks {
             let mut caller = caller(sink);
             caller.data(&[1; 10]).unwrap();
@@ -432,7 +432,7 @@ mod tests {
             offset: 0,
         };
         let pages = 8;
-        let mut caller = caller(ReplySink::Block(BufferPool::default().take(64), pages * PAGE_BYTES));
+        let mut caller = caller(ReplySink::Block(DataBufferPool::default().take(64), pages * PAGE_BYTES));
         let most = pages + SPARE_FRAMES_MAX;
         for _ in 0..most {
             caller.0.take(ConnectionEvent::Pages { tag: caller.1, frame: frame(0) }, Instant::now()).unwrap();

@@ -10,25 +10,21 @@ use super::failure::{CopyError, Side};
 use super::opening::unless_stopped;
 use super::options::Watch;
 use super::place::Place;
-use super::sync::Sync;
-use super::tree::Listener;
+use super::tree::CopyListener;
 
 /// Maximum number of servers that an error names.
 const NAMED_MAX: usize = 4;
 
 impl Copier {
-    /// Refuses deletions while a server of the source or the target is away. Managers that do not
+    /// Refuses deletions while a server of one of the ends is away. Managers that do not
     /// report that are noted.
     pub(super) async fn nobody_is_away(
         &self,
-        sync: &Sync,
-        listener: &Arc<dyn Listener>,
+        ends: [(&Place, Side); 2],
+        listener: &Arc<dyn CopyListener>,
         watch: &Watch,
     ) -> Result<(), CopyError> {
-        if !sync.delete || sync.allow_away {
-            return Ok(());
-        }
-        for (place, side) in [(&sync.source, Side::Source), (&sync.target, Side::Target)] {
+        for (place, side) in ends {
             let Place::Remote(url) = place else { continue };
             let files = self.client.file_system(url);
             let away = async {

@@ -11,16 +11,16 @@ use super::failure::CopyError;
 use super::options::{Against, ChecksumWish, CopyOptions};
 use super::place::Place;
 use super::source::{SourceKind, SourceReader};
-use crate::answers::Checksum;
+use crate::answers::FileChecksum;
 use crate::url::Url;
 
 /// The checksums that are computed and requested for one copy.
 pub(super) struct Checks {
     wishes: Vec<(Algorithm, Against)>,
     /// Queries to the source's server, in the order of the requested checksums.
-    asked: Vec<Option<JoinSet<Result<Checksum, CopyError>>>>,
+    asked: Vec<Option<JoinSet<Result<FileChecksum, CopyError>>>>,
     /// Results of these queries, once received.
-    heard: Vec<Option<Checksum>>,
+    heard: Vec<Option<FileChecksum>>,
     /// Checksums that the source provides and that were not requested.
     implied: Vec<(Algorithm, String)>,
 }
@@ -46,7 +46,7 @@ impl Checks {
             let wanted = matches!(against, Against::EachOther | Against::PrintSource);
             let came = known.iter().find(|(kind, _)| *kind == algorithm && wanted);
             if let Some((_, value)) = came {
-                let sum = Checksum { kind: algorithm.name().to_owned(), value: value.clone() };
+                let sum = FileChecksum { kind: algorithm.name().to_owned(), value: value.clone() };
                 asked.push(Some(std::iter::once(async { Ok(sum) }).collect()));
                 wishes.push((algorithm, against));
                 continue;
@@ -116,7 +116,7 @@ impl Checks {
         &self,
         source: &Place,
         sums: &[digest::Checksum],
-    ) -> Result<Vec<(Place, Checksum)>, CopyError> {
+    ) -> Result<Vec<(Place, FileChecksum)>, CopyError> {
         let mut told = Vec::new();
         let implied = sums.get(self.wishes.len()..).unwrap_or_default();
         for ((algorithm, value), sum) in self.implied.iter().zip(implied) {
@@ -154,7 +154,7 @@ impl Checks {
         target: &Place,
         at: Option<&Url>,
         sums: &[digest::Checksum],
-    ) -> Result<Vec<(Place, Checksum)>, CopyError> {
+    ) -> Result<Vec<(Place, FileChecksum)>, CopyError> {
         let mut told = Vec::new();
         for ((algorithm, against), sum) in self.wishes.iter().zip(sums) {
             if *against == Against::PrintSource {
@@ -179,8 +179,8 @@ impl Checks {
     }
 }
 
-fn of(sum: &digest::Checksum) -> Checksum {
-    Checksum { kind: sum.algorithm().name().to_owned(), value: sum.hex() }
+fn of(sum: &digest::Checksum) -> FileChecksum {
+    FileChecksum { kind: sum.algorithm().name().to_owned(), value: sum.hex() }
 }
 
 /// Reports whether two values are equal. Leading zeros of short checksums are ignored because some
@@ -197,7 +197,7 @@ pub(super) fn same(algorithm: Algorithm, one: &str, other: &str) -> bool {
 pub(super) fn compare(
     place: &Place,
     algorithm: Algorithm,
-    found: &Checksum,
+    found: &FileChecksum,
     expected: &str,
 ) -> Result<(), CopyError> {
     if same(algorithm, &found.value, expected) {
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn leading_zeros_are_significant_in_long_checksums_only() {
         let compare = |kind: Algorithm, a: &str, b: &str| {
-            let found = Checksum { kind: kind.name().to_owned(), value: a.to_owned() };
+            let found = FileChecksum { kind: kind.name().to_owned(), value: a.to_owned() };
             compare(&Place::Stream, kind, &found, b).is_ok()
         };
         assert!(compare(Algorithm::Adler32, "0a", "0000000A"));

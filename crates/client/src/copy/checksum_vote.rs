@@ -11,7 +11,7 @@ use super::checks::same;
 use super::failure::CopyError;
 use super::multi_source::MultiSource;
 use super::sample::most;
-use crate::answers::Checksum;
+use crate::answers::FileChecksum;
 
 /// Interval between checks for sources that were given up in the meantime.
 const LOOK_TIME: Duration = Duration::from_millis(500);
@@ -26,17 +26,17 @@ impl MultiSource {
         &self,
         algorithm: Algorithm,
         known: Option<&str>,
-    ) -> Result<Checksum, CopyError> {
+    ) -> Result<FileChecksum, CopyError> {
         let mut asking = JoinSet::new();
         let mut open = Vec::new();
-        let (mut told, mut failed): (Vec<(usize, Checksum)>, _) = (Vec::new(), None);
+        let (mut told, mut failed): (Vec<(usize, FileChecksum)>, _) = (Vec::new(), None);
         for (number, file) in self.present() {
             let (files, path) = (self.client().file_system(&file.location()), file.url().path.clone());
             open.push(number);
             asking.spawn(async move { (number, files.checksum(&path, Some(algorithm.name())).await) });
         }
         let all = open.len();
-        let agree = |a: &Checksum, b: &Checksum| same(algorithm, &a.value, &b.value);
+        let agree = |a: &FileChecksum, b: &FileChecksum| same(algorithm, &a.value, &b.value);
         while !open.is_empty() {
             let ended = match tokio::time::timeout(LOOK_TIME, asking.join_next()).await {
                 Ok(Some(ended)) => ended,
@@ -55,13 +55,13 @@ impl MultiSource {
                 Err(error) => failed = Some(error),
             }
             // The remaining sources cannot outvote these.
-            let votes = |one: &Checksum| told.iter().filter(|(_, other)| agree(one, other)).count();
+            let votes = |one: &FileChecksum| told.iter().filter(|(_, other)| agree(one, other)).count();
             if known.is_none() && told.iter().any(|(_, one)| votes(one) * 2 > all) {
                 break;
             }
         }
         told.sort_by_key(|(number, _)| *number);
-        let sums: Vec<Checksum> = told.iter().map(|(_, sum)| sum.clone()).collect();
+        let sums: Vec<FileChecksum> = told.iter().map(|(_, sum)| sum.clone()).collect();
         let right = known.and_then(|known| sums.iter().find(|sum| same(algorithm, &sum.value, known)));
         let right = right.or_else(|| most(&sums, agree).and_then(|index| sums.get(index))).cloned();
         let Some(right) = right else {

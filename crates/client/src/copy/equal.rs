@@ -6,7 +6,7 @@ use super::Copier;
 use super::failure::{CopyError, Side};
 use super::options::CopyJob;
 use super::place::Place;
-use crate::walk::Item;
+use crate::walk::WalkItem;
 
 /// When two files count as equal. Sizes are compared in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -38,8 +38,8 @@ impl Copier {
     pub(super) async fn difference(
         &self,
         job: &CopyJob,
-        source: &Item,
-        target: Option<&Item>,
+        source: &WalkItem,
+        target: Option<&WalkItem>,
         equal: Equal,
     ) -> Result<Option<Reason>, CopyError> {
         let Some(target) = target else { return Ok(Some(Reason::Missing)) };

@@ -12,7 +12,7 @@ use rustix::fs::SeekFrom;
 
 use super::failure::CopyError;
 use super::metadata::PreservedMetadata;
-use crate::buffer_pool::BufferPool;
+use crate::buffer_pool::DataBufferPool;
 use crate::path::shown_path;
 
 /// Maximum number of pieces of a file with holes that are examined one by one.
@@ -109,7 +109,12 @@ impl LocalSource {
     }
 
     /// Reads `length` bytes from `offset`, fewer only at the end.
-    pub(super) fn read(&self, offset: u64, length: usize, blocks: &BufferPool) -> Result<Bytes, CopyError> {
+    pub(super) fn read(
+        &self,
+        offset: u64,
+        length: usize,
+        blocks: &DataBufferPool,
+    ) -> Result<Bytes, CopyError> {
         let mut block = blocks.take(length);
         while block.len() < length {
             let at = offset + block.len() as u64;
@@ -127,7 +132,7 @@ impl LocalSource {
     }
 
     /// Reads the next bytes of a pipe or device; none at its end.
-    pub(super) fn read_next(&self, length: usize, blocks: &BufferPool) -> Result<Bytes, CopyError> {
+    pub(super) fn read_next(&self, length: usize, blocks: &DataBufferPool) -> Result<Bytes, CopyError> {
         read_stream(&self.file, &self.path, length, blocks)
     }
 }
@@ -137,7 +142,7 @@ pub(super) fn read_stream(
     file: impl rustix::fd::AsFd,
     name: &Path,
     length: usize,
-    blocks: &BufferPool,
+    blocks: &DataBufferPool,
 ) -> Result<Bytes, CopyError> {
     let mut block = blocks.take(length);
     while block.len() < length {

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `mod` | [`Copier`] |
 //! | `tree` | [`CopyAll`]: directories, patterns, several files at once |
-//! | `sync` | [`Sync`]: synchronization of directories |
+//! | `sync` | [`DirectorySync`]: synchronization of directories |
 //! | `away` | the check that no server of a cluster is away |
 //! | `equal` | the test whether a file need not be copied |
 //! | `nested` | the test whether one directory is inside another |
@@ -98,8 +98,8 @@ pub use options::{
 pub use pattern::{has_wildcard, matches};
 pub use place::Place;
 pub use rate::Rate;
-pub use sync::{Step, Sync};
-pub use tree::{CopyAll, Listener, PARALLEL, Tally};
+pub use sync::{DirectorySync, SyncStep};
+pub use tree::{CopyAll, CopyListener, PARALLEL, Tally};
 
 /// Copies files. Clones share connections, memory, threads and the limit of open files. If the
 /// limit of the process (`ulimit -n` at the creation of this object) does not allow all copies of

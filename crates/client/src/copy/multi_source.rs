@@ -482,7 +482,7 @@ async fn search(sources: Weak<MultiSourceParts>) {
 async fn find(client: &Client, url: &Url) -> Result<Vec<Url>, Error> {
     let files = client.file_system(url);
     let locations = files.locate_deep(&url.path, LocateOptions::PREFNAME).await?;
-    let at = |location: &crate::answers::Location| files.beside(location).url().at(url.path.clone());
+    let at = |location: &crate::answers::ReplicaLocation| files.beside(location).url().at(url.path.clone());
     let mut places: Vec<Url> = locations.iter().filter(|location| !location.pending).map(at).collect();
     if places.is_empty() {
         places.push(url.clone());

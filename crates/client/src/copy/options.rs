@@ -10,7 +10,7 @@ use digest::Algorithm;
 use tokio::sync::Notify;
 
 use super::{Place, Rate};
-use crate::answers::Checksum;
+use crate::answers::FileChecksum;
 use crate::settings::Settings;
 
 /// Size of a chunk unless `XRD_CPCHUNKSIZE` sets another. It fits into the cache of a processor
@@ -183,7 +183,7 @@ pub struct CopyDone {
     /// Duration of the copy.
     pub time: Duration,
     /// Requested checksums: place and value.
-    pub checksums: Vec<(Place, Checksum)>,
+    pub checksums: Vec<(Place, FileChecksum)>,
     /// Number of bytes from each source, if there were several.
     pub shares: Vec<Share>,
     /// Set if the servers copied from each other.

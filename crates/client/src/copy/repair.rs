@@ -18,7 +18,7 @@ use super::failure::CopyError;
 use super::multi_source::MultiSource;
 use super::place::Place;
 use super::target::WrittenTarget;
-use crate::answers::Checksum;
+use crate::answers::FileChecksum;
 
 /// Number of blocks that are replaced at once.
 const LANES: usize = 8;
@@ -50,7 +50,7 @@ impl Repair<'_> {
     pub(super) async fn verify(
         &self,
         written: &mut WrittenTarget,
-    ) -> Result<Vec<(Place, Checksum)>, CopyError> {
+    ) -> Result<Vec<(Place, FileChecksum)>, CopyError> {
         if !written.is_repairable() {
             if !self.sources.suspects().is_empty() {
                 let (place, reason) = (self.source.to_string(), BAD_DATA.to_owned());
@@ -183,7 +183,7 @@ impl Repair<'_> {
         &self,
         written: &mut WrittenTarget,
         doubts: &[Doubt],
-    ) -> Result<Vec<(Place, Checksum)>, CopyError> {
+    ) -> Result<Vec<(Place, FileChecksum)>, CopyError> {
         let mut sources: Vec<usize> = doubts.iter().flat_map(|doubt| doubt.sides).collect();
         sources.sort_unstable();
         sources.dedup();

@@ -19,7 +19,7 @@ use super::multi_source::MultiSource;
 use super::options::CopyOptions;
 use super::place::Place;
 use crate::answers::StatInfo;
-use crate::buffer_pool::BufferPool;
+use crate::buffer_pool::DataBufferPool;
 use crate::file::{File, OpenWith};
 use crate::identity::RemoteFileIdentity;
 use crate::path::shown_path;
@@ -37,7 +37,7 @@ pub(super) struct SourceReader {
     /// Checksums that come with it.
     pub(super) known: Vec<(Algorithm, String)>,
     pub(super) disk: DiskThreads,
-    pub(super) blocks: BufferPool,
+    pub(super) blocks: DataBufferPool,
 }
 
 /// The kind of a source.

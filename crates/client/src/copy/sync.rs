@@ -19,15 +19,16 @@ use super::opening::unless_stopped;
 use super::options::{CopyJob, CopyOptions, Watch};
 use super::place::Place;
 use super::removed::RemovedNames;
-use super::tree::{KNOWN_MAX, Listener, Tally};
+use super::tree::{CopyListener, KNOWN_MAX, Tally};
 use crate::path::RelativePath;
 use crate::walk::{
-    Chosen, Directory, DirectoryQueue, Item, Pending, Removal, Tree, Unknown, Walk, is_own_directory,
+    Chosen, Directory, DirectoryQueue, Pending, Tree, TreeRemoval, UnreliableEntry, Walk, WalkItem,
+    is_own_directory,
 };
 
 /// A synchronization and its options.
 #[derive(Clone, Debug)]
-pub struct Sync {
+pub struct DirectorySync {
     /// The source directory.
     pub source: Place,
     /// The target directory.
@@ -53,7 +54,7 @@ pub struct Sync {
 
 /// A step for one path.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum SyncStep {
     /// A file is copied. The number is its size in bytes.
     Copy(Place, u64, Reason),
     /// An entry is removed, or was just removed, because the source does not have it.
@@ -72,7 +73,7 @@ struct Surplus {
 
 impl Surplus {
     fn all(chosen: &Chosen) -> impl Iterator<Item = Self> + '_ {
-        let surplus = |item: Item| Self {
+        let surplus = |item: WalkItem| Self {
             path: chosen.path.join(&item.name),
             is_directory: item.is_directory,
             at: item.servers(),
@@ -105,8 +106,8 @@ impl SubdirectoryPairs {
 /// The comparison of two trees.
 struct Comparison<'a, T> {
     copier: &'a Copier,
-    sync: &'a Sync,
-    listener: &'a Arc<dyn Listener>,
+    sync: &'a DirectorySync,
+    listener: &'a Arc<dyn CopyListener>,
     tell: &'a T,
     source: Tree,
     target: Tree,
@@ -128,9 +129,9 @@ impl Copier {
     /// cancelled. Failures of single files are reported to `listener`.
     pub async fn sync(
         &self,
-        sync: &Sync,
-        tell: impl Fn(&Step),
-        listener: Arc<dyn Listener>,
+        sync: &DirectorySync,
+        tell: impl Fn(&SyncStep),
+        listener: Arc<dyn CopyListener>,
         watch: &Watch,
     ) -> Result<Tally, CopyError> {
         unless_stopped(watch, self.not_nested(&sync.source, &sync.target)).await?;
@@ -138,7 +139,12 @@ impl Copier {
             // The source would be removed as an extra directory of the target.
             unless_stopped(watch, self.not_nested(&sync.target, &sync.source)).await?;
         }
-        self.nobody_is_away(sync, &listener, watch).await?;
+        // Ends whose absent servers would make files look missing.
+        let ends = [(&sync.source, Side::Source), (&sync.target, Side::Target)];
+        let is_checked = sync.delete && !sync.allow_away;
+        if is_checked {
+            self.nobody_is_away(ends, &listener, watch).await?;
+        }
         let at = async |place: &Place, other: &Place, side: Side| {
             let tree = Tree::at(&self.client, &self.disk, place, other).await.map(|tree| {
                 // An entry that is missing in the source is removed from the target; one in the
@@ -151,7 +157,9 @@ impl Copier {
         let target =
             unless_stopped(watch, at(&sync.target, &sync.source, Side::Target)).await?.beside(&source);
         // A server that left before the servers of the trees were determined is missing in them.
-        self.nobody_is_away(sync, &(Arc::new(()) as Arc<dyn Listener>), watch).await?;
+        if is_checked {
+            self.nobody_is_away(ends, &(Arc::new(()) as Arc<dyn CopyListener>), watch).await?;
+        }
         let target_path = async { Ok(TargetPath::between(self, &sync.source, &sync.target).await) };
         let mut comparison = Comparison {
             copier: self,
@@ -196,7 +204,7 @@ impl Copier {
     }
 }
 
-impl<T: Fn(&Step)> Comparison<'_, T> {
+impl<T: Fn(&SyncStep)> Comparison<'_, T> {
     /// Compares the trees, and sends the copies to be made.
     async fn run(&mut self, found: mpsc::Sender<CopyJob>) -> Result<(), CopyError> {
         let mut open: Vec<SubdirectoryPairs> = Vec::new();
@@ -241,7 +249,7 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
         }
         let is_risky = self.sync.delete && !self.sync.allow_empty;
         if is_risky && source.items.is_empty() && target.is_some_and(|target| !target.items.is_empty()) {
-            let Sync { source, target, .. } = self.sync;
+            let DirectorySync { source, target, .. } = self.sync;
             let text = format!(
                 "{source} is empty, so everything in {target} would be removed; --allow-empty does that"
             );
@@ -316,7 +324,7 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
     /// Records the entries that only the target has.
     fn note_surplus(&mut self, source: &Directory, target: &Directory, unknown_here: &BTreeSet<&str>) {
         let is_surplus =
-            |item: &Item| !source.items.contains(&item.name) && !unknown_here.contains(&*item.name);
+            |item: &WalkItem| !source.items.contains(&item.name) && !unknown_here.contains(&*item.name);
         let numbers: Vec<u32> = target.items.iter().filter(is_surplus).map(|item| item.number()).collect();
         if numbers.is_empty() {
             return;
@@ -331,7 +339,12 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
     }
 
     /// Reports whether a directory of both sides, or of the source alone, is compared.
-    async fn enters(&mut self, source: &Directory, item: &Item, target: Option<(&Directory, &Item)>) -> bool {
+    async fn enters(
+        &mut self,
+        source: &Directory,
+        item: &WalkItem,
+        target: Option<(&Directory, &WalkItem)>,
+    ) -> bool {
         let refused = match (self.source.enters(source, item), target) {
             (Err(unknown), _) => Err((unknown, Side::Source)),
             (Ok(()), None) => Ok(()),
@@ -355,8 +368,8 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
     async fn file(
         &mut self,
         directory: &Directory,
-        item: &Item,
-        other: Option<&Item>,
+        item: &WalkItem,
+        other: Option<&WalkItem>,
         found: &mpsc::Sender<CopyJob>,
     ) {
         let target = self.sync.target.below(&directory.path.join(&item.name));
@@ -364,7 +377,7 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
         match self.copier.difference(&job, item, other, self.sync.equal).await {
             Ok(None) => {}
             Ok(Some(reason)) => {
-                (self.tell)(&Step::Copy(job.target.clone(), item.size, reason));
+                (self.tell)(&SyncStep::Copy(job.target.clone(), item.size, reason));
                 if !self.sync.dry_run {
                     self.listener.found(&job);
                     // The receiver is gone if the copies were cancelled.
@@ -387,7 +400,7 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
         side: Side,
         matters: impl Fn(&str) -> bool,
     ) -> BTreeSet<&'d str> {
-        for Unknown { name, error, .. } in &directory.unknown {
+        for UnreliableEntry { name, error, .. } in &directory.unknown {
             if name.as_deref().is_none_or(&matters) {
                 self.miss(&CopyError::on(side, error.clone()));
             }
@@ -426,7 +439,7 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
                 self.remove_directory(&surplus).await;
                 continue;
             }
-            (self.tell)(&Step::Remove(place.clone()));
+            (self.tell)(&SyncStep::Remove(place.clone()));
             if !self.sync.dry_run {
                 let servers = self.target.servers_at(&surplus.at);
                 match self.target.remove(&place, &servers, false).await {
@@ -465,7 +478,7 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
         if self.sync.dry_run {
             return self.plan_removal(tree).await;
         }
-        let mut removal = Removal::of(tree);
+        let mut removal = TreeRemoval::of(tree);
         while let Some(removed) = removal.next().await {
             for one in removed {
                 if let Err(error) = one.result {
@@ -473,7 +486,7 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
                     continue;
                 }
                 self.note_removal(&one.place, one.is_directory).await;
-                let step = if one.is_directory { Step::RemoveFolder } else { Step::Remove };
+                let step = if one.is_directory { SyncStep::RemoveFolder } else { SyncStep::Remove };
                 (self.tell)(&step(one.place));
             }
         }
@@ -509,11 +522,11 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
             walk.enter_all(&mut directory);
             self.report(&directory, Side::Target, |_| true);
             for item in directory.items.iter().filter(|item| !item.is_directory) {
-                (self.tell)(&Step::Remove(directory.child(&item)));
+                (self.tell)(&SyncStep::Remove(directory.child(&item)));
             }
             directories.push(directory.place);
         }
-        directories.into_iter().rev().for_each(|place| (self.tell)(&Step::RemoveFolder(place)));
+        directories.into_iter().rev().for_each(|place| (self.tell)(&SyncStep::RemoveFolder(place)));
     }
 
     /// Checks that each component on the way to an entry is a directory. Servers follow links, so

@@ -128,7 +128,7 @@ impl Copier {
         seen: &ThirdPartySource,
         at: &Url,
         own: Option<&RemoteFileIdentity>,
-    ) -> Result<Vec<(Place, crate::answers::Checksum)>, CopyError> {
+    ) -> Result<Vec<(Place, crate::answers::FileChecksum)>, CopyError> {
         let has = self.client.file_system(at).find(&at.path).await.map_err(CopyError::target)?;
         let has = has.map_or(0, |stat| stat.size);
         if has != seen.size {

@@ -46,7 +46,7 @@ pub struct CopyAll {
 }
 
 /// Receives the progress of copies. Calls come from any thread.
-pub trait Listener: Send + Sync {
+pub trait CopyListener: Send + Sync {
     /// Another file to copy was found; its size is included if known.
     fn found(&self, _job: &CopyJob) {}
     /// A copy has begun.
@@ -62,7 +62,7 @@ pub trait Listener: Send + Sync {
 }
 
 /// Ignores all events.
-impl Listener for () {
+impl CopyListener for () {
     fn ended(&self, _: &CopyJob, _: &Result<CopyDone, CopyError>) {}
     fn missed(&self, _: &CopyError) {}
 }
@@ -87,7 +87,7 @@ impl Copier {
     pub async fn copy_all(
         &self,
         all: &CopyAll,
-        listener: Arc<dyn Listener>,
+        listener: Arc<dyn CopyListener>,
         watch: &Watch,
     ) -> Result<Tally, CopyError> {
         let (found, jobs) = mpsc::channel(KNOWN_MAX);
@@ -131,7 +131,7 @@ impl Copier {
         mut jobs: mpsc::Receiver<CopyJob>,
         options: &CopyOptions,
         parallel: usize,
-        listener: Arc<dyn Listener>,
+        listener: Arc<dyn CopyListener>,
         watch: &Watch,
     ) -> Result<Tally, CopyError> {
         let memory = Arc::new(Semaphore::new(MEMORY_BYTES / PERMIT_BYTES));
@@ -171,7 +171,7 @@ impl Copier {
         self,
         job: CopyJob,
         options: CopyOptions,
-        listener: Arc<dyn Listener>,
+        listener: Arc<dyn CopyListener>,
         watch: Watch,
         memory: Arc<Semaphore>,
         full: Arc<FullServers>,
@@ -241,7 +241,7 @@ impl Tally {
 /// Finds the files to copy.
 struct Finder {
     copier: Copier,
-    listener: Arc<dyn Listener>,
+    listener: Arc<dyn CopyListener>,
     found: mpsc::Sender<CopyJob>,
     recursive: bool,
     options: CopyOptions,

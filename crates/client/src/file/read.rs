@@ -236,7 +236,7 @@ fn sort(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buffer_pool::BufferPool;
+    use crate::buffer_pool::DataBufferPool;
     use wire::xroot::codes::ResponseType;
     use wire::xroot::reply::StatusFrame;
     use wire::xroot::{RequestCode, StreamId};
@@ -284,7 +284,7 @@ mod tests {
         assert!(!is_in_order(&frames, 100));
         data[4096 + 4 + 4] ^= 1;
         let mut bad = Vec::new();
-        let sorted = sort(&data, &frames, 100, 12198, BufferPool::default().take(0), &mut bad).unwrap();
+        let sorted = sort(&data, &frames, 100, 12198, DataBufferPool::default().take(0), &mut bad).unwrap();
         assert_eq!((bad.len(), bad[0].offset, bad[0].length), (1, 100, 3996));
         assert_eq!(sorted.as_ref()[1..], expected(100, 12198)[1..]);
     }
@@ -294,7 +294,7 @@ mod tests {
         for cuts in [&[(0, 4096), (8192, 4096)][..], &[(4096, 4096)], &[(0, 4096), (0, 4096)]] {
             let (data, frames) = frames(cuts);
             assert!(!is_in_order(&frames, 0));
-            let block = BufferPool::default().take(0);
+            let block = DataBufferPool::default().take(0);
             assert!(sort(&data, &frames, 0, 8192, block, &mut Vec::new()).is_none(), "{cuts:?}");
         }
     }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use base::bytes_of;
 
 use super::identity::{DirectoryMark, Identity};
-use crate::answers::{Entry, StatInfo};
+use crate::answers::{RemoteEntry, StatInfo};
 use crate::entries::{Entries, LOCAL_BYTES};
 use crate::listing_memory::ListingMemory;
 use crate::path::Name;
 
 /// A known entry.
 #[derive(Clone, Debug)]
-pub struct Item {
+pub struct WalkItem {
     /// The name.
     pub name: Name,
     /// Set for a directory.
@@ -28,7 +28,7 @@ pub struct Item {
     number: u32,
 }
 
-impl Item {
+impl WalkItem {
     /// Returns the indices of the servers that have it.
     pub(crate) fn servers(&self) -> Vec<usize> {
         self.ids.iter().map(|(server, _)| *server).collect()
@@ -50,7 +50,7 @@ impl Item {
 #[derive(Clone, Debug)]
 pub struct ListedEntry {
     /// The entry.
-    pub entry: Entry,
+    pub entry: RemoteEntry,
     /// The index of the server.
     pub server: usize,
     /// The number of the item; `None` for the second and each further server of an entry.
@@ -75,7 +75,7 @@ impl Items {
     }
 
     /// Returns an iterator over the items.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Item> + '_ {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = WalkItem> + '_ {
         self.0.numbers().filter_map(|number| self.get(number))
     }
 
@@ -86,7 +86,7 @@ impl Items {
 
     /// Returns the item with a number.
     #[must_use]
-    pub fn get(&self, number: u32) -> Option<Item> {
+    pub fn get(&self, number: u32) -> Option<WalkItem> {
         if let Some((name, known)) = self.0.local_at(number) {
             return Some(LocalStatus::decode(known)?.item(name, number));
         }
@@ -98,7 +98,7 @@ impl Items {
             stat = stat.or(here);
         }
         let stat = stat?;
-        Some(Item {
+        Some(WalkItem {
             name,
             is_directory: stat.is_dir(),
             size: stat.size,
@@ -111,7 +111,7 @@ impl Items {
 
     /// Returns the item with a name.
     #[must_use]
-    pub fn find(&self, name: &Name) -> Option<Item> {
+    pub fn find(&self, name: &Name) -> Option<WalkItem> {
         self.0.find(&name.to_bytes()).and_then(|number| self.get(number))
     }
 
@@ -187,8 +187,8 @@ impl LocalStatus {
         Some(Self { is_directory: *known.last()? != 0, size, modified, device, inode })
     }
 
-    fn item(self, name: Name, number: u32) -> Item {
-        Item {
+    fn item(self, name: Name, number: u32) -> WalkItem {
+        WalkItem {
             name,
             is_directory: self.is_directory,
             size: self.size,

@@ -2,7 +2,7 @@
 
 use super::identity::Identity;
 use super::items::Items;
-use super::unknown::{UNKNOWN_MAX, Unknown, whole};
+use super::unknown::{UNKNOWN_MAX, UnreliableEntry, whole};
 use crate::answers::StatInfo;
 use crate::entries::Entries;
 use crate::failure::{Cause, Error};
@@ -11,15 +11,15 @@ use crate::url::Url;
 
 /// The result of listing a directory.
 #[derive(Default)]
-pub(super) struct ListedDirectory {
+pub(super) struct DirectoryListing {
     pub(super) items: Items,
-    pub(super) unknown: Vec<Unknown>,
+    pub(super) unknown: Vec<UnreliableEntry>,
     pub(super) is_missing: bool,
     pub(super) at: Vec<usize>,
     pub(super) ids: Vec<Identity>,
 }
 
-impl ListedDirectory {
+impl DirectoryListing {
     /// Adds the entries listed by servers: the reliable ones as items, the others as unknown with
     /// the reasons.
     pub(super) fn take(&mut self, mut entries: Entries, url: &Url, path: &RelativePath) {
@@ -30,7 +30,7 @@ impl ListedDirectory {
             if refused <= UNKNOWN_MAX {
                 let at = name.component().map_or_else(|_| url.clone(), |name| url.at(url.path.join(name)));
                 let (name, error) = (Some(name.to_string()), Error::new("list", at, cause));
-                self.unknown.push(Unknown { directory: path.clone(), name, error });
+                self.unknown.push(UnreliableEntry { directory: path.clone(), name, error });
             }
             false
         });

@@ -6,8 +6,8 @@ use std::time::UNIX_EPOCH;
 
 use super::identity::{DirectoryMark, Identity};
 use super::items::{Items, LocalStatus};
-use super::listed::ListedDirectory;
-use super::unknown::{Unknown, whole};
+use super::listed::DirectoryListing;
+use super::unknown::{UnreliableEntry, whole};
 use crate::failure::{Cause, Error};
 use crate::path::{EntryName, Name, RelativePath, shown_path};
 
@@ -17,8 +17,8 @@ pub(super) fn read_local(
     from: &RelativePath,
     stays_here: bool,
     follows_links: bool,
-) -> ListedDirectory {
-    let mut listed = ListedDirectory::default();
+) -> DirectoryListing {
+    let mut listed = DirectoryListing::default();
     let failed = |path: &Path, error: &std::io::Error| {
         Error::new("list", shown_path(path), Cause::System(error.to_string()))
     };
@@ -52,12 +52,12 @@ fn look_at(
     from: &RelativePath,
     stays_here: bool,
     follows_links: bool,
-) -> Result<Option<(Vec<u8>, LocalStatus)>, Box<Unknown>> {
+) -> Result<Option<(Vec<u8>, LocalStatus)>, Box<UnreliableEntry>> {
     let (path, raw) = (entry.path(), entry.file_name());
     let name = EntryName::from_os(&raw);
     let unknown = |cause: Cause| {
         let error = Error::new("read", shown_path(&path), cause);
-        Err(Box::new(Unknown { directory: from.clone(), name: Some(name.to_string()), error }))
+        Err(Box::new(UnreliableEntry { directory: from.clone(), name: Some(name.to_string()), error }))
     };
     let checked = if stays_here { Name::on_this_machine(&raw) } else { Name::from_os(&raw) };
     if let Err(why) = checked {

@@ -1,9 +1,9 @@
 //! [`Walk`]: the common implementation of walks through directory trees, here and at servers.
 //!
 //! A tree is read directory by directory, each before those below it, while the next listings are
-//! already requested. An entry is reported as an [`Item`], or as [`Unknown`]: seen, but unreliable,
-//! with the reason. A caller that changes the tree must leave unknown entries and everything below
-//! them alone.
+//! already requested. An entry is reported as an [`WalkItem`], or as [`UnreliableEntry`]: seen, but
+//! unreliable, with the reason. A caller that changes the tree must leave unknown entries and
+//! everything below them alone.
 //!
 //! Servers follow links, so a link to a directory looks like a directory. A directory has an
 //! identity, so a walk does not enter one that leads back to a directory above it. A link out of
@@ -17,10 +17,10 @@
 //! | `order` | [`Walk`]: the order of directories; prefetched listings |
 //! | `items` | [`Items`]: the entries of a directory, in the form in which they were sent |
 //! | `listing`, `local` | directories at servers and here |
-//! | `listed` | the result of a listing: items, and [`Unknown`] entries (`unknown`) |
+//! | `listed` | the result of a listing: items, and [`UnreliableEntry`] entries (`unknown`) |
 //! | `identity` | detection of a directory that leads back to one above it |
 //! | `links` | detection of links to directories |
-//! | `removal` | [`Removal`]: a walk that removes |
+//! | `removal` | [`TreeRemoval`]: a walk that removes |
 //!
 //! `ListingBytes` limits the listings held by a walk: the current one and the directories that are
 //! still to be entered on all levels. A third of it is the limit for prefetched listings. A
@@ -53,17 +53,17 @@ use crate::url::Url;
 
 use identity::{DirectoryMark, Identity};
 use links::{Probed, probe};
-use listed::ListedDirectory;
+use listed::DirectoryListing;
 use listing::list_exactly;
 use local::read_local;
 use unknown::whole;
 
-pub use items::{Item, Items, ListedEntry};
+pub use items::{Items, ListedEntry, WalkItem};
 pub(crate) use links::is_own_directory;
 pub(crate) use order::DirectoryQueue;
 pub use order::Walk;
-pub use removal::{Removal, Removed};
-pub use unknown::{UNKNOWN_MAX, Unknown};
+pub use removal::{Removed, TreeRemoval};
+pub use unknown::{UNKNOWN_MAX, UnreliableEntry};
 
 /// Maximum number of directories above a directory that is entered.
 pub const DEPTH_MAX: usize = 256;
@@ -138,7 +138,7 @@ pub struct Directory {
     /// The entries, sorted by name.
     pub items: Items,
     /// Entries that are unreliable or may exist.
-    pub unknown: Vec<Unknown>,
+    pub unknown: Vec<UnreliableEntry>,
     /// Set if it was read at all servers that may have it. Otherwise it may have more entries.
     pub is_complete: bool,
     /// Set if it exists at none of the servers.
@@ -150,17 +150,17 @@ pub struct Directory {
 impl Directory {
     /// Returns the place of an item.
     #[must_use]
-    pub fn child(&self, item: &Item) -> Place {
+    pub fn child(&self, item: &WalkItem) -> Place {
         self.place.join(&item.name)
     }
 
     /// Returns the subdirectories.
-    pub fn directories(&self) -> impl DoubleEndedIterator<Item = Item> + '_ {
+    pub fn directories(&self) -> impl DoubleEndedIterator<Item = WalkItem> + '_ {
         self.items.iter().filter(|item| item.is_directory)
     }
 
     /// Records an unreliable entry.
-    fn refuse(&mut self, unknown: Unknown) {
+    fn refuse(&mut self, unknown: UnreliableEntry) {
         let count = self.unknown.len();
         if count < UNKNOWN_MAX {
             self.unknown.push(unknown);
@@ -174,7 +174,7 @@ impl Directory {
 
     /// Reports whether it could not be listed for lack of memory.
     fn lacks_memory(&self) -> bool {
-        let is_whole = |unknown: &&Unknown| unknown.name.is_none();
+        let is_whole = |unknown: &&UnreliableEntry| unknown.name.is_none();
         self.unknown.iter().filter(is_whole).any(|one| matches!(one.error.cause(), Cause::TooLarge(_)))
     }
 }
@@ -306,13 +306,13 @@ impl Tree {
     /// Checks whether a subdirectory may be entered.
     ///
     /// # Errors
-    /// [`Unknown`] if it leads back to a directory above it, or is too deep.
-    pub(crate) fn enters(&self, directory: &Directory, item: &Item) -> Result<(), Box<Unknown>> {
+    /// [`UnreliableEntry`] if it leads back to a directory above it, or is too deep.
+    pub(crate) fn enters(&self, directory: &Directory, item: &WalkItem) -> Result<(), Box<UnreliableEntry>> {
         let path = directory.path.join(&item.name);
         let refuse = |text: String| {
             let error = Error::new("list", directory.child(item), Cause::NotEntered(text));
             let name = Some(item.name.to_string());
-            Err(Box::new(Unknown { directory: directory.path.clone(), name, error }))
+            Err(Box::new(UnreliableEntry { directory: directory.path.clone(), name, error }))
         };
         let mut above = Some(&directory.chain);
         while let Some(one) = above {
@@ -366,21 +366,21 @@ impl Tree {
                     Some(disk) => disk.run(read).await,
                     None => None,
                 };
-                let listed = listed.unwrap_or_else(|| ListedDirectory {
+                let listed = listed.unwrap_or_else(|| DirectoryListing {
                     unknown: vec![whole(&pending.path, Error::new("list", &place, Cause::Closed))],
-                    ..ListedDirectory::default()
+                    ..DirectoryListing::default()
                 });
                 Self::directory(place, pending, listed)
             }
             Place::Stream => Self::directory(
                 place,
                 pending,
-                ListedDirectory { is_missing: true, ..ListedDirectory::default() },
+                DirectoryListing { is_missing: true, ..DirectoryListing::default() },
             ),
         }
     }
 
-    fn directory(place: Place, pending: Pending, listed: ListedDirectory) -> Directory {
+    fn directory(place: Place, pending: Pending, listed: DirectoryListing) -> Directory {
         let Pending { path, depth, above, .. } = pending;
         let chain = Arc::new(Above { path: path.clone(), ids: listed.ids, next: above });
         let is_complete = listed.unknown.iter().all(|unknown| unknown.name.is_some());
@@ -398,7 +398,7 @@ impl Tree {
     }
 
     async fn read_remote(&self, url: Url, pending: Pending, memory: &ListingMemory) -> Directory {
-        let mut listed = ListedDirectory::default();
+        let mut listed = DirectoryListing::default();
         let mut at: Vec<usize> = pending.ids.iter().map(|(server, _)| *server).collect();
         if self.removes {
             at = self.without_links(&url, &pending.path, at, &mut listed).await;
@@ -473,7 +473,7 @@ impl Tree {
         url: &Url,
         path: &RelativePath,
         at: Vec<usize>,
-        listed: &mut ListedDirectory,
+        listed: &mut DirectoryListing,
     ) -> Vec<usize> {
         let probe = |server: usize| {
             let (files, path) = (self.servers.get(server).cloned(), url.path.clone());
@@ -503,7 +503,7 @@ impl Tree {
         url: &Url,
         path: &RelativePath,
         at: &mut Vec<usize>,
-        unknown: &mut Vec<Unknown>,
+        unknown: &mut Vec<UnreliableEntry>,
     ) -> Vec<Identity> {
         let stat = |server: usize| {
             let (files, path) = (self.servers.get(server).cloned(), url.path.clone());

@@ -5,9 +5,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::items::{Item, Items};
-use super::listed::ListedDirectory;
-use super::unknown::{Unknown, whole};
+use super::items::{Items, WalkItem};
+use super::listed::DirectoryListing;
+use super::unknown::{UnreliableEntry, whole};
 use super::{Above, DIRECTORIES_MAX, Directory, Pending, Tree};
 use crate::abort_on_drop::AbortOnDrop;
 use crate::failure::{Cause, Error};
@@ -138,7 +138,7 @@ impl Walk {
             return Some(Tree::directory(
                 place,
                 pending,
-                ListedDirectory { unknown, ..ListedDirectory::default() },
+                DirectoryListing { unknown, ..DirectoryListing::default() },
             ));
         };
         if directory.lacks_memory() {
@@ -202,14 +202,14 @@ impl Walk {
         entered_all
     }
 
-    fn may_enter(&self, directory: &Directory, item: &Item) -> Result<(), Box<Unknown>> {
+    fn may_enter(&self, directory: &Directory, item: &WalkItem) -> Result<(), Box<UnreliableEntry>> {
         if self.entered < DIRECTORIES_MAX {
             return self.tree.enters(directory, item);
         }
         let text = format!("there are more than {DIRECTORIES_MAX} directories");
         let error = Error::new("list", directory.child(item), Cause::NotEntered(text));
         let name = Some(item.name.to_string());
-        Err(Box::new(Unknown { directory: directory.path.clone(), name, error }))
+        Err(Box::new(UnreliableEntry { directory: directory.path.clone(), name, error }))
     }
 
     /// Enters all subdirectories of a directory.

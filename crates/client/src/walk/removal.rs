@@ -1,6 +1,6 @@
-//! [`Removal`]: removes a directory with everything in it, contents first.
+//! [`TreeRemoval`]: removes a directory with everything in it, contents first.
 
-use super::{Directory, Items, Tree, Unknown, Walk};
+use super::{Directory, Items, Tree, UnreliableEntry, Walk};
 use crate::cluster_listing::together;
 use crate::copy::Place;
 use crate::failure::{Cause, Error};
@@ -44,7 +44,7 @@ struct RemovalLevel {
 /// Removes everything below the root of a tree, and the root. Links to directories are neither
 /// followed nor removed.
 #[derive(Debug)]
-pub struct Removal {
+pub struct TreeRemoval {
     walk: Walk,
     levels: Vec<RemovalLevel>,
     /// Files of the innermost directory that are not removed yet: all of its items from a number
@@ -59,7 +59,7 @@ impl std::fmt::Debug for RemovalLevel {
     }
 }
 
-impl Removal {
+impl TreeRemoval {
     /// Creates the removal of a tree.
     #[must_use]
     pub fn of(tree: Tree) -> Self {
@@ -120,7 +120,7 @@ impl Removal {
         self.files = Some((directory.items.clone(), 0..end));
         let Directory { place, unknown, is_missing, .. } = &directory;
         let stays = !unknown.is_empty();
-        let failed = unknown.iter().map(|Unknown { error, name, .. }| Removed {
+        let failed = unknown.iter().map(|UnreliableEntry { error, name, .. }| Removed {
             place: place.clone(),
             is_directory: name.is_none(),
             result: Err(error.clone()),

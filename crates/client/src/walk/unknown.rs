@@ -9,7 +9,7 @@ pub const UNKNOWN_MAX: usize = 1000;
 
 /// An entry or a directory that was seen, but is unreliable.
 #[derive(Clone, Debug)]
-pub struct Unknown {
+pub struct UnreliableEntry {
     /// The directory itself, or the one that contains the entry, relative to the root of the walk.
     pub directory: RelativePath,
     /// The text of its name; `None` for the directory itself, or for further entries that it may
@@ -20,6 +20,6 @@ pub struct Unknown {
 }
 
 /// Creates the record that a directory may have more entries than known.
-pub(super) fn whole(directory: &RelativePath, error: Error) -> Unknown {
-    Unknown { directory: directory.clone(), name: None, error }
+pub(super) fn whole(directory: &RelativePath, error: Error) -> UnreliableEntry {
+    UnreliableEntry { directory: directory.clone(), name: None, error }
 }
