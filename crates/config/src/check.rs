@@ -62,7 +62,7 @@ pub fn check(effective: &Effective, disk: &dyn Disk, strictness: Strictness) -> 
     check.exports();
     check.folders();
     check.spaces();
-    check.agreement();
+    check.check_conflicts();
     check.copies();
     check.cluster();
     check.report
@@ -79,7 +79,7 @@ impl DiskCheck<'_> {
         self.report.add(ProblemKind::Contradiction, origin.clone(), what, allowed);
     }
 
-    fn doubtful(&mut self, origin: &Origin, what: String, allowed: &str) {
+    fn warn(&mut self, origin: &Origin, what: String, allowed: &str) {
         self.report.add(ProblemKind::Doubtful, origin.clone(), what, allowed);
     }
 
@@ -114,7 +114,7 @@ impl DiskCheck<'_> {
                 if !export.attributes.read_only && !self.effective.cluster.role.redirects() =>
             {
                 let what = format!("{name} cannot be written");
-                self.doubtful(origin, what, "give the server's user access, or export it r/o");
+                self.warn(origin, what, "give the server's user access, or export it r/o");
             }
             Ok(PathAccess::Directory { .. }) => {}
         }
@@ -139,7 +139,7 @@ impl DiskCheck<'_> {
             None if copies.echo || copies.scan != CopyScan::All => {
                 let what =
                     "ofs.tpc: echo and scan apply to the output of a program, but pgm is not set".to_owned();
-                self.doubtful(&setting.origin, what, "omit them, or name a program with pgm");
+                self.warn(&setting.origin, what, "omit them, or name a program with pgm");
             }
             None => {}
         }
@@ -204,7 +204,7 @@ impl DiskCheck<'_> {
             };
             let what = format!("oss.space {}: {}: {why}", setting.name, path.display());
             if optional {
-                self.doubtful(&setting.origin, what, "the space starts without it");
+                self.warn(&setting.origin, what, "the space starts without it");
             } else {
                 self.wrong(&setting.origin, what, "create it, or mount it");
             }
@@ -219,7 +219,7 @@ impl DiskCheck<'_> {
                 rule.prefixes.iter().filter(|prefix| !self.touches_an_export(prefix)).collect();
             for prefix in outside {
                 let what = format!("oss.space {}: {prefix} is not exported", rule.name);
-                self.doubtful(&rule.origin, what, "");
+                self.warn(&rule.origin, what, "");
             }
         }
     }
@@ -232,7 +232,7 @@ impl DiskCheck<'_> {
     }
 
     /// Checks values that contradict each other.
-    fn agreement(&mut self) {
+    fn check_conflicts(&mut self) {
         let effective = self.effective;
         let persist = &effective.logical.persist;
         if persist.mode == PersistMode::Auto
@@ -240,20 +240,20 @@ impl DiskCheck<'_> {
             && effective.storage.exports.iter().all(|export| export.attributes.read_only)
         {
             let what = "ofs.persist auto: every export is read-only".to_owned();
-            self.doubtful(&persist.origin, what, "no file can be created");
+            self.warn(&persist.origin, what, "no file can be created");
         }
         let checkpoint = &effective.logical.checkpoint;
         if checkpoint.mode == CheckpointMode::Enabled
             && effective.checkpoint_folder().is_some_and(|folder| folder.starts_with("/tmp"))
         {
             let what = "ofs.chkpnt enable: the checkpoints are under /tmp".to_owned();
-            self.doubtful(&checkpoint.origin, what, "a reboot may lose them; name another folder");
+            self.warn(&checkpoint.origin, what, "a reboot may lose them; name another folder");
         }
         if !*effective.network.resolve_names {
             let by_name = |pattern: &str| pattern.contains('*') && !is_address(pattern);
             for pattern in effective.network.allow.iter().filter(|pattern| by_name(pattern.as_str())) {
                 let what = format!("xrd.allow host {}: names are not looked up", pattern.as_str());
-                self.doubtful(&pattern.origin, what, "remove xrd.network nodnr, or name hosts or addresses");
+                self.warn(&pattern.origin, what, "remove xrd.network nodnr, or name hosts or addresses");
             }
         }
         for redirect in &effective.protocol.redirects {
@@ -261,7 +261,7 @@ impl DiskCheck<'_> {
                 let outside: Vec<_> = paths.iter().filter(|path| !self.touches_an_export(path)).collect();
                 for path in outside {
                     let what = format!("xrootd.redirect: {path} is not exported");
-                    self.doubtful(&redirect.origin, what, "");
+                    self.warn(&redirect.origin, what, "");
                 }
             }
         }
@@ -281,7 +281,7 @@ impl DiskCheck<'_> {
         {
             let what = "all.manager meta applies to managers; this server is standalone".to_owned();
             if let Some(meta) = cluster.meta_managers.first() {
-                self.doubtful(&meta.origin, what, "name its manager: all.manager host:port");
+                self.warn(&meta.origin, what, "name its manager: all.manager host:port");
             }
         }
         let own = match role.value {
@@ -317,7 +317,7 @@ impl DiskCheck<'_> {
             if chosen && folder.starts_with(effective.storage.local_path(&export.prefix)) {
                 let what =
                     format!("all.adminpath: {} is inside the export {}", folder.display(), export.prefix);
-                return self.doubtful(origin, what, "clients can see it; name another folder");
+                return self.warn(origin, what, "clients can see it; name another folder");
             }
         }
     }

@@ -165,7 +165,7 @@ fn as_cmsd(request: &ConfigInput, draft: &mut Draft<'_>) {
     let same = |a: &ExportDraft, b: &ExportDraft| a.prefix == b.prefix && options(a) == options(b);
     let differs = exports.len() != draft.exports.len()
         || exports.iter().zip(&draft.exports).any(|(cmsd, xrootd)| !same(cmsd, xrootd));
-    if differs && draft.effective.cluster.takes_part() {
+    if differs && draft.effective.cluster.is_cluster_node() {
         let origin = exports.first().or(draft.exports.first()).map_or(Origin::Default, |e| e.origin.clone());
         let what = "all.export differs between xrootd and cmsd; the cluster uses the exports of xrootd";
         draft.report.add(ProblemKind::Doubtful, origin, what, "");
@@ -328,7 +328,7 @@ fn min_free(least: FreeSpace, draft: &mut Draft<'_>) {
     cluster.space.enough = Setting::from_command_line(least.enough());
     let (what, allowed) = if cluster.role.redirects() {
         (format!("a {} has no files of its own", cluster.role.name()), "set it on the servers below it")
-    } else if !cluster.takes_part() {
+    } else if !cluster.is_cluster_node() {
         let what = "no manager places files on this server; it is standalone".to_owned();
         (what, "name its manager (--manager HOST), or omit the option")
     } else {

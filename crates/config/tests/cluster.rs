@@ -63,9 +63,9 @@ fn one_file_is_read_as_both_programs() {
     assert_eq!(cluster.contact_wait.value, Duration::from_secs(7), "xrootd reads this one");
     let managers: Vec<String> = cluster.managers.iter().map(|m| m.value.to_string()).collect();
     assert_eq!(managers, ["redir.example.org:1213", "redir2.example.org:1213"]);
-    assert!(cluster.takes_part());
+    assert!(cluster.is_cluster_node());
     assert_eq!(cluster.parents().len(), 2);
-    assert!(!good("all.role server\n").cluster.takes_part());
+    assert!(!good("all.role server\n").cluster.is_cluster_node());
 }
 
 #[test]

@@ -81,7 +81,7 @@ impl NameWalk<'_> {
 
     /// Reports a directory and all names in it, and queues its subdirectories.
     fn read(&mut self, directory: &LogicalPath) -> Result<(), ReceiverStopped> {
-        self.tell(directory)?;
+        self.send_name(directory)?;
         let mut stream = match self.presences.backend.list(directory) {
             Ok(stream) => stream,
             Err(error) => {
@@ -121,14 +121,14 @@ impl NameWalk<'_> {
         }
         match found {
             Ok(FileKind::Directory) => self.waiting.push(path),
-            Ok(_) => self.tell(&path)?,
+            Ok(_) => self.send_name(&path)?,
             Err(_) if entry.link => self.note(&path, "the target of this link cannot be determined"),
             Err(error) => self.note_error(&path, &error),
         }
         Ok(())
     }
 
-    fn tell(&mut self, path: &LogicalPath) -> Result<(), ReceiverStopped> {
+    fn send_name(&mut self, path: &LogicalPath) -> Result<(), ReceiverStopped> {
         if (self.with)(path) { Ok(()) } else { Err(ReceiverStopped) }
     }
 }

@@ -226,7 +226,7 @@ impl UnannouncedFile {
             }
         }
         if !open.persists_on_close() {
-            open.services.events.made(&open.path, false);
+            open.services.events.created(&open.path, false);
         }
         drop(flying);
         Answer::Value(Value::Opened(opened))
@@ -244,7 +244,7 @@ impl UnannouncedFile {
         }
         drop(flying);
         if let Some(open) = OpenFileState::of(opened.file.as_ref()) {
-            open.release_here();
+            open.release_unannounced();
         }
     }
 }

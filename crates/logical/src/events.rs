@@ -11,16 +11,16 @@ use storage::Backend;
 /// change of the same name may have happened before the call.
 pub trait Events: Send + Sync {
     /// Reports that a file or directory was created. `pending`: the file is unfinished.
-    fn made(&self, path: &LogicalPath, pending: bool);
+    fn created(&self, path: &LogicalPath, pending: bool);
     /// Reports that a name was removed or renamed.
-    fn gone(&self, path: &LogicalPath);
+    fn removed(&self, path: &LogicalPath);
     /// Reports that a name was requested but not found: it may have been removed without the
     /// server. Clients can cause this event at any rate.
     fn missing(&self, path: &LogicalPath) {
-        self.gone(path);
+        self.removed(path);
     }
     /// Reports that a directory was renamed with its content. The directory itself is reported by
-    /// [`Events::gone`] and [`Events::made`].
+    /// [`Events::removed`] and [`Events::created`].
     fn moved(&self, from: &LogicalPath, to: &LogicalPath);
 }
 
@@ -36,15 +36,15 @@ impl EventForwarder {
         let _ = self.receiver.set(receiver);
     }
 
-    pub(crate) fn made(&self, path: &LogicalPath, pending: bool) {
+    pub(crate) fn created(&self, path: &LogicalPath, pending: bool) {
         if let Some(events) = self.receiver.get() {
-            events.made(path, pending);
+            events.created(path, pending);
         }
     }
 
-    pub(crate) fn gone(&self, path: &LogicalPath) {
+    pub(crate) fn removed(&self, path: &LogicalPath) {
         if let Some(events) = self.receiver.get() {
-            events.gone(path);
+            events.removed(path);
         }
     }
 
@@ -64,7 +64,7 @@ impl EventForwarder {
     }
 
     /// Returns the missing directories above `path`, which an operation will create and report
-    /// afterwards with [`Self::made_above`]. Empty if there is no receiver. May block.
+    /// afterwards with [`Self::created_parents`]. Empty if there is no receiver. May block.
     pub(crate) fn missing_above(&self, backend: &dyn Backend, path: &LogicalPath) -> Vec<LogicalPath> {
         if self.receiver.get().is_none() {
             return Vec::new();
@@ -73,9 +73,9 @@ impl EventForwarder {
     }
 
     /// Reports parent directories that were created.
-    pub(crate) fn made_above(&self, made: &[LogicalPath]) {
+    pub(crate) fn created_parents(&self, made: &[LogicalPath]) {
         for path in made.iter().rev() {
-            self.made(path, false);
+            self.created(path, false);
         }
     }
 }

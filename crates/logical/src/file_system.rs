@@ -263,10 +263,10 @@ impl Logical {
             let (services, other) = (self.services.clone(), self.services.clone());
             let job = move |_| {
                 if let Some(path) = services.persist.remove(ticket, services.backend.as_ref()) {
-                    services.events.gone(&path);
+                    services.events.removed(&path);
                 }
             };
-            job::at(&self.services.backend, Owner::SERVER, &path, None, job, move || {
+            job::run_where_blocking(&self.services.backend, Owner::SERVER, &path, None, job, move || {
                 other.persist.postpone(ticket)
             });
         }

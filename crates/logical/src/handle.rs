@@ -97,11 +97,11 @@ impl LogicalHandle {
                 });
             })
         };
-        match self.open.file.read_later(buffer, &ranges, &mut done) {
+        match self.open.file.start_read(buffer, &ranges, &mut done) {
             Ok(()) => Started::Pending,
             Err(buffer) => {
                 let run = |job| self.open.file.read_in_pool(reply.owner(), &ranges, job);
-                self.by(run, reply, move |open| open.read(buffer, &pieces).into())
+                self.submit_with(run, reply, move |open| open.read(buffer, &pieces).into())
             }
         }
     }
@@ -112,11 +112,11 @@ impl LogicalHandle {
         reply: &ReplyTo,
         work: impl FnOnce(&Arc<OpenFileState>) -> Answer + Send + 'static,
     ) -> Started {
-        self.by(|job| self.open.file.pool().run(reply.owner(), job), reply, work)
+        self.submit_with(|job| self.open.file.pool().run(reply.owner(), job), reply, work)
     }
 
     /// Runs `work` on the pool of the file, to which `run` passes the job.
-    fn by(
+    fn submit_with(
         &self,
         run: impl FnOnce(Job) -> Result<(), Job>,
         reply: &ReplyTo,
@@ -125,7 +125,7 @@ impl LogicalHandle {
         let Some(flying) = InFlight::new(&self.open) else {
             return fail(unable("access", &self.open.path, errno::BAD_DESCRIPTOR));
         };
-        job::spawn_by(run, reply, move || work(flying.open()))
+        job::spawn_answer(run, reply, move || work(flying.open()))
     }
 }
 
@@ -285,8 +285,8 @@ impl OpenFile for LogicalHandle {
         }
     }
 
-    fn stays_here(&self) -> bool {
-        self.open.stays_here
+    fn needs_this_server(&self) -> bool {
+        self.open.needs_this_server
     }
 
     fn interrupt(&self) {

@@ -19,7 +19,9 @@ pub(crate) fn on_pool<C: Send + Sync + 'static>(
     work: impl FnOnce(&C, &Target) -> Result<Value, Error> + Send + 'static,
 ) -> Started {
     let (path, inside) = (target.path.clone(), context.clone());
-    spawn_at(backend, &path, None, reply, move |_, reply| reply.send(work(&inside, &target).into()))
+    spawn_where_blocking(backend, &path, None, reply, move |_, reply| {
+        reply.send(work(&inside, &target).into())
+    })
 }
 
 /// Returns an answer that is available at once.
@@ -29,27 +31,27 @@ pub(crate) fn done(result: Result<Value, Error>) -> Started {
 
 /// Runs `work` as a job that `run` queues, and sends its result. A full pool answers that the
 /// server is overloaded. A panic in the work drops the reply, which then answers with an error.
-pub(crate) fn spawn_by(
+pub(crate) fn spawn_answer(
     run: impl FnOnce(Job) -> Result<(), Job>,
     reply: &ReplyTo,
     work: impl FnOnce() -> Answer + Send + 'static,
 ) -> Started {
-    spawn_to(run, reply, |reply| reply.send(work()))
+    spawn_reply(run, reply, |reply| reply.send(work()))
 }
 
 /// Runs work that sends its reply itself as a job that `run` queues.
-pub(crate) fn spawn_to(
+pub(crate) fn spawn_reply(
     run: impl FnOnce(Job) -> Result<(), Job>,
     reply: &ReplyTo,
     work: impl FnOnce(DeferredReply) + Send + 'static,
 ) -> Started {
-    give(run, reply.defer(), work, refuse);
+    submit_or(run, reply.defer(), work, refuse);
     Started::Pending
 }
 
 /// Runs `work` with `what` as a job that `run` queues; if the pool is full, `refused` gets `what`
 /// instead.
-pub(crate) fn give<T: Send + 'static>(
+pub(crate) fn submit_or<T: Send + 'static>(
     run: impl FnOnce(Job) -> Result<(), Job>,
     what: T,
     work: impl FnOnce(T) + Send + 'static,
@@ -62,7 +64,7 @@ pub(crate) fn give<T: Send + 'static>(
 }
 
 /// Runs `work` on the pool of the file at `path` ([`at`]), where it may block.
-pub(crate) fn spawn_at(
+pub(crate) fn spawn_where_blocking(
     backend: &Arc<dyn Backend>,
     path: &LogicalPath,
     create: Option<CreateMode>,
@@ -71,7 +73,7 @@ pub(crate) fn spawn_at(
 ) -> Started {
     let (slot, inside) = SharedSlot::pair(reply.defer());
     let job = move |place| inside.with(|reply| work(place, reply));
-    at(backend, reply.owner(), path, create, job, move || slot.with(refuse));
+    run_where_blocking(backend, reply.owner(), path, create, job, move || slot.with(refuse));
     Started::Pending
 }
 
@@ -80,7 +82,7 @@ pub(crate) fn spawn_at(
 /// This is the pool of the path, unless a link leads to another file system, or a file with the
 /// options `create` will be created there. In these cases the job runs in that pool and gets the
 /// destination as its argument. `refused` is called instead if a pool is full.
-pub(crate) fn at(
+pub(crate) fn run_where_blocking(
     backend: &Arc<dyn Backend>,
     owner: Owner,
     path: &LogicalPath,
@@ -89,7 +91,7 @@ pub(crate) fn at(
     refused: impl Fn() + Clone + Send + 'static,
 ) {
     let (inside, name, refused_later) = (backend.clone(), path.clone(), refused.clone());
-    let first = move || match inside.elsewhere(&name, create.as_ref()) {
+    let first = move || match inside.placement(&name, create.as_ref()) {
         None => job(None),
         Some(place) => {
             let pool = place.pool.clone();
@@ -154,7 +156,7 @@ impl WaitingClient {
 
 /// Returns the answer to a client that has left. It is sent to nobody but fulfils the duty to
 /// answer.
-pub(crate) fn left() -> Answer {
+pub(crate) fn disconnected_answer() -> Answer {
     Answer::error(ErrorKind::Cancelled, "The client has left")
 }
 

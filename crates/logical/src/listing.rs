@@ -111,13 +111,13 @@ pub(crate) fn more(
 ) -> Started {
     match rest.into_any().downcast::<ListingRest>().map(|rest| *rest) {
         Ok(ListingRest::Shared(scan, at)) => scan::more(listings, caller, &scan, at, reply),
-        Ok(ListingRest::Own(reading)) => go_on(listings, caller, reading, reply),
+        Ok(ListingRest::Own(reading)) => next_page(listings, caller, reading, reply),
         Err(_) => done(Err(unable("read directory", &LogicalPath::root(), errno::INVALID))),
     }
 }
 
 /// Returns the next page of a listing's own reading.
-pub(crate) fn go_on(
+pub(crate) fn next_page(
     listings: &Arc<Listings>,
     caller: &Arc<Caller>,
     reading: Box<DirectoryReading>,
@@ -136,7 +136,7 @@ fn queue_own(
 ) {
     let (pool, owner) = (reading.pool.clone(), reply.owner());
     let read = move |reply| own_page(&listings, caller, reading, reply);
-    job::give(|job| pool.run(owner, job), reply, read, job::refuse);
+    job::submit_or(|job| pool.run(owner, job), reply, read, job::refuse);
 }
 
 /// Reads a page of a listing's own reading. May wait. If a page has no name that can be listed, the
@@ -147,8 +147,8 @@ pub(crate) fn own_page(
     mut reading: Box<DirectoryReading>,
     reply: DeferredReply,
 ) {
-    if caller.has_left() {
-        return reply.send(job::left());
+    if caller.is_disconnected() {
+        return reply.send(job::disconnected_answer());
     }
     let names = match reading.names() {
         Ok(names) => names,
@@ -168,7 +168,7 @@ pub(crate) fn own_page(
     };
     match reading.describe(listings, names) {
         DescribedPage::Here(reading, entries) => tell(reading, entries, reply),
-        DescribedPage::Elsewhere(errand) => errand.go(listings, move |page| match page {
+        DescribedPage::Elsewhere(errand) => errand.describe_elsewhere(listings, move |page| match page {
             Some((reading, entries)) => tell(reading, entries, reply),
             None => job::refuse(reply),
         }),
@@ -199,7 +199,7 @@ pub(crate) struct PageErrand {
 impl PageErrand {
     /// Queries these file systems, and calls `then` on a thread of the last one; with `None` if a
     /// pool is full.
-    pub(crate) fn go<T>(mut self, listings: &Arc<Listings>, then: T)
+    pub(crate) fn describe_elsewhere<T>(mut self, listings: &Arc<Listings>, then: T)
     where
         T: FnOnce(Option<(Box<DirectoryReading>, Vec<DirectoryEntry>)>) + Send + 'static,
     {
@@ -209,9 +209,9 @@ impl PageErrand {
             for name in names {
                 self.entries.extend(self.reading.entry(&listings, name));
             }
-            self.go(&listings, then);
+            self.describe_elsewhere(&listings, then);
         };
-        job::give(|job| pool.take_over(job), then, ask, |then| then(None));
+        job::submit_or(|job| pool.take_over(job), then, ask, |then| then(None));
     }
 }
 
@@ -265,20 +265,20 @@ impl DirectoryReading {
     }
 
     /// Reports whether the listing contains more than names.
-    fn asks(&self) -> bool {
+    fn needs_status(&self) -> bool {
         let detail = self.wanted.detail;
         detail.stat || detail.checksum || detail.online
     }
 
     /// Returns the pool in which an entry must be queried, if it is another one.
     fn elsewhere(&self, raw: &RawEntry) -> Option<Arc<Pool>> {
-        if self.asks() { self.stream.elsewhere(raw) } else { None }
+        if self.needs_status() { self.stream.other_pool(raw) } else { None }
     }
 
     /// Returns an entry; `None` if it was removed meanwhile and its status was requested.
     fn entry(&mut self, listings: &Listings, name: Vec<u8>) -> Option<DirectoryEntry> {
         let detail = self.wanted.detail;
-        if !self.asks() {
+        if !self.needs_status() {
             return Some(DirectoryEntry { name, stat: None, checksum: None });
         }
         let metadata = match self.stream.stat(&name) {

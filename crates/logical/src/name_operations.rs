@@ -58,8 +58,8 @@ pub(crate) fn make_directory(
             if parents { changes.events.missing_above(changes.backend.as_ref(), &path) } else { Vec::new() };
         match changes.backend.make_directory(&path, mode, parents) {
             Ok(()) => {
-                changes.events.made_above(&above);
-                changes.events.made(&path, false);
+                changes.events.created_parents(&above);
+                changes.events.created(&path, false);
                 Ok(Value::Nothing)
             }
             Err(error) if error.raw_os_error() == Some(errno::EXISTS) => {
@@ -85,7 +85,7 @@ pub(crate) fn remove_directory(changes: &Arc<NameOperations>, target: Target, re
                 Err(Error::unable("remove", &target.path, error))
             }
             _ => {
-                changes.events.gone(&path);
+                changes.events.removed(&path);
                 Ok(Value::Nothing)
             }
         }
@@ -114,7 +114,7 @@ pub(crate) fn remove(changes: &Arc<NameOperations>, target: Target, reply: &Repl
             changes.events.missing(&path, &error);
             return Err(Error::unable("remove", &target.path, error));
         }
-        changes.events.gone(&path);
+        changes.events.removed(&path);
         changes.open_table.locks.disturb(&path);
         changes.persist.forget(pending, &path, changes.backend.as_ref());
         changes.persist.end_absent_removed(&path, changes.backend.as_ref());
@@ -174,9 +174,9 @@ pub(crate) fn rename(changes: &Arc<NameOperations>, from: Target, to: Target, re
         changes.open_table.locks.disturb(&old);
         changes.open_table.locks.disturb(&new);
         if old != new {
-            changes.events.made_above(&above);
-            changes.events.gone(&old);
-            changes.events.made(&new, changes.persist.is_pending(&new));
+            changes.events.created_parents(&above);
+            changes.events.removed(&old);
+            changes.events.created(&new, changes.persist.is_pending(&new));
             if describe::is_directory(&source) {
                 changes.events.moved(&old, &new);
             }

@@ -46,7 +46,7 @@ pub(crate) fn proceed(opener: &Arc<OpenServices>, plan: OpenPlan, reply: &ReplyT
     }
     let (path, inside) = (plan.path.clone(), opener.clone());
     let create = plan.create(opener).ok().flatten();
-    job::spawn_at(&opener.services.backend, &path, create, reply, move |place, reply| {
+    job::spawn_where_blocking(&opener.services.backend, &path, create, reply, move |place, reply| {
         let plan = OpenPlan { place, ..plan };
         match (open(&inside, &plan), &plan.request.duplicate_of) {
             (Answer::Value(Value::Opened(opened)), Some(template)) => clone::fill(opened, template, reply),
@@ -132,7 +132,8 @@ pub(crate) fn open(opener: &Arc<OpenServices>, plan: &OpenPlan) -> Answer {
         Admission::Resume(ticket) => return pending::resume(opener, plan, lock, ticket),
         Admission::Free => {}
     }
-    let persists = plan.copy.is_some() || opener.services.persist.wants(plan.asks_persist, plan.creates);
+    let persists =
+        plan.copy.is_some() || opener.services.persist.persists_on_close(plan.asks_persist, plan.creates);
     if !plan.write || plan.request.new {
         return if persists {
             create_pending(opener, plan, lock, Wholeness::Whole)
@@ -184,14 +185,14 @@ fn plain(opener: &Arc<OpenServices>, plan: &OpenPlan, lock: LockTicket) -> Answe
         }
     };
     if plan.creates {
-        opener.services.events.made_above(&above);
+        opener.services.events.created_parents(&above);
         // The file is new or was truncated, so it is not the unfinished file of an earlier run.
         opener.services.persist.end_absent_created(&plan.plain, opener.services.backend.as_ref());
     }
     let answer = finish(opener, plan, file, lock, SharedOpen::Plain);
     // A file created as a copy is announced after its content was copied.
     if plan.creates && plan.request.duplicate_of.is_none() && matches!(answer, Answer::Value(_)) {
-        opener.services.events.made(&plan.plain, false);
+        opener.services.events.created(&plan.plain, false);
     }
     answer
 }

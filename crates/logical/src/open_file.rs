@@ -40,7 +40,7 @@ pub(crate) struct NewFile {
     /// The file is the destination of a third-party copy.
     pub(crate) pull: Option<Arc<PullState>>,
     /// The file was opened as the source of a third-party copy.
-    pub(crate) stays_here: bool,
+    pub(crate) needs_this_server: bool,
     /// This server offers third-party copies.
     pub(crate) offers_copies: bool,
 }
@@ -73,7 +73,7 @@ pub(crate) struct OpenFileState {
     has_checkpoint: AtomicBool,
     checkpoint: Mutex<Option<FileCheckpoint>>,
     /// No checksum is stored with the file.
-    bare: AtomicBool,
+    no_stored_checksum: AtomicBool,
     /// The registered name of a writable file, which a sync makes durable.
     name: Option<FileName>,
     /// The file was changed through this handle.
@@ -81,7 +81,7 @@ pub(crate) struct OpenFileState {
     growing: GrowingChecksum,
     /// The file is the destination of a third-party copy, and only that copy writes it.
     pull: Option<Arc<PullState>>,
-    pub(crate) stays_here: bool,
+    pub(crate) needs_this_server: bool,
     pub(crate) offers_copies: bool,
     /// The grant to a destination for which this file was opened.
     grant: Mutex<Option<HeldGrant>>,
@@ -129,12 +129,12 @@ impl OpenFileState {
             persist: new.persist,
             has_checkpoint: AtomicBool::new(false),
             checkpoint: Mutex::default(),
-            bare: AtomicBool::new(!new.has_checksums),
+            no_stored_checksum: AtomicBool::new(!new.has_checksums),
             name,
             changed: AtomicBool::new(false),
             growing: GrowingChecksum::new(growing),
             pull: new.pull,
-            stays_here: new.stays_here,
+            needs_this_server: new.needs_this_server,
             offers_copies: new.offers_copies,
             grant: Mutex::default(),
             tickets: Mutex::new(Some(Tickets { lock: new.lock, writer: new.writer })),
@@ -148,7 +148,7 @@ impl OpenFileState {
     }
 
     /// Releases a file that was not announced, because its creation failed. May block.
-    pub(crate) fn release_here(&self) {
+    pub(crate) fn release_unannounced(&self) {
         let mut flight = self.flight();
         if !flight.closing && flight.count == 0 {
             flight.closing = true;
@@ -162,14 +162,14 @@ impl OpenFileState {
     }
 
     /// Stores a grant of the client to a destination, which ends with this file.
-    pub(crate) fn hold(&self, grant: HeldGrant) {
+    pub(crate) fn set_grant(&self, grant: HeldGrant) {
         *self.grant.lock().unwrap_or_else(PoisonError::into_inner) = Some(grant);
     }
 
     /// Withdraws the grant, and decides about the destination of a third-party copy. An incomplete
     /// copy counts as failed. A complete one stays even if its client disconnects, unless the
     /// client requested persist on close.
-    fn settle_copy(&self, parting: ReleaseReason) -> ReleaseReason {
+    fn finish_copy(&self, parting: ReleaseReason) -> ReleaseReason {
         let grant = self.grant.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(grant) = grant {
             grant.withdraw();
@@ -194,10 +194,10 @@ impl OpenFileState {
     /// Releases the file, after which other clients may open it. Returns the first error that a
     /// write met.
     pub(crate) fn release(&self, parting: ReleaseReason) -> Answer {
-        let parting = self.settle_copy(parting);
+        let parting = self.finish_copy(parting);
         let undone = self.undo_checkpoint();
-        self.settle_checksum(parting);
-        let persisted = self.settle_persist(parting);
+        self.finish_checksum(parting);
+        let persisted = self.finish_persist(parting);
         drop(self.tickets.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.services.open_table.remove_handle();
         undone.and(persisted).map(|()| Value::Nothing).into()
@@ -212,7 +212,7 @@ impl OpenFileState {
 
     /// Stores the checksum of a file that was written in order. Removes the stored checksums of any
     /// other file that was changed, because a concurrent read may have stored one.
-    fn settle_checksum(&self, parting: ReleaseReason) {
+    fn finish_checksum(&self, parting: ReleaseReason) {
         if !self.changed.load(Ordering::Acquire) {
             return;
         }
@@ -246,7 +246,7 @@ impl OpenFileState {
         tickets.as_ref().is_none_or(Tickets::were_disturbed)
     }
 
-    fn settle_persist(&self, parting: ReleaseReason) -> Result<(), Error> {
+    fn finish_persist(&self, parting: ReleaseReason) -> Result<(), Error> {
         let Some(ticket) = self.persist else { return Ok(()) };
         let spoiled = self.failed.load(Ordering::Acquire);
         let persist = &self.services.persist;
@@ -259,10 +259,12 @@ impl OpenFileState {
         };
         match fate {
             ReleasedFile::Kept => {}
-            ReleasedFile::Persisted => self.services.events.made(path.as_ref().unwrap_or(&self.path), false),
+            ReleasedFile::Persisted => {
+                self.services.events.created(path.as_ref().unwrap_or(&self.path), false)
+            }
             ReleasedFile::Doomed => {
                 if let Some(path) = persist.remove(ticket, self.services.backend.as_ref()) {
-                    self.services.events.gone(&path);
+                    self.services.events.removed(&path);
                 }
             }
         }
@@ -275,9 +277,9 @@ impl OpenFileState {
 
     /// Removes the stored checksums before a change.
     fn before_change(&self) {
-        if !self.bare.load(Ordering::Acquire) {
+        if !self.no_stored_checksum.load(Ordering::Acquire) {
             self.drop_checksums();
-            self.bare.store(true, Ordering::Release);
+            self.no_stored_checksum.store(true, Ordering::Release);
         }
         self.changed.store(true, Ordering::Release);
     }
@@ -285,7 +287,7 @@ impl OpenFileState {
     /// Reports whether a write may be made without waiting. It may not while old bytes must be
     /// saved or checksums removed first.
     pub(crate) fn is_free_to_write(&self) -> bool {
-        !self.has_checkpoint.load(Ordering::Acquire) && self.bare.load(Ordering::Acquire)
+        !self.has_checkpoint.load(Ordering::Acquire) && self.no_stored_checksum.load(Ordering::Acquire)
     }
 
     /// Records a write that was made without waiting.

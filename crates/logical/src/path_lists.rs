@@ -58,7 +58,7 @@ impl PathListWalk {
         let own = self.backend.pool(&target.path);
         let pool = if !Arc::ptr_eq(own, &self.pool) {
             own.clone()
-        } else if let Some(place) = self.backend.elsewhere(&target.path, None) {
+        } else if let Some(place) = self.backend.placement(&target.path, None) {
             self.followed = true;
             place.pool
         } else {

@@ -64,7 +64,7 @@ impl Prepares {
     }
 
     /// Reports whether an id was issued by this server, in this run or an earlier one.
-    pub fn knows(&self, id: &[u8]) -> bool {
+    pub fn has_issued(&self, id: &[u8]) -> bool {
         let rest = std::str::from_utf8(id).ok().and_then(|text| text.strip_prefix(self.mark.as_str()));
         let Some((run, number)) = rest.and_then(|rest| rest.split_once('.')) else { return false };
         let issued = u32::from_str_radix(run, 16).is_ok_and(|run| run <= self.run);
@@ -72,7 +72,7 @@ impl Prepares {
     }
 
     fn check(&self, id: &[u8]) -> Result<(), Error> {
-        if self.knows(id) {
+        if self.has_issued(id) {
             return Ok(());
         }
         Err(Error::new(ErrorKind::ArgInvalid, "Prepare requestid owned by an unknown server"))
@@ -169,7 +169,7 @@ pub(crate) fn freshen(backend: &Arc<dyn Backend>, path: &LogicalPath) {
     let (inside, name) = (backend.clone(), path.without_slash());
     let job = move |_| renew(inside.as_ref(), &name);
     // A full pool ignores the hint.
-    job::at(backend, Owner::SERVER, path, None, job, || {});
+    job::run_where_blocking(backend, Owner::SERVER, path, None, job, || {});
 }
 
 /// Cancels a request. It has completed already, so there is nothing to undo.
@@ -222,13 +222,13 @@ mod tests {
         let theirs = Prepares::new("b:1094", &At(5));
         let (first, second) = (ours.issue(), ours.issue());
         assert_ne!(first, second);
-        assert!(ours.knows(first.as_bytes()) && ours.knows(second.as_bytes()));
-        assert!(Prepares::new("a:1094", &At(6)).knows(first.as_bytes()), "after a restart");
-        assert!(!ours.knows(theirs.issue().as_bytes()));
+        assert!(ours.has_issued(first.as_bytes()) && ours.has_issued(second.as_bytes()));
+        assert!(Prepares::new("a:1094", &At(6)).has_issued(first.as_bytes()), "after a restart");
+        assert!(!ours.has_issued(theirs.issue().as_bytes()));
         let future = Prepares::new("a:1094", &At(6)).issue();
         let cut = first.replace(".1", ".");
         for forged in [future.as_str(), &cut, "badid", "", &ours.mark] {
-            assert!(!ours.knows(forged.as_bytes()), "{forged}");
+            assert!(!ours.has_issued(forged.as_bytes()), "{forged}");
         }
     }
 }

@@ -71,11 +71,11 @@ impl PresenceServices {
     {
         let backend = &self.backend;
         while let Some(first) = paths.pop() {
-            let (pool, near) = (backend.pool(&first.0).clone(), backend.names_are_near(&first.0));
+            let (pool, near) = (backend.pool(&first.0).clone(), backend.has_local_names(&first.0));
             let mut group = vec![first];
             if near {
                 let same = |(path, _): &mut (LogicalPath, T)| {
-                    Arc::ptr_eq(backend.pool(path), &pool) && backend.names_are_near(path)
+                    Arc::ptr_eq(backend.pool(path), &pool) && backend.has_local_names(path)
                 };
                 group.extend(paths.extract_if(.., same).take(LOOKS_TOGETHER_MAX - 1));
             }
@@ -88,7 +88,7 @@ impl PresenceServices {
             let job = move || {
                 let (mut here, mut elsewhere) = (Vec::new(), ByPool::new());
                 for one in group {
-                    match inside.backend.elsewhere(&one.0.without_slash(), None) {
+                    match inside.backend.placement(&one.0.without_slash(), None) {
                         None => here.push(one),
                         Some(place) => sort_in(&mut elsewhere, place.pool, one),
                     }
@@ -100,12 +100,12 @@ impl PresenceServices {
                 drop(permit);
                 let last = elsewhere.pop();
                 for (pool, group) in elsewhere {
-                    look_there(&inside, &pool, group, &hears, |job| pool.run(Owner::SERVER, job));
+                    look_up_in_pool(&inside, &pool, group, &hears, |job| pool.run(Owner::SERVER, job));
                 }
                 // This thread may be lent to another pool only for the last group, because it may
                 // not return for long.
                 if let Some((pool, group)) = last {
-                    look_there(&inside, &pool, group, &hears, |job| pool.take_over(job));
+                    look_up_in_pool(&inside, &pool, group, &hears, |job| pool.take_over(job));
                 }
             };
             if pool.run(Owner::SERVER, Box::new(job)).is_err() {
@@ -170,15 +170,15 @@ impl PresenceServices {
 
     fn presence(&self, path: &LogicalPath, found: io::Result<Metadata>) -> PathPresence {
         let wholeness = |metadata: &Metadata| Some(self.wholeness.at(path, metadata));
-        self.here(path, found, wholeness).unwrap_or(PathPresence::Unknown)
+        self.look_up_here(path, found, wholeness).unwrap_or(PathPresence::Unknown)
     }
 
     /// Returns the presence if that is possible without waiting.
     fn presence_now(&self, path: &LogicalPath, found: io::Result<Metadata>) -> Option<PathPresence> {
-        self.here(path, found, |metadata| self.wholeness.now(path, metadata))
+        self.look_up_here(path, found, |metadata| self.wholeness.now(path, metadata))
     }
 
-    fn here(
+    fn look_up_here(
         &self,
         path: &LogicalPath,
         found: io::Result<Metadata>,
@@ -202,7 +202,7 @@ fn admit<T>(pool: &Pool, group: &[Sought<T>]) -> Option<LookPermit> {
 }
 
 /// Queues a lookup in another pool.
-fn look_there<T, F>(
+fn look_up_in_pool<T, F>(
     presences: &Arc<PresenceServices>,
     pool: &Pool,
     group: Vec<Sought<T>>,

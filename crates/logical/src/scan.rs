@@ -18,7 +18,9 @@
 //! every file system.
 
 use crate::job::{self, WaitingClient};
-use crate::listing::{DescribedPage, DirectoryReading, ListingKey, ListingRest, Listings, go_on, own_page};
+use crate::listing::{
+    DescribedPage, DirectoryReading, ListingKey, ListingRest, Listings, next_page, own_page,
+};
 use base::{Error, ErrorKind, Owner};
 use std::collections::{HashMap, HashSet};
 use std::mem::size_of;
@@ -141,12 +143,12 @@ pub(crate) fn more(
     };
     drop(state);
     if let Some(reading) = reading {
-        return go_on(listings, caller, reading, reply);
+        return next_page(listings, caller, reading, reply);
     }
     let (inside, scan, caller) = (listings.clone(), scan.clone(), caller.clone());
     let path = scan.wanted.path.clone();
-    job::spawn_at(&listings.backend, &path, None, reply, move |place, reply| {
-        let told = scan.told();
+    job::spawn_where_blocking(&listings.backend, &path, None, reply, move |place, reply| {
+        let told = scan.listed_names();
         match DirectoryReading::begin(&inside, &scan.wanted, place) {
             Ok(mut reading) => {
                 reading.skip(told);
@@ -206,7 +208,7 @@ fn call(listings: &Arc<Listings>, wanted: ListingKey) {
         let listings = listings.clone();
         move || refuse(&listings, &wanted)
     };
-    job::at(&backend, owner, &path, None, move |place| begin(&inside, &what, place), refused);
+    job::run_where_blocking(&backend, owner, &path, None, move |place| begin(&inside, &what, place), refused);
 }
 
 /// Refuses the requests for the next reading, because a pool is full.
@@ -254,7 +256,7 @@ fn run(work: ScanWork, reading: Box<DirectoryReading>, ready: Option<Vec<Directo
             Some(DescribedPage::Here(reading, entries)) => work.keep(reading, entries),
             Some(DescribedPage::Elsewhere(errand)) => {
                 let listings = work.listings.clone();
-                return errand.go(&listings, move |page| {
+                return errand.describe_elsewhere(&listings, move |page| {
                     let Some((reading, entries)) = page else {
                         return work.scan.publish(None, ScanEnd::Failed(job::overload()));
                     };
@@ -398,7 +400,8 @@ impl Scan {
 
     /// Reports whether a listing still needs the reading; one of a client that has left does not.
     fn is_wanted(self: &Arc<Self>) -> bool {
-        Arc::strong_count(self) > 1 || lock(&self.state).waiting.iter().any(|one| !one.caller.has_left())
+        Arc::strong_count(self) > 1
+            || lock(&self.state).waiting.iter().any(|one| !one.caller.is_disconnected())
     }
 
     /// Ends the reading with an error for all requests that need more.
@@ -415,7 +418,7 @@ impl Scan {
     }
 
     /// Returns the names of all buffered entries.
-    fn told(&self) -> Arc<HashSet<Vec<u8>>> {
+    fn listed_names(&self) -> Arc<HashSet<Vec<u8>>> {
         let state = lock(&self.state);
         let names = state.pages.iter().flat_map(|page| page.iter().map(|entry| entry.name.clone()));
         Arc::new(names.collect())

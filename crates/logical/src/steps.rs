@@ -62,7 +62,7 @@ impl<S: StepwiseWork> Work for AnsweredWork<S> {
     }
 
     fn is_cancelled(&self) -> bool {
-        self.caller.has_left()
+        self.caller.is_disconnected()
     }
 
     fn end(mut self: Box<Self>, reason: WorkEnd) {
@@ -71,7 +71,7 @@ impl<S: StepwiseWork> Work for AnsweredWork<S> {
         drop(steps);
         if let Some(reply) = reply {
             reply.send(match reason {
-                WorkEnd::Cancelled => job::left(),
+                WorkEnd::Cancelled => job::disconnected_answer(),
                 WorkEnd::Refused => job::overloaded(),
             });
         }

@@ -225,8 +225,8 @@ fn reading_stops_when_all_clients_have_left() {
         let waiting = ask(&ann);
         server.memory.faults().wait_for_held("read", 1);
         let other = ask(&bob);
-        ann.leave();
-        bob.leave();
+        ann.disconnect();
+        bob.disconnect();
         server.memory.faults().release("read");
         assert_eq!(waiting.error().kind, Cancelled);
         if patient {
@@ -249,7 +249,7 @@ fn reading_continues_while_one_client_is_left() {
     server.memory.faults().wait_for_held("read", 1);
     // A client that was asked to retry counts as waiting.
     assert!(matches!(ask(&old).answer(), Answer::Wait { .. }));
-    ann.leave();
+    ann.disconnect();
     server.memory.faults().release("read");
     assert_eq!(leaving.error().kind, Cancelled);
     assert_eq!(value(checksum(&server, "/data/f")), adler(&content));

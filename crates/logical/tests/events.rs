@@ -26,11 +26,11 @@ impl Diary {
 }
 
 impl Events for Diary {
-    fn made(&self, path: &LogicalPath, pending: bool) {
+    fn created(&self, path: &LogicalPath, pending: bool) {
         self.note(format!("{}{}", if pending { "?" } else { "+" }, path.text()));
     }
 
-    fn gone(&self, path: &LogicalPath) {
+    fn removed(&self, path: &LogicalPath) {
         self.note(format!("-{}", path.text()));
     }
 

@@ -260,7 +260,7 @@ fn reading_unlistable_names_stops_when_the_client_leaves() {
     let ann = caller("ann", 1);
     let call = server.call_as(&ann, Operation::List(target("/data/d"), STAT));
     faults.wait_for_held("next", 1);
-    ann.leave();
+    ann.disconnect();
     faults.release("next");
     call.error();
     until_all_is_read(&server);
@@ -288,7 +288,7 @@ fn a_separate_reading_ends_when_its_client_leaves() {
     let ann = caller("ann", 1);
     let call = server.call_as(&ann, Operation::ListMore(rest.unwrap()));
     faults.wait_for_held("next", 1);
-    ann.leave();
+    ann.disconnect();
     faults.release("next");
     assert_eq!(call.error().kind, ErrorKind::Cancelled);
     assert_eq!(count(&server, "next"), before + 1);

@@ -43,7 +43,7 @@ fn clones_end_when_the_client_leaves_and_do_not_delay_others() {
     // Only the running step is completed, no matter how much was requested.
     rules.remove(hang);
     rules.add(FaultRule::new(&[Asked::Clone], InjectedFault::Panic).after(STEP_BYTES_MAX / RANGE_BYTES - 1));
-    greedy.leave();
+    greedy.disconnect();
     gate.open();
     for clone in clones {
         assert_eq!(clone.error().kind, ErrorKind::Cancelled);
@@ -102,7 +102,7 @@ fn a_new_file_created_as_a_copy_is_filled_in_steps_or_removed() {
         gate.wait_for(1);
         rules.remove(hang);
         let second = rules.add(FaultRule::new(&[Asked::Clone], InjectedFault::Panic));
-        leaving.leave();
+        leaving.disconnect();
         gate.open();
         assert_eq!(open.error().kind, ErrorKind::Cancelled);
         rules.remove(second);
@@ -163,7 +163,7 @@ fn lists_end_when_the_client_leaves_and_do_not_delay_others() {
             .below(&path("/data/f"))
             .after(STEP_ITEMS_MAX as u64),
     );
-    greedy.leave();
+    greedy.disconnect();
     gate.open();
     for call in calls {
         assert_eq!(call.error().kind, ErrorKind::Cancelled);
@@ -182,7 +182,7 @@ fn access_times_are_renewed_after_the_client_left() {
     let list = TargetList::parse(("/data/x\n".repeat(4000) + "/data/f").as_bytes(), "Preparing");
     let request = PrepareRequest { fresh: true, ..PrepareRequest::default() };
     client.call(Operation::Prepare(request, list.unwrap().unwrap())).done();
-    leaving.leave();
+    leaving.disconnect();
     while server.stat("/data/f").stat().accessed != before + 100 {
         std::thread::yield_now();
     }

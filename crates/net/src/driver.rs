@@ -52,13 +52,13 @@ struct TimerSchedule {
 }
 
 impl TimerSchedule {
-    fn soon(&mut self, now: Instant) {
+    fn schedule_soon(&mut self, now: Instant) {
         self.every = VISIT_LEAST;
         self.next = self.next.min(now + VISIT_LEAST);
     }
 
     /// Records a check.
-    fn made(&mut self, now: Instant) {
+    fn record_check(&mut self, now: Instant) {
         self.next = now + self.every;
         self.every = VISIT_MOST.min(2 * self.every);
     }
@@ -119,7 +119,7 @@ impl<F: Future<Output = ()>> Future for LoopFuture<'_, F> {
         this.running.set_called(true);
         loop {
             if this.called.any.swap(false, Ordering::Acquire) {
-                this.visits.soon(Instant::now());
+                this.visits.schedule_soon(Instant::now());
                 if this.tasks.as_mut().poll(&mut Context::from_waker(&this.waker)).is_ready() {
                     return Poll::Ready(Ok(()));
                 }
@@ -153,7 +153,7 @@ fn wait_own(visits: &mut TimerSchedule, pressing: bool) -> io::Result<bool> {
     let due =
         woken == WaitOutcome::Runtime || (now >= visits.next) || (woken == WaitOutcome::Nothing && !pressing);
     if due {
-        visits.made(Instant::now());
+        visits.record_check(Instant::now());
     }
     Ok(due)
 }
@@ -181,7 +181,7 @@ fn wait_runtime(
 ) -> io::Result<(bool, bool)> {
     let now = Instant::now();
     if now >= visits.next {
-        visits.made(now);
+        visits.record_check(now);
         return Ok((true, true));
     }
     let woken = reactor::wait(Some(Duration::ZERO))?;

@@ -26,7 +26,7 @@ impl LoopWaker {
 
     /// Reports whether there is a loop on this thread.
     pub(crate) fn is_possible() -> bool {
-        reactor::is_here()
+        reactor::has_loop()
     }
 
     /// Waits until the descriptor has become readable since the last call. Returns `false` when the

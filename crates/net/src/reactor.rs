@@ -124,7 +124,7 @@ impl Reactor {
 }
 
 /// Reports whether there is a loop on this thread.
-pub(crate) fn is_here() -> bool {
+pub(crate) fn has_loop() -> bool {
     with(|_| ()).is_some()
 }
 
@@ -161,8 +161,8 @@ pub(crate) fn used_up(key: usize, flag: SourceFlags) {
 }
 
 /// Records that a read found no data, whatever readiness was reported before.
-pub(crate) fn nothing_there(key: usize) {
-    with(|reactor| reactor.sources.nothing_there(key));
+pub(crate) fn clear_readiness(key: usize) {
+    with(|reactor| reactor.sources.clear_readiness(key));
 }
 
 /// Reports whether a source has the readiness named by the flag. If not, the task is woken when it

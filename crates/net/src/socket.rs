@@ -95,7 +95,7 @@ pub(crate) fn set_up_accepted(
     paced: Option<&[u8]>,
 ) {
     let socket = socket2::SockRef::from(stream);
-    if !is_here(peer.ip(), || Some(stream.local_addr().ok()?.ip())) {
+    if !is_local_peer(peer.ip(), || Some(stream.local_addr().ok()?.ip())) {
         if let Some(system) = paced
             // The route of the connection may have its own setting.
             && socket.tcp_congestion().is_ok_and(|name| name.starts_with(HERE_CONGESTION))
@@ -109,7 +109,7 @@ pub(crate) fn set_up_accepted(
 
 /// Reports whether a peer is on this machine: it has the address at which it was accepted, or a
 /// loopback address.
-fn is_here(peer: IpAddr, own: impl FnOnce() -> Option<IpAddr>) -> bool {
+fn is_local_peer(peer: IpAddr, own: impl FnOnce() -> Option<IpAddr>) -> bool {
     peer.to_canonical().is_loopback() || own() == Some(peer)
 }
 
@@ -130,7 +130,7 @@ impl SourceKey {
     }
 
     /// Executes a batched send before any other operation on the socket.
-    fn settle(&self) {
+    fn flush_batched_send(&self) {
         if self.flags().intersects(SourceFlags::SENDING) {
             reactor::exchange();
         }
@@ -152,7 +152,7 @@ impl SourceKey {
 
 impl Drop for SourceKey {
     fn drop(&mut self) {
-        self.settle();
+        self.flush_batched_send();
         reactor::forget(self.0);
     }
 }
@@ -263,7 +263,7 @@ impl Socket {
                     crate::polling::arrived();
                     return Poll::Ready(Ok(came));
                 }
-                Err(Errno::AGAIN) => reactor::nothing_there(self.watched.0),
+                Err(Errno::AGAIN) => reactor::clear_readiness(self.watched.0),
                 Err(Errno::INTR) => {}
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
@@ -290,7 +290,7 @@ impl Socket {
                     crate::polling::arrived();
                     return Poll::Ready(Ok(filled.len()));
                 }
-                Err(Errno::AGAIN) => reactor::nothing_there(self.watched.0),
+                Err(Errno::AGAIN) => reactor::clear_readiness(self.watched.0),
                 Err(Errno::INTR) => {}
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
@@ -349,7 +349,7 @@ impl Socket {
         if !self.watched.flags().intersects(SourceFlags::SENDING | SourceFlags::RETURNED) {
             return None;
         }
-        self.watched.settle();
+        self.watched.flush_batched_send();
         reactor::take_returned(self.watched.0)
     }
 
@@ -364,7 +364,7 @@ impl Socket {
     /// Closes the sending direction. The peer sees the end of the stream after the bytes sent
     /// before.
     pub fn finish_sending(&self) {
-        self.watched.settle();
+        self.watched.flush_batched_send();
         // An error means that the connection is already closed.
         let _ = rustix::net::shutdown(self.fd.as_fd(), rustix::net::Shutdown::Write);
     }
@@ -429,7 +429,7 @@ mod tests {
             ("192.0.2.8", "192.0.2.7", false),
             ("2001:db8::1", "2001:db8::2", false),
         ] {
-            assert_eq!(is_here(address(peer), || Some(address(own))), here, "{peer} {own}");
+            assert_eq!(is_local_peer(address(peer), || Some(address(own))), here, "{peer} {own}");
         }
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -180,7 +180,7 @@ impl PrepareForwarding {
     /// Passes the next portion to the cluster thread. If refused, the reply is dropped, which
     /// answers the request.
     fn go_on(mut self) {
-        if self.caller.has_left() {
+        if self.caller.is_disconnected() {
             return self.reply.send(vfs::Answer::error(ErrorKind::Cancelled, "The client has left"));
         }
         let (front, caller) = (self.front.clone(), self.caller.clone());
@@ -235,7 +235,7 @@ impl FileSystem for Redirector {
             {
                 self.prepare(caller, request, &targets, reply)
             }
-            Operation::QueryPrepare { id, .. } if self.prepares.knows(&id) => {
+            Operation::QueryPrepare { id, .. } if self.prepares.has_issued(&id) => {
                 Started::Done(vfs::Answer::Value(logical::nothing_known()))
             }
             operation => match purpose(&operation) {
@@ -347,7 +347,7 @@ fn client(caller: &Caller) -> ClientOrigin {
         Some(IpAddr::V6(_)) => Net::V6First,
         _ => Net::V4First,
     };
-    ClientOrigin { net, private: false, alone: !caller.both_nets }
+    ClientOrigin { net, private: false, alone: !caller.dual_stack }
 }
 
 /// Converts the answer of the cluster to one of a file system.

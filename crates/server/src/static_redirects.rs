@@ -87,8 +87,8 @@ impl FileSystem for StaticRedirects {
         }
     }
 
-    fn elsewhere(&self, caller: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
-        self.behind.elsewhere(caller, file)
+    fn read_redirect(&self, caller: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
+        self.behind.read_redirect(caller, file)
     }
 }
 

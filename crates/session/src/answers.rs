@@ -30,8 +30,8 @@ const LIST_FRAME_BYTES: usize = 32 * 1024;
 impl Session {
     /// Notifies the client that an answer will be late. Called at most once per call, before
     /// [`Session::answered`].
-    pub fn told_later(&mut self, id: CallId, seconds: u32, text: &str, out: &mut dyn ReplyOutputs) {
-        let takes_later = self.caller.takes_later;
+    pub fn defer_answer(&mut self, id: CallId, seconds: u32, text: &str, out: &mut dyn ReplyOutputs) {
+        let takes_later = self.caller.accepts_deferred_reply;
         let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
         let Some(call) = self.call_mut(id) else { return };
         let tells = match &call.kind {
@@ -44,10 +44,10 @@ impl Session {
             // answers therefore waits without notice.
             kind => takes_later || !kind.is_on_file(),
         };
-        if !tells || call.told_later {
+        if !tells || call.is_deferred {
             return;
         }
-        call.told_later = true;
+        call.is_deferred = true;
         let (streamid, link) = (call.streamid, call.link);
         if takes_later {
             wait::waitresp(out.link(link), streamid, seconds, text);
@@ -67,9 +67,9 @@ impl Session {
             let files = files.clone();
             return self.synced(call, files, answer, out);
         }
-        let errors = self.settle(&call, &answer);
-        let muted =
-            matches!(call.kind, CallKind::Release(_)) || (call.told_later && !self.caller.takes_later);
+        let errors = self.apply_end(&call, &answer);
+        let muted = matches!(call.kind, CallKind::Release(_))
+            || (call.is_deferred && !self.caller.accepts_deferred_reply);
         let descriptor = std::mem::take(&mut call.descriptor);
         match answer {
             Answer::Value(Value::Opened(opened)) if muted => self.release(opened, descriptor),
@@ -82,7 +82,7 @@ impl Session {
                         format!("{errors} uncorrected checksum errors"),
                     ),
                     (CallKind::Close(_), Answer::Value(_)) => Answer::DONE,
-                    (CallKind::Open { .. } | CallKind::List { .. }, Answer::Value(_)) => strange(),
+                    (CallKind::Open { .. } | CallKind::List { .. }, Answer::Value(_)) => mismatched_answer(),
                     (_, answer) => answer,
                 };
                 encode(&call, answer, out);
@@ -103,7 +103,7 @@ impl Session {
         if matches!(answer, Answer::Value(_)) && !files.is_empty() {
             return self.sync_next(&call, files);
         }
-        self.ended(call.sequence);
+        self.end_operation(call.sequence);
         let answer = if matches!(answer, Answer::Value(_)) { Answer::DONE } else { answer };
         encode(&call, answer, out);
         DriverTask::Nothing
@@ -111,7 +111,7 @@ impl Session {
 
     /// Applies the end of a call to its files. Returns the number of bad pages if a file was
     /// closed.
-    fn settle(&mut self, call: &UnansweredCall, answer: &Answer) -> usize {
+    fn apply_end(&mut self, call: &UnansweredCall, answer: &Answer) -> usize {
         let mut errors = 0;
         match call.kind {
             // The file stays open if the client must retry.
@@ -123,7 +123,7 @@ impl Session {
             }
             _ => {}
         }
-        self.ended(call.sequence);
+        self.end_operation(call.sequence);
         errors
     }
 
@@ -153,14 +153,14 @@ impl Session {
         if self.is_ending() {
             return self.release(opened, descriptor);
         }
-        if call.told_later {
+        if call.is_deferred {
             // A deferred answer cannot carry a handle to the client, so the client is asked to open
             // the file again immediately.
             deferred(out.link(call.link), |out| wait::wait(out, call.streamid, 0, ""));
             return self.release(opened, descriptor);
         }
         let CallKind::Open { compress, stat } = call.kind else {
-            encode(call, strange(), out);
+            encode(call, mismatched_answer(), out);
             return self.release(opened, descriptor);
         };
         let index = self.files().insert(opened.file, descriptor);
@@ -189,7 +189,7 @@ impl Session {
         let Some(call) = self.call_mut(id) else { return DriverTask::Nothing };
         let (streamid, link) = (call.streamid, call.link);
         let CallKind::List { detail, held, started } = &mut call.kind else {
-            return self.answered(id, strange(), out);
+            return self.answered(id, mismatched_answer(), out);
         };
         if !*started && detail.stat {
             held.extend_from_slice(dirlist::STAT_PREFIX);
@@ -253,7 +253,7 @@ fn written(entries: &[DirectoryEntry], with_stat: bool) -> EncodedEntries {
 }
 
 /// Returns the error for an answer that does not match its call.
-fn strange() -> Answer {
+fn mismatched_answer() -> Answer {
     Answer::error(
         ErrorKind::ServerError,
         "internal error: the file system returned an answer of the wrong type",
@@ -263,7 +263,7 @@ fn strange() -> Answer {
 /// Encodes a reply, inside a kXR_attn frame if the client was notified of a deferred answer.
 fn encode(call: &UnansweredCall, answer: Answer, out: &mut dyn ReplyOutputs) {
     let out = out.link(call.link);
-    if call.told_later {
+    if call.is_deferred {
         deferred(out, |out| encode_reply(out, call.streamid, &call.kind, answer));
     } else {
         encode_reply(out, call.streamid, &call.kind, answer);

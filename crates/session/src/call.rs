@@ -11,7 +11,7 @@ pub(crate) struct UnansweredCall {
     /// The connection that takes the reply.
     pub(crate) link: PathId,
     /// Set if the client was notified that the answer comes later (kXR_waitresp or kXR_wait).
-    pub(crate) told_later: bool,
+    pub(crate) is_deferred: bool,
     /// Position among the operations on open files, for an operation on a file.
     pub(crate) sequence: Option<SequenceId>,
     pub(crate) kind: CallKind,

@@ -53,7 +53,7 @@ impl Session {
         let takes_later = m.generation() >= DEFERRED_GENERATION;
         let moves = m.ability.contains(Ability::READRDOK);
         let both_nets = m.ability.contains(Ability::HASIPV64);
-        self.caller = Arc::new(Caller::new(identity, takes_later, moves).with_both_nets(both_nets));
+        self.caller = Arc::new(Caller::new(identity, takes_later, moves).with_dual_stack(both_nets));
         self.stage = SessionStage::Active;
         let body: &[u8] = if m.generation() == 0 { &[] } else { &self.id.0 };
         replies::ok(out.link(PathId::CONTROL), id, body);

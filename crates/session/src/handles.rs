@@ -481,7 +481,7 @@ impl Session {
             }
             _ => DriverTask::Nothing,
         };
-        self.ended(sequence);
+        self.end_operation(sequence);
         todo
     }
 
@@ -506,7 +506,7 @@ impl Session {
         let file = files.last().and_then(|&index| self.file(index)).cloned();
         let call = self.call(write.streamid, PathId::CONTROL, CallKind::VectorWrite { files, sync: true });
         if let Some(next) = self.call_mut(call) {
-            next.told_later = write.told_later;
+            next.is_deferred = write.is_deferred;
             next.sequence = write.sequence;
         }
         match file {

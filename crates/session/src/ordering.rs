@@ -57,7 +57,7 @@ impl Session {
     }
 
     /// Ends an operation and starts operations that waited for it.
-    pub(crate) fn ended(&mut self, id: Option<SequenceId>) {
+    pub(crate) fn end_operation(&mut self, id: Option<SequenceId>) {
         let (Some(id), Some(engaged)) = (id, self.engaged_mut()) else { return };
         for (id, BlockedOperation { todo, .. }) in engaged.sequencer.end(id) {
             if let Some(engaged) = self.engaged_mut() {
@@ -125,7 +125,7 @@ impl Session {
             return;
         }
         self.stage = SessionStage::Ending;
-        self.caller.leave();
+        self.caller.disconnect();
         let Some(engaged) = self.engaged_mut() else { return };
         let open = engaged.files.indices();
         let dropped = engaged.sequencer.take_waiting(|waiting| is_dropped_at_the_end(&waiting.todo));
@@ -141,7 +141,7 @@ impl Session {
                     }
                 }
             }
-            self.ended(Some(id));
+            self.end_operation(Some(id));
         }
         for index in open {
             if self.any_handle(index).is_some_and(|handle| !handle.closing) {

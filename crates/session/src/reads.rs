@@ -150,14 +150,14 @@ impl Session {
     /// Reports that a read was answered immediately.
     pub fn read_answered(&mut self, task: &ReadTask) {
         if task.sequence.is_some() {
-            self.ended(task.sequence);
+            self.end_operation(task.sequence);
         }
     }
 
     /// Redirects the client for a read.
     pub fn read_redirected(&mut self, task: &ReadTask, to: &RedirectAnswer, out: &mut dyn ReplyOutputs) {
         replies::redirect(out.link(task.link), task.streamid, to);
-        self.ended(task.sequence);
+        self.end_operation(task.sequence);
     }
 
     /// Redirects the client for a vector read.
@@ -168,7 +168,7 @@ impl Session {
         out: &mut dyn ReplyOutputs,
     ) {
         replies::redirect(out.link(PathId::CONTROL), task.streamid, to);
-        self.ended(task.sequence);
+        self.end_operation(task.sequence);
     }
 
     /// Registers a read that does not complete immediately, before another request is taken.
@@ -186,7 +186,7 @@ impl Session {
 
     /// Reports the end of a read: its reply is complete, or its connection is lost.
     pub fn read_ended(&mut self, reply: ReadReply) {
-        self.ended(Some(reply.sequence));
+        self.end_operation(Some(reply.sequence));
     }
 
     /// Reports the failure of a read. The error completes its reply.

@@ -241,7 +241,7 @@ impl Session {
         engaged.opening += usize::from(matches!(kind, CallKind::Open { .. }));
         let descriptor = Descriptor::NONE;
         let call =
-            UnansweredCall { streamid, link, told_later: false, sequence: None, kind, charge, descriptor };
+            UnansweredCall { streamid, link, is_deferred: false, sequence: None, kind, charge, descriptor };
         CallId(engaged.calls.insert(call))
     }
 

@@ -16,7 +16,7 @@ fn old() -> Bench {
 }
 
 fn notify(bench: &mut Bench, call: CallId, text: &str) -> Vec<Reply> {
-    bench.session.told_later(call, 600, text, &mut bench.out);
+    bench.session.defer_answer(call, 600, text, &mut bench.out);
     bench.all_replies(0)
 }
 

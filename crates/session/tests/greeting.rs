@@ -66,7 +66,7 @@ fn login_returns_the_session_id_and_stores_the_identity() {
     let identity = &caller.identity;
     assert_eq!((identity.user(), identity.pid), ("ro_ot", 23941));
     assert_eq!((identity.application(), identity.release()), ("xrd_cp", "v6.1.0"));
-    assert!(caller.takes_later);
+    assert!(caller.accepts_deferred_reply);
     assert!(bench.session.is_active());
 }
 
@@ -88,7 +88,7 @@ fn a_name_may_fill_its_field_and_a_cgi_may_begin_with_a_sign() {
 fn the_generation_selects_session_id_and_deferred_answers() {
     for generation in 0..=63 {
         let bench = Bench::with(Settings::default(), generation);
-        assert_eq!(bench.session.caller().takes_later, generation >= 2, "{generation}");
+        assert_eq!(bench.session.caller().accepts_deferred_reply, generation >= 2, "{generation}");
     }
 }
 

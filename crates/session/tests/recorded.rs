@@ -183,7 +183,7 @@ impl Player {
             let seconds = u32::from_be_bytes(recorded.body[..4].try_into().unwrap());
             let text = String::from_utf8_lossy(&recorded.body[4..]).into_owned();
             let bench = &mut self.bench;
-            bench.session.told_later(*call, seconds, &text, &mut bench.out);
+            bench.session.defer_answer(*call, seconds, &text, &mut bench.out);
             return self.compare(&[recorded], what);
         }
         let waiting = queue.pop_front().unwrap_or_else(|| panic!("{what}: no request"));

@@ -35,7 +35,7 @@ pub struct CreateMode {
     pub space: Option<String>,
     /// Create the file on the file system of this one.
     pub beside: Option<Arc<dyn StoredFile>>,
-    /// The partition that [`Backend::elsewhere`] chose for the file.
+    /// The partition that [`Backend::placement`] chose for the file.
     pub at: Option<WorkPlacement>,
 }
 
@@ -153,7 +153,7 @@ pub trait DirectoryStream: Send {
     /// Returns the pool in which to call [`DirectoryStream::stat`] and
     /// [`DirectoryStream::attribute`] for this entry. `None` means the pool in which the directory
     /// is read. It differs for a link to another file system and for a mount point.
-    fn elsewhere(&self, entry: &RawEntry) -> Option<Arc<Pool>> {
+    fn other_pool(&self, entry: &RawEntry) -> Option<Arc<Pool>> {
         let _ = entry;
         None
     }
@@ -223,7 +223,7 @@ pub trait Backend: Send + Sync {
     }
     /// Reports whether names at this path are on a disk of this machine. There, many lookups take
     /// no longer than waking another thread.
-    fn names_are_near(&self, _path: &LogicalPath) -> bool {
+    fn has_local_names(&self, _path: &LogicalPath) -> bool {
         true
     }
     /// Opens a directory for reading.
@@ -287,7 +287,7 @@ pub trait Backend: Send + Sync {
     /// create a file passes its options as `create`.
     ///
     /// To be called in [`Backend::pool`]. The target of the link is not accessed.
-    fn elsewhere(&self, path: &LogicalPath, create: Option<&CreateMode>) -> Option<WorkPlacement> {
+    fn placement(&self, path: &LogicalPath, create: Option<&CreateMode>) -> Option<WorkPlacement> {
         let _ = (path, create);
         None
     }
@@ -334,7 +334,7 @@ pub trait StoredFile: Send + Sync {
     /// Starts reading pieces into `buffer` without a thread, if the current event loop can
     /// ([`crate::ring`]). The completion that `done` creates is called on this thread later.
     /// Otherwise the buffer is returned, and the caller has to read on the pool.
-    fn read_later(
+    fn start_read(
         &self,
         buffer: Vec<u8>,
         pieces: &[ReadPiece],

@@ -55,7 +55,7 @@ pub(crate) fn release() {
         group.sort_by_key(|read| read.owner.0);
         while !group.is_empty() {
             let rest = group.split_off(group.len().min(READS_TOGETHER_MAX));
-            give(std::mem::replace(&mut group, rest));
+            queue_batch(std::mem::replace(&mut group, rest));
         }
     }
 }
@@ -74,7 +74,7 @@ pub(crate) fn begin(read: PoolRead) -> Result<(), Job> {
 
 /// Queues a batch in its pool under one of its owners; the reads are too few and small to account
 /// for each.
-fn give(reads: Vec<PoolRead>) {
+fn queue_batch(reads: Vec<PoolRead>) {
     let Some((pool, owner)) = reads.first().map(|read| (read.pool.clone(), read.owner)) else { return };
     // If the pool has become full meanwhile, it drops the jobs, and the drop answers their callers.
     let _ = pool.clone().run(

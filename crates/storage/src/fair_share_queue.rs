@@ -72,7 +72,7 @@ impl<T> FairShareQueue<T> {
     }
 
     /// Takes an entry of the owner whose turn it is. It counts as running until
-    /// [`FairShareQueue::ended`].
+    /// [`FairShareQueue::record_end`].
     pub(crate) fn pop(&mut self) -> Option<(Owner, T)> {
         while let Some(owner) = self.round.pop_front() {
             let Some(queue) = self.owners.get_mut(&owner) else { continue };
@@ -88,13 +88,13 @@ impl<T> FairShareQueue<T> {
     }
 
     /// Records the start of an entry of this owner that was not taken from this queue.
-    pub(crate) fn began(&mut self, owner: Owner) {
+    pub(crate) fn record_start(&mut self, owner: Owner) {
         self.running += 1;
         self.queue_of(owner).running += 1;
     }
 
     /// Records the end of a running entry of this owner.
-    pub(crate) fn ended(&mut self, owner: Owner) {
+    pub(crate) fn record_end(&mut self, owner: Owner) {
         let Some(queue) = self.owners.get_mut(&owner) else { return };
         self.running = self.running.saturating_sub(1);
         queue.running = queue.running.saturating_sub(1);
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(running.iter().filter(|owner| owner.is_server()).count(), 4);
         assert!(!queue.is_ready() && !queue.may_run(GREEDY) && queue.may_run(POLITE));
         assert_eq!((queue.waiting(), queue.waiting_of(GREEDY)), (2, 2));
-        queue.ended(GREEDY);
+        queue.record_end(GREEDY);
         assert_eq!(queue.pop(), Some((GREEDY, 2)));
         assert_eq!(queue.pop(), None);
     }
@@ -182,12 +182,12 @@ mod tests {
     #[test]
     fn entries_started_outside_the_queue_count_as_running() {
         let mut queue = FairShareQueue::new(1);
-        queue.began(GREEDY);
+        queue.record_start(GREEDY);
         queue.push(GREEDY, 1);
         assert_eq!(queue.pop(), None);
-        queue.ended(GREEDY);
+        queue.record_end(GREEDY);
         assert_eq!(queue.pop(), Some((GREEDY, 1)));
-        queue.ended(GREEDY);
+        queue.record_end(GREEDY);
         assert_eq!(
             (queue.running(), queue.owners.len()),
             (0, 0),

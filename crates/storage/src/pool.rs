@@ -151,7 +151,7 @@ impl PoolShared {
     fn part(self: &Arc<Self>, owner: Owner) {
         let mut state = self.lock();
         state.threads -= 1;
-        state.jobs.ended(owner);
+        state.jobs.record_end(owner);
         if state.waiting() > state.idle {
             self.grow(&mut state);
         }
@@ -162,7 +162,7 @@ impl PoolShared {
     fn rejoin(&self, owner: Owner) {
         let mut state = self.lock();
         state.threads += 1;
-        state.jobs.began(owner);
+        state.jobs.record_start(owner);
     }
 
     /// Wakes an idle thread if a task is ready. This is needed when the end of a task made another
@@ -197,7 +197,7 @@ impl PoolShared {
             PoolTask::Job(job) => {
                 self.guard(job);
                 let mut state = self.lock();
-                state.jobs.ended(owner);
+                state.jobs.record_end(owner);
                 state
             }
             PoolTask::Work(work) => {
@@ -207,7 +207,7 @@ impl PoolShared {
                     // Accepted work is not refused later, so no limit is checked.
                     state.works.push(owner, work);
                 }
-                state.works.ended(owner);
+                state.works.record_end(owner);
                 state
             }
         }
@@ -231,7 +231,7 @@ impl PoolShared {
             }
         }));
         stepped.unwrap_or_else(|_| {
-            self.tell_panic();
+            self.log_panic();
             None
         })
     }
@@ -240,11 +240,11 @@ impl PoolShared {
     /// caller when it is dropped; the thread continues.
     fn guard(&self, job: Job) {
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
-            self.tell_panic();
+            self.log_panic();
         }
     }
 
-    fn tell_panic(&self) {
+    fn log_panic(&self) {
         tracing::error!(pool = %self.name, "a job panicked; its caller gets an error; please report this");
     }
 }
@@ -356,7 +356,7 @@ impl Pool {
                 return self.run(owner, job);
             }
             state.threads += 1;
-            state.jobs.began(owner);
+            state.jobs.record_start(owner);
         }
         home.part(owner);
         self.shared.host(owner, job);

@@ -52,7 +52,7 @@ fn creating(space: &str) -> CreateMode {
 }
 
 fn elsewhere(storage: &Posix, name: &str) -> Option<Arc<Pool>> {
-    storage.elsewhere(&path(name), None).map(|place| place.pool)
+    storage.placement(&path(name), None).map(|place| place.pool)
 }
 
 /// Returns the pool of the existing file at a path.
@@ -82,7 +82,7 @@ fn check(storage: &Posix, prefix: &str) {
     for entry in entries {
         let leads =
             ["file", "dir", "to-file", "to-to", "gone"].iter().any(|name| name.as_bytes() == entry.name);
-        let found = stream.elsewhere(&entry);
+        let found = stream.other_pool(&entry);
         assert_eq!(found.is_some(), leads, "{}", String::from_utf8_lossy(&entry.name));
         assert!(found.is_none_or(|pool| Arc::ptr_eq(&pool, &memory)));
         let status = stream.stat(&entry.name);
@@ -92,7 +92,7 @@ fn check(storage: &Posix, prefix: &str) {
     let mut stream = storage.list(&path(&at("/dir"))).unwrap();
     let entries = stream.next(100).unwrap();
     assert_eq!(entries.len(), 2);
-    assert!(entries.iter().all(|entry| stream.elsewhere(entry).is_none()));
+    assert!(entries.iter().all(|entry| stream.other_pool(entry).is_none()));
 }
 
 fn filled() -> Site {
@@ -142,7 +142,7 @@ fn without_spaces_no_path_leads_elsewhere() {
     site.link("link", "/dev/shm");
     let storage = Posix::new(&Config::new(site.names.path())).unwrap();
     assert!(elsewhere(&storage, "/link/x").is_none(), "it is not followed");
-    assert!(storage.elsewhere(&path("/new"), Some(&creating("public"))).is_none());
+    assert!(storage.placement(&path("/new"), Some(&creating("public"))).is_none());
 }
 
 #[test]
@@ -153,8 +153,8 @@ fn a_new_file_is_created_on_the_chosen_partition() {
     for number in 0..10 {
         let name = path(&format!("/not/there/{number}"));
         let how = CreateMode { parents: Some(0o755), ..creating("there") };
-        assert!(storage.elsewhere(&name, None).is_none());
-        let place = storage.elsewhere(&name, Some(&how)).unwrap();
+        assert!(storage.placement(&name, None).is_none());
+        let place = storage.placement(&name, Some(&how)).unwrap();
         let how = OpenMode {
             write: true,
             create: Some(CreateMode { at: Some(place.clone()), ..how }),
@@ -165,20 +165,20 @@ fn a_new_file_is_created_on_the_chosen_partition() {
         let data = std::fs::read_link(site.names.path().join(name.text().trim_start_matches('/'))).unwrap();
         counts[site.there.iter().position(|disk| data.starts_with(disk.path())).unwrap()] += 1;
         // From now on its name leads there.
-        let found = storage.elsewhere(&name, how.create.as_ref()).unwrap();
+        let found = storage.placement(&name, how.create.as_ref()).unwrap();
         assert!(Arc::ptr_eq(&found.pool, &place.pool));
     }
     assert_eq!(counts, [5, 5], "partitions take turns");
-    let near = storage.elsewhere(&path("/near"), Some(&creating("public"))).unwrap();
+    let near = storage.placement(&path("/near"), Some(&creating("public"))).unwrap();
     assert!(Arc::ptr_eq(&near.pool, storage.pool(&path("/near"))));
-    assert!(storage.elsewhere(&path("/x"), Some(&creating("nowhere"))).is_none());
+    assert!(storage.placement(&path("/x"), Some(&creating("nowhere"))).is_none());
 }
 
 #[test]
 fn another_partition_is_used_when_the_chosen_one_fails() {
     let site = Site::new();
     let storage = Posix::new(&site.config()).unwrap();
-    let place = storage.elsewhere(&path("/f"), Some(&creating("there"))).unwrap();
+    let place = storage.placement(&path("/f"), Some(&creating("there"))).unwrap();
     // Independent of the partition that was chosen: files cannot be created where the directory is
     // missing.
     let moved: Vec<_> = site.there.iter().map(|disk| disk.path().with_extension("moved")).collect();
@@ -212,11 +212,11 @@ fn entries_that_are_mounts_have_their_own_pool() {
         let entries = stream.next(1000).unwrap();
         let pool = |name: &str| {
             let entry = entries.iter().find(|entry| entry.name == name.as_bytes()).unwrap();
-            stream.elsewhere(entry)
+            stream.other_pool(entry)
         };
         assert!(pool("shm").is_some_and(|pool| Arc::ptr_eq(&pool, memory)), "{folder}");
         assert!(pool("null").is_none());
     }
     let mut stream = storage.list(&path("/dev/shm")).unwrap();
-    assert!(stream.next(1).unwrap().iter().all(|entry| entry.link || stream.elsewhere(entry).is_none()));
+    assert!(stream.next(1).unwrap().iter().all(|entry| entry.link || stream.other_pool(entry).is_none()));
 }

@@ -52,8 +52,8 @@ pub trait FileSystem: Send + Sync {
 
     /// Returns the server to which reads of this open file are redirected; `None` if this server
     /// serves them. Called before each read of a client that accepts such redirects
-    /// ([`Caller::moves`]), so an implementation must be cheap. Never blocks.
-    fn elsewhere(&self, caller: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
+    /// ([`Caller::accepts_read_redirect`]), so an implementation must be cheap. Never blocks.
+    fn read_redirect(&self, caller: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
         let _ = (caller, file);
         None
     }
@@ -135,7 +135,7 @@ pub trait OpenFile: Send + Sync {
 
     /// Reports whether the client must not be redirected to another copy, because only this server
     /// can serve the file to it.
-    fn stays_here(&self) -> bool {
+    fn needs_this_server(&self) -> bool {
         false
     }
 

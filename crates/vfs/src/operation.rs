@@ -14,35 +14,41 @@ pub struct Caller {
     pub identity: Identity,
     /// Accepts a deferred answer ([`crate::Started::Later`]). Old clients do not; they receive a
     /// wait instead.
-    pub takes_later: bool,
-    /// Accepts a redirect during reads of an open file ([`crate::FileSystem::elsewhere`]).
-    pub moves: bool,
+    pub accepts_deferred_reply: bool,
+    /// Accepts a redirect during reads of an open file ([`crate::FileSystem::read_redirect`]).
+    pub accepts_read_redirect: bool,
     /// Has both IPv4 and IPv6 addresses. Otherwise it only has the address family of its
     /// connection.
-    pub both_nets: bool,
-    left: AtomicBool,
+    pub dual_stack: bool,
+    disconnected: AtomicBool,
 }
 
 impl Caller {
     /// Creates a connected caller.
     pub fn new(identity: Identity, takes_later: bool, moves: bool) -> Self {
-        Self { identity, takes_later, moves, both_nets: false, left: AtomicBool::new(false) }
+        Self {
+            identity,
+            accepts_deferred_reply: takes_later,
+            accepts_read_redirect: moves,
+            dual_stack: false,
+            disconnected: AtomicBool::new(false),
+        }
     }
 
-    /// Returns the caller with this value for [`Caller::both_nets`].
+    /// Returns the caller with this value for [`Caller::dual_stack`].
     #[must_use]
-    pub fn with_both_nets(self, both_nets: bool) -> Self {
-        Self { both_nets, ..self }
+    pub fn with_dual_stack(self, both_nets: bool) -> Self {
+        Self { dual_stack: both_nets, ..self }
     }
 
     /// Marks the caller as disconnected, so that operations it still waits for may be cancelled.
-    pub fn leave(&self) {
-        self.left.store(true, Ordering::Relaxed);
+    pub fn disconnect(&self) {
+        self.disconnected.store(true, Ordering::Relaxed);
     }
 
     /// Reports whether the caller has disconnected.
-    pub fn has_left(&self) -> bool {
-        self.left.load(Ordering::Relaxed)
+    pub fn is_disconnected(&self) -> bool {
+        self.disconnected.load(Ordering::Relaxed)
     }
 }
 

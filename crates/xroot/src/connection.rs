@@ -243,7 +243,7 @@ fn turn(
         {
             return Poll::Ready(CloseReason::Join(streamid, entry));
         }
-        let moved = left > 0 && (matches!(flow, InputFlow::Full) || driver.wants_to_go_on(link));
+        let moved = left > 0 && (matches!(flow, InputFlow::Full) || driver.has_further_work(link));
         if flushed == FlushOutcome::Blocked && socket.poll_writable(context).is_ready() {
             continue;
         }
@@ -251,7 +251,7 @@ fn turn(
         if is_over {
             // Other connections run first, then this one continues.
             input.keep(driver.links.account());
-            driver.links.rest(link);
+            driver.links.end_turn(link);
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -275,7 +275,7 @@ fn pause(
     context: &mut Context<'_>,
 ) -> Poll<CloseReason> {
     input.keep(driver.links.account());
-    driver.links.rest(link);
+    driver.links.end_turn(link);
     // A connection that waits for memory is not read. Its end must be noticed nevertheless, because
     // it occupies a position in the queue and may hold part of an argument.
     if driver.is_short && socket.poll_ended(context).is_ready() {

@@ -137,7 +137,7 @@ impl LinkState {
         let Some(mut traffic) = self.traffic.take_if(|traffic| traffic.is_over()) else { return };
         SPARE_TRAFFICS.with_borrow_mut(|spare| {
             traffic.output_lag = ClientDelay::NONE;
-            let is_worth_keeping = traffic.out.settle();
+            let is_worth_keeping = traffic.out.release_charge();
             if spare.len() < SPARE_TRAFFICS_MAX && is_worth_keeping {
                 spare.push(traffic);
             } else {
@@ -201,11 +201,11 @@ impl SessionConnections {
 
     /// Charges the output of a connection that waits, or frees its buffer: an idle connection owns
     /// none.
-    pub(crate) fn rest(&mut self, link: PathId) {
+    pub(crate) fn end_turn(&mut self, link: PathId) {
         let Some((state, account)) = self.get_with_account(link) else { return };
         state.shrink();
         if let Some(traffic) = &mut state.traffic {
-            traffic.out.rest(account);
+            traffic.out.end_turn(account);
         }
     }
 

@@ -330,7 +330,7 @@ impl SessionDriver {
             }
             Started::Pending => DriverTask::Nothing,
             Started::Later { seconds, text } => {
-                self.session.told_later(id, seconds, text, &mut self.links);
+                self.session.defer_answer(id, seconds, text, &mut self.links);
                 DriverTask::Nothing
             }
         }

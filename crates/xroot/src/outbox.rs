@@ -50,7 +50,7 @@ impl OutputReplies {
     const NONE: Self = Self { bytes: Vec::new(), charge: Charge::NONE };
 
     /// Charges a buffer that has grown. A buffer of the usual size is charged only if a turn leaves
-    /// bytes in it ([`Outbox::rest`]). Nearly all replies leave in the turn that made them.
+    /// bytes in it ([`Outbox::end_turn`]). Nearly all replies leave in the turn that made them.
     fn charge_growth(&mut self, account: &Rc<Account>) {
         if self.charge.bytes() > 0 || self.bytes.capacity() > 2 * MEDIUM_BYTES {
             self.measure(account);
@@ -175,7 +175,7 @@ impl Outbox {
 
     /// Returns the charge of an empty outbox. Reports whether another connection can reuse it, with
     /// the buffer that it may hold.
-    pub(crate) fn settle(&mut self) -> bool {
+    pub(crate) fn release_charge(&mut self) -> bool {
         self.tail.charge = Charge::NONE;
         self.tail.bytes.capacity() <= 2 * MEDIUM_BYTES && self.segments.capacity() <= KEPT_SEGMENTS_MAX
     }
@@ -227,7 +227,7 @@ impl Outbox {
     }
 
     /// Ends a turn. A buffer with bytes is charged, an empty one returns to the pool.
-    pub(crate) fn rest(&mut self, account: &Rc<Account>) {
+    pub(crate) fn end_turn(&mut self, account: &Rc<Account>) {
         if self.tail.bytes.is_empty() {
             self.tail = OutputReplies::NONE;
         } else {
@@ -350,15 +350,15 @@ mod tests {
         let account = Account::new(&MemoryBudget::new(ceilings, ceilings, 0));
         let mut out = Outbox::default();
         out.tail(&account).extend_from_slice(b"reply");
-        out.rest(&account);
+        out.end_turn(&account);
         assert_eq!(account.used(), out.tail.bytes.capacity());
         assert!(account.used() >= MEDIUM_BYTES);
         // All bytes were sent, but the connection has other work in flight.
         out.advance(5);
-        out.rest(&account);
+        out.end_turn(&account);
         assert_eq!((out.tail.bytes.capacity(), account.used()), (0, 0));
         out.tail(&account);
-        out.rest(&account);
+        out.end_turn(&account);
         assert_eq!((out.tail.bytes.capacity(), account.used()), (0, 0));
     }
 }

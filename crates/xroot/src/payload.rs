@@ -115,7 +115,7 @@ impl SessionDriver {
         let key = self.rare.receipts.insert(receipt);
         if length == 0 {
             if !held {
-                self.settle_receipt(key);
+                self.finish_receipt(key);
             }
             return;
         }
@@ -138,7 +138,7 @@ impl SessionDriver {
         if let Some(state) = self.links.get(receipt.link) {
             state.news = true;
         }
-        self.settle_if_whole(key);
+        self.finish_if_complete(key);
     }
 
     /// Consumes payload from the front of `bytes`. Returns the number of bytes consumed. 0 means
@@ -156,7 +156,7 @@ impl SessionDriver {
                 PayloadStep::Whole(file, offset, length) if rest.len() >= length => {
                     let Some(data) = rest.get(..length) else { break };
                     match file.write_now(offset, data) {
-                        Now::Done(Ok(())) => receipt.passed(length),
+                        Now::Done(Ok(())) => receipt.note_written(length),
                         Now::Done(Err(error)) => receipt.failed(error),
                         Now::WouldBlock => match self.open_piece(key) {
                             true => continue,
@@ -179,7 +179,7 @@ impl SessionDriver {
                 .for_each(|receipt| receipt.left -= step.min(receipt.left));
             self.flush_piece(key);
         }
-        self.settle_if_whole(key);
+        self.finish_if_complete(key);
         taken
     }
 
@@ -214,7 +214,7 @@ impl SessionDriver {
         }
         receipt.left -= bytes.min(receipt.left);
         self.flush_piece(key);
-        self.settle_if_whole(key);
+        self.finish_if_complete(key);
     }
 
     /// Reports whether reading from the connection must pause until pieces have been written. The
@@ -296,7 +296,7 @@ impl SessionDriver {
     /// Continues after the pool has written a piece.
     pub(crate) fn piece_written(&mut self, key: usize, answer: Answer, charge: Charge) {
         self.piece_ended(key, answer, charge);
-        self.settle_if_whole(key);
+        self.finish_if_complete(key);
     }
 
     fn piece_ended(&mut self, key: usize, answer: Answer, charge: Charge) {
@@ -308,7 +308,7 @@ impl SessionDriver {
         }
     }
 
-    fn settle_if_whole(&mut self, key: usize) {
+    fn finish_if_complete(&mut self, key: usize) {
         let Some(receipt) = self.rare.receipts.get(key) else { return };
         if receipt.left == 0 {
             let link = receipt.link;
@@ -322,12 +322,12 @@ impl SessionDriver {
                 }
             }
             if written {
-                self.settle_receipt(key);
+                self.finish_receipt(key);
             }
         }
     }
 
-    fn settle_receipt(&mut self, key: usize) {
+    fn finish_receipt(&mut self, key: usize) {
         let Some(receipt) = self.rare.receipts.try_remove(key) else { return };
         if let Some(error) = &receipt.result.error {
             self.note_failure(error);
@@ -342,7 +342,7 @@ impl SessionDriver {
         receipt.left = 0;
         receipt.failed(Error::new(ErrorKind::IoError, "the connection was lost"));
         if receipt.in_flight == 0 {
-            self.settle_receipt(key);
+            self.finish_receipt(key);
         }
     }
 }
@@ -406,7 +406,7 @@ impl Receipt {
     }
 
     /// Records a piece that was written in place.
-    fn passed(&mut self, length: usize) {
+    fn note_written(&mut self, length: usize) {
         self.moved(length, length);
     }
 

@@ -106,8 +106,8 @@ impl SessionDriver {
         self.hub.stats.reads.add(1);
         let Some(file) = self.session.file(task.file) else { return };
         let caller = self.session.caller();
-        if caller.moves
-            && let Some(to) = self.hub.shared.files.elsewhere(caller, &**file)
+        if caller.accepts_read_redirect
+            && let Some(to) = self.hub.shared.files.read_redirect(caller, &**file)
         {
             // The client opens the file at the other server and continues there.
             return self.session.read_redirected(&task, &to, &mut self.links);
@@ -247,7 +247,7 @@ impl SessionDriver {
         } else {
             DataBlock::with_room(bytes, charge)
         };
-        range.apart = range.paged && !range.cold && range.read_apart(&mut block, piece);
+        range.apart = range.paged && !range.cold && range.read_pages_in_place(&mut block, piece);
         if range.apart {
             return Ok(self.push_piece(link, range, block, piece, piece.length));
         }
@@ -457,7 +457,7 @@ impl RangeRead {
 
     /// Reads a piece that is entirely in memory, each page to its final position. This costs less
     /// than moving the pages afterwards. Returns `false` if it is not possible.
-    fn read_apart(&self, block: &mut [u8], piece: Piece) -> bool {
+    fn read_pages_in_place(&self, block: &mut [u8], piece: Piece) -> bool {
         let total = digest::pages::interleaved_length(piece.offset, piece.length);
         let Some(mut rest) = block.get_mut(STATUS_BYTES..STATUS_BYTES + total) else { return false };
         let mut places: [IoSliceMut<'_>; FRAME_PAGES] = std::array::from_fn(|_| IoSliceMut::new(&mut []));

@@ -74,13 +74,13 @@ impl SessionDriver {
     /// not redirected; the client moves with a read of a single file.
     fn vector_goes_to(&self, task: &ReadVectorTask) -> Option<RedirectAnswer> {
         let caller = self.session.caller();
-        if !caller.moves {
+        if !caller.accepts_read_redirect {
             return None;
         }
         let first = task.elements.first()?.file;
         let is_one_file = task.elements.iter().all(|element| element.file == first);
         let file = self.session.file(first).filter(|_| is_one_file)?;
-        self.hub.shared.files.elsewhere(caller, &**file)
+        self.hub.shared.files.read_redirect(caller, &**file)
     }
 
     pub(crate) fn make_vector(

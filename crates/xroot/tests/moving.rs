@@ -18,7 +18,7 @@ impl FileSystem for Leaving {
         self.0.start(caller, operation, reply)
     }
 
-    fn elsewhere(&self, _: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
+    fn read_redirect(&self, _: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
         let gone = file.path().text() == "/gone" && !file.is_writable();
         gone.then(|| RedirectAnswer { host: "over.there".into(), port: 1094, cgi: String::new() })
     }

@@ -353,7 +353,7 @@ impl FuzzDriver {
                 && !asked.told_later
             {
                 asked.told_later = true;
-                self.session.told_later(asked.call, u32::from(how), "later", &mut self.out);
+                self.session.defer_answer(asked.call, u32::from(how), "later", &mut self.out);
             }
         }
     }

@@ -97,11 +97,11 @@ pub(super) const SECTION: Section = Section {
             .help("`r/o`: clients cannot write, create or remove anything through this manager.")
             .example("r/w")
             .stops_with("r/o"),
-        Directive::later(&["cms.prep"], UsageFrequency::Rare, "[options]")
+        Directive::not_yet(&["cms.prep"], UsageFrequency::Rare, "[options]")
             .default("off")
             .help("Staging interface of a server.")
             .example("ifpgm /usr/bin/prep"),
-        Directive::later(&["cms.prepmsg"], UsageFrequency::Rare, "text")
+        Directive::not_yet(&["cms.prepmsg"], UsageFrequency::Rare, "text")
             .default("built in")
             .help("Line sent to a prepare program.")
             .example("$REQID $LFN"),

@@ -65,12 +65,12 @@ impl Directive {
     }
 
     /// Returns a directive of a part that is not in force yet.
-    pub(super) const fn later(
+    pub(super) const fn not_yet(
         names: &'static [&'static str],
         mark: UsageFrequency,
         grammar: &'static str,
     ) -> Self {
-        let mut directive = Self::new(names, mark, grammar, shared::later);
+        let mut directive = Self::new(names, mark, grammar, shared::apply_not_yet);
         directive.standing = Standing::NotYet;
         directive
     }

@@ -7,7 +7,7 @@ use super::draft::Draft;
 use super::export_options::{EXPORT_OPTIONS, ExportDraft, OptionEntry};
 use super::fault::DirectiveFault;
 use super::missing;
-use super::shared::{part_idle, part_later};
+use super::shared::{option_not_yet, option_without_effect};
 use super::standing::Standing;
 use crate::effective::{Export, ExportAttributes};
 use crate::report::ProblemKind;
@@ -55,8 +55,8 @@ fn options(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Vec<&'static
             Some(option) => {
                 match option.standing {
                     Standing::InForce => {}
-                    Standing::NoEffect => part_idle(arguments, token, draft),
-                    Standing::NotYet => part_later(arguments, token, draft),
+                    Standing::NoEffect => option_without_effect(arguments, token, draft),
+                    Standing::NotYet => option_not_yet(arguments, token, draft),
                 }
                 found.push(option);
             }

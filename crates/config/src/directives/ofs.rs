@@ -7,7 +7,7 @@ use super::definition::{Directive, Section};
 use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::libraries::{self, LibraryPurpose};
-use super::shared::{part_idle, trace};
+use super::shared::{option_without_effect, trace};
 use super::standing::{Standing, UsageFrequency};
 use super::{cluster, third_party};
 use crate::effective::{
@@ -146,11 +146,11 @@ pub(super) const SECTION: Section = Section {
                    Credentials are not forwarded yet (`fcreds`, `fcpath`). `scan` and `echo` apply to \
                    the output of `pgm`.")
             .example("ttl 60 70 xfr 9 streams 4 restrict /data allow host *.example.org logok"),
-        Directive::later(&["ofs.notify"], UsageFrequency::Common, "event… [msgs min [max]] {|program args|>fifo}")
+        Directive::not_yet(&["ofs.notify"], UsageFrequency::Common, "event… [msgs min [max]] {|program args|>fifo}")
             .default("none")
             .help("Events sent to a program.")
             .example("closew create |/usr/bin/notify"),
-        Directive::later(&["ofs.notifymsg"], UsageFrequency::Common, "event text")
+        Directive::not_yet(&["ofs.notifymsg"], UsageFrequency::Common, "event text")
             .default("built-in texts")
             .help("Texts of events.")
             .example("create $TID create $FMODE $LFN"),
@@ -160,7 +160,7 @@ pub(super) const SECTION: Section = Section {
                    trunc. `1way`: success is reported to the client immediately; `2way`: the result is \
                    reported.")
             .example("2way rm mv"),
-        Directive::later(&["ofs.cksrt"], UsageFrequency::Rare, "[auto cipher|none|off|default] [chkcgi]")
+        Directive::not_yet(&["ofs.cksrt"], UsageFrequency::Rare, "[auto cipher|none|off|default] [chkcgi]")
             .default("none")
             .help("Cipher for checksums in replies.")
             .example("none"),
@@ -279,7 +279,7 @@ fn directory_listing(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Re
     let token = arguments.need("dirlist location")?;
     match token.text.as_str() {
         "local" => {}
-        "remote" => part_idle(arguments, token, draft),
+        "remote" => option_without_effect(arguments, token, draft),
         _ => return Err(arguments.invalid(token, "dirlist location")),
     }
     draft.finish(arguments);

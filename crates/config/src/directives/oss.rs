@@ -8,7 +8,7 @@ use super::draft::Draft;
 use super::export;
 use super::fault::DirectiveFault;
 use super::libraries::{self, LibraryPurpose};
-use super::shared::{part_idle, trace, without_effect};
+use super::shared::{option_without_effect, trace, without_effect};
 use super::standing::{Standing, UsageFrequency};
 use crate::effective::{Allocation, MountCheck, SpacePartition, SpaceRule};
 use crate::report::ProblemKind;
@@ -119,7 +119,7 @@ pub(super) const SECTION: Section = Section {
         .default("none")
         .help("Plug-in for stat. A library stops the start.")
         .standing(Standing::NotYet),
-        Directive::later(
+        Directive::not_yet(
             &["oss.usage"],
             UsageFrequency::Common,
             "[nolog | log path [sync n]] [noquotafile | quotafile path]",
@@ -127,11 +127,11 @@ pub(super) const SECTION: Section = Section {
         .default("nolog noquotafile")
         .help("Accounting of used space.")
         .example("nolog"),
-        Directive::later(&["oss.remoteroot"], UsageFrequency::Rare, "path")
+        Directive::not_yet(&["oss.remoteroot"], UsageFrequency::Rare, "path")
             .default("none")
             .help("Prefix of logical paths in mass storage.")
             .example("/hpss"),
-        Directive::later(
+        Directive::not_yet(
             &["oss.stagecmd"],
             UsageFrequency::Most,
             "[async|sync] [creates] [|]command arguments",
@@ -139,11 +139,11 @@ pub(super) const SECTION: Section = Section {
         .default("none")
         .help("Program that stages missing files from mass storage.")
         .example("/usr/bin/stage"),
-        Directive::later(&["oss.stagemsg"], UsageFrequency::Common, "text")
+        Directive::not_yet(&["oss.stagemsg"], UsageFrequency::Common, "text")
             .default("built in")
             .help("Line sent to a staging program.")
             .example("$RID $LFN"),
-        Directive::later(
+        Directive::not_yet(
             &["oss.xfr"],
             UsageFrequency::Common,
             "[deny time] [keep time] [up] [fdir path] [threads…]",
@@ -151,7 +151,7 @@ pub(super) const SECTION: Section = Section {
         .default("deny 3h keep 20m")
         .help("Limits of staging.")
         .example("deny 1h"),
-        Directive::later(&["oss.msscmd", "oss.rsscmd"], UsageFrequency::Common, "program")
+        Directive::not_yet(&["oss.msscmd", "oss.rsscmd"], UsageFrequency::Common, "program")
             .default("none")
             .help("Program that queries mass storage.")
             .example("/usr/bin/mss"),
@@ -256,7 +256,7 @@ fn fd_limit(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), 
         values::count(max, "fdlimit max", from(0))?;
     }
     draft.finish(arguments);
-    part_idle(arguments, fence, draft);
+    option_without_effect(arguments, fence, draft);
     Ok(())
 }
 
@@ -307,7 +307,7 @@ fn preread(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), D
             _ => draft.unknown_option(arguments, token),
         }
     }
-    part_idle(arguments, depth, draft);
+    option_without_effect(arguments, depth, draft);
     Ok(())
 }
 

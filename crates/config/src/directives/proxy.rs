@@ -9,197 +9,197 @@ pub(super) const SECTION: Section = Section {
     title: "Proxy, cache, throttling: pss., pfc., throttle.",
     about: "Not in force yet. A file that loads the proxy or the cache as storage (ofs.osslib) does not start.",
     directives: &[
-        Directive::later(&["pss.origin"], UsageFrequency::Most, "[=protocol,…] {host[:port| port] | URL | /path}")
+        Directive::not_yet(&["pss.origin"], UsageFrequency::Most, "[=protocol,…] {host[:port| port] | URL | /path}")
             .default("none")
             .help("The server behind the proxy.")
             .example("origin.example.org:1094"),
-        Directive::later(&["pss.permit"], UsageFrequency::Common, "[/] [*] host")
+        Directive::not_yet(&["pss.permit"], UsageFrequency::Common, "[/] [*] host")
             .default("all")
             .help("Servers that a forwarding proxy may use.")
             .example("*.example.org"),
-        Directive::later(&["pss.persona"], UsageFrequency::Common, "{client|server} [strict|nonstrict] [[no]verify]")
+        Directive::not_yet(&["pss.persona"], UsageFrequency::Common, "{client|server} [strict|nonstrict] [[no]verify]")
             .default("server")
             .help("Credentials used at the origin.")
             .example("client strict"),
-        Directive::later(&["pss.localroot"], UsageFrequency::Common, "path")
+        Directive::not_yet(&["pss.localroot"], UsageFrequency::Common, "path")
             .default("none")
             .help("Path prefix at the origin.")
             .example("/store"),
-        Directive::later(&["pss.hostarena"], UsageFrequency::Common, "path")
+        Directive::not_yet(&["pss.hostarena"], UsageFrequency::Common, "path")
             .default("none")
             .help("Path prefix at the origin for one host.")
             .example("/host"),
-        Directive::later(&["pss.setopt"], UsageFrequency::Common, "name value")
+        Directive::not_yet(&["pss.setopt"], UsageFrequency::Common, "name value")
             .default("none")
             .help("Options of the client.")
             .example("ParallelEvtLoop 10"),
-        Directive::later(&["pss.config"], UsageFrequency::Rare, "[streams n] [workers n]")
+        Directive::not_yet(&["pss.config"], UsageFrequency::Rare, "[streams n] [workers n]")
             .default("streams 512 workers 16")
             .help("Threads of the client.")
             .example("streams 256"),
-        Directive::later(&["pss.dca"], UsageFrequency::Rare, "[recheck {off|time}] [world|group]")
+        Directive::not_yet(&["pss.dca"], UsageFrequency::Rare, "[recheck {off|time}] [world|group]")
             .default("off")
             .help("Clients on this machine read cache files directly.")
             .example("recheck 30"),
-        Directive::later(&["pss.reproxy"], UsageFrequency::Rare, "(flag)")
+        Directive::not_yet(&["pss.reproxy"], UsageFrequency::Rare, "(flag)")
             .default("off")
             .help("Third-party copies use another proxy."),
-        Directive::later(&["pss.inetmode"], UsageFrequency::Rare, "{v4|v6}")
+        Directive::not_yet(&["pss.inetmode"], UsageFrequency::Rare, "{v4|v6}")
             .default("v6")
             .help("Address family of the proxy.")
             .example("v4"),
-        Directive::later(&["pss.namelib"], UsageFrequency::Rare, "[-lfn2pfn] [-lfncache|-lfncachesrc[+]] library [parameters]")
+        Directive::not_yet(&["pss.namelib"], UsageFrequency::Rare, "[-lfn2pfn] [-lfncache|-lfncachesrc[+]] library [parameters]")
             .default("none")
             .help("Name mapping of the proxy.")
             .example("libXrdN2No2p.so"),
-        Directive::later(&["pss.cache"], UsageFrequency::Common, "[size n] [pagesize n] [minpages n] [max2cache n] [preread …] [r/w] [logstats] [sfiles …] [debug n]")
+        Directive::not_yet(&["pss.cache"], UsageFrequency::Common, "[size n] [pagesize n] [minpages n] [max2cache n] [preread …] [r/w] [logstats] [sfiles …] [debug n]")
             .default("off")
             .help("Memory cache.")
             .example("size 1g"),
-        Directive::later(&["pss.memcache"], UsageFrequency::Common, "[options]")
+        Directive::not_yet(&["pss.memcache"], UsageFrequency::Common, "[options]")
             .default("off")
             .help("Memory cache.")
             .example("size 1g"),
-        Directive::later(&["pss.cachelib"], UsageFrequency::Most, "{default|library} [parameters]")
+        Directive::not_yet(&["pss.cachelib"], UsageFrequency::Most, "{default|library} [parameters]")
             .default("none")
             .help("Disk cache.")
             .example("default"),
-        Directive::later(&["pss.ccmlib"], UsageFrequency::Most, "library [parameters]")
+        Directive::not_yet(&["pss.ccmlib"], UsageFrequency::Most, "library [parameters]")
             .default("none")
             .help("Cache context manager.")
             .example("libXrdPfc.so"),
-        Directive::later(&["pss.ciosync"], UsageFrequency::Rare, "interval maxtime")
+        Directive::not_yet(&["pss.ciosync"], UsageFrequency::Rare, "interval maxtime")
             .default("30 180")
             .help("Interval at which data is written to the origin.")
             .example("30 180"),
-        Directive::later(&["pss.export"], UsageFrequency::Common, "path [options]")
+        Directive::not_yet(&["pss.export"], UsageFrequency::Common, "path [options]")
             .default("none")
             .help("Exports of the proxy.")
             .example("/data"),
-        Directive::later(&["pss.defaults"], UsageFrequency::Common, "options")
+        Directive::not_yet(&["pss.defaults"], UsageFrequency::Common, "options")
             .default("as oss.defaults")
             .help("Attributes of exports of the proxy.")
             .example("r/o"),
-        Directive::later(&["pss.trace"], UsageFrequency::Common, "{all|off|none|[-]option}…")
+        Directive::not_yet(&["pss.trace"], UsageFrequency::Common, "{all|off|none|[-]option}…")
             .default("off")
             .help("Log level of the proxy.")
             .example("debug"),
-        Directive::later(&["pss.debug"], UsageFrequency::Common, "n")
+        Directive::not_yet(&["pss.debug"], UsageFrequency::Common, "n")
             .default("0")
             .help("Log level of the client of the proxy.")
             .example("1"),
-        Directive::later(&["pfc.ram"], UsageFrequency::Most, "size")
+        Directive::not_yet(&["pfc.ram"], UsageFrequency::Most, "size")
             .default("1g")
             .help("Memory of the cache, 1g to 256g.")
             .example("16g"),
-        Directive::later(&["pfc.blocksize"], UsageFrequency::Common, "size")
+        Directive::not_yet(&["pfc.blocksize"], UsageFrequency::Common, "size")
             .default("128k")
             .help("Size of a block, 4k to 512m.")
             .example("512k"),
-        Directive::later(&["pfc.diskusage"], UsageFrequency::Most, "low high [files base nominal max] [purgeinterval time] [purgecoldfiles age n]")
+        Directive::not_yet(&["pfc.diskusage"], UsageFrequency::Most, "low high [files base nominal max] [purgeinterval time] [purgecoldfiles age n]")
             .default("0.90 0.95 purgeinterval 300s")
             .help("Purge thresholds of the cache.")
             .example("0.9 0.95"),
-        Directive::later(&["pfc.spaces"], UsageFrequency::Common, "data meta")
+        Directive::not_yet(&["pfc.spaces"], UsageFrequency::Common, "data meta")
             .default("public public")
             .help("Spaces of the cache.")
             .example("data meta"),
-        Directive::later(&["pfc.prefetch"], UsageFrequency::Common, "n")
+        Directive::not_yet(&["pfc.prefetch"], UsageFrequency::Common, "n")
             .default("10")
             .help("Number of blocks to prefetch.")
             .example("0"),
-        Directive::later(&["pfc.writequeue"], UsageFrequency::Rare, "blocks threads")
+        Directive::not_yet(&["pfc.writequeue"], UsageFrequency::Rare, "blocks threads")
             .default("16 4")
             .help("Queue of blocks to write.")
             .example("16 4"),
-        Directive::later(&["pfc.flush"], UsageFrequency::Rare, "{n|size}")
+        Directive::not_yet(&["pfc.flush"], UsageFrequency::Rare, "{n|size}")
             .default("2000")
             .help("Interval at which the state of a file is written.")
             .example("2000"),
-        Directive::later(&["pfc.cschk"], UsageFrequency::Common, "[no]cache | [no]net | [no]tls | off | uvkeep {lru|time}")
+        Directive::not_yet(&["pfc.cschk"], UsageFrequency::Common, "[no]cache | [no]net | [no]tls | off | uvkeep {lru|time}")
             .default("net")
             .help("Checksums of blocks.")
             .example("cache net"),
-        Directive::later(&["pfc.urlcgi"], UsageFrequency::Rare, "blocksize {ignore|min max} prefetch {ignore|min max}")
+        Directive::not_yet(&["pfc.urlcgi"], UsageFrequency::Rare, "blocksize {ignore|min max} prefetch {ignore|min max}")
             .default("ignore")
             .help("Parameters that clients may set.")
             .example("blocksize ignore"),
-        Directive::later(&["pfc.dirstats"], UsageFrequency::Common, "interval time maxdepth n dir path")
+        Directive::not_yet(&["pfc.dirstats"], UsageFrequency::Common, "interval time maxdepth n dir path")
             .default("interval 900 maxdepth 1")
             .help("Usage statistics by directory.")
             .example("interval 600 maxdepth 2 dir /"),
-        Directive::later(&["pfc.acchistorysize"], UsageFrequency::Rare, "n")
+        Directive::not_yet(&["pfc.acchistorysize"], UsageFrequency::Rare, "n")
             .default("20")
             .help("Number of accesses recorded for a file.")
             .example("40"),
-        Directive::later(&["pfc.onlyifcached"], UsageFrequency::Rare, "[minsize size] [minfrac x]")
+        Directive::not_yet(&["pfc.onlyifcached"], UsageFrequency::Rare, "[minsize size] [minfrac x]")
             .default("minsize 1m minfrac 1.0")
             .help("Refuses files that are not in the cache.")
             .example("minsize 2m"),
-        Directive::later(&["pfc.osslib"], UsageFrequency::Common, "library [parameters]")
+        Directive::not_yet(&["pfc.osslib"], UsageFrequency::Common, "library [parameters]")
             .default("built in")
             .help("Storage of the cache.")
             .example("libXrdOssStats.so"),
-        Directive::later(&["pfc.decisionlib"], UsageFrequency::Common, "library [parameters]")
+        Directive::not_yet(&["pfc.decisionlib"], UsageFrequency::Common, "library [parameters]")
             .default("none")
             .help("Plug-in that selects files to cache.")
             .example("libXrdBlacklistDecision.so"),
-        Directive::later(&["pfc.purgelib"], UsageFrequency::Common, "library [parameters]")
+        Directive::not_yet(&["pfc.purgelib"], UsageFrequency::Common, "library [parameters]")
             .default("none")
             .help("Plug-in that selects files to purge.")
             .example("libXrdPfcPurgeQuota.so"),
-        Directive::later(&["pfc.user"], UsageFrequency::Common, "name")
+        Directive::not_yet(&["pfc.user"], UsageFrequency::Common, "name")
             .default("that of the process")
             .help("Owner of cache files.")
             .example("xrootd"),
-        Directive::later(&["pfc.trace"], UsageFrequency::Common, "{none|error|warning|info|debug|dump}")
+        Directive::not_yet(&["pfc.trace"], UsageFrequency::Common, "{none|error|warning|info|debug|dump}")
             .default("warning")
             .help("Log level of the cache.")
             .example("info"),
-        Directive::later(&["pfc.httpcc"], UsageFrequency::Common, "{on|off}")
+        Directive::not_yet(&["pfc.httpcc"], UsageFrequency::Common, "{on|off}")
             .default("off")
             .help("Honours Cache-Control of clients.")
             .example("on"),
-        Directive::later(&["pfc.writethrough"], UsageFrequency::Common, "{on|off}")
+        Directive::not_yet(&["pfc.writethrough"], UsageFrequency::Common, "{on|off}")
             .default("off")
             .help("Writes through the cache.")
             .example("on"),
-        Directive::later(&["pfc.qfsredir"], UsageFrequency::Common, "{on|off}")
+        Directive::not_yet(&["pfc.qfsredir"], UsageFrequency::Common, "{on|off}")
             .default("on")
             .help("Server that answers space queries.")
             .example("off"),
-        Directive::later(&["pfc.allow_xrdpfc_command"], UsageFrequency::Common, "(flag)")
+        Directive::not_yet(&["pfc.allow_xrdpfc_command"], UsageFrequency::Common, "(flag)")
             .default("off")
             .help("Accepts commands encoded in file names."),
-        Directive::later(&["throttle.throttle"], UsageFrequency::Common, "[concurrency n] [data rate] [iops n] [rint ms | interval ms]")
+        Directive::not_yet(&["throttle.throttle"], UsageFrequency::Common, "[concurrency n] [data rate] [iops n] [rint ms | interval ms]")
             .default("unlimited, rint 1000")
             .help("Rate limits of average load.")
             .example("concurrency 100 data 1g"),
-        Directive::later(&["throttle.max_open_files"], UsageFrequency::Common, "n")
+        Directive::not_yet(&["throttle.max_open_files"], UsageFrequency::Common, "n")
             .default("none")
             .help("Maximum number of open files per user.")
             .example("1000"),
-        Directive::later(&["throttle.max_active_connections"], UsageFrequency::Common, "n")
+        Directive::not_yet(&["throttle.max_active_connections"], UsageFrequency::Common, "n")
             .default("none")
             .help("Maximum number of connections with open files per user.")
             .example("100"),
-        Directive::later(&["throttle.max_wait_time"], UsageFrequency::Common, "seconds")
+        Directive::not_yet(&["throttle.max_wait_time"], UsageFrequency::Common, "seconds")
             .default("30")
             .help("Maximum delay of an operation before it fails.")
             .example("30"),
-        Directive::later(&["throttle.userconfig"], UsageFrequency::Rare, "/file")
+        Directive::not_yet(&["throttle.userconfig"], UsageFrequency::Rare, "/file")
             .default("none")
             .help("Limits per user.")
             .example("/etc/xrootd/throttle.ini"),
-        Directive::later(&["throttle.loadshed"], UsageFrequency::Rare, "host h port p frequency n")
+        Directive::not_yet(&["throttle.loadshed"], UsageFrequency::Rare, "host h port p frequency n")
             .default("none")
             .help("Redirects a share of opens to another server.")
             .example("host other.example.org port 1094 frequency 10"),
-        Directive::later(&["throttle.fslib"], UsageFrequency::Rare, "library")
+        Directive::not_yet(&["throttle.fslib"], UsageFrequency::Rare, "library")
             .default("default")
             .help("Underlying file system.")
             .example("libXrdOfs.so"),
-        Directive::later(&["throttle.trace"], UsageFrequency::Rare, "{all|off|none|[-]option}…")
+        Directive::not_yet(&["throttle.trace"], UsageFrequency::Rare, "{all|off|none|[-]option}…")
             .default("off")
             .help("Log level of throttling.")
             .example("all"),

@@ -9,7 +9,7 @@ pub(super) const SECTION: Section = Section {
     title: "Mass storage: frm.",
     about: "Read by the daemons of mass storage, which are not there yet; a server only passes over them.",
     directives: &[
-        Directive::later(
+        Directive::not_yet(
             &["frm.xfr.copycmd"],
             UsageFrequency::Common,
             "[in|out] [noalloc] [rmerr] [stats] [timeout time] [mdp] [url] command arguments",
@@ -17,23 +17,23 @@ pub(super) const SECTION: Section = Section {
         .default("none")
         .help("Copy program.")
         .example("in /usr/bin/stagein $SRC $DST"),
-        Directive::later(&["frm.xfr.copymax"], UsageFrequency::Common, "n")
+        Directive::not_yet(&["frm.xfr.copymax"], UsageFrequency::Common, "n")
             .default("2")
             .help("Maximum number of concurrent copies.")
             .example("10"),
-        Directive::later(&["frm.xfr.qcheck"], UsageFrequency::Common, "[time] [path]")
+        Directive::not_yet(&["frm.xfr.qcheck"], UsageFrequency::Common, "[time] [path]")
             .default("300s")
             .help("Interval at which the queue is checked.")
             .example("60"),
-        Directive::later(&["frm.xfr.migr.idlehold"], UsageFrequency::Common, "time")
+        Directive::not_yet(&["frm.xfr.migr.idlehold"], UsageFrequency::Common, "time")
             .default("10m")
             .help("Idle time of a file before it is migrated.")
             .example("1h"),
-        Directive::later(&["frm.xfr.migr.waittime"], UsageFrequency::Common, "time")
+        Directive::not_yet(&["frm.xfr.migr.waittime"], UsageFrequency::Common, "time")
             .default("1h")
             .help("Interval between two searches for files to migrate.")
             .example("30m"),
-        Directive::later(
+        Directive::not_yet(
             &["frm.purge.policy"],
             UsageFrequency::Common,
             "{space|*} {nopurge | minfree [maxfree]} [hold time] [polprog]",
@@ -41,23 +41,23 @@ pub(super) const SECTION: Section = Section {
         .default("none")
         .help("Purge policy of a space.")
         .example("* 10% 20%"),
-        Directive::later(&["frm.purge.polprog"], UsageFrequency::Common, "program arguments")
+        Directive::not_yet(&["frm.purge.polprog"], UsageFrequency::Common, "program arguments")
             .default("none")
             .help("Program that selects files to purge.")
             .example("/usr/bin/polprog"),
-        Directive::later(&["frm.purge.dirhold"], UsageFrequency::Common, "time")
+        Directive::not_yet(&["frm.purge.dirhold"], UsageFrequency::Common, "time")
             .default("40h")
             .help("Time for which an empty directory is kept.")
             .example("10h"),
-        Directive::later(&["frm.purge.waittime"], UsageFrequency::Common, "time")
+        Directive::not_yet(&["frm.purge.waittime"], UsageFrequency::Common, "time")
             .default("600s")
             .help("Interval between two purges.")
             .example("10m"),
-        Directive::later(&["frm.all.cnsd"], UsageFrequency::Common, "{auto|ignore|require} [apath path]")
+        Directive::not_yet(&["frm.all.cnsd"], UsageFrequency::Common, "{auto|ignore|require} [apath path]")
             .default("auto")
             .help("Use of the name space daemon.")
             .example("ignore"),
-        Directive::later(&["frm.all.monitor"], UsageFrequency::Common, "[options]")
+        Directive::not_yet(&["frm.all.monitor"], UsageFrequency::Common, "[options]")
             .default("off")
             .help("Monitoring of mass storage.")
             .example("stage flush 30 dest collector.example.org:9930"),

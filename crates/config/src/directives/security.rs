@@ -7,7 +7,7 @@ use super::arguments::Arguments;
 use super::definition::{Directive, Section};
 use super::draft::Draft;
 use super::fault::DirectiveFault;
-use super::shared::{part_idle, unprotected};
+use super::shared::{option_without_effect, unprotected};
 use super::standing::{Standing, UsageFrequency};
 
 pub(super) const SECTION: Section = Section {
@@ -141,7 +141,7 @@ fn level(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Dir
     }
     match level {
         Some(token) => {
-            part_idle(arguments, token, draft);
+            option_without_effect(arguments, token, draft);
             Ok(())
         }
         None => Err(arguments.invalid(token, "security level")),

@@ -12,7 +12,10 @@ use crate::report::ProblemKind;
 
 /// Applies a directive of a part that is not in force yet.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of all directives")]
-pub(crate) fn later(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+pub(crate) fn apply_not_yet(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
     let name = arguments.name;
     let what = format!("{} is not in force yet", name.text);
     draft.not_yet(name, what, missing::of(&name.text), arguments.peek());
@@ -48,13 +51,17 @@ pub(crate) fn unprotected(token: &DirectiveToken, what: &str) -> DirectiveFault 
 }
 
 /// Reports an option that is not in force yet.
-pub(crate) fn part_later(arguments: &Arguments<'_>, token: &DirectiveToken, draft: &mut Draft<'_>) {
+pub(crate) fn option_not_yet(arguments: &Arguments<'_>, token: &DirectiveToken, draft: &mut Draft<'_>) {
     let what = format!("{}: '{}' is not in force yet", arguments.name.text, token.text);
     draft.not_yet(token, what, missing::of(&arguments.name.text), None);
 }
 
 /// Reports an option without effect.
-pub(crate) fn part_idle(arguments: &Arguments<'_>, token: &DirectiveToken, draft: &mut Draft<'_>) {
+pub(crate) fn option_without_effect(
+    arguments: &Arguments<'_>,
+    token: &DirectiveToken,
+    draft: &mut Draft<'_>,
+) {
     let what = format!("{}: '{}' has no effect here", arguments.name.text, token.text);
     draft.note(ProblemKind::NoEffect, token, what, "");
 }

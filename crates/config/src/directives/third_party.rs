@@ -6,7 +6,7 @@
 use super::arguments::Arguments;
 use super::draft::Draft;
 use super::fault::DirectiveFault;
-use super::shared::{part_idle, part_later};
+use super::shared::{option_not_yet, option_without_effect};
 use super::xrootd::target;
 use crate::effective::{
     COPY_JOBS_MAX, COPY_STREAMS_MAX, ChecksumKind, CopyAllow, CopyProgram, CopyRedirect, CopyRequire,
@@ -31,12 +31,12 @@ pub(super) fn apply(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Res
     while let Some(token) = arguments.next() {
         match token.text.as_str() {
             "allow" => value.allow.push(allow(arguments, token, draft)?),
-            "autorm" => part_idle(arguments, token, draft),
+            "autorm" => option_without_effect(arguments, token, draft),
             "cksum" => value.checksum = Some(checksum(arguments)?),
             "echo" => value.echo = true,
             "fcpath" => {
                 arguments.path("fcpath")?;
-                part_later(arguments, token, draft);
+                option_not_yet(arguments, token, draft);
             }
             "fcreds" => credentials(arguments, token, draft)?,
             "logok" => value.log_success = true,
@@ -168,7 +168,7 @@ fn credentials(
             "allowed: =variable",
         ));
     }
-    part_later(arguments, at, draft);
+    option_not_yet(arguments, at, draft);
     Ok(())
 }
 

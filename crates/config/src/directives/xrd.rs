@@ -5,7 +5,7 @@ use super::definition::{Directive, Section};
 use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::libraries::{self, LibraryPurpose};
-use super::shared::{part_idle, part_later, trace, unprotected, without_effect};
+use super::shared::{option_not_yet, option_without_effect, trace, unprotected, without_effect};
 use super::standing::{Standing, UsageFrequency};
 use super::{cluster, missing, process};
 use crate::effective::{KeepAlive, MAX_FD_RANGE, MaxFd, Port};
@@ -95,7 +95,7 @@ pub(super) const SECTION: Section = Section {
         Directive::guard(&["xrd.tlsciphers"], UsageFrequency::Rare, "list", "ECDHE-RSA-AES256-GCM-SHA384")
             .default("library default")
             .help("Allowed ciphers."),
-        Directive::later(&["xrd.report"], UsageFrequency::Most, "dest[,dest2] [every time] [json] [off] [[-]option…]")
+        Directive::not_yet(&["xrd.report"], UsageFrequency::Most, "dest[,dest2] [every time] [json] [off] [[-]option…]")
             .default("none")
             .help("Summary monitoring.")
             .example("collector.example.org:9931 every 60s all"),
@@ -185,13 +185,15 @@ fn network(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), D
                 if arguments.take("use").is_some() {
                     arguments.need("routes interface")?;
                 }
-                part_idle(arguments, token, draft);
+                option_without_effect(arguments, token, draft);
             }
             "udprefresh" => {
                 arguments.time("udprefresh", from(1800))?;
-                part_idle(arguments, token, draft);
+                option_without_effect(arguments, token, draft);
             }
-            "rpipa" | "norpipa" | "dyndns" | "nodyndns" | "assumev4" => part_idle(arguments, token, draft),
+            "rpipa" | "norpipa" | "dyndns" | "nodyndns" | "assumev4" => {
+                option_without_effect(arguments, token, draft)
+            }
             _ => draft.unknown_option(arguments, token),
         }
         match arguments.next() {
@@ -228,7 +230,7 @@ fn timeout(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), D
             "read" => {
                 let value = arguments.time("timeout read", between(1, TIME_MAX))?;
                 network.read_timeout.set(value, origin.clone());
-                part_idle(arguments, token, draft);
+                option_without_effect(arguments, token, draft);
             }
             "hail" => {
                 let value = arguments.time("timeout hail", between(1, TIME_MAX))?;
@@ -241,7 +243,7 @@ fn timeout(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), D
             "kill" => {
                 let value = arguments.time("timeout kill", between(0, TIME_MAX))?;
                 network.kill_timeout.set(value, origin.clone());
-                part_idle(arguments, token, draft);
+                option_without_effect(arguments, token, draft);
             }
             _ => draft.unknown_option(arguments, token),
         }
@@ -276,7 +278,7 @@ fn protocol(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), 
             }
         }
         "http" | "https" if library.text == "*" => {
-            part_later(arguments, token, draft);
+            option_not_yet(arguments, token, draft);
             return Ok(());
         }
         _ => {}

@@ -6,7 +6,7 @@ use super::draft::Draft;
 use super::export;
 use super::fault::DirectiveFault;
 use super::libraries::{self, LibraryPurpose};
-use super::shared::{part_idle, part_later, trace, unprotected, without_effect};
+use super::shared::{option_not_yet, option_without_effect, trace, unprotected, without_effect};
 use super::standing::{Standing, UsageFrequency};
 use crate::effective::{
     ChecksumConfig, ChecksumKind, ClientClass, HostPattern, RedirectFunction, RedirectRule, RedirectServer,
@@ -98,11 +98,11 @@ pub(super) const SECTION: Section = Section {
             .default("default")
             .help("File system plug-ins. The built-in one is in force; `throttle` is not yet.")
             .example("libXrdOfs.so"),
-        Directive::later(&["xrootd.fsoverload"], UsageFrequency::Common, "[[no]bypass] [redirect h:p[%h:p]] [stall time]")
+        Directive::not_yet(&["xrootd.fsoverload"], UsageFrequency::Common, "[[no]bypass] [redirect h:p[%h:p]] [stall time]")
             .default("stall 33")
             .help("Reply to clients when the file system reports an overload.")
             .example("stall 60"),
-        Directive::later(&["xrootd.diglib"], UsageFrequency::Common, "* /authfile")
+        Directive::not_yet(&["xrootd.diglib"], UsageFrequency::Common, "* /authfile")
             .default("none")
             .help("Remote diagnostics. They are not available.")
             .example("* /etc/xrootd/dig.auth"),
@@ -115,23 +115,23 @@ pub(super) const SECTION: Section = Section {
             .help("Redirect plug-in. Not in force; use xrootd.redirect.")
             .example("libXrdCmsRedirectLocal.so")
             .standing(Standing::NotYet),
-        Directive::later(&["xrootd.prep"], UsageFrequency::Common, "[keep time] [scrub time] [logdir path]")
+        Directive::not_yet(&["xrootd.prep"], UsageFrequency::Common, "[keep time] [scrub time] [logdir path]")
             .default("keep 24h scrub 1h")
             .help("Records of prepare requests, for mass storage.")
             .example("keep 1d logdir /var/spool/xrootd/prep"),
-        Directive::later(&["xrootd.monitor"], UsageFrequency::Most, "[options] dest {host:port}…")
+        Directive::not_yet(&["xrootd.monitor"], UsageFrequency::Most, "[options] dest {host:port}…")
             .default("off")
             .help("Detailed monitoring.")
             .example("all fstat 60 lfn ops dest files info user collector.example.org:9930"),
-        Directive::later(&["xrootd.mongstream"], UsageFrequency::Most, "{all|stream…} use [options]")
+        Directive::not_yet(&["xrootd.mongstream"], UsageFrequency::Most, "{all|stream…} use [options]")
             .default("off")
             .help("Monitoring streams of plug-ins.")
             .example("all use send json collector.example.org:9993"),
-        Directive::later(&["xrootd.pmark"], UsageFrequency::Common, "[options]…")
+        Directive::not_yet(&["xrootd.pmark"], UsageFrequency::Common, "[options]…")
             .default("off")
             .help("Packet marking by experiment and activity (firefly, flow labels).")
             .example("domain remote"),
-        Directive::later(&["xrootd.bindif"], UsageFrequency::Rare, "host:port[%prv:port]…")
+        Directive::not_yet(&["xrootd.bindif"], UsageFrequency::Rare, "host:port[%prv:port]…")
             .default("own addresses")
             .help("Addresses used in redirects.")
             .example("data.example.org:1094"),
@@ -230,17 +230,17 @@ fn asynchronous(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<
             "nosf" => draft.effective.protocol.sendfile.set(false, arguments.origin()),
             "limit" | "maxsegs" | "maxtot" | "maxstalls" => {
                 arguments.count(&token.text, 0, u32::MAX)?;
-                part_idle(arguments, token, draft);
+                option_without_effect(arguments, token, draft);
             }
             "segsize" | "minsize" | "minsfsz" => {
                 arguments.size(&token.text, values::from(0))?;
-                part_idle(arguments, token, draft);
+                option_without_effect(arguments, token, draft);
             }
             "timeout" => {
                 arguments.time("timeout", values::from(0))?;
-                part_idle(arguments, token, draft);
+                option_without_effect(arguments, token, draft);
             }
-            "force" | "syncw" | "off" | "nocache" => part_idle(arguments, token, draft),
+            "force" | "syncw" | "off" | "nocache" => option_without_effect(arguments, token, draft),
             _ => draft.unknown_option(arguments, token),
         }
         match arguments.next() {
@@ -417,7 +417,7 @@ fn functions(
 
 fn file_system(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     if let Some(throttle) = arguments.take("throttle") {
-        part_later(arguments, throttle, draft);
+        option_not_yet(arguments, throttle, draft);
         if arguments.peek().is_none() {
             return Ok(());
         }

@@ -438,7 +438,7 @@ pub struct ClusterConfig {
 impl ClusterConfig {
     /// Reports whether the process is a node of a cluster and not a standalone server.
     #[must_use]
-    pub fn takes_part(&self) -> bool {
+    pub fn is_cluster_node(&self) -> bool {
         self.role.redirects() || !self.managers.is_empty()
     }
 

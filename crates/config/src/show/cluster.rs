@@ -20,7 +20,7 @@ pub(super) fn connect(effective: &Effective, lines: &mut EffectiveLines) {
     let in_list = |list: &[Setting<HostPattern>], pattern: &Setting<HostPattern>| {
         list.iter().any(|other| other.value == pattern.value)
     };
-    let one_file = effective.program == "xrootd" && effective.cluster.takes_part();
+    let one_file = effective.program == "xrootd" && effective.cluster.is_cluster_node();
     for pattern in xrootd {
         let only = one_file && !in_list(cmsd, pattern);
         let end = if only { " if exec xrootd" } else { "" };
@@ -35,7 +35,7 @@ pub(super) fn connect(effective: &Effective, lines: &mut EffectiveLines) {
 pub(super) fn lines(effective: &Effective, lines: &mut EffectiveLines) {
     let mut all = EffectiveLines(Vec::new());
     values(effective, &mut all);
-    let cluster = effective.cluster.takes_part();
+    let cluster = effective.cluster.is_cluster_node();
     let counts = |line: &EffectiveLine| cluster || line.directive == "all.role" || !line.origin.is_default();
     lines.0.extend(all.0.into_iter().filter(counts));
 }
@@ -170,15 +170,15 @@ fn sched(sched: &Scheduling, lines: &mut EffectiveLines) {
     }
     lines.add(Reload::Restart, "cms.sched", &sched.tried_max, |limit| {
         let Limit { limit, outside } = limit.as_ref()?;
-        Some(format!("maxretries {limit}{}", at(outside.as_ref())))
+        Some(format!("maxretries {limit}{}", host_and_port(outside.as_ref())))
     });
     lines.add(Reload::Restart, "cms.sched", &sched.one_source, |limit| {
-        Some(format!("nomultisrc{}", at(limit.as_ref()?.outside.as_ref())))
+        Some(format!("nomultisrc{}", host_and_port(limit.as_ref()?.outside.as_ref())))
     });
 }
 
 /// Formats `@host:port`.
-fn at(outside: Option<&OutsideAddress>) -> String {
+fn host_and_port(outside: Option<&OutsideAddress>) -> String {
     match outside {
         Some(OutsideAddress { host, port }) if host.contains(':') => format!("@[{host}]:{port}"),
         Some(OutsideAddress { host, port }) => format!("@{host}:{port}"),

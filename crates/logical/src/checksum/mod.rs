@@ -85,14 +85,14 @@ struct ChecksumClients {
 
 impl ChecksumClients {
     fn will_return(&mut self, caller: &Arc<Caller>) {
-        self.returning.retain(|known| !known.has_left() && !Arc::ptr_eq(known, caller));
+        self.returning.retain(|known| !known.is_disconnected() && !Arc::ptr_eq(known, caller));
         self.returning.push(caller.clone());
     }
 
     /// Removes the clients that have left and returns those whose requests were waiting.
     fn remove_left(&mut self) -> Vec<WaitingClient> {
-        self.returning.retain(|caller| !caller.has_left());
-        self.waiting.extract_if(.., |one| one.caller.has_left()).collect()
+        self.returning.retain(|caller| !caller.is_disconnected());
+        self.waiting.extract_if(.., |one| one.caller.is_disconnected()).collect()
     }
 
     fn is_empty(&self) -> bool {
@@ -151,7 +151,7 @@ impl ChecksumService {
         }
         drop((clients, jobs));
         for one in left {
-            one.reply.send(job::left());
+            one.reply.send(job::disconnected_answer());
         }
         is_unwanted
     }
@@ -170,9 +170,10 @@ impl ChecksumJob {
 
     /// Asks clients that do not accept a deferred reply to retry later, because the file has to be
     /// read.
-    fn send_away(&self, seconds: u32) {
+    fn ask_to_retry(&self, seconds: u32) {
         let mut clients = self.clients();
-        let go: Vec<WaitingClient> = clients.waiting.extract_if(.., |one| !one.caller.takes_later).collect();
+        let go: Vec<WaitingClient> =
+            clients.waiting.extract_if(.., |one| !one.caller.accepts_deferred_reply).collect();
         go.iter().for_each(|one| clients.will_return(&one.caller));
         drop(clients);
         for one in go {
@@ -228,17 +229,13 @@ fn join(
     key: Key,
     reply: &ReplyTo,
 ) -> Started {
-    let takes_later = caller.takes_later;
+    let defers = caller.accepts_deferred_reply;
     let later = || {
-        if takes_later {
-            Started::Later { seconds: LATER_SECONDS, text: LATER_TEXT }
-        } else {
-            Started::Pending
-        }
+        if defers { Started::Later { seconds: LATER_SECONDS, text: LATER_TEXT } } else { Started::Pending }
     };
     let mut jobs = checksums.jobs();
     if let Some(job) = jobs.get(&key) {
-        if !takes_later && job.reading.load(Ordering::Acquire) {
+        if !defers && job.reading.load(Ordering::Acquire) {
             job.clients().will_return(caller);
             let seconds = wait_seconds(checksums);
             return Started::Done(Answer::Wait { seconds, text: String::new() });
@@ -263,7 +260,7 @@ fn join(
     let first =
         move |place: Option<WorkPlacement>| watch.run(|checksums, job| look_up(checksums, job, place));
     // A refused job is dropped, and its watch answers the clients.
-    job::at(&checksums.services.backend, reply.owner(), path, None, first, || {});
+    job::run_where_blocking(&checksums.services.backend, reply.owner(), path, None, first, || {});
     later()
 }
 
@@ -318,7 +315,7 @@ fn look_up(checksums: &Arc<ChecksumService>, job: &Arc<ChecksumJob>, place: Opti
     match find_stored(checksums, job) {
         Ok(None) => {
             job.reading.store(true, Ordering::Release);
-            job.send_away(wait_seconds(checksums));
+            job.ask_to_retry(wait_seconds(checksums));
             let of =
                 place.map_or_else(|| checksums.services.backend.pool(&job.key.0).clone(), |place| place.pool);
             let reading = Box::new(ChecksumReading::new(checksums, job));

@@ -148,7 +148,7 @@ fn make_handle(
         empty: metadata.size == 0,
         has_checksums: parts.has_checksums,
         pull: plan.copy.as_ref().map(|copy| copy.pull_state.clone()),
-        stays_here: plan.cgi.get("tpc.key").is_some(),
+        needs_this_server: plan.cgi.get("tpc.key").is_some(),
         offers_copies: opener.third_party.get().is_some(),
     };
     Ok(Value::Opened(Opened {

@@ -81,7 +81,7 @@ pub(super) fn create_pending(
             return Answer::Error(error);
         }
     };
-    opener.services.events.made_above(&above);
+    opener.services.events.created_parents(&above);
     let before = file.stat();
     let prepared = match &before {
         Ok(before) => sync_directories(opener, plan, &above)
@@ -93,7 +93,7 @@ pub(super) fn create_pending(
         Err(error) => Answer::Error(error),
     };
     if matches!(answer, Answer::Value(_)) {
-        opener.services.events.made(&plan.plain, true);
+        opener.services.events.created(&plan.plain, true);
     } else {
         undo_create(opener, plan, ticket, file, (before.ok(), found));
     }

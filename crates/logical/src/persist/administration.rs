@@ -119,7 +119,7 @@ impl AdminOrders {
         }
         let had_record = self.persist.end_record(path);
         if unfinished.is_some() {
-            self.events.made(path, false);
+            self.events.created(path, false);
             return Ok(ClearOutcome::Whole);
         }
         if had_record {

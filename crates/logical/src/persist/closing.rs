@@ -27,7 +27,7 @@ impl UnfinishedFiles {
         backend: &dyn Backend,
         failed: bool,
     ) -> io::Result<ReleasedFile> {
-        let settled = self.table().settle(ticket, failed, self.clock.now() + self.config.hold);
+        let settled = self.table().close_handle(ticket, failed, self.clock.now() + self.config.hold);
         match settled {
             CloseDecision::Kept => Ok(ReleasedFile::Kept),
             CloseDecision::Doomed => Ok(ReleasedFile::Doomed),

@@ -20,7 +20,7 @@ impl UnfinishedFiles {
     /// that survives a power failure.
     pub(super) fn end_in_journal(&self, numbers: impl IntoIterator<Item = u64>) {
         // Others may write to the journal meanwhile, so that one sync serves many.
-        let last = numbers.into_iter().filter_map(|number| self.log().done(number)).last();
+        let last = numbers.into_iter().filter_map(|number| self.log().end_record(number)).last();
         if self.config.durability == Durability::Relaxed {
             return;
         }

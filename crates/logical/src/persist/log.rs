@@ -201,7 +201,7 @@ impl UnfinishedJournal {
     ///
     /// If the line is lost, the mark of the file decides; but a file that was copied since would be
     /// refused, see [`UnfinishedJournal::sync_through`].
-    pub(crate) fn done(&mut self, number: u64) -> Option<u64> {
+    pub(crate) fn end_record(&mut self, number: u64) -> Option<u64> {
         self.live.remove(&number)?; // without one there is no line in the journal
         if let Err(error) = self.append(&JournalLine::Done { number }) {
             tracing::warn!(%error, "cannot write to the journal of unfinished files; after a restart an ended record may reappear");
@@ -363,7 +363,7 @@ mod tests {
         let odd = record(2, b"/a b%\xff\n\"c");
         log.pending(&record(1, b"/one")).unwrap();
         log.pending(&odd).unwrap();
-        log.done(1);
+        log.end_record(1);
         let moved = UnfinishedRecord { also: Some(LogicalPath::parse(b"/new").unwrap()), ..odd };
         log.pending(&moved).unwrap();
         assert_eq!(reload(&shelf), [moved]);
@@ -405,7 +405,7 @@ mod tests {
         let mut log = UnfinishedJournal::load(Arc::new(shelf.clone()), 0).unwrap();
         for number in 0..LINES_MAX as u64 {
             log.pending(&record(number, b"/x")).unwrap();
-            log.done(number);
+            log.end_record(number);
         }
         log.pending(&record(LINES_MAX as u64, b"/last")).unwrap();
         let lines = shelf.read(NAME).unwrap().split(|&b| b == b'\n').count();

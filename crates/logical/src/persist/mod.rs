@@ -198,7 +198,7 @@ impl UnfinishedFiles {
     }
 
     /// Reports whether a file opened in this way persists only on successful close.
-    pub(crate) fn wants(&self, asked: bool, creates: bool) -> bool {
+    pub(crate) fn persists_on_close(&self, asked: bool, creates: bool) -> bool {
         match self.config.mode {
             PersistMode::Off => false,
             PersistMode::Manual => asked && creates,

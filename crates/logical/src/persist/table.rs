@@ -108,7 +108,12 @@ impl PendingTable {
     /// Decides about a file after the close of a handle. A file that is kept for its creator
     /// expires at `expires`. The handle no longer holds the file afterwards, unless the result is
     /// [`CloseDecision::Whole`].
-    pub(super) fn settle(&mut self, ticket: PendingTicket, failed: bool, expires: Duration) -> CloseDecision {
+    pub(super) fn close_handle(
+        &mut self,
+        ticket: PendingTicket,
+        failed: bool,
+        expires: Duration,
+    ) -> CloseDecision {
         let Some(pending) = self.files.get_mut(&ticket.number) else { return CloseDecision::Kept };
         let is_owner = pending.owner == ticket.ticket;
         let spoiled = pending.failed;

@@ -186,7 +186,7 @@ impl<R: ListReply> UnfinishedWalk<R> {
             let own = self.backend.pool(&path);
             let pool = if !Arc::ptr_eq(own, &self.pool) {
                 own.clone()
-            } else if let Some(place) = self.backend.elsewhere(&path, None) {
+            } else if let Some(place) = self.backend.placement(&path, None) {
                 self.followed = true;
                 place.pool
             } else {
@@ -239,7 +239,7 @@ impl<R: ListReply> UnfinishedWalk<R> {
             let pool = if !Arc::ptr_eq(&reading.home, &self.pool) {
                 Some(reading.home.clone())
             } else {
-                let pool = reading.page.front().and_then(|entry| reading.stream.elsewhere(entry));
+                let pool = reading.page.front().and_then(|entry| reading.stream.other_pool(entry));
                 self.followed = pool.is_some();
                 pool
             };

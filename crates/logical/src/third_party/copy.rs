@@ -308,7 +308,7 @@ impl RunningCopy {
         for reply in waiting {
             reply.send(answer(&outcome));
         }
-        self.third.give_on(number);
+        self.third.start_next(number);
     }
 
     /// Returns the error for clients, with the source and the reason.
@@ -368,7 +368,7 @@ impl RunningCopy {
         }
         if let Some((number, flying)) = leaves {
             drop(flying);
-            self.third.give_on(number);
+            self.third.start_next(number);
         }
     }
 
@@ -413,7 +413,7 @@ fn answer(outcome: &Outcome) -> Answer {
 
 impl ThirdPartyCopies {
     /// Removes an ended copy and starts the next ones.
-    fn give_on(&self, number: JobNumber) {
+    fn start_next(&self, number: JobNumber) {
         let next = self.jobs().leave(number);
         for copy in next {
             copy.take_turn();

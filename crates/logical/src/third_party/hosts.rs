@@ -70,7 +70,7 @@ impl ThirdPartyCopies {
             duty.send(COME_AGAIN);
         };
         self.look_up(caller.identity.address, look_up);
-        later(caller)
+        deferred_answer(caller)
     }
 
     /// Returns the names by which the source may know the client of a copy, in the forms that
@@ -101,6 +101,10 @@ impl ThirdPartyCopies {
 
 /// Returns the deferred reply if the client accepts one; otherwise the request stays unanswered
 /// until its result.
-pub(super) fn later(caller: &Caller) -> Started {
-    if caller.takes_later { Started::Later { seconds: LATER_SECONDS, text: "" } } else { Started::Pending }
+pub(super) fn deferred_answer(caller: &Caller) -> Started {
+    if caller.accepts_deferred_reply {
+        Started::Later { seconds: LATER_SECONDS, text: "" }
+    } else {
+        Started::Pending
+    }
 }

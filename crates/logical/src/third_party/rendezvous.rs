@@ -257,7 +257,7 @@ impl<W> Rendezvous<W> {
     }
 
     /// Handles the request of a destination. If it has to wait, its wait times out at `expires`.
-    pub(crate) fn ask(
+    pub(crate) fn request(
         &mut self,
         asker: CopyDestination,
         who: impl FnOnce() -> W,
@@ -282,7 +282,7 @@ impl<W> Rendezvous<W> {
     }
 
     /// Returns the request of a destination, if it still waits.
-    pub(crate) fn asker(&self, number: WaitNumber) -> Option<CopyDestination> {
+    pub(crate) fn waiting_destination(&self, number: WaitNumber) -> Option<CopyDestination> {
         self.waiting.get(&number).map(|waiting| waiting.asker.clone())
     }
 
@@ -352,7 +352,7 @@ mod tests {
     }
 
     fn ask(table: &mut Rendezvous<u32>, asker: CopyDestination) -> GrantDecision {
-        table.ask(asker, || 1, T(1), T(8))
+        table.request(asker, || 1, T(1), T(8))
     }
 
     #[test]
@@ -426,7 +426,7 @@ mod tests {
         assert!(table.grant(grant("d.example.org"), T(0)).is_ok());
         let first = asker("u.7@c.example.org", "10.0.0.2");
         let GrantDecision::Waits { number, unclear: true } = ask(&mut table, first.clone()) else { panic!() };
-        let mut resolved = table.asker(number).unwrap();
+        let mut resolved = table.waiting_destination(number).unwrap();
         assert_eq!(table.clear_up(number, &resolved, T(2)), None);
         resolved.client_host.addresses.push("10.0.0.1".parse().unwrap());
         resolved.host.names.push("D.example.org".to_owned());
@@ -474,7 +474,7 @@ mod tests {
     fn an_expired_grant_does_not_match() {
         let mut table = Rendezvous::default();
         assert!(table.grant(grant("10.0.0.2"), T(0)).is_ok());
-        let late = table.ask(asker("u.7@10.0.0.1", "10.0.0.2"), || 1, T(10), T(20));
+        let late = table.request(asker("u.7@10.0.0.1", "10.0.0.2"), || 1, T(10), T(20));
         assert!(matches!(late, GrantDecision::Waits { unclear: false, .. }));
     }
 

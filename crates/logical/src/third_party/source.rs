@@ -1,7 +1,7 @@
 //! Opens at a source: a client grants a file to a destination, and the destination collects it. The
 //! rendezvous matches both; this file connects it with opens, host names and replies.
 
-use super::hosts::{COME_AGAIN, later};
+use super::hosts::{COME_AGAIN, deferred_answer};
 use super::rendezvous::{
     AffectedDestinations, CopyDestination, CopyGrant, GrantDecision, GrantRefusal, KnownHost, WaitNumber,
 };
@@ -49,7 +49,7 @@ pub(crate) fn register(
             duty.send(answer);
         };
         // A refused job is dropped together with the reply, which then answers.
-        job::at(&backend, owner, &path, None, open, || {});
+        job::run_where_blocking(&backend, owner, &path, None, open, || {});
     };
     third.look_up(client, look_up);
     Started::Pending
@@ -82,7 +82,7 @@ fn open_granted(
         Err(GrantRefusal::Full) => return job::overloaded(),
     };
     if let Some(open) = OpenFileState::of(opened.file.as_ref()) {
-        open.hold(third.held_grant(granted.number));
+        open.set_grant(third.held_grant(granted.number));
     }
     announce(third, granted);
     answer
@@ -102,7 +102,7 @@ fn announce(third: &Arc<ThirdPartyCopies>, granted: AffectedDestinations<Deferre
 fn clear_up(third: &Arc<ThirdPartyCopies>, number: WaitNumber) {
     let inside = third.clone();
     let look_up = move || {
-        let Some(mut asker) = inside.rendezvous().asker(number) else { return };
+        let Some(mut asker) = inside.rendezvous().waiting_destination(number) else { return };
         for host in [&mut asker.client_host, &mut asker.host] {
             inside.find_out(host);
         }
@@ -111,7 +111,7 @@ fn clear_up(third: &Arc<ThirdPartyCopies>, number: WaitNumber) {
             reply.send(COME_AGAIN);
         }
     };
-    let asker = third.rendezvous().asker(number);
+    let asker = third.rendezvous().waiting_destination(number);
     // If no thread is available, the destination waits until its timeout.
     third.look_up(asker.and_then(|asker| asker.host.addresses.first().copied()), look_up);
 }
@@ -140,7 +140,7 @@ pub(crate) fn collect(
     let now = third.clock.now();
     let asker = CopyDestination::new(key, &plan.plain, origin, who);
     let until = now + third.settings.ttl_max;
-    let asked = third.rendezvous().ask(asker, || reply.defer(), now, until);
+    let asked = third.rendezvous().request(asker, || reply.defer(), now, until);
     match asked {
         GrantDecision::Granted => open::proceed(opener, plan, reply),
         GrantDecision::Full => Started::Done(job::overloaded()),
@@ -148,7 +148,7 @@ pub(crate) fn collect(
             if unclear {
                 clear_up(third, number);
             }
-            later(&plan.caller)
+            deferred_answer(&plan.caller)
         }
     }
 }

@@ -86,7 +86,7 @@ impl SourceTable {
     }
 
     /// Records that a read found nothing, so that earlier reports of readiness no longer count.
-    pub(super) fn nothing_there(&mut self, key: usize) {
+    pub(super) fn clear_readiness(&mut self, key: usize) {
         if let Some(source) = self.known.get_mut(key) {
             source.flags.remove(SourceFlags::READABLE | SourceFlags::ENDED);
         }

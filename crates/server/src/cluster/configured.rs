@@ -38,7 +38,7 @@ const REPORTS_SLACK: Duration = Duration::from_secs(30);
 /// cannot be kept.
 pub(crate) fn configured(effective: &Effective, data_port: u16) -> Result<Option<Settings>, StartError> {
     let cluster = &effective.cluster;
-    if !cluster.takes_part() {
+    if !cluster.is_cluster_node() {
         return Ok(None);
     }
     let identity = OwnNodeId::of(effective)?;

@@ -157,11 +157,11 @@ impl Drop for Receiver {
 pub(super) struct StorageEvents(pub(super) Arc<Inbox>);
 
 impl Events for StorageEvents {
-    fn made(&self, path: &LogicalPath, _pending: bool) {
+    fn created(&self, path: &LogicalPath, _pending: bool) {
         self.0.change(|content| content.work.name_changed(path));
     }
 
-    fn gone(&self, path: &LogicalPath) {
+    fn removed(&self, path: &LogicalPath) {
         self.0.change(|content| content.work.name_changed(path));
     }
 
@@ -206,7 +206,7 @@ mod tests {
         assert!(inbox.request(&caller, order()).is_ok());
         drop(receiver);
         assert!(inbox.request(&caller, order()).is_ok());
-        StorageEvents(inbox.clone()).made(&path("/f"), false);
+        StorageEvents(inbox.clone()).created(&path("/f"), false);
         assert!(!inbox.job(Box::new(|_| {})));
         assert_eq!(answered.load(Ordering::Relaxed), 2);
         assert!(inbox.content().work.is_empty());

@@ -174,7 +174,7 @@ impl PendingRequests {
     /// Reports whether the client of a request has disconnected.
     pub(super) fn is_gone(&self, token: RequestToken) -> bool {
         match self.clients.get(&token.0) {
-            Some(RequestOrigin::Client(caller, _)) => caller.has_left(),
+            Some(RequestOrigin::Client(caller, _)) => caller.is_disconnected(),
             Some(RequestOrigin::Redirector { .. } | RequestOrigin::Order(_)) | None => false,
         }
     }
@@ -189,7 +189,7 @@ impl PendingRequests {
         for (token, origin) in next {
             checked = *token;
             count += 1;
-            if matches!(origin, RequestOrigin::Client(caller, _) if caller.has_left()) {
+            if matches!(origin, RequestOrigin::Client(caller, _) if caller.is_disconnected()) {
                 gone.push(RequestToken(*token));
             }
         }
@@ -240,7 +240,7 @@ mod tests {
                 let leaves = caller();
                 let token = pending_requests.token();
                 gone += pending_requests.wait(token, client(&leaves)).len();
-                leaves.leave();
+                leaves.disconnect();
                 assert!(pending_requests.is_gone(token));
             }
             let (here, all) = (number + 1, pending_requests.clients.len());

@@ -265,8 +265,11 @@ impl FileSystem for ReaderRedirectFileSystem {
         self.behind.start(caller, operation, reply)
     }
 
-    fn elsewhere(&self, caller: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
-        if !self.reader_redirect.reading.load(Ordering::Relaxed) || file.is_writable() || file.stays_here() {
+    fn read_redirect(&self, caller: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
+        if !self.reader_redirect.reading.load(Ordering::Relaxed)
+            || file.is_writable()
+            || file.needs_this_server()
+        {
             return None;
         }
         self.reader_redirect.elsewhere(&caller.identity, file.path(), file.size_now()?)

@@ -45,8 +45,8 @@ impl FileSystem for Handoff {
         self.behind.start(caller, operation, reply)
     }
 
-    fn elsewhere(&self, caller: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
-        self.behind.elsewhere(caller, file)
+    fn read_redirect(&self, caller: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
+        self.behind.read_redirect(caller, file)
     }
 }
 
@@ -64,7 +64,7 @@ mod tests {
             Started::Pending
         }
 
-        fn elsewhere(&self, _: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
+        fn read_redirect(&self, _: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
             Some(RedirectAnswer { host: file.path().text().into_owned(), port: 1094, cgi: String::new() })
         }
     }
@@ -98,7 +98,7 @@ mod tests {
         };
         let files = Handoff::before(Arc::new(Draining), vec![rule]);
         let caller = Caller::new(Identity::new(&LoginNames::default(), 1, None, "host"), true, true);
-        let to = files.elsewhere(&caller, &Nothing(LogicalPath::parse(b"/f").unwrap()));
+        let to = files.read_redirect(&caller, &Nothing(LogicalPath::parse(b"/f").unwrap()));
         assert_eq!(to.map(|to| to.host).as_deref(), Some("/f"));
     }
 

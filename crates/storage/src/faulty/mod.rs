@@ -169,8 +169,8 @@ impl Backend for Faulty {
         self.inner.set_mode(path, mode)
     }
 
-    fn names_are_near(&self, path: &LogicalPath) -> bool {
-        self.inner.names_are_near(path)
+    fn has_local_names(&self, path: &LogicalPath) -> bool {
+        self.inner.has_local_names(path)
     }
 
     fn renew_access(&self, path: &LogicalPath) -> io::Result<()> {
@@ -234,9 +234,9 @@ impl Backend for Faulty {
         pool_of(&self.pools, path).unwrap_or_else(|| self.inner.pool(path))
     }
 
-    fn elsewhere(&self, path: &LogicalPath, create: Option<&CreateMode>) -> Option<WorkPlacement> {
+    fn placement(&self, path: &LogicalPath, create: Option<&CreateMode>) -> Option<WorkPlacement> {
         let own = pool_of(&self.links, path).map(|pool| WorkPlacement::new(pool.clone()));
-        own.or_else(|| self.inner.elsewhere(path, create))
+        own.or_else(|| self.inner.placement(path, create))
     }
 }
 
@@ -271,9 +271,9 @@ impl DirectoryStream for FaultyDirectory {
         self.inner.next(most)
     }
 
-    fn elsewhere(&self, entry: &RawEntry) -> Option<Arc<Pool>> {
+    fn other_pool(&self, entry: &RawEntry) -> Option<Arc<Pool>> {
         let path = self.path.join(&entry.name).ok()?;
-        self.pool_elsewhere(&path).cloned().or_else(|| self.inner.elsewhere(entry))
+        self.pool_elsewhere(&path).cloned().or_else(|| self.inner.other_pool(entry))
     }
 
     fn is_alias(&self, entry: &RawEntry) -> bool {

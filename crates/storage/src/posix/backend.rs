@@ -181,12 +181,12 @@ impl Backend for Posix {
     }
 
     fn open_now(&self, path: &LogicalPath, how: &OpenMode) -> Now<Arc<dyn StoredFile>> {
-        if how.create.is_some() || how.truncate || !self.volumes.of_path(path).names_are_near() {
+        if how.create.is_some() || how.truncate || !self.volumes.of_path(path).has_local_names() {
             return Now::WouldBlock;
         }
         // On a network file system opening asks its server even if the name is in memory, and a
         // link might lead there.
-        let fd = match self.tree.open_now(path, Self::flags(how), self.volumes.are_near()) {
+        let fd = match self.tree.open_now(path, Self::flags(how), self.volumes.are_local()) {
             None => return Now::WouldBlock,
             Some(Err(error)) => return Now::Done(Err(error)),
             Some(Ok(fd)) => fd,
@@ -208,7 +208,7 @@ impl Backend for Posix {
     }
 
     fn stat_now(&self, path: &LogicalPath) -> Now<Metadata> {
-        if !self.volumes.of_path(path).names_are_near() {
+        if !self.volumes.of_path(path).has_local_names() {
             return Now::WouldBlock;
         }
         match self.tree.open_now(path, OFlags::PATH, true) {
@@ -234,8 +234,8 @@ impl Backend for Posix {
         stable::sync_directory(&parent)
     }
 
-    fn names_are_near(&self, path: &LogicalPath) -> bool {
-        self.volumes.of_path(path).names_are_near()
+    fn has_local_names(&self, path: &LogicalPath) -> bool {
+        self.volumes.of_path(path).has_local_names()
     }
 
     fn list(&self, path: &LogicalPath) -> io::Result<Box<dyn DirectoryStream>> {
@@ -396,7 +396,7 @@ impl Backend for Posix {
         &self.volumes.of_path(path).pool
     }
 
-    fn elsewhere(&self, path: &LogicalPath, create: Option<&CreateMode>) -> Option<WorkPlacement> {
+    fn placement(&self, path: &LogicalPath, create: Option<&CreateMode>) -> Option<WorkPlacement> {
         if !self.tree.leads_out() && !self.volumes.are_several() {
             return None;
         }

@@ -94,7 +94,7 @@ impl DirectoryStream for PosixDirectory {
         Ok(page)
     }
 
-    fn elsewhere(&self, entry: &RawEntry) -> Option<Arc<Pool>> {
+    fn other_pool(&self, entry: &RawEntry) -> Option<Arc<Pool>> {
         if let Some(volume) = self.mounted(&entry.name) {
             return Some(volume.pool.clone());
         }

@@ -55,7 +55,7 @@ impl Drop for PosixFile {
     fn drop(&mut self) {
         // SAFETY: the descriptor is taken only here, and nothing uses it afterwards.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
-        if !self.volume.is_near() {
+        if !self.volume.is_local() {
             // Closing a file on a network file system may wait for its server.
             self.volume.pool.run_surely(Owner::SERVER, Box::new(move || drop(fd)));
         }
@@ -234,7 +234,7 @@ impl StoredFile for PosixFile {
         Ok(done)
     }
 
-    fn read_later(
+    fn start_read(
         &self,
         buffer: Vec<u8>,
         pieces: &[ReadPiece],
@@ -243,7 +243,7 @@ impl StoredFile for PosixFile {
         let within = |piece: &ReadPiece| piece.offset.saturating_add(piece.length as u64) <= OFFSET_MAX;
         // On a network file system or FUSE the kernel may wait when a read is submitted, which
         // would block an event loop.
-        if self.without.ring || !self.volume.is_near() || !pieces.iter().all(within) {
+        if self.without.ring || !self.volume.is_local() || !pieces.iter().all(within) {
             return Err(buffer);
         }
         ring::read(&self.fd, &self.volume.reading, buffer, pieces, done)
@@ -305,14 +305,14 @@ impl StoredFile for PosixFile {
     }
 
     fn size_now(&self) -> Option<u64> {
-        if self.volume.is_near() {
+        if self.volume.is_local() {
             return self.stat().ok().map(|metadata| metadata.size);
         }
         self.last_size()
     }
 
     fn stat_now(&self) -> Now<Metadata> {
-        if self.volume.is_near() { Now::Done(self.stat()) } else { Now::WouldBlock }
+        if self.volume.is_local() { Now::Done(self.stat()) } else { Now::WouldBlock }
     }
 
     fn set_mode(&self, mode: u32) -> io::Result<()> {

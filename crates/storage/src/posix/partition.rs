@@ -57,7 +57,7 @@ pub(super) fn folders(space: &config::SpacePartition) -> io::Result<Vec<PathBuf>
     let all = space.path.as_os_str().as_bytes().ends_with(b"/");
     let (above, begin) = if all { (space.path.as_path(), &b""[..]) } else { (above, begin.as_bytes()) };
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(above).map_err(|error| told(space, above, error))? {
+    for entry in std::fs::read_dir(above).map_err(|error| partition_error(space, above, error))? {
         let path = entry?.path();
         let fits = path.file_name().is_some_and(|name| name.as_bytes().starts_with(begin));
         if fits && path.is_dir() {
@@ -68,7 +68,7 @@ pub(super) fn folders(space: &config::SpacePartition) -> io::Result<Vec<PathBuf>
     Ok(found)
 }
 
-fn told(space: &config::SpacePartition, folder: &Path, error: io::Error) -> io::Error {
+fn partition_error(space: &config::SpacePartition, folder: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("oss.space {} {}: {error}", space.name, folder.display()))
 }
 
@@ -90,7 +90,7 @@ impl Partition {
     }
 
     fn new(space: &config::SpacePartition, folder: &Path, volumes: &Volumes) -> io::Result<Self> {
-        let failed = |error| told(space, folder, error);
+        let failed = |error| partition_error(space, folder, error);
         if folder.as_os_str().len() > PARTITION_BYTES_MAX {
             let text = format!("the path is longer than {PARTITION_BYTES_MAX} bytes");
             return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, text)));
@@ -135,7 +135,7 @@ impl Partition {
     pub(super) fn figures(self: &Arc<Self>, age: Duration) -> Option<SpaceUsage> {
         let mut figures = self.lock();
         if figures.taken.elapsed() < age {
-            return Some(figures.left());
+            return Some(figures.usage_left());
         }
         match figures.asked {
             Some(asked) if asked.elapsed() > FIGURES_WAIT => return None,
@@ -143,7 +143,7 @@ impl Partition {
                 figures.asked.get_or_insert_with(Instant::now);
                 drop(figures);
                 self.take();
-                return Some(self.lock().left());
+                return Some(self.lock().usage_left());
             }
             Some(_) => {}
             None => {
@@ -158,7 +158,7 @@ impl Partition {
         let waited =
             self.answered.wait_timeout_while(figures, FIGURES_WAIT, |figures| figures.asked.is_some());
         let (figures, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        figures.asked.is_none().then(|| figures.left())
+        figures.asked.is_none().then(|| figures.usage_left())
     }
 
     /// Queries the file system.
@@ -183,7 +183,7 @@ impl Partition {
 
 impl PartitionFigures {
     /// Returns the usage after subtracting the reservations.
-    fn left(&self) -> SpaceUsage {
+    fn usage_left(&self) -> SpaceUsage {
         let mut usage = self.usage;
         usage.free = usage.free.saturating_sub(self.promised);
         usage.largest_free = usage.largest_free.saturating_sub(self.promised);

@@ -122,13 +122,13 @@ impl Volume {
 
     /// Reports whether the file system is on this machine. Then data may be written on the event
     /// loop, and the status of an open file never waits.
-    pub(super) fn is_near(&self) -> bool {
+    pub(super) fn is_local(&self) -> bool {
         matches!(self.kind(), VolumeKind::Local | VolumeKind::Memory)
     }
 
     /// Reports whether names may be looked up on the event loop. The answer is no until the kind is
     /// known; it is determined on the pool of the file system.
-    pub(super) fn names_are_near(self: &Arc<Self>) -> bool {
+    pub(super) fn has_local_names(self: &Arc<Self>) -> bool {
         if self.kind() == VolumeKind::Unknown
             && self.point.is_some()
             && !self.asked.swap(true, Ordering::Relaxed)
@@ -144,7 +144,7 @@ impl Volume {
                 self.asked.store(false, Ordering::Relaxed);
             }
         }
-        self.is_near()
+        self.is_local()
     }
 
     /// Determines the kind of the file system from an open descriptor, once. May wait.
@@ -222,7 +222,7 @@ impl Volume {
     /// Reports whether a write may be made on the event loop. The caller makes it within
     /// [`Volume::timed`].
     pub(super) fn writes_fast(&self) -> bool {
-        if !self.is_near() || self.writing.load(Ordering::Relaxed) > 0 {
+        if !self.is_local() || self.writing.load(Ordering::Relaxed) > 0 {
             return false;
         }
         match self.slow_until.load(Ordering::Relaxed) {
@@ -235,12 +235,12 @@ impl Volume {
     pub(super) fn timed<T>(&self, bytes: usize, write: impl FnOnce() -> T) -> T {
         let begin = Instant::now();
         let done = write();
-        self.took(bytes, begin.elapsed());
+        self.record_write(bytes, begin.elapsed());
         done
     }
 
     /// Records the duration of a write.
-    fn took(&self, bytes: usize, time: Duration) {
+    fn record_write(&self, bytes: usize, time: Duration) {
         if self.kind() != VolumeKind::Memory && time > WRITE_SLOW + Duration::from_micros(bytes as u64 / 1024)
         {
             let until = self.now().saturating_add(WRITE_COOL_DOWN.as_micros() as u64);
@@ -394,8 +394,8 @@ impl Volumes {
     }
 
     /// Reports whether all file systems found are on this machine.
-    pub(super) fn are_near(&self) -> bool {
-        self.nodes().all(|node| node.volume.names_are_near())
+    pub(super) fn are_local(&self) -> bool {
+        self.nodes().all(|node| node.volume.has_local_names())
     }
 
     /// Returns the file system with this device number, if it was found before.
@@ -517,12 +517,12 @@ mod tests {
         assert!(!volume.writes_fast(), "the kind is unknown");
         volume.learn(std::fs::File::open("/dev/shm").unwrap());
         assert!(volume.writes_fast());
-        volume.took(1, WRITE_SLOW * 2);
+        volume.record_write(1, WRITE_SLOW * 2);
         assert!(volume.writes_fast(), "a file system in memory is never slow");
         volume.kind.store(VolumeKind::Local as u8, Ordering::Relaxed);
-        volume.took(0, WRITE_SLOW);
+        volume.record_write(0, WRITE_SLOW);
         assert!(volume.writes_fast());
-        volume.took(1023, WRITE_SLOW + Duration::from_micros(1));
+        volume.record_write(1023, WRITE_SLOW + Duration::from_micros(1));
         assert!(!volume.writes_fast());
         // The backoff has ended, but another write still hangs.
         volume.slow_until.store(1, Ordering::Relaxed);

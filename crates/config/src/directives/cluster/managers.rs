@@ -5,7 +5,7 @@
 use crate::directives::arguments::Arguments;
 use crate::directives::draft::Draft;
 use crate::directives::fault::DirectiveFault;
-use crate::directives::shared::part_idle;
+use crate::directives::shared::option_without_effect;
 use crate::effective::{CLUSTER_PORT_DEFAULT, MANAGERS_MAX, ManagerAddress, NodeRole};
 use crate::language::DirectiveToken;
 use crate::report::ProblemKind;
@@ -41,7 +41,7 @@ pub(crate) fn manager(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> R
     match first.text.as_str() {
         "meta" => meta = true,
         "peer" | "proxy" => {
-            part_idle(arguments, first, draft);
+            option_without_effect(arguments, first, draft);
             while arguments.next().is_some() {}
             return Ok(());
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::directives::arguments::Arguments;
 use crate::directives::draft::Draft;
 use crate::directives::fault::DirectiveFault;
-use crate::directives::shared::{part_idle, part_without_effect, without_effect};
+use crate::directives::shared::{option_without_effect, part_without_effect, without_effect};
 use crate::effective::{
     AffinityKind, AffinityPart, ClusterConfig, Limit, OutsideAddress, Quorum, SchedulingAffinity, WaitTime,
 };
@@ -282,7 +282,7 @@ pub(crate) fn ping(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Resu
         match token.text.as_str() {
             "log" => {
                 arguments.count("ping log", 0, u32::MAX)?;
-                part_idle(arguments, token, draft);
+                option_without_effect(arguments, token, draft);
             }
             "usage" => {
                 let value = arguments.count("ping usage", 0, 1_000_000)?;
