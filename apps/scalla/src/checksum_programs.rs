@@ -5,7 +5,7 @@
 
 use crate::environment;
 use crate::printer::{err, out};
-use crate::xrootd_compat::{self, BlockingRuntime, XrdClStatus};
+use crate::xrootd_compat::{self, CommandRuntime, XrdClStatus};
 use client::digest::{Algorithm, Checksum, ChecksumRecord, RECORD_BYTES, RunningChecksum};
 use client::{Error, OpenWith, Scheme, Url, WholeRead};
 use std::ffi::OsString;
@@ -176,7 +176,7 @@ fn of_reader(algorithm: Algorithm, reader: &mut impl Read) -> std::io::Result<St
 /// Returns the checksum from a server, or computes it from the data.
 fn of_server(algorithm: Algorithm, url: &Url, ask: bool) -> Result<String, Error> {
     let client = environment::client(if ask { "xrdadler32" } else { "xrdcrc32c" });
-    let runtime = BlockingRuntime::new()
+    let runtime = CommandRuntime::new()
         .map_err(|status| Error::new("start", url, client::Cause::Unsupported(status.to_string())))?;
     runtime.wait(async {
         if ask {

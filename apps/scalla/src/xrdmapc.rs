@@ -7,7 +7,7 @@ use crate::environment;
 use crate::map::cluster_walk::{ChildNodes, ClusterWalk, MapNode, UnansweredRequest};
 use crate::printer::{err, out};
 use crate::xrootd_compat::options::{self, OptionSpec};
-use crate::xrootd_compat::{self, BlockingRuntime, XrdClStatus};
+use crate::xrootd_compat::{self, CommandRuntime, XrdClStatus};
 use client::xroot::ErrorCode;
 use client::{Cause, Client, Error, Source, Url};
 use std::borrow::Cow;
@@ -89,7 +89,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Ok(url) => url,
         Err(why) => return refuse(STATUS, &format!("Unable to validate initial node; {why}\n")),
     };
-    let runtime = match BlockingRuntime::new() {
+    let runtime = match CommandRuntime::new() {
         Ok(runtime) => runtime,
         Err(status) => return refuse(STATUS, &format!("{status}\n")),
     };

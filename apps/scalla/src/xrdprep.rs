@@ -3,7 +3,7 @@
 use crate::environment;
 use crate::printer::{err, out};
 use crate::xrootd_compat::options::{self, OptionSpec};
-use crate::xrootd_compat::{self, BlockingRuntime, XrdClStatus};
+use crate::xrootd_compat::{self, CommandRuntime, XrdClStatus};
 use client::Url;
 use client::xroot::flags::PrepareOptions;
 use std::ffi::OsString;
@@ -142,7 +142,7 @@ fn parse_request(words: &[String]) -> Result<Option<XrdprepRequest>, String> {
 
 /// Sends the request and returns the server's reply.
 fn send_request(order: &XrdprepRequest) -> Result<String, XrdClStatus> {
-    let runtime = BlockingRuntime::new()?;
+    let runtime = CommandRuntime::new()?;
     let fs = environment::client("xrdprep").file_system(&order.url);
     let paths: Vec<&str> = order.paths.iter().map(String::as_str).collect();
     let answer = runtime.wait(async {

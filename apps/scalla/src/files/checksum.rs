@@ -63,18 +63,18 @@ impl ChecksumCommand {
             return self.compare(context, console, list).await;
         }
         let urls = context.expand(console, &self.urls).await?;
-        let far = Arc::new(ChecksumProgress::checksum_of(urls.len()));
+        let progress = Arc::new(ChecksumProgress::for_files(urls.len()));
         for some in urls.chunks(256) {
             let sum = |url: Url| {
-                let (context, kind, read, far) = (context.clone(), self.kind.clone(), self.read, far.clone());
+                let (context, kind, read, progress) = (context.clone(), self.kind.clone(), self.read, progress.clone());
                 async move {
-                    let sum = of(&context, &url, kind.as_deref(), read, &far).await;
+                    let sum = checksum_of(&context, &url, kind.as_deref(), read, &progress).await;
                     (url, sum)
                 }
             };
             console.flush().await?;
-            for (url, sum) in console.wait(together(some.to_vec(), sum), || far.text()).await {
-                match with_retry(context, &url, self.kind.as_deref(), self.read, sum, &far).await {
+            for (url, sum) in console.wait(together(some.to_vec(), sum), || progress.text()).await {
+                match with_retry(context, &url, self.kind.as_deref(), self.read, sum, &progress).await {
                     Ok(Told { kind, value }) if self.json => {
                         console.json(json!({ "url": url.to_string(), "type": kind, "value": value }));
                     }
@@ -107,19 +107,19 @@ impl ChecksumCommand {
             .map(|(index, line)| self.expected(&within, line, &format!("{list}:{}", index + 1)))
             .collect();
         let expected = expected?;
-        let far = Arc::new(ChecksumProgress::checksum_of(expected.len()));
+        let progress = Arc::new(ChecksumProgress::for_files(expected.len()));
         let sum = |expected: ChecksumListLine| {
-            let (context, read, far) = (context.clone(), self.read, far.clone());
+            let (context, read, progress) = (context.clone(), self.read, progress.clone());
             async move {
-                let sum = of(&context, &expected.url, Some(&expected.kind), read, &far).await;
+                let sum = checksum_of(&context, &expected.url, Some(&expected.kind), read, &progress).await;
                 (expected, sum)
             }
         };
         for (ChecksumListLine { url, kind, value }, sum) in
-            console.wait(together(expected, sum), || far.text()).await
+            console.wait(together(expected, sum), || progress.text()).await
         {
             let facts = [("url", url.to_string().into()), ("type", kind.as_str().into())];
-            match with_retry(context, &url, Some(&kind), self.read, sum, &far).await {
+            match with_retry(context, &url, Some(&kind), self.read, sum, &progress).await {
                 // Some servers and programs omit leading zeros.
                 Ok(sum) if sum.kind == kind && without_zeros(&sum.value) == without_zeros(&value) => {
                     if self.json {
@@ -191,11 +191,11 @@ async fn with_retry(
     kind: Option<&str>,
     read: bool,
     sum: Result<Told, Error>,
-    far: &ChecksumProgress,
+    progress: &ChecksumProgress,
 ) -> Result<Told, Error> {
     match sum {
         Err(error) if error.code() == Some(ErrorCode::SERVER_ERROR) => {
-            of(context, url, kind, read, far).await
+            checksum_of(context, url, kind, read, progress).await
         }
         sum => sum,
     }
@@ -212,7 +212,7 @@ struct ChecksumProgress {
 }
 
 impl ChecksumProgress {
-    fn checksum_of(files: usize) -> Self {
+    fn for_files(files: usize) -> Self {
         Self { files, ..Self::default() }
     }
 
@@ -232,19 +232,19 @@ impl ChecksumProgress {
 }
 
 /// Returns the checksum from the server, or computes it from the data.
-async fn of(
+async fn checksum_of(
     context: &Context,
     url: &Url,
     kind: Option<&str>,
     read: bool,
-    far: &ChecksumProgress,
+    progress: &ChecksumProgress,
 ) -> Result<Told, Error> {
-    let told = match kind.and_then(Algorithm::from_name).filter(|_| read) {
-        Some(algorithm) => compute(context, url, algorithm, far).await,
+    let sum = match kind.and_then(Algorithm::from_name).filter(|_| read) {
+        Some(algorithm) => compute(context, url, algorithm, progress).await,
         None => context.files(url).checksum(&url.path, kind).await,
     };
-    far.finished.fetch_add(1, Ordering::Relaxed);
-    told
+    progress.finished.fetch_add(1, Ordering::Relaxed);
+    sum
 }
 
 /// Computes the checksum from the data.
@@ -252,16 +252,16 @@ async fn compute(
     context: &Context,
     url: &Url,
     algorithm: Algorithm,
-    far: &ChecksumProgress,
+    progress: &ChecksumProgress,
 ) -> Result<Told, Error> {
     let reader = open_sequential(context, url).await?;
     let mut whole = WholeRead::of(reader.file()).await?;
-    far.size.fetch_add(whole.size(), Ordering::Relaxed);
+    progress.size.fetch_add(whole.size(), Ordering::Relaxed);
     let mut running = RunningChecksum::new(algorithm);
     loop {
         let data = reader.read(whole.offset(), CHUNK).await?;
         running.update(&data);
-        far.read.fetch_add(data.len() as u64, Ordering::Relaxed);
+        progress.read.fetch_add(data.len() as u64, Ordering::Relaxed);
         let is_over = whole.advance(data.len(), CHUNK);
         if is_over.map_err(|cause| Error::new("read", url, cause))? {
             reader.file().close().await?;
@@ -276,12 +276,12 @@ mod tests {
 
     #[test]
     fn it_is_told_what_is_waited_for() {
-        assert_eq!(ChecksumProgress::checksum_of(1).text(), "waiting for the server's checksum");
-        let far = ChecksumProgress::checksum_of(3);
-        far.finished.store(2, Ordering::Relaxed);
-        assert_eq!(far.text(), "2 of 3 files; waiting for the server's checksum");
-        far.size.store(4096, Ordering::Relaxed);
-        far.read.store(1024, Ordering::Relaxed);
-        assert_eq!(far.text(), "2 of 3 files; 1.00 KiB of 4.00 KiB read");
+        assert_eq!(ChecksumProgress::for_files(1).text(), "waiting for the server's checksum");
+        let progress = ChecksumProgress::for_files(3);
+        progress.finished.store(2, Ordering::Relaxed);
+        assert_eq!(progress.text(), "2 of 3 files; waiting for the server's checksum");
+        progress.size.store(4096, Ordering::Relaxed);
+        progress.read.store(1024, Ordering::Relaxed);
+        assert_eq!(progress.text(), "2 of 3 files; 1.00 KiB of 4.00 KiB read");
     }
 }

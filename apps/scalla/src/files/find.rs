@@ -159,7 +159,7 @@ impl FindCommand {
         context: &Context,
         console: &Console,
         url: &Url,
-        asked: &SearchCriteria<'_>,
+        criteria: &SearchCriteria<'_>,
     ) -> anyhow::Result<()> {
         let Some(mut walk) = context.walk(console, url).await else { return Ok(()) };
         while let Some(mut directory) = walk.next().await {
@@ -170,7 +170,7 @@ impl FindCommand {
             directory.failed.iter().for_each(|error| console.fail(&directory.url, error));
             for entry in directory.entries.iter() {
                 let WalkItem { name, stat, .. } = &entry;
-                asked.print_match(context, console, &directory.child(&entry), name, stat.as_ref(), depth);
+                criteria.print_match(context, console, &directory.child(&entry), name, stat.as_ref(), depth);
                 console.flush_if_due().await?;
             }
             console.flush_if_due().await?;

@@ -66,8 +66,8 @@ impl LocateCommand {
         let look = |location: ReplicaLocation| {
             let (server, path, all) = (files.beside(&location), url.path.clone(), self.all);
             async move {
-                let there = if all { Some(server.find(&path).await?.is_some()) } else { None };
-                Ok((server.url().at(path), location, there))
+                let is_present = if all { Some(server.find(&path).await?.is_some()) } else { None };
+                Ok((server.url().at(path), location, is_present))
             }
         };
         together(locations, look).await.into_iter().collect()
@@ -75,17 +75,17 @@ impl LocateCommand {
 
     fn show(&self, console: &Console, url: &Url, found: &[Found]) {
         let mut rows = Vec::new();
-        for (place, location, there) in found {
+        for (place, location, is_present) in found {
             let role = if location.is_manager { "manager" } else { "server" };
             if self.json {
                 console.json(json!({
                     "url": url.to_string(), "place": place.to_string(), "server": place.authority(), "role": role,
-                    "writable": location.writable, "pending": location.pending, "present": there.unwrap_or(true),
+                    "writable": location.writable, "pending": location.pending, "present": is_present.unwrap_or(true),
                 }));
                 continue;
             }
             let access = if location.writable { "read-write" } else { "read-only" };
-            let state = match (location.pending, there) {
+            let state = match (location.pending, is_present) {
                 (true, _) => "being staged",
                 (_, Some(false)) => "not there",
                 _ => "",

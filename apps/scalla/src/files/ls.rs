@@ -10,7 +10,7 @@ use super::columns::{self, Align};
 use super::console::Console;
 use super::context::Context;
 use super::format;
-use super::walk::{DirectoryWalk, ListedDirectory, is_dir};
+use super::walk::{DirectoryWalk, WalkedDirectory, is_dir};
 use crate::printer::out;
 use crate::xrootd_compat;
 
@@ -88,7 +88,7 @@ type Listed = (Entries, Vec<Error>);
 enum LsEntries<'a> {
     Named(Vec<LsEntry>),
     Entries(&'a Url, &'a Entries),
-    Directory(&'a ListedDirectory),
+    Directory(&'a WalkedDirectory),
 }
 
 impl LsEntries<'_> {
@@ -265,7 +265,7 @@ impl LsCommand {
     }
 
     /// Enters the subdirectories of a directory, in display order.
-    fn enter(&self, walk: &mut DirectoryWalk, directory: &mut ListedDirectory) {
+    fn enter(&self, walk: &mut DirectoryWalk, directory: &mut WalkedDirectory) {
         let mut below = self.order(&LsEntries::Directory(directory));
         below.retain(|number| directory.entries.get(*number).is_some_and(|entry| is_dir(&entry)));
         walk.enter(directory, &below);

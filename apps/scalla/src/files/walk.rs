@@ -10,7 +10,7 @@ pub(super) use client::walk::{Items, WalkItem};
 pub(super) struct DirectoryWalk(walk::Walk);
 
 /// A directory that was read.
-pub(super) struct ListedDirectory {
+pub(super) struct WalkedDirectory {
     pub(super) url: Url,
     /// 0 for the starting directory.
     pub(super) depth: usize,
@@ -29,31 +29,31 @@ impl DirectoryWalk {
     }
 
     /// Returns the next directory, or `None` at the end.
-    pub(super) async fn next(&mut self) -> Option<ListedDirectory> {
+    pub(super) async fn next(&mut self) -> Option<WalkedDirectory> {
         let mut directory = self.0.next().await?;
         let url = directory.place.url()?.clone();
         let entries = directory.items.clone();
         let failed = directory.unknown.drain(..).map(|unknown| unknown.error).collect();
-        Some(ListedDirectory { url, depth: directory.depth, entries, failed, directory })
+        Some(WalkedDirectory { url, depth: directory.depth, entries, failed, directory })
     }
 
     /// Enters subdirectories by their indices. They follow next, in this order. Reports for each
     /// whether it is entered.
-    pub(super) fn enter(&mut self, listed: &mut ListedDirectory, numbers: &[u32]) -> Vec<bool> {
+    pub(super) fn enter(&mut self, listed: &mut WalkedDirectory, numbers: &[u32]) -> Vec<bool> {
         let entered = self.0.enter(&mut listed.directory, numbers);
         listed.failed.extend(listed.directory.unknown.drain(..).map(|unknown| unknown.error));
         entered
     }
 
     /// Enters all subdirectories.
-    pub(super) fn enter_all(&mut self, listed: &mut ListedDirectory) {
+    pub(super) fn enter_all(&mut self, listed: &mut WalkedDirectory) {
         let directories = listed.entries.iter().filter(|entry| entry.is_directory);
         let numbers: Vec<u32> = directories.map(|entry| entry.number()).collect();
         self.enter(listed, &numbers);
     }
 }
 
-impl ListedDirectory {
+impl WalkedDirectory {
     /// Returns the URL of an entry.
     pub(super) fn child(&self, entry: &WalkItem) -> Url {
         self.url.at(self.url.path.join(&entry.name))

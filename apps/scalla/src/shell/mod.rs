@@ -172,13 +172,13 @@ fn belongs_in_history(line: &str) -> bool {
 
 /// Reads standard input on a thread, so that connections are driven meanwhile.
 fn read_script() -> std::io::Result<mpsc::Receiver<String>> {
-    let (tell, lines) = mpsc::channel(1);
+    let (sender, lines) = mpsc::channel(1);
     let read = move || {
         let mut input = std::io::stdin().lock();
         let mut bytes = Vec::new();
         while input.read_until(b'\n', &mut bytes).is_ok_and(|read| read > 0) {
             let line = String::from_utf8_lossy(&bytes).trim_end_matches('\n').to_owned();
-            if tell.blocking_send(line).is_err() {
+            if sender.blocking_send(line).is_err() {
                 return;
             }
             bytes.clear();

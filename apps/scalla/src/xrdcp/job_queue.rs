@@ -53,13 +53,13 @@ pub(super) struct JobQueue {
 impl JobQueue {
     /// Finds the jobs of a command line, or the first ones of a large tree.
     pub(super) async fn of(
-        order: &mut XrdcpOptions,
+        command: &mut XrdcpOptions,
         options: &CopyOptions,
         copier: &Copier,
     ) -> Result<Self, XrdcpFailure> {
-        let (words, target) = split(order)?;
-        let target = named_place(&target, true, &order.target_cgi)?;
-        let mut rest = SourceFinder::new(words, target.clone(), order, options, copier);
+        let (words, target) = split(command)?;
+        let target = named_place(&target, true, &command.target_cgi)?;
+        let mut rest = SourceFinder::new(words, target.clone(), command, options, copier);
         let (mut sources, mut bytes, mut is_all) = (Vec::new(), 0, false);
         while sources.len() < PLANNED_MAX && bytes < PLANNED_BYTES_MAX {
             let Some(found) = rest.next().await? else {
@@ -69,12 +69,12 @@ impl JobQueue {
             bytes += found.place.to_string().len();
             sources.push(found);
         }
-        if order.resume && order.force {
+        if command.resume && command.force {
             let text = "Invalid argument combination: continue + force.\n";
             return Err(XrdcpFailure::Plain(text.to_owned(), 50));
         }
-        let several = order.recursive || sources.len() > 1;
-        let into = is_directory(&target, several, order, copier.client()).await?;
+        let several = command.recursive || sources.len() > 1;
+        let into = is_directory(&target, several, command, copier.client()).await?;
         let found = sources.len();
         let ahead = sources.into_iter().map(|found| job(found, &target, into)).collect();
         Ok(Self { ahead, found, rest: (!is_all).then_some(rest), target, into })
@@ -127,16 +127,16 @@ fn job(found: FoundSource, target: &Place, into: bool) -> XrdcpJob {
 async fn is_directory(
     target: &Place,
     several: bool,
-    order: &XrdcpOptions,
+    command: &XrdcpOptions,
     client: &Client,
 ) -> Result<bool, XrdcpFailure> {
     match target {
         Place::Stream => Ok(false),
         Place::Local(path) => {
-            let there = std::fs::metadata(path);
-            if several && !there.as_ref().is_ok_and(std::fs::Metadata::is_dir) {
-                return Err(match there {
-                    Err(error) if order.listed.is_none() => {
+            let metadata = std::fs::metadata(path);
+            if several && !metadata.as_ref().is_ok_and(std::fs::Metadata::is_dir) {
+                return Err(match metadata {
+                    Err(error) if command.listed.is_none() => {
                         local_failure(&error, &path.display().to_string())
                     }
                     _ => XrdcpFailure::Plain(
@@ -145,21 +145,21 @@ async fn is_directory(
                     ),
                 });
             }
-            Ok(there.is_ok_and(|there| there.is_dir()))
+            Ok(metadata.is_ok_and(|metadata| metadata.is_dir()))
         }
-        Place::Remote(url) => remote_target(url, several, order, client).await,
+        Place::Remote(url) => remote_target(url, several, command, client).await,
     }
 }
 
 /// Returns the sources and the target.
-fn split(order: &mut XrdcpOptions) -> Result<(Vec<String>, String), XrdcpFailure> {
-    let mut words = std::mem::take(&mut order.words);
-    if words.is_empty() && order.listed.is_none() {
+fn split(command: &mut XrdcpOptions) -> Result<(Vec<String>, String), XrdcpFailure> {
+    let mut words = std::mem::take(&mut command.words);
+    if words.is_empty() && command.listed.is_none() {
         return Err(usage_failure("No files specified.".to_owned()));
     }
-    let target = words.pop().filter(|_| !words.is_empty() || order.listed.is_some());
+    let target = words.pop().filter(|_| !words.is_empty() || command.listed.is_some());
     let target = target.ok_or_else(|| usage_failure("Destination not specified.".to_owned()))?;
-    if let Some(file) = &order.listed {
+    if let Some(file) = &command.listed {
         let text = std::fs::read_to_string(file).map_err(|error| {
             let why = xrootd_compat::format::system(&error);
             XrdcpFailure::Plain(format!("xrdcp: {why} opening infiles {file}\n"), FILE_STATUS)
@@ -176,27 +176,27 @@ fn split(order: &mut XrdcpOptions) -> Result<(Vec<String>, String), XrdcpFailure
 async fn remote_target(
     url: &Url,
     several: bool,
-    order: &XrdcpOptions,
+    command: &XrdcpOptions,
     client: &Client,
 ) -> Result<bool, XrdcpFailure> {
     if !matches!(url.scheme, Scheme::Root | Scheme::Roots) {
         return Ok(false);
     }
-    let written_as_folder = url.path.ends_with('/');
-    let there = client.file_system(url).find(&url.path).await;
-    match there.map_err(|error| XrdcpFailure::Status(XrdClStatus::from(error)))? {
-        Some(there) if there.is_dir() => Ok(true),
-        Some(_) if !order.force && !order.resume && !order.zip_append => {
+    let is_written_as_directory = url.path.ends_with('/');
+    let stat = client.file_system(url).find(&url.path).await;
+    match stat.map_err(|error| XrdcpFailure::Status(XrdClStatus::from(error)))? {
+        Some(stat) if stat.is_dir() => Ok(true),
+        Some(_) if !command.force && !command.resume && !command.zip_append => {
             Err(XrdcpFailure::Run(XrdClStatus::error(code::INVALID_OPERATION).with_message("file exists")))
         }
-        Some(_) if several => Err(no_folder()),
+        Some(_) if several => Err(not_a_directory()),
         Some(_) => Ok(false),
-        None if several && !written_as_folder => Err(no_folder()),
-        None => Ok(written_as_folder),
+        None if several && !is_written_as_directory => Err(not_a_directory()),
+        None => Ok(is_written_as_directory),
     }
 }
 
-fn no_folder() -> XrdcpFailure {
+fn not_a_directory() -> XrdcpFailure {
     XrdcpFailure::Plain("Multiple sources were given but target is not a directory.\n".to_owned(), 50)
 }
 

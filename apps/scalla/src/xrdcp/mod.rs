@@ -48,8 +48,8 @@ use usage::{HELP, USAGE};
 /// Runs the program with the arguments after the name.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     let mut settings = environment::settings();
-    let order = match options::parse(xrootd_compat::words(arguments), &mut settings) {
-        Ok(Ok(order)) => order,
+    let command = match options::parse(xrootd_compat::words(arguments), &mut settings) {
+        Ok(Ok(command)) => command,
         Ok(Err(instead)) => {
             match instead {
                 InformationRequest::Help => err().lines(format_args!("{USAGE}{HELP}")),
@@ -61,8 +61,8 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Err(refusal) => return report(&refusal),
     };
     let watch = Watch::default();
-    let work = interrupts::run_with_log_level(order.detail, &watch, async {
-        Ok(copy(order, settings, &watch).await)
+    let work = interrupts::run_with_log_level(command.detail, &watch, async {
+        Ok(copy(command, settings, &watch).await)
     });
     work.unwrap_or_else(|error| {
         err().lines(format_args!("xrdcp: {error:#}\n"));
@@ -70,58 +70,58 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     })
 }
 
-async fn copy(mut order: XrdcpOptions, settings: Settings, watch: &Watch) -> ExitCode {
-    if order.proxy {
+async fn copy(mut command: XrdcpOptions, settings: Settings, watch: &Watch) -> ExitCode {
+    if command.proxy {
         let text = "SOCKS Proxies are not yet supported\n".to_owned();
         return report(&XrdcpFailure::Plain(text, UNSUPPORTED_STATUS));
     }
     let client = Client::with(settings, "xrdcp");
     let mut options = environment::copy_options(client.settings());
-    options.force = order.force;
-    options.resume = order.resume;
-    options.coerce = order.coerce;
-    options.persist_on_successful_close = order.posc;
-    options.checksums.clone_from(&order.checksums);
-    options.sources = order.sources.and_then(|sources| usize::try_from(sources).ok()).unwrap_or(1);
-    options.third_party = order.third_party;
-    options.zip_member.clone_from(&order.zip_member);
-    options.metalinks = client.settings().metalink_processing != 0 && !order.recursive;
-    options.zip_append = order.zip_append;
-    options.attributes |= order.attributes;
-    options.rate = order.rate.map(Rate::new);
+    options.force = command.force;
+    options.resume = command.resume;
+    options.coerce = command.coerce;
+    options.persist_on_successful_close = command.posc;
+    options.checksums.clone_from(&command.checksums);
+    options.sources = command.sources.and_then(|sources| usize::try_from(sources).ok()).unwrap_or(1);
+    options.third_party = command.third_party;
+    options.zip_member.clone_from(&command.zip_member);
+    options.metalinks = client.settings().metalink_processing != 0 && !command.recursive;
+    options.zip_append = command.zip_append;
+    options.attributes |= command.attributes;
+    options.rate = command.rate.map(Rate::new);
     let copier = Copier::new(&client);
     let planned = tokio::select! {
-        planned = JobQueue::of(&mut order, &options, &copier) => planned,
+        planned = JobQueue::of(&mut command, &options, &copier) => planned,
         () = watch.cancelled() => Err(XrdcpFailure::Run(XrdClStatus::error(code::INTERRUPTED))),
     };
-    let mut jobs = match planned.and_then(|jobs| check_possible(&order, &jobs).map(|()| jobs)) {
+    let mut jobs = match planned.and_then(|jobs| check_possible(&command, &jobs).map(|()| jobs)) {
         Ok(jobs) => jobs,
         Err(refusal) => return report(&refusal),
     };
-    if let Err(status) = check_member_checksums(&order, &options, &jobs, &copier).await {
+    if let Err(status) = check_member_checksums(&command, &options, &jobs, &copier).await {
         return report(&XrdcpFailure::Run(status));
     }
-    let shown = !order.no_progress && out().is_terminal();
-    let bar = Arc::new(JobProgressBar::new(shown, jobs.count(), order.parallel > 1));
-    let results = run_jobs(&mut jobs, &order, &options, &copier, &bar, watch).await;
+    let shown = !command.no_progress && out().is_terminal();
+    let bar = Arc::new(JobProgressBar::new(shown, jobs.count(), command.parallel > 1));
+    let results = run_jobs(&mut jobs, &command, &options, &copier, &bar, watch).await;
     bar.finish();
     results.summary()
 }
 
 /// Rejects requests that are known in advance to be impossible.
-fn check_possible(order: &XrdcpOptions, jobs: &JobQueue) -> Result<(), XrdcpFailure> {
+fn check_possible(command: &XrdcpOptions, jobs: &JobQueue) -> Result<(), XrdcpFailure> {
     let not_supported =
         |text: &str| Err(XrdcpFailure::Run(XrdClStatus::error(code::NOT_SUPPORTED).with_message(text)));
     let at_source = || Err(XrdcpFailure::Run(XrdClStatus::error(code::NOT_SUPPORTED).at(CopySide::Source)));
-    if order.zip_append && (order.force || order.resume) {
+    if command.zip_append && (command.force || command.resume) {
         let text = "Invalid argument combination: ( continue | force ) + zip-append.";
         return Err(XrdcpFailure::Run(INVALID_ARGUMENTS.with_errno(libc::EINVAL).with_message(text)));
     }
     let is_local = |job: &XrdcpJob| job.source.url().is_none() || job.target.url().is_none();
-    if order.third_party == ThirdParty::Only && jobs.known().any(is_local) {
+    if command.third_party == ThirdParty::Only && jobs.known().any(is_local) {
         return not_supported("Cannot do a third-party-copy for local file.");
     }
-    if order.sources.is_some_and(|sources| sources > 1) && jobs.known().any(|job| job.source.url().is_none())
+    if command.sources.is_some_and(|sources| sources > 1) && jobs.known().any(|job| job.source.url().is_none())
     {
         return at_source();
     }
@@ -132,17 +132,17 @@ fn check_possible(order: &XrdcpOptions, jobs: &JobQueue) -> Result<(), XrdcpFail
 /// checksum of a member, and its server has those of the archive. Other types can only come from a
 /// metalink.
 async fn check_member_checksums(
-    order: &XrdcpOptions,
+    command: &XrdcpOptions,
     options: &CopyOptions,
     jobs: &JobQueue,
     copier: &Copier,
 ) -> Result<(), XrdClStatus> {
-    let of_archive = |wish: &ChecksumWish| {
-        matches!(wish.against, Against::Value(_) | Against::PrintTarget)
-            || wish.algorithm.is_none_or(|algorithm| algorithm == Algorithm::Zcrc32)
+    let of_archive = |requested: &ChecksumWish| {
+        matches!(requested.against, Against::Value(_) | Against::PrintTarget)
+            || requested.algorithm.is_none_or(|algorithm| algorithm == Algorithm::Zcrc32)
     };
     let others: Vec<Option<Algorithm>> =
-        order.checksums.iter().filter(|wish| !of_archive(wish)).map(|wish| wish.algorithm).collect();
+        command.checksums.iter().filter(|requested| !of_archive(requested)).map(|requested| requested.algorithm).collect();
     if others.is_empty() {
         return Ok(());
     }
@@ -164,7 +164,7 @@ async fn check_member_checksums(
 /// Runs all jobs, `--parallel` of them concurrently.
 async fn run_jobs(
     jobs: &mut JobQueue,
-    order: &XrdcpOptions,
+    command: &XrdcpOptions,
     options: &CopyOptions,
     copier: &Copier,
     bar: &Arc<JobProgressBar>,
@@ -173,7 +173,7 @@ async fn run_jobs(
     let mut running = JoinSet::new();
     let mut results = JobResults::default();
     loop {
-        while running.len() >= order.parallel.max(1) {
+        while running.len() >= command.parallel.max(1) {
             results.take(running.join_next().await);
         }
         if watch.is_cancelled() {
@@ -191,14 +191,14 @@ async fn run_jobs(
             continue;
         }
         let (options, copier) = (options.clone(), copier.clone());
-        let (bar, watch, wishes) = (bar.clone(), watch.clone(), order.checksums.clone());
+        let (bar, watch, requested_checksums) = (bar.clone(), watch.clone(), command.checksums.clone());
         running.spawn(async move {
             let result = run_job(index, &job, &options, &copier, &bar, &watch).await;
             if let Ok(done) = &result {
                 let printed = |kind: &str| {
-                    wishes.iter().any(|wish| {
-                        matches!(wish.against, Against::PrintTarget | Against::PrintSource)
-                            && wish.algorithm.is_none_or(|algorithm| algorithm.name() == kind)
+                    requested_checksums.iter().any(|requested| {
+                        matches!(requested.against, Against::PrintTarget | Against::PrintSource)
+                            && requested.algorithm.is_none_or(|algorithm| algorithm.name() == kind)
                     })
                 };
                 checksum_lines(done, printed).iter().for_each(|line| err().line(line));
@@ -231,10 +231,10 @@ async fn run_job(
 ) -> Result<CopyDone, CopyError> {
     bar.begin(index, job);
     if let Place::Local(path) = &job.target
-        && let Some(folder) = path.parent()
+        && let Some(directory) = path.parent()
     {
         // A failure to create the directory is reported with the file.
-        copier.make_directory(&Place::Local(folder.to_owned()), options.sync).await.ok();
+        copier.make_directory(&Place::Local(directory.to_owned()), options.sync).await.ok();
     }
     let shown = bar.clone();
     let own = Watch::new(move |progress| shown.progress(index, progress));

@@ -99,8 +99,8 @@ pub(super) fn parse(
     words: Vec<String>,
     settings: &mut Settings,
 ) -> Result<Result<XrdcpOptions, InformationRequest>, XrdcpFailure> {
-    let mut order = XrdcpOptions { parallel: 1, ..XrdcpOptions::default() };
-    let words = match legacy(words, &mut order, settings)? {
+    let mut command = XrdcpOptions { parallel: 1, ..XrdcpOptions::default() };
+    let words = match legacy(words, &mut command, settings)? {
         Ok(words) => words,
         Err(instead) => return Ok(Err(instead)),
     };
@@ -114,55 +114,55 @@ pub(super) fn parse(
             "help" => return Ok(Err(InformationRequest::Help)),
             "license" => return Ok(Err(InformationRequest::Licence)),
             "version" => return Ok(Err(InformationRequest::Version)),
-            "cksum" => order.checksums.push(checksum(&value)?),
-            "coerce" => order.coerce = true,
-            "continue" => order.resume = true,
-            "debug" => order.detail = u8::try_from(number(&value, 0, 3)?).unwrap_or(0),
-            "force" => order.force = true,
-            "infiles" => order.listed = Some(value),
-            "nopbar" | "silent" => order.no_progress = true,
+            "cksum" => command.checksums.push(checksum(&value)?),
+            "coerce" => command.coerce = true,
+            "continue" => command.resume = true,
+            "debug" => command.detail = u8::try_from(number(&value, 0, 3)?).unwrap_or(0),
+            "force" => command.force = true,
+            "infiles" => command.listed = Some(value),
+            "nopbar" | "silent" => command.no_progress = true,
             "notlsok" => set("NoTlsOK", "1"),
-            "parallel" => order.parallel = usize::try_from(number(&value, 1, 128)?).unwrap_or(1),
-            "posc" | "rm-bad-cksum" => order.posc = true,
-            "proxy" => order.proxy = true,
-            "recursive" => order.recursive = true,
+            "parallel" => command.parallel = usize::try_from(number(&value, 1, 128)?).unwrap_or(1),
+            "posc" | "rm-bad-cksum" => command.posc = true,
+            "proxy" => command.proxy = true,
+            "recursive" => command.recursive = true,
             "retry" => set("CpRetry", &number(&value, 0, i64::MAX.cast_unsigned())?.to_string()),
             "retry-policy" if matches!(value.as_str(), "force" | "continue") => set("CpRetryPolicy", &value),
             "retry-policy" => return Err(XrdcpFailure::Usage(String::new())),
-            "sources" => order.sources = Some(number(&value, 1, 32)?),
+            "sources" => command.sources = Some(number(&value, 1, 32)?),
             // The connection for requests is additional.
             "streams" => set("SubStreamsPerChannel", &(number(&value, 1, 15)? + 1).to_string()),
             "tlsmetalink" => set("TlsMetalink", "1"),
             "tlsnodata" => set("TlsNoData", "1"),
             "tpc" => {
-                order.third_party = match value.as_str() {
+                command.third_party = match value.as_str() {
                     "first" => ThirdParty::First,
                     "only" => ThirdParty::Only,
                     _ => return Err(usage_failure(format!("Invalid option, '-T {value}' "))),
                 }
             }
-            "xattr" => order.attributes = true,
-            "xrate" => order.rate = Some(rate(&value)?),
+            "xattr" => command.attributes = true,
+            "xrate" => command.rate = Some(rate(&value)?),
             "xrate-threshold" => set("XRateThreshold", &rate(&value)?.to_string()),
-            "zip" => order.zip_member = Some(value),
-            "zip-append" => order.zip_append = true,
+            "zip" => command.zip_member = Some(value),
+            "zip-append" => command.zip_append = true,
             "zip-mtln-cksum" => set("ZipMtlnCksum", "1"),
             // Options without effect: --allow-http, --dynamic-src, --path, --server, --verbose.
             _ => {}
         }
     }
-    if order.checksums.iter().skip(1).any(|wish| wish.against != Against::PrintSource) {
+    if command.checksums.iter().skip(1).any(|requested| requested.against != Against::PrintSource) {
         let text = "xrdcp: Additional checksum must be of mode 'source'.\n".to_owned();
         return Err(XrdcpFailure::Plain(text, CHECKSUM_STATUS));
     }
-    order.words = parsed.words;
-    Ok(Ok(order))
+    command.words = parsed.words;
+    Ok(Ok(command))
 }
 
 /// Extracts the legacy options, which are words with a single dash.
 fn legacy(
     words: Vec<String>,
-    order: &mut XrdcpOptions,
+    command: &mut XrdcpOptions,
     settings: &mut Settings,
 ) -> Result<Result<Vec<String>, InformationRequest>, XrdcpFailure> {
     let mut rest = Vec::new();
@@ -174,10 +174,10 @@ fn legacy(
                 let text = "xrdcp: -force is no longer supported; use --retry instead!\n";
                 return Err(XrdcpFailure::Plain(text.to_owned(), USAGE_STATUS));
             }
-            "-adler" => order.checksums.push(checksum("adler32:source")?),
-            "-md5" => order.checksums.push(checksum("md5:source")?),
-            "-np" => order.no_progress = true,
-            "-x" => order.sources = Some(SOURCES),
+            "-adler" => command.checksums.push(checksum("adler32:source")?),
+            "-md5" => command.checksums.push(checksum("md5:source")?),
+            "-np" => command.no_progress = true,
+            "-x" => command.sources = Some(SOURCES),
             "-T" | "--tpc" => {
                 let mut mode = words.next();
                 if mode.as_deref() == Some("delegate") {
@@ -203,8 +203,8 @@ fn legacy(
                 set_variable(settings, word, &value);
             }
             "-OD" | "-OS" => return Err(usage_failure(format!("'{word}' opaque data not specified."))),
-            word if word.starts_with("-OD") => order.target_cgi = cgi(word),
-            word if word.starts_with("-OS") => order.source_cgi = cgi(word),
+            word if word.starts_with("-OD") => command.target_cgi = cgi(word),
+            word if word.starts_with("-OS") => command.source_cgi = cgi(word),
             _ => rest.push(word),
         }
     }
@@ -251,14 +251,14 @@ fn checksum(text: &str) -> Result<ChecksumWish, XrdcpFailure> {
     let kind = text.split(':').next().unwrap_or_default();
     let value = text.split_once(':').map_or("", |(_, value)| value);
     let invalid_value = || usage_failure(format!("Invalid {kind} value '{value}'."));
-    let mut wish = match option_values::parse_checksum(text) {
-        Ok(wish) => wish,
+    let mut requested = match option_values::parse_checksum(text) {
+        Ok(requested) => requested,
         Err(_) if option_values::parse_checksum(kind).is_ok() && !value.is_empty() => {
             return Err(invalid_value());
         }
         Err(_) => return Err(usage_failure(format!("Invalid checksum type, '{kind}'."))),
     };
-    if let (Against::Value(value), Some(algorithm)) = (&mut wish.against, wish.algorithm) {
+    if let (Against::Value(value), Some(algorithm)) = (&mut requested.against, requested.algorithm) {
         let width = 2 * algorithm.bytes();
         // For these two types, these programs print values without leading zeros.
         if matches!(algorithm, Algorithm::Adler32 | Algorithm::Crc32) {
@@ -268,7 +268,7 @@ fn checksum(text: &str) -> Result<ChecksumWish, XrdcpFailure> {
             return Err(invalid_value());
         }
     }
-    Ok(wish)
+    Ok(requested)
 }
 
 #[cfg(test)]
@@ -316,15 +316,15 @@ mod tests {
 
     #[test]
     fn old_options_and_new_ones() {
-        let Ok(Ok(order)) = parsed("a -adler -ODx=1 -OS&y=2 -x -np --forc -T delegate only b") else {
+        let Ok(Ok(command)) = parsed("a -adler -ODx=1 -OS&y=2 -x -np --forc -T delegate only b") else {
             panic!()
         };
-        assert_eq!(order.words, ["a", "b"]);
-        assert_eq!((order.target_cgi.as_str(), order.source_cgi.as_str()), ("x=1", "y=2"));
-        assert!(order.force && order.no_progress && order.sources == Some(12));
-        assert_eq!((order.checksums.len(), order.third_party), (1, ThirdParty::Only));
+        assert_eq!(command.words, ["a", "b"]);
+        assert_eq!((command.target_cgi.as_str(), command.source_cgi.as_str()), ("x=1", "y=2"));
+        assert!(command.force && command.no_progress && command.sources == Some(12));
+        assert_eq!((command.checksums.len(), command.third_party), (1, ThirdParty::Only));
         assert!(matches!(parsed("-version"), Ok(Err(InformationRequest::Version))));
-        let Ok(Ok(order)) = parsed("-C adler32:62c0215 a b") else { panic!() };
-        assert_eq!(order.checksums[0].against, Against::Value("062c0215".into()));
+        let Ok(Ok(command)) = parsed("-C adler32:62c0215 a b") else { panic!() };
+        assert_eq!(command.checksums[0].against, Against::Value("062c0215".into()));
     }
 }

@@ -43,16 +43,16 @@ impl SourceFinder {
     pub(super) fn new(
         words: Vec<String>,
         target: Place,
-        order: &XrdcpOptions,
+        command: &XrdcpOptions,
         options: &CopyOptions,
         copier: &Copier,
     ) -> Self {
         Self {
             words: words.into_iter(),
             target,
-            recursive: order.recursive,
-            source_cgi: order.source_cgi.clone(),
-            zip_member: order.zip_member.clone(),
+            recursive: command.recursive,
+            source_cgi: command.source_cgi.clone(),
+            zip_member: command.zip_member.clone(),
             options: options.clone(),
             copier: copier.clone(),
             tree: None,
@@ -102,10 +102,10 @@ impl SourceFinder {
 
     /// Returns a local file, or begins to search a directory.
     fn local(&mut self, word: &str, path: &Path) -> Result<Option<FoundSource>, XrdcpFailure> {
-        let there = std::fs::metadata(path).map_err(|error| local_failure(&error, word))?;
-        if !there.is_dir() {
+        let metadata = std::fs::metadata(path).map_err(|error| local_failure(&error, word))?;
+        if !metadata.is_dir() {
             let (place, below) = (Place::Local(path.to_owned()), path.file_name().map(PathBuf::from));
-            return Ok(Some(FoundSource::file(place, below, Some(there.len()))));
+            return Ok(Some(FoundSource::file(place, below, Some(metadata.len()))));
         }
         if !self.recursive {
             return Err(XrdcpFailure::Plain(format!("xrdcp: {word} is a directory.\n"), FILE_STATUS));
@@ -146,7 +146,7 @@ struct TreeFiles {
 
 impl TreeFiles {
     fn of(tree: Tree, named: PathBuf) -> Self {
-        // Jobs are numbered in breadth-first order, like those of the real program.
+        // Jobs are numbered in breadth-first command, like those of the real program.
         Self { named, walk: Walk::through(tree).nearest_first(), current: None }
     }
 

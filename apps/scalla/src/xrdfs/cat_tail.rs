@@ -109,13 +109,13 @@ fn create(target: &str) -> Result<std::fs::File, XrdClStatus> {
     std::fs::File::create_new(target).map_err(at_target)
 }
 
-/// Copies a file and returns its size. `tell` receives the number of bytes copied so far after each
+/// Copies a file and returns its size. `report_progress` receives the number of bytes copied so far after each
 /// piece.
 async fn copy_content(
     client: &Client,
     url: &Url,
     out: &mut impl Write,
-    tell: impl Fn(u64),
+    report_progress: impl Fn(u64),
 ) -> Result<u64, XrdClStatus> {
     let at_source = |error| XrdClStatus::from(error).at(CopySide::Source);
     let file = client.open(url, &OpenWith::read()).await.map_err(at_source)?;
@@ -127,12 +127,12 @@ async fn copy_content(
         if is_over.map_err(|cause| at_source(Error::new("read", url, cause)))? {
             break;
         }
-        tell(whole.offset());
+        report_progress(whole.offset());
     }
     let offset = whole.offset();
     out.flush().map_err(|error| XrdClStatus::local(&error).at(CopySide::Destination))?;
     if offset > 0 {
-        tell(offset);
+        report_progress(offset);
     }
     file.close().await.map_err(at_source)?;
     Ok(offset)

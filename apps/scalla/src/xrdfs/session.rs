@@ -2,13 +2,13 @@
 //! paths.
 
 use crate::environment;
-use crate::xrootd_compat::{BlockingRuntime, INVALID_ARGUMENTS, XrdClStatus, code};
+use crate::xrootd_compat::{CommandRuntime, INVALID_ARGUMENTS, XrdClStatus, code};
 use client::{Error, FileSystem, RemotePath, Url, UrlError};
 use std::future::Future;
 
 /// A file system and the working directory in it.
 pub(super) struct XrdfsSession {
-    pub(super) runtime: BlockingRuntime,
+    pub(super) runtime: CommandRuntime,
     pub(super) fs: FileSystem,
     /// `None` if paths are used unchanged.
     pub(super) cwd: Option<String>,
@@ -40,7 +40,7 @@ impl XrdfsSession {
             UrlError::UnknownScheme(_) => XrdfsSessionError::Status(XrdClStatus::error(code::NOT_SUPPORTED)),
             _ => XrdfsSessionError::Usage,
         })?;
-        let runtime = BlockingRuntime::new().map_err(XrdfsSessionError::Status)?;
+        let runtime = CommandRuntime::new().map_err(XrdfsSessionError::Status)?;
         let fs = environment::client("xrdfs").file_system(&url);
         Ok(Self { runtime, fs, cwd: with_cwd.then(|| "/".to_owned()) })
     }

@@ -30,9 +30,9 @@ pub(crate) fn words(arguments: Vec<OsString>) -> Vec<String> {
 }
 
 /// Drives connections while a command waits.
-pub(crate) struct BlockingRuntime(ClientRuntime);
+pub(crate) struct CommandRuntime(ClientRuntime);
 
-impl BlockingRuntime {
+impl CommandRuntime {
     pub(crate) fn new() -> Result<Self, XrdClStatus> {
         environment::start_runtime(0)
             .map(Self)
