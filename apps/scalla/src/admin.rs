@@ -157,7 +157,7 @@ impl ServerSelector {
             ([one], _) => Ok(one.socket.clone()),
             ([], Some(directory)) => bail!(match directory.read_dir() {
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => format!(
-                    "the admin directory {} may not be read by this user: whose server it is, or root, can ask it",
+                    "the admin directory {} is not readable for this user: only the user of the server, or root, can query it",
                     directory.display()
                 ),
                 _ => format!(

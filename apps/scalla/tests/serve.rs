@@ -55,7 +55,7 @@ fn the_log_and_the_parent_say_what_was_started() {
     // The server is found although its admin directory is not the default one.
     let list = stdout(&run("scalla", &scratch, &["admin", "list"]));
     assert!(
-        list.lines().any(|line| line.starts_with(&format!("{pid} ")) && line.ends_with(&admin)),
+        list.lines().any(|line| line.trim_start().starts_with(&format!("{pid} ")) && line.ends_with(&admin)),
         "{list}"
     );
     let refused = stderr(&run("scalla", &scratch, &["admin", "status"]));
@@ -272,7 +272,7 @@ fn configurations_are_checked_and_shown() {
     let server =
         Server::start(program("scalla", &scratch).args(["serve", "--config", good_path, "--port", "0"]));
     let list = stdout(&run("scalla", &scratch, &["admin", "list"]));
-    let own = list.lines().find(|line| line.starts_with(&format!("{} ", server.pid()))).unwrap();
+    let own = list.lines().find(|line| line.trim_start().starts_with(&format!("{} ", server.pid()))).unwrap();
     let directory = own.rsplit("  ").next().unwrap();
     assert!(admin.split_whitespace().any(|word| word == directory), "{admin} {directory}");
     let shown = |options: &[&str]| {

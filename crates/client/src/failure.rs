@@ -205,7 +205,7 @@ fn server_remedy(code: ErrorCode) -> Option<&'static str> {
     Some(match code {
         ErrorCode::NOT_AUTHORIZED => "check the path and your permissions",
         ErrorCode::FILE_LOCKED => "somebody else has it open; try again later, or force it",
-        ErrorCode::NO_SPACE | ErrorCode::OVER_QUOTA => "make room, or write elsewhere",
+        ErrorCode::NO_SPACE | ErrorCode::OVER_QUOTA => "free space, or write elsewhere",
         ErrorCode::IT_EXISTS => "remove it first, or overwrite it explicitly",
         ErrorCode::IS_DIRECTORY => "name a file, or work recursively",
         ErrorCode::FS_READ_ONLY => "write elsewhere",

@@ -179,7 +179,7 @@ impl DiskCheck<'_> {
             } else {
                 format!("{directive}: {} cannot be created: {} {why}", folder.display(), path.display())
             };
-            self.wrong(origin, what, "give the server's user access, or name another folder");
+            self.wrong(origin, what, "give the server's user access, or name another directory");
         }
     }
 
@@ -247,7 +247,7 @@ impl DiskCheck<'_> {
             && effective.checkpoint_folder().is_some_and(|folder| folder.starts_with("/tmp"))
         {
             let what = "ofs.chkpnt enable: the checkpoints are under /tmp".to_owned();
-            self.warn(&checkpoint.origin, what, "a reboot may lose them; name another folder");
+            self.warn(&checkpoint.origin, what, "a reboot may lose them; name another directory");
         }
         if !*effective.network.resolve_names {
             let by_name = |pattern: &str| pattern.contains('*') && !is_address(pattern);
@@ -317,7 +317,7 @@ impl DiskCheck<'_> {
             if chosen && folder.starts_with(effective.storage.local_path(&export.prefix)) {
                 let what =
                     format!("all.adminpath: {} is inside the export {}", folder.display(), export.prefix);
-                return self.warn(origin, what, "clients can see it; name another folder");
+                return self.warn(origin, what, "clients can see it; name another directory");
             }
         }
     }

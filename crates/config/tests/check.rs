@@ -127,7 +127,7 @@ fn contradictions_are_found() {
         (
             "ofs.chkpnt enable /tmp/c",
             "f:5:1: warning: ofs.chkpnt enable: the checkpoints are under /tmp; \
-             a reboot may lose them; name another folder",
+             a reboot may lose them; name another directory",
         ),
         ("xrootd.redirect h:1 /else", "f:5:1: warning: xrootd.redirect: /else is not exported"),
         ("oss.space fast /tmp\noss.space slow assign /data", {
@@ -146,7 +146,7 @@ fn contradictions_are_found() {
         }),
         ("all.adminpath /srv/data/adm", {
             "f:5:1: warning: all.adminpath: /srv/data/adm is inside the export /data; \
-             clients can see it; name another folder"
+             clients can see it; name another directory"
         }),
     ] {
         assert_eq!(problems(&format!("{GOOD}{lines}\n"), &disk()), [expected], "{lines}");

@@ -303,7 +303,7 @@ pub(crate) fn write_files(
         }
         Err(source) if chosen => Err(StartError::File { what: "pid file", path, source }),
         Err(error) => {
-            tracing::warn!("no pid file {}: {error}; name a folder (all.pidpath)", path.display());
+            tracing::warn!("no pid file {}: {error}; name a directory (all.pidpath)", path.display());
             Ok(())
         }
     };
@@ -349,7 +349,7 @@ fn start_line(launch: &Launch, effective: &Effective, running: &RunningServer) -
     };
     let folder = effective.admin_folder();
     let folder = base::shown(folder.as_os_str().as_encoded_bytes());
-    format!("listening on {}, {part}; {configuration}; admin folder {folder}", running.address())
+    format!("listening on {}, {part}; {configuration}; admin directory {folder}", running.address())
 }
 
 /// Returns the line for the user who started the server in the background.

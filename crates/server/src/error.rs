@@ -62,7 +62,7 @@ impl fmt::Display for StartError {
             Self::Port { port, owner, source } => explain_port(f, *port, owner.as_ref(), source),
             Self::Storage { path, source } => {
                 write!(f, "cannot serve {}: {}; ", path.display(), plain(source))?;
-                f.write_str("name a folder that exists and that the server's user may enter")
+                f.write_str("name a directory that exists and that the server's user may enter")
             }
             Self::Recovery(error) => {
                 write!(f, "what an earlier run left unfinished could not be put right: {error}")?;

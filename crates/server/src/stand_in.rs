@@ -184,7 +184,7 @@ fn look(admin: &Path) -> AdminSocketOwner {
         }
         Err(AdminError::Denied(path)) => {
             return AdminSocketOwner::Other(format!(
-                "{} belongs to a server of another user; run this as that user (-R), or name an admin folder of its own (-a)",
+                "{} belongs to a server of another user; run this as that user (-R), or name an admin directory of its own (-a)",
                 path.display()
             ));
         }

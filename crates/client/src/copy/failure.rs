@@ -152,7 +152,7 @@ pub enum CopyError {
     },
     /// The copy was not started, because the server had no space for an earlier file of at most
     /// that size.
-    #[error("{target} is not begun: {server} has no space left; make room, or copy elsewhere")]
+    #[error("{target} is not begun: {server} has no space left; free space, or copy elsewhere")]
     Full {
         /// The target.
         target: String,
@@ -190,7 +190,7 @@ impl CopyError {
     ) -> Self {
         let remedy = match error.kind() {
             io::ErrorKind::PermissionDenied => "; check your permissions there",
-            io::ErrorKind::StorageFull => "; make room, or copy elsewhere",
+            io::ErrorKind::StorageFull => "; free space, or copy elsewhere",
             io::ErrorKind::QuotaExceeded => "; your quota is used up: remove something, or copy elsewhere",
             io::ErrorKind::ReadOnlyFilesystem => "; copy elsewhere",
             _ if is_out_of_descriptors(error) => "; copy fewer at once, or raise the limit (ulimit -n)",

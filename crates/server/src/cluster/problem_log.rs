@@ -173,7 +173,7 @@ impl ProblemLog {
     pub(super) fn log_duplicate_id(&mut self, id: &str, host: &str, now: Duration) {
         if self.refused.due(format!("{host} {id}"), now) {
             tracing::error!(
-                "cluster: a login from {host} was refused: another node with its id is connected ({id}). If its admin folder is \
+                "cluster: a login from {host} was refused: another node with its id is connected ({id}). If its admin directory is \
                  a copy, remove .cluster/id from that; or name one of them otherwise (-n, or cms.vnid)"
             );
         }

@@ -485,7 +485,7 @@ impl TreeDriver {
                 tracing::warn!("cluster: the managers belong to different clusters: {ids:?}");
             }
             Notice::Full { waiting } => {
-                tracing::warn!("cluster: no cell has room and {waiting} nodes wait: add supervisors");
+                tracing::warn!("cluster: no cell has a free slot and {waiting} nodes wait: add supervisors");
             }
         }
     }

@@ -104,7 +104,9 @@ impl Levels {
                 Some((room, word)) => {
                     let Some(&room) = ROOMS.iter().find(|name| **name == room) else {
                         let known = ROOMS.join(", ");
-                        return Err(LevelsError(format!("no room is called {room}; there are {known}")));
+                        return Err(LevelsError(format!(
+                            "no part of the program is called {room}; there are {known}"
+                        )));
                     };
                     levels.rooms.retain(|(name, _)| *name != room);
                     levels.rooms.push((room, level(word)?));

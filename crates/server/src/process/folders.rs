@@ -49,11 +49,11 @@ impl fmt::Display for FolderError {
                     folder.display()
                 )?;
                 f.write_str(
-                    "stop it, or give this one an instance name (--instance, as xrootd -n) or an admin folder of its own \
+                    "stop it, or give this one an instance name (--instance, as xrootd -n) or an admin directory of its own \
                      (--admin-path, all.adminpath)",
                 )
             }
-            Self::Failed(path, error) => write!(f, "cannot use the folder {}: {error}", path.display()),
+            Self::Failed(path, error) => write!(f, "cannot use the directory {}: {error}", path.display()),
         }
     }
 }
