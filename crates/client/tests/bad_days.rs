@@ -25,7 +25,7 @@ fn redirect_to(asked: &support::Asked, host: &str, port: u16) -> Act {
     send(|out| Redirect::to_host(host.as_bytes(), port).encode(out, asked.header.streamid))
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_refused_connection_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url =
@@ -115,7 +115,7 @@ async fn waits_end_at_the_deadline_of_the_operation() {
     assert!(begun.elapsed() > Duration::from_secs(90) && begun.elapsed() <= Duration::from_secs(100));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn servers_of_a_redirect_loop_are_named() {
     let port = Arc::new(AtomicU32::new(0));
     let other = port.clone();
@@ -132,7 +132,7 @@ async fn servers_of_a_redirect_loop_are_named() {
     assert!(error.failure().hops.contains(&two.address.to_string()), "{error}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_address_filter_can_replace_the_address() {
     let server = Fake::start(SERVER, |asked| ok(asked, &stat_text(7))).await;
     let filter = AddressFilter::new(|_, address| match address.to_string().as_str() {
@@ -144,7 +144,7 @@ async fn an_address_filter_can_replace_the_address() {
     assert_eq!(client.file_system(&url).stat("/a").await.unwrap().size, 7);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_filtered_redirect_fails_with_the_reason() {
     let forbidden = TcpListener::bind("127.0.0.2:0").await.unwrap();
     let port = forbidden.local_addr().unwrap().port();
@@ -162,7 +162,7 @@ async fn a_filtered_redirect_fails_with_the_reason() {
     assert!(accepted.is_err(), "a connection was made");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_number_of_redirects_is_limited() {
     // Each redirect leads to the same server with another cgi.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -178,7 +178,7 @@ async fn the_number_of_redirects_is_limited() {
     assert_eq!(server.count(RequestCode::STAT), 6);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_balancer_receives_tried_servers_and_reasons() {
     let bad = Fake::start(SERVER, |asked| {
         send(|out| reply::error(out, asked.header.streamid, ErrorCode::IO_ERROR, "disk"))
@@ -200,7 +200,7 @@ async fn the_balancer_receives_tried_servers_and_reasons() {
     assert!(error.failure().hops.len() >= 2, "{error} {address}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn garbage_ends_only_the_connection() {
     let frames: [Vec<u8>; 4] = [
         // A reply to a request that was not sent.
@@ -237,7 +237,7 @@ fn frame(streamid: [u8; 2], status: Status, dlen: i32) -> Vec<u8> {
     ResponseHeader { streamid: StreamId(streamid), status, dlen }.encode().to_vec()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_reader_continues_at_another_server() {
     let dead = Fake::start(PLAIN, |asked| match asked.code() {
         RequestCode::OPEN => opened(asked, 1, 8),
@@ -268,7 +268,7 @@ async fn a_reader_continues_at_another_server() {
     assert_eq!(opens[1].header.body[2..4], [0x04, 0x10]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_changed_file_is_not_reopened() {
     let mut opens = 0;
     let server = Fake::start(PLAIN, move |asked| match asked.code() {
@@ -285,7 +285,7 @@ async fn a_changed_file_is_not_reopened() {
     assert!(matches!(error.cause(), Cause::Changed(_)), "{error}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_writer_reconnects_and_ends_its_old_session() {
     let died = Arc::new(AtomicBool::new(false));
     let dies = died.clone();
@@ -317,7 +317,7 @@ async fn a_writer_reconnects_and_ends_its_old_session() {
     assert_eq!(asked[4].header.body[2..4], [0x14, 0x20]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn lost_acknowledged_writes_are_an_error() {
     let server = Fake::start(PLAIN, |asked| match asked.code() {
         RequestCode::OPEN => opened(asked, 1, 0),
@@ -331,7 +331,7 @@ async fn lost_acknowledged_writes_are_an_error() {
     assert!(matches!(error.cause(), Cause::Changed(_)), "{error}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn one_host_of_several_is_enough() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let dead = listener.local_addr().unwrap();
@@ -341,7 +341,7 @@ async fn one_host_of_several_is_enough() {
     assert_eq!(client(&[]).file_system(&url).stat("/a").await.unwrap().size, 3);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn unsupported_demands_fail_at_once() {
     for (url, word) in [("roots://localhost//a", "TLS"), ("https://localhost/a", "HTTP"), ("/a", "local")] {
         let error = client(&[]).file_system(&Url::parse(url).unwrap()).stat("/a").await.unwrap_err();
@@ -360,7 +360,7 @@ async fn an_idle_connection_is_closed_and_reopened() {
     let _ = tokio::time::timeout(PATIENCE, server.stop()).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_restarting_server_is_retried() {
     let serve = |asked: &support::Asked| match asked.code() {
         RequestCode::OPEN => opened(asked, 1, 4),
@@ -383,7 +383,7 @@ async fn a_restarting_server_is_retried() {
     assert_eq!(file.recoveries(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_dead_server_is_tried_once_for_all_callers() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -407,7 +407,7 @@ async fn a_dead_server_is_tried_once_for_all_callers() {
     assert_eq!(tries.load(Ordering::SeqCst), 2);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_reader_follows_a_redirect_in_mid_file() {
     let other = Fake::start(PLAIN, |asked| match asked.code() {
         RequestCode::OPEN => opened(asked, 2, 4),
@@ -428,7 +428,7 @@ async fn a_reader_follows_a_redirect_in_mid_file() {
     assert_eq!(other.texts(RequestCode::OPEN), ["/a?tried=me&x=1"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_reader_continues_at_another_host_of_its_url() {
     let dies = Fake::start(PLAIN, |asked| match asked.code() {
         RequestCode::OPEN => opened(asked, 1, 4),
@@ -456,7 +456,7 @@ async fn a_reader_continues_at_another_host_of_its_url() {
     assert_eq!(good.count(RequestCode::RM), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn another_file_of_the_same_name_is_not_a_replica() {
     let dies = Fake::start(PLAIN, |asked| match asked.code() {
         RequestCode::OPEN => opened(asked, 1, 4),
