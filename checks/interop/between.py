@@ -11,6 +11,15 @@ import raw
 PIECE = 65536
 
 
+def shut_down(*ends):
+    """Ends connections, which wakes the threads that read from them."""
+    for end in ends:
+        try:
+            end.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+
 class Between:
     """Forwards connections to `server`.
 
@@ -51,10 +60,7 @@ class Between:
     def close(self):
         with self.lock:
             for end in [self.listener, *self.sockets]:
-                try:
-                    end.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
+                shut_down(end)
                 end.close()
 
     def accept(self):
@@ -88,11 +94,7 @@ class Between:
                     target.sendall(piece)
         except OSError:
             pass
-        for end in (source, target):
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        shut_down(source, target)
 
 
 class Losing(Between):
@@ -134,11 +136,7 @@ class Losing(Between):
                 target.sendall(piece)
         except OSError:
             pass
-        for end in (source, target):
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        shut_down(source, target)
 
 
 class Withholding(Between):
@@ -172,8 +170,4 @@ class Withholding(Between):
                 target.sendall(piece)
         except OSError:
             pass
-        for end in (source, target):
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        shut_down(source, target)

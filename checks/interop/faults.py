@@ -6,7 +6,7 @@ import struct
 import threading
 
 import raw
-from between import PIECE, Between
+from between import PIECE, Between, shut_down
 
 # Faults at a request. It is lost, its reply is lost, or half of either arrives. The client or the
 # server is killed, before the request is forwarded or (late) when its reply arrives. The client is
@@ -139,10 +139,10 @@ class Connection:
         finally:
             # A server that notices the end of its client finishes pending requests nevertheless, at an
             # unknown time. So its connection is closed only after their replies.
-            close(self.client)
+            shut_down(self.client)
             with self.lock:
                 self.lock.wait_for(lambda: self.is_over or self.outstanding <= 0, DRAIN_SECONDS)
-            close(self.server)
+            shut_down(self.server)
             down.join()
             self.client.close()
             self.server.close()
@@ -205,13 +205,13 @@ class Connection:
                     try:
                         self.client.sendall(reply)
                     except OSError:
-                        close(self.client)
+                        shut_down(self.client)
         except OSError:
             pass
         with self.lock:
             self.is_over = True
             self.lock.notify_all()
-        close(self.client)
+        shut_down(self.client)
 
     def lose(self, reply):
         late, self.late = self.late, "over"
@@ -221,14 +221,7 @@ class Connection:
             self.meddler.end_client("KILL")
         elif late == "server_late":
             self.meddler.restart()
-        close(self.client)
-
-
-def close(end):
-    try:
-        end.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass
+        shut_down(self.client)
 
 
 class Operator(threading.Thread):

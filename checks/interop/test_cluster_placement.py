@@ -51,13 +51,34 @@ def branches(request):
         yield cluster
 
 
+def redirected(node, path, options=CREATE):
+    """Returns the node to which a creator is redirected, without a wait."""
+    way, port = opened(node, path, options)
+    assert way == "redirect"
+    return node.cluster[node.cluster.name_of(port)]
+
+
+def first_answer(node, path):
+    """Returns the first answer to a creator that is not a wait."""
+    return wait_until(lambda: (answer := opened(node, path, CREATE))[0] != "wait" and answer, 150)
+
+
+def after_waits(node, path):
+    """Returns the node to which a creator is redirected, after any waits."""
+    way, port = first_answer(node, path)
+    assert way == "redirect"
+    return node.cluster[node.cluster.name_of(port)]
+
+
 def creates(node, path, options=CREATE):
-    """A client may arrive before its lease. Then it is asked to retry."""
+    """Reports whether a client creates a file. A client that arrives before its lease is asked to
+    retry."""
     return opened(node, path, options)[0] == "open" or opened(node, path, options)[0] == "open"
 
 
 def refuses(node, path):
-    """A client without a lease is asked to retry, because its lease may follow, and then sent back."""
+    """Reports whether a client without a lease is asked to retry, because its lease may follow, and is
+    then redirected."""
     return [opened(node, path, CREATE)[0] for _ in range(2)] == ["wait", "redirect"]
 
 
@@ -109,13 +130,12 @@ def test_a_creator_that_cannot_reach_the_server_gets_another(cluster, options, r
     """The first server ends the lease, and creates nothing for a late client."""
     area = clusters.Area(cluster)
     path = area / "file"
-    way, first = opened(cluster.m1, path, options)
-    assert way == "redirect"
-    way, second = opened(cluster.m1, came_from(path, first, reason), options)
-    assert way == "redirect" and second != first
-    assert refuses(cluster[cluster.name_of(first)], path)
-    assert creates(cluster[cluster.name_of(second)], path, options)
-    assert area.holders("file") == [cluster.name_of(second)]
+    first = redirected(cluster.m1, path, options)
+    second = redirected(cluster.m1, came_from(path, first.port, reason), options)
+    assert second is not first
+    assert refuses(first, path)
+    assert creates(second, path, options)
+    assert area.holders("file") == [second.name]
     area.remove()
 
 
@@ -123,18 +143,15 @@ def test_a_creation_that_fails_frees_the_name(cluster):
     """The creator's server refuses. The next creator does not wait for the end of the lease."""
     area = clusters.Area(cluster)
     path = area / "file"
-    way, port = opened(cluster.m1, path, CREATE)
-    assert way == "redirect"
-    name = cluster.name_of(port)
+    server = redirected(cluster.m1, path)
     # A file has the name of the parent directory.
-    blocker = cluster[name].tree / area.path[1:]
+    blocker = server.tree / area.path[1:]
     blocker.write_bytes(b"")
-    assert opened(cluster[name], path, CREATE)[0] == "error"
+    assert opened(server, path, CREATE)[0] == "error"
     blocker.unlink()
-    way, port = opened(cluster.m2, path, CREATE)
-    assert way == "redirect"
-    assert creates(cluster[cluster.name_of(port)], path)
-    assert area.holders("file") == [cluster.name_of(port)]
+    server = redirected(cluster.m2, path)
+    assert creates(server, path)
+    assert area.holders("file") == [server.name]
     area.remove()
 
 
@@ -143,22 +160,17 @@ def test_a_killed_server_reports_that_it_has_lost_its_leases(cluster):
     nothing when it arrives."""
     area = clusters.Area(cluster)
     path = area / "file"
-    way, first = opened(cluster.m1, path, CREATE)
-    assert way == "redirect"
-    server = cluster[cluster.name_of(first)]
+    server = redirected(cluster.m1, path)
     recorded(cluster, server, "leases")
     server.restart()
     cluster.formed().answering()
     # A file created there now needs a lease of this run.
     assert refuses(server, path)
-    way, second = opened(cluster.m1, path, CREATE)
-    while way == "wait":
-        way, second = opened(cluster.m1, path, CREATE)
-    assert way == "redirect"
-    assert creates(cluster[cluster.name_of(second)], path)
-    if second != first:
+    second = after_waits(cluster.m1, path)
+    assert creates(second, path)
+    if second is not server:
         assert refuses(server, path)
-    assert area.holders("file") == [cluster.name_of(second)]
+    assert area.holders("file") == [second.name]
     area.remove()
 
 
@@ -167,9 +179,7 @@ def test_a_restarted_manager_waits_for_a_server_that_may_have_a_lease(cluster):
     answer."""
     area = clusters.Area(cluster)
     path = area / "file"
-    way, first = opened(cluster.m1, path, CREATE)
-    assert way == "redirect"
-    server = cluster[cluster.name_of(first)]
+    server = redirected(cluster.m1, path)
     server.signal(signal.SIGSTOP)
     try:
         cluster.m1.restart()
@@ -197,17 +207,13 @@ def test_a_restarted_manager_waits_for_a_server_that_may_have_a_lease(cluster):
 
 
 def placed(cluster, path):
-    """The supervisor and the server to which a creator is sent."""
-    way, port = opened(cluster.man, path, CREATE)
-    assert way == "redirect"
-    supervisor = cluster[cluster.name_of(port)]
-    way, port = opened(supervisor, path, CREATE)
-    assert way == "redirect"
-    return supervisor, cluster[cluster.name_of(port)]
+    """Returns the supervisor and the server to which a creator is redirected."""
+    supervisor = redirected(cluster.man, path)
+    return supervisor, redirected(supervisor, path)
 
 
 def siblings(cluster, server):
-    """The other servers of the same supervisor."""
+    """Returns the other servers of the same supervisor."""
     return [node for node in cluster.servers if node.parents == server.parents and node is not server]
 
 
@@ -245,29 +251,19 @@ def test_a_supervisor_that_was_killed_sends_a_creator_back_whose_lease_it_forgot
     branches.complete().answering()
     area = clusters.Area(branches)
     path = area / "file"
-    way, port = opened(branches.man, path, CREATE)
-    assert way == "redirect"
-    supervisor = branches[branches.name_of(port)]
+    supervisor = redirected(branches.man, path)
     recorded(branches, supervisor, "leases")
     supervisor.restart()
     branches.formed().answering()
     assert refuses(supervisor, path)
-    way, port = opened(branches.man, path, CREATE)
-    while way == "wait":
-        way, port = opened(branches.man, path, CREATE)
-    assert way == "redirect"
-    chosen = branches[branches.name_of(port)]
-    way, port = opened(chosen, path, CREATE)
-    while way == "wait":
-        way, port = opened(chosen, path, CREATE)
-    assert way == "redirect"
-    assert creates(branches[branches.name_of(port)], path)
-    assert area.holders("file") == [branches.name_of(port)]
+    server = after_waits(after_waits(branches.man, path), path)
+    assert creates(server, path)
+    assert area.holders("file") == [server.name]
     area.remove()
 
 
 def test_a_file_below_a_supervisor_is_not_created_elsewhere_while_its_server_is_away(branches):
-    """Nobody has asked for the file before its server was killed."""
+    """No client has requested the file before its server was killed."""
     branches.complete().answering()
     area = clusters.Area(branches)
     path = area.put("file", b"below u1", "s1")
@@ -279,8 +275,6 @@ def test_a_file_below_a_supervisor_is_not_created_elsewhere_while_its_server_is_
     finally:
         branches.s1.start()
     branches.formed()
-    way, code = opened(branches.man, path, CREATE)
-    while way == "wait":
-        way, code = opened(branches.man, path, CREATE)
-    assert way == "error" and area.holders("file") == ["s1"]
+    assert first_answer(branches.man, path)[0] == "error"
+    assert area.holders("file") == ["s1"]
     area.remove()

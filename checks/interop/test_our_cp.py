@@ -262,7 +262,7 @@ def test_posc_and_names(area, local):
 def test_full_disk(area):
     """The message reports it."""
     area.put("file", data(3 * MIB))
-    scalla("cp", area.url("file"), "/dev/full").fails(1, "no space left", "make room")
+    scalla("cp", area.url("file"), "/dev/full").fails(1, "no space left", "free space")
 
 
 @pytest.mark.parametrize("more", [[], ["--continue"]], ids=["plain", "continue"])

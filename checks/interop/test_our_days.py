@@ -137,7 +137,7 @@ def test_local_disk_full(area, small_disk):
     content = data(12 * MIB)
     area.put("file", content)
     area.put("small", content[:MIB])
-    scalla("cp", area.url("file"), small_disk / "out").fails(1, "no space left", "make room")
+    scalla("cp", area.url("file"), small_disk / "out").fails(1, "no space left", "free space")
     assert os.listdir(small_disk) == []
     scalla("cp", "--continue", area.url("file"), small_disk / "out").fails(1, "no space left")
     left = (small_disk / ".out.part").read_bytes()

@@ -45,8 +45,7 @@ def test_xrdcp(sides, name):  # noqa: F811
 
 
 def test_a_tree_below_the_root_of_a_server(serve, tmp_path):
-    """The real program 5.5.3 does not treat `root://HOST//` as a directory: it creates a file of the
-    name of the source, or fails."""
+    """`root://HOST//` is a directory: the source is created below it."""
     server = serve()
     (tmp_path / "set/deep").mkdir(parents=True)
     (tmp_path / "set/one").write_bytes(b"one")

@@ -19,6 +19,7 @@ import hollow
 import peers
 import raw
 import tools
+from between import shut_down
 from codes import ErrorCode, Exit, ShellCode
 from tools import data, wait_until
 
@@ -114,11 +115,7 @@ class Slow:
                     self._gate(len(part))
         except OSError:
             pass
-        for one in (source, sink):
-            try:
-                one.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        shut_down(source, sink)
 
     def _gate(self, passed):
         """Waits for `go_on` when the allowed bytes have passed."""
@@ -132,10 +129,7 @@ class Slow:
         self.listener.close()
         self.go_on.set()
         for one in self.sockets:
-            try:
-                one.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+            shut_down(one)
             one.close()
 
     def __enter__(self):
