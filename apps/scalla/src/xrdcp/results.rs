@@ -10,6 +10,9 @@ use tokio::task::JoinError;
 /// Maximum number of failures that are held until the end, to be reported in the order of the jobs.
 const HELD_MAX: usize = 1000;
 
+/// The index and the result of a job.
+type JobResult = (usize, Result<(), XrdClStatus>);
+
 /// The results of the jobs so far.
 #[derive(Default)]
 pub(super) struct JobResults {
@@ -46,7 +49,7 @@ impl JobResults {
     }
 
     /// Records the result of a task. One that panicked counts as interrupted at the end.
-    pub(super) fn take(&mut self, ended: Option<Result<(usize, Result<(), XrdClStatus>), JoinError>>) {
+    pub(super) fn take(&mut self, ended: Option<Result<JobResult, JoinError>>) {
         if let Some(Ok((index, result))) = ended {
             self.end(index, result);
         }
