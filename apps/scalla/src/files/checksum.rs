@@ -66,7 +66,8 @@ impl ChecksumCommand {
         let progress = Arc::new(ChecksumProgress::for_files(urls.len()));
         for some in urls.chunks(256) {
             let sum = |url: Url| {
-                let (context, kind, read, progress) = (context.clone(), self.kind.clone(), self.read, progress.clone());
+                let (context, kind, read, progress) =
+                    (context.clone(), self.kind.clone(), self.read, progress.clone());
                 async move {
                     let sum = checksum_of(&context, &url, kind.as_deref(), read, &progress).await;
                     (url, sum)

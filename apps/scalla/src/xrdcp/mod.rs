@@ -121,7 +121,8 @@ fn check_possible(command: &XrdcpOptions, jobs: &JobQueue) -> Result<(), XrdcpFa
     if command.third_party == ThirdParty::Only && jobs.known().any(is_local) {
         return not_supported("Cannot do a third-party-copy for local file.");
     }
-    if command.sources.is_some_and(|sources| sources > 1) && jobs.known().any(|job| job.source.url().is_none())
+    if command.sources.is_some_and(|sources| sources > 1)
+        && jobs.known().any(|job| job.source.url().is_none())
     {
         return at_source();
     }
@@ -141,8 +142,12 @@ async fn check_member_checksums(
         matches!(requested.against, Against::Value(_) | Against::PrintTarget)
             || requested.algorithm.is_none_or(|algorithm| algorithm == Algorithm::Zcrc32)
     };
-    let others: Vec<Option<Algorithm>> =
-        command.checksums.iter().filter(|requested| !of_archive(requested)).map(|requested| requested.algorithm).collect();
+    let others: Vec<Option<Algorithm>> = command
+        .checksums
+        .iter()
+        .filter(|requested| !of_archive(requested))
+        .map(|requested| requested.algorithm)
+        .collect();
     if others.is_empty() {
         return Ok(());
     }
