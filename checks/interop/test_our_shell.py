@@ -66,14 +66,19 @@ def drawn(cluster, text):
 def test_map(cluster):
     done = tools.scalla("map", cluster.man.host).ok()
     assert done.out.startswith(cluster.man.host) and done.out.endswith("2 managers, 3 servers\n") and not done.err
-    assert sorted(drawn(cluster, done.out)) == [(1, "s2", "server", ""), (1, "s3", "server", ""), (1, "sup", "supervisor", ""), (2, "s1", "server", "")]
-    assert re.match(r"\S+ +manager", done.out)
+    assert sorted(drawn(cluster, done.out)) == [
+        (1, "s2", "server", "serving"),
+        (1, "s3", "server", "serving"),
+        (1, "sup", "supervisor", "serving"),
+        (2, "s1", "server", "serving"),
+    ]
+    assert re.match(r"\S+ +manager +serving\n", done.out)
 
 
 def test_map_of_a_file(cluster):
     done = tools.scalla("map", f"root://{cluster.man.host}", "--path", "/deep", "--verify").ok()
     states = {name: state for _, name, _, state in drawn(cluster, done.out)}
-    assert states["s1"] == "has it" and states["s2"] == states["s3"] == "" and "/deep is on 1 server\n" in done.out
+    assert states["s1"] == "serving; has it" and states["s2"] == states["s3"] == "serving" and "/deep is on 1 server\n" in done.out
     done = tools.scalla("map", cluster.man.host, "-p", "/all", "--list", "s").ok()
     assert sorted(cluster.named(done.out)) == ["s1", "s2", "s3"] and done.out.count("has it") == 3 and len(done.out.splitlines()) == 3
     done = tools.scalla("map", cluster.man.host, "--path", "/nope", "--verify").fails(1, "/nope is on 0 servers")
@@ -92,7 +97,7 @@ def test_map_as_json(cluster):
 def test_map_of_a_single_server(server, area):
     area.put("file")
     done = tools.scalla("map", server.host, "--path", area / "file", "--verify").ok()
-    assert re.fullmatch(rf"{server.host} +server +has it\n0 managers, 1 server; {area.path}/file is on 1 server\n", done.out)
+    assert re.fullmatch(rf"{server.host} +server +serving; has it\n0 managers, 1 server; {area.path}/file is on 1 server\n", done.out)
     tools.scalla("map", server.host, "--path", area / "nope").fails(1, "is on 0 servers")
 
 
@@ -107,9 +112,9 @@ def test_map_reports_nodes_that_do_not_answer():
             done = tools.scalla("map", top.host, "--timeout", "2").fails(1, "3 in trouble")
             tree = json.loads(tools.scalla("map", top.host, "--timeout", "2", "--json").fails(1).out)
     lines = {line.split()[1]: line for line in done.out.splitlines()[1:-1]}
-    assert re.search("server +does not answer: no connection .*refused", lines[f"127.0.0.1:{port}"])
-    assert "does not answer: no answer within 2 s" in lines[f"127.0.0.1:{silent_port}"]
-    assert re.search("supervisor +cannot tell: .*not here", lines[mute.host])
+    assert re.search("server +away: no connection .*refused", lines[f"127.0.0.1:{port}"])
+    assert "away: no answer within 2 s" in lines[f"127.0.0.1:{silent_port}"]
+    assert re.search("supervisor +serving; cannot tell: .*not here", lines[mute.host])
     assert sorted(node["reachable"] for node in tree["below"]) == [False, False, True] and all(node["error"] for node in tree["below"])
 
 
@@ -124,7 +129,7 @@ def test_map_of_nothing():
     tools.scalla("map").fails(Exit.USAGE, "name the cluster")
     tools.scalla("map", "gopher://x").fails(Exit.USAGE, "gopher")
     tools.scalla("map", "localhost:1", "--path", "relative").fails(Exit.USAGE, "does not begin with /")
-    tools.scalla("map", "localhost:1", "--timeout", "3").fails(1, "does not answer", "1 in trouble")
+    tools.scalla("map", "localhost:1", "--timeout", "3").fails(1, "away: ", "1 in trouble")
 
 
 # The dialogue of xrdfs.

@@ -5,7 +5,7 @@ use crate::printer::{err, out};
 use anyhow::{Context, bail};
 use serde_json::json;
 use server::admin::{AdminRequest, ask};
-use server::cluster::{Activity, NodeStatus, survey};
+use server::cluster::{Activity, NodeState, NodeStatus, survey};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -49,11 +49,11 @@ impl DrainedNode<'_> {
     }
 
     fn report(&self, left: Activity, json: bool) {
-        let state = if left.open_files == 0 { "drained" } else { "draining" };
+        let state = if left.open_files == 0 { NodeState::Drained } else { NodeState::Draining };
         let Activity { open_files, open_for_writing, clients } = left;
         if json {
             out().json(&json!({
-                "node": self.node, "state": state, "open_files": open_files,
+                "node": self.node, "state": state.word(), "open_files": open_files,
                 "open_for_writing": open_for_writing, "clients": clients
             }));
         } else if open_files == 0 {
@@ -114,7 +114,7 @@ fn below<'a>(node: &'a NodeStatus, address: &str) -> Option<&'a NodeStatus> {
 /// Returns the addresses of all connected servers below a node.
 fn leaves(node: &NodeStatus) -> Vec<String> {
     let mut found = Vec::new();
-    for child in node.children.iter().filter(|child| child.state != "away") {
+    for child in node.children.iter().filter(|child| !NodeState::Away.is(&child.state)) {
         match &child.node {
             Some(node) => found.append(&mut leaves(node)),
             None if child.cluster_address.is_none() => found.push(child.address.clone()),

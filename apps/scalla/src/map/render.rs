@@ -2,6 +2,7 @@
 
 use super::cluster_walk::{ChildNodes, ClusterWalk, MapNode};
 use serde_json::{Value, json};
+use server::cluster::NodeState;
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 
@@ -84,15 +85,25 @@ fn address(node: &MapNode) -> String {
     plain().unwrap_or_else(|| text.clone())
 }
 
-/// Describes the state of a node.
-fn state(node: &MapNode, walk: &ClusterWalk) -> String {
+/// Returns the state of a node as a client sees it, in the words of `cluster status`.
+fn state(node: &MapNode) -> NodeState {
+    match node.about {
+        Some(Err(_)) => NodeState::Away,
+        _ if node.location.pending => NodeState::NotServing,
+        _ => NodeState::Serving,
+    }
+}
+
+/// Describes the state of a node, and whether it has the file.
+fn description(node: &MapNode, walk: &ClusterWalk) -> String {
     let mut words = Vec::new();
-    if let Some(error) = error_of(node) {
-        let mut why = format!("does not answer: {}", error.cause());
-        if matches!(node.about, Some(Ok(_))) {
-            why = format!("cannot tell: {}", error.cause());
+    match error_of(node) {
+        Some(error) if state(node) == NodeState::Away => {
+            words.push(format!("{}: {}", state(node), error.cause()))
         }
-        words.push(why);
+        Some(error) => words.extend([state(node).into(), format!("cannot tell: {}", error.cause())]),
+        None if node.is_duplicate => {}
+        None => words.push(state(node).into()),
     }
     if node.is_duplicate {
         words.push("again, see above".to_owned());
@@ -124,7 +135,7 @@ impl TreeRow {
             front: format!("{front}{}", address(node)),
             role: role(node),
             version: version(node).map(str::to_owned),
-            state: state(node, walk),
+            state: description(node, walk),
         }
     }
 }
@@ -216,7 +227,7 @@ pub(super) fn json(root: &MapNode, walk: &ClusterWalk, list: NodeFilter) -> Valu
 fn value(node: &MapNode, walk: &ClusterWalk, list: NodeFilter) -> Value {
     let failure = error_of(node);
     let mut value = json!({
-        "address": address(node), "role": role(node), "reachable": !matches!(node.about, Some(Err(_))),
+        "address": address(node), "role": role(node), "state": state(node).word(), "reachable": !matches!(node.about, Some(Err(_))),
     });
     if let Some(version) = version(node) {
         value["version"] = version.into();
@@ -272,12 +283,12 @@ mod tests {
     fn a_tree_tells_roles_states_and_the_sum() {
         let walk = ClusterWalk { path: Some("/f".into()), ..ClusterWalk::default() };
         let expected = "\
-top:1                  manager
-├─ 127.0.0.1:3         server      does not answer: no connection (refused)
-├─ sup:5               supervisor  below it
-│  └─ [2001:db8::1]:4  server      has it
+top:1                  manager     serving
+├─ 127.0.0.1:3         server      away: no connection (refused)
+├─ sup:5               supervisor  serving; below it
+│  └─ [2001:db8::1]:4  server      serving; has it
 ├─ sup:5               supervisor  again, see above
-└─ mute:6              manager     cannot tell: no connection (refused)
+└─ mute:6              manager     serving; cannot tell: no connection (refused)
 3 managers, 2 servers, 2 in trouble; /f is on 1 server
 ";
         assert_eq!(tree(&cluster(), &walk, NodeFilter::All), expected);
@@ -292,8 +303,17 @@ top:1                  manager
             sup.children.nodes[0].about = Some(Ok(RoleAnswer { role: "server", version: Some("v5".into()) }));
         }
         let listed = servers(&root, &ClusterWalk::default());
-        let expected = "127.0.0.1:3      server  -   does not answer: no connection (refused)\n[2001:db8::1]:4  server  v5\n";
+        let expected = "127.0.0.1:3      server  -   away: no connection (refused)\n[2001:db8::1]:4  server  v5  serving\n";
         assert_eq!(listed, expected);
+    }
+
+    #[test]
+    fn a_node_that_its_manager_does_not_select_is_not_serving() {
+        let mut root = cluster();
+        root.children.nodes[0].about = None;
+        root.children.nodes[0].location.pending = true;
+        let listed = servers(&root, &ClusterWalk::default());
+        assert!(listed.starts_with("127.0.0.1:3      server  not serving\n"), "{listed}");
     }
 
     #[test]
@@ -302,6 +322,8 @@ top:1                  manager
         let all = json(&cluster(), &walk, NodeFilter::All);
         assert_eq!(all["below"][1]["below"][0]["has"], true);
         assert_eq!(all["below"][0]["reachable"], false);
+        let states = [0, 1, 3].map(|index| all["below"][index]["state"].clone());
+        assert_eq!(states, ["away", "serving", "serving"]);
         assert!(all["below"][0]["error"].as_str().is_some_and(|why| why.contains("refused")));
         assert_eq!(json(&cluster(), &walk, NodeFilter::S).as_array().map(Vec::len), Some(2));
     }
