@@ -11,7 +11,7 @@ use crate::tree::TidyFinding;
 const RULE: &str = "names";
 
 /// Maximum percentage of type names that are defined in more than one file.
-const REPEATED_PERCENT_MAX: usize = 24;
+const REPEATED_PERCENT_MAX: usize = 1;
 
 /// Names that are conventionally repeated and used with their module.
 const WITH_MODULE: [&str; 6] = ["Builder", "Config", "Error", "Options", "Result", "Settings"];
