@@ -34,6 +34,18 @@ fn kept(of_source: Option<PreservedMetadata>, options: &CopyOptions) -> Option<P
     }
 }
 
+/// Refuses options that contradict the places of a copy.
+fn check_options(job: &CopyJob, options: &CopyOptions) -> Result<(), CopyError> {
+    if matches!((&job.source, &job.target), (Place::Stream, _) | (_, Place::Stream)) && options.resume {
+        return Err(CopyError::Usage("a stream cannot be continued".to_owned()));
+    }
+    if options.zip_append && (job.target.url().is_none() || options.force || options.resume) {
+        let text = "a member is added to an archive at a server, which is neither overwritten nor continued";
+        return Err(CopyError::Usage(text.to_owned()));
+    }
+    Ok(())
+}
+
 impl Copier {
     /// Copies one file. `watch` receives the progress and can stop the copy.
     ///
@@ -137,14 +149,7 @@ impl Copier {
         options: &CopyOptions,
         watch: &Watch,
     ) -> Result<CopyDone, CopyError> {
-        if matches!((&job.source, &job.target), (Place::Stream, _) | (_, Place::Stream)) && options.resume {
-            return Err(CopyError::Usage("a stream cannot be continued".to_owned()));
-        }
-        if options.zip_append && (job.target.url().is_none() || options.force || options.resume) {
-            let text =
-                "a member is added to an archive at a server, which is neither overwritten nor continued";
-            return Err(CopyError::Usage(text.to_owned()));
-        }
+        check_options(job, options)?;
         // Servers copy only whole files from each other.
         let mut member = options.zip_append || options.member_of(&job.source).is_some();
         if options.third_party != ThirdParty::Never && !member {
