@@ -70,8 +70,9 @@ fn the_log_and_the_parent_say_what_was_started() {
     server.wait();
     let text = scratch.read("x.log");
     let line = |part: &str| text.lines().any(|line| line.contains(part));
-    let start =
-        format!(":{port}, serving {data} as /set (read-only); configuration {config}; admin folder {admin}");
+    let start = format!(
+        ":{port}, serving {data} as /set (read-only); configuration {config}; admin directory {admin}"
+    );
     assert!(line(&start), "{text}");
     assert!(line(&format!("{config}:4:1: warning: xrd.report")), "{text}");
 }
