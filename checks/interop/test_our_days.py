@@ -15,6 +15,7 @@ import peers
 import places
 import tools
 from between import Between
+from codes import Exit, ShellCode
 from tools import data, scalla
 
 MIB = 1 << 20
@@ -97,7 +98,7 @@ def test_a_checksum_that_never_comes(later):
             program = [peers.program()] if len(words) == 1 else [peers.link("xrdfs"), server.host]
             target = f"root://{server.host}//dir" if len(words) == 1 else "/dir"
             done = tools.run([*program, *words, target], **unlimited)
-            assert done.status == (1 if len(words) == 1 else 54) and "directory" in done.err, done
+            assert done.status == (Exit.FAILED if len(words) == 1 else ShellCode.SERVER_ERROR) and "directory" in done.err, done
     with hollow.Debtor(None, later) as server:
         scalla("checksum", f"root://{server.host}//gone", **unlimited).fails(1, "nothing here", server.host)
     with hollow.Debtor("1 4096 16 1700000000", later) as server:

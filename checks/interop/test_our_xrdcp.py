@@ -13,6 +13,7 @@ import pytest
 
 import peers
 import tools
+from codes import ShellCode
 
 PATIENCE = dict(XRD_CONNECTIONWINDOW="5", XRD_CONNECTIONRETRY="1")
 
@@ -231,10 +232,10 @@ def metalink(*urls, name="named", size=None, hashes=()):
 
 
 METALINKS = {
-    "@/good.meta4 o": 0, "@/nothing.meta4 o": 54, "@/none.meta4 o": 50, "@/text.meta4 o": 50, "@/two.meta4 o": 50, "@/nope.meta4 o": 54, "@/old.metalink o": 0, "@/other.meta4 o": 0,
+    "@/good.meta4 o": 0, "@/nothing.meta4 o": ShellCode.SERVER_ERROR, "@/none.meta4 o": ShellCode.CLIENT_ERROR, "@/text.meta4 o": ShellCode.CLIENT_ERROR, "@/two.meta4 o": ShellCode.CLIENT_ERROR, "@/nope.meta4 o": ShellCode.SERVER_ERROR, "@/old.metalink o": 0, "@/other.meta4 o": 0,
     "good.meta4 o": 0, "-DIMetalinkProcessing 0 @/there o": 0, "--cksum adler32 @/good.meta4 o": 0, "--cksum auto:print @/good.meta4 o": 0, "--cksum adler32:source @/good.meta4 o": 0,
     "-y 2 @/good.meta4 o": 0, "@/good.meta4 into": 0, "-f @/good.meta4 @/copied": 0, "-z dir/deep @/archive.meta4 o": 0, "--cksum zcrc32:source -z member @/archive.meta4 o": 0,
-    "--cksum adler32 @/lies.meta4 o": 53,
+    "--cksum adler32 @/lies.meta4 o": ShellCode.PROTOCOL,
 }
 
 
@@ -261,7 +262,7 @@ def test_metalinks(mirrored):
     """The file of a metalink is copied; text and status are the same."""
     for line, status in METALINKS.items():
         theirs, ours = (side.run(line) for side in mirrored)
-        assert ours == theirs and ours.endswith(f"--- {status}"), f"{line}\n{theirs}\nOURS:\n{ours}"
+        assert ours == theirs and ours.endswith(f"--- {int(status)}"), f"{line}\n{theirs}\nOURS:\n{ours}"
         if status == 0:
             made = [{name: data for name, data in side.files().items() if name in ("o", "copied", "into/named")} for side in mirrored]
             assert made[0] == made[1] and made[0], line
