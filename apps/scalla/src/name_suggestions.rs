@@ -62,7 +62,7 @@ async fn suggestion_for(files: &FileSystem, url: &Url) -> Option<String> {
     }
     let missing = above(depth + 1);
     let name = parts.get(depth)?;
-    let listed = files.list_everywhere(&above(depth), &ListWith::default()).await.ok();
+    let listed = files.list_cluster(&above(depth), &ListWith::default()).await.ok();
     let names: Vec<String> = listed
         .map(|merged| merged.entries.iter().map(|entry| entry.name.to_string()).collect())
         .unwrap_or_default();

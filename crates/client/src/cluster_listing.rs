@@ -42,7 +42,7 @@ pub struct Matches {
 }
 
 /// Applies `work` to all items with bounded concurrency. The results are in the order of the items.
-pub async fn together<T, R, F>(items: impl IntoIterator<Item = T>, work: impl Fn(T) -> F) -> Vec<R>
+pub async fn join_bounded<T, R, F>(items: impl IntoIterator<Item = T>, work: impl Fn(T) -> F) -> Vec<R>
 where
     F: Future<Output = R> + Send + 'static,
     R: Send + 'static,
@@ -73,7 +73,7 @@ where
 }
 
 /// Lists a directory at each of these servers, in their order.
-async fn list_each(
+async fn list_at_each(
     servers: &[FileSystem],
     path: &str,
     with: &ListWith,
@@ -89,7 +89,7 @@ async fn list_each(
             (server, listed)
         }
     };
-    together(servers.iter().cloned(), list).await
+    join_bounded(servers.iter().cloned(), list).await
 }
 
 /// Lists a directory at all of these servers and merges the replies. Servers without the directory
@@ -103,7 +103,7 @@ pub async fn list_merged(servers: &[FileSystem], path: &str, with: &ListWith) ->
     let mut missing = None;
     let Some(first) = servers.first() else { return Ok(merged) };
     let memory = first.client().listing_memory();
-    for (server, listed) in list_each(servers, path, with, &memory).await {
+    for (server, listed) in list_at_each(servers, path, with, &memory).await {
         match listed {
             Ok(listings) => {
                 found.extend(listings.into_iter().map(|listing| (merged.servers.len(), listing)));
@@ -244,7 +244,7 @@ impl FileSystem {
             }
         };
         let (mut made, mut there, mut missing, mut failed) = (false, None, None, None);
-        for result in together(servers, make).await {
+        for result in join_bounded(servers, make).await {
             match result {
                 Ok(()) => made = true,
                 Err(error) => match error.code() {
@@ -266,7 +266,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error`] of the locate, or of one of the servers if none lists it.
-    pub async fn list_everywhere(&self, path: &str, with: &ListWith) -> Result<Merged, Error> {
+    pub async fn list_cluster(&self, path: &str, with: &ListWith) -> Result<Merged, Error> {
         list_merged(&self.servers(path).await?, path, with).await
     }
 
@@ -335,7 +335,7 @@ impl FileSystem {
             }
         };
         let mut next = Vec::new();
-        for (directory, listed) in together(std::mem::take(&mut found.paths), list).await {
+        for (directory, listed) in join_bounded(std::mem::take(&mut found.paths), list).await {
             let merged = match listed {
                 Ok(merged) => merged,
                 // The path in front of the wildcard is missing or not a directory.
@@ -370,7 +370,7 @@ impl FileSystem {
                 found.map(|found| found.map(|_| path))
             }
         };
-        let looked: Result<Vec<_>, Error> = together(paths, look).await.into_iter().collect();
+        let looked: Result<Vec<_>, Error> = join_bounded(paths, look).await.into_iter().collect();
         Ok(looked?.into_iter().flatten().collect())
     }
 }
@@ -392,6 +392,6 @@ mod tests {
             item * 2
         };
         let expected: Vec<usize> = (0..500).map(|item| item * 2).collect();
-        assert_eq!(together(0..500, work).await, expected);
+        assert_eq!(join_bounded(0..500, work).await, expected);
     }
 }

@@ -196,12 +196,12 @@ impl FileSystem {
     }
 
     /// Returns the entries of a directory on all servers of a cluster, each name once. Servers that
-    /// fail are omitted. [`FileSystem::list_everywhere`] reports them.
+    /// fail are omitted. [`FileSystem::list_cluster`] reports them.
     ///
     /// # Errors
     /// [`Error`] of the locate, or of every server.
     pub async fn list_all(&self, path: &str, with: &ListWith) -> Result<Vec<RemoteEntry>, Error> {
-        Ok(self.list_everywhere(path, with).await?.entries.iter().collect())
+        Ok(self.list_cluster(path, with).await?.entries.iter().collect())
     }
 
     /// Returns this name space at one location.

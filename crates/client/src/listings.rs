@@ -8,7 +8,7 @@ use wire::xroot::reply::{StatText, dirlist};
 use wire::xroot::request::{Dirlist, Request};
 
 use crate::channel::{BodyLimit, ReplyContent};
-use crate::cluster_listing::together;
+use crate::cluster_listing::join_bounded;
 use crate::entries::ServerListing;
 use crate::failure::{Cause, Error};
 use crate::filesystem::{FileSystem, ListWith, stat};
@@ -90,7 +90,7 @@ impl FileSystem {
             if some.is_empty() {
                 return Ok(found.into());
             }
-            for (name, text) in together(some, &ask).await {
+            for (name, text) in join_bounded(some, &ask).await {
                 let text = if strict { text? } else { text.unwrap_or_default() };
                 let status = text.as_deref().and_then(|text| StatText::parse(text).ok());
                 let has_room = match &status {

@@ -70,8 +70,7 @@ impl RemoteNames {
         let fs = locked(&self.context).client.file_system(&directory);
         self.runtime.spawn(async move {
             let with = ListWith { stat: true, ..ListWith::default() };
-            let listed =
-                tokio::time::timeout(REQUEST_TIMEOUT, fs.list_everywhere(&directory.path, &with)).await;
+            let listed = tokio::time::timeout(REQUEST_TIMEOUT, fs.list_cluster(&directory.path, &with)).await;
             let Ok(Ok(merged)) = listed else {
                 locked(&listings).remove(&key);
                 return;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use anyhow::Context as _;
 use client::digest::{Algorithm, RunningChecksum};
 use client::xroot::ErrorCode;
-use client::{Error, FileChecksum as Told, RemotePath, Url, WholeRead, together};
+use client::{Error, FileChecksum, RemotePath, Url, WholeRead, join_bounded};
 use serde_json::json;
 
 use super::cat::{CHUNK, open_sequential};
@@ -74,12 +74,12 @@ impl ChecksumCommand {
                 }
             };
             console.flush().await?;
-            for (url, sum) in console.wait(together(some.to_vec(), sum), || progress.text()).await {
+            for (url, sum) in console.wait(join_bounded(some.to_vec(), sum), || progress.text()).await {
                 match with_retry(context, &url, self.kind.as_deref(), self.read, sum, &progress).await {
-                    Ok(Told { kind, value }) if self.json => {
+                    Ok(FileChecksum { kind, value }) if self.json => {
                         console.json(json!({ "url": url.to_string(), "type": kind, "value": value }));
                     }
-                    Ok(Told { kind, value }) => {
+                    Ok(FileChecksum { kind, value }) => {
                         console.line(format_args!("{kind}:{value}  {}", context.name(&url)));
                     }
                     Err(error) => console.fail(&url, &error),
@@ -117,7 +117,7 @@ impl ChecksumCommand {
             }
         };
         for (ChecksumListLine { url, kind, value }, sum) in
-            console.wait(together(expected, sum), || progress.text()).await
+            console.wait(join_bounded(expected, sum), || progress.text()).await
         {
             let facts = [("url", url.to_string().into()), ("type", kind.as_str().into())];
             match with_retry(context, &url, Some(&kind), self.read, sum, &progress).await {
@@ -132,7 +132,7 @@ impl ChecksumCommand {
                     }
                 }
                 Ok(sum) => {
-                    let Told { kind: other, value: found } = sum;
+                    let FileChecksum { kind: other, value: found } = sum;
                     let text = format!("{url}: {other} is {found}, but should be {kind}:{value}");
                     console.fail_with(&facts, &text);
                 }
@@ -191,9 +191,9 @@ async fn with_retry(
     url: &Url,
     kind: Option<&str>,
     read: bool,
-    sum: Result<Told, Error>,
+    sum: Result<FileChecksum, Error>,
     progress: &ChecksumProgress,
-) -> Result<Told, Error> {
+) -> Result<FileChecksum, Error> {
     match sum {
         Err(error) if error.code() == Some(ErrorCode::SERVER_ERROR) => {
             checksum_of(context, url, kind, read, progress).await
@@ -239,7 +239,7 @@ async fn checksum_of(
     kind: Option<&str>,
     read: bool,
     progress: &ChecksumProgress,
-) -> Result<Told, Error> {
+) -> Result<FileChecksum, Error> {
     let sum = match kind.and_then(Algorithm::from_name).filter(|_| read) {
         Some(algorithm) => compute(context, url, algorithm, progress).await,
         None => context.files(url).checksum(&url.path, kind).await,
@@ -254,7 +254,7 @@ async fn compute(
     url: &Url,
     algorithm: Algorithm,
     progress: &ChecksumProgress,
-) -> Result<Told, Error> {
+) -> Result<FileChecksum, Error> {
     let reader = open_sequential(context, url).await?;
     let mut whole = WholeRead::of(reader.file()).await?;
     progress.size.fetch_add(whole.size(), Ordering::Relaxed);
@@ -266,7 +266,7 @@ async fn compute(
         let is_over = whole.advance(data.len(), CHUNK);
         if is_over.map_err(|cause| Error::new("read", url, cause))? {
             reader.file().close().await?;
-            return Ok(Told { kind: algorithm.name().to_owned(), value: running.finish().hex() });
+            return Ok(FileChecksum { kind: algorithm.name().to_owned(), value: running.finish().hex() });
         }
     }
 }

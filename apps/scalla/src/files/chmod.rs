@@ -1,6 +1,6 @@
 //! `scalla chmod`.
 
-use client::{Cause, Error, FileSystem, RemotePath, StatInfo, Url, together};
+use client::{Cause, Error, FileSystem, RemotePath, StatInfo, Url, join_bounded};
 
 use super::console::Console;
 use super::context::Context;
@@ -152,7 +152,7 @@ impl ChmodCommand {
                 (url, done)
             }
         };
-        for (url, done) in together(known, set).await {
+        for (url, done) in join_bounded(known, set).await {
             if let Err(error) = done {
                 console.fail(&url, &error);
             }

@@ -1,7 +1,7 @@
 //! `scalla locate`.
 
 use client::xroot::flags::LocateOptions;
-use client::{Error, ReplicaLocation, Url, together};
+use client::{Error, ReplicaLocation, Url, join_bounded};
 use serde_json::json;
 
 use super::columns::{self, Align};
@@ -70,7 +70,7 @@ impl LocateCommand {
                 Ok((server.url().at(path), location, is_present))
             }
         };
-        together(locations, look).await.into_iter().collect()
+        join_bounded(locations, look).await.into_iter().collect()
     }
 
     fn show(&self, console: &Console, url: &Url, found: &[Found]) {

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use client::zip::ArchiveError;
-use client::{Entries, Error, ListWith, RemotePath, StatInfo, Url, together};
+use client::{Entries, Error, ListWith, RemotePath, StatInfo, Url, join_bounded};
 
 use super::archive;
 use super::columns::{self, Align};
@@ -193,7 +193,7 @@ impl LsCommand {
                 (url, stat)
             }
         };
-        let looked = together(urls, stat).await.into_iter();
+        let looked = join_bounded(urls, stat).await.into_iter();
         looked
             .map(|(url, stat)| {
                 let named = stat.map(|stat| {
@@ -242,7 +242,7 @@ impl LsCommand {
     async fn list(&self, context: &Context, console: &Console, url: &Url) -> Result<Listed, Error> {
         let stat = self.long || self.by_time || self.by_size || self.json || console.has_colours();
         let with = ListWith { stat, ..ListWith::default() };
-        let merged = context.files(url).list_everywhere(&url.path, &with).await?;
+        let merged = context.files(url).list_cluster(&url.path, &with).await?;
         Ok((merged.entries, merged.failed))
     }
 

@@ -1,7 +1,7 @@
 //! `scalla mkdir` and `rmdir`.
 
 use client::xroot::ErrorCode;
-use client::{Cause, Error, FileSystem, RemotePath, Url, together};
+use client::{Cause, Error, FileSystem, RemotePath, Url, join_bounded};
 
 use super::console::Console;
 use super::context::{Context, is_root};
@@ -89,7 +89,7 @@ async fn remove_directory(context: &Context, url: &Url) -> Result<(), Error> {
             server.rmdir(&path).await
         }
     };
-    combine_results(together(servers, remove).await)
+    combine_results(join_bounded(servers, remove).await)
 }
 
 /// Combines the results of an operation at all servers that may have a path. "Not found" counts

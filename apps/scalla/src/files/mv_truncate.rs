@@ -1,6 +1,6 @@
 //! `scalla mv` and `truncate`.
 
-use client::{Error, FileSystem, RemotePath, Url, together};
+use client::{Error, FileSystem, RemotePath, Url, join_bounded};
 
 use super::console::Console;
 use super::context::{Context, is_root};
@@ -91,7 +91,7 @@ where
     F: Future<Output = Result<(), Error>> + Send + 'static,
 {
     let holders = files.holders(path).await?;
-    combine_results(together(holders, |server| work(server, path.clone())).await)
+    combine_results(join_bounded(holders, |server| work(server, path.clone())).await)
 }
 
 /// Set the size of files.
@@ -120,7 +120,7 @@ impl TruncateCommand {
             }
         };
         let urls = context.expand(console, &self.urls).await?;
-        for (url, done) in together(urls, cut).await {
+        for (url, done) in join_bounded(urls, cut).await {
             if let Err(error) = done {
                 console.fail(&url, &error);
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use client::xroot::flags::PrepareOptions;
-use client::{Error, Url, together};
+use client::{Error, Url, join_bounded};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -169,7 +169,7 @@ impl StageOptions {
                     (url, offline)
                 }
             };
-            let looked: Vec<(Url, Result<bool, Error>)> = together(left, look).await;
+            let looked: Vec<(Url, Result<bool, Error>)> = join_bounded(left, look).await;
             left = Vec::new();
             for (url, offline) in looked {
                 match offline {

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 
 use client::walk::{Tree, TreeRemoval};
-use client::{Cause, Error, FileSystem, RemotePath, StatInfo, Url, together};
+use client::{Cause, Error, FileSystem, RemotePath, StatInfo, Url, join_bounded};
 
 use super::console::Console;
 use super::context::{Context, is_root};
@@ -163,7 +163,7 @@ impl RmCommand {
                 (url, done)
             }
         };
-        for (url, done) in together(urls, remove).await {
+        for (url, done) in join_bounded(urls, remove).await {
             match done {
                 Ok(()) => self.report_removed(context, console, &url, removed),
                 Err(error) => self.failed(console, &url, &error),
@@ -254,7 +254,7 @@ async fn remove_file(files: &FileSystem, path: &RemotePath) -> Result<(), Error>
         let path = path.clone();
         async move { server.rm(&path).await }
     };
-    combine_results(together(holders, remove).await)
+    combine_results(join_bounded(holders, remove).await)
 }
 
 fn is_directory(url: &Url, path: &RemotePath) -> Error {

@@ -1,6 +1,6 @@
 //! `scalla space`.
 
-use client::{Error, FileSystem, SpaceInfo, Url, together};
+use client::{Error, FileSystem, SpaceInfo, Url, join_bounded};
 use serde_json::json;
 
 use super::columns::{self, Align};
@@ -85,7 +85,7 @@ impl SpaceCommand {
                 (server, space)
             }
         };
-        together(servers, ask).await
+        join_bounded(servers, ask).await
     }
 
     fn print_space(&self, console: &Console, rows: &mut Vec<Vec<String>>, server: &str, space: &SpaceInfo) {

@@ -1,6 +1,6 @@
 //! `scalla stat`.
 
-use client::{Error, FileChecksum, StatInfo, Url, together};
+use client::{Error, FileChecksum, StatInfo, Url, join_bounded};
 use serde_json::json;
 
 use super::console::Console;
@@ -40,7 +40,7 @@ impl StatCommand {
             }
         };
         let mut has_gap = false;
-        for (url, stat, sum) in together(urls, look).await {
+        for (url, stat, sum) in join_bounded(urls, look).await {
             let stat = match stat {
                 Ok(stat) => stat,
                 Err(error) => {

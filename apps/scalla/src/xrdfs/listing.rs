@@ -7,7 +7,7 @@ use client::walk::{ListedEntry, Tree, Walk};
 use client::xroot::codes::QueryType;
 use client::zip::{Archive, ArchiveError, Member};
 use client::{
-    Error, FileChecksum, FileSystem, ListWith, OpenWith, RemoteEntry, RemotePath, StatInfo, together,
+    Error, FileChecksum, FileSystem, ListWith, OpenWith, RemoteEntry, RemotePath, StatInfo, join_bounded,
 };
 
 /// Maximum number of lines with columns of one width.
@@ -211,7 +211,7 @@ async fn directory(
         async move { of_server(&server, &path, &how).await }
     };
     let (mut lines, mut failed) = (Vec::new(), None);
-    for listed in together(fs.servers(path).await?, list).await {
+    for listed in join_bounded(fs.servers(path).await?, list).await {
         match listed {
             Ok(some) => lines.extend(some),
             Err(error) => failed = Some(error),

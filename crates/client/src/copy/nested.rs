@@ -11,7 +11,7 @@ use std::path::Path;
 use super::Copier;
 use super::failure::CopyError;
 use super::place::Place;
-use crate::cluster_listing::together;
+use crate::cluster_listing::join_bounded;
 use crate::path::RemotePath;
 use crate::url::Url;
 
@@ -121,7 +121,7 @@ impl TargetPath {
         let files = copier.client.file_system(url);
         let unknown = self.known.iter().enumerate().filter(|(_, (_, number))| number.is_none());
         let unknown: Vec<usize> = unknown.map(|(index, _)| index).collect();
-        let stats = together(unknown, |index| {
+        let stats = join_bounded(unknown, |index| {
             let (files, part) = (files.clone(), part_of(path.get(1..=index).unwrap_or_default(), index));
             async move {
                 let stat = match part {

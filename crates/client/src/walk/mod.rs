@@ -41,7 +41,7 @@ use std::sync::Arc;
 
 use crate::channel::BodyLimit;
 use crate::client::Client;
-use crate::cluster_listing::together;
+use crate::cluster_listing::join_bounded;
 use crate::copy::Place;
 use crate::copy::disk::DiskThreads;
 use crate::entries::{Entries, ServerListing};
@@ -462,7 +462,7 @@ impl Tree {
         };
         match servers.as_slice() {
             [server] => vec![list(server.clone()).await],
-            _ => together(servers, list).await,
+            _ => join_bounded(servers, list).await,
         }
     }
 
@@ -486,7 +486,7 @@ impl Tree {
             }
         };
         let mut left = Vec::new();
-        for (server, probed) in together(at, probe).await {
+        for (server, probed) in join_bounded(at, probe).await {
             match probed {
                 Probed::Directory => left.push(server),
                 Probed::Gone => {}
@@ -516,7 +516,7 @@ impl Tree {
             }
         };
         let mut ids = Vec::new();
-        for (server, stat) in together(at.clone(), stat).await {
+        for (server, stat) in join_bounded(at.clone(), stat).await {
             match stat {
                 Ok(Some(stat)) => ids.push((server, DirectoryMark::of(Some(&stat)))),
                 // Its listing shows whether it exists.

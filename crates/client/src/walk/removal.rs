@@ -1,7 +1,7 @@
 //! [`TreeRemoval`]: removes a directory with everything in it, contents first.
 
 use super::{Directory, Items, Tree, UnreliableEntry, Walk};
-use crate::cluster_listing::together;
+use crate::cluster_listing::join_bounded;
 use crate::copy::Place;
 use crate::failure::{Cause, Error};
 use crate::filesystem::FileSystem;
@@ -175,7 +175,7 @@ impl TreeRemoval {
                 Removed { place, is_directory, result }
             }
         };
-        together(places, remove).await
+        join_bounded(places, remove).await
     }
 }
 
