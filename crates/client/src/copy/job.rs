@@ -164,9 +164,8 @@ impl Copier {
             ThirdParty::Never => {}
             ThirdParty::First if member => {}
             ThirdParty::Only => {
-                return Box::pin(self.third_party(job, options, watch))
-                    .await
-                    .map_err(ThirdPartyRefusal::into_error);
+                let copied = Box::pin(self.third_party(job, options, watch)).await;
+                return copied.map_err(ThirdPartyRefusal::into_error);
             }
             ThirdParty::First => match Box::pin(self.third_party(job, options, watch)).await {
                 Ok(done) => return Ok(done),
