@@ -177,6 +177,17 @@ def test_one_of_two_copies_vanished(cluster, area):
         assert xrdcp(cluster, url(area, "file"), "-").ok().out == "still there"
 
 
+def test_files_are_created_through_the_redirector_of_each_manager(cluster, area):
+    """A manager asks the redirector of another one to retry when the answer takes long. No file is placed for that request: the client could
+    not come to it, and others would wait for it."""
+    for manager in (cluster.m1, cluster.m2):
+        for number in range(3):
+            with Steps(cluster, **MAKING) as steps:
+                steps("open", "posc", url(area, f"{manager.name}-{number}", f"{manager.address}:1094"))
+                steps("write", 0, MIB)
+                steps("close")
+
+
 def test_server_killed_in_the_middle_of_a_write(cluster, area):
     """Acknowledged data on the lost server is unavailable, and the client receives an error. It can
     write elsewhere immediately. It can use the same name again when the server is back and has

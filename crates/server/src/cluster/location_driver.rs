@@ -274,6 +274,8 @@ impl LocationDriver {
                     self.resolver.abandon(gone);
                 }
                 LateAnswer::Wait(time) => {
+                    // A later answer would have no receiver, and a file would be placed for nobody.
+                    self.resolver.abandon([token]);
                     let answer = WireAnswer::Wait { seconds: whole_seconds(time) };
                     respond_with(tree, link, streamid, None, answer);
                 }
