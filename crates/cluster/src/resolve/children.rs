@@ -227,6 +227,12 @@ impl LocationResolver {
         self.leases.recover(time, now);
     }
 
+    /// Sets whether a parent that grants no leases is connected, see
+    /// [`crate::Leases::set_plain_parent`].
+    pub fn set_plain_parent(&mut self, is_connected: bool) {
+        self.leases.set_plain_parent(is_connected);
+    }
+
     /// Records that cells below have accepted the nodes with these numbers of system ids. Their
     /// leases need no wait, because the supervisors report them. Returns whether [`Self::lessees`]
     /// changed.

@@ -166,6 +166,7 @@ impl LocationDriver {
             self.presence.settle(members, tree.now());
         }
         self.resolver.set_quorum(settled);
+        self.resolver.set_plain_parent(tree.has_plain_parent());
         self.resolver.set_door(tree.node().members().and_then(|members| members.settings().door.as_ref()));
     }
 

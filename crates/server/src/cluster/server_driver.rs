@@ -106,8 +106,7 @@ impl ServerDriver {
     /// Records what the connected parents mean for creations: the address at which clients enter
     /// the cluster, and whether all parents grant leases.
     pub(super) fn set_parents(&self, tree: &TreeDriver) {
-        let is_plain = |link: &ConnectionId| !tree.extensions(*link).contains(Extensions::LEASES);
-        self.leases.set_parents(tree.node().door(), tree.parents().iter().any(is_plain));
+        self.leases.set_parents(tree.node().door(), tree.has_plain_parent());
     }
 
     fn look_at(&mut self, tree: &mut TreeDriver, path: LogicalPath, wanted: StatReason) {

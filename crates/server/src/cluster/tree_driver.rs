@@ -332,6 +332,11 @@ impl TreeDriver {
         self.node.members().and_then(|members| members.member(slot))
     }
 
+    /// Reports whether a parent that grants no leases is connected.
+    pub(super) fn has_plain_parent(&self) -> bool {
+        self.parents().into_iter().any(|link| !self.extensions(link).contains(Extensions::LEASES))
+    }
+
     /// Returns the connections to parents.
     pub(super) fn parents(&self) -> Vec<ConnectionId> {
         let memberships = self.node.memberships().iter();

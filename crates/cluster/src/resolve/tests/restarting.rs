@@ -86,6 +86,13 @@ fn a_creator_with_a_lease_of_the_earlier_run_is_sent_back() {
     sent_to(&create_at(&mut stage));
 }
 
+#[test]
+fn a_creator_of_a_parent_without_leases_is_served_after_a_restart() {
+    let mut stage = restarted(3);
+    stage.machine.set_plain_parent(true);
+    sent_to(&create_at(&mut stage));
+}
+
 fn create_at(stage: &mut Stage) -> ClusterAnswer {
     stage.intend(3, "/f", Intent::Create).unwrap_or_else(|| {
         stage.not_here(&[0, 1, 2], "/f");
