@@ -49,7 +49,7 @@ def lose(cluster, parent):
 def test_nothing_is_deleted_while_a_server_is_away(plan, parent, tmp_path):
     with clusters.Cluster(plan, "ours") as cluster:
         area, here = fill(cluster, tmp_path)
-        assert away(cluster) == ["0"]
+        wait_until(lambda: away(cluster) == ["0"])
         url = area.url("")
         scalla("sync", "--delete", "--size-only", url, here).ok()
         lose(cluster, parent)
@@ -69,6 +69,26 @@ def test_nothing_is_deleted_while_a_server_is_away(plan, parent, tmp_path):
         cluster.formed()
         wait_until(lambda: away(cluster) == ["0"])
         scalla("sync", "--delete", "--size-only", url, here).ok()
+        assert sorted(path.name for path in here.iterdir()) == ["one", "two"]
+
+
+@pytest.mark.parametrize("plan,parent", [(PLAN, "man"), (DEEP, "sup")], ids=["flat", "deep"])
+def test_nothing_is_deleted_after_a_restart_until_all_servers_are_back(plan, parent, tmp_path):
+    with clusters.Cluster(plan, "ours") as cluster:
+        area, here = fill(cluster, tmp_path)
+        wait_until(lambda: away(cluster) == ["0"])
+        cluster.s2.kill()
+        cluster[parent].kill()
+        cluster[parent].start()
+        wait_until(lambda: tools.xrdfs(cluster.man, "stat", area / "one").status == 0, 90)
+        for ends in ([area.url(""), here], [here, area.url("")]):
+            scalla("sync", "--delete", "--size-only", *ends).fails(1, "--allow-away")
+        assert sorted(path.name for path in here.iterdir()) == ["one", "two"]
+        assert area.holders("one") == ["s1"]
+        cluster.s2.start()
+        cluster.formed()
+        wait_until(lambda: tools.xrdfs(cluster[parent], "query", "config", "scalla.away").out.split() == ["0"])
+        scalla("sync", "--delete", "--size-only", area.url(""), here).ok()
         assert sorted(path.name for path in here.iterdir()) == ["one", "two"]
 
 

@@ -163,7 +163,7 @@ impl LocationDriver {
     /// are there.
     pub(super) fn settle(&mut self, tree: &TreeDriver, settled: bool) {
         if let Some(members) = tree.node().members() {
-            self.presence.settle(members, tree.now());
+            self.presence.settle(members, settled, tree.now());
         }
         self.resolver.set_quorum(settled);
         self.resolver.set_plain_parent(tree.has_plain_parent());

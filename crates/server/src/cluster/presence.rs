@@ -1,26 +1,49 @@
 //! [`ChildPresence`]: the children that have joined and those that are away, for the log, the status
 //! and clients.
+//!
+//! The children are recorded on disk. After a restart those that have not returned are away, because
+//! a client that takes their files for missing could delete other copies.
 
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cluster::tree::{ChildChange, ClusterMember, Members};
 use cluster::{CELL_SLOTS, Slot};
 use session::LiveValue;
 
+use super::state_file::{self, StateFile};
+
 /// Maximum number of nodes whose last address is known, and of lost nodes without a slot.
 const KNOWN_MAX: usize = 4 * CELL_SLOTS;
 
-/// The time for which a lost child without a slot counts as away. A supervisor frees the slot of a
-/// lost child at once, because the child may join elsewhere.
+/// The time for which a lost child without a slot counts as away, and a child of an earlier run. A
+/// supervisor frees the slot of a lost child at once, because the child may join elsewhere.
 const AWAY_TIME: Duration = Duration::from_secs(600);
 
+/// The report before the children that this node waits for are there.
+const UNKNOWN: &str = "unknown";
+
 /// A child in a slot.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Seated {
     node: u64,
     role: String,
     address: String,
+}
+
+impl Seated {
+    /// Returns the line of the record, see [`Self::parse`].
+    fn line(&self) -> String {
+        format!("{:016x} {} {}\n", self.node, self.role, self.address)
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let node = u64::from_str_radix(words.next()?, 16).ok()?;
+        let (role, address) = (words.next()?.to_owned(), words.next()?.to_owned());
+        Some(Self { node, role, address })
+    }
 }
 
 /// The presence of children.
@@ -35,19 +58,29 @@ pub(super) struct ChildPresence {
     /// The children that are expected and disconnected, as they are reported to clients.
     report: LiveValue,
     reported: String,
+    /// Set once the children that this node waits for after its start were there.
+    is_known: bool,
+    /// The record for the next run, and its content.
+    record: (StateFile, String),
 }
 
 impl ChildPresence {
-    /// Reports the children that are away as `report`: their number, then their addresses.
-    pub(super) fn new(report: LiveValue) -> Self {
-        report.set("0".to_owned());
+    /// Reports the children that are away as `report`: their number, then their addresses, or
+    /// [`UNKNOWN`]. The record lies beside the place file; without one nothing is recorded.
+    pub(super) fn new(report: LiveValue, place: Option<&Path>, now: Duration) -> Self {
+        let file = place.map(record_file);
+        let text = file.as_deref().and_then(state_file::read).unwrap_or_default();
+        let earlier = text.lines().filter_map(Seated::parse).take(KNOWN_MAX);
+        report.set(UNKNOWN.to_owned());
         Self {
             addresses: Vec::new(),
             seats: HashMap::new(),
             names: HashMap::new(),
-            unseated: Vec::new(),
+            unseated: earlier.map(|child| (child, now + AWAY_TIME)).collect(),
             report,
-            reported: "0".to_owned(),
+            reported: UNKNOWN.to_owned(),
+            is_known: false,
+            record: (StateFile::new(file), text),
         }
     }
 
@@ -82,7 +115,7 @@ impl ChildPresence {
         let Seated { node, role, address } = &seated;
         let joined = self.address_of(*node, address.clone());
         tracing::info!("cluster: {role} {address} {joined}");
-        self.unseated.retain(|(lost, _)| lost.node != *node);
+        self.unseated.retain(|(lost, _)| lost.node != *node && lost.address != *address);
         self.seats.insert(slot, seated);
     }
 
@@ -133,32 +166,90 @@ impl ChildPresence {
         self.names.get(&slot).copied()
     }
 
-    /// Reports the children that are away to clients, if they have changed.
-    pub(super) fn settle(&mut self, members: &Members, now: Duration) {
+    /// Reports the children that are away to clients, if they have changed. `settled` is set if the
+    /// children that this node waits for are there.
+    pub(super) fn settle(&mut self, members: &Members, settled: bool, now: Duration) {
         self.unseated.retain(|(_, until)| now < *until);
         let seated = members.members().filter(|(_, member)| !member.is_online());
-        let seated = seated.map(|(_, member)| member.data.to_string());
-        let away: Vec<String> =
-            seated.chain(self.unseated.iter().map(|(lost, _)| lost.address.clone())).collect();
-        let mut report = away.len().to_string();
-        for address in away {
+        let seated = seated.map(|(_, member)| member.data.to_string()).collect();
+        self.is_known |= settled;
+        self.publish(seated);
+        self.write_record();
+    }
+
+    /// Reports these children with slots, and the lost ones without.
+    fn publish(&mut self, mut away: Vec<String>) {
+        away.extend(self.unseated.iter().map(|(lost, _)| lost.address.clone()));
+        let mut report = if self.is_known { away.len().to_string() } else { UNKNOWN.to_owned() };
+        for address in away.iter().filter(|_| self.is_known) {
             report.push(' ');
-            report.push_str(&address);
+            report.push_str(address);
         }
         if report != self.reported {
             self.report.set(report.clone());
             self.reported = report;
         }
     }
+
+    fn write_record(&mut self) {
+        let unseated = self.unseated.iter().map(|(lost, _)| lost);
+        let mut lines: Vec<String> = self.seats.values().chain(unseated).map(Seated::line).collect();
+        lines.sort_unstable();
+        let text = lines.concat();
+        let (file, written) = &mut self.record;
+        if *written != text {
+            file.keep(Some(text.clone()));
+            *written = text;
+        }
+    }
+}
+
+fn record_file(place: &Path) -> PathBuf {
+    place.with_file_name("children")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn presence() -> ChildPresence {
+        ChildPresence::new(LiveValue::default(), None, Duration::ZERO)
+    }
+
+    #[test]
+    fn after_a_restart_children_that_have_not_returned_are_away() {
+        let mut earlier = presence();
+        let seated = |node| Seated { node, role: "server".to_owned(), address: format!("host:{node}") };
+        for number in 0..3 {
+            earlier.join(Slot::new(number).unwrap(), seated(u64::from(number)));
+        }
+        earlier.lose(Slot::new(2).unwrap(), false, Duration::ZERO);
+        earlier.write_record();
+        let recorded = earlier.record.1;
+        assert_eq!(recorded.lines().filter_map(Seated::parse).collect::<Vec<_>>(), [0, 1, 2].map(seated));
+
+        let report = LiveValue::default();
+        let mut later = ChildPresence::new(report.clone(), None, Duration::ZERO);
+        later.unseated = recorded.lines().filter_map(Seated::parse).map(|child| (child, AWAY_TIME)).collect();
+        later.join(Slot::new(0).unwrap(), seated(1));
+        // The same server, with another identity.
+        later.join(Slot::new(1).unwrap(), Seated { node: 9, ..seated(2) });
+        later.publish(Vec::new());
+        assert_eq!(report.get(), UNKNOWN, "others may be on their way");
+        later.is_known = true;
+        later.publish(vec!["lost:7".to_owned()]);
+        assert_eq!(report.get(), "2 lost:7 host:0");
+        later.join(Slot::new(2).unwrap(), seated(0));
+        later.publish(Vec::new());
+        assert_eq!(report.get(), "0");
+        for broken in ["", "x server host:1", "0000000000000001 server"] {
+            assert_eq!(Seated::parse(broken), None, "{broken}");
+        }
+    }
+
     #[test]
     fn a_node_that_returns_is_named_with_its_former_address() {
-        let mut presence = ChildPresence::new(LiveValue::default());
+        let mut presence = presence();
         let mut join = |node, address: &str| presence.address_of(node, address.to_owned());
         assert_eq!((join(1, "a:1"), join(2, "b:1")), ("joined".to_owned(), "joined".to_owned()));
         assert_eq!(join(1, "a:1"), "joined again");
@@ -173,7 +264,7 @@ mod tests {
 
     #[test]
     fn names_are_counted_from_the_beginning_of_a_list() {
-        let mut presence = ChildPresence::new(LiveValue::default());
+        let mut presence = presence();
         let slot = Slot::new(63).unwrap();
         assert_eq!(presence.names(slot), None);
         presence.count_names(slot, true, 5);
@@ -185,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_lost_child_without_a_slot_is_away_until_it_joins_again() {
-        let mut presence = ChildPresence::new(LiveValue::default());
+        let mut presence = presence();
         let (slot, now) = (Slot::new(0).unwrap(), Duration::from_secs(5));
         let seated = |node| Seated { node, role: "server".to_owned(), address: format!("host:{node}") };
         presence.join(slot, seated(1));

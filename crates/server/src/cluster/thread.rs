@@ -366,8 +366,8 @@ async fn run(parts: ClusterParts) -> Result<(), String> {
     let tree = TreeDriver::new(node, settings.clone(), clock.clone());
     let drivers = match resolver {
         Some(resolver) => {
-            let location =
-                Some(LocationDriver::new(resolver, server_files, settings.clone(), ChildPresence::new(away)));
+            let presence = ChildPresence::new(away, settings.place_file.as_deref(), clock.now());
+            let location = Some(LocationDriver::new(resolver, server_files, settings.clone(), presence));
             Drivers { tree, location, server: None }
         }
         None => {
