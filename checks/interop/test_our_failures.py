@@ -67,4 +67,4 @@ def test_no_upload_is_begun_at_a_server_without_space_for_it(serve, small_disk, 
     assert len(failed) >= 17 and 1 <= len(begun) <= 4 and {line["code"] for line in failed} == {"NoSpace"}, done
     assert (server.tree / "set/small").read_bytes() == b"small"
     told = scalla("cp", "-r", "--parallel", "2", tmp_path / "set", server.url("/other")).fails(1)
-    assert re.search(r"1\d more failed alike: no space at", told.err) and len(told.err.splitlines()) <= 4, told
+    assert re.search(r"(1\d|20) more failed alike: no space at", told.err) and len(told.err.splitlines()) <= 4, told
