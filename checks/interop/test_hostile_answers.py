@@ -1,6 +1,7 @@
 """Endless listings: a command uses at most 64 MiB of memory and fails with the reason."""
 
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import hollow
 import peers
 import raw
 import tools
-from codes import ErrorCode
+from codes import ErrorCode, ShellCode
 
 RESIDENT_MAX = 64 << 20
 # The reply of a server to the removal of a directory that is not empty.
@@ -216,3 +217,40 @@ def test_xrdcp_copies_more_files_than_it_finds_before_the_first_copy(tmp_path):
     copy.ok()
     assert len(os.listdir(tmp_path / "target/set/a")) == len(os.listdir(tmp_path / "target/set/b/c")) == count // 2
     assert (tmp_path / "target/set/b/c/10099").read_bytes() == b"last"
+
+
+class Unlisted(hollow.Manager):
+    """A server where each directory contains empty files, and a directory that is never listed."""
+
+    def __init__(self, files):
+        super().__init__(flags=hollow.IS_SERVER)
+        self.files = files
+
+    def _reply(self, code, body, path):
+        if code == raw.STAT:
+            yield raw.OK, b"%d 4096 19 99\0" % len(path)
+        elif code == raw.DIRLIST and path.endswith(b"/later"):
+            return
+        elif code == raw.DIRLIST:
+            files = b"".join(b"%05d\n%d 0 16 99\n" % (number, 1000 + number) for number in range(self.files))
+            yield raw.OK, b".\n0 0 0 0\n" + files + b"later\n999 4096 19 99\0"
+        elif code == raw.OPEN:
+            yield raw.OK, bytes(12) + b"7 0 16 99\0"
+        elif code in (raw.READ, raw.PGREAD, raw.CLOSE):
+            yield raw.OK, b""
+        else:
+            yield self._answer(code)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_xrdcp_interrupted_while_it_searches_for_further_files_fails(number, tmp_path):
+    """All files found so far are copied, and none is being copied."""
+    above, count = "/".join(["x" * 200] * 15), 1500
+    with Unlisted(count) as server:
+        command = [peers.link("xrdcp"), "-N", "-r", f"root://{server.host}//{above}/d", str(tmp_path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=peers.environment(XRD_CPSYNC="0")) as copy:
+            complete = {f"{number:05}" for number in range(count)}
+            tools.wait_until(lambda: (tmp_path / "d").exists() and set(os.listdir(tmp_path / "d")) == complete)
+            copy.send_signal(number)
+            out = copy.communicate()[0].decode()
+    assert copy.returncode == ShellCode.SESSION and "Operation interrupted" in out, (copy.returncode, out)

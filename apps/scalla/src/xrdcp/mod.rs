@@ -222,6 +222,11 @@ async fn run_jobs(
         let index = results.begin();
         results.end(index, Err(job.refused.clone().unwrap_or_else(|| XrdClStatus::error(code::INTERRUPTED))));
     }
+    if !jobs.count().1 {
+        // The search for further files was interrupted, so an unknown number of jobs is missing.
+        let index = results.begin();
+        results.end(index, Err(XrdClStatus::error(code::INTERRUPTED)));
+    }
     results
 }
 
