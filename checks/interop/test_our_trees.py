@@ -304,6 +304,59 @@ def test_xrdcp_does_not_follow_cycles(area, tmp_path):
     assert os.listdir(area.local / "up" / "t" / "b") == ["a"]
 
 
+@pytest.mark.parametrize("program", ["ours", "theirs"])
+@pytest.mark.parametrize("where", ["here", "server"])
+def test_xrdcp_copies_a_small_tree_into_itself(program, where, area, tmp_path):
+    """All files are found before the first copy."""
+    xrdcp = peers.link("xrdcp") if program == "ours" else "xrdcp"
+    local, named = (tmp_path / "l", tmp_path / "l") if where == "here" else (area.local, area.url(""))
+    put(local / "t", a=b"a")
+    put(local / "t" / "sub", b=b"b")
+    peers.give(local / "t" / "sub")
+    tools.run([xrdcp, "--nopbar", "-r", f"{named}/t", f"{named}/t/sub"]).ok()
+    found = sorted(str(path.relative_to(local)) for path in local.rglob("*") if path.is_file())
+    assert found == ["t/a", "t/sub/b", "t/sub/t/a", "t/sub/t/sub/b"]
+
+
+MANY = 2000
+
+
+@pytest.fixture(params=["here", "server"])
+def many(request, area, tmp_path):
+    """A directory with more files than `xrdcp` finds before the first copy, because of their long
+    names, and a directory beside it: the directory above them, and the name of that."""
+    above = "/".join(["x" * 200] * 12)
+    local, named = (tmp_path / above, str(tmp_path / above)) if request.param == "here" else (area.local / above, area.url(above))
+    put(local / "t", **{f"{number:04}": b"" for number in range(MANY)})
+    (local / "to").mkdir()
+    peers.give(local / "to")
+    return local, named
+
+
+@pytest.mark.parametrize("name", ["t/sub", "alias/sub/deep", "t"])
+def test_xrdcp_does_not_copy_a_large_tree_into_itself(name, many):
+    local, named = many
+    (local / "t" / "sub" / "deep").mkdir(parents=True)
+    os.symlink("t", local / "alias")
+    for folder in ("t", "t/sub", "t/sub/deep"):
+        peers.give(local / folder)
+    for words in ([], ["--parallel", "4"]):
+        tools.run([peers.link("xrdcp"), "--nopbar", "-r", *words, f"{named}/t", f"{named}/{name}"]).fails(ShellCode.CLIENT_ERROR, "is inside")
+    assert os.listdir(local / "t" / "sub") == ["deep"] and os.listdir(local / "t" / "sub" / "deep") == []
+    assert len(os.listdir(local / "t")) == MANY + 1
+
+
+@pytest.mark.parametrize("link", ["../to", "../to/t", ".."])
+def test_xrdcp_of_a_large_tree_does_not_follow_a_link_to_its_target(link, many):
+    local, named = many
+    (local / "to" / "t").mkdir()
+    peers.give(local / "to" / "t")
+    os.symlink(link, local / "t" / "link")
+    command = [peers.link("xrdcp"), "--nopbar", "-r", f"{named}/t", f"{named}/to"]
+    tools.run(command, XRD_CPSYNC="0").fails(ShellCode.CLIENT_ERROR, "is inside")
+    assert sorted(os.listdir(local / "to" / "t")) == [f"{number:04}" for number in range(MANY)]
+
+
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 @pytest.mark.parametrize("more", [[], ["--no-sync"]], ids=["sync", "no-sync"])
 def test_removed_local_names_are_synced_with_their_directory(area, tmp_path, more):

@@ -75,6 +75,9 @@ impl JobQueue {
         }
         let several = command.recursive || sources.len() > 1;
         let into = is_directory(&target, several, command, copier.client()).await?;
+        if !is_all {
+            rest.begin_copies().await?;
+        }
         let found = sources.len();
         let ahead = sources.into_iter().map(|found| job(found, &target, into)).collect();
         Ok(Self { ahead, found, rest: (!is_all).then_some(rest), target, into })

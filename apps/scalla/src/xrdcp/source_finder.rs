@@ -4,9 +4,9 @@ use super::error_texts::status_of_metalink;
 use super::failure::{FILE_STATUS, XrdcpFailure, local_failure, request_failure};
 use super::options::XrdcpOptions;
 use super::place_names::{absolute, named_place};
-use crate::xrootd_compat::{CopySide, XrdClStatus};
+use crate::xrootd_compat::{CopySide, XrdClStatus, code};
 use client::Url;
-use client::copy::{Copier, CopyOptions, Place};
+use client::copy::{Copier, CopyError, CopyOptions, Place, TargetPath};
 use client::walk::{Directory, Tree, Walk};
 use std::path::{Path, PathBuf};
 use std::vec::IntoIter;
@@ -37,6 +37,8 @@ pub(super) struct SourceFinder {
     copier: Copier,
     /// The directory that is searched.
     tree: Option<TreeFiles>,
+    /// Set while copies run, so that a listing can contain their results.
+    is_copying: bool,
 }
 
 impl SourceFinder {
@@ -56,14 +58,30 @@ impl SourceFinder {
             options: options.clone(),
             copier: copier.clone(),
             tree: None,
+            is_copying: false,
         }
+    }
+
+    /// Prepares the search for copies that run at the same time: a directory that leads to its own
+    /// target is no longer searched.
+    ///
+    /// # Errors
+    /// [`XrdcpFailure`] if the target is inside the directory that is being searched. Nothing has
+    /// been copied yet.
+    pub(super) async fn begin_copies(&mut self) -> Result<(), XrdcpFailure> {
+        self.is_copying = true;
+        let Some(tree) = &mut self.tree else { return Ok(()) };
+        let root = tree.walk.tree().place().clone();
+        let checked = tree.outside(&root, Path::new(""), None, (&self.copier, &self.target)).await;
+        checked.map_err(XrdcpFailure::Run)
     }
 
     /// Returns the next source, or `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<FoundSource>, XrdcpFailure> {
         let mut found = loop {
             if let Some(tree) = &mut self.tree {
-                match tree.next().await? {
+                let copying = self.is_copying.then_some((&self.copier, &self.target));
+                match tree.next(copying).await? {
                     Some(found) => break found,
                     None => self.tree = None,
                 }
@@ -142,16 +160,22 @@ struct TreeFiles {
     walk: Walk,
     /// The current directory, and the numbers of its items that follow.
     current: Option<(Directory, IntoIter<u32>)>,
+    /// The comparison with the target, while copies run.
+    target_path: Option<TargetPath>,
 }
 
 impl TreeFiles {
     fn of(tree: Tree, named: PathBuf) -> Self {
         // Jobs are numbered in breadth-first command, like those of the real program.
-        Self { named, walk: Walk::through(tree).nearest_first(), current: None }
+        Self { named, walk: Walk::through(tree).nearest_first(), current: None, target_path: None }
     }
 
-    /// Returns the next file. After a failure the search can go on.
-    async fn next(&mut self) -> Result<Option<FoundSource>, XrdcpFailure> {
+    /// Returns the next file. After a failure the search can go on. While files are copied to a
+    /// target, directories that lead to it are refused, because the search would find the copies.
+    async fn next(
+        &mut self,
+        copying: Option<(&Copier, &Place)>,
+    ) -> Result<Option<FoundSource>, XrdcpFailure> {
         loop {
             if let Some((directory, numbers)) = &mut self.current {
                 let mut items = numbers.filter_map(|number| directory.items.get(number));
@@ -168,6 +192,14 @@ impl TreeFiles {
                 }
             }
             let Some(mut directory) = self.walk.next().await else { return Ok(None) };
+            if let Some(copying) = copying {
+                let (place, path) = (&directory.place, directory.path.to_path());
+                let outside = self.outside(place, &path, directory.server_number(), copying).await;
+                if let Err(status) = outside {
+                    let (place, refused) = (directory.place, Some(status));
+                    return Ok(Some(FoundSource { place, relative_path: None, size: None, refused }));
+                }
+            }
             let whole = directory.unknown.iter().find(|unknown| unknown.name.is_none());
             if let Some(whole) = whole.filter(|_| directory.items.is_empty()) {
                 return Err(request_failure(whole.error.clone()));
@@ -178,4 +210,38 @@ impl TreeFiles {
             self.current = Some((directory, numbers.into_iter()));
         }
     }
+    /// Refuses a directory that leads to the place to which it is copied. Local links are followed,
+    /// so each directory of this machine is compared, too.
+    async fn outside(
+        &mut self,
+        source: &Place,
+        path: &Path,
+        number: Option<u64>,
+        (copier, target): (&Copier, &Place),
+    ) -> Result<(), XrdClStatus> {
+        let to = below(target, &self.named.join(path));
+        let checked = match source {
+            Place::Local(_) => copier.not_nested(source, &to).await,
+            Place::Remote(_) | Place::Stream => {
+                let target_path = match &mut self.target_path {
+                    Some(known) => known,
+                    unknown => {
+                        let root = self.walk.tree().place();
+                        unknown.insert(TargetPath::between(copier, root, target).await)
+                    }
+                };
+                target_path.check(copier, source, number, &to).await
+            }
+        };
+        checked.map_err(|error| match error {
+            CopyError::Usage(text) => XrdClStatus::error(code::NOT_SUPPORTED).with_message(text),
+            other => XrdClStatus::error(code::INTERNAL).with_message(other.to_string()),
+        })
+    }
+}
+
+/// Returns a place below a target, or the target if no request can carry the name.
+fn below(target: &Place, path: &Path) -> Place {
+    let place = path.iter().try_fold(target.clone(), |place, name| place.join_os(name));
+    place.unwrap_or_else(|_| target.clone())
 }

@@ -92,6 +92,7 @@ use disk::DiskThreads;
 pub use equal::{Equal, Reason};
 pub use failure::{CopyError, Side};
 pub use multi_source::SOURCES_MAX;
+pub use nested::TargetPath;
 pub use options::{
     Against, ChecksumWish, CopyDone, CopyJob, CopyOptions, Progress, Share, ThirdParty, Watch,
 };

@@ -17,7 +17,10 @@ use crate::url::Url;
 
 impl Copier {
     /// Refuses a directory `inner` that is equal to `outer` or inside it, under any name.
-    pub(super) async fn not_nested(&self, outer: &Place, inner: &Place) -> Result<(), CopyError> {
+    ///
+    /// # Errors
+    /// [`CopyError`] because a copy from `outer` to `inner` would copy its own results.
+    pub async fn not_nested(&self, outer: &Place, inner: &Place) -> Result<(), CopyError> {
         let is_nested = match (outer, inner) {
             (Place::Local(outer), Place::Local(inner)) => {
                 let (outer, inner) = (outer.clone(), inner.clone());
@@ -58,7 +61,7 @@ fn inside(inner: &Place, outer: &Place) -> CopyError {
 /// The directories on the path to which a directory of the source is copied, with their numbers at
 /// the server.
 #[derive(Debug, Default)]
-pub(super) struct TargetPath {
+pub struct TargetPath {
     /// Set if both are at servers, which may be the same.
     is_needed: bool,
     /// Set if neither is a manager, so that equal numbers mean the same directory.
@@ -70,7 +73,7 @@ pub(super) struct TargetPath {
 
 impl TargetPath {
     /// Creates the comparison for copies from one directory to another.
-    pub(super) async fn between(copier: &Copier, source: &Place, target: &Place) -> Self {
+    pub async fn between(copier: &Copier, source: &Place, target: &Place) -> Self {
         let (Place::Remote(source), Place::Remote(target)) = (source, target) else {
             return Self::default();
         };
@@ -86,7 +89,7 @@ impl TargetPath {
     ///
     /// # Errors
     /// [`CopyError`] because the copy would not end, or would copy its own results.
-    pub(super) async fn check(
+    pub async fn check(
         &mut self,
         copier: &Copier,
         source: &Place,

@@ -159,6 +159,15 @@ impl Directory {
         self.items.iter().filter(|item| item.is_directory)
     }
 
+    /// Returns its number at a server, if only one server has it.
+    #[must_use]
+    pub fn server_number(&self) -> Option<u64> {
+        match self.chain.ids.as_slice() {
+            [(_, DirectoryMark::Remote(stat))] => Some(stat.id),
+            _ => None,
+        }
+    }
+
     /// Records an unreliable entry.
     fn refuse(&mut self, unknown: UnreliableEntry) {
         let count = self.unknown.len();
@@ -284,6 +293,12 @@ impl Tree {
     pub fn root(&self) -> Pending {
         let ids = (0..self.servers.len()).map(|server| (server, DirectoryMark::Unknown)).collect();
         Pending { path: RelativePath::default(), depth: 0, ids, above: None }
+    }
+
+    /// Returns the place of the root.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.root
     }
 
     /// Returns the servers that are read: one, or those of a cluster.
