@@ -13,7 +13,7 @@ use crate::answers::RemoteEntry;
 use crate::copy::{has_wildcard, matches};
 use crate::entries::{Entries, ServerListing};
 use crate::failure::{Cause, Error};
-use crate::filesystem::{DEEP_LOCATE_MANAGERS_MAX, FileSystem, ListWith};
+use crate::filesystem::{DEEP_LOCATE_MANAGERS_MAX, DeepLocations, FileSystem, ListWith};
 use crate::listing_memory::ListingMemory;
 use crate::path::RemotePath;
 
@@ -131,6 +131,35 @@ pub struct AwayServers {
     pub addresses: Vec<String>,
     /// Managers that do not report them, as those of XRootD.
     pub unknown_at: Vec<String>,
+    /// Managers that cannot report them yet, because they have restarted.
+    pub restarted: Vec<String>,
+    /// The addresses of the connected servers.
+    pub present: BTreeSet<String>,
+}
+
+impl AwayServers {
+    /// Records the reply of a manager. Returns the addresses in it.
+    fn record<'a>(&mut self, manager: &str, reply: Option<&'a str>) -> Vec<&'a str> {
+        let mut words = reply.unwrap_or_default().split_ascii_whitespace();
+        match words.next() {
+            Some("unknown") => self.restarted.push(manager.to_owned()),
+            first => match first.and_then(|count| count.parse::<u64>().ok()) {
+                Some(count) => {
+                    self.count = self.count.saturating_add(count);
+                    return words.collect();
+                }
+                None => self.unknown_at.push(manager.to_owned()),
+            },
+        }
+        Vec::new()
+    }
+}
+
+/// The servers of a cluster.
+pub(crate) struct ClusterServers {
+    pub(crate) servers: Vec<FileSystem>,
+    /// Errors of managers whose servers are not known.
+    pub(crate) failed: Vec<Error>,
 }
 
 impl FileSystem {
@@ -154,18 +183,13 @@ impl FileSystem {
                 continue;
             }
             let reported = manager.config(&["scalla.away"]).await?.pop().flatten();
-            match reported.as_deref().map(|text| text.split_ascii_whitespace()) {
-                None => away.unknown_at.push(address.clone()),
-                Some(mut words) => {
-                    let count: u64 = words.next().and_then(|count| count.parse().ok()).unwrap_or(0);
-                    away.count = away.count.saturating_add(count);
-                    named.extend(words.map(|server| (server.to_owned(), address.clone())));
-                }
-            }
+            let servers = away.record(&address, reported.as_deref());
+            named.extend(servers.into_iter().map(|server| (server.to_owned(), address.clone())));
             for location in manager.locate(&format!("*{path}"), options).await? {
                 if location.is_manager {
                     open.push(manager.beside(&location));
                 } else {
+                    away.present.insert(self.beside(&location).url().authority());
                     present.push((location.address, address.clone()));
                 }
             }
@@ -201,13 +225,19 @@ impl FileSystem {
     /// # Errors
     /// [`Error`].
     pub async fn servers(&self, path: &str) -> Result<Vec<Self>, Error> {
+        Ok(self.cluster_servers(path).await?.servers)
+    }
+
+    /// Implements [`FileSystem::servers`], and returns the errors of managers, too.
+    pub(crate) async fn cluster_servers(&self, path: &str) -> Result<ClusterServers, Error> {
         let here = self.first_answering().await?;
         if !here.client().channel(here.url()).await?.is_manager() {
-            return Ok(vec![self.clone()]);
+            return Ok(ClusterServers { servers: vec![self.clone()], failed: Vec::new() });
         }
         let options = LocateOptions::PREFNAME | LocateOptions::FOR_DIRLIST | LocateOptions::COMPRESS;
-        let all = here.locate_deep(&format!("*{path}"), options).await?;
-        Ok(all.iter().map(|location| self.beside(location)).collect())
+        let DeepLocations { servers, failed } = here.locate_each(&format!("*{path}"), options).await?;
+        let servers = servers.iter().map(|location| self.beside(location)).collect();
+        Ok(ClusterServers { servers, failed })
     }
 
     /// Returns the servers that have a path: this server, or the servers of its cluster that report

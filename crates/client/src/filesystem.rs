@@ -46,6 +46,15 @@ pub struct ListWith {
     pub online: bool,
 }
 
+/// The locations of a path at the servers behind several managers.
+#[derive(Default)]
+pub(crate) struct DeepLocations {
+    pub(crate) servers: Vec<ReplicaLocation>,
+    /// Errors of managers whose servers are not known. A manager that does not know the path has no
+    /// such servers.
+    pub(crate) failed: Vec<Error>,
+}
+
 impl Client {
     /// Returns the file system of the server of `url`. Only scheme, user, host, port and cgi are
     /// used.
@@ -230,9 +239,9 @@ impl FileSystem {
         Ok(answers::locations(&arrived.received.body))
     }
 
-    /// Returns the servers that have a path. Every manager in the reply is asked in turn. An
-    /// unknown path at one manager is ignored if another manager knows a location. Servers of a
-    /// nearer manager come first.
+    /// Returns the servers that have a path. Every manager in the reply is asked in turn. The error
+    /// of one manager is ignored if another manager knows a location. Servers of a nearer manager
+    /// come first.
     ///
     /// # Errors
     /// [`Error`].
@@ -241,26 +250,36 @@ impl FileSystem {
         path: &str,
         options: LocateOptions,
     ) -> Result<Vec<ReplicaLocation>, Error> {
+        Ok(self.locate_each(path, options).await?.servers)
+    }
+
+    /// Implements [`FileSystem::locate_deep`], and returns the errors of managers, too.
+    pub(crate) async fn locate_each(
+        &self,
+        path: &str,
+        options: LocateOptions,
+    ) -> Result<DeepLocations, Error> {
         let mut open = std::collections::VecDeque::from(self.locate(path, options).await?);
         let mut seen = std::collections::HashSet::new();
-        let mut servers = Vec::new();
-        let mut failed = None;
+        let mut found = DeepLocations::default();
+        let mut missing = None;
         while let Some(location) = open.pop_front() {
             if seen.len() >= DEEP_LOCATE_MANAGERS_MAX || !seen.insert(location.address.clone()) {
                 continue;
             }
             if !location.is_manager {
-                servers.push(location);
+                found.servers.push(location);
                 continue;
             }
             match self.beside(&location).locate(path, options).await {
                 Ok(more) => open.extend(more),
-                Err(error) => failed = Some(error),
+                Err(error) if error.is_not_found() => missing = Some(error),
+                Err(error) => found.failed.push(error),
             }
         }
-        match failed {
-            Some(error) if servers.is_empty() => Err(error),
-            _ => Ok(servers),
+        match found.failed.pop_if(|_| found.servers.is_empty()).or(missing) {
+            Some(error) if found.servers.is_empty() => Err(error),
+            _ => Ok(found),
         }
     }
 

@@ -3,6 +3,7 @@
 //! The files of such a server look missing. They would be removed from the target because the
 //! source seems not to have them, or would be copied again to another server.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Copier;
@@ -11,20 +12,22 @@ use super::opening::unless_stopped;
 use super::options::Watch;
 use super::place::Place;
 use super::tree::CopyListener;
+use crate::walk::Tree;
 
 /// Maximum number of servers that an error names.
 const NAMED_MAX: usize = 4;
 
 impl Copier {
-    /// Refuses deletions while a server of one of the ends is away. Managers that do not
-    /// report that are noted.
+    /// Refuses deletions while a server of one of the ends is away, or while a manager does not know
+    /// that yet. Managers that do not report it are noted. Returns the connected servers of each end.
     pub(super) async fn nobody_is_away(
         &self,
         ends: [(&Place, Side); 2],
         listener: &Arc<dyn CopyListener>,
         watch: &Watch,
-    ) -> Result<(), CopyError> {
-        for (place, side) in ends {
+    ) -> Result<[BTreeSet<String>; 2], CopyError> {
+        let mut present = [BTreeSet::new(), BTreeSet::new()];
+        for ((place, side), present) in ends.into_iter().zip(&mut present) {
             let Place::Remote(url) = place else { continue };
             let files = self.client.file_system(url);
             let away = async {
@@ -35,14 +38,51 @@ impl Copier {
             if away.count > 0 {
                 return Err(CopyError::Usage(refusal(place, away.count, &away.addresses)));
             }
+            if let Some(manager) = away.restarted.first() {
+                return Err(CopyError::Usage(restarted(manager)));
+            }
+            *present = away.present;
             if let Some(manager) = away.unknown_at.first() {
                 listener.note(&format!(
                     "{manager} does not report whether a server of its cluster is away; files of such a server would look missing"
                 ));
             }
         }
+        Ok(present)
+    }
+
+    /// Refuses deletions if a server is away, or is not part of the tree of its end: it was away, or
+    /// its manager did not answer, when the servers of the trees were determined.
+    pub(super) async fn nobody_was_away(
+        &self,
+        ends: [(&Place, Side); 2],
+        trees: [&Tree; 2],
+        watch: &Watch,
+    ) -> Result<(), CopyError> {
+        // The first check has noted the managers that do not report it.
+        let silent: Arc<dyn CopyListener> = Arc::new(());
+        let present = self.nobody_is_away(ends, &silent, watch).await?;
+        for (((place, _), tree), present) in ends.into_iter().zip(trees).zip(&present) {
+            let known: BTreeSet<String> =
+                tree.servers().iter().map(|server| server.url().authority()).collect();
+            if let Some(server) = present.difference(&known).next() {
+                return Err(CopyError::Usage(joined(place, server)));
+            }
+        }
         Ok(())
     }
+}
+
+fn restarted(manager: &str) -> String {
+    format!(
+        "the manager {manager} has restarted and does not know yet whether all its servers are back; retry later, or use --allow-away"
+    )
+}
+
+fn joined(place: &Place, server: &str) -> String {
+    format!(
+        "{server} has joined the cluster of {place} just now, so its files would look missing; retry, or use --allow-away"
+    )
 }
 
 fn refusal(place: &Place, count: u64, addresses: &[String]) -> String {

@@ -158,7 +158,7 @@ impl Copier {
             unless_stopped(watch, at(&sync.target, &sync.source, Side::Target)).await?.beside(&source);
         // A server that left before the servers of the trees were determined is missing in them.
         if is_checked {
-            self.nobody_is_away(ends, &(Arc::new(()) as Arc<dyn CopyListener>), watch).await?;
+            self.nobody_was_away(ends, [&source, &target], watch).await?;
         }
         let target_path = async { Ok(TargetPath::between(self, &sync.source, &sync.target).await) };
         let mut comparison = Comparison {

@@ -41,7 +41,7 @@ use std::sync::Arc;
 
 use crate::channel::BodyLimit;
 use crate::client::Client;
-use crate::cluster_listing::join_bounded;
+use crate::cluster_listing::{ClusterServers, join_bounded};
 use crate::copy::Place;
 use crate::copy::disk::DiskThreads;
 use crate::entries::{Entries, ServerListing};
@@ -86,6 +86,8 @@ pub struct Tree {
     disk: Option<DiskThreads>,
     /// For a manager, all servers of its cluster.
     servers: Arc<[FileSystem]>,
+    /// Errors of managers whose servers are not known. No directory is complete then.
+    unknown_servers: Arc<[Error]>,
     /// Set if entered directories are removed, so that no link may be entered.
     removes: bool,
     /// Set if entries missing in a listing with status are searched for in a plain listing.
@@ -200,6 +202,7 @@ impl Tree {
             root: Place::Stream,
             disk: None,
             servers: Arc::new([]),
+            unknown_servers: Arc::new([]),
             removes: false,
             is_exact: false,
             stays_here: false,
@@ -211,14 +214,16 @@ impl Tree {
     }
 
     /// Creates a tree for a directory of a server, or of all servers of its cluster if it is a
-    /// manager.
+    /// manager. If some servers of the cluster cannot be determined, no directory is complete, and
+    /// the root has the reasons as unknown entries.
     ///
     /// # Errors
     /// [`Error`].
     pub async fn at_server(files: &FileSystem, url: &Url) -> Result<Self, Error> {
-        let servers = files.servers(&url.path).await?.into();
+        let ClusterServers { servers, failed } = files.cluster_servers(&url.path).await?;
+        let (servers, unknown_servers) = (servers.into(), failed.into());
         let memory = files.client().listing_memory();
-        Ok(Self { root: Place::Remote(url.clone()), servers, ..Self::empty(memory) })
+        Ok(Self { root: Place::Remote(url.clone()), servers, unknown_servers, ..Self::empty(memory) })
     }
 
     /// Creates a tree for a directory, here or at a server, that is copied to or from `other`.
@@ -441,6 +446,11 @@ impl Tree {
                 }
             }
         }
+        if pending.above.is_none() {
+            let unknown = self.unknown_servers.iter().map(|error| whole(&pending.path, error.clone()));
+            listed.unknown.extend(unknown);
+            answered += self.unknown_servers.len();
+        }
         match Entries::merge(listings) {
             Ok(entries) if self.keeps_all => listed.items = Items::all(entries),
             Ok(entries) => listed.take(entries, &url, &pending.path),
@@ -452,7 +462,9 @@ impl Tree {
                 listed.unknown.push(whole(&pending.path, error));
             }
         }
-        Self::directory(Place::Remote(url), pending, listed)
+        let mut directory = Self::directory(Place::Remote(url), pending, listed);
+        directory.is_complete &= self.unknown_servers.is_empty();
+        directory
     }
 
     /// Lists a directory at each of these servers.

@@ -1,0 +1,191 @@
+//! Synchronizations with deletions while the servers of a cluster are not all known.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use client::copy::{
+    Copier, CopyDone, CopyError, CopyJob, CopyListener, CopyOptions, DirectorySync, Equal, Place, Watch,
+};
+use client::walk::{Tree, Walk};
+use support::{Act, Asked, Fake, MANAGER, SERVER, client, ok, send};
+use wire::xroot::reply;
+use wire::xroot::{ErrorCode, RequestCode};
+
+const DIRECTORY: &str = "51 99 98 97 0755 me us";
+
+/// Starts a server whose directory has one file of 5 bytes.
+async fn server(name: &'static str) -> Fake {
+    Fake::start(SERVER, move |asked| match asked.code() {
+        RequestCode::DIRLIST => {
+            ok(asked, format!(".\n0 0 0 0\n{name}\n9 5 48 99 98 97 0644 me us\0").as_bytes())
+        }
+        _ => ok(asked, format!("1 5 {DIRECTORY}\0").as_bytes()),
+    })
+    .await
+}
+
+/// Starts a manager that reports `away`, and answers its locates with `locate`, which receives
+/// their number from 0.
+async fn manager(away: &'static str, locate: impl Fn(&Asked, usize) -> Act + Send + 'static) -> Fake {
+    let mut locates = 0;
+    Fake::start(MANAGER, move |asked| match asked.code() {
+        RequestCode::QUERY => ok(asked, format!("{away}\n\0").as_bytes()),
+        RequestCode::LOCATE => {
+            locates += 1;
+            locate(asked, locates - 1)
+        }
+        _ => ok(asked, format!("1 5 {DIRECTORY}\0").as_bytes()),
+    })
+    .await
+}
+
+fn overloaded(asked: &Asked) -> Act {
+    send(|out| reply::error(out, asked.header.streamid, ErrorCode::OVERLOADED, "busy"))
+}
+
+/// A manager with one server, and a supervisor that has another one.
+struct Cluster {
+    manager: Fake,
+    _others: [Fake; 3],
+}
+
+/// Starts a cluster with the files `near` and `far`. Each locate whose number is in the list fails
+/// at the supervisor, or omits it at the manager.
+async fn cluster(away: &'static str, failing: &'static [usize], omitting: &'static [usize]) -> Cluster {
+    let (near, far) = (server("near").await, server("far").await);
+    let location = format!("Sw{}\0", far.address);
+    let supervisor = manager("0", move |asked, number| match failing.contains(&number) {
+        true => overloaded(asked),
+        false => ok(asked, location.as_bytes()),
+    })
+    .await;
+    let [only, both] = ["", &format!(" Mw{}", supervisor.address)]
+        .map(|supervisor| format!("Sw{}{supervisor}\0", near.address));
+    let manager = manager(away, move |asked, number| match omitting.contains(&number) {
+        true => ok(asked, only.as_bytes()),
+        false => ok(asked, both.as_bytes()),
+    })
+    .await;
+    Cluster { manager, _others: [near, far, supervisor] }
+}
+
+/// A local directory with the files `near` and `far`.
+struct Local(PathBuf);
+
+impl Local {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("scalla-away-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        for file in ["near", "far"] {
+            std::fs::write(path.join(file), b"12345").unwrap();
+        }
+        Self(path)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+/// The notes of a synchronization.
+#[derive(Default)]
+struct Notes(std::sync::Mutex<Vec<String>>);
+
+impl CopyListener for Notes {
+    fn ended(&self, _: &CopyJob, _: &Result<CopyDone, CopyError>) {}
+
+    fn missed(&self, _: &CopyError) {}
+
+    fn note(&self, text: &str) {
+        self.0.lock().unwrap().push(text.to_owned());
+    }
+}
+
+/// Makes a local directory equal to the cluster. Returns the notes.
+async fn synchronize(cluster: &Cluster, local: &Local) -> Result<Vec<String>, CopyError> {
+    let copier = Copier::new(&client(&[]));
+    let sync = DirectorySync {
+        source: Place::Remote(cluster.manager.url("/top")),
+        target: Place::Local(local.0.clone()),
+        equal: Equal::Size,
+        delete: true,
+        max_delete: None,
+        allow_empty: false,
+        allow_away: false,
+        dry_run: false,
+        parallel: 1,
+        options: CopyOptions::of(copier.client().settings()),
+    };
+    let notes = Arc::new(Notes::default());
+    copier.sync(&sync, |_| (), notes.clone(), &Watch::default()).await?;
+    let notes = notes.0.lock().unwrap().clone();
+    Ok(notes)
+}
+
+#[tokio::test]
+async fn files_behind_a_supervisor_that_fails_once_are_kept() {
+    // The second locate determines the servers of the tree; the others belong to the checks.
+    let cluster = cluster("0", &[1], &[]).await;
+    let local = Local::new("fails");
+    let error = synchronize(&cluster, &local).await.unwrap_err();
+    assert_eq!(local.names(), ["far", "near"], "{error}");
+}
+
+#[tokio::test]
+async fn files_of_a_server_that_joins_during_the_checks_are_kept() {
+    let cluster = cluster("0", &[], &[1]).await;
+    let local = Local::new("joins");
+    let error = synchronize(&cluster, &local).await.unwrap_err();
+    assert!(error.to_string().contains("has joined the cluster of"), "{error}");
+    assert_eq!(local.names(), ["far", "near"]);
+}
+
+#[tokio::test]
+async fn a_manager_that_has_restarted_refuses_deletions() {
+    let cluster = cluster("unknown", &[], &[]).await;
+    let local = Local::new("restarts");
+    let error = synchronize(&cluster, &local).await.unwrap_err().to_string();
+    let expected = format!("the manager {} has restarted", cluster.manager.address);
+    assert!(error.contains(&expected) && error.contains("--allow-away"), "{error}");
+    assert_eq!(local.names(), ["far", "near"]);
+}
+
+#[tokio::test]
+async fn a_manager_that_does_not_report_absent_servers_is_noted() {
+    for (away, noted) in [("scalla.away", 1), ("", 1), ("many", 1), ("0", 0)] {
+        let cluster = cluster(away, &[], &[]).await;
+        let local = Local::new("notes");
+        std::fs::write(local.0.join("extra"), b"").unwrap();
+        let notes = synchronize(&cluster, &local).await.unwrap();
+        assert_eq!(notes.len(), noted, "{away}: {notes:?}");
+        assert!(notes.iter().all(|note| note.contains("does not report")), "{notes:?}");
+        assert_eq!(local.names(), ["far", "near"]);
+    }
+}
+
+#[tokio::test]
+async fn a_tree_without_the_servers_of_a_supervisor_is_not_complete() {
+    let cluster = cluster("0", &[0], &[]).await;
+    let url = cluster.manager.url("/top");
+    let tree = Tree::at_server(&client(&[]).file_system(&url), &url).await.unwrap();
+    let directory = Walk::through(tree).next().await.unwrap();
+    assert!(!directory.is_complete);
+    assert_eq!(directory.unknown.len(), 1);
+    assert_eq!(directory.unknown[0].error.code(), Some(ErrorCode::OVERLOADED));
+    let names: Vec<_> = directory.items.iter().map(|item| item.name.to_string()).collect();
+    assert_eq!(names, ["near"]);
+}
