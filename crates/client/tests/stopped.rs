@@ -146,6 +146,52 @@ async fn a_stopped_copy_keeps_an_existing_file() {
     }
 }
 
+/// The status of a file that differs from the source.
+const OTHER_FILE: &[u8] = b"8 9 48 90 90 90 0644 me us\0";
+
+/// Overwrites an existing file and stops the copy at the request `at`. The server replies to it if
+/// `answers` is set. Returns the requests since the open.
+async fn overwrite_stopped(at: RequestCode, answers: bool) -> Vec<RequestCode> {
+    let source = Fake::start(SERVER, about).await;
+    let watch = Watch::default();
+    let stop = watch.clone();
+    let server = Fake::start(SERVER, move |asked| {
+        let is_there = asked.code() == at;
+        if is_there {
+            stop.cancel();
+        }
+        match asked.code() {
+            _ if is_there && !answers => silence(),
+            // It is not the source.
+            RequestCode::OPEN => ok(asked, &[&[7, 0, 0, 0][..], &[0; 8], OTHER_FILE].concat()),
+            RequestCode::STAT => ok(asked, OTHER_FILE),
+            _ => about(asked),
+        }
+    })
+    .await;
+    let job = CopyJob {
+        source: Place::Remote(source.url("/old")),
+        target: Place::Remote(server.url("/new")),
+        size: None,
+    };
+    let client = client(&[]);
+    let mut options = CopyOptions::of(client.settings());
+    (options.third_party, options.force) = (ThirdParty::Never, true);
+    let error = Copier::new(&client).copy(&job, &options, &watch).await.unwrap_err();
+    assert!(matches!(error, CopyError::Cancelled), "{error}");
+    since_open(&server)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_copy_keeps_a_file_that_it_has_not_emptied() {
+    use RequestCode as Code;
+    assert_eq!(overwrite_stopped(Code::OPEN, true).await, [Code::OPEN, Code::CLOSE]);
+    let unanswered = overwrite_stopped(Code::TRUNCATE, false).await;
+    assert!(!unanswered.contains(&Code::RM), "{unanswered:?}");
+    let emptied = overwrite_stopped(Code::TRUNCATE, true).await;
+    assert_eq!(emptied, [Code::OPEN, Code::TRUNCATE, Code::CLOSE, Code::STAT, Code::RM]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_third_party_copy_that_timed_out_leaves_no_file() {
     let source = Fake::start(SERVER, about).await;

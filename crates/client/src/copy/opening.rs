@@ -13,8 +13,8 @@ use crate::file::{File, OpenWith};
 use crate::identity::RemoteFileIdentity;
 use crate::url::Url;
 
-/// Maximum wait for the reply to an open after the copy was stopped.
-const ANSWER_TIME: Duration = Duration::from_secs(5);
+/// Maximum wait for the reply to an open or a truncation after the copy was stopped.
+pub(super) const ANSWER_TIME: Duration = Duration::from_secs(5);
 
 /// Maximum time for a server to remove a useless file.
 pub(super) const REMOVE_TIME: Duration = Duration::from_secs(5);

@@ -13,7 +13,7 @@ use wire::xroot::flags::OpenOptions;
 
 use super::Copier;
 use super::failure::CopyError;
-use super::opening::{NotOpen, REMOVE_TIME, close_and_remove, open_unless, unless_stopped};
+use super::opening::{ANSWER_TIME, NotOpen, REMOVE_TIME, close_and_remove, open_unless, unless_stopped};
 use super::options::Watch;
 use super::place::Place;
 use super::source::SourceReader;
@@ -100,20 +100,52 @@ async fn existing(
         leave(Some(file)).await;
         return Err(error);
     }
-    let truncated = async { file.truncate(0).await.map_err(CopyError::target) };
-    match unless_stopped(watch, truncated).await {
-        Ok(()) => Ok(Existing::Empty(file)),
-        Err(CopyError::Cancelled) => {
-            // It may be empty already.
+    match truncate(&file, watch).await {
+        Truncation::Done => Ok(Existing::Empty(file)),
+        Truncation::Stopped { is_empty: true } => {
             discard(copier, &file, false).await;
             Err(CopyError::Cancelled)
         }
-        Err(error) => {
+        Truncation::Stopped { is_empty: false } => {
             leave(Some(file)).await;
-            match error.remote_error().and_then(Error::code) {
+            Err(CopyError::Cancelled)
+        }
+        Truncation::Failed(error) => {
+            leave(Some(file)).await;
+            match error.code() {
                 Some(ErrorCode::UNSUPPORTED) => Ok(Existing::NotTruncatable),
-                _ => Err(error),
+                _ => Err(CopyError::target(error)),
             }
+        }
+    }
+}
+
+/// The result of a truncation to zero bytes.
+enum Truncation {
+    Done,
+    Failed(Error),
+    /// The copy was stopped. The file may have all of its content, unless it is known to be empty.
+    Stopped {
+        is_empty: bool,
+    },
+}
+
+/// Truncates an open file, unless the copy is stopped. A request that was sent is awaited, because
+/// only its reply shows whether the file is empty.
+async fn truncate(file: &File, watch: &Watch) -> Truncation {
+    if watch.is_cancelled() {
+        return Truncation::Stopped { is_empty: false };
+    }
+    let mut truncation = Box::pin(file.truncate(0));
+    tokio::select! {
+        biased;
+        truncated = &mut truncation => match truncated {
+            Ok(()) => Truncation::Done,
+            Err(error) => Truncation::Failed(error),
+        },
+        () = watch.cancelled() => {
+            let late = tokio::time::timeout(ANSWER_TIME, truncation).await;
+            Truncation::Stopped { is_empty: matches!(late, Ok(Ok(()))) }
         }
     }
 }
