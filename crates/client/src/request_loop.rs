@@ -55,9 +55,22 @@ pub(crate) struct Exchange {
 /// The loss of a reply that the request survives.
 pub(crate) struct LostReply {
     pub(crate) cause: Cause,
-    /// Set if the connection is alive or the server violates the protocol, so that only another
-    /// server can help.
-    pub(crate) elsewhere_only: bool,
+    pub(crate) kind: LossKind,
+}
+
+/// The state of a server whose reply is lost. It determines where the request may be repeated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LossKind {
+    /// The connection ended. The server may reply on a new one.
+    Disconnected,
+    /// The server was silent for the first time. It is repeated there only if there is no other
+    /// server, because the timeout has taken long already.
+    Silent,
+    /// The server was silent again. It is not asked a third time.
+    SilentAgain,
+    /// The connection is alive, or the server violates the protocol, so that only another server
+    /// can help.
+    Unusable,
 }
 
 /// The place of the next attempt, and the error if there is none.
@@ -70,6 +83,10 @@ pub(crate) trait RecoveryPolicy {
 
     /// Returns the URL at the current server.
     fn server(&self) -> Url;
+
+    /// Returns the address of the server to which the request was sent last. The current server may
+    /// be another one by the time of the loss.
+    fn asked(&self) -> String;
 
     /// Creates the final error of the request at the current server.
     fn error(&mut self, cause: Cause) -> Error;
@@ -170,7 +187,7 @@ impl<'a> Attempts<'a> {
                 Ok(ServerReply::Wait { pause, text }) => self.pause(policy, pause, text).await?,
                 Err(MissingReply::TooLarge(limit)) => return Err(policy.error(Cause::too_large(&limit))),
                 Err(MissingReply::TimedOut(seconds)) => {
-                    let loss = LostReply { cause: Cause::TimedOut(seconds), elsewhere_only: true };
+                    let loss = LostReply { cause: Cause::TimedOut(seconds), kind: LossKind::Unusable };
                     self.recover(policy, loss, true, at_manager).await?;
                 }
                 Err(MissingReply::Lost { reason, sent }) => {
@@ -212,24 +229,22 @@ impl<'a> Attempts<'a> {
         Ok(())
     }
 
-    /// Describes a lost connection. A second silence of the same server is final, because a timeout
-    /// has taken long already.
+    /// Describes a lost connection.
     fn loss(&mut self, policy: &impl RecoveryPolicy, reason: ConnectionLoss) -> LostReply {
         match reason {
             ConnectionLoss::Protocol(error) => {
-                LostReply { cause: Cause::Connection(error), elsewhere_only: true }
+                LostReply { cause: Cause::Connection(error), kind: LossKind::Unusable }
             }
-            reason => {
-                let cause = Cause::Lost(reason.to_string());
-                if let ConnectionLoss::Silent(_) = reason {
-                    let server = policy.server().authority();
-                    if self.silent.contains(&server) {
-                        self.lost = LOST_MAX;
-                    }
-                    self.silent.push(server);
-                }
-                LostReply { cause, elsewhere_only: false }
+            ConnectionLoss::Silent(_) => {
+                let server = policy.asked();
+                let kind = match self.silent.contains(&server) {
+                    true => LossKind::SilentAgain,
+                    false => LossKind::Silent,
+                };
+                self.silent.push(server);
+                LostReply { cause: Cause::Lost(reason.to_string()), kind }
             }
+            reason => LostReply { cause: Cause::Lost(reason.to_string()), kind: LossKind::Disconnected },
         }
     }
 
@@ -287,6 +302,10 @@ mod tests {
             Url::parse(&format!("root://{}//a", self.server)).unwrap()
         }
 
+        fn asked(&self) -> String {
+            self.server.to_owned()
+        }
+
         fn error(&mut self, cause: Cause) -> Error {
             Error::new("test", "a", cause).uncertain(self.is_pinned)
         }
@@ -312,7 +331,12 @@ mod tests {
         }
 
         async fn lost(&mut self, _: &Attempts<'_>, loss: LostReply) -> Result<(), Error> {
-            self.calls.push(if loss.elsewhere_only { "elsewhere" } else { "lost" });
+            self.calls.push(match loss.kind {
+                LossKind::Disconnected => "lost",
+                LossKind::Silent => "silent",
+                LossKind::SilentAgain => "silent again",
+                LossKind::Unusable => "elsewhere",
+            });
             Ok(())
         }
     }
@@ -398,14 +422,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_second_silence_of_a_server_is_final() {
+    async fn the_second_silence_of_a_server_is_reported_as_such() {
         let silent = || lost(ConnectionLoss::Silent(60), true);
         let mut scripted = script([silent(), silent(), ok()]);
-        let error = run(&mut scripted, "stat", Repeat::Anywhere).await.unwrap_err();
-        assert!(matches!(error.cause(), Cause::Lost(_)), "{error}");
-        assert_eq!(scripted.sent, 2);
+        run(&mut scripted, "stat", Repeat::Anywhere).await.unwrap();
+        assert_eq!(scripted.calls, ["silent", "silent again"]);
         let mut scripted = script([silent(), redirect("b"), silent(), ok()]);
         run(&mut scripted, "stat", Repeat::Anywhere).await.unwrap();
+        assert_eq!(scripted.calls, ["silent", "redirected", "silent"]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ use wire::xroot::reply::RedirectTarget;
 use crate::channel::{BodyLimit, Channel, ReplyContent, ReplySink, ServerReply};
 use crate::client::Client;
 use crate::failure::{Cause, Error};
-use crate::request_loop::{Attempts, Exchange, LOST_MAX, LostReply, RecoveryPolicy, Repeat};
+use crate::request_loop::{Attempts, Exchange, LOST_MAX, LossKind, LostReply, RecoveryPolicy, Repeat};
 use crate::settings::Settings;
 use crate::url::{Scheme, Url};
 use crate::waits::WaitFor;
@@ -265,6 +265,10 @@ impl<F: Fn(&Url, bool) -> Encoded + Sync> RecoveryPolicy for Routed<'_, F> {
         self.route.at.clone()
     }
 
+    fn asked(&self) -> String {
+        self.route.at.authority()
+    }
+
     fn error(&mut self, cause: Cause) -> Error {
         match (&self.route.said, &cause) {
             // If this client may not go where the redirects lead, that is the reason.
@@ -335,16 +339,21 @@ impl<F: Fn(&Url, bool) -> Encoded + Sync> RecoveryPolicy for Routed<'_, F> {
     }
 
     async fn lost(&mut self, attempts: &Attempts<'_>, loss: LostReply) -> Result<(), Error> {
-        let returned = self.route.return_to_balancer("srverr");
-        if loss.elsewhere_only && !returned {
-            return Err(self.error(loss.cause));
+        let route = &mut *self.route;
+        let is_elsewhere = match loss.kind {
+            // Without a balancer, the same server is tried once more, because the connection may
+            // have been old.
+            LossKind::Disconnected => {
+                route.return_to_balancer("srverr") || (attempts.lost() > 1 && route.next_host())
+            }
+            LossKind::Silent | LossKind::Unusable => route.elsewhere(),
+            // The balancer has returned the same server.
+            LossKind::SilentAgain => route.next_host(),
+        };
+        match loss.kind {
+            LossKind::SilentAgain | LossKind::Unusable if !is_elsewhere => Err(self.error(loss.cause)),
+            _ => Ok(()),
         }
-        // Without a balancer, the same server is tried once more, because the connection may have
-        // been old.
-        if !returned && attempts.lost() > 1 {
-            self.route.next_host();
-        }
-        Ok(())
     }
 }
 

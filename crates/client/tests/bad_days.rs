@@ -59,6 +59,33 @@ async fn a_silent_server_times_out() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_next_host_is_asked_after_the_first_silence() {
+    let silent = Fake::start(SERVER, |_| silence()).await;
+    let good = Fake::start(SERVER, |asked| ok(asked, &stat_text(7))).await;
+    let url = Url::parse(&format!("root://{},{}//a", silent.address, good.address)).unwrap();
+    let stat = client(&[]).file_system(&url).stat("/a").await.unwrap();
+    assert_eq!((stat.size, silent.count(RequestCode::STAT)), (7, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_host_is_asked_if_the_balancer_is_silent_or_returns_a_silent_server() {
+    let silent = Fake::start(SERVER, |_| silence()).await;
+    let port = silent.address.port();
+    let balancer = Fake::start(MANAGER, move |asked| redirect_to(asked, "127.0.0.1", port)).await;
+    let alive = Fake::start(MANAGER, |asked| match asked.code() {
+        RequestCode::PING => ok(asked, b""),
+        _ => silence(),
+    })
+    .await;
+    let good = Fake::start(SERVER, |asked| ok(asked, &stat_text(7))).await;
+    for (first, asked) in [(&balancer, 2), (&alive, 1)] {
+        let url = Url::parse(&format!("root://{},{}//a", first.address, good.address)).unwrap();
+        let stat = client(&[]).file_system(&url).stat("/a").await.unwrap();
+        assert_eq!((stat.size, first.count(RequestCode::STAT)), (7, asked));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_missing_reply_of_a_live_server_times_out() {
     let server = Fake::start(SERVER, |asked| match asked.code() {
         RequestCode::PING => ok(asked, b""),

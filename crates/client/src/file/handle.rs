@@ -20,7 +20,7 @@ use super::{File, Home, OpenHandle, open};
 use crate::channel::{BodyLimit, Channel, ReplyContent, ReplySink};
 use crate::failure::{Cause, Error};
 use crate::identity::RemoteFileIdentity;
-use crate::request_loop::{Attempts, Exchange, LostReply, RecoveryPolicy, Repeat};
+use crate::request_loop::{Attempts, Exchange, LossKind, LostReply, RecoveryPolicy, Repeat};
 use crate::route::{Balancer, Route, target};
 use crate::settings::Settings;
 use crate::url::Url;
@@ -76,8 +76,16 @@ impl File {
             false => Repeat::Needless,
         };
         let client = &self.0.client;
-        let mut by_handle =
-            ByHandle { file: self, name, payload, request, sink, generation: 0, is_uncertain: false };
+        let mut by_handle = ByHandle {
+            file: self,
+            name,
+            payload,
+            request,
+            sink,
+            generation: 0,
+            channel: None,
+            is_uncertain: false,
+        };
         Attempts::new(client, name, repeat, client.end()).run(&mut by_handle).await
     }
 
@@ -201,6 +209,8 @@ struct ByHandle<'a, F, S> {
     sink: S,
     /// The open that the last attempt used.
     generation: u64,
+    /// The connection that the last attempt used.
+    channel: Option<Arc<Channel>>,
     is_uncertain: bool,
 }
 
@@ -209,12 +219,17 @@ impl<F: Fn(FileHandle) -> Encoded, S: Fn() -> ReplySink> RecoveryPolicy for ByHa
         let current = self.file.current()?;
         self.generation = current.generation;
         let (request, payload) = ((self.request)(current.fhandle), self.payload.clone());
-        let reply = current.channel.call(request, payload, (self.sink)(), attempts.until()).await;
+        let channel = self.channel.insert(current.channel);
+        let reply = channel.call(request, payload, (self.sink)(), attempts.until()).await;
         Ok(Exchange { reply, at_manager: false })
     }
 
     fn server(&self) -> Url {
         self.file.opened().at.clone()
+    }
+
+    fn asked(&self) -> String {
+        self.channel.as_ref().map(|channel| channel.authority().to_owned()).unwrap_or_default()
     }
 
     fn error(&mut self, cause: Cause) -> Error {
@@ -243,7 +258,12 @@ impl<F: Fn(FileHandle) -> Encoded, S: Fn() -> ReplySink> RecoveryPolicy for ByHa
     }
 
     async fn lost(&mut self, attempts: &Attempts<'_>, loss: LostReply) -> Result<(), Error> {
-        if !self.file.may_recover() || (loss.elsewhere_only && !self.file.may_move()) {
+        let is_recoverable = match loss.kind {
+            LossKind::Disconnected | LossKind::Silent => true,
+            LossKind::Unusable => self.file.may_move(),
+            LossKind::SilentAgain => false,
+        };
+        if !is_recoverable || !self.file.may_recover() {
             return Err(self.error(loss.cause));
         }
         self.reopen(attempts, &loss.cause, None).await
