@@ -6,7 +6,7 @@
 
 mod support;
 
-use client::copy::{Copier, CopyError, CopyJob, CopyOptions, Place, Watch};
+use client::copy::{Copier, CopyError, CopyJob, CopyOptions, Place, ThirdParty, Watch};
 use client::{Cause, Error, FileSystem, OpenWith};
 use support::{Act, Asked, Fake, MANAGER, PLAIN, client, close, ok, opened, send, stat_text};
 use wire::xroot::reply::{self, Redirect};
@@ -218,4 +218,45 @@ async fn an_upload_with_an_uncertain_target_is_not_retried() {
         "{error}"
     );
     assert_eq!((server.count(RequestCode::OPEN), server.count(RequestCode::RM)), (1, 0));
+}
+
+/// The status of an empty file that differs from the source.
+const NEW_FILE: &[u8] = b"8 0 48 90 90 90 0644 me us\0";
+
+#[tokio::test]
+async fn a_forced_copy_overwrites_the_file_that_an_uncertain_open_has_created() {
+    let source = Fake::start(PLAIN, |asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 1, 4),
+        RequestCode::STAT => ok(asked, &stat_text(4)),
+        RequestCode::READ => ok(asked, b"data"),
+        _ => ok(asked, b""),
+    })
+    .await;
+    let mut is_there = false;
+    let server = Fake::start(PLAIN, move |asked| match asked.code() {
+        RequestCode::OPEN if is_there => ok(asked, &[&[1, 0, 0, 0][..], &[0; 8], NEW_FILE].concat()),
+        // An open that does not create.
+        RequestCode::OPEN if asked.header.body[3] & 0x08 == 0 => not_found(asked),
+        RequestCode::OPEN => {
+            is_there = true;
+            close()
+        }
+        RequestCode::STAT => ok(asked, NEW_FILE),
+        _ => ok(asked, b""),
+    })
+    .await;
+    let job = CopyJob {
+        source: Place::Remote(source.url("/old")),
+        target: Place::Remote(server.url("/new")),
+        size: None,
+    };
+    let client = client(&[]);
+    let mut options = CopyOptions::of(client.settings());
+    (options.force, options.third_party) = (true, ThirdParty::Never);
+    let result = Copier::new(&client).copy(&job, &options, &Watch::default()).await;
+    let asked: Vec<_> = server.asked.lock().unwrap().iter().map(Asked::code).collect();
+    use RequestCode as Code;
+    let end = [Code::OPEN, Code::TRUNCATE];
+    assert!(asked.windows(2).any(|two| two == end), "{asked:?} {result:?}");
+    assert_eq!(server.texts(Code::RM), [""; 0]);
 }

@@ -45,6 +45,7 @@ pub(super) async fn overwrite(
         return create(copier, url, &replacing, watch).await;
     }
     let new = with.with(OpenOptions::NEW);
+    let mut is_uncertain = false;
     for _ in 0..TRIES {
         match existing(copier, url, source, &new, watch).await? {
             Existing::Empty(file) => return Ok(file),
@@ -54,6 +55,8 @@ pub(super) async fn overwrite(
         match create(copier, url, &new, watch).await {
             // Another client has created it just now.
             Err(CopyError::Exists(_)) => {}
+            // The file may exist now. The next round opens it and determines whose it is.
+            Err(error) if error.is_uncertain() && !is_uncertain => is_uncertain = true,
             created => return created,
         }
     }
