@@ -37,6 +37,8 @@ pub(crate) enum Repeat {
     Never,
     /// It is not repeated, because it has no effect that outlives its connection.
     Needless,
+    /// It is not repeated even if it was not sent, because it is valid on one connection only.
+    Once,
 }
 
 impl Repeat {
@@ -157,7 +159,7 @@ impl<'a> Attempts<'a> {
 
     /// Reports whether the request must not be made at another server after an error reply.
     pub(crate) fn is_for_one_server(&self) -> bool {
-        self.repeat == Repeat::Never
+        matches!(self.repeat, Repeat::Never | Repeat::Once)
     }
 
     /// Counts a redirect, or a reply that leads to another server.
@@ -261,11 +263,11 @@ impl<'a> Attempts<'a> {
         let is_last = match repeat {
             Repeat::Anywhere => false,
             Repeat::Needless => sent,
-            Repeat::AtServer | Repeat::Never => {
+            Repeat::AtServer | Repeat::Never | Repeat::Once => {
                 if sent {
                     policy.pin();
                 }
-                sent && repeat == Repeat::Never
+                repeat == Repeat::Once || (sent && repeat == Repeat::Never)
             }
         };
         self.lost += 1;
@@ -399,6 +401,15 @@ mod tests {
             let mut scripted = script([lost(ConnectionLoss::Closed, false), ok()]);
             run(&mut scripted, "rm", repeat).await.unwrap();
             assert_eq!((scripted.is_pinned, scripted.sent), (false, 2));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_valid_on_one_connection_is_not_repeated() {
+        for sent in [true, false] {
+            let mut scripted = script([lost(ConnectionLoss::Closed, sent), ok()]);
+            let error = run(&mut scripted, "clone", Repeat::Once).await.unwrap_err();
+            assert_eq!((error.is_uncertain(), scripted.sent), (sent, 1));
         }
     }
 

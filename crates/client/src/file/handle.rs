@@ -75,6 +75,27 @@ impl File {
             false if self.is_writable() => Repeat::Never,
             false => Repeat::Needless,
         };
+        self.ask_with(name, repeat, payload, request, sink).await
+    }
+
+    /// Sends a request that is valid on the current connection only.
+    pub(super) async fn ask_once(
+        &self,
+        name: &'static str,
+        request: impl Fn(FileHandle) -> Encoded,
+    ) -> Result<ReplyContent, Error> {
+        let sink = || ReplySink::Body(BodyLimit::ANSWER);
+        self.ask_with(name, Repeat::Once, Bytes::new(), request, sink).await
+    }
+
+    async fn ask_with(
+        &self,
+        name: &'static str,
+        repeat: Repeat,
+        payload: Bytes,
+        request: impl Fn(FileHandle) -> Encoded,
+        sink: impl Fn() -> ReplySink,
+    ) -> Result<ReplyContent, Error> {
         let client = &self.0.client;
         let mut by_handle = ByHandle {
             file: self,
