@@ -4,8 +4,7 @@
 //! machine, and carries out the actions that the machine returns. It sends over the connections of
 //! the tree driver.
 //!
-//! Clients of this process receive no interim reply while they wait. Redirectors wait only briefly:
-//! see [`cluster::late_answer`].
+//! Waiting clients receive no interim reply, redirectors do: see [`cluster::late_answer`].
 
 use super::connection::{ConnectionStage, NodeConnection};
 use super::parent_messages::{self, LocalPathState};
@@ -275,7 +274,7 @@ impl LocationDriver {
                     self.resolver.abandon(gone);
                 }
                 LateAnswer::Wait(time) => {
-                    // A later answer would have no receiver, and a file would be placed for nobody.
+                    // The answer would have no receiver, and a file would be placed for nobody.
                     self.resolver.abandon([token]);
                     let answer = WireAnswer::Wait { seconds: whole_seconds(time) };
                     respond_with(tree, link, streamid, None, answer);
