@@ -10,10 +10,10 @@
 //! the process in granules, so that a session with small requests costs no atomic operation. A
 //! [`Charge`] belongs to the owner of the memory and returns its bytes when it is dropped.
 //!
-//! Limits rise with the [`MemoryPurpose`], so that work in progress can always finish. An argument cannot
-//! take the memory that requests need to run, and requests cannot take the memory of the data that
-//! they wait for. Partially received arguments could deadlock by waiting for each other. The
-//! argument that waits longest may therefore use the memory of requests, one argument at a time
+//! Limits rise with the [`MemoryPurpose`], so that work in progress can always finish. An argument
+//! cannot take the memory that requests need to run, and requests cannot take the memory of the
+//! data that they wait for. Partially received arguments could deadlock by waiting for each other.
+//! The argument that waits longest may therefore use the memory of requests, one argument at a time
 //! ([`Ticket`]).
 //!
 //! After a refusal by the limit of its session, an account records the use at which the bytes would

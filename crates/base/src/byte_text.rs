@@ -1,8 +1,9 @@
 //! Text for bytes that need not be UTF-8, without loss (decision 032).
 //!
-//! Names of files are bytes, and mostly UTF-8. In text, a byte that is not part of UTF-8 is represented by a private character,
-//! U+10FF00 plus its value, so `text_of` and `bytes_of` are inverse. Bytes of a character from this range are represented one by one,
-//! otherwise two names would have one text. PEP 383 does the same with characters that strings of Rust cannot hold.
+//! Names of files are bytes, and mostly UTF-8. In text, a byte that is not part of UTF-8 is
+//! represented by a private character, U+10FF00 plus its value, so `text_of` and `bytes_of` are
+//! inverse. Bytes of a character from this range are represented one by one, otherwise two names
+//! would have one text. PEP 383 does the same with characters that strings of Rust cannot hold.
 
 use std::borrow::Cow;
 

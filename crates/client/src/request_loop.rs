@@ -65,8 +65,8 @@ pub(crate) struct LostReply {
 pub(crate) enum LossKind {
     /// The connection ended. The server may reply on a new one.
     Disconnected,
-    /// The server was silent for the first time. It is repeated there only if there is no other
-    /// server, because the timeout has taken long already.
+    /// The server was silent for the first time. The request is repeated there only if no other
+    /// server is known, because the timeout has taken long already.
     Silent,
     /// The server was silent again. It is not asked a third time.
     SilentAgain,
@@ -80,7 +80,7 @@ pub(crate) trait RecoveryPolicy {
     /// Connects to the current server, sends the request and waits for the reply.
     ///
     /// # Errors
-    /// There is no connection.
+    /// The [`Cause`] if no connection can be made.
     async fn send(&mut self, attempts: &Attempts<'_>) -> Result<Exchange, Cause>;
 
     /// Returns the URL at the current server.

@@ -308,8 +308,9 @@ impl ConfigReport {
     }
 }
 
-/// Prints one line per problem, in the order of [`ConfigReport::problems`]. Shared advice is printed
-/// once, after the last problem that has it. Several problems of protection are one list at the end.
+/// Prints one line per problem, in the order of [`ConfigReport::problems`]. Shared advice is
+/// printed once, after the last problem that has it. Several problems of protection are one list at
+/// the end.
 impl fmt::Display for ConfigReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_unprotected = |problem: &Problem| problem.kind == ProblemKind::Unprotected;

@@ -1,7 +1,7 @@
 //! Walks all names of the exports, for the inventory that parent nodes in a cluster use to conclude
 //! which names do not exist here.
 //!
-//! Because of that use the walk reports a [`IncompleteReason`] whenever it may have missed a name.
+//! Because of that use the walk reports an [`IncompleteReason`] whenever it may have missed a name.
 
 use crate::describe;
 use crate::presence::{NAMES_AT_ONCE, PresenceServices};

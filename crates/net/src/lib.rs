@@ -8,7 +8,8 @@
 //! An event loop consists of three parts:
 //!
 //! * the *executor* (`executor`) runs the tasks of connections;
-//! * the *reactor* (`reactor`) waits for the readiness of sockets with epoll, and wakes their tasks;
+//! * the *reactor* (`reactor`) waits for the readiness of sockets with epoll, and wakes their
+//!   tasks;
 //! * *batching* (`batch`) receives and sends for many connections with one system call, by
 //!   io_uring.
 //!

@@ -1,9 +1,9 @@
 //! The interface between a session and its driver: tasks out, results in.
 //!
-//! A driver feeds the bytes of a connection, executes each [`TakeResult`] or queued [`DriverTask`], and reports
-//! the result. Bulk data does not pass through the session, so that it is not copied: a read leaves
-//! the session as a file and a range, a write as the number of bytes on a connection and their
-//! destination.
+//! A driver feeds the bytes of a connection, executes each [`TakeResult`] or queued [`DriverTask`],
+//! and reports the result. Bulk data does not pass through the session, so that it is not copied: a
+//! read leaves the session as a file and a range, a write as the number of bytes on a connection
+//! and their destination.
 
 use crate::ids::{CallId, FileIndex, PathId, SequenceId};
 use std::sync::Arc;
@@ -124,8 +124,8 @@ pub struct PayloadAnnouncement {
     pub into: Destination,
     /// Writes under the active checkpoint of the file.
     pub checkpoint: bool,
-    /// Set if earlier operations must end first. Until [`DriverTask::Proceed`] nothing is written, and
-    /// the driver takes at most one buffer of data from the connection.
+    /// Set if earlier operations must end first. Until [`DriverTask::Proceed`] nothing is written,
+    /// and the driver takes at most one buffer of data from the connection.
     pub held: bool,
 }
 

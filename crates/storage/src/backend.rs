@@ -273,8 +273,8 @@ pub trait Backend: Send + Sync {
     /// Returns the space in which a file lies, or in which a new file would be created by default
     /// (`public` if no spaces are configured). It may wait for a disk.
     fn space_of(&self, path: &LogicalPath) -> String;
-    /// Returns the names of all spaces if no space has the name `wish`, so that a new file cannot be
-    /// created in it.
+    /// Returns the names of all spaces if no space has the name `wish`, so that a new file cannot
+    /// be created in it.
     fn spaces_beside(&self, path: &LogicalPath, wish: &str) -> Option<Vec<String>> {
         let _ = (path, wish);
         None

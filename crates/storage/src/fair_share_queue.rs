@@ -2,9 +2,9 @@
 //!
 //! It exists so that one session with a long backlog cannot starve the others in a [`crate::Pool`].
 //! Each owner has its own queue. An owner has one place in the round while it has a waiting entry
-//! and fewer running ones than its share. [`FairShareQueue::pop`] takes one entry of the owner whose
-//! turn it is. An entry therefore waits for at most one entry of each other owner, and for earlier
-//! entries of its own owner.
+//! and fewer running ones than its share. [`FairShareQueue::pop`] takes one entry of the owner
+//! whose turn it is. An entry therefore waits for at most one entry of each other owner, and for
+//! earlier entries of its own owner.
 //!
 //! The queue of the cluster's requests (`cluster::work_queue`) has no shares: its single thread
 //! takes one entry at a time, so nothing runs beside it and nothing reports an end. With this queue

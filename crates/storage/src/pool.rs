@@ -3,9 +3,9 @@
 //!
 //! One hung disk must not use up the threads of others, so each file system has its own pool. One
 //! session must not use up a pool either. Every job belongs to an [`Owner`], owners are served in
-//! turn ([`FairShareQueue`]), and one owner occupies at most a share of the threads. Back-pressure: a
-//! job that exceeds the queue, or its owner's part of it, is returned to the caller, which replies
-//! that the server is overloaded.
+//! turn ([`FairShareQueue`]), and one owner occupies at most a share of the threads. Back-pressure:
+//! a job that exceeds the queue, or its owner's part of it, is returned to the caller, which
+//! replies that the server is overloaded.
 //!
 //! A job is short. Long work is done in steps ([`Work`]): after each step it goes to the back of
 //! its owner's queue. Steps occupy at most half of the threads, so that short jobs do not wait for

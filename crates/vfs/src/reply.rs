@@ -24,8 +24,8 @@ pub trait Mailbox: Send + Sync {
     fn deliver(&self, token: ReplyToken, answer: Answer);
 }
 
-/// The destination of the answer of a call. It becomes a [`DeferredReply`] only if the answer is not
-/// immediate.
+/// The destination of the answer of a call. It becomes a [`DeferredReply`] only if the answer is
+/// not immediate.
 #[derive(Clone)]
 pub struct ReplyTo {
     mailbox: Arc<dyn Mailbox>,

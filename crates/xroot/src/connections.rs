@@ -1,7 +1,7 @@
 //! The connections of one session, with their pending output, transfers and expected payload.
 //!
-//! The task of each connection is in `connection`. This table exists because replies and payload of one
-//! request may use different connections.
+//! The task of each connection is in `connection`. This table exists because replies and payload of
+//! one request may use different connections.
 
 use crate::client_delay::ClientDelay;
 use crate::outbox::Outbox;

@@ -29,12 +29,8 @@ impl CatCommand {
 
 /// Prints a whole file with read-ahead.
 async fn print_file(context: &Context, console: &Console, url: &Url) -> anyhow::Result<Result<(), Error>> {
-    let reader = match open_sequential(context, url).await {
-        Ok(reader) => reader,
-        Err(error) => return Ok(Err(error)),
-    };
-    let mut whole = match WholeRead::of(reader.file()).await {
-        Ok(whole) => whole,
+    let (reader, mut whole) = match open_whole(context, url).await {
+        Ok(opened) => opened,
         Err(error) => return Ok(Err(error)),
     };
     loop {
@@ -50,6 +46,13 @@ async fn print_file(context: &Context, console: &Console, url: &Url) -> anyhow::
             Err(cause) => return Ok(Err(Error::new("read", url, cause))),
         }
     }
+}
+
+/// Opens a file to read all of it from the beginning.
+pub(super) async fn open_whole(context: &Context, url: &Url) -> Result<(Reader, WholeRead), Error> {
+    let reader = open_sequential(context, url).await?;
+    let whole = WholeRead::of(reader.file()).await?;
+    Ok((reader, whole))
 }
 
 /// Opens a file for sequential reading.

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use anyhow::Context as _;
 use client::digest::{Algorithm, RunningChecksum};
 use client::xroot::ErrorCode;
-use client::{Error, FileChecksum, RemotePath, Url, WholeRead, join_bounded};
+use client::{Error, FileChecksum, RemotePath, Url, join_bounded};
 use serde_json::json;
 
-use super::cat::{CHUNK, open_sequential};
+use super::cat::{CHUNK, open_whole};
 use super::console::Console;
 use super::context::Context;
 use crate::usage_error::UsageError;
@@ -255,8 +255,7 @@ async fn compute(
     algorithm: Algorithm,
     progress: &ChecksumProgress,
 ) -> Result<FileChecksum, Error> {
-    let reader = open_sequential(context, url).await?;
-    let mut whole = WholeRead::of(reader.file()).await?;
+    let (reader, mut whole) = open_whole(context, url).await?;
     progress.size.fetch_add(whole.size(), Ordering::Relaxed);
     let mut running = RunningChecksum::new(algorithm);
     loop {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use client::{Bytes, Error, Reader, Url, WholeRead};
 
-use super::cat::{CHUNK, open_sequential};
+use super::cat::{CHUNK, open_sequential, open_whole};
 use super::console::Console;
 use super::context::Context;
 use crate::quantity;
@@ -128,12 +128,8 @@ async fn head(
     url: &Url,
     amount: HeadRange,
 ) -> anyhow::Result<Result<(), Error>> {
-    let reader = match open_sequential(context, url).await {
-        Ok(reader) => reader,
-        Err(error) => return Ok(Err(error)),
-    };
-    let mut whole = match WholeRead::of(reader.file()).await {
-        Ok(whole) => whole,
+    let (reader, mut whole) = match open_whole(context, url).await {
+        Ok(opened) => opened,
         Err(error) => return Ok(Err(error)),
     };
     let mut lines = amount.lines;

@@ -3,7 +3,7 @@
 //! Names, owners, error texts and file contents come from servers and from other users. On a
 //! terminal, a control character in them could move the cursor, change colours and titles, or forge
 //! lines. Therefore no command writes to these streams directly (`cargo xtask tidy` rejects it). It
-//! passes values to a [`Printer`] or collects them in a [`OutputText`], which escape them:
+//! passes values to a [`Printer`] or collects them in an [`OutputText`], which escape them:
 //!
 //! * standard output on a terminal: every control character, and every character that changes the
 //!   direction of text, is written as an escape sequence (`\n`, `\u001b`, `\xff`);

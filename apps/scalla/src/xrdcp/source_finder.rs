@@ -166,7 +166,7 @@ struct TreeFiles {
 
 impl TreeFiles {
     fn of(tree: Tree, named: PathBuf) -> Self {
-        // Jobs are numbered in breadth-first command, like those of the real program.
+        // Jobs are numbered in breadth-first order, like those of the real program.
         Self { named, walk: Walk::through(tree).nearest_first(), current: None, target_path: None }
     }
 
@@ -210,6 +210,7 @@ impl TreeFiles {
             self.current = Some((directory, numbers.into_iter()));
         }
     }
+
     /// Refuses a directory that leads to the place to which it is copied. Local links are followed,
     /// so each directory of this machine is compared, too.
     async fn outside(

@@ -109,8 +109,8 @@ fn create(target: &str) -> Result<std::fs::File, XrdClStatus> {
     std::fs::File::create_new(target).map_err(at_target)
 }
 
-/// Copies a file and returns its size. `report_progress` receives the number of bytes copied so far after each
-/// piece.
+/// Copies a file and returns its size. `report_progress` receives the number of bytes copied so far
+/// after each piece.
 async fn copy_content(
     client: &Client,
     url: &Url,

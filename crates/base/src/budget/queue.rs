@@ -82,7 +82,8 @@ impl WaitQueues {
     }
 
     /// Removes and returns the sessions that fit: for each purpose from the front of its queue up
-    /// to the first one that does not fit. Purposes are visited in the order of `MemoryPurpose::ALL`.
+    /// to the first one that does not fit. Purposes are visited in the order of
+    /// `MemoryPurpose::ALL`.
     pub(super) fn take_fitting(&self, claimed: impl Fn() -> usize, ceilings: &Ceilings) -> Vec<Waker> {
         let mut queues = self.lock();
         let mut claimed = claimed();

@@ -18,8 +18,9 @@ use crate::walk::Tree;
 const NAMED_MAX: usize = 4;
 
 impl Copier {
-    /// Refuses deletions while a server of one of the ends is away, or while a manager does not know
-    /// that yet. Managers that do not report it are noted. Returns the connected servers of each end.
+    /// Refuses deletions while a server of one of the ends is away, or while a manager does not
+    /// know that yet. Managers that do not report it are noted. Returns the connected servers of
+    /// each end.
     pub(super) async fn nobody_is_away(
         &self,
         ends: [(&Place, Side); 2],
@@ -51,8 +52,8 @@ impl Copier {
         Ok(present)
     }
 
-    /// Refuses deletions if a server is away, or is not part of the tree of its end: it was away, or
-    /// its manager did not answer, when the servers of the trees were determined.
+    /// Refuses deletions if a server is away, or is not part of the tree of its end: it was away,
+    /// or its manager did not answer, when the servers of the trees were determined.
     pub(super) async fn nobody_was_away(
         &self,
         ends: [(&Place, Side); 2],

@@ -152,7 +152,8 @@ impl File {
             let request = |fhandle| {
                 Encoded::new(&Request::Clone(CloneRanges { fhandle, items: CloneList::new(&list) }))
             };
-            // A recovery would change the connection, on which the handle of the source is not valid.
+            // A recovery would change the connection, on which the handle of the source is not
+            // valid.
             self.ask_once("clone", request).await?;
             for (_, length, at) in some {
                 self.0.written_to.fetch_max(at.saturating_add(*length), Ordering::AcqRel);

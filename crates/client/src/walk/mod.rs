@@ -1,8 +1,8 @@
 //! [`Walk`]: the common implementation of walks through directory trees, here and at servers.
 //!
 //! A tree is read directory by directory, each before those below it, while the next listings are
-//! already requested. An entry is reported as an [`WalkItem`], or as [`UnreliableEntry`]: seen, but
-//! unreliable, with the reason. A caller that changes the tree must leave unknown entries and
+//! already requested. An entry is reported as a [`WalkItem`], or as an [`UnreliableEntry`]: seen,
+//! but unreliable, with the reason. A caller that changes the tree must leave unknown entries and
 //! everything below them alone.
 //!
 //! Servers follow links, so a link to a directory looks like a directory. A directory has an

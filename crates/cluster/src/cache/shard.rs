@@ -73,8 +73,8 @@ struct CacheEntry {
     hash: u32,
     /// The bounce clock at the last check.
     clock: u32,
-    /// The second in which it was last placed, or a query of all children ended. The absences are not
-    /// older.
+    /// The second in which it was last placed, or a query of all children ended. The absences are
+    /// not older.
     since: u32,
     /// The low bits of the tick at which its window began, at most a window before the block's.
     tick: u8,

@@ -35,8 +35,8 @@ impl Draft<'_> {
         self.report.add(kind, token.origin(), what.into(), allowed);
     }
 
-    /// Reports an item that is not in force yet, and the consequence. `first` is the first argument of
-    /// the directive.
+    /// Reports an item that is not in force yet, and the consequence. `first` is the first argument
+    /// of the directive.
     pub(crate) fn not_yet(
         &mut self,
         token: &DirectiveToken,

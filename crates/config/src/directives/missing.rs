@@ -1,4 +1,5 @@
-//! Consequences of directives that are not in force: the missing part, and the behaviour of the server without it.
+//! Consequences of directives that are not in force: the missing part, and the behaviour of the
+//! server without it.
 
 /// A part of the server that is not there yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

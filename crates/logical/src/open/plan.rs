@@ -1,4 +1,4 @@
-//! Checks the request of an open before the storage is accessed, and the result: a [`OpenPlan`].
+//! Checks the request of an open before the storage is accessed, and the result: an [`OpenPlan`].
 
 use crate::config::ModeRules;
 use crate::errno::{self, unable};
@@ -60,8 +60,8 @@ impl OpenPlan {
         Error::unable(self.verb(), &self.path, error)
     }
 
-    /// Returns the error of an open that the backend rejected. If the requested space does not exist,
-    /// the error names it and the spaces of this server.
+    /// Returns the error of an open that the backend rejected. If the requested space does not
+    /// exist, the error names it and the spaces of this server.
     pub(super) fn refused(&self, opener: &OpenServices, error: std::io::Error) -> Error {
         let wish = self.cgi.text("oss.cgroup").filter(|_| self.creates);
         let is_missing = error.kind() == std::io::ErrorKind::NotFound;

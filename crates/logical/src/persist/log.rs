@@ -85,7 +85,8 @@ pub(crate) struct UnfinishedJournal {
 }
 
 impl UnfinishedJournal {
-    /// Reads the journal of an earlier run. Nothing is written before [`UnfinishedJournal::rewrite`].
+    /// Reads the journal of an earlier run. Nothing is written before
+    /// [`UnfinishedJournal::rewrite`].
     pub(crate) fn load(folder: Arc<dyn JournalFolder>, sync_every: u32) -> io::Result<Self> {
         let mut log = Self {
             folder,

@@ -1,8 +1,8 @@
 //! The states of a file that persists on close, as types: marked, synced, whole (decision 013).
 //!
-//! Only a [`SyncedFile`] file can become whole, and only [`MarkedFile::sync`] returns one. Therefore no
-//! file can lose its mark before its data has reached stable storage, and after a power failure the
-//! file is complete, marked or missing.
+//! Only a [`SyncedFile`] file can become whole, and only [`MarkedFile::sync`] returns one.
+//! Therefore no file can lose its mark before its data has reached stable storage, and after a
+//! power failure the file is complete, marked or missing.
 //!
 //! A mark is the sticky bit in the mode together with a number in an attribute. The number is set
 //! first and removed last. So an unfinished file with the bit always has the number too, where the

@@ -62,9 +62,9 @@ fn find_unproven(backend: &dyn Backend, path: &LogicalPath) -> ProofSearch {
 }
 
 /// Stores a number with a file that has the mark and is at the path of its record, although its
-/// directory has changed ([`RecoveredRecord::Absent`]): the tree was copied without attributes. From then
-/// on the file itself proves that it is unfinished, and the record is not needed. Reports whether
-/// the number has reached stable storage.
+/// directory has changed ([`RecoveredRecord::Absent`]): the tree was copied without attributes.
+/// From then on the file itself proves that it is unfinished, and the record is not needed. Reports
+/// whether the number has reached stable storage.
 pub(super) fn adopt(backend: &dyn Backend, record: &UnfinishedRecord) -> bool {
     let adopt_at = |path: &LogicalPath| -> io::Result<bool> {
         if record.proof.is_none() || !describe::has_mark_bit(&backend.stat(path)?) {

@@ -1,5 +1,5 @@
-//! The ports of third-party copies: [`Fetcher`] transfers a file from another server, and [`HostLookup`]
-//! resolves hosts.
+//! The ports of third-party copies: [`Fetcher`] transfers a file from another server, and
+//! [`HostLookup`] resolves hosts.
 //!
 //! They are traits, because this crate contains neither a client nor a resolver; the `server` crate
 //! implements both.
@@ -83,8 +83,8 @@ pub trait TransferSink: Send + Sync {
     /// Returns the descriptor of a plain file, for a program that writes the file itself.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Reports bytes that did not pass through [`TransferSink::write`]; 0 if the source only shows that it
-    /// is alive.
+    /// Reports bytes that did not pass through [`TransferSink::write`]; 0 if the source only shows
+    /// that it is alive.
     fn moved(&self, bytes: u64);
 }
 

@@ -1,8 +1,8 @@
 //! A storage backend in memory, with a manual clock and injected faults.
 //!
 //! It stops like a process: after a chosen number of changing calls every call fails, and the last
-//! one was half executed. Its content survives in [`ChecksumCache::survivor`], as that of a file system
-//! does. After a power failure, only synced content survives for certain ([`super::disk`]).
+//! one was half executed. Its content survives in [`ChecksumCache::survivor`], as that of a file
+//! system does. After a power failure, only synced content survives for certain ([`super::disk`]).
 
 mod stream;
 

@@ -1,7 +1,7 @@
 //! State of one connection of the engine: its stage, the extensions of the peer, and the output
 //! queue.
 //!
-//! Outgoing frames are put into an [`ConnectionOutbox`], which a task of the connection empties. It
+//! Outgoing frames are put into a [`ConnectionOutbox`], which a task of the connection empties. It
 //! is bounded, so that a peer that does not read loses its connection instead of exhausting the
 //! memory.
 

@@ -1,8 +1,8 @@
-//! [`ChildPresence`]: the children that have joined and those that are away, for the log, the status
-//! and clients.
+//! [`ChildPresence`]: the children that have joined and those that are away, for the log, the
+//! status and clients.
 //!
-//! The children are recorded on disk. After a restart those that have not returned are away, because
-//! a client that takes their files for missing could delete other copies.
+//! The children are recorded on disk. After a restart those that have not returned are away,
+//! because a client that takes their files for missing could delete other copies.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -255,7 +255,8 @@ impl ConfinedTree {
         Ok((ParentDirectory::Below(self.open_below(folder, PLACE | OFlags::DIRECTORY, Mode::empty())?), name))
     }
 
-    /// Returns the same as [`ConfinedTree::parent`] after creating missing directories with this mode.
+    /// Returns the same as [`ConfinedTree::parent`] after creating missing directories with this
+    /// mode.
     pub(super) fn parent_made<'p>(
         &self,
         path: &'p LogicalPath,
@@ -318,8 +319,8 @@ impl ConfinedTree {
         Ok(MetadataHandle::Open(self.open(path, quiet, 0)?))
     }
 
-    /// Opens the target of a link in this directory like [`ConfinedTree::reach`], in fewer steps than by
-    /// its path; `None` if the path has to be resolved.
+    /// Opens the target of a link in this directory like [`ConfinedTree::reach`], in fewer steps
+    /// than by its path; `None` if the path has to be resolved.
     pub(super) fn reach_target(&self, folder: impl AsFd, link: &[u8]) -> Option<io::Result<MetadataHandle>> {
         if !self.has_openat2 || !self.has_proc || self.bases.everything {
             return None;

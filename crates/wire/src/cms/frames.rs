@@ -1,8 +1,9 @@
 //! Splitting of a byte stream into frames.
 //!
-//! One segment may contain several frames, and one frame may span several segments. [`FrameSplitter`]
-//! therefore buffers the bytes of an incomplete frame. The maximum payload depends on the kind of
-//! connection and on its progress ([`FramePhase`]). It bounds the memory that a peer can occupy.
+//! One segment may contain several frames, and one frame may span several segments.
+//! [`FrameSplitter`] therefore buffers the bytes of an incomplete frame. The maximum payload
+//! depends on the kind of connection and on its progress ([`FramePhase`]). It bounds the memory
+//! that a peer can occupy.
 //!
 //! Source: cms protocol version 3, section 1.1.
 

@@ -1,7 +1,7 @@
 //! Session state that the turn of one of its connections reads and changes.
 //!
-//! It is part of [`SessionDriver`]; `connection` calls it, so that the task of a connection does not know
-//! the tables of its session.
+//! It is part of [`SessionDriver`]; `connection` calls it, so that the task of a connection does
+//! not know the tables of its session.
 
 use super::SessionDriver;
 use crate::connections::CloseState;

@@ -132,8 +132,8 @@ impl TryList {
     /// Creates a list of the hosts to try in order, followed by the sender's own address. Hosts
     /// that do not fit are omitted, but never the sender's address.
     ///
-    /// `phase` is [`FramePhase::Login`] if the message replaces the login reply, which has a smaller
-    /// limit.
+    /// `phase` is [`FramePhase::Login`] if the message replaces the login reply, which has a
+    /// smaller limit.
     ///
     /// # Errors
     /// [`EncodeError::Malformed`] if a host is empty or contains blanks, brackets or a NUL, or if a

@@ -11,7 +11,8 @@
 
 pub use crate::xroot::reply::locate::{Location, NodeKind, address, parse};
 
-/// Appends the text without NUL, as required by [`ResponseAnswer::Data`](super::ResponseAnswer::Data).
+/// Appends the text without NUL, as required by
+/// [`ResponseAnswer::Data`](super::ResponseAnswer::Data).
 pub fn encode<'a>(out: &mut Vec<u8>, locations: impl IntoIterator<Item = Location<'a>>) {
     crate::xroot::reply::locate::encode(out, locations);
     out.pop();
