@@ -16,7 +16,7 @@ import tools
 from codes import ErrorCode, ShellCode
 
 # Beyond what the program needs to start: 14 MiB with the release build, so 64 MiB in all; a debug build needs more.
-GROWTH_MAX = 52 << 20
+GROWTH_MAX = 50 << 20
 # The reply of a server to the removal of a directory that is not empty.
 NOT_EMPTY = (raw.ERROR, struct.pack(">i", ErrorCode.IT_EXISTS) + b"directory not empty\0")
 MIB = 1 << 20
