@@ -26,6 +26,8 @@ const _: () = assert!(ROWS.is_power_of_two() && PROBES <= 4 && CELL_SLOTS == 64)
 pub(crate) struct Inventories {
     /// Allocated when the first name is added.
     rows: OnceLock<Box<[AtomicU64]>>,
+    /// The children of which names were added since their last clearing.
+    listed: AtomicU64,
     key: (u64, u64),
 }
 
@@ -33,11 +35,12 @@ impl Inventories {
     /// Creates an empty table. Its hash is keyed, so that an attacker cannot direct names at the
     /// same rows.
     pub(crate) const fn new(key: (u64, u64)) -> Self {
-        Self { rows: OnceLock::new(), key }
+        Self { rows: OnceLock::new(), listed: AtomicU64::new(0), key }
     }
 
     /// Adds a name of a child, and its parent directories.
     pub(crate) fn add(&self, slot: Slot, path: &[u8]) {
+        self.listed.store(self.listed.load(Ordering::Relaxed) | slot.mask().0, Ordering::Relaxed);
         self.add_one(slot, path);
         let mut directory = folder(path);
         while let Some(path) = directory {
@@ -63,11 +66,17 @@ impl Inventories {
         SlotMask(rows.fold(u64::MAX, |mask, row| mask & row.load(Ordering::Relaxed)))
     }
 
-    /// Removes all names of a child. It takes milliseconds. A reader that misses a name for that
+    /// Removes all names of a child. It takes milliseconds for a child that has any; every child
+    /// that joins is cleared, and few list names. A reader that misses a name for that
     /// reason sees all earlier writes of this thread, if it has a fence of its own after its
     /// look-ups.
     pub(crate) fn clear(&self, slot: Slot) {
         fence(Ordering::Release);
+        let listed = self.listed.load(Ordering::Relaxed);
+        if listed & slot.mask().0 == 0 {
+            return;
+        }
+        self.listed.store(listed & !slot.mask().0, Ordering::Relaxed);
         for row in self.rows.get().into_iter().flatten() {
             let slots = row.load(Ordering::Relaxed);
             if slots & slot.mask().0 != 0 {
@@ -120,5 +129,10 @@ mod tests {
         table.clear(one);
         assert_eq!(table.candidates(b"/a/f"), other.mask());
         assert_eq!(table.candidates(b"/a"), other.mask());
+        table.add(one, b"/a/f");
+        table.clear(other);
+        assert_eq!(table.candidates(b"/a/f"), one.mask());
+        table.clear(one);
+        assert_eq!(table.candidates(b"/a/f"), SlotMask::EMPTY);
     }
 }
