@@ -131,7 +131,8 @@ pub struct AwayServers {
     pub addresses: Vec<String>,
     /// Managers that do not report them, as those of XRootD.
     pub unknown_at: Vec<String>,
-    /// Managers that cannot report them yet, because they have restarted.
+    /// Managers that cannot report them yet, because they have started a short time ago. Servers
+    /// below them are in none of these fields.
     pub restarted: Vec<String>,
     /// The addresses of the connected servers.
     pub present: BTreeSet<String>,
@@ -185,6 +186,10 @@ impl FileSystem {
             let reported = manager.config(&["scalla.away"]).await?.pop().flatten();
             let servers = away.record(&address, reported.as_deref());
             named.extend(servers.into_iter().map(|server| (server.to_owned(), address.clone())));
+            if away.restarted.contains(&address) {
+                // It may have no server yet, so a locate would fail.
+                continue;
+            }
             for location in manager.locate(&format!("*{path}"), options).await? {
                 if location.is_manager {
                     open.push(manager.beside(&location));

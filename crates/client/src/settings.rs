@@ -217,6 +217,9 @@ settings! {
         preserve_xattrs "PreserveXAttrs" = 0,
         /// Syncs local targets to disk before a copy is complete. XRootD has no such setting.
         cp_sync "CpSync" = 1,
+        /// Seconds that a manager which has started a short time ago has until all its servers have
+        /// joined, before a synchronization with deletions fails. XRootD has no such setting.
+        formation_window "FormationWindow" = 30,
     }
     texts {
         /// `IPAuto`, `IPAll`, `IPv4`, `IPv6`, `IPv4Mapped6`.

@@ -7,6 +7,7 @@ mod support;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use client::Client;
 use client::copy::{
     Copier, CopyDone, CopyError, CopyJob, CopyListener, CopyOptions, DirectorySync, Equal, Place, Watch,
 };
@@ -28,12 +29,18 @@ async fn server(name: &'static str) -> Fake {
     .await
 }
 
-/// Starts a manager that reports `away`, and answers its locates with `locate`, which receives
-/// their number from 0.
-async fn manager(away: &'static str, locate: impl Fn(&Asked, usize) -> Act + Send + 'static) -> Fake {
-    let mut locates = 0;
+/// Starts a manager that reports the values of `away` in turn, and the last one from then on. It
+/// answers its locates with `locate`, which receives their number from 0.
+async fn manager(
+    away: &'static [&'static str],
+    locate: impl Fn(&Asked, usize) -> Act + Send + 'static,
+) -> Fake {
+    let (mut queries, mut locates) = (0, 0);
     Fake::start(MANAGER, move |asked| match asked.code() {
-        RequestCode::QUERY => ok(asked, format!("{away}\n\0").as_bytes()),
+        RequestCode::QUERY => {
+            queries += 1;
+            ok(asked, format!("{}\n\0", away[(queries - 1).min(away.len() - 1)]).as_bytes())
+        }
         RequestCode::LOCATE => {
             locates += 1;
             locate(asked, locates - 1)
@@ -55,10 +62,14 @@ struct Cluster {
 
 /// Starts a cluster with the files `near` and `far`. Each locate whose number is in the list fails
 /// at the supervisor, or omits it at the manager.
-async fn cluster(away: &'static str, failing: &'static [usize], omitting: &'static [usize]) -> Cluster {
+async fn cluster(
+    away: &'static [&'static str],
+    failing: &'static [usize],
+    omitting: &'static [usize],
+) -> Cluster {
     let (near, far) = (server("near").await, server("far").await);
     let location = format!("Sw{}\0", far.address);
-    let supervisor = manager("0", move |asked, number| match failing.contains(&number) {
+    let supervisor = manager(&["0"], move |asked, number| match failing.contains(&number) {
         true => overloaded(asked),
         false => ok(asked, location.as_bytes()),
     })
@@ -101,9 +112,12 @@ impl Drop for Local {
     }
 }
 
-/// The notes of a synchronization.
+/// The notes of a synchronization, which the first one may stop.
 #[derive(Default)]
-struct Notes(std::sync::Mutex<Vec<String>>);
+struct Notes {
+    texts: std::sync::Mutex<Vec<String>>,
+    stops: Option<Watch>,
+}
 
 impl CopyListener for Notes {
     fn ended(&self, _: &CopyJob, _: &Result<CopyDone, CopyError>) {}
@@ -111,13 +125,29 @@ impl CopyListener for Notes {
     fn missed(&self, _: &CopyError) {}
 
     fn note(&self, text: &str) {
-        self.0.lock().unwrap().push(text.to_owned());
+        self.texts.lock().unwrap().push(text.to_owned());
+        if let Some(watch) = &self.stops {
+            watch.cancel();
+        }
     }
 }
 
 /// Makes a local directory equal to the cluster. Returns the notes.
 async fn synchronize(cluster: &Cluster, local: &Local) -> Result<Vec<String>, CopyError> {
-    let copier = Copier::new(&client(&[]));
+    let notes = Arc::new(Notes::default());
+    synchronize_with(&client(&[]), cluster, local, &notes, &Watch::default()).await?;
+    let notes = notes.texts.lock().unwrap().clone();
+    Ok(notes)
+}
+
+async fn synchronize_with(
+    client: &Client,
+    cluster: &Cluster,
+    local: &Local,
+    notes: &Arc<Notes>,
+    watch: &Watch,
+) -> Result<(), CopyError> {
+    let copier = Copier::new(client);
     let sync = DirectorySync {
         source: Place::Remote(cluster.manager.url("/top")),
         target: Place::Local(local.0.clone()),
@@ -130,16 +160,13 @@ async fn synchronize(cluster: &Cluster, local: &Local) -> Result<Vec<String>, Co
         parallel: 1,
         options: CopyOptions::of(copier.client().settings()),
     };
-    let notes = Arc::new(Notes::default());
-    copier.sync(&sync, |_| (), notes.clone(), &Watch::default()).await?;
-    let notes = notes.0.lock().unwrap().clone();
-    Ok(notes)
+    copier.sync(&sync, |_| (), notes.clone(), watch).await.map(|_| ())
 }
 
 #[tokio::test]
 async fn files_behind_a_supervisor_that_fails_once_are_kept() {
     // The second locate determines the servers of the tree; the others belong to the checks.
-    let cluster = cluster("0", &[1], &[]).await;
+    let cluster = cluster(&["0"], &[1], &[]).await;
     let local = Local::new("fails");
     let error = synchronize(&cluster, &local).await.unwrap_err();
     assert_eq!(local.names(), ["far", "near"], "{error}");
@@ -147,7 +174,7 @@ async fn files_behind_a_supervisor_that_fails_once_are_kept() {
 
 #[tokio::test]
 async fn files_of_a_server_that_joins_during_the_checks_are_kept() {
-    let cluster = cluster("0", &[], &[1]).await;
+    let cluster = cluster(&["0"], &[], &[1]).await;
     let local = Local::new("joins");
     let error = synchronize(&cluster, &local).await.unwrap_err();
     assert!(error.to_string().contains("has joined the cluster of"), "{error}");
@@ -155,23 +182,59 @@ async fn files_of_a_server_that_joins_during_the_checks_are_kept() {
 }
 
 #[tokio::test]
-async fn a_manager_that_has_restarted_refuses_deletions() {
-    let cluster = cluster("unknown", &[], &[]).await;
+async fn a_manager_that_does_not_know_its_servers_refuses_deletions_after_the_window() {
+    let cluster = cluster(&["unknown"], &[], &[]).await;
     let local = Local::new("restarts");
-    let error = synchronize(&cluster, &local).await.unwrap_err().to_string();
-    let expected = format!("the manager {} has restarted", cluster.manager.address);
+    let (notes, client) = (Arc::new(Notes::default()), client(&[("FormationWindow", "0")]));
+    let done = synchronize_with(&client, &cluster, &local, &notes, &Watch::default()).await;
+    let error = done.unwrap_err().to_string();
+    let expected = format!("the manager {} has started a short time ago", cluster.manager.address);
     assert!(error.contains(&expected) && error.contains("--allow-away"), "{error}");
+    assert_eq!(local.names(), ["far", "near"]);
+    assert_eq!(cluster.manager.count(RequestCode::QUERY), 1);
+    assert!(notes.texts.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_manager_that_has_just_started_is_awaited() {
+    let cluster = cluster(&["unknown", "unknown", "0"], &[], &[]).await;
+    let local = Local::new("starts");
+    std::fs::write(local.0.join("extra"), b"").unwrap();
+    let notes = synchronize(&cluster, &local).await.unwrap();
+    let [note] = &notes[..] else { panic!("{notes:?}") };
+    assert!(note.contains("has started a short time ago") && note.ends_with("waiting up to 30 s"), "{note}");
+    assert_eq!(local.names(), ["far", "near"]);
+}
+
+#[tokio::test]
+async fn the_wait_for_a_manager_can_be_stopped() {
+    let cluster = cluster(&["unknown"], &[], &[]).await;
+    let local = Local::new("stops");
+    let watch = Watch::default();
+    let notes = Arc::new(Notes { stops: Some(watch.clone()), ..Notes::default() });
+    let done = synchronize_with(&client(&[]), &cluster, &local, &notes, &watch).await;
+    assert!(matches!(done, Err(CopyError::Cancelled)), "{done:?}");
+    assert_eq!(local.names(), ["far", "near"]);
+}
+
+#[tokio::test]
+async fn a_manager_that_starts_again_during_the_checks_refuses_deletions() {
+    let cluster = cluster(&["0", "unknown", "0"], &[], &[]).await;
+    let local = Local::new("again");
+    let error = synchronize(&cluster, &local).await.unwrap_err().to_string();
+    assert!(error.contains("has started a short time ago"), "{error}");
     assert_eq!(local.names(), ["far", "near"]);
 }
 
 #[tokio::test]
 async fn a_manager_that_does_not_report_absent_servers_is_noted() {
-    for (away, noted) in [("scalla.away", 1), ("", 1), ("many", 1), ("0", 0)] {
+    let replies: [(&[&str], usize); 4] = [(&["scalla.away"], 1), (&[""], 1), (&["many"], 1), (&["0"], 0)];
+    for (away, noted) in replies {
         let cluster = cluster(away, &[], &[]).await;
         let local = Local::new("notes");
         std::fs::write(local.0.join("extra"), b"").unwrap();
         let notes = synchronize(&cluster, &local).await.unwrap();
-        assert_eq!(notes.len(), noted, "{away}: {notes:?}");
+        assert_eq!(notes.len(), noted, "{away:?}: {notes:?}");
         assert!(notes.iter().all(|note| note.contains("does not report")), "{notes:?}");
         assert_eq!(local.names(), ["far", "near"]);
     }
@@ -179,7 +242,7 @@ async fn a_manager_that_does_not_report_absent_servers_is_noted() {
 
 #[tokio::test]
 async fn a_tree_without_the_servers_of_a_supervisor_is_not_complete() {
-    let cluster = cluster("0", &[0], &[]).await;
+    let cluster = cluster(&["0"], &[0], &[]).await;
     let url = cluster.manager.url("/top");
     let tree = Tree::at_server(&client(&[]).file_system(&url), &url).await.unwrap();
     let directory = Walk::through(tree).next().await.unwrap();

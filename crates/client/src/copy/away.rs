@@ -5,6 +5,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::Copier;
 use super::failure::{CopyError, Side};
@@ -12,27 +15,32 @@ use super::opening::unless_stopped;
 use super::options::Watch;
 use super::place::Place;
 use super::tree::CopyListener;
+use crate::cluster_listing::AwayServers;
+use crate::failure::Error;
+use crate::url::Url;
 use crate::walk::Tree;
 
+/// Time between two queries of a manager that does not know yet whether a server is away.
+const QUERY_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of servers that an error names.
 const NAMED_MAX: usize = 4;
 
 impl Copier {
-    /// Refuses deletions while a server of one of the ends is away, or while a manager does not
-    /// know that yet. Managers that do not report it are noted. Returns the connected servers of
-    /// each end.
+    /// Refuses deletions while a server of one of the ends is away. A manager that does not know
+    /// that yet has the time `window`. Managers that do not report it are noted. Returns the
+    /// connected servers of each end.
     pub(super) async fn nobody_is_away(
         &self,
         ends: [(&Place, Side); 2],
+        window: Duration,
         listener: &Arc<dyn CopyListener>,
         watch: &Watch,
     ) -> Result<[BTreeSet<String>; 2], CopyError> {
         let mut present = [BTreeSet::new(), BTreeSet::new()];
         for ((place, side), present) in ends.into_iter().zip(&mut present) {
             let Place::Remote(url) = place else { continue };
-            let files = self.client.file_system(url);
             let away = async {
-                let away = files.servers_away(&url.path).await;
+                let away = self.servers_away(url, window, listener).await;
                 away.map_err(|error| CopyError::on(side, error))
             };
             let away = unless_stopped(watch, away).await?;
@@ -52,6 +60,31 @@ impl Copier {
         Ok(present)
     }
 
+    /// Returns the servers that are away once all managers know them, or what is known after the
+    /// time `window`.
+    async fn servers_away(
+        &self,
+        url: &Url,
+        window: Duration,
+        listener: &Arc<dyn CopyListener>,
+    ) -> Result<AwayServers, Error> {
+        let files = self.client.file_system(url);
+        let begun = Instant::now();
+        let mut is_noted = false;
+        loop {
+            let away = files.servers_away(&url.path).await?;
+            let Some(manager) = away.restarted.first() else { return Ok(away) };
+            if begun.elapsed() + QUERY_INTERVAL > window {
+                return Ok(away);
+            }
+            if !is_noted {
+                listener.note(&waiting(manager, window));
+                is_noted = true;
+            }
+            tokio::time::sleep(QUERY_INTERVAL).await;
+        }
+    }
+
     /// Refuses deletions if a server is away, or is not part of the tree of its end: it was away,
     /// or its manager did not answer, when the servers of the trees were determined.
     pub(super) async fn nobody_was_away(
@@ -60,9 +93,9 @@ impl Copier {
         trees: [&Tree; 2],
         watch: &Watch,
     ) -> Result<(), CopyError> {
-        // The first check has noted the managers that do not report it.
+        // The first check has noted the managers that do not report it, and has waited.
         let silent: Arc<dyn CopyListener> = Arc::new(());
-        let present = self.nobody_is_away(ends, &silent, watch).await?;
+        let present = self.nobody_is_away(ends, Duration::ZERO, &silent, watch).await?;
         for (((place, _), tree), present) in ends.into_iter().zip(trees).zip(&present) {
             let known: BTreeSet<String> =
                 tree.servers().iter().map(|server| server.url().authority()).collect();
@@ -74,10 +107,19 @@ impl Copier {
     }
 }
 
-fn restarted(manager: &str) -> String {
+/// Describes a manager whose cluster is forming.
+fn forming(manager: &str) -> String {
     format!(
-        "the manager {manager} has restarted and does not know yet whether all its servers are back; retry later, or use --allow-away"
+        "the manager {manager} has started a short time ago and does not know yet whether all its servers have joined"
     )
+}
+
+fn restarted(manager: &str) -> String {
+    format!("{}; retry later, or use --allow-away", forming(manager))
+}
+
+fn waiting(manager: &str, window: Duration) -> String {
+    format!("{}; waiting up to {} s", forming(manager), window.as_secs())
 }
 
 fn joined(place: &Place, server: &str) -> String {

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
@@ -143,7 +144,8 @@ impl Copier {
         let ends = [(&sync.source, Side::Source), (&sync.target, Side::Target)];
         let is_checked = sync.delete && !sync.allow_away;
         if is_checked {
-            self.nobody_is_away(ends, &listener, watch).await?;
+            let window = Duration::from_secs(self.client.settings().formation_window);
+            self.nobody_is_away(ends, window, &listener, watch).await?;
         }
         let at = async |place: &Place, other: &Place, side: Side| {
             let tree = Tree::at(&self.client, &self.disk, place, other).await.map(|tree| {
