@@ -520,6 +520,9 @@ COMMANDS = ["ls URL", "ls -R URL", "stat URL", "cat URL", "head URL", "tail URL"
             "prepare stage URL", "query config URL", "query server URL", "space URL", "du URL", "find URL", "tree URL"]
 
 
+# Time of a command for an unreachable server. One round of attempts takes 2 s, and a command makes
+# a few of them.
+UNREACHABLE_SECONDS = 30 * peers.SLOWNESS
 # A request to a live server that is not answered may have been executed.
 UNCERTAIN = ("mkdir URL", "mv URL URL", "cp SOURCE URL")
 # Only the identification of the server at the login, and a ping, are needed.
@@ -528,9 +531,11 @@ LOGIN_IS_ENOUGH = ("query server URL",)
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_unreachable_server(command):
+    """Each command ends after few rounds of attempts, long before the time of an operation."""
     url = f"root://localhost:{peers.free_port()}//a"
     words = [word.replace("URL", url) for word in command.split()]
-    scalla(*words, XRD_CONNECTIONWINDOW="2", XRD_CONNECTIONRETRY="1").fails(1, url.split("/")[2], "no connection")
+    done = scalla(*words, seconds=UNREACHABLE_SECONDS, XRD_CONNECTIONWINDOW="2", XRD_CONNECTIONRETRY="1")
+    done.fails(1, url.split("/")[2], "no connection")
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "cp URL out", "cp -r URL out", "cp SOURCE URL", "sync URL out", "map --timeout 3 URL"])

@@ -47,11 +47,12 @@ class Result:
         return f"exit status {self.status}\n{self.out}{self.err}"
 
 
-def run(command, input=None, cwd=None, **environment):
-    """Runs a program to its end. A real one is run again, at most five times, after a segmentation
-    fault at its exit or the message "Archive not opened."; ours must not fail."""
+def run(command, input=None, cwd=None, seconds=PATIENCE_SECONDS, **environment):
+    """Runs a program to its end and fails if that takes longer than `seconds`. A real one is run
+    again, at most five times, after a segmentation fault at its exit or the message "Archive not
+    opened."; ours must not fail."""
     for _ in range(6):
-        done = subprocess.run([str(word) for word in command], input=input, cwd=cwd, capture_output=True, timeout=PATIENCE_SECONDS,
+        done = subprocess.run([str(word) for word in command], input=input, cwd=cwd, capture_output=True, timeout=seconds,
                               env=peers.environment(**environment), **({} if input is not None else {"stdin": subprocess.DEVNULL}))
         raced = done.returncode == -signal.SIGSEGV or b"Archive not opened." in done.stderr + done.stdout
         if not raced or str(command[0]) not in PROGRAMS:
