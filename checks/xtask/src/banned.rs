@@ -25,10 +25,10 @@ const RULE: &str = "banned";
 
 /// Crates that may block on files. Storage does so by design, the others at start-up or on the
 /// pool, and the client serves no other clients.
-const FILE_ROOMS: [&str; 8] =
-    ["storage", "config", "server", "logical", "client", "rawclient", "scalla", "checks"];
+const FILE_ROOMS: [&str; 9] =
+    ["auth", "storage", "config", "server", "logical", "client", "rawclient", "scalla", "checks"];
 /// Crates that read the input of peers and must not panic on it.
-const CALM_ROOMS: [&str; 3] = ["wire", "session", "net"];
+const CALM_ROOMS: [&str; 4] = ["auth", "wire", "session", "net"];
 const PANICKING_METHODS: [&str; 4] = ["unwrap", "expect", "unwrap_err", "expect_err"];
 const PANICKING_MACROS: [&str; 2] = ["panic", "unreachable"];
 /// The crate whose commands write to terminals, and the only module that may do so.

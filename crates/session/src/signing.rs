@@ -9,18 +9,23 @@ use crate::ids::PathId;
 use crate::state::{ReplyOutputs, Session};
 use crate::step::DriverTask;
 use crate::verifier::Signature;
-use sha2::{Digest, Sha256};
-use wire::xroot::codes::{ErrorCode, QueryType, RequestCode, SecurityLevel, SignRequirement};
-use wire::xroot::flags::{OpenOptions, SigverCrypto, SigverFlags};
+use auth::{SigningRequirements, request_hash};
+use wire::xroot::codes::{ErrorCode, RequestCode, SecurityLevel};
+use wire::xroot::flags::{SecurityOptions, SigverCrypto, SigverFlags};
 use wire::xroot::header::{RequestHeader, StreamId};
 use wire::xroot::limits::SIGNATURE_BYTES_MAX;
-use wire::xroot::request::{Request, Sigver};
+use wire::xroot::request::Sigver;
 
 impl Session {
     /// Reports whether clients without a key must sign.
     fn demands_signatures(&self) -> bool {
         let demanded = self.settings.signing;
         demanded.force && demanded.level != SecurityLevel::NONE
+    }
+
+    fn needs_signature(&self, header: &RequestHeader, payload: &[u8]) -> bool {
+        let level = self.settings.signing.level;
+        SigningRequirements::of_level(level, SecurityOptions::FORCE).needs_signature(header, payload)
     }
 
     /// Takes a signature for the next request.
@@ -84,7 +89,7 @@ impl Session {
         }
         let id = header.streamid;
         let fault = match self.verifier.pending.take() {
-            None if needed(self.settings.signing.level, header, payload) => "Request not signed",
+            None if self.needs_signature(header, payload) => "Request not signed",
             None => return None,
             Some(signature) if signature.streamid != id => "Signature streamid mismatch",
             Some(signature) if signature.request != header.code => "Signature requestid mismatch",
@@ -95,13 +100,8 @@ impl Session {
                     // request it.
                     "Unsupported signature hash"
                 } else {
-                    let mut hash = Sha256::new();
-                    hash.update(signature.sequence.to_be_bytes());
-                    hash.update(header.encode());
-                    if !signature.without_payload {
-                        hash.update(payload);
-                    }
-                    if hash.finalize().as_slice() == signature.hash {
+                    let covered = if signature.without_payload { &[] } else { payload };
+                    if request_hash(signature.sequence, &header.encode(), covered) == signature.hash {
                         return None;
                     }
                     "Signature hash mismatch"
@@ -121,57 +121,5 @@ impl Session {
     fn unsigned(&mut self, id: StreamId, fault: &str, out: &mut dyn ReplyOutputs) -> DriverTask {
         self.refuse(id, PathId::CONTROL, ErrorCode::SIGVER_ERR, fault, out);
         self.violated()
-    }
-}
-
-/// Reports whether this request must be signed at this level.
-fn needed(level: SecurityLevel, header: &RequestHeader, payload: &[u8]) -> bool {
-    match requirement(level, header.code) {
-        SignRequirement::NEEDED => true,
-        SignRequirement::LIKELY => match Request::decode(header, payload) {
-            Ok(Request::Open(m)) => {
-                let changes = OpenOptions::DELETE
-                    .with(OpenOptions::NEW)
-                    .with(OpenOptions::APND)
-                    .with(OpenOptions::UPDT);
-                m.options.intersects(changes)
-            }
-            Ok(Request::Query(m)) => {
-                matches!(m.infotype, QueryType::OPAQUE | QueryType::OPAQUF | QueryType::OPAQUG)
-            }
-            Ok(Request::Set(m)) => m.modifier != 0,
-            _ => false,
-        },
-        _ => false,
-    }
-}
-
-/// Returns the requirement from the table of security levels.
-fn requirement(level: SecurityLevel, code: RequestCode) -> SignRequirement {
-    use RequestCode as R;
-    use SignRequirement as S;
-    let columns = match code {
-        R::BIND | R::CLOSE | R::ENDSESS | R::PGREAD | R::PGWRITE | R::WRITE => {
-            [S::IGNORE, S::IGNORE, S::NEEDED, S::NEEDED]
-        }
-        R::CHMOD | R::CHKPOINT | R::FATTR | R::GPFILE | R::MV | R::RM | R::RMDIR | R::TRUNCATE => {
-            [S::NEEDED; 4]
-        }
-        R::DIRLIST | R::LOCATE | R::PREPARE | R::READ | R::READV | R::STAT | R::STATX | R::SYNC => {
-            [S::IGNORE, S::IGNORE, S::IGNORE, S::NEEDED]
-        }
-        R::MKDIR => [S::IGNORE, S::NEEDED, S::NEEDED, S::NEEDED],
-        R::OPEN => [S::LIKELY, S::NEEDED, S::NEEDED, S::NEEDED],
-        R::QUERY => [S::IGNORE, S::IGNORE, S::LIKELY, S::NEEDED],
-        R::SET => [S::LIKELY, S::LIKELY, S::NEEDED, S::NEEDED],
-        _ => [S::IGNORE; 4],
-    };
-    let [compatible, standard, intense, pedantic] = columns;
-    match level {
-        SecurityLevel::COMPATIBLE => compatible,
-        SecurityLevel::STANDARD => standard,
-        SecurityLevel::INTENSE => intense,
-        SecurityLevel::PEDANTIC => pedantic,
-        _ => S::IGNORE,
     }
 }

@@ -1,0 +1,105 @@
+//! [`Entity`]: the authenticated identity of a peer.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::secret::Secret;
+
+/// The fields of an [`Entity`]. A field that the protocol does not provide is `None` or empty.
+///
+/// `vorg`, `role` and `groups` are lists separated by blanks; the i-th entries of each belong
+/// together.
+#[derive(Clone, Default, Debug)]
+pub struct EntityFields {
+    /// The authentication protocol, at most 7 bytes: `host`, `unix`, `sss`, ... For an identity that
+    /// an authenticated proxy forwards it is the protocol of the original client.
+    pub protocol: Box<str>,
+    /// The extractor of attributes, such as `xrdvoms`.
+    pub extractor: Option<Box<str>>,
+    /// Local or mapped name, subject of a certificate or token.
+    pub name: Option<Box<str>>,
+    /// Host name of the peer, or its address as text.
+    pub host: Box<str>,
+    /// Virtual organizations.
+    pub vorg: Option<Box<str>>,
+    /// Roles.
+    pub role: Option<Box<str>>,
+    /// Groups.
+    pub groups: Option<Box<str>>,
+    /// Capabilities.
+    pub capabilities: Option<Box<str>>,
+    /// Endorsements, for VOMS a list of FQANs separated by commas.
+    pub endorsements: Option<Box<str>>,
+    /// Text for monitoring.
+    pub monitor_info: Option<Box<str>>,
+    /// Trace id `user.pid:fd@host` of the original client behind a proxy.
+    pub original_trace_id: Option<Box<str>>,
+    /// A credential that later layers need: a token, a chain of certificates.
+    pub credentials: Option<Secret>,
+    /// Local user id, where the protocol knows it.
+    pub uid: Option<u32>,
+    /// Local group id, where the protocol knows it.
+    pub gid: Option<u32>,
+    /// Further attributes, each key once.
+    pub attributes: Vec<(Box<str>, Box<str>)>,
+}
+
+/// The identity of a peer after authentication. Clones share the fields.
+///
+/// Only the protocols of this crate create entities, so an entity proves that authentication
+/// succeeded, or that none was required ([`Entity::of_host`]).
+#[derive(Clone, Debug)]
+pub struct Entity(Arc<EntityFields>);
+
+impl Entity {
+    pub(crate) fn new(fields: EntityFields) -> Self {
+        Self(Arc::new(fields))
+    }
+
+    /// Creates the entity of a peer of which only the host is known, because the server asks for no
+    /// authentication.
+    #[must_use]
+    pub fn of_host(host: &str) -> Self {
+        Self::new(EntityFields { protocol: "host".into(), host: host.into(), ..EntityFields::default() })
+    }
+
+    /// Returns the value of an attribute.
+    #[must_use]
+    pub fn attribute(&self, key: &str) -> Option<&str> {
+        self.attributes.iter().find(|(name, _)| **name == *key).map(|(_, value)| &**value)
+    }
+}
+
+impl Deref for Entity {
+    type Target = EntityFields;
+
+    fn deref(&self) -> &EntityFields {
+        &self.0
+    }
+}
+
+/// Reports whether only our own code may set an attribute, never the data of a peer.
+#[must_use]
+pub fn is_reserved_attribute(key: &str) -> bool {
+    matches!(key, "request.name" | "gridmap.name") || key.starts_with("token.") || key.starts_with("xrd.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entity_of_a_host_has_no_name() {
+        let entity = Entity::of_host("c.example.org");
+        assert_eq!((&*entity.protocol, &*entity.host), ("host", "c.example.org"));
+        assert!(entity.name.is_none() && entity.uid.is_none() && entity.attribute("x").is_none());
+    }
+
+    #[test]
+    fn keys_of_our_own_code_are_reserved() {
+        for key in ["request.name", "gridmap.name", "token.subject", "xrd.appname"] {
+            assert!(is_reserved_attribute(key), "{key}");
+        }
+        assert!(!is_reserved_attribute("request.names") && !is_reserved_attribute("project"));
+    }
+}

@@ -1,0 +1,36 @@
+//! Authentication of users: the protocols of both sides as state machines without sockets.
+//!
+//! A server configures its [`ServerProtocol`]s, sends their list with the reply to a login, and
+//! drives one [`ServerLogin`] per exchange until it returns an [`Entity`]. A client parses the list
+//! with [`offered_protocols`] and drives a [`ClientLogin`] of a [`ClientProtocol`] that it supports.
+//!
+//! | file       | contents                                                               |
+//! |------------|------------------------------------------------------------------------|
+//! | `accounts` | [`AccountDatabase`]: users and groups of the system                    |
+//! | `client`   | [`ClientLogin`], [`ClientProtocol`]: the client's side of an exchange  |
+//! | `entity`   | [`Entity`]: the identity that authorization decides about              |
+//! | `offers`   | [`OfferedProtocol`]: the list of protocols in the reply to a login     |
+//! | `random`   | [`SystemRng`]: random numbers of the kernel                            |
+//! | `secret`   | [`Secret`]: bytes that are wiped and never printed                     |
+//! | `server`   | [`ServerLogin`], [`ServerProtocol`]: the server's side of an exchange  |
+//! | `signing`  | requests that must be signed, and what a signature covers              |
+
+#![forbid(unsafe_code)]
+
+mod accounts;
+mod client;
+mod entity;
+mod offers;
+mod random;
+mod secret;
+mod server;
+mod signing;
+
+pub use accounts::{AccountDatabase, UserAccount};
+pub use client::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol};
+pub use entity::{Entity, EntityFields, is_reserved_attribute};
+pub use offers::{OFFERS_BYTES_MAX, OfferedProtocol, allowed_by, encode_offer, offered_protocols};
+pub use random::SystemRng;
+pub use secret::Secret;
+pub use server::{LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost};
+pub use signing::{SignatureCipher, SigningRequirements, request_hash};

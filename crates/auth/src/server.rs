@@ -1,0 +1,131 @@
+//! The server's side of authentication: configured protocols and exchanges with one peer.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use crate::entity::Entity;
+use crate::signing::SignatureCipher;
+
+/// The peer of a login, as the server knows it before authentication.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LoginPeer {
+    /// Address and port of the peer.
+    pub address: SocketAddr,
+    /// Name of its host, or its address as text if the name is unknown.
+    pub host: String,
+    /// Login id: the part `user` of the trace id `user.pid:fd@host`.
+    pub login_id: String,
+    /// Set if the connection is encrypted.
+    pub is_tls: bool,
+}
+
+/// The thread on which a step may run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StepCost {
+    /// Takes microseconds and never waits; it may run on an event loop.
+    Cheap,
+    /// Computes for long or waits for a look-up; it must run on a pool.
+    Expensive,
+}
+
+/// The result of one step of a [`ServerLogin`].
+#[derive(Debug)]
+pub enum ServerStep {
+    /// The peer is authenticated.
+    Done(Entity),
+    /// The peer receives these bytes as `kXR_authmore` and replies with further credentials.
+    Continue(Vec<u8>),
+    /// The peer is refused; the exchange is over.
+    Refused(RefusedLogin),
+}
+
+/// The reason for a refusal. It is for the log only; the peer receives
+/// [`RefusedLogin::text_for_peer`].
+#[derive(Clone, PartialEq, Eq)]
+pub struct RefusedLogin {
+    protocol: &'static str,
+    reason: String,
+}
+
+impl RefusedLogin {
+    /// Creates a refusal. The reason must not contain a secret.
+    #[must_use]
+    pub fn new(protocol: &'static str, reason: impl Into<String>) -> Self {
+        Self { protocol, reason: reason.into() }
+    }
+
+    /// Returns the reason for the log of the server. It can contain text of the peer, which is not
+    /// escaped.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    /// Returns the text for the peer, without key ids, file names and reasons.
+    #[must_use]
+    pub fn text_for_peer(&self) -> String {
+        format!("{} authentication failed; the reason is in the log of the server.", self.protocol)
+    }
+}
+
+impl fmt::Debug for RefusedLogin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.protocol, self.reason)
+    }
+}
+
+/// One exchange with one peer, on the side of the server.
+///
+/// The driver checks before each step that the credentials begin with the id of the protocol and a
+/// NUL, and that they have at least [`ServerProtocol::credential_bytes_min`] bytes. After `Done` or
+/// `Refused` the exchange is over and is dropped.
+pub trait ServerLogin: Send {
+    /// Returns the cost of the next step.
+    fn cost(&self) -> StepCost;
+
+    /// Processes the payload of a `kXR_auth`.
+    fn step(&mut self, credentials: &[u8], now: SystemTime) -> ServerStep;
+
+    /// Returns the cipher for signatures of requests, after `Done`, for protocols that agree on a
+    /// session key.
+    fn signature_cipher(&self) -> Option<Arc<dyn SignatureCipher>> {
+        None
+    }
+}
+
+/// A protocol as the server is configured to offer it.
+pub trait ServerProtocol: Send + Sync {
+    /// Returns the id, at most 7 letters and digits.
+    fn id(&self) -> &'static str;
+
+    /// Returns the parameters for the list of protocols, without the comma in front; may be empty.
+    fn parameters(&self) -> String;
+
+    /// Returns the minimum number of bytes of credentials, including the id and its NUL.
+    fn credential_bytes_min(&self) -> usize;
+
+    /// Reports whether the protocol may be offered and used on encrypted connections only.
+    fn needs_tls(&self) -> bool {
+        false
+    }
+
+    /// Begins an exchange with a peer.
+    fn begin(&self, peer: &LoginPeer) -> Box<dyn ServerLogin>;
+
+    /// Returns the interval at which [`ServerProtocol::refresh`] is to be called; `None` for a
+    /// protocol without files.
+    fn refresh_interval(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Reads the files of the protocol again if they have changed. It blocks. Exchanges go on with
+    /// the previous content until it returns, and after an error.
+    ///
+    /// # Errors
+    /// The file and the reason why its new content is not used.
+    fn refresh(&self) -> Result<(), String> {
+        Ok(())
+    }
+}

@@ -1,0 +1,169 @@
+//! Signed requests (`kXR_sigver`): which requests need a signature and what it covers.
+//!
+//! Source: security facts, section 1.9; xroot protocol 5.2.0, section 1.11.
+
+use sha2::{Digest, Sha256};
+use wire::xroot::codes::{QueryType, RequestCode, SecurityLevel, SignRequirement};
+use wire::xroot::flags::{OpenOptions, SecurityOptions};
+use wire::xroot::header::RequestHeader;
+use wire::xroot::reply::SecurityRequirements;
+use wire::xroot::request::Request;
+
+/// A cipher with the session key of an authentication protocol.
+pub trait SignatureCipher: Send + Sync {
+    /// Encrypts a hash to a signature of at most 64 bytes.
+    fn encrypt(&self, hash: &[u8; 32]) -> Vec<u8>;
+
+    /// Decrypts a signature; `None` if it is not an encrypted hash.
+    fn decrypt(&self, signature: &[u8]) -> Option<[u8; 32]>;
+}
+
+/// The requirements that a server sends with the reply to `kXR_protocol`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SigningRequirements {
+    /// The level whose table applies; levels above the highest count as the highest.
+    pub level: SecurityLevel,
+    /// Options for all requests.
+    pub options: SecurityOptions,
+    /// Requirements that override the table.
+    overrides: Vec<(RequestCode, SignRequirement)>,
+}
+
+impl SigningRequirements {
+    /// Takes the requirements of a server.
+    #[must_use]
+    pub fn new(sent: &SecurityRequirements<'_>) -> Self {
+        let overrides = sent.overrides().collect();
+        Self { level: sent.seclvl, options: sent.secopt, overrides }
+    }
+
+    /// Creates the requirements of a level without overrides.
+    #[must_use]
+    pub const fn of_level(level: SecurityLevel, options: SecurityOptions) -> Self {
+        Self { level, options, overrides: Vec::new() }
+    }
+
+    /// Reports whether this request must be signed.
+    #[must_use]
+    pub fn needs_signature(&self, header: &RequestHeader, payload: &[u8]) -> bool {
+        let code = header.code;
+        let overriding = self.overrides.iter().rev().find(|(of, _)| *of == code);
+        let requirement = overriding.map_or_else(|| level_requirement(self.level, code), |(_, r)| *r);
+        match requirement {
+            SignRequirement::IGNORE => false,
+            SignRequirement::LIKELY => is_likely(header, payload),
+            _ => true,
+        }
+    }
+}
+
+/// Returns the hash of a request: its sequence number, its header as sent, and its payload unless
+/// the signature leaves it out.
+#[must_use]
+pub fn request_hash(sequence: u64, header: &[u8; 24], payload: &[u8]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(sequence.to_be_bytes());
+    hash.update(header);
+    hash.update(payload);
+    hash.finalize().into()
+}
+
+/// Reports whether a request that is "likely" to need a signature needs one.
+fn is_likely(header: &RequestHeader, payload: &[u8]) -> bool {
+    match Request::decode(header, payload) {
+        Ok(Request::Open(open)) => {
+            let changes =
+                OpenOptions::DELETE.with(OpenOptions::NEW).with(OpenOptions::APND).with(OpenOptions::UPDT);
+            open.options.intersects(changes)
+        }
+        Ok(Request::Query(query)) => {
+            matches!(query.infotype, QueryType::OPAQUE | QueryType::OPAQUF | QueryType::OPAQUG)
+        }
+        Ok(Request::Set(set)) => set.modifier != 0,
+        // Every other request that is marked so, and one that cannot be decoded.
+        _ => true,
+    }
+}
+
+/// Returns the requirement from the table of security levels.
+fn level_requirement(level: SecurityLevel, code: RequestCode) -> SignRequirement {
+    use RequestCode as R;
+    use SignRequirement as S;
+    let columns = match code {
+        R::BIND | R::CLOSE | R::ENDSESS | R::PGREAD | R::PGWRITE | R::WRITE => {
+            [S::IGNORE, S::IGNORE, S::NEEDED, S::NEEDED]
+        }
+        R::CHMOD | R::CHKPOINT | R::FATTR | R::GPFILE | R::MV | R::RM | R::RMDIR | R::TRUNCATE => {
+            [S::NEEDED; 4]
+        }
+        R::DIRLIST | R::LOCATE | R::PREPARE | R::READ | R::READV | R::STAT | R::STATX | R::SYNC => {
+            [S::IGNORE, S::IGNORE, S::IGNORE, S::NEEDED]
+        }
+        R::MKDIR => [S::IGNORE, S::NEEDED, S::NEEDED, S::NEEDED],
+        R::OPEN => [S::LIKELY, S::NEEDED, S::NEEDED, S::NEEDED],
+        R::QUERY => [S::IGNORE, S::IGNORE, S::LIKELY, S::NEEDED],
+        R::SET => [S::LIKELY, S::LIKELY, S::NEEDED, S::NEEDED],
+        _ => [S::IGNORE; 4],
+    };
+    let [compatible, standard, intense, pedantic] = columns;
+    match level {
+        SecurityLevel::NONE => S::IGNORE,
+        SecurityLevel::COMPATIBLE => compatible,
+        SecurityLevel::STANDARD => standard,
+        SecurityLevel::INTENSE => intense,
+        _ => pedantic,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::xroot::flags::{OpenTemplateOptions, StatOptions, StatWants};
+    use wire::xroot::request::{Open, Ping, Stat};
+    use wire::xroot::{FileHandle, StreamId};
+
+    fn needs(requirements: &SigningRequirements, request: &Request<'_>) -> bool {
+        let mut bytes = Vec::new();
+        request.encode(StreamId::default(), &mut bytes);
+        let (header, payload) = bytes.split_first_chunk().unwrap();
+        requirements.needs_signature(&RequestHeader::decode(header), payload)
+    }
+
+    fn stat() -> Request<'static> {
+        let (options, wants) = (StatOptions(0), StatWants(0));
+        Request::Stat(Stat { options, wants, fhandle: FileHandle([0; 4]), path: b"/a" })
+    }
+
+    fn open(options: OpenOptions) -> Request<'static> {
+        let optiont = OpenTemplateOptions(0);
+        Request::Open(Open { mode: 0, options, optiont, fhtemplt: FileHandle([0; 4]), target: b"/a" })
+    }
+
+    #[test]
+    fn an_open_is_likely_when_it_changes_something() {
+        let of = |level| SigningRequirements::of_level(level, SecurityOptions(0));
+        let compatible = of(SecurityLevel::COMPATIBLE);
+        assert!(!needs(&compatible, &open(OpenOptions::READ)));
+        assert!(needs(&compatible, &open(OpenOptions::NEW)) && needs(&compatible, &open(OpenOptions::UPDT)));
+        assert!(needs(&of(SecurityLevel::STANDARD), &open(OpenOptions::READ)));
+        let stat = stat();
+        assert!(!needs(&of(SecurityLevel::INTENSE), &stat) && needs(&of(SecurityLevel::PEDANTIC), &stat));
+        assert!(needs(&of(SecurityLevel(9)), &stat), "higher levels count as the highest");
+        assert!(!needs(&of(SecurityLevel::PEDANTIC), &Request::Ping(Ping)));
+        assert!(!needs(&of(SecurityLevel::NONE), &open(OpenOptions::NEW)));
+    }
+
+    #[test]
+    fn overrides_replace_the_table() {
+        let pairs = [[17, 2], [10, 0]];
+        let sent = SecurityRequirements {
+            secver: 0,
+            secopt: SecurityOptions(0),
+            seclvl: SecurityLevel::STANDARD,
+            overrides: &pairs,
+        };
+        let requirements = SigningRequirements::new(&sent);
+        assert!(needs(&requirements, &stat()));
+        assert!(!needs(&requirements, &open(OpenOptions::NEW)));
+    }
+}
