@@ -9,22 +9,28 @@
 //! | `accounts` | [`AccountDatabase`]: users and groups of the system                    |
 //! | `client`   | [`ClientLogin`], [`ClientProtocol`]: the client's side of an exchange  |
 //! | `entity`   | [`Entity`]: the identity that authorization decides about              |
+//! | `host`     | the protocol `host`                                                    |
 //! | `offers`   | [`OfferedProtocol`]: the list of protocols in the reply to a login     |
 //! | `random`   | [`SystemRng`]: random numbers of the kernel                            |
 //! | `secret`   | [`Secret`]: bytes that are wiped and never printed                     |
 //! | `server`   | [`ServerLogin`], [`ServerProtocol`]: the server's side of an exchange  |
 //! | `signing`  | requests that must be signed, and what a signature covers              |
+//! | `sss`      | the protocol `sss`: shared keys                                        |
+//! | `unix`     | the protocol `unix`: asserted names                                    |
 
 #![forbid(unsafe_code)]
 
 mod accounts;
 mod client;
 mod entity;
+pub mod host;
 mod offers;
 mod random;
 mod secret;
 mod server;
 mod signing;
+pub mod sss;
+pub mod unix;
 
 pub use accounts::{AccountDatabase, UserAccount};
 pub use client::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol};
