@@ -2,12 +2,16 @@
 //!
 //! Source: security facts, section 1.9; xroot protocol 5.2.0, section 1.11.
 
+use std::fmt;
+use std::sync::Arc;
+
 use sha2::{Digest, Sha256};
 use wire::xroot::codes::{QueryType, RequestCode, SecurityLevel, SignRequirement};
-use wire::xroot::flags::{OpenOptions, SecurityOptions};
+use wire::xroot::flags::{OpenOptions, SecurityOptions, SigverCrypto, SigverFlags};
 use wire::xroot::header::RequestHeader;
+use wire::xroot::limits::REQUEST_HEADER_BYTES;
 use wire::xroot::reply::SecurityRequirements;
-use wire::xroot::request::Request;
+use wire::xroot::request::{Request, Sigver};
 
 /// A cipher with the session key of an authentication protocol.
 pub trait SignatureCipher: Send + Sync {
@@ -57,14 +61,77 @@ impl SigningRequirements {
     }
 }
 
+/// The signatures of one connection of a client.
+pub struct RequestSigner {
+    requirements: SigningRequirements,
+    cipher: Option<Arc<dyn SignatureCipher>>,
+    /// Sequence number of the last signature.
+    sequence: u64,
+}
+
+impl fmt::Debug for RequestSigner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RequestSigner({:?}, sequence {})", self.requirements, self.sequence)
+    }
+}
+
+impl RequestSigner {
+    /// Creates the signer of a connection. Returns `None` if nothing is to be signed: without a
+    /// session key a server expects signatures only if it forces them.
+    #[must_use]
+    pub fn new(requirements: SigningRequirements, cipher: Option<Arc<dyn SignatureCipher>>) -> Option<Self> {
+        let is_wanted = cipher.is_some() || requirements.options.contains(SecurityOptions::FORCE);
+        let is_empty = requirements.level == SecurityLevel::NONE && requirements.overrides.is_empty();
+        (is_wanted && !is_empty).then_some(Self { requirements, cipher, sequence: 0 })
+    }
+
+    /// Returns the `kXR_sigver` that must be sent directly before a request, if it needs one.
+    /// `request` is the encoded request; `payload` is file data behind it that is sent separately.
+    pub fn sign(&mut self, request: &[u8], payload: &[u8]) -> Option<Vec<u8>> {
+        let (bytes, arguments) = request.split_first_chunk()?;
+        let header = RequestHeader::decode(bytes);
+        if !self.requirements.needs_signature(&header, arguments) {
+            return None;
+        }
+        self.sequence += 1;
+        let is_data = matches!(header.code, RequestCode::WRITE | RequestCode::PGWRITE);
+        let leaves_out = is_data && !self.requirements.options.contains(SecurityOptions::DATA);
+        let (flags, [arguments, payload]) = if leaves_out {
+            (SigverFlags::NODATA, [[].as_slice(); 2])
+        } else {
+            let covered = usize::try_from(header.dlen).unwrap_or(0);
+            let arguments = arguments.get(..covered).unwrap_or(arguments);
+            let rest = covered - arguments.len();
+            (SigverFlags::NONE, [arguments, payload.get(..rest).unwrap_or(payload)])
+        };
+        let hash = hash_of(self.sequence, bytes, [arguments, payload]);
+        let signature = self.cipher.as_ref().map_or_else(|| hash.to_vec(), |cipher| cipher.encrypt(&hash));
+        let sigver = Sigver {
+            expectrid: header.code,
+            version: 0,
+            flags,
+            seqno: self.sequence,
+            crypto: SigverCrypto::SHA256,
+            signature: &signature,
+        };
+        let mut out = Vec::with_capacity(REQUEST_HEADER_BYTES + signature.len());
+        Request::Sigver(sigver).encode(header.streamid, &mut out);
+        Some(out)
+    }
+}
+
 /// Returns the hash of a request: its sequence number, its header as sent, and its payload unless
 /// the signature leaves it out.
 #[must_use]
-pub fn request_hash(sequence: u64, header: &[u8; 24], payload: &[u8]) -> [u8; 32] {
+pub fn request_hash(sequence: u64, header: &[u8; REQUEST_HEADER_BYTES], payload: &[u8]) -> [u8; 32] {
+    hash_of(sequence, header, [payload, &[]])
+}
+
+fn hash_of(sequence: u64, header: &[u8; REQUEST_HEADER_BYTES], payload: [&[u8]; 2]) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(sequence.to_be_bytes());
     hash.update(header);
-    hash.update(payload);
+    payload.into_iter().for_each(|part| hash.update(part));
     hash.finalize().into()
 }
 
@@ -119,7 +186,7 @@ fn level_requirement(level: SecurityLevel, code: RequestCode) -> SignRequirement
 mod tests {
     use super::*;
     use wire::xroot::flags::{OpenTemplateOptions, StatOptions, StatWants};
-    use wire::xroot::request::{Open, Ping, Stat};
+    use wire::xroot::request::{Open, Ping, Stat, Write};
     use wire::xroot::{FileHandle, StreamId};
 
     fn needs(requirements: &SigningRequirements, request: &Request<'_>) -> bool {
@@ -151,6 +218,49 @@ mod tests {
         assert!(needs(&of(SecurityLevel(9)), &stat), "higher levels count as the highest");
         assert!(!needs(&of(SecurityLevel::PEDANTIC), &Request::Ping(Ping)));
         assert!(!needs(&of(SecurityLevel::NONE), &open(OpenOptions::NEW)));
+    }
+
+    fn write(data: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let dlen = i32::try_from(data.len()).unwrap();
+        let write = Write { fhandle: FileHandle([1; 4]), offset: 0, pathid: 0, dlen };
+        Request::Write(write).encode(StreamId([3, 4]), &mut bytes);
+        bytes
+    }
+
+    /// Returns flags, sequence number and signature.
+    fn decode(sigver: &[u8]) -> (SigverFlags, u64, Vec<u8>) {
+        let (header, payload) = sigver.split_first_chunk().unwrap();
+        let header = RequestHeader::decode(header);
+        assert_eq!((header.code, header.streamid), (RequestCode::SIGVER, StreamId([3, 4])));
+        let Ok(Request::Sigver(m)) = Request::decode(&header, payload) else { panic!("no signature") };
+        (m.flags, m.seqno, m.signature.to_vec())
+    }
+
+    #[test]
+    fn file_data_is_covered_only_on_request() {
+        let request = write(b"data");
+        let header = request.first_chunk().unwrap();
+        let level = SecurityLevel::INTENSE;
+        let of = |options| SigningRequirements::of_level(level, options);
+        let mut signer = RequestSigner::new(of(SecurityOptions::FORCE), None).unwrap();
+        let (flags, sequence, signature) = decode(&signer.sign(&request, b"data").unwrap());
+        assert_eq!((flags, sequence), (SigverFlags::NODATA, 1));
+        assert_eq!(signature, request_hash(1, header, b""));
+        assert_eq!(decode(&signer.sign(&request, b"data").unwrap()).1, 2);
+        let options = SecurityOptions::FORCE.with(SecurityOptions::DATA);
+        let mut signer = RequestSigner::new(of(options), None).unwrap();
+        let (flags, _, signature) = decode(&signer.sign(&request, b"data").unwrap());
+        assert_eq!((flags, signature), (SigverFlags::NONE, request_hash(1, header, b"data").to_vec()));
+    }
+
+    #[test]
+    fn without_a_key_nothing_is_signed_unless_forced() {
+        let of = |options| SigningRequirements::of_level(SecurityLevel::PEDANTIC, options);
+        assert!(RequestSigner::new(of(SecurityOptions(0)), None).is_none());
+        assert!(RequestSigner::new(of(SecurityOptions::FORCE), None).is_some());
+        let none = SigningRequirements::of_level(SecurityLevel::NONE, SecurityOptions::FORCE);
+        assert!(RequestSigner::new(none, None).is_none());
     }
 
     #[test]
