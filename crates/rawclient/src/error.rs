@@ -12,8 +12,6 @@ pub enum Demand {
     Authentication(String),
     /// An encrypted connection.
     Tls,
-    /// Signed requests.
-    Signatures,
 }
 
 impl fmt::Display for Demand {
@@ -21,7 +19,6 @@ impl fmt::Display for Demand {
         match self {
             Self::Authentication(protocols) => write!(f, "authentication ({protocols})"),
             Self::Tls => write!(f, "TLS"),
-            Self::Signatures => write!(f, "signed requests"),
         }
     }
 }

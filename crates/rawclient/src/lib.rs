@@ -27,7 +27,9 @@ mod poller;
 mod session;
 mod zone;
 
-pub use connection::{Connection, ConnectionEvent, REQUESTS_IN_FLIGHT_MAX, RequestOutcome, ServerInfo};
+pub use connection::{
+    AuthenticationStep, Connection, ConnectionEvent, REQUESTS_IN_FLIGHT_MAX, RequestOutcome, ServerInfo,
+};
 pub use encoded::Encoded;
 pub use error::{ConnectionError, Demand, SessionError, SubmitError};
 pub use login::Login;

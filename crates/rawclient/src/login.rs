@@ -39,6 +39,9 @@ pub struct Login {
     pub timezone_hours: i8,
     /// Set if redirects to URLs, with flags, and in reply to reads are supported.
     pub redirects: bool,
+    /// Set if the caller continues with credentials when the server demands authentication.
+    /// Otherwise such a login fails.
+    pub authenticates: bool,
     /// Login token of the URL. It is a secret.
     pub token: Option<String>,
 }
@@ -58,6 +61,7 @@ impl Login {
             country: locale.as_deref().and_then(country).unwrap_or_else(|| NO_COUNTRY.to_owned()),
             timezone_hours: i8::try_from(offset).unwrap_or(0),
             redirects: false,
+            authenticates: false,
             token: None,
         }
     }

@@ -110,6 +110,7 @@ impl BlockingSession {
                     Err(redirected(&redirect)?)
                 }
                 ConnectionEvent::Ready
+                | ConnectionEvent::Authenticate(_)
                 | ConnectionEvent::Pages { .. }
                 | ConnectionEvent::Later { .. }
                 | ConnectionEvent::Notice { .. } => Ok(None),

@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
-use rawclient::{Connection, ConnectionError, ConnectionEvent, Demand, Login, RequestOutcome, SubmitError};
+use rawclient::{
+    AuthenticationStep, Connection, ConnectionError, ConnectionEvent, Demand, Login, RequestOutcome,
+    SubmitError,
+};
 use std::io::IoSlice;
 use wire::xroot::codes::ResponseType;
 use wire::xroot::flags::ServerFlags;
@@ -25,6 +28,9 @@ enum Seen {
     Redirect(u64, Vec<u8>),
     Wait(u64, i32),
     Notice,
+    Offers(Vec<u8>),
+    Challenge(Vec<u8>),
+    Refused(ErrorCode),
 }
 
 fn see(event: ConnectionEvent<'_>) -> Seen {
@@ -34,6 +40,9 @@ fn see(event: ConnectionEvent<'_>) -> Seen {
         ConnectionEvent::Pages { tag, frame } => Seen::Pages(tag, frame.offset, frame.dlen),
         ConnectionEvent::Later { tag, wait } => Seen::Later(tag, wait.seconds),
         ConnectionEvent::Notice { .. } => Seen::Notice,
+        ConnectionEvent::Authenticate(AuthenticationStep::Offers(text)) => Seen::Offers(text.to_vec()),
+        ConnectionEvent::Authenticate(AuthenticationStep::Challenge(data)) => Seen::Challenge(data.to_vec()),
+        ConnectionEvent::Authenticate(AuthenticationStep::Refused(error)) => Seen::Refused(error.code),
         ConnectionEvent::Done { tag, outcome } => match outcome {
             RequestOutcome::Ok(bytes) => Seen::Ok(tag, bytes.to_vec()),
             RequestOutcome::Error(error) => Seen::Error(tag, error.code),
@@ -152,6 +161,60 @@ fn unsupported_demands_of_a_server_are_named() {
     };
     assert_eq!((request, code), (RequestCode::LOGIN, ErrorCode::TLS_REQUIRED));
     assert_eq!(text, "login requires TLS");
+}
+
+#[test]
+fn an_exchange_of_credentials_has_several_steps_in_any_pieces() {
+    for cut in [1, 7, 200] {
+        let login = Login { authenticates: true, ..Login::of_process("test") };
+        let mut connection = Connection::new(login);
+        let answer = greeting(b"&P=sss,0.+13:&P=unix");
+        let offers = Seen::Offers(b"&P=sss,0.+13:&P=unix".to_vec());
+        assert_eq!(feed(&mut connection, &answer, cut), Ok(vec![offers]));
+        assert_eq!(connection.submit(&stat(), 1), Err(SubmitError::NotReady));
+        sent(&mut connection, usize::MAX);
+        connection.authenticate("sss", b"sss\0one");
+        let request = sent(&mut connection, usize::MAX);
+        assert_eq!(
+            (&request[2..4], &request[16..20], &request[24..]),
+            (&[11, 184][..], &b"sss\0"[..], &b"sss\0one"[..])
+        );
+        let mut answer = Vec::new();
+        reply::authmore(&mut answer, StreamId::default(), b"more");
+        assert_eq!(feed(&mut connection, &answer, cut), Ok(vec![Seen::Challenge(b"more".to_vec())]));
+        let mut answer = Vec::new();
+        reply::error(&mut answer, StreamId::default(), ErrorCode::AUTH_FAILED, "no");
+        assert_eq!(feed(&mut connection, &answer, cut), Ok(vec![Seen::Refused(ErrorCode::AUTH_FAILED)]));
+        connection.authenticate("unix", b"unix\0me\0");
+        let mut answer = Vec::new();
+        reply::ok(&mut answer, StreamId::default(), b"");
+        assert_eq!(feed(&mut connection, &answer, cut), Ok(vec![Seen::Ready]));
+        assert_eq!(connection.server().session, Some(SessionId([7; 16])));
+        assert_eq!(connection.submit(&stat(), 1), Ok(()));
+    }
+}
+
+#[test]
+fn forced_signatures_precede_their_requests() {
+    let mut connection = Connection::new(Login::of_process("test"));
+    let mut answer = greeting(b"")[..16].to_vec();
+    // Pedantic, with force.
+    let protocol = [0, 0, 5, 0x20, 0, 0x30, 0, 1, b'S', 0, 0, 2, 4, 0];
+    reply::ok(&mut answer, StreamId::default(), &protocol);
+    answer.extend_from_slice(&greeting(b"")[32..]);
+    assert_eq!(feed(&mut connection, &answer, 9), Ok(vec![Seen::Ready]));
+    sent(&mut connection, usize::MAX);
+    for sequence in 1..=2u64 {
+        connection.submit(&stat(), sequence).unwrap();
+        let bytes = sent(&mut connection, usize::MAX);
+        let (signature, request) = bytes.split_at(24 + 32);
+        let header = RequestHeader::decode(signature.first_chunk().unwrap());
+        let Ok(Request::Sigver(sigver)) = Request::decode(&header, &signature[24..]) else { panic!("none") };
+        let stream = RequestHeader::decode(request.first_chunk().unwrap()).streamid;
+        assert_eq!((sigver.expectrid, sigver.seqno, header.streamid), (RequestCode::STAT, sequence, stream));
+        let hash = auth::request_hash(sequence, request.first_chunk().unwrap(), &request[24..]);
+        assert_eq!(sigver.signature, hash);
+    }
 }
 
 #[test]

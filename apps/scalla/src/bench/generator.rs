@@ -420,7 +420,12 @@ impl<'p> LoadGenerator<'p> {
                     operation.pages(plan, &frame);
                 }
             }
-            Some(ConnectionEvent::Later { .. } | ConnectionEvent::Notice { .. }) => {}
+            // The login of a load generator does not authenticate.
+            Some(
+                ConnectionEvent::Authenticate(_)
+                | ConnectionEvent::Later { .. }
+                | ConnectionEvent::Notice { .. },
+            ) => {}
             Some(ConnectionEvent::Done { tag: OPEN_TAG, outcome }) => {
                 let opened = opened(&outcome)?;
                 self.file_is_open(number, opened);

@@ -181,7 +181,7 @@ impl RequestTable {
                     entry.finish(outcome)?;
                 }
             }
-            ConnectionEvent::Ready | ConnectionEvent::Notice { .. } => {}
+            ConnectionEvent::Ready | ConnectionEvent::Authenticate(_) | ConnectionEvent::Notice { .. } => {}
         }
         Ok(())
     }

@@ -8,6 +8,10 @@ use wire::xroot::reply::{ErrorReply, Redirect, StatusFrame, Wait};
 pub enum ConnectionEvent<'a> {
     /// The login is complete; requests are accepted.
     Ready,
+    /// The server demands authentication. The caller continues with
+    /// [`Connection::authenticate`](super::Connection::authenticate) or gives up. Only logins with
+    /// [`Login::authenticates`](crate::Login::authenticates) get this event.
+    Authenticate(AuthenticationStep<'a>),
     /// Data of the reply to a request, in order. It continues the previous data of the same
     /// `kXR_read`, `kXR_readv` or `kXR_dirlist`, or the last [`ConnectionEvent::Pages`].
     Data {
@@ -45,6 +49,17 @@ pub enum ConnectionEvent<'a> {
         /// The rest of the message.
         rest: &'a [u8],
     },
+}
+
+/// The state of authentication that a client has to continue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AuthenticationStep<'a> {
+    /// The list of protocols of the server, from which the client chooses.
+    Offers(&'a [u8]),
+    /// The server continues the exchange.
+    Challenge(&'a [u8]),
+    /// The server refused the credentials.
+    Refused(ErrorReply<'a>),
 }
 
 /// The result of a request.

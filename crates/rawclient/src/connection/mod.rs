@@ -12,32 +12,34 @@
 //! |------------|-----------------------------------------|
 //! | `mod`      | [`Connection`]: login, requests, events |
 //! | `event`    | [`ConnectionEvent`], [`RequestOutcome`]                |
+//! | `greeting` | handshake, login, authentication        |
 //! | `lane`     | one of its sockets: frame boundaries    |
 //! | `requests` | the requests in flight by stream id     |
 //!
 //! Source: xroot protocol 5.2.0, sections 1.2 to 1.7, 3.
 
 mod event;
+mod greeting;
 mod lane;
 mod requests;
 
 use bytes::Bytes;
 use std::io::IoSlice;
-use wire::WireError;
-use wire::xroot::flags::{SecurityOptions, ServerFlags};
-use wire::xroot::header::HandshakeReply;
-use wire::xroot::reply::{LoginReply, ProtocolReply, Reply};
+
+use auth::{RequestSigner, SigningRequirements};
+use wire::xroot::SessionId;
+use wire::xroot::flags::ServerFlags;
 use wire::xroot::request::Request;
-use wire::xroot::{RequestCode, ResponseHeader, SessionId, StreamId};
 
 use crate::encoded::Encoded;
-use crate::error::{ConnectionError, Demand, SubmitError};
+use crate::error::{ConnectionError, SubmitError};
 use crate::login::Login;
 
+use self::greeting::Greeting;
 use self::lane::Lane;
 use self::requests::Requests;
 
-pub use self::event::{ConnectionEvent, RequestOutcome};
+pub use self::event::{AuthenticationStep, ConnectionEvent, RequestOutcome};
 
 /// Maximum number of requests in flight on one connection: all stream ids but 0, which the login
 /// uses.
@@ -56,6 +58,11 @@ pub struct Connection {
     /// Path ids of the data streams.
     paths: Vec<u8>,
     requests: Requests,
+    /// The last reply during authentication, for the event about it.
+    frame: Vec<u8>,
+    /// The requirements of the server for signatures.
+    signing: Option<SigningRequirements>,
+    signer: Option<RequestSigner>,
 }
 
 /// The description that a server sent at login.
@@ -74,6 +81,7 @@ enum LoginPhase {
     Handshake,
     Protocol,
     Login,
+    Authentication,
     Ready,
 }
 
@@ -91,6 +99,9 @@ impl Connection {
             bound: Vec::new(),
             paths: Vec::new(),
             requests: Requests::default(),
+            frame: Vec::new(),
+            signing: None,
+            signer: None,
         }
     }
 
@@ -135,9 +146,21 @@ impl Connection {
             return Err(SubmitError::NotReady);
         }
         let streamid = self.requests.take(tag, request.code()).ok_or(SubmitError::Full)?;
+        let start = self.control.outgoing.buffer().len();
         request.encode(streamid, self.control.outgoing.buffer());
+        self.sign(start, &payload);
         self.control.outgoing.payload(payload);
         Ok(())
+    }
+
+    /// Inserts the signature of the request that was appended at `start`, if it needs one.
+    fn sign(&mut self, start: usize, payload: &[u8]) {
+        let Some(signer) = &mut self.signer else { return };
+        let buffer = self.control.outgoing.buffer();
+        let signature = buffer.get(start..).and_then(|request| signer.sign(request, payload));
+        if let Some(signature) = signature {
+            buffer.splice(start..start, signature);
+        }
     }
 
     /// Adds a data stream that is bound to the session under this path id. Returns the number of
@@ -180,7 +203,9 @@ impl Connection {
         }
         let streamid = self.requests.take(tag, request.code()).ok_or(SubmitError::Full)?;
         let path = lane.checked_sub(1).and_then(|bound| self.paths.get(bound)).copied().unwrap_or(0);
+        let start = self.control.outgoing.buffer().len();
         request.append(streamid, path, self.control.outgoing.buffer());
+        self.sign(start, &payload);
         if let Some(lane) = self.lane(lane) {
             lane.outgoing.payload(payload);
         }
@@ -270,72 +295,12 @@ impl Connection {
     ) -> Result<Option<ConnectionEvent<'a>>, ConnectionError> {
         while self.phase != LoginPhase::Ready {
             let Some(frame) = self.control.whole(input)? else { return Ok(None) };
-            if self.greet(&frame)? {
-                return Ok(Some(ConnectionEvent::Ready));
+            match self.greet(frame)? {
+                Greeting::Continues => {}
+                Greeting::Complete => return Ok(Some(ConnectionEvent::Ready)),
+                Greeting::NeedsCredentials => return Ok(Some(self.authentication_event())),
             }
         }
         self.control.next_event(input, &mut self.requests)
-    }
-
-    /// Processes a reply to the handshake, `kXR_protocol` or `kXR_login`. Returns `true` when the
-    /// login is complete.
-    fn greet(&mut self, frame: &[u8]) -> Result<bool, ConnectionError> {
-        let Some((header, body)) = frame.split_first_chunk() else { return Ok(false) };
-        let header = ResponseHeader::decode(header);
-        let request = match self.phase {
-            // The handshake has no request code of its own.
-            LoginPhase::Handshake | LoginPhase::Protocol => RequestCode::PROTOCOL,
-            LoginPhase::Login | LoginPhase::Ready => RequestCode::LOGIN,
-        };
-        match Reply::decode(&header, body)? {
-            _ if header.streamid != StreamId::default() => {
-                return Err(ConnectionError::UnknownStream(header.streamid));
-            }
-            Reply::Ok(_) => {}
-            Reply::Error(error) => {
-                let text = String::from_utf8_lossy(error.text).into_owned();
-                return Err(ConnectionError::Refused { request, code: error.code, text });
-            }
-            _ => return Err(ConnectionError::Unexpected { request, status: header.status }),
-        }
-        match self.phase {
-            LoginPhase::Handshake => {
-                let bytes = frame.first_chunk().ok_or(WireError::BadLength {
-                    field: "handshake reply",
-                    bytes: i64::from(header.dlen),
-                })?;
-                self.server.protocol_version = HandshakeReply::decode(bytes)?.protover;
-                self.phase = LoginPhase::Protocol;
-            }
-            LoginPhase::Protocol => {
-                self.take_protocol(&ProtocolReply::decode(body)?)?;
-                self.login.encode(self.control.outgoing.buffer());
-                self.phase = LoginPhase::Login;
-            }
-            LoginPhase::Login | LoginPhase::Ready => {
-                let reply = LoginReply::decode(body)?;
-                if !reply.security.is_empty() {
-                    let names: Vec<_> =
-                        reply.protocols().map(|offer| String::from_utf8_lossy(offer.name)).collect();
-                    return Err(ConnectionError::Demands(Demand::Authentication(names.join(", "))));
-                }
-                self.server.session = reply.sessid;
-                self.phase = LoginPhase::Ready;
-            }
-        }
-        Ok(self.phase == LoginPhase::Ready)
-    }
-
-    fn take_protocol(&mut self, reply: &ProtocolReply<'_>) -> Result<(), ConnectionError> {
-        self.server.protocol_version = reply.pval;
-        self.server.flags = reply.flags;
-        if reply.flags.intersects(ServerFlags::GOTO_TLS) {
-            return Err(ConnectionError::Demands(Demand::Tls));
-        }
-        // Without a session key, the server can require only forced signatures.
-        if reply.security.is_some_and(|security| security.secopt.contains(SecurityOptions::FORCE)) {
-            return Err(ConnectionError::Demands(Demand::Signatures));
-        }
-        Ok(())
     }
 }

@@ -1,0 +1,145 @@
+//! The begin of a connection: handshake, `kXR_protocol`, `kXR_login` and authentication.
+//!
+//! Source: xroot protocol 5.2.0, sections 1.2 and 1.7.
+
+use std::sync::Arc;
+
+use auth::{RequestSigner, SignatureCipher, SigningRequirements};
+use wire::WireError;
+use wire::xroot::flags::ServerFlags;
+use wire::xroot::header::HandshakeReply;
+use wire::xroot::limits::RESPONSE_HEADER_BYTES;
+use wire::xroot::reply::{LoginReply, ProtocolReply, Reply};
+use wire::xroot::request::{Auth, Request};
+use wire::xroot::{RequestCode, ResponseHeader, StreamId};
+
+use super::event::{AuthenticationStep, ConnectionEvent};
+use super::{Connection, LoginPhase};
+use crate::error::{ConnectionError, Demand};
+
+/// The state of a connection after one reply.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Greeting {
+    /// Another reply is expected.
+    Continues,
+    /// The client has to send credentials; the reply is kept for the event.
+    NeedsCredentials,
+    /// Requests are accepted.
+    Complete,
+}
+
+impl Connection {
+    /// Sends credentials of the authentication protocol `id`, after
+    /// [`ConnectionEvent::Authenticate`].
+    pub fn authenticate(&mut self, id: &str, credentials: &[u8]) {
+        let mut credtype = [0; 4];
+        credtype.iter_mut().zip(id.bytes()).for_each(|(place, byte)| *place = byte);
+        let request = Request::Auth(Auth { credtype, credentials });
+        request.encode(StreamId::default(), self.control.outgoing.buffer());
+    }
+
+    /// Signs requests with the session key of an authentication protocol, where the server asks for
+    /// signatures. Without a key they are signed if the server forces it.
+    pub fn sign_with(&mut self, cipher: Arc<dyn SignatureCipher>) {
+        self.signer = self.signing.clone().and_then(|signing| RequestSigner::new(signing, Some(cipher)));
+    }
+
+    /// Returns the event about the kept reply.
+    pub(super) fn authentication_event(&self) -> ConnectionEvent<'_> {
+        let header = self.frame.first_chunk().map(ResponseHeader::decode);
+        let body = self.frame.get(RESPONSE_HEADER_BYTES..).unwrap_or_default();
+        let reply = header.and_then(|header| Reply::decode(&header, body).ok());
+        ConnectionEvent::Authenticate(match reply {
+            Some(Reply::Authmore(challenge)) => AuthenticationStep::Challenge(challenge),
+            Some(Reply::Error(error)) => AuthenticationStep::Refused(error),
+            _ => AuthenticationStep::Offers(
+                LoginReply::decode(body).map(|reply| reply.security).unwrap_or_default(),
+            ),
+        })
+    }
+
+    /// Processes a reply to the handshake, `kXR_protocol`, `kXR_login` or `kXR_auth`.
+    pub(super) fn greet(&mut self, frame: Vec<u8>) -> Result<Greeting, ConnectionError> {
+        let Some((header, body)) = frame.split_first_chunk() else { return Ok(Greeting::Continues) };
+        let header = ResponseHeader::decode(header);
+        let request = match self.phase {
+            // The handshake has no request code of its own.
+            LoginPhase::Handshake | LoginPhase::Protocol => RequestCode::PROTOCOL,
+            LoginPhase::Login | LoginPhase::Ready => RequestCode::LOGIN,
+            LoginPhase::Authentication => RequestCode::AUTH,
+        };
+        let is_authentication = self.phase == LoginPhase::Authentication;
+        match Reply::decode(&header, body)? {
+            _ if header.streamid != StreamId::default() => {
+                return Err(ConnectionError::UnknownStream(header.streamid));
+            }
+            Reply::Ok(_) => {}
+            Reply::Authmore(_) | Reply::Error(_) if is_authentication => {
+                self.frame = frame;
+                return Ok(Greeting::NeedsCredentials);
+            }
+            Reply::Error(error) => {
+                let text = String::from_utf8_lossy(error.text).into_owned();
+                return Err(ConnectionError::Refused { request, code: error.code, text });
+            }
+            _ => return Err(ConnectionError::Unexpected { request, status: header.status }),
+        }
+        match self.phase {
+            LoginPhase::Handshake => {
+                let bytes = frame.first_chunk().ok_or(WireError::BadLength {
+                    field: "handshake reply",
+                    bytes: i64::from(header.dlen),
+                })?;
+                self.server.protocol_version = HandshakeReply::decode(bytes)?.protover;
+                self.phase = LoginPhase::Protocol;
+            }
+            LoginPhase::Protocol => {
+                self.take_protocol(&ProtocolReply::decode(body)?)?;
+                self.login.encode(self.control.outgoing.buffer());
+                self.phase = LoginPhase::Login;
+            }
+            LoginPhase::Login => {
+                let needs_credentials = self.take_login(&LoginReply::decode(body)?)?;
+                if needs_credentials {
+                    self.frame = frame;
+                    return Ok(Greeting::NeedsCredentials);
+                }
+            }
+            LoginPhase::Authentication | LoginPhase::Ready => self.complete(),
+        }
+        let is_complete = self.phase == LoginPhase::Ready;
+        Ok(if is_complete { Greeting::Complete } else { Greeting::Continues })
+    }
+
+    /// Takes the reply to the login and reports whether the server demands authentication.
+    fn take_login(&mut self, reply: &LoginReply<'_>) -> Result<bool, ConnectionError> {
+        self.server.session = reply.sessid;
+        if reply.security.is_empty() {
+            self.complete();
+            return Ok(false);
+        }
+        if !self.login.authenticates {
+            let names: Vec<_> = reply.protocols().map(|offer| String::from_utf8_lossy(offer.name)).collect();
+            return Err(ConnectionError::Demands(Demand::Authentication(names.join(", "))));
+        }
+        self.phase = LoginPhase::Authentication;
+        Ok(true)
+    }
+
+    /// Ends the login. Without a session key only forced signatures are made.
+    fn complete(&mut self) {
+        self.frame = Vec::new();
+        self.signer = self.signing.clone().and_then(|signing| RequestSigner::new(signing, None));
+        self.phase = LoginPhase::Ready;
+    }
+
+    fn take_protocol(&mut self, reply: &ProtocolReply<'_>) -> Result<(), ConnectionError> {
+        self.server.protocol_version = reply.pval;
+        self.server.flags = reply.flags;
+        if reply.flags.intersects(ServerFlags::GOTO_TLS) {
+            return Err(ConnectionError::Demands(Demand::Tls));
+        }
+        self.signing = reply.security.as_ref().map(SigningRequirements::new);
+        Ok(())
+    }
+}
