@@ -22,7 +22,7 @@ const ARROWS: [(&str, &[&str]); 24] = [
     ("config", &["base"]),
     ("wire", &["base"]),
     ("digest", &[]),
-    ("vfs", &["base"]),
+    ("vfs", &["base", "auth"]),
     ("auth", &["base", "config", "wire"]),
     ("cluster", &["base", "config", "wire"]),
     ("session", &["base", "config", "wire", "auth", "vfs"]),

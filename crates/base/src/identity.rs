@@ -13,12 +13,11 @@ pub struct Identity {
     pub pid: u32,
     /// Address of the peer; `None` for a local test peer.
     pub address: Option<IpAddr>,
-    /// Name of the authentication protocol; `host` if only the address identifies the client.
-    pub protocol: &'static str,
-    /// All names, concatenated in the order of the fields of [`LoginNames`].
+    /// All names, concatenated in the order of the fields of [`LoginNames`], and the authentication
+    /// protocol.
     text: Box<str>,
-    /// End of each name except the last one.
-    ends: [u16; 4],
+    /// End of each name.
+    ends: [u16; 5],
 }
 
 /// The names of an [`Identity`]. Each is cut at [`NAME_BYTES_MAX`].
@@ -43,17 +42,18 @@ pub const NAME_BYTES_MAX: usize = 1024;
 
 impl Identity {
     /// Creates the identity of a client with these names and address, authenticated by `protocol`.
-    pub fn new(told: &LoginNames<'_>, pid: u32, address: Option<IpAddr>, protocol: &'static str) -> Self {
-        let names = [told.user, told.host, told.application, told.named_host, told.release].map(cut);
+    pub fn new(told: &LoginNames<'_>, pid: u32, address: Option<IpAddr>, protocol: &str) -> Self {
+        let names =
+            [told.user, told.host, told.application, told.named_host, told.release, protocol].map(cut);
         let mut text = String::with_capacity(names.iter().map(|name| name.len()).sum());
-        let mut ends = [0; 4];
+        let mut ends = [0; 5];
         for (index, name) in names.iter().enumerate() {
             text.push_str(name);
             if let Some(end) = ends.get_mut(index) {
                 *end = u16::try_from(text.len()).unwrap_or(u16::MAX);
             }
         }
-        Self { pid, address, protocol, text: text.into_boxed_str(), ends }
+        Self { pid, address, text: text.into_boxed_str(), ends }
     }
 
     fn name(&self, index: usize) -> &str {
@@ -87,6 +87,25 @@ impl Identity {
         self.name(4)
     }
 
+    /// Returns the name of the authentication protocol; `host` if only the address identifies the
+    /// client.
+    pub fn protocol(&self) -> &str {
+        self.name(5)
+    }
+
+    /// Returns the identity after authentication by `protocol`.
+    #[must_use]
+    pub fn authenticated_by(&self, protocol: &str) -> Self {
+        let names = LoginNames {
+            user: self.user(),
+            host: self.host(),
+            application: self.application(),
+            named_host: self.named_host(),
+            release: self.release(),
+        };
+        Self::new(&names, self.pid, self.address, protocol)
+    }
+
     /// Reports whether user, pid and host are equal, so that both connections belong to the same
     /// client.
     pub fn is_same_client(&self, other: &Self) -> bool {
@@ -98,7 +117,7 @@ fn cut(name: &str) -> &str {
     name.get(..name.floor_char_boundary(NAME_BYTES_MAX)).unwrap_or_default()
 }
 
-const _: () = assert!(4 * NAME_BYTES_MAX <= u16::MAX as usize);
+const _: () = assert!(5 * NAME_BYTES_MAX <= u16::MAX as usize);
 
 /// Formats `user.pid@host` without escaping, because the formatter of the log escapes. Output to a
 /// terminal must use [`shown`](crate::shown()).
@@ -126,6 +145,9 @@ mod tests {
         assert_eq!((identity.application(), identity.named_host()), ("", "é"));
         assert_eq!(identity.release(), "v6.1.0");
         assert_eq!(identity.to_string(), "uschi.7@c.example.org");
+        assert_eq!(identity.protocol(), "host");
+        let proved = identity.authenticated_by("sss");
+        assert_eq!((proved.protocol(), proved.release(), proved.pid), ("sss", "v6.1.0", 7));
         let other = Identity::new(&LoginNames { application: "other", ..told }, 7, None, "host");
         assert!(identity.is_same_client(&other) && identity != other);
         let nobody = Identity::new(&LoginNames::default(), 0, None, "host");

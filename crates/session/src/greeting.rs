@@ -49,7 +49,7 @@ impl Session {
             named_host: &shown(told.hostname),
             release: &shown(told.release),
         };
-        let identity = Identity::new(&told, pid, before.address, before.protocol);
+        let identity = Identity::new(&told, pid, before.address, before.protocol());
         let takes_later = m.generation() >= DEFERRED_GENERATION;
         let moves = m.ability.contains(Ability::READRDOK);
         let both_nets = m.ability.contains(Ability::HASIPV64);

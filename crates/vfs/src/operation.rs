@@ -3,6 +3,7 @@
 //! They name what all protocols have in common, so that one file system serves every front end.
 
 use crate::{ListingPosition, OpenFile, Target, TargetList};
+use auth::Entity;
 use base::Identity;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +21,7 @@ pub struct Caller {
     /// Has both IPv4 and IPv6 addresses. Otherwise it only has the address family of its
     /// connection.
     pub dual_stack: bool,
+    entity: Option<Entity>,
     disconnected: AtomicBool,
 }
 
@@ -31,6 +33,7 @@ impl Caller {
             accepts_deferred_reply: takes_later,
             accepts_read_redirect: moves,
             dual_stack: false,
+            entity: None,
             disconnected: AtomicBool::new(false),
         }
     }
@@ -39,6 +42,34 @@ impl Caller {
     #[must_use]
     pub fn with_dual_stack(self, both_nets: bool) -> Self {
         Self { dual_stack: both_nets, ..self }
+    }
+
+    /// Returns the caller after its authentication.
+    #[must_use]
+    pub fn with_entity(&self, entity: Entity) -> Self {
+        Self {
+            identity: self.identity.authenticated_by(&entity.protocol),
+            accepts_deferred_reply: self.accepts_deferred_reply,
+            accepts_read_redirect: self.accepts_read_redirect,
+            dual_stack: self.dual_stack,
+            entity: Some(entity),
+            disconnected: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the result of authentication, for authorization; `None` if the server asks for none.
+    /// Then only the host of the client is known.
+    pub fn entity(&self) -> Option<&Entity> {
+        self.entity.as_ref()
+    }
+
+    /// Reports whether both are the same client: user, pid and host are equal, and so is the result
+    /// of authentication.
+    pub fn is_same_client(&self, other: &Self) -> bool {
+        let name = |caller: &Self| caller.entity().and_then(|entity| entity.name.clone());
+        self.identity.is_same_client(&other.identity)
+            && self.identity.protocol() == other.identity.protocol()
+            && name(self) == name(other)
     }
 
     /// Marks the caller as disconnected, so that operations it still waits for may be cancelled.

@@ -88,7 +88,7 @@ impl Settings {
 
     /// Checks whether `who` satisfies `rules`; the error is the missing authentication.
     pub(crate) fn check_proof(rules: &[ProofRule], who: &Identity) -> Result<(), &'static str> {
-        let Some(rule) = rules.iter().find(|rule| rule.protocol == who.protocol) else {
+        let Some(rule) = rules.iter().find(|rule| rule.protocol == who.protocol()) else {
             return if rules.is_empty() { Ok(()) } else { Err("improper tpc authentication") };
         };
         // Connections are never encrypted.
