@@ -1,7 +1,7 @@
 //! [`Entity`]: the authenticated identity of a peer.
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::secret::Secret;
 
@@ -51,6 +51,9 @@ pub struct EntityFields {
 #[derive(Clone, Debug)]
 pub struct Entity(Arc<EntityFields>);
 
+/// A reference to an entity that does not keep its fields.
+pub(crate) type WeakEntity = Weak<EntityFields>;
+
 impl Entity {
     pub(crate) fn new(fields: EntityFields) -> Self {
         Self(Arc::new(fields))
@@ -61,6 +64,17 @@ impl Entity {
     #[must_use]
     pub fn of_host(host: &str) -> Self {
         Self::new(EntityFields { protocol: "host".into(), host: host.into(), ..EntityFields::default() })
+    }
+
+    /// Returns a reference that keeps the address of the entity occupied, but not its fields.
+    pub(crate) fn downgrade(&self) -> WeakEntity {
+        Arc::downgrade(&self.0)
+    }
+
+    /// Returns the address of the fields, which identifies the entity as long as it or a weak
+    /// reference to it exists.
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
     }
 
     /// Returns the value of an attribute.

@@ -6,6 +6,7 @@
 //!
 //! | file       | contents                                                               |
 //! |------------|------------------------------------------------------------------------|
+//! | `access`   | authorization by the rules of a file                                   |
 //! | `accounts` | [`AccountDatabase`]: users and groups of the system                    |
 //! | `client`   | [`ClientLogin`], [`ClientProtocol`]: the client's side of an exchange  |
 //! | `entity`   | [`Entity`]: the identity that authorization decides about              |
@@ -19,6 +20,8 @@
 //! | `unix`     | the protocol `unix`: asserted names                                    |
 
 #![forbid(unsafe_code)]
+
+pub mod access;
 
 mod accounts;
 mod client;

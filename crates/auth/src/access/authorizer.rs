@@ -1,0 +1,239 @@
+//! [`Authorizer`]: decides about the requests of clients with the rules in force, renews the rules,
+//! and writes audit lines.
+
+use super::database::{AccessDatabase, AuthdbError, AuthdbSource, ClientRecords, FileStamp};
+use super::netgroups::NetgroupDatabase;
+use super::principal::Principal;
+use super::privileges::{AccessOperation, Privileges};
+use crate::Entity;
+use crate::entity::WeakEntity;
+use base::LogicalPath;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+/// Number of independently locked parts of the cache of clients.
+const CACHE_SHARDS: usize = 16;
+/// Maximum number of clients in one part of the cache. Beyond that, the part is emptied, and the
+/// next decision about each client looks its records up again.
+const SHARD_CLIENTS_MAX: usize = 1024;
+
+/// `acc.audit`: the decisions that are logged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AuditedDecisions {
+    /// Log granted operations.
+    pub grants: bool,
+    /// Log denied operations.
+    pub denials: bool,
+}
+
+/// The settings of authorization.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AuthorizerSettings {
+    /// The rule file.
+    pub source: AuthdbSource,
+    /// Logged decisions.
+    pub audit: AuditedDecisions,
+    /// Maximum age of netgroups before they are looked up again.
+    pub netgroup_lifetime: Duration,
+}
+
+/// The result of a renewal of the rules.
+#[derive(Debug)]
+pub enum RulesRefresh {
+    /// The file has not changed.
+    Unchanged,
+    /// New rules are in force.
+    Replaced(Arc<AccessDatabase>),
+    /// The file is not usable. The earlier rules stay in force.
+    Kept(AuthdbError),
+}
+
+/// The rules in force.
+#[derive(Clone, Debug)]
+struct RulesInForce {
+    database: Arc<AccessDatabase>,
+    /// Increases with each replacement.
+    generation: u64,
+    /// Time of the last load.
+    loaded: Duration,
+}
+
+/// The records of a client, as of one generation of the rules. `None` if its attributes are
+/// inconsistent.
+struct CachedClient {
+    /// Keeps the address of the entity from being used for another one.
+    _entity: WeakEntity,
+    generation: u64,
+    records: Option<Arc<ClientRecords>>,
+}
+
+type CacheShard = Mutex<HashMap<usize, CachedClient>>;
+
+/// Decides about the requests of clients. Decisions never block; renewals do.
+pub struct Authorizer {
+    settings: AuthorizerSettings,
+    netgroups: Arc<dyn NetgroupDatabase>,
+    rules: RwLock<RulesInForce>,
+    cache: [CacheShard; CACHE_SHARDS],
+}
+
+impl Authorizer {
+    /// Loads the rules. `now` is the time since any fixed moment. Blocks.
+    ///
+    /// # Errors
+    /// The rules cannot be used.
+    pub fn new(
+        settings: AuthorizerSettings,
+        netgroups: Arc<dyn NetgroupDatabase>,
+        now: Duration,
+    ) -> Result<Self, AuthdbError> {
+        let database = Arc::new(AccessDatabase::load(&settings.source, netgroups.as_ref())?);
+        report(&database);
+        Ok(Self {
+            settings,
+            netgroups,
+            rules: RwLock::new(RulesInForce { database, generation: 0, loaded: now }),
+            cache: Default::default(),
+        })
+    }
+
+    fn rules(&self) -> RulesInForce {
+        self.rules.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the rules in force.
+    pub fn database(&self) -> Arc<AccessDatabase> {
+        self.rules().database
+    }
+
+    /// Reads the rule file again if it has changed, or with `always`. New rules come into force
+    /// at once and as a whole. A file with errors changes nothing. Blocks.
+    pub fn refresh(&self, now: Duration, always: bool) -> RulesRefresh {
+        let rules = self.rules();
+        let stamp = std::fs::metadata(&self.settings.source.path).ok().map(|found| FileStamp::of(&found));
+        let is_old = rules.database.uses_netgroups()
+            && now.saturating_sub(rules.loaded) >= self.settings.netgroup_lifetime;
+        if !always && !is_old && stamp.is_some() && stamp == rules.database.stamp {
+            return RulesRefresh::Unchanged;
+        }
+        let path = self.settings.source.path.display();
+        match AccessDatabase::load(&self.settings.source, self.netgroups.as_ref()) {
+            Ok(database) => {
+                let database = Arc::new(database);
+                report(&database);
+                let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+                let generation = rules.generation + 1;
+                *rules = RulesInForce { database: database.clone(), generation, loaded: now };
+                RulesRefresh::Replaced(database)
+            }
+            Err(error) => {
+                tracing::error!(
+                    "the authorization rules stay as they were, because {path} is not usable: {error}"
+                );
+                RulesRefresh::Kept(error)
+            }
+        }
+    }
+
+    /// Returns the records of a client, from the cache if possible.
+    fn records_of(
+        &self,
+        rules: &RulesInForce,
+        entity: &Entity,
+        principal: &Principal<'_>,
+    ) -> Option<Arc<ClientRecords>> {
+        let address = entity.address();
+        // The low bits of an address are equal for all allocations.
+        let shard = self.cache.get((address >> 6) % CACHE_SHARDS)?;
+        let lock = || shard.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = lock().get(&address).filter(|found| found.generation == rules.generation) {
+            return found.records.clone();
+        }
+        let records = rules.database.records_of(principal).map(Arc::new);
+        if records.is_none() {
+            tracing::warn!(
+                name = principal.name.unwrap_or("*"),
+                host = principal.host,
+                "nothing is granted to a client whose organizations, roles and groups have different numbers"
+            );
+        }
+        let cached = CachedClient {
+            _entity: entity.downgrade(),
+            generation: rules.generation,
+            records: records.clone(),
+        };
+        let mut clients = lock();
+        if clients.len() >= SHARD_CLIENTS_MAX {
+            clients.clear();
+        }
+        clients.insert(address, cached);
+        records
+    }
+
+    /// Returns the number of clients in the cache.
+    #[cfg(test)]
+    pub(super) fn cached_clients(&self) -> usize {
+        self.cache.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
+    }
+
+    /// Returns the privileges of a client on a path.
+    pub fn privileges(&self, entity: &Entity, path: &LogicalPath) -> Privileges {
+        let (rules, principal) = (self.rules(), Principal::of(entity));
+        match self.records_of(&rules, entity, &principal) {
+            Some(records) => rules.database.privileges(&records, principal.name, path),
+            None => Privileges::NONE,
+        }
+    }
+
+    /// Decides whether a client may perform an operation, and logs the decision if configured.
+    /// `trace` names the session in the log.
+    pub fn allows(
+        &self,
+        entity: &Entity,
+        operation: AccessOperation,
+        path: &LogicalPath,
+        trace: &dyn fmt::Display,
+    ) -> bool {
+        let is_allowed = operation.is_granted_by(self.privileges(entity, path));
+        let audit = &self.settings.audit;
+        if if is_allowed { audit.grants } else { audit.denials } {
+            self.log_decision(entity, (operation, path), is_allowed, trace);
+        }
+        is_allowed
+    }
+
+    /// Writes an audit line: `<trace> grant|deny <protocol> <name>@<host> <operation> <path>`, and
+    /// the positions of the deciding rules.
+    fn log_decision(
+        &self,
+        entity: &Entity,
+        (operation, path): (AccessOperation, &LogicalPath),
+        is_allowed: bool,
+        trace: &dyn fmt::Display,
+    ) {
+        let (database, principal) = (self.database(), Principal::of(entity));
+        let explanation = database.explain(&principal, operation, path);
+        let decision = if is_allowed { "grant" } else { "deny" };
+        let host = if principal.host.is_empty() { "?" } else { principal.host };
+        let name = principal.name.unwrap_or("*");
+        let rules: Vec<String> = explanation.pairs.iter().map(|pair| pair.path_at.to_string()).collect();
+        let rules = if rules.is_empty() { "no rule".to_owned() } else { rules.join(" ") };
+        tracing::info!(
+            "{trace} {decision} {} {name}@{host} {} {} ({}: {rules})",
+            principal.protocol,
+            operation.name(),
+            path.shown(),
+            database.path().display(),
+        );
+    }
+}
+
+/// Logs the number of records and the warnings of new rules.
+fn report(database: &AccessDatabase) {
+    tracing::info!("{} auth entries processed in {}", database.len(), database.path().display());
+    for warning in database.warnings() {
+        tracing::warn!("{}:{warning}", database.path().display());
+    }
+}

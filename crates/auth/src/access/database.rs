@@ -1,0 +1,241 @@
+//! [`AccessDatabase`]: an authorization database file, parsed and compiled.
+
+use super::netgroups::{NetgroupDatabase, NetgroupTable};
+use super::parse;
+use super::principal::Principal;
+use super::privileges::{AccessOperation, Privileges};
+use super::records::{AUTHDB_BYTES_MAX, AuthdbEncoding, AuthdbProblem};
+use super::rules::{AccessRules, ApplyingRecords, DecidingPair, PathMatch};
+use base::LogicalPath;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Do not wait for the writer of a pipe.
+const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+
+/// The form of a rule file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AuthdbSource {
+    /// The file.
+    pub path: PathBuf,
+    /// Spelling of identifiers and paths.
+    pub encoding: AuthdbEncoding,
+    /// Comparison of rule paths with request paths.
+    pub matching: PathMatch,
+    /// Domain of netgroups; `None` for all.
+    pub netgroup_domain: Option<String>,
+}
+
+/// The reason why a rule file is not used.
+#[derive(Debug)]
+pub enum AuthdbError {
+    /// The file cannot be read, or is too large.
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        error: io::Error,
+    },
+    /// The file has errors.
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// Its errors, at least one.
+        problems: Vec<AuthdbProblem>,
+    },
+    /// A netgroup cannot be looked up.
+    Netgroups {
+        /// The file.
+        path: PathBuf,
+        /// The error of the database.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for AuthdbError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { path, error } => write!(f, "cannot read {}: {error}", path.display()),
+            Self::Netgroups { path, error } => {
+                write!(f, "{}: cannot look up the netgroups of the rules: {error}", path.display())
+            }
+            Self::Invalid { path, problems } => {
+                for (index, problem) in problems.iter().enumerate() {
+                    let separator = if index == 0 { "" } else { "\n" };
+                    write!(f, "{separator}{}:{problem}", path.display())?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for AuthdbError {}
+
+/// A change of the file is recognized by these properties.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct FileStamp {
+    modified: Option<SystemTime>,
+    length: u64,
+    inode: u64,
+}
+
+impl FileStamp {
+    pub(super) fn of(metadata: &std::fs::Metadata) -> Self {
+        let inode = std::os::unix::fs::MetadataExt::ino(metadata);
+        Self { modified: metadata.modified().ok(), length: metadata.len(), inode }
+    }
+}
+
+/// An authorization database, compiled.
+#[derive(Debug)]
+pub struct AccessDatabase {
+    pub(super) stamp: Option<FileStamp>,
+    path: PathBuf,
+    rules: AccessRules,
+    netgroups: NetgroupTable,
+    records: usize,
+    warnings: Vec<AuthdbProblem>,
+}
+
+/// The records that apply to one client, for several decisions.
+#[derive(Clone, Debug, Default)]
+pub struct ClientRecords(ApplyingRecords);
+
+/// A decision and its reasons.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AccessExplanation {
+    /// Privileges of the client on the path.
+    pub privileges: Privileges,
+    /// The operation is allowed.
+    pub is_allowed: bool,
+    /// The attributes of the client have different lengths, so that it has no privilege at all.
+    pub is_inconsistent: bool,
+    /// The pairs that contributed, in file order.
+    pub pairs: Vec<DecidingPair>,
+}
+
+impl AccessDatabase {
+    /// Loads a file. Blocks.
+    ///
+    /// # Errors
+    /// The file or a netgroup cannot be read, or the file has errors.
+    pub fn load(source: &AuthdbSource, netgroups: &dyn NetgroupDatabase) -> Result<Self, AuthdbError> {
+        let path = &source.path;
+        let (text, stamp) =
+            read(path).map_err(|error| AuthdbError::Unreadable { path: path.clone(), error })?;
+        let parsed = parse::parse(&text, source.encoding)
+            .map_err(|problems| AuthdbError::Invalid { path: path.clone(), problems })?;
+        Self::compile(parsed, source, netgroups, Some(stamp))
+    }
+
+    /// Compiles the text of a file. `source` names the file in messages.
+    ///
+    /// # Errors
+    /// The text has errors, or a netgroup cannot be looked up.
+    pub fn from_text(
+        text: &[u8],
+        source: &AuthdbSource,
+        netgroups: &dyn NetgroupDatabase,
+    ) -> Result<Self, AuthdbError> {
+        let parsed = parse::parse(text, source.encoding)
+            .map_err(|problems| AuthdbError::Invalid { path: source.path.clone(), problems })?;
+        Self::compile(parsed, source, netgroups, None)
+    }
+
+    fn compile(
+        mut parsed: super::records::ParsedAuthdb,
+        source: &AuthdbSource,
+        netgroups: &dyn NetgroupDatabase,
+        stamp: Option<FileStamp>,
+    ) -> Result<Self, AuthdbError> {
+        let (records, warnings) = (parsed.records, std::mem::take(&mut parsed.warnings));
+        let rules = AccessRules::compile(parsed, source.matching);
+        let netgroups = NetgroupTable::load(netgroups, rules.netgroups(), source.netgroup_domain.as_deref())
+            .map_err(|error| AuthdbError::Netgroups { path: source.path.clone(), error })?;
+        Ok(Self { stamp, path: source.path.clone(), rules, netgroups, records, warnings })
+    }
+
+    /// Returns the file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the number of records of all types.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.records
+    }
+
+    /// Reports whether the file has no records, so that nothing is allowed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records == 0
+    }
+
+    /// Returns the records and paths that have no effect.
+    #[must_use]
+    pub fn warnings(&self) -> &[AuthdbProblem] {
+        &self.warnings
+    }
+
+    /// Reports whether the rules name netgroups, which change independently of the file.
+    pub(super) fn uses_netgroups(&self) -> bool {
+        self.rules.netgroups().next().is_some()
+    }
+
+    /// Returns the records that apply to a client. Returns `None` if the attributes of the client
+    /// are inconsistent; then it has no privilege.
+    #[must_use]
+    pub fn records_of(&self, principal: &Principal<'_>) -> Option<ClientRecords> {
+        let is_member = |netgroup: &str| self.netgroups.contains(netgroup, principal.name, principal.host);
+        self.rules.applying(principal, is_member).map(ClientRecords)
+    }
+
+    /// Returns the privileges of a client on a path. `name` is that of the principal of `client`.
+    #[must_use]
+    pub fn privileges(&self, client: &ClientRecords, name: Option<&str>, path: &LogicalPath) -> Privileges {
+        self.rules.privileges(&client.0, name, path.as_bytes())
+    }
+
+    /// Decides whether a client may perform an operation, with the reasons.
+    #[must_use]
+    pub fn explain(
+        &self,
+        principal: &Principal<'_>,
+        operation: AccessOperation,
+        path: &LogicalPath,
+    ) -> AccessExplanation {
+        let client = self.records_of(principal);
+        let is_inconsistent = client.is_none();
+        let client = client.unwrap_or_default();
+        let privileges = self.privileges(&client, principal.name, path);
+        AccessExplanation {
+            privileges,
+            is_allowed: operation.is_granted_by(privileges),
+            is_inconsistent,
+            pairs: self.rules.explain(&client.0, principal.name, path.as_bytes()),
+        }
+    }
+}
+
+/// Reads a regular file of bounded size.
+fn read(path: &Path) -> io::Result<(Vec<u8>, FileStamp)> {
+    // A pipe in the place of the file would block an open without this flag.
+    let file = File::options().read(true).custom_flags(NONBLOCK).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let mut text = Vec::new();
+    file.take(AUTHDB_BYTES_MAX + 1).read_to_end(&mut text)?;
+    if u64::try_from(text.len()).unwrap_or(u64::MAX) > AUTHDB_BYTES_MAX {
+        return Err(io::Error::other(format!("larger than {} MiB", AUTHDB_BYTES_MAX >> 20)));
+    }
+    Ok((text, FileStamp::of(&metadata)))
+}

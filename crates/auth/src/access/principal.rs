@@ -1,0 +1,122 @@
+//! The client of a request as authorization sees it: borrowed from the entity of the session and
+//! the credential of the request, and dropped after the request.
+
+use crate::Entity;
+
+/// The attribute with the name that the credential of one request gives its client. It takes
+/// precedence over the name of the entity.
+const REQUEST_NAME: &str = "request.name";
+
+/// The client of a request.
+///
+/// `organizations`, `roles` and `groups` are lists separated by blanks; the i-th entries of each
+/// belong together. If there is at most one organization and one role, they belong to every group.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Principal<'a> {
+    /// Authentication protocol, for audit lines.
+    pub protocol: &'a str,
+    /// Name, if the client has one.
+    pub name: Option<&'a str>,
+    /// Host name, or address as text; empty if unknown.
+    pub host: &'a str,
+    /// Virtual organizations.
+    pub organizations: &'a str,
+    /// Roles.
+    pub roles: &'a str,
+    /// Groups.
+    pub groups: &'a str,
+}
+
+/// The attributes of a client that belong together.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct AttributeColumn<'a> {
+    pub(super) organization: Option<&'a str>,
+    pub(super) role: Option<&'a str>,
+    pub(super) group: Option<&'a str>,
+}
+
+impl<'a> Principal<'a> {
+    /// Returns the client of a request without a credential of its own.
+    #[must_use]
+    pub fn of(entity: &'a Entity) -> Self {
+        let text = |field: &'a Option<Box<str>>| field.as_deref().unwrap_or_default();
+        Self {
+            protocol: &entity.protocol,
+            name: entity.attribute(REQUEST_NAME).or(entity.name.as_deref()).filter(|name| !name.is_empty()),
+            host: &entity.host,
+            organizations: text(&entity.vorg),
+            roles: text(&entity.role),
+            groups: text(&entity.groups),
+        }
+    }
+
+    /// Returns the columns of attributes; one empty column for a client without attributes. Returns
+    /// `None` if the lists have different lengths, because then it is unknown which entries belong
+    /// together.
+    pub(super) fn columns(&self) -> Option<impl Iterator<Item = AttributeColumn<'a>>> {
+        let count = |list| words(list).count();
+        let (organizations, roles, groups) =
+            (count(self.organizations), count(self.roles), count(self.groups));
+        let length = organizations.max(roles).max(groups);
+        let is_shared = organizations <= 1 && roles <= 1;
+        if !is_shared && [organizations, roles, groups].iter().any(|count| *count != 0 && *count != length) {
+            return None;
+        }
+        let shared = |list| words(list).next().filter(|_| is_shared);
+        let (organization, role) = (shared(self.organizations), shared(self.roles));
+        let (mut organization_list, mut role_list) = (words(self.organizations), words(self.roles));
+        let mut group_list = words(self.groups);
+        Some((0..length.max(1)).map(move |_| AttributeColumn {
+            organization: organization.or_else(|| organization_list.next()),
+            role: role.or_else(|| role_list.next()),
+            group: group_list.next(),
+        }))
+    }
+}
+
+/// Returns the words of a list. Names may contain any character except blanks.
+pub(super) fn words(list: &str) -> impl Iterator<Item = &str> {
+    list.split(' ').filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn columns(organizations: &str, roles: &str, groups: &str) -> Option<Vec<String>> {
+        let principal = Principal { organizations, roles, groups, ..Principal::default() };
+        let text = |part: Option<&str>| part.unwrap_or("-").to_owned();
+        let columns = principal.columns()?;
+        Some(
+            columns
+                .map(|column| [column.organization, column.role, column.group].map(text).join(" "))
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn columns_belong_together() {
+        let found = |o, r, g| columns(o, r, g).unwrap_or_default();
+        assert_eq!(found("", "", ""), ["- - -"]);
+        assert_eq!(found("cms", "", "a  b"), ["cms - a", "cms - b"]);
+        assert_eq!(found("cms atlas", "p q", "a b"), ["cms p a", "atlas q b"]);
+        assert_eq!(found("cms atlas", "", ""), ["cms - -", "atlas - -"]);
+        assert_eq!(found("", "p q", "a b"), ["- p a", "- q b"]);
+        assert_eq!(found("cms", "p", ""), ["cms p -"]);
+    }
+
+    #[test]
+    fn lists_of_different_lengths_are_no_columns() {
+        let lists = [
+            ("x y z", "", "a b"),
+            ("", "x y", "a b c"),
+            ("p q", "", "a"),
+            ("p", "x y z", "a b"),
+            ("cms", "p q", "a b"),
+            ("cms atlas", "p", ""),
+        ];
+        for (o, r, g) in lists {
+            assert_eq!(columns(o, r, g), None, "{o} {r} {g}");
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! Compiled rules. Which records apply to a client is a matter of a few look-ups in hash tables;
+//! which of their paths apply to a request is a binary search and a walk over the rule paths that
+//! are prefixes of the request path. Neither depends on the number of rules.
+
+use super::parse::{NAME_MARK, domains_of};
+use super::principal::{AttributeColumn, Principal, words};
+use super::privileges::Privileges;
+use super::records::{AuthdbRule, CompoundIdentity, ParsedAuthdb, RecordKind};
+use super::tokens::AuthdbPosition;
+use std::collections::{BTreeMap, HashMap};
+
+/// Number of a record in file order.
+type RecordNumber = u32;
+
+/// A pair of a record, at the rule path that the pair names.
+#[derive(Clone, Copy, Debug)]
+struct PathEntry {
+    record: RecordNumber,
+    /// Number of the pair in its record.
+    pair: u32,
+    positive: Privileges,
+    negative: Privileges,
+    at: AuthdbPosition,
+}
+
+/// A rule path; for pairs of `u =` records, the part before the name.
+#[derive(Debug)]
+struct RulePath {
+    text: Box<[u8]>,
+    /// The longest rule path that is a proper prefix of this one.
+    outer: Option<u32>,
+    /// Pairs with this path, by record; one for each record.
+    entries: Box<[PathEntry]>,
+    /// Pairs of `u =` records with this part before the name, and the part after the name.
+    named: Box<[(PathEntry, Box<[u8]>)]>,
+}
+
+/// The identity of a record, for explanations.
+#[derive(Debug)]
+struct RecordHead {
+    kind: RecordKind,
+    id: Box<[u8]>,
+    at: AuthdbPosition,
+    compound: Option<CompoundIdentity>,
+}
+
+/// The records that one value of an attribute leads to.
+#[derive(Default, Debug)]
+struct Holders {
+    /// The record of the value itself.
+    record: Option<RecordNumber>,
+    /// Compound records with this value; the other parts must match too.
+    compounds: Vec<RecordNumber>,
+}
+
+/// Kinds of attributes by which records are found.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum AttributeKind {
+    User,
+    Host,
+    Group,
+    Organization,
+    Role,
+}
+
+type HolderTable = HashMap<Box<[u8]>, Holders>;
+
+/// The comparison of a rule path with a request path, for positive privileges. Negative privileges
+/// count for any prefix of the request path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PathMatch {
+    /// The rule path must end at a component: `/a` covers `/a` and `/a/b`, not `/ab`.
+    #[default]
+    Component,
+    /// Any prefix: `/a` covers `/ab`, as in XRootD.
+    Prefix,
+}
+
+/// Compiled rules.
+#[derive(Debug)]
+pub(super) struct AccessRules {
+    matching: PathMatch,
+    heads: Vec<RecordHead>,
+    everybody: Option<RecordNumber>,
+    named: Option<RecordNumber>,
+    users: HolderTable,
+    hosts: HolderTable,
+    groups: HolderTable,
+    organizations: HolderTable,
+    roles: HolderTable,
+    domains: HashMap<Box<[u8]>, RecordNumber>,
+    /// Compounds whose only part is a domain.
+    domain_compounds: Vec<RecordNumber>,
+    netgroups: Vec<(Box<str>, RecordNumber)>,
+    /// Sorted by text.
+    paths: Vec<RulePath>,
+}
+
+/// The records that apply to a client.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct ApplyingRecords {
+    /// Sorted.
+    records: Vec<RecordNumber>,
+}
+
+/// A pair that contributed to a decision.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DecidingPair {
+    /// The clients of the record.
+    pub kind: RecordKind,
+    /// The identifier of the record.
+    pub id: String,
+    /// Position of the record.
+    pub record_at: AuthdbPosition,
+    /// Position of the path.
+    pub path_at: AuthdbPosition,
+    /// Granted privileges. Empty if the rule path ends within a component of the request path.
+    pub positive: Privileges,
+    /// Privileges that are taken away.
+    pub negative: Privileges,
+}
+
+/// The pair of a record that matches a path.
+#[derive(Clone, Copy)]
+struct PairMatch {
+    entry: PathEntry,
+    /// The match ends at a component of the request path.
+    ends_component: bool,
+}
+
+impl AccessRules {
+    /// Compiles the records of a file.
+    pub(super) fn compile(parsed: ParsedAuthdb, matching: PathMatch) -> Self {
+        let mut rules = Self {
+            matching,
+            heads: Vec::with_capacity(parsed.rules.len()),
+            everybody: None,
+            named: None,
+            users: HolderTable::default(),
+            hosts: HolderTable::default(),
+            groups: HolderTable::default(),
+            organizations: HolderTable::default(),
+            roles: HolderTable::default(),
+            domains: HashMap::default(),
+            domain_compounds: Vec::new(),
+            netgroups: Vec::new(),
+            paths: Vec::new(),
+        };
+        let mut paths = PathTable::default();
+        for rule in parsed.rules {
+            let number = RecordNumber::try_from(rules.heads.len()).unwrap_or(RecordNumber::MAX);
+            paths.add(number, &rule);
+            rules.register(number, rule);
+        }
+        rules.paths = paths.finish();
+        rules
+    }
+
+    fn register(&mut self, number: RecordNumber, rule: AuthdbRule) {
+        let AuthdbRule { kind, id, at, compound, .. } = rule;
+        let own = |table: &mut HolderTable| {
+            table.entry(id.clone()).or_default().record = Some(number);
+        };
+        match kind {
+            RecordKind::Everybody => self.everybody = Some(number),
+            RecordKind::Named => self.named = Some(number),
+            RecordKind::User => own(&mut self.users),
+            RecordKind::Group => own(&mut self.groups),
+            RecordKind::Host => own(&mut self.hosts),
+            RecordKind::Organization => own(&mut self.organizations),
+            RecordKind::Role => own(&mut self.roles),
+            RecordKind::Domain => drop(self.domains.insert(id.clone(), number)),
+            RecordKind::Netgroup => {
+                self.netgroups.push((String::from_utf8_lossy(&id).into(), number));
+            }
+            RecordKind::Special | RecordKind::Exclusive => {
+                if let Some(compound) = &compound {
+                    self.register_compound(number, compound);
+                }
+            }
+        }
+        self.heads.push(RecordHead { kind, id, at, compound });
+    }
+
+    /// Registers a compound under its most selective part.
+    fn register_compound(&mut self, number: RecordNumber, compound: &CompoundIdentity) {
+        let host = compound.host.as_ref().filter(|host| !host.starts_with(b"."));
+        let parts = [
+            (AttributeKind::User, compound.user.as_ref()),
+            (AttributeKind::Host, host),
+            (AttributeKind::Group, compound.group.as_ref()),
+            (AttributeKind::Role, compound.role.as_ref()),
+            (AttributeKind::Organization, compound.organization.as_ref()),
+        ];
+        match parts.into_iter().find_map(|(kind, part)| Some((kind, part?))) {
+            Some((kind, part)) => {
+                self.table_mut(kind).entry(part.clone()).or_default().compounds.push(number);
+            }
+            None => self.domain_compounds.push(number),
+        }
+    }
+
+    fn table_mut(&mut self, kind: AttributeKind) -> &mut HolderTable {
+        match kind {
+            AttributeKind::User => &mut self.users,
+            AttributeKind::Host => &mut self.hosts,
+            AttributeKind::Group => &mut self.groups,
+            AttributeKind::Organization => &mut self.organizations,
+            AttributeKind::Role => &mut self.roles,
+        }
+    }
+
+    /// Returns the names of the netgroups that have records.
+    pub(super) fn netgroups(&self) -> impl Iterator<Item = &str> {
+        self.netgroups.iter().map(|(name, _)| &**name)
+    }
+
+    /// Returns the records that apply to a client; `is_member` reports whether it belongs to a
+    /// netgroup. Returns `None` if the attributes of the client are inconsistent.
+    pub(super) fn applying(
+        &self,
+        principal: &Principal<'_>,
+        mut is_member: impl FnMut(&str) -> bool,
+    ) -> Option<ApplyingRecords> {
+        let columns = principal.columns()?;
+        let host = principal.host.to_ascii_lowercase().into_bytes();
+        let mut records = Vec::new();
+        let mut compounds = self.domain_compounds.clone();
+        let mut add = |table: &HolderTable, value: &[u8]| {
+            if let Some(holders) = table.get(value) {
+                records.extend(holders.record);
+                compounds.extend_from_slice(&holders.compounds);
+            }
+        };
+        principal.name.iter().for_each(|name| add(&self.users, name.as_bytes()));
+        add(&self.hosts, &host);
+        let lists = [
+            (&self.groups, principal.groups),
+            (&self.organizations, principal.organizations),
+            (&self.roles, principal.roles),
+        ];
+        for (table, list) in lists {
+            words(list).for_each(|word| add(table, word.as_bytes()));
+        }
+        compounds.sort_unstable();
+        compounds.dedup();
+        if !compounds.is_empty() {
+            let columns: Vec<AttributeColumn<'_>> = columns.collect();
+            compounds.retain(|number| self.is_met(*number, principal, &host, &columns));
+        }
+        let is_exclusive = |number: &&RecordNumber| {
+            self.head(**number).is_some_and(|head| head.kind == RecordKind::Exclusive)
+        };
+        if let Some(exclusive) = compounds.iter().find(is_exclusive) {
+            return Some(ApplyingRecords { records: vec![*exclusive] });
+        }
+        records.append(&mut compounds);
+        records.extend(self.everybody);
+        records.extend(domains_of(&host).find_map(|domain| self.domains.get(domain)));
+        records.extend(self.netgroups.iter().filter(|(name, _)| is_member(name)).map(|(_, number)| *number));
+        records.extend(self.named.filter(|_| principal.name.is_some()));
+        records.sort_unstable();
+        records.dedup();
+        Some(ApplyingRecords { records })
+    }
+
+    fn head(&self, number: RecordNumber) -> Option<&RecordHead> {
+        self.heads.get(usize::try_from(number).ok()?)
+    }
+
+    /// Reports whether the compound identity of a record matches a client in any column.
+    fn is_met(
+        &self,
+        number: RecordNumber,
+        principal: &Principal<'_>,
+        host: &[u8],
+        columns: &[AttributeColumn<'_>],
+    ) -> bool {
+        let Some(compound) = self.head(number).and_then(|head| head.compound.as_ref()) else { return false };
+        let equals = |part: &Option<Box<[u8]>>, value: Option<&str>| {
+            part.as_ref().is_none_or(|part| value.is_some_and(|value| **part == *value.as_bytes()))
+        };
+        let is_host = compound.host.as_ref().is_none_or(|wanted| match wanted.starts_with(b".") {
+            true => host.ends_with(wanted),
+            false => **wanted == *host,
+        });
+        is_host
+            && equals(&compound.user, principal.name)
+            && columns.iter().any(|column| {
+                equals(&compound.group, column.group)
+                    && equals(&compound.organization, column.organization)
+                    && equals(&compound.role, column.role)
+            })
+    }
+
+    /// Returns the privileges of a client on a path.
+    pub(super) fn privileges(&self, client: &ApplyingRecords, name: Option<&str>, path: &[u8]) -> Privileges {
+        let (mut positive, mut negative) = (Privileges::NONE, Privileges::NONE);
+        for matched in self.matches(client, name, path).into_iter().flatten() {
+            if matched.ends_component || self.matching == PathMatch::Prefix {
+                positive = positive.with(matched.entry.positive);
+            }
+            negative = negative.with(matched.entry.negative);
+        }
+        positive.without(negative)
+    }
+
+    /// Returns the pairs that decide about a path, in file order.
+    pub(super) fn explain(
+        &self,
+        client: &ApplyingRecords,
+        name: Option<&str>,
+        path: &[u8],
+    ) -> Vec<DecidingPair> {
+        let matches = self.matches(client, name, path).into_iter().flatten();
+        let pair = |matched: PairMatch| {
+            let head = self.head(matched.entry.record)?;
+            let counts = matched.ends_component || self.matching == PathMatch::Prefix;
+            Some(DecidingPair {
+                kind: head.kind,
+                id: String::from_utf8_lossy(&head.id).into_owned(),
+                record_at: head.at,
+                path_at: matched.entry.at,
+                positive: if counts { matched.entry.positive } else { Privileges::NONE },
+                negative: matched.entry.negative,
+            })
+        };
+        matches.filter_map(pair).collect()
+    }
+
+    /// Returns the first matching pair of each record of a client.
+    fn matches(&self, client: &ApplyingRecords, name: Option<&str>, path: &[u8]) -> Vec<Option<PairMatch>> {
+        let mut found: Vec<Option<PairMatch>> = vec![None; client.records.len()];
+        // A name with a slash would stand for several components.
+        let path_name = name.map(str::as_bytes).filter(|name| !name.is_empty() && !name.contains(&b'/'));
+        let mut note = |place: usize, entry: &PathEntry, length: usize| {
+            let matched = PairMatch { entry: *entry, ends_component: ends_component(path, length) };
+            if let Some(slot) = found.get_mut(place)
+                && slot.is_none_or(|earlier| entry.pair < earlier.entry.pair)
+            {
+                *slot = Some(matched);
+            }
+        };
+        let mut next = self.paths.partition_point(|known| *known.text <= *path).checked_sub(1);
+        while let Some(known) = next.and_then(|at| self.paths.get(at)) {
+            next = known.outer.and_then(|outer| usize::try_from(outer).ok());
+            if !path.starts_with(&known.text) {
+                continue;
+            }
+            intersect(&client.records, &known.entries, |place, entry| note(place, entry, known.text.len()));
+            let rest = path.get(known.text.len()..).unwrap_or_default();
+            let Some(rest) = path_name.and_then(|name| rest.strip_prefix(name)) else { continue };
+            let place = self.named.and_then(|number| client.records.binary_search(&number).ok());
+            let Some(place) = place else { continue };
+            for (entry, after) in &known.named {
+                if rest.starts_with(after) {
+                    note(place, entry, path.len() - rest.len() + after.len());
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Reports whether a prefix of this length ends at a component of the path.
+fn ends_component(path: &[u8], length: usize) -> bool {
+    let ends_with_slash = length.checked_sub(1).is_some_and(|last| path.get(last) == Some(&b'/'));
+    ends_with_slash || path.get(length).is_none_or(|next| *next == b'/')
+}
+
+/// Calls `with` for each entry whose record is in the list, with its place in the list. Both are
+/// sorted; the shorter one is searched for in the longer one.
+fn intersect(records: &[RecordNumber], entries: &[PathEntry], mut with: impl FnMut(usize, &PathEntry)) {
+    if entries.len() <= records.len() {
+        let mut begin = 0;
+        for entry in entries {
+            match records.get(begin..).unwrap_or_default().binary_search(&entry.record) {
+                Ok(at) => {
+                    with(begin + at, entry);
+                    begin += at + 1;
+                }
+                Err(at) => begin += at,
+            }
+        }
+        return;
+    }
+    let mut begin = 0;
+    for (place, record) in records.iter().enumerate() {
+        let rest = entries.get(begin..).unwrap_or_default();
+        match rest.binary_search_by_key(record, |entry| entry.record) {
+            Ok(at) => {
+                rest.get(at).into_iter().for_each(|entry| with(place, entry));
+                begin += at + 1;
+            }
+            Err(at) => begin += at,
+        }
+    }
+}
+
+/// Rule paths during compilation.
+#[derive(Default)]
+struct PathTable {
+    paths: BTreeMap<Box<[u8]>, PathEntries>,
+}
+
+/// The pairs of one rule path.
+#[derive(Default)]
+struct PathEntries {
+    entries: Vec<PathEntry>,
+    named: Vec<(PathEntry, Box<[u8]>)>,
+}
+
+impl PathTable {
+    /// Adds the pairs of a record. Records must be added in order.
+    fn add(&mut self, record: RecordNumber, rule: &AuthdbRule) {
+        for (index, pair) in rule.pairs.iter().enumerate() {
+            let entry = PathEntry {
+                record,
+                pair: u32::try_from(index).unwrap_or(u32::MAX),
+                positive: pair.positive,
+                negative: pair.negative,
+                at: pair.at,
+            };
+            if rule.kind == RecordKind::Named {
+                // Without the mark, the pair does not apply, as in XRootD.
+                let mark = pair.path.windows(NAME_MARK.len()).position(|part| part == NAME_MARK);
+                let Some((before, after)) = mark.and_then(|mark| pair.path.split_at_checked(mark)) else {
+                    continue;
+                };
+                let after = after.get(NAME_MARK.len()..).unwrap_or_default().into();
+                self.paths.entry(before.into()).or_default().named.push((entry, after));
+                continue;
+            }
+            let known = self.paths.entry(pair.path.clone()).or_default();
+            // A second pair of the record with this path never applies.
+            if known.entries.last().is_none_or(|last| last.record != record) {
+                known.entries.push(entry);
+            }
+        }
+    }
+
+    /// Sorts the paths and links each to the longest one that is a prefix of it.
+    fn finish(self) -> Vec<RulePath> {
+        let mut paths: Vec<RulePath> = Vec::with_capacity(self.paths.len());
+        let mut open: Vec<u32> = Vec::new();
+        for (text, known) in self.paths {
+            let is_prefix = |at: &u32| {
+                let path = usize::try_from(*at).ok().and_then(|at| paths.get(at));
+                path.is_some_and(|path| text.starts_with(&path.text))
+            };
+            while open.pop_if(|at| !is_prefix(at)).is_some() {}
+            let outer = open.last().copied();
+            open.push(u32::try_from(paths.len()).unwrap_or(u32::MAX));
+            let PathEntries { entries, named } = known;
+            paths.push(RulePath { text, outer, entries: entries.into(), named: named.into() });
+        }
+        paths
+    }
+}

@@ -1,0 +1,326 @@
+//! Tests of whole rule files: the recorded questions, files that are refused, renewal.
+
+use super::*;
+use crate::Entity;
+use crate::entity::EntityFields;
+use base::LogicalPath;
+use serde_json::Value;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+struct NoNetgroups;
+impl NetgroupDatabase for NoNetgroups {
+    fn members(&self, netgroup: &str) -> io::Result<Vec<NetgroupMember>> {
+        match netgroup {
+            "staff" => Ok(vec![NetgroupMember { user: Some("ann".into()), ..NetgroupMember::default() }]),
+            "broken" => Err(io::Error::other("no answer")),
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+fn source(matching: PathMatch) -> AuthdbSource {
+    AuthdbSource {
+        path: "authdb".into(),
+        encoding: AuthdbEncoding::default(),
+        matching,
+        netgroup_domain: None,
+    }
+}
+
+fn load_as(text: &str, source: &AuthdbSource) -> Result<AccessDatabase, String> {
+    AccessDatabase::from_text(text.as_bytes(), source, &NoNetgroups).map_err(|error| error.to_string())
+}
+
+fn load(text: &str) -> AccessDatabase {
+    load_as(text, &source(PathMatch::Component)).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn refusal(text: &str) -> String {
+    load_as(text, &source(PathMatch::Component)).err().unwrap_or_else(|| panic!("accepted: {text}"))
+}
+
+fn path(text: &str) -> LogicalPath {
+    LogicalPath::parse(text.as_bytes()).unwrap()
+}
+
+fn of(database: &AccessDatabase, principal: &Principal<'_>, at: &str) -> String {
+    let client = database.records_of(principal).unwrap_or_default();
+    database.privileges(&client, principal.name, &path(at)).to_string()
+}
+
+/// The principal `name@host` with groups, organizations and roles.
+fn principal<'a>(who: &'a str, groups: &'a str, organizations: &'a str, roles: &'a str) -> Principal<'a> {
+    let (name, host) = who.split_once('@').unwrap_or((who, ""));
+    let name = (!name.is_empty()).then_some(name);
+    Principal { protocol: "unix", name, host, groups, organizations, roles }
+}
+
+fn vectors() -> Value {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../vectors/security/authdb.json");
+    serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
+}
+
+#[test]
+fn the_recorded_questions_have_the_recorded_answers() {
+    let vectors = vectors();
+    let text = |value: &'_ Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    let mut asked = 0;
+    for (rules, cases) in [("authdb", "cases"), ("operations_authdb", "operation_cases")] {
+        let database = load(vectors[rules].as_str().unwrap_or_else(|| vectors["authdb"].as_str().unwrap()));
+        for case in vectors[cases].as_array().unwrap() {
+            let entity = &case["entity"];
+            let fields = ["name", "host", "grps", "vorg", "role"].map(|key| text(entity, key));
+            let [name, host, groups, organizations, roles] = &fields;
+            let name = (!name.is_empty()).then_some(name.as_str());
+            let principal = Principal { protocol: "unix", name, host, groups, organizations, roles };
+            let at = text(case, "path");
+            match case["operation"].as_str() {
+                None => assert_eq!(of(&database, &principal, &at), text(case, "privileges"), "{case}"),
+                Some(operation) => {
+                    let operation = AccessOperation::of_name(operation).unwrap();
+                    let found = database.explain(&principal, operation, &path(&at)).is_allowed;
+                    assert_eq!(if found { "allowed" } else { "denied" }, text(case, "answer"), "{case}");
+                }
+            }
+            asked += 1;
+        }
+    }
+    assert!(asked >= 79, "only {asked} questions");
+}
+
+#[test]
+fn files_with_an_error_are_refused_whole() {
+    for file in vectors()["invalid_files"].as_array().unwrap() {
+        refusal(file.as_str().unwrap());
+    }
+    let cases = [
+        ("u bob /x q", "authdb:1:10: invalid privileges 'q'"),
+        ("u bob /x", "authdb:1:7: path '/x' without privileges"),
+        ("u a /x r\n\nq bob /x r", "authdb:3:1: unknown record type 'q'"),
+        ("u bob /x r\nu bob /y r", "authdb:2:3: 'u bob' has a record in line 1"),
+        ("u bob none", "authdb:1:7: 'none' is neither a path nor a template"),
+        ("t t1 /t1 r\nu bob /t1", "authdb:2:7: path '/t1' without privileges"),
+        ("s none /x r", "authdb:1:3: no '= none' record"),
+        ("= a o: cms o: atlas", "authdb:1:12: 'o:' is given twice"),
+        ("= a z: b", "authdb:1:5: unknown part 'z:'"),
+        ("= a u:", "authdb:1:5: 'u:' without a value"),
+        ("= a", "authdb:1:3: identity 'a' has no parts"),
+        ("= a u: b\n= a u: c", "authdb:2:3: identity 'a' is defined in line 1"),
+        ("= a u: b\ns a /x r\nx a /x r", "authdb:3:3: identity 'a' has a rule in line 2"),
+        ("h .o /x r\nh .z.o /x r", "authdb:2:3: 'h .z.o' never applies, because 'h .o' in line 1"),
+        ("u bob /x r\r\n", "authdb:1:10: 'r\\r' contains a control character"),
+        ("u", "authdb:1:1: 'u' record without an identifier"),
+        ("u bob \\ r", "authdb:1:7: empty object id"),
+        ("n broken /x r", "authdb: cannot look up the netgroups"),
+    ];
+    for (text, expected) in cases {
+        let found = refusal(text);
+        assert!(found.starts_with(expected), "{text}\nexpected {expected}\nfound    {found}");
+    }
+    assert_eq!(refusal("q\nq\nu").lines().count(), 3, "each record is judged");
+}
+
+#[test]
+fn templates_do_not_grow_without_bound() {
+    let mut text = String::from("t t0 /a r /b r\n");
+    for level in 1..40 {
+        text += &format!("t t{level} t{0} t{0}\n", level - 1);
+    }
+    assert!(refusal(&text).contains("more than 1048576 paths"));
+}
+
+#[test]
+fn the_first_pair_of_a_record_that_is_a_prefix_counts() {
+    let bob = principal("bob", "", "", "");
+    let database = load("u bob /store rw-d /store/sub l /a r /ab w\n");
+    assert_eq!(of(&database, &bob, "/store/sub/x"), "rw");
+    // The pair `/a` counts textually, but does not end at a component.
+    assert_eq!(of(&database, &bob, "/ab/x"), "");
+    let prefix = load_as("u bob /store rw-d /store/sub l /a r /ab w\n", &source(PathMatch::Prefix)).unwrap();
+    assert_eq!(of(&prefix, &bob, "/ab/x"), "r");
+    assert_eq!(of(&prefix, &bob, "/storefoo"), "rw");
+    // What is taken away is taken away from any prefix.
+    let minus = load("u bob /a/bc/ rw\nu * /a/b -w\n");
+    assert_eq!(of(&minus, &bob, "/a/bc/d"), "r");
+}
+
+#[test]
+fn names_in_paths_need_a_name_record() {
+    let database = load("u = /home/@=/ a /scr/@=-tmp/x rl /q r\nu bob /lit/@= r\n");
+    let bob = principal("bob", "", "", "");
+    for (at, expected) in [
+        ("/home/bob/x", "diklnrw"),
+        ("/home/bob", ""),
+        ("/home/bobby/x", ""),
+        ("/home/@=/x", ""),
+        ("/scr/bob-tmp/x", "lr"),
+        ("/scr/bob-tmp/xy", ""),
+        ("/q", ""),
+        ("/lit/@=", "r"),
+        ("/lit/bob", ""),
+    ] {
+        assert_eq!(of(&database, &bob, at), expected, "{at}");
+    }
+    assert_eq!(of(&database, &principal("", "", "", ""), "/home//x"), "");
+    assert_eq!(of(&database, &principal("bob/x", "", "", ""), "/home/bob/x/y"), "", "several components");
+}
+
+#[test]
+fn exclusive_records_decide_alone_in_file_order() {
+    let text = "= a g: x\n= b u: bob\n= c u: bob g: y\nx b /b w\nx a /a r\ns c /c l\nu * /b r /c r\n";
+    let database = load(text);
+    assert_eq!(of(&database, &principal("bob", "x", "", ""), "/b"), "w");
+    assert_eq!(of(&database, &principal("bob", "x", "", ""), "/a"), "");
+    assert_eq!(of(&database, &principal("eve", "x", "", ""), "/a"), "r");
+    assert_eq!(of(&database, &principal("eve", "x", "", ""), "/b"), "");
+    assert_eq!(of(&database, &principal("eve", "y", "", ""), "/b"), "r");
+}
+
+#[test]
+fn compounds_need_all_parts_in_one_column() {
+    let database = load("= a g: x o: cms\n= b h: .o u: ann\ns a /a r\ns b /b r\n");
+    assert_eq!(of(&database, &principal("u", "w x", "atlas cms", ""), "/a"), "r");
+    assert_eq!(of(&database, &principal("u", "x w", "atlas cms", ""), "/a"), "");
+    assert_eq!(of(&database, &principal("u", "w x", "cms", ""), "/a"), "r");
+    assert_eq!(of(&database, &principal("ann@Z.O", "", "", ""), "/b"), "r");
+    assert_eq!(of(&database, &principal("ann@o", "", "", ""), "/b"), "");
+}
+
+#[test]
+fn hosts_match_exactly_or_by_the_longest_domain() {
+    let database = load("h .z.o /a r\nh .o /b r\nh H.z.o /c r\n");
+    let at = |host: &'static str| {
+        let principal = Principal { host, ..Principal::default() };
+        ["/a", "/b", "/c"].map(|path| of(&database, &principal, path)).join("|")
+    };
+    assert_eq!(at("h.Z.o"), "r||r");
+    assert_eq!(at("h.y.o"), "|r|");
+    assert_eq!(at("o"), "||");
+}
+
+#[test]
+fn netgroups_are_records_too() {
+    let database = load("n staff /a r\nn empty /a w\n");
+    assert_eq!(of(&database, &principal("ann@h", "", "", ""), "/a"), "r");
+    assert_eq!(of(&database, &principal("bob@h", "", "", ""), "/a"), "");
+}
+
+#[test]
+fn encodings_of_blanks_and_paths() {
+    let encoding = AuthdbEncoding { space: Some(b'+'), decode_paths: true };
+    let source = AuthdbSource { encoding, ..source(PathMatch::Component) };
+    let database = load_as("u a+b /c%20d%4 r /e%2zf w\n", &source).unwrap();
+    let client = principal("a b", "", "", "");
+    assert_eq!(of(&database, &client, "/c d%4"), "r");
+    assert_eq!(of(&database, &client, "/e%2zf"), "w");
+    assert!(load_as("u a /c%00 r\n", &source).unwrap_err().contains("NUL"));
+}
+
+#[test]
+fn rules_without_effect_are_reported() {
+    let warnings =
+        |text: &str| -> Vec<String> { load(text).warnings().iter().map(ToString::to_string).collect() };
+    let cases = [
+        (
+            "u bob /store r /store/sub l",
+            "1:16: /store/sub never applies, because the path at 1:7 is a prefix",
+        ),
+        ("= a u: b", "1:3: identity 'a' is not used"),
+        ("u = /home r", "1:5: /home never applies, because paths of 'u =' records need '@='"),
+        ("u a /x//y r", "1:5: /x//y never applies, because requests have no"),
+    ];
+    for (text, expected) in cases {
+        let found = warnings(text);
+        assert!(found.len() == 1 && found[0].starts_with(expected), "{text}: {found:?}");
+    }
+    assert!(warnings("u bob /store/sub r /store l /store2 r\nu = /h/@=/ a").len() == 1, "/store2 only");
+}
+
+#[test]
+fn a_decision_names_the_rules() {
+    let database = load("t tt /a/b r\nu * /a l\nu bob tt\ng x /a -l\n");
+    let found = database.explain(&principal("bob", "x", "", ""), AccessOperation::Stat, &path("/a/b/c"));
+    assert!(!found.is_allowed && found.privileges == Privileges::READ);
+    let pairs: Vec<String> = found
+        .pairs
+        .iter()
+        .map(|pair| {
+            let letter = pair.kind.letter();
+            format!(
+                "{letter} {} {} {} {}-{}",
+                pair.id, pair.record_at, pair.path_at, pair.positive, pair.negative
+            )
+        })
+        .collect();
+    assert_eq!(pairs, ["u * 2:3 2:5 l-", "u bob 3:3 1:6 r-", "g x 4:3 4:5 -l"]);
+    let columns = database.explain(&principal("bob", "x", "a b", ""), AccessOperation::Any, &path("/a"));
+    assert!(columns.is_inconsistent && !columns.is_allowed);
+}
+
+fn entity(name: &str) -> Entity {
+    let fields = EntityFields { protocol: "unix".into(), name: Some(name.into()), ..EntityFields::default() };
+    Entity::new(fields)
+}
+
+#[test]
+fn a_broken_file_keeps_the_rules() {
+    let directory = std::env::temp_dir().join(format!("scalla-authdb-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let file = directory.join("authdb");
+    let write = |text: &str| {
+        std::fs::write(directory.join("new"), text).unwrap();
+        std::fs::rename(directory.join("new"), &file).unwrap();
+    };
+    let settings = AuthorizerSettings {
+        source: AuthdbSource { path: file.clone(), ..source(PathMatch::Component) },
+        audit: AuditedDecisions { grants: true, denials: true },
+        netgroup_lifetime: Duration::from_secs(60),
+    };
+    let start = Duration::ZERO;
+    assert!(Authorizer::new(settings.clone(), Arc::new(NoNetgroups), start).is_err(), "there is no file");
+    write("u bob /a r\n");
+    let authorizer = Authorizer::new(settings, Arc::new(NoNetgroups), start).unwrap();
+    let bob = entity("bob");
+    let may = |operation, at: &str| authorizer.allows(&bob, operation, &path(at), &"trace");
+    assert!(may(AccessOperation::Read, "/a/x") && !may(AccessOperation::Update, "/a/x"));
+    assert!(matches!(authorizer.refresh(start, false), RulesRefresh::Unchanged));
+    write("u bob /a r\nu eve\n");
+    assert!(matches!(authorizer.refresh(start, false), RulesRefresh::Kept(_)));
+    assert!(may(AccessOperation::Read, "/a/x"));
+    write("u bob /a rw\n");
+    assert!(matches!(authorizer.refresh(start, false), RulesRefresh::Replaced(_)));
+    assert!(may(AccessOperation::Update, "/a/x"), "the cached records of the client are renewed");
+    std::fs::remove_file(&file).unwrap();
+    assert!(matches!(authorizer.refresh(start, false), RulesRefresh::Kept(_)));
+    assert!(may(AccessOperation::Update, "/a/x"));
+    write("n staff /a r\n");
+    assert!(matches!(authorizer.refresh(start, false), RulesRefresh::Replaced(_)));
+    assert!(matches!(authorizer.refresh(start, false), RulesRefresh::Unchanged));
+    let later = Duration::from_secs(60);
+    assert!(matches!(authorizer.refresh(later, false), RulesRefresh::Replaced(_)), "netgroups are old");
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn many_clients_do_not_grow_the_cache() {
+    let directory = std::env::temp_dir().join(format!("scalla-authdb-many-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let file = directory.join("authdb");
+    std::fs::write(&file, "u u7 /a r\n").unwrap();
+    let settings = AuthorizerSettings {
+        source: AuthdbSource { path: file, ..source(PathMatch::Component) },
+        audit: AuditedDecisions::default(),
+        netgroup_lifetime: Duration::MAX,
+    };
+    let authorizer = Authorizer::new(settings, Arc::new(NoNetgroups), Duration::ZERO).unwrap();
+    let count = 16 * 1024 + 5000;
+    let clients: Vec<Entity> = (0..count).map(|number| entity(&format!("u{number}"))).collect();
+    for (number, client) in clients.iter().enumerate() {
+        let expected = if number == 7 { Privileges::READ } else { Privileges::NONE };
+        assert_eq!(authorizer.privileges(client, &path("/a")), expected, "{number}");
+    }
+    assert!(authorizer.cached_clients() <= 16 * 1024);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
