@@ -6,8 +6,8 @@
 use std::path::PathBuf;
 
 use crate::directives::{
-    Arguments, DirectiveFault, Draft, ExportDraft, Standing, every_directive, find_directive,
-    nearest_directive, of_another_component, read_by_xrootd, resolve, unprotected,
+    Arguments, DirectiveFault, Draft, ExportDraft, Standing, check_authorization, every_directive,
+    find_directive, nearest_directive, of_another_component, read_by_xrootd, resolve, unprotected,
 };
 use crate::effective::{
     self, AddressFamily, ChecksumKind, DirectorySetting, EXPORT_DEFAULT, Effective, Export, ExportAttributes,
@@ -123,6 +123,7 @@ pub fn load(request: &ConfigInput, source: &dyn ConfigSource) -> Loaded {
     }
     effective.storage.exports = resolve(exports, &defaults);
     finish(&request.overrides, &mut effective);
+    check_authorization(&effective, &mut report);
     Loaded { effective, report }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! The output is a valid file with the same effect, so that an operator can start from it.
 
+mod authorization;
 mod cluster;
 mod lines;
 mod third_party;
@@ -29,6 +30,7 @@ pub fn show(effective: &Effective) -> Vec<EffectiveLine> {
     process(&effective.process, &mut lines);
     network(effective, &mut lines);
     protocol(&effective.protocol, &mut lines);
+    authorization::show(&effective.authorization, &mut lines);
     logical(&effective.logical, &mut lines);
     storage(&effective.storage, &mut lines);
     cluster::lines(effective, &mut lines);

@@ -152,7 +152,7 @@ pub(super) fn select(
 }
 
 /// Returns the base name: `libXrdHttp` for `/usr/lib64/libXrdHttp-5.so`.
-fn base_name(text: &str) -> &str {
+pub(super) fn base_name(text: &str) -> &str {
     let file = text.rsplit('/').next().unwrap_or(text);
     let stem = file.split_once(".so").map_or(file, |(stem, _)| stem);
     match stem.rsplit_once('-') {

@@ -4,6 +4,7 @@
 //! from them, so that a directive is described in one place.
 
 mod arguments;
+mod authorization;
 mod cluster;
 mod definition;
 mod draft;
@@ -26,6 +27,7 @@ mod xrd;
 mod xrootd;
 
 pub(crate) use arguments::Arguments;
+pub(crate) use authorization::check_authorization;
 pub(crate) use cluster::read_by_xrootd;
 pub use definition::{Directive, Section};
 pub(crate) use draft::Draft;

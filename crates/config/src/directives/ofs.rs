@@ -9,7 +9,7 @@ use super::fault::DirectiveFault;
 use super::libraries::{self, LibraryPurpose};
 use super::shared::{option_without_effect, trace};
 use super::standing::{Standing, UsageFrequency};
-use super::{cluster, third_party};
+use super::{authorization, cluster, third_party};
 use crate::effective::{
     CheckpointFailure, CheckpointMode, ChecksumKind, ModeRange, PersistMode, XATTR_PREFIX_BYTES,
 };
@@ -33,8 +33,7 @@ const XATTR_VALUE_MAX: u64 = 65_536;
 
 pub(super) const SECTION: Section = Section {
     title: "Logical files: ofs.",
-    about: "Persist on close, checkpoints, modes of new files, extended attributes. Authorization is not in force \
-            yet: what asks for it stops the start.",
+    about: "Persist on close, checkpoints, modes of new files, extended attributes, authorization.",
     directives: &[
         Directive::new(
             &["ofs.persist"],
@@ -96,12 +95,15 @@ pub(super) const SECTION: Section = Section {
             .default("off")
             .help("Log level of the logical file system: some options debug, `all` trace.")
             .example("open close"),
-        Directive::guard(&["ofs.authorize"], UsageFrequency::Most, "(flag)", "")
-            .default("off")
-            .help("Enables authorization."),
-        Directive::guard(&["ofs.authlib"], UsageFrequency::Most, "[++] library [parameters]", "++ libXrdAccSciTokens.so")
+        Directive::new(&["ofs.authorize"], UsageFrequency::Most, "[1]", authorization::authorize)
+            .default("off: all clients may do everything")
+            .help("Enables authorization: the rules of acc.authdb decide about each request."),
+        Directive::new(&["ofs.authlib"], UsageFrequency::Most, "[++] library [parameters]", authorization::library)
             .default("built in")
-            .help("Authorization plug-in."),
+            .help("Authorization plug-in. Only the rules of acc.authdb (`default`, `libXrdAcc.so`) are in force; \
+                   others, such as tokens and macaroons, stop the start.")
+            .example("default")
+            .stops_with("++ libXrdAccSciTokens.so"),
         Directive::new(&["ofs.osslib"], UsageFrequency::Most, "[+cksio +mmapio +xattr] [++] library [parameters]", storage_library)
             .default("built in")
             .help("Storage plug-in. Proxies and caches are not in force yet and do not start.")

@@ -4,6 +4,9 @@
 //! serve data unprotected.
 
 use super::arguments::Arguments;
+use super::authorization::{
+    audit, authdb, encoding, lookup_lifetime, netgroup_domain, path_match, refresh, space_character,
+};
 use super::definition::{Directive, Section};
 use super::draft::Draft;
 use super::fault::DirectiveFault;
@@ -65,33 +68,50 @@ pub(super) const SECTION: Section = Section {
             .default("none")
             .help("Not used by XRootD either.")
             .example("all"),
-        Directive::guard(&["acc.authdb"], UsageFrequency::Most, "path", "/etc/xrootd/authdb")
-            .default("none")
-            .help("File of access rules."),
-        Directive::guard(&["acc.authrefresh"], UsageFrequency::Common, "time", "1h")
+        Directive::new(&["acc.authdb"], UsageFrequency::Most, "path", authdb)
+            .default("/etc/xrootd/authdb, or /opt/xrd/etc/Authfile if that does not exist")
+            .help("File of access rules; see [authorization.md](authorization.md). The server does not start with a \
+                   file that has an error.")
+            .example("/etc/xrootd/authdb"),
+        Directive::new(&["acc.authrefresh"], UsageFrequency::Common, "time", refresh)
             .default("12h")
-            .help("Interval at which the rules are read again."),
-        Directive::guard(&["acc.audit"], UsageFrequency::Common, "{none|deny|grant}…", "deny")
+            .help("Interval at which the server reads a changed rule file again, at least 60s. `scalla admin reload` \
+                   reads it at once. A file with an error leaves the earlier rules in force.")
+            .example("1h"),
+        Directive::new(&["acc.audit"], UsageFrequency::Common, "{none|deny|grant}…", audit)
             .default("none")
-            .help("Decisions that are logged."),
-        Directive::guard(&["acc.encoding"], UsageFrequency::Rare, "[pct path] [space c]", "space +")
-            .default("percent-decode paths")
-            .help("Encoding of names in the rules."),
-        Directive::guard(&["acc.spacechar"], UsageFrequency::Rare, "c", "+")
+            .help("Decisions that are logged, with the positions of the deciding rules.")
+            .example("deny"),
+        Directive::new(&["acc.encoding"], UsageFrequency::Rare, "[space c] [pct path]", encoding)
+            .default("paths and names as written")
+            .help("Spelling of the rule file: `space` sets a character that stands for a blank in names, `pct path` \
+                   decodes `%XX` in paths.")
+            .example("space + pct path"),
+        Directive::new(&["acc.spacechar"], UsageFrequency::Rare, "c", space_character)
             .default("none")
-            .help("Character that stands for a blank in names of the rules."),
-        Directive::guard(&["acc.gidlifetime"], UsageFrequency::Rare, "time", "1h")
+            .help("Character that stands for a blank in names of the rules; `acc.encoding space`.")
+            .example("+"),
+        Directive::new(&["acc.pathmatch"], UsageFrequency::Rare, "{component|prefix}", path_match)
+            .default("component")
+            .help("Paths that a rule path covers with what it grants. `component`: `/data` covers `/data` and \
+                   `/data/x`. `prefix`, as in XRootD: also `/data2`. XRootD does not have this directive.")
+            .example("prefix"),
+        Directive::new(&["acc.gidlifetime"], UsageFrequency::Rare, "time", lookup_lifetime)
             .default("12h")
-            .help("Time for which groups of a user are cached."),
-        Directive::guard(&["acc.gidretran"], UsageFrequency::Rare, "gid…", "100 101")
+            .help("Time after which the netgroups of the rules are looked up again, at least 60s.")
+            .example("1h"),
+        Directive::idle(&["acc.gidretran"], UsageFrequency::Rare, "gid…")
             .default("none")
-            .help("Group ids that are ignored."),
-        Directive::guard(&["acc.nisdomain"], UsageFrequency::Rare, "domain", "example.org")
-            .default("none")
-            .help("Domain of netgroups."),
-        Directive::guard(&["acc.pgo"], UsageFrequency::Rare, "(flag)", "")
+            .help("Group ids that are ignored. The groups of a client come from its authentication, not from the \
+                   accounts of this host.")
+            .example("100 101"),
+        Directive::new(&["acc.nisdomain"], UsageFrequency::Rare, "domain", netgroup_domain)
+            .default("all domains")
+            .help("Domain of netgroups.")
+            .example("example.org"),
+        Directive::idle(&["acc.pgo"], UsageFrequency::Rare, "(flag)")
             .default("off")
-            .help("Uses only the primary group of a user."),
+            .help("Uses only the primary group of a user; see acc.gidretran."),
     ],
 };
 

@@ -3,6 +3,7 @@
 //! Directories that depend on several values are derived here, because no single struct has them
 //! all.
 
+mod authorization;
 mod cluster;
 mod logical;
 mod network;
@@ -13,6 +14,7 @@ mod third_party;
 
 use std::path::{Path, PathBuf};
 
+pub use authorization::{AUTHDB_DEFAULTS, AccessAudit, AuthorizationConfig, RuleEncoding, RulePathMatch};
 pub use cluster::{
     AffinityKind, AffinityPart, CLUSTER_PORT_DEFAULT, CLUSTER_TAG_MAX, ClusterConfig, Delays, ForwardWay,
     Forwarding, FreeSpace, Limit, LoadProgramSetting, LoadWeights, MANAGERS_MAX, ManagerAddress, NodeList,
@@ -75,6 +77,8 @@ pub struct Effective {
     pub network: NetworkConfig,
     /// Values for the xroot protocol layer.
     pub protocol: ProtocolConfig,
+    /// Values of authorization.
+    pub authorization: AuthorizationConfig,
     /// Values for `logical`.
     pub logical: LogicalConfig,
     /// Values for `storage`.

@@ -1,0 +1,177 @@
+//! Directives of authorization: `ofs.authorize`, `ofs.authlib`, and the functions of `acc.`, whose
+//! table is in `security`.
+
+use super::arguments::Arguments;
+use super::draft::Draft;
+use super::fault::DirectiveFault;
+use super::libraries;
+use super::shared::unprotected;
+use crate::effective::{AccessAudit, Effective, RulePathMatch};
+use crate::report::{ConfigReport, ProblemKind};
+use crate::setting::Origin;
+use crate::values::{DAY, between};
+
+/// Minimum of `acc.authrefresh` and `acc.gidlifetime`, in seconds.
+const LIFETIME_MIN: u64 = 60;
+/// Maximum of `acc.authrefresh` and `acc.gidlifetime`, in seconds.
+const LIFETIME_MAX: u64 = 365 * DAY;
+
+/// `ofs.authorize [1]`.
+pub(super) fn authorize(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    arguments.take("1");
+    if let Some(token) = arguments.next() {
+        // Another word could mean that authorization is off.
+        return Err(arguments.invalid(token, "argument"));
+    }
+    draft.effective.authorization.enabled.set(true, arguments.origin());
+    Ok(())
+}
+
+/// `ofs.authlib [++] library [parameters]`: only the built-in rules.
+pub(super) fn library(arguments: &mut Arguments<'_>, _draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let library = libraries::library(arguments)?;
+    if matches!(libraries::base_name(&library.text), "default" | "libXrdAcc") {
+        return Ok(());
+    }
+    Err(unprotected(library, &format!("'{}'", library.text)))
+}
+
+pub(super) fn authdb(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let path = arguments.path("authdb")?;
+    draft.finish(arguments);
+    draft.effective.authorization.authdb.set(Some(path.into()), arguments.origin());
+    Ok(())
+}
+
+pub(super) fn refresh(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let value = arguments.time("authrefresh", between(LIFETIME_MIN, LIFETIME_MAX))?;
+    draft.finish(arguments);
+    draft.effective.authorization.refresh.set(value, arguments.origin());
+    Ok(())
+}
+
+/// `acc.audit {none|deny|grant}…`.
+pub(super) fn audit(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let mut value = AccessAudit::default();
+    let mut token = arguments.need("audit option")?;
+    loop {
+        match token.text.as_str() {
+            "none" => value = AccessAudit::default(),
+            "deny" => value.denials = true,
+            "grant" => value.grants = true,
+            _ => return Err(arguments.invalid(token, "audit option")),
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => break,
+        }
+    }
+    draft.effective.authorization.audit.set(value, arguments.origin());
+    Ok(())
+}
+
+/// `acc.encoding [space c] [pct path]`.
+pub(super) fn encoding(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let mut value = draft.effective.authorization.encoding.value;
+    let mut token = arguments.need("encoding option")?;
+    loop {
+        match token.text.as_str() {
+            "space" => value.space = Some(space(arguments, "encoding space")?),
+            "pct" => {
+                let what = arguments.need("encoding pct value")?;
+                if what.text != "path" {
+                    return Err(arguments.invalid(what, "encoding pct value"));
+                }
+                value.decode_paths = true;
+            }
+            _ => return Err(arguments.invalid(token, "encoding option")),
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => break,
+        }
+    }
+    draft.effective.authorization.encoding.set(value, arguments.origin());
+    Ok(())
+}
+
+/// `acc.spacechar c`.
+pub(super) fn space_character(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    let mut value = draft.effective.authorization.encoding.value;
+    value.space = Some(space(arguments, "spacechar")?);
+    draft.finish(arguments);
+    draft.effective.authorization.encoding.set(value, arguments.origin());
+    Ok(())
+}
+
+fn space(arguments: &mut Arguments<'_>, what: &str) -> Result<u8, DirectiveFault> {
+    let token = arguments.need(&format!("{what} character"))?;
+    match token.text.as_bytes() {
+        [byte] if byte.is_ascii_graphic() => Ok(*byte),
+        _ => {
+            let what = format!("invalid {what} character '{}'", token.text);
+            Err(DirectiveFault::at(token, what, "allowed: one printable ASCII character"))
+        }
+    }
+}
+
+/// `acc.pathmatch {component|prefix}`.
+pub(super) fn path_match(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let token = arguments.need("pathmatch value")?;
+    let value = match token.text.as_str() {
+        "component" => RulePathMatch::Component,
+        "prefix" => RulePathMatch::Prefix,
+        _ => return Err(arguments.invalid(token, "pathmatch value")),
+    };
+    draft.finish(arguments);
+    draft.effective.authorization.path_match.set(value, arguments.origin());
+    Ok(())
+}
+
+pub(super) fn lookup_lifetime(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    let value = arguments.time("gidlifetime", between(LIFETIME_MIN, LIFETIME_MAX))?;
+    draft.finish(arguments);
+    draft.effective.authorization.lookup_lifetime.set(value, arguments.origin());
+    Ok(())
+}
+
+pub(super) fn netgroup_domain(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    let token = arguments.need("nisdomain value")?;
+    draft.finish(arguments);
+    let value = Some(token.text.clone());
+    draft.effective.authorization.netgroup_domain.set(value, arguments.origin());
+    Ok(())
+}
+
+/// Reports settings of authorization that are not in force, because `ofs.authorize` is not set.
+pub(crate) fn check_authorization(effective: &Effective, report: &mut ConfigReport) {
+    let values = &effective.authorization;
+    if *values.enabled {
+        return;
+    }
+    let settings: [(&str, &Origin); 7] = [
+        ("acc.authdb", &values.authdb.origin),
+        ("acc.authrefresh", &values.refresh.origin),
+        ("acc.audit", &values.audit.origin),
+        ("acc.encoding", &values.encoding.origin),
+        ("acc.pathmatch", &values.path_match.origin),
+        ("acc.gidlifetime", &values.lookup_lifetime.origin),
+        ("acc.nisdomain", &values.netgroup_domain.origin),
+    ];
+    for (name, origin) in settings.into_iter().filter(|(_, origin)| !origin.is_default()) {
+        let what = format!(
+            "{name}: restricts access or demands encryption, and is not in force without ofs.authorize"
+        );
+        let allowed = "not starting, lest data be served unprotected; add ofs.authorize, or remove it";
+        report.add_about(name, ProblemKind::Unprotected, origin.clone(), what, allowed);
+    }
+}

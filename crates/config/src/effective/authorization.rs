@@ -1,0 +1,74 @@
+//! Values of authorization: `ofs.authorize` and `acc.`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::setting::Setting;
+
+/// Rule files that are used if `acc.authdb` is not set; the first that exists.
+pub const AUTHDB_DEFAULTS: [&str; 2] = ["/etc/xrootd/authdb", "/opt/xrd/etc/Authfile"];
+
+/// `acc.audit`: the decisions that are logged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AccessAudit {
+    /// Log granted operations.
+    pub grants: bool,
+    /// Log denied operations.
+    pub denials: bool,
+}
+
+/// `acc.encoding`: the spelling of the rule file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RuleEncoding {
+    /// Decode `%XX` in paths.
+    pub decode_paths: bool,
+    /// ASCII character that stands for a blank in identifiers.
+    pub space: Option<u8>,
+}
+
+/// `acc.pathmatch`: the paths that a rule path covers with what it grants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RulePathMatch {
+    /// The path itself and the paths below it.
+    #[default]
+    Component,
+    /// All paths that begin with it.
+    Prefix,
+}
+
+/// Values of authorization.
+#[derive(Clone, PartialEq, Debug)]
+pub struct AuthorizationConfig {
+    /// `ofs.authorize`.
+    pub enabled: Setting<bool>,
+    /// `acc.authdb`; `None` for the first of [`AUTHDB_DEFAULTS`] that exists.
+    pub authdb: Setting<Option<PathBuf>>,
+    /// `acc.authrefresh`: interval at which the server looks for a changed rule file.
+    pub refresh: Setting<Duration>,
+    /// `acc.audit`.
+    pub audit: Setting<AccessAudit>,
+    /// `acc.encoding`, `acc.spacechar`.
+    pub encoding: Setting<RuleEncoding>,
+    /// `acc.pathmatch`.
+    pub path_match: Setting<RulePathMatch>,
+    /// `acc.gidlifetime`: time after which netgroups are looked up again.
+    pub lookup_lifetime: Setting<Duration>,
+    /// `acc.nisdomain`: domain of netgroups; `None` for all.
+    pub netgroup_domain: Setting<Option<String>>,
+}
+
+impl Default for AuthorizationConfig {
+    fn default() -> Self {
+        let half_a_day = Setting::default_of(Duration::from_secs(43_200));
+        Self {
+            enabled: Setting::default_of(false),
+            authdb: Setting::default_of(None),
+            refresh: half_a_day.clone(),
+            audit: Setting::default_of(AccessAudit::default()),
+            encoding: Setting::default_of(RuleEncoding::default()),
+            path_match: Setting::default_of(RulePathMatch::default()),
+            lookup_lifetime: half_a_day,
+            netgroup_domain: Setting::default_of(None),
+        }
+    }
+}
