@@ -7,6 +7,7 @@
 //!
 //! | file | content |
 //! |---|---|
+//! | `authorization` | [`AuthorizedFiles`]: decides about operations in front of a file system |
 //! | `config` | [`Config`]: the configuration of a logical file system |
 //! | `exports` | the exported parts of the name space |
 //! | `errno` | error numbers, and errors made from them |
@@ -51,6 +52,7 @@ pub mod config;
 mod admin_claims;
 mod all_names;
 mod attribute;
+mod authorization;
 mod checkpoint;
 mod checksum;
 mod clone;
@@ -87,6 +89,7 @@ mod wholeness;
 mod writers;
 
 pub use all_names::IncompleteReason;
+pub use authorization::{AuthorizationRole, AuthorizedFiles};
 pub use checkpoint::{BlockedFile, CheckpointBlock, CheckpointEffect, CheckpointOrder};
 pub use config::Config;
 pub use describe::{NumberedUsers, UserDirectory};

@@ -3,6 +3,7 @@
 //! Lists are kept as text and parsed lazily, because a request may contain a million paths.
 
 use base::{Cgi, Error, ErrorKind, LogicalPath, PathError};
+use std::fmt;
 use std::sync::Arc;
 
 /// A path and its opaque text (CGI).
@@ -42,6 +43,27 @@ pub struct TargetList {
     /// The lines after the first one.
     rest: Arc<[u8]>,
     participle: &'static str,
+    check: Option<TargetCheck>,
+}
+
+/// A check of each path of a list. Two lists with checks are equal only if they share one.
+#[derive(Clone)]
+struct TargetCheck(Arc<CheckFunction>);
+
+type CheckFunction = dyn Fn(&Target) -> Result<(), Error> + Send + Sync;
+
+impl PartialEq for TargetCheck {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for TargetCheck {}
+
+impl fmt::Debug for TargetCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TargetCheck")
+    }
 }
 
 impl TargetList {
@@ -53,10 +75,17 @@ impl TargetList {
         let first = Target::parse(first, participle)?;
         let end = lines.0.iter().position(|&byte| byte == 0).unwrap_or(lines.0.len());
         let rest = lines.0.get(..end).unwrap_or_default();
-        Ok(Some(Self { first, rest: rest.into(), participle }))
+        Ok(Some(Self { first, rest: rest.into(), participle, check: None }))
     }
 
-    /// Returns the first path.
+    /// Returns the list with a check of each path, whose error counts like that of a path that
+    /// cannot be parsed. The check runs when a path is used, because a list may be long.
+    #[must_use]
+    pub fn with_check(self, check: impl Fn(&Target) -> Result<(), Error> + Send + Sync + 'static) -> Self {
+        Self { check: Some(TargetCheck(Arc::new(check))), ..self }
+    }
+
+    /// Returns the first path, without the check.
     pub fn first(&self) -> &Target {
         &self.first
     }
@@ -79,14 +108,14 @@ impl TargetList {
 
     /// Returns an iterator over all paths. An invalid path is an error at its position.
     pub fn cursor(&self) -> TargetCursor {
-        let Self { first, rest, participle } = self.clone();
-        TargetCursor { first: Some(first), rest, at: 0, participle }
+        let Self { first, rest, participle, check } = self.clone();
+        TargetCursor { first: Some(first), rest, at: 0, participle, check }
     }
 }
 
 impl From<Target> for TargetList {
     fn from(first: Target) -> Self {
-        Self { first, rest: Arc::default(), participle: "" }
+        Self { first, rest: Arc::default(), participle: "", check: None }
     }
 }
 
@@ -96,6 +125,16 @@ pub struct TargetCursor {
     rest: Arc<[u8]>,
     at: usize,
     participle: &'static str,
+    check: Option<TargetCheck>,
+}
+
+impl TargetCursor {
+    fn checked(&self, target: Target) -> Result<Target, Error> {
+        if let Some(check) = &self.check {
+            (check.0)(&target)?;
+        }
+        Ok(target)
+    }
 }
 
 impl Iterator for TargetCursor {
@@ -103,13 +142,13 @@ impl Iterator for TargetCursor {
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(first) = self.first.take() {
-            return Some(Ok(first));
+            return Some(self.checked(first));
         }
         let mut lines = TextLines(self.rest.get(self.at..).unwrap_or_default());
         let line = lines.next()?;
         let target = Target::parse(line, self.participle);
         self.at = self.rest.len() - lines.0.len();
-        Some(target)
+        Some(target.and_then(|target| self.checked(target)))
     }
 }
 
@@ -164,6 +203,19 @@ mod tests {
             assert_eq!(TargetList::parse(raw, "Stating").unwrap(), None, "{raw:?}");
         }
         assert_eq!(list(&b"/a\n".repeat(5000)).len(), 5000);
+    }
+
+    #[test]
+    fn a_check_applies_to_each_path() {
+        let list = TargetList::parse(b"/a\n/b\n/c", "Stating").unwrap().unwrap();
+        let refused = |target: &Target| match target.path.as_bytes() {
+            b"/b" => Err(Error::new(ErrorKind::NotAuthorized, "no")),
+            _ => Ok(()),
+        };
+        let list = list.with_check(refused);
+        assert_eq!(list.clone(), list);
+        let found: Vec<bool> = list.cursor().map(|target| target.is_ok()).collect();
+        assert_eq!(found, [true, false, true]);
     }
 
     #[test]

@@ -71,6 +71,24 @@ struct CachedClient {
 
 type CacheShard = Mutex<HashMap<usize, CachedClient>>;
 
+/// The client of a request: authenticated, or known only by its host.
+#[derive(Clone, Copy, Debug)]
+pub enum AccessClient<'a> {
+    /// The result of authentication.
+    Entity(&'a Entity),
+    /// The host of a client that need not authenticate.
+    Host(&'a str),
+}
+
+impl<'a> AccessClient<'a> {
+    fn principal(self) -> Principal<'a> {
+        match self {
+            Self::Entity(entity) => Principal::of(entity),
+            Self::Host(host) => Principal { protocol: "host", host, ..Principal::default() },
+        }
+    }
+}
+
 /// Decides about the requests of clients. Decisions never block; renewals do.
 pub struct Authorizer {
     settings: AuthorizerSettings,
@@ -141,9 +159,13 @@ impl Authorizer {
     fn records_of(
         &self,
         rules: &RulesInForce,
-        entity: &Entity,
+        client: AccessClient<'_>,
         principal: &Principal<'_>,
     ) -> Option<Arc<ClientRecords>> {
+        let AccessClient::Entity(entity) = client else {
+            // Without attributes there is little to look up.
+            return rules.database.records_of(principal).map(Arc::new);
+        };
         let address = entity.address();
         // The low bits of an address are equal for all allocations.
         let shard = self.cache.get((address >> 6) % CACHE_SHARDS)?;
@@ -179,9 +201,9 @@ impl Authorizer {
     }
 
     /// Returns the privileges of a client on a path.
-    pub fn privileges(&self, entity: &Entity, path: &LogicalPath) -> Privileges {
-        let (rules, principal) = (self.rules(), Principal::of(entity));
-        match self.records_of(&rules, entity, &principal) {
+    pub fn privileges(&self, client: AccessClient<'_>, path: &LogicalPath) -> Privileges {
+        let (rules, principal) = (self.rules(), client.principal());
+        match self.records_of(&rules, client, &principal) {
             Some(records) => rules.database.privileges(&records, principal.name, path),
             None => Privileges::NONE,
         }
@@ -191,15 +213,15 @@ impl Authorizer {
     /// `trace` names the session in the log.
     pub fn allows(
         &self,
-        entity: &Entity,
+        client: AccessClient<'_>,
         operation: AccessOperation,
         path: &LogicalPath,
         trace: &dyn fmt::Display,
     ) -> bool {
-        let is_allowed = operation.is_granted_by(self.privileges(entity, path));
+        let is_allowed = operation.is_granted_by(self.privileges(client, path));
         let audit = &self.settings.audit;
         if if is_allowed { audit.grants } else { audit.denials } {
-            self.log_decision(entity, (operation, path), is_allowed, trace);
+            self.log_decision(client, (operation, path), is_allowed, trace);
         }
         is_allowed
     }
@@ -208,12 +230,12 @@ impl Authorizer {
     /// the positions of the deciding rules.
     fn log_decision(
         &self,
-        entity: &Entity,
+        client: AccessClient<'_>,
         (operation, path): (AccessOperation, &LogicalPath),
         is_allowed: bool,
         trace: &dyn fmt::Display,
     ) {
-        let (database, principal) = (self.database(), Principal::of(entity));
+        let (database, principal) = (self.database(), client.principal());
         let explanation = database.explain(&principal, operation, path);
         let decision = if is_allowed { "grant" } else { "deny" };
         let host = if principal.host.is_empty() { "?" } else { principal.host };

@@ -28,7 +28,7 @@ mod rules;
 mod tests;
 mod tokens;
 
-pub use authorizer::{AuditedDecisions, Authorizer, AuthorizerSettings, RulesRefresh};
+pub use authorizer::{AccessClient, AuditedDecisions, Authorizer, AuthorizerSettings, RulesRefresh};
 pub use database::{AccessDatabase, AccessExplanation, AuthdbError, AuthdbSource, ClientRecords};
 pub use netgroups::{NetgroupDatabase, NetgroupMember};
 pub use principal::Principal;

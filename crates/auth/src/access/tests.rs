@@ -283,7 +283,8 @@ fn a_broken_file_keeps_the_rules() {
     write("u bob /a r\n");
     let authorizer = Authorizer::new(settings, Arc::new(NoNetgroups), start).unwrap();
     let bob = entity("bob");
-    let may = |operation, at: &str| authorizer.allows(&bob, operation, &path(at), &"trace");
+    let may =
+        |operation, at: &str| authorizer.allows(AccessClient::Entity(&bob), operation, &path(at), &"trace");
     assert!(may(AccessOperation::Read, "/a/x") && !may(AccessOperation::Update, "/a/x"));
     assert!(matches!(authorizer.refresh(start, false), RulesRefresh::Unchanged));
     write("u bob /a r\nu eve\n");
@@ -319,7 +320,7 @@ fn many_clients_do_not_grow_the_cache() {
     let clients: Vec<Entity> = (0..count).map(|number| entity(&format!("u{number}"))).collect();
     for (number, client) in clients.iter().enumerate() {
         let expected = if number == 7 { Privileges::READ } else { Privileges::NONE };
-        assert_eq!(authorizer.privileges(client, &path("/a")), expected, "{number}");
+        assert_eq!(authorizer.privileges(AccessClient::Entity(client), &path("/a")), expected, "{number}");
     }
     assert!(authorizer.cached_clients() <= 16 * 1024);
     std::fs::remove_dir_all(&directory).unwrap();

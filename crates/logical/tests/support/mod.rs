@@ -218,15 +218,15 @@ pub fn waits(server: &Server, name: &str, request: OpenRequest) -> (u32, String)
 /// A client of a logical file system.
 #[derive(Clone)]
 pub struct Client {
-    logical: Arc<Logical>,
+    files: Arc<dyn FileSystem>,
     post: Arc<Post>,
     caller: Arc<Caller>,
     owner: Owner,
 }
 
 impl Client {
-    pub fn new(logical: Arc<Logical>, caller: Arc<Caller>) -> Self {
-        Self { logical, post: Arc::default(), caller, owner: Owner::unique() }
+    pub fn new(files: Arc<dyn FileSystem>, caller: Arc<Caller>) -> Self {
+        Self { files, post: Arc::default(), caller, owner: Owner::unique() }
     }
 
     fn reply(&self) -> (ReplyTo, u64) {
@@ -236,7 +236,7 @@ impl Client {
 
     pub fn call_as(&self, caller: &Arc<Caller>, operation: Operation) -> Call {
         let (reply, number) = self.reply();
-        let started = self.logical.start(caller, operation, &reply);
+        let started = self.files.start(caller, operation, &reply);
         Call { started, number, post: self.post.clone() }
     }
 

@@ -1,0 +1,331 @@
+//! Authorization of operations, in front of a file system.
+//!
+//! Each open and each operation on names is decided once, before the file system behind sees it. An
+//! open file proves that its open was allowed, so operations on it are not decided again. A refused
+//! operation has the same answer whether its file exists or not.
+//!
+//! | operation | decision |
+//! |---|---|
+//! | open for reading | read |
+//! | open for writing or appending | update |
+//! | open that creates or truncates | create |
+//! | status, locate, checksum, space | stat |
+//! | list | readdir |
+//! | query of attributes | any privilege |
+//! | make a directory | mkdir |
+//! | remove | delete |
+//! | rename | rename for the present name, insert for the new one |
+//! | change the mode | chmod |
+//! | truncate | update |
+//! | prepare | read for each path |
+//! | user attributes: get, list | read |
+//! | user attributes: set, remove | update |
+//!
+//! Missing parent directories are created only where the client may make directories. The
+//! destination of a third-party copy opens the source with a grant of the client that arranged the
+//! copy, so the grant decides, not the identity of the destination.
+
+use crate::errno::{self, unable};
+use auth::access::{AccessClient, AccessOperation, Authorizer};
+use base::{Cgi, Error, ErrorKind, LogicalPath};
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, PoisonError};
+use vfs::{
+    Answer, AttributeWork, Caller, FileSystem, Mailbox, OpenFile, OpenRequest, Operation, RedirectAnswer,
+    ReplyTo, ReplyToken, Started, Target, TargetList,
+};
+
+/// A file system that only allowed operations reach.
+pub struct AuthorizedFiles {
+    authorizer: Arc<Authorizer>,
+    behind: Arc<dyn FileSystem>,
+    role: AuthorizationRole,
+}
+
+/// The server that decides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AuthorizationRole {
+    /// A server with files.
+    Server,
+    /// A redirector. The servers to which it redirects opens and requests for locations decide
+    /// about those.
+    Redirector,
+}
+
+impl AuthorizedFiles {
+    /// Returns `behind` itself without an authorizer.
+    pub fn before(
+        behind: Arc<dyn FileSystem>,
+        authorizer: Option<Arc<Authorizer>>,
+        role: AuthorizationRole,
+    ) -> Arc<dyn FileSystem> {
+        match authorizer {
+            Some(authorizer) => Arc::new(Self { authorizer, behind, role }),
+            None => behind,
+        }
+    }
+
+    /// Decides about an operation. Returns the directory that must exist, because the client may
+    /// not create it.
+    fn decide(&self, caller: &Caller, operation: &Operation) -> Result<Option<LogicalPath>, Error> {
+        let check = AccessCheck { authorizer: &self.authorizer, caller };
+        match operation {
+            Operation::Open(target, request) => return self.decide_open(&check, target, request),
+            Operation::Stat(target) => check.reading(AccessOperation::Stat, "locate", target)?,
+            Operation::StatSpace(target) | Operation::QuerySpace(target) => {
+                check.reading(AccessOperation::Stat, "statfs", target)?;
+            }
+            Operation::Locate(Some(target), _) => {
+                if self.role == AuthorizationRole::Server {
+                    check.reading(AccessOperation::Stat, "locate", target)?;
+                }
+            }
+            Operation::Checksum(target) | Operation::CancelChecksum(target) => {
+                check.reading(AccessOperation::Stat, "checksum", target)?;
+            }
+            Operation::StatMany(targets) => {
+                check.reading(AccessOperation::Stat, "locate", targets.first())?;
+            }
+            Operation::List(target, _) => check.reading(AccessOperation::ReadDirectory, "open", target)?,
+            Operation::QueryAttributes(target) => check.reading(AccessOperation::Any, "statxa", target)?,
+            Operation::Attributes(target, work) => {
+                let operation = match work {
+                    AttributeWork::Get(_) | AttributeWork::List { .. } => AccessOperation::Read,
+                    AttributeWork::Set { .. } | AttributeWork::Remove(_) => AccessOperation::Update,
+                };
+                check.object(operation, "access", &target.path)?;
+            }
+            Operation::Prepare(_, targets) => {
+                check.reading(AccessOperation::Read, "prepare", targets.first())?;
+            }
+            Operation::QueryPrepare { targets: Some(targets), .. } => {
+                check.reading(AccessOperation::Stat, "locate", targets.first())?;
+            }
+            _ => return self.decide_change(&check, operation),
+        }
+        Ok(None)
+    }
+
+    fn decide_open(
+        &self,
+        check: &AccessCheck<'_>,
+        target: &Target,
+        request: &OpenRequest,
+    ) -> Result<Option<LogicalPath>, Error> {
+        if self.role == AuthorizationRole::Redirector || collects_grant(target, request) {
+            return Ok(None);
+        }
+        if request.new || request.delete {
+            check.object(AccessOperation::Create, "create", &target.path)?;
+            return Ok(request.make_path.then(|| check.existing_parent(&target.path)).flatten());
+        }
+        let operation = match request.write || request.append {
+            true => AccessOperation::Update,
+            false => AccessOperation::Read,
+        };
+        check.object(operation, "open", &target.path).map(|()| None)
+    }
+
+    /// Decides about operations that change names or files. All others need no authorization: they
+    /// continue one that was allowed, or concern no path.
+    fn decide_change(
+        &self,
+        check: &AccessCheck<'_>,
+        operation: &Operation,
+    ) -> Result<Option<LogicalPath>, Error> {
+        match operation {
+            Operation::MakeDirectory { target, parents, .. } => {
+                check.object(AccessOperation::MakeDirectory, "mkdir", &target.path)?;
+                Ok(parents.then(|| check.existing_parent(&target.path)).flatten())
+            }
+            Operation::RemoveDirectory(target) | Operation::Remove(target) => {
+                check.object(AccessOperation::Delete, "remove", &target.path).map(|()| None)
+            }
+            Operation::Rename { from, to } => {
+                check.object(AccessOperation::Rename, "rename", &from.path)?;
+                check.object(AccessOperation::Insert, "rename", &to.path)?;
+                Ok(check.existing_parent(&to.path))
+            }
+            Operation::ChangeMode { target, .. } => {
+                check.object(AccessOperation::ChangeMode, "change", &target.path).map(|()| None)
+            }
+            Operation::Truncate { target, .. } => {
+                check.object(AccessOperation::Update, "trunc", &target.path).map(|()| None)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns an operation whose list of paths is checked path by path when it is used.
+    fn with_checks(&self, caller: &Arc<Caller>, operation: Operation) -> Operation {
+        let checked = |targets: TargetList, operation: AccessOperation, verb: &'static str| {
+            if targets.is_single() {
+                return targets;
+            }
+            let (authorizer, caller) = (self.authorizer.clone(), caller.clone());
+            targets.with_check(move |target| {
+                AccessCheck { authorizer: &authorizer, caller: &caller }.reading(operation, verb, target)
+            })
+        };
+        match operation {
+            Operation::StatMany(targets) => {
+                Operation::StatMany(checked(targets, AccessOperation::Stat, "locate"))
+            }
+            Operation::Prepare(request, targets) => {
+                Operation::Prepare(request, checked(targets, AccessOperation::Read, "prepare"))
+            }
+            Operation::QueryPrepare { id, targets } => {
+                let targets = targets.map(|targets| checked(targets, AccessOperation::Stat, "locate"));
+                Operation::QueryPrepare { id, targets }
+            }
+            other => other,
+        }
+    }
+
+    /// Starts an operation after a look-up of a directory that must exist.
+    fn start_below(
+        &self,
+        caller: &Arc<Caller>,
+        (directory, operation): (LogicalPath, Operation),
+        reply: &ReplyTo,
+    ) -> Started {
+        let stat = Operation::Stat(Target { path: directory.clone(), cgi: Cgi::default() });
+        let pending = Arc::new(PendingChange(Mutex::new(Some(CheckedChange {
+            behind: self.behind.clone(),
+            caller: caller.clone(),
+            operation,
+            directory,
+            reply: reply.clone(),
+        }))));
+        match self.behind.start(caller, stat, &reply.through(pending.clone())) {
+            Started::Done(answer) => {
+                pending.proceed(answer);
+                Started::Pending
+            }
+            started => started,
+        }
+    }
+}
+
+impl FileSystem for AuthorizedFiles {
+    fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
+        match self.decide(caller, &operation) {
+            Err(error) => Started::Done(Answer::Error(error)),
+            Ok(Some(directory)) if self.role == AuthorizationRole::Server => {
+                self.start_below(caller, (directory, operation), reply)
+            }
+            Ok(_) => self.behind.start(caller, self.with_checks(caller, operation), reply),
+        }
+    }
+
+    fn read_redirect(&self, caller: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
+        self.behind.read_redirect(caller, file)
+    }
+}
+
+/// Reports whether an open is that of the destination of a third-party copy at the source. The file
+/// system behind admits it only with a grant for this file.
+fn collects_grant(target: &Target, request: &OpenRequest) -> bool {
+    let has = |key: &str| target.cgi.text(key).is_some_and(|value| !value.is_empty());
+    let changes = request.write || request.append || request.new || request.delete;
+    !changes && has("tpc.key") && has("tpc.org") && !has("tpc.dst")
+}
+
+/// The decisions about one caller.
+struct AccessCheck<'a> {
+    authorizer: &'a Authorizer,
+    caller: &'a Caller,
+}
+
+impl AccessCheck<'_> {
+    fn client(&self) -> AccessClient<'_> {
+        match self.caller.entity() {
+            Some(entity) => AccessClient::Entity(entity),
+            None => AccessClient::Host(self.caller.identity.host()),
+        }
+    }
+
+    fn path(&self, operation: AccessOperation, verb: &str, path: &LogicalPath) -> Result<(), Error> {
+        match self.authorizer.allows(self.client(), operation, path, &self.caller.identity) {
+            true => Ok(()),
+            false => Err(unable(verb, path, errno::ACCESS)),
+        }
+    }
+
+    /// Decides about an operation that only looks. A trailing `/` is part of the path, so that a
+    /// rule for `/a/` covers a listing of `/a/`.
+    fn reading(&self, operation: AccessOperation, verb: &str, target: &Target) -> Result<(), Error> {
+        self.path(operation, verb, &target.path)
+    }
+
+    /// Decides about an operation on an object itself, which a trailing `/` does not change: a rule
+    /// for `/a/` does not cover the removal of `/a`.
+    fn object(&self, operation: AccessOperation, verb: &str, path: &LogicalPath) -> Result<(), Error> {
+        let plain = match path.as_bytes().ends_with(b"/") {
+            true => Cow::Owned(path.without_slash()),
+            false => Cow::Borrowed(path),
+        };
+        self.path(operation, verb, &plain)
+    }
+
+    /// Returns the nearest directory above a path that the client may not create. The root always
+    /// exists.
+    fn existing_parent(&self, path: &LogicalPath) -> Option<LogicalPath> {
+        let above = std::iter::successors(path.without_slash().parent(), LogicalPath::parent);
+        above
+            .map(|directory| directory.without_slash())
+            .find(|directory| !self.may_make(directory))
+            .filter(|directory| !directory.is_root())
+    }
+
+    /// Reports whether the client may make a directory. It is not an audited decision, because the
+    /// directory may exist.
+    fn may_make(&self, directory: &LogicalPath) -> bool {
+        AccessOperation::MakeDirectory.is_granted_by(self.authorizer.privileges(self.client(), directory))
+    }
+}
+
+/// An allowed operation that waits for the look-up of a directory.
+struct CheckedChange {
+    behind: Arc<dyn FileSystem>,
+    caller: Arc<Caller>,
+    operation: Operation,
+    directory: LogicalPath,
+    reply: ReplyTo,
+}
+
+impl CheckedChange {
+    /// Starts the operation if the directory was found.
+    fn proceed(self, found: Answer) {
+        let answer = match found {
+            Answer::Value(_) => match self.behind.start(&self.caller, self.operation, &self.reply) {
+                Started::Done(answer) => answer,
+                // The file system behind answers.
+                Started::Pending | Started::Later { .. } => return,
+            },
+            Answer::Error(error) if error.kind == ErrorKind::NotFound => {
+                Answer::Error(unable("mkdir", &self.directory, errno::ACCESS))
+            }
+            other => other,
+        };
+        self.reply.defer().send(answer);
+    }
+}
+
+/// Receives the answer of the look-up.
+struct PendingChange(Mutex<Option<CheckedChange>>);
+
+impl PendingChange {
+    fn proceed(&self, found: Answer) {
+        let change = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(change) = change {
+            change.proceed(found);
+        }
+    }
+}
+
+impl Mailbox for PendingChange {
+    fn deliver(&self, _: ReplyToken, answer: Answer) {
+        self.proceed(answer);
+    }
+}

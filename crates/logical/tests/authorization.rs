@@ -1,0 +1,282 @@
+//! Tests of authorization in front of a logical file system: the privileges that each operation
+//! needs, and the answers to refused operations.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use auth::access::{
+    AuditedDecisions, AuthdbEncoding, AuthdbSource, Authorizer, AuthorizerSettings, NetgroupDatabase,
+    NetgroupMember, PathMatch,
+};
+use base::{ErrorKind, Identity, LoginNames};
+use logical::{AuthorizationRole, AuthorizedFiles};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+use support::{Client, Server, creating, reading, replacing, target, targets, updating};
+use vfs::{Answer, AttributeWork, Caller, ListDetail, LocateOptions, OpenRequest, Operation, PrepareRequest};
+
+struct NoNetgroups;
+impl NetgroupDatabase for NoNetgroups {
+    fn members(&self, _: &str) -> std::io::Result<Vec<NetgroupMember>> {
+        Ok(Vec::new())
+    }
+}
+
+/// A rule file, removed at the end of the test.
+struct RuleFile(PathBuf);
+
+impl RuleFile {
+    fn new(text: &str) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("scalla-authorization-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, text).unwrap();
+        Self(path)
+    }
+
+    fn authorizer(&self) -> Arc<Authorizer> {
+        let settings = AuthorizerSettings {
+            source: AuthdbSource {
+                path: self.0.clone(),
+                encoding: AuthdbEncoding::default(),
+                matching: PathMatch::Component,
+                netgroup_domain: None,
+            },
+            audit: AuditedDecisions { grants: true, denials: true },
+            netgroup_lifetime: Duration::from_secs(60),
+        };
+        Arc::new(Authorizer::new(settings, Arc::new(NoNetgroups), Duration::ZERO).unwrap())
+    }
+}
+
+impl Drop for RuleFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn caller_at(host: &str) -> Arc<Caller> {
+    let names = LoginNames { user: "u", host, ..LoginNames::default() };
+    Arc::new(Caller::new(Identity::new(&names, 1, None, "host"), true, false))
+}
+
+/// Returns a client at a host, of a server with these rules.
+fn client(server: &Server, rules: &str, host: &str) -> Client {
+    let authorizer = RuleFile::new(rules).authorizer();
+    let files = server.logical.clone();
+    let files = AuthorizedFiles::before(files, Some(authorizer), AuthorizationRole::Server);
+    Client::new(files, caller_at(host))
+}
+
+fn open(name: &str, request: OpenRequest) -> Operation {
+    Operation::Open(target(name), Box::new(request))
+}
+
+fn rename(from: &str, to: &str) -> Operation {
+    Operation::Rename { from: target(from), to: target(to) }
+}
+
+fn mkdir(name: &str, parents: bool) -> Operation {
+    Operation::MakeDirectory { target: target(name), mode: 0o755, parents }
+}
+
+fn set_attribute() -> AttributeWork {
+    AttributeWork::Set { pairs: vec![(b"a".to_vec(), b"b".to_vec())], new: false }
+}
+
+/// A privilege or privileges, and an operation on `/data/f` or `/data/new` that needs them.
+type NeededPrivileges = (&'static str, fn() -> Operation);
+
+const NEEDS: [NeededPrivileges; 22] = [
+    ("r", || open("/data/f", reading())),
+    ("rw", || open("/data/f", updating())),
+    ("rw", || open("/data/f", OpenRequest { append: true, ..OpenRequest::default() })),
+    ("irw", || open("/data/new", creating())),
+    ("irw", || open("/data/f", replacing())),
+    ("l", || Operation::Stat(target("/data/f"))),
+    ("l", || Operation::StatSpace(target("/data/f"))),
+    ("l", || Operation::QuerySpace(target("/data/f"))),
+    ("l", || Operation::StatMany(targets(&["/data/f"]))),
+    ("l", || Operation::Locate(Some(target("/data/f")), LocateOptions::default())),
+    ("r", || Operation::List(target("/data"), ListDetail::default())),
+    ("i", || mkdir("/data/new", false)),
+    ("d", || Operation::Remove(target("/data/f"))),
+    ("d", || Operation::RemoveDirectory(target("/data/none"))),
+    ("in", || rename("/data/f", "/data/new")),
+    ("dirw", || Operation::ChangeMode { target: target("/data/f"), mode: 0o600 }),
+    ("rw", || Operation::Truncate { target: target("/data/f"), size: 0 }),
+    ("r", || Operation::Prepare(PrepareRequest { stage: true, ..Default::default() }, targets(&["/data/f"]))),
+    ("r", || Operation::Attributes(target("/data/f"), AttributeWork::List { values: false })),
+    ("rw", || Operation::Attributes(target("/data/f"), set_attribute())),
+    ("n", || Operation::QueryAttributes(target("/data/f"))),
+    ("l", || Operation::Checksum(target("/data/f"))),
+];
+
+fn is_refused(answer: &Answer) -> bool {
+    matches!(answer, Answer::Error(error) if error.kind == ErrorKind::NotAuthorized)
+}
+
+#[test]
+fn each_operation_needs_its_privileges() {
+    for (number, (letters, operation)) in NEEDS.iter().enumerate() {
+        let answer_with = |privileges: &str| {
+            let server = Server::new();
+            server.memory.put("/data/f", b"content");
+            client(&server, &format!("u * /data {privileges}\n"), "h.o").call(operation()).answer()
+        };
+        let says = |answer: &Answer| support::tell(answer);
+        let granted = answer_with(letters);
+        assert!(!is_refused(&granted), "{number} with {letters}: {}", says(&granted));
+        // Without any one of the privileges, and with all others, the operation is refused.
+        for letter in letters.chars().filter(|_| *letters != "n") {
+            let without = answer_with(&format!("a-{letter}"));
+            assert!(is_refused(&without), "{number} without {letter}: {}", says(&without));
+        }
+        assert!(is_refused(&answer_with("-")), "{number} without privileges");
+    }
+}
+
+#[test]
+fn a_rename_needs_privileges_on_both_names() {
+    let rules =
+        [("/data/a n /data/b i", true), ("/data/a n /data/b a-i", false), ("/data/a a-n /data/b a", false)];
+    for (rules, is_allowed) in rules {
+        let server = Server::new();
+        server.memory.put("/data/a", b"x");
+        let answer =
+            client(&server, &format!("u * {rules}\n"), "h.o").call(rename("/data/a", "/data/b")).answer();
+        assert_eq!(!is_refused(&answer), is_allowed, "{rules}: {}", support::tell(&answer));
+    }
+}
+
+#[test]
+fn a_refusal_reveals_nothing_about_the_object() {
+    let server = Server::new();
+    server.memory.put("/data/secret/there", b"x");
+    let client = client(&server, "u * /data/open a\n", "h.o");
+    let operations: [fn(&str) -> Operation; 6] = [
+        |name| open(name, reading()),
+        |name| open(name, creating()),
+        |name| Operation::Stat(target(name)),
+        |name| Operation::List(target(name), ListDetail::default()),
+        |name| Operation::Remove(target(name)),
+        |name| Operation::Checksum(target(name)),
+    ];
+    for operation in operations {
+        let refusal = |name: &str| {
+            let (kind, text) = client.call(operation(name)).refusal();
+            (kind, text.replace(name, "NAME"))
+        };
+        let (there, none) = (refusal("/data/secret/there"), refusal("/data/secret/none"));
+        assert_eq!(there, none);
+        assert_eq!(there.0, ErrorKind::NotAuthorized);
+    }
+    let (_, text) = client.call(open("/data/secret/there", reading())).refusal();
+    assert_eq!(text, "Unable to open /data/secret/there; permission denied");
+}
+
+#[test]
+fn the_decision_stays_with_the_open_file() {
+    let server = Server::new();
+    server.memory.put("/data/f", b"x");
+    let client = client(&server, "h full.o /data a\nu * /data r\n", "full.o");
+    let file = client.open("/data/f", updating()).file();
+    client.write(&file, 0, b"y").done();
+    client.close(&file).done();
+    let reader = caller_at("other.o");
+    let (kind, _) = client.open_as(&reader, "/data/f", updating()).refusal();
+    assert_eq!(kind, ErrorKind::NotAuthorized);
+    client.open_as(&reader, "/data/f", reading()).file();
+}
+
+#[test]
+fn each_path_of_a_list_is_decided() {
+    let server = Server::new();
+    for name in ["/data/a", "/data/b", "/data/c"] {
+        server.memory.put(name, b"x");
+    }
+    let client = client(&server, "u * /data/b a-lr /data a\n", "h.o");
+    client.call(Operation::StatMany(targets(&["/data/a", "/data/c"]))).done();
+    for list in [["/data/a", "/data/b", "/data/c"], ["/data/b", "/data/a", "/data/c"]] {
+        let refusal = client.call(Operation::StatMany(targets(&list))).refusal();
+        assert_eq!(refusal, (ErrorKind::NotAuthorized, "Unable to locate /data/b; permission denied".into()));
+        let request = PrepareRequest { stage: true, ..Default::default() };
+        let (kind, _) = client.call(Operation::Prepare(request, targets(&list))).refusal();
+        assert_eq!(kind, ErrorKind::NotAuthorized);
+    }
+}
+
+#[test]
+fn missing_parents_are_created_only_where_directories_may_be_made() {
+    let server = Server::new();
+    server.memory.put("/data/bob/f", b"x");
+    let client = client(&server, "u * /data/bob/ a /data/ann/ a /data/eve a-i\n", "h.o");
+    let with_parents = |name: &str| open(name, OpenRequest { make_path: true, ..creating() });
+    // The directory `/data/bob` may not be created, but exists.
+    client.call(with_parents("/data/bob/d/e/f")).file();
+    client.call(mkdir("/data/bob/g/h", true)).done();
+    client.call(rename("/data/bob/f", "/data/bob/i/f")).done();
+    for operation in
+        [with_parents("/data/ann/d/f"), mkdir("/data/ann/d", true), rename("/data/bob/i/f", "/data/ann/f")]
+    {
+        let refusal = client.call(operation).refusal();
+        assert_eq!(
+            refusal,
+            (ErrorKind::NotAuthorized, "Unable to mkdir /data/ann; permission denied".into())
+        );
+    }
+    assert_eq!(server.stat("/data/ann").error().kind, ErrorKind::NotFound);
+    server.stat("/data/bob/i/f").stat();
+}
+
+#[test]
+fn a_trailing_slash_does_not_extend_a_rule_to_the_directory() {
+    let server = Server::new();
+    server.memory.put("/data/bob/f", b"x");
+    let client = client(&server, "u * /data/bob/ a\n", "h.o");
+    client.call(Operation::List(target("/data/bob/"), ListDetail::default())).done();
+    let changes = [
+        Operation::RemoveDirectory(target("/data/bob/")),
+        Operation::ChangeMode { target: target("/data/bob/"), mode: 0 },
+        rename("/data/bob/", "/data/bob/x"),
+    ];
+    for change in changes {
+        assert_eq!(client.call(change).error().kind, ErrorKind::NotAuthorized);
+    }
+}
+
+#[test]
+fn a_redirector_leaves_opens_and_locations_to_the_servers() {
+    let server = Server::new();
+    server.memory.put("/data/f", b"x");
+    let authorizer = RuleFile::new("u * /none a\n").authorizer();
+    let files =
+        AuthorizedFiles::before(server.logical.clone(), Some(authorizer), AuthorizationRole::Redirector);
+    let client = Client::new(files, caller_at("h.o"));
+    client.call(open("/data/f", reading())).file();
+    client.call(Operation::Locate(Some(target("/data/f")), LocateOptions::default())).done();
+    assert!(is_refused(&client.call(Operation::Stat(target("/data/f"))).answer()));
+    assert!(is_refused(&client.call(mkdir("/data/new", true)).answer()));
+}
+
+#[test]
+fn the_grant_of_a_third_party_copy_decides_at_the_source() {
+    let server = Server::new();
+    server.memory.put("/data/f", b"x");
+    let client = client(&server, "u * /none a\n", "h.o");
+    // Without third-party copies the file system behind refuses.
+    let (kind, text) = client.call(open("/data/f?tpc.key=k&tpc.org=u.1@h", reading())).refusal();
+    assert_eq!(kind, ErrorKind::Unsupported, "{text}");
+    for cgi in
+        ["tpc.key=k&tpc.dst=h", "tpc.key=k&tpc.org=u.1@h&tpc.dst=h", "tpc.org=u.1@h", "tpc.key=&tpc.org=u"]
+    {
+        let answer = client.call(open(&format!("/data/f?{cgi}"), reading())).answer();
+        assert!(is_refused(&answer), "{cgi}: {}", support::tell(&answer));
+    }
+    let writing = client.call(open("/data/f?tpc.key=k&tpc.org=u.1@h", updating())).answer();
+    assert!(is_refused(&writing));
+}
