@@ -19,6 +19,7 @@ use crate::process::{AdminFolder, PidFile};
 use crate::reload::Difference;
 use crate::stderr::print_stderr;
 use crate::{RunningServer, VERSION};
+use auth::access::RulesRefresh;
 use base::{Identity, ThreadFailure};
 use config::{ConfigInput, Effective, LocalFiles, Severity};
 use jiff::Zoned;
@@ -352,11 +353,16 @@ impl ControlLoop {
         self.running.reconfigure(&new);
         crate::reload::take_over(&mut self.effective, &new);
         let warnings = report.problems().iter().filter(|problem| problem.severity == Severity::Warning);
-        AdminResponse::Reload(ReloadAnswer {
-            applied: difference.live,
-            need_restart: difference.restart,
-            warnings: warnings.map(ToString::to_string).collect(),
-        })
+        let mut warnings: Vec<String> = warnings.map(ToString::to_string).collect();
+        let mut applied = difference.live;
+        match self.running.refresh_rules() {
+            Some(RulesRefresh::Replaced(_)) => applied.push("the rules of acc.authdb".to_owned()),
+            Some(RulesRefresh::Kept(error)) => {
+                warnings.push(format!("acc.authdb: the earlier rules stay in force: {error}"));
+            }
+            Some(RulesRefresh::Unchanged) | None => {}
+        }
+        AdminResponse::Reload(ReloadAnswer { applied, need_restart: difference.restart, warnings })
     }
 }
 

@@ -42,6 +42,8 @@ pub enum StartError {
     },
     /// The process cannot run as the configured user.
     User(UserError),
+    /// The authorization rules cannot be used.
+    Authorization(String),
     /// The cluster configuration cannot be carried out.
     Cluster(String),
     /// There are too few descriptors.
@@ -73,6 +75,9 @@ impl fmt::Display for StartError {
                 write!(f, "cannot write the {what} {}: {}", path.display(), plain(source))
             }
             Self::User(error) => error.fmt(f),
+            Self::Authorization(text) => {
+                write!(f, "the authorization rules (acc.authdb) cannot be used: {text}")
+            }
             Self::Limits(text) | Self::Cluster(text) => f.write_str(text),
             Self::System { what, source } => write!(f, "the system refused {what}: {}", plain(source)),
         }

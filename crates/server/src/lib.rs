@@ -21,6 +21,7 @@
 //! | `third_party` | third-party copies: pulls from other servers |
 //! | `admission` | admission of hosts by address and name |
 //! | `host_lookups` | host name look-ups on behalf of clients, with limits |
+//! | `authorization` | the authorization rules in force, and their renewal |
 //! | `adapters` | small implementations of traits of the other crates |
 //! | `stderr` | messages on the standard error before and beside the log |
 //! | `error` | [`StartError`]: the errors that prevent a start |
@@ -29,6 +30,7 @@ mod adapters;
 pub mod admin;
 mod admission;
 mod assembly;
+mod authorization;
 pub mod cluster;
 mod control;
 mod daemon;
@@ -45,7 +47,8 @@ mod static_redirects;
 mod stderr;
 mod third_party;
 
-pub use adapters::{SystemClock, host_name};
+pub use adapters::{SystemClock, SystemNetgroups, host_name};
+pub use authorization::authdb_source;
 pub use daemon::{Launch, LogTarget, run};
 pub use error::StartError;
 pub use process::default_admin_folder;

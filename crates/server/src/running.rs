@@ -6,6 +6,7 @@
 use crate::adapters::{LeasedCreation, SystemClock, SystemUsers, install_rings};
 use crate::admission::Doorkeeper;
 use crate::assembly;
+use crate::authorization::ServerAuthorization;
 use crate::cluster::{self, ClusterThread};
 use crate::error::StartError;
 use crate::process::{port_owner, raise_descriptors};
@@ -13,9 +14,10 @@ use crate::reader_redirect::ReaderRedirectFileSystem;
 use crate::redirector::Redirector;
 use crate::static_redirects::StaticRedirects;
 use crate::third_party::Handoff;
+use auth::access::RulesRefresh;
 use base::{Identity, Supervisor};
 use config::Effective;
-use logical::{Journals, Logical, LogicalParts, Prepares};
+use logical::{AuthorizationRole, AuthorizedFiles, Journals, Logical, LogicalParts, Prepares};
 use net::{Admission, Door, Listener, Loops, Refusals};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -41,6 +43,8 @@ pub struct RunningServer {
     logical: Option<Arc<Logical>>,
     /// The node of the cluster; `None` for a server that stands alone.
     cluster: Option<ClusterThread>,
+    /// The authorization rules; `None` if all clients may do everything.
+    authorization: Option<ServerAuthorization>,
     xroot: Arc<xroot::XrootDoor>,
     acceptor: Option<PortAcceptor>,
     supervisor: Supervisor,
@@ -129,6 +133,7 @@ impl RunningServer {
         let system = |what| move |source| StartError::System { what, source };
         let address = listener.local_address().map_err(system("the address of the port"))?;
         let role = cluster.as_ref().map(|settings| settings.role);
+        let authorization = ServerAuthorization::start(effective, &supervisor)?;
         let forwarding = cluster.as_ref().map(|settings| settings.forwarding).unwrap_or_default();
         let logical = match role {
             Some(role) if role.redirects() => None,
@@ -162,6 +167,12 @@ impl RunningServer {
             },
             (None, None) => return Err(system("files")(std::io::Error::other("there is nothing to serve"))),
         };
+        let decides = match role {
+            Some(role) if role.redirects() => AuthorizationRole::Redirector,
+            _ => AuthorizationRole::Server,
+        };
+        let authorizer = authorization.as_ref().map(ServerAuthorization::authorizer);
+        let files = AuthorizedFiles::before(files, authorizer, decides);
         let loops = Arc::new(Loops::per_core(&supervisor).map_err(system("threads"))?);
         install_rings(loops.handles(), *effective.process.io_uring);
         if *effective.process.polling {
@@ -186,7 +197,18 @@ impl RunningServer {
         let acceptor = PortAcceptor::start(listener, loops.clone(), doors, admission, refusals.clone())
             .map_err(system("a thread"))?;
         let acceptor = Some(acceptor);
-        Ok(Self { address, loops, refusals, doorkeeper, logical, cluster, xroot, acceptor, supervisor })
+        Ok(Self {
+            address,
+            loops,
+            refusals,
+            doorkeeper,
+            logical,
+            cluster,
+            authorization,
+            xroot,
+            acceptor,
+            supervisor,
+        })
     }
 
     #[cfg(test)]
@@ -238,6 +260,16 @@ impl RunningServer {
     /// Applies the settings that can change while serving.
     pub(crate) fn reconfigure(&self, new: &Effective) {
         self.doorkeeper.set(&new.network);
+    }
+
+    /// Reads the authorization rules again; `None` without authorization. Blocks.
+    pub(crate) fn refresh_rules(&self) -> Option<RulesRefresh> {
+        self.authorization.as_ref().map(ServerAuthorization::refresh)
+    }
+
+    /// Returns the reason why the present file of authorization rules is not in force, if it is not.
+    pub fn rules_failure(&self) -> Option<String> {
+        self.authorization.as_ref().and_then(ServerAuthorization::failure)
     }
 
     /// Returns the number of sessions, including those that have not logged in.

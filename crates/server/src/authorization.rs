@@ -1,0 +1,108 @@
+//! Authorization of a running server: the rules that the configuration names, and their renewal.
+
+use crate::adapters::SystemNetgroups;
+use crate::error::StartError;
+use auth::access::{
+    AuditedDecisions, AuthdbEncoding, AuthdbSource, Authorizer, AuthorizerSettings, PathMatch, RulesRefresh,
+};
+use base::Supervisor;
+use config::{AUTHDB_DEFAULTS, AuthorizationConfig, Effective, RulePathMatch};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The rules of a running server. Their renewal ends when this is dropped.
+pub(crate) struct ServerAuthorization {
+    authorizer: Arc<Authorizer>,
+    started: Instant,
+    _renewal: Sender<()>,
+    failure: Arc<std::sync::Mutex<Option<String>>>,
+}
+
+impl ServerAuthorization {
+    /// Loads the rules, if the configuration enables authorization. Blocks.
+    pub(crate) fn start(effective: &Effective, supervisor: &Supervisor) -> Result<Option<Self>, StartError> {
+        let values = &effective.authorization;
+        if !*values.enabled {
+            return Ok(None);
+        }
+        let settings = AuthorizerSettings {
+            source: authdb_source(values),
+            audit: AuditedDecisions { grants: values.audit.grants, denials: values.audit.denials },
+            netgroup_lifetime: *values.lookup_lifetime,
+        };
+        let authorizer = Authorizer::new(settings, Arc::new(SystemNetgroups), Duration::ZERO);
+        let authorizer = Arc::new(authorizer.map_err(|error| StartError::Authorization(error.to_string()))?);
+        let (renewal, ended) = mpsc::channel();
+        let this = Self {
+            authorizer: authorizer.clone(),
+            started: Instant::now(),
+            _renewal: renewal,
+            failure: Arc::default(),
+        };
+        let interval = (*values.refresh).min(*values.lookup_lifetime);
+        let (started, failure) = (this.started, this.failure.clone());
+        let renew = move || {
+            while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                let refreshed = authorizer.refresh(started.elapsed(), false);
+                note(&failure, &refreshed);
+            }
+        };
+        let supervisor = supervisor.clone();
+        let run = move || {
+            supervisor.run("the renewal of authorization rules", || {
+                renew();
+                Ok(())
+            });
+        };
+        std::thread::Builder::new()
+            .name("authdb".into())
+            .spawn(run)
+            .map_err(|source| StartError::System { what: "a thread", source })?;
+        Ok(Some(this))
+    }
+
+    pub(crate) fn authorizer(&self) -> Arc<Authorizer> {
+        self.authorizer.clone()
+    }
+
+    /// Reads the rules again. Blocks.
+    pub(crate) fn refresh(&self) -> RulesRefresh {
+        let refreshed = self.authorizer.refresh(self.started.elapsed(), true);
+        note(&self.failure, &refreshed);
+        refreshed
+    }
+
+    /// Returns the reason why the present rule file is not in force, if it is not.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Keeps the result of the last renewal for the administrator.
+fn note(failure: &std::sync::Mutex<Option<String>>, refreshed: &RulesRefresh) {
+    let text = match refreshed {
+        RulesRefresh::Unchanged => return,
+        RulesRefresh::Replaced(_) => None,
+        RulesRefresh::Kept(error) => Some(error.to_string()),
+    };
+    *failure.lock().unwrap_or_else(PoisonError::into_inner) = text;
+}
+
+/// Returns the rule file that a configuration names, and how it is read.
+pub fn authdb_source(values: &AuthorizationConfig) -> AuthdbSource {
+    let default = || {
+        let existing = AUTHDB_DEFAULTS.iter().find(|path| Path::new(path).exists());
+        PathBuf::from(existing.or(AUTHDB_DEFAULTS.first()).copied().unwrap_or_default())
+    };
+    AuthdbSource {
+        path: values.authdb.value.clone().unwrap_or_else(default),
+        encoding: AuthdbEncoding { space: values.encoding.space, decode_paths: values.encoding.decode_paths },
+        matching: match *values.path_match {
+            RulePathMatch::Component => PathMatch::Component,
+            RulePathMatch::Prefix => PathMatch::Prefix,
+        },
+        netgroup_domain: values.netgroup_domain.value.clone(),
+    }
+}
