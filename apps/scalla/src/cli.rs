@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use crate::printer::{Printer, err, out};
 use crate::usage_error::UsageError;
 use crate::{
-    admin, bench, cluster, completion, config, copy, examples, exit_status, files, json_failures, links, man,
+    admin, auth, bench, cluster, completion, config, copy, examples, exit_status, files, json_failures, links, man,
     map, serve, shell, version,
 };
 
@@ -30,6 +30,7 @@ enum TopLevelCommand {
     Meta(serve::MetaCommand),
     Config(config::ConfigCommand),
     Admin(admin::AdminCommand),
+    Auth(auth::AuthCommand),
     Cluster(cluster::ClusterCommand),
     Map(map::MapCommand),
     Shell(shell::ShellCommand),
@@ -76,6 +77,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         TopLevelCommand::Meta(meta) => meta.run(),
         TopLevelCommand::Config(config) => config.run(),
         TopLevelCommand::Admin(admin) => admin.run(),
+        TopLevelCommand::Auth(auth) => auth.run(),
         TopLevelCommand::Cluster(cluster) => cluster.run(),
         TopLevelCommand::Map(map) => map.run(),
         TopLevelCommand::Shell(shell) => shell.run(),

@@ -4,7 +4,7 @@ use clap::Command;
 
 /// The name of a command, after that of its parent, and its examples. Each is one line with a
 /// description after `#`.
-const EXAMPLES: [(&str, &[&str]); 84] = [
+const EXAMPLES: [(&str, &[&str]); 86] = [
     (
         "scalla",
         &[
@@ -44,6 +44,18 @@ const EXAMPLES: [(&str, &[&str]); 84] = [
         ],
     ),
     ("admin reload", &["scalla admin reload"]),
+    (
+        "auth",
+        &["scalla auth check bob /store/x read --config site.cfg   # may bob read it, and by which rule?"],
+    ),
+    (
+        "auth check",
+        &[
+            "scalla auth check bob /store/x read --config site.cfg",
+            "scalla auth check ann /vo/cms/x create --vo cms --host n1.example.org --config site.cfg",
+            "scalla auth check '*' /pub stat --authdb new-rules      # a client without a name, other rules",
+        ],
+    ),
     ("admin drain", &["scalla admin drain"]),
     ("cluster", &["scalla cluster status", "scalla cluster drain disk7:1094"]),
     ("map", &["scalla map HOST", "scalla map HOST --path /set/run7.root --verify"]),

@@ -16,13 +16,14 @@ pub(crate) enum InvokedProgram {
     Xrdfs,
     Xrdmapc,
     Xrdprep,
+    Xrdacctest,
     Xrdadler32,
     Xrdcrc32c,
 }
 
 impl InvokedProgram {
     /// All supported programs.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Xrootd,
         Self::Cmsd,
         Self::Xrdcp,
@@ -30,6 +31,7 @@ impl InvokedProgram {
         Self::Xrdfs,
         Self::Xrdmapc,
         Self::Xrdprep,
+        Self::Xrdacctest,
         Self::Xrdadler32,
         Self::Xrdcrc32c,
     ];
@@ -44,6 +46,7 @@ impl InvokedProgram {
             Self::Xrdfs => "xrdfs",
             Self::Xrdmapc => "xrdmapc",
             Self::Xrdprep => "xrdprep",
+            Self::Xrdacctest => "xrdacctest",
             Self::Xrdadler32 => "xrdadler32",
             Self::Xrdcrc32c => "xrdcrc32c",
         }

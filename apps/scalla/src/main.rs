@@ -1,6 +1,7 @@
 //! The `scalla` binary: runs the command line of the program as which it was started.
 
 mod admin;
+mod auth;
 mod bench;
 mod checksum_programs;
 mod cli;
@@ -30,6 +31,7 @@ mod shell;
 mod usage_error;
 mod version;
 mod wait_display;
+mod xrdacctest;
 mod xrdcp;
 mod xrdfs;
 mod xrdmapc;
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         InvokedProgram::Xrdfs => xrdfs::run(arguments),
         InvokedProgram::Xrdmapc => xrdmapc::run(arguments),
         InvokedProgram::Xrdprep => xrdprep::run(arguments),
+        InvokedProgram::Xrdacctest => xrdacctest::run(arguments),
         InvokedProgram::Xrdadler32 => checksum_programs::adler32(arguments),
         InvokedProgram::Xrdcrc32c => checksum_programs::crc32c(arguments),
     }
