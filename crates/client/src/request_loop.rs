@@ -17,7 +17,7 @@ use crate::failure::{Cause, Error};
 use crate::url::Url;
 use crate::waits::WaitFor;
 
-/// Maximum number of connections lost during one request.
+/// Maximum number of connections lost during one request, for each host of its URL.
 pub(crate) const LOST_MAX: u32 = 4;
 /// Number of waits of zero seconds that are obeyed immediately. Each further one costs a backoff of
 /// [`BACKOFF`].
@@ -68,8 +68,9 @@ pub(crate) enum LossKind {
     /// The server was silent for the first time. The request is repeated there only if no other
     /// server is known, because the timeout has taken long already.
     Silent,
-    /// The server was silent again. It is not asked a third time.
-    SilentAgain,
+    /// The server was silent again, or too many connections were lost. Only another host of the URL
+    /// can help.
+    Exhausted,
     /// The connection is alive, or the server violates the protocol, so that only another server
     /// can help.
     Unusable,
@@ -98,16 +99,21 @@ pub(crate) trait RecoveryPolicy {
     fn pin(&mut self);
 
     /// Chooses another server after a failure to connect.
-    fn unreachable(&mut self, attempts: &Attempts<'_>, cause: Cause) -> Result<(), Error>;
+    fn unreachable(&mut self, attempts: &mut Attempts<'_>, cause: Cause) -> Result<(), Error>;
 
     /// Chooses another server after an error reply.
     fn refused(&mut self, attempts: &mut Attempts<'_>, code: ErrorCode, text: String) -> Result<(), Error>;
 
     /// Follows a redirect.
-    async fn redirected(&mut self, attempts: &Attempts<'_>, port: i32, host: Vec<u8>) -> Result<(), Error>;
+    async fn redirected(
+        &mut self,
+        attempts: &mut Attempts<'_>,
+        port: i32,
+        host: Vec<u8>,
+    ) -> Result<(), Error>;
 
     /// Recovers from a lost reply.
-    async fn lost(&mut self, attempts: &Attempts<'_>, loss: LostReply) -> Result<(), Error>;
+    async fn lost(&mut self, attempts: &mut Attempts<'_>, loss: LostReply) -> Result<(), Error>;
 }
 
 /// The attempts at one request so far, and their limits.
@@ -120,11 +126,11 @@ pub(crate) struct Attempts<'a> {
     repeat: Repeat,
     /// Set if a server may work on the request for long without a reply.
     slow: bool,
-    /// Number of lost connections.
+    /// Number of lost connections at the current host of the URL.
     lost: u32,
     /// Number of obeyed waits.
     waits: u32,
-    /// Number of redirects, and of replies that led to another server.
+    /// Number of redirects, and of replies that led to another server, since that host.
     redirects: u64,
     /// The servers that were silent once.
     silent: Vec<String>,
@@ -152,7 +158,12 @@ impl<'a> Attempts<'a> {
         self.waits > 0
     }
 
-    /// Returns the number of lost connections.
+    /// Grants the next host of the URL the numbers of lost connections and redirects of the first.
+    pub(crate) const fn begin_host(&mut self) {
+        (self.lost, self.redirects) = (0, 0);
+    }
+
+    /// Returns the number of lost connections at the current host of the URL.
     pub(crate) const fn lost(&self) -> u32 {
         self.lost
     }
@@ -184,7 +195,7 @@ impl<'a> Attempts<'a> {
                 Ok(ServerReply::Error { code, text }) => policy.refused(&mut self, code, text)?,
                 Ok(ServerReply::Redirect { port, host }) => {
                     self.count_redirect().map_err(|cause| policy.error(cause))?;
-                    policy.redirected(&self, port, host).await?;
+                    policy.redirected(&mut self, port, host).await?;
                 }
                 Ok(ServerReply::Wait { pause, text }) => self.pause(policy, pause, text).await?,
                 Err(MissingReply::TooLarge(limit)) => return Err(policy.error(Cause::too_large(&limit))),
@@ -240,7 +251,7 @@ impl<'a> Attempts<'a> {
             ConnectionLoss::Silent(_) => {
                 let server = policy.asked();
                 let kind = match self.silent.contains(&server) {
-                    true => LossKind::SilentAgain,
+                    true => LossKind::Exhausted,
                     false => LossKind::Silent,
                 };
                 self.silent.push(server);
@@ -254,7 +265,7 @@ impl<'a> Attempts<'a> {
     async fn recover(
         &mut self,
         policy: &mut impl RecoveryPolicy,
-        loss: LostReply,
+        mut loss: LostReply,
         sent: bool,
         at_manager: bool,
     ) -> Result<(), Error> {
@@ -271,8 +282,11 @@ impl<'a> Attempts<'a> {
             }
         };
         self.lost += 1;
-        if is_last || self.lost > LOST_MAX || Instant::now() >= self.end {
+        if is_last || Instant::now() >= self.end {
             return Err(policy.error(loss.cause));
+        }
+        if self.lost > LOST_MAX {
+            loss.kind = LossKind::Exhausted;
         }
         policy.lost(self, loss).await
     }
@@ -316,7 +330,7 @@ mod tests {
             self.is_pinned = true;
         }
 
-        fn unreachable(&mut self, _: &Attempts<'_>, _: Cause) -> Result<(), Error> {
+        fn unreachable(&mut self, _: &mut Attempts<'_>, _: Cause) -> Result<(), Error> {
             self.calls.push("unreachable");
             Ok(())
         }
@@ -326,17 +340,17 @@ mod tests {
             Ok(())
         }
 
-        async fn redirected(&mut self, _: &Attempts<'_>, _: i32, host: Vec<u8>) -> Result<(), Error> {
+        async fn redirected(&mut self, _: &mut Attempts<'_>, _: i32, host: Vec<u8>) -> Result<(), Error> {
             self.calls.push("redirected");
             self.server = if host == b"b" { "b" } else { "a" };
             Ok(())
         }
 
-        async fn lost(&mut self, _: &Attempts<'_>, loss: LostReply) -> Result<(), Error> {
+        async fn lost(&mut self, _: &mut Attempts<'_>, loss: LostReply) -> Result<(), Error> {
             self.calls.push(match loss.kind {
                 LossKind::Disconnected => "lost",
                 LossKind::Silent => "silent",
-                LossKind::SilentAgain => "silent again",
+                LossKind::Exhausted => "exhausted",
                 LossKind::Unusable => "elsewhere",
             });
             Ok(())
@@ -374,12 +388,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn lost_connections_are_survived_up_to_the_limit() {
-        for (losses, is_ok) in [(LOST_MAX, true), (LOST_MAX + 1, false)] {
+        // After the limit, only another host of the URL can help.
+        for (losses, is_exhausted) in [(LOST_MAX, false), (LOST_MAX + 1, true)] {
             let replies = (0..losses).map(|_| lost(ConnectionLoss::Closed, true)).chain([ok()]);
             let mut scripted = script(replies);
-            let done = run(&mut scripted, "stat", Repeat::Anywhere).await;
-            assert_eq!(done.is_ok(), is_ok);
-            assert_eq!(scripted.calls, vec!["lost"; LOST_MAX as usize]);
+            run(&mut scripted, "stat", Repeat::Anywhere).await.unwrap();
+            let mut expected = vec!["lost"; LOST_MAX as usize];
+            expected.extend(is_exhausted.then_some("exhausted"));
+            assert_eq!(scripted.calls, expected);
             assert!(!scripted.is_pinned);
         }
         // Failures to connect count as well. The policy compares them with its own limit.
@@ -437,7 +453,7 @@ mod tests {
         let silent = || lost(ConnectionLoss::Silent(60), true);
         let mut scripted = script([silent(), silent(), ok()]);
         run(&mut scripted, "stat", Repeat::Anywhere).await.unwrap();
-        assert_eq!(scripted.calls, ["silent", "silent again"]);
+        assert_eq!(scripted.calls, ["silent", "exhausted"]);
         let mut scripted = script([silent(), redirect("b"), silent(), ok()]);
         run(&mut scripted, "stat", Repeat::Anywhere).await.unwrap();
         assert_eq!(scripted.calls, ["silent", "redirected", "silent"]);

@@ -186,20 +186,31 @@ impl Route {
     }
 
     /// Goes to another server, if there is one.
-    fn elsewhere(&mut self) -> bool {
-        self.return_to_balancer("srverr") || self.next_host()
+    fn elsewhere(&mut self, attempts: &mut Attempts<'_>) -> bool {
+        self.return_to_balancer("srverr") || self.next_host(attempts)
+    }
+
+    /// Returns the time until which the current server may be connected to. Each remaining host of
+    /// the URL keeps its share of the time of the request.
+    fn connect_by(&self, end: Instant) -> Instant {
+        let now = Instant::now();
+        let shares = u32::try_from(self.spare.len()).unwrap_or(u32::MAX).saturating_add(1);
+        if shares == 1 { end } else { now + end.saturating_duration_since(now) / shares }
     }
 
     /// Goes to the next host of the URL, if there is one, because each host stands for all. A
     /// request that may have been carried out at one host is not repeated at another.
-    fn next_host(&mut self) -> bool {
+    fn next_host(&mut self, attempts: &mut Attempts<'_>) -> bool {
         if self.stays {
             return false;
         }
         let Some(next) = self.spare.pop_first() else { return false };
         self.hops.push(self.at.authority());
         self.balancer = None;
+        self.since_balancer.clear();
+        self.visits.clear();
         self.at = next;
+        attempts.begin_host();
         true
     }
 
@@ -250,7 +261,8 @@ impl<F: Fn(&Url, bool) -> Encoded + Sync> RecoveryPolicy for Routed<'_, F> {
         let client = attempts.client;
         let (at, rounds) = (&self.route.at, self.route.rounds);
         let waiting = client.waits().begin(at, WaitFor::Connection);
-        let channel = client.pool().channel(at, client.settings(), rounds, attempts.end).await?;
+        let until = self.route.connect_by(attempts.end);
+        let channel = client.pool().channel(at, client.settings(), rounds, until).await?;
         drop(waiting);
         let request = (self.ask.request)(at, attempts.has_waited());
         let sink = ReplySink::Body(self.ask.limit.clone());
@@ -287,17 +299,17 @@ impl<F: Fn(&Url, bool) -> Encoded + Sync> RecoveryPolicy for Routed<'_, F> {
         (self.route.uncertain, self.route.stays) = (true, true);
     }
 
-    fn unreachable(&mut self, attempts: &Attempts<'_>, cause: Cause) -> Result<(), Error> {
+    fn unreachable(&mut self, attempts: &mut Attempts<'_>, cause: Cause) -> Result<(), Error> {
         if matches!(cause, Cause::NotAllowed(_)) {
             // The balancer may not know another server. Then this is the reason to report, not its
             // redirects.
             self.route.said = Some((cause.clone(), self.route.at.authority()));
         }
-        let most = LOST_MAX + u32::try_from(self.route.spare.len()).unwrap_or(0);
-        if attempts.lost() > most || !self.route.elsewhere() {
-            return Err(self.route.best_error(self.ask.name, cause));
-        }
-        Ok(())
+        let is_elsewhere = match attempts.lost() > LOST_MAX {
+            true => self.route.next_host(attempts),
+            false => self.route.elsewhere(attempts),
+        };
+        if is_elsewhere { Ok(()) } else { Err(self.route.best_error(self.ask.name, cause)) }
     }
 
     fn refused(&mut self, attempts: &mut Attempts<'_>, code: ErrorCode, text: String) -> Result<(), Error> {
@@ -317,9 +329,8 @@ impl<F: Fn(&Url, bool) -> Encoded + Sync> RecoveryPolicy for Routed<'_, F> {
             return Err(error);
         }
         // A request that must not be repeated is made at one host only.
-        let goes_on =
-            route.return_to_balancer(reason(code)) || (!attempts.is_for_one_server() && route.next_host());
-        if attempts.count_redirect().is_err() || !goes_on {
+        let is_back = attempts.count_redirect().is_ok() && route.return_to_balancer(reason(code));
+        if !is_back && (attempts.is_for_one_server() || !route.next_host(attempts)) {
             return Err(error);
         }
         // The last error counts. It is reported if the balancer knows no other server.
@@ -327,31 +338,40 @@ impl<F: Fn(&Url, bool) -> Encoded + Sync> RecoveryPolicy for Routed<'_, F> {
         Ok(())
     }
 
-    async fn redirected(&mut self, attempts: &Attempts<'_>, port: i32, host: Vec<u8>) -> Result<(), Error> {
+    async fn redirected(
+        &mut self,
+        attempts: &mut Attempts<'_>,
+        port: i32,
+        host: Vec<u8>,
+    ) -> Result<(), Error> {
         let flags = self.channel.as_ref().map(|channel| channel.server().flags).unwrap_or_default();
         let from = self.route.at.authority();
         let only_tried = attempts.name == "locate" && attempts.client.settings().preserve_locate_tried != 0;
         let next = target(&self.route.at, port, &host, only_tried);
         let followed = next.and_then(|next| self.route.redirected(flags, next));
-        followed.map_err(|cause| self.error(cause))?;
+        if let Err(cause) = followed {
+            // A manager that insists on a server which does not serve is as good as unreachable.
+            let is_elsewhere = matches!(cause, Cause::RedirectLoop) && self.route.next_host(attempts);
+            return if is_elsewhere { Ok(()) } else { Err(self.error(cause)) };
+        }
         tracing::debug!(operation = attempts.name, %from, to = %self.route.at.authority(), "sent on");
         Ok(())
     }
 
-    async fn lost(&mut self, attempts: &Attempts<'_>, loss: LostReply) -> Result<(), Error> {
+    async fn lost(&mut self, attempts: &mut Attempts<'_>, loss: LostReply) -> Result<(), Error> {
         let route = &mut *self.route;
         let is_elsewhere = match loss.kind {
             // Without a balancer, the same server is tried once more, because the connection may
             // have been old.
             LossKind::Disconnected => {
-                route.return_to_balancer("srverr") || (attempts.lost() > 1 && route.next_host())
+                route.return_to_balancer("srverr") || (attempts.lost() > 1 && route.next_host(attempts))
             }
-            LossKind::Silent | LossKind::Unusable => route.elsewhere(),
-            // The balancer has returned the same server.
-            LossKind::SilentAgain => route.next_host(),
+            LossKind::Silent | LossKind::Unusable => route.elsewhere(attempts),
+            // The balancer has returned the same server, or only servers that fail.
+            LossKind::Exhausted => route.next_host(attempts),
         };
         match loss.kind {
-            LossKind::SilentAgain | LossKind::Unusable if !is_elsewhere => Err(self.error(loss.cause)),
+            LossKind::Exhausted | LossKind::Unusable if !is_elsewhere => Err(self.error(loss.cause)),
             _ => Ok(()),
         }
     }

@@ -6,6 +6,7 @@
 
 mod support;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -20,6 +21,10 @@ use wire::xroot::{ErrorCode, RequestCode, ResponseHeader, StreamId};
 
 /// Timeout in virtual time, longer than each successful operation of these tests.
 const PATIENCE: Duration = Duration::from_secs(400);
+
+fn says_missing(asked: &support::Asked) -> Act {
+    send(|out| reply::error(out, asked.header.streamid, ErrorCode::NOT_FOUND, "not here"))
+}
 
 fn redirect_to(asked: &support::Asked, host: &str, port: u16) -> Act {
     send(|out| Redirect::to_host(host.as_bytes(), port).encode(out, asked.header.streamid))
@@ -366,6 +371,60 @@ async fn one_host_of_several_is_enough() {
     let good = Fake::start(SERVER, |asked| ok(asked, &stat_text(3))).await;
     let url = Url::parse(&format!("root://{dead},{}//a", good.address)).unwrap();
     assert_eq!(client(&[]).file_system(&url).stat("/a").await.unwrap().size, 3);
+}
+
+/// Builds the URL of a file at several hosts.
+fn at_hosts(hosts: &[SocketAddr]) -> Url {
+    let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+    Url::parse(&format!("root://{}//a", hosts.join(","))).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_host_of_a_url_gets_its_turn() {
+    let good = Fake::start(SERVER, |asked| ok(asked, &stat_text(3))).await;
+    let mut closed = Vec::new();
+    for _ in 0..20 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        closed.push(listener.local_addr().unwrap());
+    }
+    let missing = Fake::start(SERVER, says_missing).await;
+    let lost = Fake::start(SERVER, |_| close()).await;
+    for bad in [&closed[..], &[missing.address; 20], &[lost.address; 20]] {
+        let url = at_hosts(&[bad, &[good.address]].concat());
+        assert_eq!(client(&[]).file_system(&url).stat("/a").await.unwrap().size, 3);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn hosts_without_a_login_reply_leave_time_for_the_others() {
+    let good = Fake::start(SERVER, |asked| ok(asked, &stat_text(3))).await;
+    let mut silent = Vec::new();
+    for _ in 0..9 {
+        silent.push(TcpListener::bind("127.0.0.1:0").await.unwrap());
+    }
+    let mut hosts: Vec<_> = silent.iter().map(|listener| listener.local_addr().unwrap()).collect();
+    hosts.push(good.address);
+    // Two rounds of 10 s at each would take 180 s.
+    let files = client(&[("RequestTimeout", "60")]).file_system(&at_hosts(&hosts));
+    assert_eq!(files.stat("/a").await.unwrap().size, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manager_whose_servers_fail_is_followed_by_the_next_host() {
+    let good = Fake::start(SERVER, |asked| ok(asked, &stat_text(3))).await;
+    let mut lost = Vec::new();
+    for _ in 0..6 {
+        lost.push(Fake::start(SERVER, |_| close()).await);
+    }
+    let ports: Vec<u16> = lost.iter().map(|server| server.address.port()).collect();
+    let first = ports[0];
+    let mut next = ports.into_iter().cycle();
+    let many = Fake::start(MANAGER, move |asked| redirect_to(asked, "127.0.0.1", next.next().unwrap())).await;
+    let one = Fake::start(MANAGER, move |asked| redirect_to(asked, "127.0.0.1", first)).await;
+    for manager in [many.address, one.address] {
+        let url = at_hosts(&[manager, good.address]);
+        assert_eq!(client(&[]).file_system(&url).stat("/a").await.unwrap().size, 3);
+    }
 }
 
 #[tokio::test(start_paused = true)]

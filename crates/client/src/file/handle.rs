@@ -261,7 +261,7 @@ impl<F: Fn(FileHandle) -> Encoded, S: Fn() -> ReplySink> RecoveryPolicy for ByHa
         self.is_uncertain = true;
     }
 
-    fn unreachable(&mut self, _: &Attempts<'_>, cause: Cause) -> Result<(), Error> {
+    fn unreachable(&mut self, _: &mut Attempts<'_>, cause: Cause) -> Result<(), Error> {
         Err(self.error(cause))
     }
 
@@ -269,7 +269,12 @@ impl<F: Fn(FileHandle) -> Encoded, S: Fn() -> ReplySink> RecoveryPolicy for ByHa
         Err(self.error(Cause::Server { code, text }))
     }
 
-    async fn redirected(&mut self, attempts: &Attempts<'_>, port: i32, host: Vec<u8>) -> Result<(), Error> {
+    async fn redirected(
+        &mut self,
+        attempts: &mut Attempts<'_>,
+        port: i32,
+        host: Vec<u8>,
+    ) -> Result<(), Error> {
         let to = target(&self.server(), port, &host, false).map_err(|cause| self.error(cause))?;
         let cause = Cause::BadRedirect(to.authority());
         if self.file.is_writable() || !self.file.may_recover() {
@@ -278,11 +283,11 @@ impl<F: Fn(FileHandle) -> Encoded, S: Fn() -> ReplySink> RecoveryPolicy for ByHa
         self.reopen(attempts, &cause, Some(to)).await
     }
 
-    async fn lost(&mut self, attempts: &Attempts<'_>, loss: LostReply) -> Result<(), Error> {
+    async fn lost(&mut self, attempts: &mut Attempts<'_>, loss: LostReply) -> Result<(), Error> {
         let is_recoverable = match loss.kind {
             LossKind::Disconnected | LossKind::Silent => true,
             LossKind::Unusable => self.file.may_move(),
-            LossKind::SilentAgain => false,
+            LossKind::Exhausted => false,
         };
         if !is_recoverable || !self.file.may_recover() {
             return Err(self.error(loss.cause));
