@@ -13,7 +13,9 @@ use crate::answers::RemoteEntry;
 use crate::copy::{has_wildcard, matches};
 use crate::entries::{Entries, ServerListing};
 use crate::failure::{Cause, Error};
-use crate::filesystem::{DEEP_LOCATE_MANAGERS_MAX, DeepLocations, FileSystem, ListWith};
+use crate::filesystem::{
+    DEEP_LOCATE_MANAGERS_MAX, DEEP_LOCATE_NODES_MAX, DeepLocations, FileSystem, ListWith,
+};
 use crate::listing_memory::ListingMemory;
 use crate::path::RemotePath;
 
@@ -27,7 +29,8 @@ pub struct Merged {
     pub entries: Entries,
     /// The servers that have the directory.
     pub servers: Vec<FileSystem>,
-    /// Errors of the servers that could not be queried. Entries that only they have are missing.
+    /// Errors of the servers that could not be queried, and of managers whose servers are not
+    /// known. Entries that only they have are missing.
     pub failed: Vec<Error>,
 }
 
@@ -98,7 +101,17 @@ async fn list_at_each(
 /// # Errors
 /// [`Error`] of one of the servers if none of them lists it.
 pub async fn list_merged(servers: &[FileSystem], path: &str, with: &ListWith) -> Result<Merged, Error> {
-    let mut merged = Merged { entries: Entries::default(), servers: Vec::new(), failed: Vec::new() };
+    merge_listings(servers, Vec::new(), path, with).await
+}
+
+/// Implements [`list_merged`]. `failed` are the errors of managers whose servers are not known.
+async fn merge_listings(
+    servers: &[FileSystem],
+    failed: Vec<Error>,
+    path: &str,
+    with: &ListWith,
+) -> Result<Merged, Error> {
+    let mut merged = Merged { entries: Entries::default(), servers: Vec::new(), failed };
     let mut found = Vec::new();
     let mut missing = None;
     let Some(first) = servers.first() else { return Ok(merged) };
@@ -157,10 +170,19 @@ impl AwayServers {
 }
 
 /// The servers of a cluster.
-pub(crate) struct ClusterServers {
-    pub(crate) servers: Vec<FileSystem>,
+#[derive(Debug)]
+pub struct ClusterServers {
+    /// The known servers.
+    pub servers: Vec<FileSystem>,
     /// Errors of managers whose servers are not known.
-    pub(crate) failed: Vec<Error>,
+    pub failed: Vec<Error>,
+}
+
+impl ClusterServers {
+    /// Returns the servers, or an error if they are not all servers of the cluster.
+    fn all(mut self) -> Result<Vec<FileSystem>, Error> {
+        self.failed.pop().map_or(Ok(self.servers), Err)
+    }
 }
 
 impl FileSystem {
@@ -180,8 +202,11 @@ impl FileSystem {
         let mut open = vec![here];
         while let Some(manager) = open.pop() {
             let address = manager.url().authority();
-            if seen.len() >= DEEP_LOCATE_MANAGERS_MAX || !seen.insert(address.clone()) {
+            if !seen.insert(address.clone()) {
                 continue;
+            }
+            if seen.len() > DEEP_LOCATE_MANAGERS_MAX {
+                return Err(self.too_many("query", path, DEEP_LOCATE_MANAGERS_MAX));
             }
             let reported = manager.config(&["scalla.away"]).await?.pop().flatten();
             let servers = away.record(&address, reported.as_deref());
@@ -197,6 +222,9 @@ impl FileSystem {
                     away.present.insert(self.beside(&location).url().authority());
                     present.push((location.address, address.clone()));
                 }
+            }
+            if open.len() + named.len() + present.len() > DEEP_LOCATE_NODES_MAX {
+                return Err(self.too_many("query", path, DEEP_LOCATE_NODES_MAX));
             }
         }
         for (server, manager) in named {
@@ -228,13 +256,17 @@ impl FileSystem {
     /// is a manager.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`], also of one of several managers.
     pub async fn servers(&self, path: &str) -> Result<Vec<Self>, Error> {
-        Ok(self.cluster_servers(path).await?.servers)
+        self.cluster_servers(path).await?.all()
     }
 
-    /// Implements [`FileSystem::servers`], and returns the errors of managers, too.
-    pub(crate) async fn cluster_servers(&self, path: &str) -> Result<ClusterServers, Error> {
+    /// Returns the servers that may have a path, and the errors of managers whose servers are not
+    /// known.
+    ///
+    /// # Errors
+    /// [`Error`] if no server is known.
+    pub async fn cluster_servers(&self, path: &str) -> Result<ClusterServers, Error> {
         let here = self.first_answering().await?;
         if !here.client().channel(here.url()).await?.is_manager() {
             return Ok(ClusterServers { servers: vec![self.clone()], failed: Vec::new() });
@@ -249,13 +281,14 @@ impl FileSystem {
     /// the path if it is a manager.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`], also of one of several managers.
     pub async fn holders(&self, path: &str) -> Result<Vec<Self>, Error> {
         if !self.client().channel(self.url()).await?.is_manager() {
             return Ok(vec![self.clone()]);
         }
-        let found = self.locate_deep(path, LocateOptions::PREFNAME).await?;
-        Ok(found.iter().map(|location| self.beside(location)).collect())
+        let DeepLocations { servers, failed } = self.locate_each(path, LocateOptions::PREFNAME).await?;
+        let servers = servers.iter().map(|location| self.beside(location)).collect();
+        ClusterServers { servers, failed }.all()
     }
 
     /// Creates a directory at each server that may hold files in it. In a cluster these are all
@@ -264,10 +297,11 @@ impl FileSystem {
     /// directory is not an error if another server has created it.
     ///
     /// # Errors
-    /// [`Error`] of the locate or of one of the servers; the other servers have the directory then.
+    /// [`Error`] of the locate, of a manager whose servers are not known, or of one of the servers;
+    /// the other servers have the directory then.
     pub async fn mkdir_everywhere(&self, path: &str, mode: u16, parents: bool) -> Result<(), Error> {
-        let servers = self.servers(path).await?;
-        let several = servers.len() > 1;
+        let ClusterServers { servers, failed: mut unknown } = self.cluster_servers(path).await?;
+        let several = servers.len() > 1 || !unknown.is_empty();
         let make = |server: Self| {
             let path = path.to_owned();
             async move {
@@ -291,7 +325,7 @@ impl FileSystem {
                 },
             }
         }
-        match failed.or(there.or(missing).filter(|_| !made)) {
+        match failed.or(unknown.pop()).or(there.or(missing).filter(|_| !made)) {
             Some(error) => Err(error),
             None => Ok(()),
         }
@@ -302,7 +336,8 @@ impl FileSystem {
     /// # Errors
     /// [`Error`] of the locate, or of one of the servers if none lists it.
     pub async fn list_cluster(&self, path: &str, with: &ListWith) -> Result<Merged, Error> {
-        list_merged(&self.servers(path).await?, path, with).await
+        let ClusterServers { servers, failed } = self.cluster_servers(path).await?;
+        merge_listings(&servers, failed, path, with).await
     }
 
     /// Returns the paths that match a pattern (see [`copy::matches`](crate::copy::matches)). A path
@@ -315,9 +350,9 @@ impl FileSystem {
         if !has_wildcard(&pattern) {
             return Ok(Matches { paths: vec![pattern], failed: Vec::new() });
         }
-        let servers = self.servers("/").await?;
+        let ClusterServers { servers, failed } = self.cluster_servers("/").await?;
         let last = pattern.split('/').count() - 1;
-        let mut matches = Matches { paths: vec![RemotePath::default()], failed: Vec::new() };
+        let mut matches = Matches { paths: vec![RemotePath::default()], failed };
         // Set if the existence of the paths is known.
         let mut certain = true;
         for (index, part) in pattern.split('/').enumerate() {

@@ -21,6 +21,8 @@ use crate::url::Url;
 
 /// Maximum number of managers that a deep locate asks.
 pub(crate) const DEEP_LOCATE_MANAGERS_MAX: usize = 4096;
+/// Maximum number of managers and servers that a deep locate finds.
+pub(crate) const DEEP_LOCATE_NODES_MAX: usize = 65_536;
 
 /// The name space behind one URL.
 ///
@@ -244,7 +246,7 @@ impl FileSystem {
     /// come first.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`], also if there are more than 4,096 managers or 65,536 nodes.
     pub async fn locate_deep(
         &self,
         path: &str,
@@ -259,20 +261,27 @@ impl FileSystem {
         path: &str,
         options: LocateOptions,
     ) -> Result<DeepLocations, Error> {
-        let mut open = std::collections::VecDeque::from(self.locate(path, options).await?);
-        let mut seen = std::collections::HashSet::new();
+        let (mut managers, mut seen) = (0, std::collections::HashSet::new());
+        let mut open = std::collections::VecDeque::new();
+        let mut more = self.locate(path, options).await?;
         let mut found = DeepLocations::default();
         let mut missing = None;
-        while let Some(location) = open.pop_front() {
-            if seen.len() >= DEEP_LOCATE_MANAGERS_MAX || !seen.insert(location.address.clone()) {
-                continue;
+        loop {
+            open.extend(more.drain(..).filter(|location| seen.insert(location.address.clone())));
+            if seen.len() > DEEP_LOCATE_NODES_MAX {
+                return Err(self.too_many("locate", path, DEEP_LOCATE_NODES_MAX));
             }
+            let Some(location) = open.pop_front() else { break };
             if !location.is_manager {
                 found.servers.push(location);
                 continue;
             }
+            managers += 1;
+            if managers > DEEP_LOCATE_MANAGERS_MAX {
+                return Err(self.too_many("locate", path, DEEP_LOCATE_MANAGERS_MAX));
+            }
             match self.beside(&location).locate(path, options).await {
-                Ok(more) => open.extend(more),
+                Ok(locations) => more = locations,
                 Err(error) if error.is_not_found() => missing = Some(error),
                 Err(error) => found.failed.push(error),
             }
@@ -281,6 +290,11 @@ impl FileSystem {
             Some(error) if found.servers.is_empty() => Err(error),
             _ => Ok(found),
         }
+    }
+
+    /// Creates the error of a cluster that is larger than this client supports.
+    pub(crate) fn too_many(&self, name: &'static str, path: &str, limit: usize) -> Error {
+        self.error(name, path, Cause::TooLarge(format!("{limit} nodes")))
     }
 
     /// Returns the space behind a path; cgi `oss.cgroup=NAME` selects one by name.

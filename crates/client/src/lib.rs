@@ -111,7 +111,7 @@ pub use attributes::NamedValue;
 pub use buffer_pool::{DataBufferPool, PooledBuffer};
 pub use channel::Channel;
 pub use client::Client;
-pub use cluster_listing::{AwayServers, Matches, Merged, join_bounded, list_merged};
+pub use cluster_listing::{AwayServers, ClusterServers, Matches, Merged, join_bounded, list_merged};
 pub use connect::{AddressFilter, Resolver, Resolving};
 pub use entries::Entries;
 pub use failure::{Cause, Error, Failure};

@@ -7,12 +7,14 @@ mod support;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use client::Client;
 use client::copy::{
     Copier, CopyDone, CopyError, CopyJob, CopyListener, CopyOptions, DirectorySync, Equal, Place, Watch,
 };
 use client::walk::{Tree, Walk};
+use client::{Client, ListWith};
 use support::{Act, Asked, Fake, MANAGER, SERVER, client, ok, send};
+use tokio::net::TcpListener;
+use wire::xroot::flags::LocateOptions;
 use wire::xroot::reply;
 use wire::xroot::{ErrorCode, RequestCode};
 
@@ -24,6 +26,7 @@ async fn server(name: &'static str) -> Fake {
         RequestCode::DIRLIST => {
             ok(asked, format!(".\n0 0 0 0\n{name}\n9 5 48 99 98 97 0644 me us\0").as_bytes())
         }
+        RequestCode::MKDIR => ok(asked, b""),
         _ => ok(asked, format!("1 5 {DIRECTORY}\0").as_bytes()),
     })
     .await
@@ -57,7 +60,8 @@ fn overloaded(asked: &Asked) -> Act {
 /// A manager with one server, and a supervisor that has another one.
 struct Cluster {
     manager: Fake,
-    _others: [Fake; 3],
+    /// The two servers and the supervisor.
+    others: [Fake; 3],
 }
 
 /// Starts a cluster with the files `near` and `far`. Each locate whose number is in the list fails
@@ -81,7 +85,7 @@ async fn cluster(
         false => ok(asked, both.as_bytes()),
     })
     .await;
-    Cluster { manager, _others: [near, far, supervisor] }
+    Cluster { manager, others: [near, far, supervisor] }
 }
 
 /// A local directory with the files `near` and `far`.
@@ -251,4 +255,67 @@ async fn a_tree_without_the_servers_of_a_supervisor_is_not_complete() {
     assert_eq!(directory.unknown[0].error.code(), Some(ErrorCode::OVERLOADED));
     let names: Vec<_> = directory.items.iter().map(|item| item.name.to_string()).collect();
     assert_eq!(names, ["near"]);
+}
+
+#[tokio::test]
+async fn a_directory_is_made_at_the_known_servers_and_a_failing_supervisor_is_reported() {
+    let cluster = cluster(&["0"], &[0], &[]).await;
+    let [near, far, supervisor] = &cluster.others;
+    let files = client(&[]).file_system(&cluster.manager.url("/"));
+    let error = files.mkdir_everywhere("/top/new", 0o755, false).await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::OVERLOADED));
+    assert!(error.to_string().contains(&supervisor.address.to_string()), "{error}");
+    assert_eq!([near, far].map(|server| server.count(RequestCode::MKDIR)), [1, 0]);
+    // The supervisor answers the second locate.
+    files.mkdir_everywhere("/top/new", 0o755, true).await.unwrap();
+    assert_eq!(far.count(RequestCode::MKDIR), 1);
+}
+
+#[tokio::test]
+async fn a_listing_without_the_servers_of_a_supervisor_has_the_reason() {
+    let cluster = cluster(&["0"], &[0, 1], &[]).await;
+    let files = client(&[]).file_system(&cluster.manager.url("/"));
+    let listed = files.list_cluster("/top", &ListWith::default()).await.unwrap();
+    let names: Vec<_> = listed.entries.iter().map(|entry| entry.name.to_string()).collect();
+    assert_eq!(names, ["near"]);
+    let codes: Vec<_> = listed.failed.iter().map(client::Error::code).collect();
+    assert_eq!(codes, [Some(ErrorCode::OVERLOADED)]);
+    let found = files.matching("/top/n*").await.unwrap();
+    assert_eq!((found.paths.len(), found.failed.len()), (1, 1), "{found:?}");
+    let listed = files.list_cluster("/top", &ListWith::default()).await.unwrap();
+    assert_eq!((listed.entries.iter().count(), listed.failed.len()), (2, 0));
+}
+
+#[tokio::test]
+async fn an_operation_on_all_servers_needs_the_servers_of_each_supervisor() {
+    let cluster = cluster(&["0"], &[0, 1], &[]).await;
+    let files = client(&[]).file_system(&cluster.manager.url("/"));
+    assert_eq!(files.servers("/top").await.unwrap_err().code(), Some(ErrorCode::OVERLOADED));
+    assert_eq!(files.holders("/top/far").await.unwrap_err().code(), Some(ErrorCode::OVERLOADED));
+    assert_eq!(files.servers("/top").await.unwrap().len(), 2);
+    assert_eq!(files.holders("/top/far").await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_cluster_with_too_many_nodes_is_an_error() {
+    // One manager under many names: each locate returns another one.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, mut number) = (listener.local_addr().unwrap(), 0);
+    let endless = Fake::listening(listener, MANAGER, move |asked| {
+        number += 1;
+        ok(asked, format!("Mwname{number}@{address}\0").as_bytes())
+    });
+    // One reply with many servers.
+    let wide = manager(&["0"], |asked, _| {
+        let all: Vec<String> = (0..=65_536).map(|number| format!("Sw127.0.0.1:{number}")).collect();
+        ok(asked, format!("{}\0", all.join(" ")).as_bytes())
+    })
+    .await;
+    let files = client(&[]).file_system(&endless.url("/"));
+    let error = files.locate_deep("/a", LocateOptions::NONE).await.unwrap_err();
+    assert!(error.to_string().contains("4096 nodes"), "{error}");
+    let files = client(&[]).file_system(&wide.url("/"));
+    for error in [files.servers("/a").await.unwrap_err(), files.servers_away("/a").await.unwrap_err()] {
+        assert!(error.to_string().contains("65536 nodes"), "{error}");
+    }
 }

@@ -1,6 +1,6 @@
 //! `scalla space`.
 
-use client::{Error, FileSystem, SpaceInfo, Url, join_bounded};
+use client::{ClusterServers, Error, FileSystem, SpaceInfo, Url, join_bounded};
 use serde_json::json;
 
 use super::columns::{self, Align};
@@ -38,8 +38,11 @@ impl SpaceCommand {
         let mut sum =
             SpaceInfo { name: String::new(), total: 0, free: 0, largest_free: 0, used: 0, quota: None };
         for url in context.expand(console, &texts).await? {
-            let servers = match context.files(&url).servers(&url.path).await {
-                Ok(servers) => servers,
+            let servers = match context.files(&url).cluster_servers(&url.path).await {
+                Ok(ClusterServers { servers, failed }) => {
+                    failed.iter().for_each(|error| console.fail(&url, error));
+                    servers
+                }
                 Err(error) => {
                     console.fail(&url, &error);
                     continue;

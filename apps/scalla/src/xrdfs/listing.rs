@@ -7,7 +7,8 @@ use client::walk::{ListedEntry, Tree, Walk};
 use client::xroot::codes::QueryType;
 use client::zip::{Archive, ArchiveError, Member};
 use client::{
-    Error, FileChecksum, FileSystem, ListWith, OpenWith, RemoteEntry, RemotePath, StatInfo, join_bounded,
+    ClusterServers, Error, FileChecksum, FileSystem, ListWith, OpenWith, RemoteEntry, RemotePath, StatInfo,
+    join_bounded,
 };
 
 /// Maximum number of lines with columns of one width.
@@ -210,8 +211,9 @@ async fn directory(
         let (path, how) = (path.clone(), how.clone());
         async move { of_server(&server, &path, &how).await }
     };
-    let (mut lines, mut failed) = (Vec::new(), None);
-    for listed in join_bounded(fs.servers(path).await?, list).await {
+    let ClusterServers { servers, failed: mut unknown } = fs.cluster_servers(path).await?;
+    let (mut lines, mut failed) = (Vec::new(), unknown.pop());
+    for listed in join_bounded(servers, list).await {
         match listed {
             Ok(some) => lines.extend(some),
             Err(error) => failed = Some(error),
