@@ -313,13 +313,15 @@ class Turncoat(hollow.Manager):
             yield raw.OK, b"hello"
         elif code == raw.CLOSE:
             yield raw.OK, b""
+        elif code == raw.QUERY:
+            yield raw.OK, b"1\nx\n\0"  # query config tpc tpcdlg
         else:
             if code in (raw.TRUNCATE, raw.WRITE, raw.RM):
                 self.harm.append(f"request {code}")
             yield self._answer(code)
 
 
-@pytest.mark.parametrize("options", [["-f"], ["-f", "--coerce"], ["-f", "-x"], ["-c"]], ids=" ".join)
+@pytest.mark.parametrize("options", [["-f"], ["-f", "--coerce"], ["-f", "-x"], ["-f", "--posc"], ["-f", "--tpc", "only"], ["-c"]], ids=" ".join)
 def test_a_target_that_becomes_the_source_is_not_truncated(options):
     with Turncoat() as server:
         scalla("cp", *options, f"root://{server.host}//source", f"root://{server.host}//target").fails(1, "the same file")

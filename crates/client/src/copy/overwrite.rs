@@ -2,9 +2,9 @@
 //!
 //! A path may lead to the source by a link, or by another name of its server. A check before the
 //! open leaves a moment in which the path can change. An existing file is therefore opened without
-//! truncation, compared with the open source, and then truncated. This does not include files that
-//! persist on close and copies between servers, because an open without truncation cannot request
-//! these: for them the status is compared before the open.
+//! truncation, compared with the open source, and then truncated. For files that persist on close
+//! and copies between servers, it is closed again after the comparison, because an open without
+//! truncation cannot request these. They are then opened by name.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use wire::xroot::flags::OpenOptions;
 
 use super::Copier;
 use super::failure::CopyError;
-use super::opening::{ANSWER_TIME, NotOpen, REMOVE_TIME, close_and_remove, open_unless, unless_stopped};
+use super::opening::{ANSWER_TIME, NotOpen, REMOVE_TIME, close_and_remove, open_unless};
 use super::options::Watch;
 use super::place::Place;
 use super::source::SourceReader;
@@ -38,10 +38,12 @@ pub(super) async fn overwrite(
 ) -> Result<File, CopyError> {
     let sources = source.identities();
     let replacing = with.clone().with(OpenOptions::DELETE);
-    if sources.is_empty() || with.options.intersects(OpenOptions::POSC) {
-        for is in &sources {
-            unless_stopped(watch, not_the_source(copier, url, &source.place, Some(is))).await?;
-        }
+    if with.options.intersects(OpenOptions::POSC) {
+        let force = with.options.intersects(OpenOptions::FORCE);
+        not_the_source_by_open(copier, url, &source.place, &sources, force, stop(watch)).await?;
+        return create(copier, url, &replacing, watch).await;
+    }
+    if sources.is_empty() {
         return create(copier, url, &replacing, watch).await;
     }
     let new = with.with(OpenOptions::NEW);
@@ -90,7 +92,7 @@ async fn existing(
         Err(NotOpen::Refused(error)) => {
             // It may be locked because it is the source.
             for is in source.identities() {
-                not_the_source(copier, url, &source.place, Some(&is)).await?;
+                not_the_source(copier, url, &source.place, &is).await?;
             }
             return Err(refused(url, error));
         }
@@ -99,7 +101,7 @@ async fn existing(
             return Err(why);
         }
     };
-    if let Err(error) = not_a_source(source, url, &file) {
+    if let Err(error) = not_a_source(&source.place, &source.identities(), url, &file) {
         leave(Some(file)).await;
         return Err(error);
     }
@@ -164,12 +166,59 @@ async fn leave(file: Option<File>) {
 ///
 /// # Errors
 /// [`CopyError`].
-pub(super) fn not_a_source(source: &SourceReader, url: &Url, file: &File) -> Result<(), CopyError> {
+pub(super) fn not_a_source(
+    source: &Place,
+    identities: &[RemoteFileIdentity],
+    url: &Url,
+    file: &File,
+) -> Result<(), CopyError> {
     let Some(to) = file.identity() else { return Ok(()) };
-    match source.identities().iter().any(|from| from.may_be(&to)) {
-        true => Err(same(&source.place, url)),
+    match identities.iter().any(|from| from.may_be(&to)) {
+        true => Err(same(source, url)),
         false => Ok(()),
     }
+}
+
+/// Refuses to overwrite the source with an open that truncates. The existing file is opened before
+/// without truncation and compared, because the status of the path may be that of another file, for
+/// example one at another server of a cluster.
+///
+/// # Errors
+/// [`CopyError`].
+pub(super) async fn not_the_source_by_open(
+    copier: &Copier,
+    url: &Url,
+    source: &Place,
+    identities: &[RemoteFileIdentity],
+    force: bool,
+    stop: impl Future<Output = CopyError>,
+) -> Result<(), CopyError> {
+    if identities.is_empty() {
+        return Ok(());
+    }
+    let update = if force { OpenWith::update().force() } else { OpenWith::update() };
+    match open_unless(&copier.client, url, &update, stop).await {
+        Ok(file) => {
+            let compared = not_a_source(source, identities, url, &file);
+            let is_known = file.identity().is_some();
+            leave(Some(file)).await;
+            if is_known {
+                return compared;
+            }
+        }
+        Err(NotOpen::Refused(error)) if error.is_not_found() => return Ok(()),
+        // It may be locked because it is the source, or it is the remainder of a file that persists
+        // on close, which only the open that replaces it can take over.
+        Err(NotOpen::Refused(_)) => {}
+        Err(NotOpen::Stopped(why, file)) => {
+            leave(file).await;
+            return Err(why);
+        }
+    }
+    for is in identities {
+        not_the_source(copier, url, source, is).await?;
+    }
+    Ok(())
 }
 
 /// Refuses to overwrite the source, according to the status of the path. Locks of a server may
@@ -177,13 +226,12 @@ pub(super) fn not_a_source(source: &SourceReader, url: &Url, file: &File) -> Res
 ///
 /// # Errors
 /// [`CopyError`].
-pub(super) async fn not_the_source(
+async fn not_the_source(
     copier: &Copier,
     url: &Url,
     source: &Place,
-    is: Option<&RemoteFileIdentity>,
+    is: &RemoteFileIdentity,
 ) -> Result<(), CopyError> {
-    let Some(is) = is else { return Ok(()) };
     let there = copier.client.file_system(url).find(&url.path).await.map_err(CopyError::target)?;
     match there {
         Some(there) if is.is_alike(&there) => Err(same(source, url)),

@@ -109,7 +109,7 @@ impl CopyTarget {
             if !options.force
                 && let Some((file, bytes)) = unless_stopped(watch, open_left(&copier.client, url)).await?
             {
-                not_a_source(source, url, &file)?;
+                not_a_source(&source.place, &source.identities(), url, &file)?;
                 let noted = note.as_ref().and_then(|note| note.of(&file));
                 let target = Self::Remote { file, url: url.clone(), is_new: false, note };
                 return Ok((target, Some(Left { bytes, noted })));

@@ -17,7 +17,7 @@ use super::checks::Checks;
 use super::failure::{CopyError, Side};
 use super::opening::{NotOpen, open_unless, remove_own, unless_stopped};
 use super::options::{Against, CopyDone, CopyJob, CopyOptions, Watch};
-use super::overwrite::{not_the_source, refused};
+use super::overwrite::{not_the_source_by_open, refused};
 use super::place::Place;
 use crate::client::Client;
 use crate::failure::{Cause, Error};
@@ -92,15 +92,17 @@ impl Copier {
             // empty file.
             able(asking, &seen.at, Side::Source).await?;
             able(asking, target, Side::Target).await?;
-            if options.force {
-                not_the_source(self, target, &job.source, seen.identity.as_ref()).await?;
-            }
             Ok((seen, key()?))
         };
         let (seen, key) = tokio::select! {
             asked = asked => asked.map_err(ThirdPartyRefusal::Cannot)?,
             error = stop() => return Err(ThirdPartyRefusal::Failed(error)),
         };
+        if options.force {
+            let identities = seen.identity.as_slice();
+            let compared = not_the_source_by_open(self, target, &job.source, identities, false, stop()).await;
+            compared.map_err(ThirdPartyRefusal::Failed)?;
+        }
         let file = open_target(&client, target, &seen, &key, options, stop()).await?;
         let there = file.location();
         if let Err(error) = unless_stopped(watch, able(&client, &there, Side::Target)).await {
