@@ -7,7 +7,7 @@
 //!    the majority of two decides.
 //! 3. With two sources only, each is excluded in turn, and the checksum decides.
 //!
-//! The file is read at most twice more from each source.
+//! The file is read at most twice more from each source (decision 034).
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
