@@ -130,7 +130,7 @@ impl IdentityTable {
 /// The settings of a client.
 #[derive(Clone, Debug)]
 pub struct SssClientSettings {
-    /// Key table from the environment, and the variable; it is used in any case.
+    /// Key table from the environment, and the variable; it is used if it exists.
     pub keytab: Option<(&'static str, PathBuf)>,
     /// Key table in the home directory.
     pub home_keytab: Option<PathBuf>,
@@ -161,7 +161,7 @@ impl SssClientSettings {
     ) -> Result<(PathBuf, Keytab), ClientAuthError> {
         let (path, source) = if let Some(path) = &context.sss_keytab {
             (path.clone(), "xrd.sss of the URL")
-        } else if let Some((variable, path)) = &self.keytab {
+        } else if let Some((variable, path)) = self.keytab.as_ref().filter(|(_, path)| path.exists()) {
             (path.clone(), *variable)
         } else if let Some(path) = suggested.filter(|path| path.is_absolute() && path.exists()) {
             (path.to_owned(), "the server's suggestion")
@@ -189,7 +189,10 @@ impl SssClientSettings {
 
     fn no_keytab(&self, suggested: Option<&Path>) -> ClientAuthError {
         let home = self.home_keytab.as_ref().map(|path| path.display().to_string());
-        let mut places = vec!["XrdSecSSSKT is not set".to_owned()];
+        let mut places = vec![match &self.keytab {
+            Some((variable, path)) => format!("{variable} names {}, which does not exist", path.display()),
+            None => "XrdSecSSSKT is not set".to_owned(),
+        }];
         places.extend(home.map(|path| format!("{path} does not exist")));
         places.extend(suggested.map(|path| format!("{} does not exist", path.display())));
         ClientAuthError::NoCredentials {
@@ -323,6 +326,10 @@ impl SssClientLogin {
         if missing > 0 {
             let mut filler = vec![0; missing.saturating_sub(ITEM_HEADER_BYTES).max(1)];
             self.fill(&mut filler);
+            // Real servers refuse every item that begins with a NUL as an empty text.
+            if let Some(first @ 0) = filler.first_mut() {
+                *first = 1;
+            }
             body.bytes(ItemKind::FILLER, &filler);
         }
         if self.parameters.is_version_2 {

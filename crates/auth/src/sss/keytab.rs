@@ -9,6 +9,7 @@
 //!
 //! Source: security facts, section 2.3.2.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 use std::fs::File;
 use std::io::Read;
@@ -30,6 +31,9 @@ pub const GROUP_BYTES_MAX: usize = 63;
 pub const KEY_BYTES_MAX: usize = 128;
 /// Maximum size of a key table.
 pub const KEYTAB_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Maximum length of a line that is written: names, a key, four numbers and letters.
+const LINE_BYTES_MAX: usize = KEY_NAME_BYTES_MAX + USER_BYTES_MAX + GROUP_BYTES_MAX + 2 * KEY_BYTES_MAX + 128;
 
 /// User of a key with which clients name their user.
 const ANYBODY: &str = "anybody";
@@ -181,7 +185,9 @@ impl Keytab {
         };
         let metadata = file.metadata().map_err(|error| unreadable(error.to_string()))?;
         check_safety(path, &metadata)?;
-        let mut text = Zeroizing::new(Vec::new());
+        // One allocation, because growing would leave copies of the keys behind.
+        let length = metadata.len().min(KEYTAB_BYTES_MAX) + 1;
+        let mut text = Zeroizing::new(Vec::with_capacity(usize::try_from(length).unwrap_or(0)));
         file.take(KEYTAB_BYTES_MAX + 1)
             .read_to_end(&mut text)
             .map_err(|error| unreadable(error.to_string()))?;
@@ -194,7 +200,7 @@ impl Keytab {
     /// Returns the lines, without a newline at the end.
     #[must_use]
     pub fn encode(&self) -> Zeroizing<String> {
-        let mut text = Zeroizing::new(String::with_capacity(self.keys.len() * 512));
+        let mut text = Zeroizing::new(String::with_capacity(self.keys.len() * LINE_BYTES_MAX));
         for (index, key) in self.keys.iter().enumerate() {
             let SssKey { id, name, user, group, created, expires, secret } = key;
             let newline = if index == 0 { "" } else { "\n" };
@@ -216,16 +222,16 @@ impl Keytab {
         self.keys.iter().find(matches)
     }
 
-    /// Returns the key that a client uses: among keys of the same name, user and group the one that
-    /// expires last, and among these the one on the last line.
+    /// Returns the key that a client uses. Of keys with the same name, user and group it is the one
+    /// that expires last, the first of these if several do. Of different ones it is that whose first
+    /// key is on the latest line, as real clients choose. Expired keys do not take part.
     #[must_use]
     pub fn choose(&self, now: u64) -> Option<&SssKey> {
         let usable = || self.keys.iter().filter(|key| !key.is_expired(now));
-        let is_best = |key: &&SssKey| {
-            let rivals = usable().filter(|other| other.triple() == key.triple());
-            rivals.map(SssKey::end).max() == Some(key.end())
-        };
-        usable().rfind(is_best)
+        let mut seen = HashSet::new();
+        let last = usable().filter(|key| seen.insert(key.triple())).last()?;
+        let alike = usable().filter(|key| key.triple() == last.triple());
+        alike.reduce(|best, key| if key.end() > best.end() { key } else { best })
     }
 }
 
@@ -373,11 +379,15 @@ mod tests {
         assert!(table.find(2, Some("a"), 100).is_some() && table.find(2, Some("b"), 100).is_none());
     }
 
+    /// Real clients choose so (5.5.3).
     #[test]
-    fn a_client_uses_the_key_that_lasts_on_the_last_line() {
+    fn a_client_uses_the_longest_key_of_the_triple_that_begins_last() {
         let chosen = |lines: &[String], now| table(lines).choose(now).map(|key| key.id);
         assert_eq!(chosen(&[line("a", 1, 0), line("b", 2, 0)], 50), Some(2));
-        assert_eq!(chosen(&[line("a", 1, 300), line("a", 2, 200)], 50), Some(1), "it expires later");
+        assert_eq!(chosen(&[line("a", 1, 0), line("b", 2, 0), line("a", 3, 200)], 50), Some(2));
+        assert_eq!(chosen(&[line("a", 1, 200), line("b", 2, 0), line("a", 3, 0)], 50), Some(2));
+        assert_eq!(chosen(&[line("b", 1, 200), line("a", 2, 0), line("a", 3, 0)], 50), Some(2), "the first");
+        assert_eq!(chosen(&[line("a", 1, 200), line("a", 2, 300)], 50), Some(2), "it expires later");
         assert_eq!(chosen(&[line("a", 1, 0), line("a", 2, 200)], 50), Some(1), "it never expires");
         assert_eq!(chosen(&[line("a", 1, 0), line("b", 2, 40)], 50), Some(1), "the other is expired");
         assert_eq!(chosen(&[line("a", 1, 40)], 50), None);

@@ -6,6 +6,7 @@
 //! | `cipher`     | Blowfish in cipher feedback mode                                      |
 //! | `client`     | [`SssClient`]: the client's side                                      |
 //! | `keytab`     | [`Keytab`]: the table of keys and its file                            |
+//! | `keytab_changes` | [`KeySelector`]: adding, removing and saving keys                    |
 //! | `packet`     | [`PacketHeader`], [`PacketBody`]: the bytes of credentials            |
 //! | `parameters` | [`SssParameters`]: what a server announces                            |
 //! | `replay`     | the store of packets that were used                                   |
@@ -19,6 +20,7 @@ mod cipher;
 mod client;
 mod identity;
 mod keytab;
+mod keytab_changes;
 mod packet;
 mod parameters;
 mod replay;
@@ -34,6 +36,7 @@ pub use keytab::{
     GROUP_BYTES_MAX, KEY_BYTES_MAX, KEY_NAME_BYTES_MAX, KEYTAB_BYTES_MAX, Keytab, KeytabError, SssKey,
     USER_BYTES_MAX, keytab_mode,
 };
+pub use keytab_changes::KeySelector;
 pub use packet::{
     CREDENTIAL_BYTES_MAX, ItemKind, PACKET_BYTES_MAX, PACKET_BYTES_MIN, PacketBody, PacketError,
     PacketHeader, PacketItem, PacketItems, RANDOM_BYTES, TIME_BASE,

@@ -174,7 +174,8 @@ impl PacketBody {
     #[must_use]
     pub fn new(random: [u8; RANDOM_BYTES], time: u64, asks_login_id: bool) -> Self {
         let seconds = u32::try_from(time.saturating_sub(TIME_BASE)).unwrap_or(u32::MAX);
-        let mut plain = Zeroizing::new(Vec::with_capacity(256));
+        // One allocation, because growing would leave copies of credentials behind.
+        let mut plain = Zeroizing::new(Vec::with_capacity(PACKET_BYTES_MAX));
         plain.extend_from_slice(&random);
         plain.extend_from_slice(&seconds.to_be_bytes());
         plain.extend_from_slice(&[0, 0, 0, u8::from(asks_login_id) * SEND_LOGIN_ID]);
@@ -261,7 +262,7 @@ impl PacketBody {
 
     /// Returns the items.
     pub fn items(&self) -> PacketItems<'_> {
-        PacketItems { rest: self.0.get(FIXED_BYTES..).unwrap_or_default() }
+        PacketItems::new(self.0.get(FIXED_BYTES..).unwrap_or_default())
     }
 }
 
@@ -306,6 +307,12 @@ impl<'a> Iterator for PacketItems<'a> {
 }
 
 impl<'a> PacketItems<'a> {
+    /// Creates an iterator over encoded items.
+    #[must_use]
+    pub const fn new(items: &'a [u8]) -> Self {
+        Self { rest: items }
+    }
+
     fn take(&mut self) -> Result<PacketItem<'a>, PacketError> {
         let ([kind, l0, l1], rest) = self.rest.split_first_chunk().ok_or(PacketError::Item)?;
         let length = usize::from(u16::from_be_bytes([*l0, *l1]));

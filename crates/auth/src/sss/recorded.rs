@@ -13,6 +13,7 @@ use super::*;
 use crate::client::{ClientAuthError, ClientContext, ClientProtocol};
 use crate::entity::Entity;
 use crate::offers::offered_protocols;
+use crate::secret::Secret;
 use crate::server::{LoginPeer, ServerProtocol, ServerStep};
 
 /// Random numbers that were recorded.
@@ -241,6 +242,22 @@ fn the_client_sends_the_bytes_of_the_stock_client() {
     std::fs::remove_file(keytab).unwrap();
 }
 
+/// A real server refuses such a packet with "Invalid id string".
+#[test]
+fn the_filler_does_not_begin_with_a_nul() {
+    let path = write_keytab("filler", "0 N:1 k:00");
+    let offers = offered_protocols(b"&P=sss,0.+013:");
+    let rng = RecordedRng([vec![0; 32], vec![0; 71]].into());
+    let client = client(path.clone(), IdentitySource::Default, rng);
+    let mut login = client.begin(&offers[0], &client_context("127.0.0.1:1")).unwrap();
+    let packet = login.step(None, time(1_800_000_000)).unwrap();
+    let (_, encrypted) = PacketHeader::decode(&packet).unwrap();
+    let body = PacketBody::open(encrypted, &Secret::from(&[0][..])).unwrap();
+    let filler = body.items().flatten().find(|item| item.kind == ItemKind::FILLER).unwrap();
+    assert_eq!(filler.data.first(), Some(&1));
+    std::fs::remove_file(path).unwrap();
+}
+
 #[test]
 fn an_identity_is_chosen_by_the_login_id_of_the_server() {
     let vector = load("sss.json");
@@ -291,7 +308,7 @@ fn a_client_without_usable_keys_names_the_remedy() {
     let error = of_path(link.clone()).begin(&offers[0], &context).err().unwrap().to_string();
     assert!(error.contains("it is a link"), "{error}");
     let error = of_path(path.with_extension("none")).begin(&offers[0], &context).err().unwrap().to_string();
-    assert!(error.contains("XrdSecSSSKT") && error.contains("check the path"), "{error}");
+    assert!(error.contains("XrdSecSSSKT names ") && error.contains(", which does not exist"), "{error}");
     std::fs::remove_file(link).unwrap();
     std::fs::remove_file(path).unwrap();
 }
