@@ -22,6 +22,7 @@ use wire::xroot::limits::{PATH_ID_MAX, RESPONSE_HEADER_BYTES};
 use wire::xroot::reply::{Reply, small::decode_bind};
 use wire::xroot::{RequestCode, ResponseHeader, SessionId};
 
+use crate::authentication::{Authentication, LoginRequest};
 use crate::failure::Cause;
 use crate::settings::Settings;
 
@@ -109,7 +110,7 @@ impl std::fmt::Debug for AddressFilter {
 pub(crate) async fn connect(
     host: &str,
     port: u16,
-    login: &Login,
+    login: &LoginRequest,
     settings: &Settings,
     filter: Option<&AddressFilter>,
     until: Instant,
@@ -125,7 +126,7 @@ pub(crate) async fn connect(
 /// Connects to one of these addresses and logs in.
 async fn connect_any(
     mut left: Vec<SocketAddr>,
-    login: &Login,
+    login: &LoginRequest,
     settings: &Settings,
     until: Instant,
 ) -> Result<LoggedIn, Cause> {
@@ -141,9 +142,9 @@ async fn connect_any(
         tracing::debug!(%peer, "connected");
         let now = Instant::now();
         let share = if left.is_empty() { until } else { now + until.duration_since(now) / LOGIN_SHARE };
-        match timeout_at(share, log_in(&stream, Connection::new(login.clone()))).await {
+        match timeout_at(share, log_in(&stream, login)).await {
             Ok(Ok(machine)) => return Ok(LoggedIn { stream, peer, machine }),
-            Ok(Err(cause @ Cause::Connection(_))) => return Err(cause),
+            Ok(Err(cause @ (Cause::Connection(_) | Cause::NotAuthenticated(_)))) => return Err(cause),
             Ok(Err(cause)) => last = cause,
             Err(_) => {
                 let silent = format!("{peer} took the connection and then said nothing");
@@ -283,40 +284,67 @@ fn socket(address: SocketAddr, settings: &Settings) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// Sends the greeting and logs in. Nothing is received beyond the login because no request is sent
-/// before it.
-async fn log_in(stream: &TcpStream, mut machine: Connection) -> Result<Connection, Cause> {
-    let lost = |error: io::Error| Cause::Lost(format!("while logging in: {error}"));
+/// Sends the greeting, logs in, and authenticates if the server demands it. Nothing is received
+/// beyond the login because no request is sent before it.
+async fn log_in(stream: &TcpStream, request: &LoginRequest) -> Result<Connection, Cause> {
+    let mut machine = Connection::new(request.login.clone());
+    let mut authentication = None;
     let mut buffer = [0; 4096];
     loop {
-        while !machine.is_sent() {
-            let mut slices = [IoSlice::new(&[]); 4];
-            let used = machine.outgoing(&mut slices);
-            match stream.try_write_vectored(slices.get(..used).unwrap_or_default()) {
-                Ok(count) => machine.sent(count),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    stream.writable().await.map_err(lost)?;
-                }
-                Err(error) => return Err(lost(error)),
-            }
-        }
-        stream.readable().await.map_err(lost)?;
+        send(stream, &mut machine).await?;
+        stream.readable().await.map_err(lost_login)?;
         let count = match stream.try_read(&mut buffer) {
             Ok(0) => return Err(Cause::Lost("the server closed the connection during the login".to_owned())),
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-            Err(error) => return Err(lost(error)),
+            Err(error) => return Err(lost_login(error)),
         };
         let mut input = buffer.get(..count).unwrap_or_default();
         while let Some(event) = machine.next_event(&mut input)? {
-            if matches!(event, ConnectionEvent::Ready) {
-                if !input.is_empty() {
-                    return Err(unasked(input).into());
+            match event {
+                ConnectionEvent::Authenticate(step) => {
+                    if authentication.is_none() {
+                        let local = stream.local_addr().map_err(lost_login)?;
+                        authentication = Some(Authentication::new(request, local));
+                    }
+                    if let Some(authentication) = &mut authentication {
+                        let credentials = authentication.next(step).await?;
+                        machine.authenticate(credentials.id, &credentials.bytes);
+                    }
                 }
-                return Ok(machine);
+                ConnectionEvent::Ready => {
+                    if !input.is_empty() {
+                        return Err(unasked(input).into());
+                    }
+                    if let Some(authentication) = authentication {
+                        authentication.complete(&mut machine);
+                    }
+                    return Ok(machine);
+                }
+                _ => {}
             }
         }
     }
+}
+
+/// Sends all queued bytes.
+async fn send(stream: &TcpStream, machine: &mut Connection) -> Result<(), Cause> {
+    while !machine.is_sent() {
+        let mut slices = [IoSlice::new(&[]); 4];
+        let used = machine.outgoing(&mut slices);
+        match stream.try_write_vectored(slices.get(..used).unwrap_or_default()) {
+            Ok(count) => machine.sent(count),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                stream.writable().await.map_err(lost_login)?;
+            }
+            Err(error) => return Err(lost_login(error)),
+        }
+    }
+    Ok(())
+}
+
+fn lost_login(error: io::Error) -> Cause {
+    Cause::Lost(format!("while logging in: {error}"))
 }
 
 /// Connects to the address of a session again, binds the connection to it and returns its path id.
@@ -426,7 +454,8 @@ mod tests {
         // listener.
         let all = [addresses(&["192.0.2.1:9", "[2001:db8::1]:9"]), vec![closed, good]].concat();
         let until = Instant::now() + Duration::from_secs(60);
-        let login = Login::of_process("test");
+        let url = crate::url::Url::parse("root://localhost").unwrap();
+        let login = LoginRequest::new(&Login::of_process("test"), &url);
         let made = connect_any(all, &login, &Settings::default(), until).await.unwrap();
         assert_eq!((made.peer, made.machine.is_ready()), (good, true));
     }
@@ -437,7 +466,8 @@ mod tests {
         let good = server().await;
         let all = vec![silent.local_addr().unwrap(), good];
         let until = Instant::now() + Duration::from_secs(2);
-        let login = Login::of_process("test");
+        let url = crate::url::Url::parse("root://localhost").unwrap();
+        let login = LoginRequest::new(&Login::of_process("test"), &url);
         let made = connect_any(all, &login, &Settings::default(), until).await.unwrap();
         assert_eq!(made.peer, good);
     }

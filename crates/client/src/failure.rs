@@ -74,6 +74,10 @@ pub enum Cause {
     /// The server refuses the login or violates the protocol.
     #[error("{0}")]
     Connection(#[from] ConnectionError),
+    /// The server demands authentication, and no protocol succeeded. The text has the reason of each
+    /// and the remedy.
+    #[error("not authenticated: {0}")]
+    NotAuthenticated(String),
     /// The connection was lost before the reply arrived.
     #[error("the connection was lost: {0}")]
     Lost(String),
@@ -182,7 +186,7 @@ impl Cause {
                 "tell the administrators of the servers; XRD_REDIRECTLIMIT sets how many are followed"
             }
             Self::Connection(ConnectionError::Demands(_)) => {
-                "authentication and TLS are not in this client yet; use a server that does without"
+                "TLS is not in this client yet; use a server that does without"
             }
             Self::Corrupt { .. } => {
                 "something damages data on the way or on the disk; read from another copy"

@@ -45,6 +45,7 @@
 //! | `route` | the route of a request: redirects, balancers, other servers |
 //! | `pool` | connections shared by all operations for the same server and user |
 //! | `connect` | tries addresses of both families, uses the first that answers; login |
+//! | `authentication` | chooses authentication protocols and drives their exchanges |
 //! | `channel` | [`Channel`]: a connection that one task drives for many callers |
 //! | `checksum_timeout` | the timeout of checksums |
 //! | `buffer_pool` | [`DataBufferPool`]: reused memory for file data |
@@ -54,7 +55,7 @@
 //! The machine of a connection, without I/O, is in the crate `rawclient`, with a blocking client
 //! for load generators and probes.
 //!
-//! Authentication and TLS are not implemented yet: a server that requires either is refused with
+//! TLS is not implemented yet: a server that requires it is refused with
 //! [`ConnectionError::Demands`].
 
 #![forbid(unsafe_code)]
@@ -62,6 +63,7 @@
 mod abort_on_drop;
 mod answers;
 mod attributes;
+mod authentication;
 pub mod blocking;
 mod buffer_pool;
 mod changes;

@@ -17,6 +17,7 @@ use wire::xroot::SessionId;
 use wire::xroot::limits::PATH_ID_MAX;
 use wire::xroot::request::{Endsess, Request};
 
+use crate::authentication::LoginRequest;
 use crate::buffer_pool::DataBufferPool;
 use crate::channel::{BodyLimit, Channel, Deadlines, Patience, ReplySink, ServerReply};
 use crate::connect::{AddressFilter, LoggedIn, bind, connect};
@@ -25,8 +26,18 @@ use crate::settings::Settings;
 use crate::url::{Scheme, Url};
 
 /// Keys of the cgi that select credentials. Connections with different values are never shared.
-const CREDENTIAL_KEYS: [&str; 6] =
-    ["xrdcl.intent", "xrd.gsiusrpxy", "xrd.gsiusrcrt", "xrd.gsiusrkey", "xrd.sss", "xrd.k5ccname"];
+const CREDENTIAL_KEYS: [&str; 10] = [
+    "xrdcl.intent",
+    "xrdcl.secuid",
+    "xrdcl.secgid",
+    "xrd.gsiusrpxy",
+    "xrd.gsiusrcrt",
+    "xrd.gsiusrkey",
+    "xrd.sss",
+    "xrd.k5ccname",
+    "xrd.wantprot",
+    "xrd.ztn",
+];
 /// Backoff before the second round of attempts; it doubles with each further round.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Maximum backoff between rounds.
@@ -146,11 +157,7 @@ impl ConnectionPool {
         rounds: u64,
         until: Instant,
     ) -> Result<Arc<Channel>, Cause> {
-        let mut login = self.login.clone();
-        if let Some(user) = &url.user {
-            login.user.clone_from(user);
-        }
-        login.token.clone_from(&url.token);
+        let login = LoginRequest::new(&self.login, url);
         let window = Duration::from_secs(settings.connection_window.max(1));
         let mut pause = FIRST_PAUSE;
         let mut round = 1;
@@ -167,7 +174,13 @@ impl ConnectionPool {
             } else {
                 pause
             };
-            let fatal = matches!(error, Cause::Connection(_) | Cause::Unresolved(_) | Cause::NotAllowed(_));
+            let fatal = matches!(
+                error,
+                Cause::Connection(_)
+                    | Cause::NotAuthenticated(_)
+                    | Cause::Unresolved(_)
+                    | Cause::NotAllowed(_)
+            );
             if fatal || round >= rounds.max(1) || Instant::now() + wait >= until {
                 return Err(error);
             }
