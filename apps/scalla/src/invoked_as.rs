@@ -19,11 +19,12 @@ pub(crate) enum InvokedProgram {
     Xrdacctest,
     Xrdadler32,
     Xrdcrc32c,
+    Xrdsssadmin,
 }
 
 impl InvokedProgram {
     /// All supported programs.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Xrootd,
         Self::Cmsd,
         Self::Xrdcp,
@@ -34,6 +35,7 @@ impl InvokedProgram {
         Self::Xrdacctest,
         Self::Xrdadler32,
         Self::Xrdcrc32c,
+        Self::Xrdsssadmin,
     ];
 
     /// Returns the name of the program, which is that of its link.
@@ -49,6 +51,7 @@ impl InvokedProgram {
             Self::Xrdacctest => "xrdacctest",
             Self::Xrdadler32 => "xrdadler32",
             Self::Xrdcrc32c => "xrdcrc32c",
+            Self::Xrdsssadmin => "xrdsssadmin",
         }
     }
 

@@ -36,6 +36,7 @@ mod xrdcp;
 mod xrdfs;
 mod xrdmapc;
 mod xrdprep;
+mod xrdsssadmin;
 mod xrootd;
 mod xrootd_compat;
 
@@ -57,5 +58,6 @@ fn main() -> ExitCode {
         InvokedProgram::Xrdacctest => xrdacctest::run(arguments),
         InvokedProgram::Xrdadler32 => checksum_programs::adler32(arguments),
         InvokedProgram::Xrdcrc32c => checksum_programs::crc32c(arguments),
+        InvokedProgram::Xrdsssadmin => xrdsssadmin::run(arguments),
     }
 }

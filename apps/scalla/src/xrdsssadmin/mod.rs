@@ -1,0 +1,229 @@
+//! The program `xrdsssadmin`: adds, deletes, installs and lists keys of the protocol `sss`.
+
+mod command_line;
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use auth::SystemRng;
+use auth::sss::{KEYTAB_BYTES_MAX, Keytab, SssKey};
+use base::Rng;
+use client::local_zone;
+use jiff::Timestamp;
+
+use self::command_line::{KeytabAction, KeytabRequest, OPEN_STATUS, SortKey, USAGE_STATUS};
+use crate::printer::{err, out};
+use crate::xrootd_compat;
+
+/// Exit status after a declined deletion.
+const DECLINED_STATUS: u8 = 2;
+/// Exit status if the table cannot be written.
+const WRITE_STATUS: u8 = 8;
+
+const PROGRAM: &str = "xrdsssadmin";
+const USAGE: &str = "
+Usage:   xrdsssadmin [options] action
+
+Options: [-d] [-g grpname] [-h hold] [-k keyname] [-l keylen] [-n keynum]
+         [-s {c|g|k|n|u|x}] [-u usrname] [-x {days | mm/dd/yy}]
+
+Actions: {add | del | install | list} [keyfn]
+";
+
+/// The end of the program: exit status and message, if there is one.
+type Failure = (u8, Option<String>);
+
+fn fail(status: u8, message: impl Into<String>) -> Failure {
+    (status, Some(message.into()))
+}
+
+/// Runs the program with the arguments after the name.
+pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
+    let now = Timestamp::now();
+    let request = match command_line::parse(&xrootd_compat::words(arguments), now) {
+        Ok(request) => request,
+        Err((status, text)) => {
+            err().line(format_args!("{PROGRAM}: {text}"));
+            if status == USAGE_STATUS {
+                err().literal(USAGE);
+            }
+            return ExitCode::from(status);
+        }
+    };
+    match perform(&request, u64::try_from(now.as_second()).unwrap_or(0)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err((status, message)) => {
+            if let Some(message) = message {
+                err().line(format_args!("{PROGRAM}: {message}"));
+            }
+            ExitCode::from(status)
+        }
+    }
+}
+
+fn perform(request: &KeytabRequest, now: u64) -> Result<(), Failure> {
+    let path = match &request.path {
+        Some(path) => path.clone(),
+        None => {
+            let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+            let home = home.ok_or_else(|| fail(OPEN_STATUS, "HOME is not set; name the key file"))?;
+            PathBuf::from(home).join(".xrd/sss.keytab")
+        }
+    };
+    match request.action {
+        KeytabAction::Add => add(request, &path, now),
+        KeytabAction::Delete => delete(request, &path, now),
+        KeytabAction::Install => install(request, &path, now),
+        KeytabAction::List => list(request, &path),
+    }
+}
+
+fn add(request: &KeytabRequest, path: &Path, now: u64) -> Result<(), Failure> {
+    let mut keytab = if path.exists() {
+        open(path)?
+    } else {
+        let question = format!("Keyfile '{}' does not exist. Create it? (y | n): ", path.display());
+        if !confirm(&question, true) {
+            return Err((OPEN_STATUS, None));
+        }
+        Keytab::default()
+    };
+    let selector = &request.selector;
+    let text = |value: &Option<String>, default: &str| value.clone().unwrap_or_else(|| default.to_owned());
+    let mut bytes = vec![0; request.key_bytes];
+    SystemRng.fill(&mut bytes);
+    let mut key = SssKey {
+        id: 0,
+        name: text(&selector.name, "nowhere"),
+        user: text(&selector.user, "nobody"),
+        group: text(&selector.group, "nogroup"),
+        created: now,
+        expires: request.expires,
+        secret: auth::Secret::new(bytes),
+    };
+    let is_used = |number: &u32| keytab.keys.iter().any(|key| key.number() == *number);
+    let number = selector.number.filter(|number| !is_used(number));
+    key.set_number(number.unwrap_or_else(|| keytab.next_number()));
+    let total = keytab.keys.len() + 1;
+    keytab.insert(key, request.hold);
+    let expired = keytab.remove_expired(now);
+    save(&keytab, path, "add key to")?;
+    report(keytab.keys.len(), total, "kept", expired);
+    Ok(())
+}
+
+fn delete(request: &KeytabRequest, path: &Path, now: u64) -> Result<(), Failure> {
+    let mut keytab = open(path)?;
+    let total = keytab.keys.len();
+    keytab.keys.retain(|key| !request.selector.selects(key));
+    if keytab.keys.len() == total {
+        return Err(fail(OPEN_STATUS, "No matching key(s) found."));
+    }
+    let expired = keytab.remove_expired(now);
+    if keytab.keys.is_empty() {
+        let question = format!("No keys will remain in {}. Delete file? (n | y): ", path.display());
+        if !confirm(&question, false) {
+            return Err(fail(DECLINED_STATUS, "No keys deleted!"));
+        }
+        return std::fs::remove_file(path).map_err(|error| {
+            let why = xrootd_compat::format::system(&error);
+            fail(WRITE_STATUS, format!("Unable to delete '{}'; {why}", path.display()))
+        });
+    }
+    save(&keytab, path, "delete keys from")?;
+    report(keytab.keys.len(), total, "kept", expired);
+    Ok(())
+}
+
+fn install(request: &KeytabRequest, path: &Path, now: u64) -> Result<(), Failure> {
+    let mut text = zeroize::Zeroizing::new(Vec::new());
+    std::io::stdin().take(KEYTAB_BYTES_MAX + 1).read_to_end(&mut text).map_err(|error| {
+        fail(OPEN_STATUS, format!("Unable to read keys; {}", xrootd_compat::format::system(&error)))
+    })?;
+    if text.len() as u64 > KEYTAB_BYTES_MAX {
+        return Err(fail(OPEN_STATUS, format!("The keys have more than {KEYTAB_BYTES_MAX} bytes")));
+    }
+    let mut keytab = Keytab::parse(&text).map_err(|error| fail(OPEN_STATUS, error.to_string()))?;
+    let total = keytab.keys.len();
+    keytab.keys.retain(|key| request.selector.selects(key));
+    let expired = keytab.remove_expired(now);
+    if keytab.keys.is_empty() {
+        let named = request.selector.name.as_ref().map(|name| format!(" named {name}"));
+        let text = format!("No keys{} found to install.", named.unwrap_or_default());
+        return Err(fail(WRITE_STATUS, text));
+    }
+    save(&keytab, path, "install keys to")?;
+    report(keytab.keys.len(), total, "installed", expired);
+    Ok(())
+}
+
+fn list(request: &KeytabRequest, path: &Path) -> Result<(), Failure> {
+    let mut keys = open(path)?.keys;
+    keys.retain(|key| request.selector.selects(key));
+    if keys.is_empty() {
+        let subject = request.selector.name.as_ref().map(|name| format!("{name} key not"));
+        let subject = subject.unwrap_or_else(|| "No keys".to_owned());
+        err().line(format_args!("{PROGRAM}: {subject} found in {}", path.display()));
+        return Ok(());
+    }
+    match request.sort {
+        SortKey::Created => keys.sort_by_key(|key| key.created),
+        SortKey::Group => keys.sort_by(|a, b| a.group.cmp(&b.group)),
+        SortKey::KeyName => keys.sort_by(|a, b| a.name.cmp(&b.name)),
+        SortKey::Number => keys.sort_by_key(SssKey::number),
+        SortKey::User => keys.sort_by(|a, b| a.user.cmp(&b.user)),
+        SortKey::Expiry => keys.sort_by_key(|key| key.expires),
+    }
+    out().literal("     Number Len Date/Time Created Expires  Keyname User & Group\n");
+    out().literal("     ------ --- --------- ------- -------- -------\n");
+    for key in &keys {
+        let expires = if key.expires == 0 { "--------".to_owned() } else { date(key.expires, "%m/%d/%y") };
+        let (number, bytes, created) = (key.number(), key.secret.expose().len(), key.created);
+        let created = date(created, "%m/%d/%y %H:%M:%S");
+        let (name, user, group) = key.triple();
+        out().line(format_args!("{number:11} {bytes:3} {created} {expires} {name} {user} {group}"));
+    }
+    Ok(())
+}
+
+/// Returns a time in the local time zone.
+fn date(seconds: u64, format: &str) -> String {
+    let time = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
+    let shown = time.map(|time| time.to_zoned(local_zone()).strftime(format).to_string());
+    shown.unwrap_or_else(|| "--------".to_owned())
+}
+
+fn open(path: &Path) -> Result<Keytab, Failure> {
+    if !path.exists() {
+        return Err(fail(OPEN_STATUS, format!("Keyfile '{}' does not exist.", path.display())));
+    }
+    Keytab::open(path).map_err(|error| fail(OPEN_STATUS, error.to_string()))
+}
+
+fn save(keytab: &Keytab, path: &Path, action: &str) -> Result<(), Failure> {
+    keytab.save(path, &mut SystemRng).map_err(|error| {
+        let why = xrootd_compat::format::system(&error);
+        fail(WRITE_STATUS, format!("Unable to {action} '{}'; {why}", path.display()))
+    })
+}
+
+fn report(kept: usize, total: usize, done: &str, expired: usize) {
+    let keys = if kept == 1 { "key" } else { "keys" };
+    err().line(format_args!("{PROGRAM}: {kept} {keys} out of {total} {done} ({expired} expired)."));
+}
+
+/// Asks a question. An empty line and the end of the input are the default.
+fn confirm(question: &str, default: bool) -> bool {
+    err().prompt(format_args!("{PROGRAM}: {question}"));
+    let mut line = String::new();
+    match std::io::stdin().read_line(&mut line) {
+        Ok(_) => match line.trim().as_bytes().first() {
+            None => default,
+            Some(b'y' | b'Y') => true,
+            Some(_) => false,
+        },
+        Err(_) => false,
+    }
+}
