@@ -24,13 +24,17 @@
 //! | `configuration`     | a configuration file                              |
 //! | `sessions`          | a list of operations on the session state machine |
 //! | `journals`          | journals of an earlier run                        |
+//! | `credentials`       | credentials of `sss` and `unix`, lists of protocols |
+//! | `keytabs`           | a key table of `sss`                              |
 //! | `stored_attributes` | extended attributes that the server stores        |
 
 pub mod archives;
 pub mod cgi;
 pub mod cms;
 pub mod configuration;
+pub mod credentials;
 pub mod journals;
+pub mod keytabs;
 pub mod metalinks;
 pub mod paths;
 pub mod replies;
@@ -48,7 +52,9 @@ pub const TARGETS: &[Target] = &[
     ("cgi", cgi::target),
     ("cms", cms::target),
     ("configuration", configuration::target),
+    ("credentials", credentials::target),
     ("journals", journals::target),
+    ("keytabs", keytabs::target),
     ("metalinks", metalinks::target),
     ("paths", paths::target),
     ("replies", replies::target),

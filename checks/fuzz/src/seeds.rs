@@ -40,6 +40,8 @@ fn recorded(target: &str) -> anyhow::Result<BTreeSet<Vec<u8>>> {
         "cms" => each_cms_frame(|bytes| seeds.extend([bytes]))?,
         "cgi" => each_argument(|argument| seeds.extend([argument.to_vec()]))?,
         "paths" => each_argument(|argument| seeds.extend([base::Cgi::split(argument).0.to_vec()]))?,
+        "credentials" => each_credentials(|bytes| seeds.extend([bytes]))?,
+        "keytabs" => seeds.extend(keytab_lines()?),
         "journals" => seeds.extend([crate::journals::checkpoint_seed()]),
         "sessions" => each_conversation(|frames| {
             let mut seed = crate::sessions::seed(&frames);
@@ -91,6 +93,34 @@ fn each_frame(direction: &str, mut take: impl FnMut(Vec<u8>)) -> anyhow::Result<
         }
         Ok(())
     })
+}
+
+/// Calls `take` for the recorded credentials and lists of protocols of `sss`.
+fn each_credentials(mut take: impl FnMut(Vec<u8>)) -> anyhow::Result<()> {
+    let vector = read(&here().join("../../vectors/security/sss.json"))?;
+    for connection in vector["connections"].as_array().into_iter().flatten() {
+        for frame in connection["frames"].as_array().into_iter().flatten() {
+            let bytes = bytes_of(frame)?;
+            // The list of protocols follows the header and the session id of the reply.
+            match (frame["request"].as_str(), frame["response_to"].as_str()) {
+                (Some("kXR_auth"), _) => take(bytes.get(24..).unwrap_or_default().to_vec()),
+                (_, Some("kXR_login")) => take(bytes.get(24..).unwrap_or_default().to_vec()),
+                _ => {}
+            }
+        }
+        for decoded in connection["decoded"].as_array().into_iter().flatten() {
+            let plain = unhex(decoded["plaintext_hex"].as_str().unwrap_or_default());
+            take(plain.context("not hexadecimal")?.get(40..).unwrap_or_default().to_vec());
+        }
+    }
+    Ok(())
+}
+
+/// Returns the recorded lines of a key table.
+fn keytab_lines() -> anyhow::Result<Vec<Vec<u8>>> {
+    let vector = read(&here().join("../../vectors/security/sss.json"))?;
+    let lines = vector["keys"]["keytab_lines"].as_array().into_iter().flatten();
+    Ok(lines.filter_map(|key| Some(key["line"].as_str()?.as_bytes().to_vec())).collect())
 }
 
 /// Calls `take` for the recorded frames between nodes of a cluster.
