@@ -119,9 +119,7 @@ async fn a_requested_wait_extends_the_deadline() {
             reply::ok(&mut out, asked.header.streamid, b"");
             // About 200 s later.
             if pings == 14 {
-                let mark = reply::attn::begin(&mut out);
-                reply::ok(&mut out, first.unwrap(), &stat_text(9));
-                mark.finish(&mut out);
+                reply::attn::deferred(&mut out, |out| reply::ok(out, first.unwrap(), &stat_text(9)));
             }
             return Act::Send(out);
         }

@@ -63,9 +63,7 @@ async fn a_deferred_reply_is_received() {
         reply::waitresp(&mut out, asked.header.streamid, 600, "computing");
         Attn::Other { actnum: client::xroot::codes::AttnCode::ASYNCMS, rest: b"\0\0\0\0hello" }
             .encode(&mut out);
-        let mark = attn::begin(&mut out);
-        reply::ok(&mut out, asked.header.streamid, b"adler32 0A0b\0");
-        mark.finish(&mut out);
+        attn::deferred(&mut out, |out| reply::ok(out, asked.header.streamid, b"adler32 0A0b\0"));
         Act::Send(out)
     })
     .await;

@@ -281,9 +281,7 @@ fn page_data_has_its_position() {
 fn a_deferred_reply_arrives_as_a_message() {
     let mut answers = Vec::new();
     reply::waitresp(&mut answers, StreamId([0, 1]), 60, "busy");
-    let mark = reply::attn::begin(&mut answers);
-    reply::ok(&mut answers, StreamId([0, 1]), b"text");
-    mark.finish(&mut answers);
+    reply::attn::deferred(&mut answers, |out| reply::ok(out, StreamId([0, 1]), b"text"));
     reply::frame(&mut answers, StreamId::default(), wire::xroot::Status::ATTN, &[0, 0, 0x13, 0x8a]);
     for cut in 1..=answers.len() {
         let mut connection = ready();

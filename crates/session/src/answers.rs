@@ -16,9 +16,10 @@ use vfs::{
 };
 use wire::xroot::codes::{FattrSubcode, Status};
 use wire::xroot::header::StreamId;
+use wire::xroot::reply::attn::deferred;
 use wire::xroot::reply::open::{OpenDetail, OpenReply};
 use wire::xroot::reply::stat_text::ListedChecksum;
-use wire::xroot::reply::{attn, dirlist, fattr, frame, query, small, wait};
+use wire::xroot::reply::{dirlist, fattr, frame_with, query, small, wait};
 
 /// Seconds after which a client of an old generation retries a request whose answer is deferred for
 /// other clients.
@@ -169,10 +170,8 @@ impl Session {
             _ if compress => OpenDetail::Compression,
             _ => OpenDetail::None,
         };
-        let out = out.link(call.link);
-        let mark = frame::FrameMark::reserve(out);
-        OpenReply { fhandle: to_wire(index), detail }.encode(out);
-        mark.finish(out, call.streamid, Status::OK);
+        let reply = OpenReply { fhandle: to_wire(index), detail };
+        frame_with(out.link(call.link), call.streamid, Status::OK, |out| reply.encode(out));
         DriverTask::Nothing
     }
 
@@ -226,10 +225,10 @@ fn list_frame(out: &mut Vec<u8>, streamid: StreamId, status: Status, held: &[u8]
     if held.is_empty() && text.is_empty() && status == Status::OKSOFAR {
         return;
     }
-    let mark = frame::FrameMark::reserve(out);
-    out.extend_from_slice(held);
-    out.extend_from_slice(text);
-    mark.finish(out, streamid, status);
+    frame_with(out, streamid, status, |out| {
+        out.extend_from_slice(held);
+        out.extend_from_slice(text);
+    });
 }
 
 /// Encodes entries as text, cut into frames slightly larger than [`LIST_FRAME_BYTES`].
@@ -284,13 +283,6 @@ fn append(text: &mut Vec<u8>, entry: &DirectoryEntry, with_stat: bool) -> bool {
     dirlist::entry_with_stat(text, &entry.name, &stat_text(stat), checksum.as_ref())
 }
 
-/// Appends a reply inside a kXR_attn frame.
-fn deferred(out: &mut Vec<u8>, encode: impl FnOnce(&mut Vec<u8>)) {
-    let mark = attn::begin(out);
-    encode(out);
-    mark.finish(out);
-}
-
 fn encode_reply(out: &mut Vec<u8>, id: StreamId, kind: &CallKind, answer: Answer) {
     match answer {
         Answer::Value(value) => encode_value(out, id, kind, &value),
@@ -306,8 +298,7 @@ fn encode_value(out: &mut Vec<u8>, id: StreamId, kind: &CallKind, value: &Value)
     if let (CallKind::TextWithNul, Value::Text(text)) = (kind, value) {
         return replies::ok_text(out, id, text);
     }
-    let mark = frame::FrameMark::reserve(out);
-    match value {
+    frame_with(out, id, Status::OK, |out| match value {
         Value::Text(text) => out.extend_from_slice(text),
         Value::Stat(stat) => {
             stat_text(stat).encode(out);
@@ -332,8 +323,7 @@ fn encode_value(out: &mut Vec<u8>, id: StreamId, kind: &CallKind, value: &Value)
         | Value::Listing { .. }
         | Value::Data { .. }
         | Value::Written { .. } => {}
-    }
-    mark.finish(out, id, Status::OK);
+    });
 }
 
 fn encode_attributes(out: &mut Vec<u8>, kind: &CallKind, results: &[AttributeOutcome]) {

@@ -11,7 +11,7 @@ use wire::xroot::flags::{SecurityOptions, ServerFlags, StatFlags};
 use wire::xroot::header::{ResponseHeader, StreamId};
 use wire::xroot::reply::protocol::{ProtocolReply, SecurityRequirements};
 use wire::xroot::reply::stat_text::{StatExtended, StatText, VfsText};
-use wire::xroot::reply::{frame, status};
+use wire::xroot::reply::{frame_with, status};
 
 pub(crate) use wire::xroot::reply::frame::{ok, ok_text};
 
@@ -57,9 +57,7 @@ pub(crate) fn protocol(out: &mut Vec<u8>, streamid: StreamId, flags: u32, signin
         bind_interfaces: None,
         security,
     };
-    let mark = frame::FrameMark::reserve(out);
-    reply.encode(out);
-    mark.finish(out, streamid, Status::OK);
+    frame_with(out, streamid, Status::OK, |out| reply.encode(out));
 }
 
 /// Returns the status in the text form of the protocol.

@@ -12,32 +12,19 @@
 //!
 //! Source: xroot protocol 5.2.0, section 3.7. Recorded: `fs_query_checksum`, `tpc_copy`.
 
-use super::frame::FrameMark;
+use super::frame::{frame, frame_with};
 use crate::cursor::{FieldReader, FieldWriter};
 use crate::error::WireError;
 use crate::xroot::codes::{AttnCode, Status};
 use crate::xroot::header::{ResponseHeader, StreamId};
 use crate::xroot::limits::RESPONSE_HEADER_BYTES;
 
-/// Begins a deferred answer. Append exactly one complete response, then call [`AttnMark::finish`].
-pub fn begin(out: &mut Vec<u8>) -> AttnMark {
-    let mark = FrameMark::reserve(out);
-    FieldWriter::new(out).u32(AttnCode::ASYNRESP.0).u32(0);
-    AttnMark { mark }
-}
-
-/// The position of an unfinished `kXR_attn` frame.
-#[derive(Debug)]
-#[must_use = "a frame that is not finished has no header"]
-pub struct AttnMark {
-    mark: FrameMark,
-}
-
-impl AttnMark {
-    /// Ends the frame around the response appended since [`begin`].
-    pub fn finish(self, out: &mut [u8]) {
-        self.mark.finish(out, StreamId::default(), Status::ATTN);
-    }
+/// Appends a deferred answer around the one complete response that `fill` appends.
+pub fn deferred(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
+    frame_with(out, StreamId::default(), Status::ATTN, |out| {
+        FieldWriter::new(out).u32(AttnCode::ASYNRESP.0).u32(0);
+        fill(out);
+    });
 }
 
 /// The contents of a `kXR_attn` frame.
@@ -64,14 +51,11 @@ impl<'a> Attn<'a> {
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Response { header, body } => {
-                let mark = begin(out);
-                super::frame::frame(out, header.streamid, header.status, body);
-                mark.finish(out);
+                deferred(out, |out| frame(out, header.streamid, header.status, body));
             }
-            Self::Other { actnum, rest } => {
-                super::frame::header(out, StreamId::default(), Status::ATTN, rest.len() + 4);
+            Self::Other { actnum, rest } => frame_with(out, StreamId::default(), Status::ATTN, |out| {
                 FieldWriter::new(out).u32(actnum.0).bytes(rest);
-            }
+            }),
         }
     }
 

@@ -33,8 +33,9 @@ impl<'a> ErrorReply<'a> {
     /// Appends the frame.
     pub fn encode(&self, out: &mut Vec<u8>, streamid: StreamId) {
         let text = self.text.split(|&byte| byte == 0).next().unwrap_or_default();
-        super::frame::header(out, streamid, Status::ERROR, text.len() + 5);
-        FieldWriter::new(out).u32(self.code.0).bytes(text).u8(0);
+        super::frame::frame_with(out, streamid, Status::ERROR, |out| {
+            FieldWriter::new(out).u32(self.code.0).bytes(text).u8(0);
+        });
     }
 
     /// Decodes the body; the final NUL is optional.

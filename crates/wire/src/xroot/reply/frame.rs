@@ -7,8 +7,8 @@
 //! | 4..8  | dlen     | i32    | length of the body in bytes   |
 //! | 8..   | body     |        | depends on status and request |
 //!
-//! A body of unknown length is appended behind a reserved header, which is filled in at the end
-//! ([`FrameMark`]). Each reply is therefore built in place without a copy.
+//! [`frame_with`] appends the body behind a reserved header and then fills in its length. Each
+//! reply is therefore built in place without a copy, and no frame can be left without its header.
 //!
 //! Source: xroot protocol 5.2.0, sections 1.5, 3.1.
 
@@ -16,53 +16,20 @@ use crate::xroot::codes::Status;
 use crate::xroot::header::{ResponseHeader, StreamId, wire_length};
 use crate::xroot::limits::RESPONSE_HEADER_BYTES;
 
-/// The position of a reserved response header in an output buffer.
-///
-/// Before the frame is finished, bytes may only be appended behind this position.
-#[derive(Debug)]
-#[must_use = "a frame that is not finished has no header"]
-pub struct FrameMark {
-    at: usize,
-}
-
-impl FrameMark {
-    /// Reserves a header at the end of `out`.
-    pub fn reserve(out: &mut Vec<u8>) -> Self {
-        let at = out.len();
-        out.extend_from_slice(&[0; RESPONSE_HEADER_BYTES]);
-        Self { at }
+/// Appends a frame whose body `fill` appends. `fill` must not change the bytes before the body.
+pub fn frame_with(out: &mut Vec<u8>, streamid: StreamId, status: Status, fill: impl FnOnce(&mut Vec<u8>)) {
+    let at = out.len();
+    out.extend_from_slice(&[0; RESPONSE_HEADER_BYTES]);
+    fill(out);
+    let dlen = wire_length(out.len().saturating_sub(at).saturating_sub(RESPONSE_HEADER_BYTES));
+    if let Some(place) = out.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+        *place = ResponseHeader { streamid, status, dlen }.encode();
     }
-
-    /// Returns the number of body bytes appended so far.
-    #[must_use]
-    pub const fn body_bytes(&self, out: &[u8]) -> usize {
-        out.len().saturating_sub(self.at).saturating_sub(RESPONSE_HEADER_BYTES)
-    }
-
-    /// Fills in the header; all bytes in `out` behind it are the body.
-    pub fn finish(self, out: &mut [u8], streamid: StreamId, status: Status) {
-        let dlen = wire_length(self.body_bytes(out));
-        let header = ResponseHeader { streamid, status, dlen };
-        if let Some(place) = out.get_mut(self.at..).and_then(<[u8]>::first_chunk_mut) {
-            *place = header.encode();
-        }
-    }
-
-    /// Removes the header and the bytes appended behind it.
-    pub fn abandon(self, out: &mut Vec<u8>) {
-        out.truncate(self.at);
-    }
-}
-
-/// Appends a response header; the caller must append `dlen` bytes of body.
-pub fn header(out: &mut Vec<u8>, streamid: StreamId, status: Status, dlen: usize) {
-    out.extend_from_slice(&ResponseHeader { streamid, status, dlen: wire_length(dlen) }.encode());
 }
 
 /// Appends a frame.
 pub fn frame(out: &mut Vec<u8>, streamid: StreamId, status: Status, body: &[u8]) {
-    header(out, streamid, status, body.len());
-    out.extend_from_slice(body);
+    frame_with(out, streamid, status, |out| out.extend_from_slice(body));
 }
 
 /// Appends a `kXR_ok` frame; an empty body is a success without a result.
@@ -77,9 +44,10 @@ pub fn oksofar(out: &mut Vec<u8>, streamid: StreamId, body: &[u8]) {
 
 /// Appends a `kXR_ok` frame whose body is `text` and a NUL.
 pub fn ok_text(out: &mut Vec<u8>, streamid: StreamId, text: &[u8]) {
-    header(out, streamid, Status::OK, text.len() + 1);
-    out.extend_from_slice(text);
-    out.push(0);
+    frame_with(out, streamid, Status::OK, |out| {
+        out.extend_from_slice(text);
+        out.push(0);
+    });
 }
 
 /// Appends a `kXR_authmore` frame with the next challenge, which must not be empty.
@@ -92,16 +60,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reserved_header_receives_the_length_of_the_body() {
+    fn a_frame_receives_the_length_of_its_body_even_within_another_frame() {
         let mut out = b"before".to_vec();
-        let mark = FrameMark::reserve(&mut out);
-        out.extend_from_slice(b"body");
-        assert_eq!(mark.body_bytes(&out), 4);
-        mark.finish(&mut out, StreamId([1, 2]), Status::OKSOFAR);
-        assert_eq!(out, b"before\x01\x02\x0f\xa0\0\0\0\x04body");
-        let mark = FrameMark::reserve(&mut out);
-        out.push(1);
-        mark.abandon(&mut out);
-        assert_eq!(out, b"before\x01\x02\x0f\xa0\0\0\0\x04body");
+        frame_with(&mut out, StreamId([1, 2]), Status::OKSOFAR, |out| {
+            out.extend_from_slice(b"body");
+            frame(out, StreamId([3, 4]), Status::OK, b"x");
+        });
+        assert_eq!(out, b"before\x01\x02\x0f\xa0\0\0\0\x0dbody\x03\x04\0\0\0\0\0\x01x");
     }
 }

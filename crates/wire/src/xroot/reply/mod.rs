@@ -1,7 +1,7 @@
 //! Replies: encoders for a server, decoders for a client.
 //!
 //! A server appends frames to an output buffer: complete ones ([`ok`], [`error()`], [`wait()`],
-//! [`Redirect::encode`], …), or a body behind a reserved header ([`FrameMark`]).
+//! [`Redirect::encode`], …), or a frame around a body that a closure appends ([`frame_with`]).
 //!
 //! The body of a `kXR_ok` depends on the request, so each kind of body has its own file. A client
 //! decodes the frame with [`Reply::decode`] and the body of a `kXR_ok` with the decoder for its
@@ -28,7 +28,7 @@ pub mod wait;
 pub use attn::Attn;
 pub use bad_pages::BadPages;
 pub use error::{ErrorReply, encode as error};
-pub use frame::{FrameMark, authmore, frame, header, ok, ok_text, oksofar};
+pub use frame::{authmore, frame, frame_with, ok, ok_text, oksofar};
 pub use login::LoginReply;
 pub use open::{OpenDetail, OpenReply};
 pub use protocol::{ProtocolReply, SecurityRequirements};

@@ -11,7 +11,7 @@
 //!
 //! Source: xroot protocol 5.2.0, section 3.4. Recorded: `redirect_open`, `manager_open`.
 
-use crate::cursor::FieldReader;
+use crate::cursor::{FieldReader, FieldWriter};
 use crate::error::WireError;
 use crate::xroot::codes::Status;
 use crate::xroot::flags::ServerFlags;
@@ -67,9 +67,9 @@ impl<'a> Redirect<'a> {
 
     /// Appends the frame.
     pub fn encode(&self, out: &mut Vec<u8>, streamid: StreamId) {
-        super::frame::header(out, streamid, Status::REDIRECT, self.host.len() + 4);
-        out.extend_from_slice(&self.port.to_be_bytes());
-        out.extend_from_slice(self.host);
+        super::frame::frame_with(out, streamid, Status::REDIRECT, |out| {
+            FieldWriter::new(out).i32(self.port).bytes(self.host);
+        });
     }
 
     /// Decodes the body.

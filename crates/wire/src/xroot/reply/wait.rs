@@ -11,7 +11,7 @@
 //! Source: xroot protocol 5.2.0, sections 3.5, 3.6. Recorded: `manager_upload`,
 //! `fs_query_checksum`.
 
-use crate::cursor::FieldReader;
+use crate::cursor::{FieldReader, FieldWriter};
 use crate::xroot::codes::Status;
 use crate::xroot::header::StreamId;
 
@@ -36,9 +36,9 @@ pub struct Wait<'a> {
 
 impl<'a> Wait<'a> {
     pub(super) fn encode(&self, out: &mut Vec<u8>, streamid: StreamId, status: Status) {
-        super::frame::header(out, streamid, status, self.text.len() + 4);
-        out.extend_from_slice(&self.seconds.to_be_bytes());
-        out.extend_from_slice(self.text);
+        super::frame::frame_with(out, streamid, status, |out| {
+            FieldWriter::new(out).i32(self.seconds).bytes(self.text);
+        });
     }
 
     /// Decodes the body; an incomplete number means 0 seconds.
