@@ -154,10 +154,19 @@ impl RequestHeader {
     }
 
     /// Appends the header, with the length of `payload` as dlen, and `payload`.
-    pub(crate) fn finish(mut self, payload: &[u8], out: &mut Vec<u8>) {
-        self.dlen = wire_length(payload.len());
-        out.extend_from_slice(&self.encode());
-        out.extend_from_slice(payload);
+    pub(crate) fn finish(self, payload: &[u8], out: &mut Vec<u8>) {
+        self.finish_with(out, |out| out.extend_from_slice(payload));
+    }
+
+    /// Appends the header and the payload that `fill` appends, with its length as dlen.
+    pub(crate) fn finish_with(mut self, out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
+        let at = out.len();
+        out.extend_from_slice(&[0; REQUEST_HEADER_BYTES]);
+        fill(out);
+        self.dlen = wire_length(out.len().saturating_sub(at).saturating_sub(REQUEST_HEADER_BYTES));
+        if let Some(place) = out.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+            *place = self.encode();
+        }
     }
 
     /// Appends the header with the given `dlen`; the caller sends the payload separately.

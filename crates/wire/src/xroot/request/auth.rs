@@ -14,8 +14,7 @@
 //!
 //! Source: xroot protocol 5.2.0, section 1.7. Recorded: `auth_unix_copy`.
 
-use crate::xroot::codes::RequestCode;
-use crate::xroot::header::{RequestHeader, StreamId};
+use super::body::{RequestBody, RequestHeader, WireError};
 
 /// Carries credentials of an authentication protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,14 +25,12 @@ pub struct Auth<'a> {
     pub credentials: &'a [u8],
 }
 
-impl<'a> Auth<'a> {
-    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
-        Self { credtype: header.field::<16, 4>(), credentials: payload }
+impl<'a> RequestBody<'a> for Auth<'a> {
+    fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self { credtype: header.field::<16, 4>(), credentials: payload })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::AUTH)
-            .with::<16, 4>(self.credtype)
-            .finish(self.credentials, out);
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header.with::<16, 4>(self.credtype).finish(self.credentials, out);
     }
 }

@@ -12,8 +12,8 @@
 //!
 //! Source: xroot protocol 5.2.0, section 1.9. Recorded: `raw_bind`, `cp_download_streams`.
 
-use crate::xroot::codes::RequestCode;
-use crate::xroot::header::{RequestHeader, SessionId, StreamId};
+use super::body::{RequestBody, RequestHeader, WireError};
+use crate::xroot::header::SessionId;
 
 /// Binds a connection to a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,12 +22,12 @@ pub struct Bind {
     pub sessid: SessionId,
 }
 
-impl Bind {
-    pub(super) fn decode(header: &RequestHeader) -> Self {
-        Self { sessid: SessionId(header.field::<4, 16>()) }
+impl RequestBody<'_> for Bind {
+    fn decode(header: &RequestHeader, _payload: &[u8]) -> Result<Self, WireError> {
+        Ok(Self { sessid: SessionId(header.field::<4, 16>()) })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::BIND).with::<4, 16>(self.sessid.0).finish(&[], out);
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header.with::<4, 16>(self.sessid.0).finish(&[], out);
     }
 }

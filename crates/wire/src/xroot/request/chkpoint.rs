@@ -17,9 +17,9 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.6. Recorded: `raw_write`.
 
-use crate::error::WireError;
-use crate::xroot::codes::{ChkpointOpcode, RequestCode};
-use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
+use super::body::{RequestBody, RequestHeader, WireError};
+use crate::xroot::codes::ChkpointOpcode;
+use crate::xroot::header::FileHandle;
 use crate::xroot::limits::REQUEST_HEADER_BYTES;
 
 /// Operates on the checkpoint of an open file.
@@ -34,8 +34,8 @@ pub struct Chkpoint {
     pub embedded: Option<RequestHeader>,
 }
 
-impl Chkpoint {
-    pub(super) fn decode(header: &RequestHeader, payload: &[u8]) -> Result<Self, WireError> {
+impl RequestBody<'_> for Chkpoint {
+    fn decode(header: &RequestHeader, payload: &[u8]) -> Result<Self, WireError> {
         let opcode = ChkpointOpcode(header.u8::<19>());
         let embedded = if opcode == ChkpointOpcode::XEQ {
             let bytes = <&[u8; REQUEST_HEADER_BYTES]>::try_from(payload).map_err(|_| {
@@ -49,10 +49,8 @@ impl Chkpoint {
     }
 
     /// Encodes the header and the embedded header; the caller must send the payload of the latter.
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        let header = RequestHeader::new(streamid, RequestCode::CHKPOINT)
-            .with::<4, 4>(self.fhandle.0)
-            .with::<19, 1>([self.opcode.0]);
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        let header = header.with::<4, 4>(self.fhandle.0).with::<19, 1>([self.opcode.0]);
         match &self.embedded {
             Some(embedded) => header.finish(&embedded.encode(), out),
             None => header.finish(&[], out),

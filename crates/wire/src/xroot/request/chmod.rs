@@ -13,8 +13,7 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.2. Recorded: `fs_namespace`, `raw_errors`.
 
-use crate::xroot::codes::RequestCode;
-use crate::xroot::header::{RequestHeader, StreamId};
+use super::body::{RequestBody, RequestHeader, WireError};
 
 /// Changes permission bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,14 +24,12 @@ pub struct Chmod<'a> {
     pub path: &'a [u8],
 }
 
-impl<'a> Chmod<'a> {
-    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
-        Self { mode: header.u16::<18>(), path: payload }
+impl<'a> RequestBody<'a> for Chmod<'a> {
+    fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self { mode: header.u16::<18>(), path: payload })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::CHMOD)
-            .with::<18, 2>(self.mode.to_be_bytes())
-            .finish(self.path, out);
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header.with::<18, 2>(self.mode.to_be_bytes()).finish(self.path, out);
     }
 }

@@ -13,8 +13,8 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.4. Recorded: `raw_errors` (an error only).
 
-use crate::xroot::codes::RequestCode;
-use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
+use super::body::{RequestBody, RequestHeader, WireError};
+use crate::xroot::header::FileHandle;
 use crate::xroot::limits::CLONE_ITEM_BYTES;
 
 /// Clones ranges into an open file. The name avoids a conflict with the trait `Clone`.
@@ -26,15 +26,13 @@ pub struct CloneRanges<'a> {
     pub items: CloneList<'a>,
 }
 
-impl<'a> CloneRanges<'a> {
-    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
-        Self { fhandle: header.fhandle::<4>(), items: CloneList::new(payload) }
+impl<'a> RequestBody<'a> for CloneRanges<'a> {
+    fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self { fhandle: header.fhandle::<4>(), items: CloneList::new(payload) })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::CLONE)
-            .with::<4, 4>(self.fhandle.0)
-            .finish(self.items.bytes, out);
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header.with::<4, 4>(self.fhandle.0).finish(self.items.bytes, out);
     }
 }
 

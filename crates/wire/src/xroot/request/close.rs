@@ -13,8 +13,8 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.3.
 
-use crate::xroot::codes::RequestCode;
-use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
+use super::body::{RequestBody, RequestHeader, WireError};
+use crate::xroot::header::FileHandle;
 
 /// Closes a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,12 +23,12 @@ pub struct Close {
     pub fhandle: FileHandle,
 }
 
-impl Close {
-    pub(super) fn decode(header: &RequestHeader) -> Self {
-        Self { fhandle: header.fhandle::<4>() }
+impl RequestBody<'_> for Close {
+    fn decode(header: &RequestHeader, _payload: &[u8]) -> Result<Self, WireError> {
+        Ok(Self { fhandle: header.fhandle::<4>() })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::CLOSE).with::<4, 4>(self.fhandle.0).finish(&[], out);
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header.with::<4, 4>(self.fhandle.0).finish(&[], out);
     }
 }

@@ -14,9 +14,8 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.7. Recorded: `raw_dirlist`.
 
-use crate::xroot::codes::RequestCode;
+use super::body::{RequestBody, RequestHeader, WireError};
 use crate::xroot::flags::DirlistOptions;
-use crate::xroot::header::{RequestHeader, StreamId};
 
 /// Lists a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,14 +26,12 @@ pub struct Dirlist<'a> {
     pub path: &'a [u8],
 }
 
-impl<'a> Dirlist<'a> {
-    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
-        Self { options: DirlistOptions(header.u8::<19>()), path: payload }
+impl<'a> RequestBody<'a> for Dirlist<'a> {
+    fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self { options: DirlistOptions(header.u8::<19>()), path: payload })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::DIRLIST)
-            .with::<19, 1>([self.options.0])
-            .finish(self.path, out);
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header.with::<19, 1>([self.options.0]).finish(self.path, out);
     }
 }

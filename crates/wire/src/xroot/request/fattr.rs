@@ -20,11 +20,11 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.8. Recorded: `api_fattr_path`, `api_fattr_handle`.
 
+use super::body::{RequestBody, RequestHeader, WireError};
 use crate::cursor::{FieldReader, FieldWriter};
-use crate::error::WireError;
-use crate::xroot::codes::{FattrSubcode, RequestCode};
+use crate::xroot::codes::FattrSubcode;
 use crate::xroot::flags::FattrOptions;
-use crate::xroot::header::{FileHandle, RequestHeader, StreamId, wire_length};
+use crate::xroot::header::{FileHandle, wire_length};
 
 /// Reads or changes extended attributes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,26 +41,28 @@ pub struct Fattr<'a> {
     pub payload: &'a [u8],
 }
 
-impl<'a> Fattr<'a> {
-    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
-        Self {
+impl<'a> RequestBody<'a> for Fattr<'a> {
+    fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self {
             fhandle: header.fhandle::<4>(),
             subcode: FattrSubcode(header.u8::<8>()),
             numattr: header.u8::<9>(),
             options: FattrOptions(header.u8::<10>()),
             payload,
-        }
+        })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::FATTR)
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header
             .with::<4, 4>(self.fhandle.0)
             .with::<8, 1>([self.subcode.0])
             .with::<9, 1>([self.numattr])
             .with::<10, 1>([self.options.0])
             .finish(self.payload, out);
     }
+}
 
+impl<'a> Fattr<'a> {
     /// Parses the payload. Every name and value is validated, so that later iteration cannot fail.
     ///
     /// # Errors

@@ -15,8 +15,7 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.5. Recorded: `raw_errors`.
 
-use crate::xroot::codes::RequestCode;
-use crate::xroot::header::{RequestHeader, StreamId};
+use super::body::{RequestBody, RequestHeader, WireError};
 
 /// Gets or puts a file; answered with "not supported".
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,13 +28,13 @@ pub struct Gpfile<'a> {
     pub path: &'a [u8],
 }
 
-impl<'a> Gpfile<'a> {
-    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
-        Self { options: header.i32::<4>(), buffsz: header.i32::<16>(), path: payload }
+impl<'a> RequestBody<'a> for Gpfile<'a> {
+    fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self { options: header.i32::<4>(), buffsz: header.i32::<16>(), path: payload })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::GPFILE)
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header
             .with::<4, 4>(self.options.to_be_bytes())
             .with::<16, 4>(self.buffsz.to_be_bytes())
             .finish(self.path, out);

@@ -14,9 +14,8 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.9. Recorded: `fs_locate`, `manager_locate`.
 
-use crate::xroot::codes::RequestCode;
+use super::body::{RequestBody, RequestHeader, WireError};
 use crate::xroot::flags::LocateOptions;
-use crate::xroot::header::{RequestHeader, StreamId};
 
 /// Requests the locations of a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,14 +26,12 @@ pub struct Locate<'a> {
     pub path: &'a [u8],
 }
 
-impl<'a> Locate<'a> {
-    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
-        Self { options: LocateOptions(header.u16::<4>()), path: payload }
+impl<'a> RequestBody<'a> for Locate<'a> {
+    fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self { options: LocateOptions(header.u16::<4>()), path: payload })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::LOCATE)
-            .with::<4, 2>(self.options.0.to_be_bytes())
-            .finish(self.path, out);
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header.with::<4, 2>(self.options.0.to_be_bytes()).finish(self.path, out);
     }
 }

@@ -19,9 +19,8 @@
 //!
 //! Source: xroot protocol 5.2.0, section 1.7.
 
-use crate::xroot::codes::RequestCode;
+use super::body::{RequestBody, RequestHeader, WireError};
 use crate::xroot::flags::{Ability, Ability2};
-use crate::xroot::header::{RequestHeader, StreamId};
 
 /// Starts a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,20 +39,20 @@ pub struct Login<'a> {
     pub cgi: &'a [u8],
 }
 
-impl<'a> Login<'a> {
-    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
-        Self {
+impl<'a> RequestBody<'a> for Login<'a> {
+    fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self {
             pid: header.i32::<4>(),
             username: header.field::<8, 8>(),
             ability2: Ability2(header.u8::<16>()),
             ability: Ability(header.u8::<17>()),
             capver: header.u8::<18>(),
             cgi: payload,
-        }
+        })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::LOGIN)
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header
             .with::<4, 4>(self.pid.to_be_bytes())
             .with::<8, 8>(self.username)
             .with::<16, 1>([self.ability2.0])

@@ -14,9 +14,8 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.10. Recorded: `fs_namespace`.
 
-use crate::xroot::codes::RequestCode;
+use super::body::{RequestBody, RequestHeader, WireError};
 use crate::xroot::flags::MkdirOptions;
-use crate::xroot::header::{RequestHeader, StreamId};
 
 /// Creates a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,15 +28,12 @@ pub struct Mkdir<'a> {
     pub path: &'a [u8],
 }
 
-impl<'a> Mkdir<'a> {
-    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
-        Self { options: MkdirOptions(header.u8::<4>()), mode: header.u16::<18>(), path: payload }
+impl<'a> RequestBody<'a> for Mkdir<'a> {
+    fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self { options: MkdirOptions(header.u8::<4>()), mode: header.u16::<18>(), path: payload })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::MKDIR)
-            .with::<4, 1>([self.options.0])
-            .with::<18, 2>(self.mode.to_be_bytes())
-            .finish(self.path, out);
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header.with::<4, 1>([self.options.0]).with::<18, 2>(self.mode.to_be_bytes()).finish(self.path, out);
     }
 }

@@ -14,9 +14,7 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.11. Recorded: `fs_namespace`, `raw_errors`.
 
-use crate::error::WireError;
-use crate::xroot::codes::RequestCode;
-use crate::xroot::header::{RequestHeader, StreamId};
+use super::body::{RequestBody, RequestHeader, WireError};
 
 /// Renames a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,17 +25,17 @@ pub struct Mv<'a> {
     pub args: &'a [u8],
 }
 
+impl<'a> RequestBody<'a> for Mv<'a> {
+    fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self { arg1len: i16::from_be_bytes(header.field::<18, 2>()), args: payload })
+    }
+
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header.with::<18, 2>(self.arg1len.to_be_bytes()).finish(self.args, out);
+    }
+}
+
 impl<'a> Mv<'a> {
-    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
-        Self { arg1len: i16::from_be_bytes(header.field::<18, 2>()), args: payload }
-    }
-
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::MV)
-            .with::<18, 2>(self.arg1len.to_be_bytes())
-            .finish(self.args, out);
-    }
-
     /// Returns the old and the new path with their CGI.
     ///
     /// # Errors

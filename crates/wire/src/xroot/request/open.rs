@@ -17,9 +17,9 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.12. Recorded: `raw_open_read`, `api_posc`.
 
-use crate::xroot::codes::RequestCode;
+use super::body::{RequestBody, RequestHeader, WireError};
 use crate::xroot::flags::{OpenOptions, OpenTemplateOptions};
-use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
+use crate::xroot::header::FileHandle;
 
 /// Opens a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,19 +37,19 @@ pub struct Open<'a> {
     pub target: &'a [u8],
 }
 
-impl<'a> Open<'a> {
-    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
-        Self {
+impl<'a> RequestBody<'a> for Open<'a> {
+    fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self {
             mode: header.u16::<4>(),
             options: OpenOptions(header.u16::<6>()),
             optiont: OpenTemplateOptions(header.u16::<8>()),
             fhtemplt: header.fhandle::<16>(),
             target: payload,
-        }
+        })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::OPEN)
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header
             .with::<4, 2>(self.mode.to_be_bytes())
             .with::<6, 2>(self.options.0.to_be_bytes())
             .with::<8, 2>(self.optiont.0.to_be_bytes())

@@ -17,9 +17,9 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.13. Recorded: `api_pgread`, `cp_download_pgread`.
 
-use crate::xroot::codes::RequestCode;
+use super::body::{RequestBody, RequestHeader, WireError};
 use crate::xroot::flags::PageFlags;
-use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
+use crate::xroot::header::FileHandle;
 
 /// Reads a range of an open file with checksums.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +36,34 @@ pub struct Pgread {
     pub reqflags: Option<PageFlags>,
 }
 
+impl RequestBody<'_> for Pgread {
+    fn decode(header: &RequestHeader, payload: &[u8]) -> Result<Self, WireError> {
+        // A later protocol version may append fields, so only the known ones at the front are
+        // decoded.
+        Ok(Self {
+            fhandle: header.fhandle::<4>(),
+            offset: header.i64::<8>(),
+            rlen: header.i32::<16>(),
+            pathid: payload.first().copied(),
+            reqflags: payload.get(1).copied().map(PageFlags),
+        })
+    }
+
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        let argument = [self.pathid(), self.reqflags().0];
+        let sent = match (self.pathid, self.reqflags) {
+            (_, Some(_)) => 2,
+            (Some(_), None) => 1,
+            (None, None) => 0,
+        };
+        header
+            .with::<4, 4>(self.fhandle.0)
+            .with::<8, 8>(self.offset.to_be_bytes())
+            .with::<16, 4>(self.rlen.to_be_bytes())
+            .finish(argument.get(..sent).unwrap_or_default(), out);
+    }
+}
+
 impl Pgread {
     /// Returns the connection for the data; 0 is the control connection.
     #[must_use]
@@ -47,31 +75,5 @@ impl Pgread {
     #[must_use]
     pub fn reqflags(&self) -> PageFlags {
         self.reqflags.unwrap_or_default()
-    }
-
-    pub(super) fn decode(header: &RequestHeader, payload: &[u8]) -> Self {
-        // A later protocol version may append fields, so only the known ones at the front are
-        // decoded.
-        Self {
-            fhandle: header.fhandle::<4>(),
-            offset: header.i64::<8>(),
-            rlen: header.i32::<16>(),
-            pathid: payload.first().copied(),
-            reqflags: payload.get(1).copied().map(PageFlags),
-        }
-    }
-
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        let argument = [self.pathid(), self.reqflags().0];
-        let sent = match (self.pathid, self.reqflags) {
-            (_, Some(_)) => 2,
-            (Some(_), None) => 1,
-            (None, None) => 0,
-        };
-        RequestHeader::new(streamid, RequestCode::PGREAD)
-            .with::<4, 4>(self.fhandle.0)
-            .with::<8, 8>(self.offset.to_be_bytes())
-            .with::<16, 4>(self.rlen.to_be_bytes())
-            .finish(argument.get(..sent).unwrap_or_default(), out);
     }
 }

@@ -19,9 +19,9 @@
 //! Source: xroot protocol 5.2.0, section 2.14. Recorded: `raw_write`, `api_pgwrite`,
 //! `api_pgwrite_bad`.
 
-use crate::xroot::codes::RequestCode;
+use super::body::{RequestBody, RequestHeader, WireError};
 use crate::xroot::flags::PageFlags;
-use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
+use crate::xroot::header::FileHandle;
 
 /// Writes pages, each with its checksum; the payload is not part of the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,19 +38,19 @@ pub struct Pgwrite {
     pub dlen: i32,
 }
 
-impl Pgwrite {
-    pub(super) fn decode(header: &RequestHeader) -> Self {
-        Self {
+impl RequestBody<'_> for Pgwrite {
+    fn decode(header: &RequestHeader, _payload: &[u8]) -> Result<Self, WireError> {
+        Ok(Self {
             fhandle: header.fhandle::<4>(),
             offset: header.i64::<8>(),
             pathid: header.u8::<16>(),
             reqflags: PageFlags(header.u8::<17>()),
             dlen: header.dlen,
-        }
+        })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::PGWRITE)
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header
             .with::<4, 4>(self.fhandle.0)
             .with::<8, 8>(self.offset.to_be_bytes())
             .with::<16, 1>([self.pathid])

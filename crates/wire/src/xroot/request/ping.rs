@@ -11,15 +11,18 @@
 //!
 //! Source: xroot protocol 5.2.0, section 1.10.
 
-use crate::xroot::codes::RequestCode;
-use crate::xroot::header::{RequestHeader, StreamId};
+use super::body::{RequestBody, RequestHeader, WireError};
 
 /// Checks that the server is alive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ping;
 
-impl Ping {
-    pub(super) fn encode(streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::PING).finish(&[], out);
+impl RequestBody<'_> for Ping {
+    fn decode(_header: &RequestHeader, _payload: &[u8]) -> Result<Self, WireError> {
+        Ok(Self)
+    }
+
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header.finish(&[], out);
     }
 }

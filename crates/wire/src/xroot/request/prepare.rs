@@ -17,9 +17,8 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.15. Recorded: `fs_prepare`.
 
-use crate::xroot::codes::RequestCode;
+use super::body::{RequestBody, RequestHeader, WireError};
 use crate::xroot::flags::{PrepareOptions, PrepareOptionsX};
-use crate::xroot::header::{RequestHeader, StreamId};
 
 /// Stages or evicts files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,19 +35,19 @@ pub struct Prepare<'a> {
     pub paths: &'a [u8],
 }
 
-impl<'a> Prepare<'a> {
-    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
-        Self {
+impl<'a> RequestBody<'a> for Prepare<'a> {
+    fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self {
             options: PrepareOptions(header.u8::<4>()),
             prty: header.u8::<5>(),
             port: header.u16::<6>(),
             optionx: PrepareOptionsX(header.u16::<8>()),
             paths: payload,
-        }
+        })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::PREPARE)
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header
             .with::<4, 1>([self.options.0])
             .with::<5, 1>([self.prty])
             .with::<6, 2>(self.port.to_be_bytes())

@@ -15,9 +15,9 @@
 //!
 //! Source: xroot protocol 5.2.0, section 1.7.
 
-use crate::xroot::codes::{Expect, RequestCode};
+use super::body::{RequestBody, RequestHeader, WireError};
+use crate::xroot::codes::Expect;
 use crate::xroot::flags::ProtocolFlags;
-use crate::xroot::header::{RequestHeader, StreamId};
 
 /// Exchanges versions and abilities.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,13 +30,17 @@ pub struct Protocol {
     pub expect: u8,
 }
 
-impl Protocol {
-    pub(super) fn decode(header: &RequestHeader) -> Self {
-        Self { clientpv: header.i32::<4>(), flags: ProtocolFlags(header.u8::<8>()), expect: header.u8::<9>() }
+impl RequestBody<'_> for Protocol {
+    fn decode(header: &RequestHeader, _payload: &[u8]) -> Result<Self, WireError> {
+        Ok(Self {
+            clientpv: header.i32::<4>(),
+            flags: ProtocolFlags(header.u8::<8>()),
+            expect: header.u8::<9>(),
+        })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::PROTOCOL)
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header
             .with::<4, 4>(self.clientpv.to_be_bytes())
             .with::<8, 1>([self.flags.0])
             .with::<9, 1>([self.expect])

@@ -17,8 +17,9 @@
 //! Source: xroot protocol 5.2.0, section 2.16. Recorded: `raw_query`, `fs_query_config`,
 //! `fs_query_checksum`.
 
-use crate::xroot::codes::{QueryType, RequestCode};
-use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
+use super::body::{RequestBody, RequestHeader, WireError};
+use crate::xroot::codes::QueryType;
+use crate::xroot::header::FileHandle;
 
 /// Requests information.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,13 +32,13 @@ pub struct Query<'a> {
     pub args: &'a [u8],
 }
 
-impl<'a> Query<'a> {
-    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
-        Self { infotype: QueryType(header.u16::<4>()), fhandle: header.fhandle::<8>(), args: payload }
+impl<'a> RequestBody<'a> for Query<'a> {
+    fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self { infotype: QueryType(header.u16::<4>()), fhandle: header.fhandle::<8>(), args: payload })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::QUERY)
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header
             .with::<4, 2>(self.infotype.0.to_be_bytes())
             .with::<8, 4>(self.fhandle.0)
             .finish(self.args, out);

@@ -20,9 +20,9 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.17. Recorded: `raw_open_read`, `cp_download_read`.
 
+use super::body::{RequestBody, RequestHeader, WireError};
 use super::segments::SegmentList;
-use crate::xroot::codes::RequestCode;
-use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
+use crate::xroot::header::FileHandle;
 use crate::xroot::limits::READ_ARGUMENT_BYTES;
 
 /// Reads a range of an open file.
@@ -47,6 +47,32 @@ pub struct ReadArgument<'a> {
     pub preread: SegmentList<'a>,
 }
 
+impl<'a> RequestBody<'a> for Read<'a> {
+    fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        let preread = SegmentList::new(payload.get(READ_ARGUMENT_BYTES..).unwrap_or_default());
+        Ok(Self {
+            fhandle: header.fhandle::<4>(),
+            offset: header.i64::<8>(),
+            rlen: header.i32::<16>(),
+            // An argument of less than 8 bytes is accepted as well; it contains only the path id.
+            argument: payload.first().map(|pathid| ReadArgument { pathid: *pathid, preread }),
+        })
+    }
+
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        let header = header
+            .with::<4, 4>(self.fhandle.0)
+            .with::<8, 8>(self.offset.to_be_bytes())
+            .with::<16, 4>(self.rlen.to_be_bytes());
+        header.finish_with(out, |out| {
+            if let Some(argument) = self.argument {
+                out.extend_from_slice(&[argument.pathid, 0, 0, 0, 0, 0, 0, 0]);
+                out.extend_from_slice(argument.preread.bytes());
+            }
+        });
+    }
+}
+
 impl<'a> Read<'a> {
     /// Returns the connection for the data; 0 is the control connection.
     #[must_use]
@@ -59,45 +85,25 @@ impl<'a> Read<'a> {
     pub fn preread(&self) -> SegmentList<'a> {
         self.argument.map_or(SegmentList::default(), |argument| argument.preread)
     }
-
-    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
-        let preread = SegmentList::new(payload.get(READ_ARGUMENT_BYTES..).unwrap_or_default());
-        Self {
-            fhandle: header.fhandle::<4>(),
-            offset: header.i64::<8>(),
-            rlen: header.i32::<16>(),
-            // An argument of less than 8 bytes is accepted as well; it contains only the path id.
-            argument: payload.first().map(|pathid| ReadArgument { pathid: *pathid, preread }),
-        }
-    }
-
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        let header = RequestHeader::new(streamid, RequestCode::READ)
-            .with::<4, 4>(self.fhandle.0)
-            .with::<8, 8>(self.offset.to_be_bytes())
-            .with::<16, 4>(self.rlen.to_be_bytes());
-        let Some(argument) = self.argument else { return header.finish(&[], out) };
-        let preread = argument.preread.bytes();
-        header.finish_streamed(crate::xroot::header::wire_length(READ_ARGUMENT_BYTES + preread.len()), out);
-        out.extend_from_slice(&[argument.pathid, 0, 0, 0, 0, 0, 0, 0]);
-        out.extend_from_slice(preread);
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::xroot::codes::RequestCode;
+    use crate::xroot::header::StreamId;
 
     #[test]
     fn a_short_argument_is_a_path_id() {
         let header = RequestHeader::new(StreamId([1, 0]), RequestCode::READ);
-        assert_eq!(Read::decode(&header, &[]).argument, None);
-        assert_eq!(Read::decode(&header, &[7]).pathid(), 7);
-        assert!(Read::decode(&header, &[7]).preread().is_empty());
-        let read = Read::decode(&header, &[7; 9]);
+        assert_eq!(Read::decode(&header, &[]).unwrap().argument, None);
+        let short = Read::decode(&header, &[7]).unwrap();
+        assert_eq!(short.pathid(), 7);
+        assert!(short.preread().is_empty());
+        let read = Read::decode(&header, &[7; 9]).unwrap();
         assert!(!read.preread().is_whole());
         let mut out = Vec::new();
-        read.encode(header.streamid, &mut out);
+        read.encode(header, &mut out);
         assert_eq!(out[20..], [0, 0, 0, 9, 7, 0, 0, 0, 0, 0, 0, 0, 7]);
     }
 }

@@ -16,9 +16,8 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.18. Recorded: `api_readv`, `raw_large_readv`.
 
+use super::body::{RequestBody, RequestHeader, WireError};
 use super::segments::SegmentList;
-use crate::xroot::codes::RequestCode;
-use crate::xroot::header::{RequestHeader, StreamId};
 
 /// Reads several ranges of open files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,14 +28,12 @@ pub struct Readv<'a> {
     pub segments: SegmentList<'a>,
 }
 
-impl<'a> Readv<'a> {
-    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
-        Self { pathid: header.u8::<19>(), segments: SegmentList::new(payload) }
+impl<'a> RequestBody<'a> for Readv<'a> {
+    fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self { pathid: header.u8::<19>(), segments: SegmentList::new(payload) })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::READV)
-            .with::<19, 1>([self.pathid])
-            .finish(self.segments.bytes(), out);
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header.with::<19, 1>([self.pathid]).finish(self.segments.bytes(), out);
     }
 }

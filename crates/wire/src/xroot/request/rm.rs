@@ -12,8 +12,7 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.19. Recorded: `fs_namespace`.
 
-use crate::xroot::codes::RequestCode;
-use crate::xroot::header::{RequestHeader, StreamId};
+use super::body::{RequestBody, RequestHeader, WireError};
 
 /// Removes a file or an empty directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,12 +21,12 @@ pub struct Rm<'a> {
     pub path: &'a [u8],
 }
 
-impl<'a> Rm<'a> {
-    pub(super) fn decode(_header: &RequestHeader, payload: &'a [u8]) -> Self {
-        Self { path: payload }
+impl<'a> RequestBody<'a> for Rm<'a> {
+    fn decode(_header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self { path: payload })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::RM).finish(self.path, out);
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header.finish(self.path, out);
     }
 }

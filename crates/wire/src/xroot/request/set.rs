@@ -13,8 +13,7 @@
 //!
 //! Source: xroot protocol 5.2.0, section 1.10. Recorded: `raw_query`.
 
-use crate::xroot::codes::RequestCode;
-use crate::xroot::header::{RequestHeader, StreamId};
+use super::body::{RequestBody, RequestHeader, WireError};
 
 /// Sets a property of the session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,12 +24,12 @@ pub struct Set<'a> {
     pub text: &'a [u8],
 }
 
-impl<'a> Set<'a> {
-    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
-        Self { modifier: header.u8::<19>(), text: payload }
+impl<'a> RequestBody<'a> for Set<'a> {
+    fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self { modifier: header.u8::<19>(), text: payload })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::SET).with::<19, 1>([self.modifier]).finish(self.text, out);
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header.with::<19, 1>([self.modifier]).finish(self.text, out);
     }
 }

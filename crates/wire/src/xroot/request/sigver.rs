@@ -18,9 +18,9 @@
 //!
 //! Source: xroot protocol 5.2.0, section 1.11. Recorded: `auth_unix_sigver`.
 
+use super::body::{RequestBody, RequestHeader, WireError};
 use crate::xroot::codes::RequestCode;
 use crate::xroot::flags::{SigverCrypto, SigverFlags};
-use crate::xroot::header::{RequestHeader, StreamId};
 
 /// Signs the next request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,20 +39,20 @@ pub struct Sigver<'a> {
     pub signature: &'a [u8],
 }
 
-impl<'a> Sigver<'a> {
-    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
-        Self {
+impl<'a> RequestBody<'a> for Sigver<'a> {
+    fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self {
             expectrid: RequestCode(header.u16::<4>()),
             version: header.u8::<6>(),
             flags: SigverFlags(header.u8::<7>()),
             seqno: u64::from_be_bytes(header.field::<8, 8>()),
             crypto: SigverCrypto(header.u8::<16>()),
             signature: payload,
-        }
+        })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::SIGVER)
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header
             .with::<4, 2>(self.expectrid.0.to_be_bytes())
             .with::<6, 1>([self.version])
             .with::<7, 1>([self.flags.0])

@@ -16,9 +16,9 @@
 //!
 //! Source: xroot protocol 5.2.0, sections 2.21, 2.26. Recorded: `fs_stat`, `raw_errors`.
 
-use crate::xroot::codes::RequestCode;
+use super::body::{RequestBody, RequestHeader, WireError};
 use crate::xroot::flags::{StatOptions, StatWants};
-use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
+use crate::xroot::header::FileHandle;
 
 /// Requests the status of a path or an open file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,18 +33,18 @@ pub struct Stat<'a> {
     pub path: &'a [u8],
 }
 
-impl<'a> Stat<'a> {
-    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
-        Self {
+impl<'a> RequestBody<'a> for Stat<'a> {
+    fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self {
             options: StatOptions(header.u8::<4>()),
             wants: StatWants(u32::from_be_bytes(header.field::<12, 4>())),
             fhandle: header.fhandle::<16>(),
             path: payload,
-        }
+        })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::STAT)
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header
             .with::<4, 1>([self.options.0])
             .with::<12, 4>(self.wants.0.to_be_bytes())
             .with::<16, 4>(self.fhandle.0)

@@ -14,9 +14,9 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.22. Recorded: `raw_query`.
 
-use crate::xroot::codes::RequestCode;
+use super::body::{RequestBody, RequestHeader, WireError};
 use crate::xroot::flags::StatOptions;
-use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
+use crate::xroot::header::FileHandle;
 
 /// Requests the kinds of several paths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,15 +29,12 @@ pub struct Statx<'a> {
     pub paths: &'a [u8],
 }
 
-impl<'a> Statx<'a> {
-    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
-        Self { options: StatOptions(header.u8::<4>()), fhandle: header.fhandle::<16>(), paths: payload }
+impl<'a> RequestBody<'a> for Statx<'a> {
+    fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self { options: StatOptions(header.u8::<4>()), fhandle: header.fhandle::<16>(), paths: payload })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::STATX)
-            .with::<4, 1>([self.options.0])
-            .with::<16, 4>(self.fhandle.0)
-            .finish(self.paths, out);
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header.with::<4, 1>([self.options.0]).with::<16, 4>(self.fhandle.0).finish(self.paths, out);
     }
 }

@@ -12,8 +12,8 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.23.
 
-use crate::xroot::codes::RequestCode;
-use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
+use super::body::{RequestBody, RequestHeader, WireError};
+use crate::xroot::header::FileHandle;
 
 /// Flushes a file to stable storage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,12 +22,12 @@ pub struct Sync {
     pub fhandle: FileHandle,
 }
 
-impl Sync {
-    pub(super) fn decode(header: &RequestHeader) -> Self {
-        Self { fhandle: header.fhandle::<4>() }
+impl RequestBody<'_> for Sync {
+    fn decode(header: &RequestHeader, _payload: &[u8]) -> Result<Self, WireError> {
+        Ok(Self { fhandle: header.fhandle::<4>() })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::SYNC).with::<4, 4>(self.fhandle.0).finish(&[], out);
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header.with::<4, 4>(self.fhandle.0).finish(&[], out);
     }
 }

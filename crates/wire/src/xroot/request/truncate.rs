@@ -14,8 +14,8 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.24. Recorded: `fs_namespace`, `raw_write`.
 
-use crate::xroot::codes::RequestCode;
-use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
+use super::body::{RequestBody, RequestHeader, WireError};
+use crate::xroot::header::FileHandle;
 
 /// Sets a size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,15 +28,12 @@ pub struct Truncate<'a> {
     pub path: &'a [u8],
 }
 
-impl<'a> Truncate<'a> {
-    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
-        Self { fhandle: header.fhandle::<4>(), offset: header.i64::<8>(), path: payload }
+impl<'a> RequestBody<'a> for Truncate<'a> {
+    fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self { fhandle: header.fhandle::<4>(), offset: header.i64::<8>(), path: payload })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::TRUNCATE)
-            .with::<4, 4>(self.fhandle.0)
-            .with::<8, 8>(self.offset.to_be_bytes())
-            .finish(self.path, out);
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header.with::<4, 4>(self.fhandle.0).with::<8, 8>(self.offset.to_be_bytes()).finish(self.path, out);
     }
 }

@@ -5,8 +5,8 @@
 //!
 //! Source: xroot protocol 5.2.0, sections 1.6, 2.0. Recorded: `raw_errors`.
 
+use super::body::{RequestBody, RequestHeader, WireError};
 use crate::xroot::codes::RequestCode;
-use crate::xroot::header::{RequestHeader, StreamId};
 
 /// An unknown request, kept completely.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,13 +19,12 @@ pub struct Unknown<'a> {
     pub payload: &'a [u8],
 }
 
-impl<'a> Unknown<'a> {
-    pub(super) const fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
-        Self { code: header.code, body: header.body, payload }
+impl<'a> RequestBody<'a> for Unknown<'a> {
+    fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self { code: header.code, body: header.body, payload })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        let header = RequestHeader { streamid, code: self.code, body: self.body, dlen: 0 };
-        header.finish(self.payload, out);
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        RequestHeader { body: self.body, ..header }.finish(self.payload, out);
     }
 }

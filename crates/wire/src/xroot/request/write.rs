@@ -16,8 +16,8 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.27. Recorded: `cp_upload_write`, `raw_write`.
 
-use crate::xroot::codes::RequestCode;
-use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
+use super::body::{RequestBody, RequestHeader, WireError};
+use crate::xroot::header::FileHandle;
 
 /// Writes bytes to an open file; the payload is not part of the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,18 +32,18 @@ pub struct Write {
     pub dlen: i32,
 }
 
-impl Write {
-    pub(super) fn decode(header: &RequestHeader) -> Self {
-        Self {
+impl RequestBody<'_> for Write {
+    fn decode(header: &RequestHeader, _payload: &[u8]) -> Result<Self, WireError> {
+        Ok(Self {
             fhandle: header.fhandle::<4>(),
             offset: header.i64::<8>(),
             pathid: header.u8::<16>(),
             dlen: header.dlen,
-        }
+        })
     }
 
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::WRITE)
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header
             .with::<4, 4>(self.fhandle.0)
             .with::<8, 8>(self.offset.to_be_bytes())
             .with::<16, 1>([self.pathid])

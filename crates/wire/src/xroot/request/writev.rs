@@ -16,10 +16,9 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.28. Recorded: `api_writev`, `raw_write`.
 
+use super::body::{RequestBody, RequestHeader, WireError};
 use super::segments::SegmentList;
-use crate::xroot::codes::RequestCode;
 use crate::xroot::flags::WritevOptions;
-use crate::xroot::header::{RequestHeader, StreamId};
 
 /// Writes several ranges of open files; the data is not part of the message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,15 +29,13 @@ pub struct Writev<'a> {
     pub segments: SegmentList<'a>,
 }
 
-impl<'a> Writev<'a> {
-    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
-        Self { options: WritevOptions(header.u8::<4>()), segments: SegmentList::new(payload) }
+impl<'a> RequestBody<'a> for Writev<'a> {
+    fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self { options: WritevOptions(header.u8::<4>()), segments: SegmentList::new(payload) })
     }
 
     /// Encodes header and list; the caller must send the data of all elements.
-    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
-        RequestHeader::new(streamid, RequestCode::WRITEV)
-            .with::<4, 1>([self.options.0])
-            .finish(self.segments.bytes(), out);
+    fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
+        header.with::<4, 1>([self.options.0]).finish(self.segments.bytes(), out);
     }
 }
