@@ -114,7 +114,7 @@ impl BareFile {
             dlen: i32::try_from(total).unwrap_or(i32::MAX),
             offset: i64::try_from(offset).unwrap_or(i64::MAX),
         };
-        output.extend_from_slice(&frame.encode());
+        output.extend_from_slice(&frame.to_bytes());
         let at = output.len();
         output.resize(at + total, 0);
         let body = &mut output[at..];

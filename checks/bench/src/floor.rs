@@ -18,6 +18,7 @@ use wire::xroot::flags::OpenOptions;
 use wire::xroot::header::HandshakeReply;
 use wire::xroot::limits::{HANDSHAKE_BYTES, REQUEST_HEADER_BYTES};
 use wire::xroot::{ErrorCode, Request, RequestCode, RequestHeader, ResponseHeader, Status, StreamId};
+use wire::{Encode, FixedLayout};
 
 const LISTENER: u64 = u64::MAX;
 /// Size of the receive buffer: a write of 64 KiB with its header.
@@ -144,10 +145,10 @@ impl FloorConnection {
                 *input = rest;
                 self.greeted = true;
                 let reply = HandshakeReply { protover: 0x520, role: HandshakeReply::DATA_SERVER };
-                self.output.extend_from_slice(&reply.encode());
+                reply.encode(&mut self.output);
             }
             let Some((header, rest)) = input.split_first_chunk::<REQUEST_HEADER_BYTES>() else { return };
-            let header = RequestHeader::decode(header);
+            let header = RequestHeader::from_bytes(header);
             let bytes = header.payload_bytes().unwrap_or(0);
             if matches!(header.code, RequestCode::WRITE | RequestCode::PGWRITE) {
                 *input = rest;
@@ -207,14 +208,14 @@ impl FloorConnection {
         body.extend_from_slice(b"not found\0");
         let dlen = i32::try_from(body.len()).unwrap_or(0);
         let header = ResponseHeader { streamid, status: Status::ERROR, dlen };
-        self.output.extend_from_slice(&header.encode());
+        header.encode(&mut self.output);
         self.output.extend_from_slice(&body);
     }
 
     fn header(&mut self, streamid: StreamId, length: usize) {
         let header =
             ResponseHeader { streamid, status: Status::OK, dlen: i32::try_from(length).unwrap_or(i32::MAX) };
-        self.output.extend_from_slice(&header.encode());
+        header.encode(&mut self.output);
     }
 
     fn body(&mut self, streamid: StreamId, body: &[u8]) {
@@ -292,7 +293,7 @@ mod tests {
                 connection.answer(&mut rest, None);
                 connection.input = rest.to_vec();
             }
-            let mut expected = HandshakeReply { protover: 0x520, role: 1 }.encode().to_vec();
+            let mut expected = HandshakeReply { protover: 0x520, role: 1 }.encoded();
             expected.extend([1, 2, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0]);
             expected.extend([3, 4, 0, 0, 0, 0, 0, 0, 5, 6, 0, 0, 0, 0, 0, 0]);
             assert_eq!(connection.output, expected, "{cut}");
@@ -339,7 +340,7 @@ mod tests {
             let rlen = i32::try_from(length).unwrap();
             let read = Request::Read(Read { fhandle, offset: offset as i64, rlen, argument: None });
             let header = ResponseHeader { streamid: StreamId([7, 8]), status: Status::OK, dlen: rlen };
-            let expected = [&header.encode()[..], &data[offset..offset + length]].concat();
+            let expected = [&header.to_bytes()[..], &data[offset..offset + length]].concat();
             assert!(answer_of(&tree, &read, &[], expected.len()) == expected, "{offset} {length}");
         }
         // Two frames of pages, of which the first page is incomplete.

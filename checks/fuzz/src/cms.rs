@@ -12,6 +12,7 @@ use wire::cms::{
     ToRedirector,
 };
 use wire::xroot::cgi::CgiText;
+use wire::{Decode, Encode, FixedLayout};
 
 /// Checks `data` as a frame, whose announced length may be wrong, and as a stream.
 pub fn target(data: &[u8]) {
@@ -19,7 +20,7 @@ pub fn target(data: &[u8]) {
         split_stream(phase, data);
     }
     let Some((header, rest)) = data.split_first_chunk() else { return };
-    let header = Header::decode(header);
+    let header = Header::from_bytes(header);
     let payload = rest.get(..header.payload_bytes()).unwrap_or(rest);
     texts(payload);
     message(&header, payload);
@@ -44,7 +45,7 @@ fn encoded(encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>) -> Opti
 
 fn split_frame(frame: &[u8]) -> (Header, &[u8]) {
     let Some((header, payload)) = frame.split_first_chunk() else { panic!("no header") };
-    let header = Header::decode(header);
+    let header = Header::from_bytes(header);
     assert_eq!(header.payload_bytes(), payload.len());
     (header, payload)
 }
@@ -134,21 +135,21 @@ fn examine_login(login: &NodeLogin<'_>) {
 
 /// Checks the texts that occur in frames.
 fn texts(text: &[u8]) {
-    if let Ok(id) = SystemId::parse(text) {
+    if let Ok(id) = SystemId::decode(text) {
         let mut out = Vec::new();
         id.encode(&mut out);
         assert_eq!(out, text);
         assert_eq!(SystemId::cluster_of(text), Some(id.cluster));
     }
-    if let Ok(space) = SpaceText::parse(text) {
+    if let Ok(space) = SpaceText::decode(text) {
         let mut out = Vec::new();
         space.encode(&mut out);
-        assert_eq!(SpaceText::parse(&out), Ok(space));
+        assert_eq!(SpaceText::decode(&out), Ok(space));
     }
-    if let Ok(totals) = TotalsText::parse(text) {
+    if let Ok(totals) = TotalsText::decode(text) {
         let mut out = Vec::new();
         totals.encode(&mut out);
-        assert_eq!(TotalsText::parse(&out), Ok(totals));
+        assert_eq!(TotalsText::decode(&out), Ok(totals));
     }
     let env = Env::parse(CgiText::new(text));
     let mut out = Vec::new();

@@ -5,16 +5,17 @@
 
 use wire::xroot::frames::Direction;
 use wire::xroot::reply::{
-    Attn, BadPages, ChkpointSizes, LoginReply, OpenReply, ProtocolReply, StatText, VfsText, bad_pages,
-    dirlist, fattr, locate, query, readv,
+    Attn, BadPages, ChkpointSizes, LoginReply, OpenReply, ProtocolReply, StatText, VfsText, dirlist, fattr,
+    locate, query, readv,
 };
 use wire::xroot::{Reply, ResponseHeader};
+use wire::{Decode, Encode, FixedLayout};
 
 /// Checks `data` as a response frame, whose announced length may be wrong, and as a stream.
 pub fn target(data: &[u8]) {
     crate::requests::split_stream(Direction::Responses, data);
     let Some((header, rest)) = data.split_first_chunk() else { return };
-    let header = ResponseHeader::decode(header);
+    let header = ResponseHeader::from_bytes(header);
     let counted = header.body_bytes().unwrap_or(0).min(rest.len());
     let body = rest.get(..counted).unwrap_or_default();
     bodies(rest);
@@ -23,7 +24,7 @@ pub fn target(data: &[u8]) {
     let mut bytes = Vec::new();
     reply.encode(header.streamid, &mut bytes);
     let Some((again, body)) = bytes.split_first_chunk() else { panic!("{reply:?} has no header") };
-    let again = ResponseHeader::decode(again);
+    let again = ResponseHeader::from_bytes(again);
     assert_eq!(again.status, header.status);
     assert_eq!(again.body_bytes(), Ok(body.len()));
     assert_eq!(Reply::decode(&again, body), Ok(reply));
@@ -43,7 +44,7 @@ fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 
 fn bodies(body: &[u8]) {
     if let Ok(reply) = ProtocolReply::decode(body) {
-        let out = encoded(|out| reply.encode(out));
+        let out = reply.encoded();
         let again = ProtocolReply::decode(&out);
         // The list of interfaces is padded by encoding.
         assert_eq!(
@@ -52,19 +53,17 @@ fn bodies(body: &[u8]) {
         );
     }
     if let Ok(reply) = LoginReply::decode(body) {
-        assert_eq!(LoginReply::decode(&encoded(|out| reply.encode(out))), Ok(reply));
+        assert_eq!(LoginReply::decode(&reply.encoded()), Ok(reply));
         reply.protocols().for_each(|protocol| assert!(!protocol.name.contains(&b',')));
     }
     if let Ok(reply) = OpenReply::decode(body) {
-        assert_eq!(OpenReply::decode(&encoded(|out| reply.encode(out))), Ok(reply));
+        assert_eq!(OpenReply::decode(&reply.encoded()), Ok(reply));
     }
     if let Ok(reply) = ChkpointSizes::decode(body) {
-        assert_eq!(ChkpointSizes::decode(&encoded(|out| reply.encode(out))), Ok(reply));
+        assert_eq!(ChkpointSizes::decode(&reply.encoded()), Ok(reply));
     }
     if let Ok(list) = BadPages::decode(body) {
-        let offsets: Vec<_> = list.offsets().collect();
-        let out = encoded(|out| bad_pages::encode(out, list.first_bytes, list.last_bytes, &offsets));
-        assert_eq!(out, body);
+        assert_eq!(list.encoded(), body);
     }
     for with_values in [false, true] {
         if let Ok(results) = fattr::decode_results(body, with_values) {
@@ -77,14 +76,14 @@ fn bodies(body: &[u8]) {
             assert!(!sane || fattr::decode_results(&out, with_values) == Ok(results));
         }
         if let Ok(list) = fattr::decode_list(body, with_values) {
-            let out = encoded(|out| list.iter().for_each(|a| fattr::encode_listed(out, a.name, a.value)));
+            let out = encoded(|out| list.iter().for_each(|listed| listed.encode(out)));
             assert_eq!(out, body);
         }
     }
     let elements = readv::Elements::new(body).map_while(Result::ok);
     let out = encoded(|out| {
         elements.for_each(|(segment, data)| {
-            out.extend_from_slice(&segment.encode());
+            segment.encode(out);
             out.extend_from_slice(data);
         });
     });
@@ -92,17 +91,17 @@ fn bodies(body: &[u8]) {
 }
 
 fn texts(text: &[u8]) {
-    if let Ok(stat) = StatText::parse(text) {
-        assert_eq!(StatText::parse(&encoded(|out| stat.encode(out))).map(|again| again.size), Ok(stat.size));
+    if let Ok(stat) = StatText::decode(text) {
+        assert_eq!(StatText::decode(&stat.encoded()).map(|again| again.size), Ok(stat.size));
     }
-    if let Ok(vfs) = VfsText::parse(text) {
-        assert_eq!(VfsText::parse(&encoded(|out| vfs.encode(out))), Ok(vfs));
+    if let Ok(vfs) = VfsText::decode(text) {
+        assert_eq!(VfsText::decode(&vfs.encoded()), Ok(vfs));
     }
-    if let Ok(checksum) = query::ChecksumText::parse(text) {
-        assert_eq!(query::ChecksumText::parse(&encoded(|out| checksum.encode(out))), Ok(checksum));
+    if let Ok(checksum) = query::ChecksumText::decode(text) {
+        assert_eq!(query::ChecksumText::decode(&checksum.encoded()), Ok(checksum));
     }
-    if let Ok(space) = query::SpaceUsageText::parse(text) {
-        assert_eq!(query::SpaceUsageText::parse(&encoded(|out| space.encode(out))), Ok(space));
+    if let Ok(space) = query::SpaceUsageText::decode(text) {
+        assert_eq!(query::SpaceUsageText::decode(&space.encoded()), Ok(space));
     }
     let locations: Vec<_> = locate::parse(text).collect();
     let out = encoded(|out| locate::encode(out, locations.iter().copied()));

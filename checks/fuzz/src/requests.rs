@@ -3,6 +3,7 @@
 //! Splitting a stream loses no byte. [`crate::sessions`] continues where this target ends, with the
 //! answers to requests.
 
+use wire::FixedLayout;
 use wire::xroot::frames::{Direction, FrameBytes, Splitter, request_bytes};
 use wire::xroot::limits::ARGUMENT_BYTES_MAX;
 use wire::xroot::{Request, RequestCode, RequestHeader};
@@ -11,7 +12,7 @@ use wire::xroot::{Request, RequestCode, RequestHeader};
 pub fn target(data: &[u8]) {
     split_stream(Direction::Requests, data);
     let Some((header, rest)) = data.split_first_chunk() else { return };
-    let header = RequestHeader::decode(header);
+    let header = RequestHeader::from_bytes(header);
     if let Ok(FrameBytes::AtLeast(more)) = request_bytes(data) {
         assert!(more > data.len(), "asks for {more} bytes of {}", data.len());
     }
@@ -22,7 +23,7 @@ pub fn target(data: &[u8]) {
     let mut bytes = Vec::new();
     request.encode(header.streamid, &mut bytes);
     let Some((again, payload)) = bytes.split_first_chunk() else { panic!("{request:?} has no header") };
-    let again = RequestHeader::decode(again);
+    let again = RequestHeader::from_bytes(again);
     assert_eq!((again.streamid, again.code), (header.streamid, header.code));
     let streamed = matches!(header.code, RequestCode::WRITE | RequestCode::PGWRITE);
     assert!(streamed || again.payload_bytes() == Ok(payload.len()), "{request:?}");

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde_json::Value;
+use wire::FixedLayout;
 use wire::xroot::{Request, RequestHeader};
 
 /// Maximum length of a seed in bytes. Longer frames contain file data, which adds no coverage.
@@ -70,7 +71,7 @@ fn recorded(target: &str) -> anyhow::Result<BTreeSet<Vec<u8>>> {
 fn each_argument(mut take: impl FnMut(&[u8])) -> anyhow::Result<()> {
     each_frame("c2s", |bytes| {
         let Some((header, payload)) = bytes.split_first_chunk() else { return };
-        match Request::decode(&RequestHeader::decode(header), payload) {
+        match Request::decode(&RequestHeader::from_bytes(header), payload) {
             Ok(Request::Open(open)) => take(open.target),
             Ok(Request::Login(login)) => take(login.cgi),
             Ok(Request::Query(query)) => take(query.args),

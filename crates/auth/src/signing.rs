@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
+use wire::FixedLayout;
 use wire::xroot::codes::{QueryType, RequestCode, SecurityLevel, SignRequirement};
 use wire::xroot::flags::{OpenOptions, SecurityOptions, SigverCrypto, SigverFlags};
 use wire::xroot::header::RequestHeader;
@@ -89,7 +90,7 @@ impl RequestSigner {
     /// `request` is the encoded request; `payload` is file data behind it that is sent separately.
     pub fn sign(&mut self, request: &[u8], payload: &[u8]) -> Option<Vec<u8>> {
         let (bytes, arguments) = request.split_first_chunk()?;
-        let header = RequestHeader::decode(bytes);
+        let header = RequestHeader::from_bytes(bytes);
         if !self.requirements.needs_signature(&header, arguments) {
             return None;
         }
@@ -193,7 +194,7 @@ mod tests {
         let mut bytes = Vec::new();
         request.encode(StreamId::default(), &mut bytes);
         let (header, payload) = bytes.split_first_chunk().unwrap();
-        requirements.needs_signature(&RequestHeader::decode(header), payload)
+        requirements.needs_signature(&RequestHeader::from_bytes(header), payload)
     }
 
     fn stat() -> Request<'static> {
@@ -231,7 +232,7 @@ mod tests {
     /// Returns flags, sequence number and signature.
     fn decode(sigver: &[u8]) -> (SigverFlags, u64, Vec<u8>) {
         let (header, payload) = sigver.split_first_chunk().unwrap();
-        let header = RequestHeader::decode(header);
+        let header = RequestHeader::from_bytes(header);
         assert_eq!((header.code, header.streamid), (RequestCode::SIGVER, StreamId([3, 4])));
         let Ok(Request::Sigver(m)) = Request::decode(&header, payload) else { panic!("no signature") };
         (m.flags, m.seqno, m.signature.to_vec())

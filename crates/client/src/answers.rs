@@ -2,6 +2,7 @@
 //!
 //! They own it because the caller keeps them after the buffer of the reply is reused.
 
+use wire::Decode;
 use wire::xroot::flags::StatFlags;
 use wire::xroot::reply::locate::{self, NodeKind};
 use wire::xroot::reply::query::SpaceUsageText;
@@ -62,7 +63,7 @@ impl StatInfo {
     }
 
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Cause> {
-        Ok(Self::of(&StatText::parse(body)?))
+        Ok(Self::of(&StatText::decode(body)?))
     }
 
     /// Reports whether it is a directory.
@@ -115,8 +116,8 @@ pub struct VfsInfo {
 
 impl VfsInfo {
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Cause> {
-        let VfsText { writable_nodes, free_mb, used_percent, .. } = VfsText::parse(body)?;
-        let VfsText { staging_nodes, staging_free_mb, staging_used_percent, .. } = VfsText::parse(body)?;
+        let VfsText { writable_nodes, free_mb, used_percent, .. } = VfsText::decode(body)?;
+        let VfsText { staging_nodes, staging_free_mb, staging_used_percent, .. } = VfsText::decode(body)?;
         Ok(Self {
             writable_nodes,
             free_mb,
@@ -150,7 +151,7 @@ pub struct FileChecksum {
 
 impl FileChecksum {
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Cause> {
-        let checksum = wire::xroot::reply::query::ChecksumText::parse(body)?;
+        let checksum = wire::xroot::reply::query::ChecksumText::decode(body)?;
         let lower = |bytes: &[u8]| text(bytes).to_ascii_lowercase();
         Ok(Self { kind: lower(checksum.kind), value: lower(checksum.value) })
     }
@@ -204,7 +205,7 @@ pub struct SpaceInfo {
 
 impl SpaceInfo {
     pub(crate) fn parse(body: &[u8]) -> Result<Self, Cause> {
-        let space = SpaceUsageText::parse(body)?;
+        let space = SpaceUsageText::decode(body)?;
         Ok(Self {
             name: text(space.cgroup),
             total: space.space,

@@ -19,8 +19,9 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use wire::xroot::limits::{PATH_ID_MAX, RESPONSE_HEADER_BYTES};
-use wire::xroot::reply::{Reply, small::decode_bind};
+use wire::xroot::reply::{BindReply, Reply};
 use wire::xroot::{RequestCode, ResponseHeader, SessionId};
+use wire::{Decode, FixedLayout};
 
 use crate::authentication::{Authentication, LoginRequest};
 use crate::failure::Cause;
@@ -368,12 +369,14 @@ pub(crate) async fn bind(
         for code in [RequestCode::PROTOCOL, RequestCode::PROTOCOL, RequestCode::BIND] {
             let mut header = [0; RESPONSE_HEADER_BYTES];
             stream.read_exact(&mut header).await.map_err(lost)?;
-            let header = ResponseHeader::decode(&header);
+            let header = ResponseHeader::from_bytes(&header);
             let length = header.body_bytes().ok().filter(|length| *length <= BIND_REPLY_BYTES_MAX);
             let mut body = vec![0; length.ok_or_else(|| Cause::BadAnswer("too long".to_owned()))?];
             stream.read_exact(&mut body).await.map_err(lost)?;
             match Reply::decode(&header, &body)? {
-                Reply::Ok(body) if code == RequestCode::BIND => path = decode_bind(body).ok(),
+                Reply::Ok(body) if code == RequestCode::BIND => {
+                    path = BindReply::decode(body).ok().map(|reply| reply.pathid)
+                }
                 Reply::Ok(_) => {}
                 Reply::Error(error) => {
                     let text = String::from_utf8_lossy(error.text).into_owned();
@@ -397,6 +400,7 @@ fn unasked(input: &[u8]) -> ConnectionError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::Encode;
     use wire::xroot::StreamId;
     use wire::xroot::flags::ServerFlags;
     use wire::xroot::header::HandshakeReply;
@@ -430,8 +434,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
-                let mut out =
-                    HandshakeReply { protover: 0x520, role: HandshakeReply::DATA_SERVER }.encode().to_vec();
+                let mut out = HandshakeReply { protover: 0x520, role: HandshakeReply::DATA_SERVER }.encoded();
                 let mut body = Vec::new();
                 let flags = ServerFlags::IS_SERVER;
                 ProtocolReply { pval: 0x520, flags, bind_interfaces: None, security: None }.encode(&mut body);

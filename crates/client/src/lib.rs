@@ -104,7 +104,7 @@ pub use digest::pages;
 /// Types and values of checksums.
 pub use digest::{Algorithm, Checksum as Sum};
 /// The messages of the protocol: flags and codes of requests, and the bodies of replies.
-pub use wire::xroot;
+pub use wire::{codec, xroot};
 
 pub use answers::{
     Attribute, FileChecksum, RemoteEntry, ReplicaLocation, SpaceInfo, StatInfo, StatMore, VfsInfo,

@@ -3,6 +3,7 @@
 //! They add the status of each entry where a server does not send it with the listing.
 
 use rawclient::Encoded;
+use wire::Decode;
 use wire::xroot::flags::{DirlistOptions, StatOptions};
 use wire::xroot::reply::{StatText, dirlist};
 use wire::xroot::request::{Dirlist, Request};
@@ -92,7 +93,7 @@ impl FileSystem {
             }
             for (name, text) in join_bounded(some, &ask).await {
                 let text = if strict { text? } else { text.unwrap_or_default() };
-                let status = text.as_deref().and_then(|text| StatText::parse(text).ok());
+                let status = text.as_deref().and_then(|text| StatText::decode(text).ok());
                 let has_room = match &status {
                     Some(_) => with.add(&name, status.as_ref()),
                     None => without.add(&name, None),
@@ -106,7 +107,7 @@ impl FileSystem {
 
     /// Returns the status in the wire format, or `None` if the path does not exist.
     async fn find_text(&self, path: &RemotePath) -> Result<Option<Vec<u8>>, Error> {
-        let text = |body: &[u8]| StatText::parse(body).map(|_| body.to_vec()).map_err(Cause::from);
+        let text = |body: &[u8]| StatText::decode(body).map(|_| body.to_vec()).map_err(Cause::from);
         match self.get("stat", path, |target| stat(target, StatOptions::NONE), text).await {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.is_not_found() => Ok(None),

@@ -15,6 +15,7 @@ use client::{AddressFilter, Cause, Client, OpenWith, Settings, Url};
 use support::{Act, Fake, MANAGER, PLAIN, SERVER, client, close, ok, opened, send, silence, stat_text};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
+use wire::FixedLayout;
 use wire::xroot::codes::Status;
 use wire::xroot::reply::{self, Redirect};
 use wire::xroot::{ErrorCode, RequestCode, ResponseHeader, StreamId};
@@ -27,7 +28,7 @@ fn says_missing(asked: &support::Asked) -> Act {
 }
 
 fn redirect_to(asked: &support::Asked, host: &str, port: u16) -> Act {
-    send(|out| Redirect::to_host(host.as_bytes(), port).encode(out, asked.header.streamid))
+    send(|out| reply::redirect(out, asked.header.streamid, &Redirect::to_host(host.as_bytes(), port)))
 }
 
 #[tokio::test(start_paused = true)]
@@ -264,7 +265,7 @@ async fn garbage_ends_only_the_connection() {
 }
 
 fn frame(streamid: [u8; 2], status: Status, dlen: i32) -> Vec<u8> {
-    ResponseHeader { streamid: StreamId(streamid), status, dlen }.encode().to_vec()
+    ResponseHeader { streamid: StreamId(streamid), status, dlen }.to_bytes().to_vec()
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use client::{Cause, File, OpenWith};
 use support::{Act, Asked, Fake, MANAGER, PLAIN, client, close, ok, send};
 use wire::xroot::RequestCode;
-use wire::xroot::reply::Redirect;
+use wire::xroot::reply::{self, Redirect};
 
 /// Builds the reply to an open with the number, size and time of the file.
 fn opened(asked: &Asked, id: u64, size: u64, mtime: i64) -> Act {
@@ -19,7 +19,7 @@ fn opened(asked: &Asked, id: u64, size: u64, mtime: i64) -> Act {
 }
 
 fn redirect(asked: &Asked, port: u16) -> Act {
-    send(|out| Redirect::to_host(b"127.0.0.1", port).encode(out, asked.header.streamid))
+    send(|out| reply::redirect(out, asked.header.streamid, &Redirect::to_host(b"127.0.0.1", port)))
 }
 
 /// Starts a server with an older replica of the file, which must not be opened.

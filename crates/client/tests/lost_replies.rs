@@ -71,13 +71,13 @@ async fn an_existing_file_is_not_removed_a_second_time() {
 async fn only_the_same_server_can_confirm_a_removal() {
     // At the manager the file disappears together with its server.
     let server = losing(RequestCode::RM, |asked| {
-        send(|out| Redirect::to_host(b"127.0.0.1", 1).encode(out, asked.header.streamid))
+        send(|out| reply::redirect(out, asked.header.streamid, &Redirect::to_host(b"127.0.0.1", 1)))
     })
     .await;
     let port = server.address.port();
     let manager = Fake::start(MANAGER, move |asked| match asked.code() {
         RequestCode::STAT => not_found(asked),
-        _ => send(|out| Redirect::to_host(b"127.0.0.1", port).encode(out, asked.header.streamid)),
+        _ => send(|out| reply::redirect(out, asked.header.streamid, &Redirect::to_host(b"127.0.0.1", port))),
     })
     .await;
     let error = files(&manager).await.rm("/a").await.unwrap_err();
@@ -135,7 +135,7 @@ async fn manager(first: &Fake, second: &Fake) -> Fake {
     let (first, second) = (first.address.port(), second.address.port());
     Fake::start(MANAGER, move |asked| {
         let port = if asked.text().contains("tried=") { second } else { first };
-        send(|out| Redirect::to_host(b"127.0.0.1", port).encode(out, asked.header.streamid))
+        send(|out| reply::redirect(out, asked.header.streamid, &Redirect::to_host(b"127.0.0.1", port)))
     })
     .await
 }

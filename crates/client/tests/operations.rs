@@ -7,9 +7,10 @@ mod support;
 use client::xroot::flags::{LocateOptions, OpenOptions};
 use client::{Bytes, Caching, ListWith, OpenWith, Reader};
 use support::{Act, Fake, MANAGER, PLAIN, SERVER, client, ok, opened, send, silence, stat_text};
-use wire::xroot::codes::ResponseType;
+use wire::FixedLayout;
+use wire::xroot::codes::{ResponseType, Status};
 use wire::xroot::reply::{self, Attn, Redirect, StatusFrame, attn};
-use wire::xroot::{ErrorCode, RequestCode};
+use wire::xroot::{ErrorCode, RequestCode, StreamId};
 
 #[tokio::test]
 async fn callers_share_a_connection_with_replies_in_any_order() {
@@ -46,7 +47,9 @@ async fn redirects_keep_their_cgi_and_waits_are_followed() {
     let there = server.address;
     let manager = Fake::start(MANAGER, move |asked| {
         let host = "127.0.0.1?from=m&x=2";
-        send(|out| Redirect::to_host(host.as_bytes(), there.port()).encode(out, asked.header.streamid))
+        send(|out| {
+            reply::redirect(out, asked.header.streamid, &Redirect::to_host(host.as_bytes(), there.port()))
+        })
     })
     .await;
     let files = client(&[]).file_system(&manager.url("/"));
@@ -61,8 +64,9 @@ async fn a_deferred_reply_is_received() {
     let server = Fake::start(SERVER, |asked| {
         let mut out = Vec::new();
         reply::waitresp(&mut out, asked.header.streamid, 600, "computing");
-        Attn::Other { actnum: client::xroot::codes::AttnCode::ASYNCMS, rest: b"\0\0\0\0hello" }
-            .encode(&mut out);
+        let actnum = client::xroot::codes::AttnCode::ASYNCMS;
+        let message = Attn::Other { actnum, rest: b"\0\0\0\0hello" };
+        reply::frame(&mut out, StreamId::default(), Status::ATTN, &message);
         attn::deferred(&mut out, |out| reply::ok(out, asked.header.streamid, b"adler32 0A0b\0"));
         Act::Send(out)
     })
@@ -170,7 +174,7 @@ fn page_frame(asked: &support::Asked, offset: u64, length: usize, last: bool, da
         dlen: i32::try_from(data.len()).unwrap(),
         offset: i64::try_from(offset).unwrap(),
     };
-    let mut out = frame.encode().to_vec();
+    let mut out = frame.to_bytes().to_vec();
     out.extend(data);
     out
 }
@@ -217,7 +221,7 @@ async fn vectors_are_read_in_one_request() {
         RequestCode::READV => {
             let mut body = Vec::new();
             for segment in wire::xroot::request::SegmentList::new(&asked.payload) {
-                body.extend(segment.encode());
+                body.extend(segment.to_bytes());
                 body.extend((0..segment.length).map(|byte| (segment.offset + i64::from(byte)) as u8));
             }
             ok(asked, &body)
@@ -243,9 +247,11 @@ async fn damaged_pages_of_a_write_are_sent_again() {
             assert_eq!(client::pages::bad_pages(offset, &asked.payload).count(), 0);
             send(|out| {
                 if std::mem::take(&mut bad) {
-                    reply::status::pgwrite_bad_pages(out, asked.header.streamid, 0, 904, 904, &[4096]);
+                    let offsets = [4096_i64.to_be_bytes()];
+                    let bad = reply::BadPages { first_bytes: 904, last_bytes: 904, offsets: &offsets };
+                    reply::status::pgwrite_done(out, asked.header.streamid, 0, Some(&bad));
                 } else {
-                    reply::status::pgwrite_done(out, asked.header.streamid, 4096);
+                    reply::status::pgwrite_done(out, asked.header.streamid, 4096, None);
                 }
             })
         }
@@ -350,7 +356,7 @@ async fn counting_server(size: u64) -> Fake {
             RequestCode::READV => {
                 let mut body = Vec::new();
                 for segment in wire::xroot::request::SegmentList::new(&asked.payload) {
-                    body.extend(segment.encode());
+                    body.extend(segment.to_bytes());
                     body.extend(data(segment.offset, segment.length));
                 }
                 ok(asked, &body)

@@ -66,6 +66,7 @@ impl Encoded {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::FixedLayout;
     use wire::xroot::codes::ChkpointOpcode;
     use wire::xroot::request::{Chkpoint, Truncate};
     use wire::xroot::{FileHandle, RequestHeader};
@@ -75,7 +76,7 @@ mod tests {
         let fhandle = FileHandle([1, 2, 3, 4]);
         let mut inner = Vec::new();
         Request::Truncate(Truncate { fhandle, offset: 7, path: b"" }).encode(StreamId::default(), &mut inner);
-        let embedded = Some(RequestHeader::decode(inner.first_chunk().unwrap()));
+        let embedded = Some(RequestHeader::from_bytes(inner.first_chunk().unwrap()));
         let outer = Request::Chkpoint(Chkpoint { fhandle, opcode: ChkpointOpcode::XEQ, embedded });
         let mut out = vec![0xee];
         Encoded::new(&outer).append(StreamId([5, 6]), 0, &mut out);

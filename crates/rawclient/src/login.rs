@@ -130,6 +130,7 @@ fn country(locale: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::FixedLayout;
     use wire::xroot::RequestHeader;
 
     #[test]
@@ -139,7 +140,7 @@ mod tests {
         let mut out = Vec::new();
         login.encode(&mut out);
         let (header, payload) = out.split_first_chunk().unwrap();
-        let header = RequestHeader::decode(header);
+        let header = RequestHeader::from_bytes(header);
         let Ok(Request::Login(decoded)) = Request::decode(&header, payload) else { panic!("no login") };
         assert_eq!(decoded.username_bytes(), b"longuser");
         assert!(decoded.accepts_deferred());

@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+use wire::Decode;
 use wire::xroot::FileHandle;
 use wire::xroot::flags::{OpenOptions, OpenTemplateOptions, StatOptions, StatWants};
 use wire::xroot::reply::{OpenReply, Redirect, RedirectTarget, StatText};
@@ -170,7 +171,7 @@ impl BlockingSession {
             path: target.as_bytes(),
         };
         let answer = self.call(&Request::Stat(stat))?;
-        Ok(StatText::parse(&answer)?.size)
+        Ok(StatText::decode(&answer)?.size)
     }
 
     /// Sends the queued bytes and passes events to `take` until it returns a result.

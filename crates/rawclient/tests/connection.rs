@@ -15,6 +15,7 @@ use wire::xroot::header::HandshakeReply;
 use wire::xroot::reply::{self, LoginReply, ProtocolReply, Redirect, StatusFrame};
 use wire::xroot::request::{self, Request};
 use wire::xroot::{ErrorCode, FileHandle, RequestCode, RequestHeader, SessionId, StreamId};
+use wire::{Encode, FixedLayout};
 
 /// An event with its bytes copied.
 #[derive(PartialEq, Eq, Debug)]
@@ -83,7 +84,7 @@ fn is_read(tag: u64) -> bool {
 }
 
 fn greeting(security: &[u8]) -> Vec<u8> {
-    let mut out = HandshakeReply { protover: 0x520, role: HandshakeReply::DATA_SERVER }.encode().to_vec();
+    let mut out = HandshakeReply { protover: 0x520, role: HandshakeReply::DATA_SERVER }.encoded();
     let mut body = Vec::new();
     let flags = ServerFlags::IS_SERVER | ServerFlags::SUPPGRW;
     ProtocolReply { pval: 0x511, flags, bind_interfaces: None, security: None }.encode(&mut body);
@@ -132,7 +133,7 @@ fn the_login_follows_the_protocol_reply() {
         let server = greeting(b"");
         assert_eq!(feed(&mut connection, &server[..32], cut), Ok(vec![]));
         let login = sent(&mut connection, usize::MAX);
-        let header = RequestHeader::decode(login.first_chunk().unwrap());
+        let header = RequestHeader::from_bytes(login.first_chunk().unwrap());
         assert_eq!((header.code, header.streamid), (RequestCode::LOGIN, StreamId::default()));
         assert_eq!(feed(&mut connection, &server[32..], cut), Ok(vec![Seen::Ready]));
         let server = connection.server();
@@ -208,9 +209,9 @@ fn forced_signatures_precede_their_requests() {
         connection.submit(&stat(), sequence).unwrap();
         let bytes = sent(&mut connection, usize::MAX);
         let (signature, request) = bytes.split_at(24 + 32);
-        let header = RequestHeader::decode(signature.first_chunk().unwrap());
+        let header = RequestHeader::from_bytes(signature.first_chunk().unwrap());
         let Ok(Request::Sigver(sigver)) = Request::decode(&header, &signature[24..]) else { panic!("none") };
-        let stream = RequestHeader::decode(request.first_chunk().unwrap()).streamid;
+        let stream = RequestHeader::from_bytes(request.first_chunk().unwrap()).streamid;
         assert_eq!((sigver.expectrid, sigver.seqno, header.streamid), (RequestCode::STAT, sequence, stream));
         let hash = auth::request_hash(sequence, request.first_chunk().unwrap(), &request[24..]);
         assert_eq!(sigver.signature, hash);
@@ -256,9 +257,9 @@ fn page_data_has_its_position() {
         StatusFrame { streamid, request, resptype, dlen, offset }
     };
     let mut answers = Vec::new();
-    frame(ResponseType::PARTIAL, 9, 4096).append(&mut answers);
+    answers.extend(frame(ResponseType::PARTIAL, 9, 4096).to_bytes());
     answers.extend(b"crc4-data");
-    frame(ResponseType::FINAL, 0, 8192).append(&mut answers);
+    answers.extend(frame(ResponseType::FINAL, 0, 8192).to_bytes());
     let expected = [
         Seen::Pages(1, 4096, 9),
         Seen::Data(1, b"crc4-data".to_vec()),
@@ -282,7 +283,7 @@ fn a_deferred_reply_arrives_as_a_message() {
     let mut answers = Vec::new();
     reply::waitresp(&mut answers, StreamId([0, 1]), 60, "busy");
     reply::attn::deferred(&mut answers, |out| reply::ok(out, StreamId([0, 1]), b"text"));
-    reply::frame(&mut answers, StreamId::default(), wire::xroot::Status::ATTN, &[0, 0, 0x13, 0x8a]);
+    reply::frame(&mut answers, StreamId::default(), wire::xroot::Status::ATTN, &[0, 0, 0x13, 0x8a][..]);
     for cut in 1..=answers.len() {
         let mut connection = ready();
         connection.submit(&stat(), 100).unwrap();
@@ -294,7 +295,7 @@ fn a_deferred_reply_arrives_as_a_message() {
 #[test]
 fn redirects_and_waits_end_a_request() {
     let mut answers = Vec::new();
-    Redirect::to_host(b"other", 1095).encode(&mut answers, StreamId([0, 2]));
+    reply::redirect(&mut answers, StreamId([0, 2]), &Redirect::to_host(b"other", 1095));
     reply::wait(&mut answers, StreamId([0, 1]), 5, "");
     let mut connection = ready();
     connection.submit(&stat(), 101).unwrap();

@@ -11,6 +11,7 @@ use wire::xroot::flags::{OpenOptions, ServerFlags};
 use wire::xroot::header::{Handshake, HandshakeReply};
 use wire::xroot::reply::{self, LoginReply, ProtocolReply};
 use wire::xroot::{ErrorCode, RequestCode, RequestHeader, SessionId, StreamId};
+use wire::{Encode, FixedLayout};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -26,7 +27,7 @@ fn server(
         let mut handshake = [0; 20];
         stream.read_exact(&mut handshake).unwrap();
         assert!(Handshake::is(&handshake));
-        let mut out = HandshakeReply { protover: 0x520, role: HandshakeReply::DATA_SERVER }.encode().to_vec();
+        let mut out = HandshakeReply { protover: 0x520, role: HandshakeReply::DATA_SERVER }.encoded();
         while let Some((header, payload)) = request(&mut stream) {
             let mut body = Vec::new();
             match header.code {
@@ -51,7 +52,7 @@ fn server(
 fn request(stream: &mut TcpStream) -> Option<(RequestHeader, Vec<u8>)> {
     let mut header = [0; 24];
     stream.read_exact(&mut header).ok()?;
-    let header = RequestHeader::decode(&header);
+    let header = RequestHeader::from_bytes(&header);
     let mut payload = vec![0; header.payload_bytes().unwrap()];
     stream.read_exact(&mut payload).unwrap();
     Some((header, payload))
@@ -93,7 +94,9 @@ fn a_file_is_opened_after_a_wait_and_read_in_pieces() {
 fn errors_redirects_and_the_end_are_distinguished() {
     let (address, thread) = server(|header, payload, out| match payload {
         b"/missing" => reply::error(out, header.streamid, ErrorCode::NOT_FOUND, "no such file"),
-        b"/elsewhere" => reply::Redirect::to_host(b"other?tried=me", 1095).encode(out, header.streamid),
+        b"/elsewhere" => {
+            reply::redirect(out, header.streamid, &reply::Redirect::to_host(b"other?tried=me", 1095))
+        }
         _ => reply::ok(out, StreamId([9, 9]), b""),
     });
     let mut session = connect(address).unwrap();

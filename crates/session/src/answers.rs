@@ -14,12 +14,13 @@ use vfs::{
     Answer, AttributeOutcome, DirectoryEntries, DirectoryEntry, EncodedEntries, ListingPosition, Opened,
     Operation, Value,
 };
+use wire::Encode;
 use wire::xroot::codes::{FattrSubcode, Status};
 use wire::xroot::header::StreamId;
 use wire::xroot::reply::attn::deferred;
 use wire::xroot::reply::open::{OpenDetail, OpenReply};
 use wire::xroot::reply::stat_text::ListedChecksum;
-use wire::xroot::reply::{dirlist, fattr, frame_with, query, small, wait};
+use wire::xroot::reply::{dirlist, fattr, frame, frame_with, query, small, wait};
 
 /// Seconds after which a client of an old generation retries a request whose answer is deferred for
 /// other clients.
@@ -171,7 +172,7 @@ impl Session {
             _ => OpenDetail::None,
         };
         let reply = OpenReply { fhandle: to_wire(index), detail };
-        frame_with(out.link(call.link), call.streamid, Status::OK, |out| reply.encode(out));
+        frame(out.link(call.link), call.streamid, Status::OK, &reply);
         DriverTask::Nothing
     }
 
@@ -330,7 +331,8 @@ fn encode_attributes(out: &mut Vec<u8>, kind: &CallKind, results: &[AttributeOut
     let CallKind::Attributes { subcode, values, .. } = kind else { return };
     if *subcode == FattrSubcode::LIST {
         for result in results {
-            fattr::encode_listed(out, &result.name, values.then_some(&result.value));
+            let value = values.then_some(&*result.value);
+            fattr::ListedAttribute { name: &result.name, value }.encode(out);
         }
         return;
     }

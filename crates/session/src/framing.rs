@@ -9,6 +9,7 @@ use crate::settings::GREETING_ARGUMENT_BYTES_MAX;
 use crate::state::{ReplyOutputs, Session, SessionStage};
 use crate::step::{Destination, DriverTask, PayloadAnnouncement};
 use base::{Error, ErrorKind};
+use wire::FixedLayout;
 use wire::xroot::codes::{ChkpointOpcode, ErrorCode, RequestCode};
 use wire::xroot::header::RequestHeader;
 use wire::xroot::limits::{ARGUMENT_BYTES_MAX, HANDSHAKE_BYTES, REQUEST_HEADER_BYTES};
@@ -64,7 +65,7 @@ impl Session {
             SessionStage::Greeting | SessionStage::Active => {}
         }
         let (header, rest) = input.split_first_chunk::<REQUEST_HEADER_BYTES>().ok_or(REQUEST_HEADER_BYTES)?;
-        let header = RequestHeader::decode(header);
+        let header = RequestHeader::from_bytes(header);
         let counted = self.counted(&header);
         let argument = counted.map_or(0, |counted| {
             let behind = rest.get(..counted).and_then(|payload| list_behind(&header, payload));
@@ -163,7 +164,7 @@ fn list_behind(header: &RequestHeader, payload: &[u8]) -> Option<usize> {
     if header.code != RequestCode::CHKPOINT || ChkpointOpcode(opcode) != ChkpointOpcode::XEQ {
         return None;
     }
-    let embedded = RequestHeader::decode(payload.first_chunk()?);
+    let embedded = RequestHeader::from_bytes(payload.first_chunk()?);
     let length = embedded.payload_bytes().ok()?;
     (embedded.code == RequestCode::WRITEV && length <= ARGUMENT_BYTES_MAX).then_some(length)
 }

@@ -8,6 +8,7 @@ use crate::state::{ReplyOutputs, Session, SessionStage};
 use crate::step::{DriverTask, TakeResult};
 use base::Charge;
 use vfs::FileOperation;
+use wire::Encode;
 use wire::xroot::codes::ErrorCode;
 use wire::xroot::header::{Handshake, HandshakeReply, RequestHeader};
 use wire::xroot::limits::{HANDSHAKE_BYTES, REQUEST_HEADER_BYTES};
@@ -66,7 +67,7 @@ impl Session {
                 let role =
                     if is_server { HandshakeReply::DATA_SERVER } else { HandshakeReply::LOAD_BALANCER };
                 let reply = HandshakeReply { protover: wire::xroot::PROTOCOL_VERSION, role };
-                out.link(PathId::CONTROL).extend_from_slice(&reply.encode());
+                reply.encode(out.link(PathId::CONTROL));
                 DriverTask::Nothing
             }
             _ => self.violated(),

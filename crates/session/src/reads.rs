@@ -10,6 +10,7 @@ use crate::state::{ReplyOutputs, Session};
 use crate::step::{ReadElement, ReadTask, ReadVectorTask};
 use base::Error;
 use vfs::{Now, RedirectAnswer};
+use wire::FixedLayout;
 use wire::xroot::codes::{RequestCode, ResponseType};
 use wire::xroot::header::StreamId;
 use wire::xroot::limits::{RESPONSE_HEADER_BYTES, SEGMENT_BYTES};
@@ -82,7 +83,7 @@ impl ReadReply {
             dlen: i32::try_from(bytes).unwrap_or(i32::MAX),
             offset: i64::try_from(offset).unwrap_or(i64::MAX),
         };
-        ReadFrame { header: frame.encode(), end: None, is_last }
+        ReadFrame { header: frame.to_bytes(), end: None, is_last }
     }
 
     /// Makes the frame for the next elements of a vector, which occupy `bytes` with their headers.
@@ -102,7 +103,7 @@ impl ReadElement {
             length: i32::try_from(self.length).unwrap_or(i32::MAX),
             offset: i64::try_from(self.offset).unwrap_or(i64::MAX),
         }
-        .encode()
+        .to_bytes()
     }
 }
 

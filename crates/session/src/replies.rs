@@ -6,12 +6,13 @@ use crate::settings::Signing;
 use crate::step::BadPage;
 use base::Error;
 use vfs::{BriefStat, FileKind, FileStat, RedirectAnswer, SpaceFigures};
+use wire::FixedLayout;
 use wire::xroot::codes::{ErrorCode, Status};
 use wire::xroot::flags::{SecurityOptions, ServerFlags, StatFlags};
 use wire::xroot::header::{ResponseHeader, StreamId};
 use wire::xroot::reply::protocol::{ProtocolReply, SecurityRequirements};
 use wire::xroot::reply::stat_text::{StatExtended, StatText, VfsText};
-use wire::xroot::reply::{frame_with, status};
+use wire::xroot::reply::{BadPages, Redirect, frame, status};
 
 pub(crate) use wire::xroot::reply::frame::{ok, ok_text};
 
@@ -34,14 +35,14 @@ pub(crate) fn redirect(out: &mut Vec<u8>, streamid: StreamId, to: &RedirectAnswe
         with_cgi = format!("{}?{}", to.host, to.cgi);
         &with_cgi
     };
-    wire::xroot::reply::redirect::Redirect { port: to.port, host: host.as_bytes() }.encode(out, streamid);
+    wire::xroot::reply::redirect(out, streamid, &Redirect { port: to.port, host: host.as_bytes() });
 }
 
 /// Returns the header of a reply with file data: final, or partial.
 pub(crate) fn read_header(streamid: StreamId, last: bool, length: usize) -> [u8; 8] {
     let status = if last { Status::OK } else { Status::OKSOFAR };
     let dlen = i32::try_from(length).unwrap_or(i32::MAX);
-    ResponseHeader { streamid, status, dlen }.encode()
+    ResponseHeader { streamid, status, dlen }.to_bytes()
 }
 
 pub(crate) fn protocol(out: &mut Vec<u8>, streamid: StreamId, flags: u32, signing: Option<Signing>) {
@@ -57,7 +58,7 @@ pub(crate) fn protocol(out: &mut Vec<u8>, streamid: StreamId, flags: u32, signin
         bind_interfaces: None,
         security,
     };
-    frame_with(out, streamid, Status::OK, |out| reply.encode(out));
+    frame(out, streamid, Status::OK, &reply);
 }
 
 /// Returns the status in the text form of the protocol.
@@ -123,12 +124,12 @@ pub(crate) fn space_text(space: &SpaceFigures) -> VfsText {
 pub(crate) fn pages_written(out: &mut Vec<u8>, streamid: StreamId, offset: u64, bad: &[BadPage]) {
     let offset = i64::try_from(offset).unwrap_or(i64::MAX);
     let length = |page: &BadPage| i16::try_from(page.length).unwrap_or(i16::MAX);
-    match (bad.first(), bad.last()) {
-        (Some(first), Some(last)) => {
-            let offsets: Vec<i64> =
-                bad.iter().map(|page| i64::try_from(page.offset).unwrap_or(i64::MAX)).collect();
-            status::pgwrite_bad_pages(out, streamid, offset, length(first), length(last), &offsets);
-        }
-        _ => status::pgwrite_done(out, streamid, offset),
-    }
+    let place = |page: &BadPage| i64::try_from(page.offset).unwrap_or(i64::MAX).to_be_bytes();
+    let offsets: Vec<_> = bad.iter().map(place).collect();
+    let list = bad.first().zip(bad.last()).map(|(first, last)| BadPages {
+        first_bytes: length(first),
+        last_bytes: length(last),
+        offsets: &offsets,
+    });
+    status::pgwrite_done(out, streamid, offset, list.as_ref());
 }

@@ -10,6 +10,7 @@ use crate::state::{ReplyOutputs, Session};
 use crate::step::DriverTask;
 use crate::verifier::Signature;
 use auth::{SigningRequirements, request_hash};
+use wire::FixedLayout;
 use wire::xroot::codes::{ErrorCode, RequestCode, SecurityLevel};
 use wire::xroot::flags::{SecurityOptions, SigverCrypto, SigverFlags};
 use wire::xroot::header::{RequestHeader, StreamId};
@@ -101,7 +102,7 @@ impl Session {
                     "Unsupported signature hash"
                 } else {
                     let covered = if signature.without_payload { &[] } else { payload };
-                    if request_hash(signature.sequence, &header.encode(), covered) == signature.hash {
+                    if request_hash(signature.sequence, &header.to_bytes(), covered) == signature.hash {
                         return None;
                     }
                     "Signature hash mismatch"

@@ -10,6 +10,7 @@ use base::{Error, ErrorKind};
 use session::{DriverTask, FileIndex, PathId, ReadElement, ReadTask, ReplyOutputs};
 use support::{Bench, CLOSE, ERROR, OK, OKSOFAR, PGREAD, READ, READV, REDIRECT, Raw, Reply};
 use vfs::{FileOperation, Now, RedirectAnswer};
+use wire::FixedLayout;
 use wire::xroot::codes::{ResponseType, Status};
 use wire::xroot::header::ResponseHeader;
 use wire::xroot::reply::status::StatusFrame;
@@ -64,7 +65,7 @@ fn a_range_is_framed_until_it_or_the_file_ends() {
     let (mut bench, task) = asked(READ, 10);
     let mut reply = bench.session.read_began(&task);
     assert_eq!((reply.left(), reply.link()), (10, PathId::CONTROL));
-    let header = |status: Status, dlen| ResponseHeader { streamid: task.streamid, status, dlen }.encode();
+    let header = |status: Status, dlen| ResponseHeader { streamid: task.streamid, status, dlen }.to_bytes();
     let first = reply.frame(4, 4);
     assert_eq!((first.header, first.end, first.is_last), (header(Status::OKSOFAR, 4), None, false));
     let end = reply.frame(4, 3);
@@ -98,7 +99,7 @@ fn pages_are_framed_with_their_offset() {
     ];
     for (frame, resptype, offset, dlen) in frames {
         let (header, body) = frame.header.split_first_chunk().unwrap();
-        let status = StatusFrame::decode(&ResponseHeader::decode(header), body).unwrap();
+        let status = StatusFrame::decode(&ResponseHeader::from_bytes(header), body).unwrap();
         assert_eq!((status.resptype, status.offset, status.dlen), (resptype, offset, dlen));
         assert_eq!((frame.is_last, frame.end), (resptype == ResponseType::FINAL, None));
     }
@@ -118,7 +119,7 @@ fn a_vector_is_framed_by_elements() {
     assert!(!reply.vector_frame(2, 40).is_last);
     let last = reply.vector_frame(1, 20);
     let header = ResponseHeader { streamid: task.streamid, status: Status::OK, dlen: 20 };
-    assert_eq!((last.header, last.is_last), (header.encode(), true));
+    assert_eq!((last.header, last.is_last), (header.to_bytes(), true));
     bench.session.read_ended(reply);
     assert!(is_at_rest(&mut bench));
 }

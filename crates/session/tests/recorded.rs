@@ -14,6 +14,7 @@ use support::answers::Asked;
 use support::recording::{Connection, Frame, Scenario, load};
 use support::*;
 use vfs::{Answer, Operation};
+use wire::Decode;
 use wire::xroot::codes::SecurityLevel;
 use wire::xroot::flags::ServerFlags;
 use wire::xroot::reply::BadPages;

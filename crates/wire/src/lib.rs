@@ -1,5 +1,6 @@
 //! Codecs of the xroot protocol and the cms protocol: bytes to messages and back, without I/O.
 //!
+//! * [`codec`]: the traits of headers and bodies;
 //! * [`cursor`]: a bounds-checked reader and a writer;
 //! * [`crc`]: CRCs of paths and of messages with a checksum;
 //! * [`error`]: errors of decoding;
@@ -12,11 +13,13 @@
 //! [`cms::frames`]) keep the bytes of an incomplete frame.
 
 pub mod cms;
+pub mod codec;
 pub mod crc;
 pub mod cursor;
 pub mod error;
 mod newtypes;
 pub mod xroot;
 
+pub use codec::{Decode, Encode, FixedLayout};
 pub use cursor::{FieldReader, FieldWriter};
 pub use error::WireError;

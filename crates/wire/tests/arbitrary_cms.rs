@@ -23,6 +23,7 @@ use wire::cms::{
     NodeLoginReply, Response, ResponseAnswer, StreamId, ToRedirector,
 };
 use wire::xroot::cgi::CgiText;
+use wire::{Decode, Encode, FixedLayout};
 
 type Text = Vec<u8>;
 
@@ -180,7 +181,7 @@ impl Parts {
 
 fn split(bytes: &[u8]) -> (Header, &[u8]) {
     let (header, payload) = bytes.split_first_chunk().unwrap();
-    let header = Header::decode(header);
+    let header = Header::from_bytes(header);
     assert_eq!(header.payload_bytes(), payload.len());
     (header, payload)
 }
@@ -356,7 +357,7 @@ proptest! {
         let id = SystemId { anywhere, kind: SystemIdKind::Supervisor, proxy, instance, cluster };
         let mut out = Vec::new();
         id.encode(&mut out);
-        prop_assert_eq!(SystemId::parse(&out), Ok(id));
+        prop_assert_eq!(SystemId::decode(&out), Ok(id));
         prop_assert_eq!(SystemId::cluster_of(&out), Some(cluster));
 
         let env = Env {
@@ -494,7 +495,7 @@ fn examine(message: &Message<'_>) {
         Message::Login(login) => {
             login.exports().for_each(drop);
             login.interfaces().for_each(drop);
-            let _ = (login.env(), login.sid.map(SystemId::parse));
+            let _ = (login.env(), login.sid.map(SystemId::decode));
         }
         Message::Select(select) => select.avoided().for_each(drop),
         Message::Locate(locate) => drop(locate.scope()),
@@ -503,7 +504,7 @@ fn examine(message: &Message<'_>) {
         Message::Chmod(change) => drop(change.permissions()),
         Message::Trunc(trunc) => drop(trunc.size_bytes()),
         Message::Statfs(statfs) => {
-            let _ = (SpaceText::parse(statfs.path), TotalsText::parse(statfs.path));
+            let _ = (SpaceText::decode(statfs.path), TotalsText::decode(statfs.path));
         }
         _ => {}
     }

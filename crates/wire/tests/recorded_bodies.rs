@@ -17,6 +17,7 @@ use wire::xroot::reply::{
 };
 use wire::xroot::request::{Fattr, Query};
 use wire::xroot::{Request, RequestHeader, ResponseHeader, Status, StreamId};
+use wire::{Decode, Encode, FixedLayout};
 
 /// Requests without a final response so far.
 type Pending = HashMap<StreamId, Answered>;
@@ -76,7 +77,7 @@ fn recorded_bodies_decode_and_encode() {
 fn remember(pending: &mut Pending, bytes: &[u8]) {
     // The recorder truncated the only request with a negative length; its reply is an error.
     let Some((header, payload)) = bytes.split_first_chunk() else { return };
-    let header = RequestHeader::decode(header);
+    let header = RequestHeader::from_bytes(header);
     let counted = &payload[..header.payload_bytes().unwrap().min(payload.len())];
     let request = Answered { header, payload: counted.to_vec(), collected: Vec::new() };
     pending.insert(header.streamid, request);
@@ -85,7 +86,7 @@ fn remember(pending: &mut Pending, bytes: &[u8]) {
 /// Checks the body of a successful response and returns the kind of body.
 fn check(pending: &mut Pending, bytes: &[u8], what: &str) -> Option<&'static str> {
     let (header, body) = bytes.split_first_chunk().unwrap();
-    let header = ResponseHeader::decode(header);
+    let header = ResponseHeader::from_bytes(header);
     // The request of a response on a bound connection was sent on the control connection.
     let answered = pending.get_mut(&header.streamid)?;
     answered.collected.extend_from_slice(body);
@@ -110,7 +111,7 @@ fn check(pending: &mut Pending, bytes: &[u8], what: &str) -> Option<&'static str
 fn encode_back(request: &Request<'_>, body: &[u8], out: &mut Vec<u8>, what: &str) -> Option<&'static str> {
     Some(match request {
         Request::Bind(_) => {
-            out.push(reply::small::decode_bind(body).unwrap());
+            reply::BindReply::decode(body).unwrap().encode(out);
             "bind"
         }
         Request::Chkpoint(_) if !body.is_empty() => {
@@ -136,12 +137,12 @@ fn encode_back(request: &Request<'_>, body: &[u8], out: &mut Vec<u8>, what: &str
             "open"
         }
         Request::Stat(stat) if stat.options.contains(StatOptions::VFS) => {
-            VfsText::parse(body).unwrap().encode(out);
+            VfsText::decode(body).unwrap().encode(out);
             out.push(0);
             "vfs"
         }
         Request::Stat(_) => {
-            StatText::parse(body).unwrap().encode(out);
+            StatText::decode(body).unwrap().encode(out);
             out.push(0);
             "stat"
         }
@@ -162,7 +163,7 @@ fn encode_back(request: &Request<'_>, body: &[u8], out: &mut Vec<u8>, what: &str
         Request::Readv(_) => {
             for element in reply::readv::Elements::new(body) {
                 let (segment, data) = element.unwrap();
-                out.extend_from_slice(&segment.encode());
+                out.extend_from_slice(&segment.to_bytes());
                 out.extend_from_slice(data);
             }
             "readv"
@@ -178,7 +179,7 @@ fn attributes(fattr: &Fattr<'_>, body: &[u8], out: &mut Vec<u8>) -> &'static str
         FattrSubcode::LIST => {
             let with_values = fattr.options.contains(FattrOptions::ADATA);
             for attribute in reply::fattr::decode_list(body, with_values).unwrap() {
-                reply::fattr::encode_listed(out, attribute.name, attribute.value);
+                attribute.encode(out);
             }
             "fattr list"
         }
@@ -224,11 +225,11 @@ fn dirlist(options: DirlistOptions, body: &[u8], out: &mut Vec<u8>, what: &str) 
 fn query_text(query: &Query<'_>, body: &[u8], out: &mut Vec<u8>) -> Option<&'static str> {
     Some(match query.infotype {
         QueryType::CKSUM => {
-            reply::query::ChecksumText::parse(body).unwrap().encode(out);
+            reply::query::ChecksumText::decode(body).unwrap().encode(out);
             "cksum"
         }
         QueryType::SPACE => {
-            reply::query::SpaceUsageText::parse(body).unwrap().encode(out);
+            reply::query::SpaceUsageText::decode(body).unwrap().encode(out);
             "space"
         }
         QueryType::XATTR => {

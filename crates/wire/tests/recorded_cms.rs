@@ -15,6 +15,7 @@ use wire::cms::{
     EncodeError, Extensions, FramePhase, FrameSplitter, Header, LoginAnswer, Message, NodeLogin, Response,
     ResponseAnswer, StreamId, ToRedirector,
 };
+use wire::{Decode, FixedLayout};
 
 /// A frame decoded with the type that its receiver would use.
 #[derive(Debug, PartialEq)]
@@ -60,7 +61,7 @@ fn frames_decode_to_the_recorded_values() {
     let count = each_frame(|recorded| {
         let what = &recorded.what;
         let (header, payload) = recorded.bytes.split_first_chunk().unwrap();
-        let header = Header::decode(header);
+        let header = Header::from_bytes(header);
         assert_eq!(header.payload_bytes(), payload.len(), "{what}");
         assert_eq!(
             Some(header.streamid.to_string().as_str()),
@@ -80,7 +81,7 @@ fn decoded_frames_encode_to_the_same_bytes() {
     each_frame(|recorded| {
         let what = &recorded.what;
         let (header, payload) = recorded.bytes.split_first_chunk().unwrap();
-        let header = Header::decode(header);
+        let header = Header::from_bytes(header);
         let decoded = decode(recorded, &header, payload);
         match encode(&decoded, header.streamid, Extensions::NONE) {
             Ok(bytes) if bytes == recorded.bytes => {}
@@ -126,7 +127,7 @@ fn decoded_frames_encode_to_the_same_bytes() {
 fn truncated_frames_never_panic() {
     each_frame(|recorded| {
         let (header, payload) = recorded.bytes.split_first_chunk().unwrap();
-        let header = Header::decode(header);
+        let header = Header::from_bytes(header);
         for end in (0..payload.len()).take(300) {
             let cut = payload.get(..end).unwrap();
             let _ = Message::decode(&header, cut);
@@ -259,7 +260,7 @@ fn recorded_logins_have_the_roles_of_their_senders() {
     each_frame(|recorded| {
         let what = &recorded.what;
         let (header, payload) = recorded.bytes.split_first_chunk().unwrap();
-        match decode(recorded, &Header::decode(header), payload) {
+        match decode(recorded, &Header::from_bytes(header), payload) {
             Decoded::Message(Message::Login(login)) => {
                 let meta = recorded.server.contains("meta");
                 let acceptor = if meta { Acceptor::MetaManager } else { Acceptor::Manager };
@@ -273,7 +274,7 @@ fn recorded_logins_have_the_roles_of_their_senders() {
                 assert_eq!(login.role(acceptor), Some(expected), "{what}");
                 assert!(login.exports().all(|export| export.is_ok()), "{what}");
                 assert_eq!(login.env().extensions, Extensions::NONE, "{what}");
-                let sid = login.sid.map(SystemId::parse);
+                let sid = login.sid.map(SystemId::decode);
                 assert!(sid.is_none_or(|sid| sid.is_ok()), "{what}");
                 logins += 1;
             }
@@ -295,7 +296,7 @@ fn recorded_queries_and_answers_have_valid_fields() {
     each_frame(|recorded| {
         let what = &recorded.what;
         let (header, payload) = recorded.bytes.split_first_chunk().unwrap();
-        let header = Header::decode(header);
+        let header = Header::from_bytes(header);
         match decode(recorded, &header, payload) {
             Decoded::Message(Message::State(state)) => {
                 // The streamid is 0 if no answer is wanted.

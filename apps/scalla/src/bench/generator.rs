@@ -1,6 +1,7 @@
 //! The event loop of a load: a single thread drives all connections.
 
 use anyhow::{Context, bail};
+use client::codec::Decode;
 use client::xroot::reply::{OpenDetail, OpenReply};
 use client::xroot::request::{self, Request};
 use rawclient::{

@@ -1,6 +1,7 @@
 //! A single operation: its request and the check of its reply.
 
 use bytes::Bytes;
+use client::codec::{Decode, Encode, FixedLayout};
 use client::pages;
 use client::xroot::flags::{DirlistOptions, OpenOptions, OpenTemplateOptions, StatOptions, StatWants};
 use client::xroot::limits::SEGMENT_BYTES;
@@ -276,7 +277,7 @@ impl LoadOperation {
                 None => at = material.below(room / plan.align + 1) * plan.align,
             }
             let segment = Segment { fhandle: file.handle, length: size as i32, offset: at as i64 };
-            self.list.extend_from_slice(&segment.encode());
+            segment.encode(&mut self.list);
             at += bytes;
         }
         self.size = bytes * u64::from(plan.segments);
@@ -386,7 +387,7 @@ impl LoadOperation {
                 Err(error) => return OperationResult::Failed(format!("malformed answer: {error}")),
             },
             OperationKind::Stat => {
-                if let Err(error) = StatText::parse(rest) {
+                if let Err(error) = StatText::decode(rest) {
                     return OperationResult::Failed(format!("malformed answer: {error}"));
                 }
             }
@@ -435,7 +436,7 @@ impl LoadOperation {
                 for (index, segment) in SegmentList::new(&self.list).iter().enumerate() {
                     let length = segment.length as usize;
                     let Some((head, data)) = rest.split_first_chunk::<SEGMENT_BYTES>() else { break };
-                    if *head != segment.encode() {
+                    if *head != segment.to_bytes() {
                         wrong = Some(format!("the header of piece {index} is wrong"));
                     } else if pattern::first_wrong(segment.offset as u64, &data[..length.min(data.len())])
                         .is_some()

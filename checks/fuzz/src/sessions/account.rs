@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use session::DriverTask;
+use wire::FixedLayout;
 use wire::xroot::codes::{RequestCode, ResponseType, Status};
 use wire::xroot::header::{RequestHeader, ResponseHeader, StreamId};
 use wire::xroot::limits::RESPONSE_HEADER_BYTES;
@@ -30,7 +31,7 @@ impl ReplyAccount {
         if !std::mem::replace(&mut self.greeted, true) {
             return;
         }
-        let Some(header) = input.first_chunk().map(RequestHeader::decode) else { return };
+        let Some(header) = input.first_chunk().map(RequestHeader::from_bytes) else { return };
         // A signature has no reply of its own. The session that a connection joins replies to its
         // bind request.
         if header.code != RequestCode::SIGVER && !matches!(todo, DriverTask::Bind { .. }) {
@@ -41,7 +42,7 @@ impl ReplyAccount {
     /// Records a frame that was sent.
     pub(super) fn frame(&mut self, frame: &[u8]) {
         let Some((header, body)) = frame.split_first_chunk() else { panic!("a frame without a header") };
-        let header = ResponseHeader::decode(header);
+        let header = ResponseHeader::from_bytes(header);
         match header.status {
             Status::OKSOFAR | Status::WAITRESP => {}
             Status::ATTN => {

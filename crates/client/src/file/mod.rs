@@ -22,6 +22,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use rawclient::Encoded;
+use wire::Decode;
 use wire::xroot::codes::{ChkpointOpcode, QueryType};
 use wire::xroot::flags::{OpenOptions, StatOptions, StatWants};
 use wire::xroot::reply::{ChkpointSizes, OpenDetail, OpenReply};

@@ -9,6 +9,7 @@ use rawclient::Encoded;
 use wire::xroot::FileHandle;
 use wire::xroot::limits::{READV_SEGMENT_BYTES_MAX, READV_SEGMENTS_MAX, SEGMENT_BYTES};
 use wire::xroot::request::{Readv, Request, Segment, SegmentList};
+use wire::{Encode, FixedLayout};
 
 use super::File;
 use crate::buffer_pool::PooledBuffer;
@@ -136,7 +137,7 @@ impl File {
                 // Both fit: lengths are below 2 MiB, offsets were checked.
                 let length = i32::try_from(element.length).unwrap_or(i32::MAX);
                 let offset = i64::try_from(element.offset).unwrap_or(i64::MAX);
-                list.extend_from_slice(&Segment { fhandle, length, offset }.encode());
+                Segment { fhandle, length, offset }.encode(&mut list);
             }
             Encoded::new(&Request::Readv(Readv { pathid: 0, segments: SegmentList::new(&list) }))
         };
@@ -156,7 +157,7 @@ impl File {
 
 /// Splits the next element off a reply, if its header matches.
 fn take(answer: &mut Bytes, element: &Element) -> Option<Bytes> {
-    let header = Segment::decode(answer.first_chunk()?);
+    let header = Segment::from_bytes(answer.first_chunk()?);
     let right = u64::try_from(header.offset) == Ok(element.offset)
         && usize::try_from(header.length) == Ok(element.length);
     if !right || answer.len() < SEGMENT_BYTES + element.length {
@@ -222,7 +223,7 @@ mod tests {
     #[test]
     fn an_unrequested_element_is_refused() {
         let segment = Segment { fhandle: FileHandle::default(), length: 2, offset: 7 };
-        let body = [&segment.encode()[..], b"ab"].concat();
+        let body = [&segment.to_bytes()[..], b"ab"].concat();
         let taken = |offset, length| take(&mut Bytes::from(body.clone()), &Element { offset, length });
         assert_eq!(taken(7, 2), Some(Bytes::from_static(b"ab")));
         assert_eq!((taken(8, 2), taken(7, 1), taken(7, 3)), (None, None, None));

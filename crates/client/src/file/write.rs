@@ -21,6 +21,7 @@ use wire::xroot::request::{
     Chkpoint, CloneRanges, Pgwrite, Request, Segment, SegmentList, Truncate, Write, Writev,
 };
 use wire::xroot::{FileHandle, RequestHeader, StreamId};
+use wire::{Decode, Encode, FixedLayout};
 
 use super::File;
 use crate::failure::{Cause, Error};
@@ -86,7 +87,7 @@ impl File {
                 for (offset, data) in some {
                     let length = i32::try_from(data.len()).unwrap_or(i32::MAX);
                     let offset = i64::try_from(*offset).unwrap_or(i64::MAX);
-                    list.extend_from_slice(&Segment { fhandle, length, offset }.encode());
+                    Segment { fhandle, length, offset }.encode(&mut list);
                 }
                 let segments = SegmentList::new(&list);
                 Encoded::new(&Request::Writev(Writev { options, segments }))
@@ -108,7 +109,7 @@ impl File {
             let mut inner = Vec::new();
             let write = Request::Write(Write { fhandle, offset: from, pathid: 0, dlen });
             write.encode(StreamId::default(), &mut inner);
-            let embedded = inner.first_chunk().map(RequestHeader::decode);
+            let embedded = inner.first_chunk().map(RequestHeader::from_bytes);
             Encoded::new(&Request::Chkpoint(Chkpoint { fhandle, opcode: ChkpointOpcode::XEQ, embedded }))
         };
         self.ask("checkpointed write", false, data, request).await.map(|_| ())
@@ -124,7 +125,7 @@ impl File {
             let mut inner = Vec::new();
             let truncate = Request::Truncate(Truncate { fhandle, offset, path: b"" });
             truncate.encode(StreamId::default(), &mut inner);
-            let embedded = inner.first_chunk().map(RequestHeader::decode);
+            let embedded = inner.first_chunk().map(RequestHeader::from_bytes);
             Encoded::new(&Request::Chkpoint(Chkpoint { fhandle, opcode: ChkpointOpcode::XEQ, embedded }))
         };
         self.ask("checkpointed truncate", false, Bytes::new(), request).await.map(|_| ())

@@ -16,6 +16,7 @@ use wire::xroot::header::{Handshake, HandshakeReply};
 use wire::xroot::reply::{self, LoginReply, ProtocolReply};
 use wire::xroot::request::SegmentList;
 use wire::xroot::{RequestCode, RequestHeader, SessionId};
+use wire::{Encode, FixedLayout};
 
 /// Flags of a data server.
 pub(crate) const SERVER: ServerFlags =
@@ -191,7 +192,7 @@ async fn serve_path(
 async fn read_request(stream: &mut TcpStream, connection: u32) -> Option<Asked> {
     let mut header = [0; 24];
     stream.read_exact(&mut header).await.ok()?;
-    let header = RequestHeader::decode(&header);
+    let header = RequestHeader::from_bytes(&header);
     let elsewhere = matches!(header.code, RequestCode::WRITE | RequestCode::PGWRITE) && header.body[12] != 0;
     let mut payload = vec![0; if elsewhere { 0 } else { header.payload_bytes().unwrap() }];
     stream.read_exact(&mut payload).await.ok()?;
@@ -217,7 +218,7 @@ async fn serve(
     }
     assert!(Handshake::is(&handshake));
     let role = HandshakeReply::DATA_SERVER;
-    let greeting = HandshakeReply { protover: 0x520, role }.encode();
+    let greeting = HandshakeReply { protover: 0x520, role }.encoded();
     stream.write_all(&greeting).await.unwrap();
     while let Some(asked) = read_request(&mut stream, connection).await {
         let mut body = Vec::new();

@@ -4,6 +4,7 @@
 //! received something, because any frame proves that the peer is alive.
 
 use std::net::IpAddr;
+use wire::Encode;
 use wire::cms::flags::{Mode, StatusModifier};
 use wire::cms::login::Env;
 use wire::cms::message::{Avail, CellBatch, CellPlaces, Load as WireLoad, Occupancy, Status as WireStatus};

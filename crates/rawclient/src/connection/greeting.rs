@@ -5,13 +5,13 @@
 use std::sync::Arc;
 
 use auth::{RequestSigner, SignatureCipher, SigningRequirements};
-use wire::WireError;
 use wire::xroot::flags::ServerFlags;
 use wire::xroot::header::HandshakeReply;
 use wire::xroot::limits::RESPONSE_HEADER_BYTES;
 use wire::xroot::reply::{LoginReply, ProtocolReply, Reply};
 use wire::xroot::request::{Auth, Request};
 use wire::xroot::{RequestCode, ResponseHeader, StreamId};
+use wire::{Decode, FixedLayout};
 
 use super::event::{AuthenticationStep, ConnectionEvent};
 use super::{Connection, LoginPhase};
@@ -46,7 +46,7 @@ impl Connection {
 
     /// Returns the event about the kept reply.
     pub(super) fn authentication_event(&self) -> ConnectionEvent<'_> {
-        let header = self.frame.first_chunk().map(ResponseHeader::decode);
+        let header = self.frame.first_chunk().map(ResponseHeader::from_bytes);
         let body = self.frame.get(RESPONSE_HEADER_BYTES..).unwrap_or_default();
         let reply = header.and_then(|header| Reply::decode(&header, body).ok());
         ConnectionEvent::Authenticate(match reply {
@@ -61,7 +61,7 @@ impl Connection {
     /// Processes a reply to the handshake, `kXR_protocol`, `kXR_login` or `kXR_auth`.
     pub(super) fn greet(&mut self, frame: Vec<u8>) -> Result<Greeting, ConnectionError> {
         let Some((header, body)) = frame.split_first_chunk() else { return Ok(Greeting::Continues) };
-        let header = ResponseHeader::decode(header);
+        let header = ResponseHeader::from_bytes(header);
         let request = match self.phase {
             // The handshake has no request code of its own.
             LoginPhase::Handshake | LoginPhase::Protocol => RequestCode::PROTOCOL,
@@ -86,11 +86,7 @@ impl Connection {
         }
         match self.phase {
             LoginPhase::Handshake => {
-                let bytes = frame.first_chunk().ok_or(WireError::BadLength {
-                    field: "handshake reply",
-                    bytes: i64::from(header.dlen),
-                })?;
-                self.server.protocol_version = HandshakeReply::decode(bytes)?.protover;
+                self.server.protocol_version = HandshakeReply::decode(&frame)?.protover;
                 self.phase = LoginPhase::Protocol;
             }
             LoginPhase::Protocol => {

@@ -3,6 +3,7 @@
 //! A connection has a lane for its own socket and one for each data stream bound to its session.
 //! All lanes share the requests in flight. Source: xroot protocol 5.2.0, sections 1.5, 1.9, 3.
 
+use wire::FixedLayout;
 use wire::WireError;
 use wire::xroot::codes::ResponseType;
 use wire::xroot::limits::{ARGUMENT_BYTES_MAX, RESPONSE_HEADER_BYTES};
@@ -146,7 +147,7 @@ impl Lane {
             Unit::Kept => self.kept.as_slice(),
         };
         let Some((header, [])) = bytes.split_first_chunk() else { return Ok(false) };
-        let header = ResponseHeader::decode(header);
+        let header = ResponseHeader::from_bytes(header);
         if !is_streamed(&header, Some(requests))? {
             return Ok(false);
         }
@@ -163,7 +164,7 @@ fn wanted(bytes: &[u8], requests: Option<&Requests>) -> Result<FrameSize, Connec
     let Some((header, body)) = bytes.split_first_chunk() else {
         return Ok(FrameSize::More(RESPONSE_HEADER_BYTES));
     };
-    let header = ResponseHeader::decode(header);
+    let header = ResponseHeader::from_bytes(header);
     let length = header.body_bytes()?;
     let whole = length.saturating_add(RESPONSE_HEADER_BYTES);
     if is_streamed(&header, requests)? && (header.status == Status::OKSOFAR || body.len() < length) {
@@ -201,7 +202,7 @@ fn event<'a>(
 ) -> Result<ConnectionEvent<'a>, ConnectionError> {
     let short = WireError::Short { field: "header", need: RESPONSE_HEADER_BYTES, have: frame.len() };
     let (header, body) = frame.split_first_chunk().ok_or(short)?;
-    let header = ResponseHeader::decode(header);
+    let header = ResponseHeader::from_bytes(header);
     let reply = Reply::decode(&header, body)?;
     match reply {
         Reply::Attn(Attn::Other { actnum, rest }) => Ok(ConnectionEvent::Notice { action: actnum, rest }),

@@ -133,6 +133,7 @@ fn encoded(message: &Message<'_>) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
     use base::Cgi;
+    use wire::FixedLayout;
     use wire::cms::Header;
 
     fn target(text: &str) -> Target {
@@ -146,7 +147,7 @@ mod tests {
         let mut frame = forward.frame;
         while let Some(bytes) = frame {
             let (head, payload) = bytes.split_at(8);
-            let header = Header::decode(head.try_into().unwrap());
+            let header = Header::from_bytes(head.try_into().unwrap());
             assert_eq!(header.streamid, StreamId([0; 4]), "nobody answers");
             modifiers.push(header.modifier);
             let message = Message::decode(&header, payload).unwrap();

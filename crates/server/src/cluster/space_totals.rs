@@ -4,6 +4,7 @@ use super::location_driver::LocationDriver;
 use super::tree_driver::TreeDriver;
 use cluster::SlotMask;
 use cluster::tree::{Members, Totals};
+use wire::Encode;
 use wire::cms::flags::StatfsModifier;
 use wire::cms::response::space_text::{SpaceGroup, SpaceText, TotalsText};
 

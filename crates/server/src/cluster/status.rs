@@ -14,6 +14,7 @@ use cluster::{LocationResolver, Slot};
 use serde::{Deserialize, Serialize};
 use std::rc::Rc;
 use std::time::Duration;
+use wire::Decode;
 use wire::cms::login;
 
 /// Maximum size of the answer to `stats`, above which the paths of the children are left out. A
@@ -386,7 +387,7 @@ impl StatusInputs<'_> {
 
 /// Extracts the instance name from the id of an XRootD node, `s-name@host cluster`, if it has one.
 fn name_in(id: &str) -> Option<String> {
-    let id = login::SystemId::parse(id.as_bytes()).ok().filter(|id| !id.anywhere)?;
+    let id = login::SystemId::decode(id.as_bytes()).ok().filter(|id| !id.anywhere)?;
     let (name, _) = std::str::from_utf8(id.instance).ok()?.split_once('@')?;
     (name != config::ANONYMOUS).then(|| name.to_owned())
 }

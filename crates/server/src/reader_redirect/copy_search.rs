@@ -9,6 +9,7 @@ use rawclient::{BlockingSession, Login, SessionError};
 use std::io;
 use std::net::ToSocketAddrs;
 use std::time::Duration;
+use wire::Decode;
 use wire::xroot::flags::{StatFlags, StatOptions, StatWants};
 use wire::xroot::reply::StatText;
 use wire::xroot::request::{Request, Stat};
@@ -117,7 +118,7 @@ fn size_at(at: &(String, u16), target: &str) -> Result<Option<u64>, SessionError
         path: target.as_bytes(),
     };
     let answer = session.call(&Request::Stat(stat))?;
-    let stat = StatText::parse(&answer)?;
+    let stat = StatText::decode(&answer)?;
     let is_none = [StatFlags::IS_DIR, StatFlags::OTHER, StatFlags::OFFLINE, StatFlags::POSCPEND]
         .into_iter()
         .any(|flag| stat.flags.contains(flag));

@@ -10,6 +10,7 @@ use vfs::{
     Answer, AttributeOutcome, AttributeWork, BriefStat, CheckpointWork, DirectoryEntry, FileKind,
     FileOperation, FileStat, ListDetail, Opened, Operation, RedirectAnswer, SpaceFigures, Value,
 };
+use wire::Decode;
 use wire::xroot::codes::ErrorCode;
 use wire::xroot::flags::StatFlags;
 use wire::xroot::reply::{ChkpointSizes, StatText, VfsText, dirlist, fattr, query};
@@ -134,17 +135,16 @@ impl Asked {
         let text = body.strip_suffix(b"\0").unwrap_or(body);
         match self {
             Self::Open(path) => {
-                let stat = body
-                    .get(12..)
-                    .filter(|rest| !rest.is_empty())
-                    .map(|rest| stat_of(&StatText::parse(rest.strip_suffix(b"\0").unwrap_or(rest)).unwrap()));
+                let stat = body.get(12..).filter(|rest| !rest.is_empty()).map(|rest| {
+                    stat_of(&StatText::decode(rest.strip_suffix(b"\0").unwrap_or(rest)).unwrap())
+                });
                 Value::Opened(Opened { file: FakeFile::new(path), stat })
             }
-            Self::Stat => Value::Stat(stat_of(&StatText::parse(text).unwrap())),
+            Self::Stat => Value::Stat(stat_of(&StatText::decode(text).unwrap())),
             Self::Stats => Value::BriefStats(body.iter().map(|&byte| of_kind(byte)).collect()),
             Self::List(detail) => Value::Listing { entries: entries(body, *detail).into(), rest: None },
             Self::Space => {
-                let figures = VfsText::parse(text).unwrap();
+                let figures = VfsText::decode(text).unwrap();
                 Value::Space(SpaceFigures {
                     writable_nodes: u32::try_from(figures.writable_nodes).unwrap(),
                     largest_free: figures.free_mb << 20,
@@ -155,7 +155,7 @@ impl Asked {
             }
             Self::Text => Value::Text(text.to_vec()),
             Self::Checksum => {
-                let checksum = query::ChecksumText::parse(text).unwrap();
+                let checksum = query::ChecksumText::decode(text).unwrap();
                 let string = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
                 Value::Checksum { algorithm: string(checksum.kind), hex: string(checksum.value) }
             }

@@ -13,6 +13,7 @@ use super::limits::{
     DATA_PAYLOAD_BYTES_MAX, HEADER_BYTES, LOGIN_PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MAX,
     RESPONSE_PAYLOAD_BYTES_MAX,
 };
+use crate::codec::{Encode, FixedLayout};
 use crate::error::WireError;
 
 /// The progress of a connection, which determines the maximum payload.
@@ -54,7 +55,7 @@ impl CmsFrame<'_> {
     /// streamid and modifier.
     pub fn relay(&self, header: Header, out: &mut Vec<u8>) {
         let header = Header { datalen: self.header.datalen, ..header };
-        out.extend_from_slice(&header.encode());
+        header.encode(out);
         out.extend_from_slice(self.payload);
     }
 }
@@ -97,7 +98,7 @@ impl FrameSplitter {
     pub fn next_frame(&mut self) -> Result<Option<CmsFrame<'_>>, WireError> {
         let rest = self.bytes.get(self.start..).unwrap_or_default();
         let Some((header, behind)) = rest.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
-        let header = Header::decode(header);
+        let header = Header::from_bytes(header);
         let (bytes, limit) = (header.payload_bytes(), self.phase.payload_bytes_max(header.code));
         if bytes > limit {
             return Err(WireError::TooLong { field: "payload", limit, bytes });
@@ -120,8 +121,7 @@ mod tests {
     use crate::cms::header::StreamId;
 
     fn frame_of(code: Code, bytes: u16) -> Vec<u8> {
-        let mut frame =
-            Header { streamid: StreamId::NONE, code, modifier: 0, datalen: bytes }.encode().to_vec();
+        let mut frame = Header { streamid: StreamId::NONE, code, modifier: 0, datalen: bytes }.encoded();
         frame.resize(HEADER_BYTES + usize::from(bytes), 0);
         frame
     }
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_relayed_frame_keeps_its_payload() {
-        let frame = CmsFrame { header: Header::decode(&[1, 2, 3, 4, 8, 0, 0, 2]), payload: b"ab" };
+        let frame = CmsFrame { header: Header::from_bytes(&[1, 2, 3, 4, 8, 0, 0, 2]), payload: b"ab" };
         let mut out = Vec::new();
         frame.relay(
             Header { streamid: StreamId::NONE, modifier: 0x40, datalen: 99, ..frame.header },

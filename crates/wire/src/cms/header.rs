@@ -15,6 +15,7 @@ use std::fmt;
 
 use super::codes::Code;
 use super::limits::HEADER_BYTES;
+use crate::codec::FixedLayout;
 use crate::crc::crc32;
 
 /// The id that the sender of a request chooses and the answer echoes unchanged.
@@ -93,11 +94,16 @@ pub struct Header {
     pub datalen: u16,
 }
 
-impl Header {
-    /// Decodes a header; all bit patterns are valid.
-    #[must_use]
-    pub const fn decode(bytes: &[u8; HEADER_BYTES]) -> Self {
-        let [s0, s1, s2, s3, code, modifier, high, low] = *bytes;
+impl FixedLayout for Header {
+    type Bytes = [u8; HEADER_BYTES];
+
+    fn to_bytes(&self) -> Self::Bytes {
+        let [s0, s1, s2, s3] = self.streamid.0;
+        let [high, low] = self.datalen.to_be_bytes();
+        [s0, s1, s2, s3, self.code.0, self.modifier, high, low]
+    }
+
+    fn from_bytes(&[s0, s1, s2, s3, code, modifier, high, low]: &Self::Bytes) -> Self {
         Self {
             streamid: StreamId([s0, s1, s2, s3]),
             code: Code(code),
@@ -105,15 +111,9 @@ impl Header {
             datalen: u16::from_be_bytes([high, low]),
         }
     }
+}
 
-    /// Encodes the header.
-    #[must_use]
-    pub const fn encode(&self) -> [u8; HEADER_BYTES] {
-        let [s0, s1, s2, s3] = self.streamid.0;
-        let [high, low] = self.datalen.to_be_bytes();
-        [s0, s1, s2, s3, self.code.0, self.modifier, high, low]
-    }
-
+impl Header {
     /// Returns the length of the payload in bytes.
     #[must_use]
     pub fn payload_bytes(&self) -> usize {
@@ -146,8 +146,8 @@ mod tests {
     #[test]
     fn a_header_decodes_and_encodes() {
         let bytes = [0xd4, 0x14, 0x29, 0xae, 20, 0x20, 0, 4];
-        let header = Header::decode(&bytes);
+        let header = Header::from_bytes(&bytes);
         assert_eq!((header.code, header.modifier, header.payload_bytes()), (Code::STATE, 0x20, 4));
-        assert_eq!(header.encode(), bytes);
+        assert_eq!(header.to_bytes(), bytes);
     }
 }

@@ -16,6 +16,7 @@ use super::error::EncodeError;
 use super::header::{Header, StreamId};
 use super::limits::{HEADER_BYTES, TEXT_BYTES_MAX};
 use crate::cms::codes::Code;
+use crate::codec::{Encode, FixedLayout};
 use crate::cursor::FieldReader;
 use crate::error::WireError;
 
@@ -298,7 +299,7 @@ fn append_frame(
     let Envelope { streamid, code, modifier, limit } = envelope;
     let mut header = Header { streamid, code, modifier, datalen: 0 };
     let start = out.len();
-    out.extend_from_slice(&header.encode());
+    header.encode(out);
     let payload_start = out.len();
     fill(&mut Packer::new(out))?;
     let bytes = out.len().saturating_sub(payload_start);
@@ -308,7 +309,7 @@ fn append_frame(
     }
     header.datalen = u16::try_from(bytes).map_err(|_| too_long)?;
     if let Some(place) = out.get_mut(start..).and_then(<[u8]>::first_chunk_mut::<HEADER_BYTES>) {
-        *place = header.encode();
+        *place = header.to_bytes();
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ use super::codes::{ChkpointOpcode, RequestCode, Status};
 use super::header::{RequestHeader, ResponseHeader};
 use super::limits::{HANDSHAKE_BYTES, HANDSHAKE_REPLY_BYTES, REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES};
 use super::request::SegmentList;
+use crate::codec::FixedLayout;
 use crate::error::WireError;
 
 /// The length of a frame, as far as it follows from the first bytes.
@@ -41,7 +42,7 @@ pub fn request_bytes(bytes: &[u8]) -> Result<FrameBytes, WireError> {
     let Some((header, payload)) = bytes.split_first_chunk::<REQUEST_HEADER_BYTES>() else {
         return Ok(FrameBytes::AtLeast(REQUEST_HEADER_BYTES));
     };
-    let header = RequestHeader::decode(header);
+    let header = RequestHeader::from_bytes(header);
     let counted = header.payload_bytes()?;
     // An embedded header must not embed another one, so one level is enough.
     let embeds = header.code == RequestCode::CHKPOINT && header.u8::<19>() == ChkpointOpcode::XEQ.0;
@@ -51,7 +52,7 @@ pub fn request_bytes(bytes: &[u8]) -> Result<FrameBytes, WireError> {
     let Some((embedded, payload)) = payload.split_first_chunk::<REQUEST_HEADER_BYTES>() else {
         return Ok(FrameBytes::AtLeast(2 * REQUEST_HEADER_BYTES));
     };
-    Ok(flat_request_bytes(&RequestHeader::decode(embedded), payload)?.behind(REQUEST_HEADER_BYTES))
+    Ok(flat_request_bytes(&RequestHeader::from_bytes(embedded), payload)?.behind(REQUEST_HEADER_BYTES))
 }
 
 /// Returns the length of a request without an embedded request.
@@ -82,7 +83,7 @@ pub fn response_bytes(bytes: &[u8]) -> Result<FrameBytes, WireError> {
     let Some((header, body)) = bytes.split_first_chunk::<RESPONSE_HEADER_BYTES>() else {
         return Ok(FrameBytes::AtLeast(RESPONSE_HEADER_BYTES));
     };
-    let header = ResponseHeader::decode(header);
+    let header = ResponseHeader::from_bytes(header);
     let counted = RESPONSE_HEADER_BYTES.saturating_add(header.body_bytes()?);
     const DATA_LENGTH_AT: usize = 12;
     if header.status != Status::STATUS || header.body_bytes()? < DATA_LENGTH_AT + 4 {

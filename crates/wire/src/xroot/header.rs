@@ -21,6 +21,8 @@ use std::fmt;
 
 use super::codes::{RequestCode, Status};
 use super::limits::{HANDSHAKE_BYTES, HANDSHAKE_REPLY_BYTES, REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES};
+use crate::codec::{Decode, Encode, FixedLayout};
+use crate::cursor::{FieldReader, FieldWriter};
 use crate::error::WireError;
 
 /// Defines an opaque identifier: bytes that are displayed in hexadecimal.
@@ -76,30 +78,6 @@ impl RequestHeader {
     #[must_use]
     pub const fn new(streamid: StreamId, code: RequestCode) -> Self {
         Self { streamid, code, body: [0; 16], dlen: 0 }
-    }
-
-    /// Decodes a header; all bit patterns are valid.
-    #[must_use]
-    pub const fn decode(bytes: &[u8; REQUEST_HEADER_BYTES]) -> Self {
-        let [s0, s1, c0, c1, body @ .., d0, d1, d2, d3] = bytes;
-        Self {
-            streamid: StreamId([*s0, *s1]),
-            code: RequestCode(u16::from_be_bytes([*c0, *c1])),
-            body: *body,
-            dlen: i32::from_be_bytes([*d0, *d1, *d2, *d3]),
-        }
-    }
-
-    /// Encodes the header.
-    #[must_use]
-    pub fn encode(&self) -> [u8; REQUEST_HEADER_BYTES] {
-        let mut bytes = [0; REQUEST_HEADER_BYTES];
-        let [s0, s1, c0, c1, body @ .., d0, d1, d2, d3] = &mut bytes;
-        [*s0, *s1] = self.streamid.0;
-        [*c0, *c1] = self.code.0.to_be_bytes();
-        *body = self.body;
-        [*d0, *d1, *d2, *d3] = self.dlen.to_be_bytes();
-        bytes
     }
 
     /// Returns the length of the payload in bytes.
@@ -165,14 +143,38 @@ impl RequestHeader {
         fill(out);
         self.dlen = wire_length(out.len().saturating_sub(at).saturating_sub(REQUEST_HEADER_BYTES));
         if let Some(place) = out.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
-            *place = self.encode();
+            *place = self.to_bytes();
         }
     }
 
     /// Appends the header with the given `dlen`; the caller sends the payload separately.
     pub(crate) fn finish_streamed(mut self, dlen: i32, out: &mut Vec<u8>) {
         self.dlen = dlen;
-        out.extend_from_slice(&self.encode());
+        self.encode(out);
+    }
+}
+
+impl FixedLayout for RequestHeader {
+    type Bytes = [u8; REQUEST_HEADER_BYTES];
+
+    fn to_bytes(&self) -> Self::Bytes {
+        let mut bytes = [0; REQUEST_HEADER_BYTES];
+        let [s0, s1, c0, c1, body @ .., d0, d1, d2, d3] = &mut bytes;
+        [*s0, *s1] = self.streamid.0;
+        [*c0, *c1] = self.code.0.to_be_bytes();
+        *body = self.body;
+        [*d0, *d1, *d2, *d3] = self.dlen.to_be_bytes();
+        bytes
+    }
+
+    fn from_bytes(bytes: &Self::Bytes) -> Self {
+        let [s0, s1, c0, c1, body @ .., d0, d1, d2, d3] = bytes;
+        Self {
+            streamid: StreamId([*s0, *s1]),
+            code: RequestCode(u16::from_be_bytes([*c0, *c1])),
+            body: *body,
+            dlen: i32::from_be_bytes([*d0, *d1, *d2, *d3]),
+        }
     }
 }
 
@@ -196,26 +198,6 @@ pub struct ResponseHeader {
 }
 
 impl ResponseHeader {
-    /// Decodes a header; all bit patterns are valid.
-    #[must_use]
-    pub const fn decode(bytes: &[u8; RESPONSE_HEADER_BYTES]) -> Self {
-        let [s0, s1, c0, c1, d0, d1, d2, d3] = *bytes;
-        Self {
-            streamid: StreamId([s0, s1]),
-            status: Status(u16::from_be_bytes([c0, c1])),
-            dlen: i32::from_be_bytes([d0, d1, d2, d3]),
-        }
-    }
-
-    /// Encodes the header.
-    #[must_use]
-    pub const fn encode(&self) -> [u8; RESPONSE_HEADER_BYTES] {
-        let StreamId([s0, s1]) = self.streamid;
-        let [c0, c1] = self.status.0.to_be_bytes();
-        let [d0, d1, d2, d3] = self.dlen.to_be_bytes();
-        [s0, s1, c0, c1, d0, d1, d2, d3]
-    }
-
     /// Returns the length of the body in bytes.
     ///
     /// # Errors
@@ -223,6 +205,25 @@ impl ResponseHeader {
     pub fn body_bytes(&self) -> Result<usize, WireError> {
         usize::try_from(self.dlen)
             .map_err(|_| WireError::BadLength { field: "dlen", bytes: self.dlen.into() })
+    }
+}
+
+impl FixedLayout for ResponseHeader {
+    type Bytes = [u8; RESPONSE_HEADER_BYTES];
+
+    fn to_bytes(&self) -> Self::Bytes {
+        let StreamId([s0, s1]) = self.streamid;
+        let [c0, c1] = self.status.0.to_be_bytes();
+        let [d0, d1, d2, d3] = self.dlen.to_be_bytes();
+        [s0, s1, c0, c1, d0, d1, d2, d3]
+    }
+
+    fn from_bytes(&[s0, s1, c0, c1, d0, d1, d2, d3]: &Self::Bytes) -> Self {
+        Self {
+            streamid: StreamId([s0, s1]),
+            status: Status(u16::from_be_bytes([c0, c1])),
+            dlen: i32::from_be_bytes([d0, d1, d2, d3]),
+        }
     }
 }
 
@@ -263,35 +264,35 @@ impl HandshakeReply {
     /// `role` of a manager.
     pub const LOAD_BALANCER: i32 = 0;
 
-    /// Encodes the 16 bytes, including the response header.
-    #[must_use]
-    pub fn encode(&self) -> [u8; HANDSHAKE_REPLY_BYTES] {
-        let mut bytes = [0; HANDSHAKE_REPLY_BYTES];
-        let [_, _, _, _, _, _, _, dlen, p0, p1, p2, p3, r0, r1, r2, r3] = &mut bytes;
-        *dlen = 8;
-        [*p0, *p1, *p2, *p3] = self.protover.to_be_bytes();
-        [*r0, *r1, *r2, *r3] = self.role.to_be_bytes();
-        bytes
-    }
+    const BODY_BYTES: i32 = (HANDSHAKE_REPLY_BYTES - RESPONSE_HEADER_BYTES) as i32;
+}
 
+impl Encode for HandshakeReply {
+    /// Appends the 16 bytes, including the response header.
+    fn encode(&self, out: &mut Vec<u8>) {
+        ResponseHeader { streamid: StreamId::default(), status: Status::OK, dlen: Self::BODY_BYTES }
+            .encode(out);
+        FieldWriter::new(out).i32(self.protover).i32(self.role);
+    }
+}
+
+impl Decode<'_> for HandshakeReply {
     /// Decodes the 16 bytes.
     ///
     /// # Errors
-    /// [`WireError::BadValue`] if streamid or status is not 0, [`WireError::BadLength`] if dlen is
-    /// not 8.
-    pub fn decode(bytes: &[u8; HANDSHAKE_REPLY_BYTES]) -> Result<Self, WireError> {
-        let [h0, h1, h2, h3, h4, h5, h6, h7, p0, p1, p2, p3, r0, r1, r2, r3] = *bytes;
-        let header = ResponseHeader::decode(&[h0, h1, h2, h3, h4, h5, h6, h7]);
+    /// [`WireError::BadValue`] if the status is not 0, [`WireError::BadLength`] if dlen is not 8,
+    /// [`WireError::Short`] and [`WireError::Trailing`] for another number of bytes.
+    fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let mut reader = FieldReader::new(bytes);
+        let header = ResponseHeader::from_bytes(&reader.array("handshake header")?);
         if header.status != Status::OK {
             return Err(WireError::BadValue { field: "handshake status", value: header.status.0.into() });
         }
-        if header.dlen != 8 {
+        if header.dlen != Self::BODY_BYTES {
             return Err(WireError::BadLength { field: "handshake reply", bytes: header.dlen.into() });
         }
-        Ok(Self {
-            protover: i32::from_be_bytes([p0, p1, p2, p3]),
-            role: i32::from_be_bytes([r0, r1, r2, r3]),
-        })
+        let reply = Self { protover: reader.i32("protover")?, role: reader.i32("role")? };
+        reader.finish("handshake reply").map(|()| reply)
     }
 }
 
@@ -307,7 +308,7 @@ mod tests {
         assert!(Handshake::is(&Handshake::BYTES));
         let reply = HandshakeReply { protover: 0x520, role: HandshakeReply::DATA_SERVER };
         let bytes = [0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 5, 0x20, 0, 0, 0, 1];
-        assert_eq!(reply.encode(), bytes);
+        assert_eq!(reply.encoded(), bytes);
         assert_eq!(HandshakeReply::decode(&bytes), Ok(reply));
     }
 
@@ -320,14 +321,14 @@ mod tests {
         assert_eq!(header.fhandle::<4>(), FileHandle([1, 2, 3, 4]));
         assert_eq!(header.i64::<8>(), -2);
         assert_eq!(header.i32::<16>(), 7);
-        assert_eq!(RequestHeader::decode(&header.encode()), header);
+        assert_eq!(RequestHeader::from_bytes(&header.to_bytes()), header);
     }
 
     #[test]
     fn a_negative_length_is_kept_but_refused_as_payload_length() {
         let mut bytes = [0; 24];
         bytes[20..].copy_from_slice(&(-1i32).to_be_bytes());
-        let header = RequestHeader::decode(&bytes);
+        let header = RequestHeader::from_bytes(&bytes);
         assert_eq!(header.dlen, -1);
         assert_eq!(header.payload_bytes(), Err(WireError::BadLength { field: "dlen", bytes: -1 }));
     }

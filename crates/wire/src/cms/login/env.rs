@@ -9,6 +9,7 @@
 use std::io::Write as _;
 
 use crate::cms::extensions::{self, Extensions};
+use crate::codec::Encode;
 use crate::xroot::cgi::CgiText;
 
 /// The key of [`Env::door`], sent after the extensions.
@@ -48,9 +49,11 @@ impl<'a> Env<'a> {
             extensions,
         }
     }
+}
 
+impl Encode for Env<'_> {
     /// Appends the text, which may be empty. A value must not contain `&` or NUL.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         let mut separator: &[u8] = b"";
         let texts =
             [("myHN", self.host), ("site", self.site), ("sw", self.software), (INSTANCE, self.instance)];

@@ -44,6 +44,7 @@ use super::error::EncodeError;
 use super::extensions::Extensions;
 use super::flags::Mode;
 use super::pup::{Packer, Unpacker};
+use crate::codec::Decode;
 use crate::error::WireError;
 use crate::xroot::cgi::CgiText;
 
@@ -138,7 +139,7 @@ impl<'a> NodeLogin<'a> {
     /// Checks the fields that a node's login must have: a valid system id and valid paths.
     fn check_node(&self) -> Result<(), EncodeError> {
         let sid = self.sid.ok_or(EncodeError::Missing { field: "SID" })?;
-        SystemId::parse(sid).map_err(|_| EncodeError::Malformed { field: "SID" })?;
+        SystemId::decode(sid).map_err(|_| EncodeError::Malformed { field: "SID" })?;
         if self.exports().any(|export| export.is_err()) {
             return Err(EncodeError::Malformed { field: "paths" });
         }
@@ -220,7 +221,7 @@ impl<'a> NodeLoginReply<'a> {
 
     fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
         if let Some(sid) = self.sid {
-            SystemId::parse(sid).map_err(|_| EncodeError::Malformed { field: "SID" })?;
+            SystemId::decode(sid).map_err(|_| EncodeError::Malformed { field: "SID" })?;
         }
         packer.u16(self.version);
         packer.u32(self.mode.0);

@@ -10,6 +10,7 @@
 //!
 //! Source: cms protocol version 3, section 2.5. Recorded: 01, 09, 10.
 
+use crate::codec::{Decode, Encode};
 use crate::error::WireError;
 
 /// The kind of node in a system id.
@@ -38,16 +39,36 @@ pub struct SystemId<'a> {
     pub cluster: &'a [u8],
 }
 
-impl<'a> SystemId<'a> {
+impl Encode for SystemId<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        if self.anywhere {
+            out.push(b'*');
+        }
+        let letter = match self.kind {
+            SystemIdKind::Manager => b'm',
+            SystemIdKind::Server => b's',
+            SystemIdKind::Supervisor => b'u',
+        };
+        out.push(if self.proxy { letter.to_ascii_uppercase() } else { letter });
+        out.push(b'-');
+        out.extend_from_slice(self.instance);
+        out.push(b' ');
+        out.extend_from_slice(self.cluster);
+    }
+}
+
+impl<'a> Decode<'a> for SystemId<'a> {
     /// Parses a system id. The cluster id is the text behind the last blank.
     ///
     /// # Errors
     /// [`WireError::BadText`] for any other form. Such a text can still serve as an identity,
     /// because nodes only compare it.
-    pub fn parse(text: &'a [u8]) -> Result<Self, WireError> {
+    fn decode(text: &'a [u8]) -> Result<Self, WireError> {
         Self::take_apart(text).ok_or(WireError::BadText { field: "SID" })
     }
+}
 
+impl<'a> SystemId<'a> {
     fn take_apart(text: &'a [u8]) -> Option<Self> {
         let (anywhere, text) = match text {
             [b'*', text @ ..] => (true, text),
@@ -65,23 +86,6 @@ impl<'a> SystemId<'a> {
         let (_, cluster) = cluster.split_first()?;
         let whole = !instance.is_empty() && !cluster.is_empty() && !names.contains(&0);
         whole.then_some(Self { anywhere, kind, proxy: letter.is_ascii_uppercase(), instance, cluster })
-    }
-
-    /// Appends the text.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        if self.anywhere {
-            out.push(b'*');
-        }
-        let letter = match self.kind {
-            SystemIdKind::Manager => b'm',
-            SystemIdKind::Server => b's',
-            SystemIdKind::Supervisor => b'u',
-        };
-        out.push(if self.proxy { letter.to_ascii_uppercase() } else { letter });
-        out.push(b'-');
-        out.extend_from_slice(self.instance);
-        out.push(b' ');
-        out.extend_from_slice(self.cluster);
     }
 
     /// Returns the cluster id of any text, including one that is not a valid system id: the text
@@ -108,30 +112,26 @@ mod tests {
             (b"m-meta@vm meta@vm", id(SystemIdKind::Manager, b"meta@vm", b"meta@vm")),
         ];
         for (text, id) in cases {
-            assert_eq!(SystemId::parse(text), Ok(id));
+            assert_eq!(SystemId::decode(text), Ok(id));
             assert_eq!(SystemId::cluster_of(text), Some(id.cluster));
-            let mut out = Vec::new();
-            id.encode(&mut out);
-            assert_eq!(out, text);
+            assert_eq!(id.encoded(), text);
         }
     }
 
     #[test]
     fn ids_with_an_asterisk_and_of_proxies_parse() {
         let text = b"*S-rack 7 box 3 tag.22001localhost";
-        let id = SystemId::parse(text).unwrap();
+        let id = SystemId::decode(text).unwrap();
         assert!(id.anywhere && id.proxy);
         assert_eq!((id.kind, id.instance), (SystemIdKind::Server, &b"rack 7 box 3"[..]));
         assert_eq!(id.cluster, b"tag.22001localhost");
-        let mut out = Vec::new();
-        id.encode(&mut out);
-        assert_eq!(out, text);
+        assert_eq!(id.encoded(), text);
     }
 
     #[test]
     fn invalid_system_ids_are_refused() {
         for bad in [&b""[..], b"*", b"s", b"s-", b"s- c", b"s-i", b"s-i ", b"x-i c", b"s i c", b"s-i\0 c"] {
-            assert_eq!(SystemId::parse(bad), Err(WireError::BadText { field: "SID" }), "{bad:?}");
+            assert_eq!(SystemId::decode(bad), Err(WireError::BadText { field: "SID" }), "{bad:?}");
         }
         assert_eq!(SystemId::cluster_of(b"whatever c"), Some(&b"c"[..]));
         assert_eq!(SystemId::cluster_of(b"whatever"), None);

@@ -12,6 +12,7 @@
 
 use std::io::Write as _;
 
+use crate::codec::{Decode, Encode};
 use crate::error::WireError;
 
 /// Space for selection.
@@ -48,19 +49,23 @@ pub struct TotalsText {
 impl SpaceText {
     /// The answer if no node exports the path.
     pub const NOBODY: Self = Self { writable: SpaceGroup::NOBODY, staging: SpaceGroup::NOBODY };
+}
 
+impl Decode<'_> for SpaceText {
     /// Parses the text.
     ///
     /// # Errors
     /// [`WireError::BadText`] if it does not consist of six numbers.
-    pub fn parse(text: &[u8]) -> Result<Self, WireError> {
+    fn decode(text: &[u8]) -> Result<Self, WireError> {
         let [w_nodes, w_free, w_used, s_nodes, s_free, s_used] = numbers(text)?;
         let group = |nodes, free_mb, used_percent| SpaceGroup { nodes, free_mb, used_percent };
         Ok(Self { writable: group(w_nodes, w_free, w_used), staging: group(s_nodes, s_free, s_used) })
     }
+}
 
+impl Encode for SpaceText {
     /// Appends the text without NUL.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         let (w, s) = (self.writable, self.staging);
         // Writing to memory cannot fail.
         let _ = write!(
@@ -75,19 +80,21 @@ impl SpaceGroup {
     const NOBODY: Self = Self { nodes: -1, free_mb: -1, used_percent: -1 };
 }
 
-impl TotalsText {
+impl Decode<'_> for TotalsText {
     /// Parses the text.
     ///
     /// # Errors
     /// [`WireError::BadText`] if it does not consist of `A` and three numbers.
-    pub fn parse(text: &[u8]) -> Result<Self, WireError> {
+    fn decode(text: &[u8]) -> Result<Self, WireError> {
         let text = text.strip_prefix(b"A").ok_or(BAD)?;
         let [total_mb, free_mb, free_mb_max] = numbers(text)?;
         Ok(Self { total_mb, free_mb, free_mb_max })
     }
+}
 
+impl Encode for TotalsText {
     /// Appends the text without NUL.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         // Writing to memory cannot fail.
         let _ = write!(out, "A {} {} {}", self.total_mb, self.free_mb, self.free_mb_max);
     }
@@ -114,11 +121,11 @@ mod tests {
     fn recorded_texts_parse_and_encode() {
         for text in ["64 100000 10 0 0 0", "2 74421 72 0 0 0", "-1 -1 -1 -1 -1 -1"] {
             let mut out = Vec::new();
-            SpaceText::parse(text.as_bytes()).unwrap().encode(&mut out);
+            SpaceText::decode(text.as_bytes()).unwrap().encode(&mut out);
             assert_eq!(out, text.as_bytes());
         }
-        assert_eq!(SpaceText::parse(b"-1 -1 -1 -1 -1 -1"), Ok(SpaceText::NOBODY));
-        let totals = TotalsText::parse(b"A 320020 6348617 100000").unwrap();
+        assert_eq!(SpaceText::decode(b"-1 -1 -1 -1 -1 -1"), Ok(SpaceText::NOBODY));
+        let totals = TotalsText::decode(b"A 320020 6348617 100000").unwrap();
         assert_eq!(totals, TotalsText { total_mb: 320_020, free_mb: 6_348_617, free_mb_max: 100_000 });
         let mut out = Vec::new();
         totals.encode(&mut out);
@@ -128,10 +135,10 @@ mod tests {
     #[test]
     fn invalid_texts_are_refused() {
         for bad in [&b""[..], b"1 2 3 4 5", b"1 2 3 4 5 x", b"\xff", b"A 1 2 3"] {
-            assert_eq!(SpaceText::parse(bad), Err(BAD));
+            assert_eq!(SpaceText::decode(bad), Err(BAD));
         }
         for bad in [&b""[..], b"A", b"A 1 2", b"1 2 3"] {
-            assert_eq!(TotalsText::parse(bad), Err(BAD));
+            assert_eq!(TotalsText::decode(bad), Err(BAD));
         }
     }
 }

@@ -13,6 +13,7 @@
 //! Source: xroot protocol 5.2.0, section 3.7. Recorded: `fs_query_checksum`, `tpc_copy`.
 
 use super::frame::{frame, frame_with};
+use crate::codec::{Decode, Encode, FixedLayout};
 use crate::cursor::{FieldReader, FieldWriter};
 use crate::error::WireError;
 use crate::xroot::codes::{AttnCode, Status};
@@ -46,32 +47,32 @@ pub enum Attn<'a> {
     },
 }
 
-impl<'a> Attn<'a> {
-    /// Appends the frame.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        match self {
+impl Encode for Attn<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
             Self::Response { header, body } => {
-                deferred(out, |out| frame(out, header.streamid, header.status, body));
+                FieldWriter::new(out).u32(AttnCode::ASYNRESP.0).u32(0);
+                frame(out, header.streamid, header.status, body);
             }
-            Self::Other { actnum, rest } => frame_with(out, StreamId::default(), Status::ATTN, |out| {
+            Self::Other { actnum, rest } => {
                 FieldWriter::new(out).u32(actnum.0).bytes(rest);
-            }),
+            }
         }
     }
+}
 
-    /// Decodes the body.
-    ///
+impl<'a> Decode<'a> for Attn<'a> {
     /// # Errors
     /// [`WireError::Short`] if the body is truncated, [`WireError::BadLength`] if the length of the
     /// embedded body differs from its header.
-    pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
+    fn decode(body: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = FieldReader::new(body);
         let actnum = AttnCode(reader.u32("actnum")?);
         if actnum != AttnCode::ASYNRESP {
             return Ok(Self::Other { actnum, rest: reader.take_rest() });
         }
         reader.array::<4>("reserved")?;
-        let header = ResponseHeader::decode(&reader.array::<RESPONSE_HEADER_BYTES>("embedded header")?);
+        let header = ResponseHeader::from_bytes(&reader.array::<RESPONSE_HEADER_BYTES>("embedded header")?);
         let body = reader.take_rest();
         if header.body_bytes()? != body.len() {
             return Err(WireError::BadLength { field: "embedded response", bytes: header.dlen.into() });

@@ -11,33 +11,10 @@
 //!
 //! Source: xroot protocol 5.2.0, section 2.14. Recorded: `api_pgwrite_bad`, `raw_write`.
 
+use crate::codec::{Decode, Encode};
 use crate::crc::crc32c;
 use crate::cursor::{FieldReader, FieldWriter};
 use crate::error::WireError;
-
-const FIXED_BYTES: usize = 8;
-
-/// Returns the size in bytes of a list of `pages` pages.
-#[must_use]
-pub const fn encoded_bytes(pages: usize) -> usize {
-    FIXED_BYTES + 8 * pages
-}
-
-/// Appends a list: the data bytes of its first and last page, and the offsets in ascending order.
-/// The offset of a page is that of its first byte sent, so the first one need not be a multiple of
-/// the page size.
-pub fn encode(out: &mut Vec<u8>, first_bytes: i16, last_bytes: i16, offsets: &[i64]) {
-    let at = out.len();
-    let mut writer = FieldWriter::new(out);
-    writer.u32(0).i16(first_bytes).i16(last_bytes);
-    for offset in offsets {
-        writer.i64(*offset);
-    }
-    let crc = crc32c(out.get(at + 4..).unwrap_or_default());
-    if let Some(place) = out.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
-        *place = crc.to_be_bytes();
-    }
-}
 
 /// A list of bad pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,16 +23,32 @@ pub struct BadPages<'a> {
     pub first_bytes: i16,
     /// Data bytes of the last bad page as sent.
     pub last_bytes: i16,
-    offsets: &'a [[u8; 8]],
+    /// Offsets as sent, in ascending order; see [`BadPages::offsets`].
+    pub offsets: &'a [[u8; 8]],
 }
 
-impl<'a> BadPages<'a> {
+impl Encode for BadPages<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let at = out.len();
+        FieldWriter::new(out)
+            .u32(0)
+            .i16(self.first_bytes)
+            .i16(self.last_bytes)
+            .bytes(self.offsets.as_flattened());
+        let crc = crc32c(out.get(at + 4..).unwrap_or_default());
+        if let Some(place) = out.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+            *place = crc.to_be_bytes();
+        }
+    }
+}
+
+impl<'a> Decode<'a> for BadPages<'a> {
     /// Decodes a list and verifies its checksum.
     ///
     /// # Errors
     /// [`WireError::Short`] for a truncated list, [`WireError::BadChecksum`], and
     /// [`WireError::BadLength`] for an incomplete offset.
-    pub fn decode(data: &'a [u8]) -> Result<Self, WireError> {
+    fn decode(data: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = FieldReader::new(data);
         let sent = reader.u32("cseCRC")?;
         let computed = crc32c(reader.rest());
@@ -73,8 +66,11 @@ impl<'a> BadPages<'a> {
         }
         Ok(Self { first_bytes, last_bytes, offsets })
     }
+}
 
-    /// Returns the offsets of the bad pages in the file.
+impl<'a> BadPages<'a> {
+    /// Returns the offsets of the bad pages in the file. The offset of a page is that of its first
+    /// byte sent, so the first one need not be a multiple of the page size.
     pub fn offsets(&self) -> impl ExactSizeIterator<Item = i64> + use<'a> {
         self.offsets.iter().map(|bytes| i64::from_be_bytes(*bytes))
     }
@@ -87,12 +83,10 @@ mod tests {
     #[test]
     fn the_recorded_list_decodes_and_encodes() {
         let recorded = b"\xde\x70\x4e\xf7\x0f\x9c\x07\x10\0\0\0\0\0\0\0\x64\0\0\0\0\0\0\x20\0";
-        let mut out = Vec::new();
-        encode(&mut out, 3996, 1808, &[100, 8192]);
-        assert_eq!(out, recorded);
-        assert_eq!(out.len(), encoded_bytes(2));
-        let list = BadPages::decode(recorded).unwrap();
-        assert_eq!((list.first_bytes, list.last_bytes), (3996, 1808));
+        let offsets = [100, 8192].map(i64::to_be_bytes);
+        let list = BadPages { first_bytes: 3996, last_bytes: 1808, offsets: &offsets };
+        assert_eq!(list.encoded(), recorded);
+        assert_eq!(BadPages::decode(recorded), Ok(list));
         assert_eq!(list.offsets().collect::<Vec<_>>(), [100, 8192]);
         assert!(BadPages::decode(&recorded[..23]).is_err());
         assert!(BadPages::decode(&recorded[..3]).is_err());

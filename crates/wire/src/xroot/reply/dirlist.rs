@@ -16,6 +16,7 @@
 //! Source: xroot protocol 5.2.0, section 2.7. Recorded: `raw_dirlist`, `fs_ls_l`.
 
 use super::stat_text::{ListedChecksum, StatText};
+use crate::codec::Encode;
 use crate::error::WireError;
 
 /// The pseudo entry at the start of a listing with stat texts, including its last LF.
@@ -128,6 +129,7 @@ impl<'a> Iterator for Listing<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::Decode;
 
     fn plain(names: &[&[u8]]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -160,7 +162,7 @@ mod tests {
 
     #[test]
     fn listings_with_stat_and_checksum_encode_and_decode() {
-        let stat = StatText::parse(b"1 2 48 4 5 6 0644 o g").unwrap();
+        let stat = StatText::decode(b"1 2 48 4 5 6 0644 o g").unwrap();
         let checksum = ListedChecksum { kind: b"adler32", value: None };
         let mut out = STAT_PREFIX.to_vec();
         assert!(entry_with_stat(&mut out, b"one", &stat, Some(&checksum)));

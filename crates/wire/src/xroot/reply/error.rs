@@ -10,6 +10,8 @@
 //!
 //! Source: xroot protocol 5.2.0, section 3.2. Recorded: `raw_errors`.
 
+use super::frame::frame;
+use crate::codec::{Decode, Encode};
 use crate::cursor::{FieldReader, FieldWriter};
 use crate::error::WireError;
 use crate::xroot::codes::{ErrorCode, Status};
@@ -17,7 +19,7 @@ use crate::xroot::header::StreamId;
 
 /// Appends a `kXR_error` frame. The text ends at its first NUL, if it has one.
 pub fn encode(out: &mut Vec<u8>, streamid: StreamId, code: ErrorCode, text: &str) {
-    ErrorReply { code, text: text.as_bytes() }.encode(out, streamid);
+    frame(out, streamid, Status::ERROR, &ErrorReply { code, text: text.as_bytes() });
 }
 
 /// The reason why a request failed.
@@ -29,20 +31,19 @@ pub struct ErrorReply<'a> {
     pub text: &'a [u8],
 }
 
-impl<'a> ErrorReply<'a> {
-    /// Appends the frame.
-    pub fn encode(&self, out: &mut Vec<u8>, streamid: StreamId) {
+impl Encode for ErrorReply<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
         let text = self.text.split(|&byte| byte == 0).next().unwrap_or_default();
-        super::frame::frame_with(out, streamid, Status::ERROR, |out| {
-            FieldWriter::new(out).u32(self.code.0).bytes(text).u8(0);
-        });
+        FieldWriter::new(out).u32(self.code.0).bytes(text).u8(0);
     }
+}
 
+impl<'a> Decode<'a> for ErrorReply<'a> {
     /// Decodes the body; the final NUL is optional.
     ///
     /// # Errors
     /// [`WireError::Short`] if the body has fewer than four bytes.
-    pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
+    fn decode(body: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = FieldReader::new(body);
         let code = ErrorCode(reader.u32("errnum")?);
         let text = reader.take_rest().split(|&byte| byte == 0).next().unwrap_or_default();

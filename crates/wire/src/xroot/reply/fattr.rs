@@ -6,10 +6,13 @@
 //! | get      | as for set, then nattrs × (`vlen` i32, value); no value after an error |
 //! | list     | names, each with NUL; with aData: name NUL `vlen` i32 value            |
 //!
-//! A list has no count, because it may be split into `kXR_oksofar` frames.
+//! A list has no count, because it may be split into `kXR_oksofar` frames. The subcode of the
+//! request selects the layout, so the decoders are functions and not
+//! [`Decode`](crate::codec::Decode).
 //!
 //! Source: xroot protocol 5.2.0, section 2.8. Recorded: `api_fattr_path`, `api_fattr_handle`.
 
+use crate::codec::Encode;
 use crate::cursor::{FieldReader, FieldWriter};
 use crate::error::WireError;
 use crate::xroot::codes::ErrorCode;
@@ -57,12 +60,13 @@ pub fn encode_values(out: &mut Vec<u8>, results: &[AttributeResult<'_>]) {
     }
 }
 
-/// Appends one attribute of a list; `value` if values were requested.
-pub fn encode_listed(out: &mut Vec<u8>, name: &[u8], value: Option<&[u8]>) {
-    let mut writer = FieldWriter::new(out);
-    writer.bytes(name).u8(0);
-    if let Some(value) = value {
-        writer.i32(wire_length(value.len())).bytes(value);
+impl Encode for ListedAttribute<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut writer = FieldWriter::new(out);
+        writer.bytes(self.name).u8(0);
+        if let Some(value) = self.value {
+            writer.i32(wire_length(value.len())).bytes(value);
+        }
     }
 }
 
@@ -137,7 +141,7 @@ mod tests {
         let listed = |name, value| ListedAttribute { name, value: Some(value) };
         assert_eq!(list, [listed(&b"key2"[..], &b"value two"[..]), listed(b"key1", b"val1")]);
         let mut out = Vec::new();
-        list.iter().for_each(|attribute| encode_listed(&mut out, attribute.name, attribute.value));
+        list.iter().for_each(|attribute| attribute.encode(&mut out));
         assert_eq!(out, recorded);
         assert_eq!(
             decode_list(b"a\0\xff\xff\xff\xff", true),

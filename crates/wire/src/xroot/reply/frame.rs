@@ -12,6 +12,7 @@
 //!
 //! Source: xroot protocol 5.2.0, sections 1.5, 3.1.
 
+use crate::codec::{Encode, FixedLayout};
 use crate::xroot::codes::Status;
 use crate::xroot::header::{ResponseHeader, StreamId, wire_length};
 use crate::xroot::limits::RESPONSE_HEADER_BYTES;
@@ -23,13 +24,13 @@ pub fn frame_with(out: &mut Vec<u8>, streamid: StreamId, status: Status, fill: i
     fill(out);
     let dlen = wire_length(out.len().saturating_sub(at).saturating_sub(RESPONSE_HEADER_BYTES));
     if let Some(place) = out.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
-        *place = ResponseHeader { streamid, status, dlen }.encode();
+        *place = ResponseHeader { streamid, status, dlen }.to_bytes();
     }
 }
 
 /// Appends a frame.
-pub fn frame(out: &mut Vec<u8>, streamid: StreamId, status: Status, body: &[u8]) {
-    frame_with(out, streamid, status, |out| out.extend_from_slice(body));
+pub fn frame<T: Encode + ?Sized>(out: &mut Vec<u8>, streamid: StreamId, status: Status, body: &T) {
+    frame_with(out, streamid, status, |out| body.encode(out));
 }
 
 /// Appends a `kXR_ok` frame; an empty body is a success without a result.
@@ -64,7 +65,7 @@ mod tests {
         let mut out = b"before".to_vec();
         frame_with(&mut out, StreamId([1, 2]), Status::OKSOFAR, |out| {
             out.extend_from_slice(b"body");
-            frame(out, StreamId([3, 4]), Status::OK, b"x");
+            ok(out, StreamId([3, 4]), b"x");
         });
         assert_eq!(out, b"before\x01\x02\x0f\xa0\0\0\0\x0dbody\x03\x04\0\0\0\0\0\x01x");
     }

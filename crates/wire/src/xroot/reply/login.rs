@@ -10,6 +10,7 @@
 //!
 //! Source: xroot protocol 5.2.0, section 1.7. Recorded: `fs_stat`, `auth_unix_sigver`.
 
+use crate::codec::{Decode, Encode};
 use crate::error::WireError;
 use crate::xroot::header::SessionId;
 use crate::xroot::limits::SESSION_ID_BYTES;
@@ -23,20 +24,22 @@ pub struct LoginReply<'a> {
     pub security: &'a [u8],
 }
 
-impl<'a> LoginReply<'a> {
+impl Encode for LoginReply<'_> {
     /// Appends the body. Without a session id there cannot be a security text.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         if let Some(sessid) = self.sessid {
             out.extend_from_slice(&sessid.0);
             out.extend_from_slice(self.security);
         }
     }
+}
 
+impl<'a> Decode<'a> for LoginReply<'a> {
     /// Decodes the body and removes a NUL at the end of the security text.
     ///
     /// # Errors
     /// [`WireError::Short`] for an incomplete session id.
-    pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
+    fn decode(body: &'a [u8]) -> Result<Self, WireError> {
         match body.split_first_chunk::<SESSION_ID_BYTES>() {
             Some((sessid, security)) => Ok(Self {
                 sessid: Some(SessionId(*sessid)),
@@ -46,7 +49,9 @@ impl<'a> LoginReply<'a> {
             None => Err(WireError::Short { field: "sessid", need: SESSION_ID_BYTES, have: body.len() }),
         }
     }
+}
 
+impl<'a> LoginReply<'a> {
     /// Returns the authentication protocols in the server's order of preference.
     #[must_use]
     pub fn protocols(&self) -> SecurityProtocols<'a> {
@@ -99,8 +104,7 @@ mod tests {
         let reply = LoginReply { sessid: Some(SessionId([7; 16])), security };
         let names: Vec<_> = reply.protocols().map(|p| (p.name, p.parameters)).collect();
         assert_eq!(names, [(&b"gsi"[..], &b"v:10600,c:ssl&x"[..]), (b"ztn", b""), (b"unix", b"")]);
-        let mut out = Vec::new();
-        reply.encode(&mut out);
+        let out = reply.encoded();
         assert_eq!(LoginReply::decode(&out), Ok(reply));
         assert!(LoginReply::decode(&out[..15]).is_err());
         assert_eq!(LoginReply::decode(&[]), Ok(LoginReply { sessid: None, security: &[] }));

@@ -1,7 +1,7 @@
 //! Replies: encoders for a server, decoders for a client.
 //!
 //! A server appends frames to an output buffer: complete ones ([`ok`], [`error()`], [`wait()`],
-//! [`Redirect::encode`], …), or a frame around a body that a closure appends ([`frame_with`]).
+//! [`redirect()`], …), or a frame around a body that a closure appends ([`frame_with`]).
 //!
 //! The body of a `kXR_ok` depends on the request, so each kind of body has its own file. A client
 //! decodes the frame with [`Reply::decode`] and the body of a `kXR_ok` with the decoder for its
@@ -32,14 +32,15 @@ pub use frame::{authmore, frame, frame_with, ok, ok_text, oksofar};
 pub use login::LoginReply;
 pub use open::{OpenDetail, OpenReply};
 pub use protocol::{ProtocolReply, SecurityRequirements};
-pub use redirect::{Redirect, RedirectTarget};
-pub use small::{ChkpointSizes, statx_byte};
+pub use redirect::{Redirect, RedirectTarget, redirect};
+pub use small::{BindReply, ChkpointSizes, statx_byte};
 pub use stat_text::{ListedChecksum, StatExtended, StatText, VfsText};
 pub use status::StatusFrame;
 pub use wait::{Wait, wait, waitresp};
 
 use super::codes::Status;
 use super::header::{ResponseHeader, StreamId};
+use crate::codec::Decode;
 use crate::error::WireError;
 
 /// A reply of the xroot protocol.
@@ -87,8 +88,8 @@ impl<'a> Reply<'a> {
             Status::AUTHMORE => Self::Authmore(body),
             Status::ERROR => Self::Error(ErrorReply::decode(body)?),
             Status::REDIRECT => Self::Redirect(Redirect::decode(body)?),
-            Status::WAIT => Self::Wait(Wait::decode(body)),
-            Status::WAITRESP => Self::Waitresp(Wait::decode(body)),
+            Status::WAIT => Self::Wait(Wait::decode(body)?),
+            Status::WAITRESP => Self::Waitresp(Wait::decode(body)?),
             Status::STATUS => Self::Status(StatusFrame::decode(header, body)?),
             status => Self::Unknown { status, body },
         })
@@ -100,14 +101,14 @@ impl<'a> Reply<'a> {
         match self {
             Self::Ok(body) => ok(out, streamid, body),
             Self::Oksofar(body) => oksofar(out, streamid, body),
-            Self::Attn(attn) => attn.encode(out),
+            Self::Attn(attn) => frame(out, StreamId::default(), Status::ATTN, attn),
             Self::Authmore(body) => authmore(out, streamid, body),
-            Self::Error(error) => error.encode(out, streamid),
-            Self::Redirect(redirect) => redirect.encode(out, streamid),
-            Self::Wait(wait) => wait.encode(out, streamid, Status::WAIT),
-            Self::Waitresp(wait) => wait.encode(out, streamid, Status::WAITRESP),
-            Self::Status(status) => status.append(out),
-            Self::Unknown { status, body } => frame(out, streamid, *status, body),
+            Self::Error(error) => frame(out, streamid, Status::ERROR, error),
+            Self::Redirect(to) => redirect(out, streamid, to),
+            Self::Wait(wait) => frame(out, streamid, Status::WAIT, wait),
+            Self::Waitresp(wait) => frame(out, streamid, Status::WAITRESP, wait),
+            Self::Status(status) => out.extend_from_slice(&status.to_bytes()),
+            Self::Unknown { status, body } => frame(out, streamid, *status, *body),
         }
     }
 

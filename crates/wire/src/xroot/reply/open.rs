@@ -12,6 +12,7 @@
 //! Source: xroot protocol 5.2.0, section 2.12. Recorded: `raw_open_read`, `api_posc`.
 
 use super::stat_text::StatText;
+use crate::codec::{Decode, Encode};
 use crate::cursor::{FieldReader, FieldWriter};
 use crate::error::WireError;
 use crate::xroot::header::FileHandle;
@@ -36,9 +37,8 @@ pub enum OpenDetail<'a> {
     Stat(StatText<'a>),
 }
 
-impl<'a> OpenReply<'a> {
-    /// Appends the body.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+impl Encode for OpenReply<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
         let mut writer = FieldWriter::new(out);
         writer.bytes(&self.fhandle.0);
         if self.detail != OpenDetail::None {
@@ -49,12 +49,12 @@ impl<'a> OpenReply<'a> {
             out.push(0);
         }
     }
+}
 
-    /// Decodes the body.
-    ///
+impl<'a> Decode<'a> for OpenReply<'a> {
     /// # Errors
     /// [`WireError::Short`] for a truncated body, [`WireError::BadText`] for an invalid stat text.
-    pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
+    fn decode(body: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = FieldReader::new(body);
         let fhandle = FileHandle(reader.array("fhandle")?);
         if reader.is_empty() {
@@ -64,7 +64,7 @@ impl<'a> OpenReply<'a> {
         if reader.is_empty() {
             return Ok(Self { fhandle, detail: OpenDetail::Compression });
         }
-        let stat = StatText::parse(reader.take_rest())?;
+        let stat = StatText::decode(reader.take_rest())?;
         Ok(Self { fhandle, detail: OpenDetail::Stat(stat) })
     }
 }
@@ -75,13 +75,12 @@ mod tests {
 
     #[test]
     fn the_three_forms_differ_in_length() {
-        let stat = StatText::parse(b"1 2 48 4 5 6 0644 o g").unwrap();
+        let stat = StatText::decode(b"1 2 48 4 5 6 0644 o g").unwrap();
         let details =
             [(OpenDetail::None, 4), (OpenDetail::Compression, 12), (OpenDetail::Stat(stat), 12 + 22)];
         for (detail, bytes) in details {
             let reply = OpenReply { fhandle: FileHandle([0, 0, 0, 9]), detail };
-            let mut out = Vec::new();
-            reply.encode(&mut out);
+            let out = reply.encoded();
             assert_eq!(out.len(), bytes);
             assert_eq!(OpenReply::decode(&out), Ok(reply));
         }

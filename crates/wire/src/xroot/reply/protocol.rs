@@ -14,6 +14,7 @@
 //! Source: xroot protocol 5.2.0, section 1.7. Recorded: `fs_stat`, `auth_unix_sigver`,
 //! `raw_bindif`.
 
+use crate::codec::{Decode, Encode};
 use crate::cursor::{FieldReader, FieldWriter};
 use crate::error::WireError;
 use crate::xroot::codes::{RequestCode, SecurityLevel, SignRequirement};
@@ -54,10 +55,10 @@ impl SecurityRequirements<'_> {
     }
 }
 
-impl<'a> ProtocolReply<'a> {
+impl Encode for ProtocolReply<'_> {
     /// Appends the body. The bind interfaces are padded, and omitted if they are too long for their
     /// length field.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         let mut writer = FieldWriter::new(out);
         writer.i32(self.pval).u32(self.flags.0);
         if let Some(text) = self.bind_interfaces {
@@ -77,13 +78,15 @@ impl<'a> ProtocolReply<'a> {
             writer.u8(u8::try_from(pairs.len()).unwrap_or(u8::MAX)).bytes(pairs.as_flattened());
         }
     }
+}
 
+impl<'a> Decode<'a> for ProtocolReply<'a> {
     /// Decodes the body. Bytes behind an unknown tag are ignored, because a later version may
     /// append more.
     ///
     /// # Errors
     /// [`WireError::Short`] for a truncated body.
-    pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
+    fn decode(body: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = FieldReader::new(body);
         let pval = reader.i32("pval")?;
         let flags = ServerFlags(reader.u32("flags")?);
@@ -131,8 +134,7 @@ mod tests {
             bind_interfaces: Some(b"127.0.0.2:21007"),
             security: Some(security),
         };
-        let mut out = Vec::new();
-        reply.encode(&mut out);
+        let out = reply.encoded();
         assert_eq!(&out[8..12], b"B\0\0\x14");
         let back = ProtocolReply::decode(&out).unwrap();
         assert_eq!(back.bind_interfaces, Some(&b"127.0.0.2:21007\0\0\0\0\0"[..]));

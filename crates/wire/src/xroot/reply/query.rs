@@ -19,6 +19,7 @@
 
 use std::io::Write as _;
 
+use crate::codec::{Decode, Encode};
 use crate::error::WireError;
 use crate::xroot::cgi::CgiText;
 
@@ -31,20 +32,22 @@ pub struct ChecksumText<'a> {
     pub value: &'a [u8],
 }
 
-impl<'a> ChecksumText<'a> {
+impl Encode for ChecksumText<'_> {
     /// Appends `type hex` and a NUL.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.kind);
         out.push(b' ');
         out.extend_from_slice(self.value);
         out.push(0);
     }
+}
 
+impl<'a> Decode<'a> for ChecksumText<'a> {
     /// Parses exactly two words, with or without NUL.
     ///
     /// # Errors
     /// [`WireError::BadText`] for any other number of words.
-    pub fn parse(text: &'a [u8]) -> Result<Self, WireError> {
+    fn decode(text: &'a [u8]) -> Result<Self, WireError> {
         let line = text.split(|&byte| byte == 0).next().unwrap_or_default();
         let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
         match [words.next(), words.next(), words.next()] {
@@ -71,9 +74,9 @@ pub struct SpaceUsageText<'a> {
     pub quota: Option<u64>,
 }
 
-impl<'a> SpaceUsageText<'a> {
+impl Encode for SpaceUsageText<'_> {
     /// Appends the text and a NUL.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         let Self { space, free, largest_free, used, .. } = self;
         out.extend_from_slice(b"oss.cgroup=");
         out.extend_from_slice(self.cgroup);
@@ -84,12 +87,14 @@ impl<'a> SpaceUsageText<'a> {
             None => write!(out, "&oss.quota=-1\0"),
         };
     }
+}
 
+impl<'a> Decode<'a> for SpaceUsageText<'a> {
     /// Parses the text, with or without NUL.
     ///
     /// # Errors
     /// [`WireError::BadText`] with the name of a number that is missing or malformed.
-    pub fn parse(text: &'a [u8]) -> Result<Self, WireError> {
+    fn decode(text: &'a [u8]) -> Result<Self, WireError> {
         let cgi = CgiText::new(text.split(|&byte| byte == 0).next().unwrap_or_default());
         let number = |key: &'static str| cgi.number::<u64>(key).ok_or(WireError::BadText { field: key });
         Ok(Self {
@@ -124,9 +129,9 @@ pub struct XattrText<'a> {
     pub privileges: &'a [u8],
 }
 
-impl XattrText<'_> {
+impl Encode for XattrText<'_> {
     /// Appends the text and a NUL.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         let Self { used, mtime, ctime, atime, .. } = self;
         out.extend_from_slice(b"oss.cgroup=");
         out.extend_from_slice(self.cgroup);
@@ -146,24 +151,20 @@ mod tests {
 
     #[test]
     fn checksums_are_exactly_two_words() {
-        let checksum = ChecksumText::parse(b"adler32 cfbd70e6\0").unwrap();
-        let mut out = Vec::new();
-        checksum.encode(&mut out);
-        assert_eq!(out, b"adler32 cfbd70e6\0");
-        assert!(ChecksumText::parse(b"adler32").is_err());
-        assert!(ChecksumText::parse(b"adler32 a b").is_err());
+        let checksum = ChecksumText::decode(b"adler32 cfbd70e6\0").unwrap();
+        assert_eq!(checksum.encoded(), b"adler32 cfbd70e6\0");
+        assert!(ChecksumText::decode(b"adler32").is_err());
+        assert!(ChecksumText::decode(b"adler32 a b").is_err());
     }
 
     #[test]
     fn a_space_text_parses_and_encodes() {
         let text = b"oss.cgroup=public&oss.space=9&oss.free=5&oss.maxf=4&oss.used=3&oss.quota=-1\0";
-        let space = SpaceUsageText::parse(text).unwrap();
+        let space = SpaceUsageText::decode(text).unwrap();
         assert_eq!(
             (space.space, space.free, space.largest_free, space.used, space.quota),
             (9, 5, 4, 3, None)
         );
-        let mut out = Vec::new();
-        space.encode(&mut out);
-        assert_eq!(out, text);
+        assert_eq!(space.encoded(), text);
     }
 }

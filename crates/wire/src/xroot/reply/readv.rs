@@ -2,10 +2,11 @@
 //!
 //! For each element, in the order of the request, the body contains its 16 bytes with the length
 //! that was read, followed by the data. Frames are split only between elements, so that a client
-//! can decode each frame separately. A server appends [`Segment::encode`] and the data.
+//! can decode each frame separately. A server appends a [`Segment`] and the data.
 //!
 //! Source: xroot protocol 5.2.0, section 2.18. Recorded: `api_readv`, `raw_large_readv`.
 
+use crate::codec::FixedLayout;
 use crate::cursor::FieldReader;
 use crate::error::WireError;
 use crate::xroot::limits::SEGMENT_BYTES;
@@ -46,7 +47,7 @@ impl<'a> Iterator for Elements<'a> {
 }
 
 fn element<'a>(reader: &mut FieldReader<'a>) -> Option<(Segment, &'a [u8])> {
-    let segment = Segment::decode(&reader.array::<SEGMENT_BYTES>("element").ok()?);
+    let segment = Segment::from_bytes(&reader.array::<SEGMENT_BYTES>("element").ok()?);
     let data = reader.bytes(usize::try_from(segment.length).ok()?, "data").ok()?;
     Some((segment, data))
 }
@@ -59,8 +60,8 @@ mod tests {
     #[test]
     fn an_incomplete_element_ends_the_iterator_with_an_error() {
         let segment = |length| Segment { fhandle: FileHandle([1; 4]), length, offset: 5 };
-        let body =
-            [&segment(3).encode()[..], b"abc", &segment(0).encode(), &segment(2).encode(), b"x"].concat();
+        let body = [&segment(3).to_bytes()[..], b"abc", &segment(0).to_bytes(), &segment(2).to_bytes(), b"x"]
+            .concat();
         let mut elements = Elements::new(&body);
         assert_eq!(elements.next(), Some(Ok((segment(3), &b"abc"[..]))));
         assert_eq!(elements.next(), Some(Ok((segment(0), &b""[..]))));

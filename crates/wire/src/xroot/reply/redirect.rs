@@ -11,12 +11,19 @@
 //!
 //! Source: xroot protocol 5.2.0, section 3.4. Recorded: `redirect_open`, `manager_open`.
 
+use super::frame::frame;
+use crate::codec::{Decode, Encode};
 use crate::cursor::{FieldReader, FieldWriter};
 use crate::error::WireError;
 use crate::xroot::codes::Status;
 use crate::xroot::flags::ServerFlags;
 use crate::xroot::header::StreamId;
 use crate::xroot::limits::DEFAULT_PORT;
+
+/// Appends a `kXR_redirect` frame.
+pub fn redirect(out: &mut Vec<u8>, streamid: StreamId, to: &Redirect<'_>) {
+    frame(out, streamid, Status::REDIRECT, to);
+}
 
 /// The target of a redirect in its encoded form.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +58,26 @@ pub enum RedirectTarget<'a> {
     },
 }
 
+impl Encode for Redirect<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        FieldWriter::new(out).i32(self.port).bytes(self.host);
+    }
+}
+
+impl<'a> Decode<'a> for Redirect<'a> {
+    /// # Errors
+    /// [`WireError::Short`] without a host.
+    fn decode(body: &'a [u8]) -> Result<Self, WireError> {
+        let mut reader = FieldReader::new(body);
+        let port = reader.i32("port")?;
+        let host = reader.take_rest();
+        if host.is_empty() {
+            return Err(WireError::Short { field: "host", need: 1, have: 0 });
+        }
+        Ok(Self { port, host })
+    }
+}
+
 impl<'a> Redirect<'a> {
     /// Creates a redirect to another server.
     #[must_use]
@@ -63,27 +90,6 @@ impl<'a> Redirect<'a> {
     pub const fn to_url(url: &'a [u8], flags: ServerFlags) -> Self {
         // The flags are below bit 15, so the complement is negative.
         Self { port: !((flags.0 & 0x7fff) as i32), host: url }
-    }
-
-    /// Appends the frame.
-    pub fn encode(&self, out: &mut Vec<u8>, streamid: StreamId) {
-        super::frame::frame_with(out, streamid, Status::REDIRECT, |out| {
-            FieldWriter::new(out).i32(self.port).bytes(self.host);
-        });
-    }
-
-    /// Decodes the body.
-    ///
-    /// # Errors
-    /// [`WireError::Short`] without a host.
-    pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
-        let mut reader = FieldReader::new(body);
-        let port = reader.i32("port")?;
-        let host = reader.take_rest();
-        if host.is_empty() {
-            return Err(WireError::Short { field: "host", need: 1, have: 0 });
-        }
-        Ok(Self { port, host })
     }
 
     /// Parses the target.

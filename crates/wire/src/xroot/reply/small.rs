@@ -11,16 +11,28 @@
 //! Source: xroot protocol 5.2.0, sections 1.9, 2.6, 2.22. Recorded: `raw_bind`, `raw_write`,
 //! `raw_query`.
 
+use crate::codec::{Decode, Encode};
 use crate::cursor::{FieldReader, FieldWriter};
 use crate::error::WireError;
 use crate::xroot::flags::StatFlags;
 
-/// Decodes the path id of a bound connection.
-///
-/// # Errors
-/// [`WireError::Short`] if it is missing.
-pub fn decode_bind(body: &[u8]) -> Result<u8, WireError> {
-    FieldReader::new(body).u8("pathid")
+/// The path id of a bound connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BindReply {
+    /// From 1 to 15; 0 is the control connection.
+    pub pathid: u8,
+}
+
+impl Encode for BindReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.pathid);
+    }
+}
+
+impl Decode<'_> for BindReply {
+    fn decode(body: &[u8]) -> Result<Self, WireError> {
+        Ok(Self { pathid: FieldReader::new(body).u8("pathid")? })
+    }
 }
 
 /// Limit and use of a checkpoint.
@@ -32,17 +44,14 @@ pub struct ChkpointSizes {
     pub used_bytes: u32,
 }
 
-impl ChkpointSizes {
-    /// Appends the body.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+impl Encode for ChkpointSizes {
+    fn encode(&self, out: &mut Vec<u8>) {
         FieldWriter::new(out).u32(self.max_bytes).u32(self.used_bytes);
     }
+}
 
-    /// Decodes the body.
-    ///
-    /// # Errors
-    /// [`WireError::Short`] for a truncated body.
-    pub fn decode(body: &[u8]) -> Result<Self, WireError> {
+impl Decode<'_> for ChkpointSizes {
+    fn decode(body: &[u8]) -> Result<Self, WireError> {
         let mut reader = FieldReader::new(body);
         Ok(Self { max_bytes: reader.u32("maxCkpSize")?, used_bytes: reader.u32("useCkpSize")? })
     }
@@ -69,8 +78,7 @@ mod tests {
     #[test]
     fn sizes_encode_and_decode() {
         let sizes = ChkpointSizes { max_bytes: 1 << 20, used_bytes: 5 };
-        let mut out = Vec::new();
-        sizes.encode(&mut out);
+        let out = sizes.encoded();
         assert_eq!(ChkpointSizes::decode(&out), Ok(sizes));
         assert!(ChkpointSizes::decode(&out[1..]).is_err());
     }

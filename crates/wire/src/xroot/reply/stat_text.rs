@@ -20,6 +20,7 @@
 
 use std::io::Write as _;
 
+use crate::codec::{Decode, Encode};
 use crate::error::WireError;
 use crate::xroot::flags::StatFlags;
 
@@ -62,10 +63,10 @@ pub struct ListedChecksum<'a> {
     pub value: Option<&'a [u8]>,
 }
 
-impl<'a> StatText<'a> {
+impl Encode for StatText<'_> {
     /// Appends the text, without terminator. Blanks and line ends in owner and group become `_`,
     /// because they would violate the grammar.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         // Listings consist of these texts, and `itoa` takes a third of the time of formatting.
         let mut digits = itoa::Buffer::new();
         let number = |out: &mut Vec<u8>, digits: &str| {
@@ -87,20 +88,24 @@ impl<'a> StatText<'a> {
             name(out, more.group);
         }
     }
+}
 
+impl<'a> Decode<'a> for StatText<'a> {
     /// Parses a text with or without terminator. For a text that may contain a checksum see
     /// [`StatText::parse_listed`].
     ///
     /// # Errors
     /// [`WireError::BadText`] with the name of a field that is missing or not a number.
-    pub fn parse(text: &'a [u8]) -> Result<Self, WireError> {
+    fn decode(text: &'a [u8]) -> Result<Self, WireError> {
         Self::parse_listed(text).map(|(stat, _)| stat)
     }
+}
 
+impl<'a> StatText<'a> {
     /// Parses a line of a listing.
     ///
     /// # Errors
-    /// Those of [`StatText::parse`].
+    /// Those of [`StatText::decode`].
     pub fn parse_listed(text: &'a [u8]) -> Result<(Self, Option<ListedChecksum<'a>>), WireError> {
         let mut words = words(text);
         let mut stat = Self {
@@ -129,9 +134,9 @@ impl<'a> StatText<'a> {
     }
 }
 
-impl ListedChecksum<'_> {
+impl Encode for ListedChecksum<'_> {
     /// Appends the checksum in the form of a listing: blank, bracket, `type:value`, bracket.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b" [ ");
         out.extend_from_slice(self.kind);
         out.push(b':');
@@ -157,20 +162,22 @@ pub struct VfsText {
     pub staging_used_percent: u64,
 }
 
-impl VfsText {
+impl Encode for VfsText {
     /// Appends the text, without terminator.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    fn encode(&self, out: &mut Vec<u8>) {
         let Self { writable_nodes, free_mb, used_percent, .. } = self;
         let Self { staging_nodes, staging_free_mb, staging_used_percent, .. } = self;
         print(out, format_args!("{writable_nodes} {free_mb} {used_percent} "));
         print(out, format_args!("{staging_nodes} {staging_free_mb} {staging_used_percent}"));
     }
+}
 
+impl Decode<'_> for VfsText {
     /// Parses a text with or without terminator.
     ///
     /// # Errors
     /// [`WireError::BadText`] if a number is missing or invalid.
-    pub fn parse(text: &[u8]) -> Result<Self, WireError> {
+    fn decode(text: &[u8]) -> Result<Self, WireError> {
         let mut words = words(text);
         let mut next = || number(words.next(), "vfs text");
         Ok(Self {
@@ -246,39 +253,33 @@ mod tests {
     const RECORDED: &[u8] =
         b"43100903053524480 10000 48 1795187167 1795187168 1795187172 0644 nobody nogroup";
 
-    fn encoded(stat: &StatText<'_>) -> Vec<u8> {
-        let mut out = Vec::new();
-        stat.encode(&mut out);
-        out
-    }
-
     #[test]
     fn the_recorded_text_parses_and_encodes() {
-        let stat = StatText::parse(RECORDED).unwrap();
+        let stat = StatText::decode(RECORDED).unwrap();
         assert_eq!(stat.flags, StatFlags::READABLE | StatFlags::WRITABLE);
         assert_eq!(stat.extended.unwrap().mode, 0o644);
-        assert_eq!(encoded(&stat), RECORDED);
+        assert_eq!(stat.encoded(), RECORDED);
         let terminated = [RECORDED, b"\0"].concat();
-        assert_eq!(StatText::parse(&terminated), Ok(stat));
+        assert_eq!(StatText::decode(&terminated), Ok(stat));
     }
 
     #[test]
     fn four_to_eight_words_are_the_form_before_release_5() {
         for text in [&b"1 2 3 4"[..], b"1 2 3 4 5 6 0644 owner\n"] {
-            let stat = StatText::parse(text).unwrap();
+            let stat = StatText::decode(text).unwrap();
             assert_eq!((stat.size, stat.mtime, stat.extended), (2, 4, None));
-            assert_eq!(encoded(&stat), b"1 2 3 4");
+            assert_eq!(stat.encoded(), b"1 2 3 4");
         }
     }
 
     #[test]
     fn invalid_numbers_are_refused() {
-        let bad = |text: &'static [u8]| StatText::parse(text).unwrap_err();
+        let bad = |text: &'static [u8]| StatText::decode(text).unwrap_err();
         assert_eq!(bad(b"1 2 3"), WireError::BadText { field: "stat mtime" });
         assert_eq!(bad(b"1 2x 3 4"), WireError::BadText { field: "stat size" });
         assert_eq!(bad(b"1 2 3 4 5 6 644 o g"), WireError::BadText { field: "stat mode" });
         assert_eq!(bad(b"1 2 3 4 5 6 0648 o g"), WireError::BadText { field: "stat mode" });
-        assert_eq!(StatText::parse(b"-1 2 3 4").unwrap().id, u64::MAX);
+        assert_eq!(StatText::decode(b"-1 2 3 4").unwrap().id, u64::MAX);
     }
 
     #[test]
@@ -287,7 +288,7 @@ mod tests {
         let (stat, checksum) = StatText::parse_listed(&line).unwrap();
         let expected = ListedChecksum { kind: b"adler32", value: Some(b"cfbd70e6") };
         assert_eq!(checksum, Some(expected));
-        let mut out = encoded(&stat);
+        let mut out = stat.encoded();
         expected.encode(&mut out);
         assert_eq!(out, line);
         let line = [RECORDED, b" [ adler32:none ]"].concat();
@@ -297,19 +298,17 @@ mod tests {
 
     #[test]
     fn blanks_in_names_are_replaced() {
-        let mut stat = StatText::parse(RECORDED).unwrap();
+        let mut stat = StatText::decode(RECORDED).unwrap();
         stat.extended.as_mut().unwrap().owner = b"domain users\n";
         stat.extended.as_mut().unwrap().group = b"";
-        assert!(encoded(&stat).ends_with(b" 0644 domain_users_ _"));
+        assert!(stat.encoded().ends_with(b" 0644 domain_users_ _"));
     }
 
     #[test]
     fn a_file_system_text_parses_and_encodes() {
-        let text = VfsText::parse(b"1 74274 71 0 0 0\0").unwrap();
+        let text = VfsText::decode(b"1 74274 71 0 0 0\0").unwrap();
         assert_eq!((text.writable_nodes, text.free_mb, text.used_percent), (1, 74274, 71));
-        let mut out = Vec::new();
-        text.encode(&mut out);
-        assert_eq!(out, b"1 74274 71 0 0 0");
-        assert!(VfsText::parse(b"1 74274 71 0 0").is_err());
+        assert_eq!(text.encoded(), b"1 74274 71 0 0 0");
+        assert!(VfsText::decode(b"1 74274 71 0 0").is_err());
     }
 }

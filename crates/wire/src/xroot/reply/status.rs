@@ -16,11 +16,13 @@
 //! Source: xroot protocol 5.2.0, section 3.8. Recorded: `raw_open_read`, `raw_write`,
 //! `api_pgwrite_bad`.
 
+use super::bad_pages::BadPages;
+use crate::codec::{Encode, FixedLayout};
 use crate::crc::crc32c;
 use crate::cursor::FieldReader;
 use crate::error::WireError;
 use crate::xroot::codes::{RequestCode, ResponseType, Status};
-use crate::xroot::header::{ResponseHeader, StreamId};
+use crate::xroot::header::{ResponseHeader, StreamId, wire_length};
 use crate::xroot::limits::{RESPONSE_HEADER_BYTES, STATUS_BODY_BYTES, STATUS_PAGE_INFO_BYTES};
 
 /// Size in bytes of the frame of a page request in front of its data: header, status body and
@@ -45,11 +47,11 @@ pub struct StatusFrame {
 }
 
 impl StatusFrame {
-    /// Encodes the 32 bytes in front of the data.
+    /// Returns the 32 bytes in front of the data. The caller must append `self.dlen` bytes of data.
     #[must_use]
-    pub fn encode(&self) -> [u8; STATUS_FRAME_BYTES] {
+    pub fn to_bytes(&self) -> [u8; STATUS_FRAME_BYTES] {
         let dlen = BODY_BYTES as i32;
-        let header = ResponseHeader { streamid: self.streamid, status: Status::STATUS, dlen }.encode();
+        let header = ResponseHeader { streamid: self.streamid, status: Status::STATUS, dlen }.to_bytes();
         let StreamId([s0, s1]) = self.streamid;
         let [d0, d1, d2, d3] = self.dlen.to_be_bytes();
         let [o0, o1, o2, o3, o4, o5, o6, o7] = self.offset.to_be_bytes();
@@ -65,12 +67,8 @@ impl StatusFrame {
         bytes
     }
 
-    /// Appends the frame; the caller must append `self.dlen` bytes of data.
-    pub fn append(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.encode());
-    }
-
-    /// Decodes the body and verifies its checksum and its streamid.
+    /// Decodes the body and verifies its checksum and its streamid. The latter needs the header, so
+    /// this is not [`Decode`](crate::codec::Decode).
     ///
     /// # Errors
     /// [`WireError::BadChecksum`]; [`WireError::BadValue`] for a streamid that differs from the
@@ -100,33 +98,19 @@ impl StatusFrame {
     }
 }
 
-/// Appends the answer to a `kXR_pgwrite` whose pages are all valid.
-pub fn pgwrite_done(out: &mut Vec<u8>, streamid: StreamId, offset: i64) {
-    let frame = StatusFrame {
-        streamid,
-        request: RequestCode::PGWRITE,
-        resptype: ResponseType::FINAL,
-        dlen: 0,
-        offset,
-    };
-    frame.append(out);
-}
-
-/// Appends the answer to a `kXR_pgwrite` with bad pages; [`super::bad_pages::encode`] explains the
-/// arguments.
-pub fn pgwrite_bad_pages(
-    out: &mut Vec<u8>,
-    streamid: StreamId,
-    offset: i64,
-    first_bytes: i16,
-    last_bytes: i16,
-    pages: &[i64],
-) {
-    let dlen = crate::xroot::header::wire_length(super::bad_pages::encoded_bytes(pages.len()));
-    let frame =
-        StatusFrame { streamid, request: RequestCode::PGWRITE, resptype: ResponseType::FINAL, dlen, offset };
-    frame.append(out);
-    super::bad_pages::encode(out, first_bytes, last_bytes, pages);
+/// Appends the answer to a `kXR_pgwrite` at `offset`: success, or the list of bad pages.
+pub fn pgwrite_done(out: &mut Vec<u8>, streamid: StreamId, offset: i64, bad: Option<&BadPages<'_>>) {
+    let at = out.len();
+    let (request, resptype) = (RequestCode::PGWRITE, ResponseType::FINAL);
+    let mut frame = StatusFrame { streamid, request, resptype, dlen: 0, offset };
+    out.extend_from_slice(&frame.to_bytes());
+    if let Some(bad) = bad {
+        bad.encode(out);
+        frame.dlen = wire_length(out.len().saturating_sub(at).saturating_sub(STATUS_FRAME_BYTES));
+    }
+    if let Some(place) = out.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+        *place = frame.to_bytes();
+    }
 }
 
 #[cfg(test)]
@@ -145,15 +129,15 @@ mod tests {
 
     #[test]
     fn the_recorded_frame_encodes_and_decodes() {
-        assert_eq!(frame().encode(), RECORDED);
+        assert_eq!(frame().to_bytes(), RECORDED);
         let (header, body) = RECORDED.split_first_chunk::<8>().unwrap();
-        assert_eq!(StatusFrame::decode(&ResponseHeader::decode(header), body), Ok(frame()));
+        assert_eq!(StatusFrame::decode(&ResponseHeader::from_bytes(header), body), Ok(frame()));
     }
 
     #[test]
     fn every_flipped_bit_is_detected() {
         let (header, body) = RECORDED.split_first_chunk::<8>().unwrap();
-        let header = ResponseHeader::decode(header);
+        let header = ResponseHeader::from_bytes(header);
         for bit in 0..body.len() * 8 {
             let mut damaged = body.to_vec();
             damaged[bit / 8] ^= 1 << (bit % 8);

@@ -11,18 +11,21 @@
 //! Source: xroot protocol 5.2.0, sections 3.5, 3.6. Recorded: `manager_upload`,
 //! `fs_query_checksum`.
 
+use super::frame::frame;
+use crate::codec::{Decode, Encode};
 use crate::cursor::{FieldReader, FieldWriter};
+use crate::error::WireError;
 use crate::xroot::codes::Status;
 use crate::xroot::header::StreamId;
 
 /// Appends a `kXR_wait` frame: the client repeats the request after `seconds`.
 pub fn wait(out: &mut Vec<u8>, streamid: StreamId, seconds: i32, text: &str) {
-    Wait { seconds, text: text.as_bytes() }.encode(out, streamid, Status::WAIT);
+    frame(out, streamid, Status::WAIT, &Wait { seconds, text: text.as_bytes() });
 }
 
 /// Appends a `kXR_waitresp` frame: the answer follows as `kXR_attn` within `seconds`.
 pub fn waitresp(out: &mut Vec<u8>, streamid: StreamId, seconds: i32, text: &str) {
-    Wait { seconds, text: text.as_bytes() }.encode(out, streamid, Status::WAITRESP);
+    frame(out, streamid, Status::WAITRESP, &Wait { seconds, text: text.as_bytes() });
 }
 
 /// The contents of a delay.
@@ -34,20 +37,19 @@ pub struct Wait<'a> {
     pub text: &'a [u8],
 }
 
-impl<'a> Wait<'a> {
-    pub(super) fn encode(&self, out: &mut Vec<u8>, streamid: StreamId, status: Status) {
-        super::frame::frame_with(out, streamid, status, |out| {
-            FieldWriter::new(out).i32(self.seconds).bytes(self.text);
-        });
+impl Encode for Wait<'_> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        FieldWriter::new(out).i32(self.seconds).bytes(self.text);
     }
+}
 
+impl<'a> Decode<'a> for Wait<'a> {
     /// Decodes the body; an incomplete number means 0 seconds.
-    #[must_use]
-    pub fn decode(body: &'a [u8]) -> Self {
+    fn decode(body: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = FieldReader::new(body);
-        match reader.i32("seconds") {
+        Ok(match reader.i32("seconds") {
             Ok(seconds) => Self { seconds, text: reader.take_rest() },
             Err(_) => Self { seconds: 0, text: &[] },
-        }
+        })
     }
 }

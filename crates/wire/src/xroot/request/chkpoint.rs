@@ -18,6 +18,7 @@
 //! Source: xroot protocol 5.2.0, section 2.6. Recorded: `raw_write`.
 
 use super::body::{RequestBody, RequestHeader, WireError};
+use crate::codec::{Encode, FixedLayout};
 use crate::xroot::codes::ChkpointOpcode;
 use crate::xroot::header::FileHandle;
 use crate::xroot::limits::REQUEST_HEADER_BYTES;
@@ -41,7 +42,7 @@ impl RequestBody<'_> for Chkpoint {
             let bytes = <&[u8; REQUEST_HEADER_BYTES]>::try_from(payload).map_err(|_| {
                 WireError::BadLength { field: "embedded request header", bytes: header.dlen.into() }
             })?;
-            Some(RequestHeader::decode(bytes))
+            Some(RequestHeader::from_bytes(bytes))
         } else {
             None
         };
@@ -51,9 +52,10 @@ impl RequestBody<'_> for Chkpoint {
     /// Encodes the header and the embedded header; the caller must send the payload of the latter.
     fn encode(&self, header: RequestHeader, out: &mut Vec<u8>) {
         let header = header.with::<4, 4>(self.fhandle.0).with::<19, 1>([self.opcode.0]);
-        match &self.embedded {
-            Some(embedded) => header.finish(&embedded.encode(), out),
-            None => header.finish(&[], out),
-        }
+        header.finish_with(out, |out| {
+            if let Some(embedded) = &self.embedded {
+                embedded.encode(out);
+            }
+        });
     }
 }

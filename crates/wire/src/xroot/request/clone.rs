@@ -14,6 +14,7 @@
 //! Source: xroot protocol 5.2.0, section 2.4. Recorded: `raw_errors` (an error only).
 
 use super::body::{RequestBody, RequestHeader, WireError};
+use crate::codec::FixedLayout;
 use crate::xroot::header::FileHandle;
 use crate::xroot::limits::CLONE_ITEM_BYTES;
 
@@ -49,58 +50,27 @@ pub struct CloneItem {
     pub dst_offset: u64,
 }
 
-impl CloneItem {
-    /// Decodes an item; all bit patterns are valid.
-    #[must_use]
-    pub const fn decode(bytes: &[u8; CLONE_ITEM_BYTES]) -> Self {
-        let [
-            f0,
-            f1,
-            f2,
-            f3,
-            _,
-            _,
-            _,
-            _, //
-            s0,
-            s1,
-            s2,
-            s3,
-            s4,
-            s5,
-            s6,
-            s7, //
-            l0,
-            l1,
-            l2,
-            l3,
-            l4,
-            l5,
-            l6,
-            l7, //
-            d0,
-            d1,
-            d2,
-            d3,
-            d4,
-            d5,
-            d6,
-            d7,
-        ] = *bytes;
-        Self {
-            src_fhandle: FileHandle([f0, f1, f2, f3]),
-            src_offset: u64::from_be_bytes([s0, s1, s2, s3, s4, s5, s6, s7]),
-            src_length: u64::from_be_bytes([l0, l1, l2, l3, l4, l5, l6, l7]),
-            dst_offset: u64::from_be_bytes([d0, d1, d2, d3, d4, d5, d6, d7]),
-        }
+impl FixedLayout for CloneItem {
+    type Bytes = [u8; CLONE_ITEM_BYTES];
+
+    fn to_bytes(&self) -> Self::Bytes {
+        let FileHandle([f0, f1, f2, f3]) = self.src_fhandle;
+        let [offset, length, target] =
+            [self.src_offset, self.src_length, self.dst_offset].map(u64::to_be_bytes);
+        let mut bytes = [0; CLONE_ITEM_BYTES];
+        bytes.copy_from_slice([[f0, f1, f2, f3, 0, 0, 0, 0], offset, length, target].as_flattened());
+        bytes
     }
 
-    /// Appends the 32 bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.src_fhandle.0);
-        out.extend_from_slice(&[0; 4]);
-        for value in [self.src_offset, self.src_length, self.dst_offset] {
-            out.extend_from_slice(&value.to_be_bytes());
+    fn from_bytes(bytes: &Self::Bytes) -> Self {
+        let mut words = [[0; 8]; CLONE_ITEM_BYTES / 8];
+        words.as_flattened_mut().copy_from_slice(bytes);
+        let [[f0, f1, f2, f3, ..], offset, length, target] = words;
+        Self {
+            src_fhandle: FileHandle([f0, f1, f2, f3]),
+            src_offset: u64::from_be_bytes(offset),
+            src_length: u64::from_be_bytes(length),
+            dst_offset: u64::from_be_bytes(target),
         }
     }
 }
@@ -139,6 +109,6 @@ impl<'a> CloneList<'a> {
     /// Returns the items in the order of the request.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = CloneItem> + use<'a> {
         let (items, _) = self.bytes.as_chunks::<CLONE_ITEM_BYTES>();
-        items.iter().map(CloneItem::decode)
+        items.iter().map(CloneItem::from_bytes)
     }
 }

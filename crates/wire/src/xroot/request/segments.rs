@@ -10,6 +10,7 @@
 //!
 //! Source: xroot protocol 5.2.0, sections 2.17, 2.18, 2.28.
 
+use crate::codec::FixedLayout;
 use crate::xroot::header::FileHandle;
 use crate::xroot::limits::SEGMENT_BYTES;
 
@@ -24,26 +25,24 @@ pub struct Segment {
     pub offset: i64,
 }
 
-impl Segment {
-    /// Decodes an element; all bit patterns are valid.
-    #[must_use]
-    pub const fn decode(bytes: &[u8; SEGMENT_BYTES]) -> Self {
+/// The 16 bytes are also the header in front of an element's data in the `kXR_readv` reply.
+impl FixedLayout for Segment {
+    type Bytes = [u8; SEGMENT_BYTES];
+
+    fn to_bytes(&self) -> Self::Bytes {
+        let FileHandle([f0, f1, f2, f3]) = self.fhandle;
+        let [l0, l1, l2, l3] = self.length.to_be_bytes();
+        let [o0, o1, o2, o3, o4, o5, o6, o7] = self.offset.to_be_bytes();
+        [f0, f1, f2, f3, l0, l1, l2, l3, o0, o1, o2, o3, o4, o5, o6, o7]
+    }
+
+    fn from_bytes(bytes: &Self::Bytes) -> Self {
         let [f0, f1, f2, f3, l0, l1, l2, l3, o0, o1, o2, o3, o4, o5, o6, o7] = *bytes;
         Self {
             fhandle: FileHandle([f0, f1, f2, f3]),
             length: i32::from_be_bytes([l0, l1, l2, l3]),
             offset: i64::from_be_bytes([o0, o1, o2, o3, o4, o5, o6, o7]),
         }
-    }
-
-    /// Encodes the 16 bytes, which are also the header in front of an element's data in the
-    /// `kXR_readv` reply.
-    #[must_use]
-    pub const fn encode(&self) -> [u8; SEGMENT_BYTES] {
-        let FileHandle([f0, f1, f2, f3]) = self.fhandle;
-        let [l0, l1, l2, l3] = self.length.to_be_bytes();
-        let [o0, o1, o2, o3, o4, o5, o6, o7] = self.offset.to_be_bytes();
-        [f0, f1, f2, f3, l0, l1, l2, l3, o0, o1, o2, o3, o4, o5, o6, o7]
     }
 }
 
@@ -119,7 +118,7 @@ impl Iterator for Segments<'_> {
     fn next(&mut self) -> Option<Segment> {
         let (head, rest) = self.rest.split_first_chunk::<SEGMENT_BYTES>()?;
         self.rest = rest;
-        Some(Segment::decode(head))
+        Some(Segment::from_bytes(head))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -138,7 +137,7 @@ mod tests {
     fn a_list_with_an_incomplete_end_returns_its_complete_elements() {
         let one = Segment { fhandle: FileHandle([0, 0, 0, 1]), length: 16, offset: 4090 };
         let two = Segment { fhandle: FileHandle([0, 0, 0, 2]), length: i32::MAX, offset: -1 };
-        let mut bytes = [one.encode(), two.encode()].concat();
+        let mut bytes = [one.to_bytes(), two.to_bytes()].concat();
         assert!(SegmentList::new(&bytes).is_whole());
         bytes.push(9);
         let list = SegmentList::new(&bytes);
@@ -151,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_negative_length_has_no_total() {
-        let bytes = Segment { fhandle: FileHandle::default(), length: -1, offset: 0 }.encode();
+        let bytes = Segment { fhandle: FileHandle::default(), length: -1, offset: 0 }.to_bytes();
         assert_eq!(SegmentList::new(&bytes).total_bytes(), None);
     }
 }
