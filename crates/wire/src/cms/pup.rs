@@ -31,13 +31,29 @@ const INLINE_U32_MAX: u32 = (1 << 28) - 1;
 #[derive(Clone, Copy, Debug)]
 pub struct Unpacker<'a> {
     rest: FieldReader<'a>,
+    is_raw: bool,
 }
 
 impl<'a> Unpacker<'a> {
-    /// Creates a reader at the start of `payload`.
+    /// Creates a reader at the start of a packed `payload`.
     #[must_use]
     pub const fn new(payload: &'a [u8]) -> Self {
-        Self { rest: FieldReader::new(payload) }
+        Self { rest: FieldReader::new(payload), is_raw: false }
+    }
+
+    /// Creates a reader of a `payload` that is a raw path if `is_raw` is set.
+    pub(super) const fn with_raw(payload: &'a [u8], is_raw: bool) -> Self {
+        Self { rest: FieldReader::new(payload), is_raw }
+    }
+
+    /// Reads the path of a message without other arguments: raw with its NUL, or packed.
+    pub(super) fn path(&mut self) -> Result<&'a [u8], WireError> {
+        if self.is_raw { Ok(until_nul(self.take_rest())) } else { self.text("path") }
+    }
+
+    /// Reads all remaining bytes.
+    pub(super) fn take_rest(&mut self) -> &'a [u8] {
+        self.rest.take_rest()
     }
 
     /// Reports whether no bytes are left.
@@ -264,6 +280,18 @@ fn checked_text(field: &'static str, text: &[u8], limit: usize) -> Result<usize,
         return Err(EncodeError::Malformed { field });
     }
     Ok(bytes)
+}
+
+/// The arguments of a message, behind a header with a modifier.
+///
+/// Unlike [`Encode`] it can fail, because a text can be too long or malformed. The caller must then
+/// choose another answer, and no byte of the frame may stay in the buffer.
+pub(super) trait Arguments<'a>: Sized {
+    /// Reads the arguments. `modifier` has no raw bit.
+    fn unpack(modifier: u8, arguments: &mut Unpacker<'a>) -> Result<Self, WireError>;
+
+    /// Appends the arguments.
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError>;
 }
 
 /// The parts of a frame other than its payload.

@@ -11,7 +11,7 @@ use crate::cms::error::EncodeError;
 use crate::cms::header::{Header, StreamId};
 use crate::cms::limits::LOGIN_PAYLOAD_BYTES_MAX;
 use crate::cms::message::Try;
-use crate::cms::pup::{Envelope, frame};
+use crate::cms::pup::{Arguments, Envelope, Unpacker, frame};
 use crate::cms::response::{pack_error, split_value};
 use crate::error::WireError;
 
@@ -40,16 +40,17 @@ impl<'a> LoginAnswer<'a> {
     /// Decodes a frame received before the login was answered.
     ///
     /// # Errors
-    /// An argument that [`Unpacker`](crate::cms::pup::Unpacker) cannot decode; [`WireError::Short`]
-    /// for an error without a code.
+    /// An argument that [`Unpacker`] cannot decode; [`WireError::Short`] for an error without a
+    /// code.
     pub fn decode(header: &Header, payload: &'a [u8]) -> Result<Self, WireError> {
+        let arguments = &mut Unpacker::new(payload);
         Ok(match header.code {
-            Code::LOGIN => Self::Accepted(NodeLoginReply::decode(payload)?),
+            Code::LOGIN => Self::Accepted(NodeLoginReply::unpack(header.modifier, arguments)?),
             Code(code) if code == ResponseCode::ERROR.0 => {
                 let (code, text) = split_value(payload)?;
                 Self::Refused { code: ErrorCode(code), text: text.unwrap_or_default() }
             }
-            Code::TRY => Self::Try(Try::decode(header.modifier, payload)?),
+            Code::TRY => Self::Try(Try::unpack(header.modifier, arguments)?),
             Code::XAUTH => Self::Xauth(payload),
             code => Self::Other(code),
         })

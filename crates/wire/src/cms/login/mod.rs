@@ -43,7 +43,7 @@ use super::PROTOCOL_VERSION;
 use super::error::EncodeError;
 use super::extensions::Extensions;
 use super::flags::Mode;
-use super::pup::{Packer, Unpacker};
+use super::pup::{Arguments, Packer, Unpacker};
 use crate::codec::Decode;
 use crate::error::WireError;
 use crate::xroot::cgi::CgiText;
@@ -86,19 +86,8 @@ pub struct NodeLogin<'a> {
     pub env: Option<&'a [u8]>,
 }
 
-impl<'a> NodeLogin<'a> {
-    /// Returns the login of a redirector with the text of an [`Env`].
-    #[must_use]
-    pub fn redirector(pid: u32, env: &'a [u8]) -> Self {
-        Self { mode: Mode::DIRECTOR | Mode::BLREDIR, pid, env: Some(env), ..Self::default() }
-    }
-
-    /// Decodes the payload of a `login`.
-    ///
-    /// # Errors
-    /// An argument up to the port for children that [`Unpacker`] cannot decode.
-    pub fn decode(payload: &'a [u8]) -> Result<Self, WireError> {
-        let mut arguments = Unpacker::new(payload);
+impl<'a> Arguments<'a> for NodeLogin<'a> {
+    fn unpack(_modifier: u8, arguments: &mut Unpacker<'a>) -> Result<Self, WireError> {
         Ok(Self {
             version: arguments.u16("version")?,
             mode: Mode(arguments.u32("mode")?),
@@ -117,7 +106,7 @@ impl<'a> NodeLogin<'a> {
         })
     }
 
-    pub(super) fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
         if !self.mode.contains(Mode::DIRECTOR) {
             self.check_node()?;
         }
@@ -134,6 +123,14 @@ impl<'a> NodeLogin<'a> {
         packer.optional("paths", self.paths)?;
         packer.optional("ifList", self.interfaces)?;
         packer.optional("envCGI", self.env)
+    }
+}
+
+impl<'a> NodeLogin<'a> {
+    /// Returns the login of a redirector with the text of an [`Env`].
+    #[must_use]
+    pub fn redirector(pid: u32, env: &'a [u8]) -> Self {
+        Self { mode: Mode::DIRECTOR | Mode::BLREDIR, pid, env: Some(env), ..Self::default() }
     }
 
     /// Checks the fields that a node's login must have: a valid system id and valid paths.
@@ -189,27 +186,9 @@ pub struct NodeLoginReply<'a> {
     pub env: Option<&'a [u8]>,
 }
 
-impl<'a> NodeLoginReply<'a> {
-    /// Creates the reply to `login`. Peers below version 3 receive neither the system id nor the
-    /// text.
-    #[must_use]
-    pub fn to(login: &NodeLogin<'_>, suspended: bool, hold_ms: u32, sid: &'a [u8], env: &'a [u8]) -> Self {
-        let texts = login.version >= SYSTEM_ID_VERSION;
-        Self {
-            version: PROTOCOL_VERSION,
-            mode: if suspended { Mode::SUSPEND } else { Mode::NONE },
-            hold_ms,
-            sid: texts.then_some(sid),
-            env: Some(env).filter(|env| texts && !env.is_empty()),
-        }
-    }
-
-    /// Decodes the payload of the reply.
-    ///
-    /// # Errors
-    /// An argument up to the port for children that [`Unpacker`] cannot decode.
-    pub fn decode(payload: &'a [u8]) -> Result<Self, WireError> {
-        let record = NodeLogin::decode(payload)?;
+impl<'a> Arguments<'a> for NodeLoginReply<'a> {
+    fn unpack(modifier: u8, arguments: &mut Unpacker<'a>) -> Result<Self, WireError> {
+        let record = NodeLogin::unpack(modifier, arguments)?;
         Ok(Self {
             version: record.version,
             mode: record.mode,
@@ -236,6 +215,22 @@ impl<'a> NodeLoginReply<'a> {
         packer.optional("paths", None)?;
         packer.optional("ifList", None)?;
         packer.optional("envCGI", self.env)
+    }
+}
+
+impl<'a> NodeLoginReply<'a> {
+    /// Creates the reply to `login`. Peers below version 3 receive neither the system id nor the
+    /// text.
+    #[must_use]
+    pub fn to(login: &NodeLogin<'_>, suspended: bool, hold_ms: u32, sid: &'a [u8], env: &'a [u8]) -> Self {
+        let texts = login.version >= SYSTEM_ID_VERSION;
+        Self {
+            version: PROTOCOL_VERSION,
+            mode: if suspended { Mode::SUSPEND } else { Mode::NONE },
+            hold_ms,
+            sid: texts.then_some(sid),
+            env: Some(env).filter(|env| texts && !env.is_empty()),
+        }
     }
 
     /// Reports whether the sender accepts no requests now.

@@ -30,7 +30,8 @@
 use crate::cms::error::EncodeError;
 use crate::cms::flags::InventoryModifier;
 use crate::cms::limits::{PATH_BYTES_MAX, PAYLOAD_BYTES_MAX};
-use crate::cms::pup::Packer;
+use crate::cms::pup::{Arguments, Packer, Unpacker};
+use crate::error::WireError;
 
 /// A frame with paths of the sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,19 +42,21 @@ pub struct Inventory<'a> {
     pub paths: &'a [u8],
 }
 
-impl<'a> Inventory<'a> {
-    pub(super) const fn decode(modifier: u8, payload: &'a [u8]) -> Self {
-        Self { modifier: InventoryModifier(modifier), paths: payload }
+impl<'a> Arguments<'a> for Inventory<'a> {
+    fn unpack(modifier: u8, arguments: &mut Unpacker<'a>) -> Result<Self, WireError> {
+        Ok(Self { modifier: InventoryModifier(modifier), paths: arguments.take_rest() })
     }
 
-    pub(super) fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
         if self.paths.last().is_some_and(|&byte| byte != 0) {
             return Err(EncodeError::Malformed { field: "paths" });
         }
         packer.bytes(self.paths);
         Ok(())
     }
+}
 
+impl<'a> Inventory<'a> {
     /// Returns the paths; empty ones are skipped.
     pub fn paths(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.paths.split(|&byte| byte == 0).filter(|path| !path.is_empty())

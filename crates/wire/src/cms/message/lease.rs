@@ -20,7 +20,7 @@
 //! the one with the lower number.
 
 use crate::cms::error::EncodeError;
-use crate::cms::pup::{Packer, Unpacker};
+use crate::cms::pup::{Arguments, Packer, Unpacker};
 use crate::error::WireError;
 
 /// Reserves a path for a client that is about to create it, or reports such a reservation.
@@ -34,17 +34,16 @@ pub struct Lease<'a> {
     pub path: &'a [u8],
 }
 
-impl<'a> Lease<'a> {
-    pub(super) fn decode(payload: &'a [u8]) -> Result<Self, WireError> {
-        let mut unpacker = Unpacker::new(payload);
+impl<'a> Arguments<'a> for Lease<'a> {
+    fn unpack(_modifier: u8, arguments: &mut Unpacker<'a>) -> Result<Self, WireError> {
         Ok(Self {
-            number: unpacker.u64("number")?,
-            milliseconds: unpacker.u32("milliseconds")?,
-            path: unpacker.text("path")?,
+            number: arguments.u64("number")?,
+            milliseconds: arguments.u32("milliseconds")?,
+            path: arguments.text("path")?,
         })
     }
 
-    pub(super) fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
         packer.u64(self.number);
         packer.u32(self.milliseconds);
         packer.filled("path", self.path)

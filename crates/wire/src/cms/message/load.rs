@@ -10,7 +10,8 @@
 //!
 //! Source: cms protocol version 3, sections 1.3, 2.7, 5.2. Recorded: 01, 09, 10, 21.
 
-use crate::cms::pup::{Packer, Unpacker};
+use crate::cms::error::EncodeError;
+use crate::cms::pup::{Arguments, Packer, Unpacker};
 use crate::error::WireError;
 
 /// Maximum of free megabytes; larger values are sent as this value.
@@ -57,9 +58,8 @@ pub struct SpaceSums {
     pub free_mb: u64,
 }
 
-impl Load {
-    pub(super) fn decode(payload: &[u8]) -> Result<Self, WireError> {
-        let mut arguments = Unpacker::new(payload);
+impl Arguments<'_> for Load {
+    fn unpack(_modifier: u8, arguments: &mut Unpacker<'_>) -> Result<Self, WireError> {
         let vector = arguments.binary("load")?;
         let &[cpu, net, runq, mem, pag, dsk] = vector else {
             let bytes = i64::try_from(vector.len()).unwrap_or(i64::MAX);
@@ -68,16 +68,16 @@ impl Load {
         Ok(Self { cpu, net, runq, mem, pag, dsk, free_mb: arguments.u32("diskFree")? })
     }
 
-    pub(super) fn pack(&self, packer: &mut Packer<'_>) {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
         let vector = [self.cpu, self.net, self.runq, self.mem, self.pag, self.dsk];
         packer.binary(&vector.map(|percent| percent.min(PERCENT_MAX)));
         packer.u32_inline(self.free_mb.min(FREE_MB_MAX));
+        Ok(())
     }
 }
 
-impl Avail {
-    pub(super) fn decode(payload: &[u8]) -> Result<Self, WireError> {
-        let mut arguments = Unpacker::new(payload);
+impl Arguments<'_> for Avail {
+    fn unpack(_modifier: u8, arguments: &mut Unpacker<'_>) -> Result<Self, WireError> {
         let (free_mb, used_percent) = (arguments.u32("diskFree")?, arguments.u32("diskUtil")?);
         let mut sums = || Ok::<_, WireError>((arguments.u64("allTotal")?, arguments.u64("allFree")?));
         // Any other arguments belong to an unknown extension and are ignored.
@@ -85,12 +85,13 @@ impl Avail {
         Ok(Self { free_mb, used_percent, sums })
     }
 
-    pub(super) fn pack(&self, packer: &mut Packer<'_>) {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
         packer.u32_inline(self.free_mb.min(FREE_MB_MAX));
         packer.u32_inline(self.used_percent.min(PERCENT_MAX.into()));
         if let Some(sums) = self.sums {
             packer.u64(sums.total_mb);
             packer.u64(sums.free_mb);
         }
+        Ok(())
     }
 }

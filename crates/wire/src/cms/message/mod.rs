@@ -45,7 +45,7 @@ use super::flags::{HaveModifier, RAW, StatsModifier};
 use super::header::{Header, StreamId};
 use super::limits::{LOGIN_PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use super::login::NodeLogin;
-use super::pup::{Envelope, frame};
+use super::pup::{Arguments, Envelope, Unpacker, frame};
 use crate::error::WireError;
 
 /// A message between nodes, or from a redirector to a manager. Section 1.3 of the cms protocol
@@ -133,49 +133,49 @@ impl<'a> Message<'a> {
     /// messages without arguments and bytes behind the last argument.
     ///
     /// # Errors
-    /// An argument that [`Unpacker`](super::pup::Unpacker) cannot decode; [`WireError::BadValue`]
-    /// if the raw bit is set in a message with more arguments than a path. The stream stays
-    /// synchronised: the frame is skipped, or answered with error 4 if a redirector expects an
-    /// answer.
+    /// An argument that [`Unpacker`] cannot decode; [`WireError::BadValue`] if the raw bit is set
+    /// in a message with more arguments than a path. The stream stays synchronised: the frame is
+    /// skipped, or answered with error 4 if a redirector expects an answer.
     pub fn decode(header: &Header, payload: &'a [u8]) -> Result<Self, WireError> {
         let modifier = header.modifier & !RAW;
         let raw = header.modifier & RAW != 0;
         if raw && needs_packing(header.code) {
             return Err(WireError::BadValue { field: "modifier", value: header.modifier.into() });
         }
+        let arguments = &mut Unpacker::with_raw(payload, raw);
         Ok(match header.code {
-            Code::LOGIN => Self::Login(NodeLogin::decode(payload)?),
-            Code::CHMOD => Self::Chmod(ModeChange::decode(modifier, payload)?),
-            Code::LOCATE => Self::Locate(Locate::decode(payload)?),
-            Code::MKDIR => Self::Mkdir(ModeChange::decode(modifier, payload)?),
-            Code::MKPATH => Self::Mkpath(ModeChange::decode(modifier, payload)?),
-            Code::MV => Self::Mv(Mv::decode(modifier, payload)?),
-            Code::PREPADD => Self::Prepadd(Prepadd::decode(modifier, payload)?),
-            Code::PREPDEL => Self::Prepdel(Prepdel::decode(modifier, payload)?),
-            Code::RM => Self::Rm(Removal::decode(modifier, payload)?),
-            Code::RMDIR => Self::Rmdir(Removal::decode(modifier, payload)?),
-            Code::SELECT => Self::Select(Select::decode(payload)?),
+            Code::LOGIN => Self::Login(NodeLogin::unpack(modifier, arguments)?),
+            Code::CHMOD => Self::Chmod(ModeChange::unpack(modifier, arguments)?),
+            Code::LOCATE => Self::Locate(Locate::unpack(modifier, arguments)?),
+            Code::MKDIR => Self::Mkdir(ModeChange::unpack(modifier, arguments)?),
+            Code::MKPATH => Self::Mkpath(ModeChange::unpack(modifier, arguments)?),
+            Code::MV => Self::Mv(Mv::unpack(modifier, arguments)?),
+            Code::PREPADD => Self::Prepadd(Prepadd::unpack(modifier, arguments)?),
+            Code::PREPDEL => Self::Prepdel(Prepdel::unpack(modifier, arguments)?),
+            Code::RM => Self::Rm(Removal::unpack(modifier, arguments)?),
+            Code::RMDIR => Self::Rmdir(Removal::unpack(modifier, arguments)?),
+            Code::SELECT => Self::Select(Select::unpack(modifier, arguments)?),
             Code::STATS => Self::Stats(StatsModifier(modifier)),
-            Code::AVAIL => Self::Avail(Avail::decode(payload)?),
+            Code::AVAIL => Self::Avail(Avail::unpack(modifier, arguments)?),
             Code::DISC => Self::Disc,
-            Code::GONE => Self::Gone(Gone::decode(raw, payload)?),
-            Code::HAVE => Self::Have(Have::decode(raw, modifier, payload)?),
-            Code::LOAD => Self::Load(Load::decode(payload)?),
+            Code::GONE => Self::Gone(Gone::unpack(modifier, arguments)?),
+            Code::HAVE => Self::Have(Have::unpack(modifier, arguments)?),
+            Code::LOAD => Self::Load(Load::unpack(modifier, arguments)?),
             Code::PING => Self::Ping,
             Code::PONG => Self::Pong,
             Code::SPACE => Self::Space,
-            Code::STATE => Self::State(State::decode(raw, modifier, payload)?),
-            Code::STATFS => Self::Statfs(Statfs::decode(raw, modifier, payload)?),
+            Code::STATE => Self::State(State::unpack(modifier, arguments)?),
+            Code::STATFS => Self::Statfs(Statfs::unpack(modifier, arguments)?),
             Code::STATUS => Self::Status(Status::decode(header.streamid, modifier)),
-            Code::TRUNC => Self::Trunc(Trunc::decode(modifier, payload)?),
-            Code::TRY => Self::Try(Try::decode(modifier, payload)?),
+            Code::TRUNC => Self::Trunc(Trunc::unpack(modifier, arguments)?),
+            Code::TRY => Self::Try(Try::unpack(modifier, arguments)?),
             Code::UPDATE => Self::Update,
             Code::USAGE => Self::Usage,
             Code::XAUTH => Self::Xauth(payload),
-            Code::NOT_HERE => Self::NotHere(NotHere::decode(raw, payload)?),
-            Code::OCCUPANCY => Self::Occupancy(Occupancy::decode(payload)),
-            Code::INVENTORY => Self::Inventory(Inventory::decode(modifier, payload)),
-            Code::LEASE => Self::Lease(Lease::decode(payload)?),
+            Code::NOT_HERE => Self::NotHere(NotHere::unpack(modifier, arguments)?),
+            Code::OCCUPANCY => Self::Occupancy(Occupancy::unpack(modifier, arguments)?),
+            Code::INVENTORY => Self::Inventory(Inventory::unpack(modifier, arguments)?),
+            Code::LEASE => Self::Lease(Lease::unpack(modifier, arguments)?),
             code => Self::Unknown { code, modifier: header.modifier, payload },
         })
     }
@@ -206,18 +206,12 @@ impl<'a> Message<'a> {
             Self::Prepdel(message) => message.pack(packer),
             Self::Rm(message) | Self::Rmdir(message) => message.pack(packer),
             Self::Select(message) => message.pack(packer),
-            Self::Avail(message) => {
-                message.pack(packer);
-                Ok(())
-            }
-            Self::Gone(message) => packer.raw_path(message.path),
-            Self::Have(message) => packer.raw_path(message.path),
-            Self::Load(message) => {
-                message.pack(packer);
-                Ok(())
-            }
-            Self::State(message) => packer.raw_path(message.path),
-            Self::Statfs(message) => packer.filled("path", message.path),
+            Self::Avail(message) => message.pack(packer),
+            Self::Gone(message) => message.pack(packer),
+            Self::Have(message) => message.pack(packer),
+            Self::Load(message) => message.pack(packer),
+            Self::State(message) => message.pack(packer),
+            Self::Statfs(message) => message.pack(packer),
             Self::Status(message) => message.check(),
             Self::Trunc(message) => message.pack(packer),
             Self::Try(message) => message.pack(packer),
@@ -225,11 +219,8 @@ impl<'a> Message<'a> {
                 packer.bytes(bytes);
                 Ok(())
             }
-            Self::NotHere(message) => packer.raw_path(message.path),
-            Self::Occupancy(message) => {
-                message.pack(packer);
-                Ok(())
-            }
+            Self::NotHere(message) => message.pack(packer),
+            Self::Occupancy(message) => message.pack(packer),
             Self::Inventory(message) => message.pack(packer),
             Self::Lease(message) => message.pack(packer),
             Self::Stats(_)
@@ -349,12 +340,4 @@ const fn needs_packing(code: Code) -> bool {
             | Code::OCCUPANCY
             | Code::LEASE
     )
-}
-
-/// Decodes the path of a message without other arguments: raw with its NUL, or packed.
-fn decode_path(raw: bool, payload: &[u8]) -> Result<&[u8], WireError> {
-    if raw {
-        return Ok(super::pup::until_nul(payload));
-    }
-    super::pup::Unpacker::new(payload).text("path")
 }

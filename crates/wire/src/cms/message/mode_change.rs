@@ -8,7 +8,7 @@
 
 use crate::cms::error::EncodeError;
 use crate::cms::flags::RelayModifier;
-use crate::cms::pup::{Packer, Unpacker};
+use crate::cms::pup::{Arguments, Packer, Unpacker};
 use crate::error::WireError;
 
 /// Creates a directory or changes permission bits.
@@ -26,9 +26,8 @@ pub struct ModeChange<'a> {
     pub opaque: Option<&'a [u8]>,
 }
 
-impl<'a> ModeChange<'a> {
-    pub(super) fn decode(modifier: u8, payload: &'a [u8]) -> Result<Self, WireError> {
-        let mut arguments = Unpacker::new(payload);
+impl<'a> Arguments<'a> for ModeChange<'a> {
+    fn unpack(modifier: u8, arguments: &mut Unpacker<'a>) -> Result<Self, WireError> {
         Ok(Self {
             modifier: RelayModifier(modifier),
             ident: arguments.text("ident")?,
@@ -38,13 +37,15 @@ impl<'a> ModeChange<'a> {
         })
     }
 
-    pub(super) fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
         packer.text("ident", self.ident)?;
         packer.filled("mode", self.mode)?;
         packer.filled("path", self.path)?;
         packer.optional("opaque", self.opaque)
     }
+}
 
+impl<'a> ModeChange<'a> {
     /// Returns the permission bits.
     ///
     /// # Errors

@@ -7,7 +7,7 @@
 
 use crate::cms::error::EncodeError;
 use crate::cms::flags::RelayModifier;
-use crate::cms::pup::{Packer, Unpacker};
+use crate::cms::pup::{Arguments, Packer, Unpacker};
 use crate::error::WireError;
 
 /// Renames a path.
@@ -27,9 +27,8 @@ pub struct Mv<'a> {
     pub new_opaque: Option<&'a [u8]>,
 }
 
-impl<'a> Mv<'a> {
-    pub(super) fn decode(modifier: u8, payload: &'a [u8]) -> Result<Self, WireError> {
-        let mut arguments = Unpacker::new(payload);
+impl<'a> Arguments<'a> for Mv<'a> {
+    fn unpack(modifier: u8, arguments: &mut Unpacker<'a>) -> Result<Self, WireError> {
         Ok(Self {
             modifier: RelayModifier(modifier),
             ident: arguments.text("ident")?,
@@ -40,7 +39,7 @@ impl<'a> Mv<'a> {
         })
     }
 
-    pub(super) fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
         packer.text("ident", self.ident)?;
         packer.filled("old path", self.old)?;
         packer.filled("new path", self.new)?;

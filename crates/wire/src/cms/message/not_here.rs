@@ -14,7 +14,8 @@
 //! [`DEFINITE`]: crate::cms::flags::StateModifier::DEFINITE
 //! [`Extensions::NOT_HERE`]: crate::cms::Extensions::NOT_HERE
 
-use super::decode_path;
+use crate::cms::error::EncodeError;
+use crate::cms::pup::{Arguments, Packer, Unpacker};
 use crate::error::WireError;
 
 /// Reports that a queried path does not exist at the sender.
@@ -24,8 +25,12 @@ pub struct NotHere<'a> {
     pub path: &'a [u8],
 }
 
-impl<'a> NotHere<'a> {
-    pub(super) fn decode(raw: bool, payload: &'a [u8]) -> Result<Self, WireError> {
-        Ok(Self { path: decode_path(raw, payload)? })
+impl<'a> Arguments<'a> for NotHere<'a> {
+    fn unpack(_modifier: u8, arguments: &mut Unpacker<'a>) -> Result<Self, WireError> {
+        Ok(Self { path: arguments.path()? })
+    }
+
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
+        packer.raw_path(self.path)
     }
 }

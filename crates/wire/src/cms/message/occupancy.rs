@@ -27,7 +27,7 @@
 
 use crate::cms::error::EncodeError;
 use crate::cms::limits::PAYLOAD_BYTES_MAX;
-use crate::cms::pup::{Packer, Unpacker};
+use crate::cms::pup::{Arguments, Packer, Unpacker};
 use crate::error::WireError;
 
 /// Size in bytes of the id of a node.
@@ -61,15 +61,18 @@ pub struct CellPlaces<'a> {
     pub joined: &'a [u8],
 }
 
-impl<'a> Occupancy<'a> {
-    pub(super) const fn decode(payload: &'a [u8]) -> Self {
-        Self { cells: payload }
+impl<'a> Arguments<'a> for Occupancy<'a> {
+    fn unpack(_modifier: u8, arguments: &mut Unpacker<'a>) -> Result<Self, WireError> {
+        Ok(Self { cells: arguments.take_rest() })
     }
 
-    pub(super) fn pack(&self, packer: &mut Packer<'_>) {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
         packer.bytes(self.cells);
+        Ok(())
     }
+}
 
+impl<'a> Occupancy<'a> {
     /// Returns the cells. The iterator ends after an error, because the position of the next cell
     /// is unknown then.
     pub fn cells(&self) -> impl Iterator<Item = Result<CellPlaces<'a>, WireError>> + use<'a> {
@@ -202,9 +205,9 @@ mod tests {
         let whole = batch.bytes.clone();
         for cut in 1..whole.len() {
             let bytes = [&whole[..], &whole[..cut]].concat();
-            let cells: Vec<_> = Occupancy::decode(&bytes).cells().collect();
+            let cells: Vec<_> = Occupancy { cells: &bytes }.cells().collect();
             assert_eq!((cells.len(), cells[0].is_ok(), cells[1].is_err()), (2, true, true), "{cut}");
         }
-        assert_eq!(Occupancy::decode(b"").cells().count(), 0);
+        assert_eq!(Occupancy { cells: b"" }.cells().count(), 0);
     }
 }

@@ -17,7 +17,7 @@
 
 use crate::cms::error::EncodeError;
 use crate::cms::flags::{PrepaddModifier, RelayModifier};
-use crate::cms::pup::{Packer, Unpacker};
+use crate::cms::pup::{Arguments, Packer, Unpacker};
 use crate::error::WireError;
 
 /// Requests staging of a file.
@@ -52,9 +52,8 @@ pub struct Prepdel<'a> {
     pub reqid: &'a [u8],
 }
 
-impl<'a> Prepadd<'a> {
-    pub(super) fn decode(modifier: u8, payload: &'a [u8]) -> Result<Self, WireError> {
-        let mut arguments = Unpacker::new(payload);
+impl<'a> Arguments<'a> for Prepadd<'a> {
+    fn unpack(modifier: u8, arguments: &mut Unpacker<'a>) -> Result<Self, WireError> {
         Ok(Self {
             modifier: PrepaddModifier(modifier),
             ident: arguments.text("ident")?,
@@ -67,7 +66,7 @@ impl<'a> Prepadd<'a> {
         })
     }
 
-    pub(super) fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
         packer.text("ident", self.ident)?;
         packer.filled("reqid", self.reqid)?;
         packer.filled("notify", self.notify)?;
@@ -78,9 +77,8 @@ impl<'a> Prepadd<'a> {
     }
 }
 
-impl<'a> Prepdel<'a> {
-    pub(super) fn decode(modifier: u8, payload: &'a [u8]) -> Result<Self, WireError> {
-        let mut arguments = Unpacker::new(payload);
+impl<'a> Arguments<'a> for Prepdel<'a> {
+    fn unpack(modifier: u8, arguments: &mut Unpacker<'a>) -> Result<Self, WireError> {
         Ok(Self {
             modifier: RelayModifier(modifier),
             ident: arguments.text("ident")?,
@@ -88,7 +86,7 @@ impl<'a> Prepdel<'a> {
         })
     }
 
-    pub(super) fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
         packer.text("ident", self.ident)?;
         packer.filled("reqid", self.reqid)
     }

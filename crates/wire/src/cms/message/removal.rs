@@ -9,7 +9,7 @@
 
 use crate::cms::error::EncodeError;
 use crate::cms::flags::RelayModifier;
-use crate::cms::pup::{Packer, Unpacker};
+use crate::cms::pup::{Arguments, Packer, Unpacker};
 use crate::error::WireError;
 
 /// Removes a file or a directory.
@@ -25,9 +25,8 @@ pub struct Removal<'a> {
     pub opaque: Option<&'a [u8]>,
 }
 
-impl<'a> Removal<'a> {
-    pub(super) fn decode(modifier: u8, payload: &'a [u8]) -> Result<Self, WireError> {
-        let mut arguments = Unpacker::new(payload);
+impl<'a> Arguments<'a> for Removal<'a> {
+    fn unpack(modifier: u8, arguments: &mut Unpacker<'a>) -> Result<Self, WireError> {
         Ok(Self {
             modifier: RelayModifier(modifier),
             ident: arguments.text("ident")?,
@@ -36,7 +35,7 @@ impl<'a> Removal<'a> {
         })
     }
 
-    pub(super) fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
         packer.text("ident", self.ident)?;
         packer.filled("path", self.path)?;
         packer.optional("opaque", self.opaque)

@@ -10,7 +10,7 @@
 
 use crate::cms::error::EncodeError;
 use crate::cms::flags::{LocateOptions, SelectOptions};
-use crate::cms::pup::{Packer, Unpacker};
+use crate::cms::pup::{Arguments, Packer, Unpacker};
 use crate::error::WireError;
 
 /// Requests a node to which a client can be redirected.
@@ -63,9 +63,8 @@ pub enum LocateScope<'a> {
     Holding(&'a [u8]),
 }
 
-impl<'a> Select<'a> {
-    pub(super) fn decode(payload: &'a [u8]) -> Result<Self, WireError> {
-        let mut arguments = Unpacker::new(payload);
+impl<'a> Arguments<'a> for Select<'a> {
+    fn unpack(_modifier: u8, arguments: &mut Unpacker<'a>) -> Result<Self, WireError> {
         Ok(Self {
             ident: arguments.text("ident")?,
             options: SelectOptions(arguments.u32("opts")?),
@@ -75,10 +74,12 @@ impl<'a> Select<'a> {
         })
     }
 
-    pub(super) fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
         pack(packer, self.ident, self.options.0, self.path, self.opaque, self.avoid)
     }
+}
 
+impl<'a> Select<'a> {
     /// Returns the nodes to avoid, in the order of the list.
     pub fn avoided(&self) -> impl Iterator<Item = Avoided<'a>> + use<'a> {
         let tokens = self.avoid.unwrap_or_default().split(|&byte| byte == b',');
@@ -90,9 +91,8 @@ impl<'a> Select<'a> {
     }
 }
 
-impl<'a> Locate<'a> {
-    pub(super) fn decode(payload: &'a [u8]) -> Result<Self, WireError> {
-        let mut arguments = Unpacker::new(payload);
+impl<'a> Arguments<'a> for Locate<'a> {
+    fn unpack(_modifier: u8, arguments: &mut Unpacker<'a>) -> Result<Self, WireError> {
         Ok(Self {
             ident: arguments.text("ident")?,
             options: LocateOptions(arguments.u32("opts")?),
@@ -102,10 +102,12 @@ impl<'a> Locate<'a> {
         })
     }
 
-    pub(super) fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
         pack(packer, self.ident, self.options.0, self.path, self.opaque, self.avoid)
     }
+}
 
+impl<'a> Locate<'a> {
     /// Returns the subject of the query.
     #[must_use]
     pub const fn scope(&self) -> LocateScope<'a> {

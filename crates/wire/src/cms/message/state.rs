@@ -16,8 +16,9 @@
 //!
 //! [`StreamId::of_path`]: crate::cms::StreamId::of_path
 
-use super::decode_path;
+use crate::cms::error::EncodeError;
 use crate::cms::flags::{HaveModifier, StateModifier};
+use crate::cms::pup::{Arguments, Packer, Unpacker};
 use crate::error::WireError;
 
 /// Queries whether a node has a path.
@@ -45,20 +46,32 @@ pub struct Gone<'a> {
     pub path: &'a [u8],
 }
 
-impl<'a> State<'a> {
-    pub(super) fn decode(raw: bool, modifier: u8, payload: &'a [u8]) -> Result<Self, WireError> {
-        Ok(Self { modifier: StateModifier(modifier), path: decode_path(raw, payload)? })
+impl<'a> Arguments<'a> for State<'a> {
+    fn unpack(modifier: u8, arguments: &mut Unpacker<'a>) -> Result<Self, WireError> {
+        Ok(Self { modifier: StateModifier(modifier), path: arguments.path()? })
+    }
+
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
+        packer.raw_path(self.path)
     }
 }
 
-impl<'a> Have<'a> {
-    pub(super) fn decode(raw: bool, modifier: u8, payload: &'a [u8]) -> Result<Self, WireError> {
-        Ok(Self { modifier: HaveModifier(modifier), path: decode_path(raw, payload)? })
+impl<'a> Arguments<'a> for Have<'a> {
+    fn unpack(modifier: u8, arguments: &mut Unpacker<'a>) -> Result<Self, WireError> {
+        Ok(Self { modifier: HaveModifier(modifier), path: arguments.path()? })
+    }
+
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
+        packer.raw_path(self.path)
     }
 }
 
-impl<'a> Gone<'a> {
-    pub(super) fn decode(raw: bool, payload: &'a [u8]) -> Result<Self, WireError> {
-        Ok(Self { path: decode_path(raw, payload)? })
+impl<'a> Arguments<'a> for Gone<'a> {
+    fn unpack(_modifier: u8, arguments: &mut Unpacker<'a>) -> Result<Self, WireError> {
+        Ok(Self { path: arguments.path()? })
+    }
+
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
+        packer.raw_path(self.path)
     }
 }

@@ -5,8 +5,9 @@
 //!
 //! Source: cms protocol version 3, sections 1.3, 4.15. Recorded: 09, 10, 15.
 
-use super::decode_path;
+use crate::cms::error::EncodeError;
 use crate::cms::flags::StatfsModifier;
+use crate::cms::pup::{Arguments, Packer, Unpacker};
 use crate::error::WireError;
 
 /// Requests the space for a path.
@@ -18,8 +19,12 @@ pub struct Statfs<'a> {
     pub path: &'a [u8],
 }
 
-impl<'a> Statfs<'a> {
-    pub(super) fn decode(raw: bool, modifier: u8, payload: &'a [u8]) -> Result<Self, WireError> {
-        Ok(Self { modifier: StatfsModifier(modifier), path: decode_path(raw, payload)? })
+impl<'a> Arguments<'a> for Statfs<'a> {
+    fn unpack(modifier: u8, arguments: &mut Unpacker<'a>) -> Result<Self, WireError> {
+        Ok(Self { modifier: StatfsModifier(modifier), path: arguments.path()? })
+    }
+
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
+        packer.filled("path", self.path)
     }
 }

@@ -8,7 +8,7 @@
 
 use crate::cms::error::EncodeError;
 use crate::cms::flags::RelayModifier;
-use crate::cms::pup::{Packer, Unpacker};
+use crate::cms::pup::{Arguments, Packer, Unpacker};
 use crate::error::WireError;
 
 /// Sets the size of a file.
@@ -26,9 +26,8 @@ pub struct Trunc<'a> {
     pub opaque: Option<&'a [u8]>,
 }
 
-impl<'a> Trunc<'a> {
-    pub(super) fn decode(modifier: u8, payload: &'a [u8]) -> Result<Self, WireError> {
-        let mut arguments = Unpacker::new(payload);
+impl<'a> Arguments<'a> for Trunc<'a> {
+    fn unpack(modifier: u8, arguments: &mut Unpacker<'a>) -> Result<Self, WireError> {
         Ok(Self {
             modifier: RelayModifier(modifier),
             ident: arguments.text("ident")?,
@@ -38,13 +37,15 @@ impl<'a> Trunc<'a> {
         })
     }
 
-    pub(super) fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
         packer.text("ident", self.ident)?;
         packer.filled("size", self.size)?;
         packer.filled("path", self.path)?;
         packer.optional("opaque", self.opaque)
     }
+}
 
+impl<'a> Trunc<'a> {
     /// Returns the size in bytes.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ use crate::cms::error::EncodeError;
 use crate::cms::flags::TryModifier;
 use crate::cms::frames::FramePhase;
 use crate::cms::limits::TRY_TEXT_BYTES_MAX;
-use crate::cms::pup::{Packer, Unpacker};
+use crate::cms::pup::{Arguments, Packer, Unpacker};
 use crate::error::WireError;
 
 /// A redirect of a login: decoded, [`Try::NOWHERE`], or created by a [`TryList`].
@@ -38,19 +38,21 @@ pub struct TryHost<'a> {
     pub port: Option<u16>,
 }
 
+impl<'a> Arguments<'a> for Try<'a> {
+    fn unpack(modifier: u8, arguments: &mut Unpacker<'a>) -> Result<Self, WireError> {
+        let hosts = arguments.optional("hosts")?.unwrap_or_default();
+        Ok(Self { modifier: TryModifier(modifier), hosts })
+    }
+
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
+        packer.long_text("hosts", self.hosts, TRY_TEXT_BYTES_MAX + 1)
+    }
+}
+
 impl<'a> Try<'a> {
     /// An empty list: the sender has no free slot and knows no other manager. Accepted by every
     /// peer.
     pub const NOWHERE: Try<'static> = Try { modifier: TryModifier::NONE, hosts: b"" };
-
-    pub(in crate::cms) fn decode(modifier: u8, payload: &'a [u8]) -> Result<Self, WireError> {
-        let hosts = Unpacker::new(payload).optional("hosts")?.unwrap_or_default();
-        Ok(Self { modifier: TryModifier(modifier), hosts })
-    }
-
-    pub(in crate::cms) fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
-        packer.long_text("hosts", self.hosts, TRY_TEXT_BYTES_MAX + 1)
-    }
 
     pub(in crate::cms) const fn modifier(&self) -> TryModifier {
         self.modifier
