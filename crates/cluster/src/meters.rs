@@ -7,40 +7,10 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::slots::{CELL_SLOTS, Slot, SlotMask};
+use crate::tree::LoadReport;
 
 /// The amount that one choice adds to a child's counter at its full share.
 const FULL_SHARE_COUNT: u64 = 100;
-
-/// The load that a child reports: six figures of 0 to 100. Source: cms protocol 3, `load`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct LoadFigures {
-    /// Processor.
-    pub cpu: u8,
-    /// Network.
-    pub io: u8,
-    /// Run queue.
-    pub runq: u8,
-    /// Memory.
-    pub mem: u8,
-    /// Paging.
-    pub pag: u8,
-    /// Usage of the disks.
-    pub dsk: u8,
-}
-
-impl LoadFigures {
-    /// Decodes the order of the wire: cpu, net, xeq, mem, pag, dsk. A value above 100 counts as
-    /// 100.
-    pub fn from_wire(bytes: [u8; 6]) -> Self {
-        let [cpu, io, runq, mem, pag, dsk] = bytes.map(|figure| figure.min(100));
-        Self { cpu, io, runq, mem, pag, dsk }
-    }
-
-    /// Encodes in the order of the wire.
-    pub fn to_wire(self) -> [u8; 6] {
-        [self.cpu, self.io, self.runq, self.mem, self.pag, self.dsk]
-    }
-}
 
 /// The use of a choice; reads and writes are counted separately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,9 +49,10 @@ impl Meters {
     }
 
     /// Returns the load that the child reported.
-    pub fn load(&self, slot: Slot) -> LoadFigures {
-        let [cpu, io, runq, mem, pag, dsk, ..] = self.at(slot).load.load(Ordering::Relaxed).to_le_bytes();
-        LoadFigures { cpu, io, runq, mem, pag, dsk }
+    pub fn load(&self, slot: Slot) -> LoadReport {
+        let [cpu, net, run_queue, memory, paging, disk, ..] =
+            self.at(slot).load.load(Ordering::Relaxed).to_le_bytes();
+        LoadReport { cpu, net, run_queue, memory, paging, disk }
     }
 
     /// Returns the free space for new files, in MB.
@@ -90,9 +61,10 @@ impl Meters {
     }
 
     /// Sets the load that the child reported.
-    pub fn set_load(&self, slot: Slot, load: LoadFigures) {
-        let [cpu, io, runq, mem, pag, dsk] = load.to_wire();
-        self.at(slot).load.store(u64::from_le_bytes([cpu, io, runq, mem, pag, dsk, 0, 0]), Ordering::Relaxed);
+    pub fn set_load(&self, slot: Slot, load: LoadReport) {
+        let LoadReport { cpu, net, run_queue, memory, paging, disk } = load;
+        let bytes = [cpu, net, run_queue, memory, paging, disk, 0, 0];
+        self.at(slot).load.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
     }
 
     /// Sets the free space that the child reported.
@@ -144,11 +116,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_load_survives_and_is_capped() {
+    fn a_load_survives() {
         let meters = Meters::new();
         let slot = Slot::new(63).unwrap();
-        meters.set_load(slot, LoadFigures::from_wire([1, 2, 3, 4, 255, 6]));
-        assert_eq!(meters.load(slot).to_wire(), [1, 2, 3, 4, 100, 6]);
+        let load = LoadReport { cpu: 1, net: 2, run_queue: 3, memory: 4, paging: 100, disk: 6 };
+        meters.set_load(slot, load);
+        assert_eq!(meters.load(slot), load);
     }
 
     #[test]

@@ -12,7 +12,6 @@ use super::queries::Settle;
 use super::{AttachedChild, LocationResolver, ResolverAction};
 use crate::cell::{CellChild, ChildKind, ChildState, Interface};
 use crate::leases::LEASE;
-use crate::meters::LoadFigures;
 use crate::paths::ChildExport;
 use crate::slots::{Slot, SlotMask};
 use crate::tree::limits::STABLE;
@@ -90,7 +89,7 @@ impl LocationResolver {
     }
 
     fn measure(&self, slot: Slot, member: &ClusterMember) {
-        self.cell().meters().set_load(slot, LoadFigures::from_wire(member.load.parts()));
+        self.cell().meters().set_load(slot, member.load);
         self.cell().meters().set_free_mb(slot, member.space.free_mb);
     }
 

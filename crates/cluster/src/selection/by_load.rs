@@ -53,10 +53,10 @@ impl ByLoad {
         let weights = &self.weights;
         let parts = [
             (weights.cpu, load.cpu),
-            (weights.io, load.io),
-            (weights.runq, load.runq),
-            (weights.mem, load.mem),
-            (weights.pag, load.pag),
+            (weights.io, load.net),
+            (weights.runq, load.run_queue),
+            (weights.mem, load.memory),
+            (weights.pag, load.paging),
         ];
         parts.iter().map(|(weight, figure)| u32::from(*weight) * u32::from(*figure)).sum::<u32>() / 100
     }
@@ -64,7 +64,7 @@ impl ByLoad {
     fn mass(&self, slot: Slot, kind: AccessKind, meters: &Meters) -> u32 {
         let filling = match kind {
             AccessKind::Read => 0,
-            AccessKind::Write => u32::from(self.weights.space) * u32::from(meters.load(slot).dsk) / 100,
+            AccessKind::Write => u32::from(self.weights.space) * u32::from(meters.load(slot).disk) / 100,
         };
         self.sum(slot, meters) + filling
     }

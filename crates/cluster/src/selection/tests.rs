@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::fixtures::cell;
-use crate::meters::LoadFigures;
 use crate::paths::ChildExport;
+use crate::tree::LoadReport;
 use base::SplitMix64;
 
 const READ: Need = Need {
@@ -86,9 +86,9 @@ fn by_load(policy: Policy) -> Chooser {
 fn the_least_busy_and_turns_within_the_fuzz() {
     let cell = cell(3);
     // 50 % of 100 + 30 % of 40 + 20 % of 10 = 64; 25; 40.
-    cell.meters().set_load(slot(0), LoadFigures { cpu: 100, io: 40, runq: 10, ..LoadFigures::default() });
-    cell.meters().set_load(slot(1), LoadFigures { cpu: 50, ..LoadFigures::default() });
-    cell.meters().set_load(slot(2), LoadFigures { cpu: 80, ..LoadFigures::default() });
+    cell.meters().set_load(slot(0), LoadReport { cpu: 100, net: 40, run_queue: 10, ..LoadReport::default() });
+    cell.meters().set_load(slot(1), LoadReport { cpu: 50, ..LoadReport::default() });
+    cell.meters().set_load(slot(2), LoadReport { cpu: 80, ..LoadReport::default() });
     let exact = by_load(Policy { fuzz: 14, ..Policy::default() });
     assert_eq!(many(&exact, &cell, READ, 10), [0, 10, 0]);
     cell.meters().reset_counts(SlotMask::ALL);
@@ -99,7 +99,7 @@ fn the_least_busy_and_turns_within_the_fuzz() {
 #[test]
 fn filling_counts_for_writers_only() {
     let cell = cell(2);
-    cell.meters().set_load(slot(0), LoadFigures { dsk: 90, ..LoadFigures::default() });
+    cell.meters().set_load(slot(0), LoadReport { disk: 90, ..LoadReport::default() });
     let chooser = by_load(Policy::default());
     assert_eq!(many(&chooser, &cell, WRITE, 4), [0, 4]);
     assert_eq!(many(&chooser, &cell, READ, 4), [2, 2]);
@@ -111,7 +111,7 @@ fn round_robin_when_loads_are_not_asked_for_or_do_not_matter() {
         [Policy { fuzz: 100, ..Policy::default() }, Policy { loads_known: false, ..Policy::default() }]
     {
         let cell = cell(2);
-        cell.meters().set_load(slot(0), LoadFigures { cpu: 100, ..LoadFigures::default() });
+        cell.meters().set_load(slot(0), LoadReport { cpu: 100, ..LoadReport::default() });
         assert_eq!(many(&by_load(policy), &cell, READ, 4), [2, 2]);
     }
 }
@@ -119,7 +119,8 @@ fn round_robin_when_loads_are_not_asked_for_or_do_not_matter() {
 #[test]
 fn a_random_pick_gives_loaded_children_few_clients() {
     let cell = cell(3);
-    cell.meters().set_load(slot(2), LoadFigures { cpu: 100, io: 100, runq: 100, ..LoadFigures::default() });
+    cell.meters()
+        .set_load(slot(2), LoadReport { cpu: 100, net: 100, run_queue: 100, ..LoadReport::default() });
     let chooser = by_load(Policy { fuzz: 50, randomized: true, ..Policy::default() });
     assert!(chooser.wants_all(ClientAffinity::None));
     let counts = many(&chooser, &cell, READ, 3000);
@@ -152,7 +153,7 @@ fn the_reason_for_excluded_children_decides_the_answer() {
     assert_eq!(told(&state(|state| state.disabled = true), READ, plain()), seconds(30));
     let busy = |cell: &mut Cell| {
         cell.meters()
-            .set_load(slot(0), LoadFigures { cpu: 100, io: 100, runq: 100, ..LoadFigures::default() })
+            .set_load(slot(0), LoadReport { cpu: 100, net: 100, run_queue: 100, ..LoadReport::default() })
     };
     assert_eq!(told(&busy, READ, Policy { load_max: Some(80), ..plain() }), seconds(630));
     let full = |cell: &mut Cell| cell.meters().set_free_mb(slot(0), 99);

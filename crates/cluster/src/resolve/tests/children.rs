@@ -231,7 +231,7 @@ fn a_child_as_the_tree_tells_of_it() {
     assert!(child.says_not_here && child.state.connected && child.min_free_mb == 10);
     assert_eq!((&*child.cid, child.kind), ("site", crate::ChildKind::Server));
     let meters = stage.machine.cell().meters();
-    assert_eq!((meters.free_mb(slot(7)), meters.load(slot(7)).to_wire()), (500, [1, 2, 3, 4, 5, 6]));
+    assert_eq!((meters.free_mb(slot(7)), meters.load(slot(7)).parts()), (500, [1, 2, 3, 4, 5, 6]));
     let mut busy = member(Some(1));
     (busy.space.free_mb, busy.load.cpu) = (5, 99);
     follow(&mut stage, ChildChange::Figures, Some(busy));
