@@ -8,6 +8,7 @@ use crate::checkpoint::{BlockedFile, CheckpointEffect, CheckpointOrder, Checkpoi
 use crate::checksum::{ChecksumService, ChecksumServices};
 use crate::config::Config;
 use crate::describe::UserDirectory;
+use crate::directory_reading::ListingServices;
 use crate::events::{EventForwarder, Events};
 use crate::exports::ExportTable;
 use crate::file_services::FileServices;
@@ -190,13 +191,14 @@ impl Logical {
         };
         let listings = Listings {
             exports: exports.clone(),
-            backend: backend.clone(),
-            clock: clock.clone(),
-            users: users.clone(),
-            open_table: open_table.clone(),
-            wholeness: wholeness.clone(),
             checksums: config.checksums.clone(),
-            scans: Scans::default(),
+            scans: Scans::new(ListingServices {
+                backend: backend.clone(),
+                clock: clock.clone(),
+                users: users.clone(),
+                open_table: open_table.clone(),
+                wholeness: wholeness.clone(),
+            }),
         };
         let attributes = AttributeRequests {
             limits: config.attributes,
@@ -255,7 +257,7 @@ impl Logical {
     ///
     /// To be called about once per second; [`Logical::start_timer`] does so. Never blocks.
     pub fn tick(&self) {
-        scan::tick(&self.listings);
+        scan::tick(&self.listings.scans);
         if let Some(third) = self.opener.third_party.get() {
             third.tick();
         }

@@ -38,8 +38,10 @@
 //! | `name_operations` | creating and removing directories, removing, renaming, modes, sizes |
 //! | `stat` | the status of paths |
 //! | `listing` | directory listings in pages |
+//! | `directory_reading` | one reading of a directory, and the description of its entries |
 //! | `path_lists` | lists of paths in requests, processed in steps |
-//! | `scan` | one reading of a directory for all concurrent listings |
+//! | `scan` | shared readings: one for all concurrent listings of a directory |
+//! | `own_pages` | the pages of a listing that reads its directory by itself |
 //! | `attribute` | user attributes |
 //! | `queries` | locate, space and file queries |
 //! | `presence` | whether a path exists here, and all that do, for a cluster |
@@ -57,6 +59,7 @@ mod checkpoint;
 mod checksum;
 mod clone;
 mod describe;
+mod directory_reading;
 mod errno;
 mod events;
 mod exports;
@@ -74,6 +77,7 @@ mod names;
 mod open;
 mod open_file;
 mod open_table;
+mod own_pages;
 mod path_lists;
 mod persist;
 mod prepare;

@@ -1,82 +1,26 @@
 //! Directory listings in pages.
 //!
 //! Concurrent listings of a directory share one reading of it ([`crate::scan`]). Each listing reads
-//! the part of a large directory that exceeds the shared buffer itself.
-//!
-//! A name that contains a line feed cannot be expressed in the protocol's listing, so it is
-//! omitted; the file can still be opened by its path.
+//! the part of a large directory that exceeds the shared buffer itself ([`crate::own_pages`]).
 
-use crate::checksum::stored;
 use crate::config::Checksums;
-use crate::describe::{self, StatView, UserDirectory};
+use crate::directory_reading::{DirectoryReading, ListingKey};
 use crate::errno::{self, unable};
 use crate::exports::ExportTable;
-use crate::job::{self, ByPool, done};
-use crate::open_table::OpenTable;
-use crate::proof;
-use crate::scan::{self, Scan, Scans};
-use crate::wholeness::{Wholeness, WholenessRule};
-use base::{Clock, Error, LogicalPath};
-use digest::{Algorithm, ChecksumRecord};
-use std::any::Any;
-use std::collections::HashSet;
+use crate::job::done;
+use crate::own_pages;
+use crate::scan::{self, ScanPosition, Scans};
+use base::LogicalPath;
 use std::sync::Arc;
-use storage::{Backend, DirectoryStream, Metadata, Pool, RawEntry, WorkPlacement};
-use vfs::{
-    Answer, Caller, DeferredReply, DirectoryEntries, DirectoryEntry, FileKind, ListDetail, ListingPosition,
-    ReplyTo, Started, Target, Value,
-};
-
-/// Maximum number of entries in a page.
-const PAGE_ENTRIES_MAX: usize = 512;
+use vfs::{Caller, ListDetail, ListingPosition, ReplyTo, Started, Target};
 
 /// The components that listings use.
 pub(crate) struct Listings {
     pub(crate) exports: Arc<ExportTable>,
-    pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) users: Arc<dyn UserDirectory>,
-    pub(crate) open_table: Arc<OpenTable>,
-    pub(crate) wholeness: Arc<WholenessRule>,
     /// The algorithms of checksums that may be shown.
     pub(crate) checksums: Checksums,
     /// Directories that are being read.
-    pub(crate) scans: Scans,
-}
-
-/// The parameters of a listing. Listings with equal parameters can share a reading.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct ListingKey {
-    /// The path as the client wrote it.
-    pub(crate) path: LogicalPath,
-    detail: ListDetail,
-    read_only: bool,
-    /// The algorithm of the checksum to show.
-    algorithm: Option<Algorithm>,
-}
-
-/// A directory that is being read.
-pub(crate) struct DirectoryReading {
-    wanted: ListingKey,
-    stream: Box<dyn DirectoryStream>,
-    owners: Owners,
-    /// Names that were listed already.
-    told: Arc<HashSet<Vec<u8>>>,
-    pool: Arc<Pool>,
-}
-
-/// The remainder of a listing.
-pub(crate) enum ListingRest {
-    /// From this page of a shared reading on.
-    Shared(Arc<Scan>, usize),
-    /// The listing's own reading.
-    Own(Box<DirectoryReading>),
-}
-
-impl ListingPosition for ListingRest {
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
-    }
+    pub(crate) scans: Arc<Scans>,
 }
 
 /// Starts a listing with its first page.
@@ -98,7 +42,12 @@ pub(crate) fn start(
         },
         _ => None,
     };
-    scan::join(listings, caller, ListingKey { path: target.path, detail, read_only, algorithm }, reply);
+    scan::join(
+        &listings.scans,
+        caller,
+        ListingKey { path: target.path, detail, read_only, algorithm },
+        reply,
+    );
     Started::Pending
 }
 
@@ -109,243 +58,13 @@ pub(crate) fn more(
     rest: Box<dyn ListingPosition>,
     reply: &ReplyTo,
 ) -> Started {
-    match rest.into_any().downcast::<ListingRest>().map(|rest| *rest) {
-        Ok(ListingRest::Shared(scan, at)) => scan::more(listings, caller, &scan, at, reply),
-        Ok(ListingRest::Own(reading)) => next_page(listings, caller, reading, reply),
+    let scans = &listings.scans;
+    let rest = match rest.into_any().downcast::<ScanPosition>() {
+        Ok(position) => return scan::more(scans, caller, &position, reply),
+        Err(rest) => rest,
+    };
+    match rest.downcast::<DirectoryReading>() {
+        Ok(reading) => own_pages::next_page(scans.services(), caller, reading, reply),
         Err(_) => done(Err(unable("read directory", &LogicalPath::root(), errno::INVALID))),
-    }
-}
-
-/// Returns the next page of a listing's own reading.
-pub(crate) fn next_page(
-    listings: &Arc<Listings>,
-    caller: &Arc<Caller>,
-    reading: Box<DirectoryReading>,
-    reply: &ReplyTo,
-) -> Started {
-    queue_own(listings.clone(), caller.clone(), reading, reply.defer());
-    Started::Pending
-}
-
-/// Queues the reading of the next page.
-fn queue_own(
-    listings: Arc<Listings>,
-    caller: Arc<Caller>,
-    reading: Box<DirectoryReading>,
-    reply: DeferredReply,
-) {
-    let (pool, owner) = (reading.pool.clone(), reply.owner());
-    let read = move |reply| own_page(&listings, caller, reading, reply);
-    job::submit_or(|job| pool.run(owner, job), reply, read, job::refuse);
-}
-
-/// Reads a page of a listing's own reading. May wait. If a page has no name that can be listed, the
-/// next page is queued, so that other jobs get their turn.
-pub(crate) fn own_page(
-    listings: &Arc<Listings>,
-    caller: Arc<Caller>,
-    mut reading: Box<DirectoryReading>,
-    reply: DeferredReply,
-) {
-    if caller.is_disconnected() {
-        return reply.send(job::disconnected_answer());
-    }
-    let names = match reading.names() {
-        Ok(names) => names,
-        Err(error) => return reply.send(Answer::Error(error)),
-    };
-    if names.is_empty() {
-        return reply
-            .send(Answer::Value(Value::Listing { entries: DirectoryEntries::default(), rest: None }));
-    }
-    let inside = listings.clone();
-    let tell = move |reading, entries: Vec<DirectoryEntry>, reply| {
-        if entries.is_empty() {
-            queue_own(inside, caller, reading, reply);
-        } else {
-            send_page(reading, entries, reply);
-        }
-    };
-    match reading.describe(listings, names) {
-        DescribedPage::Here(reading, entries) => tell(reading, entries, reply),
-        DescribedPage::Elsewhere(errand) => errand.describe_elsewhere(listings, move |page| match page {
-            Some((reading, entries)) => tell(reading, entries, reply),
-            None => job::refuse(reply),
-        }),
-    }
-}
-
-fn send_page(reading: Box<DirectoryReading>, entries: Vec<DirectoryEntry>, reply: DeferredReply) {
-    let rest = Some(Box::new(ListingRest::Own(reading)) as Box<dyn ListingPosition>);
-    reply.send(Answer::Value(Value::Listing { entries: entries.into(), rest }));
-}
-
-/// The result of describing a page of names.
-pub(crate) enum DescribedPage {
-    /// The complete entries.
-    Here(Box<DirectoryReading>, Vec<DirectoryEntry>),
-    /// Some entries are links to other file systems, which must be queried there.
-    Elsewhere(PageErrand),
-}
-
-/// A page that moves through the pools of all file systems to which its names lead, so that a hung
-/// one delays only this page.
-pub(crate) struct PageErrand {
-    reading: Box<DirectoryReading>,
-    entries: Vec<DirectoryEntry>,
-    names: ByPool<Vec<u8>>,
-}
-
-impl PageErrand {
-    /// Queries these file systems, and calls `then` on a thread of the last one; with `None` if a
-    /// pool is full.
-    pub(crate) fn describe_elsewhere<T>(mut self, listings: &Arc<Listings>, then: T)
-    where
-        T: FnOnce(Option<(Box<DirectoryReading>, Vec<DirectoryEntry>)>) + Send + 'static,
-    {
-        let Some((pool, names)) = self.names.pop() else { return then(Some((self.reading, self.entries))) };
-        let listings = listings.clone();
-        let ask = move |then: T| {
-            for name in names {
-                self.entries.extend(self.reading.entry(&listings, name));
-            }
-            self.describe_elsewhere(&listings, then);
-        };
-        job::submit_or(|job| pool.take_over(job), then, ask, |then| then(None));
-    }
-}
-
-impl DirectoryReading {
-    /// Opens the directory in the pool in which it is read. May wait.
-    pub(crate) fn begin(
-        listings: &Listings,
-        wanted: &ListingKey,
-        place: Option<WorkPlacement>,
-    ) -> Result<Box<Self>, Error> {
-        let pool = place.map_or_else(|| listings.backend.pool(&wanted.path).clone(), |place| place.pool);
-        let stream = listings.backend.list(&wanted.path.without_slash());
-        let stream = stream.map_err(|error| Error::unable("open directory", &wanted.path, error))?;
-        let (wanted, owners, told) = (wanted.clone(), Owners::default(), Arc::default());
-        Ok(Box::new(Self { wanted, stream, owners, told, pool }))
-    }
-
-    /// Omits names that were listed already.
-    pub(crate) fn skip(&mut self, told: Arc<HashSet<Vec<u8>>>) {
-        self.told = told;
-    }
-
-    /// Returns the pool in which the directory is read.
-    pub(crate) fn pool(&self) -> &Arc<Pool> {
-        &self.pool
-    }
-
-    /// Returns the names of the next page; empty at the end. May wait.
-    pub(crate) fn names(&mut self) -> Result<Vec<RawEntry>, Error> {
-        let path = self.wanted.path.without_slash();
-        self.stream.next(PAGE_ENTRIES_MAX).map_err(|error| Error::unable("read directory", &path, error))
-    }
-
-    /// Describes these names. May wait.
-    pub(crate) fn describe(mut self: Box<Self>, listings: &Listings, names: Vec<RawEntry>) -> DescribedPage {
-        let mut entries = Vec::with_capacity(names.len());
-        let mut away = ByPool::new();
-        for raw in names {
-            if raw.name.contains(&b'\n') || self.told.contains(&raw.name) {
-                continue;
-            }
-            match self.elsewhere(&raw) {
-                None => entries.extend(self.entry(listings, raw.name)),
-                Some(pool) => job::sort_in(&mut away, pool, raw.name),
-            }
-        }
-        if away.is_empty() {
-            return DescribedPage::Here(self, entries);
-        }
-        DescribedPage::Elsewhere(PageErrand { reading: self, entries, names: away })
-    }
-
-    /// Reports whether the listing contains more than names.
-    fn needs_status(&self) -> bool {
-        let detail = self.wanted.detail;
-        detail.stat || detail.checksum || detail.online
-    }
-
-    /// Returns the pool in which an entry must be queried, if it is another one.
-    fn elsewhere(&self, raw: &RawEntry) -> Option<Arc<Pool>> {
-        if self.needs_status() { self.stream.other_pool(raw) } else { None }
-    }
-
-    /// Returns an entry; `None` if it was removed meanwhile and its status was requested.
-    fn entry(&mut self, listings: &Listings, name: Vec<u8>) -> Option<DirectoryEntry> {
-        let detail = self.wanted.detail;
-        if !self.needs_status() {
-            return Some(DirectoryEntry { name, stat: None, checksum: None });
-        }
-        let metadata = match self.stream.stat(&name) {
-            Ok(metadata) => metadata,
-            Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => return None,
-            Err(_) => return Some(DirectoryEntry { name, stat: None, checksum: None }),
-        };
-        if detail.online && metadata.offline {
-            return None;
-        }
-        let stat = (detail.stat || detail.checksum).then(|| {
-            let names = self.owners.of(&metadata, listings.users.as_ref());
-            let pending = self.is_pending(listings, &name, &metadata);
-            let view = StatView { read_only: self.wanted.read_only, pending };
-            describe::stat_with(&metadata, listings.users.as_ref(), view, names)
-        });
-        let checksum = self.wanted.algorithm.map(|algorithm| {
-            let checksum = self.stored_checksum(listings, &name, algorithm, &metadata);
-            (algorithm.name().to_owned(), checksum)
-        });
-        Some(DirectoryEntry { name, stat, checksum })
-    }
-
-    fn is_pending(&self, listings: &Listings, name: &[u8], metadata: &Metadata) -> bool {
-        if !describe::has_mark_bit(metadata) && !listings.wholeness.has_absent_records() {
-            return false;
-        }
-        let Ok(path) = self.wanted.path.join(name) else { return true };
-        let number = || self.stream.attribute(name, proof::NONCE);
-        listings.wholeness.decide(&path, metadata, number) != Wholeness::Whole
-    }
-
-    /// Returns the stored checksum of an entry if it is valid.
-    fn stored_checksum(
-        &self,
-        listings: &Listings,
-        name: &[u8],
-        algorithm: Algorithm,
-        metadata: &Metadata,
-    ) -> Option<String> {
-        if describe::kind(metadata) != FileKind::File {
-            return None;
-        }
-        let raw = self.stream.attribute(name, &ChecksumRecord::attribute(algorithm)).ok()??;
-        let checksum = stored::valid(&raw, algorithm, metadata)?;
-        let path = self.wanted.path.join(name).ok()?;
-        (!listings.open_table.has_writer(&path, metadata)).then(|| checksum.hex())
-    }
-}
-
-/// The names of a user and a group.
-type Names = (Arc<str>, Arc<str>);
-
-/// A cache of the owners of the last entry, which are mostly those of the next one too.
-#[derive(Default)]
-struct Owners(Option<((u32, u32), Names)>);
-
-impl Owners {
-    fn of(&mut self, metadata: &Metadata, users: &dyn UserDirectory) -> Names {
-        let numbers = (metadata.uid, metadata.gid);
-        if let Some((last, names)) = &self.0
-            && *last == numbers
-        {
-            return names.clone();
-        }
-        let names = (users.user(numbers.0), users.group(numbers.1));
-        self.0 = Some((numbers, names.clone()));
-        names
     }
 }

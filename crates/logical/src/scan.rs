@@ -17,11 +17,11 @@
 //! and skip the names that were listed already, because positions are not valid across streams on
 //! every file system.
 
+use crate::directory_reading::{DescribedPage, DirectoryReading, ListingKey, ListingServices};
 use crate::job::{self, WaitingClient};
-use crate::listing::{
-    DescribedPage, DirectoryReading, ListingKey, ListingRest, Listings, next_page, own_page,
-};
+use crate::own_pages;
 use base::{Error, ErrorKind, Owner};
+use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::mem::size_of;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,10 +48,22 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const READINGS_MAX: usize = 4;
 
 /// All directories that are being read, with the requests that wait.
-#[derive(Default)]
 pub(crate) struct Scans {
+    services: Arc<ListingServices>,
     turns: Mutex<HashMap<ListingKey, DirectoryScans>>,
     kept: Arc<AtomicUsize>,
+}
+
+/// The position of a listing that shares a reading: a page of it.
+pub(crate) struct ScanPosition {
+    scan: Arc<Scan>,
+    page: usize,
+}
+
+impl ListingPosition for ScanPosition {
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
 }
 
 /// The readings of one directory; there is at least one.
@@ -71,7 +83,7 @@ struct DirectoryScans {
 type ScanId = usize;
 
 /// One reading.
-pub(crate) struct Scan {
+struct Scan {
     wanted: ListingKey,
     state: Mutex<ScanState>,
     all_kept: Arc<AtomicUsize>,
@@ -101,35 +113,35 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn listing(entries: DirectoryEntries, rest: Option<ListingRest>) -> Answer {
+fn listing(entries: DirectoryEntries, rest: Option<ScanPosition>) -> Answer {
     let rest = rest.map(|rest| Box::new(rest) as Box<dyn ListingPosition>);
     Answer::Value(Value::Listing { entries, rest })
 }
 
 /// Answers with the first page of a reading that starts after this call.
-pub(crate) fn join(listings: &Arc<Listings>, caller: &Arc<Caller>, wanted: ListingKey, reply: &ReplyTo) {
+pub(crate) fn join(scans: &Arc<Scans>, caller: &Arc<Caller>, wanted: ListingKey, reply: &ReplyTo) {
     let calls = {
-        let mut turns = lock(&listings.scans.turns);
+        let mut turns = lock(&scans.turns);
         let turns = turns.entry(wanted.clone()).or_default();
-        let next = turns.next.get_or_insert_with(|| Arc::new(Scan::new(wanted.clone(), &listings.scans)));
+        let next = turns.next.get_or_insert_with(|| Arc::new(Scan::new(wanted.clone(), scans)));
         lock(&next.state).waiting.push(WaitingClient::new(caller, reply));
-        turns.calls(listings.clock.now())
+        turns.calls(scans.services.clock.now())
     };
     if calls {
-        call(listings, wanted);
+        call(scans, wanted);
     }
 }
 
 /// Answers with a page of a reading.
 pub(crate) fn more(
-    listings: &Arc<Listings>,
+    scans: &Arc<Scans>,
     caller: &Arc<Caller>,
-    scan: &Arc<Scan>,
-    at: usize,
+    position: &ScanPosition,
     reply: &ReplyTo,
 ) -> Started {
+    let ScanPosition { scan, page: at } = position;
     let mut state = lock(&scan.state);
-    if let Some(answer) = state.page(scan, at) {
+    if let Some(answer) = state.page(scan, *at) {
         return Started::Done(answer);
     }
     let reading = match &mut state.end {
@@ -143,17 +155,17 @@ pub(crate) fn more(
     };
     drop(state);
     if let Some(reading) = reading {
-        return next_page(listings, caller, reading, reply);
+        return own_pages::next_page(&scans.services, caller, reading, reply);
     }
-    let (inside, scan, caller) = (listings.clone(), scan.clone(), caller.clone());
+    let (inside, scan, caller) = (scans.clone(), scan.clone(), caller.clone());
     let path = scan.wanted.path.clone();
-    job::spawn_where_blocking(&listings.backend, &path, None, reply, move |place, reply| {
+    job::spawn_where_blocking(&scans.services.backend, &path, None, reply, move |place, reply| {
         let told = scan.listed_names();
-        match DirectoryReading::begin(&inside, &scan.wanted, place) {
+        match DirectoryReading::begin(&inside.services, &scan.wanted, place) {
             Ok(mut reading) => {
                 reading.skip(told);
                 drop(scan);
-                own_page(&inside, caller, reading, reply);
+                own_pages::read_page(&inside.services, caller, reading, reply);
             }
             Err(error) => reply.send(Answer::Error(error)),
         }
@@ -161,16 +173,25 @@ pub(crate) fn more(
 }
 
 /// Starts readings for requests that have waited too long. Never blocks.
-pub(crate) fn tick(listings: &Arc<Listings>) {
-    let now = listings.clock.now();
+pub(crate) fn tick(scans: &Arc<Scans>) {
+    let now = scans.services.clock.now();
     let late: Vec<ListingKey> = {
-        let mut turns = lock(&listings.scans.turns);
+        let mut turns = lock(&scans.turns);
         turns.iter_mut().filter_map(|(wanted, turns)| turns.calls(now).then(|| wanted.clone())).collect()
     };
-    late.into_iter().for_each(|wanted| call(listings, wanted));
+    late.into_iter().for_each(|wanted| call(scans, wanted));
 }
 
 impl Scans {
+    pub(crate) fn new(services: ListingServices) -> Arc<Self> {
+        Arc::new(Self { services: Arc::new(services), turns: Mutex::default(), kept: Arc::default() })
+    }
+
+    /// Returns the components that the readings use.
+    pub(crate) fn services(&self) -> &Arc<ListingServices> {
+        &self.services
+    }
+
     /// Returns the number of directories that are being read or will be.
     pub(crate) fn count(&self) -> usize {
         lock(&self.turns).len()
@@ -201,20 +222,20 @@ impl DirectoryScans {
 }
 
 /// Queues a job that starts the next reading of a directory.
-fn call(listings: &Arc<Listings>, wanted: ListingKey) {
-    let (inside, path, what) = (listings.clone(), wanted.path.clone(), wanted.clone());
-    let (backend, owner) = (listings.backend.clone(), listings.scans.owner_of_next(&wanted));
+fn call(scans: &Arc<Scans>, wanted: ListingKey) {
+    let (inside, path, what) = (scans.clone(), wanted.path.clone(), wanted.clone());
+    let (backend, owner) = (scans.services.backend.clone(), scans.owner_of_next(&wanted));
     let refused = {
-        let listings = listings.clone();
-        move || refuse(&listings, &wanted)
+        let scans = scans.clone();
+        move || refuse(&scans, &wanted)
     };
     job::run_where_blocking(&backend, owner, &path, None, move |place| begin(&inside, &what, place), refused);
 }
 
 /// Refuses the requests for the next reading, because a pool is full.
-fn refuse(listings: &Arc<Listings>, wanted: &ListingKey) {
+fn refuse(scans: &Arc<Scans>, wanted: &ListingKey) {
     let refused = {
-        let mut all = lock(&listings.scans.turns);
+        let mut all = lock(&scans.turns);
         let Some(turns) = all.get_mut(wanted) else { return };
         turns.called = false;
         let refused = turns.next.take();
@@ -228,10 +249,10 @@ fn refuse(listings: &Arc<Listings>, wanted: &ListingKey) {
 }
 
 /// Starts the next reading of a directory. Later requests wait for the one after it.
-fn begin(listings: &Arc<Listings>, wanted: &ListingKey, place: Option<WorkPlacement>) {
-    let now = listings.clock.now();
+fn begin(scans: &Arc<Scans>, wanted: &ListingKey, place: Option<WorkPlacement>) {
+    let now = scans.services.clock.now();
     let scan = {
-        let mut turns = lock(&listings.scans.turns);
+        let mut turns = lock(&scans.turns);
         let Some(turns) = turns.get_mut(wanted) else { return };
         turns.called = false;
         let Some(scan) = turns.next.take() else { return };
@@ -239,8 +260,8 @@ fn begin(listings: &Arc<Listings>, wanted: &ListingKey, place: Option<WorkPlacem
         turns.alive += 1;
         scan
     };
-    let work = ScanWork { listings: listings.clone(), scan };
-    match DirectoryReading::begin(listings, wanted, place) {
+    let work = ScanWork { scans: scans.clone(), scan };
+    match DirectoryReading::begin(&scans.services, wanted, place) {
         Ok(reading) => run(work, reading, None),
         Err(error) => work.scan.publish(None, ScanEnd::Failed(error)),
     }
@@ -255,8 +276,8 @@ fn run(work: ScanWork, reading: Box<DirectoryReading>, ready: Option<Vec<Directo
             None => return,
             Some(DescribedPage::Here(reading, entries)) => work.keep(reading, entries),
             Some(DescribedPage::Elsewhere(errand)) => {
-                let listings = work.listings.clone();
-                return errand.describe_elsewhere(&listings, move |page| {
+                let services = work.scans.services.clone();
+                return errand.describe_elsewhere(&services, move |page| {
                     let Some((reading, entries)) = page else {
                         return work.scan.publish(None, ScanEnd::Failed(job::overload()));
                     };
@@ -285,7 +306,7 @@ fn queue(work: ScanWork, reading: Box<DirectoryReading>, ready: Option<Vec<Direc
 
 /// A reading in progress, which ends on drop, even after a panic.
 struct ScanWork {
-    listings: Arc<Listings>,
+    scans: Arc<Scans>,
     scan: Arc<Scan>,
 }
 
@@ -314,7 +335,7 @@ impl ScanWork {
         if !self.scan.is_wanted() {
             return None;
         }
-        Some(reading.describe(&self.listings, names))
+        Some(reading.describe(&self.scans.services, names))
     }
 
     /// Buffers a page. The last page that fits is published at once.
@@ -334,7 +355,7 @@ impl ScanWork {
 impl Drop for ScanWork {
     fn drop(&mut self) {
         self.scan.abandon();
-        let (scans, wanted) = (&self.listings.scans, &self.scan.wanted);
+        let (scans, wanted) = (&self.scans, &self.scan.wanted);
         let calls = {
             let mut all = lock(&scans.turns);
             let Some(turns) = all.get_mut(wanted) else { return };
@@ -344,10 +365,10 @@ impl Drop for ScanWork {
                 all.remove(wanted);
                 return;
             }
-            turns.calls(self.listings.clock.now())
+            turns.calls(scans.services.clock.now())
         };
         if calls {
-            call(&self.listings, wanted.clone());
+            call(&self.scans, wanted.clone());
         }
     }
 }
@@ -436,6 +457,6 @@ impl ScanState {
     fn page(&self, scan: &Arc<Scan>, at: usize) -> Option<Answer> {
         let entries = self.pages.get(at)?.clone();
         let last = at + 1 == self.pages.len() && matches!(self.end, ScanEnd::Whole);
-        Some(listing(entries, (!last).then(|| ListingRest::Shared(scan.clone(), at + 1))))
+        Some(listing(entries, (!last).then(|| ScanPosition { scan: scan.clone(), page: at + 1 })))
     }
 }
