@@ -229,10 +229,10 @@ pub(crate) fn truncate(changes: &Arc<NameOperations>, target: Target, size: u64,
             return Err(unable("trunc", &target.path, errno::TEXT_BUSY));
         }
         let key = FileKey::from(&metadata);
-        let checkpoints = &changes.checkpoints;
-        let checked = checkpoints
+        let blocked = changes.checkpoints.blocked();
+        let checked = blocked
             .check_path(&path, true)
-            .and_then(|()| checkpoints.check_file(key, || changes.backend.identity(&path), true));
+            .and_then(|()| blocked.check_file(key, || changes.backend.identity(&path), true));
         checked.map_err(|e| Error::unable("trunc", &target.path, e))?;
         // Counts as a writer meanwhile, so that no checksum is stored or trusted.
         let _lock = changes.open_table.locks.acquire(&path, LockUse::Write, false)?;

@@ -76,7 +76,7 @@ fn open_now(opener: &Arc<OpenServices>, plan: &OpenPlan) -> Option<Answer> {
     if opener.services.persist.is_pending(&plan.plain) {
         return Some(refusals::being_created(opener, plan));
     }
-    if opener.services.checkpoints.check_path(&plan.plain, false).is_err() {
+    if opener.services.checkpoints.blocked().check_path(&plan.plain, false).is_err() {
         // Refusing needs access to the disk.
         return None;
     }
@@ -104,8 +104,8 @@ pub(crate) fn open(opener: &Arc<OpenServices>, plan: &OpenPlan) -> Answer {
         Ok(lock) => lock,
         Err(error) => return Answer::Error(error),
     };
-    if let Err(error) = opener.services.checkpoints.check_path(&plan.plain, plan.write) {
-        opener.services.checkpoints.note_file_at(&plan.plain, opener.services.backend.as_ref());
+    if let Err(error) = opener.services.checkpoints.blocked().check_path(&plan.plain, plan.write) {
+        opener.services.checkpoints.blocked().note_file_at(&plan.plain, opener.services.backend.as_ref());
         return Answer::Error(plan.unable(error));
     }
     if !plan.write && opener.services.persist.is_pending(&plan.plain) {
@@ -164,7 +164,7 @@ pub(crate) fn open(opener: &Arc<OpenServices>, plan: &OpenPlan) -> Answer {
 fn found_at(opener: &OpenServices, path: &LogicalPath) -> io::Result<Wholeness> {
     let Ok(metadata) = opener.services.backend.stat(path) else { return Ok(Wholeness::Whole) };
     let identity = || opener.services.backend.identity(path);
-    opener.services.checkpoints.check_file(FileKey::from(&metadata), identity, true)?;
+    opener.services.checkpoints.blocked().check_file(FileKey::from(&metadata), identity, true)?;
     Ok(opener.wholeness.at(path, &metadata))
 }
 

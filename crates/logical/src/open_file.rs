@@ -352,7 +352,7 @@ impl OpenFileState {
     pub(crate) fn check_read(&self, offset: u64, length: usize) -> Result<(), Error> {
         self.check_range("read", offset, length)?;
         let opened = (self.key, self.file.as_ref());
-        let checked = self.services.checkpoints.check_open(&self.path, opened, false);
+        let checked = self.services.checkpoints.blocked().check_open(&self.path, opened, false);
         checked.map_err(|e| Error::unable("read", &self.path, e))
     }
 
@@ -372,7 +372,7 @@ impl OpenFileState {
             return Err(Error::new(ErrorKind::InvalidRequest, text));
         }
         let opened = (self.key, self.file.as_ref());
-        let checked = self.services.checkpoints.check_open(&self.path, opened, true);
+        let checked = self.services.checkpoints.blocked().check_open(&self.path, opened, true);
         checked.map_err(|e| Error::unable(verb, &self.path, e))
     }
 

@@ -3,10 +3,8 @@
 //! A file is blocked by its path, and under all its other names as soon as the server knows its
 //! identity.
 
-use super::{ASIDE_SUFFIX, CheckpointTable};
 use crate::config::CheckpointFailure;
 use crate::errno::{self, os};
-use crate::proof;
 use crate::writers::FileKey;
 use base::LogicalPath;
 use std::collections::HashMap;
@@ -37,8 +35,8 @@ pub struct BlockedFile {
 }
 
 /// The table of blocked files.
-#[derive(Default)]
-pub(super) struct BlockedFiles {
+pub(crate) struct BlockedFiles {
+    on_failure: CheckpointFailure,
     table: Mutex<BlockedTable>,
     /// Number of blocked files; lets the common case of none pass without the lock.
     count: AtomicUsize,
@@ -53,6 +51,12 @@ struct BlockedTable {
 }
 
 impl BlockedFiles {
+    /// Creates an empty table. `on_failure` decides how a file may be used whose changes could not
+    /// be undone.
+    pub(super) fn new(on_failure: CheckpointFailure) -> Self {
+        Self { on_failure, table: Mutex::default(), count: AtomicUsize::new(0) }
+    }
+
     fn with<T>(&self, work: impl FnOnce(&mut BlockedTable) -> T) -> T {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let result = work(&mut table);
@@ -93,9 +97,12 @@ impl BlockedFiles {
             table.by_path.get(path).filter(|_| noted.is_same(&found)).cloned()
         }))
     }
-}
 
-impl CheckpointTable {
+    /// Reports whether a blocked file is at or below `path`.
+    pub(super) fn is_any_below(&self, path: &LogicalPath) -> bool {
+        !self.is_empty() && self.with(|table| table.by_path.keys().any(|file| file.is_within(path)))
+    }
+
     /// Blocks a path, and these files under all their names.
     pub(super) fn block(
         &self,
@@ -105,7 +112,7 @@ impl CheckpointTable {
         files: impl IntoIterator<Item = FileIdentity>,
     ) {
         let entry = BlockedFile { path: path.clone(), journal: journal.to_owned(), block };
-        self.blocked.with(|table| {
+        self.with(|table| {
             table.by_path.insert(path.clone(), entry);
             let files = files.into_iter().map(|file| (FileKey::from(&file), (file, path.clone())));
             table.by_file.extend(files);
@@ -113,7 +120,7 @@ impl CheckpointTable {
     }
 
     pub(super) fn unblock(&self, path: &LogicalPath) {
-        self.blocked.with(|table| {
+        self.with(|table| {
             table.by_path.remove(path);
             table.by_file.retain(|_, (_, named)| named != path);
         });
@@ -121,7 +128,7 @@ impl CheckpointTable {
 
     /// Checks whether the file at a path may be opened or is blocked.
     pub(crate) fn check_path(&self, path: &LogicalPath, write: bool) -> io::Result<()> {
-        self.blocked.at(path).map_or(Ok(()), |blocked| self.check(&blocked, write))
+        self.at(path).map_or(Ok(()), |blocked| self.check(&blocked, write))
     }
 
     /// Checks whether a file may be opened under any name or is blocked.
@@ -131,7 +138,7 @@ impl CheckpointTable {
         identity: impl FnOnce() -> io::Result<FileIdentity>,
         write: bool,
     ) -> io::Result<()> {
-        self.blocked.of_file(key, identity)?.map_or(Ok(()), |blocked| self.check(&blocked, write))
+        self.of_file(key, identity)?.map_or(Ok(()), |blocked| self.check(&blocked, write))
     }
 
     /// Checks an open file by path and by identity. Waits for the disk only if the file may be
@@ -143,7 +150,7 @@ impl CheckpointTable {
         write: bool,
     ) -> io::Result<()> {
         // Fast path: every read gets here, and files are rarely blocked.
-        if self.blocked.is_empty() {
+        if self.is_empty() {
             return Ok(());
         }
         self.check_path(path, write)?;
@@ -152,16 +159,16 @@ impl CheckpointTable {
 
     /// Reports whether a file may be blocked, by its device and inode only. Never waits for the
     /// disk.
-    pub(crate) fn may_block_file(&self, key: FileKey) -> bool {
-        self.blocked.has_file(key)
+    pub(crate) fn may_contain(&self, key: FileKey) -> bool {
+        self.has_file(key)
     }
 
     /// Records the identity of the file at a blocked path that a client requested, because its file
     /// system may have been mounted since.
     pub(crate) fn note_file_at(&self, path: &LogicalPath, backend: &dyn Backend) {
-        let Some(asked) = self.blocked.at(path) else { return };
+        let Some(asked) = self.at(path) else { return };
         let Ok(found) = backend.identity(path) else { return };
-        self.blocked.with(|table| {
+        self.with(|table| {
             // An administrator may have resolved the checkpoint while the identity was read.
             if table.by_path.get(path).is_some_and(|blocked| blocked.journal == asked.journal) {
                 table.by_file.insert(FileKey::from(&found), (found, path.clone()));
@@ -170,7 +177,7 @@ impl CheckpointTable {
     }
 
     fn check(&self, blocked: &BlockedFile, write: bool) -> io::Result<()> {
-        match (blocked.block, self.config.on_failure) {
+        match (blocked.block, self.on_failure) {
             (CheckpointBlock::Unresolved, _) => Err(io::Error::other(format!(
                 "an uncommitted checkpoint of it must be resolved first: the administrator mounts its file system and restarts \
                  the server, or undoes the changes (scalla admin checkpoint apply {0}) or keeps the file as it is (scalla \
@@ -182,49 +189,4 @@ impl CheckpointTable {
             (CheckpointBlock::Failed, CheckpointFailure::MakeReadOnly) => Ok(()),
         }
     }
-
-    /// Reports whether a file at or below `path` must keep its name, so that recovery finds it.
-    pub(crate) fn keeps_names_below(&self, path: &LogicalPath) -> bool {
-        self.is_active_below(path)
-            || !self.blocked.is_empty()
-                && self.blocked.with(|table| table.by_path.keys().any(|file| file.is_within(path)))
-    }
-
-    /// Sets the checkpoint of a removed file aside and unblocks its path.
-    pub(crate) fn removed(&self, path: &LogicalPath) {
-        let Some(BlockedFile { journal, .. }) = self.blocked.at(path) else { return };
-        match self.set_aside(&journal, path) {
-            Ok(()) => self.unblock(path),
-            Err(error) => {
-                tracing::error!(path = %path.shown(), journal, %error, "cannot rename the journal of the checkpoint of a removed file; its path stays blocked until a restart");
-            }
-        }
-    }
-
-    /// Renames the journal of a checkpoint, so that no start of the server applies it.
-    pub(super) fn set_aside(&self, name: &str, path: &LogicalPath) -> io::Result<()> {
-        let kept = format!("{name}{ASIDE_SUFFIX}");
-        let content = self.folder.read(name)?;
-        drop(self.folder.replace(&kept, &content)?);
-        tracing::warn!(path = %path.shown(), kept, "the file of a checkpoint was removed, replaced or resolved; its journal was renamed and will not be applied");
-        self.folder.remove(name)
-    }
-}
-
-/// Stores a new checkpoint number in an attribute of the file and syncs it; `None` where attributes
-/// are not supported.
-pub(super) fn set_number(file: &dyn StoredFile) -> io::Result<Option<String>> {
-    let number = proof::nonce();
-    match file.set_attribute(proof::CHECKPOINT, number.as_bytes(), false) {
-        // Without the sync the file could have the number of an earlier checkpoint after a power
-        // failure.
-        Ok(()) => file.sync_all().map(|()| Some(number)),
-        Err(_) => Ok(None),
-    }
-}
-
-/// Removes the checkpoint number. A failure does not matter, because the next checkpoint sets
-/// another number.
-pub(super) fn forget_number(file: &dyn StoredFile) {
-    let _ = file.remove_attribute(proof::CHECKPOINT);
 }

@@ -7,6 +7,7 @@
 //! restores it from the journal before any client can open it.
 
 mod blocked;
+mod number;
 mod record;
 mod resolving;
 
@@ -16,8 +17,9 @@ use crate::journal::{Journal, JournalFolder};
 use crate::proof::{self, Proof, ProofSearch};
 use crate::writers::FileKey;
 use base::LogicalPath;
+use blocked::BlockedFiles;
 pub use blocked::{BlockedFile, CheckpointBlock};
-use blocked::{BlockedFiles, forget_number, set_number};
+use number::{forget_number, set_number};
 use record::{JournalContent, JournalHead, JournalReader, OverwrittenBytes, SAVED_BYTES_MAX};
 pub use resolving::{CheckpointEffect, CheckpointOrder};
 use std::collections::HashMap;
@@ -51,13 +53,14 @@ impl CheckpointTable {
         folder: Arc<dyn JournalFolder>,
         backend: &dyn Backend,
     ) -> io::Result<Self> {
+        let blocked = BlockedFiles::new(config.on_failure);
         let checkpoints = Self {
             config,
             folder,
             next: AtomicU64::new(1),
             active: Mutex::default(),
             count: AtomicUsize::new(0),
-            blocked: BlockedFiles::default(),
+            blocked,
         };
         for name in checkpoints.folder.names()? {
             let aside = name.strip_suffix(ASIDE_SUFFIX);
@@ -106,12 +109,12 @@ impl CheckpointTable {
                      'scalla admin checkpoint apply PATH' or 'scalla admin checkpoint discard PATH'; until then the file is \
                      neither read nor written"
                 );
-                self.block(path, name, CheckpointBlock::Unresolved, files_of(&head, backend));
+                self.blocked.block(path, name, CheckpointBlock::Unresolved, files_of(&head, backend));
                 Ok(())
             }
             Err(error) => {
                 tracing::error!(path = %path.shown(), name, %error, "cannot undo a checkpoint; its file is blocked until a restart or 'scalla admin checkpoint apply PATH'");
-                self.block(path, name, CheckpointBlock::Failed, files_of(&head, backend));
+                self.blocked.block(path, name, CheckpointBlock::Failed, files_of(&head, backend));
                 Ok(())
             }
         }
@@ -119,6 +122,36 @@ impl CheckpointTable {
 
     fn active(&self) -> MutexGuard<'_, HashMap<FileKey, LogicalPath>> {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the files whose checkpoint could not be undone.
+    pub(crate) fn blocked(&self) -> &BlockedFiles {
+        &self.blocked
+    }
+
+    /// Reports whether a file at or below `path` must keep its name, so that recovery finds it.
+    pub(crate) fn keeps_names_below(&self, path: &LogicalPath) -> bool {
+        self.is_active_below(path) || self.blocked.is_any_below(path)
+    }
+
+    /// Sets the checkpoint of a removed file aside and unblocks its path.
+    pub(crate) fn removed(&self, path: &LogicalPath) {
+        let Some(BlockedFile { journal, .. }) = self.blocked.at(path) else { return };
+        match self.set_aside(&journal, path) {
+            Ok(()) => self.blocked.unblock(path),
+            Err(error) => {
+                tracing::error!(path = %path.shown(), journal, %error, "cannot rename the journal of the checkpoint of a removed file; its path stays blocked until a restart");
+            }
+        }
+    }
+
+    /// Renames the journal of a checkpoint, so that no start of the server applies it.
+    fn set_aside(&self, name: &str, path: &LogicalPath) -> io::Result<()> {
+        let kept = format!("{name}{ASIDE_SUFFIX}");
+        let content = self.folder.read(name)?;
+        drop(self.folder.replace(&kept, &content)?);
+        tracing::warn!(path = %path.shown(), kept, "the file of a checkpoint was removed, replaced or resolved; its journal was renamed and will not be applied");
+        self.folder.remove(name)
     }
 
     /// Returns the number of files with an active checkpoint.
@@ -146,7 +179,7 @@ impl CheckpointTable {
         let metadata = file.stat()?;
         let key = FileKey::from(&metadata);
         // The new number would replace that of the checkpoint that blocks the file.
-        self.check_open(path, (key, file.as_ref()), true)?;
+        self.blocked.check_open(path, (key, file.as_ref()), true)?;
         {
             let mut active = self.active();
             if active.contains_key(&key) {
@@ -189,7 +222,7 @@ impl CheckpointTable {
         {
             tracing::error!(path = %head.path.shown(), name, %error, "cannot start a checkpoint, and cannot remove its journal; remove the journal by hand");
             let file = head.proof.as_ref().map(Proof::file);
-            self.block(&head.path, name, CheckpointBlock::Failed, file);
+            self.blocked.block(&head.path, name, CheckpointBlock::Failed, file);
         }
         started
     }
@@ -313,7 +346,7 @@ impl FileCheckpoint {
 
     fn block(&self) {
         let ActiveCheckpoint { all, name, .. } = &self.place;
-        all.block(&self.path, name, CheckpointBlock::Failed, [self.identity]);
+        all.blocked.block(&self.path, name, CheckpointBlock::Failed, [self.identity]);
     }
 
     fn undo(&self) -> io::Result<()> {

@@ -3,7 +3,8 @@
 //! The server cannot decide this itself, because it cannot prove that the file at the path is the
 //! one of the checkpoint.
 
-use super::blocked::{BlockedFile, forget_number};
+use super::blocked::BlockedFile;
+use super::number::forget_number;
 use super::record::{JournalContent, JournalHead, JournalReader};
 use super::restore;
 use crate::admin_claims::{AdminOrders, ClaimedFile, ClaimedName};
@@ -126,7 +127,7 @@ impl AdminOrders {
         if let Some(target) = &claimed.file {
             forget_number(target.file.as_ref());
         }
-        checkpoints.unblock(path);
+        checkpoints.blocked.unblock(path);
         let (journal, done_text) =
             (blocked.journal, done.as_ref().map_or_else(|| "kept".to_owned(), ToString::to_string));
         tracing::info!(path = %path.shown(), journal, done = done_text, "an administrator resolved a checkpoint");

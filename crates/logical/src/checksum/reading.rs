@@ -3,7 +3,8 @@
 //! The file is opened again for each step, so that checksums that wait for their next step hold no
 //! descriptors. A file that changed since the previous step is read again from its beginning.
 
-use super::{ChecksumGuard, ChecksumJob, ChecksumService, check, stored};
+use super::service::{ChecksumGuard, ChecksumJob, ChecksumService, check};
+use super::stored;
 use crate::errno::{self, unable};
 use crate::job;
 use crate::writers::{FileKey, WriterTicket};
@@ -47,7 +48,7 @@ impl ChecksumReading {
         let file = services.backend.open(path, &OpenMode::default()).map_err(fail)?;
         let found = file.stat().map_err(fail)?;
         let opened = (FileKey::from(&found), file.as_ref());
-        services.checkpoints.check_open(path, opened, false).map_err(fail)?;
+        services.checkpoints.blocked().check_open(path, opened, false).map_err(fail)?;
         let known = self.position.take().filter(|known| known.is_of(&found));
         let mut position = match known {
             Some(position) => position,

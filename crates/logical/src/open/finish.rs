@@ -42,7 +42,8 @@ pub(super) fn finish(
         Err(error) => return Answer::Error(error),
     };
     let key = FileKey::from(&metadata);
-    if let Err(error) = opener.services.checkpoints.check_file(key, || file.identity(), plan.write) {
+    if let Err(error) = opener.services.checkpoints.blocked().check_file(key, || file.identity(), plan.write)
+    {
         return Answer::Error(plan.unable(error));
     }
     if matches!(share, SharedOpen::Plain) {
@@ -93,7 +94,7 @@ pub(super) fn finish_now(
     if let Err(error) = check_kind(plan, &metadata) {
         return Some(Answer::Error(error));
     }
-    if opener.services.checkpoints.may_block_file(FileKey::from(&metadata)) {
+    if opener.services.checkpoints.blocked().may_contain(FileKey::from(&metadata)) {
         return None;
     }
     let share = SharedOpen::Plain;
