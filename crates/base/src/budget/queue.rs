@@ -4,7 +4,7 @@
 //! at the first session that does not fit. The cost of releasing memory depends only on the number
 //! of sessions it wakes.
 
-use super::{Ceilings, MemoryPurpose, PURPOSES, fits};
+use super::ceilings::{Ceilings, MemoryPurpose, PURPOSES, fits};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
