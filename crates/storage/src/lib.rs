@@ -8,9 +8,8 @@
 //! |---|---|
 //! | `backend` | [`Backend`] and [`StoredFile`]: the traits of every storage backend |
 //! | `look_limit` | [`LookLimit`]: limit of the lookups that wait for one file system |
-//! | `pool` | [`Pool`]: executor for blocking work; a bounded number of threads per file system |
+//! | `pool` | [`Pool`]: executor for blocking work; a bounded number of threads per file system. [`Work`]: long work in bounded steps |
 //! | `fair_share_queue` | a queue that serves the owners of its entries in turn |
-//! | `work` | [`Work`]: long work that a pool does in bounded steps |
 //! | `batched_reads` | batches of small blocking reads, one thread per batch |
 //! | `ring` | reads that would block, through the event loop's own io_uring |
 //! | `user_names` | [`UserNameCache`]: names of users and groups by number |
@@ -33,7 +32,6 @@ mod private;
 mod refused_features;
 pub mod ring;
 mod user_names;
-mod work;
 
 pub use backend::{
     Backend, CreateMode, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now, OpenMode, RawEntry,
@@ -43,11 +41,13 @@ pub use batched_reads::READS_TOGETHER_MAX;
 pub use faulty::Faulty;
 pub use look_limit::{LOOK_BYTES_MAX, LOOKS_MAX, LookLimit, LookPermit};
 pub use piece::ReadPiece;
-pub use pool::{Job, Pool, QUEUED_JOBS_MAX, QUEUED_JOBS_PER_OWNER_MAX};
+pub use pool::{
+    Job, Pool, QUEUED_JOBS_MAX, QUEUED_JOBS_PER_OWNER_MAX, STEP_BYTES_MAX, STEP_ITEMS_MAX, StepProgress,
+    Work, WorkEnd,
+};
 pub use posix::Posix;
 pub use private::{PrivateDirectory, SharedDirectory, UntrustedFile};
 pub use user_names::{NAMES_BELIEVED, NAMES_MAX, UserNameCache};
-pub use work::{STEP_BYTES_MAX, STEP_ITEMS_MAX, StepProgress, Work, WorkEnd};
 
 /// Holds back the reads of this thread that would block, until [`release`] submits them as one
 /// batch to the kernel or to their pools.

@@ -7,9 +7,11 @@
 //! a job that exceeds the queue, or its owner's part of it, is returned to the caller, which
 //! replies that the server is overloaded.
 //!
-//! A job is short. Long work is done in steps ([`Work`]): after each step it goes to the back of
-//! its owner's queue. Steps occupy at most half of the threads, so that short jobs do not wait for
-//! them.
+//! A job keeps its thread until it ends, so it has to be short: a few system calls, one block of
+//! data. Walking a list or copying data without a small bound is [`Work`] instead. It is done in
+//! steps of at most a quota. Between steps the pool checks whether the result is still needed, and
+//! the work goes to the back of its owner's queue. Steps occupy at most half of the threads, so that
+//! short jobs do not wait for them.
 //!
 //! A job may find that its work belongs to another file system, because a link leads there. It
 //! hands the rest of the work to that pool ([`Pool::take_over`]). If that pool has room, the thread
@@ -18,7 +20,6 @@
 
 use crate::fair_share_queue::FairShareQueue;
 use crate::look_limit::LookLimit;
-use crate::work::{StepProgress, Work, WorkEnd};
 use base::Owner;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,6 +34,44 @@ pub const QUEUED_JOBS_MAX: usize = 65_536;
 /// Maximum number of jobs and works of one owner that wait in one pool; further ones are refused.
 /// This limit does not apply to the server itself.
 pub const QUEUED_JOBS_PER_OWNER_MAX: usize = QUEUED_JOBS_MAX / 8;
+
+/// Maximum number of items (paths, names) in one step.
+pub const STEP_ITEMS_MAX: usize = 1024;
+
+/// Maximum number of bytes copied or read in one step.
+pub const STEP_BYTES_MAX: u64 = 64 << 20;
+
+/// Long work that is done in steps.
+pub trait Work: Send {
+    /// Does the next step: at most [`STEP_ITEMS_MAX`] items or [`STEP_BYTES_MAX`] bytes. May block.
+    /// The last step also delivers the result.
+    fn step(&mut self) -> StepProgress;
+
+    /// Reports whether the result is no longer needed. Called before each step.
+    fn is_cancelled(&self) -> bool;
+
+    /// Ends the work early and answers its caller.
+    fn end(self: Box<Self>, reason: WorkEnd);
+}
+
+/// The result of a step.
+pub enum StepProgress {
+    /// More steps follow.
+    More,
+    /// More steps follow in this pool, because the next one waits for another file system.
+    MoveTo(Arc<Pool>),
+    /// The work is complete.
+    Done,
+}
+
+/// The reason for ending work early.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WorkEnd {
+    /// [`Work::is_cancelled`] returned `true`.
+    Cancelled,
+    /// The queue of a pool is full.
+    Refused,
+}
 
 /// The threads that serve one file system. They are started on demand and live as long as the pool.
 pub struct Pool {
