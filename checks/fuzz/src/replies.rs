@@ -3,6 +3,7 @@
 //! Frames and each kind of body are checked separately, because the body of a `kXR_ok` depends on
 //! its request.
 
+use crate::requests::split_stream;
 use wire::xroot::frames::Direction;
 use wire::xroot::reply::{
     Attn, BadPages, ChkpointSizes, LoginReply, OpenReply, ProtocolReply, StatText, VfsText, dirlist, fattr,
@@ -13,7 +14,7 @@ use wire::{Decode, Encode, FixedLayout};
 
 /// Checks `data` as a response frame, whose announced length may be wrong, and as a stream.
 pub fn target(data: &[u8]) {
-    crate::requests::split_stream(Direction::Responses, data);
+    split_stream(Direction::Responses, data);
     let Some((header, rest)) = data.split_first_chunk() else { return };
     let header = ResponseHeader::from_bytes(header);
     let counted = header.body_bytes().unwrap_or(0).min(rest.len());

@@ -22,8 +22,8 @@ use wire::xroot::header::SessionId;
 use wire::xroot::limits::HANDSHAKE_REPLY_BYTES;
 
 use super::account::ReplyAccount;
-use super::files::{CountingFile, FileAccess, FileUse};
-use super::reads::PendingRead;
+use super::files::{CountingFile, FileAccess, FileUse, begin_uses, end_uses};
+use super::pending_read::PendingRead;
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Maximum number of pages of a listing.
@@ -463,16 +463,6 @@ fn uses_of(file: &Arc<dyn OpenFile>, operation: &FileOperation) -> Vec<FileUse> 
         uses.extend(sources.map(|range| FileUse::new(&range.source, FileAccess::Read(0, u64::MAX))));
     }
     uses
-}
-
-/// Begins all uses of one operation, which do not conflict with each other.
-pub(super) fn begin_uses(uses: &[FileUse]) {
-    uses.iter().for_each(FileUse::check);
-    uses.iter().for_each(FileUse::begin);
-}
-
-pub(super) fn end_uses(uses: &[FileUse]) {
-    uses.iter().for_each(FileUse::end);
 }
 
 fn attributes(work: &AttributeWork) -> Value {

@@ -136,3 +136,14 @@ impl OpenFile for CountingFile {
         self
     }
 }
+
+/// Begins all uses of one operation, which do not conflict with each other.
+pub(super) fn begin_uses(uses: &[FileUse]) {
+    uses.iter().for_each(FileUse::check);
+    uses.iter().for_each(FileUse::begin);
+}
+
+/// Ends all uses of one operation.
+pub(super) fn end_uses(uses: &[FileUse]) {
+    uses.iter().for_each(FileUse::end);
+}

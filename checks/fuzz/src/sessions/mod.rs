@@ -18,6 +18,7 @@
 mod account;
 mod driver;
 mod files;
+mod pending_read;
 mod reads;
 
 use driver::FuzzDriver;

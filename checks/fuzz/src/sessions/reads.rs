@@ -4,62 +4,15 @@
 //! their data.
 
 use base::{Error, ErrorKind};
-use session::{DriverTask, PathId, ReadElement, ReadReply, ReadTask, ReadVectorTask, ReplyOutputs};
+use session::{DriverTask, PathId, ReadElement, ReadTask, ReadVectorTask, ReplyOutputs};
 use vfs::{Now, RedirectAnswer};
 
-use super::driver::{FuzzDriver, begin_uses, end_uses};
-use super::files::FileUse;
+use super::driver::FuzzDriver;
+use super::files::{begin_uses, end_uses};
+use super::pending_read::{DATA, PendingRead, ReadKind, ReadResult, frame};
 
 /// Maximum length in bytes of a read that is answered immediately.
 const SMALL_BYTES_MAX: usize = 1024;
-/// Number of data bytes in one frame.
-const FRAME_BYTES_MAX: usize = 4096;
-/// Frames of pages are checked without their data, so any byte will do.
-const DATA: u8 = 0xda;
-
-/// A read in progress.
-pub(super) struct PendingRead {
-    reply: ReadReply,
-    uses: Vec<FileUse>,
-    kind: ReadKind,
-}
-
-enum ReadKind {
-    Range { offset: u64, paged: bool },
-    Vector(Vec<ReadElement>),
-}
-
-/// The way in which a read continues.
-#[derive(Clone, Copy)]
-enum ReadResult {
-    Data,
-    Short,
-    End,
-    Failure,
-    Elsewhere,
-}
-
-impl ReadResult {
-    fn of(number: usize) -> Self {
-        match number % 5 {
-            0 => Self::Data,
-            1 => Self::Short,
-            2 => Self::Failure,
-            3 => Self::End,
-            _ => Self::Elsewhere,
-        }
-    }
-
-    /// Returns the number of available bytes out of `wanted`.
-    fn there(self, wanted: usize) -> usize {
-        match self {
-            Self::Data => wanted,
-            Self::Short => wanted / 2,
-            Self::End | Self::Failure | Self::Elsewhere => 0,
-        }
-    }
-}
-
 fn failure() -> Error {
     Error::new(ErrorKind::IoError, "broken")
 }
@@ -140,44 +93,5 @@ impl FuzzDriver {
             self.session.read_ended(read.reply);
         }
         self.run(DriverTask::Nothing);
-    }
-}
-
-/// Appends the next frame; returns whether it is the last one.
-fn frame(read: &mut PendingRead, how: ReadResult, out: &mut Vec<u8>) -> bool {
-    let left = read.reply.left();
-    let wanted = left.min(FRAME_BYTES_MAX);
-    let there = how.there(wanted);
-    match &mut read.kind {
-        ReadKind::Range { offset, paged: true } => {
-            let frame = read.reply.page_frame(*offset, (wanted, there), there);
-            out.extend_from_slice(&frame.header);
-            out.resize(out.len() + there, DATA);
-            *offset += there as u64;
-            assert!(frame.is_last || (there == wanted && read.reply.left() > 0), "the reply never ends");
-            frame.is_last
-        }
-        ReadKind::Range { paged: false, .. } => {
-            let frame = read.reply.frame(wanted, there);
-            out.extend_from_slice(&frame.header);
-            out.resize(out.len() + there, DATA);
-            out.extend(frame.end.into_iter().flatten());
-            assert!(frame.is_last || (there == wanted && read.reply.left() > 0), "the reply never ends");
-            frame.is_last
-        }
-        ReadKind::Vector(elements) => {
-            let mut data = Vec::new();
-            let rest = elements.split_off(elements.len().min(2));
-            for element in elements.iter() {
-                data.extend_from_slice(&element.header());
-                data.resize(data.len() + element.length, DATA);
-            }
-            let frame = read.reply.vector_frame(elements.len(), data.len());
-            out.extend_from_slice(&frame.header);
-            out.extend_from_slice(&data);
-            assert_eq!(frame.is_last, rest.is_empty(), "the mark of the last frame is wrong");
-            *elements = rest;
-            frame.is_last
-        }
     }
 }
