@@ -73,7 +73,7 @@ impl Modules {
             }
         };
         let mut declared = Declared::default();
-        declared.collect(&syntax.items, folder, &name, test_only);
+        declared.collect(&syntax.items, (folder, parent(path)), &name, test_only);
         for include in included(&syntax) {
             if let Some(file) = join(parent(path), &include) {
                 let name = name.clone();
@@ -126,7 +126,10 @@ struct Declared {
 }
 
 impl Declared {
-    fn collect(&mut self, items: &[syn::Item], folder: &str, name: &str, test_only: bool) {
+    /// Adds the modules that `items` declare. The directories are that of ordinary modules, and that
+    /// to which `#[path]` refers.
+    fn collect(&mut self, items: &[syn::Item], directories: (&str, &str), name: &str, test_only: bool) {
+        let (directory, path_directory) = directories;
         for item in items {
             let syn::Item::Mod(module) = item else { continue };
             let ident = module.ident.to_string();
@@ -134,14 +137,17 @@ impl Declared {
             let inner_test = test_only || is_test(&module.attrs);
             match &module.content {
                 Some((_, items)) => {
-                    self.collect(items, &format!("{folder}/{ident}"), &inner_name, inner_test)
+                    let inner = format!("{directory}/{ident}");
+                    self.collect(items, (&inner, &inner), &inner_name, inner_test)
                 }
                 None => {
                     let path = path_attribute(&module.attrs);
                     let by_path = path.is_some();
                     let candidates = match path {
-                        Some(path) => join(folder, &path).into_iter().collect(),
-                        None => vec![format!("{folder}/{ident}.rs"), format!("{folder}/{ident}/mod.rs")],
+                        Some(path) => join(path_directory, &path).into_iter().collect(),
+                        None => {
+                            vec![format!("{directory}/{ident}.rs"), format!("{directory}/{ident}/mod.rs")]
+                        }
                     };
                     let line = module.ident.span().start().line;
                     let (name, test_only) = (inner_name, inner_test);
@@ -286,10 +292,11 @@ mod tests {
                 "crates/a/src/lib.rs",
                 "mod b; mod c { mod d; } #[cfg(test)] mod t; #[path = \"odd.rs\"] mod e;",
             ),
-            ("crates/a/src/b.rs", "mod inner;"),
+            ("crates/a/src/b.rs", "mod inner; #[path = \"shared.rs\"] mod s;"),
             ("crates/a/src/b/inner.rs", ""),
             ("crates/a/src/c/d/mod.rs", ""),
             ("crates/a/src/odd.rs", ""),
+            ("crates/a/src/shared.rs", ""),
             ("crates/a/src/t.rs", ""),
             ("crates/a/tests/whole.rs", ""),
         ]);
@@ -299,6 +306,7 @@ mod tests {
             ("crates/a/src/c/d/mod.rs", "a::c::d", false),
             ("crates/a/src/lib.rs", "a", false),
             ("crates/a/src/odd.rs", "a::e", false),
+            ("crates/a/src/shared.rs", "a::b::s", false),
             ("crates/a/src/t.rs", "a::t", true),
             ("crates/a/tests/whole.rs", "whole", true),
         ];
