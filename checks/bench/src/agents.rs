@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::children::ChildServer;
 use crate::figures::{Figure, Figures};
-use crate::servers::Server;
+use crate::server::Server;
 
 /// Servers in each process, and the number of such processes.
 const SERVERS: usize = 246;

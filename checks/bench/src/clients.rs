@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use crate::children::{CLIENT_CPU, pinned, run};
 use crate::data::Data;
 use crate::figures::{Figure, Figures};
-use crate::servers::{Server, ServerSide};
+use crate::row::{ClientTask, SourceServers};
+use crate::server::{Server, ServerSide};
 
 /// Number and size of the files of a recursive copy.
 pub(crate) const FILES: &str = "10000";
@@ -24,49 +25,9 @@ pub(crate) const FILE_BYTES: &str = "10k";
 pub(crate) const FOLDER: &str = "/small";
 /// Number of programs started one after the other.
 const STARTS: u32 = 40;
-/// Rate limits in bytes per second of a limited server: for each connection, and for all.
-pub(crate) const CONNECTION_RATE: u64 = 6_000_000;
-pub(crate) const SERVER_RATE: u64 = 16_000_000;
 /// Number of limited servers.
 pub(crate) const LIMITED: usize = 5;
-/// Duration of a copy from limited servers at their full rate, which results in files of several
-/// hundred megabytes. The last blocks of a file are shared less evenly than the others, so a
-/// shorter copy would give them too much weight.
-const SECONDS: u64 = 10;
 const PATIENCE: Duration = Duration::from_secs(300);
-
-/// The task of a client.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ClientTask {
-    /// Copies 2 GiB from tmpfs to tmpfs, with additional connections.
-    Download { streams: u32 },
-    /// Copies in the other direction.
-    Upload { streams: u32 },
-    /// Copies a directory of many small files.
-    Folder,
-    /// Lists a directory repeatedly, each time with a new process.
-    List,
-}
-
-/// The number of source servers of a file, and of additional connections to each.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SourceServers {
-    pub(crate) servers: usize,
-    pub(crate) streams: u64,
-}
-
-impl SourceServers {
-    /// Returns the maximum rate of the servers in bytes per second.
-    fn rate(self) -> u64 {
-        // The connection for requests carries data only if it is the only one.
-        SERVER_RATE.min(CONNECTION_RATE * self.streams.max(1)) * self.servers as u64
-    }
-
-    /// Returns name and size of the file for this copy.
-    pub(crate) fn file(self) -> (String, u64) {
-        (format!("sources-{}-{}", self.servers, self.streams), self.rate() * SECONDS)
-    }
-}
 
 /// Runs a task with the client of a side.
 pub(crate) fn errand(data: &Data, errand: ClientTask, server: &Server) -> anyhow::Result<Figures> {

@@ -1,7 +1,7 @@
-//! The files that the servers export.
+//! The directories of a run, and the files that the servers export.
 //!
-//! They are generated for each run, because their content must be known for verification and their
-//! owner must be the user of the servers.
+//! The files are generated for each run, because their content must be known for verification and
+//! their owner must be the user of the servers.
 
 use anyhow::Context;
 use rustix::fs::{FlockOperation, flock};
@@ -13,20 +13,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::children::{run, user};
-use crate::clients::{self, ClientTask};
-use crate::rows::{Row, RowLoad};
-use crate::site::{self, OpenedFiles};
 
 /// Prefix of the names of our directories; the process number follows.
 const PREFIX: &str = "scalla-bench-";
 /// A file in each directory, locked while the directory is in use.
 const LOCK: &str = "lock";
 const TMPFS: &str = "/dev/shm";
-
-const BIG: &str = "1g";
-const LONG: &str = "2g";
-const MANY: &str = "10000";
-const SLOW: &str = "64m";
 
 /// Two trees of files, which are removed on drop.
 pub(crate) struct Data {
@@ -38,9 +30,8 @@ pub(crate) struct Data {
 }
 
 impl Data {
-    /// Writes the files that the loads need for the given number of measurements, and removes
-    /// directories left behind by killed runs.
-    pub(crate) fn make(program: &Path, disk: &Path, rows: &[Row], measurements: u32) -> anyhow::Result<Self> {
+    /// Creates the directories, and removes those left behind by killed runs.
+    pub(crate) fn make(program: &Path, disk: &Path) -> anyhow::Result<Self> {
         for parent in [disk, Path::new(TMPFS)] {
             remove_left_over(parent);
         }
@@ -62,58 +53,12 @@ impl Data {
         // The user of the servers must be able to execute it, but a checkout may be below a private
         // home directory.
         fs::copy(program, data.program()).with_context(|| format!("cannot copy {}", program.display()))?;
-        let parts = || rows.iter().flat_map(|row| row.load.arguments()).flatten();
-        let uses = |path: &str| parts().any(|part| part == path);
-        let loads = |wanted: fn(&RowLoad) -> bool| rows.iter().any(|row| wanted(&row.load));
-        if uses("/big") || loads(|load| matches!(load, RowLoad::Mixed | RowLoad::Busy)) {
-            data.generate(&data.tree(false).join("big"), &["--size", BIG])?;
-        }
-        if uses("/stream") {
-            data.generate(&data.tree(false).join("stream"), &["--size", LONG])?;
-        }
-        if uses(crate::slow::FILE) {
-            data.generate(&data.tree(false).join("slow"), &["--size", SLOW])?;
-        }
-        if uses("/cold") || loads(|load| matches!(load, RowLoad::Mixed)) {
-            data.generate(&data.cold(), &["--size", BIG])?;
-        }
-        if uses("/many") || uses("/many/f%d") {
-            data.generate(&data.tree(false).join("many/f%d"), &["--size", "100", "--files", MANY])?;
-        }
-        if loads(|load| matches!(load, RowLoad::Located(_) | RowLoad::Missing | RowLoad::Restart)) {
-            let new = rows.iter().filter(|row| matches!(row.load, RowLoad::Located(OpenedFiles::New)));
-            site::spread(&data, new.map(|_| measurements).sum())?;
-        }
-        if loads(|load| matches!(load, RowLoad::Misses)) {
-            site::spread_widely(&data, 2 * measurements)?;
-        }
-        let large = |load: &RowLoad| match load {
-            RowLoad::Download | RowLoad::Upload => true,
-            RowLoad::Errand(errand) => {
-                matches!(errand, ClientTask::Download { .. } | ClientTask::Upload { .. })
-            }
-            _ => false,
-        };
-        if rows.iter().any(|row| large(&row.load)) {
-            data.generate(&data.copied(), &["--size", LONG])?;
-        }
-        if loads(|load| matches!(load, RowLoad::Errand(ClientTask::Folder) | RowLoad::Crowd(_))) {
-            let folder = data.tree(true).join("small");
-            make_folder(&folder)?;
-            data.generate(&folder.join("f%d"), &["--size", clients::FILE_BYTES, "--files", clients::FILES])?;
-        }
-        for row in rows {
-            if let RowLoad::Gather(from) = row.load {
-                let (name, bytes) = from.file();
-                data.generate(&data.tree(true).join(name), &["--size", &bytes.to_string()])?;
-            }
-        }
         Ok(data)
     }
 
     /// Generates a file that belongs to the user of the servers, like files that clients have
     /// written. The kernel reports only to the owner which pages are in memory.
-    fn generate(&self, path: &Path, options: &[&str]) -> anyhow::Result<()> {
+    pub(crate) fn generate(&self, path: &Path, options: &[&str]) -> anyhow::Result<()> {
         let mut command = Command::new(self.program());
         command.args(["bench", "gen"]).arg(path).args(options);
         if let Some(user) = user()? {
@@ -173,7 +118,7 @@ impl Drop for Data {
 
 /// Creates a directory that belongs to the user of the servers, and sets the owner of its parents
 /// below our prefix.
-fn make_folder(folder: &Path) -> anyhow::Result<()> {
+pub(crate) fn make_folder(folder: &Path) -> anyhow::Result<()> {
     let context = || format!("cannot create {}", folder.display());
     fs::create_dir_all(folder).with_context(context)?;
     let ours = |path: &&Path| path.iter().any(|part| part.to_string_lossy().starts_with(PREFIX));

@@ -7,6 +7,8 @@ use std::fs::read_to_string;
 use std::path::Path;
 use std::process::Command;
 
+use crate::server::XROOTD;
+
 /// Processor time of this machine so far, in ticks.
 pub(crate) struct Processors {
     all: u64,
@@ -64,7 +66,7 @@ impl TestMachine {
                 .unwrap_or_default()
         };
         let memory = field(&read("/proc/meminfo"), "MemTotal");
-        let version = Command::new(crate::servers::XROOTD).arg("-v").output();
+        let version = Command::new(XROOTD).arg("-v").output();
         let version = version.map(|output| [output.stdout, output.stderr].concat()).unwrap_or_default();
         Self {
             processor: field(&read("/proc/cpuinfo"), "model name"),

@@ -5,8 +5,10 @@
 //!
 //! | file       | contents                                          |
 //! |------------|---------------------------------------------------|
-//! | `rows`     | the loads and their goals                         |
+//! | `row`      | the description of a load and its goals           |
+//! | `rows`     | all loads                                         |
 //! | `figures`  | the measured figures and goals for them           |
+//! | `server`   | a running server                                  |
 //! | `servers`  | start and stop of the servers                     |
 //! | `agents`   | many cluster nodes in few processes               |
 //! | `floor`    | the floor                                         |
@@ -15,7 +17,8 @@
 //! | `relay`    | a network that limits the rate of each connection |
 //! | `clients`  | loads that compare clients                        |
 //! | `many_open_files` | a client with thousands of open files      |
-//! | `data`     | the exported files                                |
+//! | `data`     | the directories of a run                          |
+//! | `exported_files` | the files that the loads need               |
 //! | `measure`  | one load on one server                            |
 //! | `children` | child processes with a deadline                   |
 //! | `cold`     | eviction of a file from the page cache            |
@@ -31,6 +34,7 @@ mod children;
 mod clients;
 mod cold;
 mod data;
+mod exported_files;
 mod figures;
 mod floor;
 mod machine;
@@ -38,11 +42,11 @@ mod many_open_files;
 mod measure;
 mod outcome;
 mod page;
-#[path = "../../../apps/scalla/src/bench/process_usage.rs"]
-mod process_usage;
 mod relay;
 mod report;
+mod row;
 mod rows;
+mod server;
 mod servers;
 mod site;
 mod slow;
@@ -53,7 +57,7 @@ use data::Data;
 use machine::TestMachine;
 use measure::Measure;
 use report::BenchResults;
-use rows::Row;
+use row::Row;
 use servers::Fleet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -210,8 +214,8 @@ fn program(options: &Options) -> anyhow::Result<PathBuf> {
 
 fn run(options: &Options, rows: Vec<Row>) -> anyhow::Result<BenchResults> {
     let program = program(options)?;
-    if !Path::new(servers::XROOTD).exists() {
-        bail!("{} is missing: run `make peers`", servers::XROOTD);
+    if !Path::new(server::XROOTD).exists() {
+        bail!("{} is missing: run `make peers`", server::XROOTD);
     }
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         bail!("server and generator need one processor each, but this machine has only one");
@@ -219,7 +223,8 @@ fn run(options: &Options, rows: Vec<Row>) -> anyhow::Result<BenchResults> {
     children::allow_descriptors()?;
     let machine = TestMachine::look(&options.disk);
     eprint!("{}", machine.text());
-    let data = Data::make(&program, &options.disk, &rows, outcome::measurements(options.pairs()))?;
+    let data = Data::make(&program, &options.disk)?;
+    exported_files::write(&data, &rows, outcome::measurements(options.pairs()))?;
     let mut fleet = Fleet::new(&data, &options.ours);
     let measure =
         Measure { program: data.program(), data: &data, time: options.time(), quick: options.quick };

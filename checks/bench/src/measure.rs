@@ -2,7 +2,11 @@
 //!
 //! [`crate::outcome`] repeats it in interleaved pairs.
 
+#[path = "../../../apps/scalla/src/bench/process_usage.rs"]
+mod process_usage;
+
 use anyhow::{Context, bail};
+use process_usage::ProcessCosts;
 use rawclient::{BlockingSession, Login, SessionError};
 use serde_json::Value;
 use std::fs;
@@ -18,10 +22,9 @@ use crate::clients;
 use crate::cold::Evictor;
 use crate::data::Data;
 use crate::figures::{Figure, Figures};
-use crate::process_usage::ProcessCosts;
-use crate::rows::{ConcurrentLoads, Row, RowLoad, RowMethod};
-use crate::servers::{Server, ServerSide};
-use crate::site::{self, OpenedFiles};
+use crate::row::{ConcurrentLoads, OpenedFiles, Row, RowLoad, RowMethod};
+use crate::server::{Server, ServerSide};
+use crate::site;
 
 /// Maximum time of a run beyond its own duration, for example for making ten thousand connections.
 const SLACK: Duration = Duration::from_secs(120);

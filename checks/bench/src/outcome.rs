@@ -9,8 +9,9 @@ use std::collections::BTreeSet;
 use crate::figures::{Basis, Figure, Figures, Goal};
 use crate::machine::Processors;
 use crate::measure::Measure;
-use crate::rows::Row;
-use crate::servers::{Fleet, ServerSide};
+use crate::row::Row;
+use crate::server::ServerSide;
+use crate::servers::Fleet;
 
 /// Maximum share of other guests of the host during a run; above it the run is repeated.
 const STOLEN_MAX: f64 = 0.05;

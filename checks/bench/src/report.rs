@@ -11,8 +11,8 @@ use std::path::Path;
 use crate::figures::{Basis, Figure, Goal};
 use crate::machine::TestMachine;
 use crate::outcome::LoadOutcome;
-use crate::rows::Row;
-use crate::servers::ServerSide;
+use crate::row::Row;
+use crate::server::ServerSide;
 
 /// All results and the parameters of the measurement.
 #[derive(Debug, Serialize, Deserialize)]

@@ -18,8 +18,8 @@ use wire::xroot::ErrorCode;
 use crate::children::{ChildServer, SERVER_CPU, pinned, run};
 use crate::data::Data;
 use crate::figures::{Figure, Figures, Goal};
-use crate::rows::{CPU, MeasuredServers, Row, RowLoad, RowSetting, THROUGHPUT, bench};
-use crate::servers::{Server, ServerSide, XROOTD, free_port};
+use crate::row::{CPU, MeasuredServers, OpenedFiles, Row, RowLoad, RowSetting, THROUGHPUT, bench};
+use crate::server::{Server, ServerSide, XROOTD, free_port};
 
 const CMSD: &str = "/usr/bin/cmsd";
 
@@ -60,17 +60,6 @@ const FORMATION: Duration = Duration::from_secs(60);
 /// Returns the directory of a server of a cluster.
 fn tree(data: &Data, cell: CellPlan, server: usize) -> PathBuf {
     data.tree(false).join(format!("{}/{server}", cell.trees))
-}
-
-/// The state of files before a manager is queried for them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum OpenedFiles {
-    /// Queried before.
-    Known,
-    /// Not queried before.
-    New,
-    /// Not queried before, and created after the start of the servers without their knowledge.
-    Placed,
 }
 
 /// Goals for opens of files that the manager knows, with any kind of servers.
