@@ -78,3 +78,10 @@ impl DerefMut for DataBlock {
         &mut self.bytes
     }
 }
+
+/// Copies `bytes` to their position in a buffer. Does nothing if they do not fit there.
+pub(crate) fn put(buffer: &mut [u8], at: usize, bytes: &[u8]) {
+    if let Some(place) = buffer.get_mut(at..at + bytes.len()) {
+        place.copy_from_slice(bytes);
+    }
+}

@@ -10,9 +10,9 @@ use crate::costs;
 use crate::hub::{Hub, LoopTime};
 use crate::input::{Input, PayloadAhead};
 use crate::lazy::{Lazy, LazyTable};
-use crate::payload::Receipt;
-use crate::reads::Transfer;
+use crate::receipt::Receipt;
 use crate::registry::SessionHome;
+use crate::transfer::Transfer;
 use crate::{OUTPUT_LOW_BYTES, ROUND_REQUESTS, TRANSFERS_MAX};
 use base::{Account, Charge, Error, ErrorKind, MemoryPurpose};
 use net::LoopHandle;
@@ -28,8 +28,11 @@ use vfs::{Answer, DeferredReply, FileOperation, OpenFile, Operation, ReplyTo, Re
 use wire::xroot::header::{SessionId, StreamId};
 
 mod ending;
+mod payload;
+mod reads;
 mod session_log;
 mod turn;
+mod vectors;
 
 /// Set in the token of calls that belong to the driver itself and not to the session.
 const JOB: u64 = 1 << 32;

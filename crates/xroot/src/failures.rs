@@ -9,6 +9,7 @@ use base::{Error, ErrorKind, Identity};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use vfs::Answer;
 
 /// Minimum time between two warnings of one cause (rate limit).
 const PERIOD: Duration = Duration::from_secs(60);
@@ -25,6 +26,17 @@ const CAUSES: [&str; 7] = [
     "the server is out of memory",
     "the file system failed",
 ];
+
+/// Returns the error of an answer, or an internal error if the answer has the wrong type.
+pub(crate) fn unexpected_answer(answer: Answer) -> Error {
+    match answer {
+        Answer::Error(error) => error,
+        _ => Error::new(
+            ErrorKind::ServerError,
+            "internal error: the storage returned an answer of the wrong type",
+        ),
+    }
+}
 
 /// Returns the cause of an error if an administrator can fix it.
 fn cause(error: &Error) -> Option<usize> {

@@ -9,7 +9,7 @@
 //!    └────────── outbox ◀── replies ◀── session::answered ◀────── return through the mailbox
 //! ```
 //!
-//! All state of a session belongs to one loop, in one [`driver::SessionDriver`], so it needs no
+//! All state of a session belongs to one loop, in one `driver::SessionDriver`, so it needs no
 //! locks. Only late answers cross threads, through the mailbox of the loop.
 //!
 //! | file | content |
@@ -18,18 +18,18 @@
 //! | `front_end` | [`Config`], and the state that all loops share |
 //! | `hub` | state of one loop: sessions, mailbox, ticks |
 //! | `registry` | home loop of each session, for bind and endsess |
-//! | `driver` | one session with its connections: executes the tasks of the session |
+//! | `driver` | one session with its connections: executes the tasks of the session; its parts are in `driver/` |
 //! | `failures` | rate-limited log of failed requests |
 //! | `connection` | the task of one connection |
 //! | `input` | received bytes that have not been consumed |
 //! | `client_delay` | time for which a client keeps the server waiting |
 //! | `connections` | all connections of a session and their pending work |
 //! | `outbox` | replies and file ranges that wait for the socket |
-//! | `reads`, `vectors` | reads that take several steps |
+//! | `transfer`, `range_read`, `vector_read` | reads that take several steps |
 //! | `block` | buffers of file data in flight, with the charge for their memory |
 //! | `memory` | admission of work by memory, and timeouts of connections that hold memory |
 //! | `costs` | memory that a request may use, computed from its header |
-//! | `payload` | payload on its way to files |
+//! | `receipt` | payload on its way to files |
 //! | `lazy` | tables that are allocated only while they have entries |
 //! | `limits` | limits of memory and fairness |
 //! | `stats` | counters, and the text of `query stats` |
@@ -49,11 +49,12 @@ mod lazy;
 mod limits;
 mod memory;
 mod outbox;
-mod payload;
-mod reads;
+mod range_read;
+mod receipt;
 mod registry;
 mod stats;
-mod vectors;
+mod transfer;
+mod vector_read;
 
 pub use door::XrootDoor;
 pub use front_end::Config;

@@ -10,108 +10,23 @@
 //! Where extents may overlap, a piece waits for the previous one, so that the last one takes
 //! effect. After an error the rest of the payload is discarded, so that the next request is found.
 
+use super::{JobWork, SessionDriver};
+use crate::PAYLOAD_AHEAD_MIN;
 use crate::block::DataBlock;
 use crate::client_delay::ClientDelay;
-use crate::driver::{JobWork, SessionDriver};
+use crate::failures::unexpected_answer;
 use crate::input::{Input, PayloadAhead};
-use crate::{PAYLOAD_AHEAD_MIN, PIECES_IN_FLIGHT_MAX};
+use crate::receipt::{PayloadStep, Receipt};
 use base::{Charge, Error, ErrorKind, MemoryPurpose};
 use net::BLOCK_BYTES;
-use session::{
-    BAD_PAGES_MAX, BadPage, CallId, Destination, PathId, PayloadAnnouncement, ReceiveResult, WriteExtent,
-};
-use std::collections::VecDeque;
-use std::sync::Arc;
-use vfs::{Answer, FileOperation, Now, OpenFile, Value};
-
-/// Pages in one piece. With their checksums they fit a block.
-const PIECE_PAGES: usize = 62;
-
-const PAGE: usize = digest::pages::PAGE_BYTES;
-
-const _: () = assert!(PIECE_PAGES * (PAGE + digest::pages::CHECKSUM_BYTES) <= BLOCK_BYTES);
-
-/// Payload that is announced or arriving.
-pub(crate) struct Receipt {
-    call: CallId,
-    link: PathId,
-    /// Bytes of the payload that have not arrived.
-    left: usize,
-    /// The remaining extents, starting with the current one.
-    places: VecDeque<PayloadExtent>,
-    checkpoint: bool,
-    /// Set while earlier operations on its files must end first.
-    held: bool,
-    /// Set when the hold ended and the connection has not noticed it.
-    released: bool,
-    /// Set if pieces are written one after another.
-    in_turn: bool,
-    /// The current piece: its block, its bytes, its full length.
-    piece: Option<(DataBlock, usize, usize)>,
-    in_flight: usize,
-    result: ReceiveResult,
-}
-
-struct PayloadExtent {
-    file: Arc<dyn OpenFile>,
-    offset: u64,
-    /// Bytes on the wire.
-    length: usize,
-    paged: bool,
-}
-
-impl PayloadExtent {
-    fn plain(extent: WriteExtent) -> Self {
-        Self { file: extent.file, offset: extent.offset, length: extent.length, paged: false }
-    }
-
-    /// Returns the length on the wire of the next piece.
-    fn piece(&self) -> usize {
-        if !self.paged {
-            return self.length.min(BLOCK_BYTES);
-        }
-        let within = usize::try_from(self.offset % PAGE as u64).unwrap_or(0);
-        self.length.min(digest::pages::interleaved_length(self.offset, PIECE_PAGES * PAGE - within))
-    }
-}
-
-/// Reports whether each extent is in the same file as the previous one and after it. Then none
-/// overlap, and the pool may write them in any order. Other vectors need not overlap either, but a
-/// full check costs more than it saves.
-fn ascends(places: &VecDeque<PayloadExtent>) -> bool {
-    places.iter().zip(places.iter().skip(1)).all(|(one, next)| {
-        let end = one.offset.saturating_add(one.length as u64);
-        Arc::ptr_eq(&one.file, &next.file) && end <= next.offset
-    })
-}
+use session::{BAD_PAGES_MAX, BadPage, CallId, PayloadAnnouncement};
+use vfs::{Answer, FileOperation, Now, Value};
 
 impl SessionDriver {
     /// Registers payload announced on a connection.
     pub(crate) fn expect(&mut self, receive: PayloadAnnouncement) {
-        let PayloadAnnouncement { call, link, length, into, checkpoint, held } = receive;
-        let places = match into {
-            Destination::File { file, offset } => {
-                VecDeque::from([PayloadExtent { file, offset, length, paged: false }])
-            }
-            Destination::Pages { file, offset } => {
-                VecDeque::from([PayloadExtent { file, offset, length, paged: true }])
-            }
-            Destination::Vector(extents) => extents.into_iter().map(PayloadExtent::plain).collect(),
-            Destination::Discard => VecDeque::new(),
-        };
-        let receipt = Receipt {
-            call,
-            link,
-            left: length,
-            in_turn: checkpoint || !ascends(&places),
-            places,
-            checkpoint,
-            held,
-            released: false,
-            piece: None,
-            in_flight: 0,
-            result: ReceiveResult::default(),
-        };
+        let receipt = Receipt::new(receive);
+        let (link, length, held) = (receipt.link, receipt.left, receipt.held);
         let key = self.rare.receipts.insert(receipt);
         if length == 0 {
             if !held {
@@ -304,7 +219,7 @@ impl SessionDriver {
         receipt.in_flight -= 1;
         match answer {
             Answer::Value(Value::Written { buffer }) => drop(DataBlock::from_parts(buffer, charge)),
-            other => receipt.failed(crate::reads::unexpected(other)),
+            other => receipt.failed(unexpected_answer(other)),
         }
     }
 
@@ -343,90 +258,6 @@ impl SessionDriver {
         receipt.failed(Error::new(ErrorKind::IoError, "the connection was lost"));
         if receipt.in_flight == 0 {
             self.finish_receipt(key);
-        }
-    }
-}
-
-/// The treatment of the next bytes.
-enum PayloadStep {
-    /// Discard them.
-    Discard,
-    /// Leave them: too many pieces are in flight, or an earlier one must be written first.
-    Wait,
-    /// Start a piece of this length. It is written directly from the input if it has arrived
-    /// completely.
-    Whole(Arc<dyn OpenFile>, u64, usize),
-    /// Fill the current piece.
-    Fill,
-}
-
-impl Receipt {
-    /// Reports whether earlier operations must end before its data is taken.
-    pub(crate) fn is_held(&self) -> bool {
-        self.held
-    }
-
-    fn step(&self) -> PayloadStep {
-        if self.result.error.is_some() {
-            return PayloadStep::Discard;
-        }
-        if self.held {
-            return PayloadStep::Wait;
-        }
-        let most = if self.in_turn { 1 } else { PIECES_IN_FLIGHT_MAX };
-        match (&self.piece, self.places.front()) {
-            (Some(_), _) => PayloadStep::Fill,
-            (None, None) => PayloadStep::Discard,
-            (None, Some(_)) if self.in_flight >= most => PayloadStep::Wait,
-            (None, Some(place)) if place.paged || self.checkpoint => {
-                PayloadStep::Whole(place.file.clone(), u64::MAX, usize::MAX)
-            }
-            (None, Some(place)) => PayloadStep::Whole(place.file.clone(), place.offset, place.piece()),
-        }
-    }
-
-    /// Returns the number of bytes that a separate block may hold for the next piece. Returns 0 if
-    /// no piece starts now, or its bytes must be checked individually.
-    fn room_ahead(&self) -> usize {
-        let begins = self.result.error.is_none() && self.piece.is_none() && !self.checkpoint && !self.held;
-        match self.places.front() {
-            Some(place) if begins && self.places.len() == 1 && self.in_flight == 0 => place.piece(),
-            _ => 0,
-        }
-    }
-
-    fn fill(&mut self, bytes: &[u8]) -> usize {
-        let Some((block, filled, goal)) = self.piece.as_mut() else { return 0 };
-        let count = bytes.len().min(*goal - *filled);
-        if let (Some(room), Some(data)) = (block.get_mut(*filled..*filled + count), bytes.get(..count)) {
-            room.copy_from_slice(data);
-        }
-        *filled += count;
-        count
-    }
-
-    /// Records a piece that was written in place.
-    fn note_written(&mut self, length: usize) {
-        self.moved(length, length);
-    }
-
-    /// Advances the current extent by `wire` bytes of payload and `data` bytes of the file.
-    fn moved(&mut self, wire: usize, data: usize) {
-        if let Some(place) = self.places.front_mut() {
-            place.length -= wire.min(place.length);
-            place.offset += data as u64;
-            if place.length == 0 {
-                self.places.pop_front();
-            }
-        }
-    }
-
-    /// Records an error. The first one is reported; all further payload is discarded.
-    fn failed(&mut self, error: Error) {
-        self.piece = None;
-        self.places.clear();
-        if self.result.error.is_none() {
-            self.result.error = Some(error);
         }
     }
 }

@@ -1,0 +1,193 @@
+//! A vector read: its frames, and the elements that one call reads.
+
+use crate::block::{DataBlock, put};
+use crate::costs::READ_ELEMENT_BYTES;
+use base::{Error, ErrorKind};
+use session::{FileIndex, ReadElement, ReadReply};
+use std::io::IoSliceMut;
+use std::sync::Arc;
+use vfs::{OpenFile, Piece};
+use wire::xroot::limits::{READV_FRAME_BYTES_MAX, RESPONSE_HEADER_BYTES, SEGMENT_BYTES};
+
+/// Maximum number of elements read in one call.
+const NEIGHBOURS_MAX: usize = 32;
+
+/// Largest gap in bytes between two elements that is cheaper to read than to skip by another system
+/// call.
+const GAP_BYTES_MAX: usize = 4096;
+
+/// The gaps of one call are read into one block.
+const _: () = assert!(NEIGHBOURS_MAX * GAP_BYTES_MAX <= net::BLOCK_BYTES);
+
+/// Frames are filled up to this size, that of a pooled buffer. A frame of the protocol's maximum
+/// ([`READV_FRAME_BYTES_MAX`]) needs fresh memory, which costs more than copying its content.
+const GATHERED_BYTES_MAX: usize = net::BLOCK_BYTES;
+
+const _: () = assert!(GATHERED_BYTES_MAX <= READV_FRAME_BYTES_MAX);
+
+/// A vector read in progress.
+pub(crate) struct VectorRead {
+    pub(crate) reply: ReadReply,
+    pub(crate) elements: Vec<ReadElement>,
+    /// First element of the current frame.
+    pub(crate) first: usize,
+    /// End of the elements of the current frame (exclusive).
+    pub(crate) end: usize,
+    /// The next element to read.
+    pub(crate) next: usize,
+    /// The current frame. Its header occupies the first bytes.
+    pub(crate) frame: DataBlock,
+    /// Bytes of the frame that are filled.
+    pub(crate) filled: usize,
+    /// Lengths of the pieces that the pool reads.
+    pub(crate) wanted: Vec<usize>,
+    /// The files of the vector.
+    pub(crate) files: Vec<(FileIndex, Arc<dyn OpenFile>)>,
+}
+
+impl VectorRead {
+    pub(crate) fn new(
+        reply: ReadReply,
+        elements: Vec<ReadElement>,
+        files: Vec<(FileIndex, Arc<dyn OpenFile>)>,
+    ) -> Self {
+        Self {
+            reply,
+            elements,
+            first: 0,
+            end: 0,
+            next: 0,
+            frame: DataBlock::default(),
+            filled: 0,
+            wanted: Vec::new(),
+            files,
+        }
+    }
+
+    /// Returns the memory that the vector holds in addition to its frame, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.elements.len() * READ_ELEMENT_BYTES
+    }
+
+    /// Returns a file that was open when the request arrived. A close waits for the whole vector.
+    pub(crate) fn file_of(&self, index: FileIndex) -> Result<Arc<dyn OpenFile>, Error> {
+        let found = self.files.iter().find(|(known, _)| *known == index).map(|(_, file)| file.clone());
+        found.ok_or_else(|| Error::new(ErrorKind::FileNotOpen, "readv does not refer to an open file"))
+    }
+
+    /// Selects the elements of the next frame. Returns their end and the length of the frame in
+    /// bytes.
+    pub(crate) fn next_frame(&self) -> (usize, usize) {
+        let mut bytes = RESPONSE_HEADER_BYTES;
+        let mut end = self.first;
+        for element in self.elements.iter().skip(self.first) {
+            let more = SEGMENT_BYTES + element.length;
+            if end > self.first && bytes + more > GATHERED_BYTES_MAX {
+                break;
+            }
+            bytes += more;
+            end += 1;
+        }
+        (end, bytes)
+    }
+
+    pub(crate) fn begin_frame(&mut self, end: usize, frame: DataBlock) {
+        self.end = end;
+        self.next = self.first;
+        self.filled = RESPONSE_HEADER_BYTES;
+        self.frame = frame;
+    }
+
+    /// Reads adjacent elements in one call if they ascend with small gaps and all data is in
+    /// memory. The gaps are read too and discarded.
+    pub(crate) fn read_neighbours(&mut self, file: &dyn OpenFile) -> bool {
+        let (run, skips) = self.neighbours();
+        if run < 2 {
+            return false;
+        }
+        let mut between = if skips { net::take_block() } else { Vec::new() };
+        let read = self.read_run(file, run, &mut between);
+        net::give_block(between);
+        read
+    }
+
+    /// Reads the next `run` elements. The data between them goes to `gaps`.
+    pub(crate) fn read_run(&mut self, file: &dyn OpenFile, run: usize, mut gaps: &mut [u8]) -> bool {
+        let Some(start) = self.elements.get(self.next).map(|first| first.offset) else { return false };
+        let Some(mut rest) = self.frame.get_mut(self.filled..) else { return false };
+        let mut places = Vec::with_capacity(2 * run);
+        let mut end = start;
+        let mut filled = self.filled;
+        for element in self.elements.iter().skip(self.next).take(run) {
+            let gap = usize::try_from(element.offset - end).unwrap_or(0);
+            let Some((skipped, others)) = std::mem::take(&mut gaps).split_at_mut_checked(gap) else {
+                return false;
+            };
+            gaps = others;
+            let Some((head, behind)) = rest.split_at_mut_checked(SEGMENT_BYTES) else { return false };
+            let Some((data, behind)) = behind.split_at_mut_checked(element.length) else { return false };
+            rest = behind;
+            put(head, 0, &element.header());
+            if gap > 0 {
+                places.push(IoSliceMut::new(skipped));
+            }
+            places.push(IoSliceMut::new(data));
+            end = element.offset + element.length as u64;
+            filled += SEGMENT_BYTES + element.length;
+        }
+        if file.read_scattered_now(start, &mut places).is_none() {
+            return false;
+        }
+        self.filled = filled;
+        self.next += run;
+        true
+    }
+
+    /// Returns the number of adjacent elements from the next one on in one file, and whether there
+    /// are gaps.
+    pub(crate) fn neighbours(&self) -> (usize, bool) {
+        let (mut count, mut skips) = (0, false);
+        let mut end = None;
+        for element in self.elements.iter().take(self.end).skip(self.next).take(NEIGHBOURS_MAX) {
+            let gap = match end {
+                None => Some(0),
+                Some((file, end)) if file == element.file => {
+                    element.offset.checked_sub(end).and_then(|gap| usize::try_from(gap).ok())
+                }
+                Some(_) => None,
+            };
+            let behind = element.offset.checked_add(element.length as u64);
+            let (Some(gap), Some(behind)) = (gap.filter(|&gap| gap <= GAP_BYTES_MAX), behind) else { break };
+            if element.length == 0 {
+                break;
+            }
+            end = Some((element.file, behind));
+            skips |= gap > 0;
+            count += 1;
+        }
+        (count, skips)
+    }
+
+    /// Returns the missing part of the frame for one file: the frame as the buffer, and the pieces.
+    pub(crate) fn missing(&mut self) -> (DataBlock, Vec<Piece>) {
+        let file = self.elements.get(self.next).map(|element| element.file);
+        let mut pieces = Vec::new();
+        self.wanted.clear();
+        let mut at = self.filled;
+        let mut frame = std::mem::take(&mut self.frame);
+        for element in self.elements.iter().take(self.end).skip(self.next) {
+            if Some(element.file) != file {
+                break;
+            }
+            put(&mut frame, at, &element.header());
+            at += SEGMENT_BYTES;
+            pieces.push(Piece { offset: element.offset, length: element.length, at });
+            self.wanted.push(element.length);
+            at += element.length;
+        }
+        // The remaining elements, of other files, belong to the frame too.
+        let rest = self.elements.iter().take(self.end).skip(self.next + pieces.len());
+        let length = at + rest.map(|element| SEGMENT_BYTES + element.length).sum::<usize>();
+        (frame.cut(length), pieces)
+    }
+}
