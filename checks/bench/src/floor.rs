@@ -3,7 +3,7 @@
 //! It shows the minimum cost of a server on this machine. A request has 24 bytes, and the payload
 //! of a write is discarded. The reply has 8 bytes and the requested number of data bytes. The login
 //! is answered, so that the same generator can be used. All requests received by one call are
-//! answered by one send. With a directory it is the bare server ([`crate::bare`]).
+//! answered by one send. With a directory it is the bare server ([`crate::bare_server`]).
 
 use crate::bare_server::{BareFile, ServedDirectory};
 use anyhow::Context;

@@ -151,7 +151,7 @@ pub(crate) fn write(folder: &Path, results: &BenchResults) -> anyhow::Result<()>
     fs::write(folder.join("performance.md"), text).with_context(context)
 }
 
-/// Reads the results of [`write`].
+/// Reads the results of [`write()`].
 pub(crate) fn read(folder: &Path) -> anyhow::Result<BenchResults> {
     let path = folder.join(JSON);
     let context = || format!("no results in {}: run `make bench` first", path.display());

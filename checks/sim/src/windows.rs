@@ -6,7 +6,7 @@
 //!
 //! | change | at most |
 //! |---|---|
-//! | reported by its node | [`NEWS`], however old the locations are and whatever was evicted |
+//! | reported by its node | `NEWS`, however old the locations are and whatever was evicted |
 //! | created without a report | the sum over the levels of the time for which an absence is cached |
 //! | removed without a report | the sum over the levels of the windows |
 
@@ -19,7 +19,7 @@ use crate::formation::Formation;
 use crate::host::{HostKind, HostProcess};
 use crate::messages::{HostReply, Name, RequestedAction};
 use crate::own_process::Sabotage;
-use crate::sim_rng::SimRng;
+use crate::sim_rng::{SimRng, on_all_processors};
 use crate::world::{NetworkConditions, World};
 
 /// The time for reports to reach the top, with the queries that they cause: at most four round
@@ -263,7 +263,7 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<WindowOutcome, Strin
 /// # Errors
 /// The errors of the first few failed seeds.
 pub fn run_all(seeds: &[u64]) -> Result<WindowOutcome, String> {
-    let outcomes = crate::sim_rng::on_all_processors(seeds, |seed| run(seed, None))?;
+    let outcomes = on_all_processors(seeds, |seed| run(seed, None))?;
     Ok(outcomes.into_iter().fold(WindowOutcome::default(), WindowOutcome::plus))
 }
 

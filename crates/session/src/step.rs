@@ -46,7 +46,7 @@ pub enum DriverTask {
     ReadWithHints(ReadTask, Vec<(Arc<dyn OpenFile>, u64, u64)>),
     /// The next bytes of a connection are file data.
     Receive(PayloadAnnouncement),
-    /// A write that was [held](Receive::held) may proceed.
+    /// A write that was [held](PayloadAnnouncement::held) may proceed.
     Proceed(CallId),
     /// This connection joins a session. The driver has the table of sessions.
     Bind {

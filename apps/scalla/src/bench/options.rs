@@ -49,6 +49,7 @@ pub(super) enum LoadCommand {
 /// Options of all loads.
 #[derive(Args, Debug)]
 pub(super) struct LoadOptions {
+    #[allow(rustdoc::broken_intra_doc_links, reason = "help text")]
     /// root://HOST[:PORT]//PATH; %d in the path is replaced by a number (see --files).
     pub(super) url: String,
     /// Number of concurrent connections.

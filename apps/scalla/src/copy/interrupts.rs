@@ -17,7 +17,7 @@ pub(crate) fn run(
     run_with_log_level(0, watch, work)
 }
 
-/// Runs `work` like [`run`], with the log level `detail` (see [`environment::begin`]).
+/// Runs `work` like [`run`], with the log level `detail` (see [`environment::start_runtime`]).
 pub(crate) fn run_with_log_level(
     detail: u8,
     watch: &Watch,

@@ -107,7 +107,7 @@ impl Console {
     /// Writes the buffered output.
     ///
     /// # Errors
-    /// As [`Console::pass`].
+    /// As [`Console::flush_if_due`].
     pub(super) async fn flush(&self) -> anyhow::Result<()> {
         self.passed.set(Instant::now());
         let pending = self.pending.borrow_mut().take();

@@ -20,6 +20,7 @@ use crate::xrootd_compat;
 #[derive(clap::Args, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct LsCommand {
+    #[allow(rustdoc::broken_intra_doc_links, reason = "help text")]
     /// Files and directories to list: root://HOST[:PORT]//PATH, which may contain wildcards.
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     urls: Vec<String>,

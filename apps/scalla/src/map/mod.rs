@@ -28,6 +28,7 @@ use std::time::Duration;
 /// server has the file.
 #[derive(clap::Args, Debug)]
 pub(crate) struct MapCommand {
+    #[allow(rustdoc::broken_intra_doc_links, reason = "help text")]
     /// Node at the top of the tree, usually the top manager: root://HOST[:PORT] or HOST[:PORT].
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     url: Option<String>,

@@ -34,6 +34,7 @@ use tokio::sync::mpsc;
 /// status is that of the last command.
 #[derive(clap::Args, Debug)]
 pub(crate) struct ShellCommand {
+    #[allow(rustdoc::broken_intra_doc_links, reason = "help text")]
     /// Initial server and directory: root://HOST[:PORT][//DIR] or HOST[:PORT].
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
     url: Option<String>,

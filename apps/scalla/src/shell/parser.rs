@@ -26,6 +26,7 @@ pub(super) struct PromptLine {
 /// The commands.
 #[derive(Subcommand, Debug)]
 pub(super) enum PromptCommand {
+    #[allow(rustdoc::broken_intra_doc_links, reason = "help text")]
     /// Change to a server: root://HOST[:PORT][//PATH] or HOST[:PORT].
     #[command(visible_alias = "connect")]
     Open {

@@ -2,7 +2,7 @@
 //!
 //! It needs no runtime and is safe after `fork`. One thread drives the connections of all clones of
 //! a [`BlockingClient`]; calls run on the threads of their callers. A child process creates its own
-//! thread, connections and open files on first use of an inherited value: see [`PerProcess`]. A
+//! thread, connections and open files on first use of an inherited value: see `PerProcess`. A
 //! file that the parent has open for writing is opened again as an update, which servers refuse as
 //! long as the parent holds the lock.
 

@@ -196,7 +196,7 @@ pub struct AdminFailure {
 /// A response, encoded as one object with `ok` beside its own fields.
 #[derive(Clone, PartialEq, Debug)]
 pub enum AdminResponse {
-    /// The response to [`AdminRequest::ServerStatus`].
+    /// The response to [`AdminRequest::Status`].
     Status(Box<ServerStatus>),
     /// The response to [`AdminRequest::LogLevel`].
     Levels(LevelsAnswer),

@@ -3,7 +3,7 @@
 //! The value is the port, and the text is the host without a port, with an optional `?cgi` behind
 //! it. Otherwise the value is -1 and the text is a whole URL. A host is a name, an IPv4 address, or
 //! an address in brackets (`[2001:db8::1]`, `[::10.0.0.1]`). [`EncodedRedirect`] keeps the encoded
-//! form, so that a redirector can pass it on unchanged; [`PathArgument`] is the parsed form.
+//! form, so that a redirector can pass it on unchanged; [`ParsedRedirect`] is the parsed form.
 //!
 //! Source: cms protocol version 3, sections 1.6, 5.8. Recorded: 03, 22.
 
