@@ -530,11 +530,11 @@ class Area:
     def put(self, name, data, *servers):
         """Creates a file directly on servers. Returns its path for clients."""
         for server in servers:
-            self.folder(server)
+            self.directory(server)
             peers.place(self.local(server, name), data)
         return self / name
 
-    def folder(self, *servers):
+    def directory(self, *servers):
         for server in servers:
             local = self.local(server)
             if not local.is_dir():

@@ -145,9 +145,9 @@ class Area:
     def put(self, name, data=b""):
         """Creates a file directly on the disk. Returns its path for clients."""
         local = self.local / name
-        for folder in reversed(local.relative_to(self.local).parents):
-            if not (self.local / folder).is_dir():
-                self.mkdir(folder)
+        for directory in reversed(local.relative_to(self.local).parents):
+            if not (self.local / directory).is_dir():
+                self.mkdir(directory)
         peers.place(local, data)
         return self / name
 
@@ -163,8 +163,8 @@ class Area:
 
     def age(self):
         """Sets all times to the same value."""
-        for folder, folders, files in os.walk(self.local):
-            for path in [folder, *(os.path.join(folder, name) for name in folders + files)]:
+        for directory, directories, files in os.walk(self.local):
+            for path in [directory, *(os.path.join(directory, name) for name in directories + files)]:
                 os.utime(path, (tools.AGED, tools.AGED))
 
     def remove(self):
@@ -203,14 +203,14 @@ def local(tmp_path):
 @pytest.fixture
 def small_disk():
     """A file system of 8 MiB."""
-    folder = Path(tempfile.mkdtemp(prefix="scalla-disk-", dir="/var/tmp"))
-    folder.chmod(0o755)
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], capture_output=True, text=True)
+    directory = Path(tempfile.mkdtemp(prefix="scalla-disk-", dir="/var/tmp"))
+    directory.chmod(0o755)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", directory], capture_output=True, text=True)
     assert done.returncode == 0, f"a small file system cannot be mounted here, run as root: {done.stderr}"
-    peers.give(folder)
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
-    folder.rmdir()
+    peers.give(directory)
+    yield directory
+    subprocess.run(["umount", "-l", directory], check=True)
+    directory.rmdir()
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ LENGTH = 30
 BASE = "/q{}"
 NAMES = ("/a", "/b", "/d", "/d/x", "/d/e/y", "", "/nix/z", "/a/under", "/ä b", "/a/", "/d/", "/nix/", "/d/.")
 TARGETS = ("/a", "/b", "/c", "/d")
-FOLDERS = ("/d", "/d/e", "/e")
+DIRECTORIES = ("/d", "/d/e", "/e")
 SLOTS = 3
 # Bits of an open that any other may have: async, mkpath, refresh, force, retstat, nowait, seqio,
 # compress, posc. Those for replicas and, for new files, refresh apply to directories at 5.5.3.
@@ -70,7 +70,7 @@ def pick_open(dice, name):
         if name.endswith("/"):
             # The real server creates the directory, but refuses the open.
             options &= ~(0x40 | raw.O_MKPATH | raw.O_APND)
-    if name.rstrip("/") in FOLDERS:
+    if name.rstrip("/") in DIRECTORIES:
         options &= ~raw.O_POSC
     return "open", dice.randrange(SLOTS), name, options, dice.choice((0o644, 0o600, 0, 0o444))
 
@@ -107,7 +107,7 @@ def pick(dice):
         "stat": (3, lambda: ("stat", name)),
         "statvfs": (1, lambda: ("statvfs", name)),
         "statx": (1, lambda: ("statx", name, other)),
-        "mkdir": (2, lambda: ("mkdir", dice.choice(FOLDERS), dice.choice((0o755, 0o700, 0)), dice.randrange(2))),
+        "mkdir": (2, lambda: ("mkdir", dice.choice(DIRECTORIES), dice.choice((0o755, 0o700, 0)), dice.randrange(2))),
         "rm": (1, lambda: ("rm", without_dot(name) or "/a")),
         "rmdir": (1, lambda: ("rmdir", without_dot(name) or "/d")),
         "mv": (1, lambda: ("mv", without_dot(name) or "/a", dice.choice(TARGETS))),

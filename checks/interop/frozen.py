@@ -27,17 +27,17 @@ def possible():
 
 
 class Frozen:
-    """A mounted file system at `folder`. `freeze` and `thaw` control it. Its content is in
+    """A mounted file system at `directory`. `freeze` and `thaw` control it. Its content is in
     `backing`, which does not hang."""
 
     def __init__(self):
         self.work = Path(tempfile.mkdtemp(prefix="scalla-frozen-", dir="/var/tmp"))
         self.work.chmod(0o755)
-        self.folder, self.backing = self.work / "mount", self.work / "backing"
-        for path in (self.folder, self.backing):
+        self.directory, self.backing = self.work / "mount", self.work / "backing"
+        for path in (self.directory, self.backing):
             path.mkdir()
             path.chmod(0o777)
-        self.process = subprocess.Popen([sys.executable, __file__, str(self.backing), str(self.folder)], stdin=subprocess.DEVNULL,
+        self.process = subprocess.Popen([sys.executable, __file__, str(self.backing), str(self.directory)], stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE)
         assert self.process.stdout.readline() == b"mounted\n", "no file system in user space can be mounted"
 
@@ -60,7 +60,7 @@ class Frozen:
         return self
 
     def __exit__(self, *_):
-        _LIBC.umount2(os.fsencode(self.folder), _MNT_DETACH)
+        _LIBC.umount2(os.fsencode(self.directory), _MNT_DETACH)
         # Pending requests now fail.
         self.process.kill()
         self.process.wait()
@@ -172,10 +172,10 @@ class Disk:
         raise OSError(errno.ENOSYS, "not here")
 
 
-def serve(backing, folder):
+def serve(backing, directory):
     device = os.open("/dev/fuse", os.O_RDWR)
     options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other"
-    if _LIBC.mount(b"frozen", os.fsencode(folder), b"fuse", 0, options.encode()) != 0:
+    if _LIBC.mount(b"frozen", os.fsencode(directory), b"fuse", 0, options.encode()) != 0:
         raise OSError(ctypes.get_errno(), "cannot be mounted")
     print("mounted", flush=True)
     disk = Disk(backing)

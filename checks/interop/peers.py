@@ -349,10 +349,10 @@ def program():
         source = Path(os.environ.get("SCALLA") or REPOSITORY / os.environ.get("CARGO_TARGET_DIR", "target") / "debug/scalla")
         if not source.is_file():
             raise RuntimeError(f"{source} is missing: run `cargo build --package scalla`, or set SCALLA")
-        folder = tempfile.mkdtemp(prefix="scalla-bin-", dir="/var/tmp")
-        os.chmod(folder, 0o755)
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        _copied = Path(folder) / "scalla"
+        directory = tempfile.mkdtemp(prefix="scalla-bin-", dir="/var/tmp")
+        os.chmod(directory, 0o755)
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
+        _copied = Path(directory) / "scalla"
         shutil.copy(source, _copied)
         _copied.chmod(0o755)
     return _copied

@@ -50,9 +50,9 @@ class Network:
         self.name = f"scalla-{os.getpid()}-{self.number}"
         self.made = []
         _remove_left_over()
-        self.folder = Path(tempfile.mkdtemp(prefix="scalla-network-", dir="/var/tmp"))
-        self.folder.chmod(0o755)
-        (self.folder / "resolv.conf").write_text("nameserver 127.0.0.1\n")
+        self.directory = Path(tempfile.mkdtemp(prefix="scalla-network-", dir="/var/tmp"))
+        self.directory.chmod(0o755)
+        (self.directory / "resolv.conf").write_text("nameserver 127.0.0.1\n")
         self.name_hosts({})
         ip("netns", "add", self.name)
         ip("-n", self.name, "link", "set", "lo", "up")
@@ -72,12 +72,12 @@ class Network:
         lines += [f"{_NETS[kind][0]}1 client" for kind in self.kinds]
         lines += [f"{address} {place.host}" for place in self.made for address in place.addresses]
         lines += [f"{address} {name}" for name, addresses in more.items() for address in addresses]
-        (self.folder / "hosts").write_text("\n".join([*lines, ""]))
+        (self.directory / "hosts").write_text("\n".join([*lines, ""]))
 
     def prefix(self, name=None, host="client"):
         """Returns the prefix of a command line that runs in a namespace, by default the clients'."""
         return ["ip", "netns", "exec", name or self.name, "unshare", "--uts", "--", "/bin/sh", "-c", _DRESS, "sh",
-                str(self.folder), host]
+                str(self.directory), host]
 
     def bare_socket(self, family=socket.AF_INET, kind=socket.SOCK_STREAM, protocol=0):
         """Returns an unconnected socket in the clients' namespace, for this process."""
@@ -92,7 +92,7 @@ class Network:
         for place in self.made:
             place.remove()
         ip("netns", "delete", self.name)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     def __enter__(self):
         return self

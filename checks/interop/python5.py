@@ -1,5 +1,5 @@
 """A round with the distribution's Python client 5.5.3; run by its own interpreter: `python5.py
-root://host:port /folder`.
+root://host:port /directory`.
 
 The directory contains `file` with 10,000 bytes of the recorded pattern."""
 
@@ -10,7 +10,7 @@ from XRootD.client.flags import DirListFlags, OpenFlags, QueryCode
 
 from tools import pattern
 
-host, folder = sys.argv[1:]
+host, directory = sys.argv[1:]
 assert client.__version__.startswith(("5.", "v5.")), client.__version__
 
 
@@ -22,16 +22,16 @@ def good(answer):
 
 filesystem = client.FileSystem(host)
 assert filesystem.ping()[0].ok
-assert good(filesystem.stat(folder + "/file")).size == 10_000
-assert [entry.name for entry in good(filesystem.dirlist(folder, DirListFlags.STAT))] == ["file"]
+assert good(filesystem.stat(directory + "/file")).size == 10_000
+assert [entry.name for entry in good(filesystem.dirlist(directory, DirListFlags.STAT))] == ["file"]
 assert good(filesystem.query(QueryCode.CONFIG, "readv_ior_max")).strip() == b"2097136"
 with client.File() as file:
-    good(file.open(host + "/" + folder + "/file", OpenFlags.READ))
+    good(file.open(host + "/" + directory + "/file", OpenFlags.READ))
     assert good(file.read()) == pattern(10_000)
     chunks = good(file.vector_read([(0, 100), (5000, 100)])).chunks
     assert [chunk.buffer for chunk in chunks] == [pattern(10_000)[:100], pattern(10_000)[5000:5100]]
 with client.File() as file:
-    good(file.open(host + "/" + folder + "/made/by-5", OpenFlags.NEW | OpenFlags.MAKEPATH))
+    good(file.open(host + "/" + directory + "/made/by-5", OpenFlags.NEW | OpenFlags.MAKEPATH))
     good(file.write(pattern(100_000)))
     good(file.sync())
     good(file.close())

@@ -7,7 +7,7 @@ import peers
 import raw
 from tools import pattern
 
-FOLDER = peers.REPOSITORY / "vectors" / "xroot"
+DIRECTORY = peers.REPOSITORY / "vectors" / "xroot"
 
 # Files that each scenario of the recorded server may use.
 FILES = {"f10k": 10_000, "f5m": 5_000_000, "f0": 0, "dir1/ten": 10_000, "dir1/empty": 0}
@@ -83,7 +83,7 @@ class Scenario:
     """A recorded scenario."""
 
     def __init__(self, name):
-        content = json.loads((FOLDER / f"{name}.json").read_text())
+        content = json.loads((DIRECTORY / f"{name}.json").read_text())
         self.name = name
         self.server = content["server"]
         self.dialogues = [Dialogue(connection) for connection in content["connections"]]
@@ -123,10 +123,10 @@ def without_checksums(offset, data):
 def plant(tree):
     """Creates the recorded server's files below `tree/data`."""
     data = tree / "data"
-    for folder in (data, data / "dir1", data / "dir1/sub"):
-        folder.mkdir()
-        folder.chmod(0o755)
-        peers.give(folder)
+    for directory in (data, data / "dir1", data / "dir1/sub"):
+        directory.mkdir()
+        directory.chmod(0o755)
+        peers.give(directory)
     for name, size in FILES.items():
         peers.place(data / name, pattern(size))
 
@@ -135,10 +135,10 @@ def plant_uploads(tree):
     """Creates the files that earlier scenarios had left when those of `xrdfs` were recorded."""
     data = tree / "data"
     for name in ("newdir", "newdir/a", "newdir/a/b"):
-        folder = data / name
-        folder.mkdir()
-        folder.chmod(0o775)
-        peers.give(folder)
+        directory = data / name
+        directory.mkdir()
+        directory.chmod(0o775)
+        peers.give(directory)
     peers.place(data / "newdir/a/b/f", b"")
     for number in range(1, 7):
         peers.place(data / f"up{number}", pattern(5_000_000 if number == 5 else 10_000))
@@ -147,11 +147,11 @@ def plant_uploads(tree):
 
 def plant_many(tree):
     """Creates a directory whose listing does not fit into one frame."""
-    folder = tree / "data/big"
-    folder.mkdir()
-    peers.give(folder)
+    directory = tree / "data/big"
+    directory.mkdir()
+    peers.give(directory)
     for number in range(1, 401):
-        peers.place(folder / f"file_with_a_longer_name_{number}", b"")
+        peers.place(directory / f"file_with_a_longer_name_{number}", b"")
 
 
 class Replay:

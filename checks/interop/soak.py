@@ -75,7 +75,7 @@ class Soak:
             holders = servers[number % 3], servers[(number + 1) % 3]
             self.area.put(f"file{number}", content, *holders)
             self.files[f"file{number}"] = digest(content)
-        self.area.folder(*servers)
+        self.area.directory(*servers)
 
     # Actions of clients. Each has a directory of its own.
 

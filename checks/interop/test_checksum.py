@@ -80,12 +80,12 @@ def test_query_of_an_unknown_type(area):
     xrdfs(area.server, "query", "checksum", f"{path}?cks.type=foo").fails(ShellCode.SERVER_ERROR, ErrorCode.SERVER_ERROR.shown, "foo checksum not supported")
 
 
-def test_query_of_a_missing_file_and_of_a_folder(area):
+def test_query_of_a_missing_file_and_of_a_directory(area):
     refused_checksum(area.server, *(area / f"nope{number}" for number in range(4))).fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown, "no such file or directory")
-    folders = [f"folder{number}" for number in range(4)]
-    for folder in folders:
-        area.mkdir(folder)
-    refused_checksum(area.server, *(area / folder for folder in folders)).fails(ShellCode.SERVER_ERROR, ErrorCode.IS_DIRECTORY.shown)
+    directories = [f"folder{number}" for number in range(4)]
+    for directory in directories:
+        area.mkdir(directory)
+    refused_checksum(area.server, *(area / directory for directory in directories)).fails(ShellCode.SERVER_ERROR, ErrorCode.IS_DIRECTORY.shown)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -192,8 +192,8 @@ def test_rename(cluster, area):
     wait_until(lambda: xrdfs(cluster.man, "stat", old).status == ShellCode.SERVER_ERROR)
 
 
-def test_folders(cluster, area):
-    area.folder("s1", "s2", "s3")
+def test_directories(cluster, area):
+    area.directory("s1", "s2", "s3")
     xrdfs(cluster.man, "mkdir", area / "made").ok()
     assert area.holders("made")
     assert "IsDir" in xrdfs(cluster.man, "stat", area / "made").ok().out
@@ -213,7 +213,7 @@ def test_listing_has_each_name_once(cluster, area):
     assert sum("everywhere" in line for line in with_addresses) == 3
 
 
-def test_listing_of_a_missing_folder(cluster, area):
+def test_listing_of_a_missing_directory(cluster, area):
     xrdfs(cluster.man, "ls", area / "nope").fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown)
 
 

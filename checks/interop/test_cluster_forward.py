@@ -34,7 +34,7 @@ def area(forwarding):
 
 def test_forwarded(forwarding, area):
     man = forwarding.man
-    area.folder("s1", "s2")
+    area.directory("s1", "s2")
     both = ["s1", "s2"]
     xrdfs(man, "mkdir", area / "made").ok()
     wait_until(lambda: area.holders("made") == both)

@@ -198,7 +198,7 @@ def test_file_removed_under_an_open_handle(area):
         assert failed.value.code == ErrorCode.NOT_FOUND
 
 
-def test_folder_removed_under_a_writer(area):
+def test_directory_removed_under_a_writer(area):
     area.mkdir("folder")
     with Connection(area.server) as connection:
         handle = connection.create(area / "folder/file")
@@ -272,11 +272,11 @@ def test_permission_denied(area):
         connection.ping()
 
 
-def test_folder_with_a_hundred_thousand_entries(area):
-    folder = area.local / "many"
+def test_directory_with_a_hundred_thousand_entries(area):
+    directory = area.local / "many"
     area.mkdir("many")
     for number in range(100_000):
-        os.close(os.open(folder / f"entry-{number}", os.O_CREAT | os.O_WRONLY, 0o644))
+        os.close(os.open(directory / f"entry-{number}", os.O_CREAT | os.O_WRONLY, 0o644))
     names = {f"entry-{number}".encode() for number in range(100_000)}
     with Connection(area.server, timeout=120) as connection:
         before = area.server.memory()

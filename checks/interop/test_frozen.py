@@ -41,9 +41,9 @@ def disk():
 @pytest.fixture
 def well():
     """A directory of the servers' user that it can reach."""
-    with tempfile.TemporaryDirectory(prefix="scalla-well-", dir="/var/tmp") as folder:
-        peers.give(Path(folder))
-        yield folder
+    with tempfile.TemporaryDirectory(prefix="scalla-well-", dir="/var/tmp") as directory:
+        peers.give(Path(directory))
+        yield directory
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def site(disk, well):
     """`/ill` on the disk, `/well` on another partition, which is a directory beside the names."""
     settings = f"""\
 {peers.SETTINGS}oss.space well {well}
-oss.space ill {disk.folder}
+oss.space ill {disk.directory}
 oss.space well assign /well
 oss.space ill assign /ill
 """

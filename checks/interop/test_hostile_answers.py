@@ -214,8 +214,8 @@ def test_xrdcp_of_a_tree_with_a_million_files(tmp_path):
 
 def test_xrdcp_copies_more_files_than_it_finds_before_the_first_copy(tmp_path):
     count = 10_100
-    for folder in ("set/a", "set/b/c"):
-        (tmp_path / folder).mkdir(parents=True)
+    for directory in ("set/a", "set/b/c"):
+        (tmp_path / directory).mkdir(parents=True)
     for number in range(count):
         name = ("set/a", "set/b/c")[number % 2]
         (tmp_path / name / f"{number:05}").touch()

@@ -74,12 +74,12 @@ TOOLS = [
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("terminal")
-    (folder / "into").mkdir()
-    (folder / "local").write_bytes(b"local")
-    (folder / f"name{HOSTILE}").write_bytes(b"x")
-    (folder / "bad.cfg").write_text(f"all.export /\nnon{HOSTILE} sense{HOSTILE}\nxrd.port {HOSTILE}\n")
-    return folder
+    directory = tmp_path_factory.mktemp("terminal")
+    (directory / "into").mkdir()
+    (directory / "local").write_bytes(b"local")
+    (directory / f"name{HOSTILE}").write_bytes(b"x")
+    (directory / "bad.cfg").write_text(f"all.export /\nnon{HOSTILE} sense{HOSTILE}\nxrd.port {HOSTILE}\n")
+    return directory
 
 
 def words(line, server, here):

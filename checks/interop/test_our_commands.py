@@ -339,9 +339,9 @@ def test_the_root_is_not_removed(full, path):
 
 
 def test_rm_of_many(area):
-    for folder in range(10):
+    for directory in range(10):
         for number in range(50):
-            area.put(f"t/{folder}/{number}")
+            area.put(f"t/{directory}/{number}")
     scalla("rm", "-r", area.url("t")).ok().silent()
     assert os.listdir(area.local) == []
 
@@ -389,7 +389,7 @@ def test_checksum(full, tmp_path):
     scalla("checksum", full.url("nope")).fails(1, full.url("nope"))
 
 
-def test_checksum_of_a_folder(ours, area_on):
+def test_checksum_of_a_directory(ours, area_on):
     """Ours only: the real server may never answer, see `tools.refused_checksum`."""
     area = area_on(ours)
     area.put("a", b"hello")

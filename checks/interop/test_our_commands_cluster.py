@@ -29,9 +29,9 @@ def area(running):
     area.put("two", b"two!", "s2")
     area.put("both", b"copies", "s1", "s2")
     for server, name in (("s1", "sub"), ("s2", "sub"), ("s2", "other")):
-        folder = area.local(server, name)
-        folder.mkdir()
-        clusters.peers.give(folder)
+        directory = area.local(server, name)
+        directory.mkdir()
+        clusters.peers.give(directory)
     area.put("sub/deep1", b"1", "s1")
     area.put("sub/deep2", b"22", "s2")
     yield area

@@ -209,19 +209,19 @@ def test_directories_distributed_over_a_cluster(makers, tmp_path):
         scalla("cp", "-r", cluster.man.url("/set"), tmp_path / "copied").ok()
         scalla("sync", cluster.man.url("/set"), tmp_path / "synced").ok()
         scalla("sync", "--delete", cluster.man.url("/set"), tmp_path / "synced").ok()
-        for folder in ("copied", "synced"):
-            assert {name: content for name, content in tree(tmp_path / folder).items() if content is not None} == expected
+        for directory in ("copied", "synced"):
+            assert {name: content for name, content in tree(tmp_path / directory).items() if content is not None} == expected
         (tmp_path / "found").mkdir()
         scalla("cp", cluster.man.url("/set/*o*"), tmp_path / "found").ok()
         assert sorted(os.listdir(tmp_path / "found")) == ["one", "two"]
         scalla("cp", "-r", cluster.man.url("/none"), tmp_path / "x").fails(1, "none")
 
 
-def tree(folder):
+def tree(directory):
     """Returns names and contents of all files below, and the names of directories."""
     found = {}
-    for path in sorted(folder.rglob("*")):
-        found[str(path.relative_to(folder))] = path.read_bytes() if path.is_file() else None
+    for path in sorted(directory.rglob("*")):
+        found[str(path.relative_to(directory))] = path.read_bytes() if path.is_file() else None
     return found
 
 

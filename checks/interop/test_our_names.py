@@ -35,17 +35,17 @@ def raw(area, tmp_path):
     area.mkdir("there")
     area.raw = tmp_path / "here"
     area.raw.mkdir()
-    for folder in (area.local / "there", area.raw):
+    for directory in (area.local / "there", area.raw):
         for name in BYTES:
-            (folder / f"{name}.d").mkdir()
-            peers.give(folder / f"{name}.d")
-            for path in (folder / name, folder / f"{name}.d" / name):
+            (directory / f"{name}.d").mkdir()
+            peers.give(directory / f"{name}.d")
+            for path in (directory / name, directory / f"{name}.d" / name):
                 peers.place(path, os.fsencode(f"{path.parent.name}/{name}"))
     return area
 
 
-def contents(folder):
-    return {name: (folder / name).read_bytes() for name in os.listdir(folder) if (folder / name).is_file()}
+def contents(directory):
+    return {name: (directory / name).read_bytes() for name in os.listdir(directory) if (directory / name).is_file()}
 
 
 def test_a_pattern_acts_only_on_matching_names(bad):
@@ -126,8 +126,8 @@ def test_such_a_name_is_shown(bad):
     assert sorted(scalla("ls", bad.url("")).ok().out.splitlines()) == ["data", bad.bad, "x.tmp"]
 
 
-def tree(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+def tree(directory):
+    return {str(path.relative_to(directory)): path.read_bytes() if path.is_file() else None for path in directory.rglob("*")}
 
 
 @pytest.mark.parametrize("words", [["cp", "-r"], ["sync"], ["xrdcp", "-r"]], ids=["cp", "sync", "xrdcp"])

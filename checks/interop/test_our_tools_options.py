@@ -32,7 +32,7 @@ XRDCP = {
 
 
 def run(sides, lines):
-    """Those with HERE in them name the folder of each side."""
+    """Those with HERE in them name the directory of each side."""
     for side in sides:
         plain = side.run
         side.run = lambda line, input=None, plain=plain, side=side: plain(line.replace("HERE", str(side.local)), input)

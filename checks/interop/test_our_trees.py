@@ -26,11 +26,11 @@ def linked(area):
     return area
 
 
-def put(folder, **files):
-    folder.mkdir(parents=True, exist_ok=True)
+def put(directory, **files):
+    directory.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        (folder / name).write_bytes(content)
-        os.utime(folder / name, (tools.AGED, tools.AGED))
+        (directory / name).write_bytes(content)
+        os.utime(directory / name, (tools.AGED, tools.AGED))
 
 
 def test_rm_does_not_follow_links(linked):
@@ -236,12 +236,12 @@ def test_a_copy_does_not_follow_a_link_into_its_own_target(area, words, link):
 @pytest.mark.parametrize("more", [[], ["--posc"], ["--coerce"], ["--in-place"], ["-r"]], ids=" ".join)
 def test_a_file_is_not_overwritten_by_itself(area, tmp_path, more):
     """The target is a link to the source. Locks of a server do not prevent this if they are by name."""
-    for folder in (area.local, tmp_path):
+    for directory in (area.local, tmp_path):
         for name in ("from", "to"):
-            (folder / name).mkdir()
-            peers.give(folder / name)
-        peers.place(folder / "from" / "f", b"content")
-        os.symlink("../from/f", folder / "to" / "f")
+            (directory / name).mkdir()
+            peers.give(directory / name)
+        peers.place(directory / "from" / "f", b"content")
+        os.symlink("../from/f", directory / "to" / "f")
     source, target = ("from", "to/") if more == ["-r"] else ("from/f", "to/f")
     if more == ["-r"]:
         os.rename(area.local / "to", area.local / "from-to")
@@ -338,8 +338,8 @@ def test_xrdcp_does_not_copy_a_large_tree_into_itself(name, many):
     local, named = many
     (local / "t" / "sub" / "deep").mkdir(parents=True)
     os.symlink("t", local / "alias")
-    for folder in ("t", "t/sub", "t/sub/deep"):
-        peers.give(local / folder)
+    for directory in ("t", "t/sub", "t/sub/deep"):
+        peers.give(local / directory)
     for words in ([], ["--parallel", "4"]):
         tools.run([peers.link("xrdcp"), "--nopbar", "-r", *words, f"{named}/t", f"{named}/{name}"]).fails(ShellCode.CLIENT_ERROR, "is inside")
     assert os.listdir(local / "t" / "sub") == ["deep"] and os.listdir(local / "t" / "sub" / "deep") == []

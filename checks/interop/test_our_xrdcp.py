@@ -35,8 +35,8 @@ class Side:
         return re.sub(r"\n+", "\n", text)
 
     def files(self):
-        return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
-                for folder in (self.local, self.area.local) for path in sorted(folder.rglob("*"))}
+        return {str(path.relative_to(directory)): path.read_bytes() if path.is_file() else None
+                for directory in (self.local, self.area.local) for path in sorted(directory.rglob("*"))}
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def sides(area_on, server, tmp_path):
     sides = []
     for program, name in (("/usr/bin/xrdcp", "a"), (peers.link("xrdcp"), "b")):
         local = tmp_path / name
-        for folder in ("tree/sub", "into"):
-            (local / folder).mkdir(parents=True)
+        for directory in ("tree/sub", "into"):
+            (local / directory).mkdir(parents=True)
         (local / "small").write_bytes(b"hello")
         (local / "large").write_bytes(tools.data(3_000_001))
         (local / "empty").write_bytes(b"")

@@ -69,7 +69,7 @@ def test_open_of_a_missing_file(area):
         bad(file.open(area.url("nope"), OpenFlags.READ), ErrorCode.NOT_FOUND)
 
 
-def test_open_of_a_folder(area):
+def test_open_of_a_directory(area):
     area.mkdir("folder")
     with client.File() as file:
         bad(file.open(area.url("folder"), OpenFlags.READ), ErrorCode.IS_DIRECTORY)
@@ -323,7 +323,7 @@ def test_dirlist_recursive(area, filesystem):
     assert {entry.name.strip("/").rsplit("/", 1)[-1] for entry in listing} == {"sub", "deep", "file", "other"}
 
 
-def test_dirlist_of_a_missing_and_an_empty_folder(area, filesystem):
+def test_dirlist_of_a_missing_and_an_empty_directory(area, filesystem):
     bad(filesystem.dirlist(area / "nope"), ErrorCode.NOT_FOUND)
     area.mkdir("empty")
     for flags in (DirListFlags.NONE, DirListFlags.STAT):

@@ -24,29 +24,29 @@ def sections():
 class Reader:
     """Follows the document."""
 
-    def __init__(self, folder):
-        self.folder, self.servers = folder, []
+    def __init__(self, directory):
+        self.directory, self.servers = directory, []
         # The clients of XRootD are the real ones.
-        self.environment = peers.environment(PATH=f"/usr/bin:/bin:{peers.program().parent}", HOME=str(folder), XDG_STATE_HOME=str(folder / "state"), SHELL="/bin/bash",
+        self.environment = peers.environment(PATH=f"/usr/bin:/bin:{peers.program().parent}", HOME=str(directory), XDG_STATE_HOME=str(directory / "state"), SHELL="/bin/bash",
                                              PYTHONPATH="/usr/lib/python3/dist-packages")
         self.host = None
 
     def here(self, text):
-        text = re.sub(r"(?<![\w.])/(data|srv)\b", rf"{self.folder}/\1", text)
+        text = re.sub(r"(?<![\w.])/(data|srv)\b", rf"{self.directory}/\1", text)
         return text if self.host is None else text.replace("root://myhost:1094//", f"root://{self.host}//").replace("myhost", self.host)
 
     def run(self, command, shown):
         command = self.here(command.split("   #")[0].strip())
         if command.startswith("scalla serve"):
             return self.serve(command, shown)
-        done = subprocess.run(["/bin/bash", "-c", command], cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(["/bin/bash", "-c", command], cwd=self.directory, env=self.environment, capture_output=True, text=True, timeout=120)
         assert done.returncode == (1 if "bad.cfg" in command and "check" in command else 0), f"{command}\n{done.stdout}{done.stderr}"
         if shown:
             assert done.stdout.splitlines() == [self.here(line) for line in shown], command
 
     def serve(self, command, shown):
         command = re.sub(r" --port \d+", "", command)
-        server = subprocess.Popen([*command.split(), "--port", "0"], cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        server = subprocess.Popen([*command.split(), "--port", "0"], cwd=self.directory, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.servers.append(server)
         first = server.stdout.readline()
         port = re.match(r"scalla v\S+ listening on \[::\]:(\d+), ", first).group(1)
@@ -79,10 +79,10 @@ def test_every_command_of_the_quick_start_works(reader, ours):
         for language, block in blocks:
             lines = block.splitlines()
             if language == "python":
-                (reader.folder / "read.py").write_text(reader.here(block) + "assert status.ok and len(data) == 1024\n")
+                (reader.directory / "read.py").write_text(reader.here(block) + "assert status.ok and len(data) == 1024\n")
                 reader.run("/usr/bin/python3 read.py", [])
             elif lines[0].startswith("# "):
-                (reader.folder / lines[0][2:]).write_text(reader.here(block))
+                (reader.directory / lines[0][2:]).write_text(reader.here(block))
             elif lines[0].startswith("$ "):
                 commands = [index for index, line in enumerate(lines) if line.startswith("$ ")]
                 for index, end in zip(commands, commands[1:] + [len(lines)]):

@@ -90,16 +90,16 @@ def tree(server, *more):
     (server.tree / "link").symlink_to("file")
 
 
-def lies_there(folder):
+def lies_there(directory):
     """Returns names, modes and contents below a directory. A file in a space has a name there that
     the server chooses."""
     found = []
-    for at, folders, files in os.walk(folder):
-        for name in sorted(folders + files):
+    for at, directories, files in os.walk(directory):
+        for name in sorted(directories + files):
             path = os.path.join(at, name)
             mode = os.lstat(path).st_mode
             content = open(path, "rb").read() if name in files and os.path.isfile(path) else b""
-            found.append((os.path.relpath(path, folder), oct(mode), content))
+            found.append((os.path.relpath(path, directory), oct(mode), content))
     return sorted(found)
 
 
@@ -133,9 +133,9 @@ def started(stack, kind, settings, export):
     """Starts a server of that kind with its own target for redirections and its own spaces."""
     spaces = Path(tempfile.mkdtemp(prefix="scalla-spaces-", dir="/var/tmp"))
     stack.callback(shutil.rmtree, spaces, ignore_errors=True)
-    for folder in (spaces / "a", spaces / "b"):
-        folder.mkdir()
-        peers.give(folder)
+    for directory in (spaces / "a", spaces / "b"):
+        directory.mkdir()
+        peers.give(directory)
     peers.give(spaces)
     target = 0
     if "{target}" in settings:
