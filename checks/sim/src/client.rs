@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cluster::RetryReason;
 
-use crate::host::SimHost;
+use crate::host_address::host_name;
 use crate::messages::{ClientRequest, HostReply, Name, RequestedAction};
 use crate::sim_rng::SimRng;
 
@@ -159,7 +159,7 @@ impl ClientOperation {
 
     /// Returns the request for the current host.
     pub fn request(&self) -> ClientRequest {
-        let tried: Vec<String> = self.tried.iter().map(|host| SimHost::name(*host)).collect();
+        let tried: Vec<String> = self.tried.iter().map(|host| host_name(*host)).collect();
         ClientRequest {
             operation: self.number,
             attempt: self.attempt,

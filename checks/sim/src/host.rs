@@ -2,7 +2,7 @@
 //!
 //! The world calls hosts of all roles through it, because events do not depend on the role.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use cluster::tree::{
@@ -13,18 +13,13 @@ use cluster::{CacheSettings, NameChangeSet, WINDOW};
 
 use crate::disk::{HostDisk, LeaseState};
 use crate::flood::Flood;
+use crate::host_address::{DATA_PORT, PORT, host_ip, host_name};
 use crate::location_service::LOCATIONS_MAX;
 use crate::messages::{ChangeOrder, ClientRequest, FileMessage, ProcessAction};
 use crate::own_process::{OwnProcess, QueryBehaviour, Sabotage, WorkTurns};
 use crate::real_node::RealNode;
 use crate::sim_rng::SimRng;
 use crate::stranger::Stranger;
-
-/// The port of every node.
-pub const PORT: u16 = 1213;
-
-/// The port for clients of every node.
-pub const DATA_PORT: u16 = 1094;
 
 /// The role of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -240,20 +235,6 @@ impl SimHost {
         }
     }
 
-    /// Returns the name of a host.
-    pub fn name(index: usize) -> String {
-        format!("n{index}")
-    }
-
-    pub(crate) fn index(name: &str) -> Option<usize> {
-        name.strip_prefix('n')?.parse().ok()
-    }
-
-    pub(crate) fn ip(index: usize) -> IpAddr {
-        let [_, a, b, c] = (index as u32).to_be_bytes();
-        Ipv4Addr::new(10, a, b, c).into()
-    }
-
     /// Returns the nodes at which it looks for its parent.
     pub(crate) fn homes(&self) -> &[usize] {
         &self.managers
@@ -261,7 +242,7 @@ impl SimHost {
 
     /// Returns the address of a host.
     pub fn address(index: usize) -> Address {
-        Address::new(&Self::name(index), PORT)
+        Address::new(&host_name(index), PORT)
     }
 
     /// Stores the state that its process needs after a crash.
@@ -396,7 +377,7 @@ impl SimHost {
             cluster_port: PORT,
             id: self.id().as_str().to_owned(),
             paths: "w /".to_owned(),
-            host: Some(Self::name(self.index)),
+            host: Some(host_name(self.index)),
             extensions: if self.kind.is_own() { Extensions::ALL } else { Extensions::NONE },
             ..LoginMessage::default()
         }
@@ -408,7 +389,7 @@ impl SimHost {
             HostKind::Supervisor | HostKind::RealSupervisor => 'u',
             HostKind::Server | HostKind::RealServer | HostKind::Flood | HostKind::Stranger => 's',
         };
-        NodeId::compose(kind, &format!("anon@{}", Self::name(self.index)), None, "1213n0")
+        NodeId::compose(kind, &format!("anon@{}", host_name(self.index)), None, "1213n0")
     }
 
     /// Creates the process that runs here from now on.
@@ -433,7 +414,7 @@ impl SimHost {
             settings.replicas = self.managers.len() > 1;
             settings.first_start = self.first_start && acceptor == AcceptorRole::Manager;
             settings.door =
-                (acceptor == AcceptorRole::Manager).then(|| Address::new(&Self::name(self.index), DATA_PORT));
+                (acceptor == AcceptorRole::Manager).then(|| Address::new(&host_name(self.index), DATA_PORT));
             settings
         };
         let mut child = ChildSettings::new(managers, self.login());
@@ -447,7 +428,7 @@ impl SimHost {
         };
         let (inner, has_parents) = (parent.is_some(), !children.is_empty());
         let node = ClusterNode::new(parent, children, rng, now);
-        let own = SocketAddr::new(Self::ip(self.index), DATA_PORT);
+        let own = SocketAddr::new(host_ip(self.index), DATA_PORT);
         let cache = match self.sabotage {
             Some(Sabotage::Hoards) => CacheSettings { window: WINDOW, nowhere: None, ..self.cache.clone() },
             _ => self.cache.clone(),

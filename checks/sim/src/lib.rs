@@ -7,9 +7,10 @@
 //! | file | responsibility |
 //! |---|---|
 //! | `world` | events in their order |
-//! | `network` | connections and their faults |
+//! | `network`, `connection` | connections and their faults |
 //! | `counts`, `fault_counts` | counts of events, and of the faults in the worlds of many seeds |
 //! | `host` | the process, the clock and the stored state of a host |
+//! | `host_address` | names, addresses and ports of hosts |
 //! | `own_process` | a process of ours: the node and the resolver, connected as in the server |
 //! | `behaviour` | the behaviour of nodes, correct or wrong |
 //! | `location_service` | the location service of a parent of ours |
@@ -31,6 +32,7 @@
 pub mod behaviour;
 pub mod client;
 pub mod client_load;
+mod connection;
 pub mod counts;
 pub mod disk;
 pub mod fault_counts;
@@ -38,6 +40,7 @@ pub mod faults;
 pub mod flood;
 pub mod formation;
 pub mod host;
+mod host_address;
 pub mod host_faults;
 pub mod location;
 mod location_service;

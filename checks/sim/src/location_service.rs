@@ -12,7 +12,7 @@ use cluster::{
     LocationResolver, Policy, RequestToken, ResolveSettings, SelectOptions,
 };
 
-use crate::host::SimHost;
+use crate::host_address::host_of_name;
 use crate::messages::{ClientRequest, HostReply, RequestedAction};
 use crate::sim_rng::SimRng;
 
@@ -86,7 +86,7 @@ fn options(request: &ClientRequest) -> SelectOptions {
 pub(crate) fn told(answer: ClusterAnswer) -> HostReply {
     match answer {
         ClusterAnswer::Redirect { host, .. } => {
-            SimHost::index(&host).map_or(HostReply::Lost, HostReply::Redirect)
+            host_of_name(&host).map_or(HostReply::Lost, HostReply::Redirect)
         }
         ClusterAnswer::Wait(time) => HostReply::Wait(time),
         ClusterAnswer::Located(list) => {

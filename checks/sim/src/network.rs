@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use cluster::tree::{ConnectionId, NodeEvent, NodeMessage, PeerAddress};
 
-use crate::host::{HostProcess, SimHost};
+use crate::connection::{SimConnection, SimEndpoint};
+use crate::host::HostProcess;
+use crate::host_address::{host_ip, host_name, host_of_name};
 use crate::messages::{FileMessage, SimMessage};
 use crate::world::{World, WorldEvent};
 
@@ -16,35 +18,6 @@ const STALL: Duration = Duration::from_secs(10);
 
 /// The factor of the normal time above which a message counts as late.
 const LATE: u32 = 10;
-
-/// One end of a connection.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SimEndpoint {
-    pub(crate) host: u32,
-    pub(crate) epoch: u32,
-    pub(crate) link: ConnectionId,
-    /// This end is still open.
-    pub(crate) open: bool,
-    /// The arrival of the last message; no later message arrives before it.
-    last: Duration,
-}
-
-/// A connection: the end that requested it, and the other.
-#[derive(Clone, Debug)]
-pub(crate) struct SimConnection {
-    pub(crate) ends: [SimEndpoint; 2],
-    pub(crate) silent: bool,
-    /// The period of its stall.
-    pub(crate) stall: (Duration, Duration),
-}
-
-impl SimConnection {
-    /// Reports whether it stalled at that time or within `margin` before.
-    pub(crate) fn stood_still(&self, at: Duration, margin: Duration) -> bool {
-        let (from, until) = self.stall;
-        from <= at && at < until + margin
-    }
-}
 
 /// Returns the connection that an event belongs to and waits for.
 const fn held_up_with(what: &WorldEvent) -> Option<u32> {
@@ -163,8 +136,7 @@ impl World {
         (end.epoch, end.open) = (epoch, true);
         let at = self.now + self.conditions.latency;
         self.schedule(at, WorldEvent::Made { link });
-        let peer =
-            PeerAddress { ip: SimHost::ip(from.host as usize), host: SimHost::name(from.host as usize) };
+        let peer = PeerAddress { ip: host_ip(from.host as usize), host: host_name(from.host as usize) };
         self.deliver(link, 1, |end| NodeEvent::Accepted { link: end.link, peer });
     }
 
@@ -264,7 +236,7 @@ impl World {
         host.outward.push((link, number));
         let end =
             |host: u32, epoch, link, open| SimEndpoint { host, epoch, link, open, last: Duration::ZERO };
-        let target = SimHost::index(to).filter(|target| *target < self.hosts.len());
+        let target = host_of_name(to).filter(|target| *target < self.hosts.len());
         let epoch = self.hosts[index].epoch;
         let near = end(index as u32, epoch, link, true);
         // An unknown host is one that is never up: the timeout of the process ends the attempt.

@@ -15,7 +15,7 @@ use crate::formation::Formation;
 use crate::host::{HostKind, HostProcess};
 use crate::messages::{ChangeOrder, FileMessage, Name, ProcessAction, RequestedAction};
 use crate::own_process::Sabotage;
-use crate::sim_rng::SimRng;
+use crate::sim_rng::{SimRng, on_all_processors};
 use crate::stranger::StrangerLogin;
 use crate::world::{NetworkConditions, World};
 
@@ -253,6 +253,6 @@ fn judge(
 /// # Errors
 /// The errors of the first few failed seeds.
 pub fn run_all(seeds: &[u64]) -> Result<StrangerOutcome, String> {
-    let outcomes = crate::sim_rng::on_all_processors(seeds, |seed| run(seed, None))?;
+    let outcomes = on_all_processors(seeds, |seed| run(seed, None))?;
     Ok(outcomes.into_iter().fold(StrangerOutcome::default(), StrangerOutcome::plus))
 }

@@ -22,7 +22,7 @@ use cluster::{
 };
 
 use crate::disk::{HostDisk, LeaseState};
-use crate::host::DATA_PORT;
+use crate::host_address::DATA_PORT;
 use crate::location_service::{LocationService, told};
 use crate::messages::{FileMessage, Name, ProcessAction};
 use crate::sim_rng::SimRng;

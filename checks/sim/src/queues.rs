@@ -17,7 +17,7 @@ use crate::formation::Formation;
 use crate::host::{HostKind, HostProcess};
 use crate::messages::{Name, RequestedAction};
 use crate::own_process::Sabotage;
-use crate::sim_rng::SimRng;
+use crate::sim_rng::{SimRng, on_all_processors};
 use crate::world::{NetworkConditions, World};
 
 /// The maximum number of requests of one greedy client.
@@ -225,6 +225,6 @@ pub fn bare(rng: &mut SimRng, keeps: bool) -> Result<usize, String> {
 /// # Errors
 /// The errors of the first few failed seeds.
 pub fn run_all(seeds: &[u64]) -> Result<QueueOutcome, String> {
-    let outcomes = crate::sim_rng::on_all_processors(seeds, |seed| run(seed, None))?;
+    let outcomes = on_all_processors(seeds, |seed| run(seed, None))?;
     Ok(outcomes.into_iter().fold(QueueOutcome::default(), QueueOutcome::plus))
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use cluster::StateAsk;
 use cluster::tree::ConnectionId;
 
+use crate::host_address::host_name;
 use crate::messages::{ClientRequest, FileMessage, HostReply, Name, ProcessAction, RequestedAction};
 
 /// The query timeout, and the wait of clients for it.
@@ -140,7 +141,7 @@ impl RealLocations {
             RequestedAction::Create => children,
             _ => &holders,
         };
-        let fit = |child: &&RealChild| !tried.contains(crate::host::SimHost::name(child.host).as_str());
+        let fit = |child: &&RealChild| !tried.contains(host_name(child.host).as_str());
         let mut fit = among.iter().filter(fit).peekable();
         if fit.peek().is_none() {
             return if open { HostReply::Wait(LOOKUP) } else { HostReply::Missing };

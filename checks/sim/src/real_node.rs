@@ -10,8 +10,8 @@ use cluster::tree::{
 };
 
 use crate::disk::HostDisk;
-use crate::host::SimHost;
-use crate::messages::{ClientRequest, FileMessage, HostReply, ProcessAction, RequestedAction};
+use crate::host_address::host_of_name;
+use crate::messages::{ClientRequest, FileMessage, HostReply, Name, ProcessAction, RequestedAction};
 use crate::real_locations::{RealChild, RealLocations};
 
 /// The pause after a lost or refused membership if the list names no other parent.
@@ -407,11 +407,7 @@ impl RealNode {
     fn children(&self) -> Vec<RealChild> {
         let seated = self.guests.iter().filter(|guest| guest.slot.is_some());
         let child = |guest: &RealNodeChild| {
-            Some(RealChild {
-                link: guest.link,
-                host: SimHost::index(&guest.peer.host)?,
-                serves: guest.serves,
-            })
+            Some(RealChild { link: guest.link, host: host_of_name(&guest.peer.host)?, serves: guest.serves })
         };
         seated.filter_map(child).collect()
     }
@@ -554,7 +550,7 @@ impl RealNode {
     }
 
     /// Reports to the parents that a file appeared or disappeared on the disk without a client.
-    pub(crate) fn changed(&self, path: &crate::messages::Name, here: bool, out: &mut Vec<ProcessAction>) {
+    pub(crate) fn changed(&self, path: &Name, here: bool, out: &mut Vec<ProcessAction>) {
         let path = path.clone();
         let message = if here {
             FileMessage::Have { path, pending: false, draining: false, leased: None }

@@ -12,7 +12,7 @@ use crate::formation::Formation;
 use crate::host::{HostKind, HostProcess};
 use crate::messages::{Name, RequestedAction};
 use crate::own_process::Sabotage;
-use crate::sim_rng::SimRng;
+use crate::sim_rng::{SimRng, on_all_processors};
 use crate::world::{NetworkConditions, World};
 
 /// The power of two of the largest crowd.
@@ -160,6 +160,6 @@ fn observed(world: &World) -> CrowdOutcome {
 /// # Errors
 /// The errors of the first few failed seeds.
 pub fn run_all(seeds: &[u64]) -> Result<CrowdOutcome, String> {
-    let outcomes = crate::sim_rng::on_all_processors(seeds, |seed| run(seed, None))?;
+    let outcomes = on_all_processors(seeds, |seed| run(seed, None))?;
     Ok(outcomes.into_iter().fold(CrowdOutcome::default(), CrowdOutcome::plus))
 }

@@ -6,7 +6,7 @@ use std::collections::{HashSet, VecDeque};
 
 use cluster::CELL_SLOTS;
 
-use crate::host::{HostKind, HostProcess};
+use crate::host::{HostKind, HostProcess, SimHost};
 use crate::world::World;
 
 /// A valid tree.
@@ -39,7 +39,7 @@ impl World {
             self.hosts[parent].child_links().into_iter().map(child).collect()
         };
         let (shape, seen) = tree(manager, children)?;
-        let is_up = |host: &crate::host::SimHost| {
+        let is_up = |host: &SimHost| {
             host.machine.is_some()
                 && !host.kind.is_manager()
                 && !matches!(host.kind, HostKind::Flood | HostKind::Stranger)

@@ -9,11 +9,12 @@ use std::time::Duration;
 use cluster::tree::{ChildChange, NodeAction, NodeEvent, Notice};
 
 use crate::client::ClientOperation;
+use crate::connection::SimConnection;
 use crate::counts::Counts;
 use crate::disk::HostDisk;
 use crate::host::{HostKind, HostProcess, SimHost};
+use crate::host_address::host_of_name;
 use crate::messages::{HostReply, ProcessAction, SimMessage};
-use crate::network::SimConnection;
 use crate::sim_rng::SimRng;
 
 /// The properties of the network.
@@ -428,7 +429,7 @@ impl World {
     fn seated(&mut self, index: usize, slot: cluster::Slot) {
         let Some(HostProcess::Own(own)) = &self.hosts[index].machine else { return };
         let member = own.node.members().and_then(|members| members.member(slot));
-        let child = member.and_then(|member| SimHost::index(member.data.host()));
+        let child = member.and_then(|member| host_of_name(member.data.host()));
         if let Some(child) = child.filter(|child| *child < self.hosts.len()) {
             self.hosts[child].seated = self.now;
             self.hosts[child].seat = Some((index, self.hosts[index].epoch));

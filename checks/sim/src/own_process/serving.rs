@@ -8,7 +8,7 @@ use cluster::{CreationOutcome, ErrorCode, OVERTAKEN, Permit};
 
 use super::{OwnProcess, Sabotage, client_token, here};
 use crate::disk::HostDisk;
-use crate::host::SimHost;
+use crate::host_address::host_of_name;
 use crate::location_service::told;
 use crate::messages::{ClientRequest, FileMessage, HostReply, Name, ProcessAction, RequestedAction};
 
@@ -77,7 +77,7 @@ impl OwnProcess {
                     return HostReply::Wait(OVERTAKEN);
                 }
                 if permit == Permit::Refused && !self.does(Sabotage::Ignores) {
-                    let door = self.node.door().and_then(|door| SimHost::index(door.host()));
+                    let door = self.node.door().and_then(|door| host_of_name(door.host()));
                     return door.map_or(HostReply::Failed(ErrorCode::SERVER_ERROR), HostReply::Redirect);
                 }
                 if permit == Permit::Leased {
