@@ -68,7 +68,9 @@ impl ServerLogin for UnixServerLogin {
 /// Returns the name, unless it is `*`, and the groups.
 fn parse(credentials: &[u8]) -> Result<(Option<&str>, Option<String>), &'static str> {
     let text = credentials.strip_prefix(PREFIX).ok_or("the credentials are malformed")?;
-    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+    // Credentials that were cut could name another user.
+    let end = text.iter().position(|byte| *byte == 0).ok_or("the credentials are incomplete")?;
+    let text = text.get(..end).unwrap_or_default();
     let text = std::str::from_utf8(text).map_err(|_| "the names are not text")?;
     let mut words = text.split(' ').filter(|word| !word.is_empty());
     let name = words.next().ok_or("there is no user")?;
@@ -136,7 +138,7 @@ mod tests {
     fn the_first_word_is_the_user() {
         assert_eq!(parse(b"unix\0  root root\0"), Ok((Some("root"), Some("root".to_owned()))));
         assert_eq!(parse(b"unix\0me a  b\0junk"), Ok((Some("me"), Some("a b".to_owned()))));
-        assert_eq!(parse(b"unix\0host$"), Ok((Some("host$"), None)));
+        assert_eq!(parse(b"unix\0host$\0"), Ok((Some("host$"), None)));
         assert_eq!(parse(b"unix\0* users\0"), Ok((None, Some("users".to_owned()))));
     }
 
@@ -158,6 +160,7 @@ mod tests {
         let many = format!("unix\0u{}", " g".repeat(GROUPS_MAX + 1));
         for bytes in [
             b"unix\0".as_slice(),
+            b"unix\0root",
             b"unix\0    \0",
             b"unix\0ro\x01ot\0",
             b"unix\0../x grp\0",
