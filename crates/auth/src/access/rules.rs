@@ -30,9 +30,72 @@ struct RulePath {
     /// The longest rule path that is a proper prefix of this one.
     outer: Option<u32>,
     /// Pairs with this path, by record; one for each record.
-    entries: Box<[PathEntry]>,
+    entries: PathEntries,
     /// Pairs of `u =` records with this part before the name, and the part after the name.
     named: Box<[(PathEntry, Box<[u8]>)]>,
+}
+
+/// The pairs of one rule path, sorted by record.
+#[derive(Debug)]
+struct PathEntries {
+    entries: Box<[PathEntry]>,
+    /// For paths of many records: the number of the entry of each record from the first one on, so
+    /// that a client with many records needs no search for each of them.
+    dense: Box<[u32]>,
+}
+
+/// Minimum number of entries of a rule path for a table by record.
+const DENSE_ENTRIES_MIN: usize = 16;
+/// Maximum size of a table by record: this many places for each entry.
+const DENSE_PLACES_MAX: usize = 16;
+/// Number of matching pairs for which a decision reserves memory at most.
+const MATCHES_RESERVED: usize = 128;
+/// The place of a record without an entry.
+const NO_ENTRY: u32 = u32::MAX;
+
+impl PathEntries {
+    fn new(entries: Vec<PathEntry>) -> Self {
+        let first = entries.first().map_or(0, |entry| entry.record);
+        let last = entries.last().map_or(0, |entry| entry.record);
+        let places = usize::try_from(last - first).unwrap_or(usize::MAX).saturating_add(1);
+        let mut dense = Vec::new();
+        if entries.len() >= DENSE_ENTRIES_MIN && places <= entries.len().saturating_mul(DENSE_PLACES_MAX) {
+            dense = vec![NO_ENTRY; places];
+            for (number, entry) in (0..).zip(&entries) {
+                let place = usize::try_from(entry.record - first).ok().and_then(|at| dense.get_mut(at));
+                place.into_iter().for_each(|place| *place = number);
+            }
+        }
+        Self { entries: entries.into(), dense: dense.into() }
+    }
+
+    fn of(&self, record: RecordNumber) -> Option<&PathEntry> {
+        if self.dense.is_empty() {
+            let at = self.entries.binary_search_by_key(&record, |entry| entry.record).ok()?;
+            return self.entries.get(at);
+        }
+        let first = self.entries.first()?.record;
+        let place = usize::try_from(record.checked_sub(first)?).ok()?;
+        let number = *self.dense.get(place)?;
+        self.entries.get(usize::try_from(number).ok()?)
+    }
+
+    /// Calls `with` for each entry whose record is in the sorted list, with its place in the list.
+    fn intersect(&self, records: &[RecordNumber], mut with: impl FnMut(usize, &PathEntry)) {
+        if self.entries.len() <= records.len() {
+            for entry in &self.entries {
+                if let Ok(place) = records.binary_search(&entry.record) {
+                    with(place, entry);
+                }
+            }
+            return;
+        }
+        for (place, record) in records.iter().enumerate() {
+            if let Some(entry) = self.of(*record) {
+                with(place, entry);
+            }
+        }
+    }
 }
 
 /// The identity of a record, for explanations.
@@ -120,9 +183,11 @@ pub struct DecidingPair {
     pub negative: Privileges,
 }
 
-/// The pair of a record that matches a path.
+/// A pair of a record that matches a path.
 #[derive(Clone, Copy)]
 struct PairMatch {
+    /// The place of the record among those of the client.
+    place: usize,
     entry: PathEntry,
     /// The match ends at a component of the request path.
     ends_component: bool,
@@ -296,7 +361,7 @@ impl AccessRules {
     /// Returns the privileges of a client on a path.
     pub(super) fn privileges(&self, client: &ApplyingRecords, name: Option<&str>, path: &[u8]) -> Privileges {
         let (mut positive, mut negative) = (Privileges::NONE, Privileges::NONE);
-        for matched in self.matches(client, name, path).into_iter().flatten() {
+        for matched in self.matches(client, name, path) {
             if matched.ends_component || self.matching == PathMatch::Prefix {
                 positive = positive.with(matched.entry.positive);
             }
@@ -312,7 +377,8 @@ impl AccessRules {
         name: Option<&str>,
         path: &[u8],
     ) -> Vec<DecidingPair> {
-        let matches = self.matches(client, name, path).into_iter().flatten();
+        let mut matches = self.matches(client, name, path);
+        matches.sort_unstable_by_key(|matched| matched.place);
         let pair = |matched: PairMatch| {
             let head = self.head(matched.entry.record)?;
             let counts = matched.ends_component || self.matching == PathMatch::Prefix;
@@ -325,38 +391,43 @@ impl AccessRules {
                 negative: matched.entry.negative,
             })
         };
-        matches.filter_map(pair).collect()
+        matches.into_iter().filter_map(pair).collect()
     }
 
-    /// Returns the first matching pair of each record of a client.
-    fn matches(&self, client: &ApplyingRecords, name: Option<&str>, path: &[u8]) -> Vec<Option<PairMatch>> {
-        let mut found: Vec<Option<PairMatch>> = vec![None; client.records.len()];
-        // A name with a slash would stand for several components.
-        let path_name = name.map(str::as_bytes).filter(|name| !name.is_empty() && !name.contains(&b'/'));
+    /// Returns the first matching pair of each record of a client, in any order.
+    fn matches(&self, client: &ApplyingRecords, name: Option<&str>, path: &[u8]) -> Vec<PairMatch> {
+        let mut found: Vec<PairMatch> = Vec::with_capacity(client.records.len().min(MATCHES_RESERVED));
+        let mut is_several = false;
         let mut note = |place: usize, entry: &PathEntry, length: usize| {
-            let matched = PairMatch { entry: *entry, ends_component: ends_component(path, length) };
-            if let Some(slot) = found.get_mut(place)
-                && slot.is_none_or(|earlier| entry.pair < earlier.entry.pair)
-            {
-                *slot = Some(matched);
-            }
+            let ends_component = ends_component(path, length);
+            found.push(PairMatch { place, entry: *entry, ends_component });
         };
+        // A name with a slash would stand for several components.
+        let name = name.map(str::as_bytes).filter(|name| !name.is_empty() && !name.contains(&b'/'));
+        let named = self.named.and_then(|number| client.records.binary_search(&number).ok());
         let mut next = self.paths.partition_point(|known| *known.text <= *path).checked_sub(1);
+        let mut prefixes = 0;
         while let Some(known) = next.and_then(|at| self.paths.get(at)) {
             next = known.outer.and_then(|outer| usize::try_from(outer).ok());
             if !path.starts_with(&known.text) {
                 continue;
             }
-            intersect(&client.records, &known.entries, |place, entry| note(place, entry, known.text.len()));
-            let rest = path.get(known.text.len()..).unwrap_or_default();
-            let Some(rest) = path_name.and_then(|name| rest.strip_prefix(name)) else { continue };
-            let place = self.named.and_then(|number| client.records.binary_search(&number).ok());
-            let Some(place) = place else { continue };
-            for (entry, after) in &known.named {
-                if rest.starts_with(after) {
-                    note(place, entry, path.len() - rest.len() + after.len());
-                }
+            prefixes += 1;
+            let length = known.text.len();
+            known.entries.intersect(&client.records, |place, entry| note(place, entry, length));
+            let rest = path.get(length..).unwrap_or_default();
+            let Some((place, rest)) = named.zip(name.and_then(|name| rest.strip_prefix(name))) else {
+                continue;
+            };
+            for (entry, after) in known.named.iter().filter(|(_, after)| rest.starts_with(after)) {
+                note(place, entry, path.len() - rest.len() + after.len());
+                is_several = true;
             }
+        }
+        if prefixes > 1 || is_several {
+            // A record can have pairs at several of these paths; its first one counts.
+            found.sort_unstable_by_key(|matched| (matched.place, matched.entry.pair));
+            found.dedup_by_key(|matched| matched.place);
         }
         found
     }
@@ -368,44 +439,15 @@ fn ends_component(path: &[u8], length: usize) -> bool {
     ends_with_slash || path.get(length).is_none_or(|next| *next == b'/')
 }
 
-/// Calls `with` for each entry whose record is in the list, with its place in the list. Both are
-/// sorted; the shorter one is searched for in the longer one.
-fn intersect(records: &[RecordNumber], entries: &[PathEntry], mut with: impl FnMut(usize, &PathEntry)) {
-    if entries.len() <= records.len() {
-        let mut begin = 0;
-        for entry in entries {
-            match records.get(begin..).unwrap_or_default().binary_search(&entry.record) {
-                Ok(at) => {
-                    with(begin + at, entry);
-                    begin += at + 1;
-                }
-                Err(at) => begin += at,
-            }
-        }
-        return;
-    }
-    let mut begin = 0;
-    for (place, record) in records.iter().enumerate() {
-        let rest = entries.get(begin..).unwrap_or_default();
-        match rest.binary_search_by_key(record, |entry| entry.record) {
-            Ok(at) => {
-                rest.get(at).into_iter().for_each(|entry| with(place, entry));
-                begin += at + 1;
-            }
-            Err(at) => begin += at,
-        }
-    }
-}
-
 /// Rule paths during compilation.
 #[derive(Default)]
 struct PathTable {
-    paths: BTreeMap<Box<[u8]>, PathEntries>,
+    paths: BTreeMap<Box<[u8]>, PathPairs>,
 }
 
-/// The pairs of one rule path.
+/// The pairs of one rule path during compilation.
 #[derive(Default)]
-struct PathEntries {
+struct PathPairs {
     entries: Vec<PathEntry>,
     named: Vec<(PathEntry, Box<[u8]>)>,
 }
@@ -451,8 +493,9 @@ impl PathTable {
             while open.pop_if(|at| !is_prefix(at)).is_some() {}
             let outer = open.last().copied();
             open.push(u32::try_from(paths.len()).unwrap_or(u32::MAX));
-            let PathEntries { entries, named } = known;
-            paths.push(RulePath { text, outer, entries: entries.into(), named: named.into() });
+            let PathPairs { entries, named } = known;
+            let entries = PathEntries::new(entries);
+            paths.push(RulePath { text, outer, entries, named: named.into() });
         }
         paths
     }

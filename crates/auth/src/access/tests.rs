@@ -325,3 +325,28 @@ fn many_clients_do_not_grow_the_cache() {
     assert!(authorizer.cached_clients() <= 16 * 1024);
     std::fs::remove_dir_all(&directory).unwrap();
 }
+
+#[test]
+fn paths_of_many_records_have_the_same_answers_as_those_of_few() {
+    // Records without the shared path lie between those with it: none, few, and so many that no
+    // table by record is made.
+    for gap in [0, 3, 40] {
+        let mut text = String::new();
+        for number in 0..40 {
+            text +=
+                &format!("g g{number} /own{number} w /shared {}\n", if number == 17 { "r-l" } else { "l" });
+            for other in 0..gap {
+                text += &format!("u other{number}-{other} /else r\n");
+            }
+        }
+        let database = load(&text);
+        let at = |groups: &str, path: &str| of(&database, &principal("u", groups, "", ""), path);
+        assert_eq!(at("g0 g39", "/shared/x"), "l", "{gap}");
+        assert_eq!(at("g17", "/shared/x"), "r", "{gap}");
+        assert_eq!(at("g1 g17 g2", "/shared/x"), "r", "{gap}");
+        assert_eq!(at("g40 none", "/shared/x"), "", "{gap}");
+        assert_eq!(at("g3 g4", "/own4"), "w", "{gap}");
+        let all: Vec<String> = (0..40).map(|number| format!("g{number}")).collect();
+        assert_eq!(at(&all.join(" "), "/shared/x"), "r", "{gap}");
+    }
+}
