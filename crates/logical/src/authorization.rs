@@ -9,9 +9,8 @@
 //! | open for reading | read |
 //! | open for writing or appending | update |
 //! | open that creates or truncates | create |
-//! | status, locate, checksum, space | stat |
+//! | status, locate, checksum, space, attributes of the storage | stat |
 //! | list | readdir |
-//! | query of attributes | any privilege |
 //! | make a directory | mkdir |
 //! | remove | delete |
 //! | rename | rename for the present name, insert for the new one |
@@ -72,6 +71,7 @@ impl AuthorizedFiles {
         match operation {
             Operation::Open(target, request) => return self.decide_open(&check, target, request),
             Operation::Stat(target) => check.reading(AccessOperation::Stat, "locate", target)?,
+            Operation::QueryAttributes(target) => check.reading(AccessOperation::Stat, "statxa", target)?,
             Operation::StatSpace(target) | Operation::QuerySpace(target) => {
                 check.reading(AccessOperation::Stat, "statfs", target)?;
             }
@@ -87,7 +87,6 @@ impl AuthorizedFiles {
                 check.reading(AccessOperation::Stat, "locate", targets.first())?;
             }
             Operation::List(target, _) => check.reading(AccessOperation::ReadDirectory, "open", target)?,
-            Operation::QueryAttributes(target) => check.reading(AccessOperation::Any, "statxa", target)?,
             Operation::Attributes(target, work) => {
                 let operation = match work {
                     AttributeWork::Get(_) | AttributeWork::List { .. } => AccessOperation::Read,
