@@ -74,9 +74,15 @@ impl ServerAuthorization {
         refreshed
     }
 
-    /// Returns the reason why the present rule file is not in force, if it is not.
-    pub(crate) fn failure(&self) -> Option<String> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Describes the rules in force, and the reason why the present file is not in force, if it is
+    /// not.
+    pub(crate) fn state(&self) -> String {
+        let database = self.authorizer.database();
+        let state = format!("{} records of {}", database.len(), database.path().display());
+        match self.failure.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            Some(failure) => format!("{state}, as read earlier; the present file is not in force: {failure}"),
+            None => state,
+        }
     }
 }
 

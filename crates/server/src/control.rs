@@ -262,6 +262,7 @@ impl ControlLoop {
             refused_denied: refused.denied,
             refused_unknown: refused.unknown,
             log_levels: self.log.levels().to_string(),
+            authorization: running.rules_state(),
             draining: self.drain.is_some(),
         }
     }

@@ -153,35 +153,13 @@ impl RunningServer {
         };
         let start = |settings| ClusterThread::start(settings, clock, address.port(), seen, &supervisor);
         let cluster = cluster.map(start).transpose()?;
-        let files: Arc<dyn FileSystem> = match (&logical, cluster.as_ref().and_then(ClusterThread::front)) {
-            (_, Some(front)) => {
-                let name = format!("{}:{}", effective.host, address.port());
-                Redirector::new(front.clone(), forwarding, Prepares::new(&name, &SystemClock::new()))
-            }
-            (Some(logical), None) => match &cluster {
-                Some(cluster) => {
-                    let leased = LeasedCreation::before(logical.clone(), cluster.leases().clone());
-                    ReaderRedirectFileSystem::before(leased, cluster.reader_redirect().clone())
-                }
-                None => logical.clone(),
-            },
-            (None, None) => return Err(system("files")(std::io::Error::other("there is nothing to serve"))),
-        };
-        let decides = match role {
-            Some(role) if role.redirects() => AuthorizationRole::Redirector,
-            _ => AuthorizationRole::Server,
-        };
-        let authorizer = authorization.as_ref().map(ServerAuthorization::authorizer);
-        let files = AuthorizedFiles::before(files, authorizer, decides);
+        let files = served_files(effective, address.port(), logical.as_ref(), cluster.as_ref(), forwarding)?;
+        let files = guarded_files(files, effective, authorization.as_ref(), role);
         let loops = Arc::new(Loops::per_core(&supervisor).map_err(system("threads"))?);
         install_rings(loops.handles(), *effective.process.io_uring);
         if *effective.process.polling {
             loops.poll();
         }
-        let rules = effective.protocol.redirects.iter().map(|rule| rule.value.clone()).collect();
-        let copies = effective.logical.third_party.value.as_ref();
-        let files = Handoff::before(files, copies.map(|copies| copies.redirects.clone()).unwrap_or_default());
-        let files = StaticRedirects::before(files, rules, &effective.host);
         let mut door = assembly::door(effective, address.port(), role);
         door.open_files = logical.clone().map(count_open_files);
         door.settings.live_values = cluster.as_ref().map(ClusterThread::live_values).unwrap_or_default();
@@ -267,9 +245,9 @@ impl RunningServer {
         self.authorization.as_ref().map(ServerAuthorization::refresh)
     }
 
-    /// Returns the reason why the present file of authorization rules is not in force, if it is not.
-    pub fn rules_failure(&self) -> Option<String> {
-        self.authorization.as_ref().and_then(ServerAuthorization::failure)
+    /// Describes the authorization rules in force; empty without authorization.
+    pub(crate) fn rules_state(&self) -> String {
+        self.authorization.as_ref().map(ServerAuthorization::state).unwrap_or_default()
     }
 
     /// Returns the number of sessions, including those that have not logged in.
@@ -372,6 +350,52 @@ fn open(effective: &Effective) -> Result<Listener, StartError> {
         let port = error.address.port();
         StartError::Port { port, owner: port_owner(port), source: error.source }
     })
+}
+
+/// Returns the files that clients reach: those of this server, or those of the nodes below it.
+fn served_files(
+    effective: &Effective,
+    port: u16,
+    logical: Option<&Arc<Logical>>,
+    cluster: Option<&ClusterThread>,
+    forwarding: config::Forwarding,
+) -> Result<Arc<dyn FileSystem>, StartError> {
+    Ok(match (logical, cluster.and_then(ClusterThread::front)) {
+        (_, Some(front)) => {
+            let name = format!("{}:{port}", effective.host);
+            Redirector::new(front.clone(), forwarding, Prepares::new(&name, &SystemClock::new()))
+        }
+        (Some(logical), None) => match cluster {
+            Some(cluster) => {
+                let leased = LeasedCreation::before(logical.clone(), cluster.leases().clone());
+                ReaderRedirectFileSystem::before(leased, cluster.reader_redirect().clone())
+            }
+            None => logical.clone(),
+        },
+        (None, None) => {
+            let source = std::io::Error::other("there is nothing to serve");
+            return Err(StartError::System { what: "files", source });
+        }
+    })
+}
+
+/// Returns files behind authorization and the redirects of the configuration.
+fn guarded_files(
+    files: Arc<dyn FileSystem>,
+    effective: &Effective,
+    authorization: Option<&ServerAuthorization>,
+    role: Option<config::NodeRole>,
+) -> Arc<dyn FileSystem> {
+    let decides = match role {
+        Some(role) if role.redirects() => AuthorizationRole::Redirector,
+        _ => AuthorizationRole::Server,
+    };
+    let authorizer = authorization.map(ServerAuthorization::authorizer);
+    let files = AuthorizedFiles::before(files, authorizer, decides);
+    let rules = effective.protocol.redirects.iter().map(|rule| rule.value.clone()).collect();
+    let copies = effective.logical.third_party.value.as_ref();
+    let files = Handoff::before(files, copies.map(|copies| copies.redirects.clone()).unwrap_or_default());
+    StaticRedirects::before(files, rules, &effective.host)
 }
 
 /// Creates the logical file system over the storage that `wrap` makes of the POSIX tree.

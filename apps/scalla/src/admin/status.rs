@@ -14,7 +14,7 @@ pub(super) fn topics(status: &ServerStatus) -> String {
         Some(file) => format!("configuration {file}"),
         None => "no configuration file".to_owned(),
     };
-    let lines = [
+    let mut lines = vec![
         (
             "server",
             format!(
@@ -65,6 +65,9 @@ pub(super) fn topics(status: &ServerStatus) -> String {
         ),
         ("log", status.log_levels.clone()),
     ];
+    if !status.authorization.is_empty() {
+        lines.push(("rules", status.authorization.clone()));
+    }
     let mut text = String::new();
     for (topic, line) in lines {
         // Writing to a text cannot fail.
@@ -171,6 +174,8 @@ now       4 files open, 1 of them for writing, 1 unfinished, 0 with a checkpoint
 log       info
 ";
         assert_eq!(topics(&status()), expected);
+        let rules = ServerStatus { authorization: "3 records of /etc/authdb".to_owned(), ..status() };
+        assert_eq!(topics(&rules), format!("{expected}rules     3 records of /etc/authdb\n"));
         let hostile = ServerStatus { host: "a\u{1b}[2J\nstate  x".to_owned(), draining: true, ..status() };
         let text = topics(&hostile);
         assert_eq!(text.lines().count(), 7);

@@ -112,6 +112,10 @@ pub struct ServerStatus {
     pub refused_unknown: u64,
     /// The log levels.
     pub log_levels: String,
+    /// The authorization rules in force, and the reason why the present rule file is not; empty
+    /// without authorization.
+    #[serde(default)]
+    pub authorization: String,
     /// Set if it accepts no new connections and ends soon.
     pub draining: bool,
 }

@@ -7,7 +7,8 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
 /// Rooms that can have their own level.
-const ROOMS: [&str; 11] = [
+const ROOMS: [&str; 12] = [
+    "auth",
     "client",
     "config",
     "digest",
