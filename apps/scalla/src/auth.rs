@@ -6,9 +6,7 @@ use crate::local_path::absolute;
 use crate::printer::{err, out};
 use crate::usage_error::UsageError;
 use anyhow::Context;
-use auth::access::{
-    AccessDatabase, AccessExplanation, AccessOperation, DecidingPair, Principal, RecordKind,
-};
+use auth::access::{AccessDatabase, AccessExplanation, AccessOperation, DecidingPair, Principal, RecordKind};
 use base::LogicalPath;
 use clap::Subcommand;
 use config::{AuthorizationConfig, ConfigInput, Loaded, LocalFiles, Overrides, Strictness};
@@ -100,9 +98,8 @@ impl CheckAccessOptions {
             let names: Vec<&str> = AccessOperation::ALL.iter().map(|known| known.name()).collect();
             UsageError(format!("no operation '{}'; allowed: {}", self.operation, names.join(" ")))
         })?;
-        let path = LogicalPath::parse(self.path.as_bytes()).map_err(|_| {
-            UsageError(format!("'{}' is not an absolute path without '..'", self.path))
-        })?;
+        let path = LogicalPath::parse(self.path.as_bytes())
+            .map_err(|_| UsageError(format!("'{}' is not an absolute path without '..'", self.path)))?;
         let mut values = match &self.config {
             Some(file) => settings(file, self.instance.clone())?,
             None => AuthorizationConfig::default(),
@@ -124,12 +121,12 @@ impl CheckAccessOptions {
         if self.json {
             out().json(&as_json(&database, &found));
         } else {
-            self.print(&database, operation, &found);
+            self.explain(&database, operation, &found);
         }
         Ok(if found.is_allowed { ExitCode::SUCCESS } else { ExitCode::from(exit_status::FAILED) })
     }
 
-    fn print(&self, database: &AccessDatabase, operation: AccessOperation, found: &AccessExplanation) {
+    fn explain(&self, database: &AccessDatabase, operation: AccessOperation, found: &AccessExplanation) {
         let verdict = if found.is_allowed { "allowed" } else { "denied" };
         out().line(format_args!("{verdict}: {} {} {}", self.user, operation.name(), self.path));
         if found.is_inconsistent {
@@ -140,7 +137,9 @@ impl CheckAccessOptions {
         }
         let needs = match operation.needs() {
             None => "which no rule can grant".to_owned(),
-            Some(needs) if operation == AccessOperation::Any && needs.is_empty() => "any privilege".to_owned(),
+            Some(needs) if operation == AccessOperation::Any && needs.is_empty() => {
+                "any privilege".to_owned()
+            }
             Some(needs) if needs.to_string().is_empty() => "the privilege a".to_owned(),
             Some(needs) => format!("privileges {needs}"),
         };

@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use crate::printer::{Printer, err, out};
 use crate::usage_error::UsageError;
 use crate::{
-    admin, auth, bench, cluster, completion, config, copy, examples, exit_status, files, json_failures, links, man,
-    map, serve, shell, version,
+    admin, auth, bench, cluster, completion, config, copy, examples, exit_status, files, json_failures,
+    links, man, map, serve, shell, version,
 };
 
 /// Serve files to many clients at once, with XRootD's protocol and configuration.

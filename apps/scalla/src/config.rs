@@ -3,6 +3,7 @@
 use crate::evaluation::evaluation;
 use crate::local_path::absolute;
 use crate::printer::{err, out};
+use crate::rule_check::check_rules;
 use anyhow::bail;
 use clap::Subcommand;
 use config::{
@@ -130,6 +131,7 @@ impl CheckOptions {
         for file in &self.files {
             let Loaded { effective, mut report } = self.reader.load(Some(file), Overrides::default());
             report.append(config::check(&effective, &LocalDisk, Strictness::Strict));
+            check_rules(&effective, &mut report);
             report.order_by_line();
             good &= report.is_ok();
             if self.json {

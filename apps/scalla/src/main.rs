@@ -26,6 +26,7 @@ mod named_servers;
 mod printer;
 mod quantity;
 mod quoting;
+mod rule_check;
 mod serve;
 mod shell;
 mod usage_error;

@@ -1,0 +1,45 @@
+//! The authorization rules of a configuration, for `scalla config check`: errors, and rules that
+//! can never apply.
+
+use auth::access::{AccessDatabase, AuthdbError, AuthdbProblem};
+use config::{ConfigReport, Effective, Origin, Position, ProblemKind};
+use std::path::Path;
+
+/// Adds the problems of the rule file, if the configuration enables authorization.
+pub(crate) fn check_rules(effective: &Effective, report: &mut ConfigReport) {
+    let values = &effective.authorization;
+    if !*values.enabled {
+        return;
+    }
+    let source = server::authdb_source(values);
+    match AccessDatabase::load(&source, &server::SystemNetgroups) {
+        Ok(database) => {
+            for warning in database.warnings() {
+                add(ProblemKind::Doubtful, database.path(), warning, report);
+            }
+            if database.is_empty() {
+                let what = format!("acc.authdb: {} has no rules", database.path().display());
+                let allowed = "nothing is allowed to anyone; write rules";
+                report.add(ProblemKind::Doubtful, values.authdb.origin.clone(), what, allowed);
+            }
+        }
+        Err(AuthdbError::Invalid { path, problems }) => {
+            problems.iter().for_each(|problem| add(ProblemKind::Contradiction, &path, problem, report));
+        }
+        Err(error) => {
+            let origin = match values.authdb.origin.is_default() {
+                true => values.enabled.origin.clone(),
+                false => values.authdb.origin.clone(),
+            };
+            let allowed = "name a readable file with acc.authdb";
+            report.add(ProblemKind::Contradiction, origin, format!("acc.authdb: {error}"), allowed);
+        }
+    }
+}
+
+fn add(kind: ProblemKind, path: &Path, problem: &AuthdbProblem, report: &mut ConfigReport) {
+    let AuthdbProblem { at, what } = problem;
+    let file = path.display().to_string().into();
+    let position = Position { file, line: at.line, column: at.column };
+    report.add(kind, Origin::File(position), what.clone(), "");
+}
