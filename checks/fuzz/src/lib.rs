@@ -16,6 +16,7 @@
 //! |---------------------|---------------------------------------------------|
 //! | `requests`          | a request frame; a stream of them                 |
 //! | `replies`           | a response frame; a stream of them; bodies        |
+//! | `authdb`            | an authorization database                         |
 //! | `archives`          | a ZIP archive                                     |
 //! | `cgi`               | `path?cgi`, login texts                           |
 //! | `cms`               | a frame between cluster nodes; a stream of them   |
@@ -29,6 +30,7 @@
 //! | `stored_attributes` | extended attributes that the server stores        |
 
 pub mod archives;
+pub mod authdb;
 pub mod cgi;
 pub mod cms;
 pub mod configuration;
@@ -49,6 +51,7 @@ pub type Target = (&'static str, fn(&[u8]));
 /// All targets, under the names of their corpus directories and libFuzzer programs.
 pub const TARGETS: &[Target] = &[
     ("archives", archives::target),
+    ("authdb", authdb::target),
     ("cgi", cgi::target),
     ("cms", cms::target),
     ("configuration", configuration::target),
