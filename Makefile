@@ -7,7 +7,8 @@
 #   make fuzz    every fuzz target, for FUZZ_MINUTES in all (40: on two cores ten minutes for each)
 #   make abuse   hostile clients of all kinds against the release binary, beside a well-behaved one; ABUSE="--quick" or names of
 #                campaigns choose among them
-#   make soak    a cluster under real clients and ours, its nodes killed one after the other, for SOAK_MINUTES (30)
+#   make soak    a cluster under real clients and ours, its nodes killed one after the other, for SOAK_MINUTES (30), and
+#                QUESTIONS (100000) about random authorization rules to the real xrdacctest and to ours
 #   make differ  10,000 random request sequences to the real xrootd and to ours, or SEQUENCES of them
 #   make histories   random cp, sync and rm against our server and the real one, with lost messages and killed clients and servers:
 #                20,000 histories and 500, or HISTORIES and HISTORIES_THEIRS of them
@@ -20,6 +21,7 @@ FUZZ_MINUTES ?= 40
 SEEDS ?= 10000
 SOAK_MINUTES ?= 30
 SEQUENCES ?= 10000
+QUESTIONS ?= 100000
 HISTORIES ?= 20000
 HISTORIES_THEIRS ?= 500
 
@@ -45,6 +47,7 @@ soak: peers
 	cargo build --release --package scalla --package abuse
 	$${CARGO_TARGET_DIR:-target}/release/abuse --server $${CARGO_TARGET_DIR:-target}/release/scalla --quick --times 5
 	SCALLA=$${CARGO_TARGET_DIR:-target}/release/scalla .venv/bin/python checks/interop/soak.py $(SOAK_MINUTES)
+	SCALLA=$${CARGO_TARGET_DIR:-target}/release/scalla .venv/bin/python checks/interop/authdb.py $(QUESTIONS)
 	SCALLA=$${CARGO_TARGET_DIR:-target}/release/scalla SCALLA_PLACEMENTS=200 \
 		.venv/bin/pytest -q checks/interop/test_cluster_placement.py
 
