@@ -86,10 +86,12 @@ class Bytes:
 
 
 class Connection(Bytes):
-    """One TCP connection. It numbers its requests; `send` and `frame` bypass that."""
+    """One TCP connection. It numbers its requests; `send` and `frame` bypass that. A login is
+    followed by the protocol `unix` if the server offers it."""
 
-    def __init__(self, server, login=True, user="tester", pid=1234, timeout=30, receive_buffer=None):
+    def __init__(self, server, login=True, user="tester", pid=1234, timeout=30, receive_buffer=None, authenticates=True):
         self.server = server
+        self.authenticates = authenticates
         # A node of a cluster may have an address of its own, in a network of its own.
         place, host = getattr(server, "place", None), getattr(server, "bare_address", "localhost")
         family, kind, protocol, _, address = socket.getaddrinfo(host, server.port, type=socket.SOCK_STREAM)[0]
@@ -138,6 +140,8 @@ class Connection(Bytes):
     def login(self, user="tester", pid=1234, capability=5, payload=b""):
         frame = self.ask(LOGIN, struct.pack(">i8sBBBB", pid, user.encode(), 0, 0, capability, 0), payload)
         self.session = frame[:16]
+        if self.authenticates and b"&P=unix" in frame:
+            self.ask(AUTH, bytes(12) + b"unix", b"unix\0" + user.encode() + b"\0")
         return frame
 
     def start(self, code, body=b"", payload=b"", length=None):

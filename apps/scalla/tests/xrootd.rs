@@ -144,7 +144,7 @@ fn in_the_background_a_failure_is_told_and_is_the_exit_status() {
 fn whatever_restricts_access_and_is_not_in_force_stops_the_start() {
     let scratch = Scratch::new("guards");
     for line in [
-        "xrootd.seclib libXrdSec.so",
+        "sec.protocol unix",
         "sec.protocol krb5",
         "ofs.authorize",
         "acc.authdb /etc/authdb",

@@ -47,11 +47,13 @@ fn recorded(target: &str) -> anyhow::Result<BTreeSet<Vec<u8>>> {
         "sessions" => each_conversation(|frames| {
             let mut seed = crate::sessions::seed(&frames);
             seeds.insert(seed.clone());
-            // The same input with required signatures.
-            if let Some(first) = seed.first_mut() {
-                *first = 1;
+            // The same input with required signatures, and with required authentication.
+            for setting in [1, 3] {
+                if let Some(first) = seed.first_mut() {
+                    *first = setting;
+                }
+                seeds.insert(seed.clone());
             }
-            seeds.insert(seed);
         })
         .map(|()| seeds.extend((0..64).map(crate::sessions::pipelined_seed)))?,
         "stored_attributes" => {

@@ -6,8 +6,9 @@
 use std::path::PathBuf;
 
 use crate::directives::{
-    Arguments, DirectiveFault, Draft, ExportDraft, Standing, check_authorization, every_directive,
-    find_directive, nearest_directive, of_another_component, read_by_xrootd, resolve, unprotected,
+    Arguments, DirectiveFault, Draft, ExportDraft, ProtocolParameters, Standing, check_authorization,
+    check_security, every_directive, find_directive, nearest_directive, of_another_component, read_by_xrootd,
+    resolve, unprotected,
 };
 use crate::effective::{
     self, AddressFamily, ChecksumKind, DirectorySetting, EXPORT_DEFAULT, Effective, Export, ExportAttributes,
@@ -105,6 +106,7 @@ pub fn load(request: &ConfigInput, source: &dyn ConfigSource) -> Loaded {
         exports: Vec::new(),
         object_ids: None,
         defaults: Vec::new(),
+        parameters: ProtocolParameters::default(),
         report: &mut report,
         source,
     };
@@ -116,7 +118,8 @@ pub fn load(request: &ConfigInput, source: &dyn ConfigSource) -> Loaded {
     }
     replaced(&request.overrides, &mut draft);
     command_line(&request.overrides, &mut draft);
-    let Draft { mut effective, exports, object_ids, defaults, .. } = draft;
+    let Draft { mut effective, exports, object_ids, defaults, parameters, .. } = draft;
+    check_security(&effective.security, parameters, &mut report);
     if let Some(origin) = object_ids.filter(|_| exports.is_empty() && request.overrides.directory.is_none()) {
         let what = format!("only object ids are exported; {EXPORT_DEFAULT} is not served instead");
         report.add(ProblemKind::Unsupported, origin, what, "export a path");
@@ -151,6 +154,7 @@ fn as_cmsd(request: &ConfigInput, draft: &mut Draft<'_>) {
         exports: Vec::new(),
         object_ids: None,
         defaults: Vec::new(),
+        parameters: ProtocolParameters::default(),
         report: &mut report,
         source: draft.source,
     };
@@ -286,6 +290,7 @@ fn command_line(overrides: &Overrides, draft: &mut Draft<'_>) {
         let everything = Setting::from_command_line(Trace { options: Vec::new(), all: true });
         network.trace = everything.clone();
         draft.effective.protocol.trace = everything.clone();
+        draft.effective.security.trace = everything.clone();
         draft.effective.logical.trace = everything.clone();
         draft.effective.storage.trace = everything.clone();
         draft.effective.cluster.trace = everything;

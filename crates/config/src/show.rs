@@ -5,6 +5,7 @@
 mod authorization;
 mod cluster;
 mod lines;
+mod security;
 mod third_party;
 
 use std::time::Duration;
@@ -30,6 +31,7 @@ pub fn show(effective: &Effective) -> Vec<EffectiveLine> {
     process(&effective.process, &mut lines);
     network(effective, &mut lines);
     protocol(&effective.protocol, &mut lines);
+    security::show(&effective.security, &mut lines);
     authorization::show(&effective.authorization, &mut lines);
     logical(&effective.logical, &mut lines);
     storage(&effective.storage, &mut lines);

@@ -44,13 +44,14 @@ fn guards_are_in_the_tables() {
     for line in [
         "sec.protocol krb5",
         "sec.protocol /opt/lib gsi -cert:/x",
-        "sec.protparm sss -s:/k",
+        "sec.protocol unix",
+        "sec.protocol sss -s /k",
+        "sec.protparm gsi -s:/k",
         "sec.protbind * host krb5",
         "sec.level compatible",
         "sec.level all relaxed pedantic force",
         "sec.entitylib libX.so",
-        "xrootd.seclib default",
-        "xrootd.seclib /usr/lib64/libXrdSec.so",
+        "xrootd.seclib default\nsec.protocol ztn",
         "ofs.authorize\nofs.authlib libXrdMacaroons.so",
         "ofs.authlib ++ libXrdAccSciTokens.so",
         "ofs.authlib libSomethingElse.so",
@@ -86,6 +87,8 @@ fn guards_are_in_the_tables() {
         "ofs.authorize",
         "ofs.authorize 1\nacc.authdb /x\nacc.audit deny grant",
         "acc.authdb /x\nofs.authorize\nofs.authlib default",
+        "xrootd.seclib default",
+        "xrootd.seclib /usr/lib64/libXrdSec-5.so\nsec.protocol unix",
         "xrootd.tls off",
         "xrootd.tls all none",
         "xrootd.tls data -data",
@@ -98,14 +101,20 @@ fn guards_are_in_the_tables() {
 
 #[test]
 fn examples_match_the_standing() {
+    // Examples that other lines complete.
+    let completed = |name: &str| match name {
+        "sec.protparm" => "sec.protocol sss\nxrootd.seclib default\n",
+        // Settings of authorization need the directive that enables it.
+        name if name.starts_with("acc.") => "ofs.authorize\n",
+        _ => "",
+    };
     for directive in every_directive() {
         if directive.always_stops() {
             continue;
         }
         for name in directive.names {
-            // Settings of authorization need the directive that enables it.
-            let completed = if name.starts_with("acc.") { "ofs.authorize\n" } else { "" };
-            let loaded = load_text(&format!("{name} {}\n{completed}", directive.example), Strictness::Strict);
+            let loaded =
+                load_text(&format!("{name} {}\n{}", directive.example, completed(name)), Strictness::Strict);
             let kinds = kinds(&loaded);
             let says = format!("{name} {}: {}", directive.example, loaded.report);
             match directive.standing {

@@ -189,6 +189,12 @@ impl Doorkeeper {
         self.name_of(address, rules.believed).await.is_some_and(|name| rules.fits(&name))
     }
 
+    /// Returns the name of a host; `None` if it has no confirmed one, or names are not looked up.
+    pub(crate) async fn name(&self, address: IpAddr) -> Option<Arc<str>> {
+        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if rules.by_name { self.name_of(address, rules.believed).await } else { None }
+    }
+
     async fn name_of(&self, address: IpAddr, believed: Duration) -> Option<Arc<str>> {
         let asked = Instant::now();
         if let Some(name) = self.known_name(address, |since| since.elapsed() < believed) {

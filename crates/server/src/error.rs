@@ -44,6 +44,8 @@ pub enum StartError {
     User(UserError),
     /// The authorization rules cannot be used.
     Authorization(String),
+    /// Clients cannot be authenticated as configured.
+    Security(String),
     /// The cluster configuration cannot be carried out.
     Cluster(String),
     /// There are too few descriptors.
@@ -78,6 +80,7 @@ impl fmt::Display for StartError {
             Self::Authorization(text) => {
                 write!(f, "the authorization rules (acc.authdb) cannot be used: {text}")
             }
+            Self::Security(text) => write!(f, "cannot authenticate clients: {text}"),
             Self::Limits(text) | Self::Cluster(text) => f.write_str(text),
             Self::System { what, source } => write!(f, "the system refused {what}: {}", plain(source)),
         }

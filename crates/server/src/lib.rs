@@ -19,6 +19,7 @@
 //! | `reader_redirect` | redirection of readers away from a drained or suspended server |
 //! | `static_redirects` | redirects to another server by configuration |
 //! | `third_party` | third-party copies: pulls from other servers |
+//! | `login` | authentication of clients, refresh of keytabs |
 //! | `admission` | admission of hosts by address and name |
 //! | `host_lookups` | host name look-ups on behalf of clients, with limits |
 //! | `authorization` | the authorization rules in force, and their renewal |
@@ -37,6 +38,7 @@ mod daemon;
 mod error;
 mod host_lookups;
 pub mod log;
+mod login;
 pub mod process;
 mod reader_redirect;
 mod redirector;

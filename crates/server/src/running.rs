@@ -9,6 +9,7 @@ use crate::assembly;
 use crate::authorization::ServerAuthorization;
 use crate::cluster::{self, ClusterThread};
 use crate::error::StartError;
+use crate::login;
 use crate::process::{port_owner, raise_descriptors};
 use crate::reader_redirect::ReaderRedirectFileSystem;
 use crate::redirector::Redirector;
@@ -46,6 +47,8 @@ pub struct RunningServer {
     /// The authorization rules; `None` if all clients may do everything.
     authorization: Option<ServerAuthorization>,
     xroot: Arc<xroot::XrootDoor>,
+    /// The authentication of clients; `None` if the address identifies them.
+    login: Option<Arc<session::LoginPolicy>>,
     acceptor: Option<PortAcceptor>,
     supervisor: Supervisor,
 }
@@ -131,6 +134,8 @@ impl RunningServer {
         supervisor: Supervisor,
     ) -> Result<Self, StartError> {
         let system = |what| move |source| StartError::System { what, source };
+        // First, because a server that cannot authenticate must not touch anything.
+        let login = login::policy(effective)?;
         let address = listener.local_address().map_err(system("the address of the port"))?;
         let role = cluster.as_ref().map(|settings| settings.role);
         let authorization = ServerAuthorization::start(effective, &supervisor)?;
@@ -163,9 +168,13 @@ impl RunningServer {
         let mut door = assembly::door(effective, address.port(), role);
         door.open_files = logical.clone().map(count_open_files);
         door.settings.live_values = cluster.as_ref().map(ClusterThread::live_values).unwrap_or_default();
+        let doorkeeper = Arc::new(Doorkeeper::new(&effective.network));
+        if let Some(policy) = &login {
+            login::start_refresh(policy, &supervisor).map_err(system("a thread"))?;
+            login::require(policy, effective, &doorkeeper, &mut door);
+        }
         let xroot = Arc::new(xroot::XrootDoor::new(door, files));
         let doors: Arc<[Arc<dyn Door>]> = Arc::new([xroot.clone() as Arc<dyn Door>]);
-        let doorkeeper = Arc::new(Doorkeeper::new(&effective.network));
         let refusals = Arc::new(Refusals::default());
         let keeper = doorkeeper.clone();
         let admission: Admission = Arc::new(move |address| {
@@ -184,6 +193,7 @@ impl RunningServer {
             cluster,
             authorization,
             xroot,
+            login,
             acceptor,
             supervisor,
         })
@@ -235,9 +245,12 @@ impl RunningServer {
         }
     }
 
-    /// Applies the settings that can change while serving.
+    /// Applies the settings that can change while serving, and reads keytabs again. Blocks.
     pub(crate) fn reconfigure(&self, new: &Effective) {
         self.doorkeeper.set(&new.network);
+        if let Some(login) = &self.login {
+            login::refresh(login);
+        }
     }
 
     /// Reads the authorization rules again; `None` without authorization. Blocks.

@@ -5,7 +5,7 @@
 
 use crate::call::CallKind;
 use crate::ids::PathId;
-use crate::settings::GREETING_ARGUMENT_BYTES_MAX;
+use crate::settings::{CREDENTIAL_BYTES_MAX, GREETING_ARGUMENT_BYTES_MAX};
 use crate::state::{ReplyOutputs, Session, SessionStage};
 use crate::step::{Destination, DriverTask, PayloadAnnouncement};
 use base::{Error, ErrorKind};
@@ -19,6 +19,8 @@ use wire::xroot::limits::{ARGUMENT_BYTES_MAX, HANDSHAKE_BYTES, REQUEST_HEADER_BY
 enum HeaderRefusal {
     /// No client has logged in on this connection.
     NotLoggedIn,
+    /// The client has logged in and is not authenticated yet.
+    NotAuthenticated,
     /// The request requires an argument and has none.
     NoArgument,
 }
@@ -62,7 +64,7 @@ impl Session {
             SessionStage::Handshake => return whole(HANDSHAKE_BYTES, None),
             // Input after the end of the session is ignored.
             SessionStage::Ending => return whole(input.len(), None),
-            SessionStage::Greeting | SessionStage::Active => {}
+            SessionStage::Greeting | SessionStage::Authenticating | SessionStage::Active => {}
         }
         let (header, rest) = input.split_first_chunk::<REQUEST_HEADER_BYTES>().ok_or(REQUEST_HEADER_BYTES)?;
         let header = RequestHeader::from_bytes(header);
@@ -82,16 +84,21 @@ impl Session {
             return None;
         }
         // File data is not part of the argument because it may be larger than any buffer.
+        // Before authentication there is no file, so the data is discarded like an argument.
         let counted = match header.code {
-            RequestCode::WRITE | RequestCode::PGWRITE => 0,
+            RequestCode::WRITE | RequestCode::PGWRITE if self.stage == SessionStage::Active => 0,
             _ => length,
         };
-        (counted <= self.argument_max()).then_some(counted)
+        (counted <= self.argument_max(header.code)).then_some(counted)
     }
 
     /// Returns the maximum length of an argument at this stage.
-    fn argument_max(&self) -> usize {
-        if self.stage == SessionStage::Active { ARGUMENT_BYTES_MAX } else { GREETING_ARGUMENT_BYTES_MAX }
+    fn argument_max(&self, code: RequestCode) -> usize {
+        match (self.stage, code) {
+            (SessionStage::Active, _) => ARGUMENT_BYTES_MAX,
+            (SessionStage::Authenticating, RequestCode::AUTH) => CREDENTIAL_BYTES_MAX,
+            _ => GREETING_ARGUMENT_BYTES_MAX,
+        }
     }
 
     /// Returns the reason if the request is not allowed at this stage or lacks its argument.
@@ -100,6 +107,9 @@ impl Session {
         let greets = matches!(code, RequestCode::LOGIN | RequestCode::PROTOCOL | RequestCode::BIND);
         match self.stage {
             SessionStage::Greeting if !greets => Some(HeaderRefusal::NotLoggedIn),
+            SessionStage::Authenticating if !(passes_before_authentication(code) || is_by_handle(code)) => {
+                Some(HeaderRefusal::NotAuthenticated)
+            }
             SessionStage::Active if header.dlen == 0 && needs_argument(code) => {
                 Some(HeaderRefusal::NoArgument)
             }
@@ -121,6 +131,7 @@ impl Session {
                 self.refuse(streamid, PathId::CONTROL, ErrorCode::INVALID_REQUEST, text, out);
                 self.violated()
             }
+            Some(HeaderRefusal::NotAuthenticated) => self.refuse_unauthenticated(header, out),
             Some(HeaderRefusal::NoArgument) => {
                 let text = "Required argument not present";
                 self.unsign(header.code);
@@ -128,6 +139,23 @@ impl Session {
             }
             None => self.too_long(header, length, out),
         }
+    }
+
+    /// Refuses a request of a client that is not authenticated yet. Requests by handle get the error
+    /// of a file that is not open, because no handle exists; all others end the session.
+    pub(crate) fn refuse_unauthenticated(
+        &mut self,
+        header: &RequestHeader,
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
+        let id = header.streamid;
+        if is_by_handle(header.code) {
+            let text = "file is not open; user not authenticated";
+            return self.refuse(id, PathId::CONTROL, ErrorCode::FILE_NOT_OPEN, text, out);
+        }
+        let text = "Invalid request; user not authenticated";
+        self.refuse(id, PathId::CONTROL, ErrorCode::INVALID_REQUEST, text, out);
+        self.violated()
     }
 
     /// Refuses an argument that exceeds the limit. After login the argument is discarded; before
@@ -167,6 +195,28 @@ fn list_behind(header: &RequestHeader, payload: &[u8]) -> Option<usize> {
     let embedded = RequestHeader::from_bytes(payload.first_chunk()?);
     let length = embedded.payload_bytes().ok()?;
     (embedded.code == RequestCode::WRITEV && length <= ARGUMENT_BYTES_MAX).then_some(length)
+}
+
+/// Reports whether a request is served between login and authentication.
+pub(crate) fn passes_before_authentication(code: RequestCode) -> bool {
+    matches!(code, RequestCode::AUTH | RequestCode::PROTOCOL | RequestCode::PING | RequestCode::ENDSESS)
+}
+
+/// Reports whether a request always names an open file.
+fn is_by_handle(code: RequestCode) -> bool {
+    matches!(
+        code,
+        RequestCode::READ
+            | RequestCode::READV
+            | RequestCode::PGREAD
+            | RequestCode::WRITE
+            | RequestCode::WRITEV
+            | RequestCode::PGWRITE
+            | RequestCode::CLOSE
+            | RequestCode::SYNC
+            | RequestCode::CHKPOINT
+            | RequestCode::CLONE
+    )
 }
 
 /// Reports whether a request requires an argument.

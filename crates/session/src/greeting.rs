@@ -4,14 +4,17 @@
 //! others.
 
 use crate::call::CallKind;
+use crate::framing::RequestFront;
 use crate::ids::PathId;
+use crate::login_policy::address_text;
 use crate::replies;
 use crate::state::{ReplyOutputs, Session, SessionStage};
 use crate::step::DriverTask;
+use auth::Entity;
 use base::{Identity, LoginNames};
 use std::sync::Arc;
 use vfs::Caller;
-use wire::xroot::codes::SecurityLevel;
+use wire::xroot::codes::{ErrorCode, RequestCode};
 use wire::xroot::flags::{Ability, ProtocolFlags, ServerFlags};
 use wire::xroot::header::{SessionId, StreamId};
 use wire::xroot::login_cgi::LoginCgi;
@@ -22,6 +25,9 @@ use wire::xroot::version;
 /// as the real server does.
 const DEFERRED_GENERATION: u8 = 2;
 
+/// The first client generation that can sign requests.
+const SIGNING_GENERATION: u8 = 4;
+
 impl Session {
     pub(crate) fn protocol(&mut self, id: StreamId, m: &Protocol, out: &mut dyn ReplyOutputs) -> DriverTask {
         let flags = if m.clientpv == 0 {
@@ -30,11 +36,52 @@ impl Session {
         } else {
             self.settings.flags.0
         };
-        let signing = self.settings.signing;
+        if self.stage == SessionStage::Greeting {
+            self.client_version = m.clientpv;
+        }
+        let settings = self.settings.clone();
+        let signing = settings.signing.of(self.caller.identity.address, &self.peer_host());
         let wanted = m.flags.contains(ProtocolFlags::SECREQS) && m.clientpv >= version::SIGNING;
-        let security = (wanted && signing.level != SecurityLevel::NONE).then_some(signing);
-        replies::protocol(out.link(PathId::CONTROL), id, flags, security);
+        let announced = signing.filter(|signing| wanted && signing.is_in_force());
+        replies::protocol(out.link(PathId::CONTROL), id, flags, announced.map(Arc::as_ref));
         DriverTask::Nothing
+    }
+
+    /// Reports whether this request can only be taken after the name of the client's host is known.
+    /// The driver looks it up and calls [`Session::set_peer_host`].
+    pub fn needs_peer_host(&self, front: &RequestFront) -> bool {
+        if self.stage != SessionStage::Greeting || self.security.as_ref().is_some_and(|s| s.host.is_some()) {
+            return false;
+        }
+        let by_login = || self.settings.login.as_ref().is_some_and(|policy| policy.needs_host_name());
+        let by_signing = || self.settings.signing.needs_host_name(self.caller.identity.address);
+        match front.header().map(|header| header.code) {
+            Some(RequestCode::PROTOCOL) => by_signing(),
+            Some(RequestCode::LOGIN) => by_login() || by_signing(),
+            _ => false,
+        }
+    }
+
+    /// Stores the name of the client's host; `None` if it has none.
+    pub fn set_peer_host(&mut self, name: Option<Arc<str>>) {
+        let host = name.unwrap_or_else(|| self.address_text());
+        self.security.get_or_insert_default().host = Some(host);
+    }
+
+    /// Returns the name of the client's host, or the text of its address.
+    pub(crate) fn peer_host(&self) -> Arc<str> {
+        let known = self.security.as_ref().and_then(|security| security.host.clone());
+        known.unwrap_or_else(|| self.address_text())
+    }
+
+    fn address_text(&self) -> Arc<str> {
+        let identity = &self.caller.identity;
+        identity.address.map_or_else(|| identity.host().to_owned(), address_text).into()
+    }
+
+    /// Reports whether the client is recent enough to sign requests.
+    pub(crate) fn can_sign(&self) -> bool {
+        self.client_version >= version::SIGNING
     }
 
     pub(crate) fn login(&mut self, id: StreamId, m: &Login<'_>, out: &mut dyn ReplyOutputs) -> DriverTask {
@@ -54,10 +101,32 @@ impl Session {
         let moves = m.ability.contains(Ability::READRDOK);
         let both_nets = m.ability.contains(Ability::HASIPV64);
         self.caller = Arc::new(Caller::new(identity, takes_later, moves).with_dual_stack(both_nets));
-        self.stage = SessionStage::Active;
+        if self.client_version == 0 && m.generation() >= SIGNING_GENERATION {
+            self.client_version = version::SIGNING;
+        }
+        let policy = self.settings.login.clone();
+        let required = policy.as_ref().map(|policy| (policy, policy.require(&self.peer_host())));
+        let entity = match &required {
+            Some((policy, required)) if !required.offered.is_empty() => {
+                return match m.generation() {
+                    0 => self.refuse_without_session_id(id, out),
+                    _ => self.offer_protocols(id, policy, required, out),
+                };
+            }
+            Some(_) => Some(Entity::of_host(&self.peer_host())),
+            None => None,
+        };
+        self.activate(entity, None);
         let body: &[u8] = if m.generation() == 0 { &[] } else { &self.id.0 };
         replies::ok(out.link(PathId::CONTROL), id, body);
         DriverTask::Nothing
+    }
+
+    /// Refuses a client that is too old to receive a session id, and with it the list of protocols.
+    fn refuse_without_session_id(&mut self, id: StreamId, out: &mut dyn ReplyOutputs) -> DriverTask {
+        let text = "this client is too old to authenticate";
+        self.refuse(id, PathId::CONTROL, ErrorCode::AUTH_FAILED, text, out);
+        self.violated()
     }
 
     pub(crate) fn end_session(
@@ -68,6 +137,11 @@ impl Session {
     ) -> DriverTask {
         if session == self.id {
             // The client expects the connection to close, not a reply.
+            return self.violated();
+        }
+        if self.is_authenticating() && session != SessionId::default() {
+            let text = "Invalid request; user not authenticated";
+            self.refuse(id, PathId::CONTROL, ErrorCode::INVALID_REQUEST, text, out);
             return self.violated();
         }
         if session == SessionId::default() {
@@ -82,7 +156,7 @@ impl Session {
 
 /// Replaces control characters and blanks by `_`, because names come from untrusted peers. A name
 /// with a line end could otherwise forge a log line.
-fn printable(raw: &[u8]) -> String {
+pub(crate) fn printable(raw: &[u8]) -> String {
     const SHOWN_MAX: usize = 128;
     let text = String::from_utf8_lossy(raw);
     text.chars().take(SHOWN_MAX).map(|c| if c.is_control() || c == ' ' { '_' } else { c }).collect()

@@ -24,6 +24,9 @@
 //! | `call` | a request without an answer |
 //! | `ids` | identifiers of calls, files, connections and operations |
 //! | `framing` | end of a request in the input, refusal because of a header |
+//! | `authentication` | kXR_auth: from a login to the identity of the client |
+//! | `login_policy` | which protocols are offered to a host, and which are accepted |
+//! | `pending_logins` | number of clients that are not authenticated yet |
 //! | `greeting` | handshake, kXR_protocol, kXR_login, kXR_bind, kXR_endsess |
 //! | `paths` | requests that name a path |
 //! | `handles` | requests on an open file |
@@ -45,6 +48,7 @@
 
 mod answers;
 mod attributes;
+mod authentication;
 mod call;
 mod error;
 mod files;
@@ -52,9 +56,11 @@ mod framing;
 mod greeting;
 mod handles;
 mod ids;
+mod login_policy;
 mod machine;
 mod ordering;
 mod paths;
+mod pending_logins;
 mod query;
 mod reads;
 mod replies;
@@ -67,12 +73,18 @@ mod step;
 mod target;
 mod verifier;
 
+pub use authentication::{AuthenticationResult, AuthenticationTask};
 pub use error::wire_code;
 pub use framing::RequestFront;
 pub use ids::{CallId, FileIndex, PathId, SequenceId};
+pub use login_policy::LoginPolicy;
+pub use pending_logins::PendingLogins;
 pub use reads::{ReadFrame, ReadReply};
 pub use settings::{
-    BAD_PAGES_MAX, CALLS_MAX, FILES_MAX, GREETING_ARGUMENT_BYTES_MAX, LiveValue, Peer, Settings, Signing,
+    AUTH_PROTOCOLS_MAX, BAD_PAGES_MAX, CALLS_MAX, CREDENTIAL_BYTES_MAX, FILES_MAX,
+    GREETING_ARGUMENT_BYTES_MAX, LOGIN_ATTEMPTS_MAX, LOGIN_TIME_MAX, LiveValue, PENDING_LOGINS_MAX,
+    PENDING_LOGINS_PER_HOST_MAX, PROMPT_REFUSALS_MAX, Peer, REFUSAL_SECONDS_MAX, Settings, Signing,
+    SigningByDistance,
 };
 pub use state::{ReplyOutputs, Session};
 pub use step::{

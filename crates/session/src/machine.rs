@@ -1,7 +1,7 @@
 //! The state machine of a session: takes one request after another and passes each to its family
 //! of requests (`paths`, `handles`, `query`, ...).
 
-use crate::framing::{FrontRequest, RequestFront};
+use crate::framing::{FrontRequest, RequestFront, passes_before_authentication};
 use crate::ids::PathId;
 use crate::sequencer::Access;
 use crate::state::{ReplyOutputs, Session, SessionStage};
@@ -55,6 +55,9 @@ impl Session {
         let argument = input.get(REQUEST_HEADER_BYTES..front.bytes()).unwrap_or_default();
         // For an executed checkpoint of a vector write, the list follows the counted bytes.
         let (payload, extra) = argument.split_at_checked(counted).unwrap_or_default();
+        if self.stage == SessionStage::Authenticating && !passes_before_authentication(header.code) {
+            return self.refuse_unauthenticated(header, out);
+        }
         let refused = self.verify(header, payload, out);
         refused.unwrap_or_else(|| self.dispatch(header, payload, extra, out))
     }
@@ -97,7 +100,8 @@ impl Session {
             Request::Bind(m) if self.stage == SessionStage::Greeting => {
                 DriverTask::Bind { streamid: id, session: m.sessid }
             }
-            Request::Login(_) | Request::Bind(_) | Request::Auth(_) | Request::Unknown(_) => {
+            Request::Auth(m) => self.authenticate(id, &m, out),
+            Request::Login(_) | Request::Bind(_) | Request::Unknown(_) => {
                 self.refuse(id, PathId::CONTROL, ErrorCode::INVALID_REQUEST, "Invalid request code", out)
             }
             Request::Ping(_) => self.done(id, out),

@@ -125,6 +125,7 @@ impl Session {
             return;
         }
         self.stage = SessionStage::Ending;
+        self.security = None;
         self.caller.disconnect();
         let Some(engaged) = self.engaged_mut() else { return };
         let open = engaged.files.indices();

@@ -8,9 +8,9 @@ use base::Error;
 use vfs::{BriefStat, FileKind, FileStat, RedirectAnswer, SpaceFigures};
 use wire::FixedLayout;
 use wire::xroot::codes::{ErrorCode, Status};
-use wire::xroot::flags::{SecurityOptions, ServerFlags, StatFlags};
+use wire::xroot::flags::{ServerFlags, StatFlags};
 use wire::xroot::header::{ResponseHeader, StreamId};
-use wire::xroot::reply::protocol::{ProtocolReply, SecurityRequirements};
+use wire::xroot::reply::protocol::ProtocolReply;
 use wire::xroot::reply::stat_text::{StatExtended, StatText, VfsText};
 use wire::xroot::reply::{BadPages, Redirect, frame, status};
 
@@ -45,13 +45,8 @@ pub(crate) fn read_header(streamid: StreamId, last: bool, length: usize) -> [u8;
     ResponseHeader { streamid, status, dlen }.to_bytes()
 }
 
-pub(crate) fn protocol(out: &mut Vec<u8>, streamid: StreamId, flags: u32, signing: Option<Signing>) {
-    let security = signing.map(|signing| SecurityRequirements {
-        secver: 0,
-        secopt: if signing.force { SecurityOptions::FORCE } else { SecurityOptions::NONE },
-        seclvl: signing.level,
-        overrides: &[],
-    });
+pub(crate) fn protocol(out: &mut Vec<u8>, streamid: StreamId, flags: u32, signing: Option<&Signing>) {
+    let security = signing.map(Signing::announced);
     let reply = ProtocolReply {
         pval: wire::xroot::PROTOCOL_VERSION,
         flags: ServerFlags(flags),

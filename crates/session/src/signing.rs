@@ -1,34 +1,26 @@
-//! kXR_sigver: verification of signed requests from clients without a key.
+//! kXR_sigver: verification of signed requests.
 //!
-//! If the server requires it, such a client signs with a bare SHA-256. The hash covers its sequence
-//! number, the header of the next request, and its payload unless the flags exclude it. Without a
-//! key this detects accidental reordering and corruption only, because an attacker can compute the
-//! hash. Protection against attackers requires a key from authentication.
+//! A signature is the SHA-256 of its sequence number, the header of the next request, and the
+//! payload of that request. It is encrypted with the session key, if authentication gave one.
+//! Without a key, and only if the server requires it, clients send the bare hash. That detects
+//! reordering and corruption only, because an attacker can compute the hash.
+//!
+//! The payload of writes is not covered, because it is written while it arrives. Clients flag this
+//! in the signature, and the flag is accepted for no other request.
 
 use crate::ids::PathId;
 use crate::state::{ReplyOutputs, Session};
 use crate::step::DriverTask;
-use crate::verifier::Signature;
-use auth::{SigningRequirements, request_hash};
+use crate::verifier::PendingSignature;
+use auth::{Secret, request_hash};
 use wire::FixedLayout;
-use wire::xroot::codes::{ErrorCode, RequestCode, SecurityLevel};
-use wire::xroot::flags::{SecurityOptions, SigverCrypto, SigverFlags};
+use wire::xroot::codes::{ErrorCode, RequestCode};
+use wire::xroot::flags::{SigverCrypto, SigverFlags};
 use wire::xroot::header::{RequestHeader, StreamId};
 use wire::xroot::limits::SIGNATURE_BYTES_MAX;
 use wire::xroot::request::Sigver;
 
 impl Session {
-    /// Reports whether clients without a key must sign.
-    fn demands_signatures(&self) -> bool {
-        let demanded = self.settings.signing;
-        demanded.force && demanded.level != SecurityLevel::NONE
-    }
-
-    fn needs_signature(&self, header: &RequestHeader, payload: &[u8]) -> bool {
-        let level = self.settings.signing.level;
-        SigningRequirements::of_level(level, SecurityOptions::FORCE).needs_signature(header, payload)
-    }
-
     /// Takes a signature for the next request.
     pub(crate) fn signature(
         &mut self,
@@ -40,32 +32,33 @@ impl Session {
         if m.signature.is_empty() || m.signature.len() > SIGNATURE_BYTES_MAX {
             return self.bad_signature_length(id, out);
         }
-        if !self.demands_signatures() {
+        let Some(verifier) = self.verifier_mut() else {
             // A signature that is not required is accepted and ignored.
             return DriverTask::Nothing;
-        }
-        let fault = if m.version != 0 {
-            "Unsupported signature version"
+        };
+        let fault = if m.seqno <= verifier.last_sequence {
+            "incorrect sequence number"
+        } else if m.version != 0 {
+            "unsupported version"
         } else if m.crypto.contains(SigverCrypto::RSA_KEY) {
-            "Unsupported signature key"
+            "unsupported kind of key"
         } else if m.crypto.0 != SigverCrypto::SHA256.0 {
-            "Unsupported signature hash"
-        } else if m.seqno <= self.verifier.last_sequence {
-            "Incorrect signature sequence"
+            "unsupported hash"
+        } else if verifier.pending.is_some() {
+            "it follows another signature"
         } else {
-            match <[u8; 32]>::try_from(m.signature) {
-                Ok(hash) => {
-                    self.verifier.last_sequence = m.seqno;
-                    self.verifier.pending = Some(Box::new(Signature {
+            match verifier.hash_in(m.signature) {
+                Some(hash) => {
+                    verifier.pending = Some(PendingSignature {
                         streamid: id,
                         request: m.expectrid,
                         sequence: m.seqno,
                         without_payload: m.flags.contains(SigverFlags::NODATA),
                         hash,
-                    }));
+                    });
                     return DriverTask::Nothing;
                 }
-                Err(_) => "Invalid signature hash length",
+                None => "it contains no hash",
             }
         };
         self.unsigned(id, fault, out)
@@ -77,7 +70,7 @@ impl Session {
         self.violated()
     }
 
-    /// Verifies a request against the signature before it, if signatures are required. Returns the
+    /// Verifies a request against the signature before it, if the client must sign. Returns the
     /// refusal, if any.
     pub(crate) fn verify(
         &mut self,
@@ -85,42 +78,60 @@ impl Session {
         payload: &[u8],
         out: &mut dyn ReplyOutputs,
     ) -> Option<DriverTask> {
-        if !self.demands_signatures() || !self.is_active() || header.code == RequestCode::SIGVER {
+        let verifier = self.verifier_mut()?;
+        if header.code == RequestCode::SIGVER {
             return None;
         }
-        let id = header.streamid;
-        let fault = match self.verifier.pending.take() {
-            None if self.needs_signature(header, payload) => "Request not signed",
+        let fault = match verifier.pending.take() {
+            None if verifier.signing.requirements.needs_signature(header, payload) => "it is missing",
             None => return None,
-            Some(signature) if signature.streamid != id => "Signature streamid mismatch",
-            Some(signature) if signature.request != header.code => "Signature requestid mismatch",
-            Some(signature) => {
-                let streamed = matches!(header.code, RequestCode::WRITE | RequestCode::PGWRITE);
-                if streamed && !signature.without_payload && header.dlen != 0 {
-                    // File data is not held back to be hashed, and the options of the level do not
-                    // request it.
-                    "Unsupported signature hash"
-                } else {
-                    let covered = if signature.without_payload { &[] } else { payload };
-                    if request_hash(signature.sequence, &header.to_bytes(), covered) == signature.hash {
-                        return None;
-                    }
-                    "Signature hash mismatch"
+            Some(signature) => match mismatch(&signature, header, payload) {
+                None => {
+                    verifier.last_sequence = signature.sequence;
+                    return None;
                 }
-            }
+                Some(fault) => fault,
+            },
         };
-        Some(self.unsigned(id, fault, out))
+        Some(self.unsigned(header.streamid, fault, out))
     }
 
     /// Consumes the signature of a request that is refused before verification.
     pub(crate) fn unsign(&mut self, code: RequestCode) {
-        if code != RequestCode::SIGVER {
-            self.verifier.pending = None;
+        if code != RequestCode::SIGVER
+            && let Some(verifier) = self.verifier_mut()
+        {
+            verifier.pending = None;
         }
     }
 
-    fn unsigned(&mut self, id: StreamId, fault: &str, out: &mut dyn ReplyOutputs) -> DriverTask {
-        self.refuse(id, PathId::CONTROL, ErrorCode::SIGVER_ERR, fault, out);
+    /// Refuses a request and ends the session. The reason is for the log, because the client needs
+    /// only one text.
+    fn unsigned(&mut self, id: StreamId, reason: &str, out: &mut dyn ReplyOutputs) -> DriverTask {
+        let client = &self.caller.identity;
+        tracing::warn!(%client, "a request is refused, and its connection closed, for its signature: {reason}");
+        let text = "Request signature not verified";
+        self.refuse(id, PathId::CONTROL, ErrorCode::SIGVER_ERR, text, out);
         self.violated()
     }
+}
+
+/// Returns the reason why a signature is not that of a request, if it is not.
+fn mismatch(signature: &PendingSignature, header: &RequestHeader, payload: &[u8]) -> Option<&'static str> {
+    let streams = matches!(header.code, RequestCode::WRITE | RequestCode::PGWRITE);
+    if signature.streamid != header.streamid {
+        return Some("it has another stream id");
+    }
+    if signature.request != header.code {
+        return Some("it is for another request");
+    }
+    // Clients also flag requests that have none.
+    if signature.without_payload && !streams && header.dlen != 0 {
+        return Some("it leaves out the payload");
+    }
+    if streams && !signature.without_payload && header.dlen != 0 {
+        return Some("it covers data that is written while it arrives");
+    }
+    let hash = request_hash(signature.sequence, &header.to_bytes(), payload);
+    (!Secret::from(hash.as_slice()).is_equal(&signature.hash)).then_some("it has another hash")
 }

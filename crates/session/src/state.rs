@@ -4,6 +4,7 @@
 //! `machine` takes requests; the families of requests are in files of their own (`paths`,
 //! `handles`, `query`, ...). They share the state here.
 
+use crate::authentication::SessionSecurity;
 use crate::call::{BlockedOperation, CallKind, UnansweredCall};
 use crate::files::{FileTable, SessionFile};
 use crate::ids::{CallId, FileIndex, PathId};
@@ -12,7 +13,6 @@ use crate::sequencer::Sequencer;
 use crate::settings::{CALLS_MAX, Peer, Settings};
 use crate::slots::StableKeyTable;
 use crate::step::{Destination, DriverTask, PayloadAnnouncement};
-use crate::verifier::Verifier;
 use base::{Charge, Descriptor, Error, ErrorKind, Identity, LoginNames};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,7 +34,9 @@ pub(crate) enum SessionStage {
     Handshake,
     /// Before login.
     Greeting,
-    /// Logged in.
+    /// Logged in; the client must authenticate before it can use anything.
+    Authenticating,
+    /// Logged in and identified.
     Active,
     /// Takes no further requests; files are being released.
     Ending,
@@ -74,9 +76,14 @@ pub struct Session {
     pub(crate) stage: SessionStage,
     pub(crate) caller: Arc<Caller>,
     pub(crate) prepares: u32,
-    pub(crate) verifier: Verifier,
+    /// `None` if the client neither has to authenticate nor to sign.
+    pub(crate) security: Option<Box<SessionSecurity>>,
     /// `None` if nothing is open or in flight.
     pub(crate) engaged: Option<Box<ActiveState>>,
+    /// Protocol version of the client; 0 if unknown.
+    pub(crate) client_version: i32,
+    /// Port of the client.
+    pub(crate) port: u16,
     /// Bit p is set if path id p is bound.
     bound: u16,
 }
@@ -92,8 +99,10 @@ impl Session {
             stage: SessionStage::Handshake,
             caller: Arc::new(Caller::new(identity, false, false)),
             prepares: 0,
-            verifier: Verifier::default(),
+            security: None,
             engaged: None,
+            client_version: 0,
+            port: peer.port,
             bound: 0,
         }
     }
@@ -108,7 +117,7 @@ impl Session {
         &self.caller
     }
 
-    /// Reports whether the client has logged in.
+    /// Reports whether the client has logged in and is identified.
     pub fn is_active(&self) -> bool {
         self.stage == SessionStage::Active
     }
@@ -175,7 +184,7 @@ impl Session {
     /// Reports whether the session accepts another request. If not, the driver waits for an answer
     /// (back-pressure).
     pub fn has_room(&self) -> bool {
-        self.calls_in_flight() < CALLS_MAX
+        self.calls_in_flight() < CALLS_MAX && (self.security.is_none() || !self.is_login_busy())
     }
 
     /// Returns a file of the session. The driver also finds a file whose close waits for a read
@@ -287,7 +296,7 @@ impl Session {
     /// Gives the lowest free path id to a connection from `address`.
     pub fn bind(&mut self, address: Option<std::net::IpAddr>) -> Result<PathId, Error> {
         match self.stage {
-            SessionStage::Handshake | SessionStage::Greeting => {
+            SessionStage::Handshake | SessionStage::Greeting | SessionStage::Authenticating => {
                 return Err(Error::new(ErrorKind::ArgInvalid, "session not logged in"));
             }
             SessionStage::Ending => return Err(Error::new(ErrorKind::NotFound, "session just closed")),

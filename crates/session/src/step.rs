@@ -5,6 +5,7 @@
 //! read leaves the session as a file and a range, a write as the number of bytes on a connection
 //! and their destination.
 
+use crate::authentication::AuthenticationTask;
 use crate::ids::{CallId, FileIndex, PathId, SequenceId};
 use std::sync::Arc;
 use vfs::{FileOperation, OpenFile, Operation};
@@ -54,6 +55,17 @@ pub enum DriverTask {
         streamid: StreamId,
         /// The session to join.
         session: SessionId,
+    },
+    /// Execute a step of an authentication. Its result goes to [`crate::Session::authenticated`].
+    /// Until then the session takes no request.
+    Authenticate(Box<AuthenticationTask>),
+    /// Log the reason for which an authentication was refused. Unless the delay is 0, call
+    /// [`crate::Session::send_delayed_refusal`] after it. Until then the session takes no request.
+    LoginRefused {
+        /// The reason, which may contain text of the client.
+        reason: String,
+        /// The delay.
+        delay_seconds: u32,
     },
     /// End another session. The answer to the call reports that it ended or does not exist.
     EndSession {

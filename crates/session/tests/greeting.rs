@@ -5,7 +5,7 @@
 mod support;
 
 use base::ErrorKind;
-use session::{DriverTask, PathId, Settings, Signing};
+use session::{DriverTask, PathId, Settings, Signing, SigningByDistance};
 use support::*;
 use vfs::Answer;
 use wire::xroot::codes::SecurityLevel;
@@ -44,14 +44,14 @@ fn a_manager_announces_its_role() {
 
 #[test]
 fn signing_requirements_are_sent_on_request() {
-    let signing = Signing { level: SecurityLevel::INTENSE, force: true };
+    let signing = SigningByDistance::of_all(Signing::new(SecurityLevel::INTENSE, true, false, &[]));
     let mut bench = Bench::greeted(Settings { signing, ..Settings::default() });
     let told = [0, 0, 5, 0x20, 0, 0x30, 0, 1, b'S', 0, 0, 2, 3, 0];
     assert_eq!(bench.reply_to(&protocol(0x520, 0x01, 3)).body, told);
     assert_eq!(bench.reply_to(&protocol(0x310, 0x01, 3)).body, told);
     assert_eq!(bench.reply_to(&protocol(0x30f, 0x01, 3)).body, told[..8]);
     assert_eq!(bench.reply_to(&protocol(0x520, 0x08, 3)).body, told[..8]);
-    let quiet = Signing { level: SecurityLevel::NONE, force: true };
+    let quiet = SigningByDistance::of_all(Signing::new(SecurityLevel::NONE, true, false, &[]));
     let mut bench = Bench::greeted(Settings { signing: quiet, ..Settings::default() });
     assert_eq!(bench.reply_to(&protocol(0x520, 0x01, 3)).body, told[..8]);
 }

@@ -8,7 +8,7 @@
 
 mod support;
 
-use session::{BadPage, CallId, DriverTask, ReceiveResult, Settings, Signing, TakeResult};
+use session::{BadPage, CallId, DriverTask, ReceiveResult, Settings, Signing, SigningByDistance, TakeResult};
 use std::collections::{HashMap, VecDeque};
 use support::answers::Asked;
 use support::recording::{Connection, Frame, Scenario, load};
@@ -77,7 +77,9 @@ fn settings(connection: &Connection) -> Option<Settings> {
                             None => {}
                             Some(b'S') => {
                                 let level = SecurityLevel(reply.body[12]);
-                                settings.signing = Signing { level, force: reply.body[11] & 2 != 0 };
+                                let force = reply.body[11] & 2 != 0;
+                                settings.signing =
+                                    SigningByDistance::of_all(Signing::new(level, force, false, &[]));
                             }
                             Some(_) => return None,
                         }
@@ -152,6 +154,9 @@ impl Player {
                 Waiting::Driver
             }
             DriverTask::Proceed(_) => panic!("a write proceeds that did not wait"),
+            DriverTask::Authenticate(_) | DriverTask::LoginRefused { .. } => {
+                panic!("no authentication is configured")
+            }
             DriverTask::Nothing | DriverTask::Close => Waiting::Replied(bench.all_replies(0)),
         };
         let silent = frame.request.as_deref() == Some("kXR_sigver");

@@ -28,6 +28,7 @@ use vfs::{Answer, DeferredReply, FileOperation, OpenFile, Operation, ReplyTo, Re
 use wire::xroot::header::{SessionId, StreamId};
 
 mod ending;
+mod login;
 mod payload;
 mod reads;
 mod session_log;
@@ -105,17 +106,24 @@ pub(crate) struct RareState {
     waiting_for_end: Vec<DeferredReply>,
     /// The session that this connection joins.
     join: Option<(StreamId, SessionHome)>,
+    login: login::LoginWaits,
 }
 
 impl LazyTable for RareState {
-    const EMPTY: &'static Self =
-        &Self { receipts: Slab::new(), parked: VecDeque::new(), waiting_for_end: Vec::new(), join: None };
+    const EMPTY: &'static Self = &Self {
+        receipts: Slab::new(),
+        parked: VecDeque::new(),
+        waiting_for_end: Vec::new(),
+        join: None,
+        login: login::LoginWaits::NONE,
+    };
 
     fn is_empty(&self) -> bool {
         self.receipts.is_empty()
             && self.parked.is_empty()
             && self.waiting_for_end.is_empty()
             && self.join.is_none()
+            && self.login.is_over()
     }
 }
 
@@ -206,6 +214,9 @@ impl SessionDriver {
             }
             match self.session.front(input.bytes()) {
                 Ok(front) => {
+                    if !self.session.is_active() && self.awaits_peer_host(&front) {
+                        return InputFlow::Full;
+                    }
                     if !self.take(&front, input) {
                         return InputFlow::Full;
                     }
@@ -232,10 +243,8 @@ impl SessionDriver {
         input.consume(front.bytes());
         self.links.get(PathId::CONTROL).into_iter().for_each(|link| link.input_lag = ClientDelay::NONE);
         self.hub.stats.requests.add(1);
-        if !was_active && self.session.is_active() {
-            self.hub.stats.logins.add(1);
-            self.hub.shared.registry.logged_in(self.session.id(), self.session.caller());
-            self.log_login();
+        if !was_active {
+            self.note_login(was_active);
         }
         self.run(todo);
         input.expect_payload(self.expected().map_or(0, |receipt| self.piece_ahead(receipt)));
@@ -294,6 +303,8 @@ impl SessionDriver {
             DriverTask::Proceed(call) => self.proceed(call),
             DriverTask::Bind { streamid, session } => self.find_session(streamid, session),
             DriverTask::EndSession { call, session } => return self.end_other(call, session),
+            DriverTask::Authenticate(task) => return self.authenticate(*task),
+            DriverTask::LoginRefused { reason, delay_seconds } => self.login_refused(reason, delay_seconds),
             DriverTask::Statistics { call, selection } => {
                 let text = self.hub.shared.statistics(&selection);
                 let answer = Answer::Value(Value::Text(text.into_bytes()));
@@ -437,7 +448,7 @@ impl SessionDriver {
     fn end_other(&mut self, call: CallId, id: SessionId) -> DriverTask {
         let answer = match self.hub.shared.registry.find(id) {
             None => Answer::DONE,
-            Some(entry) if !entry.caller.identity.is_same_client(&self.session.caller().identity) => {
+            Some(entry) if !entry.caller.is_same_client(self.session.caller()) => {
                 Answer::error(ErrorKind::NotAuthorized, "not session owner")
             }
             Some(entry) => {

@@ -1,7 +1,8 @@
 //! [`Failures`]: rate-limited log of failed requests.
 //!
 //! Each failed request is logged at level debug. A failure that an administrator can fix is a
-//! warning: a full disk, a read-only file system, a missing permission of the server, a disk error.
+//! warning: a full disk, a read-only file system, a missing permission of the server, a disk error,
+//! credentials that are refused.
 //! There is at most one warning per minute and cause, with a count. The number of causes is fixed,
 //! so clients cannot increase the memory and log volume. Successful requests are not logged.
 
@@ -17,7 +18,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 const TEXT_BYTES_MAX: usize = 1024;
 
 /// Causes of failures that an administrator can fix.
-const CAUSES: [&str; 7] = [
+const CAUSES: [&str; 8] = [
     "no space left",
     "a quota is used up",
     "the file system is read only",
@@ -25,7 +26,11 @@ const CAUSES: [&str; 7] = [
     "input or output failed",
     "the server is out of memory",
     "the file system failed",
+    AUTHENTICATION,
 ];
+
+/// The cause of refused credentials.
+const AUTHENTICATION: &str = "a client was not authenticated";
 
 /// Returns the error of an answer, or an internal error if the answer has the wrong type.
 pub(crate) fn unexpected_answer(answer: Answer) -> Error {
@@ -50,6 +55,7 @@ fn cause(error: &Error) -> Option<usize> {
         ErrorKind::IoError if system => Some(4),
         ErrorKind::NoMemory if system => Some(5),
         ErrorKind::FsError if error.source.as_ref().is_some_and(is_broken) => Some(6),
+        ErrorKind::AuthFailed => Some(7),
         _ => None,
     }
 }
@@ -120,7 +126,10 @@ impl Failures {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         for (cause, pending) in CAUSES.iter().zip(pending.iter_mut()) {
             if let Some(line) = pending.take(now) {
-                tracing::warn!(target: "storage", "{cause}: {line}");
+                match *cause {
+                    AUTHENTICATION => tracing::warn!(target: "auth", "{cause}: {line}"),
+                    _ => tracing::warn!(target: "storage", "{cause}: {line}"),
+                }
             }
         }
         self.has_pending.store(pending.iter().any(|pending| pending.count > 0), Ordering::Relaxed);
@@ -154,6 +163,7 @@ mod tests {
             (ErrorKind::FsError, true, None),
             (ErrorKind::NotFound, true, None),
             (ErrorKind::ItExists, true, None),
+            (ErrorKind::AuthFailed, false, Some(7)),
         ] {
             assert_eq!(cause(&error(kind, system)), expected, "{kind:?} {system}");
         }

@@ -7,14 +7,43 @@ use crate::{
     ARGUMENT_SECONDS_MAX, MEMORY_BYTES, MEMORY_BYTES_MIN, SESSION_ARGUMENT_BYTES_MAX, SESSION_BYTES_FREE,
     SESSION_BYTES_MAX, SESSION_REQUEST_BYTES_MAX, STALLED_SECONDS_MAX,
 };
-use base::{Ceilings, MemoryBudget};
-use session::{Peer, Session, Settings};
-use std::net::SocketAddr;
+use base::{Ceilings, MemoryBudget, Owner};
+use session::{LOGIN_TIME_MAX, Peer, Session, Settings};
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use vfs::FileSystem;
 use wire::xroot::header::SessionId;
+
+/// Looks up the name of a host. The name is returned only if it resolves back to the address.
+#[derive(Clone)]
+pub struct PeerNames(pub Arc<LookUpName>);
+
+/// A look-up that does not block the loop on which its result is awaited.
+type LookUpName = dyn Fn(IpAddr) -> Pin<Box<dyn Future<Output = Option<Arc<str>>> + Send>> + Send + Sync;
+
+impl std::fmt::Debug for PeerNames {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PeerNames")
+    }
+}
+
+/// Runs expensive steps of authentications on threads, fairly by owner. Returns `false` if too many
+/// wait.
+#[derive(Clone)]
+pub struct LoginPool(pub Arc<RunStep>);
+
+/// Runs one step on a thread.
+type RunStep = dyn Fn(Owner, Box<dyn FnOnce() + Send>) -> bool + Send + Sync;
+
+impl std::fmt::Debug for LoginPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LoginPool")
+    }
+}
 
 /// Configuration of the front end.
 #[derive(Clone, Debug)]
@@ -23,6 +52,12 @@ pub struct Config {
     pub settings: Settings,
     /// Deadline for the login of a client, and for the announcement of data on a bound connection.
     pub hail: Duration,
+    /// Time from a login to the success of its authentication.
+    pub login_timeout: Duration,
+    /// Names of the hosts of clients; `None` if only their addresses are known.
+    pub peer_names: Option<PeerNames>,
+    /// Threads for expensive steps of authentications; `None` if no protocol has any.
+    pub login_pool: Option<LoginPool>,
     /// Idle timeout of connections without work; `None` disables it.
     pub idle: Option<Duration>,
     /// Memory in bytes that all sessions may have in flight, beyond [`SESSION_BYTES_FREE`] of each.
@@ -49,6 +84,9 @@ impl Default for Config {
         Self {
             settings: Settings::default(),
             hail: Duration::from_secs(30),
+            login_timeout: LOGIN_TIME_MAX,
+            peer_names: None,
+            login_pool: None,
             idle: None,
             memory_bytes: MEMORY_BYTES,
             argument_seconds: ARGUMENT_SECONDS_MAX,
@@ -124,7 +162,7 @@ impl FrontEnd {
 
     pub(crate) fn new_session(&self, peer: SocketAddr) -> Session {
         let address = peer.ip().to_canonical();
-        let peer = Peer { address: Some(address), host: address.to_string() };
+        let peer = Peer { address: Some(address), port: peer.port(), host: address.to_string() };
         Session::new(new_session_id(), self.settings.clone(), peer)
     }
 }

@@ -57,6 +57,6 @@ mod transfer;
 mod vector_read;
 
 pub use door::XrootDoor;
-pub use front_end::Config;
+pub use front_end::{Config, LoginPool, PeerNames};
 pub use limits::*;
 pub use stats::{CountOpenFiles, Identification, OpenFiles, Totals};

@@ -43,6 +43,8 @@ counters! {
     disconnections,
     /// Logins.
     logins,
+    /// Refused attempts to authenticate.
+    refused_logins,
     /// Requests of any kind.
     requests,
     /// Polls of connection tasks.

@@ -29,6 +29,21 @@ const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Maximum number of pages of a listing.
 const PAGES_MAX: usize = 3;
 
+/// The clock during authentication.
+const NOW: std::time::SystemTime = std::time::SystemTime::UNIX_EPOCH;
+
+/// Reports whether a task uses files or other sessions. A connection may join one without a login.
+fn is_use(todo: &DriverTask) -> bool {
+    !matches!(
+        todo,
+        DriverTask::Nothing
+            | DriverTask::Close
+            | DriverTask::Bind { .. }
+            | DriverTask::Authenticate(_)
+            | DriverTask::LoginRefused { .. }
+    )
+}
+
 /// A call that waits for an answer.
 struct PendingCall {
     call: CallId,
@@ -85,7 +100,7 @@ pub(super) struct FuzzDriver {
 
 impl FuzzDriver {
     pub(super) fn new(settings: Settings) -> Self {
-        let peer = Peer { address: Some(HERE), host: "client.example.org".to_owned() };
+        let peer = Peer { address: Some(HERE), port: 1, host: "client.example.org".to_owned() };
         let session = Session::new(SessionId([7; 16]), Arc::new(settings), peer);
         Self {
             session,
@@ -164,7 +179,19 @@ impl FuzzDriver {
     }
 
     fn start(&mut self, todo: DriverTask) {
+        assert!(
+            self.session.is_active() || self.session.is_ending() || !is_use(&todo),
+            "a task before the client is identified"
+        );
         match todo {
+            DriverTask::Authenticate(task) => {
+                let todo = self.session.authenticated(task.run(NOW), &mut self.out);
+                self.start(todo);
+            }
+            DriverTask::LoginRefused { reason, delay_seconds } => {
+                assert!(!reason.is_empty() && delay_seconds <= session::REFUSAL_SECONDS_MAX);
+                self.session.send_delayed_refusal(&mut self.out);
+            }
             DriverTask::Nothing => {}
             DriverTask::Close => self.closed = true,
             DriverTask::Call(call, operation) => self.ask(call, PendingCallKind::Operation(operation)),

@@ -11,6 +11,7 @@
 //! * a file is used only while it is open, is not closed while it is in use, and is closed or
 //!   abandoned exactly once;
 //! * two conflicting operations on a file never run concurrently;
+//! * nothing uses files or other sessions before a required authentication;
 //! * a session that has ended and whose calls are answered is finished, without an open file.
 //!
 //! An input is a list of steps, each with one or two bytes of parameters; see [`target`].
@@ -21,8 +22,12 @@ mod files;
 mod pending_read;
 mod reads;
 
+use auth::ServerProtocol;
+use auth::host::HostServer;
+use auth::unix::UnixServer;
 use driver::FuzzDriver;
-use session::{Settings, Signing};
+use session::{LoginPolicy, Settings, Signing, SigningByDistance};
+use std::sync::Arc;
 use wire::xroot::codes::{RequestCode, SecurityLevel};
 
 /// Checks `data` as a list of steps: one byte for the step (modulo 8), then its parameters.
@@ -62,16 +67,26 @@ pub fn target(data: &[u8]) {
 }
 
 /// Returns the settings of the server, which the first step selects: 1 requires signatures, 2 has
-/// low limits.
+/// low limits, 3 asks for authentication.
 fn settings(data: &[u8]) -> Settings {
     let defaults = Settings::default();
     match data.first() {
         Some(1) => {
-            let signing = Signing { level: SecurityLevel::INTENSE, force: true };
+            let signing = SigningByDistance::of_all(Signing::new(SecurityLevel::INTENSE, true, false, &[]));
             Settings { signing, ..defaults }
         }
+        Some(3) => Settings { login: Some(unix_logins()), ..defaults },
         Some(2) => Settings { files_max: 2, prepares_max: Some(1), ..defaults },
         _ => defaults,
+    }
+}
+
+/// Returns a policy that asks for the user names of clients.
+fn unix_logins() -> Arc<LoginPolicy> {
+    let protocols: Vec<Arc<dyn ServerProtocol>> = vec![Arc::new(UnixServer), Arc::new(HostServer)];
+    match LoginPolicy::new(protocols, &["unix"], Vec::new(), false, "server.example.org") {
+        Ok(policy) => Arc::new(policy),
+        Err(error) => panic!("{error}"),
     }
 }
 

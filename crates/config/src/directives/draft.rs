@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::arguments::Arguments;
+use super::authentication::ProtocolParameters;
 use super::export_options::{ExportDraft, OptionEntry};
 use super::missing::MissingPart;
 use crate::effective::Effective;
@@ -19,6 +20,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) object_ids: Option<Origin>,
     /// Options of `oss.defaults`, in order.
     pub(crate) defaults: Vec<&'static OptionEntry>,
+    /// `sec.protparm` lines whose `sec.protocol` has not come yet.
+    pub(crate) parameters: ProtocolParameters,
     pub(crate) report: &'a mut ConfigReport,
     pub(crate) source: &'a dyn ConfigSource,
 }

@@ -4,6 +4,7 @@
 //! from them, so that a directive is described in one place.
 
 mod arguments;
+mod authentication;
 mod authorization;
 mod cluster;
 mod definition;
@@ -27,6 +28,7 @@ mod xrd;
 mod xrootd;
 
 pub(crate) use arguments::Arguments;
+pub(crate) use authentication::{ProtocolParameters, check_security};
 pub(crate) use authorization::check_authorization;
 pub(crate) use cluster::read_by_xrootd;
 pub use definition::{Directive, Section};

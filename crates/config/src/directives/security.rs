@@ -1,35 +1,37 @@
 //! Directives of authentication and authorization: `sec.`, `acc.`.
 //!
-//! They are not in force yet. Nearly all of them stop the start, because the server would otherwise
-//! serve data unprotected.
+//! Those that are not in force yet stop the start, because the server would otherwise serve data
+//! unprotected.
 
-use super::arguments::Arguments;
+use super::authentication::{binding, binding_mode, level, parameters, protocol, security_trace};
 use super::authorization::{
     audit, authdb, encoding, lookup_lifetime, netgroup_domain, path_match, refresh, space_character,
 };
 use super::definition::{Directive, Section};
-use super::draft::Draft;
-use super::fault::DirectiveFault;
-use super::shared::{option_without_effect, unprotected};
-use super::standing::{Standing, UsageFrequency};
+use super::standing::UsageFrequency;
 
 pub(super) const SECTION: Section = Section {
     title: "Access: sec., acc.",
-    about: "Authentication other than by host, and authorization, are not in force yet. A directive that asks for \
-            them stops the start, so that nothing is ever served unprotected.",
+    about: "Authentication by host, unix and sss is in force once `xrootd.seclib` is there; see \
+            [security.md](security.md). So is authorization by rules with `ofs.authorize`; see \
+            [authorization.md](authorization.md). A directive that asks for another protocol or authorization stops \
+            the start, so that nothing is ever served unprotected.",
     directives: &[
-        Directive::new(&["sec.protocol"], UsageFrequency::Most, "[/libdir] name [parameters]", protocol)
-            .default("none")
-            .help("Authentication protocols. Only `host`, which trusts the host name, is accepted.")
+        Directive::new(&["sec.protocol"], UsageFrequency::Most, "[/libdir] name [options]", protocol)
+            .default("none: the host identifies the client")
+            .help(
+                "Authentication protocols, in the order in which clients see them: `host`, `unix` and `sss`. The \
+                 options of sss are `-s path` (keytab), `-c path` (keytab suggested to clients), `-l minutes` \
+                 (lifetime of credentials), `-r minutes` (check for a changed keytab), `-p protocol[:…]` (accepted \
+                 origins of forwarded identities), `-g` (ask for credentials), `-k` (select keys by name too).",
+            )
             .example("host")
-            .stops_with("/usr/lib64 gsi -certdir:/etc/grid-security/certificates")
-            .standing(Standing::NotYet),
-        Directive::new(&["sec.protparm"], UsageFrequency::Common, "name parameters", parameters)
+            .stops_with("/usr/lib64 gsi -certdir:/etc/grid-security/certificates"),
+        Directive::new(&["sec.protparm"], UsageFrequency::Common, "name options", parameters)
             .default("none")
-            .help("Parameters of a later sec.protocol.")
-            .example("host -x")
-            .stops_with("gsi -gmapopt:11")
-            .standing(Standing::NotYet),
+            .help("Options of a later sec.protocol, which precede its own.")
+            .example("sss -s /etc/xrootd/sss.keytab")
+            .stops_with("gsi -gmapopt:11"),
         Directive::new(
             &["sec.protbind"],
             UsageFrequency::Common,
@@ -37,10 +39,20 @@ pub(super) const SECTION: Section = Section {
             binding,
         )
         .default("all protocols")
-        .help("Protocols offered to classes of clients. `none` and `host` are accepted.")
+        .help(
+            "Protocols of the hosts whose name matches: one `*` stands for any text, `localhost` for this host. The \
+             first matching line other than `*` applies, then `*`. `none` and `host` ask for no authentication. \
+             A client cannot use a protocol outside its list (XRootD: only with `only`).",
+        )
         .example("* none")
-        .stops_with("*.example.org only krb5")
-        .standing(Standing::NotYet),
+        .stops_with("*.example.org only krb5"),
+        Directive::new(&["sec.bindmode"], UsageFrequency::Rare, "{enforce|offer}", binding_mode)
+            .default("enforce")
+            .help("`offer`: a list of sec.protbind without `only` is what is offered, and any protocol is accepted.")
+            .example("offer"),
+        Directive::guard(&["sec.bindtls"], UsageFrequency::Rare, "protocol…", "unix")
+            .default("none")
+            .help("Protocols for encrypted connections only."),
         Directive::new(
             &["sec.level"],
             UsageFrequency::Common,
@@ -48,10 +60,13 @@ pub(super) const SECTION: Section = Section {
             level,
         )
         .default("none")
-        .help("Requests that must be signed. `none` is accepted.")
-        .example("all none")
-        .stops_with("local relaxed standard")
-        .standing(Standing::NotYet),
+        .help(
+            "Requests that must be signed. host, unix and sss give clients no key, so only `force` has an effect: \
+             clients then send checksums of their requests, which detect accidents but not attackers. `local` are \
+             clients in the domain of the server or with a private address. `relaxed` exempts clients that are too \
+             old to sign.",
+        )
+        .example("all none"),
         Directive::guard(
             &["sec.entitylib"],
             UsageFrequency::Rare,
@@ -60,7 +75,7 @@ pub(super) const SECTION: Section = Section {
         )
         .default("none")
         .help("Plug-in that adds attributes to a client's identity."),
-        Directive::idle(&["sec.trace"], UsageFrequency::Rare, "{all|auth|debug|off}…")
+        Directive::new(&["sec.trace"], UsageFrequency::Rare, "{all|debug|auth|authentication|off|-option}…", security_trace)
             .default("off")
             .help("Log level of authentication.")
             .example("debug"),
@@ -114,56 +129,3 @@ pub(super) const SECTION: Section = Section {
             .help("Uses only the primary group of a user; see acc.gidretran."),
     ],
 };
-
-fn protocol(arguments: &mut Arguments<'_>, _draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
-    let mut token = arguments.need("protocol name")?;
-    if token.text.starts_with('/') {
-        token = arguments.need("protocol name")?;
-    }
-    if token.text == "host" { Ok(()) } else { Err(unprotected(token, &format!("'{}'", token.text))) }
-}
-
-fn parameters(arguments: &mut Arguments<'_>, _draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
-    let token = arguments.need("protocol name")?;
-    if token.text == "host" { Ok(()) } else { Err(unprotected(token, &format!("'{}'", token.text))) }
-}
-
-fn binding(arguments: &mut Arguments<'_>, _draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
-    arguments.need("protbind host")?;
-    let mut token = arguments.need("protbind protocol")?;
-    loop {
-        if !matches!(token.text.as_str(), "none" | "only" | "host") {
-            return Err(unprotected(token, &format!("'{}'", token.text)));
-        }
-        match arguments.next() {
-            Some(next) => token = next,
-            None => return Ok(()),
-        }
-    }
-}
-
-fn level(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
-    let mut level = None;
-    let mut token = arguments.need("security level")?;
-    loop {
-        match token.text.as_str() {
-            "all" | "local" | "remote" | "relaxed" | "force" => {}
-            "none" => level = Some(token),
-            "compatible" | "standard" | "intense" | "pedantic" => {
-                return Err(unprotected(token, &format!("'{}'", token.text)));
-            }
-            _ => return Err(arguments.invalid(token, "security level")),
-        }
-        match arguments.next() {
-            Some(next) => token = next,
-            None => break,
-        }
-    }
-    match level {
-        Some(token) => {
-            option_without_effect(arguments, token, draft);
-            Ok(())
-        }
-        None => Err(arguments.invalid(token, "security level")),
-    }
-}

@@ -1,6 +1,7 @@
 //! Directives of the xroot protocol layer: `xrootd.`.
 
 use super::arguments::Arguments;
+use super::authentication;
 use super::definition::{Directive, Section};
 use super::draft::Draft;
 use super::export;
@@ -80,9 +81,10 @@ pub(super) const SECTION: Section = Section {
             .help("Log level of the protocol: some options debug, `all` trace. Options: auth debug emsg fs fsaio \
                    fsio login mem pgcserr redirect request response stall.")
             .example("login request"),
-        Directive::guard(&["xrootd.seclib"], UsageFrequency::Most, "{default|path}", "libXrdSec.so")
-            .default("none")
-            .help("Enables authentication."),
+        Directive::new(&["xrootd.seclib"], UsageFrequency::Most, "{default|path}", authentication::library)
+            .default("none: all clients are served")
+            .help("Enables authentication, which is built in: `sec.protocol` names the protocols.")
+            .example("libXrdSec.so"),
         Directive::new(&["xrootd.tls"], UsageFrequency::Most, "[capable] {[-]all|data|gpfile|login|none|off|session|tpc}…", tls)
             .default("none")
             .help("Operations that must be encrypted. Only `none` and `off` are in force.")

@@ -9,6 +9,7 @@ mod logical;
 mod network;
 mod process;
 mod protocol;
+mod security;
 mod storage;
 mod third_party;
 
@@ -36,6 +37,10 @@ pub use process::{
 pub use protocol::{
     ChecksumConfig, ChecksumKind, ClientClass, PrepareLimit, ProtocolConfig, RedirectFunction, RedirectRule,
     RedirectServer, RedirectWhen, SessionLog,
+};
+pub use security::{
+    AUTH_PROTOCOLS_MAX, AuthBinding, AuthProtocol, SSS_LIFETIME, SSS_REFRESH, SecurityConfig, SigningLevel,
+    SigningLevels, SigningRule, SssOptions,
 };
 pub use storage::{
     Allocation, Export, ExportAttributes, MountCheck, SpacePartition, SpaceRule, Storage, Visibility,
@@ -79,6 +84,8 @@ pub struct Effective {
     pub protocol: ProtocolConfig,
     /// Values of authorization.
     pub authorization: AuthorizationConfig,
+    /// Values for authentication of clients and signing of requests.
+    pub security: SecurityConfig,
     /// Values for `logical`.
     pub logical: LogicalConfig,
     /// Values for `storage`.

@@ -75,6 +75,7 @@ impl Levels {
             ("net", &effective.network.trace.value),
             ("xroot", &effective.protocol.trace.value),
             ("session", &effective.protocol.trace.value),
+            ("auth", &effective.security.trace.value),
             ("logical", &effective.logical.trace.value),
             ("storage", &effective.storage.trace.value),
             ("server::cluster", &effective.cluster.trace.value),

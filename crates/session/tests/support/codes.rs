@@ -39,6 +39,7 @@ pub const CLONE: u16 = 3032;
 pub const OK: u16 = 0;
 pub const OKSOFAR: u16 = 4000;
 pub const ATTN: u16 = 4001;
+pub const AUTHMORE: u16 = 4002;
 pub const ERROR: u16 = 4003;
 pub const REDIRECT: u16 = 4004;
 pub const WAIT: u16 = 4005;

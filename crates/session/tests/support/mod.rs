@@ -9,6 +9,7 @@
 pub mod answers;
 pub mod codes;
 pub mod files;
+pub mod logins;
 pub mod raw;
 pub mod recording;
 
@@ -49,7 +50,7 @@ pub fn address() -> Option<IpAddr> {
 impl Bench {
     /// Returns a session before the handshake.
     pub fn untouched(settings: Settings) -> Self {
-        let peer = Peer { address: address(), host: "client.example.org".to_owned() };
+        let peer = Peer { address: address(), port: 44_850, host: "client.example.org".to_owned() };
         let session = Session::new(SessionId(OWN_ID), Arc::new(settings), peer);
         Self { session, out: Outputs::default() }
     }
@@ -282,6 +283,8 @@ pub fn name(todo: &DriverTask) -> &'static str {
         DriverTask::Proceed(_) => "proceed",
         DriverTask::Bind { .. } => "bind",
         DriverTask::EndSession { .. } => "end session",
+        DriverTask::Authenticate(_) => "authenticate",
+        DriverTask::LoginRefused { .. } => "login refused",
         DriverTask::Statistics { .. } => "statistics",
     }
 }

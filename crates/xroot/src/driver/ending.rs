@@ -66,7 +66,7 @@ impl SessionDriver {
         let late = {
             let driver = this.borrow();
             let config = &driver.hub.shared.config;
-            let greets = !driver.session.is_active() && now.since(driver.born) > config.hail;
+            let greets = driver.is_login_late(now);
             // The last arrival was between its tick and the next one.
             let silence = TICK * tick.saturating_sub(driver.active).saturating_sub(1);
             let silent = silence > Duration::ZERO
@@ -80,6 +80,7 @@ impl SessionDriver {
         let checked = catch_unwind(AssertUnwindSafe(|| {
             let mut driver = this.borrow_mut();
             driver.check_bound();
+            driver.check_refusal(tick);
             driver.wake_overdue(tick);
             driver.close_overdue(tick);
             if driver.active < tick {

@@ -14,10 +14,23 @@ impl SessionDriver {
             tracing::info!(
                 application = identity.application(),
                 release = identity.release(),
-                "{identity} login"
+                "{identity} login{}",
+                self.authenticated_as()
             );
         } else {
-            tracing::debug!("{} login", self.session.caller().identity);
+            tracing::debug!("{} login{}", self.session.caller().identity, self.authenticated_as());
+        }
+    }
+
+    /// Returns ` as NAME by PROTOCOL` for a client that authenticated, otherwise nothing.
+    fn authenticated_as(&self) -> String {
+        let caller = self.session.caller();
+        match caller.entity() {
+            Some(entity) => {
+                let name = entity.name.as_deref().map(|name| format!(" as {name}")).unwrap_or_default();
+                format!("{name} by {}", entity.protocol)
+            }
+            None => String::new(),
         }
     }
 

@@ -1,0 +1,320 @@
+"""Authentication of the real clients by our server: host, unix and sss, bindings of protocols to
+hosts, and signed requests.
+
+The real clients are xrdcp and xrdfs 5.5.3 and the Python client of the newest version, which runs
+in processes of its own, because its variables are read once."""
+
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import clusters
+import peers
+import raw
+from tools import PATIENCE_SECONDS, pattern, run, wait_until, xrdcp, xrdfs
+
+ADMIN = "/usr/bin/xrdsssadmin"
+CLIENT_KEYTAB = "XrdSecSSSKT"
+SECURITY = "xrootd.seclib libXrdSec.so\nxrootd.log login\n"
+# The protocols of all clients of these tests, which come from the loopback address.
+UNIX = SECURITY + "sec.protocol unix\n"
+ROUND = """\
+    import sys
+    from XRootD import client
+    from XRootD.client.flags import OpenFlags
+    host = sys.argv[1]
+    status, _ = client.FileSystem(host).stat("/file")
+    if not status.ok:
+        sys.exit(status.message)
+    with client.File() as file:
+        status, _ = file.open(host + "//python", OpenFlags.DELETE | OpenFlags.UPDATE)
+        assert status.ok, status.message
+        assert file.write(b"written")[0].ok
+        assert file.sync()[0].ok
+        assert file.read()[1] == b"written"
+    print("done")
+"""
+
+
+def python_client(server, **variables):
+    """Stats, writes and reads with the newest Python client."""
+    return run([sys.executable, "-c", textwrap.dedent(ROUND), f"root://{server.host}"], **variables)
+
+
+def started(serve, settings, **how):
+    """Starts a server with a file of 10,000 bytes."""
+    server = serve(settings=peers.SETTINGS + settings, **how)
+    peers.place(server.tree / "file", pattern(10_000))
+    return server
+
+
+def use(server, folder, **variables):
+    """Lists, uploads and downloads with the real command line clients."""
+    assert "/file" in xrdfs(server, "ls", "/", **variables).ok().out
+    target = folder / "downloaded"
+    xrdcp("--force", server.url("/file"), target, **variables).ok()
+    assert target.read_bytes() == pattern(10_000)
+    source = folder / "source"
+    source.write_bytes(pattern(3_000_000))
+    xrdcp("--force", "--cksum", "adler32", source, server.url("/uploaded"), **variables).ok()
+    assert (server.tree / "uploaded").read_bytes() == pattern(3_000_000)
+    xrdfs(server, "mkdir", "/made", **variables).ok()
+    xrdfs(server, "rmdir", "/made", **variables).ok()
+
+
+def refuses(server, *texts, **variables):
+    """All real clients are refused, and nothing is changed."""
+    before = sorted(os.listdir(server.tree))
+    for result in (xrdfs(server, "ls", "/", **variables), xrdcp(server.url("/file"), "-", **variables)):
+        assert result.status != 0, result
+        assert any(text in result.all for text in ("Auth failed", "authentication", *texts)), result
+    assert python_client(server, **variables).status != 0
+    assert sorted(os.listdir(server.tree)) == before
+
+
+def keytab(path, name="test", user="anybody", group="anygroup"):
+    """Adds a key to a keytab with the real xrdsssadmin."""
+    words = [ADMIN, "-k", name, "-u", user, "-g", group, "add", path]
+    done = subprocess.run(list(map(str, words)), input=b"y\n", capture_output=True, timeout=PATIENCE_SECONDS)
+    assert done.returncode == 0, done
+    return path
+
+
+def keytabs(folder, **key):
+    """Returns the keytabs of a server and of a client with the same new key."""
+    own = keytab(folder / "client.keytab", **key)
+    copy = folder / "server.keytab"
+    copy.write_bytes(own.read_bytes())
+    copy.chmod(0o600)
+    folder.chmod(0o755)
+    return peers.give(copy), own
+
+
+@pytest.fixture
+def folder():
+    """A directory that the servers' user can enter."""
+    with tempfile.TemporaryDirectory(prefix="scalla-keys-", dir="/var/tmp") as path:
+        os.chmod(path, 0o755)
+        yield Path(path)
+
+
+def test_unix(serve, folder):
+    server = started(serve, UNIX)
+    use(server, folder)
+    assert python_client(server).ok().out == "done\n"
+    user = "root" if os.geteuid() == 0 else run(["/usr/bin/id", "-un"]).out.strip()
+    wait_until(lambda: f"login as {user} by unix" in server.output())
+
+
+def test_sss(serve, folder):
+    server_keytab, own = keytabs(folder)
+    server = started(serve, f"{SECURITY}sec.protocol sss -s {server_keytab}\n")
+    use(server, folder, **{CLIENT_KEYTAB: own})
+    assert python_client(server, **{CLIENT_KEYTAB: str(own)}).ok().out == "done\n"
+    wait_until(lambda: "by sss" in server.output())
+
+
+def test_sss_with_a_key_of_one_user(serve, folder):
+    server_keytab, own = keytabs(folder, user="alice", group="staff")
+    server = started(serve, f"{SECURITY}sec.protocol sss -s {server_keytab}\n")
+    use(server, folder, **{CLIENT_KEYTAB: own})
+    wait_until(lambda: "login as alice by sss" in server.output())
+
+
+def test_sss_suggests_a_keytab(serve, folder):
+    server_keytab, own = keytabs(folder)
+    server = started(serve, f"{SECURITY}sec.protocol sss -s {server_keytab} -c {own}\n")
+    use(server, folder, HOME=str(folder))
+
+
+def test_sss_refuses_a_wrong_key(serve, folder):
+    server_keytab, own = keytabs(folder)
+    server = started(serve, f"{SECURITY}sec.protocol sss -s {server_keytab}\n")
+    (folder / "other").mkdir()
+    wrong = keytab(folder / "other" / "wrong.keytab")
+    refuses(server, **{CLIENT_KEYTAB: str(wrong)})
+    wait_until(lambda: "a client was not authenticated" in server.output())
+    # A good client is served afterwards.
+    use(server, folder, **{CLIENT_KEYTAB: own})
+
+
+def test_sss_without_a_keytab(serve, folder):
+    server_keytab, _ = keytabs(folder)
+    server = started(serve, f"{SECURITY}sec.protocol sss -s {server_keytab}\n")
+    refuses(server, "No protocols left to try", HOME=str(folder))
+
+
+def test_key_rollover_without_a_restart(serve, folder):
+    server_keytab, old = keytabs(folder)
+    server = started(serve, f"{SECURITY}sec.protocol sss -s {server_keytab}\n")
+    # Two keys of one file have different ids.
+    both = keytab(folder / "both.keytab")
+    both.write_bytes(old.read_bytes())
+    keytab(both, name="second")
+    new = folder / "new.keytab"
+    new.write_text(next(line for line in both.read_text().splitlines() if "n:second" in line))
+    new.chmod(0o600)
+    refuses(server, **{CLIENT_KEYTAB: str(new)})
+    server_keytab.write_bytes(both.read_bytes())
+    os.kill(server.process.pid, 1)
+    wait_until(lambda: xrdfs(server, "ls", "/", **{CLIENT_KEYTAB: str(new)}).status == 0)
+    use(server, folder, **{CLIENT_KEYTAB: old})
+
+
+def test_the_client_takes_the_first_protocol_for_which_it_has_credentials(serve, folder):
+    server_keytab, own = keytabs(folder)
+    server = started(serve, f"{SECURITY}sec.protocol sss -s {server_keytab}\nsec.protocol unix\n")
+    use(server, folder, HOME=str(folder))
+    wait_until(lambda: "by unix" in server.output())
+    assert "by sss" not in server.output()
+    use(server, folder, **{CLIENT_KEYTAB: own})
+    wait_until(lambda: "by sss" in server.output())
+    xrdfs(server, "ls", "/", XrdSecPROTOCOL="unix").ok()
+    refuses(server, "No protocols left to try", XrdSecPROTOCOL="krb5")
+
+
+def test_no_authentication_for_some_hosts(serve, folder):
+    local = "sec.protbind [::* none\nsec.protbind [::ffff:127.* none\n"
+    server = started(serve, f"xrd.network nodnr\n{UNIX}{local}sec.protbind * only unix\n")
+    use(server, folder, XrdSecPROTOCOL="none")
+    wait_until(lambda: "login by host" in server.output())
+    assert "by unix" not in server.output()
+
+
+def test_bindings_by_name(serve, folder):
+    server = started(serve, f"{UNIX}sec.protbind localhost none\nsec.protbind * only unix\n")
+    use(server, folder, XrdSecPROTOCOL="none")
+    other = started(serve, f"{UNIX}sec.protbind *.example.org none\nsec.protbind * only unix\n")
+    use(other, folder)
+    refuses(other, "No protocols left to try", XrdSecPROTOCOL="none")
+
+
+def test_host_needs_no_credentials(serve, folder):
+    server = started(serve, f"{SECURITY}sec.protocol host\n")
+    use(server, folder, XrdSecPROTOCOL="none")
+
+
+@pytest.mark.parametrize("level", ["compatible", "standard", "intense", "pedantic"])
+def test_signed_requests(serve, folder, level):
+    server = started(serve, f"{UNIX}sec.level all {level} force\n")
+    use(server, folder)
+    assert python_client(server).ok().out == "done\n"
+    with raw.Connection(server, login=False) as client:
+        client.send(raw.HANDSHAKE)
+        client.receive(16)
+        client.send(raw.request(1, raw.PROTOCOL, struct.pack(">iBB", 0x520, 1, 3)))
+        body = client.frame().body
+        number = ["compatible", "standard", "intense", "pedantic"].index(level) + 1
+        assert body[8:] == b"S\0\0\x02" + bytes([number, 0])
+
+
+def test_level_without_force_has_no_effect_without_a_key(serve, folder):
+    server = started(serve, f"{UNIX}sec.level pedantic\n")
+    use(server, folder)
+    assert "sec.level has no effect without force" in server.output()
+
+
+def test_an_unsigned_request_is_refused(serve):
+    server = started(serve, f"{UNIX}sec.protbind * none\nsec.level standard force\n")
+    with raw.Connection(server) as client:
+        client.send(raw.request(7, raw.MKDIR, payload=b"/d"))
+        frame = client.frame()
+        assert (frame.status, struct.unpack(">i", frame.body[:4])[0]) == (raw.ERROR, 3022)
+        assert client.closed()
+    assert not (server.tree / "d").exists()
+
+
+def test_requests_before_authentication(serve):
+    server = started(serve, UNIX)
+    for code in (raw.STAT, raw.OPEN, raw.DIRLIST, raw.MKDIR, raw.QUERY, raw.SET, raw.RM, raw.LOCATE, raw.LOGIN, raw.BIND):
+        with raw.Connection(server, authenticates=False) as client:
+            client.send(raw.request(7, code, payload=b"/file"))
+            frame = client.frame()
+            assert (frame.status, struct.unpack(">i", frame.body[:4])[0]) == (raw.ERROR, 3006), code
+            assert client.closed()
+    assert (server.tree / "file").is_file()
+
+
+def test_an_unauthenticated_session_cannot_be_joined(serve):
+    server = started(serve, UNIX)
+    with raw.Connection(server, login=False) as first, raw.Connection(server, login=False) as second:
+        first.send(raw.HANDSHAKE)
+        first.receive(16)
+        first.send(raw.request(0, raw.LOGIN, struct.pack(">i8sBBBB", 1, b"tester", 0, 0, 5, 0)))
+        session = first.frame().body[:16]
+        second.send(raw.HANDSHAKE)
+        second.receive(16)
+        second.send(raw.request(0, raw.BIND, session))
+        frame = second.frame()
+        assert (frame.status, struct.unpack(">i", frame.body[:4])[0]) == (raw.ERROR, 3000)
+
+
+def test_what_must_not_start(folder):
+    path, own = keytabs(folder)
+    path.chmod(0o644)
+    for settings, text in [
+        (f"{SECURITY}sec.protocol krb5\n", "'krb5' restricts access or demands encryption"),
+        (f"{SECURITY}sec.protocol gsi -certdir:/x\n", "'gsi' restricts access"),
+        ("sec.protocol unix\n", "xrootd.seclib is missing"),
+        (f"{SECURITY}sec.protocol sss -s {folder}/none\n", "cannot authenticate clients"),
+        (f"{SECURITY}sec.protocol sss -s {path}\n", "cannot authenticate clients"),
+        (f"{UNIX}sec.protbind * sss\n", "there is no sec.protocol sss"),
+    ]:
+        server = peers.Ours(settings=settings)
+        try:
+            with pytest.raises(RuntimeError, match=".*") as refusal:
+                server.start()
+            assert text in str(refusal.value), settings
+        finally:
+            server.remove()
+
+
+def test_nothing_secret_is_logged(serve, folder):
+    server_keytab, own = keytabs(folder)
+    settings = f"{SECURITY}sec.protocol sss -s {server_keytab}\nsec.trace all\nxrootd.trace all\n"
+    server = started(serve, settings, arguments=["-v", "-v"])
+    use(server, folder, **{CLIENT_KEYTAB: own})
+    key = next(word[2:] for word in own.read_text().split() if word.startswith("k:"))
+    log = server.log.read_bytes()
+    assert b"authenticated by sss" in log
+    assert key.encode() not in log and bytes.fromhex(key) not in log
+
+
+@pytest.mark.parametrize("managers, servers", [("ours", "ours"), ("ours", "real"), ("real", "ours")])
+def test_clients_authenticate_at_managers_and_servers(folder, managers, servers):
+    makers = clusters.mixed(clusters.PAIR, managers=managers, servers=servers)
+    # The manager needs no credentials of its servers: cms.seclib is not set.
+    with clusters.Cluster(clusters.PAIR, makers, settings=UNIX) as cluster:
+        source = folder / "source"
+        source.write_bytes(pattern(100_000))
+        # The servers log in to the manager meanwhile.
+        wait_until(lambda: xrdcp("--force", source, cluster.top.url("/uploaded")).status == 0, seconds=120)
+        target = folder / "downloaded"
+        xrdcp(cluster.top.url("/uploaded"), target).ok()
+        assert target.read_bytes() == pattern(100_000)
+        refused = xrdfs(cluster.top, "ls", "/", XrdSecPROTOCOL="none")
+        assert refused.status != 0 and "No protocols left to try" in refused.all, refused
+        with raw.Connection(cluster.top, authenticates=False) as client:
+            client.send(raw.request(7, raw.LOCATE, payload=b"/uploaded"))
+            frame = client.frame()
+            assert (frame.status, struct.unpack(">i", frame.body[:4])[0]) == (raw.ERROR, 3006)
+
+
+def test_a_server_asks_for_authentication_that_its_manager_does_not_need(folder):
+    settings = f"if named s1 s2\n{UNIX}fi\n"
+    with clusters.Cluster(clusters.PAIR, "ours", settings=settings) as cluster:
+        source = folder / "source"
+        source.write_bytes(pattern(1000))
+        # The servers log in to the manager meanwhile.
+        wait_until(lambda: xrdcp("--force", source, cluster.top.url("/uploaded")).status == 0, seconds=120)
+        with raw.Connection(cluster.top) as client:
+            client.send(raw.request(7, raw.PING))
+            assert client.frame().status == raw.OK
+        refused = xrdcp(cluster.top.url("/uploaded"), folder / "downloaded", XrdSecPROTOCOL="none")
+        assert refused.status != 0 and not (folder / "downloaded").exists(), refused

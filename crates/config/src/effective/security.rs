@@ -1,0 +1,187 @@
+//! Values for authentication of clients and signing of requests (`xrootd.seclib`, `sec.`).
+//!
+//! They are plain values, because the protocols themselves are in the crate `auth`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::network::HostPattern;
+use super::process::Trace;
+use crate::setting::Setting;
+
+/// Default lifetime of sss credentials.
+pub const SSS_LIFETIME: Duration = Duration::from_secs(13);
+
+/// Default interval between checks of an sss keytab for changes.
+pub const SSS_REFRESH: Duration = Duration::from_secs(3600);
+
+/// Maximum number of `sec.protocol` directives.
+pub const AUTH_PROTOCOLS_MAX: usize = 31;
+
+/// Options of the server side of sss.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SssOptions {
+    /// `-s`: keytab of the server; `None` means `$HOME/.xrd/sss.keytab`.
+    pub server_keytab: Option<PathBuf>,
+    /// `-c`: path of a keytab that is suggested to clients.
+    pub client_keytab: Option<String>,
+    /// `-g`: asks clients for the credentials of their user.
+    pub wants_credentials: bool,
+    /// `-k`: a key is selected by name and id instead of by id alone.
+    pub checks_key_name: bool,
+    /// `-l`: lifetime of credentials.
+    pub lifetime: Duration,
+    /// `-p`: protocols that are accepted as the origin of a forwarded identity.
+    pub forwarded_protocols: Vec<String>,
+    /// `-r`: interval between checks of the keytab for changes.
+    pub refresh: Duration,
+}
+
+impl Default for SssOptions {
+    fn default() -> Self {
+        Self {
+            server_keytab: None,
+            client_keytab: None,
+            wants_credentials: false,
+            checks_key_name: false,
+            lifetime: SSS_LIFETIME,
+            forwarded_protocols: Vec::new(),
+            refresh: SSS_REFRESH,
+        }
+    }
+}
+
+/// An authentication protocol that is in force, with its options.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AuthProtocol {
+    /// The address or name of the host identifies the client.
+    Host,
+    /// The client asserts its user and group.
+    Unix,
+    /// Simple shared secret.
+    Sss(SssOptions),
+}
+
+impl AuthProtocol {
+    /// Returns the protocol id.
+    #[must_use]
+    pub fn id(&self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Unix => "unix",
+            Self::Sss(_) => "sss",
+        }
+    }
+}
+
+/// `sec.protbind`: the protocols for hosts whose name matches a pattern.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AuthBinding {
+    /// Names of the hosts.
+    pub hosts: HostPattern,
+    /// Protocol ids in the order of preference. Empty means that these hosts need no
+    /// authentication.
+    pub protocols: Vec<String>,
+    /// Set by `only`: no other protocol is accepted. It matters only if lists are offers
+    /// ([`SecurityConfig::binding_offers`]).
+    pub only: bool,
+}
+
+/// A level of `sec.level`, from weak to strong.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub enum SigningLevel {
+    /// No request is signed.
+    #[default]
+    None,
+    /// Only requests that change files.
+    Compatible,
+    /// Also opens and creation of directories.
+    Standard,
+    /// Also writes and closes.
+    Intense,
+    /// All requests that the protocol can sign.
+    Pedantic,
+}
+
+impl SigningLevel {
+    /// All levels with their names.
+    pub const ALL: [(&'static str, Self); 5] = [
+        ("none", Self::None),
+        ("compatible", Self::Compatible),
+        ("standard", Self::Standard),
+        ("intense", Self::Intense),
+        ("pedantic", Self::Pedantic),
+    ];
+
+    /// Returns the name in `sec.level`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, level)| *level == self).map_or("", |(name, _)| name)
+    }
+
+    /// Returns the level with this case-sensitive name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, level)| *level)
+    }
+}
+
+/// Signing required of one class of clients.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct SigningRule {
+    /// The level.
+    pub level: SigningLevel,
+    /// Exempts clients that are too old to sign. Otherwise their requests are refused.
+    pub relaxed: bool,
+    /// Also requires signatures of clients whose authentication gave no key.
+    pub force: bool,
+}
+
+/// `sec.level`.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct SigningLevels {
+    /// Clients in the domain of the server, or with a private address.
+    pub local: SigningRule,
+    /// All other clients.
+    pub remote: SigningRule,
+}
+
+impl SigningLevels {
+    /// Reports whether any client must sign.
+    #[must_use]
+    pub fn is_in_force(&self) -> bool {
+        self.local.level.max(self.remote.level) > SigningLevel::None
+    }
+}
+
+/// Values for authentication.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SecurityConfig {
+    /// `xrootd.seclib`: clients must authenticate.
+    pub enabled: Setting<bool>,
+    /// `sec.protocol`, in the order of the file. A protocol that is named twice is in the list
+    /// twice.
+    pub protocols: Vec<Setting<AuthProtocol>>,
+    /// `sec.protbind`, in the order of the file.
+    pub bindings: Vec<Setting<AuthBinding>>,
+    /// `sec.bindmode offer`: a list without `only` says what is offered, and any other protocol is
+    /// accepted. Otherwise nothing outside the list is accepted.
+    pub binding_offers: Setting<bool>,
+    /// `sec.level`.
+    pub signing: Setting<SigningLevels>,
+    /// `sec.trace`.
+    pub trace: Setting<Trace>,
+}
+
+impl Default for SecurityConfig {
+    fn default() -> Self {
+        Self {
+            enabled: Setting::default_of(false),
+            protocols: Vec::new(),
+            bindings: Vec::new(),
+            binding_offers: Setting::default_of(false),
+            signing: Setting::default_of(SigningLevels::default()),
+            trace: Setting::default_of(Trace::default()),
+        }
+    }
+}

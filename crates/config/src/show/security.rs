@@ -1,0 +1,68 @@
+//! The values of authentication and signing as text.
+
+use super::lines::{EffectiveLines, Reload, trace};
+use crate::effective::{AuthBinding, AuthProtocol, SecurityConfig, SigningRule, SssOptions};
+use crate::setting::Setting;
+
+const MINUTE: u64 = 60;
+
+pub(super) fn show(security: &SecurityConfig, lines: &mut EffectiveLines) {
+    let on = |on: &bool| on.then(|| "default".to_owned());
+    lines.add(Reload::Restart, "xrootd.seclib", &security.enabled, on);
+    for protocol in &security.protocols {
+        lines.restart("sec.protocol", protocol, protocol_text);
+    }
+    for binding in &security.bindings {
+        lines.restart("sec.protbind", binding, binding_text);
+    }
+    let mode = |offers: &bool| if *offers { "offer" } else { "enforce" }.to_owned();
+    lines.restart("sec.bindmode", &security.binding_offers, mode);
+    let Setting { value, origin } = &security.signing;
+    if value.local == value.remote {
+        lines.restart("sec.level", &security.signing, |levels| format!("all {}", rule_text(levels.local)));
+    } else {
+        for (scope, rule) in [("local", value.local), ("remote", value.remote)] {
+            let rule = Setting::new(rule, origin.clone());
+            lines.restart("sec.level", &rule, |rule| format!("{scope} {}", rule_text(*rule)));
+        }
+    }
+    lines.safe("sec.trace", &security.trace, trace);
+}
+
+fn rule_text(rule: SigningRule) -> String {
+    let relaxed = if rule.relaxed { "relaxed " } else { "" };
+    let force = if rule.force { " force" } else { "" };
+    format!("{relaxed}{}{force}", rule.level.name())
+}
+
+fn binding_text(binding: &AuthBinding) -> String {
+    let hosts = binding.hosts.as_str();
+    let only = if binding.only { "only " } else { "" };
+    match binding.protocols.as_slice() {
+        [] => format!("{hosts} none"),
+        protocols => format!("{hosts} {only}{}", protocols.join(" ")),
+    }
+}
+
+fn protocol_text(protocol: &AuthProtocol) -> String {
+    match protocol {
+        AuthProtocol::Sss(options) => format!("sss {}", sss_text(options)),
+        _ => protocol.id().to_owned(),
+    }
+}
+
+fn sss_text(options: &SssOptions) -> String {
+    let mut words = Vec::new();
+    words.extend(options.server_keytab.as_ref().map(|path| format!("-s {}", path.display())));
+    words.extend(options.client_keytab.as_ref().map(|path| format!("-c {path}")));
+    words.extend(options.wants_credentials.then(|| "-g".to_owned()));
+    words.extend(options.checks_key_name.then(|| "-k".to_owned()));
+    // A lifetime that is no number of minutes is the default.
+    let lifetime = options.lifetime.as_secs();
+    words.extend(lifetime.is_multiple_of(MINUTE).then(|| format!("-l {}", lifetime / MINUTE)));
+    if !options.forwarded_protocols.is_empty() {
+        words.push(format!("-p {}", options.forwarded_protocols.join(":")));
+    }
+    words.push(format!("-r {}", options.refresh.as_secs() / MINUTE));
+    words.join(" ")
+}

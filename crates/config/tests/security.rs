@@ -1,0 +1,191 @@
+//! Directives of authentication and signing: values, errors with their positions, and combinations
+//! that stop the start.
+
+use config::*;
+use std::time::Duration;
+
+fn read(text: &str) -> Loaded {
+    let request = ConfigInput { file: Some("f".to_owned()), ..ConfigInput::default() };
+    load(&request, &MemorySource::new().with("f", text))
+}
+
+fn security(text: &str) -> SecurityConfig {
+    let loaded = read(text);
+    assert!(loaded.report.is_ok(), "{text}: {}", loaded.report);
+    loaded.effective.security
+}
+
+/// Returns the errors of a file, one text each.
+fn errors(text: &str) -> Vec<String> {
+    read(text).report.errors().map(ToString::to_string).collect()
+}
+
+#[test]
+fn protocols_keep_the_order_of_the_file() {
+    let security = security(
+        "xrootd.seclib libXrdSec.so\n\
+         sec.protparm sss -s /etc/k -l 5\n\
+         sec.protparm sss -g\n\
+         sec.protocol /usr/lib64 sss -c /home/k -p gsi:krb5 -l 6 -k -r 20 -e bf32\n\
+         sec.protocol unix\n",
+    );
+    assert!(*security.enabled);
+    let ids: Vec<_> = security.protocols.iter().map(|protocol| protocol.id()).collect();
+    assert_eq!(ids, ["sss", "unix"]);
+    let expected = SssOptions {
+        server_keytab: Some("/etc/k".into()),
+        client_keytab: Some("/home/k".to_owned()),
+        wants_credentials: true,
+        checks_key_name: true,
+        lifetime: Duration::from_secs(360),
+        forwarded_protocols: vec!["gsi".to_owned(), "krb5".to_owned()],
+        refresh: Duration::from_secs(1200),
+    };
+    assert_eq!(security.protocols[0].value, AuthProtocol::Sss(expected));
+}
+
+#[test]
+fn a_protocol_named_twice_is_offered_twice_with_its_first_options() {
+    let text = "xrootd.seclib default\nsec.protocol sss -s /a\nsec.protocol unix\nsec.protocol sss -s /b\n";
+    let loaded = read(text);
+    assert!(loaded.report.to_string().contains("f:4:14: warning: sec.protocol: sss is named twice"));
+    let protocols = loaded.effective.security.protocols;
+    assert_eq!(protocols.len(), 3);
+    assert_eq!(protocols[0].value, protocols[2].value);
+}
+
+#[test]
+fn bindings_name_hosts_and_protocols() {
+    let security = security(
+        "xrootd.seclib default\nsec.protocol unix\nsec.protocol sss\n\
+         sec.protbind *.Example.org only sss unix\nsec.protbind [::ffff:192.0.2.* none\n\
+         sec.protbind localhost host\nsec.protbind * unix\n",
+    );
+    let texts: Vec<_> = security
+        .bindings
+        .iter()
+        .map(|binding| (binding.hosts.as_str(), binding.protocols.join(" "), binding.only))
+        .collect();
+    let expected = [
+        ("*.example.org", "sss unix", true),
+        ("[::ffff:192.0.2.*", "", false),
+        ("localhost", "host", false),
+        ("*", "unix", false),
+    ];
+    assert_eq!(texts, expected.map(|(hosts, ids, only)| (hosts, ids.to_owned(), only)));
+    assert!(!*security.binding_offers);
+}
+
+#[test]
+fn host_cancels_the_other_protocols_of_its_list() {
+    let loaded = read("xrootd.seclib default\nsec.protocol unix\nsec.protbind * unix host\n");
+    assert!(loaded.report.to_string().contains("f:3:1: warning: sec.protbind: host cancels"));
+    assert_eq!(loaded.effective.security.bindings[0].protocols, ["host"]);
+}
+
+#[test]
+fn levels_apply_to_near_and_far_clients() {
+    use SigningLevel as L;
+    let rule = |level, relaxed, force| SigningRule { level, relaxed, force };
+    let head = "xrootd.seclib default\n";
+    for (text, local, remote) in [
+        ("sec.level standard", rule(L::Standard, false, false), rule(L::Standard, false, false)),
+        (
+            "sec.level all relaxed pedantic force",
+            rule(L::Pedantic, true, true),
+            rule(L::Pedantic, true, true),
+        ),
+        ("sec.level remote intense", rule(L::None, false, false), rule(L::Intense, false, false)),
+        (
+            "sec.level compatible force\nsec.level remote relaxed standard",
+            rule(L::Compatible, false, true),
+            rule(L::Standard, true, false),
+        ),
+    ] {
+        let signing = security(&format!("{head}{text}\n")).signing.value;
+        assert_eq!((signing.local, signing.remote), (local, remote), "{text}");
+    }
+    let inverted = read(&format!("{head}sec.level local intense\n"));
+    assert!(inverted.report.to_string().contains("local clients must sign more (intense) than remote"));
+}
+
+#[test]
+fn faults_have_a_position() {
+    for (line, expected) in [
+        ("sec.protocol host x", "1:19: error: sec.protocol: unknown option 'x' of host"),
+        ("sec.protocol unix -d", "1:19: error: sec.protocol: unknown option '-d' of unix"),
+        ("sec.protocol sss -x", "1:18: error: sec.protocol: unknown option '-x' of sss"),
+        ("sec.protocol sss -s", "1:18: error: sec.protocol: path of sss option '-s' not specified"),
+        ("sec.protocol sss -s k", "1:21: error: sec.protocol: non-absolute sss keytab path - k"),
+        ("sec.protocol sss -e aes", "1:21: error: sec.protocol: unknown cipher 'aes' of sss"),
+        ("sec.protocol sss -l 0", "1:21: error: sec.protocol: sss lifetime 0 may not be less than 1"),
+        ("sec.protocol sss -r 9", "1:21: error: sec.protocol: sss refresh 9 may not be less than 10"),
+        ("sec.protocol sss -p gsi:", "1:21: error: sec.protocol: invalid list of protocols 'gsi:'"),
+        ("sec.protocol kerberos", "1:14: error: sec.protocol: invalid protocol 'kerberos'"),
+        ("sec.protocol ldap", "1:14: error: sec.protocol: unknown protocol 'ldap'"),
+        ("sec.protparm sss", "1:1: error: sec.protparm: protocol parameter not specified"),
+        ("sec.protparm sss -g", "1:1: error: sec.protparm: there is no sec.protocol sss after it"),
+        ("sec.protbind *", "1:1: error: sec.protbind: protbind protocol not specified"),
+        ("sec.protbind a*b* unix", "1:14: error: sec.protbind: invalid host pattern 'a*b*'"),
+        ("sec.protbind * none unix", "1:21: error: sec.protbind: 'unix' follows none"),
+        ("sec.protbind * unix", "1:1: error: sec.protbind: there is no sec.protocol unix"),
+        ("sec.bindmode weak", "1:14: error: sec.bindmode: invalid bind mode 'weak'"),
+        ("sec.level weird", "1:11: error: sec.level: invalid security level 'weird'"),
+        ("sec.level standard maybe", "1:20: error: sec.level: invalid security level modifier 'maybe'"),
+        ("sec.level relaxed all none", "1:19: error: sec.level: invalid security level 'all'"),
+        ("sec.entitylib rel/path.so", "1:1: error: sec.entitylib: restricts access"),
+        ("xrootd.seclib libOther.so", "1:15: error: xrootd.seclib: unsupported library 'libOther.so'"),
+        ("xrootd.seclib libXrdSecgsi.so", "1:15: error: xrootd.seclib: unsupported library"),
+        (
+            "sec.protocol unix",
+            "1:1: error: sec.protocol: clients do not authenticate, because xrootd.seclib is missing",
+        ),
+        ("sec.level intense", "1:1: error: sec.level: clients do not authenticate"),
+    ] {
+        let said = errors(line);
+        assert_eq!(said.len(), 1, "{line}: {said:?}");
+        assert!(said[0].starts_with(&format!("f:{expected}")), "{line}: {}", said[0]);
+    }
+    let twice =
+        errors("xrootd.seclib default\nsec.protocol unix\nsec.protbind a unix\nsec.protbind A none\n");
+    assert_eq!(twice, ["f:4:14: error: sec.protbind: 'A' is bound twice; it is bound at f:3:1"]);
+}
+
+#[test]
+fn parameters_after_their_protocol_are_ignored() {
+    let loaded = read("xrootd.seclib default\nsec.protocol sss\nsec.protparm sss -g\n");
+    assert!(loaded.report.is_ok());
+    assert!(loaded.report.to_string().contains("f:3:14: warning: sec.protparm: it follows sec.protocol sss"));
+    assert_eq!(loaded.effective.security.protocols[0].value, AuthProtocol::Sss(SssOptions::default()));
+}
+
+#[test]
+fn parameters_and_protocols_have_limits() {
+    let long = format!("sec.protparm sss -c /{}\n", "k".repeat(900));
+    let text = format!("{}sec.protocol sss\nxrootd.seclib default\n", long.repeat(5));
+    assert!(errors(&text)[0].contains("the parameters of sss exceed 4096 bytes"));
+    let text = format!("xrootd.seclib default\n{}", "sec.protocol unix\n".repeat(AUTH_PROTOCOLS_MAX + 1));
+    assert_eq!(errors(&text), ["f:33:14: error: sec.protocol: more than 31 protocols"]);
+}
+
+#[test]
+fn shown_values_have_the_same_effect() {
+    let text = "xrootd.seclib default\nsec.protocol sss -s /k -l 3 -p gsi -r 30 -g -k -c /c\nsec.protocol unix\n\
+                sec.protocol sss\nsec.protbind a.x only unix\nsec.protbind b.* none\nsec.protbind * unix sss\n\
+                sec.bindmode offer\nsec.level local relaxed none\nsec.level remote standard force\nsec.trace auth\n";
+    let before = read(text).effective;
+    let shown: Vec<_> = show(&before)
+        .into_iter()
+        .filter(|line| line.directive.starts_with("sec.") || line.directive == "xrootd.seclib")
+        .filter_map(|line| line.value.map(|value| format!("{} {value}\n", line.directive)))
+        .collect();
+    let after = read(&shown.concat()).effective;
+    let values = |security: &SecurityConfig| {
+        let protocols: Vec<_> = security.protocols.iter().map(|setting| setting.value.clone()).collect();
+        let bindings: Vec<_> = security.bindings.iter().map(|setting| setting.value.clone()).collect();
+        let rest =
+            (*security.enabled, *security.binding_offers, *security.signing, security.trace.value.clone());
+        (protocols, bindings, rest)
+    };
+    assert_eq!(values(&before.security), values(&after.security), "{shown:?}");
+}

@@ -1,0 +1,210 @@
+//! Authentication of clients: configured protocols to the policy of the front end, and the refresh
+//! of their files.
+//!
+//! The protocols are in the crate `auth`. Their files are read at the start, at each reload, and at
+//! an interval of their own, on a thread, because a file system can block.
+
+use crate::admission::Doorkeeper;
+use crate::error::StartError;
+use auth::host::HostServer;
+use auth::sss::{SssServer, SssServerSettings};
+use auth::unix::UnixServer;
+use auth::{ServerProtocol, SystemRng};
+use base::Supervisor;
+use config::{AuthProtocol, Effective, SigningLevel, SigningRule, SssOptions};
+use session::{LoginPolicy, Signing, SigningByDistance};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use storage::Pool;
+use wire::xroot::codes::SecurityLevel;
+use xroot::{LoginPool, PeerNames};
+
+/// Maximum number of threads for expensive steps of authentications.
+const LOGIN_THREADS_MAX: usize = 8;
+
+/// Interval at which the refresh of files checks whether one is due, or the server has ended.
+const REFRESH_LOOK: Duration = Duration::from_secs(5);
+
+/// The keytab of a server that names none, in the home directory of its user.
+const KEYTAB_DEFAULT: &str = ".xrd/sss.keytab";
+
+/// Returns the authentication that the configuration requires; `None` if it requires none.
+///
+/// # Errors
+/// [`StartError::Security`].
+pub(crate) fn policy(effective: &Effective) -> Result<Option<Arc<LoginPolicy>>, StartError> {
+    let security = &effective.security;
+    if !*security.enabled {
+        return Ok(None);
+    }
+    let mut protocols: Vec<Arc<dyn ServerProtocol>> = Vec::new();
+    for setting in &security.protocols {
+        if protocols.iter().all(|known| known.id() != setting.id()) {
+            protocols.push(protocol(setting)?);
+        }
+    }
+    if protocols.iter().all(|known| known.id() != auth::host::HOST) {
+        // Bindings may name it without a directive.
+        protocols.push(Arc::new(HostServer));
+    }
+    let mut order: Vec<&str> = security.protocols.iter().map(|setting| setting.id()).collect();
+    if order.is_empty() {
+        order.push(auth::host::HOST);
+    }
+    let bindings = security.bindings.iter().map(|setting| setting.value.clone()).collect();
+    let policy = LoginPolicy::new(protocols, &order, bindings, *security.binding_offers, &effective.host);
+    let policy = policy.map_err(|error| StartError::Security(error.text))?;
+    report(effective, &order);
+    Ok(Some(Arc::new(policy)))
+}
+
+fn protocol(configured: &AuthProtocol) -> Result<Arc<dyn ServerProtocol>, StartError> {
+    Ok(match configured {
+        AuthProtocol::Host => Arc::new(HostServer),
+        AuthProtocol::Unix => Arc::new(UnixServer),
+        AuthProtocol::Sss(options) => Arc::new(sss(options)?),
+    })
+}
+
+fn sss(options: &SssOptions) -> Result<SssServer, StartError> {
+    let keytab = options.server_keytab.clone().or_else(default_keytab);
+    let keytab = keytab.ok_or_else(|| {
+        StartError::Security(
+            "sss has no keytab: this user has no home directory; name one with -s".to_owned(),
+        )
+    })?;
+    let settings = SssServerSettings {
+        client_keytab: options.client_keytab.as_ref().map(PathBuf::from),
+        lifetime: options.lifetime.as_secs(),
+        wants_credentials: options.wants_credentials,
+        checks_key_names: options.checks_key_name,
+        forwarded_protocols: options.forwarded_protocols.clone(),
+        refresh: options.refresh,
+        ..SssServerSettings::new(keytab.clone())
+    };
+    // User and group ids are not looked up, because files belong to the user of the server.
+    SssServer::open(settings, None, Box::new(SystemRng))
+        .map_err(|error| StartError::Security(format!("the keytab of sss {}: {error}", keytab.display())))
+}
+
+fn default_keytab() -> Option<PathBuf> {
+    std::env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(KEYTAB_DEFAULT))
+}
+
+/// Logs what is in force, and what has no effect.
+fn report(effective: &Effective, order: &[&str]) {
+    tracing::info!("clients authenticate by: {}", order.join(", "));
+    let levels = *effective.security.signing;
+    let is_idle = |rule: SigningRule| rule.level > SigningLevel::None && !rule.force;
+    if is_idle(levels.local) || is_idle(levels.remote) {
+        tracing::warn!(
+            "sec.level has no effect without force: these protocols give clients no key to sign requests with"
+        );
+    } else if levels.is_in_force() {
+        tracing::warn!(
+            "sec.level force without keys: signatures detect accidents, but do not stop attackers"
+        );
+    }
+}
+
+/// Configures the front end to require authentication and signatures of clients.
+pub(crate) fn require(
+    policy: &Arc<LoginPolicy>,
+    effective: &Effective,
+    doorkeeper: &Arc<Doorkeeper>,
+    door: &mut xroot::Config,
+) {
+    door.peer_names = Some(peer_names(doorkeeper));
+    door.login_pool = Some(pool());
+    door.settings.login = Some(policy.clone());
+    door.settings.signing = signing(effective);
+}
+
+/// Returns the requests that clients must sign.
+fn signing(effective: &Effective) -> SigningByDistance {
+    let security = &effective.security;
+    let levels = *security.signing;
+    if !levels.is_in_force() {
+        return SigningByDistance::default();
+    }
+    if levels.local == levels.remote {
+        return SigningByDistance::of_all(rule(levels.local));
+    }
+    let domain = effective.host.split_once('.').map(|(_, domain)| format!(".{domain}"));
+    SigningByDistance {
+        local: Some(Arc::new(rule(levels.local))),
+        remote: Some(Arc::new(rule(levels.remote))),
+        domain: domain.unwrap_or_default(),
+    }
+}
+
+fn rule(rule: SigningRule) -> Signing {
+    let level = match rule.level {
+        SigningLevel::None => SecurityLevel::NONE,
+        SigningLevel::Compatible => SecurityLevel::COMPATIBLE,
+        SigningLevel::Standard => SecurityLevel::STANDARD,
+        SigningLevel::Intense => SecurityLevel::INTENSE,
+        SigningLevel::Pedantic => SecurityLevel::PEDANTIC,
+    };
+    Signing::new(level, rule.force, rule.relaxed, &[])
+}
+
+/// Returns the look-up of the names of clients, which has the cache and the limits of admission.
+fn peer_names(doorkeeper: &Arc<Doorkeeper>) -> PeerNames {
+    let doorkeeper = doorkeeper.clone();
+    PeerNames(Arc::new(move |address| {
+        let doorkeeper = doorkeeper.clone();
+        Box::pin(async move { doorkeeper.name(address).await })
+    }))
+}
+
+/// Returns the threads for expensive steps of authentications.
+fn pool() -> LoginPool {
+    let pool = Pool::new("logins", LOGIN_THREADS_MAX);
+    LoginPool(Arc::new(move |owner, step| pool.run(owner, step).is_ok()))
+}
+
+/// Reads the files of all protocols again. Blocks.
+pub(crate) fn refresh(policy: &LoginPolicy) {
+    policy.protocols().iter().for_each(|protocol| refresh_one(protocol.as_ref()));
+}
+
+fn refresh_one(protocol: &dyn ServerProtocol) {
+    match protocol.refresh() {
+        Ok(()) => tracing::debug!("the files of {} were read again", protocol.id()),
+        Err(error) => tracing::error!("{}: {error}", protocol.id()),
+    }
+}
+
+/// Starts a thread that reads the files of each protocol at its interval, as long as the policy is
+/// in use.
+pub(crate) fn start_refresh(policy: &Arc<LoginPolicy>, supervisor: &Supervisor) -> std::io::Result<()> {
+    let mut due: Vec<(usize, Duration, Instant)> = policy
+        .protocols()
+        .iter()
+        .enumerate()
+        .filter_map(|(index, protocol)| {
+            protocol.refresh_interval().map(|interval| (index, interval, Instant::now() + interval))
+        })
+        .collect();
+    if due.is_empty() {
+        return Ok(());
+    }
+    let weak = Arc::downgrade(policy);
+    let supervisor = supervisor.clone();
+    let run = move || {
+        supervisor.run("the refresh of keys", || {
+            while let Some(policy) = weak.upgrade() {
+                for (index, interval, at) in due.iter_mut().filter(|(_, _, at)| *at <= Instant::now()) {
+                    policy.protocols().get(*index).into_iter().for_each(|p| refresh_one(p.as_ref()));
+                    *at = Instant::now() + *interval;
+                }
+                drop(policy);
+                std::thread::sleep(REFRESH_LOOK);
+            }
+            Ok(())
+        });
+    };
+    std::thread::Builder::new().name("key-refresh".into()).spawn(run).map(drop)
+}

@@ -1,0 +1,364 @@
+//! Authentication: from a login that offers protocols to the identity of the client.
+//!
+//! ```text
+//!  Greeting ──kXR_login──▶ Authenticating ──kXR_auth: done──▶ Active
+//!      │                     │         ▲
+//!      │                     └─────────┘ kXR_auth: another round, or refused
+//!      └──kXR_login of a host that needs no authentication──▶ Active
+//! ```
+//!
+//! Before `Active`, [`Session`] passes nothing to a file system. A step of an exchange can compute
+//! for long, so the driver executes it ([`DriverTask::Authenticate`]) and chooses the thread. From
+//! the third failure on, a refusal is delayed; the driver has the clock
+//! ([`DriverTask::LoginRefused`]). Meanwhile the session takes no request.
+
+use crate::ids::PathId;
+use crate::login_policy::{HostRequirement, LoginPolicy, ProtocolSet};
+use crate::pending_logins::PendingLoginSlot;
+use crate::replies;
+use crate::settings::{LOGIN_ATTEMPTS_MAX, PROMPT_REFUSALS_MAX, REFUSAL_SECONDS_MAX};
+use crate::state::{ReplyOutputs, Session, SessionStage};
+use crate::step::DriverTask;
+use crate::verifier::Verifier;
+use auth::{Entity, LoginPeer, Secret, ServerLogin, ServerStep, SignatureCipher, StepCost};
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::SystemTime;
+use wire::xroot::codes::ErrorCode;
+use wire::xroot::header::StreamId;
+use wire::xroot::request::Auth;
+
+/// Number of bytes of credentials in which the id of the protocol and its NUL must be.
+const ID_FIELD_BYTES: usize = 8;
+
+/// The login id of a client without a user name.
+const NO_USER: &str = "nobody";
+
+/// State of a session whose client must authenticate or sign. Sessions of other clients have none.
+#[derive(Default)]
+pub(crate) struct SessionSecurity {
+    /// Name of the host of the client, or the text of its address, once the driver knows it.
+    pub(crate) host: Option<Arc<str>>,
+    pub(crate) login: Option<PendingLogin>,
+    pub(crate) verifier: Option<Verifier>,
+}
+
+/// A client that has logged in and is not authenticated yet.
+pub(crate) struct PendingLogin {
+    policy: Arc<LoginPolicy>,
+    accepted: ProtocolSet,
+    peer: LoginPeer,
+    /// Number of failed attempts.
+    failures: u32,
+    /// The exchange that waits for the next round, and the index of its protocol.
+    exchange: Option<(usize, Box<dyn ServerLogin>)>,
+    progress: LoginProgress,
+    _slot: PendingLoginSlot,
+}
+
+/// The event for which an authentication waits.
+enum LoginProgress {
+    /// Credentials of the client.
+    Credentials,
+    /// The result of a step that the driver executes. The protocol has this index.
+    Step { streamid: StreamId, protocol: usize },
+    /// The end of the delay of a refusal.
+    Delay { streamid: StreamId, text: String },
+}
+
+/// One step of an exchange, for the driver to execute.
+pub struct AuthenticationTask {
+    exchange: Box<dyn ServerLogin>,
+    credentials: Secret,
+}
+
+/// The result of an [`AuthenticationTask`].
+pub struct AuthenticationResult {
+    exchange: Box<dyn ServerLogin>,
+    step: ServerStep,
+}
+
+impl AuthenticationTask {
+    /// Reports whether the step must run on a pool instead of an event loop.
+    pub fn is_expensive(&self) -> bool {
+        self.exchange.cost() == StepCost::Expensive
+    }
+
+    /// Executes the step.
+    #[must_use]
+    pub fn run(mut self, now: SystemTime) -> AuthenticationResult {
+        let step = self.exchange.step(self.credentials.expose(), now);
+        AuthenticationResult { exchange: self.exchange, step }
+    }
+}
+
+/// Shows the kind of the result only, because an entity can contain credentials of the client.
+impl fmt::Debug for AuthenticationResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.step {
+            ServerStep::Done(entity) => write!(f, "authenticated by {}", entity.protocol),
+            ServerStep::Continue(challenge) => write!(f, "challenge of {} bytes", challenge.len()),
+            ServerStep::Refused(_) => f.write_str("credentials are refused"),
+        }
+    }
+}
+
+impl fmt::Debug for AuthenticationTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuthenticationTask").field("credentials", &self.credentials).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Reports whether the client has logged in and is not authenticated yet.
+    pub fn is_authenticating(&self) -> bool {
+        self.stage == SessionStage::Authenticating
+    }
+
+    /// Reports whether an authentication waits for its driver, so that no request can be taken.
+    pub(crate) fn is_login_busy(&self) -> bool {
+        let login = self.security.as_ref().and_then(|security| security.login.as_ref());
+        login.is_some_and(|login| !matches!(login.progress, LoginProgress::Credentials))
+    }
+
+    pub(crate) fn verifier_mut(&mut self) -> Option<&mut Verifier> {
+        self.security.as_mut()?.verifier.as_mut()
+    }
+
+    /// Requires authentication of a client that has logged in, and sends it the protocols.
+    pub(crate) fn offer_protocols(
+        &mut self,
+        streamid: StreamId,
+        policy: &Arc<LoginPolicy>,
+        required: &HostRequirement,
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
+        let token = policy.token(&required.offered, false);
+        if token.is_empty() {
+            let text = "login requires TLS support";
+            self.refuse(streamid, PathId::CONTROL, ErrorCode::TLS_REQUIRED, text, out);
+            return self.violated();
+        }
+        let Some(slot) = self.settings.pending_logins.enter(self.caller.identity.address) else {
+            let text = "too many clients are being authenticated; try again later";
+            self.refuse(streamid, PathId::CONTROL, ErrorCode::OVERLOADED, text, out);
+            return self.violated();
+        };
+        let user = self.caller.identity.user();
+        let unknown = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        let peer = LoginPeer {
+            address: SocketAddr::new(self.caller.identity.address.unwrap_or(unknown), self.port),
+            host: self.peer_host().to_string(),
+            login_id: if user.is_empty() { NO_USER } else { user }.to_owned(),
+            is_tls: false,
+        };
+        let login = PendingLogin {
+            policy: policy.clone(),
+            accepted: required.accepted,
+            peer,
+            failures: 0,
+            exchange: None,
+            progress: LoginProgress::Credentials,
+            _slot: slot,
+        };
+        self.security.get_or_insert_default().login = Some(login);
+        self.stage = SessionStage::Authenticating;
+        let body = [self.id.0.as_slice(), token.as_slice()].concat();
+        replies::ok(out.link(PathId::CONTROL), streamid, &body);
+        DriverTask::Nothing
+    }
+
+    /// Takes credentials.
+    pub(crate) fn authenticate(
+        &mut self,
+        streamid: StreamId,
+        m: &Auth<'_>,
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
+        let login = self.security.as_mut().and_then(|security| security.login.as_mut());
+        let Some(login) = login else { return self.refuse_auth(streamid, m, out) };
+        match login.begin_step(streamid, m) {
+            Ok(task) => DriverTask::Authenticate(Box::new(task)),
+            Err(refusal) => self.refuse_login(streamid, refusal, out),
+        }
+    }
+
+    /// Takes the result of a step.
+    pub fn authenticated(&mut self, result: AuthenticationResult, out: &mut dyn ReplyOutputs) -> DriverTask {
+        let login = self.security.as_mut().and_then(|security| security.login.as_mut());
+        let Some(login) = login else { return DriverTask::Nothing };
+        let LoginProgress::Step { streamid, protocol } = login.progress else { return DriverTask::Nothing };
+        login.progress = LoginProgress::Credentials;
+        match result.step {
+            ServerStep::Done(entity) => {
+                let cipher = result.exchange.signature_cipher();
+                self.activate(Some(entity), cipher);
+                replies::ok(out.link(PathId::CONTROL), streamid, &[]);
+                DriverTask::Nothing
+            }
+            ServerStep::Continue(challenge) if !challenge.is_empty() => {
+                login.exchange = Some((protocol, result.exchange));
+                wire::xroot::reply::authmore(out.link(PathId::CONTROL), streamid, &challenge);
+                DriverTask::Nothing
+            }
+            ServerStep::Continue(_) => {
+                let reason = "the protocol has no challenge for the client".to_owned();
+                let text = "authentication failed; the reason is in the log of the server.".to_owned();
+                self.refuse_login(streamid, LoginRefusal { text, reason }, out)
+            }
+            ServerStep::Refused(refused) => {
+                let refusal =
+                    LoginRefusal { text: refused.text_for_peer(), reason: refused.reason().to_owned() };
+                self.refuse_login(streamid, refusal, out)
+            }
+        }
+    }
+
+    /// Refuses a step that the driver could not execute.
+    pub fn refuse_step(&mut self, reason: &str, out: &mut dyn ReplyOutputs) -> DriverTask {
+        let login = self.security.as_mut().and_then(|security| security.login.as_mut());
+        let Some(login) = login else { return DriverTask::Nothing };
+        let LoginProgress::Step { streamid, .. } = login.progress else { return DriverTask::Nothing };
+        login.progress = LoginProgress::Credentials;
+        let text = "authentication is not possible now; try again later".to_owned();
+        self.refuse_login(streamid, LoginRefusal { text, reason: reason.to_owned() }, out)
+    }
+
+    /// Sends a refusal whose delay has ended.
+    pub fn send_delayed_refusal(&mut self, out: &mut dyn ReplyOutputs) {
+        let login = self.security.as_mut().and_then(|security| security.login.as_mut());
+        let Some(login) = login else { return };
+        match std::mem::replace(&mut login.progress, LoginProgress::Credentials) {
+            LoginProgress::Delay { streamid, text } => {
+                replies::error(out.link(PathId::CONTROL), streamid, ErrorCode::AUTH_FAILED, &text);
+            }
+            other => login.progress = other,
+        }
+    }
+
+    /// Refuses an attempt: immediately, or after a delay.
+    fn refuse_login(
+        &mut self,
+        streamid: StreamId,
+        refusal: LoginRefusal,
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
+        let login = self.security.as_mut().and_then(|security| security.login.as_mut());
+        let Some(login) = login else { return DriverTask::Nothing };
+        login.exchange = None;
+        login.failures += 1;
+        let LoginRefusal { text, reason } = refusal;
+        if login.failures > LOGIN_ATTEMPTS_MAX {
+            self.refuse(streamid, PathId::CONTROL, ErrorCode::AUTH_FAILED, &text, out);
+            let close = self.violated();
+            self.push(close);
+            return DriverTask::LoginRefused { reason, delay_seconds: 0 };
+        }
+        let delay_seconds = login.failures.saturating_sub(PROMPT_REFUSALS_MAX).min(REFUSAL_SECONDS_MAX);
+        if delay_seconds > 0 {
+            login.progress = LoginProgress::Delay { streamid, text };
+        } else {
+            self.refuse(streamid, PathId::CONTROL, ErrorCode::AUTH_FAILED, &text, out);
+        }
+        DriverTask::LoginRefused { reason, delay_seconds }
+    }
+
+    /// Refuses credentials when none are expected. A client that is identified by its host may send
+    /// the credentials of the protocol `host`, which change nothing.
+    fn refuse_auth(&mut self, streamid: StreamId, m: &Auth<'_>, out: &mut dyn ReplyOutputs) -> DriverTask {
+        const HOST_CREDENTIALS: &[u8] = b"host\0";
+        let by_host = self.caller.entity().is_some_and(|entity| &*entity.protocol == "host");
+        if by_host
+            && m.credentials == HOST_CREDENTIALS
+            && m.credtype == *b"host"
+            && let Some(policy) = &self.settings.login
+        {
+            let host = self.caller.entity().map(|entity| entity.host.clone()).unwrap_or_default();
+            let is_bound = policy.find(b"host").is_some_and(|id| policy.require(&host).accepted.contains(id));
+            if is_bound {
+                return self.done(streamid, out);
+            }
+        }
+        self.refuse(streamid, PathId::CONTROL, ErrorCode::INVALID_REQUEST, "Invalid request code", out)
+    }
+
+    /// Begins the session of a client that is identified.
+    pub(crate) fn activate(&mut self, entity: Option<Entity>, cipher: Option<Arc<dyn SignatureCipher>>) {
+        let host = self.peer_host();
+        let signing = self.settings.signing.of(self.caller.identity.address, &host).cloned();
+        let verifier = signing
+            .filter(|signing| {
+                let has_key = cipher.is_some() || signing.is_forced();
+                has_key && signing.is_in_force() && (self.can_sign() || !signing.is_relaxed)
+            })
+            .map(|signing| Verifier::new(signing, cipher));
+        self.security = verifier.map(|verifier| {
+            Box::new(SessionSecurity { verifier: Some(verifier), ..SessionSecurity::default() })
+        });
+        if let Some(entity) = entity {
+            self.caller = Arc::new(self.caller.with_entity(entity));
+        }
+        self.stage = SessionStage::Active;
+    }
+}
+
+/// The refusal of an attempt: the text for the client, and the reason for the log.
+struct LoginRefusal {
+    text: String,
+    reason: String,
+}
+
+impl LoginRefusal {
+    /// A refusal whose reason the client may know.
+    fn open(text: String) -> Self {
+        Self { reason: text.clone(), text }
+    }
+}
+
+impl PendingLogin {
+    /// Checks credentials and begins the step that they ask for. No code of a protocol runs before
+    /// these checks.
+    fn begin_step(&mut self, streamid: StreamId, m: &Auth<'_>) -> Result<AuthenticationTask, LoginRefusal> {
+        let unsuitable = || LoginRefusal::open("No authentication credentials supplied.".to_owned());
+        let field = m.credentials.get(..ID_FIELD_BYTES).unwrap_or(m.credentials);
+        let id = field.iter().position(|byte| *byte == 0).and_then(|end| field.get(..end));
+        let id = id.filter(|id| type_of(id) == m.credtype && !id.is_empty()).ok_or_else(unsuitable)?;
+        let Some((index, protocol)) =
+            self.policy.find(id).and_then(|index| Some((index, self.policy.protocol(index)?)))
+        else {
+            let id = crate::greeting::printable(id);
+            return Err(LoginRefusal::open(format!("{id} security protocol is not supported.")));
+        };
+        let id = protocol.id();
+        if !self.accepted.contains(index) {
+            let host = &self.peer.host;
+            return Err(LoginRefusal::open(format!(
+                "{host} not allowed to authenticate using {id} protocol."
+            )));
+        }
+        if protocol.needs_tls() && !self.peer.is_tls {
+            let text = format!("security protocol '{id}' disallowed for non-TLS connections.");
+            return Err(LoginRefusal::open(text));
+        }
+        if m.credentials.len() < protocol.credential_bytes_min() {
+            return Err(LoginRefusal::open(format!("{id} credentials are too short.")));
+        }
+        let exchange = match self.exchange.take() {
+            Some((same, exchange)) if same == index => exchange,
+            abandoned => {
+                self.failures += u32::from(abandoned.is_some());
+                protocol.begin(&self.peer)
+            }
+        };
+        self.progress = LoginProgress::Step { streamid, protocol: index };
+        Ok(AuthenticationTask { exchange, credentials: Secret::from(m.credentials) })
+    }
+}
+
+/// Returns the credential type of a protocol id: its first four bytes, padded with NUL.
+fn type_of(id: &[u8]) -> [u8; 4] {
+    let mut padded = [0; 4];
+    padded.iter_mut().zip(id).for_each(|(to, from)| *to = *from);
+    padded
+}

@@ -1,0 +1,99 @@
+//! The number of clients that have logged in and are not authenticated yet, in total and by host.
+//!
+//! Without a limit, a client could occupy connections, and the memory of exchanges, without proving
+//! who it is. A host counts by its network for IPv6, because one host can have many addresses.
+
+use crate::settings::{PENDING_LOGINS_MAX, PENDING_LOGINS_PER_HOST_MAX};
+use base::ClientHost;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The clients of a front end that are not authenticated yet.
+#[derive(Default, Debug)]
+pub struct PendingLogins {
+    counts: Mutex<LoginCounts>,
+}
+
+#[derive(Default, Debug)]
+struct LoginCounts {
+    total: usize,
+    by_host: HashMap<ClientHost, usize>,
+}
+
+impl PendingLogins {
+    fn counts(&self) -> MutexGuard<'_, LoginCounts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the number of clients.
+    pub fn count(&self) -> usize {
+        self.counts().total
+    }
+
+    /// Counts a client until the result is dropped. `None` if there are too many, in total or of
+    /// this host.
+    pub(crate) fn enter(self: &Arc<Self>, address: Option<IpAddr>) -> Option<PendingLoginSlot> {
+        let host = ClientHost::from(address);
+        let mut counts = self.counts();
+        let of_host = counts.by_host.get(&host).copied().unwrap_or_default();
+        if counts.total >= PENDING_LOGINS_MAX || of_host >= PENDING_LOGINS_PER_HOST_MAX {
+            return None;
+        }
+        counts.total += 1;
+        counts.by_host.insert(host, of_host + 1);
+        Some(PendingLoginSlot { logins: self.clone(), host })
+    }
+}
+
+/// The count of one client.
+#[derive(Debug)]
+pub(crate) struct PendingLoginSlot {
+    logins: Arc<PendingLogins>,
+    host: ClientHost,
+}
+
+impl Drop for PendingLoginSlot {
+    fn drop(&mut self) {
+        let mut counts = self.logins.counts();
+        counts.total -= 1;
+        if let Some(count) = counts.by_host.get_mut(&self.host) {
+            *count -= 1;
+            if *count == 0 {
+                counts.by_host.remove(&self.host);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(number: u32) -> Option<IpAddr> {
+        Some(IpAddr::from(number.to_be_bytes()))
+    }
+
+    #[test]
+    fn one_host_has_a_limit_of_its_own() {
+        let logins = Arc::new(PendingLogins::default());
+        let mut slots: Vec<_> = (0..PENDING_LOGINS_PER_HOST_MAX).map(|_| logins.enter(address(7))).collect();
+        assert!(slots.iter().all(Option::is_some) && logins.enter(address(7)).is_none());
+        assert!(logins.enter(address(8)).is_some());
+        slots.pop();
+        slots.push(logins.enter(address(7)));
+        assert!(slots.iter().all(Option::is_some));
+        assert_eq!(logins.count(), PENDING_LOGINS_PER_HOST_MAX);
+        drop(slots);
+        assert_eq!(logins.count(), 0);
+        assert!(logins.counts().by_host.is_empty());
+    }
+
+    #[test]
+    fn all_hosts_together_have_a_limit() {
+        let logins = Arc::new(PendingLogins::default());
+        let hosts = u32::try_from(PENDING_LOGINS_MAX).unwrap();
+        let slots: Vec<_> = (0..hosts).map(|host| logins.enter(address(host))).collect();
+        assert!(slots.iter().all(Option::is_some) && logins.enter(address(hosts)).is_none());
+    }
+}

@@ -1,0 +1,148 @@
+//! Logins: the name of the client's host, the steps of an authentication, and delayed refusals.
+//!
+//! A session has no clock, thread or name service, so its driver provides them. While one of them
+//! is awaited, no input of the connection is taken.
+
+use super::SessionDriver;
+use crate::front_end::{LoginPool, PeerNames};
+use crate::hub::{Hub, LoopTime};
+use base::{Error, ErrorKind};
+use session::{AuthenticationResult, AuthenticationTask, DriverTask, PathId, RequestFront};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::SystemTime;
+
+/// What a login waits for.
+#[derive(Default)]
+pub(crate) struct LoginWaits {
+    /// Set while the name of the client's host is looked up.
+    peer_host: bool,
+    /// Tick at which a delayed refusal is sent.
+    refusal_due: Option<u32>,
+    /// Time of the login that waits for its authentication.
+    since: Option<LoopTime>,
+}
+
+impl LoginWaits {
+    pub(super) const NONE: Self = Self { peer_host: false, refusal_due: None, since: None };
+
+    pub(super) fn is_over(&self) -> bool {
+        !self.peer_host && self.refusal_due.is_none() && self.since.is_none()
+    }
+}
+
+impl SessionDriver {
+    /// Reports whether the next request must wait for the name of the client's host. Starts its
+    /// look-up.
+    pub(super) fn awaits_peer_host(&mut self, front: &RequestFront) -> bool {
+        if self.rare.login.peer_host {
+            return true;
+        }
+        if !self.session.needs_peer_host(front) {
+            return false;
+        }
+        let address = self.peer_address();
+        let (Some(PeerNames(names)), Some(address)) = (&self.hub.shared.config.peer_names, address) else {
+            self.session.set_peer_host(None);
+            return false;
+        };
+        let (looked_up, hub, owner) = (names(address), self.hub.clone(), self.owner);
+        self.rare.login.peer_host = true;
+        tokio::task::spawn_local(async move {
+            let name = looked_up.await;
+            if let Some(driver) = hub.find(owner) {
+                Self::guarded(&driver, |driver| {
+                    driver.rare.login.peer_host = false;
+                    driver.session.set_peer_host(name);
+                });
+            }
+        });
+        true
+    }
+
+    /// Records the transition of the session that a request or the step of an authentication has
+    /// caused.
+    pub(super) fn note_login(&mut self, was_active: bool) {
+        if !was_active && self.session.is_active() {
+            self.rare.login.since = None;
+            self.hub.stats.logins.add(1);
+            self.hub.shared.registry.logged_in(self.session.id(), self.session.caller());
+            self.log_login();
+        } else if self.session.is_authenticating() && self.rare.login.since.is_none() {
+            self.rare.login.since = Some(self.hub.now());
+        }
+    }
+
+    /// Executes a step of an authentication, or passes it to the pool.
+    pub(super) fn authenticate(&mut self, task: AuthenticationTask) -> DriverTask {
+        if !task.is_expensive() {
+            return self.take_step(task.run(SystemTime::now()));
+        }
+        let home = self.hub.shared.registry.find(self.session.id()).map(|entry| entry.home);
+        let (Some(home), Some(LoginPool(pool))) = (home, &self.hub.shared.config.login_pool) else {
+            return self.session.refuse_step("there is no thread for it", &mut self.links);
+        };
+        let (shared, owner) = (self.hub.shared.clone(), self.owner);
+        let run = move || {
+            let result = task.run(SystemTime::now());
+            home.run(move || {
+                if let Some(driver) = Hub::of(&shared).find(owner) {
+                    Self::step_done(&driver, result);
+                }
+            });
+        };
+        if pool(base::Owner(self.owner), Box::new(run)) {
+            DriverTask::Nothing
+        } else {
+            self.session.refuse_step("too many authentications wait for a thread", &mut self.links)
+        }
+    }
+
+    fn step_done(this: &Rc<RefCell<Self>>, result: AuthenticationResult) {
+        Self::guarded(this, |driver| {
+            let todo = driver.take_step(result);
+            driver.run(todo);
+        });
+    }
+
+    fn take_step(&mut self, result: AuthenticationResult) -> DriverTask {
+        let was_active = self.session.is_active();
+        tracing::debug!(target: "auth", "{}: {result:?}", self.session.caller().identity);
+        let todo = self.session.authenticated(result, &mut self.links);
+        self.note_login(was_active);
+        todo
+    }
+
+    /// Logs a refusal, and delays it if required.
+    pub(super) fn login_refused(&mut self, reason: String, delay_seconds: u32) {
+        self.hub.stats.refused_logins.add(1);
+        self.note_failure(&Error::new(ErrorKind::AuthFailed, reason));
+        if delay_seconds > 0 {
+            self.rare.login.refusal_due = Some(self.hub.tick().saturating_add(delay_seconds));
+        }
+    }
+
+    /// Reports whether the time for a login, or for its authentication, has passed.
+    pub(super) fn is_login_late(&self, now: LoopTime) -> bool {
+        let config = &self.hub.shared.config;
+        if self.session.is_active() {
+            return false;
+        }
+        match self.rare.login.since {
+            Some(since) => now.since(since) > config.login_timeout,
+            None => now.since(self.born) > config.hail,
+        }
+    }
+
+    /// Sends a refusal whose delay has ended.
+    pub(super) fn check_refusal(&mut self, tick: u32) {
+        if self.rare.login.refusal_due.is_none_or(|due| tick < due) {
+            return;
+        }
+        self.rare.login.refusal_due = None;
+        self.session.send_delayed_refusal(&mut self.links);
+        if let Some(waker) = self.links.get(PathId::CONTROL).and_then(|link| link.waker.as_ref()) {
+            waker.wake_by_ref();
+        }
+    }
+}
