@@ -179,7 +179,7 @@ impl ServerSelector {
 fn choice(servers: &[LiveServer]) -> String {
     let mut text = "name the server with --admin-path; there are:".to_owned();
     for server in servers {
-        let directory = shown(server.folder.as_os_str().as_encoded_bytes());
+        let directory = shown(server.directory.as_os_str().as_encoded_bytes());
         // Writing to a text cannot fail.
         write!(text, "\n  --admin-path {directory}   ({})", shown(&server.note)).ok();
     }

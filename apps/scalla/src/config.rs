@@ -160,7 +160,7 @@ impl ShowOptions {
         }
         let admin_path = &mut effective.process.admin_path;
         if admin_path.origin.is_default() {
-            effective.process.admin_path.value.path = server::default_admin_folder(&effective);
+            effective.process.admin_path.value.path = server::default_admin_directory(&effective);
         }
         let lines = config::show(&effective);
         if let Some(unknown) =

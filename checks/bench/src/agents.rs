@@ -100,13 +100,13 @@ fn settings(kind: AgentKind, number: usize, manager: u16) -> Settings {
 
 /// Starts a thousand nodes below a newly started manager and returns the seconds until the last one
 /// has a place. Servers start first, which is the harder order.
-pub(crate) fn form(manager: &Server, folder: &Path) -> anyhow::Result<Figures> {
+pub(crate) fn form(manager: &Server, directory: &Path) -> anyhow::Result<Figures> {
     let start = Instant::now();
     let kinds = std::iter::repeat_n((AgentKind::Server, SERVERS), PROCESSES)
         .chain([(AgentKind::Supervisor, SUPERVISORS)]);
     let mut agents = Vec::new();
     for (number, (kind, count)) in kinds.enumerate() {
-        let log = folder.join(format!("agents-{number}.log"));
+        let log = directory.join(format!("agents-{number}.log"));
         let own = std::env::current_exe().context("cannot determine the path of this program")?;
         let mut command = std::process::Command::new(own);
         command.args(["--agents", &count.to_string(), "--agents-are"]).arg(match kind {

@@ -37,10 +37,10 @@ pub(crate) struct BareFile {
 }
 
 impl ServedDirectory {
-    pub(crate) fn open(folder: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn open(directory: &Path) -> anyhow::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = rustix::fs::open(folder, flags, Mode::empty());
-        Ok(Self(folder.context("cannot open the folder to serve")?))
+        let directory = rustix::fs::open(directory, flags, Mode::empty());
+        Ok(Self(directory.context("cannot open the directory to serve")?))
     }
 
     /// Returns the status of a path in the form of a reply.

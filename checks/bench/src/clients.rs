@@ -22,7 +22,7 @@ use crate::server::{Server, ServerSide};
 pub(crate) const FILES: &str = "10000";
 pub(crate) const FILE_BYTES: &str = "10k";
 /// Their directory.
-pub(crate) const FOLDER: &str = "/small";
+pub(crate) const DIRECTORY: &str = "/small";
 /// Number of programs started one after the other.
 const STARTS: u32 = 40;
 /// Number of limited servers.
@@ -51,7 +51,7 @@ pub(crate) fn errand(data: &Data, errand: ClientTask, server: &Server) -> anyhow
             fs::remove_file(&target).ok();
             done
         }
-        ClientTask::Folder => {
+        ClientTask::Directory => {
             let target = data.downloaded();
             fs::create_dir(&target).with_context(|| format!("cannot create {}", target.display()))?;
             let mut command = client(data, ours);
@@ -60,7 +60,7 @@ pub(crate) fn errand(data: &Data, errand: ClientTask, server: &Server) -> anyhow
             } else {
                 command.args(["--nopbar", "-r"]);
             }
-            command.arg(server.url(FOLDER)).arg(&target);
+            command.arg(server.url(DIRECTORY)).arg(&target);
             let done = timed(command);
             let copied = count(&target);
             fs::remove_dir_all(&target).ok();
@@ -111,8 +111,8 @@ fn xrdfs(data: &Data) -> anyhow::Result<PathBuf> {
     Ok(link)
 }
 
-fn count(folder: &Path) -> usize {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+fn count(directory: &Path) -> usize {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.map(|entry| if entry.path().is_dir() { count(&entry.path()) } else { 1 }).sum()
 }
 
@@ -167,7 +167,7 @@ pub(crate) fn gather(data: &Data, from: SourceServers, server: &Server) -> anyho
 pub(crate) fn crowd(count: usize, server: &Server) -> anyhow::Result<Figures> {
     let own = std::env::current_exe().context("cannot determine the path of this program")?;
     let mut command = pinned(&own, CLIENT_CPU);
-    command.args(["--crowd", &server.url(FOLDER), &count.to_string()]);
+    command.args(["--crowd", &server.url(DIRECTORY), &count.to_string()]);
     let start = Instant::now();
     let done = run(command, PATIENCE)?;
     let seconds = start.elapsed().as_secs_f64();

@@ -38,17 +38,17 @@ impl Data {
         let name = format!("{PREFIX}{}", std::process::id());
         let (disk, tmpfs) = (disk.join(&name), Path::new(TMPFS).join(&name));
         let mut data = Self { disk: disk.clone(), tmpfs: tmpfs.clone(), locks: Vec::new() };
-        for folder in [&disk, &tmpfs] {
-            make_folder(folder)?;
-            let file = File::create(folder.join(LOCK))?;
+        for directory in [&disk, &tmpfs] {
+            make_directory(directory)?;
+            let file = File::create(directory.join(LOCK))?;
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             data.locks.push(file);
         }
-        for folder in ["tree/many", "tree/out", "run"] {
-            make_folder(&data.disk.join(folder))?;
+        for directory in ["tree/many", "tree/out", "run"] {
+            make_directory(&data.disk.join(directory))?;
         }
-        for folder in ["tree/out", "run"] {
-            make_folder(&data.tmpfs.join(folder))?;
+        for directory in ["tree/out", "run"] {
+            make_directory(&data.tmpfs.join(directory))?;
         }
         // The user of the servers must be able to execute it, but a checkout may be below a private
         // home directory.
@@ -79,10 +79,10 @@ impl Data {
     }
 
     /// Returns a directory for a server's own files.
-    pub(crate) fn run_folder(&self, name: &str) -> anyhow::Result<PathBuf> {
-        let folder = self.disk.join("run").join(name);
-        make_folder(&folder)?;
-        Ok(folder)
+    pub(crate) fn run_directory(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let directory = self.disk.join("run").join(name);
+        make_directory(&directory)?;
+        Ok(directory)
     }
 
     /// Returns the file that is kept out of the page cache.
@@ -108,9 +108,9 @@ impl Data {
 
 impl Drop for Data {
     fn drop(&mut self) {
-        for folder in [&self.disk, &self.tmpfs] {
-            if let Err(error) = fs::remove_dir_all(folder) {
-                eprintln!("cannot remove {}: {error}", folder.display());
+        for directory in [&self.disk, &self.tmpfs] {
+            if let Err(error) = fs::remove_dir_all(directory) {
+                eprintln!("cannot remove {}: {error}", directory.display());
             }
         }
     }
@@ -118,11 +118,11 @@ impl Drop for Data {
 
 /// Creates a directory that belongs to the user of the servers, and sets the owner of its parents
 /// below our prefix.
-pub(crate) fn make_folder(folder: &Path) -> anyhow::Result<()> {
-    let context = || format!("cannot create {}", folder.display());
-    fs::create_dir_all(folder).with_context(context)?;
+pub(crate) fn make_directory(directory: &Path) -> anyhow::Result<()> {
+    let context = || format!("cannot create {}", directory.display());
+    fs::create_dir_all(directory).with_context(context)?;
     let ours = |path: &&Path| path.iter().any(|part| part.to_string_lossy().starts_with(PREFIX));
-    for path in folder.ancestors().take_while(ours) {
+    for path in directory.ancestors().take_while(ours) {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).with_context(context)?;
         if let Some(user) = user()? {
             chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw())).with_context(context)?;

@@ -1,7 +1,7 @@
 //! The exported files that the loads of a run need.
 
 use crate::clients;
-use crate::data::{Data, make_folder};
+use crate::data::{Data, make_directory};
 use crate::row::{ClientTask, OpenedFiles, Row, RowLoad};
 use crate::site;
 use crate::slow;
@@ -48,10 +48,10 @@ pub(crate) fn write(data: &Data, rows: &[Row], measurements: u32) -> anyhow::Res
     if rows.iter().any(|row| large(&row.load)) {
         data.generate(&data.copied(), &["--size", LONG])?;
     }
-    if loads(|load| matches!(load, RowLoad::Errand(ClientTask::Folder) | RowLoad::Crowd(_))) {
-        let folder = data.tree(true).join("small");
-        make_folder(&folder)?;
-        data.generate(&folder.join("f%d"), &["--size", clients::FILE_BYTES, "--files", clients::FILES])?;
+    if loads(|load| matches!(load, RowLoad::Errand(ClientTask::Directory) | RowLoad::Crowd(_))) {
+        let directory = data.tree(true).join("small");
+        make_directory(&directory)?;
+        data.generate(&directory.join("f%d"), &["--size", clients::FILE_BYTES, "--files", clients::FILES])?;
     }
     for row in rows {
         if let RowLoad::Gather(from) = row.load {

@@ -51,8 +51,8 @@ struct PendingWrite {
 
 /// Serves until killed; prints `port N` when it listens. With `polling` it polls briefly before it
 /// sleeps, as our server does with adaptive polling.
-pub(crate) fn serve(folder: Option<&Path>, polling: bool) -> anyhow::Result<()> {
-    let tree = folder.map(ServedDirectory::open).transpose()?;
+pub(crate) fn serve(directory: Option<&Path>, polling: bool) -> anyhow::Result<()> {
+    let tree = directory.map(ServedDirectory::open).transpose()?;
     let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
     listener.set_nonblocking(true)?;
     let mut poller = SocketPoller::new()?;
@@ -329,11 +329,11 @@ mod tests {
 
     #[test]
     fn the_bare_server_sends_the_data_of_the_file() {
-        let folder = std::env::temp_dir().join(format!("scalla-bare-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let directory = std::env::temp_dir().join(format!("scalla-bare-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
         let data: Vec<u8> = (0..1_000_000_u32).map(|i| (i * 31 % 251) as u8).collect();
-        std::fs::write(folder.join("data"), &data).unwrap();
-        let tree = ServedDirectory::open(&folder).unwrap();
+        std::fs::write(directory.join("data"), &data).unwrap();
+        let tree = ServedDirectory::open(&directory).unwrap();
         let fhandle = FileHandle::default();
         // Sizes that are copied, and sizes that use sendfile.
         for (offset, length) in [(5, 3000), (4096, 65_536), (100, 800_000)] {
@@ -360,7 +360,7 @@ mod tests {
         // Written to an unnamed file.
         let write = Request::Write(Write { fhandle, offset: 0, pathid: 0, dlen: 9 });
         assert_eq!(answer_of(&tree, &write, b"overwrite", 8), [7, 8, 0, 0, 0, 0, 0, 0]);
-        assert!(std::fs::read(folder.join("data")).unwrap() == data);
-        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(std::fs::read(directory.join("data")).unwrap() == data);
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -93,7 +93,7 @@ impl Measure<'_> {
             (RowLoad::Crowd(_), ..) => Ok(Figures::new()),
             (RowLoad::Restart, ServerSide::Ours, _) => site::restart(self.data),
             (RowLoad::Restart, ..) => Ok(Figures::new()),
-            (RowLoad::Formation, ..) => agents::form(server, &self.data.run_folder("agents")?),
+            (RowLoad::Formation, ..) => agents::form(server, &self.data.run_directory("agents")?),
         }
     }
 

@@ -142,18 +142,18 @@ fn table(outcomes: &[LoadOutcome]) -> Vec<Vec<String>> {
 const JSON: &str = "performance.json";
 
 /// Writes the results so far: `performance.json` for programs and `performance.md` for humans.
-pub(crate) fn write(folder: &Path, results: &BenchResults) -> anyhow::Result<()> {
-    let context = || format!("cannot write to {}", folder.display());
-    fs::create_dir_all(folder).with_context(context)?;
+pub(crate) fn write(directory: &Path, results: &BenchResults) -> anyhow::Result<()> {
+    let context = || format!("cannot write to {}", directory.display());
+    fs::create_dir_all(directory).with_context(context)?;
     let json = json(results)?;
-    fs::write(folder.join(JSON), format!("{json:#}\n")).with_context(context)?;
+    fs::write(directory.join(JSON), format!("{json:#}\n")).with_context(context)?;
     let text = format!("# Performance\n\n{}", markdown(results));
-    fs::write(folder.join("performance.md"), text).with_context(context)
+    fs::write(directory.join("performance.md"), text).with_context(context)
 }
 
 /// Reads the results of [`write()`].
-pub(crate) fn read(folder: &Path) -> anyhow::Result<BenchResults> {
-    let path = folder.join(JSON);
+pub(crate) fn read(directory: &Path) -> anyhow::Result<BenchResults> {
+    let path = directory.join(JSON);
     let context = || format!("no results in {}: run `make bench` first", path.display());
     let text = fs::read_to_string(&path).with_context(context)?;
     serde_json::from_str(&text).with_context(|| format!("{} is not from this release", path.display()))
@@ -330,12 +330,12 @@ mod tests {
 
     #[test]
     fn written_results_are_read_back() {
-        let folder = std::env::temp_dir().join(format!("scalla-bench-report-{}", std::process::id()));
+        let directory = std::env::temp_dir().join(format!("scalla-bench-report-{}", std::process::id()));
         let before = results();
-        write(&folder, &before).unwrap();
-        let after = read(&folder).unwrap();
-        let json = fs::read_to_string(folder.join(JSON)).unwrap();
-        fs::remove_dir_all(&folder).unwrap();
+        write(&directory, &before).unwrap();
+        let after = read(&directory).unwrap();
+        let json = fs::read_to_string(directory.join(JSON)).unwrap();
+        fs::remove_dir_all(&directory).unwrap();
         assert_eq!(markdown(&after), markdown(&before));
         let json: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["loads"][0]["ours"][0]["server_cpu_us_per_operation"], 4.0);

@@ -210,7 +210,7 @@ pub(crate) enum ClientTask {
     /// Copies in the other direction.
     Upload { streams: u32 },
     /// Copies a directory of many small files.
-    Folder,
+    Directory,
     /// Lists a directory repeatedly, each time with a new process.
     List,
 }

@@ -56,11 +56,11 @@ fn clients() -> Vec<Row> {
     }
     let fifth = [Goal::at_most(Figure::Wall, 0.2)];
     let title = |whose| format!("10,000 files of 10 KiB recursively, {whose} server");
-    rows.push(client("cp-files", &title("our"), ClientTask::Folder, MeasuredServers::Clients, &fifth));
+    rows.push(client("cp-files", &title("our"), ClientTask::Directory, MeasuredServers::Clients, &fifth));
     rows.push(client(
         "cp-files-theirs",
         &title("their"),
-        ClientTask::Folder,
+        ClientTask::Directory,
         MeasuredServers::TheirClients,
         &fifth,
     ));

@@ -70,13 +70,13 @@ impl<'d> Fleet<'d> {
     }
 
     fn ours(&self, setting: &RowSetting, name: &str) -> anyhow::Result<Server> {
-        let folder = self.data.run_folder(name)?;
-        let log = folder.join("log");
+        let directory = self.data.run_directory(name)?;
+        let log = directory.join("log");
         let mut command = pinned(&self.data.program(), SERVER_CPU);
         command.arg("serve").arg(self.data.tree(setting.tmpfs));
-        command.args(["--port", "0", "--admin-path"]).arg(&folder);
+        command.args(["--port", "0", "--admin-path"]).arg(&directory);
         if !setting.ours.is_empty() {
-            let file = folder.join("scalla.cfg");
+            let file = directory.join("scalla.cfg");
             fs::write(&file, setting.ours.join("\n") + "\n")
                 .with_context(|| format!("cannot write {}", file.display()))?;
             command.arg("--config").arg(file);
@@ -92,9 +92,9 @@ impl<'d> Fleet<'d> {
     }
 
     fn theirs(&self, setting: &RowSetting, name: &str) -> anyhow::Result<Server> {
-        let folder = self.data.run_folder(name)?;
-        let (log, file) = (folder.join("log"), folder.join("xrootd.cfg"));
-        let (tree, work) = (self.data.tree(setting.tmpfs), folder.display());
+        let directory = self.data.run_directory(name)?;
+        let (log, file) = (directory.join("log"), directory.join("xrootd.cfg"));
+        let (tree, work) = (self.data.tree(setting.tmpfs), directory.display());
         // Reverse DNS lookups are disabled, because they take seconds without a name server.
         let text = format!(
             "all.export /\noss.localroot {}\nall.adminpath {work}\nall.pidpath {work}\nxrd.network nodnr\n{}\n",
@@ -105,7 +105,7 @@ impl<'d> Fleet<'d> {
         // XRootD cannot report a port assigned by the kernel.
         let port = free_port()?;
         let mut command = pinned(Path::new(XROOTD), SERVER_CPU);
-        command.arg("-c").arg(&file).args(["-p", &port.to_string()]).current_dir(&folder);
+        command.arg("-c").arg(&file).args(["-p", &port.to_string()]).current_dir(&directory);
         let mut running = ChildServer::start(command, &log, true).context("their server")?;
         running.wait_for(&log, |text| text.contains("initialization completed").then_some(()))?;
         Ok(Server::alone(running, port, ServerSide::Theirs))
@@ -133,8 +133,8 @@ impl<'d> Fleet<'d> {
     }
 
     fn slow(&self, setting: &RowSetting) -> anyhow::Result<Server> {
-        self.own("slow", ServerSide::Ours, |command, folder| {
-            command.arg("--slow").arg(self.data.tree(setting.tmpfs)).arg(folder);
+        self.own("slow", ServerSide::Ours, |command, directory| {
+            command.arg("--slow").arg(self.data.tree(setting.tmpfs)).arg(directory);
         })
     }
 
@@ -142,9 +142,9 @@ impl<'d> Fleet<'d> {
     fn limited(&self, setting: &RowSetting) -> anyhow::Result<Server> {
         let mut all: Vec<Server> = Vec::new();
         for number in 0..clients::LIMITED {
-            all.push(self.own(&format!("limited-{number}"), ServerSide::Ours, |command, folder| {
+            all.push(self.own(&format!("limited-{number}"), ServerSide::Ours, |command, directory| {
                 let rates = [CONNECTION_RATE, SERVER_RATE].map(|rate| rate.to_string());
-                command.arg("--limited").arg(self.data.tree(setting.tmpfs)).arg(folder).args(rates);
+                command.arg("--limited").arg(self.data.tree(setting.tmpfs)).arg(directory).args(rates);
             })?);
         }
         Ok(Server::group(all, ServerSide::Ours))
@@ -157,11 +157,11 @@ impl<'d> Fleet<'d> {
         side: ServerSide,
         told: impl Fn(&mut Command, &Path),
     ) -> anyhow::Result<Server> {
-        let folder = self.data.run_folder(name)?;
-        let log = folder.join("log");
+        let directory = self.data.run_directory(name)?;
+        let log = directory.join("log");
         let own = std::env::current_exe().context("cannot determine the path of this program")?;
         let mut command = pinned(&own, SERVER_CPU);
-        told(&mut command, &folder);
+        told(&mut command, &directory);
         // The user of the servers may be unable to execute this program.
         let mut running =
             ChildServer::start(command, &log, false).with_context(|| format!("the server `{name}`"))?;

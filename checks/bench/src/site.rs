@@ -155,25 +155,25 @@ fn misses() -> Row {
 /// Distributes the files over the servers, each file to one server, with new files for this number
 /// of measurements.
 pub(crate) fn spread(data: &Data, measurements: u32) -> anyhow::Result<()> {
-    (0..measurements).try_for_each(|number| fill(data, SMALL, &new_folder(number), NEW_FILES))?;
+    (0..measurements).try_for_each(|number| fill(data, SMALL, &new_directory(number), NEW_FILES))?;
     fill(data, SMALL, "known", KNOWN_FILES)
 }
 
 /// Distributes files for measurements of first opens in the larger cluster.
 pub(crate) fn spread_widely(data: &Data, measurements: u32) -> anyhow::Result<()> {
-    (0..measurements).try_for_each(|number| fill(data, LARGE, &new_folder(number), FIRST_FILES))
+    (0..measurements).try_for_each(|number| fill(data, LARGE, &new_directory(number), FIRST_FILES))
 }
 
-fn new_folder(number: u32) -> String {
+fn new_directory(number: u32) -> String {
     format!("new{number}")
 }
 
-fn fill(data: &Data, cell: CellPlan, folder: &str, files: usize) -> anyhow::Result<()> {
+fn fill(data: &Data, cell: CellPlan, directory: &str, files: usize) -> anyhow::Result<()> {
     for server in 0..cell.servers {
-        fs::create_dir_all(tree(data, cell, server).join(folder))?;
+        fs::create_dir_all(tree(data, cell, server).join(directory))?;
     }
     for file in 0..files {
-        let path = tree(data, cell, file % cell.servers).join(folder).join(format!("f{file}"));
+        let path = tree(data, cell, file % cell.servers).join(directory).join(format!("f{file}"));
         fs::write(&path, b"here").with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
@@ -185,39 +185,39 @@ fn fill(data: &Data, cell: CellPlan, folder: &str, files: usize) -> anyhow::Resu
 pub(crate) fn new_files(data: &Data, placed: bool) -> anyhow::Result<String> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     static PLACED: AtomicU32 = AtomicU32::new(0);
-    let folder = match placed {
+    let directory = match placed {
         true => format!("placed{}", PLACED.fetch_add(1, Ordering::Relaxed)),
-        false => new_folder(NEXT.fetch_add(1, Ordering::Relaxed)),
+        false => new_directory(NEXT.fetch_add(1, Ordering::Relaxed)),
     };
     if placed {
-        fill(data, SMALL, &folder, NEW_FILES)?;
+        fill(data, SMALL, &directory, NEW_FILES)?;
     }
-    Ok(format!("/{folder}/f%d"))
+    Ok(format!("/{directory}/f%d"))
 }
 
 /// The common parameters of the nodes of a cluster.
 struct NodePlan {
-    folder: PathBuf,
+    directory: PathBuf,
     configuration: PathBuf,
     /// Port of the manager for clients.
     port: u16,
     cell: CellPlan,
 }
 
-fn plan(data: &Data, folder: &str, cell: CellPlan) -> anyhow::Result<NodePlan> {
-    let folder = data.run_folder(folder)?;
+fn plan(data: &Data, directory: &str, cell: CellPlan) -> anyhow::Result<NodePlan> {
+    let directory = data.run_directory(directory)?;
     let (port, cluster_port) = (free_port()?, free_port()?);
-    let file = folder.join("cluster.cfg");
-    fs::write(&file, configuration(data, cell, &folder, port, cluster_port))
+    let file = directory.join("cluster.cfg");
+    fs::write(&file, configuration(data, cell, &directory, port, cluster_port))
         .with_context(|| format!("cannot write {}", file.display()))?;
-    Ok(NodePlan { folder, configuration: file, port, cell })
+    Ok(NodePlan { directory, configuration: file, port, cell })
 }
 
 impl NodePlan {
     fn node(&self, data: &Data, side: ServerSide, name: &str) -> anyhow::Result<Vec<ChildServer>> {
         match side {
-            ServerSide::Ours => Ok(vec![ours(data, &self.folder, &self.configuration, name)?]),
-            _ => theirs(&self.folder, &self.configuration, name),
+            ServerSide::Ours => Ok(vec![ours(data, &self.directory, &self.configuration, name)?]),
+            _ => theirs(&self.directory, &self.configuration, name),
         }
     }
 
@@ -249,11 +249,12 @@ pub(crate) fn start_large(data: &Data) -> anyhow::Result<Server> {
     let server = Server::of(all, pids, plan.port, ServerSide::Ours).context("a cluster without a process")?;
     let until = Instant::now() + FORMATION;
     for number in 0.. {
-        let folder = format!("hidden{number}");
-        fill(data, LARGE, &folder, LARGE.servers)?;
+        let directory = format!("hidden{number}");
+        fill(data, LARGE, &directory, LARGE.servers)?;
         let mut session =
             BlockingSession::connect(&[server.address()], &Login::of_process("bench"), FORMATION)?;
-        let mut is_hidden = |file: usize| session.size(&format!("/{folder}/f{file}")).is_err_and(is_missing);
+        let mut is_hidden =
+            |file: usize| session.size(&format!("/{directory}/f{file}")).is_err_and(is_missing);
         if (0..LARGE.servers).all(&mut is_hidden) {
             return Ok(server);
         }
@@ -293,8 +294,8 @@ pub(crate) fn restart(data: &Data) -> anyhow::Result<Figures> {
 
 /// Returns the configuration of all nodes and of both XRootD programs. Without `cms.delay startup`,
 /// an XRootD manager waits 90 s for servers that it knew before.
-fn configuration(data: &Data, cell: CellPlan, folder: &Path, port: u16, cluster_port: u16) -> String {
-    let work = folder.display();
+fn configuration(data: &Data, cell: CellPlan, directory: &Path, port: u16, cluster_port: u16) -> String {
+    let work = directory.display();
     let mut text = format!(
         "all.export /\nall.adminpath {work}\nall.pidpath {work}\nxrd.network nodnr\n\
          all.manager localhost:{cluster_port}\ncms.delay startup 1 servers {}\n\
@@ -314,27 +315,27 @@ fn configuration(data: &Data, cell: CellPlan, folder: &Path, port: u16, cluster_
     text
 }
 
-fn ours(data: &Data, folder: &Path, file: &Path, node: &str) -> anyhow::Result<ChildServer> {
+fn ours(data: &Data, directory: &Path, file: &Path, node: &str) -> anyhow::Result<ChildServer> {
     // The name of the program selects XRootD's command line and configuration.
-    let link = folder.join("xrootd");
+    let link = directory.join("xrootd");
     if !link.exists() {
         symlink(data.program(), &link).with_context(|| format!("cannot create {}", link.display()))?;
     }
-    let log = folder.join(format!("{node}.log"));
+    let log = directory.join(format!("{node}.log"));
     let mut command = pinned(&link, SERVER_CPU);
-    command.arg("-c").arg(file).args(["-n", node]).current_dir(folder);
+    command.arg("-c").arg(file).args(["-n", node]).current_dir(directory);
     let mut running = ChildServer::start(command, &log, true)?;
     running.wait_for(&log, |text| text.contains(STARTED).then_some(()))?;
     Ok(running)
 }
 
 /// Starts cmsd first, because an xrootd that does not find it retries only after seconds.
-fn theirs(folder: &Path, file: &Path, node: &str) -> anyhow::Result<Vec<ChildServer>> {
+fn theirs(directory: &Path, file: &Path, node: &str) -> anyhow::Result<Vec<ChildServer>> {
     let mut pair = Vec::new();
     for (program, name) in [(CMSD, "cmsd"), (XROOTD, "xrootd")] {
-        let log = folder.join(format!("{node}.{name}.log"));
+        let log = directory.join(format!("{node}.{name}.log"));
         let mut command = pinned(Path::new(program), SERVER_CPU);
-        command.arg("-c").arg(file).args(["-n", node]).current_dir(folder);
+        command.arg("-c").arg(file).args(["-n", node]).current_dir(directory);
         let mut running = ChildServer::start(command, &log, true)?;
         running.wait_for(&log, |text| text.contains(STARTED).then_some(()))?;
         pair.push(running);

@@ -18,9 +18,9 @@ const SEED_BYTES_MAX: usize = 2048;
 /// A file that cannot be read.
 pub fn of(target: &str) -> anyhow::Result<BTreeSet<Vec<u8>>> {
     let mut seeds = recorded(target)?;
-    let folder = here().join("corpus").join(target);
-    if folder.is_dir() {
-        for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+    let directory = here().join("corpus").join(target);
+    if directory.is_dir() {
+        for entry in std::fs::read_dir(&directory).with_context(|| directory.display().to_string())? {
             let path = entry?.path();
             seeds.insert(std::fs::read(&path).with_context(|| path.display().to_string())?);
         }
@@ -178,10 +178,10 @@ fn read(path: &Path) -> anyhow::Result<Value> {
 }
 
 /// Returns the recorded scenarios in a directory of the repository, in the order of their names.
-fn scenarios(folder: &str) -> anyhow::Result<Vec<PathBuf>> {
-    let folder = here().join("../..").join(folder);
+fn scenarios(directory: &str) -> anyhow::Result<Vec<PathBuf>> {
+    let directory = here().join("../..").join(directory);
     let mut paths = Vec::new();
-    for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+    for entry in std::fs::read_dir(&directory).with_context(|| directory.display().to_string())? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "json") {
             paths.push(path);

@@ -56,7 +56,7 @@ fn documents(tree: &SourceTree, findings: &mut Vec<TidyFinding>) {
             let Some(path) = join(parent(page), &target) else { continue };
             let read_by_us =
                 ["rs", "toml", "md", "py", "json"].iter().any(|ending| path.ends_with(&format!(".{ending}")));
-            if read_by_us && !tree.contains(&path) && !tree.has_folder(&path) {
+            if read_by_us && !tree.contains(&path) && !tree.has_directory(&path) {
                 findings.push(TidyFinding::new(
                     page,
                     line,
@@ -86,14 +86,14 @@ fn links(text: &str) -> Vec<(usize, String)> {
 
 fn python(tree: &SourceTree, findings: &mut Vec<TidyFinding>) {
     for (path, _) in tree.ending(".py") {
-        let folder = parent(path);
+        let directory = parent(path);
         let name = path.rsplit('/').next().unwrap_or_default();
         let module = name.trim_end_matches(".py");
         let is_root =
             name.starts_with("test_") || matches!(name, "conftest.py" | "__init__.py" | "__main__.py");
         let imported = || {
             let mut siblings =
-                tree.ending(".py").filter(|(other, _)| parent(other) == folder && *other != path);
+                tree.ending(".py").filter(|(other, _)| parent(other) == directory && *other != path);
             siblings.any(|(_, text)| mentions_module(text, module, name))
         };
         if !is_root && !imported() {

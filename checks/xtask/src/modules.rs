@@ -54,9 +54,9 @@ impl Modules {
         self.modules.contains_key(path)
     }
 
-    /// Adds a file and the modules that it declares. `folder` is the directory of the files of its
+    /// Adds a file and the modules that it declares. `directory` is the directory of the files of its
     /// modules.
-    fn enter(&mut self, tree: &SourceTree, path: &str, name: String, test_only: bool, folder: &str) {
+    fn enter(&mut self, tree: &SourceTree, path: &str, name: String, test_only: bool, directory: &str) {
         if let Some(known) = self.modules.get_mut(path) {
             // The file is reached a second time. If it is not only compiled for tests, the stricter
             // rules apply.
@@ -73,7 +73,7 @@ impl Modules {
             }
         };
         let mut declared = Declared::default();
-        declared.collect(&syntax.items, (folder, parent(path)), &name, test_only);
+        declared.collect(&syntax.items, (directory, parent(path)), &name, test_only);
         for include in included(&syntax) {
             if let Some(file) = join(parent(path), &include) {
                 let name = name.clone();
@@ -93,12 +93,12 @@ impl Modules {
                 // The root file of a target keeps the name of that target.
                 Some(file) if self.roots.contains(file) => {}
                 Some(file) => {
-                    let folder = if child.by_path || file.ends_with("/mod.rs") {
+                    let directory = if child.by_path || file.ends_with("/mod.rs") {
                         parent(file).to_owned()
                     } else {
                         file.trim_end_matches(".rs").to_owned()
                     };
-                    self.enter(tree, file, child.name, child.test_only, &folder);
+                    self.enter(tree, file, child.name, child.test_only, &directory);
                 }
                 None if child.line == 0 => {}
                 None => {
@@ -230,12 +230,12 @@ struct RootFile {
 /// Returns the targets of a manifest: the explicit ones, and those that Cargo finds by their
 /// location.
 fn targets(tree: &SourceTree, manifest: &str, text: &str) -> Vec<RootFile> {
-    let folder = parent(manifest);
+    let directory = parent(manifest);
     let Ok(manifest) = text.parse::<toml::Table>() else { return Vec::new() };
     let Some(package) = manifest.get("package").and_then(|package| package.get("name")?.as_str()) else {
         return Vec::new();
     };
-    let at = |relative: &str| join(folder, relative).unwrap_or_default();
+    let at = |relative: &str| join(directory, relative).unwrap_or_default();
     let lib = manifest.get("lib");
     let lib_field = |field: &str| lib.and_then(|lib| lib.get(field)?.as_str());
     let lib_name = lib_field("name").unwrap_or(package).replace('-', "_");

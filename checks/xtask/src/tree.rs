@@ -53,8 +53,10 @@ impl SourceTree {
         Self { files: files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect() }
     }
 
-    fn walk(&mut self, folder: &Path, prefix: &str) -> anyhow::Result<()> {
-        for entry in std::fs::read_dir(folder).with_context(|| format!("listing {}", folder.display()))? {
+    fn walk(&mut self, directory: &Path, prefix: &str) -> anyhow::Result<()> {
+        for entry in
+            std::fs::read_dir(directory).with_context(|| format!("listing {}", directory.display()))?
+        {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
             let path = format!("{prefix}{name}");
@@ -88,9 +90,9 @@ impl SourceTree {
         self.files.contains_key(path)
     }
 
-    /// Reports whether a file exists below `folder` (no trailing slash).
-    pub(crate) fn has_folder(&self, folder: &str) -> bool {
-        self.files.keys().any(|path| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')))
+    /// Reports whether a file exists below `directory` (no trailing slash).
+    pub(crate) fn has_directory(&self, directory: &str) -> bool {
+        self.files.keys().any(|path| path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/')))
     }
 
     /// Returns all files, ordered by path.
@@ -113,10 +115,10 @@ pub(crate) fn root() -> anyhow::Result<PathBuf> {
         .with_context(|| format!("{} has no workspace above it", here.display()))
 }
 
-/// Resolves `folder/../x` and `./x` within the tree; returns `None` if the result is outside of the
+/// Resolves `directory/../x` and `./x` within the tree; returns `None` if the result is outside of the
 /// tree.
-pub(crate) fn join(folder: &str, relative: &str) -> Option<String> {
-    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+pub(crate) fn join(directory: &str, relative: &str) -> Option<String> {
+    let mut parts: Vec<&str> = directory.split('/').filter(|part| !part.is_empty()).collect();
     for part in relative.split('/') {
         match part {
             "" | "." => {}
@@ -131,7 +133,7 @@ pub(crate) fn join(folder: &str, relative: &str) -> Option<String> {
 
 /// Returns the directory of a path, without trailing slash; empty at the top.
 pub(crate) fn parent(path: &str) -> &str {
-    path.rsplit_once('/').map_or("", |(folder, _)| folder)
+    path.rsplit_once('/').map_or("", |(directory, _)| directory)
 }
 
 #[cfg(test)]

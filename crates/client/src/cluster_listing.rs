@@ -409,15 +409,15 @@ impl FileSystem {
             let merged = match listed {
                 Ok(merged) => merged,
                 // The path in front of the wildcard is missing or not a directory.
-                Err(error) if is_no_folder(&error) => continue,
+                Err(error) if is_no_directory(&error) => continue,
                 Err(error) => return Err(error),
             };
             found.failed.extend(merged.failed);
-            let is_folder = |entry: &RemoteEntry| entry.stat.as_ref().is_some_and(|stat| stat.is_dir());
+            let is_directory = |entry: &RemoteEntry| entry.stat.as_ref().is_some_and(|stat| stat.is_dir());
             let matching = merged.entries.iter().filter(|entry| matches(part, &entry.name));
             for entry in matching {
                 match entry.name.component() {
-                    Ok(name) if is_last || is_folder(&entry) => next.push(directory.join(name)),
+                    Ok(name) if is_last || is_directory(&entry) => next.push(directory.join(name)),
                     Ok(_) => {}
                     Err(_) => {
                         let at = self.url().at(directory.clone());
@@ -445,7 +445,7 @@ impl FileSystem {
     }
 }
 
-fn is_no_folder(error: &Error) -> bool {
+fn is_no_directory(error: &Error) -> bool {
     matches!(error.code(), Some(ErrorCode::NOT_FOUND | ErrorCode::FS_ERROR | ErrorCode::NOT_FILE))
 }
 

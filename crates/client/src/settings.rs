@@ -267,8 +267,8 @@ impl Settings {
         let mut settings = Self::default();
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         settings.read(Path::new("/etc/xrootd/client.conf"));
-        let folder = variable("XRD_CLCONFDIR").unwrap_or_else(|| "/etc/xrootd/client.conf.d".to_owned());
-        settings.read_folder(Path::new(&folder));
+        let directory = variable("XRD_CLCONFDIR").unwrap_or_else(|| "/etc/xrootd/client.conf.d".to_owned());
+        settings.read_directory(Path::new(&directory));
         if let Some(home) = variable("HOME") {
             settings.read(&Path::new(&home).join(".xrootd/client.conf"));
         }
@@ -315,8 +315,8 @@ impl Settings {
         }
     }
 
-    fn read_folder(&mut self, folder: &Path) {
-        let Ok(entries) = std::fs::read_dir(folder) else { return };
+    fn read_directory(&mut self, directory: &Path) {
+        let Ok(entries) = std::fs::read_dir(directory) else { return };
         let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
         files.retain(|path| path.extension().is_some_and(|extension| extension == "conf"));
         files.sort();

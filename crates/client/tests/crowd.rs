@@ -49,9 +49,9 @@ fn file_of(path: &str) -> usize {
 }
 
 /// A directory that is removed with the test.
-struct Folder(PathBuf);
+struct Directory(PathBuf);
 
-impl Folder {
+impl Directory {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("scalla-crowd-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
@@ -63,7 +63,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for Directory {
     fn drop(&mut self) {
         std::fs::remove_dir_all(&self.0).ok();
     }
@@ -167,7 +167,7 @@ fn files() -> usize {
 
 /// Runs all copies at once, as uploads or downloads, and returns the snapshot of the moment when
 /// all of them waited.
-async fn run(files: usize, gated: usize, folder: &Folder, up: bool) -> (Option<Seen>, Stored) {
+async fn run(files: usize, gated: usize, directory: &Directory, up: bool) -> (Option<Seen>, Stored) {
     let (ended, seen, stored) = (Arc::default(), Arc::default(), Stored::default());
     let (waiting, held) = (HashSet::new(), Vec::new());
     let gate = Gate { files: gated, waiting, held, ended: Arc::clone(&ended), seen: Arc::clone(&seen) };
@@ -181,7 +181,7 @@ async fn run(files: usize, gated: usize, folder: &Folder, up: bool) -> (Option<S
     let mut copies = JoinSet::new();
     for file in 0..files {
         let (local, remote) =
-            (Place::Local(folder.file(file)), Place::Remote(server.url(&format!("/{file}"))));
+            (Place::Local(directory.file(file)), Place::Remote(server.url(&format!("/{file}"))));
         let (source, target) = if up { (local, remote) } else { (remote, local) };
         let job = CopyJob { source, target, size: Some(size(file) as u64) };
         let (copier, options, ended) = (copier.clone(), options.clone(), Arc::clone(&ended));
@@ -213,14 +213,14 @@ fn is_whole(path: &Path, file: usize) -> bool {
 
 #[tokio::test]
 async fn ten_thousand_concurrent_copies_fit_into_memory() {
-    let (files, folder) = (files(), Folder::new("down"));
-    let (seen, _) = run(files, files, &folder, false).await;
+    let (files, directory) = (files(), Directory::new("down"));
+    let (seen, _) = run(files, files, &directory, false).await;
     check(seen.unwrap(), files);
-    assert!((0..files).all(|file| is_whole(&folder.file(file), file)));
+    assert!((0..files).all(|file| is_whole(&directory.file(file), file)));
     // No other files remain.
-    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), files);
+    assert_eq!(std::fs::read_dir(&directory.0).unwrap().count(), files);
     // The same files are uploaded again.
-    let (seen, stored) = run(files, files, &folder, true).await;
+    let (seen, stored) = run(files, files, &directory, true).await;
     check(seen.unwrap(), files);
     let stored = stored.lock().unwrap();
     assert_eq!(stored.len(), files);
@@ -236,9 +236,9 @@ fn copies_wait_for_descriptors() {
     const FILES: usize = 500;
     if std::env::var_os(FEW).is_some() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let folder = Folder::new("few");
-        runtime.block_on(run(FILES, 1, &folder, false));
-        assert!((0..FILES).all(|file| is_whole(&folder.file(file), file)));
+        let directory = Directory::new("few");
+        runtime.block_on(run(FILES, 1, &directory, false));
+        assert!((0..FILES).all(|file| is_whole(&directory.file(file), file)));
         return;
     }
     let mut command = Command::new("sh");

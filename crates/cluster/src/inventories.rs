@@ -1,6 +1,6 @@
 //! The names of children with complete inventories: see [`Inventories`] (decision 002).
 
-use crate::lookup_limiter::folder;
+use crate::lookup_limiter::parent_directory;
 use crate::slots::{CELL_SLOTS, Slot, SlotMask};
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher;
@@ -42,13 +42,13 @@ impl Inventories {
     pub(crate) fn add(&self, slot: Slot, path: &[u8]) {
         self.listed.store(self.listed.load(Ordering::Relaxed) | slot.mask().0, Ordering::Relaxed);
         self.add_one(slot, path);
-        let mut directory = folder(path);
+        let mut directory = parent_directory(path);
         while let Some(path) = directory {
             // A false positive does not prove that the directories above are present.
             if !self.candidates(path).contains(slot) {
                 self.add_one(slot, path);
             }
-            directory = folder(path);
+            directory = parent_directory(path);
         }
     }
 

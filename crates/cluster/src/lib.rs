@@ -56,7 +56,7 @@ pub use interfaces::OwnHost;
 pub use late_answer::{ANSWER_OVERDUE, LateAnswer, late_answer};
 pub use lease_number::LeaseNumber;
 pub use leases::{CreationOutcome, EXPECTED_FOR, LEASE, Leases, OVERTAKEN, Permit};
-pub use lookup_limiter::{LookupDecision, LookupLimiter, LookupLimits, folder};
+pub use lookup_limiter::{LookupDecision, LookupLimiter, LookupLimits, parent_directory};
 pub use meters::{AccessKind, Meters};
 pub use order_permit::{LoginClass, NameChange, NameChangeSet, OrderPermit, PeerOrder};
 pub use paths::{ChildExport, EXPORTS_MAX, ExportError, PathTable, Rights};

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The maximum number of directories recorded as missing; beyond it, the oldest is forgotten.
-const FOLDERS_MAX: usize = 1 << 16;
+const DIRECTORIES_MAX: usize = 1 << 16;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The limits of look-ups.
@@ -106,18 +106,23 @@ impl LookupLimiter {
     }
 
     /// Records that a directory does not exist.
-    pub fn missing(&mut self, folder: &[u8], now: Duration) {
-        while self.order.front().is_some_and(|(until, _)| *until <= now || self.order.len() >= FOLDERS_MAX) {
-            if let Some((until, folder)) = self.order.pop_front()
-                && self.missing.get(&folder) == Some(&until)
+    pub fn missing(&mut self, directory: &[u8], now: Duration) {
+        while self
+            .order
+            .front()
+            .is_some_and(|(until, _)| *until <= now || self.order.len() >= DIRECTORIES_MAX)
+        {
+            if let Some((until, directory)) = self.order.pop_front()
+                && self.missing.get(&directory) == Some(&until)
             {
-                self.missing.remove(&folder);
+                self.missing.remove(&directory);
             }
         }
-        if self.remembers() && !self.missing.contains_key(folder) {
-            let (until, folder) = (now.saturating_add(self.rules.missing_hold), Arc::<[u8]>::from(folder));
-            self.order.push_back((until, folder.clone()));
-            self.missing.insert(folder, until);
+        if self.remembers() && !self.missing.contains_key(directory) {
+            let (until, directory) =
+                (now.saturating_add(self.rules.missing_hold), Arc::<[u8]>::from(directory));
+            self.order.push_back((until, directory.clone()));
+            self.missing.insert(directory, until);
         }
     }
 
@@ -125,15 +130,16 @@ impl LookupLimiter {
     pub fn appeared(&mut self, path: &[u8]) {
         if !self.missing.is_empty() {
             self.missing.remove(path);
-            for folder in folders(path) {
-                self.missing.remove(folder);
+            for directory in directories(path) {
+                self.missing.remove(directory);
             }
         }
     }
 
     fn is_missing(&self, path: &[u8], now: Duration) -> bool {
         !self.missing.is_empty()
-            && folders(path).any(|folder| self.missing.get(folder).is_some_and(|until| *until > now))
+            && directories(path)
+                .any(|directory| self.missing.get(directory).is_some_and(|until| *until > now))
     }
 
     fn interval(&self) -> Duration {
@@ -157,15 +163,16 @@ impl LookupLimiter {
 }
 
 /// Returns the directory of a path; `None` for the root.
-pub fn folder(path: &[u8]) -> Option<&[u8]> {
+pub fn parent_directory(path: &[u8]) -> Option<&[u8]> {
     let slash = path.iter().rposition(|byte| *byte == b'/').filter(|_| path.len() > 1)?;
     path.get(..slash.max(1))
 }
 
 /// Returns the parent directories of a path, from the nearest up, without the root, which always
 /// exists.
-fn folders(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    std::iter::successors(folder(path), |path| folder(path)).filter(|folder| folder.len() > 1)
+fn directories(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::successors(parent_directory(path), |path| parent_directory(path))
+        .filter(|directory| directory.len() > 1)
 }
 
 #[cfg(test)]
@@ -261,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_folder_that_appears_is_not_missing() {
+    fn a_missing_directory_that_appears_is_not_missing() {
         let rules = LookupLimits { missing_hold: ms(6000), ..LookupLimits::default() };
         let mut looks = LookupLimiter::new(rules);
         looks.missing(b"/a", ms(0));
@@ -278,20 +285,20 @@ mod tests {
     fn what_is_remembered_is_bounded() {
         let rules = LookupLimits { missing_hold: ms(10_000), ..LookupLimits::default() };
         let mut looks = LookupLimiter::new(rules);
-        for number in 0..FOLDERS_MAX + 10 {
+        for number in 0..DIRECTORIES_MAX + 10 {
             looks.missing(format!("/d{number}").as_bytes(), ms(1));
         }
-        assert!(looks.missing.len() <= FOLDERS_MAX && looks.order.len() <= FOLDERS_MAX);
+        assert!(looks.missing.len() <= DIRECTORIES_MAX && looks.order.len() <= DIRECTORIES_MAX);
         assert_eq!(looks.request(b"/d0/f", ms(2)), LookupDecision::Now, "the oldest went");
         looks.missing(b"/last", ms(20_000));
         assert_eq!((looks.missing.len(), looks.order.len()), (1, 1), "what is over goes");
     }
 
     #[test]
-    fn folders_of_paths() {
-        assert_eq!(folder(b"/a/b/c"), Some(b"/a/b".as_slice()));
-        assert_eq!(folder(b"/a"), Some(b"/".as_slice()));
-        assert_eq!(folder(b"/"), None);
-        assert_eq!(folders(b"/a/b/c").count(), 2);
+    fn directories_of_paths() {
+        assert_eq!(parent_directory(b"/a/b/c"), Some(b"/a/b".as_slice()));
+        assert_eq!(parent_directory(b"/a"), Some(b"/".as_slice()));
+        assert_eq!(parent_directory(b"/"), None);
+        assert_eq!(directories(b"/a/b/c").count(), 2);
     }
 }

@@ -60,7 +60,7 @@ impl Disk for LocalDisk {
 pub fn check(effective: &Effective, disk: &dyn Disk, strictness: Strictness) -> ConfigReport {
     let mut check = DiskCheck { effective, disk, report: ConfigReport::new(strictness) };
     check.exports();
-    check.folders();
+    check.directories();
     check.spaces();
     check.check_conflicts();
     check.copies();
@@ -146,24 +146,28 @@ impl DiskCheck<'_> {
     }
 
     /// Checks directories that the server creates if they are missing.
-    fn folders(&mut self) {
+    fn directories(&mut self) {
         let effective = self.effective;
         let process = &effective.process;
-        let mut folders: Vec<(&str, &Origin, PathBuf)> = vec![
-            ("all.adminpath", &process.admin_path.origin, effective.admin_folder()),
+        let mut directories: Vec<(&str, &Origin, PathBuf)> = vec![
+            ("all.adminpath", &process.admin_path.origin, effective.admin_directory()),
             ("all.pidpath", &process.pid_path.origin, process.pid_path.value.clone()),
         ];
         if let Some(home) = &process.home_path.value {
-            folders.push(("xrd.homepath", &process.home_path.origin, home.path.clone()));
+            directories.push(("xrd.homepath", &process.home_path.origin, home.path.clone()));
         }
-        if let Some(folder) = effective.checkpoint_folder() {
-            folders.push(("ofs.chkpnt", &effective.logical.checkpoint.origin, folder));
+        if let Some(directory) = effective.checkpoint_directory() {
+            directories.push(("ofs.chkpnt", &effective.logical.checkpoint.origin, directory));
         }
         if effective.logical.persist.mode != PersistMode::Off {
-            folders.push(("ofs.persist", &effective.logical.persist.origin, effective.persist_folder()));
+            directories.push((
+                "ofs.persist",
+                &effective.logical.persist.origin,
+                effective.persist_directory(),
+            ));
         }
-        for (directive, origin, folder) in folders {
-            let existing = folder.ancestors().find_map(|path| match self.disk.look(path) {
+        for (directive, origin, directory) in directories {
+            let existing = directory.ancestors().find_map(|path| match self.disk.look(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => None,
                 look => Some((path, look)),
             });
@@ -174,10 +178,10 @@ impl DiskCheck<'_> {
                 Ok(PathAccess::Other) => "is not a directory".to_owned(),
                 Err(error) => format!("cannot be used: {}", describe(&error)),
             };
-            let what = if path == folder {
-                format!("{directive}: {} {why}", folder.display())
+            let what = if path == directory {
+                format!("{directive}: {} {why}", directory.display())
             } else {
-                format!("{directive}: {} cannot be created: {} {why}", folder.display(), path.display())
+                format!("{directive}: {} cannot be created: {} {why}", directory.display(), path.display())
             };
             self.wrong(origin, what, "give the server's user access, or name another directory");
         }
@@ -244,7 +248,7 @@ impl DiskCheck<'_> {
         }
         let checkpoint = &effective.logical.checkpoint;
         if checkpoint.mode == CheckpointMode::Enabled
-            && effective.checkpoint_folder().is_some_and(|folder| folder.starts_with("/tmp"))
+            && effective.checkpoint_directory().is_some_and(|directory| directory.starts_with("/tmp"))
         {
             let what = "ofs.chkpnt enable: the checkpoints are under /tmp".to_owned();
             self.warn(&checkpoint.origin, what, "a reboot may lose them; name another directory");
@@ -265,7 +269,7 @@ impl DiskCheck<'_> {
                 }
             }
         }
-        self.admin_folder_is_private();
+        self.admin_directory_is_private();
     }
 
     /// Checks the managers that a role needs, and ports that are used twice.
@@ -305,18 +309,18 @@ impl DiskCheck<'_> {
     /// Warns of an admin directory inside an export, because clients could see state and sockets of
     /// the server. It is only a warning since XRootD's defaults have it so, and there is none for
     /// the defaults.
-    fn admin_folder_is_private(&mut self) {
+    fn admin_directory_is_private(&mut self) {
         let effective = self.effective;
         if effective.cluster.role.redirects() {
             return;
         }
         let origin = &effective.process.admin_path.origin;
-        let folder = effective.admin_folder();
+        let directory = effective.admin_directory();
         for export in &effective.storage.exports {
             let chosen = !(origin.is_default() && export.origin.is_default());
-            if chosen && folder.starts_with(effective.storage.local_path(&export.prefix)) {
+            if chosen && directory.starts_with(effective.storage.local_path(&export.prefix)) {
                 let what =
-                    format!("all.adminpath: {} is inside the export {}", folder.display(), export.prefix);
+                    format!("all.adminpath: {} is inside the export {}", directory.display(), export.prefix);
                 return self.warn(origin, what, "clients can see it; name another directory");
             }
         }

@@ -260,14 +260,14 @@ fn replaced(overrides: &Overrides, draft: &mut Draft<'_>) {
 
 fn command_line(overrides: &Overrides, draft: &mut Draft<'_>) {
     let process = &mut draft.effective.process;
-    if let Some(folder) = &overrides.admin_path {
-        process.admin_path = Setting::from_command_line(folder.clone());
+    if let Some(directory) = &overrides.admin_path {
+        process.admin_path = Setting::from_command_line(directory.clone());
     }
     if let Some(path) = &overrides.pid_path {
         process.pid_path = Setting::from_command_line(path.clone());
     }
-    if let Some(folder) = &overrides.home_path {
-        process.home_path = Setting::from_command_line(Some(folder.clone()));
+    if let Some(directory) = &overrides.home_path {
+        process.home_path = Setting::from_command_line(Some(directory.clone()));
     }
     if let Some(name) = &overrides.site_name {
         process.site_name = Setting::from_command_line(Some(effective::site_name(name)));

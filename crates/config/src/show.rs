@@ -40,9 +40,9 @@ pub fn show(effective: &Effective) -> Vec<EffectiveLine> {
 }
 
 fn process(process: &ProcessConfig, lines: &mut EffectiveLines) {
-    lines.restart("all.adminpath", &process.admin_path, folder);
+    lines.restart("all.adminpath", &process.admin_path, directory);
     lines.restart("all.pidpath", &process.pid_path, |path| path.display().to_string());
-    lines.add(Reload::Restart, "xrd.homepath", &process.home_path, |home| home.as_ref().map(folder));
+    lines.add(Reload::Restart, "xrd.homepath", &process.home_path, |home| home.as_ref().map(directory));
     lines.add(Reload::Safe, "all.sitename", &process.site_name, Clone::clone);
     lines.safe("scalla.drain", &process.drain, time);
     lines.restart("scalla.logformat", &process.log_format, |format| match format {
@@ -179,8 +179,8 @@ fn either(on: bool, yes: &str, no: &str) -> String {
     (if on { yes } else { no }).to_owned()
 }
 
-fn folder(folder: &DirectorySetting) -> String {
-    format!("{}{}", folder.path.display(), if folder.group { " group" } else { "" })
+fn directory(directory: &DirectorySetting) -> String {
+    format!("{}{}", directory.path.display(), if directory.group { " group" } else { "" })
 }
 
 fn keepalive(value: &KeepAlive) -> Option<String> {

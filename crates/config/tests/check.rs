@@ -164,18 +164,18 @@ fn existing_files_start_despite_missing_paths() {
 
 #[test]
 fn the_real_disk_is_checked() {
-    let folder = std::env::temp_dir().join(format!("scalla-config-check-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let file = folder.join("file");
+    let directory = std::env::temp_dir().join(format!("scalla-config-check-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let file = directory.join("file");
     std::fs::write(&file, "").unwrap();
-    assert_eq!(LocalDisk.look(&folder).unwrap(), PathAccess::Directory { readable: true, writable: true });
+    assert_eq!(LocalDisk.look(&directory).unwrap(), PathAccess::Directory { readable: true, writable: true });
     assert_eq!(LocalDisk.look(&file).unwrap(), PathAccess::Other);
-    assert_eq!(LocalDisk.look(&folder.join("nope")).unwrap_err().kind(), io::ErrorKind::NotFound);
-    let continued = folder.join("a.cfg");
-    std::fs::write(&continued, format!("continue {}/d\n", folder.display())).unwrap();
-    std::fs::create_dir_all(folder.join("d")).unwrap();
-    std::fs::write(folder.join("d/x.cfg"), "xrd.port 7\n").unwrap();
+    assert_eq!(LocalDisk.look(&directory.join("nope")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    let continued = directory.join("a.cfg");
+    std::fs::write(&continued, format!("continue {}/d\n", directory.display())).unwrap();
+    std::fs::create_dir_all(directory.join("d")).unwrap();
+    std::fs::write(directory.join("d/x.cfg"), "xrd.port 7\n").unwrap();
     let request = ConfigInput { file: Some(continued.display().to_string()), ..ConfigInput::default() };
     assert_eq!(load(&request, &LocalFiles).effective.network.port.value, Port::Number(7));
-    std::fs::remove_dir_all(&folder).unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
 }

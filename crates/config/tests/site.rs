@@ -43,7 +43,7 @@ fn a_data_server_has_the_values_of_the_file() {
     assert_eq!(effective.network.port.value, Port::Number(2094));
     assert_eq!(effective.network.port.origin.to_string(), "site.cfg:14:3");
     assert_eq!(effective.process.admin_path.mode(), 0o770);
-    assert_eq!(effective.admin_folder().to_str(), Some("/var/spool/xrootd/data"));
+    assert_eq!(effective.admin_directory().to_str(), Some("/var/spool/xrootd/data"));
     assert_eq!(
         effective.process.pid_file("xrootd", effective.instance.as_deref()).to_str(),
         Some("/var/run/xrootd/data/xrootd.pid")
@@ -68,7 +68,7 @@ fn a_data_server_has_the_values_of_the_file() {
     assert_eq!(effective.logical.xattr.origin.to_string(), "/etc/xrootd/config.d/10-more.cfg:1:1");
     assert_eq!(effective.logical.creation_modes.files.apply(0o666), 0o644);
     assert_eq!(effective.logical.creation_modes.directories.apply(0), 0o700);
-    assert_eq!(effective.persist_folder().to_str(), Some("/srv/xrd/.posc/data/.ofs/posc"));
+    assert_eq!(effective.persist_directory().to_str(), Some("/srv/xrd/.posc/data/.ofs/posc"));
     assert!(!effective.protocol.sendfile.value);
     assert_eq!(effective.protocol.session_log.value, SessionLog { login: true, disconnect: false });
     assert_eq!(
@@ -180,7 +180,7 @@ fn the_command_line_takes_precedence_and_adds_exports() {
     };
     let Loaded { effective, report } = load(&request, &source());
     assert_eq!(effective.network.port, Setting::from_command_line(Port::Any));
-    assert_eq!(effective.admin_folder().to_str(), Some("/run/a/data"));
+    assert_eq!(effective.admin_directory().to_str(), Some("/run/a/data"));
     let last = effective.storage.exports.last().unwrap();
     assert_eq!((last.prefix.as_str(), &last.origin), ("/extra/data", &Origin::CommandLine));
     assert!(!last.attributes.lock, "oss.defaults apply to it too");
@@ -219,25 +219,25 @@ fn tmp_is_exported_by_default() {
     let loaded = load(&ConfigInput::default(), &MemorySource::new());
     assert_eq!(loaded.effective.storage.exports[0].prefix, "/tmp");
     assert!(loaded.effective.storage.exports[0].origin.is_default());
-    assert_eq!(loaded.effective.checkpoint_folder(), None, "they would be under /tmp");
+    assert_eq!(loaded.effective.checkpoint_directory(), None, "they would be under /tmp");
     assert!(loaded.effective.protocol.checksums.offered.is_empty());
 }
 
 #[test]
 fn each_instance_has_its_own_journals_in_any_directory() {
-    let folders = |line: &str, instance: Option<&str>| {
+    let directories = |line: &str, instance: Option<&str>| {
         let source = MemorySource::new().with("x.cfg", format!("all.adminpath /adm\n{line}\n"));
         let evaluation = Evaluation { instance: instance.map(str::to_owned), ..Evaluation::default() };
         let effective =
             load(&ConfigInput { file: Some("x.cfg".into()), evaluation, ..ConfigInput::default() }, &source)
                 .effective;
-        [effective.persist_folder(), effective.checkpoint_path()].map(|path| path.display().to_string())
+        [effective.persist_directory(), effective.checkpoint_path()].map(|path| path.display().to_string())
     };
     // Not `.ofs/posc.log`, which is a file of XRootD, because its admin directory must work for us
     // too.
-    assert_eq!(folders("", None), ["/adm/.ofs/posc", "/adm/.ofs/chkpnt"]);
-    assert_eq!(folders("", Some("a")), ["/adm/a/.ofs/posc", "/adm/a/.ofs/chkpnt"]);
+    assert_eq!(directories("", None), ["/adm/.ofs/posc", "/adm/.ofs/chkpnt"]);
+    assert_eq!(directories("", Some("a")), ["/adm/a/.ofs/posc", "/adm/a/.ofs/chkpnt"]);
     let lines = "ofs.persist auto logdir /log\nofs.chkpnt disable /saved";
-    assert_eq!(folders(lines, None), ["/log/.ofs/posc", "/saved"]);
-    assert_eq!(folders(lines, Some("a")), ["/log/a/.ofs/posc", "/saved/a"]);
+    assert_eq!(directories(lines, None), ["/log/.ofs/posc", "/saved"]);
+    assert_eq!(directories(lines, Some("a")), ["/log/a/.ofs/posc", "/saved/a"]);
 }

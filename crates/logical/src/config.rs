@@ -155,9 +155,9 @@ pub struct Config {
     /// The address in replies to locate requests.
     pub own_address: OwnAddress,
     /// Directory of the journal of unfinished files. Created on first use.
-    pub persist_folder: PathBuf,
+    pub persist_directory: PathBuf,
     /// Directory of the journals of checkpoints. Created on first use.
-    pub checkpoint_folder: PathBuf,
+    pub checkpoint_directory: PathBuf,
 }
 
 impl Config {
@@ -166,8 +166,8 @@ impl Config {
         ModeRules { file: self.file_mode, directory: self.directory_mode, umask: self.umask }
     }
 
-    /// Returns the defaults, with these exports and with journals below `folder`.
-    pub fn new(exports: Vec<ExportConfig>, folder: PathBuf) -> Self {
+    /// Returns the defaults, with these exports and with journals below `directory`.
+    pub fn new(exports: Vec<ExportConfig>, directory: PathBuf) -> Self {
         Self {
             exports,
             file_mode: ModeRange { min: 0, max: CLIENT_MODE_BITS },
@@ -188,8 +188,8 @@ impl Config {
             attributes: AttributeLimits { enabled: true, name_bytes_max: 248, value_bytes_max: 65_536 },
             delay_max: Duration::from_secs(60),
             own_address: OwnAddress { address: "[::127.0.0.1]:1094".into(), name: "localhost:1094".into() },
-            persist_folder: folder.join("posc"),
-            checkpoint_folder: folder.join("chkpnt"),
+            persist_directory: directory.join("posc"),
+            checkpoint_directory: directory.join("chkpnt"),
         }
     }
 }

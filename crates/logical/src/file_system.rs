@@ -12,7 +12,7 @@ use crate::directory_reading::ListingServices;
 use crate::events::{EventForwarder, Events};
 use crate::exports::ExportTable;
 use crate::file_services::FileServices;
-use crate::journal::{DiskFolder, JournalFolder};
+use crate::journal::{DiskDirectory, JournalDirectory};
 use crate::listing::Listings;
 use crate::name_operations::NameOperations;
 use crate::open::OpenServices;
@@ -56,17 +56,17 @@ pub struct LogicalParts {
 /// The storage of data that must survive the process.
 pub struct Journals {
     /// The journal of unfinished files.
-    pub persist: Arc<dyn JournalFolder>,
+    pub persist: Arc<dyn JournalDirectory>,
     /// The journals of checkpoints.
-    pub checkpoints: Arc<dyn JournalFolder>,
+    pub checkpoints: Arc<dyn JournalDirectory>,
 }
 
 impl Journals {
     /// Returns the directories that the configuration names.
     pub fn on_disk(config: &Config) -> Self {
         Self {
-            persist: Arc::new(DiskFolder::new(config.persist_folder.clone())),
-            checkpoints: Arc::new(DiskFolder::new(config.checkpoint_folder.clone())),
+            persist: Arc::new(DiskDirectory::new(config.persist_directory.clone())),
+            checkpoints: Arc::new(DiskDirectory::new(config.checkpoint_directory.clone())),
         }
     }
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use storage::PrivateDirectory;
 
 /// A directory of journals.
-pub trait JournalFolder: Send + Sync {
+pub trait JournalDirectory: Send + Sync {
     /// Returns the location for log messages.
     fn location(&self) -> String {
         "memory".to_owned()
@@ -46,13 +46,13 @@ pub trait Journal: Send {
 /// A directory on disk that only the user of the server can access. It is created on first use and
 /// locked for one server. A second one would at its start undo the operations in progress of the
 /// first.
-pub struct DiskFolder {
+pub struct DiskDirectory {
     path: PathBuf,
     /// The directory, open, verified and locked from its first use on.
     held: Mutex<Option<Arc<PrivateDirectory>>>,
 }
 
-impl DiskFolder {
+impl DiskDirectory {
     /// Returns the directory at `path` without accessing it.
     pub fn new(path: PathBuf) -> Self {
         Self { path, held: Mutex::new(None) }
@@ -82,7 +82,7 @@ impl DiskFolder {
             // Some file systems do not support locks. Then only the lock of the admin directory
             // excludes other servers.
             Err(TryLockError::Error(error)) => {
-                tracing::debug!(folder = %self.path.display(), %error, "cannot lock the directory of a journal");
+                tracing::debug!(directory = %self.path.display(), %error, "cannot lock the directory of a journal");
             }
         }
         Ok(held.insert(Arc::new(directory)).clone())
@@ -97,7 +97,7 @@ impl DiskFolder {
     }
 }
 
-impl JournalFolder for DiskFolder {
+impl JournalDirectory for DiskDirectory {
     fn location(&self) -> String {
         base::shown(self.path.as_os_str().as_encoded_bytes()).to_string()
     }
@@ -168,29 +168,29 @@ mod tests {
     #[test]
     fn a_directory_on_disk_stores_journals() {
         let path = std::env::temp_dir().join(format!("journal-test-{}", std::process::id()));
-        let folder = DiskFolder::new(path.join("deep"));
-        assert!(folder.names().unwrap().is_empty());
-        let mut one = folder.create("one").unwrap();
+        let directory = DiskDirectory::new(path.join("deep"));
+        assert!(directory.names().unwrap().is_empty());
+        let mut one = directory.create("one").unwrap();
         one.append(b"a").unwrap();
         one.append(b"b").unwrap();
         one.sync().unwrap();
-        assert_eq!(folder.read("one").unwrap(), b"ab");
-        assert_eq!(folder.read_at("one", 1, 5).unwrap(), b"b");
-        assert_eq!(folder.read_at("one", 5, 5).unwrap(), b"");
-        let mut replaced = folder.replace("one", b"new ").unwrap();
+        assert_eq!(directory.read("one").unwrap(), b"ab");
+        assert_eq!(directory.read_at("one", 1, 5).unwrap(), b"b");
+        assert_eq!(directory.read_at("one", 5, 5).unwrap(), b"");
+        let mut replaced = directory.replace("one", b"new ").unwrap();
         replaced.append(b"c").unwrap();
-        assert_eq!(folder.read("one").unwrap(), b"new c");
-        assert_eq!(folder.names().unwrap(), ["one"]);
-        folder.remove("one").unwrap();
-        folder.remove("one").unwrap();
-        assert!(folder.names().unwrap().is_empty());
+        assert_eq!(directory.read("one").unwrap(), b"new c");
+        assert_eq!(directory.names().unwrap(), ["one"]);
+        directory.remove("one").unwrap();
+        directory.remove("one").unwrap();
+        assert!(directory.names().unwrap().is_empty());
         fs::remove_dir_all(path).unwrap();
     }
 
     #[test]
     fn a_directory_is_locked_by_one_server_until_it_ends() {
         let path = std::env::temp_dir().join(format!("journal-held-{}", std::process::id()));
-        let (first, second) = (DiskFolder::new(path.clone()), DiskFolder::new(path.clone()));
+        let (first, second) = (DiskDirectory::new(path.clone()), DiskDirectory::new(path.clone()));
         assert!(second.names().unwrap().is_empty(), "there is no directory to lock yet");
         drop(first.create("one").unwrap());
         let refused = [second.names().map(drop), second.create("two").map(drop)];
@@ -206,9 +206,9 @@ mod tests {
     #[test]
     fn untrusted_files_are_refused_with_owner_and_remedy() {
         let path = std::env::temp_dir().join(format!("journal-planted-{}", std::process::id()));
-        drop(DiskFolder::new(path.clone()).create("one").unwrap());
+        drop(DiskDirectory::new(path.clone()).create("one").unwrap());
         let refused = |what: &str| {
-            let error = DiskFolder::new(path.clone()).read("one").unwrap_err();
+            let error = DiskDirectory::new(path.clone()).read("one").unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
             assert!(error.to_string().contains(what), "{error}");
         };
@@ -233,16 +233,19 @@ mod tests {
     #[test]
     fn links_in_the_place_of_new_journals_are_replaced_not_followed() {
         let path = std::env::temp_dir().join(format!("journal-link-{}", std::process::id()));
-        let folder = DiskFolder::new(path.clone());
-        drop(folder.create("first").unwrap());
+        let directory = DiskDirectory::new(path.clone());
+        drop(directory.create("first").unwrap());
         fs::write(path.with_extension("victim"), "content").unwrap();
         for name in ["one", "two.new"] {
             symlink(path.with_extension("victim"), path.join(name)).unwrap();
         }
-        folder.create("one").unwrap().append(b"x").unwrap();
-        folder.replace("two", b"y").unwrap();
+        directory.create("one").unwrap().append(b"x").unwrap();
+        directory.replace("two", b"y").unwrap();
         assert_eq!(fs::read(path.with_extension("victim")).unwrap(), b"content");
-        assert_eq!((folder.read("one").unwrap(), folder.read("two").unwrap()), (b"x".into(), b"y".into()));
+        assert_eq!(
+            (directory.read("one").unwrap(), directory.read("two").unwrap()),
+            (b"x".into(), b"y".into())
+        );
         fs::remove_file(path.with_extension("victim")).unwrap();
         fs::remove_dir_all(path).unwrap();
     }

@@ -99,7 +99,7 @@ pub use config::Config;
 pub use describe::{NumberedUsers, UserDirectory};
 pub use events::Events;
 pub use file_system::{Journals, Logical, LogicalParts};
-pub use journal::{DiskFolder, Journal, JournalFolder};
+pub use journal::{DiskDirectory, Journal, JournalDirectory};
 pub use persist::{
     ClearOutcome, ListReply, UnfinishedFile, UnfinishedList, UnfinishedState, UnreadableEntry, WalkLimit,
     WalkLimits,

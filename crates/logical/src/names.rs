@@ -27,7 +27,7 @@ pub(crate) fn sync_above(backend: &dyn Backend, path: &LogicalPath) -> io::Resul
     let mut is_there = true;
     let home = backend.pool(path);
     for name in std::iter::successors(Some(path.clone()), LogicalPath::parent) {
-        if !name.parent().is_some_and(|folder| Arc::ptr_eq(backend.pool(&folder), home)) {
+        if !name.parent().is_some_and(|directory| Arc::ptr_eq(backend.pool(&directory), home)) {
             break;
         }
         match backend.sync_name(&name) {

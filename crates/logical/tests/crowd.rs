@@ -26,8 +26,8 @@ impl Dice {
 }
 
 fn step(client: &Client, dice: &mut Dice, open: &mut Vec<Arc<dyn OpenFile>>) {
-    let folder = ["/data", "/nolock"][dice.roll(2) as usize];
-    let name = format!("{folder}/{}", dice.roll(4));
+    let directory = ["/data", "/nolock"][dice.roll(2) as usize];
+    let name = format!("{directory}/{}", dice.roll(4));
     let request = OpenRequest { posc: dice.roll(2) == 0, force: dice.roll(4) == 0, ..OpenRequest::default() };
     let any = |dice: &mut Dice, open: &Vec<Arc<dyn OpenFile>>| {
         (!open.is_empty()).then(|| open[dice.roll(open.len() as u64) as usize].clone())
@@ -57,7 +57,7 @@ fn step(client: &Client, dice: &mut Dice, open: &mut Vec<Arc<dyn OpenFile>>) {
         }
         8 => drop(client.call(Operation::Remove(target(&name))).answer()),
         9 => {
-            let to = target(&format!("{folder}/{}", dice.roll(4)));
+            let to = target(&format!("{directory}/{}", dice.roll(4)));
             drop(client.call(Operation::Rename { from: target(&name), to }).answer());
         }
         10 => {
@@ -111,9 +111,9 @@ fn many_clients_leave_no_state_behind() {
         assert_eq!(server.logical.status(), logical::LogicalStatus::default(), "seed {seed}");
         assert_eq!(server.checkpoints.len(), 0, "seed {seed}");
         // No remaining file has a mark that would never be removed.
-        for folder in ["/data", "/nolock"] {
+        for directory in ["/data", "/nolock"] {
             for name in 0..4 {
-                let path = format!("{folder}/{name}");
+                let path = format!("{directory}/{name}");
                 if let Some(mode) = server.memory.mode(&path) {
                     assert_eq!(mode & 0o1000, 0, "seed {seed} {path}");
                 }

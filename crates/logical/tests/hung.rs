@@ -173,8 +173,8 @@ fn lookups_on_a_hung_disk_do_not_use_up_those_of_others() {
 /// Pages have 512 names.
 const ENTRIES: usize = 1100;
 
-fn list(server: &Server, folder: &str, detail: ListDetail) -> Call {
-    server.call(Operation::List(target(folder), detail))
+fn list(server: &Server, directory: &str, detail: ListDetail) -> Call {
+    server.call(Operation::List(target(directory), detail))
 }
 
 /// Returns all names of a listing, and the number of entries with a status.

@@ -230,7 +230,7 @@ fn a_name_is_not_changed_while_a_file_is_being_created() {
         ("removed", Operation::Remove(target("/data/d/f"))),
         ("renamed", rename("/data/d/f", "/data/g")),
         ("replaced", rename("/data/other", "/data/d/f")),
-        ("moved with its folder", rename("/data/d", "/data/e")),
+        ("moved with its directory", rename("/data/d", "/data/e")),
         ("changed", Operation::ChangeMode { target: target("/data/d/f"), mode: 0o600 }),
     ];
     for (what, change) in changes {

@@ -18,9 +18,9 @@ use support::{Call, Client, caller, creating, path, reading, replacing, target, 
 use vfs::{AttributeWork, CheckpointWork, FileOperation, ListDetail, OpenRequest, Operation, Value};
 
 /// A directory that is removed when the test ends.
-struct Folder(PathBuf);
+struct Directory(PathBuf);
 
-impl Folder {
+impl Directory {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("logical-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
@@ -37,7 +37,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for Directory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -63,16 +63,16 @@ struct Process {
 
 impl Process {
     /// Starts the server on this directory, as if all earlier ones had been killed.
-    fn start(folder: &Path, clock: &Arc<ManualClock>) -> Self {
+    fn start(directory: &Path, clock: &Arc<ManualClock>) -> Self {
         for name in ["posc", "chkpnt"] {
-            leave_behind(&folder.join("admin").join(name));
+            leave_behind(&directory.join("admin").join(name));
         }
-        let mut config = Config::new(vec![ExportConfig::new(path("/"))], folder.join("admin"));
+        let mut config = Config::new(vec![ExportConfig::new(path("/"))], directory.join("admin"));
         config.checksums.types = vec![digest::Algorithm::Adler32, digest::Algorithm::Crc32c];
         let parts = LogicalParts {
             journals: Journals::on_disk(&config),
             config,
-            backend: Arc::new(Posix::new(&storage::posix::Config::new(folder.join("data"))).unwrap()),
+            backend: Arc::new(Posix::new(&storage::posix::Config::new(directory.join("data"))).unwrap()),
             clock: clock.clone(),
             users: Arc::new(NumberedUsers),
             locator: None,
@@ -92,22 +92,22 @@ impl Process {
 
 #[test]
 fn an_upload_is_lost_resumed_and_closed() {
-    let folder = Folder::new("posc");
+    let directory = Directory::new("posc");
     let clock = Arc::new(ManualClock::default());
     let posc = |request| OpenRequest { posc: true, make_path: true, ..request };
-    let first = Process::start(&folder.0, &clock);
+    let first = Process::start(&directory.0, &clock);
     let file = first.open("/a/b/f", posc(creating())).file();
     first.client.write(&file, 0, b"12345").done();
-    assert_eq!(folder.mode("a/b/f"), 0o1644);
+    assert_eq!(directory.mode("a/b/f"), 0o1644);
     // The process is killed; its journal is on disk.
-    let second = Process::start(&folder.0, &clock);
+    let second = Process::start(&directory.0, &clock);
     assert_eq!(second.logical.status().pending_files, 1);
     let file = second.open("/a/b/f", updating()).file();
     second.client.write(&file, 5, b"6789").done();
     second.client.close(&file).done();
-    assert_eq!(folder.mode("a/b/f"), 0o644);
-    assert_eq!(fs::read(folder.file("a/b/f")).unwrap(), b"123456789");
-    let third = Process::start(&folder.0, &clock);
+    assert_eq!(directory.mode("a/b/f"), 0o644);
+    assert_eq!(fs::read(directory.file("a/b/f")).unwrap(), b"123456789");
+    let third = Process::start(&directory.0, &clock);
     assert_eq!(third.logical.status().pending_files, 0);
     let file = third.open("/a/b/g", posc(creating())).file();
     third.client.abandon(&file).done();
@@ -116,13 +116,13 @@ fn an_upload_is_lost_resumed_and_closed() {
     while third.logical.status().pending_files > 0 {
         std::thread::yield_now();
     }
-    assert!(!folder.file("a/b/g").exists());
+    assert!(!directory.file("a/b/g").exists());
 }
 
 #[test]
 fn a_file_whose_directory_was_renamed_can_be_synced() {
-    let folder = Folder::new("moved");
-    let process = Process::start(&folder.0, &Arc::new(ManualClock::default()));
+    let directory = Directory::new("moved");
+    let process = Process::start(&directory.0, &Arc::new(ManualClock::default()));
     let file = process.open("/d/x", OpenRequest { make_path: true, ..creating() }).file();
     process.call(Operation::Rename { from: target("/d"), to: target("/c") }).done();
     process.client.on_file(&file, FileOperation::Sync).done();
@@ -135,27 +135,27 @@ fn a_file_whose_directory_was_renamed_can_be_synced() {
 
 #[test]
 fn a_restart_undoes_a_checkpoint() {
-    let folder = Folder::new("checkpoint");
+    let directory = Directory::new("checkpoint");
     let clock = Arc::new(ManualClock::default());
-    fs::write(folder.file("f"), b"0123456789").unwrap();
-    let first = Process::start(&folder.0, &clock);
+    fs::write(directory.file("f"), b"0123456789").unwrap();
+    let first = Process::start(&directory.0, &clock);
     let file = first.open("/f", updating()).file();
     first.client.on_file(&file, FileOperation::Checkpoint(CheckpointWork::Begin)).done();
     first.client.write(&file, 2, b"XXXX").done();
     first.client.on_file(&file, FileOperation::Truncate { size: 4, checkpoint: true }).done();
     first.client.write(&file, 20, b"end").done();
-    assert_eq!(fs::metadata(folder.file("f")).unwrap().len(), 23);
-    let second = Process::start(&folder.0, &clock);
-    assert_eq!(fs::read(folder.file("f")).unwrap(), b"0123456789");
+    assert_eq!(fs::metadata(directory.file("f")).unwrap().len(), 23);
+    let second = Process::start(&directory.0, &clock);
+    assert_eq!(fs::read(directory.file("f")).unwrap(), b"0123456789");
     assert_eq!(second.logical.status().checkpoints, 0);
-    assert!(fs::read_dir(folder.0.join("admin/chkpnt")).unwrap().next().is_none());
+    assert!(fs::read_dir(directory.0.join("admin/chkpnt")).unwrap().next().is_none());
 }
 
 #[test]
 fn checksums_and_attributes_in_their_format_on_disk() {
-    let folder = Folder::new("attributes");
+    let directory = Directory::new("attributes");
     let clock = Arc::new(ManualClock::default());
-    let process = Process::start(&folder.0, &clock);
+    let process = Process::start(&directory.0, &clock);
     let file = process.open("/f", creating()).file();
     process.client.write(&file, 0, b"123456789").done();
     process.client.close(&file).done();
@@ -167,7 +167,7 @@ fn checksums_and_attributes_in_their_format_on_disk() {
     let Value::Attributes(list) = list.value() else { panic!() };
     assert_eq!(list.iter().map(|one| one.name.as_slice()).collect::<Vec<_>>(), [b"key"]);
     // Another start uses the stored checksum.
-    let process = Process::start(&folder.0, &clock);
+    let process = Process::start(&directory.0, &clock);
     let detail = ListDetail { stat: true, checksum: true, online: false };
     let Value::Listing { entries, .. } = process.call(Operation::List(target("/"), detail)).value() else {
         panic!()
@@ -189,10 +189,10 @@ fn checksums_and_attributes_in_their_format_on_disk() {
 
 #[test]
 fn unusual_names_are_served() {
-    let folder = Folder::new("names");
+    let directory = Directory::new("names");
     let clock = Arc::new(ManualClock::default());
-    let process = Process::start(&folder.0, &clock);
-    fs::create_dir(folder.file("d")).unwrap();
+    let process = Process::start(&directory.0, &clock);
+    fs::create_dir(directory.file("d")).unwrap();
     for (operation, kind) in [
         (Operation::Stat(target("/nope")), base::ErrorKind::NotFound),
         (Operation::Open(target("/d"), Box::new(reading())), base::ErrorKind::IsDirectory),
@@ -210,22 +210,22 @@ fn unusual_names_are_served() {
     let file = process.open(odd, creating()).file();
     process.client.close(&file).done();
     process.call(Operation::Rename { from: target(odd), to: target("/new/place") }).done();
-    assert!(folder.file("new/place").exists());
+    assert!(directory.file("new/place").exists());
     process.call(Operation::Remove(target("/new/place"))).done();
     process.call(Operation::Remove(target("/new"))).done();
-    assert!(!folder.file("new").exists());
+    assert!(!directory.file("new").exists());
 }
 
 #[test]
 fn a_walk_visits_a_directory_once_despite_links() {
-    let folder = Folder::new("walk");
-    fs::create_dir_all(folder.file("d")).unwrap();
-    fs::write(folder.file("d/f"), "").unwrap();
+    let directory = Directory::new("walk");
+    fs::create_dir_all(directory.file("d")).unwrap();
+    fs::write(directory.file("d/f"), "").unwrap();
     for name in ["a", "b", "d/c"] {
         let up = if name.contains('/') { ".." } else { "." };
-        std::os::unix::fs::symlink(up, folder.file(name)).unwrap();
+        std::os::unix::fs::symlink(up, directory.file(name)).unwrap();
     }
-    let process = Process::start(&folder.0, &Arc::new(ManualClock::default()));
+    let process = Process::start(&directory.0, &Arc::new(ManualClock::default()));
     let mut count = 0;
     process.logical.walk(&mut |_| {
         count += 1;
@@ -236,10 +236,10 @@ fn a_walk_visits_a_directory_once_despite_links() {
 
 #[test]
 fn a_second_path_makes_the_list_of_names_incomplete() {
-    let folder = Folder::new("names");
-    fs::create_dir_all(folder.file("d")).unwrap();
-    fs::write(folder.file("d/f"), "").unwrap();
-    let process = Process::start(&folder.0, &Arc::new(ManualClock::default()));
+    let directory = Directory::new("names");
+    fs::create_dir_all(directory.file("d")).unwrap();
+    fs::write(directory.file("d/f"), "").unwrap();
+    let process = Process::start(&directory.0, &Arc::new(ManualClock::default()));
     let names = || {
         let mut names = Vec::new();
         let gap = process.logical.walk_names(&mut |path| {
@@ -254,47 +254,47 @@ fn a_second_path_makes_the_list_of_names_incomplete() {
     // Creating the file or directory also creates the target of the link under its second path,
     // which is not reported.
     for (target, link) in [("later", "d/dangling"), ("f", "d/link"), (".", "d/self")] {
-        std::os::unix::fs::symlink(target, folder.file(link)).unwrap();
+        std::os::unix::fs::symlink(target, directory.file(link)).unwrap();
         assert_eq!(names().1, Some(format!("/{link}")));
-        fs::remove_file(folder.file(link)).unwrap();
+        fs::remove_file(directory.file(link)).unwrap();
     }
     // A target outside of the root, as with data of spaces, has no second path; but the server may
     // not serve it here.
-    std::os::unix::fs::symlink("/etc/hostname", folder.file("d/outside")).unwrap();
+    std::os::unix::fs::symlink("/etc/hostname", directory.file("d/outside")).unwrap();
     assert_eq!(names(), (all, Some("/d/outside".to_owned())));
-    fs::remove_file(folder.file("d/outside")).unwrap();
+    fs::remove_file(directory.file("d/outside")).unwrap();
     let stopped = process.logical.walk_names(&mut |_| false);
     assert_eq!(stopped.map(|gap| gap.path), Some(base::LogicalPath::root()));
 }
 
 #[test]
 fn a_start_on_an_empty_directory_keeps_all_records() {
-    let folder = Folder::new("unmounted");
+    let directory = Directory::new("unmounted");
     let clock = Arc::new(ManualClock::default());
-    fs::create_dir(folder.file("d")).unwrap();
-    fs::write(folder.file("d/changed"), b"0123456789").unwrap();
-    let server = Process::start(&folder.0, &clock);
+    fs::create_dir(directory.file("d")).unwrap();
+    fs::write(directory.file("d/changed"), b"0123456789").unwrap();
+    let server = Process::start(&directory.0, &clock);
     let upload = server.open("/d/upload", OpenRequest { posc: true, ..creating() }).file();
     server.client.write(&upload, 0, b"part").done();
     let changed = server.open("/d/changed", updating()).file();
     server.client.on_file(&changed, FileOperation::Checkpoint(CheckpointWork::Begin)).done();
     server.client.write(&changed, 2, b"XXXX").done();
 
-    let (mounted, away) = (folder.0.join("data"), folder.0.join("away"));
+    let (mounted, away) = (directory.0.join("data"), directory.0.join("away"));
     fs::rename(&mounted, &away).unwrap();
     fs::create_dir(&mounted).unwrap();
-    let empty = Process::start(&folder.0, &clock);
+    let empty = Process::start(&directory.0, &clock);
     assert!(matches!(empty.open("/d/upload", reading()).answer(), vfs::Answer::Error(_)));
     assert!(matches!(empty.open("/d/changed", updating()).answer(), vfs::Answer::Error(_)));
 
     fs::remove_dir(&mounted).unwrap();
     fs::rename(&away, &mounted).unwrap();
-    let server = Process::start(&folder.0, &clock);
-    assert_eq!(fs::read(folder.file("d/changed")).unwrap(), b"0123456789");
+    let server = Process::start(&directory.0, &clock);
+    assert_eq!(fs::read(directory.file("d/changed")).unwrap(), b"0123456789");
     assert_eq!(server.logical.status().pending_files, 1);
     let upload = server.open("/d/upload", updating()).file();
     server.client.write(&upload, 4, b" and rest").done();
     server.client.close(&upload).done();
-    assert_eq!(fs::read(folder.file("d/upload")).unwrap(), b"part and rest");
-    assert_eq!(folder.mode("d/upload"), 0o644);
+    assert_eq!(fs::read(directory.file("d/upload")).unwrap(), b"part and rest");
+    assert_eq!(directory.mode("d/upload"), 0o644);
 }

@@ -159,7 +159,7 @@ fn window(effective: &Effective) -> String {
 pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
     let wanted = &effective.logical;
     let exports = effective.storage.exports.iter().filter_map(export).collect();
-    let mut config = logical::Config::new(exports, effective.persist_folder());
+    let mut config = logical::Config::new(exports, effective.persist_directory());
     config.file_mode = wanted.creation_modes.files;
     config.directory_mode = wanted.creation_modes.directories;
     config.umask = umask();
@@ -172,14 +172,14 @@ pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
             false => logical::config::Durability::Relaxed,
         },
     };
-    config.persist_folder = effective.persist_folder();
+    config.persist_directory = effective.persist_directory();
     config.checkpoints = logical::config::Checkpoints {
-        enabled: effective.checkpoint_folder().is_some(),
+        enabled: effective.checkpoint_directory().is_some(),
         bytes_max: u32::try_from(wanted.checkpoint.bytes_max).unwrap_or(u32::MAX),
         on_failure: wanted.checkpoint.on_failure,
     };
     // Checkpoints of an earlier run must be found even if they are off now.
-    config.checkpoint_folder = effective.checkpoint_path();
+    config.checkpoint_directory = effective.checkpoint_path();
     let checksums = &effective.protocol.checksums;
     config.checksums = logical::config::Checksums {
         types: checksums.offered.iter().map(|kind| algorithm(*kind)).collect(),

@@ -15,7 +15,7 @@ use crate::admin::{
 };
 use crate::cluster::{NodeOrder, OrderTarget};
 use crate::log::{ActiveLog, Levels};
-use crate::process::{AdminFolder, PidFile};
+use crate::process::{AdminDirectory, PidFile};
 use crate::reload::Difference;
 use crate::stderr::print_stderr;
 use crate::{RunningServer, VERSION};
@@ -73,7 +73,7 @@ pub(crate) struct Control {
     pub(crate) running: RunningServer,
     pub(crate) effective: Effective,
     pub(crate) admin: AdminSocket,
-    pub(crate) folder: AdminFolder,
+    pub(crate) directory: AdminDirectory,
     pub(crate) pid_files: Vec<PidFile>,
     pub(crate) reloading: Reloading,
 }
@@ -110,7 +110,7 @@ impl Signals {
 impl Control {
     /// Serves until asked to end.
     pub(crate) fn run(self, log: ActiveLog) -> ExitCode {
-        let Self { ear, running, effective, admin, folder, pid_files, reloading } = self;
+        let Self { ear, running, effective, admin, directory, pid_files, reloading } = self;
         let mut watch = ControlLoop {
             running,
             effective,
@@ -133,7 +133,7 @@ impl Control {
                 ExitCode::FAILURE
             }
         };
-        drop((pid_files, folder));
+        drop((pid_files, directory));
         watch.log.flush();
         if watch.running.supervisor().fault().is_some() {
             // Its threads may no longer answer. They end with the process.
@@ -299,7 +299,7 @@ impl ControlLoop {
                 Some(name)
             }
             Some(Ok(OrderTarget::Own)) => {
-                if let Err(error) = order.keep(&self.effective.admin_folder()) {
+                if let Err(error) = order.keep(&self.effective.admin_directory()) {
                     return AdminResponse::failed(format!(
                         "the order cannot be kept for the next start: {error}"
                     ));

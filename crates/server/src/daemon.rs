@@ -10,8 +10,8 @@ use crate::control::{Control, Reloading, SignalRuntime};
 use crate::error::StartError;
 use crate::log::{ActiveLog, Levels, LogDestination, LogSettings, Retention};
 use crate::process::{
-    self, AdminFolder, DetachOutcome, Detached, EnvironmentFile, PidFile, User, enter_home, port_owner,
-    state_folder,
+    self, AdminDirectory, DetachOutcome, Detached, EnvironmentFile, PidFile, User, enter_home, port_owner,
+    state_directory,
 };
 use crate::stderr::print_stderr;
 use crate::{RunningServer, VERSION};
@@ -140,7 +140,7 @@ pub(crate) fn start(launch: &Launch, detached: Option<Detached>) -> Result<(Cont
         StartError::Port { port, owner: port_owner(port), source: error.source }
     })?;
     if effective.process.admin_path.origin.is_default() {
-        effective.process.admin_path.value.path = state_folder(&effective, user.as_ref())?;
+        effective.process.admin_path.value.path = state_directory(&effective, user.as_ref())?;
     }
     if let Some(user) = &user {
         user.switch()?;
@@ -166,28 +166,28 @@ fn serve(
     detached: Option<Detached>,
     supervisor: Supervisor,
 ) -> Result<Control, StartError> {
-    let mut folder = AdminFolder::claim(
-        &effective.admin_folder(),
+    let mut directory = AdminDirectory::claim(
+        &effective.admin_directory(),
         effective.process.admin_path.mode(),
         &effective.program,
     )?;
     let home = enter_home(effective.process.home_path.value.as_ref(), effective.instance.as_deref())?;
-    let socket = folder.socket_name();
-    let admin = AdminSocket::bind(folder.control(), &socket).map_err(|source| StartError::File {
+    let socket = directory.socket_name();
+    let admin = AdminSocket::bind(directory.control(), &socket).map_err(|source| StartError::File {
         what: "admin socket",
-        path: folder.control().path().join(socket),
+        path: directory.control().path().join(socket),
         source,
     })?;
     let ear = SignalRuntime::new().map_err(|source| StartError::System { what: "signals", source })?;
     let running = RunningServer::start(&effective, listener, supervisor)?;
     if let Some(cluster) = running.cluster() {
-        for order in crate::cluster::NodeOrder::kept(&effective.admin_folder()) {
+        for order in crate::cluster::NodeOrder::kept(&effective.admin_directory()) {
             tracing::warn!("cluster: by order of the administrator this node is {}", order.state());
             cluster.order(order);
         }
     }
     let port = running.address().port();
-    folder.note(port).ok();
+    directory.note(port).ok();
     let pid_files = write_files(launch, &effective, log_file, &home)?;
     tracing::info!("{}", start_line(launch, &effective, &running));
     if launch.announce && launch.background {
@@ -202,7 +202,7 @@ fn serve(
         detached.ready().map_err(|source| StartError::System { what: "/dev/null", source })?;
     }
     let reloading = Reloading { load: launch.load.clone(), levels: launch.levels.clone() };
-    Ok(Control { ear, running, effective, admin, folder, pid_files, reloading })
+    Ok(Control { ear, running, effective, admin, directory, pid_files, reloading })
 }
 
 pub(crate) fn instance(effective: &Effective) -> &str {
@@ -213,7 +213,7 @@ pub(crate) fn instance(effective: &Effective) -> &str {
 pub(crate) fn log_path(launch: &Launch, effective: &Effective) -> Option<PathBuf> {
     let LogTarget::File { path, exact, .. } = &launch.log else { return None };
     match (&effective.instance, path.parent(), path.file_name()) {
-        (Some(instance), Some(folder), Some(name)) if !exact => Some(folder.join(instance).join(name)),
+        (Some(instance), Some(directory), Some(name)) if !exact => Some(directory.join(instance).join(name)),
         _ => Some(path.clone()),
     }
 }
@@ -327,9 +327,9 @@ pub(crate) fn write_files(
         // If the full path of a pid file was given, scripts look for this file in the same
         // directory.
         let chosen = launch.pid_file.as_deref().filter(|path| path.is_absolute());
-        let folder = chosen.unwrap_or(&traditional).parent().unwrap_or(home);
-        if let Err(error) = file.write(folder) {
-            tracing::warn!("no environment file {}: {error}", folder.join(file.name()).display());
+        let directory = chosen.unwrap_or(&traditional).parent().unwrap_or(home);
+        if let Err(error) = file.write(directory) {
+            tracing::warn!("no environment file {}: {error}", directory.join(file.name()).display());
         }
     }
     Ok(pid_files)
@@ -347,9 +347,9 @@ fn start_line(launch: &Launch, effective: &Effective, running: &RunningServer) -
         Some(file) => format!("configuration {}", base::shown(file)),
         None => "no configuration file".to_owned(),
     };
-    let folder = effective.admin_folder();
-    let folder = base::shown(folder.as_os_str().as_encoded_bytes());
-    format!("listening on {}, {part}; {configuration}; admin directory {folder}", running.address())
+    let directory = effective.admin_directory();
+    let directory = base::shown(directory.as_os_str().as_encoded_bytes());
+    format!("listening on {}, {part}; {configuration}; admin directory {directory}", running.address())
 }
 
 /// Returns the line for the user who started the server in the background.
@@ -414,9 +414,9 @@ fn announce(effective: &Effective, running: &RunningServer) {
 fn example(effective: &Effective, url: &str) -> String {
     let Some(export) = effective.storage.exports.first() else { return format!("xrdfs {url} ls /") };
     let root = effective.storage.local_root.value.clone().unwrap_or_default();
-    let folder = root.join(export.prefix.trim_start_matches('/'));
+    let directory = root.join(export.prefix.trim_start_matches('/'));
     let prefix = export.prefix.trim_end_matches('/');
-    if let Some(name) = first_file(&folder) {
+    if let Some(name) = first_file(&directory) {
         return format!("xrdcp {url}{prefix}/{name} .");
     }
     if export.attributes.read_only {
@@ -429,9 +429,9 @@ fn example(effective: &Effective, url: &str) -> String {
 const NAMES_LOOKED_AT: usize = 200;
 
 /// Returns the first regular file whose name needs no quotes in a shell or URL.
-fn first_file(folder: &Path) -> Option<String> {
+fn first_file(directory: &Path) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    let mut names: Vec<String> = std::fs::read_dir(folder)
+    let mut names: Vec<String> = std::fs::read_dir(directory)
         .ok()?
         .take(NAMES_LOOKED_AT)
         .flatten()

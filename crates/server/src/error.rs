@@ -1,7 +1,7 @@
 //! The errors that prevent a start of the server. Each has the object, the reason and a remedy,
 //! because the operator sees only this line.
 
-use crate::process::{FolderError, PortOwner, UserError};
+use crate::process::{DirectoryError, PortOwner, UserError};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub enum StartError {
     /// The remains of an earlier run could not be recovered.
     Recovery(base::Error),
     /// A directory of the process cannot be used.
-    Folder(FolderError),
+    Directory(DirectoryError),
     /// A file of the process cannot be used.
     File {
         /// The purpose of the file.
@@ -72,7 +72,7 @@ impl fmt::Display for StartError {
                 write!(f, "what an earlier run left unfinished could not be put right: {error}")?;
                 error.source.as_ref().map_or(Ok(()), |source| write!(f, " ({source})"))
             }
-            Self::Folder(error) => error.fmt(f),
+            Self::Directory(error) => error.fmt(f),
             Self::File { what, path, source } => {
                 write!(f, "cannot write the {what} {}: {}", path.display(), plain(source))
             }
@@ -119,9 +119,9 @@ fn plain(error: &io::Error) -> String {
 
 impl std::error::Error for StartError {}
 
-impl From<FolderError> for StartError {
-    fn from(error: FolderError) -> Self {
-        Self::Folder(error)
+impl From<DirectoryError> for StartError {
+    fn from(error: DirectoryError) -> Self {
+        Self::Directory(error)
     }
 }
 

@@ -12,7 +12,7 @@ use crate::admin::{AdminError, AdminRequest, ask};
 use crate::daemon::{self, Launch};
 use crate::error::StartError;
 use crate::log::ActiveLog;
-use crate::process::{self, Detached, User, control_folder, enter_home, state_folder};
+use crate::process::{self, Detached, User, control_directory, enter_home, state_directory};
 use config::Effective;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -62,7 +62,7 @@ fn start(launch: &Launch) -> Result<(ActiveLog, Effective), StartError> {
     let mut effective = daemon::configuration(launch)?.effective;
     let user = launch.user.as_deref().map(User::find).transpose()?;
     if effective.process.admin_path.origin.is_default() {
-        effective.process.admin_path.value.path = state_folder(&effective, user.as_ref())?;
+        effective.process.admin_path.value.path = state_directory(&effective, user.as_ref())?;
     }
     if let Some(user) = &user {
         user.switch()?;
@@ -106,7 +106,7 @@ fn wait(
     log: &mut ActiveLog,
     detached: Option<Detached>,
 ) -> Result<(), StartError> {
-    let admin = effective.admin_folder();
+    let admin = effective.admin_directory();
     process::open_admin(&admin, effective.process.admin_path.mode())?;
     let home = enter_home(effective.process.home_path.value.as_ref(), effective.instance.as_deref())?;
     let log_file = daemon::log_path(launch, effective);
@@ -172,7 +172,7 @@ async fn appearance(admin: &Path, who: &str, limit: Duration) -> Result<(), Star
 
 /// Returns the program that serves this admin directory.
 fn look(admin: &Path) -> AdminSocketOwner {
-    let socket = control_folder(admin).join(format!("{XROOTD}.sock"));
+    let socket = control_directory(admin).join(format!("{XROOTD}.sock"));
     match ask(&socket, &AdminRequest::Status {}) {
         Ok(status) => {
             let number = |name: &str| status[name].as_u64().unwrap_or_default();
@@ -224,41 +224,41 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
-    fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("scalla-stand-in-{name}-{}", std::process::id()));
-        std::fs::remove_dir_all(&folder).ok();
-        std::fs::create_dir_all(folder.join(".olb")).unwrap();
-        std::fs::create_dir_all(folder.join(".xrootd")).unwrap();
-        folder
+    fn directory(name: &str) -> PathBuf {
+        let directory = std::env::temp_dir().join(format!("scalla-stand-in-{name}-{}", std::process::id()));
+        std::fs::remove_dir_all(&directory).ok();
+        std::fs::create_dir_all(directory.join(".olb")).unwrap();
+        std::fs::create_dir_all(directory.join(".xrootd")).unwrap();
+        directory
     }
 
     #[test]
     fn running_xrootd_daemons_are_distinguished_from_stale_sockets() {
-        let folder = folder("others");
-        assert_eq!(look(&folder), AdminSocketOwner::Nobody);
+        let directory = directory("others");
+        assert_eq!(look(&directory), AdminSocketOwner::Nobody);
         for (name, word) in [(".olb/olbd.nimda", "stop it"), (".xrootd/admin", "own cmsd beside it")] {
-            let path = folder.join(name);
+            let path = directory.join(name);
             let listener = UnixListener::bind(&path).unwrap();
-            let AdminSocketOwner::Other(text) = look(&folder) else { panic!("{name}") };
+            let AdminSocketOwner::Other(text) = look(&directory) else { panic!("{name}") };
             assert!(text.contains(name) && text.contains(word), "{text}");
             drop(listener);
             assert!(path.exists());
             assert_eq!(
-                look(&folder),
+                look(&directory),
                 AdminSocketOwner::Nobody,
                 "a socket that nobody listens at is no daemon"
             );
         }
-        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]
     fn the_wait_for_a_server_has_a_limit() {
-        let folder = folder("nobody");
+        let directory = directory("nobody");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let error = runtime.block_on(appearance(&folder, "cmsd", Duration::ZERO)).unwrap_err().to_string();
+        let error = runtime.block_on(appearance(&directory, "cmsd", Duration::ZERO)).unwrap_err().to_string();
         assert!(error.contains("no scalla server of this instance appeared"), "{error}");
         assert!(error.contains("the same -c, -n and -a"), "{error}");
-        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 }

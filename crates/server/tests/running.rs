@@ -106,11 +106,11 @@ fn a_server_does_not_start_on_journals_that_another_user_planted() {
     }
     let scratch = Scratch::new("planted");
     for (journal, name) in [(".ofs/chkpnt", "7.checkpoint"), (".ofs/posc", "pending")] {
-        let folder = scratch.0.join("admin").join(journal);
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join(name), "SCKP").unwrap();
-        std::os::unix::fs::chown(folder.join(name), Some(65_534), None).unwrap();
-        for planted in [folder.join(name), folder.clone()] {
+        let directory = scratch.0.join("admin").join(journal);
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join(name), "SCKP").unwrap();
+        std::os::unix::fs::chown(directory.join(name), Some(65_534), None).unwrap();
+        for planted in [directory.join(name), directory.clone()] {
             std::os::unix::fs::chown(&planted, Some(65_534), None).unwrap();
             let Err(error) = RunningServer::listen(&scratch.configuration()) else { panic!("it runs") };
             let text = error.to_string();

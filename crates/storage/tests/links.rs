@@ -207,14 +207,14 @@ fn entries_that_are_mounts_have_their_own_pool() {
     let served = vec![path("/dev"), path(devices.to_str().unwrap())];
     let storage = Posix::new(&Config { root: "/".into(), served, without, ..site.config() }).unwrap();
     let memory = storage.pool(&path("/dev/shm/x"));
-    for folder in ["/dev", devices.to_str().unwrap()] {
-        let mut stream = storage.list(&path(folder)).unwrap();
+    for directory in ["/dev", devices.to_str().unwrap()] {
+        let mut stream = storage.list(&path(directory)).unwrap();
         let entries = stream.next(1000).unwrap();
         let pool = |name: &str| {
             let entry = entries.iter().find(|entry| entry.name == name.as_bytes()).unwrap();
             stream.other_pool(entry)
         };
-        assert!(pool("shm").is_some_and(|pool| Arc::ptr_eq(&pool, memory)), "{folder}");
+        assert!(pool("shm").is_some_and(|pool| Arc::ptr_eq(&pool, memory)), "{directory}");
         assert!(pool("null").is_none());
     }
     let mut stream = storage.list(&path("/dev/shm")).unwrap();

@@ -11,7 +11,7 @@ use std::sync::{Arc, mpsc};
 use storage::posix::{Config, DisabledFeatures, POOL_THREADS_MAX, Posix};
 use storage::{Backend, Now, OpenMode, StoredFile};
 
-fn folders() -> [PathBuf; 2] {
+fn directories() -> [PathBuf; 2] {
     [std::env::temp_dir(), PathBuf::from("/dev/shm")]
 }
 
@@ -29,10 +29,11 @@ fn all(file: &dyn StoredFile) -> Vec<u8> {
 #[test]
 fn reading_without_waiting_returns_the_same_data_or_would_block() {
     let without_nowait = DisabledFeatures { nowait: true, ..DisabledFeatures::default() };
-    for (folder, without) in
-        folders().into_iter().flat_map(|f| [(f.clone(), DisabledFeatures::default()), (f, without_nowait)])
+    for (directory, without) in directories()
+        .into_iter()
+        .flat_map(|f| [(f.clone(), DisabledFeatures::default()), (f, without_nowait)])
     {
-        let scratch = Scratch::within(&folder);
+        let scratch = Scratch::within(&directory);
         let storage = scratch.posix_without(without);
         let file = storage.open(&path("/f"), &create(0o644)).unwrap();
         let data = pattern(100_000);
@@ -54,8 +55,8 @@ fn reading_without_waiting_returns_the_same_data_or_would_block() {
         };
         // overlayfs, as in containers, cannot read without waiting either.
         const OVERLAYFS: u64 = 0x794c_7630;
-        let refuses = without.nowait || rustix::fs::statfs(&folder).unwrap().f_type as u64 == OVERLAYFS;
-        let is_disk = refuses && folder != Path::new("/dev/shm");
+        let refuses = without.nowait || rustix::fs::statfs(&directory).unwrap().f_type as u64 == OVERLAYFS;
+        let is_disk = refuses && directory != Path::new("/dev/shm");
         for (offset, length) in [(0, 1), (4095, 2), (1, 70_000), (99_990, 100), (0, 200_000)] {
             let want = &data[offset..data.len().min(offset + length)];
             match on_the_spot(offset as u64, length) {
@@ -108,8 +109,8 @@ fn reading_cold_data_without_waiting_is_correct() {
 
 #[test]
 fn writing_without_waiting_stores_the_data() {
-    for folder in folders() {
-        let scratch = Scratch::within(&folder);
+    for directory in directories() {
+        let scratch = Scratch::within(&directory);
         let storage = scratch.posix();
         let file = storage.open(&path("/f"), &create(0o644)).unwrap();
         let data = pattern(300_000);
@@ -205,8 +206,10 @@ fn a_file_system_without_attributes_returns_eopnotsupp() {
 fn clones_are_exact_for_all_offsets_and_methods() {
     let copies = DisabledFeatures { reflink: true, ..DisabledFeatures::default() };
     let ways = [DisabledFeatures::default(), copies, DisabledFeatures { copy_file_range: true, ..copies }];
-    for (folder, without) in folders().into_iter().flat_map(|folder| ways.map(|way| (folder.clone(), way))) {
-        let scratch = Scratch::within(&folder);
+    for (directory, without) in
+        directories().into_iter().flat_map(|directory| ways.map(|way| (directory.clone(), way)))
+    {
+        let scratch = Scratch::within(&directory);
         let storage = scratch.posix_without(without);
         let source = pattern(3_000_001);
         let from = storage.open(&path("/from"), &create(0o644)).unwrap();
@@ -253,8 +256,8 @@ fn clones_cross_file_systems() {
 
 #[test]
 fn usage_is_that_of_the_file_system() {
-    for folder in folders() {
-        let scratch = Scratch::within(&folder);
+    for directory in directories() {
+        let scratch = Scratch::within(&directory);
         let figures = rustix::fs::statvfs(scratch.path()).unwrap();
         // A path that does not exist counts for its future file system.
         let usage = scratch.posix().usage(&path("/not/yet/there"), None).unwrap();

@@ -250,8 +250,8 @@ fn a_link_is_removed_and_not_its_target() {
 
 #[test]
 fn names_in_memory_are_looked_up_without_waiting() {
-    for folder in [std::env::temp_dir().as_path(), Path::new("/dev/shm")] {
-        let scratch = Scratch::within(folder);
+    for directory in [std::env::temp_dir().as_path(), Path::new("/dev/shm")] {
+        let scratch = Scratch::within(directory);
         let storage = scratch.posix();
         storage.open(&path("/f"), &create(0o644)).unwrap().write(0, b"abc").unwrap();
         let Now::Done(Ok(metadata)) = storage.stat_now(&path("/f")) else { panic!("stat") };
@@ -282,10 +282,10 @@ fn a_large_directory_is_read_in_pages() {
     const NAMES: usize = 100_000;
     const PAGE: usize = 1000;
     let scratch = Scratch::within(Path::new("/dev/shm"));
-    let folder =
+    let directory =
         rustix::fs::open(scratch.path(), rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
     for n in 0..NAMES {
-        rustix::fs::symlinkat("x", &folder, format!("n{n}")).unwrap();
+        rustix::fs::symlinkat("x", &directory, format!("n{n}")).unwrap();
     }
     let storage = scratch.posix();
     let mut listing = storage.list(&path("/")).unwrap();

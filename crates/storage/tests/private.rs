@@ -227,9 +227,9 @@ fn a_log_may_have_hard_links_in_a_directory_of_its_owner() {
     let scratch = Scratch::new("second-name");
     let own = scratch.join("own");
     fs::create_dir(&own).unwrap();
-    for folder in [&own, &scratch.0] {
-        fs::write(folder.join("x.log"), "line\n").unwrap();
-        fs::hard_link(folder.join("x.log"), folder.join("old.log")).unwrap();
+    for directory in [&own, &scratch.0] {
+        fs::write(directory.join("x.log"), "line\n").unwrap();
+        fs::hard_link(directory.join("x.log"), directory.join("old.log")).unwrap();
     }
     let (_, _, mut log) = SharedDirectory::of_log(&own.join("x.log"), 0o755).unwrap();
     log.write_all(b"more\n").unwrap();

@@ -58,8 +58,8 @@ impl Site {
     fn data(&self, disk: usize) -> Vec<PathBuf> {
         let mut found = Vec::new();
         let mut todo = vec![self.disks[disk].path().to_owned()];
-        while let Some(folder) = todo.pop() {
-            for entry in std::fs::read_dir(folder).unwrap() {
+        while let Some(directory) = todo.pop() {
+            for entry in std::fs::read_dir(directory).unwrap() {
                 let path = entry.unwrap().path();
                 if path.is_dir() { todo.push(path) } else { found.push(path) }
             }
@@ -137,9 +137,9 @@ fn the_layout_is_that_of_xrootd() {
     let disk = site.disks[2].path().as_os_str().len() + 1;
     let rest = &target.to_str().unwrap()[disk..];
     let (space, rest) = rest.split_at(6);
-    let (folder, unique) = rest.split_at(3);
-    assert_eq!((space, &folder[2..], unique.len()), ("other/", "/", 40), "{target:?}");
-    assert!(folder[..2].bytes().all(|digit| digit.is_ascii_hexdigit()));
+    let (directory, unique) = rest.split_at(3);
+    assert_eq!((space, &directory[2..], unique.len()), ("other/", "/", 40), "{target:?}");
+    assert!(directory[..2].bytes().all(|digit| digit.is_ascii_hexdigit()));
     assert_eq!(unique[36..], format!("{disk:02X}5%"));
     let name = storage.attribute(&path("/b"), "user.XrdFrm.Pfn").unwrap().unwrap();
     assert_eq!(name, format!("{}/b\0", site.names.path().display()).into_bytes());

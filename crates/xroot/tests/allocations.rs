@@ -46,11 +46,11 @@ impl Clock for Now {
     }
 }
 
-/// Serves `folder` on a port chosen by the kernel.
-fn serve(folder: &std::path::Path) -> u16 {
+/// Serves `directory` on a port chosen by the kernel.
+fn serve(directory: &std::path::Path) -> u16 {
     let exports = vec![logical::config::ExportConfig::new(LogicalPath::root())];
-    let config = logical::Config::new(exports, folder.join("admin"));
-    let backend = Arc::new(storage::Posix::new(&storage::posix::Config::new(folder)).unwrap());
+    let config = logical::Config::new(exports, directory.join("admin"));
+    let backend = Arc::new(storage::Posix::new(&storage::posix::Config::new(directory)).unwrap());
     let journals = logical::Journals::on_disk(&config);
     let files = logical::Logical::new(logical::LogicalParts {
         config,
@@ -126,10 +126,10 @@ fn run(streams: &mut [TcpStream], batch: &[u8], count: usize, replies: &mut [u8]
 
 #[test]
 fn a_small_read_allocates_nothing() {
-    let folder = std::env::temp_dir().join(format!("scalla-allocations-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("data"), vec![7; 1 << 20]).unwrap();
-    let port = serve(&folder);
+    let directory = std::env::temp_dir().join(format!("scalla-allocations-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    std::fs::write(directory.join("data"), vec![7; 1 << 20]).unwrap();
+    let port = serve(&directory);
     let mut streams: Vec<_> = (0..CONNECTIONS).map(|_| open(port)).collect();
     for (connections, count) in [(1, 1), (1, BATCH), (CONNECTIONS, 1), (CONNECTIONS, BATCH)] {
         let streams = &mut streams[..connections];
@@ -152,5 +152,5 @@ fn a_small_read_allocates_nothing() {
             "{taken} allocations for {READS} reads, {count} at once by {connections}"
         );
     }
-    std::fs::remove_dir_all(&folder).unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
 }

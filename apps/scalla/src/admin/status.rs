@@ -100,7 +100,7 @@ impl ListedServer {
     }
 
     pub(super) fn json(&self) -> Value {
-        let directory = self.server.folder.display().to_string();
+        let directory = self.server.directory.display().to_string();
         match &self.status {
             Ok(status) => json!({ "admin_path": directory, "status": status }),
             Err(why) => json!({ "admin_path": directory, "note": self.server.note, "error": why }),
@@ -108,7 +108,7 @@ impl ListedServer {
     }
 
     fn columns(&self) -> [String; 5] {
-        let place = shown(self.server.folder.as_os_str().as_encoded_bytes()).to_string();
+        let place = shown(self.server.directory.as_os_str().as_encoded_bytes()).to_string();
         match &self.status {
             Ok(status) => [
                 status.pid.to_string(),
@@ -185,7 +185,7 @@ log       info
     #[test]
     fn servers_are_listed_in_columns() {
         let place = |directory: &str| LiveServer {
-            folder: directory.into(),
+            directory: directory.into(),
             socket: "/x".into(),
             note: "pid 7, port 9".to_owned(),
         };

@@ -173,7 +173,7 @@ impl DryRunTotals {
                 add(&self.files_removed, 1);
                 ("remove", place, None)
             }
-            SyncStep::RemoveFolder(place) => {
+            SyncStep::RemoveDirectory(place) => {
                 add(&self.directories_removed, 1);
                 ("remove directory", place, None)
             }

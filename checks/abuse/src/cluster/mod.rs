@@ -28,7 +28,7 @@ pub(crate) struct TestCluster {
     servers: Vec<DataServer>,
     scratch: Scratch,
     /// Directories of new files that were made.
-    folders: usize,
+    directories: usize,
 }
 
 struct DataServer {
@@ -52,7 +52,7 @@ impl TestCluster {
         let common = ["--port", "0", "--admin-path", "admin"];
         let arguments = [&["manager", "--cluster-port", "0", "--instance", "manager"], &common[..]].concat();
         let (manager, port) = ServerProcess::start(program, &scratch, "manager", &arguments)?;
-        let mut cluster = Self { port, node_port: 0, manager, servers: Vec::new(), scratch, folders: 0 };
+        let mut cluster = Self { port, node_port: 0, manager, servers: Vec::new(), scratch, directories: 0 };
         let status = cluster.status()?;
         let address = status["cluster_address"].as_str().context("cluster_address")?;
         cluster.node_port = address.rsplit(':').next().context("a port")?.parse()?;
@@ -103,13 +103,13 @@ impl TestCluster {
 
     /// Puts new files on the disk of a server, where no program knows of them; returns their paths.
     fn put_files(&mut self, server: usize, count: usize) -> Result<Vec<String>> {
-        let folder = format!("put{}", self.folders);
-        self.folders += 1;
-        let directory = self.scratch.path().join(format!("s{server}/{folder}"));
+        let name = format!("put{}", self.directories);
+        self.directories += 1;
+        let directory = self.scratch.path().join(format!("s{server}/{name}"));
         fs::create_dir(&directory)?;
         let put = |number| {
             fs::write(directory.join(format!("f{number}")), "x")?;
-            Ok(format!("/{folder}/f{number}"))
+            Ok(format!("/{name}/f{number}"))
         };
         (0..count).map(put).collect()
     }

@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 
 use base::{Clock, LogicalPath};
 use logical::config::{Config, ExportConfig};
-use logical::{Journal, JournalFolder, Journals, Logical, LogicalParts, NumberedUsers};
+use logical::{Journal, JournalDirectory, Journals, Logical, LogicalParts, NumberedUsers};
 
 /// Checks a journal of one of the two kinds.
 pub fn target(data: &[u8]) {
@@ -93,7 +93,7 @@ impl MemoryJournals {
     }
 }
 
-impl JournalFolder for MemoryJournals {
+impl JournalDirectory for MemoryJournals {
     fn names(&self) -> io::Result<Vec<String>> {
         Ok(self.papers().keys().cloned().collect())
     }

@@ -102,9 +102,9 @@ mod tests {
 
     #[test]
     fn attributes_of_users_are_read_and_written() {
-        let folder = std::env::temp_dir().join(format!("attributes-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let (one, other) = (folder.join("one"), folder.join("other"));
+        let directory = std::env::temp_dir().join(format!("attributes-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let (one, other) = (directory.join("one"), directory.join("other"));
         std::fs::write(&one, b"").unwrap();
         std::fs::write(&other, b"").unwrap();
         let mut attributes = vec![("a".to_owned(), b"1".to_vec()), ("U.b".to_owned(), vec![0, 255])];
@@ -116,6 +116,6 @@ mod tests {
             attributes.sort();
             assert_eq!(found, attributes);
         }
-        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 }

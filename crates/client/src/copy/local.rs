@@ -372,9 +372,9 @@ mod tests {
     use crate::copy::local_source::LocalSource;
     use crate::settings::Settings;
 
-    struct Folder(PathBuf);
+    struct Directory(PathBuf);
 
-    impl Folder {
+    impl Directory {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("scalla-copy-{name}-{}", std::process::id()));
             fs::create_dir_all(&path).unwrap();
@@ -391,7 +391,7 @@ mod tests {
         }
     }
 
-    impl Drop for Folder {
+    impl Drop for Directory {
         fn drop(&mut self) {
             fs::remove_dir_all(&self.0).ok();
         }
@@ -403,8 +403,8 @@ mod tests {
 
     #[test]
     fn the_open_source_is_never_truncated() {
-        let folder = Folder::new("source");
-        let (source, target) = (folder.0.join("source"), folder.0.join("target"));
+        let directory = Directory::new("source");
+        let (source, target) = (directory.0.join("source"), directory.0.join("target"));
         fs::write(&source, b"content").unwrap();
         let open = LocalSource::open(&source).unwrap();
         // A link to the source has appeared since the paths were compared.
@@ -420,28 +420,31 @@ mod tests {
 
     #[test]
     fn a_half_file_is_never_seen_under_the_name() {
-        let folder = Folder::new("half");
-        let path = folder.0.join("file");
+        let directory = Directory::new("half");
+        let path = directory.0.join("file");
         let (mut target, _) = LocalTarget::create(&path, &options(), None).unwrap();
         target.write(0, b"half").unwrap();
-        assert!(!path.exists() && folder.names().len() == 1);
+        assert!(!path.exists() && directory.names().len() == 1);
         drop(target);
-        assert_eq!(folder.names(), [""; 0]);
+        assert_eq!(directory.names(), [""; 0]);
         let (mut target, _) = LocalTarget::create(&path, &options(), None).unwrap();
         target.write(0, b"whole").unwrap();
         target.finish(5, None).unwrap();
-        assert_eq!((folder.names(), fs::read(&path).unwrap()), (vec!["file".to_owned()], b"whole".to_vec()));
+        assert_eq!(
+            (directory.names(), fs::read(&path).unwrap()),
+            (vec!["file".to_owned()], b"whole".to_vec())
+        );
     }
 
     #[test]
     fn what_is_there_is_kept_without_force_even_when_it_came_meanwhile() {
-        let folder = Folder::new("force");
-        let path = folder.0.join("file");
+        let directory = Directory::new("force");
+        let path = directory.0.join("file");
         let (target, _) = LocalTarget::create(&path, &options(), None).unwrap();
         fs::write(&path, b"precious").unwrap();
         assert!(matches!(target.finish(0, None), Err(CopyError::Exists(_))));
         assert!(matches!(LocalTarget::create(&path, &options(), None), Err(CopyError::Exists(_))));
-        assert_eq!(folder.names(), ["file"]);
+        assert_eq!(directory.names(), ["file"]);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let forced = CopyOptions { force: true, ..options() };
         let (mut target, _) = LocalTarget::create(&path, &forced, None).unwrap();
@@ -454,8 +457,8 @@ mod tests {
 
     #[test]
     fn a_part_is_found_again_with_what_is_known_of_it() {
-        let folder = Folder::new("part");
-        let path = folder.0.join("file");
+        let directory = Directory::new("part");
+        let path = directory.0.join("file");
         let resuming = CopyOptions { resume: true, ..options() };
         let (mut target, left) = LocalTarget::create(&path, &resuming, None).unwrap();
         assert_eq!(left, None);
@@ -463,7 +466,7 @@ mod tests {
         target.write(0, b"0123456789").unwrap();
         assert!(matches!(LocalTarget::create(&path, &resuming, None), Err(CopyError::InUse(_))));
         target.leave(7);
-        assert_eq!(folder.names(), [".file.part", ".file.part.note"]);
+        assert_eq!(directory.names(), [".file.part", ".file.part.note"]);
         let (mut target, left) = LocalTarget::create(&path, &resuming, None).unwrap();
         let left = left.unwrap();
         let noted = left.noted.unwrap();
@@ -473,15 +476,15 @@ mod tests {
         target.write(5, b"abc").unwrap();
         target.finish(8, None).unwrap();
         assert_eq!(
-            (folder.names(), fs::read(&path).unwrap()),
+            (directory.names(), fs::read(&path).unwrap()),
             (vec!["file".to_owned()], b"01234abc".to_vec())
         );
     }
 
     #[test]
     fn what_a_killed_copy_wrote_counts_until_the_system_stops() {
-        let folder = Folder::new("killed");
-        let path = folder.0.join("file");
+        let directory = Directory::new("killed");
+        let path = directory.0.join("file");
         let resuming = CopyOptions { resume: true, ..options() };
         let (mut target, _) = LocalTarget::create(&path, &resuming, None).unwrap();
         target.begin(Some("source 1")).unwrap();
@@ -513,8 +516,8 @@ mod tests {
     #[test]
     fn a_name_appears_after_the_bytes_are_on_the_disk() {
         use crate::copy::publish::{PublishStep, faults};
-        let folder = Folder::new("faults");
-        let path = folder.0.join("file");
+        let directory = Directory::new("faults");
+        let path = directory.0.join("file");
         let copy = |options: &CopyOptions| {
             let (mut target, _) = LocalTarget::create(&path, options, None)?;
             target.write(0, b"whole")?;
@@ -523,19 +526,23 @@ mod tests {
         for step in [PublishStep::SyncFile, PublishStep::Rename] {
             faults::fail_at(Some(step));
             assert!(copy(&options()).is_err());
-            assert_eq!(folder.names(), [""; 0], "nothing has the name, and nothing is left: {step:?}");
+            assert_eq!(directory.names(), [""; 0], "nothing has the name, and nothing is left: {step:?}");
         }
         fs::write(&path, b"before").unwrap();
         let forced = CopyOptions { force: true, ..options() };
         for step in [PublishStep::SyncFile, PublishStep::Rename] {
             faults::fail_at(Some(step));
             assert!(copy(&forced).is_err());
-            assert_eq!((fs::read(&path).unwrap(), folder.names().len()), (b"before".to_vec(), 1), "{step:?}");
+            assert_eq!(
+                (fs::read(&path).unwrap(), directory.names().len()),
+                (b"before".to_vec(), 1),
+                "{step:?}"
+            );
         }
         // The name may be lost, so the copy fails although the file is complete.
         faults::fail_at(Some(PublishStep::SyncDirectory));
         assert!(copy(&forced).is_err());
-        assert_eq!((fs::read(&path).unwrap(), folder.names().len()), (b"whole".to_vec(), 1));
+        assert_eq!((fs::read(&path).unwrap(), directory.names().len()), (b"whole".to_vec(), 1));
         faults::fail_at(None);
         copy(&forced).unwrap();
         assert_eq!(
@@ -552,8 +559,8 @@ mod tests {
 
     #[test]
     fn zeros_become_holes_and_holes_are_found() {
-        let folder = Folder::new("holes");
-        let path = folder.0.join("file");
+        let directory = Directory::new("holes");
+        let path = directory.0.join("file");
         let mut data = vec![0; 10 * HOLE_BYTES + 5];
         data[3 * HOLE_BYTES + 1] = 1;
         data[7 * HOLE_BYTES] = 1;
@@ -575,8 +582,8 @@ mod tests {
 
     #[test]
     fn times_and_permission_bits_are_kept() {
-        let folder = Folder::new("times");
-        let path = folder.0.join("file");
+        let directory = Directory::new("times");
+        let path = directory.0.join("file");
         let kept = PreservedMetadata { modified: (1_700_000_000, 5), accessed: (-7, 0), mode: Some(0o4750) };
         let (target, _) = LocalTarget::create(&path, &options(), None).unwrap();
         target.finish(0, Some(kept)).unwrap();

@@ -61,7 +61,7 @@ pub enum SyncStep {
     /// An entry is removed, or was just removed, because the source does not have it.
     Remove(Place),
     /// A directory is removed, or was just removed, after its content.
-    RemoveFolder(Place),
+    RemoveDirectory(Place),
 }
 
 /// An entry that only the target has.
@@ -488,7 +488,7 @@ impl<T: Fn(&SyncStep)> Comparison<'_, T> {
                     continue;
                 }
                 self.note_removal(&one.place, one.is_directory).await;
-                let step = if one.is_directory { SyncStep::RemoveFolder } else { SyncStep::Remove };
+                let step = if one.is_directory { SyncStep::RemoveDirectory } else { SyncStep::Remove };
                 (self.tell)(&step(one.place));
             }
         }
@@ -528,7 +528,7 @@ impl<T: Fn(&SyncStep)> Comparison<'_, T> {
             }
             directories.push(directory.place);
         }
-        directories.into_iter().rev().for_each(|place| (self.tell)(&SyncStep::RemoveFolder(place)));
+        directories.into_iter().rev().for_each(|place| (self.tell)(&SyncStep::RemoveDirectory(place)));
     }
 
     /// Checks that each component on the way to an entry is a directory. Servers follow links, so

@@ -252,7 +252,7 @@ struct Finder {
 /// The kind of a source.
 enum FoundKind {
     File(Option<u64>),
-    Folder,
+    Directory,
 }
 
 impl Finder {
@@ -265,7 +265,7 @@ impl Finder {
                 Err(error) => self.miss(&error),
             }
         }
-        let into = self.is_folder(&target).await?;
+        let into = self.is_directory(&target).await?;
         if each.len() > 1 && !into && !target.ends_with_slash() {
             let text = format!(
                 "{target} is not a directory, but several files were named; create it, or end it with /"
@@ -274,7 +274,7 @@ impl Finder {
         }
         if !into && target.ends_with_slash() && !each.is_empty() {
             // Servers create directories themselves.
-            self.make_folder(&target, false).await?;
+            self.create_directory(&target, false).await?;
         }
         let several = each.len() > 1;
         for source in each {
@@ -319,7 +319,7 @@ impl Finder {
         };
         match kind {
             FoundKind::File(size) => self.file(CopyJob { source, target, size }).await,
-            FoundKind::Folder => self.directory(source, target).await?,
+            FoundKind::Directory => self.directory(source, target).await?,
         }
         Ok(())
     }
@@ -340,7 +340,7 @@ impl Finder {
             let to = target.below(&directory.path);
             let is_empty = directory.items.is_empty();
             let made = match directory.is_complete || !is_empty {
-                true => self.make_folder(&to, is_empty).await,
+                true => self.create_directory(&to, is_empty).await,
                 false => Ok(()),
             };
             match made {
@@ -384,14 +384,14 @@ impl Finder {
 
     /// Creates a directory. At a server only an empty one, because servers create the others with
     /// the first file in them.
-    async fn make_folder(&self, target: &Place, is_empty: bool) -> Result<(), CopyError> {
+    async fn create_directory(&self, target: &Place, is_empty: bool) -> Result<(), CopyError> {
         if matches!(target, Place::Remote(_)) && !is_empty {
             return Ok(());
         }
         self.copier.make_directory(target, self.options.sync).await
     }
 
-    async fn is_folder(&self, place: &Place) -> Result<bool, CopyError> {
+    async fn is_directory(&self, place: &Place) -> Result<bool, CopyError> {
         match place {
             Place::Local(path) => {
                 let path = path.clone();
@@ -410,7 +410,7 @@ impl Finder {
             Place::Local(path) => {
                 let path = path.clone();
                 let look = move || match std::fs::metadata(&path) {
-                    Ok(meta) if meta.is_dir() => Ok(FoundKind::Folder),
+                    Ok(meta) if meta.is_dir() => Ok(FoundKind::Directory),
                     Ok(meta) => Ok(FoundKind::File(meta.is_file().then_some(meta.len()))),
                     Err(error) => Err(CopyError::local("stat", &path, &error)),
                 };
@@ -419,7 +419,7 @@ impl Finder {
             Place::Remote(url) => {
                 let stat = self.copier.client.file_system(url).stat(&url.path).await;
                 let stat = stat.map_err(CopyError::source)?;
-                Ok(if stat.is_dir() { FoundKind::Folder } else { FoundKind::File(Some(stat.size)) })
+                Ok(if stat.is_dir() { FoundKind::Directory } else { FoundKind::File(Some(stat.size)) })
             }
             Place::Stream => Ok(FoundKind::File(None)),
         }

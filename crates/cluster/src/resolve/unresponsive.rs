@@ -9,12 +9,12 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use crate::lookup_limiter::folder;
+use crate::lookup_limiter::parent_directory;
 use crate::slots::{Slot, SlotMask};
 use crate::tree::limits::STABLE;
 
 /// The maximum number of recorded directories; beyond it, the record starts again.
-const FOLDERS_MAX: usize = 4096;
+const DIRECTORIES_MAX: usize = 4096;
 
 /// The unresponsive children. Until they reply, a missing reply counts as absence, as for real
 /// daemons.
@@ -22,7 +22,7 @@ const FOLDERS_MAX: usize = 4096;
 pub(super) struct UnresponsiveChildren {
     servers: SilentChildren,
     /// The children by the hash of a directory's path.
-    folders: HashMap<u64, SilentChildren>,
+    directories: HashMap<u64, SilentChildren>,
     keys: RandomState,
     /// Inner nodes out of service.
     idle: Vec<IdleInnerNode>,
@@ -85,11 +85,11 @@ impl SilentChildren {
 impl UnresponsiveChildren {
     /// Returns the children whose missing reply for a path counts as absence.
     pub(super) fn about(&self, path: &[u8]) -> SlotMask {
-        if self.folders.is_empty() {
+        if self.directories.is_empty() {
             return self.servers.mute;
         }
-        let folder = self.folders.get(&self.folder(path));
-        self.servers.mute | folder.map_or(SlotMask::EMPTY, |silent| silent.mute)
+        let directory = self.directories.get(&self.directory(path));
+        self.servers.mute | directory.map_or(SlotMask::EMPTY, |silent| silent.mute)
     }
 
     /// Records that a server did not reply in time to a query of the time `asked`. After `patience`
@@ -103,24 +103,24 @@ impl UnresponsiveChildren {
         patience: Duration,
     ) {
         self.servers.missed(slot, asked, now, patience);
-        let folder = self.folder(path);
-        if self.folders.len() >= FOLDERS_MAX && !self.folders.contains_key(&folder) {
-            self.folders.clear();
+        let directory = self.directory(path);
+        if self.directories.len() >= DIRECTORIES_MAX && !self.directories.contains_key(&directory) {
+            self.directories.clear();
         }
-        self.folders.entry(folder).or_default().missed(slot, asked, now, patience);
+        self.directories.entry(directory).or_default().missed(slot, asked, now, patience);
     }
 
     /// Records a reply to a query for a path.
     pub(super) fn note_reply(&mut self, slot: Slot, path: &[u8]) {
         self.servers.note_reply(slot);
-        if self.folders.is_empty() {
+        if self.directories.is_empty() {
             return;
         }
-        let folder = self.folder(path);
-        if let Some(silent) = self.folders.get_mut(&folder) {
+        let directory = self.directory(path);
+        if let Some(silent) = self.directories.get_mut(&directory) {
             silent.note_reply(slot);
             if silent.missed.is_empty() {
-                self.folders.remove(&folder);
+                self.directories.remove(&directory);
             }
         }
     }
@@ -128,7 +128,7 @@ impl UnresponsiveChildren {
     /// Clears the record of a slot: it has another owner, or its owner reconnected.
     pub(super) fn reset(&mut self, slot: Slot) {
         self.servers.note_reply(slot);
-        self.folders.retain(|_, silent| {
+        self.directories.retain(|_, silent| {
             silent.note_reply(slot);
             !silent.missed.is_empty()
         });
@@ -162,8 +162,8 @@ impl UnresponsiveChildren {
         self.idle.iter().filter(long).map(|known| known.slot).collect()
     }
 
-    fn folder(&self, path: &[u8]) -> u64 {
-        self.keys.hash_one(folder(path).unwrap_or_default())
+    fn directory(&self, path: &[u8]) -> u64 {
+        self.keys.hash_one(parent_directory(path).unwrap_or_default())
     }
 }
 
@@ -176,16 +176,16 @@ mod tests {
         let mut mute = UnresponsiveChildren::default();
         let (slot, other) = (Slot::new(3).unwrap(), Slot::new(4).unwrap());
         let patience = Duration::from_secs(60);
-        for number in 0..10 * FOLDERS_MAX {
+        for number in 0..10 * DIRECTORIES_MAX {
             let path = format!("/d{number}/f");
             mute.missed(slot, path.as_bytes(), Duration::ZERO, patience, patience);
             mute.missed(other, path.as_bytes(), Duration::ZERO, Duration::ZERO, patience);
-            assert!(mute.folders.len() <= FOLDERS_MAX);
+            assert!(mute.directories.len() <= DIRECTORIES_MAX);
             assert_eq!(mute.about(path.as_bytes()), slot.mask());
         }
         mute.reset(slot);
         mute.reset(other);
-        assert!(mute.folders.is_empty() && mute.servers.missed.is_empty());
+        assert!(mute.directories.is_empty() && mute.servers.missed.is_empty());
         assert_eq!(mute.about(b"/d0/f"), SlotMask::EMPTY);
     }
 

@@ -6,7 +6,7 @@ use super::arguments::Arguments;
 use super::definition::{Directive, Section};
 use super::draft::Draft;
 use super::fault::DirectiveFault;
-use super::shared::folder;
+use super::shared::directory;
 use super::standing::UsageFrequency;
 use super::{cluster, export};
 use crate::effective::{self, LogFormat, SITE_NAME_MAX};
@@ -135,13 +135,13 @@ pub(super) const SECTION: Section = Section {
 };
 
 fn admin_path(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
-    let value = folder(arguments, "admin", draft)?;
+    let value = directory(arguments, "admin", draft)?;
     draft.effective.process.admin_path.set(value, arguments.origin());
     Ok(())
 }
 
 pub(super) fn home_path(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
-    let value = folder(arguments, "home", draft)?;
+    let value = directory(arguments, "home", draft)?;
     draft.effective.process.home_path.set(Some(value), arguments.origin());
     Ok(())
 }

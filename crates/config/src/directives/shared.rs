@@ -109,7 +109,7 @@ pub(crate) fn trace(
 }
 
 /// `path [group]`.
-pub(crate) fn folder(
+pub(crate) fn directory(
     arguments: &mut Arguments<'_>,
     what: &str,
     draft: &mut Draft<'_>,

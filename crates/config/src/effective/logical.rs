@@ -30,7 +30,7 @@ pub enum CheckpointMode {
     Disabled,
 }
 
-/// `ofs.chkpnt`. [`crate::Effective::checkpoint_folder`] derives the directory from it.
+/// `ofs.chkpnt`. [`crate::Effective::checkpoint_directory`] derives the directory from it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CheckpointConfig {
     /// Availability to clients.
@@ -81,7 +81,7 @@ pub enum PersistMode {
     Off,
 }
 
-/// `ofs.persist`. [`crate::Effective::persist_folder`] derives the directory from it.
+/// `ofs.persist`. [`crate::Effective::persist_directory`] derives the directory from it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PersistConfig {
     /// Selection of files.

@@ -114,20 +114,20 @@ impl Effective {
 
     /// Returns the admin directory of the instance.
     #[must_use]
-    pub fn admin_folder(&self) -> PathBuf {
-        self.process.admin_folder(self.instance.as_deref())
+    pub fn admin_directory(&self) -> PathBuf {
+        self.process.admin_directory(self.instance.as_deref())
     }
 
     /// Returns the directory of checkpoints, or `None` if they are disabled. With
     /// [`CheckpointMode::Automatic`] they are disabled under `/tmp`, because they must survive a
     /// reboot.
     #[must_use]
-    pub fn checkpoint_folder(&self) -> Option<PathBuf> {
-        let folder = self.checkpoint_path();
+    pub fn checkpoint_directory(&self) -> Option<PathBuf> {
+        let directory = self.checkpoint_path();
         match self.logical.checkpoint.mode {
-            CheckpointMode::Enabled => Some(folder),
+            CheckpointMode::Enabled => Some(directory),
             CheckpointMode::Disabled => None,
-            CheckpointMode::Automatic => (!folder.starts_with("/tmp")).then_some(folder),
+            CheckpointMode::Automatic => (!directory.starts_with("/tmp")).then_some(directory),
         }
     }
 
@@ -138,19 +138,19 @@ impl Effective {
     pub fn checkpoint_path(&self) -> PathBuf {
         match &self.logical.checkpoint.path {
             Some(path) => self.of_instance(path),
-            None => self.admin_folder().join(".ofs/chkpnt"),
+            None => self.admin_directory().join(".ofs/chkpnt"),
         }
     }
 
     /// Returns the directory of the journal of incomplete files, one per instance. The journal of
     /// XRootD is the file `posc.log` next to it.
     #[must_use]
-    pub fn persist_folder(&self) -> PathBuf {
-        let folder = self.logical.persist.log_path.as_ref().map(|path| self.of_instance(path));
-        folder.unwrap_or_else(|| self.admin_folder()).join(".ofs/posc")
+    pub fn persist_directory(&self) -> PathBuf {
+        let directory = self.logical.persist.log_path.as_ref().map(|path| self.of_instance(path));
+        directory.unwrap_or_else(|| self.admin_directory()).join(".ofs/posc")
     }
 
-    fn of_instance(&self, folder: &Path) -> PathBuf {
-        self.instance.as_ref().map_or_else(|| folder.to_path_buf(), |name| folder.join(name))
+    fn of_instance(&self, directory: &Path) -> PathBuf {
+        self.instance.as_ref().map_or_else(|| directory.to_path_buf(), |name| directory.join(name))
     }
 }

@@ -122,7 +122,7 @@ pub struct ProcessConfig {
 impl ProcessConfig {
     /// Returns the directory of the admin socket and state of this instance.
     #[must_use]
-    pub fn admin_folder(&self, instance: Option<&str>) -> PathBuf {
+    pub fn admin_directory(&self, instance: Option<&str>) -> PathBuf {
         self.admin_path.for_instance(instance)
     }
 
@@ -130,8 +130,8 @@ impl ProcessConfig {
     #[must_use]
     pub fn pid_file(&self, program: &str, instance: Option<&str>) -> PathBuf {
         let base: &Path = &self.pid_path.value;
-        let folder = instance.map_or_else(|| base.to_path_buf(), |name| base.join(name));
-        folder.join(format!("{program}.pid"))
+        let directory = instance.map_or_else(|| base.to_path_buf(), |name| base.join(name));
+        directory.join(format!("{program}.pid"))
     }
 }
 

@@ -412,10 +412,10 @@ impl StatementStream<'_> {
                 }
         });
         names.sort_unstable();
-        let folder = name.trim_end_matches('/');
+        let directory = name.trim_end_matches('/');
         let mut files = Vec::new();
         for name in names {
-            let file = format!("{folder}/{name}");
+            let file = format!("{directory}/{name}");
             // A file that was removed or is inaccessible is reported when it is read.
             match self.source.kind(&file) {
                 Ok(PathKind::File { executable: true } | PathKind::Directory | PathKind::Other) => {}

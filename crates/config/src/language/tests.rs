@@ -248,7 +248,7 @@ fn continue_reads_a_file_instead_of_the_rest() {
 
 #[test]
 fn continue_reads_the_selected_files_of_a_directory() {
-    let folder = |main: &str| {
+    let directory = |main: &str| {
         run_from(
             &MemorySource::new()
                 .with("main", main)
@@ -263,10 +263,10 @@ fn continue_reads_the_selected_files_of_a_directory() {
         )
         .0
     };
-    assert_eq!(folder("continue /d/"), ["a", "b"]);
-    assert_eq!(folder("continue /d *.cfg"), ["b"]);
-    assert_eq!(folder("continue /d *.cfg *.rpmsave"), ["b", "no"]);
-    assert_eq!(folder("continue /d if exec cmsd\nz"), ["z"]);
+    assert_eq!(directory("continue /d/"), ["a", "b"]);
+    assert_eq!(directory("continue /d *.cfg"), ["b"]);
+    assert_eq!(directory("continue /d *.cfg *.rpmsave"), ["b", "no"]);
+    assert_eq!(directory("continue /d if exec cmsd\nz"), ["z"]);
 }
 
 #[test]

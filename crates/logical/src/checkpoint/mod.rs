@@ -13,7 +13,7 @@ mod resolving;
 
 use crate::config::Checkpoints as Config;
 use crate::errno::{self, os};
-use crate::journal::{Journal, JournalFolder};
+use crate::journal::{Journal, JournalDirectory};
 use crate::proof::{self, Proof, ProofSearch};
 use crate::writers::FileKey;
 use base::LogicalPath;
@@ -36,7 +36,7 @@ const ASIDE_SUFFIX: &str = ".replaced";
 /// All checkpoints of the server.
 pub(crate) struct CheckpointTable {
     pub(crate) config: Config,
-    folder: Arc<dyn JournalFolder>,
+    directory: Arc<dyn JournalDirectory>,
     next: AtomicU64,
     /// Files with an active checkpoint, by device and inode.
     active: Mutex<HashMap<FileKey, LogicalPath>>,
@@ -50,19 +50,19 @@ impl CheckpointTable {
     /// are blocked.
     pub(crate) fn new(
         config: Config,
-        folder: Arc<dyn JournalFolder>,
+        directory: Arc<dyn JournalDirectory>,
         backend: &dyn Backend,
     ) -> io::Result<Self> {
         let blocked = BlockedFiles::new(config.on_failure);
         let checkpoints = Self {
             config,
-            folder,
+            directory,
             next: AtomicU64::new(1),
             active: Mutex::default(),
             count: AtomicUsize::new(0),
             blocked,
         };
-        for name in checkpoints.folder.names()? {
+        for name in checkpoints.directory.names()? {
             let aside = name.strip_suffix(ASIDE_SUFFIX);
             let Some(number) = aside.unwrap_or(&name).strip_suffix(SUFFIX) else { continue };
             // The numbers of journals set aside are not reused, otherwise those journals would be
@@ -79,9 +79,9 @@ impl CheckpointTable {
     }
 
     fn recover(&self, name: &str, backend: &dyn Backend) -> io::Result<()> {
-        let reader = JournalReader::new(self.folder.as_ref(), name);
+        let reader = JournalReader::new(self.directory.as_ref(), name);
         let (head, places) = match reader.content()? {
-            JournalContent::Unborn => return self.folder.remove(name),
+            JournalContent::Unborn => return self.directory.remove(name),
             JournalContent::Unknown(version) => {
                 tracing::error!(
                     name,
@@ -96,14 +96,14 @@ impl CheckpointTable {
         match restore_by_path(backend, &reader, &head, &places) {
             Ok(ProofSearch::Same) => {
                 tracing::warn!(path = %path.shown(), "undid an uncommitted checkpoint of an earlier run");
-                self.folder.remove(name)?;
+                self.directory.remove(name)?;
                 let _ = backend.remove_attribute(path, proof::CHECKPOINT);
                 Ok(())
             }
             Ok(ProofSearch::Replaced) => self.set_aside(name, path),
             Ok(ProofSearch::NotThere(directory) | ProofSearch::Unreadable(directory)) => {
                 tracing::error!(
-                    path = %path.shown(), directory = %directory.shown(), name, folder = self.folder.location(),
+                    path = %path.shown(), directory = %directory.shown(), name, journals = self.directory.location(),
                     "the file of an uncommitted checkpoint is missing, and its directory has changed: mount its file \
                      system and restart the server; if the tree was moved or restored from a copy, compare the file and run \
                      'scalla admin checkpoint apply PATH' or 'scalla admin checkpoint discard PATH'; until then the file is \
@@ -148,10 +148,10 @@ impl CheckpointTable {
     /// Renames the journal of a checkpoint, so that no start of the server applies it.
     fn set_aside(&self, name: &str, path: &LogicalPath) -> io::Result<()> {
         let kept = format!("{name}{ASIDE_SUFFIX}");
-        let content = self.folder.read(name)?;
-        drop(self.folder.replace(&kept, &content)?);
+        let content = self.directory.read(name)?;
+        drop(self.directory.replace(&kept, &content)?);
         tracing::warn!(path = %path.shown(), kept, "the file of a checkpoint was removed, replaced or resolved; its journal was renamed and will not be applied");
-        self.folder.remove(name)
+        self.directory.remove(name)
     }
 
     /// Returns the number of files with an active checkpoint.
@@ -211,14 +211,14 @@ impl CheckpointTable {
     }
 
     fn start_journal(&self, name: &str, head: &JournalHead) -> io::Result<Box<dyn Journal>> {
-        let started = self.folder.create(name).and_then(|mut journal| {
+        let started = self.directory.create(name).and_then(|mut journal| {
             journal.append(&head.encode())?;
             journal.sync()?;
             Ok(journal)
         });
         // A journal that remained would be applied at the next start, although it protects nothing.
         if started.is_err()
-            && let Err(error) = self.folder.remove(name)
+            && let Err(error) = self.directory.remove(name)
         {
             tracing::error!(path = %head.path.shown(), name, %error, "cannot start a checkpoint, and cannot remove its journal; remove the journal by hand");
             let file = head.proof.as_ref().map(Proof::file);
@@ -327,7 +327,7 @@ impl FileCheckpoint {
     /// Commits the changes.
     pub(crate) fn commit(&mut self) -> io::Result<()> {
         self.file.sync()?;
-        self.place.all.folder.remove(&self.place.name)?;
+        self.place.all.directory.remove(&self.place.name)?;
         self.settled = true;
         forget_number(self.file.as_ref());
         Ok(())
@@ -350,7 +350,7 @@ impl FileCheckpoint {
     }
 
     fn undo(&self) -> io::Result<()> {
-        let reader = JournalReader::new(self.place.all.folder.as_ref(), &self.place.name);
+        let reader = JournalReader::new(self.place.all.directory.as_ref(), &self.place.name);
         match reader.content()? {
             JournalContent::Entries(head, places)
                 if head.size == self.size && places.len() >= self.entries =>
@@ -359,7 +359,7 @@ impl FileCheckpoint {
             }
             _ => return Err(os(errno::INPUT_OUTPUT)),
         }
-        self.place.all.folder.remove(&self.place.name)?;
+        self.place.all.directory.remove(&self.place.name)?;
         forget_number(self.file.as_ref());
         Ok(())
     }

@@ -23,7 +23,7 @@
 //! A truncated entry, or one whose checksum does not match, ends the journal. It was not synced
 //! yet, so the change that it protects was not made.
 
-use crate::journal::JournalFolder;
+use crate::journal::JournalDirectory;
 use crate::proof::Proof;
 use base::{LogicalPath, PATH_BYTES_MAX};
 use std::io;
@@ -139,18 +139,18 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 
 /// Reads a journal one entry at a time.
 pub(crate) struct JournalReader<'a> {
-    folder: &'a dyn JournalFolder,
+    directory: &'a dyn JournalDirectory,
     name: &'a str,
 }
 
 impl<'a> JournalReader<'a> {
-    pub(crate) fn new(folder: &'a dyn JournalFolder, name: &'a str) -> Self {
-        Self { folder, name }
+    pub(crate) fn new(directory: &'a dyn JournalDirectory, name: &'a str) -> Self {
+        Self { directory, name }
     }
 
     /// Reads the head and the offsets of the entries.
     pub(crate) fn content(&self) -> io::Result<JournalContent> {
-        let raw = self.folder.read_at(
+        let raw = self.directory.read_at(
             self.name,
             0,
             HEAD_BYTES + PATH_BYTES_MAX + 4 + PROOF_BYTES_MAX + SUM_BYTES,
@@ -171,12 +171,12 @@ impl<'a> JournalReader<'a> {
 
     /// Returns the entry at an offset; `None` if there is no complete one.
     pub(crate) fn entry(&self, at: u64) -> io::Result<Option<OverwrittenBytes>> {
-        let raw = self.folder.read_at(self.name, at, ENTRY_BYTES)?;
+        let raw = self.directory.read_at(self.name, at, ENTRY_BYTES)?;
         let Some(length) = u32_at(&raw, 8).map(|length| length as usize) else { return Ok(None) };
         if length > SAVED_BYTES_MAX {
             return Ok(None);
         }
-        let raw = self.folder.read_at(self.name, at, ENTRY_BYTES + length + SUM_BYTES)?;
+        let raw = self.directory.read_at(self.name, at, ENTRY_BYTES + length + SUM_BYTES)?;
         let entry = sealed(&raw, ENTRY_BYTES + length).and_then(|block| {
             Some(OverwrittenBytes { offset: u64_at(block, 0)?, bytes: block.get(ENTRY_BYTES..)?.to_vec() })
         });
@@ -192,7 +192,7 @@ mod tests {
     /// A read-only directory with one journal.
     struct Only(Vec<u8>);
 
-    impl JournalFolder for Only {
+    impl JournalDirectory for Only {
         fn names(&self) -> io::Result<Vec<String>> {
             Ok(vec![String::new()])
         }
@@ -212,8 +212,8 @@ mod tests {
 
     /// Decodes the head and all entries.
     fn read(bytes: &[u8]) -> Result<(JournalHead, Vec<OverwrittenBytes>), Box<JournalContent>> {
-        let folder = Only(bytes.to_vec());
-        let reader = JournalReader::new(&folder, "");
+        let directory = Only(bytes.to_vec());
+        let reader = JournalReader::new(&directory, "");
         match reader.content().unwrap() {
             JournalContent::Entries(head, places) => {
                 Ok((head, places.into_iter().map(|at| reader.entry(at).unwrap().unwrap()).collect()))

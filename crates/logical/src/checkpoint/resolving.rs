@@ -144,7 +144,7 @@ impl AdminOrders {
         force: bool,
     ) -> Result<CheckpointEffect, UndoError> {
         let checkpoints = &self.checkpoints;
-        let reader = JournalReader::new(checkpoints.folder.as_ref(), &blocked.journal);
+        let reader = JournalReader::new(checkpoints.directory.as_ref(), &blocked.journal);
         let UndoJournal { reader, head, places, effect } = UndoJournal::plan(reader, target)?;
         if !effect.is_proven && !force {
             return Err(UndoError::Unproven(effect));

@@ -5,7 +5,7 @@
 //! the same number; a `done` line ends it. A truncated last line is ignored, because no client
 //! received a reply that depends on it.
 
-use crate::journal::{Journal, JournalFolder};
+use crate::journal::{Journal, JournalDirectory};
 use crate::proof::Proof;
 use base::LogicalPath;
 use serde::{Deserialize, Serialize};
@@ -69,7 +69,7 @@ enum JournalLine {
 
 /// The open journal.
 pub(crate) struct UnfinishedJournal {
-    folder: Arc<dyn JournalFolder>,
+    directory: Arc<dyn JournalDirectory>,
     journal: Option<Box<dyn Journal>>,
     /// Active records, for rewriting the journal.
     live: BTreeMap<u64, UnfinishedRecord>,
@@ -87,9 +87,9 @@ pub(crate) struct UnfinishedJournal {
 impl UnfinishedJournal {
     /// Reads the journal of an earlier run. Nothing is written before
     /// [`UnfinishedJournal::rewrite`].
-    pub(crate) fn load(folder: Arc<dyn JournalFolder>, sync_every: u32) -> io::Result<Self> {
+    pub(crate) fn load(directory: Arc<dyn JournalDirectory>, sync_every: u32) -> io::Result<Self> {
         let mut log = Self {
-            folder,
+            directory,
             journal: None,
             live: BTreeMap::new(),
             lines: 0,
@@ -99,8 +99,8 @@ impl UnfinishedJournal {
             synced: 0,
             torn: false,
         };
-        if log.folder.names()?.iter().any(|name| name == NAME) {
-            let content = log.folder.read(NAME)?;
+        if log.directory.names()?.iter().any(|name| name == NAME) {
+            let content = log.directory.read(NAME)?;
             log.parse(&content)?;
         }
         Ok(log)
@@ -165,7 +165,7 @@ impl UnfinishedJournal {
         self.live.retain(|_, record| keep(record));
         self.journal = None;
         if self.live.is_empty() {
-            return self.folder.remove(NAME);
+            return self.directory.remove(NAME);
         }
         self.write_anew()
     }
@@ -175,7 +175,7 @@ impl UnfinishedJournal {
         for record in self.live.values() {
             content.extend(text(&pending(record))?);
         }
-        self.journal = Some(self.folder.replace(NAME, &content)?);
+        self.journal = Some(self.directory.replace(NAME, &content)?);
         self.lines = self.live.len() + 1;
         (self.unsynced, self.torn) = (0, false);
         // A replaced journal has reached stable storage.
@@ -309,7 +309,7 @@ mod tests {
     #[derive(Clone, Default)]
     struct Shelf(Arc<Mutex<HashMap<String, Vec<u8>>>>);
 
-    impl JournalFolder for Shelf {
+    impl JournalDirectory for Shelf {
         fn names(&self) -> io::Result<Vec<String>> {
             Ok(self.0.lock().unwrap().keys().cloned().collect())
         }

@@ -24,7 +24,7 @@ mod walk;
 use crate::config::{Durability, Persist as Config, PersistMode};
 use crate::describe;
 use crate::errno;
-use crate::journal::JournalFolder;
+use crate::journal::JournalDirectory;
 use crate::proof::{self, Proof};
 use absent::{AbsentRecord, AbsentRecords, warn_of_absent};
 pub use administration::ClearOutcome;
@@ -98,7 +98,7 @@ impl UnfinishedFiles {
     pub(crate) fn new(
         config: Config,
         clock: Arc<dyn Clock>,
-        folder: Arc<dyn JournalFolder>,
+        journals: Arc<dyn JournalDirectory>,
         backend: &dyn Backend,
     ) -> io::Result<Self> {
         if config.durability == Durability::Relaxed && config.mode != PersistMode::Off {
@@ -107,8 +107,8 @@ impl UnfinishedFiles {
                  closed successfully may be short or empty"
             );
         }
-        let journal = folder.location();
-        let mut log = UnfinishedJournal::load(folder, config.sync)?;
+        let journal = journals.location();
+        let mut log = UnfinishedJournal::load(journals, config.sync)?;
         let mut table = PendingTable::default();
         let expires = clock.now() + config.hold;
         let absent = AbsentRecords::default();

@@ -243,8 +243,8 @@ impl Names {
 
     /// Returns the entry of a path; `None` if its parent does not exist.
     fn entry(&self, path: &[u8]) -> Option<Entry> {
-        let folder = self.tree.get(parent(path))?;
-        Some((folder.inode, path.rsplit(|&byte| byte == b'/').next()?.to_vec()))
+        let directory = self.tree.get(parent(path))?;
+        Some((directory.inode, path.rsplit(|&byte| byte == b'/').next()?.to_vec()))
     }
 
     /// Applies a change of the name `path`. Only a directory with entries requires another look at the
@@ -325,9 +325,9 @@ impl Disk {
     /// Makes all names in the directory of `path` stable.
     pub fn sync_name(&self, path: &[u8]) -> io::Result<()> {
         let Names { tree, stable, unsynced, .. } = &mut *self.names();
-        let Some(folder) = tree.get(parent(path)) else { return Err(io::Error::from_raw_os_error(2)) };
+        let Some(directory) = tree.get(parent(path)) else { return Err(io::Error::from_raw_os_error(2)) };
         unsynced.retain(|effect| {
-            let synced = effect.concerns(folder.inode);
+            let synced = effect.concerns(directory.inode);
             if synced {
                 effect.apply(stable);
             }
@@ -357,9 +357,9 @@ impl Disk {
             let mut inner = node.see(Inner::clone);
             inner.attributes.retain(|_, _| keep_attributes);
             let copy = Node::new(inode, inner);
-            if let Some(folder) = copies.get(parent(path)) {
+            if let Some(directory) = copies.get(parent(path)) {
                 let (_, name) = names.entry(path).expect("its parent is there");
-                entries.insert((folder.inode, name), copy.clone());
+                entries.insert((directory.inode, name), copy.clone());
             }
             copies.insert(path.clone(), copy);
         }

@@ -317,8 +317,8 @@ impl Server {
     ) -> Self {
         let clock = Arc::new(ManualClock::default());
         let memory = Memory::new(&clock);
-        for folder in ["/data/x", "/nolock/x", "/ro/x"] {
-            memory.put(folder, b"");
+        for directory in ["/data/x", "/nolock/x", "/ro/x"] {
+            memory.put(directory, b"");
         }
         let mut config = config();
         adjust(&mut config);

@@ -2,7 +2,7 @@
 //! power failure can be simulated: unsynced bytes are lost from some byte on.
 
 use super::faults::{Faults, Step};
-use logical::{Journal, JournalFolder};
+use logical::{Journal, JournalDirectory};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -61,7 +61,7 @@ impl Shelf {
     }
 }
 
-impl JournalFolder for Shelf {
+impl JournalDirectory for Shelf {
     fn names(&self) -> io::Result<Vec<String>> {
         self.faults.check("journal")?;
         Ok(self.papers().keys().cloned().collect())

@@ -3,7 +3,7 @@
 
 use super::message::{AdminRequest, LINE_BYTES_MAX};
 use super::socket::reachable;
-use crate::process::{control_folder, folder_of_lock, states};
+use crate::process::{control_directory, directory_of_lock, states};
 use base::shown;
 use std::fmt;
 use std::fs;
@@ -60,7 +60,7 @@ impl std::error::Error for AdminError {}
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LiveServer {
     /// The admin directory.
-    pub folder: PathBuf,
+    pub directory: PathBuf,
     /// The socket.
     pub socket: PathBuf,
     /// A description of the server: `pid 4711, port 1094`.
@@ -88,7 +88,7 @@ pub fn ask(socket: &Path, request: &AdminRequest) -> Result<serde_json::Value, A
 }
 
 fn connect(socket: &Path) -> io::Result<UnixStream> {
-    let (short, _folder) = reachable(socket)?;
+    let (short, _directory) = reachable(socket)?;
     UnixStream::connect(short)
 }
 
@@ -114,15 +114,15 @@ fn exchange(stream: &UnixStream, request: &AdminRequest) -> io::Result<String> {
 /// Returns all running servers that this user may access, on any admin directory. They are found by
 /// the locks that they hold.
 pub fn running_servers() -> Vec<LiveServer> {
-    let mut folders = states();
-    folders.extend(locked_folders());
-    folders.sort();
-    folders.dedup();
-    folders.iter().flat_map(|folder| live_servers(Some(folder))).collect()
+    let mut directories = states();
+    directories.extend(locked_directories());
+    directories.sort();
+    directories.dedup();
+    directories.iter().flat_map(|directory| live_servers(Some(directory))).collect()
 }
 
 /// Returns the admin directories whose lock is held by a process that this user may access.
-fn locked_folders() -> Vec<PathBuf> {
+fn locked_directories() -> Vec<PathBuf> {
     // The format is `1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF`. A process that waits for a
     // lock has an arrow before the kind.
     let table = fs::read_to_string("/proc/locks").unwrap_or_default();
@@ -135,22 +135,22 @@ fn locked_folders() -> Vec<PathBuf> {
     holders.dedup();
     let files = holders.iter().filter_map(|pid| fs::read_dir(format!("/proc/{pid}/fd")).ok()).flatten();
     let files = files.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
-    files.filter_map(|file| folder_of_lock(&file)).collect()
+    files.filter_map(|file| directory_of_lock(&file)).collect()
 }
 
 /// Returns the servers that run on this admin directory. Without one, returns this user's servers
 /// on the default directories.
 pub fn live_servers(admin: Option<&Path>) -> Vec<LiveServer> {
-    let folders = admin.map_or_else(states, |folder| vec![folder.to_owned()]);
+    let directories = admin.map_or_else(states, |directory| vec![directory.to_owned()]);
     let mut found = Vec::new();
-    for folder in folders {
-        let control = control_folder(&folder);
+    for directory in directories {
+        let control = control_directory(&directory);
         let Ok(entries) = fs::read_dir(&control) else { continue };
         for path in entries.flatten().map(|entry| entry.path()) {
             if path.extension().is_some_and(|extension| extension == "sock") && connect(&path).is_ok() {
                 let note =
                     fs::read_to_string(path.with_extension("lock")).unwrap_or_default().trim().to_owned();
-                found.push(LiveServer { folder: folder.clone(), socket: path, note });
+                found.push(LiveServer { directory: directory.clone(), socket: path, note });
             }
         }
     }

@@ -48,9 +48,9 @@ impl AdminSocket {
     ///
     /// # Errors
     /// The error of the system.
-    pub fn bind(folder: &PrivateDirectory, name: &str) -> io::Result<Self> {
-        folder.remove(name)?;
-        let path = in_open_folder(folder).join(name);
+    pub fn bind(directory: &PrivateDirectory, name: &str) -> io::Result<Self> {
+        directory.remove(name)?;
+        let path = in_open_directory(directory).join(name);
         let listener = StdListener::bind(&path)?;
         // No other user can have connected before, because only the owner has access to the
         // directory.
@@ -139,16 +139,16 @@ pub(super) fn reachable(path: &Path) -> io::Result<(PathBuf, Option<File>)> {
     if path.as_os_str().len() <= SOCKET_PATH_MAX {
         return Ok((path.to_owned(), None));
     }
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     };
-    let folder = File::open(folder)?;
-    Ok((in_open_folder(&folder).join(name), Some(folder)))
+    let directory = File::open(directory)?;
+    Ok((in_open_directory(&directory).join(name), Some(directory)))
 }
 
 /// Returns a path that leads to an open directory, even if its name has changed.
-fn in_open_folder(folder: &impl AsFd) -> PathBuf {
-    Path::new("/proc/self/fd").join(folder.as_fd().as_raw_fd().to_string())
+fn in_open_directory(directory: &impl AsFd) -> PathBuf {
+    Path::new("/proc/self/fd").join(directory.as_fd().as_raw_fd().to_string())
 }
 
 #[cfg(test)]

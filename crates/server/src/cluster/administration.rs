@@ -64,10 +64,10 @@ impl NodeOrder {
 
     /// Returns the recorded orders.
     pub(crate) fn kept(admin: &Path) -> impl Iterator<Item = Self> {
-        let folder = admin.join(".cluster");
+        let directory = admin.join(".cluster");
         [Self::Suspend, Self::Drain]
             .into_iter()
-            .filter(move |order| super::state_file::read(&folder.join(order.file())).is_some())
+            .filter(move |order| super::state_file::read(&directory.join(order.file())).is_some())
     }
 }
 

@@ -22,7 +22,7 @@ const NAME_MAX: usize = 32;
 #[derive(Clone, Debug)]
 pub(crate) struct OwnNodeId {
     id: NodeId,
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 impl OwnNodeId {
@@ -33,16 +33,16 @@ impl OwnNodeId {
     /// [`StartError::File`] if the id cannot be stored, because the node would have another id
     /// after each restart.
     pub(crate) fn of(effective: &Effective) -> Result<Self, StartError> {
-        let folder = effective.admin_folder().join(".cluster");
+        let directory = effective.admin_directory().join(".cluster");
         let name = match &effective.cluster.virtual_id.value {
             Some(id) => id.clone(),
-            None => kept(&folder, &effective.host).map_err(|source| StartError::File {
+            None => kept(&directory, &effective.host).map_err(|source| StartError::File {
                 what: "node id",
-                path: folder.join("id"),
+                path: directory.join("id"),
                 source,
             })?,
         };
-        Ok(Self { id: system_id(effective, &name), folder })
+        Ok(Self { id: system_id(effective, &name), directory })
     }
 
     /// Returns the id for a login.
@@ -52,13 +52,13 @@ impl OwnNodeId {
 
     /// Returns the file in which the driver stores the parent of the node.
     pub(crate) fn place_file(&self) -> PathBuf {
-        self.folder.join("place")
+        self.directory.join("place")
     }
 }
 
-/// Returns the id in `folder`, which is created if it is missing.
-fn kept(folder: &Path, host: &str) -> io::Result<String> {
-    let directory = PrivateDirectory::create(folder)?;
+/// Returns the id in the directory at `path`, which is created if it is missing.
+fn kept(path: &Path, host: &str) -> io::Result<String> {
+    let directory = PrivateDirectory::create(path)?;
     if let Some(id) = read(&directory)? {
         return Ok(id);
     }
@@ -132,22 +132,22 @@ mod tests {
     use super::*;
 
     fn temporary(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("scalla-identity-{name}-{}", std::process::id()));
-        fs::remove_dir_all(&folder).ok();
-        folder
+        let directory = std::env::temp_dir().join(format!("scalla-identity-{name}-{}", std::process::id()));
+        fs::remove_dir_all(&directory).ok();
+        directory
     }
 
     #[test]
     fn an_id_is_created_once_and_survives_a_change_of_the_host_name() {
-        let folder = temporary("made");
-        let first = kept(&folder, "disk1.example.org").unwrap();
+        let directory = temporary("made");
+        let first = kept(&directory, "disk1.example.org").unwrap();
         assert!(first.starts_with("disk1-") && first.len() == "disk1-".len() + 2 * RANDOM_BYTES, "{first}");
-        assert_eq!(kept(&folder, "other").unwrap(), first);
-        fs::write(folder.join("id"), "").unwrap();
-        let second = kept(&folder, "").unwrap();
+        assert_eq!(kept(&directory, "other").unwrap(), first);
+        fs::write(directory.join("id"), "").unwrap();
+        let second = kept(&directory, "").unwrap();
         assert!(second.starts_with("node-"), "{second}");
-        fs::write(folder.join("id"), "a b\n").unwrap();
-        assert_eq!(kept(&folder, "x").unwrap_err().kind(), io::ErrorKind::InvalidData);
-        fs::remove_dir_all(&folder).unwrap();
+        fs::write(directory.join("id"), "a b\n").unwrap();
+        assert_eq!(kept(&directory, "x").unwrap_err().kind(), io::ErrorKind::InvalidData);
+        fs::remove_dir_all(&directory).unwrap();
     }
 }

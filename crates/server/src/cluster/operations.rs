@@ -334,9 +334,9 @@ mod tests {
 
     #[test]
     fn a_program_of_the_site_does_it_instead() {
-        let folder = std::env::temp_dir().join(format!("scalla-fsxeq-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let fifo = folder.join("said");
+        let directory = std::env::temp_dir().join(format!("scalla-fsxeq-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let fifo = directory.join("said");
         assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         let script = format!("echo \"$@\" > {}", fifo.display());
         let program = ["sh", "-c", &script, "xeq"].map(str::to_owned).to_vec();
@@ -350,6 +350,6 @@ mod tests {
         }
         executor.run(permit(), &messages()[5]);
         assert_eq!(done.recv().unwrap(), "rmdir /f by manager");
-        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -90,7 +90,7 @@ pub(super) enum StatReason {
     /// A name was created or removed, and parents receive its state.
     News,
     /// A path was missing. If its directory is missing too, all other paths in it are.
-    Folder,
+    Directory,
 }
 
 impl StatReason {
@@ -121,7 +121,7 @@ mod tests {
         let mut waiting = PendingStat { number: Some(1), wanted: vec![asked(1, 1, true)] };
         for _ in 0..3 {
             let all = [asked(1, 1, true), asked(1, 1, false), asked(1, 2, true), asked(2, 1, true)];
-            let others = [StatReason::Machine, StatReason::News, StatReason::Folder];
+            let others = [StatReason::Machine, StatReason::News, StatReason::Directory];
             all.into_iter().chain(others).for_each(|wanted| waiting.add(wanted));
         }
         assert_eq!(waiting.wanted.len(), 7);

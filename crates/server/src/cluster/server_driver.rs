@@ -172,7 +172,7 @@ impl ServerDriver {
                 Some(PathPresence::Unknown | PathPresence::Overloaded),
             )
             | (StatReason::Answer(_), None) => {}
-            (StatReason::Machine | StatReason::Folder, _) => {}
+            (StatReason::Machine | StatReason::Directory, _) => {}
         }
     }
 

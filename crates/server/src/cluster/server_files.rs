@@ -101,7 +101,7 @@ impl ServerFiles {
         }
         let look = match wanted {
             StatReason::Answer(_) | StatReason::Machine => self.looks.request(path.as_bytes(), now),
-            StatReason::News | StatReason::Folder => LookupDecision::Now,
+            StatReason::News | StatReason::Directory => LookupDecision::Now,
         };
         match look {
             LookupDecision::Now => self.begin(path, vec![wanted], now),
@@ -192,7 +192,7 @@ impl ServerFiles {
 
     fn apply_stat(&mut self, path: &LogicalPath, presence: PathPresence, wanted: StatReason, now: Duration) {
         let asked = matches!(wanted, StatReason::Answer(_) | StatReason::Machine);
-        if let (StatReason::Folder, PathPresence::NotHere) = (&wanted, presence)
+        if let (StatReason::Directory, PathPresence::NotHere) = (&wanted, presence)
             && self.logical.exports(path)
         {
             self.looks.missing(path.as_bytes(), now);
@@ -201,14 +201,14 @@ impl ServerFiles {
         if self.looks.remembers()
             && asked
             && presence == PathPresence::NotHere
-            && let Some(Ok(folder)) = cluster::folder(path.as_bytes()).map(LogicalPath::parse)
+            && let Some(Ok(directory)) = cluster::parent_directory(path.as_bytes()).map(LogicalPath::parse)
         {
-            self.look_at(folder, StatReason::Folder, now);
+            self.look_at(directory, StatReason::Directory, now);
         }
     }
 
     fn found(&mut self, path: LogicalPath, presence: Option<PathPresence>, wanted: StatReason) {
-        if !matches!(wanted, StatReason::Folder) {
+        if !matches!(wanted, StatReason::Directory) {
             self.findings.push_back(PathState { path, presence, wanted });
         }
     }

@@ -91,27 +91,27 @@ mod tests {
     fn files_of_an_earlier_version_with_a_wide_umask_are_read() {
         use std::fs::{self, Permissions};
         use std::os::unix::fs::PermissionsExt as _;
-        let folder = std::env::temp_dir().join(format!("scalla-kept-earlier-{}", std::process::id()));
-        let file = folder.join("place");
-        drop(PrivateDirectory::create(&folder).unwrap());
+        let directory = std::env::temp_dir().join(format!("scalla-kept-earlier-{}", std::process::id()));
+        let file = directory.join("place");
+        drop(PrivateDirectory::create(&directory).unwrap());
         let set_mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
         let mode = || fs::metadata(&file).unwrap().permissions().mode() & 0o777;
         fs::write(&file, "m.example.org:1213").unwrap();
         set_mode(&file, 0o664);
         // Other users could have reached the file in this directory.
-        set_mode(&folder, 0o710);
+        set_mode(&directory, 0o710);
         assert_eq!((read(&file), mode()), (None, 0o664));
-        set_mode(&folder, 0o700);
+        set_mode(&directory, 0o700);
         assert_eq!((read(&file).as_deref(), mode()), (Some("m.example.org:1213"), 0o600));
-        fs::hard_link(&file, folder.join("other")).unwrap();
+        fs::hard_link(&file, directory.join("other")).unwrap();
         assert_eq!(read(&file), None);
-        fs::remove_dir_all(&folder).unwrap();
+        fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]
     fn the_last_content_remains() {
-        let folder = std::env::temp_dir().join(format!("scalla-kept-{}", std::process::id()));
-        let file = folder.join("place");
+        let directory = std::env::temp_dir().join(format!("scalla-kept-{}", std::process::id()));
+        let file = directory.join("place");
         let shared = Arc::new(StateFileWriter {
             file: file.clone(),
             next: Mutex::default(),
@@ -129,7 +129,7 @@ mod tests {
         kept.keep(None);
         shared.write();
         assert!(!file.exists() && read(&file).is_none());
-        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
         StateFile::new(None).keep(Some("nowhere".to_owned()));
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use storage::SharedDirectory;
 
 /// Mode of the directory of a log if it is created.
-const FOLDER_MODE: u32 = 0o755;
+const DIRECTORY_MODE: u32 = 0o755;
 
 /// The retention of old log files (`-k`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -108,7 +108,7 @@ impl LogFile {
     /// # Errors
     /// The error of the system.
     pub fn open(path: PathBuf, retention: Retention) -> io::Result<Self> {
-        let (directory, name, file) = SharedDirectory::of_log(&path, FOLDER_MODE)?;
+        let (directory, name, file) = SharedDirectory::of_log(&path, DIRECTORY_MODE)?;
         // A file of an earlier day, from a server that did not run at midnight, is rotated before
         // the first line.
         let today = Zoned::now().date();
@@ -121,7 +121,7 @@ impl LogFile {
     /// # Errors
     /// The name cannot be opened; then the old file stays in use.
     pub fn reopen(&mut self) -> io::Result<()> {
-        (self.directory, self.name, self.file) = SharedDirectory::of_log(&self.path, FOLDER_MODE)?;
+        (self.directory, self.name, self.file) = SharedDirectory::of_log(&self.path, DIRECTORY_MODE)?;
         Ok(())
     }
 
@@ -259,9 +259,9 @@ mod tests {
     use jiff::ToSpan;
     use jiff::civil::date;
 
-    struct Folder(PathBuf);
+    struct Directory(PathBuf);
 
-    impl Folder {
+    impl Directory {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("scalla-log-{name}-{}", std::process::id()));
             fs::create_dir_all(&path).unwrap();
@@ -278,7 +278,7 @@ mod tests {
         }
     }
 
-    impl Drop for Folder {
+    impl Drop for Directory {
         fn drop(&mut self) {
             fs::remove_dir_all(&self.0).ok();
         }
@@ -308,57 +308,57 @@ mod tests {
 
     #[test]
     fn a_rotated_file_is_named_by_its_day_and_the_oldest_are_removed() {
-        let folder = Folder::new("rotate");
-        let mut log = LogFile::open(folder.0.join("x.log"), Retention::Files(2)).unwrap();
-        fs::write(folder.0.join("x.log.notes"), "mine").unwrap();
+        let directory = Directory::new("rotate");
+        let mut log = LogFile::open(directory.0.join("x.log"), Retention::Files(2)).unwrap();
+        fs::write(directory.0.join("x.log.notes"), "mine").unwrap();
         for day in 1..=3 {
             writeln!(log, "day {day}").unwrap();
             let yesterday = SystemTime::now() - Duration::from_secs(3600 * (10 - day as u64));
             log.file.set_modified(yesterday).unwrap();
             log.rotate(date(2026, 11, day)).unwrap();
         }
-        assert_eq!(folder.names(), ["x.log", "x.log.20261102", "x.log.20261103", "x.log.notes"]);
+        assert_eq!(directory.names(), ["x.log", "x.log.20261102", "x.log.20261103", "x.log.notes"]);
         writeln!(log, "again").unwrap();
         log.rotate(date(2026, 11, 3)).unwrap();
-        assert_eq!(folder.names(), ["x.log", "x.log.20261103", "x.log.20261103.1", "x.log.notes"]);
-        assert_eq!(fs::read_to_string(folder.0.join("x.log.20261103")).unwrap(), "day 3\n");
+        assert_eq!(directory.names(), ["x.log", "x.log.20261103", "x.log.20261103.1", "x.log.notes"]);
+        assert_eq!(fs::read_to_string(directory.0.join("x.log.20261103")).unwrap(), "day 3\n");
     }
 
     #[test]
     fn old_files_are_removed_when_their_total_size_is_too_large() {
-        let folder = Folder::new("bytes");
-        let mut log = LogFile::open(folder.0.join("x.log"), Retention::Bytes(10)).unwrap();
+        let directory = Directory::new("bytes");
+        let mut log = LogFile::open(directory.0.join("x.log"), Retention::Bytes(10)).unwrap();
         for day in 1..=3 {
             write!(log, "12345").unwrap();
             log.file.set_modified(SystemTime::now() - Duration::from_secs(3600 * (10 - day as u64))).unwrap();
             log.rotate(date(2026, 11, day)).unwrap();
         }
-        assert_eq!(folder.names(), ["x.log", "x.log.20261102", "x.log.20261103"]);
+        assert_eq!(directory.names(), ["x.log", "x.log.20261102", "x.log.20261103"]);
     }
 
     #[test]
     fn a_file_from_an_earlier_day_is_rotated_before_the_first_line() {
-        let folder = Folder::new("leftover");
-        let path = folder.0.join("x.log");
+        let directory = Directory::new("leftover");
+        let path = directory.0.join("x.log");
         fs::write(&path, "old\n").unwrap();
         let before = Zoned::now().checked_sub(3.days()).unwrap();
         File::options().write(true).open(&path).unwrap().set_modified(before.timestamp().into()).unwrap();
         LogFile::open(path.clone(), Retention::All).unwrap().rotate_when_due().unwrap();
         let expected = format!("x.log.{}", before.strftime("%Y%m%d"));
-        assert_eq!(folder.names(), ["x.log".to_owned(), expected]);
+        assert_eq!(directory.names(), ["x.log".to_owned(), expected]);
         assert_eq!(fs::read_to_string(path).unwrap(), "");
     }
 
     #[test]
     fn a_file_moved_away_is_reopened() {
-        let folder = Folder::new("reopen");
-        let path = folder.0.join("x.log");
+        let directory = Directory::new("reopen");
+        let path = directory.0.join("x.log");
         let mut log = LogFile::open(path.clone(), Retention::External).unwrap();
         writeln!(log, "before").unwrap();
-        fs::rename(&path, folder.0.join("moved")).unwrap();
+        fs::rename(&path, directory.0.join("moved")).unwrap();
         log.reopen().unwrap();
         writeln!(log, "after").unwrap();
-        assert_eq!(fs::read_to_string(folder.0.join("moved")).unwrap(), "before\n");
+        assert_eq!(fs::read_to_string(directory.0.join("moved")).unwrap(), "before\n");
         assert_eq!(fs::read_to_string(path).unwrap(), "after\n");
     }
 
@@ -379,8 +379,8 @@ mod tests {
 
     fn rotate_without_descriptors() {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-        let folder = Folder::new("descriptors");
-        let mut log = LogFile::open(folder.0.join("x.log"), Retention::All).unwrap();
+        let directory = Directory::new("descriptors");
+        let mut log = LogFile::open(directory.0.join("x.log"), Retention::All).unwrap();
         let yesterday = || Zoned::now().checked_sub(1.days()).unwrap().date();
         let stamped = format!("x.log.{}", yesterday().strftime("%Y%m%d"));
         writeln!(log, "before").unwrap();
@@ -392,13 +392,13 @@ mod tests {
         assert!(log.rotate_when_due().is_ok(), "reported once a day");
         writeln!(log, "meanwhile").unwrap();
         setrlimit(Resource::Nofile, before).unwrap();
-        assert_eq!(folder.names(), ["x.log"]);
+        assert_eq!(directory.names(), ["x.log"]);
         log.day = yesterday();
         log.rotate_when_due().unwrap();
         writeln!(log, "after").unwrap();
-        assert_eq!(folder.names(), ["x.log".to_owned(), stamped.clone()]);
-        assert_eq!(fs::read_to_string(folder.0.join(stamped)).unwrap(), "before\nmeanwhile\n");
-        assert_eq!(fs::read_to_string(folder.0.join("x.log")).unwrap(), "after\n");
+        assert_eq!(directory.names(), ["x.log".to_owned(), stamped.clone()]);
+        assert_eq!(fs::read_to_string(directory.0.join(stamped)).unwrap(), "before\nmeanwhile\n");
+        assert_eq!(fs::read_to_string(directory.0.join("x.log")).unwrap(), "after\n");
     }
 
     /// Runs `work` as a user to whom file modes apply, even if this process belongs to root.
@@ -416,9 +416,9 @@ mod tests {
     #[test]
     fn a_rotation_that_leaves_old_files_reports_it() {
         use std::os::unix::fs::PermissionsExt as _;
-        let folder = Folder::new("trim");
-        let set_mode = |mode| fs::set_permissions(&folder.0, fs::Permissions::from_mode(mode)).unwrap();
-        let mut log = LogFile::open(folder.0.join("x.log"), Retention::Files(0)).unwrap();
+        let directory = Directory::new("trim");
+        let set_mode = |mode| fs::set_permissions(&directory.0, fs::Permissions::from_mode(mode)).unwrap();
+        let mut log = LogFile::open(directory.0.join("x.log"), Retention::Files(0)).unwrap();
         writeln!(log, "before").unwrap();
         log.day = Zoned::now().checked_sub(1.days()).unwrap().date();
         // Names in it can be changed but not listed.
@@ -429,24 +429,24 @@ mod tests {
                         attempt is at midnight";
         assert_eq!(failed.to_string(), expected);
         writeln!(log, "after").unwrap();
-        assert_eq!(fs::read_to_string(folder.0.join("x.log")).unwrap(), "after\n");
-        assert_eq!(folder.names().len(), 2);
+        assert_eq!(fs::read_to_string(directory.0.join("x.log")).unwrap(), "after\n");
+        assert_eq!(directory.names().len(), 2);
     }
 
     #[test]
     fn a_link_of_ours_is_followed_and_the_file_behind_it_rotated() {
         use std::os::unix::fs::PermissionsExt as _;
-        let folder = Folder::new("link");
-        fs::create_dir(folder.0.join("disk")).unwrap();
-        std::os::unix::fs::symlink("disk/real.log", folder.0.join("x.log")).unwrap();
-        let mut log = LogFile::open(folder.0.join("x.log"), Retention::All).unwrap();
+        let directory = Directory::new("link");
+        fs::create_dir(directory.0.join("disk")).unwrap();
+        std::os::unix::fs::symlink("disk/real.log", directory.0.join("x.log")).unwrap();
+        let mut log = LogFile::open(directory.0.join("x.log"), Retention::All).unwrap();
         writeln!(log, "line").unwrap();
         log.rotate(date(2026, 11, 1)).unwrap();
-        assert_eq!(folder.names(), ["disk", "x.log"]);
-        assert_eq!(fs::read_to_string(folder.0.join("disk/real.log.20261101")).unwrap(), "line\n");
-        fs::hard_link(folder.0.join("disk/real.log"), folder.0.join("other")).unwrap();
+        assert_eq!(directory.names(), ["disk", "x.log"]);
+        assert_eq!(fs::read_to_string(directory.0.join("disk/real.log.20261101")).unwrap(), "line\n");
+        fs::hard_link(directory.0.join("disk/real.log"), directory.0.join("other")).unwrap();
         log.reopen().unwrap();
-        fs::set_permissions(folder.0.join("disk"), fs::Permissions::from_mode(0o1777)).unwrap();
+        fs::set_permissions(directory.0.join("disk"), fs::Permissions::from_mode(0o1777)).unwrap();
         assert!(log.reopen().unwrap_err().to_string().contains("has 2 names"));
     }
 

@@ -241,9 +241,9 @@ mod tests {
 
     #[test]
     fn all_lines_of_many_threads_arrive_complete() {
-        let folder = std::env::temp_dir().join(format!("scalla-log-writer-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("many.log");
+        let directory = std::env::temp_dir().join(format!("scalla-log-writer-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("many.log");
         let file = LogFile::open(path.clone(), super::super::Retention::All).unwrap();
         let writer = LogWriter::start(LogSink::File(file), &Supervisor::default()).unwrap();
         std::thread::scope(|scope| {
@@ -260,14 +260,14 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(text.lines().count(), 2000);
         assert!(text.lines().all(|line| line.starts_with("thread ") && line.contains(" line ")));
-        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]
     fn no_thread_logs_after_the_last_line() {
-        let folder = std::env::temp_dir().join(format!("scalla-log-last-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("last.log");
+        let directory = std::env::temp_dir().join(format!("scalla-log-last-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("last.log");
         let file = LogFile::open(path.clone(), super::super::Retention::All).unwrap();
         let writer = LogWriter::start(LogSink::File(file), &Supervisor::default()).unwrap();
         let queue = writer.queue();
@@ -292,7 +292,7 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(text.lines().last(), Some("the last line"));
         assert!(text.starts_with("before"));
-        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]

@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use storage::SharedDirectory;
 
 /// Mode of directories created for such files, which other users must be able to read.
-const FOLDER_MODE: u32 = 0o755;
+const DIRECTORY_MODE: u32 = 0o755;
 
 /// A pid file, which holds only the number. It is removed at the end, unless another server has
 /// written its own.
 #[derive(Debug)]
 pub struct PidFile {
     path: PathBuf,
-    folder: SharedDirectory,
+    directory: SharedDirectory,
     name: OsString,
 }
 
@@ -27,9 +27,9 @@ impl PidFile {
     /// # Errors
     /// The error of the system.
     pub fn write(path: PathBuf) -> io::Result<Self> {
-        let (folder, name) = SharedDirectory::of_file(&path, FOLDER_MODE)?;
-        folder.write(&name, std::process::id().to_string().as_bytes())?;
-        Ok(Self { path, folder, name })
+        let (directory, name) = SharedDirectory::of_file(&path, DIRECTORY_MODE)?;
+        directory.write(&name, std::process::id().to_string().as_bytes())?;
+        Ok(Self { path, directory, name })
     }
 
     /// Returns the path.
@@ -41,9 +41,9 @@ impl PidFile {
 impl Drop for PidFile {
     fn drop(&mut self) {
         let mut pid = String::new();
-        let read = self.folder.open_file(&self.name).and_then(|mut file| file.read_to_string(&mut pid));
+        let read = self.directory.open_file(&self.name).and_then(|mut file| file.read_to_string(&mut pid));
         if read.is_ok() && pid.trim() == std::process::id().to_string() {
-            self.folder.remove(&self.name).ok();
+            self.directory.remove(&self.name).ok();
         }
     }
 }
@@ -69,14 +69,14 @@ impl EnvironmentFile<'_> {
         format!("{}.{}.env", self.effective.program, self.instance())
     }
 
-    /// Writes the file into `folder` and returns its path.
+    /// Writes the file into `directory` and returns its path.
     ///
     /// # Errors
     /// The error of the system.
-    pub fn write(&self, folder: &Path) -> io::Result<PathBuf> {
-        let path = folder.join(self.name());
-        let (folder, name) = SharedDirectory::of_file(&path, FOLDER_MODE)?;
-        folder.write(&name, self.text().as_bytes())?;
+    pub fn write(&self, directory: &Path) -> io::Result<PathBuf> {
+        let path = directory.join(self.name());
+        let (directory, name) = SharedDirectory::of_file(&path, DIRECTORY_MODE)?;
+        directory.write(&name, self.text().as_bytes())?;
         Ok(path)
     }
 
@@ -87,7 +87,7 @@ impl EnvironmentFile<'_> {
     fn text(&self) -> String {
         let shown = |path: Option<&Path>| path.map(|path| path.display().to_string()).unwrap_or_default();
         let cwd = std::env::current_dir().ok();
-        let admin = self.effective.admin_folder();
+        let admin = self.effective.admin_directory();
         format!(
             "pid={}&host={}&inst={}&ver={}&home={}&cfgfn={}&cwd={}&apath={}/&logfn={}",
             std::process::id(),
@@ -125,9 +125,9 @@ mod tests {
 
     #[test]
     fn a_link_in_the_place_of_a_pid_or_environment_file_is_refused() {
-        let folder = std::env::temp_dir().join(format!("scalla-pid-link-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let victim = folder.join("victim");
+        let directory = std::env::temp_dir().join(format!("scalla-pid-link-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let victim = directory.join("victim");
         fs::write(&victim, "content").unwrap();
         let effective = Effective { program: "xrootd".into(), ..Effective::default() };
         let file = EnvironmentFile {
@@ -138,19 +138,19 @@ mod tests {
             home: Path::new("/"),
         };
         for name in ["xrootd.pid", "xrootd.anon.env"] {
-            symlink(&victim, folder.join(name)).unwrap();
+            symlink(&victim, directory.join(name)).unwrap();
         }
         let errors = [
-            PidFile::write(folder.join("xrootd.pid")).unwrap_err().to_string(),
-            file.write(&folder).unwrap_err().to_string(),
+            PidFile::write(directory.join("xrootd.pid")).unwrap_err().to_string(),
+            file.write(&directory).unwrap_err().to_string(),
         ];
         assert!(errors.iter().all(|error| error.contains("is a link of")), "{errors:?}");
-        fs::remove_file(folder.join("xrootd.pid")).unwrap();
-        fs::hard_link(&victim, folder.join("xrootd.pid")).unwrap();
-        let error = PidFile::write(folder.join("xrootd.pid")).unwrap_err().to_string();
+        fs::remove_file(directory.join("xrootd.pid")).unwrap();
+        fs::hard_link(&victim, directory.join("xrootd.pid")).unwrap();
+        let error = PidFile::write(directory.join("xrootd.pid")).unwrap_err().to_string();
         assert!(error.contains("has 2 names"), "{error}");
         assert_eq!(fs::read_to_string(&victim).unwrap(), "content");
-        fs::remove_dir_all(folder).unwrap();
+        fs::remove_dir_all(directory).unwrap();
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `detach` | detaching into the background: the parent waits until the port is open |
 //! | `user` | the switch from root to the user of the service |
-//! | `folders` | the admin directory and the lock of its one server; the home directory |
+//! | `directories` | the admin directory and the lock of its one server; the home directory |
 //! | `files` | pid file and environment file |
 //! | `environment` | `setenv` of the configuration |
 //! | `limits` | the limit of descriptors |
@@ -15,21 +15,21 @@
 //! | `port_owner` | the process that occupies a port |
 
 mod detach;
+mod directories;
 mod environment;
 mod files;
-mod folders;
 mod limits;
 mod memory;
 mod port_owner;
 mod user;
 
 pub use detach::{DetachOutcome, Detached, detach, keep_name};
+pub use directories::{
+    AdminDirectory, DirectoryError, control_directory, default_admin_directory, directory_of_lock,
+    enter_home, open_admin, state_directory, states,
+};
 pub use environment::apply_environment;
 pub use files::{EnvironmentFile, PidFile};
-pub use folders::{
-    AdminFolder, FolderError, control_folder, default_admin_folder, enter_home, folder_of_lock, open_admin,
-    state_folder, states,
-};
 pub use limits::{descriptors, raise_descriptors};
 pub use memory::memory_bytes;
 pub use port_owner::{PortOwner, port_owner};

@@ -348,10 +348,10 @@ mod tests {
     fn copied(script: &str) -> Result<TransferResult, String> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("scalla-program-{}-{number}", std::process::id()));
-        std::fs::create_dir(&folder).unwrap();
-        let file = File::create_new(folder.join("f")).unwrap();
-        std::fs::write(folder.join("other"), "before").unwrap();
+        let directory = std::env::temp_dir().join(format!("scalla-program-{}-{number}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        let file = File::create_new(directory.join("f")).unwrap();
+        std::fs::write(directory.join("other"), "before").unwrap();
         let script = format!("for f; do :; done; cd ${{f%/f}} || exit; {script}");
         let arguments = ["-c", &script, "sh"].map(str::to_owned).to_vec();
         let program = CopyProgram { path: "/bin/sh".into(), arguments };
@@ -374,7 +374,7 @@ mod tests {
         let finish = TransferCompletion::new(move |result| tell.send(result).unwrap());
         let _running = runner.start(fetch, Arc::new(Destination(file)), finish);
         let result = result.recv().unwrap();
-        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
         result.map_err(|error| error.text)
     }
 

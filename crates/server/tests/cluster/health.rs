@@ -48,7 +48,7 @@ fn names_change_on_all_servers_of_the_tree() {
 
     let make = Mkdir { options: MkdirOptions::MKPATH, mode: 0o750, path: b"/a/b" };
     client.call(&Request::Mkdir(make)).unwrap();
-    everywhere("the folder is made", &|server| server.has("/a/b"));
+    everywhere("the directory is made", &|server| server.has("/a/b"));
     assert_eq!(client.hops, 0, "nobody was sent anywhere");
     for server in servers {
         server.put("/a/b/f", "content");
@@ -75,14 +75,14 @@ fn names_change_on_all_servers_of_the_tree() {
     everywhere("it is removed", &|server| !server.has("/a/b/g"));
     assert_eq!(client.read("/a/b/g").unwrap_err().0, NOT_FOUND);
     client.call(&Request::Rmdir(Rmdir { path: b"/a/b" })).unwrap();
-    everywhere("the folder is removed", &|server| !server.has("/a/b"));
+    everywhere("the directory is removed", &|server| !server.has("/a/b"));
 }
 
 #[test]
 fn a_program_of_the_site_carries_out_operations() {
     let site = Site::new();
     let manager = site.node_with("manager", NodeRole::Manager, &[], forwards);
-    let said = site.folder().join("said");
+    let said = site.directory().join("said");
     let script = format!("echo \"$@\" >> {}", said.display());
     let server = site.node_with("server", NodeRole::Server, &[&manager], |settings| {
         let program = ["sh", "-c", &script, "xeq"].map(str::to_owned).to_vec();
@@ -190,7 +190,7 @@ fn clients_go_to_the_less_busy_server() {
         settings.policy.weights = Weights { cpu: 100, ..Weights::default() };
         settings.policy.fuzz = 10;
     });
-    let load = site.folder().join("load");
+    let load = site.directory().join("load");
     std::fs::write(&load, "0 90 0 0 0\n").unwrap();
     let script = format!("while cat {}; do sleep 0.05; done", load.display());
     let busy = site.node_with("busy", NodeRole::Server, &[&manager], |settings| {
@@ -227,7 +227,7 @@ fn clients_go_to_the_less_busy_server() {
 #[test]
 fn the_list_of_nodes_that_may_not_join_is_read_again() {
     let site = Site::new();
-    let path = site.folder().join("cms.blacklist");
+    let path = site.directory().join("cms.blacklist");
     let list = ListFile { path: path.clone(), white: false, check: Duration::from_millis(20) };
     let manager =
         site.node_with("manager", NodeRole::Manager, &[], |settings| settings.health.list = Some(list));
@@ -237,8 +237,8 @@ fn the_list_of_nodes_that_may_not_join_is_read_again() {
     manager.has_children(1);
     assert_eq!(manager.client().read("/f").unwrap(), "1");
     let line = format!("127.0.0.* redirect 127.0.0.1:{}\n", other.cluster_address().port());
-    std::fs::write(site.folder().join("new"), line).unwrap();
-    std::fs::rename(site.folder().join("new"), &path).unwrap();
+    std::fs::write(site.directory().join("new"), line).unwrap();
+    std::fs::rename(site.directory().join("new"), &path).unwrap();
     manager.until("it is sent away", |engine| engine.node().members().unwrap().used().is_empty());
     other.has_children(1);
     assert_eq!(other.client().read("/f").unwrap(), "1");
@@ -409,11 +409,11 @@ fn a_disk_that_hangs_delays_only_the_files_it_may_have() {
         settings.policy.waits.lookup = Duration::from_secs(1);
     });
     let gate = Gate::new();
-    let folder = LogicalPath::parse(b"/hung").unwrap();
+    let directory = LogicalPath::parse(b"/hung").unwrap();
     let ill = site.server_over("ill", &[&manager], |posix| {
-        let faulty = Faulty::new(posix).with_pool(&folder, Pool::new("hung", 1));
+        let faulty = Faulty::new(posix).with_pool(&directory, Pool::new("hung", 1));
         let calls = [FaultyCall::Stat, FaultyCall::Open, FaultyCall::List];
-        faulty.rules().add(FaultRule::new(&calls, InjectedFault::Hang(gate.clone())).below(&folder));
+        faulty.rules().add(FaultRule::new(&calls, InjectedFault::Hang(gate.clone())).below(&directory));
         Arc::new(faulty)
     });
     let well = site.server("well", &[&manager]);

@@ -182,7 +182,7 @@ fn requests_of_a_redirector_end_with_its_connection() {
 fn a_child_stays_out_of_use_when_its_manager_comes_back() {
     let site = Site::new();
     let place = |settings: &mut server::cluster::Settings| {
-        settings.place_file = Some(site.folder().join("place"));
+        settings.place_file = Some(site.directory().join("place"));
     };
     let manager = site.node_with("manager", NodeRole::Manager, &[], place);
     let mut real = Peer::server(&manager, "s-real@there x", 1095);
@@ -199,7 +199,7 @@ fn a_child_stays_out_of_use_when_its_manager_comes_back() {
         members.filter(|(_, member)| member.condition.draining && member.link.is_some()).count() == 2
     };
     manager.until("both are drained", drained);
-    let kept = site.folder().join("drained");
+    let kept = site.directory().join("drained");
     site::until("the orders are on disk", || {
         std::fs::read_to_string(&kept).is_ok_and(|text| text.lines().count() == 2)
     });

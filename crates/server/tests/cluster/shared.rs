@@ -66,7 +66,7 @@ fn clients_create_read_and_remove_files_through_it() {
 }
 
 #[test]
-fn names_in_a_missing_folder_are_missing_until_somebody_has_one() {
+fn names_in_a_missing_directory_are_missing_until_somebody_has_one() {
     let site = Site::new();
     let rules = LookupLimits { missing_hold: Duration::from_secs(3600), ..LookupLimits::default() };
     let (manager, mut server) = manager_and_silent_server(&site, rules);
@@ -74,7 +74,7 @@ fn names_in_a_missing_folder_are_missing_until_somebody_has_one() {
     redirector.select(1, b"/gone/f");
     assert_eq!(redirector.answer(), "error 1");
     // The directory is checked in its turn. After that, a file created in it is not seen.
-    crate::site::until("the folder is known to be missing", || {
+    crate::site::until("the directory is known to be missing", || {
         manager.put("/gone/g", "");
         redirector.select_for(2, b"/gone/g", READ | SelectOptions::REFRESH);
         let missing = redirector.answer() == "error 1";

@@ -59,7 +59,7 @@ fn address(port: u16) -> Address {
 
 impl Site {
     /// Returns a directory for the files of a test.
-    pub fn folder(&self) -> &std::path::Path {
+    pub fn directory(&self) -> &std::path::Path {
         &self.scratch.0
     }
 
@@ -68,13 +68,13 @@ impl Site {
     }
 
     fn effective(&self, name: &str, port: u16) -> (Effective, PathBuf) {
-        let folder = self.scratch.0.join(name);
-        let data = folder.join("data");
+        let directory = self.scratch.0.join(name);
+        let data = directory.join("data");
         std::fs::create_dir_all(&data).unwrap();
         let mut effective = Effective::for_directory(&data, false);
         effective.network.port =
             Setting::from_command_line(if port == 0 { Port::Any } else { Port::Number(port) });
-        let admin = DirectorySetting { path: folder.join("admin"), group: false };
+        let admin = DirectorySetting { path: directory.join("admin"), group: false };
         effective.process.admin_path = Setting::from_command_line(admin);
         (effective, data)
     }
@@ -179,7 +179,7 @@ impl Site {
         cluster: SocketAddr,
         change: impl FnOnce(&mut Settings),
     ) -> Node {
-        let (effective, folder) = self.effective(name, data.port());
+        let (effective, directory) = self.effective(name, data.port());
         let mut settings = self.settings(name, NodeRole::Manager, &[]);
         change(&mut settings);
         settings.listen.port = cluster.port();
@@ -187,7 +187,7 @@ impl Site {
         loop {
             // The system may release the ports with a delay.
             match RunningServer::listen_in_cluster(&effective, settings.clone()) {
-                Ok(running) => return Node { running, data: folder },
+                Ok(running) => return Node { running, data: directory },
                 Err(error) => assert!(Instant::now() < until, "{error}"),
             }
             std::thread::yield_now();

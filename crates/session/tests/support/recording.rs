@@ -41,8 +41,8 @@ impl Frame {
 
 /// Returns all scenarios in the order of their names.
 pub fn load() -> Vec<Scenario> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/xroot");
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/xroot");
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let mut paths: Vec<_> = entries
         .filter(|path| path.extension().is_some_and(|e| e == "json") && !path.ends_with("index.json"))
         .collect();

@@ -95,7 +95,7 @@ impl Posix {
     /// Opens the root, which must be a directory, and checks all partitions. May wait. The error
     /// names the directory that failed.
     pub fn new(config: &Config) -> io::Result<Self> {
-        let links_to = [config.links_to.clone(), Spaces::folders(&config.spaces)?].concat();
+        let links_to = [config.links_to.clone(), Spaces::directories(&config.spaces)?].concat();
         let tree = Arc::new(ConfinedTree::new(&config.root, &links_to, config.without)?);
         let volumes = Volumes::new(&config.root, tree.root(), config.served.clone(), config.without.nowait)?;
         let spaces = Spaces::new(&config.spaces, &config.root, &volumes)?;
@@ -405,8 +405,8 @@ impl Backend for Posix {
             LinkTarget::Nowhere => {
                 let spaces = self.spaces.as_ref().filter(|spaces| spaces.take(path))?;
                 let number = spaces.choose(path, create?)?;
-                let folder = self.tree.bases().real(spaces.folder(number)?.as_os_str().as_bytes())?;
-                let pool = self.volumes.of_local(&folder).0.pool.clone();
+                let directory = self.tree.bases().real(spaces.directory(number)?.as_os_str().as_bytes())?;
+                let pool = self.volumes.of_local(&directory).0.pool.clone();
                 Some(WorkPlacement { pool, partition: Some(number) })
             }
             LinkTarget::Here => None,

@@ -101,9 +101,9 @@ impl DirectoryStream for PosixDirectory {
         if !entry.link || !self.tree.leads_out() && !self.volumes.are_several() {
             return None;
         }
-        let folder = self.names.fd().ok()?;
+        let directory = self.names.fd().ok()?;
         let target =
-            rustix::fs::readlinkat(folder, checked(&entry.name).ok()?, Vec::new()).ok()?.into_bytes();
+            rustix::fs::readlinkat(directory, checked(&entry.name).ok()?, Vec::new()).ok()?.into_bytes();
         let found = if target.starts_with(b"/") {
             LinkResolver { tree: &self.tree, volumes: &self.volumes, here: self.here() }.turn(&target, &[], 1)
         } else {
@@ -120,8 +120,8 @@ impl DirectoryStream for PosixDirectory {
             return false;
         }
         let target = checked(&entry.name).and_then(|name| {
-            let folder = self.names.fd().map_err(io::Error::from)?;
-            rustix::fs::readlinkat(folder, name, Vec::new()).map_err(io::Error::from)
+            let directory = self.names.fd().map_err(io::Error::from)?;
+            rustix::fs::readlinkat(directory, name, Vec::new()).map_err(io::Error::from)
         });
         match target {
             // The data of a space lies outside the root.

@@ -38,7 +38,7 @@ struct PartitionFigures {
 /// A directory of a space on one file system.
 pub(super) struct Partition {
     pub(super) space: String,
-    pub(super) folder: PathBuf,
+    pub(super) directory: PathBuf,
     pub(super) volume: Arc<Volume>,
     figures: Mutex<PartitionFigures>,
     answered: Condvar,
@@ -46,7 +46,7 @@ pub(super) struct Partition {
 
 /// Returns the directories that one directive names; with a wildcard all that start with its path,
 /// sorted.
-pub(super) fn folders(space: &config::SpacePartition) -> io::Result<Vec<PathBuf>> {
+pub(super) fn directories(space: &config::SpacePartition) -> io::Result<Vec<PathBuf>> {
     if !space.wildcard {
         return Ok(vec![space.path.clone()]);
     }
@@ -68,8 +68,8 @@ pub(super) fn folders(space: &config::SpacePartition) -> io::Result<Vec<PathBuf>
     Ok(found)
 }
 
-fn partition_error(space: &config::SpacePartition, folder: &Path, error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("oss.space {} {}: {error}", space.name, folder.display()))
+fn partition_error(space: &config::SpacePartition, directory: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("oss.space {} {}: {error}", space.name, directory.display()))
 }
 
 impl Partition {
@@ -77,8 +77,8 @@ impl Partition {
     /// omitted with a warning if the check is optional; otherwise it is an error. May wait.
     pub(super) fn all_of(space: &config::SpacePartition, volumes: &Volumes) -> io::Result<Vec<Arc<Self>>> {
         let mut all = Vec::new();
-        for folder in folders(space)? {
-            match Self::new(space, &folder, volumes) {
+        for directory in directories(space)? {
+            match Self::new(space, &directory, volumes) {
                 Ok(partition) => all.push(Arc::new(partition)),
                 Err(error) if space.mount_check.as_ref().is_some_and(|check| check.optional) => {
                     tracing::warn!(%error, "a partition is not used because its optional mount check failed");
@@ -89,9 +89,9 @@ impl Partition {
         Ok(all)
     }
 
-    fn new(space: &config::SpacePartition, folder: &Path, volumes: &Volumes) -> io::Result<Self> {
-        let failed = |error| partition_error(space, folder, error);
-        if folder.as_os_str().len() > PARTITION_BYTES_MAX {
+    fn new(space: &config::SpacePartition, directory: &Path, volumes: &Volumes) -> io::Result<Self> {
+        let failed = |error| partition_error(space, directory, error);
+        if directory.as_os_str().len() > PARTITION_BYTES_MAX {
             let text = format!("the path is longer than {PARTITION_BYTES_MAX} bytes");
             return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, text)));
         }
@@ -99,8 +99,8 @@ impl Partition {
             // `ID.NAME` in the directory, where NAME is the name of the directory itself.
             let mut mark = std::ffi::OsString::from(&check.id);
             mark.push(".");
-            mark.push(folder.file_name().unwrap_or_default());
-            std::fs::metadata(folder.join(&mark)).map_err(|error| {
+            mark.push(directory.file_name().unwrap_or_default());
+            std::fs::metadata(directory.join(&mark)).map_err(|error| {
                 let text = format!(
                     "no file system is mounted there: {}: {error}; mount it, or create the mark file",
                     mark.display()
@@ -109,18 +109,19 @@ impl Partition {
             })?;
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let place = rustix::fs::open(folder, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
+        let place =
+            rustix::fs::open(directory, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
         let status = rustix::fs::fstat(&place).map_err(|error| failed(error.into()))?;
         let usage = usage_of(&place).map_err(failed)?;
         let figures = Mutex::new(PartitionFigures { usage, promised: 0, taken: Instant::now(), asked: None });
         let volume = volumes.of_file(status.st_dev, &place).clone();
-        let (space, folder) = (space.name.clone(), folder.to_owned());
-        Ok(Self { space, folder, volume, figures, answered: Condvar::new() })
+        let (space, directory) = (space.name.clone(), directory.to_owned());
+        Ok(Self { space, directory, volume, figures, answered: Condvar::new() })
     }
 
     /// Returns the length of the directory's path with a trailing `/`, in bytes.
     pub(super) fn prefix_length(&self) -> usize {
-        self.folder.as_os_str().len() + 1
+        self.directory.as_os_str().len() + 1
     }
 
     fn lock(&self) -> MutexGuard<'_, PartitionFigures> {
@@ -164,7 +165,7 @@ impl Partition {
     /// Queries the file system.
     fn take(&self) {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let place = rustix::fs::open(&self.folder, flags, Mode::empty()).map_err(io::Error::from);
+        let place = rustix::fs::open(&self.directory, flags, Mode::empty()).map_err(io::Error::from);
         // A partition that cannot be queried counts as full.
         let usage = place.and_then(usage_of).unwrap_or_default();
         *self.lock() = PartitionFigures { usage, promised: 0, taken: Instant::now(), asked: None };
@@ -216,16 +217,16 @@ mod tests {
     use std::sync::{Barrier, mpsc};
 
     fn partition() -> Arc<Partition> {
-        let folder = std::env::temp_dir();
-        let root = std::fs::File::open(&folder).unwrap();
-        let volumes = Volumes::new(&folder, &root, vec![LogicalPath::root()], false).unwrap();
+        let directory = std::env::temp_dir();
+        let root = std::fs::File::open(&directory).unwrap();
+        let volumes = Volumes::new(&directory, &root, vec![LogicalPath::root()], false).unwrap();
         let space = config::SpacePartition {
             name: "public".into(),
-            path: folder.clone(),
+            path: directory.clone(),
             wildcard: false,
             mount_check: None,
         };
-        let partition = Arc::new(Partition::new(&space, &folder, &volumes).unwrap());
+        let partition = Arc::new(Partition::new(&space, &directory, &volumes).unwrap());
         let old = Instant::now().checked_sub(FIGURES_AGE_MAX);
         partition.lock().taken = old.unwrap();
         partition

@@ -35,7 +35,7 @@ pub const SPACE_DEFAULT: &str = "public";
 /// Attribute of a data file that holds the local path of its name.
 pub const NAME_ATTRIBUTE: &str = "user.XrdFrm.Pfn";
 /// Mode of the directories in which data files lie.
-const FOLDER_MODE: u32 = 0o755;
+const DIRECTORY_MODE: u32 = 0o755;
 /// Number of names tried for a data file. The first is free unless the clock was set back.
 const NAME_TRIES: usize = 16;
 
@@ -148,13 +148,13 @@ impl Spaces {
     }
 
     /// Returns the directory of a partition.
-    pub(super) fn folder(&self, number: usize) -> Option<&Path> {
-        self.partitions.get(number).map(|partition| partition.folder.as_path())
+    pub(super) fn directory(&self, number: usize) -> Option<&Path> {
+        self.partitions.get(number).map(|partition| partition.directory.as_path())
     }
 
     /// Returns the file system of a data file.
     pub(super) fn volume_of(&self, data: &Path) -> Option<&Arc<Volume>> {
-        let partition = self.partitions.iter().find(|partition| data.starts_with(&partition.folder));
+        let partition = self.partitions.iter().find(|partition| data.starts_with(&partition.directory));
         partition.map(|partition| &partition.volume)
     }
 
@@ -255,7 +255,7 @@ impl Spaces {
                 PartitionAttempt::Done(Ok((fd, promise)))
             }
             Err(error) => {
-                tracing::warn!(partition = %partition.folder.display(), %error, "cannot create a file on this partition");
+                tracing::warn!(partition = %partition.directory.display(), %error, "cannot create a file on this partition");
                 PartitionAttempt::Failed(error)
             }
         }
@@ -265,14 +265,14 @@ impl Spaces {
         let trailer = format!("{:02X}{:x}%", partition.prefix_length(), partition.space.len().min(15));
         for _ in 0..NAME_TRIES {
             let number = self.number.fetch_add(1, Ordering::Relaxed) & 0xffff_ffff;
-            let space = partition.folder.join(&partition.space);
-            let folder = space.join(format!("{:02X}", number & 0xff));
-            let data = folder.join(format!("{}{number:08X}{trailer}", self.stamp));
+            let space = partition.directory.join(&partition.space);
+            let directory = space.join(format!("{:02X}", number & 0xff));
+            let data = directory.join(format!("{}{number:08X}{trailer}", self.stamp));
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | QUIET;
             let mut opened = rustix::fs::open(&data, flags, Mode::from_raw_mode(mode));
             if opened.as_ref().err() == Some(&Errno::NOENT) {
-                for folder in [&space, &folder] {
-                    match rustix::fs::mkdir(folder, Mode::from_raw_mode(FOLDER_MODE)) {
+                for directory in [&space, &directory] {
+                    match rustix::fs::mkdir(directory, Mode::from_raw_mode(DIRECTORY_MODE)) {
                         Err(Errno::EXIST) => {}
                         made => made?,
                     }
@@ -319,7 +319,7 @@ impl Spaces {
     /// Returns the space of a link's target if that is a data file on one of the partitions.
     fn placed<'a>(&self, target: &'a Path) -> Option<&'a str> {
         let rest =
-            self.partitions.iter().find_map(|partition| target.strip_prefix(&partition.folder).ok())?;
+            self.partitions.iter().find_map(|partition| target.strip_prefix(&partition.directory).ok())?;
         let names: Vec<_> = rest.components().collect();
         match names.as_slice() {
             [Component::Normal(space), Component::Normal(_), Component::Normal(name)]
@@ -395,10 +395,10 @@ impl Spaces {
     }
 
     /// Returns the directories that links may lead into.
-    pub(super) fn folders(config: &SpaceConfig) -> io::Result<Vec<PathBuf>> {
+    pub(super) fn directories(config: &SpaceConfig) -> io::Result<Vec<PathBuf>> {
         let mut all = Vec::new();
         for space in &config.partitions {
-            all.extend(partition::folders(space)?);
+            all.extend(partition::directories(space)?);
         }
         Ok(all)
     }

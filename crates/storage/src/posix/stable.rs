@@ -104,9 +104,9 @@ pub(super) fn sync_directory(place: impl AsFd) -> io::Result<()> {
 
 /// Waits until the name of a local file has reached stable storage.
 pub(super) fn sync_local_name(path: &Path) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("/"));
+    let directory = path.parent().unwrap_or(Path::new("/"));
     let place = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    sync_directory(rustix::fs::openat(CWD, folder, place, Mode::empty())?)
+    sync_directory(rustix::fs::openat(CWD, directory, place, Mode::empty())?)
 }
 
 #[cfg(test)]

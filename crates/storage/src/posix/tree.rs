@@ -155,27 +155,27 @@ impl ConfinedTree {
     /// Opens the most frequent path that the kernel refuses: the last name is a link to a
     /// partition, and no name before it is. `None` for all other paths.
     fn open_by_link(&self, name: &[u8], flags: OFlags, mode: Mode) -> Option<io::Result<OwnedFd>> {
-        let (folder, last) = split(name);
+        let (directory, last) = split(name);
         if flags.contains(OFlags::NOFOLLOW) || last.ends_with(b"/") {
             return None;
         }
-        let folder = if folder.is_empty() { b"." } else { folder };
+        let directory = if directory.is_empty() { b"." } else { directory };
         let place = PLACE | OFlags::DIRECTORY;
-        let folder =
-            rustix::fs::openat2(self.bases.root(), folder, place, Mode::empty(), self.resolve).ok()?;
-        self.open_target(folder, last, flags, mode)
+        let directory =
+            rustix::fs::openat2(self.bases.root(), directory, place, Mode::empty(), self.resolve).ok()?;
+        self.open_target(directory, last, flags, mode)
     }
 
     /// Opens the target of a link in this directory; `None` unless it is an absolute link whose
     /// target needs no further resolution.
     fn open_target(
         &self,
-        folder: impl AsFd,
+        directory: impl AsFd,
         link: &[u8],
         flags: OFlags,
         mode: Mode,
     ) -> Option<io::Result<OwnedFd>> {
-        let target = rustix::fs::readlinkat(folder, link, Vec::new()).ok()?.into_bytes();
+        let target = rustix::fs::readlinkat(directory, link, Vec::new()).ok()?.into_bytes();
         if !target.starts_with(b"/") {
             return None;
         }
@@ -200,23 +200,23 @@ impl ConfinedTree {
         if !self.has_openat2 || path.is_root() {
             return None;
         }
-        let (folder, last) = split(relative(path));
+        let (directory, last) = split(relative(path));
         let last = last.strip_suffix(b"/").unwrap_or(last);
-        let read = |folder: BorrowedFd<'_>| {
-            rustix::fs::readlinkat(folder, last, Vec::new()).map(std::ffi::CString::into_bytes)
+        let read = |directory: BorrowedFd<'_>| {
+            rustix::fs::readlinkat(directory, last, Vec::new()).map(std::ffi::CString::into_bytes)
         };
-        if folder.is_empty() {
+        if directory.is_empty() {
             return Some(read(self.bases.root()));
         }
         let resolve = self.resolve | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
         match rustix::fs::openat2(
             self.bases.root(),
-            folder,
+            directory,
             PLACE | OFlags::DIRECTORY,
             Mode::empty(),
             resolve,
         ) {
-            Ok(folder) => Some(read(folder.as_fd())),
+            Ok(directory) => Some(read(directory.as_fd())),
             Err(Errno::NOENT) => Some(Err(Errno::NOENT)),
             Err(_) => None,
         }
@@ -248,11 +248,14 @@ impl ConfinedTree {
         if path.is_root() {
             return Err(Errno::BUSY.into());
         }
-        let (folder, name) = split(relative(path));
-        if folder.is_empty() {
+        let (directory, name) = split(relative(path));
+        if directory.is_empty() {
             return Ok((ParentDirectory::Root(self.bases.root()), name));
         }
-        Ok((ParentDirectory::Below(self.open_below(folder, PLACE | OFlags::DIRECTORY, Mode::empty())?), name))
+        Ok((
+            ParentDirectory::Below(self.open_below(directory, PLACE | OFlags::DIRECTORY, Mode::empty())?),
+            name,
+        ))
     }
 
     /// Returns the same as [`ConfinedTree::parent`] after creating missing directories with this
@@ -321,11 +324,15 @@ impl ConfinedTree {
 
     /// Opens the target of a link in this directory like [`ConfinedTree::reach`], in fewer steps
     /// than by its path; `None` if the path has to be resolved.
-    pub(super) fn reach_target(&self, folder: impl AsFd, link: &[u8]) -> Option<io::Result<MetadataHandle>> {
+    pub(super) fn reach_target(
+        &self,
+        directory: impl AsFd,
+        link: &[u8],
+    ) -> Option<io::Result<MetadataHandle>> {
         if !self.has_openat2 || !self.has_proc || self.bases.everything {
             return None;
         }
-        Some(self.open_target(folder, link, PLACE, Mode::empty())?.map(MetadataHandle::Place))
+        Some(self.open_target(directory, link, PLACE, Mode::empty())?.map(MetadataHandle::Place))
     }
 
     /// Sets the permission bits.
@@ -379,7 +386,7 @@ pub(super) fn relative(path: &LogicalPath) -> &[u8] {
 fn split(path: &[u8]) -> (&[u8], &[u8]) {
     let named = path.strip_suffix(b"/").unwrap_or(path);
     match named.iter().rposition(|&byte| byte == b'/').and_then(|at| path.split_at_checked(at)) {
-        Some((folder, name)) => (folder, name.strip_prefix(b"/").unwrap_or(name)),
+        Some((directory, name)) => (directory, name.strip_prefix(b"/").unwrap_or(name)),
         None => (b"", path),
     }
 }

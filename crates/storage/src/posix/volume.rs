@@ -368,12 +368,12 @@ impl Volumes {
 
     /// Returns the file systems mounted on entries of a local directory (a path without links),
     /// sorted by name.
-    pub(super) fn mounted_in(&self, folder: &Path) -> Vec<(Vec<u8>, Arc<Volume>)> {
+    pub(super) fn mounted_in(&self, directory: &Path) -> Vec<(Vec<u8>, Arc<Volume>)> {
         self.read_mounts();
         let found: BTreeMap<PathBuf, u64> = {
             let mounts = self.mounts.read().unwrap_or_else(PoisonError::into_inner);
             // Later mounts cover earlier ones.
-            mounts.iter().filter(|(point, _)| point.parent() == Some(folder)).cloned().collect()
+            mounts.iter().filter(|(point, _)| point.parent() == Some(directory)).cloned().collect()
         };
         let volume = |(point, device): (PathBuf, u64)| {
             let name = point.file_name()?.as_bytes().to_vec();

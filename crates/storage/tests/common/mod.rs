@@ -20,12 +20,12 @@ impl Scratch {
         Self::within(&std::env::temp_dir())
     }
 
-    /// Creates a directory on the file system of `folder`.
-    pub(crate) fn within(folder: &Path) -> Self {
+    /// Creates a directory on the file system of `directory`.
+    pub(crate) fn within(directory: &Path) -> Self {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = folder.join(format!("scalla-storage-{}-{count}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        Self(folder.canonicalize().unwrap())
+        let directory = directory.join(format!("scalla-storage-{}-{count}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        Self(directory.canonicalize().unwrap())
     }
 
     pub(crate) fn path(&self) -> &Path {

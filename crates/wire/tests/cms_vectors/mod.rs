@@ -60,9 +60,9 @@ pub struct Recorded {
 
 /// Calls `check` for every recorded frame and returns their number.
 pub fn each_frame(mut check: impl FnMut(&Recorded)) -> usize {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/cms");
-    let mut paths: Vec<_> = std::fs::read_dir(&folder)
-        .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/cms");
+    let mut paths: Vec<_> = std::fs::read_dir(&directory)
+        .unwrap_or_else(|e| panic!("{}: {e}", directory.display()))
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|e| e == "json"))
         .collect();

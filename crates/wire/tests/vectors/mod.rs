@@ -77,9 +77,9 @@ fn unhex<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D
 
 /// Returns all scenarios, in the order of their names.
 pub fn load() -> Vec<Scenario> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/xroot");
-    let mut paths: Vec<_> = std::fs::read_dir(&folder)
-        .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/xroot");
+    let mut paths: Vec<_> = std::fs::read_dir(&directory)
+        .unwrap_or_else(|e| panic!("{}: {e}", directory.display()))
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|e| e == "json") && !path.ends_with("index.json"))
         .collect();

@@ -41,9 +41,9 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// A directory that is removed with its content.
-pub struct Folder(pub PathBuf);
+pub struct Directory(pub PathBuf);
 
-impl Folder {
+impl Directory {
     fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -55,7 +55,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for Directory {
     fn drop(&mut self) {
         // A leftover directory is harmless.
         let _ = std::fs::remove_dir_all(&self.0);
@@ -115,7 +115,7 @@ pub struct Server {
     pub address: SocketAddr,
     /// The port stays open while this exists.
     _alive: tokio::sync::oneshot::Sender<()>,
-    folder: Folder,
+    directory: Directory,
 }
 
 impl Server {
@@ -124,8 +124,8 @@ impl Server {
     }
 
     pub fn with(wish: Wish) -> Self {
-        let folder = Folder::new();
-        let root = folder.0.join("data");
+        let directory = Directory::new();
+        let root = directory.0.join("data");
         std::fs::create_dir_all(&root).unwrap();
         let posix: Arc<dyn Backend> = Arc::new(Posix::new(&storage::posix::Config::new(&root)).unwrap());
         let mut faulty = Faulty::new(posix);
@@ -135,7 +135,7 @@ impl Server {
         }
         let rules = faulty.rules().clone();
         let export = ExportConfig { lock: wish.lock, ..ExportConfig::new(LogicalPath::root()) };
-        let config = LogicalConfig::new(vec![export], folder.0.join("admin"));
+        let config = LogicalConfig::new(vec![export], directory.0.join("admin"));
         let journals = Journals::on_disk(&config);
         let parts = LogicalParts {
             config,
@@ -180,12 +180,12 @@ impl Server {
                 }
             });
         });
-        Self { door, loops, rules, address, _alive: alive, folder }
+        Self { door, loops, rules, address, _alive: alive, directory }
     }
 
     /// Returns the path of a file in the directory, to access it without the server.
     pub fn path(&self, path: &str) -> PathBuf {
-        self.folder.0.join("data").join(path.trim_start_matches('/'))
+        self.directory.0.join("data").join(path.trim_start_matches('/'))
     }
 
     pub fn put(&self, path: &str, content: &[u8]) {

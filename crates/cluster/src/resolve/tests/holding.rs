@@ -291,7 +291,7 @@ fn a_hung_disk_does_not_delay_requests_for_ever() {
         assert_eq!(
             silence_of_the_second(&mut stage, path, 5.0),
             [],
-            "its silence about other folders means nothing"
+            "its silence about other directories means nothing"
         );
         stage.not_here(&[1], path);
         sent_to(&stage.answer());

@@ -156,9 +156,9 @@ mod tests {
 
     #[test]
     fn it_is_read_again_when_it_changed() {
-        let folder = std::env::temp_dir().join(format!("scalla-list-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("cms.blacklist");
+        let directory = std::env::temp_dir().join(format!("scalla-list-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("cms.blacklist");
         let file = ListFile { path: path.clone(), white: false, check: Duration::from_secs(60) };
         let mut list = List::new(file);
         assert_eq!(list.read(), Some(Blacklist::default()), "no file bans nobody");
@@ -167,8 +167,8 @@ mod tests {
         assert_eq!(list.read().map(|list| list.rules.len()), Some(1));
         assert_eq!(list.read(), None);
         // The file is replaced by one of the same length, as editors do.
-        std::fs::write(folder.join("new"), "wor\n").unwrap();
-        std::fs::rename(folder.join("new"), &path).unwrap();
+        std::fs::write(directory.join("new"), "wor\n").unwrap();
+        std::fs::rename(directory.join("new"), &path).unwrap();
         assert_eq!(
             list.read().and_then(|list| Some(list.rules.first()?.pattern.clone())),
             Some("wor".into())
@@ -178,6 +178,6 @@ mod tests {
         assert_eq!(list.read(), None, "what cannot be read changes nothing");
         std::fs::remove_dir(&path).unwrap();
         assert_eq!(list.read(), Some(Blacklist::default()));
-        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -192,11 +192,11 @@ mod tests {
 
     impl Machine {
         fn new(name: &str) -> Self {
-            let folder = std::env::temp_dir().join(format!("scalla-load-{}-{name}", std::process::id()));
-            fs::create_dir_all(folder.join("proc/pressure")).unwrap();
-            fs::create_dir_all(folder.join("proc/net")).unwrap();
-            fs::create_dir_all(folder.join("net")).unwrap();
-            Self(folder)
+            let directory = std::env::temp_dir().join(format!("scalla-load-{}-{name}", std::process::id()));
+            fs::create_dir_all(directory.join("proc/pressure")).unwrap();
+            fs::create_dir_all(directory.join("proc/net")).unwrap();
+            fs::create_dir_all(directory.join("net")).unwrap();
+            Self(directory)
         }
 
         fn set(&self, name: &str, text: &str) {

@@ -374,9 +374,9 @@ mod tests {
 
     #[test]
     fn the_program_and_the_list_are_reported() {
-        let folder = std::env::temp_dir().join(format!("scalla-health-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("cms.blacklist");
+        let directory = std::env::temp_dir().join(format!("scalla-health-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("cms.blacklist");
         std::fs::write(&path, "bad.site\n").unwrap();
         let command = ["sh", "-c", "echo 1 2 3 4 5; echo 1 2 3 4 9; echo 1 2 3 40 9; exec sleep 1000"];
         let settings = HealthSettings {
@@ -400,7 +400,7 @@ mod tests {
         for (load, tell) in [(load(5, 4), true), (load(9, 4), false), (load(9, 40), true)] {
             assert_eq!(reports.recv().unwrap(), HealthReport::Load { load, tell });
         }
-        std::fs::write(folder.join("cms.blacklist"), "bad.site\nworse.site\n").unwrap();
+        std::fs::write(directory.join("cms.blacklist"), "bad.site\nworse.site\n").unwrap();
         let mut last = banned(reports.recv().unwrap());
         while last.len() < 2 {
             // The file was read while it was being written.
@@ -408,7 +408,7 @@ mod tests {
         }
         assert_eq!(last, ["bad.site", "worse.site"]);
         drop(health);
-        std::fs::remove_dir_all(&folder).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]

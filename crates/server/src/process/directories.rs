@@ -27,11 +27,11 @@ const SYSTEM_STATE: &str = "/var/lib/scalla";
 
 /// An error of a directory.
 #[derive(Debug)]
-pub enum FolderError {
+pub enum DirectoryError {
     /// Another server of the same program and instance runs on this admin directory.
     InUse {
         /// The directory.
-        folder: PathBuf,
+        directory: PathBuf,
         /// The description that the other server wrote: `pid 4711, port 1094`.
         holder: String,
     },
@@ -39,14 +39,14 @@ pub enum FolderError {
     Failed(PathBuf, io::Error),
 }
 
-impl fmt::Display for FolderError {
+impl fmt::Display for DirectoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::InUse { folder, holder } => {
+            Self::InUse { directory, holder } => {
                 write!(
                     f,
                     "another server of this instance is running ({holder}) and uses {}; ",
-                    folder.display()
+                    directory.display()
                 )?;
                 f.write_str(
                     "stop it, or give this one an instance name (--instance, as xrootd -n) or an admin directory of its own \
@@ -58,31 +58,31 @@ impl fmt::Display for FolderError {
     }
 }
 
-impl std::error::Error for FolderError {}
+impl std::error::Error for DirectoryError {}
 
 /// The admin directory of a running server. Dropping it removes the socket and releases the lock.
 #[derive(Debug)]
-pub struct AdminFolder {
-    folder: PathBuf,
+pub struct AdminDirectory {
+    directory: PathBuf,
     control: PrivateDirectory,
     program: String,
     lock: File,
 }
 
-impl AdminFolder {
+impl AdminDirectory {
     /// Creates the directory if it is missing and locks it for this process.
     ///
     /// # Errors
-    /// [`FolderError`]. The directory of a running server is not changed.
-    pub fn claim(folder: &Path, mode: u32, program: &str) -> Result<Self, FolderError> {
+    /// [`DirectoryError`]. The directory of a running server is not changed.
+    pub fn claim(directory: &Path, mode: u32, program: &str) -> Result<Self, DirectoryError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
-            move |error| FolderError::Failed(path, error)
+            move |error| DirectoryError::Failed(path, error)
         };
-        let admin = open_admin(folder, mode)?;
-        let control = admin.private(CONTROL).map_err(failed(&control_folder(folder)))?;
+        let admin = open_admin(directory, mode)?;
+        let control = admin.private(CONTROL).map_err(failed(&control_directory(directory)))?;
         let name = format!("{program}.lock");
-        let failed = |error| FolderError::Failed(control.path().join(&name), error);
+        let failed = |error| DirectoryError::Failed(control.path().join(&name), error);
         loop {
             let mut lock = control.open_or_create(&name).map_err(failed)?;
             if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -90,12 +90,17 @@ impl AdminFolder {
                 // A failure only shortens the error message.
                 lock.read_to_string(&mut holder).ok();
                 let holder = holder.trim().to_owned();
-                return Err(FolderError::InUse { folder: folder.to_owned(), holder });
+                return Err(DirectoryError::InUse { directory: directory.to_owned(), holder });
             }
             // Between open and lock, a server that is ending may have removed the file. Then this
             // lock is useless, because the next server will lock a new file.
             if lock.metadata().map_err(failed)?.nlink() > 0 {
-                return Ok(Self { folder: folder.to_owned(), control, program: program.to_owned(), lock });
+                return Ok(Self {
+                    directory: directory.to_owned(),
+                    control,
+                    program: program.to_owned(),
+                    lock,
+                });
             }
         }
     }
@@ -115,21 +120,21 @@ impl AdminFolder {
         &self.control
     }
 
-    /// Returns the name of the admin socket in [`AdminFolder::control`].
+    /// Returns the name of the admin socket in [`AdminDirectory::control`].
     pub fn socket_name(&self) -> String {
         format!("{}.sock", self.program)
     }
 }
 
-impl Drop for AdminFolder {
+impl Drop for AdminDirectory {
     fn drop(&mut self) {
         self.control.remove(&self.socket_name()).ok();
         self.control.remove(&format!("{}.lock", self.program)).ok();
         // Directories are removed only if they are empty: journals or another program may use them.
         // A shared directory such as `/tmp` is kept.
         fs::remove_dir(self.control.path()).ok();
-        if self.folder.starts_with(state_base()) {
-            fs::remove_dir(&self.folder).ok();
+        if self.directory.starts_with(state_base()) {
+            fs::remove_dir(&self.directory).ok();
         }
     }
 }
@@ -138,12 +143,12 @@ impl Drop for AdminFolder {
 const CONTROL: &str = ".scalla";
 
 /// Returns the directory of socket and lock in an admin directory.
-pub fn control_folder(admin: &Path) -> PathBuf {
+pub fn control_directory(admin: &Path) -> PathBuf {
     admin.join(CONTROL)
 }
 
 /// Returns the admin directory of a lock; `None` for other files.
-pub fn folder_of_lock(file: &Path) -> Option<PathBuf> {
+pub fn directory_of_lock(file: &Path) -> Option<PathBuf> {
     let control = file.parent().filter(|_| file.extension().is_some_and(|extension| extension == "lock"))?;
     (control.file_name()? == CONTROL).then(|| control.parent().map(Path::to_owned))?
 }
@@ -152,22 +157,22 @@ pub fn folder_of_lock(file: &Path) -> Option<PathBuf> {
 /// of their own in it, but cannot replace those of this server.
 ///
 /// # Errors
-/// [`FolderError::Failed`].
-pub fn open_admin(folder: &Path, mode: u32) -> Result<SharedDirectory, FolderError> {
-    SharedDirectory::create(folder, mode)
+/// [`DirectoryError::Failed`].
+pub fn open_admin(directory: &Path, mode: u32) -> Result<SharedDirectory, DirectoryError> {
+    SharedDirectory::create(directory, mode)
         .and_then(|admin| admin.prove().map(|()| admin))
-        .map_err(|error| FolderError::Failed(folder.to_owned(), error))
+        .map_err(|error| DirectoryError::Failed(directory.to_owned(), error))
 }
 
 /// Creates a directory and its parents. Existing ones are not changed.
 ///
 /// # Errors
 /// The error of the system.
-fn make_folder(folder: &Path, mode: u32) -> io::Result<()> {
-    match DirBuilder::new().mode(mode).create(folder) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
+fn make_directory(directory: &Path, mode: u32) -> io::Result<()> {
+    match DirBuilder::new().mode(mode).create(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            DirBuilder::new().recursive(true).mode(mode | 0o700).create(folder)
+            DirBuilder::new().recursive(true).mode(mode | 0o700).create(directory)
         }
         other => other,
     }
@@ -177,20 +182,23 @@ fn make_folder(folder: &Path, mode: u32) -> io::Result<()> {
 /// path.
 ///
 /// # Errors
-/// [`FolderError::Failed`].
-pub fn enter_home(home: Option<&DirectorySetting>, instance: Option<&str>) -> Result<PathBuf, FolderError> {
+/// [`DirectoryError::Failed`].
+pub fn enter_home(
+    home: Option<&DirectorySetting>,
+    instance: Option<&str>,
+) -> Result<PathBuf, DirectoryError> {
     let here = || std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-    let Some(folder) = (match (home, instance) {
-        (Some(folder), instance) => Some((folder.for_instance(instance), folder.mode())),
+    let Some(directory) = (match (home, instance) {
+        (Some(directory), instance) => Some((directory.for_instance(instance), directory.mode())),
         (None, Some(instance)) => Some((here().join(instance), 0o700)),
         (None, None) => None,
     }) else {
         return Ok(here());
     };
-    let (path, mode) = folder;
-    make_folder(&path, mode)
+    let (path, mode) = directory;
+    make_directory(&path, mode)
         .and_then(|()| std::env::set_current_dir(&path))
-        .map_err(|error| FolderError::Failed(path.clone(), error))?;
+        .map_err(|error| DirectoryError::Failed(path.clone(), error))?;
     Ok(path)
 }
 
@@ -203,11 +211,11 @@ pub fn enter_home(home: Option<&DirectorySetting>, instance: Option<&str>) -> Re
 /// server that ran as root.
 ///
 /// # Errors
-/// [`FolderError::Failed`].
-pub fn state_folder(effective: &Effective, user: Option<&User>) -> Result<PathBuf, FolderError> {
-    let folder = default_admin_folder(effective);
+/// [`DirectoryError::Failed`].
+pub fn state_directory(effective: &Effective, user: Option<&User>) -> Result<PathBuf, DirectoryError> {
+    let directory = default_admin_directory(effective);
     if User::is_root() {
-        let failed = |error| FolderError::Failed(folder.clone(), error);
+        let failed = |error| DirectoryError::Failed(directory.clone(), error);
         let base = state_base();
         DirBuilder::new().recursive(true).mode(0o755).create(&base).map_err(failed)?;
         if let Some(user) = user {
@@ -216,15 +224,15 @@ pub fn state_folder(effective: &Effective, user: Option<&User>) -> Result<PathBu
             if mode & 0o011 != 0o011 {
                 fs::set_permissions(&base, fs::Permissions::from_mode(mode | 0o055)).map_err(failed)?;
             }
-            make_folder(&folder, 0o700).map_err(failed)?;
-            hand_over_at(CWD, folder.as_os_str(), user).map_err(failed)?;
+            make_directory(&directory, 0o700).map_err(failed)?;
+            hand_over_at(CWD, directory.as_os_str(), user).map_err(failed)?;
         }
     }
-    Ok(folder)
+    Ok(directory)
 }
 
 /// Returns the default admin directory of a server that this user starts. Nothing is created.
-pub fn default_admin_folder(effective: &Effective) -> PathBuf {
+pub fn default_admin_directory(effective: &Effective) -> PathBuf {
     state_base().join(state_name(effective))
 }
 
@@ -236,39 +244,39 @@ pub fn default_admin_folder(effective: &Effective) -> PathBuf {
 /// exchanged meanwhile has no effect.
 fn hand_over_at(above: BorrowedFd<'_>, name: &OsStr, user: &User) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let folder = match openat(above, name, flags, Mode::empty()) {
+    let directory = match openat(above, name, flags, Mode::empty()) {
         // The link was created on purpose, and its target has its own owner.
         Err(Errno::LOOP | Errno::NOTDIR) => return Ok(()),
         opened => opened?,
     };
-    if fstat(&folder)?.st_uid != 0 {
+    if fstat(&directory)?.st_uid != 0 {
         return Ok(());
     }
     let owner = (Some(Uid::from_raw(user.uid())), Some(Gid::from_raw(user.gid())));
-    for entry in Dir::read_from(&folder)? {
+    for entry in Dir::read_from(&directory)? {
         let entry = entry?;
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
         if name == "." || name == ".." {
             continue;
         }
-        let found = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let found = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
         if FileType::from_raw_mode(found.st_mode) == FileType::Directory {
-            hand_over_at(folder.as_fd(), name, user)?;
+            hand_over_at(directory.as_fd(), name, user)?;
         } else {
-            chownat(&folder, name, owner.0, owner.1, AtFlags::SYMLINK_NOFOLLOW)?;
+            chownat(&directory, name, owner.0, owner.1, AtFlags::SYMLINK_NOFOLLOW)?;
         }
     }
     // The directory itself is last, so that a run after an interruption continues.
-    Ok(fchown(&folder, owner.0, owner.1)?)
+    Ok(fchown(&directory, owner.0, owner.1)?)
 }
 
-/// Returns the existing admin directories of [`state_folder`] of this user.
+/// Returns the existing admin directories of [`state_directory`] of this user.
 pub fn states() -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(state_base()) else { return Vec::new() };
-    let mut folders: Vec<_> =
+    let mut directories: Vec<_> =
         entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
-    folders.sort();
-    folders
+    directories.sort();
+    directories
 }
 
 fn state_base() -> PathBuf {
@@ -313,51 +321,51 @@ mod tests {
     use super::*;
 
     fn temporary(name: &str) -> PathBuf {
-        std::env::temp_dir().join(format!("scalla-folders-{name}-{}", std::process::id()))
+        std::env::temp_dir().join(format!("scalla-directories-{name}-{}", std::process::id()))
     }
 
     #[test]
-    fn an_admin_folder_has_one_server_at_a_time() {
-        let folder = temporary("claim");
-        let mut first = AdminFolder::claim(&folder, 0o700, "xrootd").unwrap();
+    fn an_admin_directory_has_one_server_at_a_time() {
+        let directory = temporary("claim");
+        let mut first = AdminDirectory::claim(&directory, 0o700, "xrootd").unwrap();
         first.note(1094).unwrap();
-        let error = AdminFolder::claim(&folder, 0o700, "xrootd").unwrap_err().to_string();
+        let error = AdminDirectory::claim(&directory, 0o700, "xrootd").unwrap_err().to_string();
         assert!(error.contains(&format!("pid {}, port 1094", std::process::id())), "{error}");
-        assert!(AdminFolder::claim(&folder, 0o700, "cmsd").is_ok());
+        assert!(AdminDirectory::claim(&directory, 0o700, "cmsd").is_ok());
         let socket = first.control().path().join(first.socket_name());
         fs::write(&socket, "").unwrap();
         drop(first);
         assert!(!socket.exists());
-        let _third = AdminFolder::claim(&folder, 0o700, "xrootd").unwrap();
-        assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o777, 0o700);
-        assert_eq!(fs::metadata(control_folder(&folder)).unwrap().mode() & 0o777, 0o700);
-        fs::remove_dir_all(&folder).unwrap();
+        let _third = AdminDirectory::claim(&directory, 0o700, "xrootd").unwrap();
+        assert_eq!(fs::metadata(&directory).unwrap().mode() & 0o777, 0o700);
+        assert_eq!(fs::metadata(control_directory(&directory)).unwrap().mode() & 0o777, 0o700);
+        fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]
-    fn an_admin_folder_of_another_user_is_refused_before_anything_in_it_is_read() {
+    fn an_admin_directory_of_another_user_is_refused_before_anything_in_it_is_read() {
         if !User::is_root() {
             return;
         }
-        let folder = temporary("planted");
-        fs::create_dir(&folder).unwrap();
-        std::os::unix::fs::chown(&folder, Some(65_534), None).unwrap();
-        let error = AdminFolder::claim(&folder, 0o700, "xrootd").unwrap_err().to_string();
+        let directory = temporary("planted");
+        fs::create_dir(&directory).unwrap();
+        std::os::unix::fs::chown(&directory, Some(65_534), None).unwrap();
+        let error = AdminDirectory::claim(&directory, 0o700, "xrootd").unwrap_err().to_string();
         assert!(
             error.contains("belongs to nobody (uid 65534), but this server runs as root (uid 0)"),
             "{error}"
         );
-        assert!(!control_folder(&folder).exists());
-        std::os::unix::fs::chown(&folder, Some(0), None).unwrap();
-        std::os::unix::fs::symlink("/tmp", control_folder(&folder)).unwrap();
-        let error = AdminFolder::claim(&folder, 0o700, "xrootd").unwrap_err().to_string();
+        assert!(!control_directory(&directory).exists());
+        std::os::unix::fs::chown(&directory, Some(0), None).unwrap();
+        std::os::unix::fs::symlink("/tmp", control_directory(&directory)).unwrap();
+        let error = AdminDirectory::claim(&directory, 0o700, "xrootd").unwrap_err().to_string();
         assert!(error.contains(".scalla is a link of root (uid 0)"), "{error}");
-        fs::remove_dir_all(&folder).unwrap();
+        fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]
     fn the_state_is_named_by_the_served_data() {
-        let of = |folder: &str| state_name(&Effective::for_directory(Path::new(folder), false));
+        let of = |directory: &str| state_name(&Effective::for_directory(Path::new(directory), false));
         assert!(of("/srv/My Data").starts_with("xrootd-MyData-"));
         assert_ne!(of("/srv/a"), of("/srv/b"));
         assert_eq!(of("/srv/a"), of("/srv/a"));
@@ -365,29 +373,29 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_handed_over_without_the_targets_of_links() {
+    fn a_directory_is_handed_over_without_the_targets_of_links() {
         if !User::is_root() {
             return; // only root can change owners
         }
         let Ok(nobody) = User::find("65534") else { return };
-        let folder = temporary("handed");
-        let state = folder.join("state");
+        let directory = temporary("handed");
+        let state = directory.join("state");
         fs::create_dir_all(state.join("below")).unwrap();
-        fs::create_dir(folder.join("other")).unwrap();
+        fs::create_dir(directory.join("other")).unwrap();
         for name in ["other/file", "state/below/file"] {
-            fs::write(folder.join(name), "").unwrap();
+            fs::write(directory.join(name), "").unwrap();
         }
-        std::os::unix::fs::symlink(folder.join("other/file"), state.join("link")).unwrap();
-        std::os::unix::fs::symlink(folder.join("other"), state.join("links")).unwrap();
-        std::os::unix::fs::symlink(&state, folder.join("name")).unwrap();
-        let owner = |name: &str| fs::symlink_metadata(folder.join(name)).unwrap().uid();
-        hand_over_at(CWD, folder.join("name").as_os_str(), &nobody).unwrap();
-        assert_eq!(owner("state/below/file"), 0, "the folder itself is a link");
+        std::os::unix::fs::symlink(directory.join("other/file"), state.join("link")).unwrap();
+        std::os::unix::fs::symlink(directory.join("other"), state.join("links")).unwrap();
+        std::os::unix::fs::symlink(&state, directory.join("name")).unwrap();
+        let owner = |name: &str| fs::symlink_metadata(directory.join(name)).unwrap().uid();
+        hand_over_at(CWD, directory.join("name").as_os_str(), &nobody).unwrap();
+        assert_eq!(owner("state/below/file"), 0, "the directory itself is a link");
         hand_over_at(CWD, state.as_os_str(), &nobody).unwrap();
         for name in ["state", "state/below", "state/below/file", "state/link", "state/links"] {
             assert_eq!(owner(name), nobody.uid(), "{name}");
         }
         assert_eq!((owner("other"), owner("other/file")), (0, 0));
-        fs::remove_dir_all(folder).unwrap();
+        fs::remove_dir_all(directory).unwrap();
     }
 }
