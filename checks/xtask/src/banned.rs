@@ -146,7 +146,11 @@ impl Search<'_> {
             let before = index.checked_sub(1).and_then(|index| tokens.get(index));
             match token {
                 TokenTree::Group(group) => {
-                    let indexes = matches!(before, Some(TokenTree::Ident(_) | TokenTree::Group(_)));
+                    // `&'a [u8]` is a type: the name of a lifetime follows its quote.
+                    let quote = index.checked_sub(2).and_then(|index| tokens.get(index));
+                    let lifetime = matches!(quote, Some(TokenTree::Punct(sign)) if sign.as_char() == '\'');
+                    let indexes =
+                        matches!(before, Some(TokenTree::Ident(_) | TokenTree::Group(_))) && !lifetime;
                     if self.calm && !self.in_test && group.delimiter() == Delimiter::Bracket && indexes {
                         self.found(group.span().start().line, "indexing can panic; use `get`");
                     }
@@ -337,6 +341,8 @@ mod tests {
                     fn f() -> [u8; 2] { [3, 4] }\nfn g() { vec![1]; h(&[1]); }\n\
                     #[cfg(test)]\nmod tests {\n #[test]\n fn t() { super::f()[0].unwrap(); }\n}";
         assert_eq!(lines("wire", text), [0; 0]);
+        let generated = "macro_rules! m { () => { fn f<'a>(a: &'a [u8]) -> &'a [u8] {\n a[0]\n} } }";
+        assert_eq!(lines("wire", generated), [2]);
         assert_eq!(lines("wire", "#[cfg(not(test))]\nmod real {\n fn f(a: &[u8]) -> u8 { a[0] }\n}"), [3]);
     }
 

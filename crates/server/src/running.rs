@@ -145,10 +145,7 @@ impl RunningServer {
             _ => Some(logical(effective, address.port(), wrap)?),
         };
         if let Some(logical) = &logical {
-            if let Some(copies) = &effective.logical.third_party.value {
-                let sources = &effective.logical.copy_sources;
-                logical.copy_for_others(assembly::third_party(copies, sources, &effective.host));
-            }
+            offer_third_party_copies(logical, effective);
             logical.start_timer(&supervisor).map_err(system("a thread"))?;
         }
         let clock = Arc::new(SystemClock::new());
@@ -354,6 +351,14 @@ fn count_open_files(logical: Arc<Logical>) -> xroot::CountOpenFiles {
             pending: status.pending_files,
         }
     }))
+}
+
+/// Lets clients have files copied between servers, if a directive allows it.
+fn offer_third_party_copies(logical: &Logical, effective: &Effective) {
+    if let Some(copies) = &effective.logical.third_party.value {
+        let sources = &effective.logical.copy_sources;
+        logical.copy_for_others(assembly::third_party(copies, sources, &effective.host));
+    }
 }
 
 /// Opens the port that the configuration names.
