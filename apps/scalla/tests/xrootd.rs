@@ -146,7 +146,7 @@ fn whatever_restricts_access_and_is_not_in_force_stops_the_start() {
     for line in [
         "sec.protocol unix",
         "sec.protocol krb5",
-        "ofs.authorize",
+        "ofs.authlib libXrdAccSciTokens.so",
         "acc.authdb /etc/authdb",
         "xrootd.tls all",
         "xrd.tls /etc/cert.pem",
