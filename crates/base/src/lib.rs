@@ -12,6 +12,7 @@
 //! | `byte_text`    | [`text_of`], [`bytes_of`]: text for bytes that need not be UTF-8         |
 //! | `cgi`          | [`Cgi`]: the opaque text behind the first `?` of a path                  |
 //! | `error`        | [`Error`] and [`ErrorKind`]: failed operations                           |
+//! | `extent`       | [`Extent`] and [`ReadPiece`]: ranges of files                            |
 //! | `host`         | [`written_ip`]: canonical form of addresses in host names                |
 //! | `identity`     | [`Identity`]: the client at the other end of a connection                |
 //! | `client_host`  | [`ClientHost`]: the key of per-host limits                               |
@@ -33,6 +34,7 @@ mod clock;
 mod descriptors;
 mod error;
 mod escaped_path;
+mod extent;
 mod host;
 mod identity;
 mod nearest;
@@ -52,6 +54,7 @@ pub use clock::{Clock, Rng};
 pub use descriptors::{Descriptor, DescriptorBudget, SESSION_FILES_MIN};
 pub use error::{Error, ErrorKind, errno_text};
 pub use escaped_path::EscapeError;
+pub use extent::{Extent, ReadPiece};
 pub use host::{meant_ip, written_ip};
 pub use identity::{Identity, LoginNames, NAME_BYTES_MAX};
 pub use nearest::nearest;

@@ -12,13 +12,13 @@ use crate::in_flight::InFlight;
 use crate::job;
 use crate::open_file::{NewFile, OpenFileState, ReleaseReason};
 use crate::third_party::RunningCopy;
-use base::{Error, ErrorKind, LogicalPath};
+use base::{Error, ErrorKind, LogicalPath, ReadPiece};
 use std::any::Any;
 use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use storage::Job;
-use vfs::{Answer, CheckpointWork, FileOperation, Now, OpenFile, Piece, ReplyTo, Started, Value};
+use vfs::{Answer, CheckpointWork, FileOperation, Now, OpenFile, ReplyTo, Started, Value};
 
 /// Code of a query with an argument on a handle. Source: xroot protocol 5.2.0, kXR_Qopaqug.
 const QUERY_OPAQUE_HANDLE: u16 = 64;
@@ -75,11 +75,7 @@ impl LogicalHandle {
 
     /// Reads data that is not in memory: without a thread if the event loop can, otherwise on the
     /// pool.
-    fn read(&self, buffer: Vec<u8>, pieces: Vec<Piece>, reply: &ReplyTo) -> Started {
-        let ranges: Vec<_> = pieces
-            .iter()
-            .map(|p| storage::ReadPiece { offset: p.offset, length: p.length, at: p.at })
-            .collect();
+    fn read(&self, buffer: Vec<u8>, pieces: Vec<ReadPiece>, reply: &ReplyTo) -> Started {
         let open = &self.open;
         if let Err(error) = open.check_pieces(buffer.len(), &pieces) {
             return fail(error);
@@ -97,10 +93,14 @@ impl LogicalHandle {
                 });
             })
         };
-        match self.open.file.start_read(buffer, &ranges, &mut done) {
+        match self.open.file.start_read(buffer, &pieces, &mut done) {
             Ok(()) => Started::Pending,
             Err(buffer) => {
-                let run = |job| self.open.file.read_in_pool(reply.owner(), &ranges, job);
+                let range = match pieces[..] {
+                    [piece] => Some(piece.extent),
+                    _ => None,
+                };
+                let run = |job| self.open.file.read_in_pool(reply.owner(), range, job);
                 self.submit_with(run, reply, move |open| open.read(buffer, &pieces).into())
             }
         }

@@ -13,12 +13,12 @@ use crate::names::FileName;
 use crate::persist::{PendingTicket, ReleasedFile};
 use crate::third_party::{HeldGrant, PullState};
 use crate::writers::{FileKey, WriterTicket};
-use base::{Error, ErrorKind, LogicalPath, Owner, errno_text};
+use base::{Error, ErrorKind, LogicalPath, Owner, ReadPiece, errno_text};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use storage::{Metadata, StoredFile};
-use vfs::{Answer, Caller, CheckpointWork, Now, OpenFile, Piece, Value};
+use vfs::{Answer, Caller, CheckpointWork, Now, OpenFile, Value};
 
 /// The parts from which an open file is built.
 pub(crate) struct NewFile {
@@ -377,25 +377,23 @@ impl OpenFileState {
     }
 
     /// Checks that all pieces fit into a buffer of this length, and may be read.
-    pub(crate) fn check_pieces(&self, length: usize, pieces: &[Piece]) -> Result<(), Error> {
+    pub(crate) fn check_pieces(&self, length: usize, pieces: &[ReadPiece]) -> Result<(), Error> {
         for piece in pieces {
-            self.check_read(piece.offset, piece.length)?;
-            if piece.at.checked_add(piece.length).is_none_or(|end| end > length) {
+            self.check_read(piece.extent.offset, piece.extent.length)?;
+            if piece.place().is_none_or(|place| place.end > length) {
                 return Err(unable("read", &self.path, errno::INVALID));
             }
         }
         Ok(())
     }
 
-    pub(crate) fn read(&self, mut buffer: Vec<u8>, pieces: &[Piece]) -> Result<Value, Error> {
+    pub(crate) fn read(&self, mut buffer: Vec<u8>, pieces: &[ReadPiece]) -> Result<Value, Error> {
         let mut lengths = Vec::with_capacity(pieces.len());
         for piece in pieces {
-            let end = piece.at.checked_add(piece.length);
-            let into = end.and_then(|end| buffer.get_mut(piece.at..end));
+            let into = piece.place().and_then(|place| buffer.get_mut(place));
             let into = into.ok_or_else(|| unable("read", &self.path, errno::INVALID))?;
-            let read =
-                self.file.read(piece.offset, into).map_err(|e| Error::unable("read", &self.path, e))?;
-            lengths.push(read);
+            let read = self.file.read(piece.extent.offset, into);
+            lengths.push(read.map_err(|error| Error::unable("read", &self.path, error))?);
         }
         Ok(Value::Data { buffer, lengths })
     }

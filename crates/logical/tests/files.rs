@@ -5,8 +5,9 @@
 mod support;
 
 use base::ErrorKind::{self, *};
+use base::{Extent, ReadPiece};
 use support::{Server, caller, creating, reading, replacing, updating};
-use vfs::{Answer, CloneRange, FileOperation, Now, OpenFile, OpenRequest, Piece, Value};
+use vfs::{Answer, CloneRange, FileOperation, Now, OpenFile, OpenRequest, Value};
 
 const ENOSPC: i32 = 28;
 
@@ -159,9 +160,9 @@ fn reads_and_writes_at_once_and_on_the_pool() {
     assert!(matches!(file.read_now(0, &mut into), Now::WouldBlock));
     assert!(matches!(file.write_now(0, b"x"), Now::WouldBlock));
     let pieces = vec![
-        Piece { offset: 0, length: 5, at: 0 },
-        Piece { offset: 9, length: 5, at: 5 },
-        Piece { offset: 6, length: 2, at: 10 },
+        ReadPiece { extent: Extent { offset: 0, length: 5 }, at: 0 },
+        ReadPiece { extent: Extent { offset: 9, length: 5 }, at: 5 },
+        ReadPiece { extent: Extent { offset: 6, length: 2 }, at: 10 },
     ];
     let read = FileOperation::Read { buffer: vec![0; 12], pieces };
     let Value::Data { buffer, lengths } = server.on_file(&file, read).value() else { panic!() };
@@ -207,7 +208,7 @@ fn invalid_operations_on_a_handle_are_refused_as_recorded() {
     assert_eq!(refused(&server, &file, truncate(u64::MAX)), invalid("truncate"));
     let outside = FileOperation::Read {
         buffer: vec![0; 4],
-        pieces: vec![Piece { offset: 0, length: 2, at: usize::MAX }],
+        pieces: vec![ReadPiece { extent: Extent { offset: 0, length: 2 }, at: usize::MAX }],
     };
     assert_eq!(refused(&server, &file, outside), invalid("read"));
 }

@@ -12,7 +12,7 @@ use crate::step::{
     ReceiveResult, WriteExtent,
 };
 use crate::target::{Verb, target};
-use base::{Error, ErrorKind};
+use base::{Error, ErrorKind, Extent};
 use std::sync::Arc;
 use vfs::{CheckpointWork, CloneRange, FileOperation, OpenFile, Operation};
 use wire::xroot::codes::{ChkpointOpcode, ErrorCode, RequestCode};
@@ -145,7 +145,7 @@ impl Session {
                 let text = format!("Unable to readv {}; invalid argument", open.path().text());
                 return self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, &text, out);
             };
-            elements.push(ReadElement { file, offset, length });
+            elements.push(ReadElement { file, extent: Extent { offset, length } });
         }
         self.submit_vector_read(ReadVectorTask { streamid: id, elements, sequence: None })
     }
@@ -272,7 +272,7 @@ impl Session {
                 return wrong(self, ErrorCode::ARG_INVALID, &text);
             };
             total = total.saturating_add(length);
-            extents.push(WriteExtent { file: file.clone(), offset, length });
+            extents.push(WriteExtent { file: file.clone(), extent: Extent { offset, length } });
             touched.push((index, Access::write(offset, length as u64)));
             if !files.contains(&index) {
                 files.push(index);

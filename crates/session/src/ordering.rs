@@ -177,10 +177,10 @@ impl Session {
     }
 
     fn vector_touches(&self, task: &ReadVectorTask) -> FileAccesses {
-        let ranges = task.elements.iter().map(|element| {
-            let end = element.offset.saturating_add(element.length as u64);
-            (element.file, element.offset, end)
-        });
+        let ranges = task
+            .elements
+            .iter()
+            .map(|element| (element.file, element.extent.offset, element.extent.end().unwrap_or(u64::MAX)));
         // Merged into one range per file, so that its size is requested once.
         let mut bounds: Vec<(FileIndex, u64, u64)> = Vec::new();
         for (file, start, end) in ranges {

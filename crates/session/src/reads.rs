@@ -100,8 +100,8 @@ impl ReadElement {
     pub fn header(&self) -> [u8; SEGMENT_BYTES] {
         Segment {
             fhandle: crate::files::to_wire(self.file),
-            length: i32::try_from(self.length).unwrap_or(i32::MAX),
-            offset: i64::try_from(self.offset).unwrap_or(i64::MAX),
+            length: i32::try_from(self.extent.length).unwrap_or(i32::MAX),
+            offset: i64::try_from(self.extent.offset).unwrap_or(i64::MAX),
         }
         .to_bytes()
     }

@@ -7,6 +7,7 @@
 
 use crate::authentication::AuthenticationTask;
 use crate::ids::{CallId, FileIndex, PathId, SequenceId};
+use base::Extent;
 use std::sync::Arc;
 use vfs::{FileOperation, OpenFile, Operation};
 use wire::xroot::header::{SessionId, StreamId};
@@ -118,10 +119,8 @@ pub struct ReadVectorTask {
 pub struct ReadElement {
     /// The file to read.
     pub file: FileIndex,
-    /// Offset in the file, in bytes.
-    pub offset: u64,
-    /// Number of bytes to read.
-    pub length: usize,
+    /// The range to read.
+    pub extent: Extent,
 }
 
 /// An announcement of data that follows on a connection.
@@ -168,10 +167,8 @@ pub enum Destination {
 pub struct WriteExtent {
     /// The file.
     pub file: Arc<dyn OpenFile>,
-    /// Offset in the file, in bytes.
-    pub offset: u64,
-    /// Length in bytes.
-    pub length: usize,
+    /// The range to write.
+    pub extent: Extent,
 }
 
 /// Result of receiving announced data.

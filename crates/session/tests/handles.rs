@@ -6,7 +6,7 @@
 
 mod support;
 
-use base::ErrorKind;
+use base::{ErrorKind, Extent};
 use session::{DriverTask, FileIndex, PathId, ReadElement, ReadTask, Settings};
 use support::*;
 use vfs::{Answer, CheckpointWork, FileOperation, Operation, SpaceFigures, Value};
@@ -147,7 +147,8 @@ fn a_vector_read_is_checked_as_a_whole() {
     bench.open("/data/g", 1);
     let list = [segment(1, 10, 20), segment(0, 0, 0), segment(0, 2_097_136, 1 << 40)].concat();
     let DriverTask::ReadVector(task) = bench.ask(&Raw::new(READV).stream(3).payload(&list)) else { panic!() };
-    let element = |file, length, offset| ReadElement { file: FileIndex(file), offset, length };
+    let element =
+        |file, length, offset| ReadElement { file: FileIndex(file), extent: Extent { offset, length } };
     assert_eq!(task.elements, [element(1, 10, 20), element(0, 0, 0), element(0, 2_097_136, 1 << 40)]);
     assert_eq!(task.streamid.0, [0, 3]);
 

@@ -6,7 +6,7 @@
 
 mod support;
 
-use base::{Error, ErrorKind};
+use base::{Error, ErrorKind, Extent};
 use session::{DriverTask, FileIndex, PathId, ReadElement, ReadTask, ReplyOutputs};
 use support::{Bench, CLOSE, ERROR, OK, OKSOFAR, PGREAD, READ, READV, REDIRECT, Raw, Reply};
 use vfs::{FileOperation, Now, RedirectAnswer};
@@ -114,7 +114,7 @@ fn a_vector_is_framed_by_elements() {
     let list = [element(0), element(8), element(16)].concat();
     let DriverTask::ReadVector(task) = bench.ask(&Raw::new(READV).stream(7).payload(&list)) else { panic!() };
     assert_eq!(task.elements[1].header(), element(8));
-    assert_eq!(task.elements[1], ReadElement { file: FileIndex(0), offset: 8, length: 4 });
+    assert_eq!(task.elements[1], ReadElement { file: FileIndex(0), extent: Extent { offset: 8, length: 4 } });
     let mut reply = bench.session.vector_read_began(&task);
     assert!(!reply.vector_frame(2, 40).is_last);
     let last = reply.vector_frame(1, 20);

@@ -19,7 +19,11 @@ fn writev(list: &[Vec<u8>]) -> Raw {
 fn extents(bench: &mut Bench, request: &Raw) -> (CallId, usize, Vec<(u64, usize)>) {
     let DriverTask::Receive(receive) = bench.ask(request) else { panic!("{:?}", bench.all_replies(0)) };
     let Destination::Vector(extents) = receive.into else { panic!() };
-    (receive.call, receive.length, extents.iter().map(|extent| (extent.offset, extent.length)).collect())
+    (
+        receive.call,
+        receive.length,
+        extents.iter().map(|write| (write.extent.offset, write.extent.length)).collect(),
+    )
 }
 
 #[test]

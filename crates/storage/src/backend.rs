@@ -8,10 +8,9 @@
 //! wait for a disk; they return [`Now::WouldBlock`] instead. Errors are those of the operating
 //! system; the `logical` crate turns them into messages for clients.
 
-use crate::piece::ReadPiece;
 use crate::pool::{Job, Pool};
 use crate::ring::Completion;
-use base::{LogicalPath, Owner};
+use base::{Extent, LogicalPath, Owner, ReadPiece};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -343,10 +342,10 @@ pub trait StoredFile: Send + Sync {
         let _ = (pieces, done);
         Err(buffer)
     }
-    /// Queues a job of this owner that reads these pieces on the pool. The job may share its thread
-    /// with other reads. It is returned when the pool is full.
-    fn read_in_pool(&self, owner: Owner, pieces: &[ReadPiece], job: Job) -> Result<(), Job> {
-        let _ = pieces;
+    /// Queues a job of this owner that reads on the pool. If it reads one range only, `range` names
+    /// it, and the job may share its thread with other reads. It is returned when the pool is full.
+    fn read_in_pool(&self, owner: Owner, range: Option<Extent>, job: Job) -> Result<(), Job> {
+        let _ = range;
         self.pool().run(owner, job)
     }
     /// Sets the size of the file.

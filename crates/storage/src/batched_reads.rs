@@ -7,7 +7,7 @@
 //! other. While it waits for the first one, most of the others arrive.
 
 use crate::pool::{Job, Pool};
-use base::Owner;
+use base::{Extent, Owner};
 use rustix::fs::Advice;
 use std::cell::RefCell;
 use std::num::NonZeroU64;
@@ -25,8 +25,7 @@ pub(crate) struct PoolRead {
     pub(crate) pool: Arc<Pool>,
     pub(crate) owner: Owner,
     pub(crate) fd: Arc<OwnedFd>,
-    pub(crate) offset: u64,
-    pub(crate) length: usize,
+    pub(crate) extent: Extent,
     /// The job that makes the read.
     pub(crate) job: Job,
 }
@@ -84,8 +83,8 @@ fn queue_batch(reads: Vec<PoolRead>) {
                 // This is only a hint, so its result does not matter.
                 let _ = rustix::fs::fadvise(
                     &read.fd,
-                    read.offset,
-                    NonZeroU64::new(read.length as u64),
+                    read.extent.offset,
+                    NonZeroU64::new(read.extent.length as u64),
                     Advice::WillNeed,
                 );
             }
@@ -102,7 +101,13 @@ mod tests {
 
     fn read(pool: &Arc<Pool>, job: impl FnOnce() + Send + 'static) -> PoolRead {
         let fd = Arc::new(rustix::fs::memfd_create("together", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
-        PoolRead { pool: pool.clone(), owner: Owner::SERVER, fd, offset: 0, length: 16, job: Box::new(job) }
+        PoolRead {
+            pool: pool.clone(),
+            owner: Owner::SERVER,
+            fd,
+            extent: Extent { offset: 0, length: 16 },
+            job: Box::new(job),
+        }
     }
 
     #[test]

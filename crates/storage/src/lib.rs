@@ -25,7 +25,6 @@ mod batched_reads;
 mod fair_share_queue;
 pub mod faulty;
 mod look_limit;
-mod piece;
 mod pool;
 pub mod posix;
 mod private;
@@ -40,7 +39,6 @@ pub use backend::{
 pub use batched_reads::READS_TOGETHER_MAX;
 pub use faulty::Faulty;
 pub use look_limit::{LOOK_BYTES_MAX, LOOKS_MAX, LookLimit, LookPermit};
-pub use piece::ReadPiece;
 pub use pool::{
     Job, Pool, QUEUED_JOBS_MAX, QUEUED_JOBS_PER_OWNER_MAX, STEP_BYTES_MAX, STEP_ITEMS_MAX, StepProgress,
     Work, WorkEnd,

@@ -9,7 +9,7 @@
 //! A buffer given to the kernel lives until its completion, even if the connection that requested
 //! it is closed: the operation owns the buffer, and the ring owns the operation.
 
-use crate::piece::ReadPiece;
+use base::{Extent, ReadPiece};
 use io_uring::{IoUring, Probe, opcode, types};
 use slab::Slab;
 use std::cell::RefCell;
@@ -218,7 +218,7 @@ pub(crate) fn read(
     pieces: &[ReadPiece],
     done: &mut dyn FnMut() -> Completion,
 ) -> Result<(), Vec<u8>> {
-    let fits = |piece: &ReadPiece| piece.at.checked_add(piece.length).is_some_and(|end| end <= buffer.len());
+    let fits = |piece: &ReadPiece| piece.place().is_some_and(|place| place.end <= buffer.len());
     let count = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
     let full = share.load(Ordering::Relaxed).saturating_add(count) > RING_READS_PER_VOLUME_MAX;
     if full || pieces.is_empty() || !pieces.iter().all(fits) {
@@ -259,8 +259,8 @@ impl Ring {
             done: Some(done),
         });
         for (index, piece) in pieces.iter().enumerate() {
-            let part =
-                RingPart { operation, index, offset: piece.offset, length: piece.length, at: piece.at };
+            let Extent { offset, length } = piece.extent;
+            let part = RingPart { operation, index, offset, length, at: piece.at };
             self.waiting.push_back(self.parts.insert(part));
         }
         if !self.held {
@@ -394,9 +394,9 @@ mod tests {
         let share = Arc::default();
         let got = Rc::new(RefCell::new(None));
         let pieces = [
-            ReadPiece { offset: 10, length: 5000, at: 0 },
-            ReadPiece { offset: 99_990, length: 100, at: 5000 },
-            ReadPiece { offset: 200_000, length: 8, at: 5100 },
+            ReadPiece { extent: Extent { offset: 10, length: 5000 }, at: 0 },
+            ReadPiece { extent: Extent { offset: 99_990, length: 100 }, at: 5000 },
+            ReadPiece { extent: Extent { offset: 200_000, length: 8 }, at: 5100 },
         ];
         let to = got.clone();
         let mut done = || -> Completion {
@@ -429,7 +429,7 @@ mod tests {
                     *count.borrow_mut() += 1;
                 })
             };
-            let piece = ReadPiece { offset: 0, length: 16, at: 0 };
+            let piece = ReadPiece { extent: Extent { offset: 0, length: 16 }, at: 0 };
             match read(&file, &share, vec![0; 16], &[piece], &mut done) {
                 Ok(()) => taken += 1,
                 Err(buffer) => {
@@ -456,7 +456,7 @@ mod tests {
                 let ended = ended.clone();
                 Box::new(move |_, result| *ended.borrow_mut() += result.unwrap()[0])
             };
-            let piece = ReadPiece { offset, length: 16, at: 0 };
+            let piece = ReadPiece { extent: Extent { offset, length: 16 }, at: 0 };
             assert!(read(&file, &Arc::default(), vec![0; 16], &[piece], &mut done).is_ok());
         }
         let with = |look: fn(&Ring) -> usize| RING.with_borrow(|ring| ring.as_ref().map(look));
@@ -482,7 +482,7 @@ mod tests {
                 let ended = ended.clone();
                 Box::new(move |_, result| *ended.borrow_mut() += result.unwrap()[0])
             };
-            let piece = ReadPiece { offset, length: 16, at: 0 };
+            let piece = ReadPiece { extent: Extent { offset, length: 16 }, at: 0 };
             assert!(read(&file, &Arc::default(), vec![0; 16], &[piece], &mut done).is_ok());
         }
         release();
@@ -523,7 +523,7 @@ mod tests {
             let to = to.clone();
             Box::new(move |buffer, result| *to.borrow_mut() = Some((buffer.len(), result)))
         };
-        let piece = ReadPiece { offset: 0, length: 16, at: 0 };
+        let piece = ReadPiece { extent: Extent { offset: 0, length: 16 }, at: 0 };
         assert!(read(&directory, &Arc::default(), vec![0; 16], &[piece], &mut done).is_ok());
         while got.borrow().is_none() {
             wait(&driver);
@@ -534,7 +534,7 @@ mod tests {
 
     #[test]
     fn without_a_ring_the_buffer_is_returned_at_once() {
-        let piece = ReadPiece { offset: 0, length: 1, at: 0 };
+        let piece = ReadPiece { extent: Extent { offset: 0, length: 1 }, at: 0 };
         let outcome = std::thread::spawn(move || {
             read(&file(b"x"), &Arc::default(), vec![0; 1], &[piece], &mut || unreachable!()).is_err()
         });

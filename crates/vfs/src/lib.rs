@@ -34,7 +34,7 @@ pub use answer::{
 pub use base::Now;
 pub use operation::{
     AttributeWork, Caller, CheckpointWork, CloneRange, FileOperation, ListDetail, LocateOptions, OpenRequest,
-    Operation, Piece, PrepareRequest,
+    Operation, PrepareRequest,
 };
 pub use reply::{DeferredReply, Mailbox, ReplyTo, ReplyToken};
 pub use stat::{BriefStat, FileKind, FileStat, SpaceFigures};

@@ -4,7 +4,7 @@
 
 use crate::{ListingPosition, OpenFile, Target, TargetList};
 use auth::Entity;
-use base::Identity;
+use base::{Identity, ReadPiece};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -284,17 +284,6 @@ pub enum Operation {
     },
 }
 
-/// A range of a file to read into a buffer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Piece {
-    /// Offset in the file, in bytes.
-    pub offset: u64,
-    /// Number of bytes to read.
-    pub length: usize,
-    /// Offset in the buffer.
-    pub at: usize,
-}
-
 /// A range to clone from one file into another.
 pub struct CloneRange {
     /// Source file.
@@ -328,7 +317,7 @@ pub enum FileOperation {
         /// The buffer, which is returned with the answer.
         buffer: Vec<u8>,
         /// The ranges to read.
-        pieces: Vec<Piece>,
+        pieces: Vec<ReadPiece>,
     },
     /// Writes `buffer` at `offset`: [`crate::Value::Written`], which returns the buffer.
     Write {

@@ -1,12 +1,13 @@
 //! A read of one range of a file: the pieces that it is cut into, and their frames.
 
 use crate::block::{SMALL_PIECE_BYTES_MAX, put};
+use base::{Extent, ReadPiece};
 use digest::pages::CHECKSUM_BYTES;
 use net::BLOCK_BYTES;
 use session::ReadReply;
 use std::io::IoSliceMut;
 use std::sync::Arc;
-use vfs::{OpenFile, Piece};
+use vfs::OpenFile;
 use wire::xroot::limits::RESPONSE_HEADER_BYTES;
 use wire::xroot::reply::status::STATUS_FRAME_BYTES as STATUS_BYTES;
 
@@ -43,43 +44,45 @@ pub(crate) struct RangeRead {
 impl RangeRead {
     /// Returns the next piece: as much as fits a block after the header of the frame, in whole
     /// pages for a read with checksums.
-    pub(crate) fn piece(&self) -> Piece {
+    pub(crate) fn piece(&self) -> ReadPiece {
         let left = self.reply.left();
         if !self.paged {
             let length = left.min(BLOCK_BYTES - PLAIN_AT);
-            return Piece { offset: self.offset, length, at: PLAIN_AT };
+            return ReadPiece { extent: Extent { offset: self.offset, length }, at: PLAIN_AT };
         }
         let within = usize::try_from(self.offset % PAGE as u64).unwrap_or(0);
         let length = left.min(FRAME_PAGES * PAGE - within);
         let at = STATUS_BYTES + digest::pages::checksums_length(self.offset, length);
-        Piece { offset: self.offset, length, at }
+        ReadPiece { extent: Extent { offset: self.offset, length }, at }
     }
 
     /// Returns the buffer size for a piece: its own size if it is small, otherwise a block.
-    pub(crate) fn bytes_for(&self, piece: Piece) -> usize {
-        if self.paged || piece.length > SMALL_PIECE_BYTES_MAX { BLOCK_BYTES } else { piece.at + piece.length }
+    pub(crate) fn bytes_for(&self, piece: ReadPiece) -> usize {
+        let length = piece.extent.length;
+        if self.paged || length > SMALL_PIECE_BYTES_MAX { BLOCK_BYTES } else { piece.at + length }
     }
 
     /// Reads a piece that is entirely in memory, each page to its final position. This costs less
     /// than moving the pages afterwards. Returns `false` if it is not possible.
-    pub(crate) fn read_pages_in_place(&self, block: &mut [u8], piece: Piece) -> bool {
-        let total = digest::pages::interleaved_length(piece.offset, piece.length);
+    pub(crate) fn read_pages_in_place(&self, block: &mut [u8], piece: ReadPiece) -> bool {
+        let Extent { offset, length } = piece.extent;
+        let total = digest::pages::interleaved_length(offset, length);
         let Some(mut rest) = block.get_mut(STATUS_BYTES..STATUS_BYTES + total) else { return false };
         let mut places: [IoSliceMut<'_>; FRAME_PAGES] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
         let mut count = 0;
-        for (page, place) in digest::pages::pages(piece.offset, total).zip(&mut places) {
+        for (page, place) in digest::pages::pages(offset, total).zip(&mut places) {
             let Some((_, behind)) = rest.split_at_mut_checked(CHECKSUM_BYTES) else { return false };
             let Some((data, behind)) = behind.split_at_mut_checked(page.length) else { return false };
             *place = IoSliceMut::new(data);
             (rest, count) = (behind, count + 1);
         }
         let places = places.get_mut(..count).unwrap_or_default();
-        rest.is_empty() && self.file.read_scattered_now(piece.offset, places).is_some()
+        rest.is_empty() && self.file.read_scattered_now(offset, places).is_some()
     }
 
     /// Inserts the checksums between the pages, and the header of the frame. Returns the length of
     /// the frame, and whether it is the last one.
-    pub(crate) fn frame_pages(&mut self, block: &mut [u8], piece: Piece, read: usize) -> (usize, bool) {
+    pub(crate) fn frame_pages(&mut self, block: &mut [u8], piece: ReadPiece, read: usize) -> (usize, bool) {
         let Some((head, body)) = block.split_at_mut_checked(STATUS_BYTES) else { return (0, true) };
         let data = match read {
             0 => 0,
@@ -90,7 +93,7 @@ impl RangeRead {
             }
             _ => digest::pages::interleave(self.offset, body, piece.at - STATUS_BYTES, read).unwrap_or(0),
         };
-        let frame = self.reply.page_frame(self.offset, (piece.length, read), data);
+        let frame = self.reply.page_frame(self.offset, (piece.extent.length, read), data);
         put(head, 0, &frame.header);
         (STATUS_BYTES + data, frame.is_last)
     }

@@ -2,7 +2,7 @@
 
 use crate::PIECES_IN_FLIGHT_MAX;
 use crate::block::DataBlock;
-use base::Error;
+use base::{Error, Extent};
 use net::BLOCK_BYTES;
 use session::{CallId, Destination, PathId, PayloadAnnouncement, ReceiveResult, WriteExtent};
 use std::collections::VecDeque;
@@ -48,7 +48,8 @@ pub(crate) struct PayloadExtent {
 
 impl PayloadExtent {
     fn plain(extent: WriteExtent) -> Self {
-        Self { file: extent.file, offset: extent.offset, length: extent.length, paged: false }
+        let WriteExtent { file, extent: Extent { offset, length } } = extent;
+        Self { file, offset, length, paged: false }
     }
 
     /// Returns the length on the wire of the next piece.

@@ -2,11 +2,11 @@
 
 use crate::block::{DataBlock, put};
 use crate::costs::READ_ELEMENT_BYTES;
-use base::{Error, ErrorKind};
+use base::{Error, ErrorKind, ReadPiece};
 use session::{FileIndex, ReadElement, ReadReply};
 use std::io::IoSliceMut;
 use std::sync::Arc;
-use vfs::{OpenFile, Piece};
+use vfs::OpenFile;
 use wire::xroot::limits::{READV_FRAME_BYTES_MAX, RESPONSE_HEADER_BYTES, SEGMENT_BYTES};
 
 /// Maximum number of elements read in one call.
@@ -81,7 +81,7 @@ impl VectorRead {
         let mut bytes = RESPONSE_HEADER_BYTES;
         let mut end = self.first;
         for element in self.elements.iter().skip(self.first) {
-            let more = SEGMENT_BYTES + element.length;
+            let more = SEGMENT_BYTES + element.extent.length;
             if end > self.first && bytes + more > GATHERED_BYTES_MAX {
                 break;
             }
@@ -113,27 +113,29 @@ impl VectorRead {
 
     /// Reads the next `run` elements. The data between them goes to `gaps`.
     pub(crate) fn read_run(&mut self, file: &dyn OpenFile, run: usize, mut gaps: &mut [u8]) -> bool {
-        let Some(start) = self.elements.get(self.next).map(|first| first.offset) else { return false };
+        let Some(start) = self.elements.get(self.next).map(|first| first.extent.offset) else { return false };
         let Some(mut rest) = self.frame.get_mut(self.filled..) else { return false };
         let mut places = Vec::with_capacity(2 * run);
         let mut end = start;
         let mut filled = self.filled;
         for element in self.elements.iter().skip(self.next).take(run) {
-            let gap = usize::try_from(element.offset - end).unwrap_or(0);
+            let gap = usize::try_from(element.extent.offset - end).unwrap_or(0);
             let Some((skipped, others)) = std::mem::take(&mut gaps).split_at_mut_checked(gap) else {
                 return false;
             };
             gaps = others;
             let Some((head, behind)) = rest.split_at_mut_checked(SEGMENT_BYTES) else { return false };
-            let Some((data, behind)) = behind.split_at_mut_checked(element.length) else { return false };
+            let Some((data, behind)) = behind.split_at_mut_checked(element.extent.length) else {
+                return false;
+            };
             rest = behind;
             put(head, 0, &element.header());
             if gap > 0 {
                 places.push(IoSliceMut::new(skipped));
             }
             places.push(IoSliceMut::new(data));
-            end = element.offset + element.length as u64;
-            filled += SEGMENT_BYTES + element.length;
+            end = element.extent.offset + element.extent.length as u64;
+            filled += SEGMENT_BYTES + element.extent.length;
         }
         if file.read_scattered_now(start, &mut places).is_none() {
             return false;
@@ -152,13 +154,13 @@ impl VectorRead {
             let gap = match end {
                 None => Some(0),
                 Some((file, end)) if file == element.file => {
-                    element.offset.checked_sub(end).and_then(|gap| usize::try_from(gap).ok())
+                    element.extent.offset.checked_sub(end).and_then(|gap| usize::try_from(gap).ok())
                 }
                 Some(_) => None,
             };
-            let behind = element.offset.checked_add(element.length as u64);
+            let behind = element.extent.end();
             let (Some(gap), Some(behind)) = (gap.filter(|&gap| gap <= GAP_BYTES_MAX), behind) else { break };
-            if element.length == 0 {
+            if element.extent.length == 0 {
                 break;
             }
             end = Some((element.file, behind));
@@ -169,7 +171,7 @@ impl VectorRead {
     }
 
     /// Returns the missing part of the frame for one file: the frame as the buffer, and the pieces.
-    pub(crate) fn missing(&mut self) -> (DataBlock, Vec<Piece>) {
+    pub(crate) fn missing(&mut self) -> (DataBlock, Vec<ReadPiece>) {
         let file = self.elements.get(self.next).map(|element| element.file);
         let mut pieces = Vec::new();
         self.wanted.clear();
@@ -181,13 +183,13 @@ impl VectorRead {
             }
             put(&mut frame, at, &element.header());
             at += SEGMENT_BYTES;
-            pieces.push(Piece { offset: element.offset, length: element.length, at });
-            self.wanted.push(element.length);
-            at += element.length;
+            pieces.push(ReadPiece { extent: element.extent, at });
+            self.wanted.push(element.extent.length);
+            at += element.extent.length;
         }
         // The remaining elements, of other files, belong to the frame too.
         let rest = self.elements.iter().take(self.end).skip(self.next + pieces.len());
-        let length = at + rest.map(|element| SEGMENT_BYTES + element.length).sum::<usize>();
+        let length = at + rest.map(|element| SEGMENT_BYTES + element.extent.length).sum::<usize>();
         (frame.cut(length), pieces)
     }
 }

@@ -223,7 +223,7 @@ impl FuzzDriver {
             let Some(file) = self.session.file(element.file) else {
                 panic!("a read of a file that is not open")
             };
-            FileUse::new(file, FileAccess::Read(element.offset, element.length as u64))
+            FileUse::new(file, FileAccess::Read(element.extent.offset, element.extent.length as u64))
         });
         uses.collect()
     }
@@ -454,7 +454,7 @@ fn uses_of_data(receive: &PayloadAnnouncement) -> Vec<FileUse> {
         }
         Destination::Vector(extents) => {
             let to_use = |e: &session::WriteExtent| {
-                FileUse::new(&e.file, FileAccess::Write(e.offset, e.length as u64))
+                FileUse::new(&e.file, FileAccess::Write(e.extent.offset, e.extent.length as u64))
             };
             extents.iter().map(to_use).collect()
         }

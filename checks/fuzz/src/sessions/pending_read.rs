@@ -80,7 +80,7 @@ pub(super) fn frame(read: &mut PendingRead, how: ReadResult, out: &mut Vec<u8>) 
             let rest = elements.split_off(elements.len().min(2));
             for element in elements.iter() {
                 data.extend_from_slice(&element.header());
-                data.resize(data.len() + element.length, DATA);
+                data.resize(data.len() + element.extent.length, DATA);
             }
             let frame = read.reply.vector_frame(elements.len(), data.len());
             out.extend_from_slice(&frame.header);

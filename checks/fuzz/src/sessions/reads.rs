@@ -3,7 +3,7 @@
 //! They are separate from the other operations, because the front end and not the session sends
 //! their data.
 
-use base::{Error, ErrorKind};
+use base::{Error, ErrorKind, Extent};
 use session::{DriverTask, PathId, ReadElement, ReadTask, ReadVectorTask, ReplyOutputs};
 use vfs::{Now, RedirectAnswer};
 
@@ -25,7 +25,8 @@ impl FuzzDriver {
     /// Starts a read; every second one cannot be answered immediately.
     pub(super) fn read(&mut self, task: &ReadTask) {
         assert!(self.session.is_bound(task.link), "a reply for a connection that is not bound");
-        let element = ReadElement { file: task.file, offset: task.offset, length: task.length };
+        let element =
+            ReadElement { file: task.file, extent: Extent { offset: task.offset, length: task.length } };
         let uses = self.uses_of_reads(&[element]);
         begin_uses(&uses);
         let is_small = !task.paged && task.length <= SMALL_BYTES_MAX;

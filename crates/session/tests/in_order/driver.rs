@@ -4,6 +4,7 @@
 
 use super::model::{Act, Content, FILES, ModelFile, Outcome, Step};
 use super::support::*;
+use base::Extent;
 use session::{CallId, Destination, DriverTask, PathId, ReadElement, ReadReply, ReceiveResult};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -99,8 +100,10 @@ impl Driver {
                 self.running.push(Running::Call { call, file, operation, answer: None });
             }
             DriverTask::Read(task) => {
-                let elements =
-                    vec![ReadElement { file: task.file, offset: task.offset, length: task.length }];
+                let elements = vec![ReadElement {
+                    file: task.file,
+                    extent: Extent { offset: task.offset, length: task.length },
+                }];
                 let at_once = dice.below(2) == 0;
                 let began = (!at_once).then(|| self.bench.session.read_began(&task));
                 self.start_read(number(task.streamid.0), elements, began);
@@ -124,7 +127,7 @@ impl Driver {
                     Destination::Pages { file, offset } => vec![(file, *offset, data.concat())],
                     Destination::Vector(places) => {
                         let data = data.into_iter().filter(|data| !data.is_empty());
-                        places.iter().zip(data).map(|(to, data)| (&to.file, to.offset, data)).collect()
+                        places.iter().zip(data).map(|(to, data)| (&to.file, to.extent.offset, data)).collect()
                     }
                     Destination::Discard => Vec::new(),
                 };
@@ -160,7 +163,7 @@ impl Driver {
 
     fn content(&self, element: &ReadElement) -> Vec<u8> {
         let file = ModelFile::of(self.bench.session.file(element.file).unwrap());
-        file.content().read(usize::try_from(element.offset).unwrap(), element.length)
+        file.content().read(usize::try_from(element.extent.offset).unwrap(), element.extent.length)
     }
 
     /// Performs one step of an operation in progress. Returns `false` if there is none.
@@ -193,12 +196,13 @@ impl Driver {
                 if let Some(element) = elements.pop_front() {
                     let file = ModelFile::of(self.bench.session.file(element.file).unwrap());
                     // In two pieces; a short one is the end of the file.
-                    let half = if *cut { element.length } else { element.length.div_ceil(2) };
-                    let read = file.content().read(usize::try_from(element.offset).unwrap(), half);
-                    let rest = element.length - half;
+                    let half = if *cut { element.extent.length } else { element.extent.length.div_ceil(2) };
+                    let read = file.content().read(usize::try_from(element.extent.offset).unwrap(), half);
+                    let rest = element.extent.length - half;
                     if read.len() == half && rest > 0 {
-                        let offset = element.offset + half as u64;
-                        elements.push_front(ReadElement { offset, length: rest, ..element });
+                        let offset = element.extent.offset + half as u64;
+                        elements
+                            .push_front(ReadElement { extent: Extent { offset, length: rest }, ..element });
                         *cut = true;
                     } else {
                         *cut = false;

@@ -15,8 +15,8 @@ use super::{stable, volume::VolumeKind};
 use crate::backend::append_filled;
 use crate::batched_reads::{self, BYTES_TOGETHER_MAX, PoolRead};
 use crate::ring::{self, Completion};
-use crate::{FileIdentity, Job, Metadata, Now, Pool, ReadPiece, StoredFile};
-use base::Owner;
+use crate::{FileIdentity, Job, Metadata, Now, Pool, StoredFile};
+use base::{Extent, Owner, ReadPiece};
 use rustix::fs::{Advice, AtFlags, Mode, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::any::Any;
@@ -240,7 +240,7 @@ impl StoredFile for PosixFile {
         pieces: &[ReadPiece],
         done: &mut dyn FnMut() -> Completion,
     ) -> Result<(), Vec<u8>> {
-        let within = |piece: &ReadPiece| piece.offset.saturating_add(piece.length as u64) <= OFFSET_MAX;
+        let within = |piece: &ReadPiece| piece.extent.end().is_some_and(|end| end <= OFFSET_MAX);
         // On a network file system or FUSE the kernel may wait when a read is submitted, which
         // would block an event loop.
         if self.without.ring || !self.volume.is_local() || !pieces.iter().all(within) {
@@ -249,20 +249,19 @@ impl StoredFile for PosixFile {
         ring::read(&self.fd, &self.volume.reading, buffer, pieces, done)
     }
 
-    fn read_in_pool(&self, owner: Owner, pieces: &[ReadPiece], job: Job) -> Result<(), Job> {
+    fn read_in_pool(&self, owner: Owner, range: Option<Extent>, job: Job) -> Result<(), Job> {
         let pool = &self.volume.pool;
-        match pieces {
+        match range {
             // On other file systems a hanging read does not imply that the others hang, so they
             // must not share a thread.
-            &[ReadPiece { offset, length, .. }]
-                if length <= BYTES_TOGETHER_MAX && self.volume.kind() == VolumeKind::Local =>
+            Some(extent)
+                if extent.length <= BYTES_TOGETHER_MAX && self.volume.kind() == VolumeKind::Local =>
             {
                 batched_reads::begin(PoolRead {
                     pool: pool.clone(),
                     owner,
                     fd: Arc::clone(&self.fd),
-                    offset,
-                    length,
+                    extent,
                     job,
                 })
             }

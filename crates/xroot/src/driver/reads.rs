@@ -11,11 +11,11 @@ use crate::failures::unexpected_answer;
 use crate::range_read::{RangeRead, ragged_end};
 use crate::transfer::{FrameProgress, Transfer, TransferWork};
 use crate::{FRAME_BYTES_MAX, OUTPUT_LOW_BYTES, SENDFILE_BYTES_MIN, SPOT_BYTES_MAX};
-use base::{Charge, Error, MemoryPurpose};
+use base::{Charge, Error, MemoryPurpose, ReadPiece};
 use net::BLOCK_BYTES;
 use session::{DriverTask, PathId, ReadReply, ReadTask};
 use std::sync::Arc;
-use vfs::{Answer, FileOperation, Now, OpenFile, Piece, Value};
+use vfs::{Answer, FileOperation, Now, OpenFile, Value};
 use wire::xroot::limits::RESPONSE_HEADER_BYTES;
 
 /// Result of an attempt to read in place.
@@ -168,9 +168,9 @@ impl SessionDriver {
         };
         range.apart = range.paged && !range.cold && range.read_pages_in_place(&mut block, piece);
         if range.apart {
-            return Ok(self.push_piece(link, range, block, piece, piece.length));
+            return Ok(self.push_piece(link, range, block, piece, piece.extent.length));
         }
-        let Some(room) = block.get_mut(piece.at..piece.at + piece.length) else {
+        let Some(room) = piece.place().and_then(|place| block.get_mut(place)) else {
             return Ok(FrameProgress::Last);
         };
         let read = if std::mem::take(&mut range.cold) {
@@ -183,7 +183,7 @@ impl SessionDriver {
             Now::Done(Err(error)) => Err(error),
             Now::WouldBlock => {
                 // The kernel can fetch the following data while this piece is read.
-                let next = piece.length as u64;
+                let next = piece.extent.length as u64;
                 range.file.prefetch(
                     range.offset + next,
                     (range.reply.left() as u64 - next).min(FRAME_BYTES_MAX as u64),
@@ -232,15 +232,15 @@ impl SessionDriver {
         link: PathId,
         range: &mut RangeRead,
         mut block: DataBlock,
-        piece: Piece,
+        piece: ReadPiece,
         read: usize,
     ) -> FrameProgress {
-        let read = read.min(piece.length);
+        let read = read.min(piece.extent.length);
         let (bytes, end, is_last) = if range.paged {
             let (length, is_last) = range.frame_pages(&mut block, piece, read);
             (0..length, None, is_last)
         } else {
-            let frame = range.reply.frame(piece.length, read);
+            let frame = range.reply.frame(piece.extent.length, read);
             let header = piece.at - RESPONSE_HEADER_BYTES;
             put(&mut block, header, &frame.header);
             (header..piece.at + read, frame.end, frame.is_last)

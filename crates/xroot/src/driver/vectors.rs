@@ -66,11 +66,11 @@ impl SessionDriver {
             }
             let at = vector.filled + SEGMENT_BYTES;
             put(&mut vector.frame, vector.filled, &element.header());
-            let Some(room) = vector.frame.get_mut(at..at + element.length) else {
+            let Some(room) = vector.frame.get_mut(at..at + element.extent.length) else {
                 return Err(beyond(&*file));
             };
-            match file.read_now(element.offset, room) {
-                Now::Done(Ok(read)) if read == element.length => {
+            match file.read_now(element.extent.offset, room) {
+                Now::Done(Ok(read)) if read == element.extent.length => {
                     vector.filled = at + read;
                     vector.next += 1;
                 }
