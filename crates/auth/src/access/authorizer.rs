@@ -209,6 +209,21 @@ impl Authorizer {
         }
     }
 
+    /// Reports whether a rule grants a client any privilege on any path.
+    pub fn grants_any(&self, client: AccessClient<'_>) -> bool {
+        let (rules, principal) = (self.rules(), client.principal());
+        let records = self.records_of(&rules, client, &principal);
+        records.is_some_and(|records| rules.database.grants_any(&records))
+    }
+
+    /// Reports whether rules for paths below `directory` apply to a client, so that its privileges
+    /// may differ there.
+    pub fn has_pair_below(&self, client: AccessClient<'_>, directory: &LogicalPath) -> bool {
+        let (rules, principal) = (self.rules(), client.principal());
+        let records = self.records_of(&rules, client, &principal);
+        records.is_some_and(|records| rules.database.has_pair_below(&records, principal.name, directory))
+    }
+
     /// Decides whether a client may perform an operation, and logs the decision if configured.
     /// `trace` names the session in the log.
     pub fn allows(

@@ -203,6 +203,24 @@ impl AccessDatabase {
         self.rules.privileges(&client.0, name, path.as_bytes())
     }
 
+    /// Reports whether a rule grants a client any privilege.
+    #[must_use]
+    pub fn grants_any(&self, client: &ClientRecords) -> bool {
+        self.rules.grants_any(&client.0)
+    }
+
+    /// Reports whether a record of a client has a pair for a path below `directory`, so that its
+    /// privileges may differ there. `name` is that of the principal of `client`.
+    #[must_use]
+    pub fn has_pair_below(
+        &self,
+        client: &ClientRecords,
+        name: Option<&str>,
+        directory: &LogicalPath,
+    ) -> bool {
+        self.rules.has_pair_below(&client.0, name, directory.as_bytes())
+    }
+
     /// Decides whether a client may perform an operation, with the reasons.
     #[must_use]
     pub fn explain(

@@ -80,6 +80,14 @@ impl PathEntries {
         self.entries.get(usize::try_from(number).ok()?)
     }
 
+    /// Reports whether an entry has a record of the sorted list.
+    fn has_any(&self, records: &[RecordNumber]) -> bool {
+        match self.entries.len() <= records.len() {
+            true => self.entries.iter().any(|entry| records.binary_search(&entry.record).is_ok()),
+            false => records.iter().any(|record| self.of(*record).is_some()),
+        }
+    }
+
     /// Calls `with` for each entry whose record is in the sorted list, with its place in the list.
     fn intersect(&self, records: &[RecordNumber], mut with: impl FnMut(usize, &PathEntry)) {
         if self.entries.len() <= records.len() {
@@ -105,6 +113,8 @@ struct RecordHead {
     id: Box<[u8]>,
     at: AuthdbPosition,
     compound: Option<CompoundIdentity>,
+    /// A pair of the record grants a privilege.
+    grants: bool,
 }
 
 /// The records that one value of an attribute leads to.
@@ -222,7 +232,11 @@ impl AccessRules {
     }
 
     fn register(&mut self, number: RecordNumber, rule: AuthdbRule) {
-        let AuthdbRule { kind, id, at, compound, .. } = rule;
+        let AuthdbRule { kind, id, at, compound, pairs } = rule;
+        let grants = pairs.iter().any(|pair| {
+            let applies = kind != RecordKind::Named || mark_in(&pair.path).is_some();
+            applies && !pair.positive.without(pair.negative).is_empty()
+        });
         let own = |table: &mut HolderTable| {
             table.entry(id.clone()).or_default().record = Some(number);
         };
@@ -244,7 +258,7 @@ impl AccessRules {
                 }
             }
         }
-        self.heads.push(RecordHead { kind, id, at, compound });
+        self.heads.push(RecordHead { kind, id, at, compound, grants });
     }
 
     /// Registers a compound under its most selective part.
@@ -370,6 +384,46 @@ impl AccessRules {
         positive.without(negative)
     }
 
+    /// Reports whether a client has a privilege on any path. A path may have another rule that
+    /// takes it away.
+    pub(super) fn grants_any(&self, client: &ApplyingRecords) -> bool {
+        client.records.iter().any(|number| self.head(*number).is_some_and(|head| head.grants))
+    }
+
+    /// Reports whether a record of a client has a pair for a path below `directory`, so that its
+    /// privileges may differ there.
+    pub(super) fn has_pair_below(
+        &self,
+        client: &ApplyingRecords,
+        name: Option<&str>,
+        directory: &[u8],
+    ) -> bool {
+        let mut below = directory.to_vec();
+        if !below.ends_with(b"/") {
+            below.push(b'/');
+        }
+        let is_named = self.named.is_some_and(|number| client.records.binary_search(&number).is_ok());
+        let first = self.paths.partition_point(|known| *known.text < *below);
+        let inside = self.paths.iter().skip(first).take_while(|known| known.text.starts_with(&below));
+        let applies = |known: &RulePath| {
+            known.entries.has_any(&client.records) || (is_named && !known.named.is_empty())
+        };
+        if inside.into_iter().any(applies) {
+            return true;
+        }
+        // The part before the name may end above the directory.
+        let Some(name) = name.filter(|_| is_named).map(str::as_bytes) else { return false };
+        let mut next = self.paths.partition_point(|known| *known.text <= *below).checked_sub(1);
+        while let Some(known) = next.and_then(|at| self.paths.get(at)) {
+            next = known.outer.and_then(|outer| usize::try_from(outer).ok());
+            let is_below = |after: &[u8]| [&known.text, name, after].concat().starts_with(&below);
+            if known.named.iter().any(|(_, after)| is_below(after)) {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Returns the pairs that decide about a path, in file order.
     pub(super) fn explain(
         &self,
@@ -433,6 +487,11 @@ impl AccessRules {
     }
 }
 
+/// Returns the position of the mark that stands for a name.
+fn mark_in(path: &[u8]) -> Option<usize> {
+    path.windows(NAME_MARK.len()).position(|part| part == NAME_MARK)
+}
+
 /// Reports whether a prefix of this length ends at a component of the path.
 fn ends_component(path: &[u8], length: usize) -> bool {
     let ends_with_slash = length.checked_sub(1).is_some_and(|last| path.get(last) == Some(&b'/'));
@@ -465,7 +524,7 @@ impl PathTable {
             };
             if rule.kind == RecordKind::Named {
                 // Without the mark, the pair does not apply, as in XRootD.
-                let mark = pair.path.windows(NAME_MARK.len()).position(|part| part == NAME_MARK);
+                let mark = mark_in(&pair.path);
                 let Some((before, after)) = mark.and_then(|mark| pair.path.split_at_checked(mark)) else {
                     continue;
                 };

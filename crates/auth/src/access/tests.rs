@@ -57,6 +57,47 @@ fn principal<'a>(who: &'a str, groups: &'a str, organizations: &'a str, roles: &
     Principal { protocol: "unix", name, host, groups, organizations, roles }
 }
 
+#[test]
+fn pairs_below_a_directory_are_found() {
+    let database = load(
+        "u * /a/b r /a/c/ r /ab r\ng g /g/d -\nu = /home/@=/x a /home/m@= r /deep/h-@=-t/y/z r /nomark r\n",
+    );
+    let is_below = |client: &Principal<'_>, at: &str| {
+        let records = database.records_of(client).unwrap_or_default();
+        database.has_pair_below(&records, client.name, &path(at))
+    };
+    let (bob, grouped, nobody) =
+        (principal("bob@h", "", "", ""), principal("bob@h", "g", "", ""), principal("@h", "", "", ""));
+    for at in ["/", "/a", "/a/", "/a/c"] {
+        assert!(is_below(&nobody, at), "{at}");
+    }
+    for at in ["/a/b", "/ab", "/g", "/home", "/home/bob", "/nomark"] {
+        assert!(!is_below(&nobody, at), "{at}");
+    }
+    assert!(is_below(&grouped, "/g") && !is_below(&bob, "/g") && !is_below(&grouped, "/g/d"));
+    for at in ["/home", "/home/bob", "/deep", "/deep/h-bob-t", "/deep/h-bob-t/y"] {
+        assert!(is_below(&bob, at), "{at}");
+    }
+    for at in ["/home/ann", "/home/mbob", "/home/bob/x", "/deep/h-ann-t", "/deep/h-bob-t/y/z", "/nomark"] {
+        assert!(!is_below(&bob, at), "{at}");
+    }
+}
+
+#[test]
+fn clients_without_any_privilege_are_known() {
+    let database = load("u none /a - /b -r\nu taken /a r-r\ng g /a r\nu = /a r\nh h /a l-r\n");
+    let grants = |who: &str, groups: &str| {
+        let records = database.records_of(&principal(who, groups, "", "")).unwrap_or_default();
+        database.grants_any(&records)
+    };
+    assert!(!grants("none@x", "") && !grants("taken@x", "") && !grants("@x", ""));
+    assert!(grants("none@x", "g") && grants("@h", ""));
+    assert!(
+        load("u = /@= r\n")
+            .grants_any(&load("u = /@= r\n").records_of(&principal("b@x", "", "", "")).unwrap())
+    );
+}
+
 fn vectors() -> Value {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../vectors/security/authdb.json");
     serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
