@@ -20,8 +20,16 @@
 //! | user attributes: get, list | read |
 //! | user attributes: set, remove | update |
 //!
-//! Missing parent directories are created only where the client may make directories. The
-//! destination of a third-party copy opens the source with a grant of the client that arranged the
+//! Missing parent directories are created only where the client may make directories. The nearest
+//! directory that it may not make must exist. An export counts as existing, and so does everything
+//! above it.
+//!
+//! An operation without a path is refused to clients that have no privilege at all.
+//!
+//! A rename is refused if rules that apply to the client name paths below either name: they would
+//! not apply to the moved objects any longer, or to other ones.
+//!
+//! The destination of a third-party copy opens the source with a grant of the client that arranged the
 //! copy, so the grant decides, not the identity of the destination.
 
 use crate::errno::{self, unable};
@@ -39,6 +47,7 @@ pub struct AuthorizedFiles {
     authorizer: Arc<Authorizer>,
     behind: Arc<dyn FileSystem>,
     role: AuthorizationRole,
+    exports: Vec<LogicalPath>,
 }
 
 /// The server that decides.
@@ -46,20 +55,31 @@ pub struct AuthorizedFiles {
 pub enum AuthorizationRole {
     /// A server with files.
     Server,
-    /// A redirector. The servers to which it redirects opens and requests for locations decide
-    /// about those.
-    Redirector,
+    /// A redirector. The servers to which it redirects opens decide about those. It decides about
+    /// all other operations, because it answers or forwards some of them itself.
+    Redirector(ForwardedChanges),
+}
+
+/// The operations that create missing directories and that a redirector forwards: the servers
+/// perform them in its name, so nobody else decides about these directories.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ForwardedChanges {
+    /// The creation of directories.
+    pub make_directory: bool,
+    /// Renames.
+    pub rename: bool,
 }
 
 impl AuthorizedFiles {
-    /// Returns `behind` itself without an authorizer.
+    /// Returns `behind` itself without an authorizer. `exports` are the exported paths.
     pub fn before(
         behind: Arc<dyn FileSystem>,
         authorizer: Option<Arc<Authorizer>>,
         role: AuthorizationRole,
+        exports: Vec<LogicalPath>,
     ) -> Arc<dyn FileSystem> {
         match authorizer {
-            Some(authorizer) => Arc::new(Self { authorizer, behind, role }),
+            Some(authorizer) => Arc::new(Self { authorizer, behind, role, exports }),
             None => behind,
         }
     }
@@ -67,7 +87,7 @@ impl AuthorizedFiles {
     /// Decides about an operation. Returns the directory that must exist, because the client may
     /// not create it.
     fn decide(&self, caller: &Caller, operation: &Operation) -> Result<Option<LogicalPath>, Error> {
-        let check = AccessCheck { authorizer: &self.authorizer, caller };
+        let check = AccessCheck { authorizer: &self.authorizer, caller, exports: &self.exports };
         match operation {
             Operation::Open(target, request) => return self.decide_open(&check, target, request),
             Operation::Stat(target) => check.reading(AccessOperation::Stat, "locate", target)?,
@@ -75,11 +95,7 @@ impl AuthorizedFiles {
             Operation::StatSpace(target) | Operation::QuerySpace(target) => {
                 check.reading(AccessOperation::Stat, "statfs", target)?;
             }
-            Operation::Locate(Some(target), _) => {
-                if self.role == AuthorizationRole::Server {
-                    check.reading(AccessOperation::Stat, "locate", target)?;
-                }
-            }
+            Operation::Locate(Some(target), _) => check.reading(AccessOperation::Stat, "locate", target)?,
             Operation::Checksum(target) | Operation::CancelChecksum(target) => {
                 check.reading(AccessOperation::Stat, "checksum", target)?;
             }
@@ -100,7 +116,26 @@ impl AuthorizedFiles {
             Operation::QueryPrepare { targets: Some(targets), .. } => {
                 check.reading(AccessOperation::Stat, "locate", targets.first())?;
             }
-            _ => return self.decide_change(&check, operation),
+            Operation::Locate(None, _) => check.without_path("locate servers")?,
+            Operation::QueryPrepare { targets: None, .. } => check.without_path("query a prepare request")?,
+            Operation::CancelPrepare { .. } => check.without_path("cancel a prepare request")?,
+            Operation::QueryOpaque { .. } => check.without_path("query")?,
+            // It continues a listing that was allowed.
+            Operation::ListMore(_) => {}
+            Operation::MakeDirectory { target, parents, .. } => {
+                check.object(AccessOperation::MakeDirectory, "mkdir", &target.path)?;
+                return Ok(parents.then(|| check.existing_parent(&target.path)).flatten());
+            }
+            Operation::RemoveDirectory(target) | Operation::Remove(target) => {
+                check.object(AccessOperation::Delete, "remove", &target.path)?;
+            }
+            Operation::Rename { from, to } => return check.rename(from, to),
+            Operation::ChangeMode { target, .. } => {
+                check.object(AccessOperation::ChangeMode, "change", &target.path)?;
+            }
+            Operation::Truncate { target, .. } => {
+                check.object(AccessOperation::Update, "trunc", &target.path)?;
+            }
         }
         Ok(None)
     }
@@ -111,7 +146,7 @@ impl AuthorizedFiles {
         target: &Target,
         request: &OpenRequest,
     ) -> Result<Option<LogicalPath>, Error> {
-        if self.role == AuthorizationRole::Redirector || collects_grant(target, request) {
+        if self.role != AuthorizationRole::Server || collects_grant(target, request) {
             return Ok(None);
         }
         if request.new || request.delete {
@@ -125,36 +160,6 @@ impl AuthorizedFiles {
         check.object(operation, "open", &target.path).map(|()| None)
     }
 
-    /// Decides about operations that change names or files. All others need no authorization: they
-    /// continue one that was allowed, or concern no path.
-    fn decide_change(
-        &self,
-        check: &AccessCheck<'_>,
-        operation: &Operation,
-    ) -> Result<Option<LogicalPath>, Error> {
-        match operation {
-            Operation::MakeDirectory { target, parents, .. } => {
-                check.object(AccessOperation::MakeDirectory, "mkdir", &target.path)?;
-                Ok(parents.then(|| check.existing_parent(&target.path)).flatten())
-            }
-            Operation::RemoveDirectory(target) | Operation::Remove(target) => {
-                check.object(AccessOperation::Delete, "remove", &target.path).map(|()| None)
-            }
-            Operation::Rename { from, to } => {
-                check.object(AccessOperation::Rename, "rename", &from.path)?;
-                check.object(AccessOperation::Insert, "rename", &to.path)?;
-                Ok(check.existing_parent(&to.path))
-            }
-            Operation::ChangeMode { target, .. } => {
-                check.object(AccessOperation::ChangeMode, "change", &target.path).map(|()| None)
-            }
-            Operation::Truncate { target, .. } => {
-                check.object(AccessOperation::Update, "trunc", &target.path).map(|()| None)
-            }
-            _ => Ok(None),
-        }
-    }
-
     /// Returns an operation whose list of paths is checked path by path when it is used.
     fn with_checks(&self, caller: &Arc<Caller>, operation: Operation) -> Operation {
         let checked = |targets: TargetList, operation: AccessOperation, verb: &'static str| {
@@ -163,7 +168,8 @@ impl AuthorizedFiles {
             }
             let (authorizer, caller) = (self.authorizer.clone(), caller.clone());
             targets.with_check(move |target| {
-                AccessCheck { authorizer: &authorizer, caller: &caller }.reading(operation, verb, target)
+                let check = AccessCheck { authorizer: &authorizer, caller: &caller, exports: &[] };
+                check.reading(operation, verb, target)
             })
         };
         match operation {
@@ -178,6 +184,17 @@ impl AuthorizedFiles {
                 Operation::QueryPrepare { id, targets }
             }
             other => other,
+        }
+    }
+
+    /// Reports whether the servers below perform an operation in the name of this redirector.
+    fn forwards(&self, operation: &Operation) -> bool {
+        match (self.role, operation) {
+            (AuthorizationRole::Redirector(forwarded), Operation::MakeDirectory { .. }) => {
+                forwarded.make_directory
+            }
+            (AuthorizationRole::Redirector(forwarded), Operation::Rename { .. }) => forwarded.rename,
+            _ => false,
         }
     }
 
@@ -213,6 +230,10 @@ impl FileSystem for AuthorizedFiles {
             Ok(Some(directory)) if self.role == AuthorizationRole::Server => {
                 self.start_below(caller, (directory, operation), reply)
             }
+            // A redirector cannot look whether the directory exists at the servers.
+            Ok(Some(directory)) if self.forwards(&operation) => {
+                Started::Done(Answer::Error(unable("mkdir", &directory, errno::ACCESS)))
+            }
             Ok(_) => self.behind.start(caller, self.with_checks(caller, operation), reply),
         }
     }
@@ -234,6 +255,7 @@ fn collects_grant(target: &Target, request: &OpenRequest) -> bool {
 struct AccessCheck<'a> {
     authorizer: &'a Authorizer,
     caller: &'a Caller,
+    exports: &'a [LogicalPath],
 }
 
 impl AccessCheck<'_> {
@@ -267,14 +289,44 @@ impl AccessCheck<'_> {
         self.path(operation, verb, &plain)
     }
 
-    /// Returns the nearest directory above a path that the client may not create. The root always
-    /// exists.
+    /// Decides about an operation without a path.
+    fn without_path(&self, verb: &str) -> Result<(), Error> {
+        if self.authorizer.grants_any(self.client()) {
+            return Ok(());
+        }
+        tracing::debug!("{}: no rule grants anything, so it may not {verb}", self.caller.identity);
+        Err(Error::new(ErrorKind::NotAuthorized, format!("Unable to {verb}; permission denied")))
+    }
+
+    /// Decides about a rename. Returns the directory that must exist.
+    fn rename(&self, from: &Target, to: &Target) -> Result<Option<LogicalPath>, Error> {
+        self.object(AccessOperation::Rename, "rename", &from.path)?;
+        self.object(AccessOperation::Insert, "rename", &to.path)?;
+        for path in [&from.path, &to.path] {
+            if self.authorizer.has_pair_below(self.client(), path) {
+                let who = &self.caller.identity;
+                tracing::info!("{who}: {} may not be renamed, as rules name paths below it", path.shown());
+                return Err(unable("rename", path, errno::ACCESS));
+            }
+        }
+        // The storage finds the present name before it creates directories, and thereby all
+        // directories above it.
+        let above = from.path.without_slash().parent();
+        let exists = |directory: &LogicalPath| above.as_ref().is_some_and(|above| above.is_within(directory));
+        Ok(self.existing_parent(&to.path).filter(|directory| !exists(directory)))
+    }
+
+    /// Returns the nearest directory above a path that the client may not create. The directory of
+    /// the export always exists, and so do those above it.
     fn existing_parent(&self, path: &LogicalPath) -> Option<LogicalPath> {
+        let exports = self.exports.iter().filter(|export| path.is_within(export));
+        let export = exports.max_by_key(|export| export.as_bytes().len());
         let above = std::iter::successors(path.without_slash().parent(), LogicalPath::parent);
         above
             .map(|directory| directory.without_slash())
             .find(|directory| !self.may_make(directory))
             .filter(|directory| !directory.is_root())
+            .filter(|directory| export.is_none_or(|export| !export.is_within(directory)))
     }
 
     /// Reports whether the client may make a directory. It is not an audited decision, because the

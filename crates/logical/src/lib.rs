@@ -93,7 +93,7 @@ mod wholeness;
 mod writers;
 
 pub use all_names::IncompleteReason;
-pub use authorization::{AuthorizationRole, AuthorizedFiles};
+pub use authorization::{AuthorizationRole, AuthorizedFiles, ForwardedChanges};
 pub use checkpoint::{BlockedFile, CheckpointBlock, CheckpointEffect, CheckpointOrder};
 pub use config::Config;
 pub use describe::{NumberedUsers, UserDirectory};

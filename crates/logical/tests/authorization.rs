@@ -9,8 +9,10 @@ use auth::access::{
     AuditedDecisions, AuthdbEncoding, AuthdbSource, Authorizer, AuthorizerSettings, NetgroupDatabase,
     NetgroupMember, PathMatch,
 };
+use base::LogicalPath;
 use base::{ErrorKind, Identity, LoginNames};
-use logical::{AuthorizationRole, AuthorizedFiles};
+use logical::config::ExportConfig;
+use logical::{AuthorizationRole, AuthorizedFiles, ForwardedChanges};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -66,10 +68,23 @@ fn caller_at(host: &str) -> Arc<Caller> {
 
 /// Returns a client at a host, of a server with these rules.
 fn client(server: &Server, rules: &str, host: &str) -> Client {
+    client_of(server, AuthorizationRole::Server, rules, host)
+}
+
+/// Returns a client at a host, of a server or redirector with these rules and the export `/data`.
+fn client_of(server: &Server, role: AuthorizationRole, rules: &str, host: &str) -> Client {
+    exporting(server, role, rules, host, "/data")
+}
+
+fn exporting(server: &Server, role: AuthorizationRole, rules: &str, host: &str, export: &str) -> Client {
     let authorizer = RuleFile::new(rules).authorizer();
-    let files = server.logical.clone();
-    let files = AuthorizedFiles::before(files, Some(authorizer), AuthorizationRole::Server);
+    let exports = vec![path(export)];
+    let files = AuthorizedFiles::before(server.logical.clone(), Some(authorizer), role, exports);
     Client::new(files, caller_at(host))
+}
+
+fn path(text: &str) -> LogicalPath {
+    LogicalPath::parse(text.as_bytes()).unwrap()
 }
 
 fn open(name: &str, request: OpenRequest) -> Operation {
@@ -234,6 +249,87 @@ fn missing_parents_are_created_only_where_directories_may_be_made() {
 }
 
 #[test]
+fn an_export_below_the_root_counts_as_existing() {
+    let server = Server::with(|config| config.exports = vec![ExportConfig::new(path("/data/pool"))]);
+    server.memory.put("/data/pool/f", b"x");
+    let role = AuthorizationRole::Server;
+    let client = exporting(&server, role, "u * /data/pool/ a\n", "h.o", "/data/pool");
+    client.call(open("/data/pool/d/e", OpenRequest { make_path: true, ..creating() })).file();
+    client.call(open("/data/pool/e", OpenRequest { make_path: true, ..creating() })).file();
+    client.call(mkdir("/data/pool/g/h", true)).done();
+    client.call(rename("/data/pool/f", "/data/pool/i/f")).done();
+}
+
+#[test]
+fn a_forwarding_redirector_does_not_have_directories_created_that_the_client_may_not_make() {
+    let forwarded = ForwardedChanges { make_directory: true, rename: true };
+    let rules = "u * /data/bob/ a /data/a/b/c i /data/f n /data/open a\n";
+    let refused_by = |forwarded, operation: Operation| {
+        let server = Server::new();
+        for name in ["/data/bob/f", "/data/f"] {
+            server.memory.put(name, b"x");
+        }
+        let client = client_of(&server, AuthorizationRole::Redirector(forwarded), rules, "h.o");
+        is_refused(&client.call(operation).answer())
+    };
+    let changes: [fn() -> Operation; 3] =
+        [|| mkdir("/data/a/b/c", true), || rename("/data/f", "/data/a/b/c"), || mkdir("/data/bob/d/e", true)];
+    for change in changes {
+        assert!(refused_by(forwarded, change()));
+        // The server to which the client is redirected decides.
+        assert!(!refused_by(ForwardedChanges::default(), change()));
+    }
+    let allowed: [fn() -> Operation; 5] = [
+        || mkdir("/data/bob/d", false),
+        || mkdir("/data/open/d/e", true),
+        || rename("/data/f", "/data/open/d/e"),
+        || rename("/data/bob/f", "/data/bob/d/g"),
+        || rename("/data/bob/f", "/data/open/g"),
+    ];
+    for (number, change) in allowed.iter().enumerate() {
+        assert!(!refused_by(forwarded, change()), "{number}");
+    }
+}
+
+#[test]
+fn operations_without_a_path_need_any_privilege() {
+    let id = || b"id".to_vec();
+    let operations: [fn(Vec<u8>) -> Operation; 4] = [
+        |id| Operation::CancelPrepare { id },
+        |id| Operation::QueryPrepare { id, targets: None },
+        |id| Operation::QueryOpaque { code: 16, argument: id },
+        |_| Operation::Locate(None, LocateOptions::default()),
+    ];
+    let roles = [AuthorizationRole::Server, AuthorizationRole::Redirector(ForwardedChanges::default())];
+    for (number, operation) in operations.iter().enumerate() {
+        for role in roles {
+            let server = Server::new();
+            let refused_with =
+                |rules| is_refused(&client_of(&server, role, rules, "h.o").call(operation(id())).answer());
+            assert!(refused_with("h other.o /data a\nu * /data - /data/x -r\n"), "{number} {role:?}");
+            assert!(!refused_with("u * /data/x r\n"), "{number} {role:?}");
+        }
+    }
+}
+
+#[test]
+fn a_rename_does_not_carry_objects_out_of_their_rules() {
+    let rules = "u * /data/secret -rl /data/low/x r /data a\nh other.o /data/d/x r\n";
+    let server = Server::new();
+    for name in ["/data/d/x", "/data/dir/low/x/f", "/data/f"] {
+        server.memory.put(name, b"x");
+    }
+    let client = client(&server, &format!("u * /data/dir/secret -rl {}", &rules[4..]), "h.o");
+    for (from, to) in [("/data/dir", "/data/e"), ("/data/f", "/data/low"), ("/data/dir/", "/data/e")] {
+        let answer = client.call(rename(from, to)).answer();
+        assert!(is_refused(&answer), "{from} {to}: {}", support::tell(&answer));
+    }
+    // Rules of others do not matter, nor do those for similar names.
+    client.call(rename("/data/d", "/data/e")).done();
+    client.call(rename("/data/f", "/data/lo")).done();
+}
+
+#[test]
 fn a_trailing_slash_does_not_extend_a_rule_to_the_directory() {
     let server = Server::new();
     server.memory.put("/data/bob/f", b"x");
@@ -250,15 +346,14 @@ fn a_trailing_slash_does_not_extend_a_rule_to_the_directory() {
 }
 
 #[test]
-fn a_redirector_leaves_opens_and_locations_to_the_servers() {
+fn a_redirector_leaves_only_opens_to_the_servers() {
     let server = Server::new();
     server.memory.put("/data/f", b"x");
-    let authorizer = RuleFile::new("u * /none a\n").authorizer();
-    let files =
-        AuthorizedFiles::before(server.logical.clone(), Some(authorizer), AuthorizationRole::Redirector);
-    let client = Client::new(files, caller_at("h.o"));
+    let role = AuthorizationRole::Redirector(ForwardedChanges::default());
+    let client = client_of(&server, role, "u * /none a\n", "h.o");
     client.call(open("/data/f", reading())).file();
-    client.call(Operation::Locate(Some(target("/data/f")), LocateOptions::default())).done();
+    let locate = Operation::Locate(Some(target("/data/f")), LocateOptions::default());
+    assert!(is_refused(&client.call(locate).answer()));
     assert!(is_refused(&client.call(Operation::Stat(target("/data/f"))).answer()));
     assert!(is_refused(&client.call(mkdir("/data/new", true)).answer()));
 }

@@ -16,9 +16,11 @@ use crate::redirector::Redirector;
 use crate::static_redirects::StaticRedirects;
 use crate::third_party::Handoff;
 use auth::access::RulesRefresh;
-use base::{Identity, Supervisor};
+use base::{Identity, LogicalPath, Supervisor};
 use config::Effective;
-use logical::{AuthorizationRole, AuthorizedFiles, Journals, Logical, LogicalParts, Prepares};
+use logical::{
+    AuthorizationRole, AuthorizedFiles, ForwardedChanges, Journals, Logical, LogicalParts, Prepares,
+};
 use net::{Admission, Door, Listener, Loops, Refusals};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -156,7 +158,7 @@ impl RunningServer {
         let start = |settings| ClusterThread::start(settings, clock, address.port(), seen, &supervisor);
         let cluster = cluster.map(start).transpose()?;
         let files = served_files(effective, address.port(), logical.as_ref(), cluster.as_ref(), forwarding)?;
-        let files = guarded_files(files, effective, authorization.as_ref(), role);
+        let files = guarded_files(files, effective, authorization.as_ref(), role, forwarding);
         let loops = Arc::new(Loops::per_core(&supervisor).map_err(system("threads"))?);
         install_rings(loops.handles(), *effective.process.io_uring);
         if *effective.process.polling {
@@ -403,13 +405,19 @@ fn guarded_files(
     effective: &Effective,
     authorization: Option<&ServerAuthorization>,
     role: Option<config::NodeRole>,
+    forwarding: config::Forwarding,
 ) -> Arc<dyn FileSystem> {
     let decides = match role {
-        Some(role) if role.redirects() => AuthorizationRole::Redirector,
+        Some(role) if role.redirects() => AuthorizationRole::Redirector(ForwardedChanges {
+            make_directory: forwarding.mkdir != config::ForwardWay::Off,
+            rename: forwarding.mv != config::ForwardWay::Off,
+        }),
         _ => AuthorizationRole::Server,
     };
     let authorizer = authorization.map(ServerAuthorization::authorizer);
-    let files = AuthorizedFiles::before(files, authorizer, decides);
+    let exports = effective.storage.exports.iter();
+    let exports = exports.filter_map(|export| LogicalPath::parse(export.prefix.as_bytes()).ok()).collect();
+    let files = AuthorizedFiles::before(files, authorizer, decides, exports);
     let rules = effective.protocol.redirects.iter().map(|rule| rule.value.clone()).collect();
     let copies = effective.logical.third_party.value.as_ref();
     let files = Handoff::before(files, copies.map(|copies| copies.redirects.clone()).unwrap_or_default());
