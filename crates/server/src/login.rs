@@ -6,7 +6,6 @@
 
 use crate::admission::Doorkeeper;
 use crate::error::StartError;
-use auth::host::HostServer;
 use auth::sss::{SssServer, SssServerSettings};
 use auth::unix::UnixServer;
 use auth::{ServerProtocol, SystemRng};
@@ -41,12 +40,8 @@ pub(crate) fn policy(effective: &Effective) -> Result<Option<Arc<LoginPolicy>>, 
     let mut protocols: Vec<Arc<dyn ServerProtocol>> = Vec::new();
     for setting in &security.protocols {
         if protocols.iter().all(|known| known.id() != setting.id()) {
-            protocols.push(protocol(setting)?);
+            protocols.extend(protocol(setting)?);
         }
-    }
-    if protocols.iter().all(|known| known.id() != auth::host::HOST) {
-        // Bindings may name it without a directive.
-        protocols.push(Arc::new(HostServer));
     }
     let mut order: Vec<&str> = security.protocols.iter().map(|setting| setting.id()).collect();
     if order.is_empty() {
@@ -59,11 +54,12 @@ pub(crate) fn policy(effective: &Effective) -> Result<Option<Arc<LoginPolicy>>, 
     Ok(Some(Arc::new(policy)))
 }
 
-fn protocol(configured: &AuthProtocol) -> Result<Arc<dyn ServerProtocol>, StartError> {
+/// Returns a protocol; `None` for `host`, which has no credentials to check.
+fn protocol(configured: &AuthProtocol) -> Result<Option<Arc<dyn ServerProtocol>>, StartError> {
     Ok(match configured {
-        AuthProtocol::Host => Arc::new(HostServer),
-        AuthProtocol::Unix => Arc::new(UnixServer),
-        AuthProtocol::Sss(options) => Arc::new(sss(options)?),
+        AuthProtocol::Host => None,
+        AuthProtocol::Unix => Some(Arc::new(UnixServer)),
+        AuthProtocol::Sss(options) => Some(Arc::new(sss(options)?)),
     })
 }
 
@@ -83,9 +79,22 @@ fn sss(options: &SssOptions) -> Result<SssServer, StartError> {
         refresh: options.refresh,
         ..SssServerSettings::new(keytab.clone())
     };
+    keep_out_of_core_dumps();
     // User and group ids are not looked up, because files belong to the user of the server.
     SssServer::open(settings, None, Box::new(SystemRng))
         .map_err(|error| StartError::Security(format!("the keytab of sss {}: {error}", keytab.display())))
+}
+
+/// Disables core dumps of this process, and access to its memory by other processes of its user,
+/// before it reads the first secret.
+fn keep_out_of_core_dumps() {
+    use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    let disabled = set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .and_then(|()| setrlimit(Resource::Core, none));
+    if let Err(error) = disabled {
+        tracing::warn!("core dumps are not disabled, so they can contain the keys of sss: {error}");
+    }
 }
 
 fn default_keytab() -> Option<PathBuf> {

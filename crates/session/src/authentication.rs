@@ -13,13 +13,14 @@
 //! ([`DriverTask::LoginRefused`]). Meanwhile the session takes no request.
 
 use crate::ids::PathId;
-use crate::login_policy::{HostRequirement, LoginPolicy, ProtocolSet};
+use crate::login_policy::{HostRequirement, LoginPolicy, ProtocolSet, RequiredProtocols};
 use crate::pending_logins::PendingLoginSlot;
 use crate::replies;
 use crate::settings::{LOGIN_ATTEMPTS_MAX, PROMPT_REFUSALS_MAX, REFUSAL_SECONDS_MAX};
 use crate::state::{ReplyOutputs, Session, SessionStage};
 use crate::step::DriverTask;
 use crate::verifier::Verifier;
+use auth::host::HOST;
 use auth::{Entity, LoginPeer, Secret, ServerLogin, ServerStep, SignatureCipher, StepCost};
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -131,7 +132,7 @@ impl Session {
         &mut self,
         streamid: StreamId,
         policy: &Arc<LoginPolicy>,
-        required: &HostRequirement,
+        required: &RequiredProtocols,
         out: &mut dyn ReplyOutputs,
     ) -> DriverTask {
         let token = policy.token(&required.offered, false);
@@ -275,8 +276,7 @@ impl Session {
             && let Some(policy) = &self.settings.login
         {
             let host = self.caller.entity().map(|entity| entity.host.clone()).unwrap_or_default();
-            let is_bound = policy.find(b"host").is_some_and(|id| policy.require(&host).accepted.contains(id));
-            if is_bound {
+            if matches!(policy.require(&host), HostRequirement::Host) {
                 return self.done(streamid, out);
             }
         }
@@ -327,15 +327,15 @@ impl PendingLogin {
         let Some((index, protocol)) =
             self.policy.find(id).and_then(|index| Some((index, self.policy.protocol(index)?)))
         else {
+            if id == HOST.as_bytes() {
+                return Err(LoginRefusal::open(not_allowed(&self.peer.host, HOST)));
+            }
             let id = crate::greeting::printable(id);
             return Err(LoginRefusal::open(format!("{id} security protocol is not supported.")));
         };
         let id = protocol.id();
         if !self.accepted.contains(index) {
-            let host = &self.peer.host;
-            return Err(LoginRefusal::open(format!(
-                "{host} not allowed to authenticate using {id} protocol."
-            )));
+            return Err(LoginRefusal::open(not_allowed(&self.peer.host, id)));
         }
         if protocol.needs_tls() && !self.peer.is_tls {
             let text = format!("security protocol '{id}' disallowed for non-TLS connections.");
@@ -354,6 +354,10 @@ impl PendingLogin {
         self.progress = LoginProgress::Step { streamid, protocol: index };
         Ok(AuthenticationTask { exchange, credentials: Secret::from(m.credentials) })
     }
+}
+
+fn not_allowed(host: &str, id: &str) -> String {
+    format!("{host} not allowed to authenticate using {id} protocol.")
 }
 
 /// Returns the credential type of a protocol id: its first four bytes, padded with NUL.

@@ -6,7 +6,7 @@
 use crate::call::CallKind;
 use crate::framing::RequestFront;
 use crate::ids::PathId;
-use crate::login_policy::address_text;
+use crate::login_policy::{HostRequirement, address_text};
 use crate::replies;
 use crate::state::{ReplyOutputs, Session, SessionStage};
 use crate::step::DriverTask;
@@ -107,13 +107,15 @@ impl Session {
         let policy = self.settings.login.clone();
         let required = policy.as_ref().map(|policy| (policy, policy.require(&self.peer_host())));
         let entity = match &required {
-            Some((policy, required)) if !required.offered.is_empty() => {
+            Some((policy, HostRequirement::Protocols(required))) => {
                 return match m.generation() {
                     0 => self.refuse_without_session_id(id, out),
                     _ => self.offer_protocols(id, policy, required, out),
                 };
             }
-            Some(_) => Some(Entity::of_host(&self.peer_host())),
+            Some((_, HostRequirement::Nothing | HostRequirement::Host)) => {
+                Some(Entity::of_host(&self.peer_host()))
+            }
             None => None,
         };
         self.activate(entity, None);

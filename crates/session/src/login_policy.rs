@@ -4,15 +4,13 @@
 //! Both are decided once, at login, by the rules of `sec.protbind`.
 
 use crate::settings::AUTH_PROTOCOLS_MAX;
+use auth::host::HOST;
 use auth::{OFFERS_BYTES_MAX, ServerProtocol, encode_offer};
 use base::{Error, ErrorKind};
 use config::AuthBinding;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-
-/// The id of the protocol that identifies a client by its host alone.
-const HOST: &str = "host";
 
 /// The pattern that stands for all hosts without a pattern of their own.
 const ANY_HOST: &str = "*";
@@ -24,8 +22,8 @@ const OWN_HOST: &str = "localhost";
 pub struct LoginPolicy {
     /// The configured protocols, each once.
     protocols: Vec<Arc<dyn ServerProtocol>>,
-    /// Indices of the protocols in the order in which they are offered by default.
-    offered: Vec<usize>,
+    /// The protocols of hosts without a binding.
+    default: ProtocolList,
     bindings: Vec<BoundProtocols>,
     /// A list without `only` is an offer, and any other protocol is accepted.
     binding_offers: bool,
@@ -35,7 +33,28 @@ pub struct LoginPolicy {
 /// The protocols of the hosts that match a pattern.
 struct BoundProtocols {
     binding: AuthBinding,
-    protocols: Vec<usize>,
+    list: ProtocolList,
+}
+
+/// The protocols that one directive names. `host` is no protocol of a policy, because nobody has to
+/// prove anything for it: only the list that applies to a peer can permit it.
+#[derive(PartialEq, Eq, Debug)]
+enum ProtocolList {
+    /// `none`.
+    Nothing,
+    /// A list with `host`, which makes all other protocols unnecessary.
+    Host,
+    /// Indices of protocols, in the order of preference. Not empty.
+    Protocols(Vec<usize>),
+}
+
+impl ProtocolList {
+    fn indices(&self) -> &[usize] {
+        match self {
+            Self::Protocols(indices) => indices,
+            Self::Nothing | Self::Host => &[],
+        }
+    }
 }
 
 /// A set of protocols, by their index in the policy.
@@ -45,8 +64,8 @@ pub(crate) struct ProtocolSet(u64);
 const _: () = assert!(AUTH_PROTOCOLS_MAX < u64::BITS as usize);
 
 impl ProtocolSet {
-    fn of(indices: &[usize]) -> Self {
-        Self(indices.iter().fold(0, |set, index| set | (1 << index)))
+    fn with(self, indices: &[usize]) -> Self {
+        Self(indices.iter().fold(self.0, |set, index| set | (1 << index)))
     }
 
     pub(crate) fn contains(self, index: usize) -> bool {
@@ -55,20 +74,30 @@ impl ProtocolSet {
 }
 
 /// The authentication required of one host.
-pub(crate) struct HostRequirement {
-    /// Indices of the protocols to offer. Empty if the host needs no authentication.
+pub(crate) enum HostRequirement {
+    /// None. Credentials are not accepted either.
+    Nothing,
+    /// The host suffices. Credentials of the protocol `host` are accepted and change nothing.
+    Host,
+    /// One of these protocols.
+    Protocols(RequiredProtocols),
+}
+
+/// The protocols by which a client must authenticate. `host` is never among them.
+pub(crate) struct RequiredProtocols {
+    /// Indices of the protocols to offer.
     pub(crate) offered: Vec<usize>,
     /// The protocols that are accepted.
     pub(crate) accepted: ProtocolSet,
 }
 
 impl LoginPolicy {
-    /// Creates a policy. `order` names the protocols that are offered to hosts without a binding.
-    /// `own_host` replaces `localhost` in the patterns of the bindings.
+    /// Creates a policy. `order` names the protocols that are offered to hosts without a binding; as
+    /// in a binding, `host` may be among the names, but not among the protocols. `own_host` replaces `localhost` in the patterns of the bindings.
     ///
     /// # Errors
-    /// A protocol in `order` or in a binding is missing, or a list of protocols is too long for the
-    /// reply to a login.
+    /// A protocol in `order` or in a binding is missing, a list of protocols is too long for the
+    /// reply to a login, or `host` is among the protocols.
     pub fn new(
         protocols: Vec<Arc<dyn ServerProtocol>>,
         order: &[&str],
@@ -80,21 +109,22 @@ impl LoginPolicy {
         if protocols.len() > AUTH_PROTOCOLS_MAX {
             return Err(invalid(format!("more than {AUTH_PROTOCOLS_MAX} authentication protocols")));
         }
-        let own_host = own_host.to_owned();
-        let mut policy =
-            Self { protocols, offered: Vec::new(), bindings: Vec::new(), binding_offers, own_host };
-        policy.offered = policy.indices(order.iter().copied())?;
+        if protocols.iter().any(|protocol| protocol.id() == HOST) {
+            return Err(invalid("host is not a protocol with credentials".to_owned()));
+        }
+        let (own_host, default) = (own_host.to_owned(), ProtocolList::Nothing);
+        let mut policy = Self { protocols, default, bindings: Vec::new(), binding_offers, own_host };
+        policy.default = policy.list(order.iter().copied())?;
         for mut binding in bindings {
             if binding.hosts.as_str() == OWN_HOST
                 && let Some(own) = config::HostPattern::parse(&policy.own_host)
             {
                 binding.hosts = own;
             }
-            let protocols = policy.indices(binding.protocols.iter().map(String::as_str))?;
-            policy.bindings.push(BoundProtocols { binding, protocols });
+            let list = policy.list(binding.protocols.iter().map(String::as_str))?;
+            policy.bindings.push(BoundProtocols { binding, list });
         }
-        let lists = policy.bindings.iter().map(|bound| &bound.protocols).chain([&policy.offered]);
-        match lists.map(|list| policy.token(list, true).len()).max() {
+        match policy.lists().map(|list| policy.token(list.indices(), true).len()).max() {
             Some(bytes) if bytes > OFFERS_BYTES_MAX => {
                 let what = "the parameters of all authentication protocols";
                 Err(invalid(format!("{what} have {bytes} bytes; at most {OFFERS_BYTES_MAX} can be sent")))
@@ -103,9 +133,26 @@ impl LoginPolicy {
         }
     }
 
-    fn indices<'a>(&self, ids: impl Iterator<Item = &'a str>) -> Result<Vec<usize>, Error> {
+    /// Returns the lists of all directives.
+    fn lists(&self) -> impl Iterator<Item = &ProtocolList> {
+        self.bindings.iter().map(|bound| &bound.list).chain([&self.default])
+    }
+
+    fn list<'a>(&self, ids: impl Iterator<Item = &'a str>) -> Result<ProtocolList, Error> {
         let missing = |id| Error::new(ErrorKind::ArgInvalid, format!("no authentication protocol '{id}'"));
-        ids.map(|id| self.find(id.as_bytes()).ok_or_else(|| missing(id))).collect()
+        let (mut has_host, mut indices) = (false, Vec::new());
+        for id in ids {
+            if id == HOST {
+                has_host = true;
+            } else {
+                indices.push(self.find(id.as_bytes()).ok_or_else(|| missing(id))?);
+            }
+        }
+        Ok(match (has_host, indices.is_empty()) {
+            (true, _) => ProtocolList::Host,
+            (false, true) => ProtocolList::Nothing,
+            (false, false) => ProtocolList::Protocols(indices),
+        })
     }
 
     /// Returns the index of the protocol with this id.
@@ -136,19 +183,18 @@ impl LoginPolicy {
         };
         let default = |bound: &&BoundProtocols| bound.binding.hosts.as_str() == ANY_HOST;
         let bound = self.bindings.iter().find(named).or_else(|| self.bindings.iter().find(default));
-        let (list, only) = bound.map_or((&self.offered, false), |b| (&b.protocols, b.binding.only));
-        let is_host = |index: &usize| self.protocol(*index).is_some_and(|p| p.id() == HOST);
-        // In a list, host makes all other protocols unnecessary.
-        let host_only: Vec<usize> = list.iter().copied().filter(is_host).take(1).collect();
-        let offers = self.binding_offers && !only && !list.is_empty();
-        let all = || ProtocolSet::of(&(0..self.protocols.len()).collect::<Vec<_>>());
-        let accepted = match (offers, host_only.is_empty()) {
-            (true, _) => all(),
-            (false, true) => ProtocolSet::of(list),
-            (false, false) => ProtocolSet::of(&host_only),
+        let (list, only) = bound.map_or((&self.default, false), |b| (&b.list, b.binding.only));
+        let offered = match list {
+            ProtocolList::Nothing => return HostRequirement::Nothing,
+            ProtocolList::Host => return HostRequirement::Host,
+            ProtocolList::Protocols(offered) => offered.clone(),
         };
-        let offered = if host_only.is_empty() { list.clone() } else { Vec::new() };
-        HostRequirement { offered, accepted }
+        let accepted = if self.binding_offers && !only {
+            self.lists().fold(ProtocolSet::default(), |set, list| set.with(list.indices()))
+        } else {
+            ProtocolSet::default().with(&offered)
+        };
+        HostRequirement::Protocols(RequiredProtocols { offered, accepted })
     }
 
     /// Returns the security text of the reply to a login that offers these protocols. Protocols that

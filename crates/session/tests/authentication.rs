@@ -285,8 +285,7 @@ fn offer(policy: &Arc<LoginPolicy>, host: &str) -> (String, Vec<&'static str>) {
     let reply = bench.reply_to(&login(5));
     let token = String::from_utf8(reply.body[16..].to_vec()).unwrap();
     let mut usable = Vec::new();
-    for protocol in policy.protocols() {
-        let id = protocol.id();
+    for id in policy.protocols().iter().map(|protocol| protocol.id()).chain(["host"]) {
         let accepted = if bench.session.is_active() {
             id == "host" && bench.reply_to(&auth_request("host", "")).status == OK
         } else {
@@ -309,7 +308,7 @@ fn policy_of(lines: &[&str]) -> Arc<LoginPolicy> {
     let security = loaded.effective.security;
     let order: Vec<&'static str> = security.protocols.iter().map(|protocol| protocol.id()).collect();
     let mut ids = order.clone();
-    ids.extend((!ids.contains(&"host")).then_some("host"));
+    ids.retain(|id| *id != "host");
     ids.sort_unstable();
     ids.dedup();
     let protocols = ids.into_iter().map(FakeProtocol::named).collect();
@@ -345,9 +344,13 @@ fn lists_can_be_offers() {
     let lines = ["sec.protocol unix", "sec.protocol sss", "sec.bindmode offer"];
     let bound = |binding: &str| offer(&policy_of(&[&lines[..], &[binding]].concat()), "a.example.org");
     let (token, usable) = bound("sec.protbind * unix");
-    assert_eq!((token.as_str(), usable), ("&P=unix", vec!["host", "sss", "unix"]));
+    assert_eq!((token.as_str(), usable), ("&P=unix", vec!["sss", "unix"]));
     let (token, usable) = bound("sec.protbind * only unix");
     assert_eq!((token.as_str(), usable), ("&P=unix", vec!["unix"]));
+    let (token, usable) = bound("sec.protbind *.example.net host");
+    assert_eq!((token.as_str(), usable), ("&P=unix&P=sss,0.+013:/k", vec!["sss", "unix"]));
+    let (token, usable) = bound("sec.protbind *.example.org host");
+    assert_eq!((token.as_str(), usable), ("", vec!["host"]));
 }
 
 #[test]

@@ -9,7 +9,6 @@
 
 mod support;
 
-use auth::host::HostServer;
 use auth::sss::{Keytab, SssServer, SssServerSettings};
 use auth::unix::UnixServer;
 use auth::{Entity, ServerProtocol, SystemRng};
@@ -83,7 +82,7 @@ fn protocols(forwarded: &[&str]) -> Vec<Arc<dyn ServerProtocol>> {
     let mut settings = SssServerSettings::new("/nowhere".into());
     settings.forwarded_protocols = forwarded.iter().map(|id| (*id).to_owned()).collect();
     let sss = SssServer::with_keys(settings, keys, None, Box::new(SystemRng));
-    vec![Arc::new(UnixServer), Arc::new(sss), Arc::new(HostServer)]
+    vec![Arc::new(UnixServer), Arc::new(sss)]
 }
 
 fn settings(forwarded: &[&str], bindings: Vec<AuthBinding>) -> Settings {

@@ -5,7 +5,6 @@
 
 mod support;
 
-use auth::host::HostServer;
 use auth::unix::UnixServer;
 use auth::{LoginPeer, ServerLogin, ServerProtocol, ServerStep, StepCost};
 use config::{AuthBinding, HostPattern};
@@ -54,8 +53,7 @@ impl ServerProtocol for SlowUnix {
 /// Returns the options of a server whose clients authenticate by `unix`.
 fn guarded(unix: Arc<dyn ServerProtocol>, bindings: Vec<AuthBinding>) -> Wish {
     let mut wish = Wish { loops: 1, ..Wish::default() };
-    let policy =
-        LoginPolicy::new(vec![unix, Arc::new(HostServer)], &["unix"], bindings, false, "h.example.org");
+    let policy = LoginPolicy::new(vec![unix], &["unix"], bindings, false, "h.example.org");
     wish.config.settings.login = Some(Arc::new(policy.unwrap()));
     wish
 }

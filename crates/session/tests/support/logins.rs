@@ -100,9 +100,7 @@ pub fn binding(hosts: &str, only: bool, protocols: &[&str]) -> AuthBinding {
 pub fn guarded(ids: &[&'static str], bindings: Vec<AuthBinding>) -> Settings {
     let mut known: Vec<&'static str> = ids.to_vec();
     known.dedup();
-    if !known.contains(&"host") {
-        known.push("host");
-    }
+    known.retain(|id| *id != "host");
     let protocols = known.into_iter().map(FakeProtocol::named).collect();
     let policy = LoginPolicy::new(protocols, ids, bindings, false, "server.example.org").unwrap();
     Settings { login: Some(Arc::new(policy)), ..Settings::default() }
