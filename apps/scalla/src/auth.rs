@@ -116,6 +116,7 @@ impl CheckAccessOptions {
             organizations: &self.vo,
             roles: &self.roles,
             groups: &self.groups,
+            ..Principal::default()
         };
         let found = database.explain(&principal, operation, &path);
         if self.json {

@@ -198,6 +198,7 @@ fn answer(database: &AccessDatabase, client: &TestedClient, question: &AccessQue
         organizations: &client.organizations,
         roles: &client.roles,
         groups: &client.groups,
+        ..Principal::default()
     };
     let (operation, paths) = match question {
         AccessQuestion::Privileges(paths) => (None, paths),

@@ -44,7 +44,15 @@ pub fn target(data: &[u8]) {
         }
         for (name, groups, organizations, roles) in CLIENTS {
             let name = (!name.is_empty()).then_some(name);
-            let client = Principal { protocol: "x", name, host: "h.a.org", groups, organizations, roles };
+            let client = Principal {
+                protocol: "x",
+                name,
+                host: "h.a.org",
+                groups,
+                organizations,
+                roles,
+                ..Principal::default()
+            };
             ask(&component, &prefix, &client);
         }
     }

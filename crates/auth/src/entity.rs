@@ -1,9 +1,36 @@
 //! [`Entity`]: the authenticated identity of a peer.
 
+use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
 use crate::secret::Secret;
+
+/// What a server knows about the name of a peer's host. Only a name that resolves back to the
+/// address is a name.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub enum HostName {
+    /// It was not looked up.
+    #[default]
+    NotAsked,
+    /// The name service says that the address has no name, or its name is not confirmed.
+    Unknown,
+    /// The confirmed name.
+    Known(Arc<str>),
+    /// The name service did not answer.
+    Failed,
+}
+
+impl HostName {
+    /// Returns the name, if it is known.
+    #[must_use]
+    pub fn known(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Known(name) => Some(name),
+            Self::NotAsked | Self::Unknown | Self::Failed => None,
+        }
+    }
+}
 
 /// The fields of an [`Entity`]. A field that the protocol does not provide is `None` or empty.
 ///
@@ -20,6 +47,10 @@ pub struct EntityFields {
     pub name: Option<Box<str>>,
     /// Host name of the peer, or its address as text.
     pub host: Box<str>,
+    /// Name of the host of the peer, for rules. Unlike `host`, it is never the text of an address.
+    pub host_name: HostName,
+    /// Address of the peer as text; empty if unknown.
+    pub address: Box<str>,
     /// Virtual organizations.
     pub vorg: Option<Box<str>>,
     /// Roles.
@@ -66,6 +97,13 @@ impl Entity {
         Self::new(EntityFields { protocol: "host".into(), host: host.into(), ..EntityFields::default() })
     }
 
+    /// Returns the entity with what the server knows about the host of its peer.
+    #[must_use]
+    pub fn at(self, host_name: HostName, address: &str) -> Self {
+        let fields = Arc::try_unwrap(self.0).unwrap_or_else(|shared| (*shared).clone());
+        Self::new(EntityFields { host_name, address: address.into(), ..fields })
+    }
+
     /// Returns a reference that keeps the address of the entity occupied, but not its fields.
     pub(crate) fn downgrade(&self) -> WeakEntity {
         Arc::downgrade(&self.0)
@@ -90,6 +128,17 @@ impl Deref for Entity {
     fn deref(&self) -> &EntityFields {
         &self.0
     }
+}
+
+/// Returns the text of an address that stands for a host without a name: `[::ffff:192.0.2.7]`,
+/// `[2001:db8::1]`.
+#[must_use]
+pub fn address_text(address: IpAddr) -> String {
+    let address = match address.to_canonical() {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    };
+    format!("[{address}]")
 }
 
 /// Reports whether only our own code may set an attribute, never the data of a peer.

@@ -37,7 +37,7 @@ pub mod unix;
 
 pub use accounts::{AccountDatabase, UserAccount};
 pub use client::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol};
-pub use entity::{Entity, EntityFields, is_reserved_attribute};
+pub use entity::{Entity, EntityFields, HostName, address_text, is_reserved_attribute};
 pub use offers::{OFFERS_BYTES_MAX, OfferedProtocol, allowed_by, encode_offer, offered_protocols};
 pub use random::SystemRng;
 pub use secret::Secret;

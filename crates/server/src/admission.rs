@@ -6,6 +6,7 @@
 //! threads and cached, so that a slow name server delays only the connections that need the answer.
 
 use crate::adapters::{addresses_of, confirmed_name};
+use auth::HostName;
 use config::{HostPattern, NetworkConfig};
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -27,9 +28,8 @@ const NAMES_MAX: usize = 65_536;
 /// Maximum age of cached addresses if some name had none, because it may resolve soon.
 const UNKNOWN_BELIEVED: Duration = Duration::from_secs(60);
 
-/// The cached names of addresses, with the time of the look-up. `None` if the address has no
-/// confirmed name.
-type NameCache = HashMap<IpAddr, (Option<Arc<str>>, Instant)>;
+/// The cached names of addresses, with the time of the look-up.
+type NameCache = HashMap<IpAddr, (HostName, Instant)>;
 
 /// The admission rules, which a reload replaces, and the cache of names.
 pub(crate) struct Doorkeeper {
@@ -98,8 +98,8 @@ fn network_of(address: IpAddr) -> IpAddr {
 /// The functions that look up names and addresses. They block.
 #[derive(Clone, Copy)]
 struct NameService {
-    /// Returns the name of an address if it resolves back to the address.
-    name: fn(IpAddr) -> Option<String>,
+    /// Returns the name of an address, known if it resolves back to the address.
+    name: fn(IpAddr) -> HostName,
     /// Returns the addresses of a name.
     addresses: fn(&str) -> Vec<IpAddr>,
 }
@@ -186,30 +186,32 @@ impl Doorkeeper {
         if !rules.by_name {
             return false;
         }
-        self.name_of(address, rules.believed).await.is_some_and(|name| rules.fits(&name))
+        self.name_of(address, rules.believed).await.known().is_some_and(|name| rules.fits(name))
     }
 
-    /// Returns the name of a host; `None` if it has no confirmed one, or names are not looked up.
-    pub(crate) async fn name(&self, address: IpAddr) -> Option<Arc<str>> {
-        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if rules.by_name { self.name_of(address, rules.believed).await } else { None }
+    /// Returns the name of a host, also if admission does not look names up.
+    pub(crate) async fn name(&self, address: IpAddr) -> HostName {
+        let believed = self.rules.read().unwrap_or_else(PoisonError::into_inner).believed;
+        self.name_of(address, believed).await
     }
 
-    async fn name_of(&self, address: IpAddr, believed: Duration) -> Option<Arc<str>> {
+    async fn name_of(&self, address: IpAddr, believed: Duration) -> HostName {
         let asked = Instant::now();
-        if let Some(name) = self.known_name(address, |since| since.elapsed() < believed) {
+        // A failure may be over.
+        let holds = |name: &HostName, since: Instant| *name != HostName::Failed && since.elapsed() < believed;
+        if let Some(name) = self.known_name(address, |name, since| holds(name, since)) {
             return name;
         }
         let _asker = self.askers.take(address).await;
         // Another connection may have looked it up meanwhile. Its answer counts even if the cache
         // is off.
-        if let Some(name) = self.known_name(address, |since| since >= asked || since.elapsed() < believed) {
+        if let Some(name) = self.known_name(address, |name, since| since >= asked || holds(name, since)) {
             return name;
         }
         let _network = self.networks.take(network_of(address)).await;
-        let _turn = self.lookups.acquire().await.ok()?;
+        let Ok(_turn) = self.lookups.acquire().await else { return HostName::Failed };
         let resolve = self.resolver.name;
-        let name: Option<Arc<str>> = run_blocking(move || resolve(address)).await?.map(Into::into);
+        let name = run_blocking(move || resolve(address)).await.unwrap_or(HostName::Failed);
         let mut names = self.names();
         if names.len() >= NAMES_MAX {
             names.clear();
@@ -218,9 +220,9 @@ impl Doorkeeper {
         name
     }
 
-    fn known_name(&self, address: IpAddr, holds: impl Fn(Instant) -> bool) -> Option<Option<Arc<str>>> {
+    fn known_name(&self, address: IpAddr, holds: impl Fn(&HostName, Instant) -> bool) -> Option<HostName> {
         let (name, since) = self.names().get(&address).cloned()?;
-        holds(since).then_some(name)
+        holds(&name, since).then_some(name)
     }
 
     fn names(&self) -> MutexGuard<'_, NameCache> {
@@ -253,8 +255,11 @@ mod tests {
         runtime.block_on(keeper.admits(address.parse().unwrap()))
     }
 
-    fn named(address: IpAddr) -> Option<String> {
-        (address.to_string() == "10.0.0.1").then(|| "wn1.example.org".to_owned())
+    fn named(address: IpAddr) -> HostName {
+        match address.to_string() == "10.0.0.1" {
+            true => HostName::Known("wn1.example.org".into()),
+            false => HostName::Unknown,
+        }
     }
 
     fn addresses(name: &str) -> Vec<IpAddr> {
@@ -294,7 +299,7 @@ mod tests {
     #[test]
     fn a_name_is_looked_up_once() {
         static ASKED: AtomicUsize = AtomicUsize::new(0);
-        fn counting(address: IpAddr) -> Option<String> {
+        fn counting(address: IpAddr) -> HostName {
             ASKED.fetch_add(1, Ordering::Relaxed);
             named(address)
         }
@@ -310,13 +315,13 @@ mod tests {
     fn a_host_with_a_slow_name_service_delays_only_itself() {
         static ASKED: AtomicUsize = AtomicUsize::new(0);
         static OPEN: (Mutex<bool>, std::sync::Condvar) = (Mutex::new(false), std::sync::Condvar::new());
-        fn slow(address: IpAddr) -> Option<String> {
+        fn slow(address: IpAddr) -> HostName {
             if address.to_string() == "10.0.0.1" {
                 return named(address);
             }
             ASKED.fetch_add(1, Ordering::Relaxed);
             drop(OPEN.1.wait_while(OPEN.0.lock().unwrap(), |open| !*open).unwrap());
-            None
+            HostName::Unknown
         }
         let resolver = NameService { name: slow, addresses };
         let keeper = Arc::new(Doorkeeper::with_resolver(&network(&["*.example.org"], true), resolver));

@@ -7,6 +7,7 @@ use auth::access::{
 };
 use base::Supervisor;
 use config::{AUTHDB_DEFAULTS, AuthorizationConfig, Effective, RulePathMatch};
+use session::HostRules;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, PoisonError};
@@ -65,6 +66,12 @@ impl ServerAuthorization {
 
     pub(crate) fn authorizer(&self) -> Arc<Authorizer> {
         self.authorizer.clone()
+    }
+
+    /// Returns what logins need to know of the rules.
+    pub(crate) fn host_rules(&self) -> HostRules {
+        let authorizer = self.authorizer.clone();
+        HostRules(Arc::new(move || authorizer.needs_hosts()))
     }
 
     /// Reads the rules again. Blocks.

@@ -90,8 +90,8 @@ fn sss(options: &SssOptions) -> Result<SssServer, StartError> {
 fn keep_out_of_core_dumps() {
     use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
     let none = Rlimit { current: Some(0), maximum: Some(0) };
-    let disabled = set_dumpable_behavior(DumpableBehavior::NotDumpable)
-        .and_then(|()| setrlimit(Resource::Core, none));
+    let disabled =
+        set_dumpable_behavior(DumpableBehavior::NotDumpable).and_then(|()| setrlimit(Resource::Core, none));
     if let Err(error) = disabled {
         tracing::warn!("core dumps are not disabled, so they can contain the keys of sss: {error}");
     }
@@ -118,13 +118,7 @@ fn report(effective: &Effective, order: &[&str]) {
 }
 
 /// Configures the front end to require authentication and signatures of clients.
-pub(crate) fn require(
-    policy: &Arc<LoginPolicy>,
-    effective: &Effective,
-    doorkeeper: &Arc<Doorkeeper>,
-    door: &mut xroot::Config,
-) {
-    door.peer_names = Some(peer_names(doorkeeper));
+pub(crate) fn require(policy: &Arc<LoginPolicy>, effective: &Effective, door: &mut xroot::Config) {
     door.login_pool = Some(pool());
     door.settings.login = Some(policy.clone());
     door.settings.signing = signing(effective);
@@ -160,7 +154,7 @@ fn rule(rule: SigningRule) -> Signing {
 }
 
 /// Returns the look-up of the names of clients, which has the cache and the limits of admission.
-fn peer_names(doorkeeper: &Arc<Doorkeeper>) -> PeerNames {
+pub(crate) fn peer_names(doorkeeper: &Arc<Doorkeeper>) -> PeerNames {
     let doorkeeper = doorkeeper.clone();
     PeerNames(Arc::new(move |address| {
         let doorkeeper = doorkeeper.clone();

@@ -170,8 +170,11 @@ impl RunningServer {
         let doorkeeper = Arc::new(Doorkeeper::new(&effective.network));
         if let Some(policy) = &login {
             login::start_refresh(policy, &supervisor).map_err(system("a thread"))?;
-            login::require(policy, effective, &doorkeeper, &mut door);
+            login::require(policy, effective, &mut door);
         }
+        door.peer_names = Some(login::peer_names(&doorkeeper));
+        door.settings.host_rules = authorization.as_ref().map(ServerAuthorization::host_rules);
+        door.settings.selects_by_address = !*effective.network.resolve_names;
         let xroot = Arc::new(xroot::XrootDoor::new(door, files));
         let doors: Arc<[Arc<dyn Door>]> = Arc::new([xroot.clone() as Arc<dyn Door>]);
         let refusals = Arc::new(Refusals::default());

@@ -21,7 +21,7 @@ use crate::state::{ReplyOutputs, Session, SessionStage};
 use crate::step::DriverTask;
 use crate::verifier::Verifier;
 use auth::host::HOST;
-use auth::{Entity, LoginPeer, Secret, ServerLogin, ServerStep, SignatureCipher, StepCost};
+use auth::{Entity, HostName, LoginPeer, Secret, ServerLogin, ServerStep, SignatureCipher, StepCost};
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -39,8 +39,8 @@ const NO_USER: &str = "nobody";
 /// State of a session whose client must authenticate or sign. Sessions of other clients have none.
 #[derive(Default)]
 pub(crate) struct SessionSecurity {
-    /// Name of the host of the client, or the text of its address, once the driver knows it.
-    pub(crate) host: Option<Arc<str>>,
+    /// What the driver has found out about the name of the client's host.
+    pub(crate) host: HostName,
     pub(crate) login: Option<PendingLogin>,
     pub(crate) verifier: Option<Verifier>,
 }
@@ -285,7 +285,7 @@ impl Session {
 
     /// Begins the session of a client that is identified.
     pub(crate) fn activate(&mut self, entity: Option<Entity>, cipher: Option<Arc<dyn SignatureCipher>>) {
-        let host = self.peer_host();
+        let (host, host_name) = (self.peer_host(), self.peer_host_name());
         let signing = self.settings.signing.of(self.caller.identity.address, &host).cloned();
         let verifier = signing
             .filter(|signing| {
@@ -296,7 +296,10 @@ impl Session {
         self.security = verifier.map(|verifier| {
             Box::new(SessionSecurity { verifier: Some(verifier), ..SessionSecurity::default() })
         });
-        if let Some(entity) = entity {
+        // Rules decide about the host of a client that need not authenticate.
+        let by_host = || self.settings.host_rules.as_ref().map(|_| Entity::of_host(&host));
+        if let Some(entity) = entity.or_else(by_host) {
+            let entity = entity.at(host_name, &self.address_text());
             self.caller = Arc::new(self.caller.with_entity(entity));
         }
         self.stage = SessionStage::Active;

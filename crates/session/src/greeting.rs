@@ -6,11 +6,12 @@
 use crate::call::CallKind;
 use crate::framing::RequestFront;
 use crate::ids::PathId;
-use crate::login_policy::{HostRequirement, address_text};
+use crate::login_policy::HostRequirement;
 use crate::replies;
+use crate::settings::HostRules;
 use crate::state::{ReplyOutputs, Session, SessionStage};
 use crate::step::DriverTask;
-use auth::Entity;
+use auth::{Entity, HostName, address_text};
 use base::{Identity, LoginNames};
 use std::sync::Arc;
 use vfs::Caller;
@@ -50,31 +51,42 @@ impl Session {
     /// Reports whether this request can only be taken after the name of the client's host is known.
     /// The driver looks it up and calls [`Session::set_peer_host`].
     pub fn needs_peer_host(&self, front: &RequestFront) -> bool {
-        if self.stage != SessionStage::Greeting || self.security.as_ref().is_some_and(|s| s.host.is_some()) {
+        if self.stage != SessionStage::Greeting || self.peer_host_name() != HostName::NotAsked {
             return false;
         }
-        let by_login = || self.settings.login.as_ref().is_some_and(|policy| policy.needs_host_name());
-        let by_signing = || self.settings.signing.needs_host_name(self.caller.identity.address);
+        let settings = &self.settings;
+        let by_login = || settings.login.as_ref().is_some_and(|policy| policy.needs_host_name());
+        let by_signing =
+            || !settings.selects_by_address && settings.signing.needs_host_name(self.caller.identity.address);
+        let by_rules = || settings.host_rules.as_ref().is_some_and(HostRules::needs_hosts);
         match front.header().map(|header| header.code) {
             Some(RequestCode::PROTOCOL) => by_signing(),
-            Some(RequestCode::LOGIN) => by_login() || by_signing(),
+            Some(RequestCode::LOGIN) => {
+                (!settings.selects_by_address && by_login()) || by_signing() || by_rules()
+            }
             _ => false,
         }
     }
 
-    /// Stores the name of the client's host; `None` if it has none.
-    pub fn set_peer_host(&mut self, name: Option<Arc<str>>) {
-        let host = name.unwrap_or_else(|| self.address_text());
-        self.security.get_or_insert_default().host = Some(host);
+    /// Stores the result of the look-up of the client's host.
+    pub fn set_peer_host(&mut self, name: HostName) {
+        self.security.get_or_insert_default().host = name;
     }
 
-    /// Returns the name of the client's host, or the text of its address.
+    /// Returns what is known about the name of the client's host.
+    pub(crate) fn peer_host_name(&self) -> HostName {
+        self.security.as_ref().map(|security| security.host.clone()).unwrap_or_default()
+    }
+
+    /// Returns the name of the client's host that selects its authentication, or the text of its
+    /// address.
     pub(crate) fn peer_host(&self) -> Arc<str> {
-        let known = self.security.as_ref().and_then(|security| security.host.clone());
+        let name = self.peer_host_name();
+        let known = name.known().filter(|_| !self.settings.selects_by_address).cloned();
         known.unwrap_or_else(|| self.address_text())
     }
 
-    fn address_text(&self) -> Arc<str> {
+    pub(crate) fn address_text(&self) -> Arc<str> {
         let identity = &self.caller.identity;
         identity.address.map_or_else(|| identity.host().to_owned(), address_text).into()
     }
@@ -105,6 +117,14 @@ impl Session {
             self.client_version = version::SIGNING;
         }
         let policy = self.settings.login.clone();
+        let is_selected_by_name = !self.settings.selects_by_address
+            && policy.as_ref().is_some_and(|policy| policy.needs_host_name());
+        if is_selected_by_name && self.peer_host_name() == HostName::Failed {
+            // The binding of the name could ask for more than that of the address.
+            let text = "the name of this client's host cannot be looked up; try again later";
+            self.refuse(id, PathId::CONTROL, ErrorCode::OVERLOADED, text, out);
+            return self.violated();
+        }
         let required = policy.as_ref().map(|policy| (policy, policy.require(&self.peer_host())));
         let entity = match &required {
             Some((policy, HostRequirement::Protocols(required))) => {

@@ -216,16 +216,6 @@ impl fmt::Debug for LoginPolicy {
     }
 }
 
-/// Returns the text of an address that stands for a host without a name: `[::ffff:192.0.2.7]`,
-/// `[2001:db8::1]`.
-pub(crate) fn address_text(address: IpAddr) -> String {
-    let address = match address.to_canonical() {
-        IpAddr::V4(address) => address.to_ipv6_mapped(),
-        IpAddr::V6(address) => address,
-    };
-    format!("[{address}]")
-}
-
 /// Reports whether an address is not reachable from other sites.
 pub(crate) fn is_private(address: IpAddr) -> bool {
     match address.to_canonical() {

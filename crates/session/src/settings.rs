@@ -75,6 +75,23 @@ impl LiveValue {
     }
 }
 
+/// Rules that decide about clients after login.
+#[derive(Clone)]
+pub struct HostRules(pub Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl HostRules {
+    /// Reports whether the rules in force depend on the names of hosts.
+    pub(crate) fn needs_hosts(&self) -> bool {
+        (self.0)()
+    }
+}
+
+impl std::fmt::Debug for HostRules {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HostRules")
+    }
+}
+
 /// Settings that all sessions of a front end share.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -82,6 +99,10 @@ pub struct Settings {
     pub flags: ServerFlags,
     /// Authentication required of clients; `None` if the address identifies them.
     pub login: Option<Arc<LoginPolicy>>,
+    /// Authorization rules; `None` if every client may do everything.
+    pub host_rules: Option<HostRules>,
+    /// Authentication and signing are selected by the address of a client, not by its name.
+    pub selects_by_address: bool,
     /// Clients that have logged in and are not authenticated yet.
     pub pending_logins: Arc<PendingLogins>,
     /// Signing required of clients.
@@ -106,6 +127,8 @@ impl Default for Settings {
         Self {
             flags: ServerFlags::IS_SERVER | ServerFlags::SUPPOSC | ServerFlags::SUPPGRW,
             login: None,
+            host_rules: None,
+            selects_by_address: false,
             pending_logins: Arc::default(),
             signing: SigningByDistance::default(),
             configuration: Vec::new(),

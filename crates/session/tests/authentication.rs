@@ -281,7 +281,7 @@ fn the_result_of_a_step_after_the_end_is_dropped() {
 fn offer(policy: &Arc<LoginPolicy>, host: &str) -> (String, Vec<&'static str>) {
     let settings = Settings { login: Some(policy.clone()), ..Settings::default() };
     let mut bench = Bench::greeted(settings);
-    bench.session.set_peer_host(Some(host.into()));
+    bench.session.set_peer_host(auth::HostName::Known(host.into()));
     let reply = bench.reply_to(&login(5));
     let token = String::from_utf8(reply.body[16..].to_vec()).unwrap();
     let mut usable = Vec::new();
@@ -290,7 +290,7 @@ fn offer(policy: &Arc<LoginPolicy>, host: &str) -> (String, Vec<&'static str>) {
             id == "host" && bench.reply_to(&auth_request("host", "")).status == OK
         } else {
             let mut own = Bench::greeted(Settings { login: Some(policy.clone()), ..Settings::default() });
-            own.session.set_peer_host(Some(host.into()));
+            own.session.set_peer_host(auth::HostName::Known(host.into()));
             own.reply_to(&login(5));
             own.authenticates(&auth_request(id, "d")).status == OK
         };
@@ -381,8 +381,36 @@ fn the_name_of_a_host_is_requested_only_where_it_decides() {
     assert!(!asks(guarded(&["unix"], vec![binding("*", false, &["unix"])]), &login(5)));
     assert!(!asks(Settings::default(), &login(5)));
     let mut bench = Bench::greeted(by_name());
-    bench.session.set_peer_host(None);
+    bench.session.set_peer_host(auth::HostName::Unknown);
     assert!(!bench.session.needs_peer_host(&bench.session.front(&login(5).bytes()).unwrap()));
+}
+
+#[test]
+fn rules_by_host_await_its_name() {
+    let with_rules = |needs: bool| Settings {
+        host_rules: Some(session::HostRules(Arc::new(move || needs))),
+        selects_by_address: true,
+        ..Settings::default()
+    };
+    for needs in [true, false] {
+        let bench = Bench::greeted(with_rules(needs));
+        assert_eq!(bench.session.needs_peer_host(&bench.session.front(&login(5).bytes()).unwrap()), needs);
+    }
+    let mut bench = Bench::greeted(with_rules(true));
+    bench.session.set_peer_host(auth::HostName::Known("h1.example.org".into()));
+    assert_eq!(bench.reply_to(&login(5)).status, OK);
+    let entity = bench.session.caller().entity().unwrap();
+    assert_eq!(entity.host_name.known().map(|name| &**name), Some("h1.example.org"));
+    assert_eq!(&*entity.address, "[::ffff:192.0.2.1]");
+}
+
+#[test]
+fn a_failed_look_up_does_not_select_the_binding_of_the_address() {
+    let lines = ["sec.protocol unix", "sec.protbind *.example.org unix", "sec.protbind * none"];
+    let settings = Settings { login: Some(policy_of(&lines)), ..Settings::default() };
+    let mut bench = Bench::greeted(settings);
+    bench.session.set_peer_host(auth::HostName::Failed);
+    assert_eq!(bench.ended_by(&login(5)).0, 3024);
 }
 
 #[test]

@@ -411,7 +411,9 @@ fn the_level_depends_on_the_distance_of_the_client() {
         let protocol = Raw::new(PROTOCOL).i32(4, 0x520).u8(8, 1);
         let front = bench.session.front(&protocol.bytes()).unwrap();
         assert!(bench.session.needs_peer_host(&front));
-        bench.session.set_peer_host(host.map(Into::into));
+        bench
+            .session
+            .set_peer_host(host.map_or(auth::HostName::Unknown, |name| auth::HostName::Known(name.into())));
         assert_eq!(bench.reply_to(&protocol).body.len() > 8, must, "{host:?}");
         bench.reply_to(&login(5));
         let todo = bench.ask(&by_path(MKDIR, "/data/d"));

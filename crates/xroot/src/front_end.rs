@@ -8,7 +8,7 @@ use crate::{
     SESSION_BYTES_MAX, SESSION_REQUEST_BYTES_MAX, STALLED_SECONDS_MAX,
 };
 use base::{Ceilings, MemoryBudget, Owner};
-use session::{LOGIN_TIME_MAX, Peer, Session, Settings};
+use session::{HostName, LOGIN_TIME_MAX, Peer, Session, Settings};
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -18,12 +18,12 @@ use std::time::{Duration, SystemTime};
 use vfs::FileSystem;
 use wire::xroot::header::SessionId;
 
-/// Looks up the name of a host. The name is returned only if it resolves back to the address.
+/// Looks up the name of a host. It is known only if it resolves back to the address.
 #[derive(Clone)]
 pub struct PeerNames(pub Arc<LookUpName>);
 
 /// A look-up that does not block the loop on which its result is awaited.
-type LookUpName = dyn Fn(IpAddr) -> Pin<Box<dyn Future<Output = Option<Arc<str>>> + Send>> + Send + Sync;
+type LookUpName = dyn Fn(IpAddr) -> Pin<Box<dyn Future<Output = HostName> + Send>> + Send + Sync;
 
 impl std::fmt::Debug for PeerNames {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

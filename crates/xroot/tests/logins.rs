@@ -199,9 +199,9 @@ fn the_name_of_a_host_is_looked_up_once_without_delaying_others() {
     let (asked, questions) = mpsc::channel();
     let asked = Mutex::new(asked);
     wish.config.peer_names = Some(PeerNames(Arc::new(move |_| {
-        let (answer, name) = tokio::sync::oneshot::channel::<Option<Arc<str>>>();
+        let (answer, name) = tokio::sync::oneshot::channel::<auth::HostName>();
         asked.lock().unwrap().send(answer).unwrap();
-        Box::pin(async move { name.await.ok().flatten() })
+        Box::pin(async move { name.await.unwrap_or_default() })
     })));
     let server = Server::with(wish);
     let mut first = Client::greeted(server.address);
@@ -210,9 +210,9 @@ fn the_name_of_a_host_is_looked_up_once_without_delaying_others() {
     let mut second = Client::greeted(server.address);
     second.send(&login_request());
     let second_answer: tokio::sync::oneshot::Sender<_> = questions.recv_timeout(PATIENCE).unwrap();
-    second_answer.send(None).unwrap();
+    second_answer.send(auth::HostName::Unknown).unwrap();
     assert_eq!(second.reply().body[16..], *b"&P=unix");
-    first_answer.send(Some("a.Trusted.org".into())).unwrap();
+    first_answer.send(auth::HostName::Known("a.Trusted.org".into())).unwrap();
     let reply = first.reply();
     assert_eq!((reply.status, reply.body.len()), (OK, 16));
     assert_eq!(first.call(&Raw::new(STAT).payload(b"/")).status, OK);

@@ -76,7 +76,7 @@ type CacheShard = Mutex<HashMap<usize, CachedClient>>;
 pub enum AccessClient<'a> {
     /// The result of authentication.
     Entity(&'a Entity),
-    /// The host of a client that need not authenticate.
+    /// The address of a client whose host was not looked up, as text.
     Host(&'a str),
 }
 
@@ -84,7 +84,13 @@ impl<'a> AccessClient<'a> {
     fn principal(self) -> Principal<'a> {
         match self {
             Self::Entity(entity) => Principal::of(entity),
-            Self::Host(host) => Principal { protocol: "host", host, ..Principal::default() },
+            Self::Host(host) => Principal {
+                protocol: "host",
+                host,
+                address: host,
+                is_host_uncertain: true,
+                ..Principal::default()
+            },
         }
     }
 }
@@ -124,6 +130,12 @@ impl Authorizer {
     /// Returns the rules in force.
     pub fn database(&self) -> Arc<AccessDatabase> {
         self.rules().database
+    }
+
+    /// Reports whether the rules in force name hosts, so that the names of clients' hosts must be
+    /// looked up before decisions.
+    pub fn needs_hosts(&self) -> bool {
+        self.rules.read().unwrap_or_else(PoisonError::into_inner).database.needs_hosts()
     }
 
     /// Reads the rule file again if it has changed, or with `always`. New rules come into force
@@ -179,6 +191,13 @@ impl Authorizer {
                 name = principal.name.unwrap_or("*"),
                 host = principal.host,
                 "nothing is granted to a client whose organizations, roles and groups have different numbers"
+            );
+        }
+        if principal.is_host_uncertain && rules.database.denies_by_host() {
+            tracing::warn!(
+                name = principal.name.unwrap_or("*"),
+                host = principal.host,
+                "nothing is granted to a client whose host has no known name, because rules deny by host"
             );
         }
         let cached = CachedClient {

@@ -155,7 +155,8 @@ impl AccessDatabase {
     ) -> Result<Self, AuthdbError> {
         let (records, warnings) = (parsed.records, std::mem::take(&mut parsed.warnings));
         let rules = AccessRules::compile(parsed, source.matching);
-        let netgroups = NetgroupTable::load(netgroups, rules.netgroups(), source.netgroup_domain.as_deref())
+        let names = rules.netgroups().map(|name| (name, rules.denies_netgroup(name)));
+        let netgroups = NetgroupTable::load(netgroups, names, source.netgroup_domain.as_deref())
             .map_err(|error| AuthdbError::Netgroups { path: source.path.clone(), error })?;
         Ok(Self { stamp, path: source.path.clone(), rules, netgroups, records, warnings })
     }
@@ -182,6 +183,17 @@ impl AccessDatabase {
     #[must_use]
     pub fn warnings(&self) -> &[AuthdbProblem] {
         &self.warnings
+    }
+
+    /// Reports whether any rule depends on the name of a host.
+    #[must_use]
+    pub fn needs_hosts(&self) -> bool {
+        self.rules.needs_hosts()
+    }
+
+    /// Reports whether any rule that depends on the name of a host takes privileges away.
+    pub(super) fn denies_by_host(&self) -> bool {
+        self.rules.denies_by_host()
     }
 
     /// Reports whether the rules name netgroups, which change independently of the file.

@@ -20,11 +20,10 @@ pub struct NetgroupMember {
 
 /// The netgroups of the system.
 pub trait NetgroupDatabase: Send + Sync {
-    /// Returns the members of a netgroup, those of nested ones included; none if it does not exist.
-    /// May block.
+    /// Returns the members of a netgroup, those of nested ones included. May block.
     ///
     /// # Errors
-    /// The database did not answer.
+    /// [`io::ErrorKind::NotFound`]: it does not exist. Others: the database did not answer.
     fn members(&self, netgroup: &str) -> io::Result<Vec<NetgroupMember>>;
 }
 
@@ -37,16 +36,24 @@ type MemberSet = HashSet<(Box<str>, Box<str>)>;
 pub(super) struct NetgroupTable(BTreeMap<Box<str>, MemberSet>);
 
 impl NetgroupTable {
-    /// Loads netgroups. With a `domain`, members of other domains do not count. May block.
+    /// Loads netgroups: names, and whether records take privileges away from the members. One that
+    /// does not exist has no members, unless that would void a denial. With a `domain`, members of
+    /// other domains do not count. May block.
     pub(super) fn load<'a>(
         database: &dyn NetgroupDatabase,
-        names: impl Iterator<Item = &'a str>,
+        names: impl Iterator<Item = (&'a str, bool)>,
         domain: Option<&str>,
     ) -> io::Result<Self> {
         let mut table = BTreeMap::new();
         let mut total: usize = 0;
-        for name in names {
-            let members = database.members(name)?;
+        for (name, denies) in names {
+            let members = match database.members(name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && !denies => {
+                    tracing::warn!("netgroup {name} of the authorization rules does not exist");
+                    Vec::new()
+                }
+                members => members?,
+            };
             total += members.len();
             if total > NETGROUP_MEMBERS_MAX {
                 let text = format!("netgroups have more than {NETGROUP_MEMBERS_MAX} members");
@@ -95,6 +102,7 @@ mod tests {
                 "mixed" => {
                     Ok(vec![member("H1.o", "ann", ""), member("", "bob", "here"), member("h2.o", "", "far")])
                 }
+                "absent" => Err(io::ErrorKind::NotFound.into()),
                 "broken" => Err(io::Error::other("no answer")),
                 _ => Ok(Vec::new()),
             }
@@ -103,7 +111,7 @@ mod tests {
 
     #[test]
     fn members_match_by_user_and_host() {
-        let table = NetgroupTable::load(&Fixed, ["mixed", "none"].into_iter(), None).unwrap();
+        let table = NetgroupTable::load(&Fixed, [("mixed", true), ("none", true)].into_iter(), None).unwrap();
         let cases = [
             (Some("ann"), "h1.o", true),
             (Some("ann"), "h3.o", false),
@@ -116,8 +124,11 @@ mod tests {
             assert_eq!(table.contains("mixed", user, host), expected, "{user:?} {host}");
         }
         assert!(!table.contains("none", Some("bob"), "h2.o") && !table.contains("unknown", Some("bob"), ""));
-        let here = NetgroupTable::load(&Fixed, ["mixed"].into_iter(), Some("HERE")).unwrap();
+        let here = NetgroupTable::load(&Fixed, [("mixed", false)].into_iter(), Some("HERE")).unwrap();
         assert!(here.contains("mixed", Some("bob"), "") && !here.contains("mixed", Some("eve"), "h2.o"));
-        assert!(NetgroupTable::load(&Fixed, ["broken"].into_iter(), None).is_err());
+        let load = |name, denies| NetgroupTable::load(&Fixed, [(name, denies)].into_iter(), None);
+        assert!(load("broken", false).is_err());
+        assert!(load("absent", true).is_err(), "its denial would be void");
+        assert!(!load("absent", false).unwrap().contains("absent", Some("bob"), "h"));
     }
 }

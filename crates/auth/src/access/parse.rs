@@ -149,7 +149,8 @@ impl<'a> AuthdbParser<'a> {
     /// Returns an identifier with blanks, and host names in lower case.
     fn identifier(&self, kind: RecordKind, text: &[u8]) -> Box<[u8]> {
         match kind {
-            RecordKind::Host | RecordKind::Domain => text.to_ascii_lowercase().into(),
+            RecordKind::Host => host_text(text),
+            RecordKind::Domain => text.to_ascii_lowercase().into(),
             RecordKind::User | RecordKind::Group | RecordKind::Organization | RecordKind::Role => {
                 self.with_blanks(text)
             }
@@ -220,7 +221,7 @@ impl<'a> AuthdbParser<'a> {
                 b"g" => (&mut identity.group, blanks),
                 b"o" => (&mut identity.organization, blanks),
                 b"r" => (&mut identity.role, blanks),
-                b"h" => (&mut identity.host, value.text.to_ascii_lowercase().into()),
+                b"h" => (&mut identity.host, host_text(value.text)),
                 _ => {
                     let what = format!("unknown part '{}'; allowed: u: g: h: o: r:", shown(kind.text));
                     return fault(kind.at, what);
@@ -334,6 +335,16 @@ impl<'a> AuthdbParser<'a> {
             }
             earlier.entry(&pair.path).or_insert(pair.at);
         }
+    }
+}
+
+/// Returns a host in lower case, and an address in the spelling of addresses of clients.
+pub(super) fn host_text(text: &[u8]) -> Box<[u8]> {
+    let bare = text.strip_prefix(b"[").and_then(|text| text.strip_suffix(b"]")).unwrap_or(text);
+    let address = std::str::from_utf8(bare).ok().and_then(|text| text.parse().ok());
+    match address {
+        Some(address) => crate::address_text(address).into_bytes().into(),
+        None => text.to_ascii_lowercase().into(),
     }
 }
 

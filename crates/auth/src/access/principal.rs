@@ -19,6 +19,11 @@ pub struct Principal<'a> {
     pub name: Option<&'a str>,
     /// Host name, or address as text; empty if unknown.
     pub host: &'a str,
+    /// Address as text; empty if unknown. Rules that name an address apply to it whether or not the
+    /// host has a name.
+    pub address: &'a str,
+    /// The name of the host is not known, so rules by name may fail to match.
+    pub is_host_uncertain: bool,
     /// Virtual organizations.
     pub organizations: &'a str,
     /// Roles.
@@ -43,7 +48,9 @@ impl<'a> Principal<'a> {
         Self {
             protocol: &entity.protocol,
             name: entity.attribute(REQUEST_NAME).or(entity.name.as_deref()).filter(|name| !name.is_empty()),
-            host: &entity.host,
+            host: entity.host_name.known().map_or(&*entity.host, |name| &**name),
+            address: &entity.address,
+            is_host_uncertain: entity.host_name.known().is_none(),
             organizations: text(&entity.vorg),
             roles: text(&entity.role),
             groups: text(&entity.groups),

@@ -2,12 +2,17 @@
 //! which of their paths apply to a request is a binary search and a walk over the rule paths that
 //! are prefixes of the request path. Neither depends on the number of rules.
 
-use super::parse::{NAME_MARK, domains_of};
+use super::parse::{NAME_MARK, domains_of, host_text};
 use super::principal::{AttributeColumn, Principal, words};
 use super::privileges::Privileges;
 use super::records::{AuthdbRule, CompoundIdentity, ParsedAuthdb, RecordKind};
 use super::tokens::AuthdbPosition;
 use std::collections::{BTreeMap, HashMap};
+
+/// Reports whether the host of a record is the text of an address, as the parser spells it.
+fn is_address(host: &[u8]) -> bool {
+    host.starts_with(b"[")
+}
 
 /// Number of a record in file order.
 type RecordNumber = u32;
@@ -165,6 +170,12 @@ pub(super) struct AccessRules {
     /// Compounds whose only part is a domain.
     domain_compounds: Vec<RecordNumber>,
     netgroups: Vec<(Box<str>, RecordNumber)>,
+    /// Netgroups whose records take privileges away.
+    denying_netgroups: Vec<Box<str>>,
+    /// Records depend on the name of a host.
+    needs_hosts: bool,
+    /// Such records take privileges away, or decide alone.
+    denies_by_host: bool,
     /// Sorted by text.
     paths: Vec<RulePath>,
 }
@@ -219,16 +230,45 @@ impl AccessRules {
             domains: HashMap::default(),
             domain_compounds: Vec::new(),
             netgroups: Vec::new(),
+            denying_netgroups: Vec::new(),
+            needs_hosts: false,
+            denies_by_host: false,
             paths: Vec::new(),
         };
         let mut paths = PathTable::default();
         for rule in parsed.rules {
             let number = RecordNumber::try_from(rules.heads.len()).unwrap_or(RecordNumber::MAX);
             paths.add(number, &rule);
+            rules.note_hosts(&rule);
             rules.register(number, rule);
         }
         rules.paths = paths.finish();
         rules
+    }
+
+    /// Notes whether a record depends on the name of a host. One that names an address does not.
+    fn note_hosts(&mut self, rule: &AuthdbRule) {
+        let part = rule.compound.as_ref().and_then(|compound| compound.host.as_deref());
+        let depends = match rule.kind {
+            RecordKind::Netgroup | RecordKind::Domain => true,
+            RecordKind::Host => !is_address(&rule.id),
+            _ => part.is_some_and(|host| !is_address(host)),
+        };
+        let denies = rule.kind == RecordKind::Exclusive
+            || rule.pairs.iter().any(|pair| pair.negative != Privileges::NONE);
+        self.needs_hosts |= depends;
+        self.denies_by_host |= depends && denies;
+        if rule.kind == RecordKind::Netgroup && denies {
+            self.denying_netgroups.push(String::from_utf8_lossy(&rule.id).into());
+        }
+    }
+
+    pub(super) fn needs_hosts(&self) -> bool {
+        self.needs_hosts
+    }
+
+    pub(super) fn denies_by_host(&self) -> bool {
+        self.denies_by_host
     }
 
     fn register(&mut self, number: RecordNumber, rule: AuthdbRule) {
@@ -289,6 +329,11 @@ impl AccessRules {
         }
     }
 
+    /// Reports whether a record takes privileges away from the members of a netgroup.
+    pub(super) fn denies_netgroup(&self, name: &str) -> bool {
+        self.denying_netgroups.iter().any(|denied| **denied == *name)
+    }
+
     /// Returns the names of the netgroups that have records.
     pub(super) fn netgroups(&self) -> impl Iterator<Item = &str> {
         self.netgroups.iter().map(|(name, _)| &**name)
@@ -302,7 +347,12 @@ impl AccessRules {
         mut is_member: impl FnMut(&str) -> bool,
     ) -> Option<ApplyingRecords> {
         let columns = principal.columns()?;
-        let host = principal.host.to_ascii_lowercase().into_bytes();
+        if principal.is_host_uncertain && self.denies_by_host {
+            // A record that does not match could be the one that denies.
+            return Some(ApplyingRecords::default());
+        }
+        let host = host_text(principal.host.as_bytes());
+        let address = host_text(principal.address.as_bytes());
         let mut records = Vec::new();
         let mut compounds = self.domain_compounds.clone();
         let mut add = |table: &HolderTable, value: &[u8]| {
@@ -313,6 +363,9 @@ impl AccessRules {
         };
         principal.name.iter().for_each(|name| add(&self.users, name.as_bytes()));
         add(&self.hosts, &host);
+        if address != host {
+            add(&self.hosts, &address);
+        }
         let lists = [
             (&self.groups, principal.groups),
             (&self.organizations, principal.organizations),
@@ -325,7 +378,7 @@ impl AccessRules {
         compounds.dedup();
         if !compounds.is_empty() {
             let columns: Vec<AttributeColumn<'_>> = columns.collect();
-            compounds.retain(|number| self.is_met(*number, principal, &host, &columns));
+            compounds.retain(|number| self.is_met(*number, principal, [&host, &address], &columns));
         }
         let is_exclusive = |number: &&RecordNumber| {
             self.head(**number).is_some_and(|head| head.kind == RecordKind::Exclusive)
@@ -352,7 +405,7 @@ impl AccessRules {
         &self,
         number: RecordNumber,
         principal: &Principal<'_>,
-        host: &[u8],
+        [host, address]: [&[u8]; 2],
         columns: &[AttributeColumn<'_>],
     ) -> bool {
         let Some(compound) = self.head(number).and_then(|head| head.compound.as_ref()) else { return false };
@@ -361,7 +414,7 @@ impl AccessRules {
         };
         let is_host = compound.host.as_ref().is_none_or(|wanted| match wanted.starts_with(b".") {
             true => host.ends_with(wanted),
-            false => **wanted == *host,
+            false => **wanted == *host || **wanted == *address,
         });
         is_host
             && equals(&compound.user, principal.name)

@@ -54,7 +54,7 @@ fn of(database: &AccessDatabase, principal: &Principal<'_>, at: &str) -> String 
 fn principal<'a>(who: &'a str, groups: &'a str, organizations: &'a str, roles: &'a str) -> Principal<'a> {
     let (name, host) = who.split_once('@').unwrap_or((who, ""));
     let name = (!name.is_empty()).then_some(name);
-    Principal { protocol: "unix", name, host, groups, organizations, roles }
+    Principal { protocol: "unix", name, host, groups, organizations, roles, ..Principal::default() }
 }
 
 #[test]
@@ -115,7 +115,15 @@ fn the_recorded_questions_have_the_recorded_answers() {
             let fields = ["name", "host", "grps", "vorg", "role"].map(|key| text(entity, key));
             let [name, host, groups, organizations, roles] = &fields;
             let name = (!name.is_empty()).then_some(name.as_str());
-            let principal = Principal { protocol: "unix", name, host, groups, organizations, roles };
+            let principal = Principal {
+                protocol: "unix",
+                name,
+                host,
+                groups,
+                organizations,
+                roles,
+                ..Principal::default()
+            };
             let at = text(case, "path");
             match case["operation"].as_str() {
                 None => assert_eq!(of(&database, &principal, &at), text(case, "privileges"), "{case}"),
@@ -389,5 +397,66 @@ fn paths_of_many_records_have_the_same_answers_as_those_of_few() {
         assert_eq!(at("g3 g4", "/own4"), "w", "{gap}");
         let all: Vec<String> = (0..40).map(|number| format!("g{number}")).collect();
         assert_eq!(at(&all.join(" "), "/shared/x"), "r", "{gap}");
+    }
+}
+
+#[test]
+fn rules_say_whether_they_need_hosts() {
+    let cases = [
+        ("u * /a a", false),
+        ("h [::ffff:192.0.2.7] /a a", false),
+        ("h 192.0.2.7 /a a", false),
+        ("h h1 /a a", true),
+        ("h .example.org /a a", true),
+        ("n staff /a a", true),
+        ("= me u: bob h: h1\ns me /a a", true),
+        ("= me u: bob\ns me /a a", false),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(load(text).needs_hosts(), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_client_whose_host_is_uncertain_gets_nothing_where_rules_deny_by_host() {
+    let uncertain = Principal {
+        name: Some("bob"),
+        host: "[::ffff:192.0.2.7]",
+        address: "[::ffff:192.0.2.7]",
+        is_host_uncertain: true,
+        ..Principal::default()
+    };
+    let certain = Principal { host: "h2.example.org", is_host_uncertain: false, ..uncertain };
+    let denials = [
+        "h h1 /data -r",
+        "h .bad.org /data -r",
+        "n staff /data -r",
+        "= other h: h1\ns other /data -r",
+        "= other h: .bad.org\nx other /data l",
+    ];
+    for denial in denials {
+        let database = load(&format!("u * /data a\n{denial}"));
+        assert_eq!(
+            of(&database, &uncertain, "/data"),
+            of(&load("u * /x a"), &uncertain, "/data"),
+            "{denial}"
+        );
+        assert_eq!(of(&database, &certain, "/data"), of(&load("u * /data a"), &certain, "/data"));
+    }
+    let database = load("u * /data a\nh h1 /data r\nu bob /data -d");
+    assert_ne!(of(&database, &uncertain, "/data"), of(&load("u * /x a"), &uncertain, "/data"));
+}
+
+#[test]
+fn rules_for_addresses_apply_in_each_spelling_and_with_a_name() {
+    let client = Principal { host: "h1", address: "[::ffff:192.0.2.7]", ..Principal::default() };
+    let unnamed = Principal { host: client.address, is_host_uncertain: true, ..client };
+    for spelling in ["192.0.2.7", "[::ffff:192.0.2.7]", "::ffff:192.0.2.7", "[192.0.2.7]"] {
+        let database = load(&format!("u * /data lr\nh {spelling} /data -r"));
+        assert_eq!(
+            [of(&database, &client, "/data"), of(&database, &unnamed, "/data")],
+            ["l", "l"],
+            "{spelling}"
+        );
     }
 }

@@ -46,7 +46,10 @@ impl NetgroupDatabase for SystemNetgroups {
         }
         match status.code() {
             Some(0) => Ok(parse(&String::from_utf8_lossy(&text))),
-            Some(NO_SUCH_KEY) => Ok(Vec::new()),
+            Some(NO_SUCH_KEY) => {
+                let what = format!("netgroup {netgroup} does not exist");
+                Err(io::Error::new(io::ErrorKind::NotFound, what))
+            }
             _ => Err(io::Error::other(format!("getent netgroup {netgroup} failed: {status}"))),
         }
     }
@@ -80,8 +83,8 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_netgroup_has_no_members() {
-        let found = SystemNetgroups.members("scalla-no-such-netgroup").unwrap();
-        assert_eq!(found, []);
+    fn an_unknown_netgroup_is_an_error() {
+        let error = SystemNetgroups.members("scalla-no-such-netgroup").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 }

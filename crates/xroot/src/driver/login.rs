@@ -7,7 +7,7 @@ use super::SessionDriver;
 use crate::front_end::{LoginPool, PeerNames};
 use crate::hub::{Hub, LoopTime};
 use base::{Error, ErrorKind};
-use session::{AuthenticationResult, AuthenticationTask, DriverTask, PathId, RequestFront};
+use session::{AuthenticationResult, AuthenticationTask, DriverTask, HostName, PathId, RequestFront};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::SystemTime;
@@ -43,7 +43,7 @@ impl SessionDriver {
         }
         let address = self.peer_address();
         let (Some(PeerNames(names)), Some(address)) = (&self.hub.shared.config.peer_names, address) else {
-            self.session.set_peer_host(None);
+            self.session.set_peer_host(HostName::Unknown);
             return false;
         };
         let (looked_up, hub, owner) = (names(address), self.hub.clone(), self.owner);
