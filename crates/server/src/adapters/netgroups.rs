@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+/// The program. Its absolute path does not depend on the environment of the server.
+const GETENT: &str = "/usr/bin/getent";
 /// Maximum time for one netgroup.
 const LOOKUP_MAX: Duration = Duration::from_secs(20);
 /// Maximum size of the list of members in bytes.
@@ -19,8 +21,9 @@ pub struct SystemNetgroups;
 
 impl NetgroupDatabase for SystemNetgroups {
     fn members(&self, netgroup: &str) -> io::Result<Vec<NetgroupMember>> {
-        let mut command = Command::new("getent");
-        command.args(["--", "netgroup", netgroup]);
+        let mut command = Command::new(GETENT);
+        // Variables of the server must not change what is looked up.
+        command.env_clear().env("LC_ALL", "C").current_dir("/").args(["--", "netgroup", netgroup]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let output = child.stdout.take();
         let (sender, received) = mpsc::channel();
