@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use client::copy::CopyOptions;
-use client::{Client, Settings};
+use client::{Client, Credentials, Settings};
 use config::LogFormat;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use server::log::{ActiveLog, Levels, LogDestination, LogSettings, Retention};
@@ -35,7 +35,7 @@ pub(crate) fn settings() -> Settings {
 
 /// Creates a client with the settings of this process.
 pub(crate) fn client(program: &str) -> Client {
-    Client::with(settings(), program)
+    Client::with(settings(), Credentials::of_user(), program)
 }
 
 /// Returns the user's home directory.

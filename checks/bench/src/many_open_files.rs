@@ -6,7 +6,7 @@ use std::fs;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use client::{Client, OpenWith, Settings, Url};
+use client::{Client, Credentials, OpenWith, Settings, Url};
 use serde_json::json;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
@@ -19,7 +19,7 @@ const PIECE_BYTES: usize = 2048;
 pub(crate) fn read(base: &str, count: usize) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let client = Client::with(Settings::default(), "bench");
+        let client = Client::with(Settings::default(), Credentials::none(), "bench");
         let base = Url::parse(base)?;
         let all_open = Arc::new(Barrier::new(count));
         let mut running = JoinSet::new();

@@ -7,60 +7,47 @@
 //! Source: security facts, section 1.5.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use auth::host::HostClient;
-use auth::sss::{SssClient, SssClientSettings};
-use auth::unix::{UNIX, UnixClient};
-use auth::{
-    ClientAuthError, ClientContext, ClientLogin, ClientProtocol, OfferedProtocol, SystemRng, allowed_by,
-    offered_protocols,
-};
-use nix::unistd::{Gid, Group, Uid, User};
+use auth::{ClientContext, ClientLogin, OfferedProtocol, allowed_by, offered_protocols};
 use rawclient::{AuthenticationStep, Connection, Login};
 use tokio::sync::oneshot;
 
+use crate::credentials::{CredentialChoice, Credentials, PROTOCOLS_VARIABLE, UserCredentials};
 use crate::failure::Cause;
 use crate::url::Url;
 
 /// Maximum number of requests for authentication of one login.
 const STEPS_MAX: usize = 32;
-/// The variable with the protocols that the user allows.
-const PROTOCOLS_VARIABLE: &str = "XrdSecPROTOCOL";
 
-/// The login of a connection and the choices of its URL for authentication.
+/// The login of a connection, the credentials of the client, and the choice among them.
 #[derive(Clone, Debug)]
 pub(crate) struct LoginRequest {
     pub(crate) login: Login,
-    /// User of the URL.
-    user: Option<String>,
+    credentials: Credentials,
+    choice: CredentialChoice,
     /// Name of the server in the URL.
     server: String,
-    /// Protocols that the URL allows, otherwise those of the environment.
-    protocols: Option<String>,
-    /// Key table of the URL.
-    sss_keytab: Option<PathBuf>,
 }
 
 impl LoginRequest {
-    /// Creates the login for a URL; `login` is the one of the process.
-    pub(crate) fn new(login: &Login, url: &Url) -> Self {
+    /// Creates the login at the server of a URL; `login` is the one of the process. The URL may be
+    /// the target of a redirect, so it chooses no credentials.
+    pub(crate) fn new(
+        login: &Login,
+        credentials: &Credentials,
+        choice: &CredentialChoice,
+        url: &Url,
+    ) -> Self {
         let mut login = login.clone();
-        login.authenticates = true;
-        if let Some(user) = &url.user {
+        login.authenticates = credentials.user().is_some();
+        if let Some(user) = &choice.user {
             login.user.clone_from(user);
         }
         login.token.clone_from(&url.token);
-        let value = |key: &str| url.cgi.get(key).filter(|value| !value.is_empty()).cloned();
-        Self {
-            login,
-            user: url.user.clone(),
-            server: url.host.clone(),
-            protocols: value("xrd.wantprot"),
-            sss_keytab: value("xrd.sss").map(PathBuf::from),
-        }
+        let (credentials, choice) = (credentials.clone(), choice.clone());
+        Self { login, credentials, choice, server: url.host.clone() }
     }
 
     /// Returns the properties of the connection with this address for the protocols.
@@ -69,30 +56,10 @@ impl LoginRequest {
             local_address,
             host: self.login.host.clone(),
             server: self.server.clone(),
-            user: self.user.clone(),
+            user: self.choice.user.clone(),
             is_tls: false,
-            sss_keytab: self.sss_keytab.clone(),
+            sss_keytab: self.choice.sss_keytab(),
         }
-    }
-}
-
-/// The protocol `unix` with the user of this process. The look-up of names can block, so it is made
-/// for each exchange, outside of the runtime.
-struct ProcessUser;
-
-impl ClientProtocol for ProcessUser {
-    fn id(&self) -> &'static str {
-        UNIX
-    }
-
-    fn begin(
-        &self,
-        offer: &OfferedProtocol,
-        context: &ClientContext,
-    ) -> Result<Box<dyn ClientLogin>, ClientAuthError> {
-        let user = User::from_uid(Uid::effective()).ok().flatten().map(|user| user.name);
-        let group = Group::from_gid(Gid::effective()).ok().flatten().map(|group| group.name);
-        UnixClient { user, group }.begin(offer, context)
     }
 }
 
@@ -129,7 +96,7 @@ pub(crate) struct Authentication {
 
 /// The state that moves to a thread for each step.
 struct Exchange {
-    protocols: Vec<Box<dyn ClientProtocol>>,
+    credentials: Arc<UserCredentials>,
     /// The protocols that were not tried yet, in order.
     offers: std::vec::IntoIter<OfferedProtocol>,
     /// The names of all protocols of the server.
@@ -141,32 +108,33 @@ struct Exchange {
 
 impl Authentication {
     /// Prepares authentication of a connection whose own address is `local_address`.
-    pub(crate) fn new(request: &LoginRequest, local_address: SocketAddr) -> Self {
-        let variable = |name: &str| std::env::var(name).ok();
-        let sss =
-            SssClient::new(SssClientSettings::of_environment(variable), Arc::new(Mutex::new(SystemRng)));
-        let protocols: Vec<Box<dyn ClientProtocol>> =
-            vec![Box::new(sss), Box::new(ProcessUser), Box::new(HostClient)];
-        let (allowed, allowed_by) = match &request.protocols {
-            Some(list) => (Some(list.clone()), "xrd.wantprot"),
-            None => (variable(PROTOCOLS_VARIABLE), PROTOCOLS_VARIABLE),
+    ///
+    /// # Errors
+    /// [`Cause::NotAuthenticated`] if the client has no credentials.
+    pub(crate) fn new(request: &LoginRequest, local_address: SocketAddr) -> Result<Self, Cause> {
+        let Some(credentials) = request.credentials.user().cloned() else {
+            return Err(Cause::NotAuthenticated("this client has no credentials".to_owned()));
+        };
+        let (allowed, allowed_by) = match request.choice.protocols() {
+            Some(list) => (Some(list.to_owned()), "xrd.wantprot"),
+            None => (credentials.allowed.clone(), PROTOCOLS_VARIABLE),
         };
         let exchange = Exchange {
-            protocols,
+            credentials,
             offers: Vec::new().into_iter(),
             offered: String::new(),
             current: None,
             failed: Vec::new(),
         };
         let context = request.context(local_address);
-        Self { exchange: Some(exchange), context, allowed, allowed_by, steps: 0 }
+        Ok(Self { exchange: Some(exchange), context, allowed, allowed_by, steps: 0 })
     }
 
     /// Returns protocol and credentials for the next request.
     ///
     /// # Errors
     /// [`Cause::NotAuthenticated`] if no protocol is left.
-    pub(crate) async fn next(&mut self, step: AuthenticationStep<'_>) -> Result<Credentials, Cause> {
+    pub(crate) async fn next(&mut self, step: AuthenticationStep<'_>) -> Result<CredentialPayload, Cause> {
         self.steps += 1;
         if self.steps > STEPS_MAX {
             return Err(Cause::NotAuthenticated("the server does not end the authentication".to_owned()));
@@ -206,7 +174,7 @@ impl Authentication {
 }
 
 /// The content of one request for authentication.
-pub(crate) struct Credentials {
+pub(crate) struct CredentialPayload {
     /// The protocol.
     pub(crate) id: &'static str,
     /// The payload of the request.
@@ -220,7 +188,7 @@ impl Exchange {
         context: &ClientContext,
         allowed: Option<&str>,
         source: &str,
-    ) -> Result<Credentials, Cause> {
+    ) -> Result<CredentialPayload, Cause> {
         let now = SystemTime::now();
         match step {
             OwnedStep::Offers(text) => self.take_offers(&text, allowed, source)?,
@@ -231,7 +199,7 @@ impl Exchange {
             OwnedStep::Challenge(challenge) => {
                 if let Some((id, login)) = &mut self.current {
                     match login.step(Some(&challenge), now) {
-                        Ok(bytes) => return Ok(Credentials { id, bytes }),
+                        Ok(bytes) => return Ok(CredentialPayload { id, bytes }),
                         Err(error) => self.fail(error.to_string()),
                     }
                 }
@@ -256,9 +224,10 @@ impl Exchange {
     }
 
     /// Begins with the next protocol for which there are credentials.
-    fn begin_next(&mut self, context: &ClientContext, now: SystemTime) -> Result<Credentials, Cause> {
+    fn begin_next(&mut self, context: &ClientContext, now: SystemTime) -> Result<CredentialPayload, Cause> {
         for offer in self.offers.by_ref() {
-            let Some(protocol) = self.protocols.iter().find(|protocol| protocol.id() == offer.id) else {
+            let Some(protocol) = self.credentials.protocols.iter().find(|protocol| protocol.id() == offer.id)
+            else {
                 continue;
             };
             if protocol.needs_tls() && !context.is_tls {
@@ -269,7 +238,7 @@ impl Exchange {
             match begun.and_then(|mut login| Ok((login.step(None, now)?, login))) {
                 Ok((bytes, login)) => {
                     self.current = Some((id, login));
-                    return Ok(Credentials { id, bytes });
+                    return Ok(CredentialPayload { id, bytes });
                 }
                 Err(error) => self.failed.push(format!("{id}: {error}")),
             }
@@ -300,8 +269,9 @@ mod tests {
 
     fn authentication(url: &str) -> Authentication {
         let url = Url::parse(url).unwrap();
-        let request = LoginRequest::new(&Login::of_process("test"), &url);
-        Authentication::new(&request, "127.0.0.1:4711".parse().unwrap())
+        let (login, choice) = (Login::of_process("test"), CredentialChoice::of(&url));
+        let request = LoginRequest::new(&login, &Credentials::of_user(), &choice, &url);
+        Authentication::new(&request, "127.0.0.1:4711".parse().unwrap()).unwrap()
     }
 
     fn refused(text: &[u8]) -> AuthenticationStep<'_> {
@@ -309,7 +279,7 @@ mod tests {
         AuthenticationStep::Refused(wire::xroot::reply::ErrorReply { code, text })
     }
 
-    fn why(result: Result<Credentials, Cause>) -> String {
+    fn why(result: Result<CredentialPayload, Cause>) -> String {
         let Err(Cause::NotAuthenticated(text)) = result else { panic!("credentials") };
         text
     }

@@ -11,9 +11,11 @@ use crate::buffer_pool::DataBufferPool;
 use crate::channel::{Channel, Deadlines};
 use crate::checksum_timeout::PendingChecksums;
 use crate::connect::AddressFilter;
+use crate::credentials::{CredentialChoice, Credentials};
 use crate::failure::Error;
 use crate::listing_memory::ListingMemory;
 use crate::pool::ConnectionPool;
+use crate::redirect::RedirectScope;
 use crate::settings::Settings;
 use crate::url::Url;
 use crate::waits::{WaitFor, Waits};
@@ -36,6 +38,7 @@ pub(crate) struct ClientState {
     pub(crate) blocks: DataBufferPool,
     pub(crate) pending_checksums: PendingChecksums,
     pub(crate) waits: Waits,
+    pub(crate) redirects: RedirectScope,
 }
 
 impl fmt::Debug for Client {
@@ -47,36 +50,52 @@ impl fmt::Debug for Client {
 impl Client {
     /// Creates a client of the program `program` with the settings of this process.
     #[must_use]
-    pub fn new(program: &str) -> Self {
-        Self::with(Settings::of_process(), program)
+    pub fn new(credentials: Credentials, program: &str) -> Self {
+        Self::with(Settings::of_process(), credentials, program)
     }
 
-    /// Creates a client with these settings.
+    /// Creates a client with these settings and credentials.
     #[must_use]
-    pub fn with(settings: Settings, program: &str) -> Self {
-        Self::build(settings, program, None)
-    }
-
-    /// Creates a client with these settings that connects only to addresses which `filter` allows,
-    /// including the targets of redirects.
-    #[must_use]
-    pub fn filtered(settings: Settings, program: &str, filter: AddressFilter) -> Self {
-        Self::build(settings, program, Some(filter))
-    }
-
-    fn build(settings: Settings, program: &str, filter: Option<AddressFilter>) -> Self {
-        let program = if settings.app_name.is_empty() { program } else { &settings.app_name };
-        let mut login = Login::of_process(program);
-        login.redirects = true;
-        login.info.clone_from(&settings.mon_info);
+    pub fn with(settings: Settings, credentials: Credentials, program: &str) -> Self {
+        let login = login_of(program, &settings);
         let blocks = DataBufferPool::default();
-        let pool = ConnectionPool::new(login, filter, blocks.clone());
+        let pool = ConnectionPool::new(login, credentials, None, blocks.clone());
+        Self::build(settings, pool, blocks, RedirectScope::Request)
+    }
+
+    /// Creates a client for a server that acts for its clients. It has no credentials, connects
+    /// only to addresses which `filter` allows, and its requests remain as they are: redirects lead
+    /// to other servers, but change neither path nor user nor the given cgi.
+    #[must_use]
+    pub fn for_server(settings: Settings, program: &str, filter: AddressFilter) -> Self {
+        let login = login_of(program, &settings);
+        let blocks = DataBufferPool::default();
+        let pool = ConnectionPool::new(login, Credentials::none(), Some(filter), blocks.clone());
+        Self::build(settings, pool, blocks, RedirectScope::Place)
+    }
+
+    /// Creates a client with other settings, and with credentials and limits of this one.
+    pub(crate) fn with_settings(&self, settings: Settings) -> Self {
+        let blocks = DataBufferPool::default();
+        let mut login = self.0.pool.login().clone();
+        login.info.clone_from(&settings.mon_info);
+        let pool = self.0.pool.another(login, blocks.clone());
+        Self::build(settings, pool, blocks, self.0.redirects)
+    }
+
+    fn build(
+        settings: Settings,
+        pool: ConnectionPool,
+        blocks: DataBufferPool,
+        redirects: RedirectScope,
+    ) -> Self {
         Self(Arc::new(ClientState {
             settings,
             pool,
             blocks,
             pending_checksums: PendingChecksums::default(),
             waits: Waits::default(),
+            redirects,
         }))
     }
 
@@ -101,7 +120,7 @@ impl Client {
         let until = Instant::now() + self.settings().operation_time();
         let rounds = self.settings().connection_retry;
         let _waiting = self.waits().begin(url, WaitFor::Connection);
-        let made = self.0.pool.channel(url, self.settings(), rounds, until).await;
+        let made = self.0.pool.channel(url, &CredentialChoice::of(url), self.settings(), rounds, until).await;
         made.map_err(|cause| Error::new("connect", url, cause).at(url.authority(), &[]))
     }
 
@@ -120,6 +139,11 @@ impl Client {
         &self.0.pending_checksums
     }
 
+    /// Returns what redirects may change.
+    pub(crate) fn redirects(&self) -> RedirectScope {
+        self.0.redirects
+    }
+
     pub(crate) fn pool(&self) -> &ConnectionPool {
         &self.0.pool
     }
@@ -135,4 +159,13 @@ impl Client {
         let time = if settings.is_set("RequestTimeout") { settings.operation_time() } else { ANSWER_TIME };
         Deadlines { answer: end.min(Instant::now() + time), end }
     }
+}
+
+/// Returns the login of this process for a program.
+fn login_of(program: &str, settings: &Settings) -> Login {
+    let program = if settings.app_name.is_empty() { program } else { &settings.app_name };
+    let mut login = Login::of_process(program);
+    login.redirects = true;
+    login.info.clone_from(&settings.mon_info);
+    login
 }

@@ -306,7 +306,7 @@ async fn log_in(stream: &TcpStream, request: &LoginRequest) -> Result<Connection
                 ConnectionEvent::Authenticate(step) => {
                     if authentication.is_none() {
                         let local = stream.local_addr().map_err(lost_login)?;
-                        authentication = Some(Authentication::new(request, local));
+                        authentication = Some(Authentication::new(request, local)?);
                     }
                     if let Some(authentication) = &mut authentication {
                         let credentials = authentication.next(step).await?;
@@ -447,6 +447,11 @@ mod tests {
         address
     }
 
+    fn login(url: &crate::url::Url) -> LoginRequest {
+        let choice = crate::credentials::CredentialChoice::of(url);
+        LoginRequest::new(&Login::of_process("test"), &crate::Credentials::none(), &choice, url)
+    }
+
     #[tokio::test]
     async fn dead_addresses_only_delay_the_connection() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -458,7 +463,7 @@ mod tests {
         let all = [addresses(&["192.0.2.1:9", "[2001:db8::1]:9"]), vec![closed, good]].concat();
         let until = Instant::now() + Duration::from_secs(60);
         let url = crate::url::Url::parse("root://localhost").unwrap();
-        let login = LoginRequest::new(&Login::of_process("test"), &url);
+        let login = login(&url);
         let made = connect_any(all, &login, &Settings::default(), until).await.unwrap();
         assert_eq!((made.peer, made.machine.is_ready()), (good, true));
     }
@@ -470,7 +475,7 @@ mod tests {
         let all = vec![silent.local_addr().unwrap(), good];
         let until = Instant::now() + Duration::from_secs(2);
         let url = crate::url::Url::parse("root://localhost").unwrap();
-        let login = LoginRequest::new(&Login::of_process("test"), &url);
+        let login = login(&url);
         let made = connect_any(all, &login, &Settings::default(), until).await.unwrap();
         assert_eq!(made.peer, good);
     }

@@ -1,7 +1,7 @@
 //! The client side of the xroot protocol: files and file systems of servers and clusters.
 //!
 //! ```text
-//! let client = Client::new("my program");              // on a Tokio runtime of either kind
+//! let client = Client::new(Credentials::of_user(), "my program"); // on a Tokio runtime
 //! let url = Url::parse("root://manager//set/run7.root")?;
 //! let file = client.open(&url, &OpenWith::read()).await?;
 //! // Verifies the pages, and continues at another server if this one fails.
@@ -16,6 +16,7 @@
 //! | file | content |
 //! |---|---|
 //! | `client` | [`Client`]: settings, connections and memory that operations share |
+//! | `credentials` | [`Credentials`]: the credentials of a client, and the choice of a URL |
 //! | `filesystem` | [`FileSystem`]: operations on paths |
 //! | `changes` | changes of the name space of a [`FileSystem`], and their lost replies |
 //! | `checksums` | checksums that servers compute |
@@ -43,6 +44,7 @@
 //! |---|---|
 //! | `request_loop` | sends a request until it has a final reply: deadline, waits, retries |
 //! | `route` | the route of a request: redirects, balancers, other servers |
+//! | `redirect` | the target of a redirect, and what it may change |
 //! | `pool` | connections shared by all operations for the same server and user |
 //! | `connect` | tries addresses of both families, uses the first that answers; login |
 //! | `authentication` | chooses authentication protocols and drives their exchanges |
@@ -74,6 +76,7 @@ mod client;
 mod cluster_listing;
 mod connect;
 pub mod copy;
+mod credentials;
 mod entries;
 mod failure;
 mod file;
@@ -85,6 +88,7 @@ pub mod metalink;
 mod path;
 mod pool;
 mod reader;
+mod redirect;
 mod request_loop;
 mod route;
 mod settings;
@@ -115,6 +119,7 @@ pub use channel::Channel;
 pub use client::Client;
 pub use cluster_listing::{AwayServers, ClusterServers, Matches, Merged, join_bounded, list_merged};
 pub use connect::{AddressFilter, Resolver, Resolving};
+pub use credentials::Credentials;
 pub use entries::Entries;
 pub use failure::{Cause, Error, Failure};
 pub use file::{File, OpenWith, READ_BYTES_MAX, VectorLimits, WRITE_BYTES_MAX};

@@ -21,23 +21,11 @@ use crate::authentication::LoginRequest;
 use crate::buffer_pool::DataBufferPool;
 use crate::channel::{BodyLimit, Channel, Deadlines, Patience, ReplySink, ServerReply};
 use crate::connect::{AddressFilter, LoggedIn, bind, connect};
+use crate::credentials::{CredentialChoice, Credentials};
 use crate::failure::Cause;
 use crate::settings::Settings;
 use crate::url::{Scheme, Url};
 
-/// Keys of the cgi that select credentials. Connections with different values are never shared.
-const CREDENTIAL_KEYS: [&str; 10] = [
-    "xrdcl.intent",
-    "xrdcl.secuid",
-    "xrdcl.secgid",
-    "xrd.gsiusrpxy",
-    "xrd.gsiusrcrt",
-    "xrd.gsiusrkey",
-    "xrd.sss",
-    "xrd.k5ccname",
-    "xrd.wantprot",
-    "xrd.ztn",
-];
 /// Backoff before the second round of attempts; it doubles with each further round.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Maximum backoff between rounds.
@@ -52,22 +40,19 @@ const BIND_TIME: Duration = Duration::from_secs(5);
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Key {
     scheme: Scheme,
-    user: Option<String>,
     host: String,
     port: u16,
-    credentials: Vec<String>,
+    choice: CredentialChoice,
     token: Option<String>,
 }
 
 impl Key {
-    fn of(url: &Url) -> Self {
-        let value = |key: &str| Some(format!("{key}={}", url.cgi.get(key)?));
+    fn new(url: &Url, choice: &CredentialChoice) -> Self {
         Self {
             scheme: url.scheme,
-            user: url.user.clone(),
             host: url.host.clone(),
             port: url.port,
-            credentials: CREDENTIAL_KEYS.into_iter().filter_map(value).collect(),
+            choice: choice.clone(),
             token: url.token.clone(),
         }
     }
@@ -103,13 +88,28 @@ struct ConnectFailure {
 pub(crate) struct ConnectionPool {
     slots: Mutex<HashMap<Key, Arc<PoolSlot>>>,
     login: Login,
+    credentials: Credentials,
     filter: Option<AddressFilter>,
     blocks: DataBufferPool,
 }
 
 impl ConnectionPool {
-    pub(crate) fn new(login: Login, filter: Option<AddressFilter>, blocks: DataBufferPool) -> Self {
-        Self { slots: Mutex::default(), login, filter, blocks }
+    pub(crate) fn new(
+        login: Login,
+        credentials: Credentials,
+        filter: Option<AddressFilter>,
+        blocks: DataBufferPool,
+    ) -> Self {
+        Self { slots: Mutex::default(), login, credentials, filter, blocks }
+    }
+
+    /// Returns a pool without connections for the same program, credentials and filter.
+    pub(crate) fn another(&self, login: Login, blocks: DataBufferPool) -> Self {
+        Self::new(login, self.credentials.clone(), self.filter.clone(), blocks)
+    }
+
+    pub(crate) const fn login(&self) -> &Login {
+        &self.login
     }
 
     fn slot(&self, key: Key) -> Arc<PoolSlot> {
@@ -118,16 +118,17 @@ impl ConnectionPool {
     }
 
     /// Returns the connection to the server of `url` and connects if there is none, in at most
-    /// `rounds` rounds of attempts.
+    /// `rounds` rounds of attempts. `choice` is the one of the user's URL.
     pub(crate) async fn channel(
         &self,
         url: &Url,
+        choice: &CredentialChoice,
         settings: &Settings,
         rounds: u64,
         until: Instant,
     ) -> Result<Arc<Channel>, Cause> {
         check(url, settings)?;
-        let slot = self.slot(Key::of(url));
+        let slot = self.slot(Key::new(url, choice));
         let asked = Instant::now();
         if let Some(found) = slot.look(asked, rounds, settings) {
             return found;
@@ -138,7 +139,8 @@ impl ConnectionPool {
         if let Some(found) = slot.look(asked, rounds, settings) {
             return found;
         }
-        let made = self.connect(url, &slot, settings, rounds, until).await;
+        let login = LoginRequest::new(&self.login, &self.credentials, choice, url);
+        let made = self.connect(url, &login, &slot, settings, rounds, until).await;
         let mut now = slot.now();
         match &made {
             Ok(channel) => *now = SlotState { channel: Some(channel.clone()), ..SlotState::default() },
@@ -152,19 +154,19 @@ impl ConnectionPool {
     async fn connect(
         &self,
         url: &Url,
+        login: &LoginRequest,
         slot: &PoolSlot,
         settings: &Settings,
         rounds: u64,
         until: Instant,
     ) -> Result<Arc<Channel>, Cause> {
-        let login = LoginRequest::new(&self.login, url);
         let window = Duration::from_secs(settings.connection_window.max(1));
         let mut pause = FIRST_PAUSE;
         let mut round = 1;
         loop {
             let begun = Instant::now();
             let (filter, end) = (self.filter.as_ref(), until.min(begun + window));
-            let error = match connect(&url.host, url.port, &login, settings, filter, end).await {
+            let error = match connect(&url.host, url.port, login, settings, filter, end).await {
                 Ok(made) => return Ok(self.start(url, slot, settings, made, until).await),
                 Err(error) => error,
             };

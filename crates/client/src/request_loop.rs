@@ -381,7 +381,7 @@ mod tests {
 
     /// Runs a request with 100 s of time.
     async fn run(scripted: &mut Scripted, name: &'static str, repeat: Repeat) -> Result<(), Error> {
-        let client = Client::with(Settings::default(), "test");
+        let client = Client::with(Settings::default(), crate::Credentials::none(), "test");
         let attempts = Attempts::new(&client, name, repeat, Instant::now() + Duration::from_secs(100));
         attempts.run(scripted).await.map(|_| ())
     }
@@ -493,7 +493,7 @@ mod tests {
     async fn no_attempt_begins_after_the_deadline() {
         let mut scripted =
             script([wait(99), lost(ConnectionLoss::Closed, true), lost(ConnectionLoss::Closed, true)]);
-        let client = Client::with(Settings::default(), "test");
+        let client = Client::with(Settings::default(), crate::Credentials::none(), "test");
         let attempts =
             Attempts::new(&client, "stat", Repeat::Anywhere, Instant::now() + Duration::from_secs(99));
         let error = attempts.run(&mut scripted).await.unwrap_err();

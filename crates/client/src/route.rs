@@ -8,18 +8,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rawclient::Encoded;
+use rawclient::{ConnectionError, Encoded};
 use tokio::time::Instant;
 use wire::xroot::ErrorCode;
 use wire::xroot::flags::ServerFlags;
-use wire::xroot::reply::RedirectTarget;
 
-use crate::channel::{BodyLimit, Channel, ReplyContent, ReplySink, ServerReply};
+use crate::channel::{BodyLimit, Channel, ReplyContent, ReplySink};
 use crate::client::Client;
+use crate::credentials::CredentialChoice;
 use crate::failure::{Cause, Error};
+use crate::redirect::{CgiMerge, target};
 use crate::request_loop::{Attempts, Exchange, LOST_MAX, LossKind, LostReply, RecoveryPolicy, Repeat};
 use crate::settings::Settings;
-use crate::url::{Scheme, Url};
+use crate::url::Url;
 use crate::waits::WaitFor;
 
 /// Maximum number of redirects to the same place with the same cgi. A second one can be a
@@ -53,6 +54,8 @@ pub(crate) struct RoutedReply {
 pub(crate) struct Route {
     /// The URL given by the user.
     pub(crate) origin: Url,
+    /// The credentials that it chooses. Redirects do not.
+    choice: CredentialChoice,
     /// The next server.
     pub(crate) at: Url,
     /// The manager to ask for another server.
@@ -88,6 +91,7 @@ impl Route {
         let at = places.next().unwrap_or_else(|| url.clone());
         Self {
             origin: url.clone(),
+            choice: CredentialChoice::of(url),
             at,
             balancer: None,
             hops: Vec::new(),
@@ -262,7 +266,7 @@ impl<F: Fn(&Url, bool) -> Encoded + Sync> RecoveryPolicy for Routed<'_, F> {
         let (at, rounds) = (&self.route.at, self.route.rounds);
         let waiting = client.waits().begin(at, WaitFor::Connection);
         let until = self.route.connect_by(attempts.end);
-        let channel = client.pool().channel(at, client.settings(), rounds, until).await?;
+        let channel = client.pool().channel(at, &self.route.choice, client.settings(), rounds, until).await?;
         drop(waiting);
         let request = (self.ask.request)(at, attempts.has_waited());
         let sink = ReplySink::Body(self.ask.limit.clone());
@@ -285,12 +289,12 @@ impl<F: Fn(&Url, bool) -> Encoded + Sync> RecoveryPolicy for Routed<'_, F> {
         match (&self.route.said, &cause) {
             // If this client may not go where the redirects lead, that is the reason.
             (
-                Some((Cause::NotAllowed(_), _)),
+                Some((reason, _)),
                 Cause::RedirectLimit(_)
                 | Cause::RedirectLoop
                 | Cause::BadRedirect(_)
                 | Cause::NotElsewhere(_),
-            ) => self.route.best_error(self.ask.name, cause),
+            ) if is_for_good(reason) => self.route.best_error(self.ask.name, cause),
             _ => self.route.error(self.ask.name, cause),
         }
     }
@@ -300,7 +304,7 @@ impl<F: Fn(&Url, bool) -> Encoded + Sync> RecoveryPolicy for Routed<'_, F> {
     }
 
     fn unreachable(&mut self, attempts: &mut Attempts<'_>, cause: Cause) -> Result<(), Error> {
-        if matches!(cause, Cause::NotAllowed(_)) {
+        if is_for_good(&cause) {
             // The balancer may not know another server. Then this is the reason to report, not its
             // redirects.
             self.route.said = Some((cause.clone(), self.route.at.authority()));
@@ -347,7 +351,8 @@ impl<F: Fn(&Url, bool) -> Encoded + Sync> RecoveryPolicy for Routed<'_, F> {
         let flags = self.channel.as_ref().map(|channel| channel.server().flags).unwrap_or_default();
         let from = self.route.at.authority();
         let only_tried = attempts.name == "locate" && attempts.client.settings().preserve_locate_tried != 0;
-        let next = target(&self.route.at, port, &host, only_tried);
+        let merge = if only_tried { CgiMerge::OnlyTried } else { CgiMerge::All };
+        let next = target(&self.route.at, port, &host, merge, attempts.client.redirects());
         let followed = next.and_then(|next| self.route.redirected(flags, next));
         if let Err(cause) = followed {
             // A manager that insists on a server which does not serve is as good as unreachable.
@@ -385,6 +390,14 @@ impl<T> PopFirst<T> for Vec<T> {
     fn pop_first(&mut self) -> Option<T> {
         (!self.is_empty()).then(|| self.remove(0))
     }
+}
+
+/// Reports whether a server will never be used, because of a filter or of missing credentials.
+fn is_for_good(cause: &Cause) -> bool {
+    matches!(
+        cause,
+        Cause::NotAllowed(_) | Cause::NotAuthenticated(_) | Cause::Connection(ConnectionError::Demands(_))
+    )
 }
 
 /// Reports whether another server may reply differently.
@@ -429,89 +442,12 @@ fn append(list: &mut String, element: &str) {
     list.push_str(element);
 }
 
-/// Returns the destination of a redirect from `at`.
-pub(crate) fn target(at: &Url, port: i32, host: &[u8], only_tried: bool) -> Result<Url, Cause> {
-    let bad = || Cause::BadRedirect(String::from_utf8_lossy(host).into_owned());
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| bad());
-    let redirect = ServerReply::redirect(port, host);
-    match redirect.target().map_err(|_| bad())? {
-        RedirectTarget::Host { host, port, cgi, token } => {
-            let mut next = at.clone();
-            next.set_place(&text(host)?, port).map_err(|_| bad())?;
-            merge(&mut next, &text(cgi)?, only_tried);
-            if !token.is_empty() {
-                next.token = Some(text(token)?);
-            }
-            Ok(next)
-        }
-        RedirectTarget::Url { url, .. } => {
-            let there = Url::parse(&text(url)?).map_err(|_| bad())?;
-            if !matches!(there.scheme, Scheme::Root | Scheme::Roots) {
-                return Err(bad());
-            }
-            let mut next = at.clone();
-            // A request made with TLS is never repeated without TLS.
-            next.scheme = if at.scheme == Scheme::Roots { Scheme::Roots } else { there.scheme };
-            (next.host, next.port) = (there.host, there.port);
-            if !there.path.is_empty() {
-                next.path = there.path;
-            }
-            if there.user.is_some() {
-                (next.user, next.password) = (there.user, there.password);
-            }
-            next.cgi.extend(there.cgi);
-            next.token = there.token.or(next.token);
-            Ok(next)
-        }
-    }
-}
-
-fn merge(url: &mut Url, cgi: &str, only_tried: bool) {
-    if !only_tried {
-        url.merge_cgi(cgi);
-        return;
-    }
-    for element in cgi.split('&') {
-        if element.starts_with("tried=") || element.starts_with("triedrc=") {
-            url.merge_cgi(element);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn url(text: &str) -> Url {
         Url::parse(text).unwrap()
-    }
-
-    #[test]
-    fn a_redirect_keeps_user_path_and_cgi() {
-        let at = url("root://me:pw@m:1//a?x=1&tried=old");
-        let next = target(&at, 7, b"s?tried=old,m&y=2?secret", false).unwrap();
-        assert_eq!((next.authority().as_str(), next.user.as_deref()), ("s:7", Some("me")));
-        assert_eq!(next.target(), "/a?tried=old,m&x=1&y=2");
-        assert_eq!(next.token.as_deref(), Some("secret"));
-        let next = target(&at, 0, b"[::1]", false).unwrap();
-        assert_eq!(next.authority(), "[::1]:1094");
-        let next = target(&at, 7, b"s?tried=m&y=2", true).unwrap();
-        assert_eq!(next.target(), "/a?tried=m&x=1");
-    }
-
-    #[test]
-    fn a_redirect_to_a_url_may_change_the_path_and_never_drops_tls() {
-        let next = target(&url("roots://m//a?x=1"), -1, b"root://s:5//b?x=2", false).unwrap();
-        assert_eq!((next.scheme, &*next.target().text()), (Scheme::Roots, "/b?x=2"));
-        let next = target(&url("root://m//a?x=1"), -1, b"root://s:5", false).unwrap();
-        assert_eq!((next.authority().as_str(), &*next.target().text()), ("s:5", "/a?x=1"));
-        for bad in ["http://s/a", "file:///a", "nonsense://"] {
-            assert!(matches!(
-                target(&url("root://m//a"), -1, bad.as_bytes(), false),
-                Err(Cause::BadRedirect(_))
-            ));
-        }
-        assert!(matches!(target(&url("root://m//a"), 70_000, b"s", false), Err(Cause::BadRedirect(_))));
     }
 
     #[test]

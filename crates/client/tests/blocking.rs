@@ -5,7 +5,7 @@
 mod support;
 
 use client::xroot::RequestCode;
-use client::{Bytes, ListWith, OpenWith, Settings, Url, blocking};
+use client::{Bytes, Credentials, ListWith, OpenWith, Settings, Url, blocking};
 use std::sync::mpsc;
 use support::{Fake, SERVER, ok, opened, stat_text};
 
@@ -34,7 +34,7 @@ fn server() -> (Url, tokio::sync::oneshot::Sender<()>) {
 #[test]
 fn threads_share_a_client_and_a_file() {
     let (url, _until) = server();
-    let client = blocking::BlockingClient::with(Settings::default(), "test");
+    let client = blocking::BlockingClient::with(Settings::default(), Credentials::none(), "test");
     let file = client.open(&url.with_user_path("/a").unwrap(), &OpenWith::update()).unwrap();
     assert_eq!(file.stat_at_open().unwrap().size, 4);
     std::thread::scope(|scope| {
@@ -59,7 +59,7 @@ fn threads_share_a_client_and_a_file() {
 #[test]
 fn a_thread_of_a_runtime_may_block() {
     let (url, _until) = server();
-    let client = blocking::BlockingClient::with(Settings::default(), "test");
+    let client = blocking::BlockingClient::with(Settings::default(), Credentials::none(), "test");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         assert_eq!(client.file_system(&url).stat("/a").unwrap().size, 4);
@@ -75,7 +75,7 @@ fn a_thread_of_a_runtime_may_block() {
 #[test]
 fn futures_are_send() {
     fn sent<T: Send>(_: &T) {}
-    let client = client::Client::with(Settings::default(), "test");
+    let client = client::Client::with(Settings::default(), Credentials::none(), "test");
     let url = Url::parse("root://localhost//a").unwrap();
     let files = client.file_system(&url);
     sent(&client.open(&url, &OpenWith::read()));

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, mpsc};
 
 use client::xroot::RequestCode;
-use client::{OpenWith, Settings, Url, blocking};
+use client::{Credentials, OpenWith, Settings, Url, blocking};
 use fork::Fork;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -27,7 +27,7 @@ const READS: u64 = 200;
 /// Opens and reads a file, forks, and does the same in the child.
 fn fork_and_go_on(url: &str) {
     let url = Url::parse(url).unwrap();
-    let client = blocking::BlockingClient::with(Settings::default(), "test");
+    let client = blocking::BlockingClient::with(Settings::default(), Credentials::none(), "test");
     let file = client.open(&url, &OpenWith::read()).unwrap();
     assert_eq!(file.read(0, 4).unwrap(), "data");
     let parent = std::process::id();
@@ -53,7 +53,7 @@ fn work(file: &blocking::BlockingFile, worker: u64) -> bool {
 /// reads in parallel.
 fn fork_workers(url: &str) {
     let url = Url::parse(url).unwrap();
-    let client = blocking::BlockingClient::with(Settings::default(), "test");
+    let client = blocking::BlockingClient::with(Settings::default(), Credentials::none(), "test");
     let file = client.open(&url, &OpenWith::read()).unwrap();
     assert!(work(&file, 0));
     let end = |well: bool| -> ! {

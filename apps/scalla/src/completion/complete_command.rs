@@ -80,7 +80,8 @@ fn of_line(line: &str) -> (Vec<String>, QuotingState) {
 fn candidates(mut definition: Command, words: Vec<String>) -> anyhow::Result<Vec<CompletionCandidate>> {
     let ClientRuntime { runtime, log: _log } = environment::start_runtime(0)?;
     let base = named_servers::default_server().ok().flatten();
-    let context = Context::new(Client::with(environment::settings(), "scalla"), base);
+    let context =
+        Context::new(Client::with(environment::settings(), client::Credentials::of_user(), "scalla"), base);
     let names = RemoteNames::new(runtime.handle().clone(), context);
     let (send, receive) = tokio::sync::oneshot::channel();
     // Replies of servers arrive on this thread, so another thread waits for them.

@@ -394,13 +394,14 @@ fn short_awaiting<'a>(command: &'a Command, letters: &str) -> Option<&'a Arg> {
 mod tests {
     use super::*;
     use crate::{cli, files, shell};
-    use client::{Client, Settings, Url};
+    use client::{Client, Credentials, Settings, Url};
 
     /// Creates a completion whose server is unreachable.
     fn words(scope: CompletionDialect) -> (tokio::runtime::Runtime, Completion) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let base = Url::parse("root://h//a").ok();
-        let context = files::Context::new(Client::with(Settings::default(), "test"), base);
+        let context =
+            files::Context::new(Client::with(Settings::default(), Credentials::none(), "test"), base);
         let names = RemoteNames::new(runtime.handle().clone(), context);
         let mut definition = cli::definition();
         definition.build();

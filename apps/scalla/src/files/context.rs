@@ -243,7 +243,7 @@ mod tests {
 
     fn context(base: Option<&str>) -> Context {
         let base = base.map(|base| Url::parse(base).unwrap());
-        Context::new(Client::with(Settings::default(), "test"), base)
+        Context::new(Client::with(Settings::default(), client::Credentials::none(), "test"), base)
     }
 
     #[test]

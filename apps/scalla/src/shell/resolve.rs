@@ -123,10 +123,13 @@ pub(super) fn normalized(url: &Url) -> Url {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use client::{Client, Settings};
+    use client::{Client, Credentials, Settings};
 
     fn context() -> Context {
-        Context::new(Client::with(Settings::default(), "test"), Url::parse("root://h//a").ok())
+        Context::new(
+            Client::with(Settings::default(), Credentials::none(), "test"),
+            Url::parse("root://h//a").ok(),
+        )
     }
 
     #[test]

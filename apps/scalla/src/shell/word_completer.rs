@@ -97,14 +97,15 @@ impl Helper for WordCompleter {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use client::{Client, Settings, Url};
+    use client::{Client, Credentials, Settings, Url};
     use rustyline::history::MemHistory;
 
     /// Creates a completion whose server is unreachable.
     fn words() -> (tokio::runtime::Runtime, WordCompleter) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let base = Url::parse("root://h//a").ok();
-        let context = crate::files::Context::new(Client::with(Settings::default(), "test"), base);
+        let context =
+            crate::files::Context::new(Client::with(Settings::default(), Credentials::none(), "test"), base);
         let names = RemoteNames::new(runtime.handle().clone(), context);
         (runtime, WordCompleter::new(names))
     }

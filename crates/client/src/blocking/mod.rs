@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 use self::per_process::PerProcess;
 use crate::answers::{Attribute, FileChecksum, RemoteEntry, ReplicaLocation, SpaceInfo, StatInfo, VfsInfo};
 use crate::attributes::NamedValue;
+use crate::credentials::Credentials;
 use crate::failure::{Cause, Error};
 use crate::file::{OpenWith, VectorLimits};
 use crate::filesystem::ListWith;
@@ -35,6 +36,7 @@ pub struct BlockingClient(Arc<ProcessRuntimes>);
 
 struct ProcessRuntimes {
     settings: Settings,
+    credentials: Credentials,
     program: String,
     engines: PerProcess<ProcessRuntime>,
 }
@@ -54,11 +56,11 @@ impl fmt::Debug for BlockingClient {
 }
 
 impl ProcessRuntime {
-    fn start(settings: &Settings, program: &str) -> std::io::Result<Self> {
+    fn start(settings: &Settings, credentials: &Credentials, program: &str) -> std::io::Result<Self> {
         let (until, end) = oneshot::channel();
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
-        let client = crate::Client::with(settings.clone(), program);
+        let client = crate::Client::with(settings.clone(), credentials.clone(), program);
         let drive = move || {
             let _ = runtime.block_on(end);
             // The shutdown does not wait for name lookups in progress.
@@ -86,15 +88,15 @@ impl ProcessRuntime {
 impl BlockingClient {
     /// Creates a client like [`crate::Client::new`].
     #[must_use]
-    pub fn new(program: &str) -> Self {
-        Self::with(Settings::of_process(), program)
+    pub fn new(credentials: Credentials, program: &str) -> Self {
+        Self::with(Settings::of_process(), credentials, program)
     }
 
     /// Creates a client like [`crate::Client::with`].
     #[must_use]
-    pub fn with(settings: Settings, program: &str) -> Self {
+    pub fn with(settings: Settings, credentials: Credentials, program: &str) -> Self {
         let program = program.to_owned();
-        Self(Arc::new(ProcessRuntimes { settings, program, engines: PerProcess::new() }))
+        Self(Arc::new(ProcessRuntimes { settings, credentials, program, engines: PerProcess::new() }))
     }
 
     /// Returns the settings of the client.
@@ -104,7 +106,10 @@ impl BlockingClient {
     }
 
     fn engine(&self, target: &Url) -> Result<&ProcessRuntime, Error> {
-        let made = self.0.engines.get(|| ProcessRuntime::start(&self.0.settings, &self.0.program));
+        let made = self
+            .0
+            .engines
+            .get(|| ProcessRuntime::start(&self.0.settings, &self.0.credentials, &self.0.program));
         made.map_err(|error| Error::new("start", target, Cause::NoRuntime(error.to_string())))
     }
 

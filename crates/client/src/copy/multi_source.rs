@@ -116,7 +116,7 @@ impl MultiSource {
             settings.set(name, value, Setting::Option).ok();
         }
         let streams = usize::try_from(settings.sub_streams_per_channel.clamp(1, 16)).unwrap_or(1);
-        let client = Client::with(settings, "scalla");
+        let client = copier.client.with_settings(settings);
         let with = if options.coerce { OpenWith::read().force() } else { OpenWith::read() };
         let mirrors = if url.others.is_empty() { mirrors } else { url.each().collect() };
         // A lost source can be replaced, but not the server that knows the locations. That one is

@@ -187,7 +187,7 @@ fn steadfast(client: &Client, seconds: u64) -> Client {
     if !settings.is_set("RequestTimeout") {
         settings.set("RequestTimeout", &seconds.to_string(), Source::Option).ok();
     }
-    Client::with(settings, "scalla")
+    client.with_settings(settings)
 }
 
 /// Returns the reason for which the target's server cannot fetch a source. It receives the path as

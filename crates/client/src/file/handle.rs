@@ -20,8 +20,9 @@ use super::{File, Home, OpenHandle, open};
 use crate::channel::{BodyLimit, Channel, ReplyContent, ReplySink};
 use crate::failure::{Cause, Error};
 use crate::identity::RemoteFileIdentity;
+use crate::redirect::{CgiMerge, target};
 use crate::request_loop::{Attempts, Exchange, LossKind, LostReply, RecoveryPolicy, Repeat};
-use crate::route::{Balancer, Route, target};
+use crate::route::{Balancer, Route};
 use crate::settings::Settings;
 use crate::url::Url;
 
@@ -275,7 +276,9 @@ impl<F: Fn(FileHandle) -> Encoded, S: Fn() -> ReplySink> RecoveryPolicy for ByHa
         port: i32,
         host: Vec<u8>,
     ) -> Result<(), Error> {
-        let to = target(&self.server(), port, &host, false).map_err(|cause| self.error(cause))?;
+        let scope = attempts.client.redirects();
+        let to = target(&self.server(), port, &host, CgiMerge::All, scope);
+        let to = to.map_err(|cause| self.error(cause))?;
         let cause = Cause::BadRedirect(to.authority());
         if self.file.is_writable() || !self.file.may_recover() {
             return Err(self.error(cause));

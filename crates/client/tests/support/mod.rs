@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use client::{Client, Settings, Source, Url};
+use client::{Client, Credentials, Settings, Source, Url};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
@@ -113,6 +113,17 @@ impl Fake {
         flags: ServerFlags,
         answer: impl FnMut(&Asked) -> Act + Send + 'static,
     ) -> Self {
+        Self::offering(listener, flags, b"", answer)
+    }
+
+    /// Starts a server that demands authentication by one of the protocols in `security`, if that
+    /// is not empty.
+    pub(crate) fn offering(
+        listener: TcpListener,
+        flags: ServerFlags,
+        security: &'static [u8],
+        answer: impl FnMut(&Asked) -> Act + Send + 'static,
+    ) -> Self {
         let address = listener.local_addr().unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
         let connections = Arc::new(AtomicU32::new(0));
@@ -126,7 +137,7 @@ impl Fake {
                 let connection = count.fetch_add(1, Ordering::SeqCst);
                 let (noted, answer, paths) = (noted.clone(), answer.clone(), paths.clone());
                 served.spawn(async move {
-                    serve(stream, connection, flags, paths, |asked| {
+                    serve(stream, connection, (flags, security), paths, |asked| {
                         noted.lock().unwrap().push(asked.clone());
                         (answer.lock().unwrap())(asked)
                     })
@@ -208,7 +219,7 @@ async fn read_request(stream: &mut TcpStream, connection: u32) -> Option<Asked> 
 async fn serve(
     mut stream: TcpStream,
     connection: u32,
-    flags: ServerFlags,
+    (flags, security): (ServerFlags, &[u8]),
     paths: Paths,
     mut answer: impl FnMut(&Asked) -> Act,
 ) {
@@ -229,7 +240,7 @@ async fn serve(
             }
             RequestCode::LOGIN => {
                 let id = [u8::try_from(connection + 1).unwrap(); 16];
-                LoginReply { sessid: Some(SessionId(id)), security: b"" }.encode(&mut body);
+                LoginReply { sessid: Some(SessionId(id)), security }.encode(&mut body);
                 ok(&asked, &body)
             }
             RequestCode::BIND => {
@@ -273,5 +284,5 @@ pub(crate) fn client(settings: &[(&str, &str)]) -> Client {
     for (name, value) in settings {
         all.set(name, value, Source::Option).unwrap();
     }
-    Client::with(all, "test")
+    Client::with(all, Credentials::none(), "test")
 }

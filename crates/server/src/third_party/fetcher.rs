@@ -132,7 +132,7 @@ async fn pull(
     let resolver = outbound.resolver();
     let filter = AddressFilter::new(move |host, address| outbound.choose(host, address));
     let filter = filter.with_resolver(resolver);
-    let client = Client::filtered(settings(fetch.streams), "scalla third-party copy", filter);
+    let client = Client::for_server(settings(fetch.streams), "scalla third-party copy", filter);
     let (url, file) = open(&client, fetch).await?;
     let bytes = file.stat().await.map_err(|e| failed(&e))?.size;
     // The source computes the checksum during the transfer, while the file is in its page cache.

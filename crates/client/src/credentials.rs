@@ -1,0 +1,132 @@
+//! Credentials of a client: who gave them, and what a URL chooses among them.
+//!
+//! Both are fixed before the first request. Servers cannot change them: a redirect contributes
+//! neither a user nor a choice of credentials.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use auth::host::HostClient;
+use auth::sss::{SssClient, SssClientSettings};
+use auth::unix::{UNIX, UnixClient};
+use auth::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol, OfferedProtocol, SystemRng};
+use nix::unistd::{Gid, Group, Uid, User};
+
+use crate::url::Url;
+
+/// The variable with the protocols that the user allows.
+pub(crate) const PROTOCOLS_VARIABLE: &str = "XrdSecPROTOCOL";
+
+/// Keys of the cgi that select credentials. Connections with different values are never shared.
+const CREDENTIAL_KEYS: [&str; 10] = [
+    "xrdcl.intent",
+    "xrdcl.secuid",
+    "xrdcl.secgid",
+    "xrd.gsiusrpxy",
+    "xrd.gsiusrcrt",
+    "xrd.gsiusrkey",
+    "xrd.sss",
+    "xrd.k5ccname",
+    "xrd.wantprot",
+    "xrd.ztn",
+];
+
+/// The credentials with which a client may authenticate.
+#[derive(Clone)]
+pub struct Credentials(Option<Arc<UserCredentials>>);
+
+/// Credentials of the user of this process.
+pub(crate) struct UserCredentials {
+    pub(crate) protocols: Vec<Box<dyn ClientProtocol>>,
+    /// The list of allowed protocols; `None` allows all.
+    pub(crate) allowed: Option<String>,
+}
+
+impl Credentials {
+    /// Creates no credentials: servers that demand authentication are not used. Servers use it,
+    /// because their credentials are not those of the clients for which they act.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self(None)
+    }
+
+    /// Takes the credentials of the user of this process, as named by the environment. It is for
+    /// programs that a user has started.
+    #[must_use]
+    pub fn of_user() -> Self {
+        let variable = |name: &str| std::env::var(name).ok();
+        let settings = SssClientSettings::of_environment(variable);
+        let sss = SssClient::new(settings, Arc::new(Mutex::new(SystemRng)));
+        let protocols: Vec<Box<dyn ClientProtocol>> =
+            vec![Box::new(sss), Box::new(ProcessUser), Box::new(HostClient)];
+        Self(Some(Arc::new(UserCredentials { protocols, allowed: variable(PROTOCOLS_VARIABLE) })))
+    }
+
+    pub(crate) const fn user(&self) -> Option<&Arc<UserCredentials>> {
+        self.0.as_ref()
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Credentials(user)" } else { "Credentials(none)" })
+    }
+}
+
+/// The protocol `unix` with the user of this process. The look-up of names can block, so it is made
+/// for each exchange, outside of the runtime.
+struct ProcessUser;
+
+impl ClientProtocol for ProcessUser {
+    fn id(&self) -> &'static str {
+        UNIX
+    }
+
+    fn begin(
+        &self,
+        offer: &OfferedProtocol,
+        context: &ClientContext,
+    ) -> Result<Box<dyn ClientLogin>, ClientAuthError> {
+        let user = User::from_uid(Uid::effective()).ok().flatten().map(|user| user.name);
+        let group = Group::from_gid(Gid::effective()).ok().flatten().map(|group| group.name);
+        UnixClient { user, group }.begin(offer, context)
+    }
+}
+
+/// What the URL of the user chooses among the credentials. It is taken from that URL once, and
+/// remains the same at the targets of redirects.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct CredentialChoice {
+    pub(crate) user: Option<String>,
+    /// Values of the keys that are set, in their order.
+    values: Vec<(&'static str, String)>,
+}
+
+impl CredentialChoice {
+    /// Takes the choice of a URL.
+    pub(crate) fn of(url: &Url) -> Self {
+        let value = |key: &'static str| Some((key, url.cgi.get(key)?.clone()));
+        Self { user: url.user.clone(), values: CREDENTIAL_KEYS.into_iter().filter_map(value).collect() }
+    }
+
+    fn value(&self, wanted: &str) -> Option<&str> {
+        let found = self.values.iter().find(|(key, value)| *key == wanted && !value.is_empty());
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// Returns the protocols that the URL allows.
+    pub(crate) fn protocols(&self) -> Option<&str> {
+        self.value("xrd.wantprot")
+    }
+
+    /// Returns the key table of the URL.
+    pub(crate) fn sss_keytab(&self) -> Option<PathBuf> {
+        self.value("xrd.sss").map(PathBuf::from)
+    }
+}
+
+/// Reports whether an element of cgi is for the client itself, so that only its user may set it.
+pub(crate) fn is_for_client(key: &str) -> bool {
+    key.starts_with("xrd.") || key.starts_with("xrdcl.")
+}
