@@ -6,7 +6,9 @@ use crate::local_path::absolute;
 use crate::printer::{err, out};
 use crate::usage_error::UsageError;
 use anyhow::Context;
-use auth::access::{AccessDatabase, AccessExplanation, AccessOperation, DecidingPair, Principal, RecordKind};
+use auth::access::{
+    AccessDatabase, AccessExplanation, AccessOperation, AuthdbCheck, DecidingPair, Principal, RecordKind,
+};
 use base::LogicalPath;
 use clap::Subcommand;
 use config::{AuthorizationConfig, ConfigInput, Loaded, LocalFiles, Overrides, Strictness};
@@ -107,8 +109,12 @@ impl CheckAccessOptions {
         if let Some(file) = &self.authdb {
             values.authdb.value = Some(file.clone());
         }
-        let database = AccessDatabase::load(&server::authdb_source(&values), &server::SystemNetgroups)
-            .context("the authorization rules cannot be used")?;
+        let database = AccessDatabase::load(
+            &server::authdb_source(&values),
+            AuthdbCheck::ForOwner,
+            &server::SystemNetgroups,
+        )
+        .context("the authorization rules cannot be used")?;
         let principal = Principal {
             protocol: "",
             name: (self.user != "*").then_some(self.user.as_str()),

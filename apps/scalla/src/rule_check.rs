@@ -1,7 +1,7 @@
 //! The authorization rules of a configuration, for `scalla config check`: errors, and rules that
 //! can never apply.
 
-use auth::access::{AccessDatabase, AuthdbError, AuthdbProblem};
+use auth::access::{AccessDatabase, AuthdbCheck, AuthdbError, AuthdbProblem};
 use config::{ConfigReport, Effective, Origin, Position, ProblemKind};
 use std::path::Path;
 
@@ -12,7 +12,7 @@ pub(crate) fn check_rules(effective: &Effective, report: &mut ConfigReport) {
         return;
     }
     let source = server::authdb_source(values);
-    match AccessDatabase::load(&source, &server::SystemNetgroups) {
+    match AccessDatabase::load(&source, AuthdbCheck::ForOwner, &server::SystemNetgroups) {
         Ok(database) => {
             for warning in database.warnings() {
                 add(ProblemKind::Doubtful, database.path(), warning, report);
@@ -31,7 +31,10 @@ pub(crate) fn check_rules(effective: &Effective, report: &mut ConfigReport) {
                 true => values.enabled.origin.clone(),
                 false => values.authdb.origin.clone(),
             };
-            let allowed = "name a readable file with acc.authdb";
+            let allowed = match &error {
+                AuthdbError::Unsafe { .. } => "only the owner may write the rules",
+                _ => "name a readable file with acc.authdb",
+            };
             report.add(ProblemKind::Contradiction, origin, format!("acc.authdb: {error}"), allowed);
         }
     }

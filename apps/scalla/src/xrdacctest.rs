@@ -4,7 +4,7 @@
 use crate::exit_status;
 use crate::printer::{err, out};
 use crate::{evaluation, xrootd_compat};
-use auth::access::{AccessDatabase, AccessOperation, Principal};
+use auth::access::{AccessDatabase, AccessOperation, AuthdbCheck, Principal};
 use base::LogicalPath;
 use config::{ConfigInput, Loaded, LocalFiles, Overrides, Strictness};
 use std::ffi::OsString;
@@ -121,7 +121,9 @@ fn load(file: &str) -> Result<AccessDatabase, String> {
         return Err(errors.join("\n"));
     }
     let source = server::authdb_source(&effective.authorization);
-    AccessDatabase::load(&source, &server::SystemNetgroups).map_err(|error| error.to_string())
+    // The questions are those of a test, which protects nothing.
+    AccessDatabase::load(&source, AuthdbCheck::None, &server::SystemNetgroups)
+        .map_err(|error| error.to_string())
 }
 
 /// Answers each line of the standard input.

@@ -17,6 +17,7 @@
 //! | `server`   | [`ServerLogin`], [`ServerProtocol`]: the server's side of an exchange  |
 //! | `signing`  | requests that must be signed, and what a signature covers              |
 //! | `sss`      | the protocol `sss`: shared keys                                        |
+//! | `trusted_file` | files that nobody else may have written                            |
 //! | `unix`     | the protocol `unix`: asserted names                                    |
 
 #![forbid(unsafe_code)]
@@ -33,6 +34,7 @@ mod secret;
 mod server;
 mod signing;
 pub mod sss;
+mod trusted_file;
 pub mod unix;
 
 pub use accounts::{AccountDatabase, UserAccount};

@@ -128,4 +128,10 @@ pub trait ServerProtocol: Send + Sync {
     fn refresh(&self) -> Result<(), String> {
         Ok(())
     }
+
+    /// Describes the files in force, and the reason why the present one is not; empty for a protocol
+    /// without files.
+    fn state(&self) -> String {
+        String::new()
+    }
 }

@@ -9,8 +9,8 @@ use base::Supervisor;
 use config::{AUTHDB_DEFAULTS, AuthorizationConfig, Effective, RulePathMatch};
 use session::HostRules;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The rules of a running server. Their renewal ends when this is dropped.
@@ -18,7 +18,6 @@ pub(crate) struct ServerAuthorization {
     authorizer: Arc<Authorizer>,
     started: Instant,
     _renewal: Sender<()>,
-    failure: Arc<std::sync::Mutex<Option<String>>>,
 }
 
 impl ServerAuthorization {
@@ -36,18 +35,12 @@ impl ServerAuthorization {
         let authorizer = Authorizer::new(settings, Arc::new(SystemNetgroups), Duration::ZERO);
         let authorizer = Arc::new(authorizer.map_err(|error| StartError::Authorization(error.to_string()))?);
         let (renewal, ended) = mpsc::channel();
-        let this = Self {
-            authorizer: authorizer.clone(),
-            started: Instant::now(),
-            _renewal: renewal,
-            failure: Arc::default(),
-        };
+        let this = Self { authorizer: authorizer.clone(), started: Instant::now(), _renewal: renewal };
         let interval = (*values.refresh).min(*values.lookup_lifetime);
-        let (started, failure) = (this.started, this.failure.clone());
+        let started = this.started;
         let renew = move || {
             while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-                let refreshed = authorizer.refresh(started.elapsed(), false);
-                note(&failure, &refreshed);
+                authorizer.refresh(started.elapsed(), false);
             }
         };
         let supervisor = supervisor.clone();
@@ -76,9 +69,7 @@ impl ServerAuthorization {
 
     /// Reads the rules again. Blocks.
     pub(crate) fn refresh(&self) -> RulesRefresh {
-        let refreshed = self.authorizer.refresh(self.started.elapsed(), true);
-        note(&self.failure, &refreshed);
-        refreshed
+        self.authorizer.refresh(self.started.elapsed(), true)
     }
 
     /// Describes the rules in force, and the reason why the present file is not in force, if it is
@@ -86,21 +77,11 @@ impl ServerAuthorization {
     pub(crate) fn state(&self) -> String {
         let database = self.authorizer.database();
         let state = format!("{} records of {}", database.len(), database.path().display());
-        match self.failure.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+        match self.authorizer.failure() {
             Some(failure) => format!("{state}, as read earlier; the present file is not in force: {failure}"),
             None => state,
         }
     }
-}
-
-/// Keeps the result of the last renewal for the administrator.
-fn note(failure: &std::sync::Mutex<Option<String>>, refreshed: &RulesRefresh) {
-    let text = match refreshed {
-        RulesRefresh::Unchanged => return,
-        RulesRefresh::Replaced(_) => None,
-        RulesRefresh::Kept(error) => Some(error.to_string()),
-    };
-    *failure.lock().unwrap_or_else(PoisonError::into_inner) = text;
 }
 
 /// Returns the rule file that a configuration names, and how it is read.

@@ -263,6 +263,7 @@ impl ControlLoop {
             refused_unknown: refused.unknown,
             log_levels: self.log.levels().to_string(),
             authorization: running.rules_state(),
+            authentication: running.keys_state(),
             draining: self.drain.is_some(),
         }
     }

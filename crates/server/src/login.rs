@@ -173,6 +173,12 @@ pub(crate) fn refresh(policy: &LoginPolicy) {
     policy.protocols().iter().for_each(|protocol| refresh_one(protocol.as_ref()));
 }
 
+/// Describes the files in force of all protocols.
+pub(crate) fn state(policy: &LoginPolicy) -> String {
+    let states: Vec<String> = policy.protocols().iter().map(|protocol| protocol.state()).collect();
+    states.into_iter().filter(|state| !state.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
 fn refresh_one(protocol: &dyn ServerProtocol) {
     match protocol.refresh() {
         Ok(()) => tracing::debug!("the files of {} were read again", protocol.id()),

@@ -265,6 +265,11 @@ impl RunningServer {
         self.authorization.as_ref().map(ServerAuthorization::state).unwrap_or_default()
     }
 
+    /// Describes the keys in force; empty without keys.
+    pub(crate) fn keys_state(&self) -> String {
+        self.login.as_deref().map(login::state).unwrap_or_default()
+    }
+
     /// Returns the number of sessions, including those that have not logged in.
     pub fn sessions(&self) -> usize {
         self.xroot.sessions()

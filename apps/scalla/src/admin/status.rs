@@ -68,6 +68,9 @@ pub(super) fn topics(status: &ServerStatus) -> String {
     if !status.authorization.is_empty() {
         lines.push(("rules", status.authorization.clone()));
     }
+    if !status.authentication.is_empty() {
+        lines.push(("keys", status.authentication.clone()));
+    }
     let mut text = String::new();
     for (topic, line) in lines {
         // Writing to a text cannot fail.
@@ -176,6 +179,8 @@ log       info
         assert_eq!(topics(&status()), expected);
         let rules = ServerStatus { authorization: "3 records of /etc/authdb".to_owned(), ..status() };
         assert_eq!(topics(&rules), format!("{expected}rules     3 records of /etc/authdb\n"));
+        let keys = ServerStatus { authentication: "sss: 2 keys of /k".to_owned(), ..status() };
+        assert_eq!(topics(&keys), format!("{expected}keys      sss: 2 keys of /k\n"));
         let hostile = ServerStatus { host: "a\u{1b}[2J\nstate  x".to_owned(), draining: true, ..status() };
         let text = topics(&hostile);
         assert_eq!(text.lines().count(), 7);

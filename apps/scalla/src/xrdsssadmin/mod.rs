@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use auth::SystemRng;
-use auth::sss::{KEYTAB_BYTES_MAX, Keytab, SssKey};
+use auth::sss::{KEYTAB_BYTES_MAX, Keytab, KeytabError, SssKey};
 use base::Rng;
 use client::local_zone;
 use jiff::Timestamp;
@@ -81,60 +81,83 @@ fn perform(request: &KeytabRequest, now: u64) -> Result<(), Failure> {
 }
 
 fn add(request: &KeytabRequest, path: &Path, now: u64) -> Result<(), Failure> {
-    let mut keytab = if path.exists() {
-        open(path)?
-    } else {
+    if !path.exists() {
         let question = format!("Keyfile '{}' does not exist. Create it? (y | n): ", path.display());
         if !confirm(&question, true) {
             return Err((OPEN_STATUS, None));
         }
-        Keytab::default()
-    };
-    let selector = &request.selector;
-    let text = |value: &Option<String>, default: &str| value.clone().unwrap_or_else(|| default.to_owned());
+    }
     let mut bytes = vec![0; request.key_bytes];
     SystemRng.fill(&mut bytes);
-    let mut key = SssKey {
-        id: 0,
-        name: text(&selector.name, "nowhere"),
-        user: text(&selector.user, "nobody"),
-        group: text(&selector.group, "nogroup"),
-        created: now,
-        expires: request.expires,
-        secret: auth::Secret::new(bytes),
-    };
-    let is_used = |number: &u32| keytab.keys.iter().any(|key| key.number() == *number);
-    let number = selector.number.filter(|number| !is_used(number));
-    key.set_number(number.unwrap_or_else(|| keytab.next_number()));
-    let total = keytab.keys.len() + 1;
-    keytab.insert(key, request.hold);
-    let expired = keytab.remove_expired(now);
-    save(&keytab, path, "add key to")?;
-    report(keytab.keys.len(), total, "kept", expired);
+    let secret = auth::Secret::new(bytes);
+    let (kept, total, expired) = update(path, "add key to", |table| {
+        let mut keytab = match table {
+            Err(KeytabError::Absent { .. }) => Keytab::default(),
+            table => table.map_err(|error| fail(OPEN_STATUS, error.to_string()))?,
+        };
+        let selector = &request.selector;
+        let text =
+            |value: &Option<String>, default: &str| value.clone().unwrap_or_else(|| default.to_owned());
+        let mut key = SssKey {
+            id: 0,
+            name: text(&selector.name, "nowhere"),
+            user: text(&selector.user, "nobody"),
+            group: text(&selector.group, "nogroup"),
+            created: now,
+            expires: request.expires,
+            secret,
+        };
+        let is_used = |number: &u32| keytab.keys.iter().any(|key| key.number() == *number);
+        let number = selector.number.filter(|number| !is_used(number));
+        key.set_number(number.unwrap_or_else(|| keytab.next_number()));
+        let total = keytab.keys.len() + 1;
+        keytab.insert(key, request.hold);
+        let expired = keytab.remove_expired(now);
+        let kept = keytab.keys.len();
+        Ok((keytab, (kept, total, expired)))
+    })?;
+    report(kept, total, "kept", expired);
     Ok(())
 }
 
 fn delete(request: &KeytabRequest, path: &Path, now: u64) -> Result<(), Failure> {
-    let mut keytab = open(path)?;
-    let total = keytab.keys.len();
-    keytab.keys.retain(|key| !request.selector.selects(key));
-    if keytab.keys.len() == total {
-        return Err(fail(OPEN_STATUS, "No matching key(s) found."));
+    if !path.exists() {
+        // Nothing is made beside a file that does not exist.
+        open(path)?;
     }
-    let expired = keytab.remove_expired(now);
-    if keytab.keys.is_empty() {
-        let question = format!("No keys will remain in {}. Delete file? (n | y): ", path.display());
-        if !confirm(&question, false) {
-            return Err(fail(DECLINED_STATUS, "No keys deleted!"));
-        }
-        return std::fs::remove_file(path).map_err(|error| {
-            let why = xrootd_compat::format::system(&error);
-            fail(WRITE_STATUS, format!("Unable to delete '{}'; {why}", path.display()))
+    // The question is asked without the lock, and then the table is read again.
+    let mut is_confirmed = false;
+    loop {
+        let deleted = update(path, "delete keys from", |table| {
+            let mut keytab = table.map_err(|error| open_failure(path, &error))?;
+            let total = keytab.keys.len();
+            keytab.keys.retain(|key| !request.selector.selects(key));
+            if keytab.keys.len() == total {
+                return Err(fail(OPEN_STATUS, "No matching key(s) found."));
+            }
+            let expired = keytab.remove_expired(now);
+            let kept = keytab.keys.len();
+            if kept == 0 && !is_confirmed {
+                return Err((DECLINED_STATUS, None));
+            }
+            Ok((keytab, (kept, total, expired)))
         });
+        match deleted {
+            Ok((0, ..)) => return Ok(()),
+            Ok((kept, total, expired)) => {
+                report(kept, total, "kept", expired);
+                return Ok(());
+            }
+            Err((DECLINED_STATUS, None)) => {
+                let question = format!("No keys will remain in {}. Delete file? (n | y): ", path.display());
+                if !confirm(&question, false) {
+                    return Err(fail(DECLINED_STATUS, "No keys deleted!"));
+                }
+                is_confirmed = true;
+            }
+            Err(failure) => return Err(failure),
+        }
     }
-    save(&keytab, path, "delete keys from")?;
-    report(keytab.keys.len(), total, "kept", expired);
-    Ok(())
 }
 
 fn install(request: &KeytabRequest, path: &Path, now: u64) -> Result<(), Failure> {
@@ -154,8 +177,9 @@ fn install(request: &KeytabRequest, path: &Path, now: u64) -> Result<(), Failure
         let text = format!("No keys{} found to install.", named.unwrap_or_default());
         return Err(fail(WRITE_STATUS, text));
     }
-    save(&keytab, path, "install keys to")?;
-    report(keytab.keys.len(), total, "installed", expired);
+    let kept = keytab.keys.len();
+    update(path, "install keys to", |_| Ok((keytab, ())))?;
+    report(kept, total, "installed", expired);
     Ok(())
 }
 
@@ -196,17 +220,28 @@ fn date(seconds: u64, format: &str) -> String {
 }
 
 fn open(path: &Path) -> Result<Keytab, Failure> {
-    if !path.exists() {
-        return Err(fail(OPEN_STATUS, format!("Keyfile '{}' does not exist.", path.display())));
-    }
-    Keytab::open(path).map_err(|error| fail(OPEN_STATUS, error.to_string()))
+    Keytab::open(path).map_err(|error| open_failure(path, &error))
 }
 
-fn save(keytab: &Keytab, path: &Path, action: &str) -> Result<(), Failure> {
-    keytab.save(path, &mut SystemRng).map_err(|error| {
+fn open_failure(path: &Path, error: &KeytabError) -> Failure {
+    match error {
+        KeytabError::Absent { .. } => {
+            fail(OPEN_STATUS, format!("Keyfile '{}' does not exist.", path.display()))
+        }
+        error => fail(OPEN_STATUS, error.to_string()),
+    }
+}
+
+/// Changes a table. `action` is the one that fails in the message of an error of the file system.
+fn update<T>(
+    path: &Path,
+    action: &str,
+    change: impl FnOnce(Result<Keytab, KeytabError>) -> Result<(Keytab, T), Failure>,
+) -> Result<T, Failure> {
+    Keytab::update(path, &mut SystemRng, change).map_err(|error| {
         let why = xrootd_compat::format::system(&error);
         fail(WRITE_STATUS, format!("Unable to {action} '{}'; {why}", path.display()))
-    })
+    })?
 }
 
 fn report(kept: usize, total: usize, done: &str, expired: usize) {

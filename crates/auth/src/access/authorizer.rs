@@ -1,12 +1,13 @@
 //! [`Authorizer`]: decides about the requests of clients with the rules in force, renews the rules,
 //! and writes audit lines.
 
-use super::database::{AccessDatabase, AuthdbError, AuthdbSource, ClientRecords, FileStamp};
+use super::database::{AccessDatabase, AuthdbCheck, AuthdbError, AuthdbSource, ClientRecords};
 use super::netgroups::NetgroupDatabase;
 use super::principal::Principal;
 use super::privileges::{AccessOperation, Privileges};
 use crate::Entity;
 use crate::entity::WeakEntity;
+use crate::trusted_file::FileStamp;
 use base::LogicalPath;
 use std::collections::HashMap;
 use std::fmt;
@@ -100,6 +101,10 @@ pub struct Authorizer {
     settings: AuthorizerSettings,
     netgroups: Arc<dyn NetgroupDatabase>,
     rules: RwLock<RulesInForce>,
+    /// Held during a whole renewal, so that rules that were read earlier never replace later ones.
+    renewal: Mutex<()>,
+    /// The reason why the present file is not in force, if it is not.
+    failure: Mutex<Option<String>>,
     cache: [CacheShard; CACHE_SHARDS],
 }
 
@@ -113,12 +118,15 @@ impl Authorizer {
         netgroups: Arc<dyn NetgroupDatabase>,
         now: Duration,
     ) -> Result<Self, AuthdbError> {
-        let database = Arc::new(AccessDatabase::load(&settings.source, netgroups.as_ref())?);
+        let database = AccessDatabase::load(&settings.source, AuthdbCheck::ForServer, netgroups.as_ref())?;
+        let database = Arc::new(database);
         report(&database);
         Ok(Self {
             settings,
             netgroups,
             rules: RwLock::new(RulesInForce { database, generation: 0, loaded: now }),
+            renewal: Mutex::default(),
+            failure: Mutex::default(),
             cache: Default::default(),
         })
     }
@@ -138,18 +146,38 @@ impl Authorizer {
         self.rules.read().unwrap_or_else(PoisonError::into_inner).database.needs_hosts()
     }
 
+    /// Returns the reason why the present rule file is not in force, if it is not.
+    pub fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Reads the rule file again if it has changed, or with `always`. New rules come into force
-    /// at once and as a whole. A file with errors changes nothing. Blocks.
+    /// at once and as a whole. A file with errors changes nothing. Blocks, also for the end of
+    /// another renewal.
     pub fn refresh(&self, now: Duration, always: bool) -> RulesRefresh {
+        let _renewal = self.renewal.lock().unwrap_or_else(PoisonError::into_inner);
+        let refreshed = self.renew(now, always);
+        let failure = match &refreshed {
+            RulesRefresh::Unchanged => return refreshed,
+            RulesRefresh::Replaced(_) => None,
+            RulesRefresh::Kept(error) => Some(error.to_string()),
+        };
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        refreshed
+    }
+
+    fn renew(&self, now: Duration, always: bool) -> RulesRefresh {
         let rules = self.rules();
-        let stamp = std::fs::metadata(&self.settings.source.path).ok().map(|found| FileStamp::of(&found));
+        let found = std::fs::symlink_metadata(&self.settings.source.path).ok();
+        let stamp = found.map(|found| FileStamp::of(&found));
         let is_old = rules.database.uses_netgroups()
             && now.saturating_sub(rules.loaded) >= self.settings.netgroup_lifetime;
-        if !always && !is_old && stamp.is_some() && stamp == rules.database.stamp {
+        let is_same = stamp.is_some() && stamp == rules.database.stamp;
+        if is_same && !always && !is_old && self.failure().is_none() {
             return RulesRefresh::Unchanged;
         }
         let path = self.settings.source.path.display();
-        match AccessDatabase::load(&self.settings.source, self.netgroups.as_ref()) {
+        match AccessDatabase::load(&self.settings.source, AuthdbCheck::ForServer, self.netgroups.as_ref()) {
             Ok(database) => {
                 let database = Arc::new(database);
                 report(&database);
@@ -274,15 +302,30 @@ impl Authorizer {
         let decision = if is_allowed { "grant" } else { "deny" };
         let host = if principal.host.is_empty() { "?" } else { principal.host };
         let name = principal.name.unwrap_or("*");
+        let (protocol, name, host) = (AuditField(principal.protocol), AuditField(name), AuditField(host));
         let rules: Vec<String> = explanation.pairs.iter().map(|pair| pair.path_at.to_string()).collect();
         let rules = if rules.is_empty() { "no rule".to_owned() } else { rules.join(" ") };
         tracing::info!(
-            "{trace} {decision} {} {name}@{host} {} {} ({}: {rules})",
-            principal.protocol,
+            "{trace} {decision} {protocol} {name}@{host} {} {} ({}: {rules})",
             operation.name(),
             path.shown(),
             database.path().display(),
         );
+    }
+}
+
+/// A field of an audit line. Text of clients that could be taken for other fields, or that could look
+/// like another name, is quoted and escaped.
+struct AuditField<'a>(&'a str);
+
+impl fmt::Display for AuditField<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\');
+        if !self.0.is_empty() && self.0.bytes().all(is_plain) {
+            f.write_str(self.0)
+        } else {
+            write!(f, "{:?}", self.0)
+        }
     }
 }
 
@@ -291,5 +334,25 @@ fn report(database: &AccessDatabase) {
     tracing::info!("{} auth entries processed in {}", database.len(), database.path().display());
     for warning in database.warnings() {
         tracing::warn!("{}:{warning}", database.path().display());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_forge_fields_of_an_audit_line() {
+        let cases = [
+            ("bob", "bob"),
+            ("/C=CH/CN=bob", "/C=CH/CN=bob"),
+            ("bob@h read /x", "\"bob@h read /x\""),
+            ("a\"b", "\"a\\\"b\""),
+            ("\u{202e}bob", "\"\\u{202e}bob\""),
+            ("", "\"\""),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(AuditField(name).to_string(), expected);
+        }
     }
 }

@@ -6,16 +6,11 @@ use super::principal::Principal;
 use super::privileges::{AccessOperation, Privileges};
 use super::records::{AUTHDB_BYTES_MAX, AuthdbEncoding, AuthdbProblem};
 use super::rules::{AccessRules, ApplyingRecords, DecidingPair, PathMatch};
+use crate::trusted_file::{ANY_MODE, FileStamp, FileTrust, NO_SHARED_WRITE, TrustedFileError, read_trusted};
 use base::LogicalPath;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
-
-/// Do not wait for the writer of a pipe.
-const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 
 /// The form of a rule file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,6 +25,18 @@ pub struct AuthdbSource {
     pub netgroup_domain: Option<String>,
 }
 
+/// The users that may have written a rule file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AuthdbCheck {
+    /// Root and the user of this process. Servers need this: whoever writes the rules has all
+    /// privileges.
+    ForServer,
+    /// The owner, who may be the user of a server that runs later.
+    ForOwner,
+    /// Anyone: for tests of rules that do not protect anything.
+    None,
+}
+
 /// The reason why a rule file is not used.
 #[derive(Debug)]
 pub enum AuthdbError {
@@ -39,6 +46,15 @@ pub enum AuthdbError {
         path: PathBuf,
         /// The error of the system.
         error: io::Error,
+    },
+    /// Other users could have written the file.
+    Unsafe {
+        /// The file.
+        path: PathBuf,
+        /// The property that is not safe.
+        reason: String,
+        /// The action that makes it safe.
+        remedy: String,
     },
     /// The file has errors.
     Invalid {
@@ -60,6 +76,9 @@ impl fmt::Display for AuthdbError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable { path, error } => write!(f, "cannot read {}: {error}", path.display()),
+            Self::Unsafe { path, reason, remedy } => {
+                write!(f, "{} is not used: {reason}; {remedy}", path.display())
+            }
             Self::Netgroups { path, error } => {
                 write!(f, "{}: cannot look up the netgroups of the rules: {error}", path.display())
             }
@@ -75,21 +94,6 @@ impl fmt::Display for AuthdbError {
 }
 
 impl std::error::Error for AuthdbError {}
-
-/// A change of the file is recognized by these properties.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct FileStamp {
-    modified: Option<SystemTime>,
-    length: u64,
-    inode: u64,
-}
-
-impl FileStamp {
-    pub(super) fn of(metadata: &std::fs::Metadata) -> Self {
-        let inode = std::os::unix::fs::MetadataExt::ino(metadata);
-        Self { modified: metadata.modified().ok(), length: metadata.len(), inode }
-    }
-}
 
 /// An authorization database, compiled.
 #[derive(Debug)]
@@ -120,14 +124,17 @@ pub struct AccessExplanation {
 }
 
 impl AccessDatabase {
-    /// Loads a file. Blocks.
+    /// Loads a file whose writers are checked. Blocks.
     ///
     /// # Errors
-    /// The file or a netgroup cannot be read, or the file has errors.
-    pub fn load(source: &AuthdbSource, netgroups: &dyn NetgroupDatabase) -> Result<Self, AuthdbError> {
+    /// The file or a netgroup cannot be read, the file fails the check, or it has errors.
+    pub fn load(
+        source: &AuthdbSource,
+        check: AuthdbCheck,
+        netgroups: &dyn NetgroupDatabase,
+    ) -> Result<Self, AuthdbError> {
         let path = &source.path;
-        let (text, stamp) =
-            read(path).map_err(|error| AuthdbError::Unreadable { path: path.clone(), error })?;
+        let (text, stamp) = read(path, check)?;
         let parsed = parse::parse(&text, source.encoding)
             .map_err(|problems| AuthdbError::Invalid { path: path.clone(), problems })?;
         Self::compile(parsed, source, netgroups, Some(stamp))
@@ -254,18 +261,21 @@ impl AccessDatabase {
     }
 }
 
-/// Reads a regular file of bounded size.
-fn read(path: &Path) -> io::Result<(Vec<u8>, FileStamp)> {
-    // A pipe in the place of the file would block an open without this flag.
-    let file = File::options().read(true).custom_flags(NONBLOCK).open(path)?;
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(io::Error::other("not a regular file"));
+/// Reads the file.
+fn read(path: &Path, check: AuthdbCheck) -> Result<(Vec<u8>, FileStamp), AuthdbError> {
+    let trust = FileTrust {
+        any_owner: check != AuthdbCheck::ForServer,
+        modes: if check == AuthdbCheck::None { ANY_MODE } else { NO_SHARED_WRITE },
+        danger: "change the rules",
+        bytes_max: AUTHDB_BYTES_MAX,
+    };
+    match read_trusted(path, &trust) {
+        Ok((mut text, stamp)) => Ok((std::mem::take(&mut *text), stamp)),
+        Err(TrustedFileError::Unreadable(error)) => {
+            Err(AuthdbError::Unreadable { path: path.to_owned(), error })
+        }
+        Err(TrustedFileError::Untrusted { reason, remedy }) => {
+            Err(AuthdbError::Unsafe { path: path.to_owned(), reason, remedy })
+        }
     }
-    let mut text = Vec::new();
-    file.take(AUTHDB_BYTES_MAX + 1).read_to_end(&mut text)?;
-    if u64::try_from(text.len()).unwrap_or(u64::MAX) > AUTHDB_BYTES_MAX {
-        return Err(io::Error::other(format!("larger than {} MiB", AUTHDB_BYTES_MAX >> 20)));
-    }
-    Ok((text, FileStamp::of(&metadata)))
 }

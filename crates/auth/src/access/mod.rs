@@ -29,7 +29,9 @@ mod tests;
 mod tokens;
 
 pub use authorizer::{AccessClient, AuditedDecisions, Authorizer, AuthorizerSettings, RulesRefresh};
-pub use database::{AccessDatabase, AccessExplanation, AuthdbError, AuthdbSource, ClientRecords};
+pub use database::{
+    AccessDatabase, AccessExplanation, AuthdbCheck, AuthdbError, AuthdbSource, ClientRecords,
+};
 pub use netgroups::{NetgroupDatabase, NetgroupMember};
 pub use principal::Principal;
 pub use privileges::{AccessOperation, Privileges};

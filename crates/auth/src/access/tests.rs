@@ -354,6 +354,85 @@ fn a_broken_file_keeps_the_rules() {
 }
 
 #[test]
+fn rules_that_others_can_write_are_not_used() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = std::env::temp_dir().join(format!("scalla-authdb-mode-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let file = directory.join("authdb");
+    std::fs::write(&file, "u bob /a r\n").unwrap();
+    let set_mode = |mode| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+    let settings = AuthorizerSettings {
+        source: AuthdbSource { path: file.clone(), ..source(PathMatch::Component) },
+        audit: AuditedDecisions::default(),
+        netgroup_lifetime: Duration::MAX,
+    };
+    let start = || Authorizer::new(settings.clone(), Arc::new(NoNetgroups), Duration::ZERO);
+    set_mode(0o666);
+    let error = start().err().unwrap().to_string();
+    assert!(error.contains("0666 allow others to change the rules; run chmod 644 "), "{error}");
+    let check = |check| AccessDatabase::load(&settings.source, check, &NoNetgroups).is_ok();
+    assert!(!check(AuthdbCheck::ForOwner) && check(AuthdbCheck::None));
+    set_mode(0o644);
+    let authorizer = start().unwrap();
+    set_mode(0o646);
+    std::fs::write(&file, "u eve /a r\n").unwrap();
+    assert!(matches!(authorizer.refresh(Duration::ZERO, false), RulesRefresh::Kept(_)));
+    assert!(authorizer.failure().unwrap().contains("run chmod"), "{:?}", authorizer.failure());
+    let eve = entity("eve");
+    assert_eq!(authorizer.privileges(AccessClient::Entity(&eve), &path("/a")), Privileges::NONE);
+    set_mode(0o644);
+    assert!(matches!(authorizer.refresh(Duration::ZERO, false), RulesRefresh::Replaced(_)));
+    assert_eq!(authorizer.failure(), None);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+/// A database of netgroups whose first look-up waits until the test lets it go on.
+struct SlowNetgroups {
+    is_asked: std::sync::mpsc::SyncSender<()>,
+    go_on: std::sync::Mutex<std::sync::mpsc::Receiver<()>>,
+}
+impl NetgroupDatabase for SlowNetgroups {
+    fn members(&self, netgroup: &str) -> io::Result<Vec<NetgroupMember>> {
+        if netgroup == "slow" {
+            self.is_asked.send(()).map_err(io::Error::other)?;
+            self.go_on.lock().unwrap().recv().map_err(io::Error::other)?;
+        }
+        NoNetgroups.members(netgroup)
+    }
+}
+
+#[test]
+fn a_slow_renewal_does_not_bring_back_older_rules() {
+    let directory = std::env::temp_dir().join(format!("scalla-authdb-order-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let file = directory.join("authdb");
+    std::fs::write(&file, "u bob /a r\n").unwrap();
+    let settings = AuthorizerSettings {
+        source: AuthdbSource { path: file.clone(), ..source(PathMatch::Component) },
+        audit: AuditedDecisions::default(),
+        netgroup_lifetime: Duration::MAX,
+    };
+    let (is_asked, asked) = std::sync::mpsc::sync_channel(0);
+    let (proceed, go_on) = std::sync::mpsc::channel();
+    let netgroups = Arc::new(SlowNetgroups { is_asked, go_on: std::sync::Mutex::new(go_on) });
+    let authorizer = Authorizer::new(settings, netgroups, Duration::ZERO).unwrap();
+    std::thread::scope(|scope| {
+        std::fs::write(&file, "n slow /a r\nu bob /a rw\n").unwrap();
+        let first = scope.spawn(|| authorizer.refresh(Duration::ZERO, true));
+        asked.recv().unwrap();
+        // The first renewal has read its text; this one must wait for it.
+        std::fs::write(&file, "u bob /a l\n").unwrap();
+        let second = scope.spawn(|| authorizer.refresh(Duration::ZERO, true));
+        proceed.send(()).unwrap();
+        assert!(matches!(first.join().unwrap(), RulesRefresh::Replaced(_)));
+        assert!(matches!(second.join().unwrap(), RulesRefresh::Replaced(_)));
+    });
+    let bob = entity("bob");
+    assert_eq!(authorizer.privileges(AccessClient::Entity(&bob), &path("/a")), Privileges::LOOKUP);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
 fn many_clients_do_not_grow_the_cache() {
     let directory = std::env::temp_dir().join(format!("scalla-authdb-many-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();

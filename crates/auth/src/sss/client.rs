@@ -180,6 +180,10 @@ impl SssClientSettings {
                 reason: format!("{}:{line}: {problem}", path.display()),
                 remedy: "get a new key table from the administrator of the server".to_owned(),
             }),
+            Err(KeytabError::Absent { .. }) => Err(ClientAuthError::NoCredentials {
+                reason: format!("there is no key table {} ({source})", path.display()),
+                remedy: "check the path".to_owned(),
+            }),
             Err(KeytabError::Unreadable { reason, .. }) => Err(ClientAuthError::NoCredentials {
                 reason: format!("cannot open the key table {} ({source}): {reason}", path.display()),
                 remedy: "check the path and its permissions".to_owned(),

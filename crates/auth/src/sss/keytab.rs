@@ -11,15 +11,13 @@
 
 use std::collections::HashSet;
 use std::fmt::Write;
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
 use zeroize::Zeroizing;
 
 use crate::secret::Secret;
+use crate::trusted_file::{FileTrust, TrustedFileError, read_trusted};
 
 /// Maximum length of the name of a key.
 pub const KEY_NAME_BYTES_MAX: usize = 191;
@@ -116,6 +114,12 @@ impl SssKey {
 /// The reason why a key table cannot be used. It contains nothing of a key.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum KeytabError {
+    /// There is no file.
+    #[error("there is no key table {path}; make one with xrdsssadmin add")]
+    Absent {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file cannot be opened or read.
     #[error("cannot open the key table {path}: {reason}")]
     Unreadable {
@@ -173,27 +177,24 @@ impl Keytab {
     /// # Errors
     /// [`KeytabError`].
     pub fn open(path: &Path) -> Result<Self, KeytabError> {
-        let unreadable = |reason: String| KeytabError::Unreadable { path: path.to_owned(), reason };
-        // A pipe under this name must not block the open.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = match rustix::fs::open(path, flags, Mode::empty()) {
-            Ok(file) => File::from(file),
-            Err(rustix::io::Errno::LOOP) => {
-                return Err(not_safe(path, "it is a link", "name the file itself"));
-            }
-            Err(error) => return Err(unreadable(std::io::Error::from(error).to_string())),
+        let trust = FileTrust {
+            any_owner: false,
+            modes: keytab_mode(path),
+            danger: "use the keys",
+            bytes_max: KEYTAB_BYTES_MAX,
         };
-        let metadata = file.metadata().map_err(|error| unreadable(error.to_string()))?;
-        check_safety(path, &metadata)?;
-        // One allocation, because growing would leave copies of the keys behind.
-        let length = metadata.len().min(KEYTAB_BYTES_MAX) + 1;
-        let mut text = Zeroizing::new(Vec::with_capacity(usize::try_from(length).unwrap_or(0)));
-        file.take(KEYTAB_BYTES_MAX + 1)
-            .read_to_end(&mut text)
-            .map_err(|error| unreadable(error.to_string()))?;
-        if text.len() as u64 > KEYTAB_BYTES_MAX {
-            return Err(unreadable(format!("it is larger than {KEYTAB_BYTES_MAX} bytes")));
-        }
+        let owned = || path.to_owned();
+        let (text, _) = read_trusted(path, &trust).map_err(|error| match error {
+            TrustedFileError::Unreadable(error) if error.kind() == ErrorKind::NotFound => {
+                KeytabError::Absent { path: owned() }
+            }
+            TrustedFileError::Unreadable(error) => {
+                KeytabError::Unreadable { path: owned(), reason: error.to_string() }
+            }
+            TrustedFileError::Untrusted { reason, remedy } => {
+                KeytabError::Unsafe { path: owned(), reason, remedy }
+            }
+        })?;
         Self::parse(&text)
     }
 
@@ -235,32 +236,10 @@ impl Keytab {
     }
 }
 
-fn not_safe(path: &Path, reason: impl Into<String>, remedy: impl Into<String>) -> KeytabError {
-    KeytabError::Unsafe { path: path.to_owned(), reason: reason.into(), remedy: remedy.into() }
-}
-
 /// Returns the permissions that a key table may have at most.
 #[must_use]
 pub fn keytab_mode(path: &Path) -> u32 {
     if path.extension().is_some_and(|extension| extension == "grp") { 0o640 } else { 0o600 }
-}
-
-fn check_safety(path: &Path, metadata: &std::fs::Metadata) -> Result<(), KeytabError> {
-    let shown = path.display();
-    if !metadata.is_file() {
-        return Err(not_safe(path, "it is not a regular file", "name a file"));
-    }
-    let (owner, user) = (metadata.uid(), rustix::process::geteuid().as_raw());
-    if owner != user {
-        let reason = format!("it belongs to user id {owner}, and this program runs as {user}");
-        return Err(not_safe(path, reason, format!("run chown {user} {shown}")));
-    }
-    let (mode, allowed) = (metadata.mode() & 0o7777, keytab_mode(path));
-    if mode & !allowed != 0 {
-        let reason = format!("its permissions {mode:04o} allow others to use the keys");
-        return Err(not_safe(path, reason, format!("run chmod {allowed:o} {shown}")));
-    }
-    Ok(())
 }
 
 fn parse_line(line: &str) -> Result<SssKey, &'static str> {

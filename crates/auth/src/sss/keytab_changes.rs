@@ -2,12 +2,16 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use base::Rng;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, statat};
 
-use super::keytab::{Keytab, SssKey, keytab_mode};
+use super::keytab::{Keytab, KeytabError, SssKey, keytab_mode};
+
+/// Permissions of directories that are created for a table.
+const DIRECTORY_MODE: u32 = 0o755;
 
 /// The keys that a change applies to: those that have all given properties.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -83,16 +87,41 @@ impl Keytab {
         before - self.keys.len()
     }
 
-    /// Writes the table beside `path` and renames it, so that a reader sees either the old table or
-    /// the new one. Missing directories are created. The file has the permissions that readers
-    /// require.
+    /// Changes the table of a file: `change` gets the present table, or the reason why it cannot be
+    /// read, and returns the new one, whose file is removed if it has no keys. Changes wait for each
+    /// other, so that none is lost; `change` must not wait for a person. A reader sees either the old
+    /// table or the new one. Missing directories are created. The file has the permissions that
+    /// readers require. If `change` fails, the file stays as it is, and the inner result has the error.
     ///
     /// # Errors
-    /// The error of the file system; the previous table is unchanged then.
-    pub fn save(&self, path: &Path, rng: &mut dyn Rng) -> io::Result<()> {
-        if let Some(directory) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            fs::create_dir_all(directory)?;
+    /// The error of the file system. The previous table is unchanged, unless the error is that of
+    /// the last step, which makes the new one durable.
+    pub fn update<T, E>(
+        path: &Path,
+        rng: &mut dyn Rng,
+        change: impl FnOnce(Result<Self, KeytabError>) -> Result<(Self, T), E>,
+    ) -> io::Result<Result<T, E>> {
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = directory.unwrap_or_else(|| Path::new("."));
+        fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
+        let _lock = KeytabLock::acquire(path)?;
+        let (table, result) = match change(Self::open(path)) {
+            Ok(changed) => changed,
+            Err(error) => return Ok(Err(error)),
+        };
+        if table.keys.is_empty() {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        } else {
+            table.replace(path, rng)?;
         }
+        File::open(directory)?.sync_all()?;
+        Ok(Ok(result))
+    }
+
+    fn replace(&self, path: &Path, rng: &mut dyn Rng) -> io::Result<()> {
         let beside = beside(path, rng)?;
         let written = self.write_to(&beside, keytab_mode(path)).and_then(|()| fs::rename(&beside, path));
         if written.is_err() {
@@ -108,6 +137,48 @@ impl Keytab {
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
         file.write_all(self.encode().as_bytes())?;
         file.sync_all()
+    }
+}
+
+/// A lock on a key table against other changes. It is a file beside the table, because the table
+/// itself is replaced. Dropping it removes the file.
+struct KeytabLock {
+    path: PathBuf,
+    _file: File,
+}
+
+impl KeytabLock {
+    /// Waits for the lock.
+    fn acquire(table: &Path) -> io::Result<Self> {
+        let mut name = table.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
+        name.push(".lock");
+        let path = table.with_file_name(name);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        loop {
+            let file = File::from(rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600))?);
+            let found = file.metadata()?;
+            let owners = [0, rustix::process::geteuid().as_raw()];
+            if !found.is_file() || !owners.contains(&found.uid()) {
+                // Another user could keep the lock for ever.
+                let text = format!("the lock {} is not a file of this user; remove it", path.display());
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+            }
+            flock(&file, FlockOperation::LockExclusive)?;
+            // The previous holder may have removed the file between open and lock. Then the next
+            // change would lock a new file.
+            let is_current = statat(CWD, &path, AtFlags::SYMLINK_NOFOLLOW)
+                .is_ok_and(|named| named.st_ino == found.ino() && named.st_dev == found.dev());
+            if is_current {
+                return Ok(Self { path, _file: file });
+            }
+        }
+    }
+}
+
+impl Drop for KeytabLock {
+    fn drop(&mut self) {
+        // A file that stays behind is locked by the next change.
+        fs::remove_file(&self.path).ok();
     }
 }
 
@@ -170,18 +241,59 @@ mod tests {
     #[test]
     fn a_saved_table_has_the_permissions_that_readers_require() {
         let directory = std::env::temp_dir().join(format!("auth-save-{}", std::process::id()));
-        let mut rng = crate::SystemRng;
         let mut keytab = Keytab::default();
         for (file, mode) in [("sub/a.keytab", 0o600), ("sub/a.grp", 0o640)] {
             let path = directory.join(file);
             for number in 1..=2 {
                 keytab.insert(key("x", number), 3);
-                keytab.save(&path, &mut rng).unwrap();
+                write(&path, &keytab);
                 assert_eq!(numbers(&Keytab::open(&path).unwrap()), numbers(&keytab));
             }
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, mode);
         }
         assert_eq!(fs::read_dir(directory.join("sub")).unwrap().count(), 2, "nothing is left behind");
+        let kept = Keytab::update(&directory.join("sub/a.grp"), &mut crate::SystemRng, |table| {
+            assert_eq!(table.unwrap().keys.len(), 3);
+            Err::<(Keytab, ()), _>("kept")
+        });
+        assert_eq!(kept.unwrap(), Err("kept"));
+        assert_eq!(Keytab::open(&directory.join("sub/a.grp")).unwrap().keys.len(), 3);
+        write(&directory.join("sub/a.grp"), &Keytab::default());
+        assert!(!directory.join("sub/a.grp").exists(), "a table without keys has no file");
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    fn write(path: &Path, table: &Keytab) {
+        let replace = |_| Ok::<_, ()>((table.clone(), ()));
+        Keytab::update(path, &mut crate::SystemRng, replace).unwrap().unwrap();
+    }
+
+    #[test]
+    fn changes_at_the_same_time_are_all_kept() {
+        let directory = std::env::temp_dir().join(format!("auth-update-{}", std::process::id()));
+        let path = directory.join("k");
+        let mut old = Keytab::default();
+        (100..108).for_each(|number| old.insert(key("old", number), 100));
+        write(&path, &old);
+        let change = &|edit: &dyn Fn(&mut Keytab)| {
+            let change = |table: Result<Keytab, KeytabError>| {
+                table.map(|mut table| {
+                    edit(&mut table);
+                    (table, ())
+                })
+            };
+            Keytab::update(&path, &mut crate::SystemRng, change).unwrap().unwrap();
+        };
+        std::thread::scope(|scope| {
+            for number in 1..=8 {
+                scope.spawn(move || change(&|table| table.insert(key("new", number), 100)));
+                let deleted = 99 + number;
+                scope.spawn(move || change(&|table| table.keys.retain(|key| key.number() != deleted)));
+            }
+        });
+        let mut left = numbers(&Keytab::open(&path).unwrap());
+        left.sort_unstable();
+        assert_eq!(left, [1, 2, 3, 4, 5, 6, 7, 8]);
         fs::remove_dir_all(directory).unwrap();
     }
 }

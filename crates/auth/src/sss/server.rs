@@ -71,6 +71,10 @@ pub struct SssServer(Arc<SssShared>);
 struct SssShared {
     settings: SssServerSettings,
     keys: RwLock<Arc<Keytab>>,
+    /// Held during a whole renewal of the keys.
+    renewal: Mutex<()>,
+    /// The reason why the present file is not in force, if it is not.
+    failure: Mutex<Option<String>>,
     replays: ReplayStore,
     accounts: Option<Arc<dyn AccountDatabase>>,
     rng: Mutex<Box<dyn Rng>>,
@@ -107,6 +111,8 @@ impl SssServer {
         Self(Arc::new(SssShared {
             settings,
             keys: RwLock::new(Arc::new(keys)),
+            renewal: Mutex::default(),
+            failure: Mutex::default(),
             replays: ReplayStore::default(),
             accounts,
             rng: Mutex::new(rng),
@@ -143,13 +149,37 @@ impl ServerProtocol for SssServer {
     }
 
     /// Replaces the keys by those of the file. It does not look at the time of modification, which
-    /// can stay the same when a file is replaced twice within a second.
+    /// can stay the same when a file is replaced twice within a second. Without a file there are no
+    /// keys, because the removal of the last key removes the file.
     fn refresh(&self) -> Result<(), String> {
-        let keys = Keytab::open(&self.0.settings.keytab).map_err(|error| {
-            format!("{}: the previous keys stay in use: {error}", self.0.settings.keytab.display())
-        })?;
-        *self.0.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+        let shared = &self.0;
+        // Held until the keys are in force, so that those of an earlier read never replace later ones.
+        let _renewal = shared.renewal.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = shared.settings.keytab.display();
+        let keys = match Keytab::open(&shared.settings.keytab) {
+            Err(KeytabError::Absent { .. }) => Ok(Keytab::default()),
+            read => read.map_err(|error| format!("{shown}: the previous keys stay in use: {error}")),
+        };
+        *shared.failure.lock().unwrap_or_else(PoisonError::into_inner) = keys.as_ref().err().cloned();
+        let keys = keys?;
+        if keys.keys.is_empty() {
+            tracing::warn!("{shown} is missing or has no keys: no client can authenticate by sss");
+        }
+        *shared.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
         Ok(())
+    }
+
+    fn state(&self) -> String {
+        let (count, shown) = (self.0.keys().keys.len(), self.0.settings.keytab.display());
+        let state = match count {
+            0 => format!("sss: no keys in {shown}, so that no client can authenticate by sss"),
+            1 => format!("sss: 1 key of {shown}"),
+            count => format!("sss: {count} keys of {shown}"),
+        };
+        match self.0.failure.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            Some(failure) => format!("{state}, as read earlier; {failure}"),
+            None => state,
+        }
     }
 }
 
@@ -231,4 +261,37 @@ fn check_age(generated: u64, lifetime: u64, now: u64) -> Result<(), String> {
 
 fn refuse(reason: impl Into<String>) -> ServerStep {
     ServerStep::Refused(RefusedLogin::new(SSS, reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_removal_of_the_last_key_revokes_it() {
+        let directory = std::env::temp_dir().join(format!("auth-revoked-{}", std::process::id()));
+        let path = directory.join("k");
+        let write = |text: &[u8]| {
+            let table = Keytab::parse(text).unwrap();
+            Keytab::update(&path, &mut crate::SystemRng, |_| Ok::<_, ()>((table, ()))).unwrap().unwrap();
+        };
+        write(b"0 N:1 k:00\n0 N:2 k:01");
+        let settings = SssServerSettings::new(path.clone());
+        let server = SssServer::open(settings, None, Box::new(crate::SystemRng)).unwrap();
+        let count = || server.0.keys().keys.len();
+        assert_eq!(server.state(), format!("sss: 2 keys of {}", path.display()));
+        std::fs::write(&path, "0 N:1").unwrap();
+        assert!(server.refresh().is_err());
+        assert_eq!(count(), 2, "a malformed file keeps the keys");
+        assert!(server.state().contains("as read earlier; "), "{}", server.state());
+        write(b"");
+        assert!(!path.exists());
+        server.refresh().unwrap();
+        assert_eq!(count(), 0);
+        assert!(server.state().starts_with("sss: no keys in "), "{}", server.state());
+        write(b"0 N:3 k:00");
+        server.refresh().unwrap();
+        assert_eq!(server.state(), format!("sss: 1 key of {}", path.display()));
+        std::fs::remove_dir_all(directory).unwrap();
+    }
 }

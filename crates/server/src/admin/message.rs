@@ -116,6 +116,9 @@ pub struct ServerStatus {
     /// without authorization.
     #[serde(default)]
     pub authorization: String,
+    /// The keys in force, and the reason why the present keytab is not; empty without keys.
+    #[serde(default)]
+    pub authentication: String,
     /// Set if it accepts no new connections and ends soon.
     pub draining: bool,
 }

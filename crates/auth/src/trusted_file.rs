@@ -1,0 +1,252 @@
+//! [`read_trusted`]: reads files with keys or rules, which nobody but root and the user of this
+//! process may have written.
+//!
+//! All checks are made on descriptors, so that a file cannot be exchanged between check and use. The
+//! directory counts as well, because its writers can replace the file. Directories above it are not
+//! checked.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use zeroize::Zeroizing;
+
+/// All permission bits.
+pub(crate) const ANY_MODE: u32 = 0o7777;
+/// Permissions of group and others to write.
+const SHARED_WRITE: u32 = 0o022;
+/// All permissions without those of group and others to write.
+pub(crate) const NO_SHARED_WRITE: u32 = ANY_MODE & !SHARED_WRITE;
+/// The bit of directories in which users can replace only files of their own.
+const STICKY: u32 = 0o1000;
+
+/// The demands on a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FileTrust {
+    /// Any user may be the owner, and the path may be a link.
+    pub(crate) any_owner: bool,
+    /// Permissions that the file may have. Without those of group and others to write, the
+    /// directory must not have them either, unless it is sticky.
+    pub(crate) modes: u32,
+    /// The effect of other permissions, for messages: `allow others to ...`.
+    pub(crate) danger: &'static str,
+    /// Maximum size in bytes.
+    pub(crate) bytes_max: u64,
+}
+
+/// The reason why a file is not read.
+#[derive(Debug)]
+pub(crate) enum TrustedFileError {
+    /// The error of the system, or a file that is too large.
+    Unreadable(io::Error),
+    /// Others could have written the file.
+    Untrusted {
+        /// The property that is not safe.
+        reason: String,
+        /// The action that makes it safe.
+        remedy: String,
+    },
+}
+
+impl From<rustix::io::Errno> for TrustedFileError {
+    fn from(error: rustix::io::Errno) -> Self {
+        Self::Unreadable(error.into())
+    }
+}
+
+impl From<io::Error> for TrustedFileError {
+    fn from(error: io::Error) -> Self {
+        Self::Unreadable(error)
+    }
+}
+
+fn untrusted(reason: impl Into<String>, remedy: impl Into<String>) -> TrustedFileError {
+    TrustedFileError::Untrusted { reason: reason.into(), remedy: remedy.into() }
+}
+
+/// Properties by which a change of a file is recognized.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FileStamp {
+    device: u64,
+    inode: u64,
+    length: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl FileStamp {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            length: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+/// Reads a regular file as a whole. A file that changes meanwhile is an error, because the content
+/// may be half old and half new. Blocks.
+pub(crate) fn read_trusted(
+    path: &Path,
+    trust: &FileTrust,
+) -> Result<(Zeroizing<Vec<u8>>, FileStamp), TrustedFileError> {
+    let mut file = open(path, trust)?;
+    let before = file.metadata()?;
+    check(path, &before, trust)?;
+    read_unchanged(&mut file, &before, trust.bytes_max)
+}
+
+fn read_unchanged(
+    file: &mut File,
+    before: &Metadata,
+    bytes_max: u64,
+) -> Result<(Zeroizing<Vec<u8>>, FileStamp), TrustedFileError> {
+    // One allocation, because growing would leave copies of keys behind.
+    let capacity = before.len().min(bytes_max) + 1;
+    let mut text = Zeroizing::new(Vec::with_capacity(usize::try_from(capacity).unwrap_or(0)));
+    file.take(bytes_max + 1).read_to_end(&mut text)?;
+    let length = u64::try_from(text.len()).unwrap_or(u64::MAX);
+    if length > bytes_max {
+        return Err(io::Error::other(format!("it is larger than {bytes_max} bytes")).into());
+    }
+    let stamp = FileStamp::of(before);
+    if FileStamp::of(&file.metadata()?) != stamp || length != before.len() {
+        return Err(io::Error::other("it changed while it was read; try again").into());
+    }
+    Ok((text, stamp))
+}
+
+/// Opens the file in its directory, which is checked.
+fn open(path: &Path, trust: &FileTrust) -> Result<File, TrustedFileError> {
+    let name = path.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::IsADirectory))?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.map_or_else(|| PathBuf::from("."), Path::to_owned);
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = File::from(openat(CWD, &parent, flags, Mode::empty())?);
+    check_directory(&parent, &directory.metadata()?, trust)?;
+    // A pipe under this name must not block the open.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let links = if trust.any_owner { OFlags::empty() } else { OFlags::NOFOLLOW };
+    match openat(&directory, name, flags | links, Mode::empty()) {
+        Ok(file) => Ok(File::from(file)),
+        Err(rustix::io::Errno::LOOP) => Err(untrusted("it is a link", "name the file itself")),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn check_directory(path: &Path, metadata: &Metadata, trust: &FileTrust) -> Result<(), TrustedFileError> {
+    let (shown, mode) = (path.display(), metadata.mode() & ANY_MODE);
+    if let Some(user) = foreign_owner(metadata, trust) {
+        let reason = format!("its directory {shown} belongs to user id {}", metadata.uid());
+        return Err(untrusted(reason, format!("run chown {user} {shown}")));
+    }
+    if mode & SHARED_WRITE & !trust.modes != 0 && mode & STICKY == 0 {
+        let reason =
+            format!("the permissions {mode:04o} of its directory {shown} allow others to replace it");
+        return Err(untrusted(reason, format!("run chmod go-w {shown}")));
+    }
+    Ok(())
+}
+
+fn check(path: &Path, metadata: &Metadata, trust: &FileTrust) -> Result<(), TrustedFileError> {
+    let shown = path.display();
+    if !metadata.is_file() {
+        return Err(untrusted("it is not a regular file", "name a file"));
+    }
+    if let Some(user) = foreign_owner(metadata, trust) {
+        let owner = metadata.uid();
+        let reason = format!("it belongs to user id {owner}, and this program runs as {user}");
+        return Err(untrusted(reason, format!("run chown {user} {shown}")));
+    }
+    let mode = metadata.mode() & ANY_MODE;
+    if mode & !trust.modes != 0 {
+        let reason = format!("its permissions {mode:04o} allow others to {}", trust.danger);
+        return Err(untrusted(reason, format!("run chmod {:o} {shown}", mode & trust.modes)));
+    }
+    Ok(())
+}
+
+/// Returns the user of this process if a file belongs neither to that user nor to root.
+fn foreign_owner(metadata: &Metadata, trust: &FileTrust) -> Option<u32> {
+    let user = rustix::process::geteuid().as_raw();
+    let is_own = [0, user].contains(&metadata.uid());
+    (!trust.any_owner && !is_own).then_some(user)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::io::Write;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    const TRUST: FileTrust =
+        FileTrust { any_owner: false, modes: NO_SHARED_WRITE, danger: "change it", bytes_max: 10 };
+
+    fn fault(path: &Path) -> String {
+        match read_trusted(path, &TRUST) {
+            Ok(_) => "accepted".to_owned(),
+            Err(TrustedFileError::Unreadable(error)) => error.to_string(),
+            Err(TrustedFileError::Untrusted { reason, remedy }) => format!("{reason}; {remedy}"),
+        }
+    }
+
+    #[test]
+    fn a_file_that_others_can_write_is_refused() {
+        let directory = std::env::temp_dir().join(format!("auth-trusted-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let file = directory.join("file");
+        let set = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        fs::write(&file, "text").unwrap();
+        let cases = [
+            (0o755, 0o644, "accepted"),
+            (0o755, 0o664, "0664 allow others to change it; run chmod 644 "),
+            (0o755, 0o646, "0646 allow others to change it; run chmod 644 "),
+            (0o775, 0o644, "allow others to replace it; run chmod go-w "),
+            (0o757, 0o644, "allow others to replace it; run chmod go-w "),
+            (0o1777, 0o644, "accepted"),
+        ];
+        for (directory_mode, mode, expected) in cases {
+            set(&directory, directory_mode);
+            set(&file, mode);
+            let found = fault(&file);
+            assert!(found.contains(expected), "{directory_mode:o} {mode:o}: {found}");
+        }
+        fs::write(directory.join("large"), "12345678901").unwrap();
+        assert!(fault(&directory.join("large")).contains("larger than 10 bytes"));
+        symlink(&file, directory.join("link")).unwrap();
+        assert!(fault(&directory.join("link")).contains("it is a link"));
+        fs::create_dir(directory.join("sub")).unwrap();
+        assert!(fault(&directory.join("sub")).contains("not a regular file"));
+        if rustix::process::geteuid().is_root() {
+            chown(&file, Some(4711), None).unwrap();
+            assert!(fault(&file).contains("it belongs to user id 4711"));
+            chown(&file, Some(0), None).unwrap();
+            chown(&directory, Some(4711), None).unwrap();
+            assert!(fault(&file).contains("belongs to user id 4711; run chown 0 "));
+        }
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_changes_while_it_is_read_is_refused() {
+        let path = std::env::temp_dir().join(format!("auth-changing-{}", std::process::id()));
+        fs::write(&path, "ab").unwrap();
+        let mut file = File::open(&path).unwrap();
+        let before = file.metadata().unwrap();
+        assert!(read_unchanged(&mut file, &before, 10).is_ok());
+        File::options().append(true).open(&path).unwrap().write_all(b"c").unwrap();
+        let mut file = File::open(&path).unwrap();
+        let error = read_unchanged(&mut file, &before, 10).unwrap_err();
+        assert!(format!("{error:?}").contains("changed while it was read"), "{error:?}");
+        // A change of permissions alone counts: the check of them was before it.
+        let before = file.metadata().unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+        assert!(read_unchanged(&mut File::open(&path).unwrap(), &before, 10).is_err());
+        fs::remove_file(path).unwrap();
+    }
+}
