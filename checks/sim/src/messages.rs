@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::tree::{ConnectionId, NodeAction, NodeMessage};
-use cluster::{ErrorCode, LeaseNumber, NameChange, RetryReason, StateAsk};
+use cluster::{ErrorCode, LeaseNumber, LeaseReport, NameChange, RetryReason, StateAsk};
 
 /// A path.
 pub type Name = Arc<[u8]>;
@@ -37,8 +37,8 @@ pub enum FileMessage {
         pending: bool,
         /// Only draining nodes have it; among our own nodes only.
         draining: bool,
-        /// A client is about to create it, by the lease with this number; among our own nodes only.
-        leased: Option<LeaseNumber>,
+        /// A client is about to create it, by this lease; among our own nodes only.
+        leased: Option<LeaseReport>,
     },
     /// A client is on its way to create it; from a parent, among our own nodes only.
     Lease {
@@ -82,7 +82,7 @@ impl fmt::Debug for FileMessage {
             Self::Have { pending, draining, leased, .. } => {
                 let how = if *draining { " (draining)" } else { "" };
                 write!(f, "have{}{how}", if *pending { " (pending)" } else { "" })?;
-                leased.map_or(Ok(()), |number| write!(f, " ({number:?})"))
+                leased.map_or(Ok(()), |lease| write!(f, " ({:?}, left {:?})", lease.number, lease.left))
             }
             Self::Gone { .. } => write!(f, "gone"),
             Self::NotHere { .. } => write!(f, "not here"),

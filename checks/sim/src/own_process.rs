@@ -332,7 +332,7 @@ impl OwnProcess {
             cluster::ResolverAction::Retract { .. } if self.does(Sabotage::Retains) => {}
             cluster::ResolverAction::Announce { path, pending } => {
                 let draining = self.drains(&path, now);
-                let leased = if pending { self.lease_number(&path, now) } else { None };
+                let leased = if pending { self.lease_report(&path, now) } else { None };
                 self.tell_parents(&FileMessage::Have { path, pending, draining, leased }, out);
             }
             cluster::ResolverAction::Retract { path } => self.tell_parents(&FileMessage::Gone { path }, out),
@@ -367,7 +367,7 @@ impl OwnProcess {
             StateReply::Have { pending } => {
                 let draining = extensions.is_own() && self.drains(&path, now);
                 let tells = pending && extensions.contains(Extensions::LEASES);
-                let leased = if tells { self.lease_number(&path, now) } else { None };
+                let leased = if tells { self.lease_report(&path, now) } else { None };
                 out.push(ProcessAction::Files(link, FileMessage::Have { path, pending, draining, leased }));
             }
             // A real parent has no such reply; a missing one means absence.
@@ -493,8 +493,8 @@ impl OwnProcess {
             return;
         }
         self.location_service(now, out, |location_service, orders| match message {
-            FileMessage::Have { path, leased: Some(number), .. } => {
-                location_service.resolver.have_leased(slot, &path, number, now, orders);
+            FileMessage::Have { path, leased: Some(lease), .. } => {
+                location_service.resolver.have_leased(slot, &path, lease, now, orders);
             }
             FileMessage::Have { path, draining: true, .. } => {
                 location_service.resolver.have_draining(slot, &path, now, orders)
@@ -550,7 +550,7 @@ impl OwnProcess {
     ) {
         let has = disk.has(&path) && !self.does(Sabotage::Denies);
         let here = self.behaviour == QueryBehaviour::Claims || has;
-        let pending = !here && self.lease_number(&path, now).is_some();
+        let pending = !here && self.lease_report(&path, now).is_some();
         let reply = if here || pending { StateReply::Have { pending } } else { StateReply::NotHere };
         if self.behaviour != QueryBehaviour::Mute {
             let times = if self.does(Sabotage::Chatters) { 20 } else { 1 };

@@ -33,6 +33,12 @@ fn a_file_is_created_once_whoever_loses_a_connection_or_is_restarted_in_between(
 }
 
 #[test]
+fn managers_that_learned_of_a_lease_at_different_times_choose_the_same_server_after_it() {
+    // One manager receives the report of a lease, at the return of the server, 3 s before its end.
+    placement::run(1311, PlacementFault::Outages, None).unwrap();
+}
+
+#[test]
 fn a_file_is_created_once_below_supervisors_that_are_lost_or_restarted_in_between() {
     let seeds = seeds();
     let outcome = placement::run_all(&seeds, PlacementFault::Branches).unwrap();

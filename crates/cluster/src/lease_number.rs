@@ -25,6 +25,16 @@ impl LeaseNumber {
     pub const CREATING: Self = Self(u64::MAX);
 }
 
+/// A lease, as a node reports it to its parents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeaseReport {
+    /// The number of the lease, or [`LeaseNumber::CREATING`].
+    pub number: LeaseNumber,
+    /// The time until its deadline; `None` if the node does not know it. Parents compute the age of
+    /// the lease from it, so that all of them judge its end in the same way.
+    pub left: Option<Duration>,
+}
+
 /// A generator of lease numbers: the time of day, or one more than the highest number seen.
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseClock {

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cache::PLACEMENT_HOLD;
-use crate::lease_number::LeaseNumber;
+use crate::lease_number::{LeaseNumber, LeaseReport};
 
 /// The time for a client to reach the node that creates its file. A client that needs longer asks
 /// again. If the client never arrives, another creator of the same file waits for this time.
@@ -78,8 +78,12 @@ struct GrantedLease {
 }
 
 impl GrantedLease {
-    fn reported(&self) -> LeaseNumber {
-        if self.creations > 0 { LeaseNumber::CREATING } else { self.number }
+    /// Returns the lease as reported to parents. A creation in progress suspends the deadline. It
+    /// is reported all the same, zero after it has passed: a parent that has known the lease since
+    /// its grant counts from there too, and receives no report of the creation.
+    fn report(&self, now: Duration) -> LeaseReport {
+        let number = if self.creations > 0 { LeaseNumber::CREATING } else { self.number };
+        LeaseReport { number, left: Some(self.until.saturating_sub(now)) }
     }
 }
 
@@ -156,8 +160,8 @@ impl Leases {
     }
 
     /// Carries out the order of a parent: grants a lease for this time, or ends one with a lower
-    /// number if the time is zero. Returns the number of a lease that has to be reported to the
-    /// parent, because it is later than the one to be ended. A lease with a creation in progress
+    /// number if the time is zero. Returns a lease that has to be reported to the parent, because
+    /// it is later than the one to be ended. A lease with a creation in progress
     /// stays, too; the file follows.
     pub fn order(
         &mut self,
@@ -165,14 +169,14 @@ impl Leases {
         time: Duration,
         number: LeaseNumber,
         now: Duration,
-    ) -> Option<LeaseNumber> {
+    ) -> Option<LeaseReport> {
         if !time.is_zero() {
             self.grant(path, number, now.saturating_add(time.min(2 * LEASE)), now);
             return None;
         }
         match self.running.get(path) {
             Some(running) if running.creations > 0 => None,
-            Some(running) if running.number > number => Some(running.number),
+            Some(running) if running.number > number => Some(running.report(now)),
             // Two nodes report the same lease while its holder moves from one to the other.
             Some(running) if running.number == number => None,
             Some(_) => {
@@ -188,19 +192,19 @@ impl Leases {
         }
     }
 
-    /// Returns the number of the lease of a path, as reported to parents, if the lease is running.
-    pub fn number(&mut self, path: &[u8], now: Duration) -> Option<LeaseNumber> {
+    /// Returns the lease of a path, as reported to parents, if it is running.
+    pub fn report(&mut self, path: &[u8], now: Duration) -> Option<LeaseReport> {
         if !self.is_running(path, now) {
             return None;
         }
-        self.running.get(path).map(GrantedLease::reported)
+        self.running.get(path).map(|running| running.report(now))
     }
 
     /// Returns all running leases, for a new parent.
-    pub fn running(&self, now: Duration) -> impl Iterator<Item = (&Arc<[u8]>, LeaseNumber)> {
+    pub fn running(&self, now: Duration) -> impl Iterator<Item = (&Arc<[u8]>, LeaseReport)> {
         let runs = move |running: &GrantedLease| running.creations > 0 || now < running.until;
         let all = self.running.iter().filter(move |(_, running)| runs(running));
-        all.map(|(path, running)| (path, running.reported()))
+        all.map(move |(path, running)| (path, running.report(now)))
     }
 
     /// Reports whether a client may still create this path. After its deadline the lease ends by
@@ -379,6 +383,11 @@ mod tests {
         leases
     }
 
+    /// Returns a report with so many seconds until the deadline.
+    fn left(number: LeaseNumber, seconds: u64) -> Option<LeaseReport> {
+        Some(LeaseReport { number, left: Some(Duration::from_secs(seconds)) })
+    }
+
     /// Returns the decisions for the next two clients.
     fn refusals(leases: &mut Leases, path: &[u8], now: Duration) -> [Permit; 2] {
         [(); 2].map(|()| leases.begin(path, now))
@@ -466,21 +475,21 @@ mod tests {
     #[test]
     fn of_two_leases_the_earlier_one_ends() {
         let mut leases = leased();
-        assert_eq!(leases.order(b"/f", Duration::ZERO, LeaseNumber(0), NOW), Some(FIRST));
+        assert_eq!(leases.order(b"/f", Duration::ZERO, LeaseNumber(0), NOW), left(FIRST, 30));
         assert_eq!(leases.order(b"/f", Duration::ZERO, FIRST, NOW), None, "it is the same");
-        assert_eq!(leases.number(b"/f", NOW), Some(FIRST));
+        assert_eq!(leases.report(b"/f", NOW), left(FIRST, 30));
         // An order to end the predecessor does not end a successor that is on its way here.
         leases.grant(b"/f", NEXT, UNTIL, NOW);
         leases.grant(b"/f", FIRST, UNTIL, NOW);
-        assert_eq!(leases.order(b"/f", Duration::ZERO, FIRST, NOW), Some(NEXT));
+        assert_eq!(leases.order(b"/f", Duration::ZERO, FIRST, NOW), left(NEXT, 30));
         assert_eq!(leases.begin(b"/f", NOW), Permit::Leased);
-        assert_eq!(leases.number(b"/f", LATER), Some(LeaseNumber::CREATING));
+        assert_eq!(leases.report(b"/f", LATER), left(LeaseNumber::CREATING, 0));
         assert_eq!(leases.order(b"/f", Duration::ZERO, LeaseNumber::CREATING, NOW), None);
         assert_eq!(leases.running(LATER).count(), 1);
         leases.end(b"/f", CreationOutcome::Retried, NOW);
         assert_eq!(leases.running(LATER).count(), 0);
         assert_eq!(leases.order(b"/f", Duration::ZERO, LeaseNumber::CREATING, NOW), None);
-        assert_eq!(leases.number(b"/f", NOW), None);
+        assert_eq!(leases.report(b"/f", NOW), None);
         assert_eq!(leases.take_ended(NOW), [Arc::from(&b"/f"[..])]);
     }
 

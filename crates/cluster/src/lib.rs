@@ -12,7 +12,7 @@
 //! | `request` | [`SelectOptions`], [`LocateFlags`], [`ClusterAnswer`]: requests and answers |
 //! | `tried_children` | [`TriedChildren`]: children that a client has tried |
 //! | `absent_lessees` | absent children that may hold leases |
-//! | `lease_number` | [`LeaseNumber`]: the order of the leases of one path |
+//! | `lease_number` | [`LeaseNumber`]: the order of the leases of one path; [`LeaseReport`] |
 //! | `leases` | [`Leases`]: files that clients are about to create at this node |
 //! | `lookup_limiter` | [`LookupLimiter`]: rate limit of look-ups in a shared file system |
 //! | `selection` | [`Chooser`]: the choice of a child; [`Selection`] and its two kinds |
@@ -54,7 +54,7 @@ pub use cache::{
 pub use cell::{Cell, CellChild, ChildKind, ChildState, ClientOrigin, Interface, Net};
 pub use interfaces::OwnHost;
 pub use late_answer::{ANSWER_OVERDUE, LateAnswer, late_answer};
-pub use lease_number::LeaseNumber;
+pub use lease_number::{LeaseNumber, LeaseReport};
 pub use leases::{CreationOutcome, EXPECTED_FOR, LEASE, Leases, OVERTAKEN, Permit};
 pub use lookup_limiter::{LookupDecision, LookupLimiter, LookupLimits, parent_directory};
 pub use meters::{AccessKind, Meters};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cluster::tree::{ConnectionId, Extensions};
-use cluster::{EXPECTED_FOR, LeaseNumber};
+use cluster::{EXPECTED_FOR, LeaseNumber, LeaseReport};
 
 use super::{OwnProcess, Sabotage};
 use crate::messages::{FileMessage, Name, ProcessAction};
@@ -18,23 +18,23 @@ impl OwnProcess {
                 && extensions.contains(Extensions::LEASES)
                 && !self.does(Sabotage::Conceals)
             {
-                let leases: Vec<(Name, LeaseNumber)> = match &self.location_service {
+                let leases: Vec<(Name, LeaseReport)> = match &self.location_service {
                     Some(location_service) => location_service.resolver.running_leases(now),
-                    None => self.leases.running(now).map(|(path, number)| (path.clone(), number)).collect(),
+                    None => self.leases.running(now).map(|(path, lease)| (path.clone(), lease)).collect(),
                 };
                 out.extend(
-                    leases.iter().map(|(path, number)| ProcessAction::Files(link, leased(path, *number))),
+                    leases.iter().map(|(path, lease)| ProcessAction::Files(link, leased(path, *lease))),
                 );
             }
         }
     }
 
-    /// Returns the number of the lease of a path that a client is about to create here or below.
-    pub(super) fn lease_number(&mut self, path: &[u8], now: Duration) -> Option<LeaseNumber> {
+    /// Returns the lease of a path that a client is about to create here or below.
+    pub(super) fn lease_report(&mut self, path: &[u8], now: Duration) -> Option<LeaseReport> {
         let conceals = self.does(Sabotage::Conceals);
         match &mut self.location_service {
-            Some(location_service) => location_service.resolver.lease_number(path, now),
-            None => self.leases.number(path, now).filter(|_| !conceals),
+            Some(location_service) => location_service.resolver.lease_report(path, now),
+            None => self.leases.report(path, now).filter(|_| !conceals),
         }
     }
 
@@ -61,14 +61,14 @@ impl OwnProcess {
             });
         } else {
             let stays = self.leases.order(path, time, number, now);
-            out.extend(stays.map(|number| ProcessAction::Files(link, leased(path, number))));
+            out.extend(stays.map(|lease| ProcessAction::Files(link, leased(path, lease))));
         }
         if self.does(Sabotage::Conceals) || time.is_zero() {
             return;
         }
         // The report confirms the arrival of the lease to the parent that granted it.
         let knows = |(_, extensions): &(ConnectionId, Extensions)| extensions.contains(Extensions::LEASES);
-        let message = leased(path, number);
+        let message = leased(path, LeaseReport { number, left: Some(time) });
         out.extend(
             self.parents().filter(knows).map(|(parent, _)| ProcessAction::Files(parent, message.clone())),
         );
@@ -76,6 +76,6 @@ impl OwnProcess {
 }
 
 /// Returns the message for a file that a client is about to create here.
-fn leased(path: &Name, number: LeaseNumber) -> FileMessage {
-    FileMessage::Have { path: path.clone(), pending: true, draining: false, leased: Some(number) }
+fn leased(path: &Name, lease: LeaseReport) -> FileMessage {
+    FileMessage::Have { path: path.clone(), pending: true, draining: false, leased: Some(lease) }
 }

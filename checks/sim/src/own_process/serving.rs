@@ -90,7 +90,7 @@ impl OwnProcess {
             }
             // The node that redirected the client here gets a report, unless another client is
             // about to create the file.
-            if self.lease_number(path, now).is_some() {
+            if self.lease_report(path, now).is_some() {
                 return HostReply::Missing;
             }
             if let Some(turns) = &mut self.turns {

@@ -39,6 +39,8 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 pub use bounces::Bounces;
 pub use location::{CacheStats, CachedLocation, PLACEMENT_HOLD, WINDOW_TICKS};
 
+use crate::leases::LEASE;
+use crate::slots::Slot;
 use shard::{HashedName, LookupContext, Shard};
 
 /// The default time for which a location is kept after its last query (`cms.fxhold`).
@@ -50,6 +52,9 @@ pub const LOCATIONS_MAX: usize = 10_000_000;
 const SHARDS_MAX: usize = 1024;
 /// The number of locations per shard above which another shard is added.
 const SHARD_LOCATIONS: usize = 4096;
+/// The value of the seconds at the start of the process: a lease of which it learns may have begun
+/// before that.
+const FIRST_SECOND: Duration = LEASE;
 /// The number of shards handled by one [`Cache::sweep`].
 const SWEEP_SHARDS: usize = 16;
 
@@ -101,13 +106,12 @@ impl Cache {
         key.iter_mut().for_each(|half| rng.fill(half));
         let wanted = settings.locations_max.div_ceil(SHARD_LOCATIONS).clamp(1, SHARDS_MAX);
         let shards = wanted.next_power_of_two();
-        let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
         Self {
             shards: (0..shards).map(|_| Mutex::new(Shard::default())).collect(),
             most: settings.locations_max.div_ceil(shards),
             window: Window {
                 tick_nanos: (settings.window.as_nanos() / u128::from(WINDOW_TICKS)).max(1),
-                nowhere: settings.nowhere.map(seconds),
+                nowhere: settings.nowhere.map(whole_seconds),
             },
             key: (u64::from_le_bytes(key[0]), u64::from_le_bytes(key[1])),
             swept: AtomicUsize::new(0),
@@ -135,6 +139,20 @@ impl Cache {
     ) -> Option<R> {
         let (mut shard, name) = self.place(path);
         shard.update(name, &self.moment(now, bounces), change)
+    }
+
+    /// Sets the age of the lease under which a child was chosen for `path`, at most [`LEASE`].
+    pub(crate) fn set_placement_age(
+        &self,
+        path: &[u8],
+        slot: Slot,
+        age: Duration,
+        now: Duration,
+        bounces: &Bounces,
+    ) {
+        let (mut shard, name) = self.place(path);
+        let began = now.saturating_add(FIRST_SECOND).saturating_sub(age.min(LEASE));
+        shard.set_placed_since(name, slot, whole_seconds(began), &self.moment(now, bounces));
     }
 
     /// Returns the time for which locations are kept.
@@ -188,7 +206,7 @@ impl Cache {
     fn moment<'a>(&self, now: Duration, bounces: &'a Bounces) -> LookupContext<'a> {
         LookupContext {
             tick: self.tick(now),
-            seconds: u32::try_from(now.as_secs()).unwrap_or(u32::MAX),
+            seconds: whole_seconds(now.saturating_add(FIRST_SECOND)),
             bounces,
             nowhere: self.window.nowhere,
         }
@@ -204,6 +222,10 @@ impl Cache {
         let at = (hash.h1 >> 32) as usize & (self.shards.len() - 1);
         (unpoisoned(&self.shards[at]), HashedName { hash: hash.h1 as u32, check: hash.h2 })
     }
+}
+
+fn whole_seconds(time: Duration) -> u32 {
+    u32::try_from(time.as_secs()).unwrap_or(u32::MAX)
 }
 
 /// Returns the shard even after a panic. At worst a location is half changed, and the next query

@@ -73,8 +73,8 @@ struct CacheEntry {
     hash: u32,
     /// The bounce clock at the last check.
     clock: u32,
-    /// The second in which it was last placed, or a query of all children ended. The absences are
-    /// not older.
+    /// The second in which the lease of its last placement began, or a query of all children ended.
+    /// The absences are not older.
     since: u32,
     /// The low bits of the tick at which its window began, at most a window before the block's.
     tick: u8,
@@ -123,6 +123,21 @@ impl Shard {
         let result = change(&mut location);
         entry.set(&location, at.seconds);
         Some(result)
+    }
+
+    /// Sets the second in which the lease of a placed path began, if this child has it.
+    pub(super) fn set_placed_since(
+        &mut self,
+        name: HashedName,
+        slot: Slot,
+        since: u32,
+        at: &LookupContext<'_>,
+    ) {
+        if let Some(entry) = self.current(name, at)
+            && entry.placed == slot.number()
+        {
+            entry.since = since;
+        }
     }
 
     pub(super) fn enter<R>(

@@ -1,6 +1,6 @@
-//! The numbers of the leases of children, for reports to parents.
+//! The leases of children, for reports to parents.
 //!
-//! Locations do not store these numbers, because among ten million locations few are of files that
+//! Locations do not store their numbers, because among ten million locations few are of files that
 //! do not exist yet.
 
 use std::collections::HashMap;
@@ -8,32 +8,52 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cache::PLACEMENT_HOLD;
-use crate::lease_number::LeaseNumber;
+use crate::lease_number::{LeaseNumber, LeaseReport};
 
 /// The maximum number of entries of one generation.
 const GENERATION_MAX: usize = 16_384;
 
-/// Numbers by path, in two generations: each is kept for as long as a lease may run, unless the
+#[derive(Clone, Copy, Debug)]
+struct PlacedLease {
+    number: LeaseNumber,
+    /// Its deadline, if the child has reported it.
+    until: Option<Duration>,
+}
+
+/// Leases by path, in two generations: each is kept for as long as a lease may run, unless the
 /// generation is full.
 #[derive(Default, Debug)]
 pub(super) struct PlacedLeases {
-    generations: [HashMap<Arc<[u8]>, LeaseNumber>; 2],
+    generations: [HashMap<Arc<[u8]>, PlacedLease>; 2],
     until: Duration,
 }
 
 impl PlacedLeases {
-    /// Records that a child has the lease with this number, or receives it.
-    pub(super) fn note(&mut self, path: &[u8], number: LeaseNumber, now: Duration) {
+    /// Records that a child has this lease, or receives it.
+    pub(super) fn note(&mut self, path: &[u8], lease: LeaseReport, now: Duration) {
+        let known = self.get(path).filter(|known| known.number == lease.number);
+        let until = match lease.left {
+            Some(left) => Some(now.saturating_add(left)),
+            None => known.and_then(|known| known.until),
+        };
         if now >= self.until || self.generations[0].len() >= GENERATION_MAX {
             self.generations[1] = std::mem::take(&mut self.generations[0]);
             self.until = now.saturating_add(PLACEMENT_HOLD);
         }
-        self.generations[0].insert(Arc::from(path), number);
+        self.generations[0].insert(Arc::from(path), PlacedLease { number: lease.number, until });
     }
 
-    /// Returns the number of the lease of a path; the lowest if it is unknown.
-    pub(super) fn number(&self, path: &[u8]) -> LeaseNumber {
-        self.generations.iter().find_map(|numbers| numbers.get(path)).copied().unwrap_or_default()
+    /// Returns the lease of a path; the lowest number if it is unknown.
+    pub(super) fn report(&self, path: &[u8], now: Duration) -> LeaseReport {
+        let known = self.get(path);
+        LeaseReport {
+            number: known.map(|known| known.number).unwrap_or_default(),
+            left: known.and_then(|known| known.until).map(|until| until.saturating_sub(now)),
+        }
+    }
+
+    fn get(&self, path: &[u8]) -> Option<PlacedLease> {
+        self.generations.iter().find_map(|leases| leases.get(path)).copied()
     }
 
     /// Returns all paths, some of them twice.
@@ -46,21 +66,38 @@ impl PlacedLeases {
 mod tests {
     use super::*;
 
+    fn report(number: u64, seconds: Option<u64>) -> LeaseReport {
+        LeaseReport { number: LeaseNumber(number), left: seconds.map(Duration::from_secs) }
+    }
+
     #[test]
-    fn the_last_number_of_a_path_is_known_while_a_lease_may_run_and_their_sum_is_limited() {
+    fn the_last_lease_of_a_path_is_known_while_it_may_run_and_their_sum_is_limited() {
         let mut leases = PlacedLeases::default();
         let mut now = Duration::from_secs(7);
-        leases.note(b"/f", LeaseNumber(1), now);
+        leases.note(b"/f", report(1, None), now);
         now += PLACEMENT_HOLD;
-        leases.note(b"/g", LeaseNumber(2), now);
-        assert_eq!([b"/f", b"/g", b"/h"].map(|path| leases.number(path).0), [1, 2, 0]);
-        leases.note(b"/f", LeaseNumber(3), now);
-        assert_eq!(leases.number(b"/f"), LeaseNumber(3));
+        leases.note(b"/g", report(2, None), now);
+        let number = |leases: &PlacedLeases, path: &[u8]| leases.report(path, now).number.0;
+        assert_eq!([b"/f", b"/g", b"/h"].map(|path| number(&leases, path)), [1, 2, 0]);
+        leases.note(b"/f", report(3, None), now);
+        assert_eq!(number(&leases, b"/f"), 3);
         for number in 0..100_000_u64 {
-            leases.note(format!("/{number}").as_bytes(), LeaseNumber(number), now);
+            leases.note(format!("/{number}").as_bytes(), report(number, None), now);
         }
         assert!(leases.paths().count() <= 2 * GENERATION_MAX);
-        assert_eq!(leases.number(b"/99999"), LeaseNumber(99_999));
-        assert_eq!(leases.number(b"/f"), LeaseNumber::default());
+        assert_eq!(number(&leases, b"/99999"), 99_999);
+        assert_eq!(leases.report(b"/f", now), report(0, None));
+    }
+
+    #[test]
+    fn the_time_that_a_lease_has_left_decreases_and_a_report_without_it_does_not_reset_it() {
+        let mut leases = PlacedLeases::default();
+        let at = Duration::from_secs;
+        leases.note(b"/f", report(1, Some(30)), at(7));
+        leases.note(b"/f", report(1, None), at(17));
+        assert_eq!(leases.report(b"/f", at(27)), report(1, Some(10)));
+        assert_eq!(leases.report(b"/f", at(47)), report(1, Some(0)));
+        leases.note(b"/f", report(2, None), at(47));
+        assert_eq!(leases.report(b"/f", at(47)), report(2, None), "of another lease");
     }
 }

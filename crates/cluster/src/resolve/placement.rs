@@ -21,7 +21,7 @@ use super::parent_queries::presence;
 use super::select::Question;
 use super::{LocationResolver, ResolverAction};
 use crate::cache::CachedLocation;
-use crate::lease_number::LeaseNumber;
+use crate::lease_number::{LeaseNumber, LeaseReport};
 use crate::leases::{CreationOutcome, LEASE, OVERTAKEN, Permit};
 use crate::request::{ClusterAnswer, ErrorCode, Intent, RetryReason};
 use crate::slots::Slot;
@@ -84,7 +84,7 @@ impl LocationResolver {
         }
         let number = self.lease_clock.next(now);
         if self.settings.has_parents {
-            self.placed_leases.note(path, number, now);
+            self.placed_leases.note(path, LeaseReport { number, left: Some(LEASE) }, now);
         }
         let path: Arc<[u8]> = Arc::from(path);
         self.unconfirmed.grant(slot, path.clone(), number, now);
@@ -118,16 +118,18 @@ impl LocationResolver {
 
     /// Records that a child confirms the lease of a path, or reports that a client is on its way to
     /// create the path there. If the path exists elsewhere, or is leased to another child, one of
-    /// the two leases ends.
+    /// the two leases ends. The age of the lease decides later whether it ended by itself, so it
+    /// counts from the grant also if this node learns of the lease at a return of the child.
     pub fn have_leased(
         &mut self,
         slot: Slot,
         path: &[u8],
-        number: LeaseNumber,
+        lease: LeaseReport,
         now: Duration,
         actions: &mut Vec<ResolverAction>,
     ) {
         let Ok(path) = checked(path) else { return };
+        let number = lease.number;
         if self.unconfirmed.confirm(slot, path, number) {
             return;
         }
@@ -143,7 +145,7 @@ impl LocationResolver {
             self.end_below(rival, path, number, actions);
         }
         if self.settings.has_parents {
-            self.placed_leases.note(path, number, now);
+            self.placed_leases.note(path, lease, now);
         }
         let place = |location: &mut CachedLocation| {
             location.invalidate(rival.map(Slot::mask).unwrap_or_default());
@@ -151,6 +153,10 @@ impl LocationResolver {
         };
         let announced = actions.len();
         self.holders(Some(slot), path, place, now, actions);
+        if let Some(left) = lease.left {
+            let (age, bounces) = (LEASE.saturating_sub(left), self.cell.bounces());
+            self.shared.cache.set_placement_age(path, slot, age, now, bounces);
+        }
         let is_told =
             actions.iter().skip(announced).any(|action| matches!(action, ResolverAction::Announce { .. }));
         if self.settings.has_parents && !is_told && before.have.contains(slot) {
@@ -210,30 +216,30 @@ impl LocationResolver {
         }
     }
 
-    /// Returns the number of the lease of a path, if the lease is all that is known of the path.
-    pub fn lease_number(&mut self, path: &[u8], now: Duration) -> Option<LeaseNumber> {
+    /// Returns the lease of a path, if the lease is all that is known of the path.
+    pub fn lease_report(&mut self, path: &[u8], now: Duration) -> Option<LeaseReport> {
         let path = checked(path).ok()?;
         let location = self.known(path, now);
         let have = location.have & self.cell.paths().rights(path).unwrap_or_default().read;
         let is_placed = location.placed.is_some_and(|slot| have == slot.mask());
         if have.is_empty()
-            && let Some(number) = self.leases.number(path, now)
+            && let Some(lease) = self.leases.report(path, now)
         {
-            return Some(number);
+            return Some(lease);
         }
         let is_leased = is_placed || have.is_empty() && self.is_placed_at_absent(&location);
-        is_leased.then(|| self.placed_leases.number(path))
+        is_leased.then(|| self.placed_leases.report(path, now))
     }
 
     /// Returns all leases of this node and its children, for a new parent.
-    pub fn running_leases(&self, now: Duration) -> Vec<(Arc<[u8]>, LeaseNumber)> {
-        let own = self.leases.running(now).map(|(path, number)| (path.clone(), number));
+    pub fn running_leases(&self, now: Duration) -> Vec<(Arc<[u8]>, LeaseReport)> {
+        let own = self.leases.running(now).map(|(path, lease)| (path.clone(), lease));
         let is_placed = |path: &&Arc<[u8]>| {
             let location = self.known(path, now);
             location.placed.is_some_and(|slot| location.have == slot.mask())
         };
         let placed = self.placed_leases.paths().filter(is_placed);
-        own.chain(placed.map(|path| (path.clone(), self.placed_leases.number(path)))).collect()
+        own.chain(placed.map(|path| (path.clone(), self.placed_leases.report(path, now)))).collect()
     }
 
     /// Reports whether this node has ended the lease of a path on which its parents may still rely.

@@ -4,6 +4,7 @@
 //! The fixture confirms leases by itself, so that a test names only the messages that it is about.
 //! Each module below covers one part of the resolver.
 
+mod ageing;
 mod central;
 mod children;
 mod confirming;
@@ -25,7 +26,8 @@ use super::*;
 use crate::cache::CacheSettings;
 use crate::cell::CellChild;
 use crate::fixtures::{cell, server};
-use crate::lease_number::LeaseNumber;
+use crate::lease_number::{LeaseNumber, LeaseReport};
+use crate::leases::LEASE;
 use crate::paths::ChildExport;
 use crate::request::{ErrorCode, Intent, RetryReason};
 use crate::selection::Policy;
@@ -92,7 +94,8 @@ impl Stage {
         };
         for (slot, path, number) in self.actions.iter().filter_map(granted).collect::<Vec<_>>() {
             self.confirmed = number;
-            self.machine.have_leased(slot, &path, number, self.now, &mut self.actions);
+            let lease = LeaseReport { number, left: Some(LEASE) };
+            self.machine.have_leased(slot, &path, lease, self.now, &mut self.actions);
         }
     }
 
@@ -194,7 +197,11 @@ impl Stage {
     }
 
     fn leased_as(&mut self, from: u8, path: &str, number: LeaseNumber) {
-        self.machine.have_leased(slot(from), path.as_bytes(), number, self.now, &mut self.actions);
+        self.leased_for(from, path, LeaseReport { number, left: None });
+    }
+
+    fn leased_for(&mut self, from: u8, path: &str, lease: LeaseReport) {
+        self.machine.have_leased(slot(from), path.as_bytes(), lease, self.now, &mut self.actions);
     }
 
     /// Grants a lease as a parent, or ends it if the time is zero.

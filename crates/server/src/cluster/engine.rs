@@ -28,8 +28,8 @@ use crate::reader_redirect::ReaderRedirect;
 use base::LogicalPath;
 use cluster::tree::{Address, ClusterNode, ConnectionId, Extensions, NodeEvent, from_frame};
 use cluster::{
-    ErrorCode, LeaseNumber, LocateFlags, LocationResolver, LoginClass, NameChange, OrderPermit, PeerOrder,
-    SelectOptions,
+    ErrorCode, LeaseNumber, LeaseReport, LocateFlags, LocationResolver, LoginClass, NameChange, OrderPermit,
+    PeerOrder, SelectOptions,
 };
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -484,7 +484,8 @@ impl ClusterEngine {
             (None, None) => {}
         }
         if !time.is_zero() {
-            parent_messages::announce_lease(&mut self.tree, path.as_bytes(), number);
+            let lease = LeaseReport { number, left: Some(time) };
+            parent_messages::announce_lease(&mut self.tree, path.as_bytes(), lease);
         }
     }
 

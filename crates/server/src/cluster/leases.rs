@@ -6,7 +6,7 @@
 use super::lease_record::LeaseRecord;
 use base::{Clock, LogicalPath};
 use cluster::tree::Address;
-use cluster::{CreationOutcome, LeaseNumber, Permit};
+use cluster::{CreationOutcome, LeaseNumber, LeaseReport, Permit};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -126,7 +126,7 @@ impl SharedLeases {
         time: Duration,
         number: LeaseNumber,
         door: Option<Address>,
-    ) -> Option<LeaseNumber> {
+    ) -> Option<LeaseReport> {
         let now = self.clock.now();
         let mut state = self.state();
         state.door = door;
@@ -139,21 +139,21 @@ impl SharedLeases {
     }
 
     pub(super) fn is_running(&self, path: &[u8]) -> bool {
-        self.number(path).is_some()
+        self.report(path).is_some()
     }
 
-    /// Returns the number of the lease of a path, if it has not ended.
-    pub(super) fn number(&self, path: &[u8]) -> Option<LeaseNumber> {
-        if self.is_known() { self.state().leases.number(path, self.clock.now()) } else { None }
+    /// Returns the lease of a path, if it has not ended.
+    pub(super) fn report(&self, path: &[u8]) -> Option<LeaseReport> {
+        if self.is_known() { self.state().leases.report(path, self.clock.now()) } else { None }
     }
 
     /// Returns all leases that have not ended, for a new parent.
-    pub(super) fn running(&self) -> Vec<(Arc<[u8]>, LeaseNumber)> {
+    pub(super) fn running(&self) -> Vec<(Arc<[u8]>, LeaseReport)> {
         if !self.is_known() {
             return Vec::new();
         }
         let state = self.state();
-        state.leases.running(self.clock.now()).map(|(path, number)| (path.clone(), number)).collect()
+        state.leases.running(self.clock.now()).map(|(path, lease)| (path.clone(), lease)).collect()
     }
 
     pub(super) fn has_ended(&self, path: &[u8]) -> bool {

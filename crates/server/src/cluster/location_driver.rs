@@ -310,7 +310,7 @@ impl LocationDriver {
         let Some(slot) = tree.node().slot(link) else { return };
         match message {
             Wire::Lease(lease) => self.resolve(tree, |resolver, now, out| {
-                resolver.have_leased(slot, lease.path, LeaseNumber(lease.number), now, out);
+                resolver.have_leased(slot, lease.path, parent_messages::reported_lease(lease), now, out);
             }),
             Wire::Have(have) => {
                 if let Some(files) = &mut self.shared_files {
@@ -394,9 +394,9 @@ impl LocationDriver {
 
     /// Returns the state of a path in the form reported to parents.
     fn here(&mut self, path: &[u8], pending: bool, now: Duration) -> LocalPathState {
-        let lease = if pending { self.resolver.lease_number(path, now) } else { None };
-        if let Some(number) = lease {
-            return LocalPathState::Leased(number);
+        let lease = if pending { self.resolver.lease_report(path, now) } else { None };
+        if let Some(lease) = lease {
+            return LocalPathState::Leased(lease);
         }
         LocalPathState::Present(match (pending, self.resolver.is_draining(path, now)) {
             (true, _) => HaveModifier::PENDING,

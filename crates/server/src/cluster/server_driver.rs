@@ -186,7 +186,7 @@ impl ServerDriver {
 
     /// Returns the state of a path in the form reported to parents.
     fn here(&self, path: &[u8], pending: bool) -> LocalPathState {
-        let lease = if pending { self.leases.number(path) } else { None };
+        let lease = if pending { self.leases.report(path) } else { None };
         let modifier = if pending { HaveModifier::PENDING } else { HaveModifier::ONLINE };
         lease.map_or(LocalPathState::Present(modifier), LocalPathState::Leased)
     }
@@ -201,8 +201,8 @@ impl ServerDriver {
         number: LeaseNumber,
     ) {
         let stays = self.leases.order(path.as_bytes(), time, number, tree.node().door());
-        if let Some(number) = stays {
-            parent_messages::report_lease(tree, link, path.as_bytes(), number);
+        if let Some(lease) = stays {
+            parent_messages::report_lease(tree, link, path.as_bytes(), lease);
         }
     }
 

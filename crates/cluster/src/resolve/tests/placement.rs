@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::cell::ChildKind;
-use crate::leases::LEASE;
 use crate::tree::ChildChange;
 
 /// Returns a resolver that has placed `/f`, and the child.
@@ -14,6 +13,11 @@ pub(super) fn placed(stage: Stage) -> (Stage, u8) {
     stage.asked();
     let at = sent_to(&stage.answer());
     (stage, at)
+}
+
+/// Returns a report of a lease with so many seconds left.
+pub(super) fn left(number: u64, seconds: u64) -> Option<LeaseReport> {
+    Some(LeaseReport { number: LeaseNumber(number), left: Some(Duration::from_secs(seconds)) })
 }
 
 /// A client that was at `child` in vain asks again.
@@ -210,7 +214,7 @@ fn a_creator_waits_for_a_lost_child_that_may_have_the_lease_until_it_is_over() {
     let winners: Vec<u8> = paths.iter().map(|path| create(&mut other, path).unwrap()).collect();
     lose(&mut stage, at);
     assert_eq!(state(&mut stage), Some(StateReply::Have { pending: true }), "another parent waits, too");
-    assert!(stage.machine.lease_number(b"/f", stage.now).is_some());
+    assert!(stage.machine.lease_report(b"/f", stage.now).is_some());
     assert_eq!(create(&mut stage, "/f"), None);
     for (path, winner) in paths.iter().zip(&winners) {
         // Files that it would not have received are created, because the parent had the reply of
@@ -418,12 +422,12 @@ fn an_inner_node_reports_the_lease_of_its_parent_until_a_child_has_it() {
     let mut stage = Stage::with(cell(2), Policy::default(), true);
     stage.lease("/f", LEASE, 1);
     assert_eq!(state(&mut stage), Some(StateReply::Have { pending: true }));
-    assert!(stage.machine.lease_number(b"/f", stage.now).is_some());
+    assert!(stage.machine.lease_report(b"/f", stage.now).is_some());
     assert_eq!(stage.asked(), SlotMask::EMPTY);
     let (mut stage, at) = placed(stage);
     assert_eq!(stage.leased(), [at]);
     assert_eq!(state(&mut stage), Some(StateReply::Have { pending: true }));
-    assert!(stage.machine.lease_number(b"/f", stage.now).is_some());
+    assert!(stage.machine.lease_report(b"/f", stage.now).is_some());
     stage.pass(31.0);
     assert_eq!(stage.actions, [], "the child says when its lease ends");
     stage.gone(at, "/f");
@@ -437,13 +441,13 @@ fn an_inner_node_forwards_the_end_of_a_lease_and_reports_a_lease_that_stays() {
     stage.lease("/f", LEASE, 7);
     stage.lease("/f", Duration::ZERO, 6);
     assert_eq!(stage.actions, announced);
-    assert_eq!(stage.machine.lease_number(b"/f", stage.now), Some(LeaseNumber(7)));
+    assert_eq!(stage.machine.lease_report(b"/f", stage.now), left(7, 30));
     stage.actions.clear();
     let (mut stage, at) = placed(stage);
     let (_, number) = rival(&mut stage, at);
     assert!(number > 7, "the child has a later one");
-    assert_eq!(stage.machine.lease_number(b"/f", stage.now), Some(LeaseNumber(number)));
-    assert_eq!(stage.machine.running_leases(stage.now), [(Arc::from(&b"/f"[..]), LeaseNumber(number))]);
+    assert_eq!(stage.machine.lease_report(b"/f", stage.now), left(number, 30));
+    assert_eq!(stage.machine.running_leases(stage.now), [(Arc::from(&b"/f"[..]), left(number, 30).unwrap())]);
     stage.lease("/f", Duration::ZERO, number - 1);
     assert_eq!(stage.ended(), [(at, LeaseNumber(number - 1))]);
     stage.leased_as(at, "/f", LeaseNumber(number));

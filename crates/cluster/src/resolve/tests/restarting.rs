@@ -3,7 +3,7 @@
 
 use super::placement::{create, placed, state};
 use super::*;
-use crate::leases::{EXPECTED_FOR, LEASE};
+use crate::leases::EXPECTED_FOR;
 use crate::tree::ChildChange;
 
 const LEASED: Option<StateReply> = Some(StateReply::Have { pending: true });

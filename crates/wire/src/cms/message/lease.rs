@@ -11,13 +11,15 @@
 //! |----------------|--------------|-------------------------------------------------------------|
 //! | parent to node | more than 0  | a lease, sent before the client is redirected               |
 //! | parent to node | 0            | ends a lease with a lower number                            |
-//! | node to parent | 0            | the path is leased under this number and does not exist yet |
+//! | node to parent | more than 0  | the path is leased for this time and does not exist yet     |
+//! | node to parent | 0            | the same; the time that is left is unknown                  |
 //!
 //! A node returns each lease that it receives to the parent, so that the parent knows which messages
 //! of the node are older. A node with a lease sends this message instead of `have`, so that no other
 //! client creates the path elsewhere. If the lease expires before the path is created, the node
-//! sends `gone` and redirects a client that arrives later. A parent that learns of two leases ends
-//! the one with the lower number.
+//! sends `gone` and redirects a client that arrives later. By the time left every parent can
+//! distinguish a lease that expired from one that ended earlier because the creation failed. A
+//! parent that learns of two leases ends the one with the lower number.
 
 use crate::cms::error::EncodeError;
 use crate::cms::pup::{Arguments, Packer, Unpacker};
@@ -28,7 +30,7 @@ use crate::error::WireError;
 pub struct Lease<'a> {
     /// Orders the leases of one path; the latest has the highest number.
     pub number: u64,
-    /// Duration, counted from the receipt.
+    /// Duration, or the rest of it, counted from the receipt.
     pub milliseconds: u32,
     /// The path.
     pub path: &'a [u8],
