@@ -23,7 +23,6 @@ mod pending_read;
 mod reads;
 
 use auth::ServerProtocol;
-use auth::host::HostServer;
 use auth::unix::UnixServer;
 use driver::FuzzDriver;
 use session::{LoginPolicy, Settings, Signing, SigningByDistance};
@@ -83,7 +82,7 @@ fn settings(data: &[u8]) -> Settings {
 
 /// Returns a policy that asks for the user names of clients.
 fn unix_logins() -> Arc<LoginPolicy> {
-    let protocols: Vec<Arc<dyn ServerProtocol>> = vec![Arc::new(UnixServer), Arc::new(HostServer)];
+    let protocols: Vec<Arc<dyn ServerProtocol>> = vec![Arc::new(UnixServer)];
     match LoginPolicy::new(protocols, &["unix"], Vec::new(), false, "server.example.org") {
         Ok(policy) => Arc::new(policy),
         Err(error) => panic!("{error}"),

@@ -2,12 +2,15 @@
 //! which of their paths apply to a request is a binary search and a walk over the rule paths that
 //! are prefixes of the request path. Neither depends on the number of rules.
 
+mod path_table;
+
 use super::parse::{NAME_MARK, domains_of, host_text};
 use super::principal::{AttributeColumn, Principal, words};
 use super::privileges::Privileges;
 use super::records::{AuthdbRule, CompoundIdentity, ParsedAuthdb, RecordKind};
 use super::tokens::AuthdbPosition;
-use std::collections::{BTreeMap, HashMap};
+use path_table::PathTable;
+use std::collections::HashMap;
 
 /// Reports whether the host of a record is the text of an address, as the parser spells it.
 fn is_address(host: &[u8]) -> bool {
@@ -549,66 +552,4 @@ fn mark_in(path: &[u8]) -> Option<usize> {
 fn ends_component(path: &[u8], length: usize) -> bool {
     let ends_with_slash = length.checked_sub(1).is_some_and(|last| path.get(last) == Some(&b'/'));
     ends_with_slash || path.get(length).is_none_or(|next| *next == b'/')
-}
-
-/// Rule paths during compilation.
-#[derive(Default)]
-struct PathTable {
-    paths: BTreeMap<Box<[u8]>, PathPairs>,
-}
-
-/// The pairs of one rule path during compilation.
-#[derive(Default)]
-struct PathPairs {
-    entries: Vec<PathEntry>,
-    named: Vec<(PathEntry, Box<[u8]>)>,
-}
-
-impl PathTable {
-    /// Adds the pairs of a record. Records must be added in order.
-    fn add(&mut self, record: RecordNumber, rule: &AuthdbRule) {
-        for (index, pair) in rule.pairs.iter().enumerate() {
-            let entry = PathEntry {
-                record,
-                pair: u32::try_from(index).unwrap_or(u32::MAX),
-                positive: pair.positive,
-                negative: pair.negative,
-                at: pair.at,
-            };
-            if rule.kind == RecordKind::Named {
-                // Without the mark, the pair does not apply, as in XRootD.
-                let mark = mark_in(&pair.path);
-                let Some((before, after)) = mark.and_then(|mark| pair.path.split_at_checked(mark)) else {
-                    continue;
-                };
-                let after = after.get(NAME_MARK.len()..).unwrap_or_default().into();
-                self.paths.entry(before.into()).or_default().named.push((entry, after));
-                continue;
-            }
-            let known = self.paths.entry(pair.path.clone()).or_default();
-            // A second pair of the record with this path never applies.
-            if known.entries.last().is_none_or(|last| last.record != record) {
-                known.entries.push(entry);
-            }
-        }
-    }
-
-    /// Sorts the paths and links each to the longest one that is a prefix of it.
-    fn finish(self) -> Vec<RulePath> {
-        let mut paths: Vec<RulePath> = Vec::with_capacity(self.paths.len());
-        let mut open: Vec<u32> = Vec::new();
-        for (text, known) in self.paths {
-            let is_prefix = |at: &u32| {
-                let path = usize::try_from(*at).ok().and_then(|at| paths.get(at));
-                path.is_some_and(|path| text.starts_with(&path.text))
-            };
-            while open.pop_if(|at| !is_prefix(at)).is_some() {}
-            let outer = open.last().copied();
-            open.push(u32::try_from(paths.len()).unwrap_or(u32::MAX));
-            let PathPairs { entries, named } = known;
-            let entries = PathEntries::new(entries);
-            paths.push(RulePath { text, outer, entries, named: named.into() });
-        }
-        paths
-    }
 }
