@@ -178,11 +178,7 @@ impl RunningServer {
         let xroot = Arc::new(xroot::XrootDoor::new(door, files));
         let doors: Arc<[Arc<dyn Door>]> = Arc::new([xroot.clone() as Arc<dyn Door>]);
         let refusals = Arc::new(Refusals::default());
-        let keeper = doorkeeper.clone();
-        let admission: Admission = Arc::new(move |address| {
-            let keeper = keeper.clone();
-            Box::pin(async move { keeper.admits(address).await })
-        });
+        let admission = admission(doorkeeper.clone());
         let acceptor = PortAcceptor::start(listener, loops.clone(), doors, admission, refusals.clone())
             .map_err(system("a thread"))?;
         let acceptor = Some(acceptor);
@@ -361,6 +357,14 @@ fn count_open_files(logical: Arc<Logical>) -> xroot::CountOpenFiles {
             pending: status.pending_files,
         }
     }))
+}
+
+/// Returns the decision about new connections.
+fn admission(keeper: Arc<Doorkeeper>) -> Admission {
+    Arc::new(move |address| {
+        let keeper = keeper.clone();
+        Box::pin(async move { keeper.admits(address).await })
+    })
 }
 
 /// Lets clients have files copied between servers, if a directive allows it.
