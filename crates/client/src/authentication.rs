@@ -293,7 +293,7 @@ mod tests {
         let second = login.next(refused(b"not you.")).await.unwrap();
         assert_eq!((second.id, second.bytes.as_slice()), ("host", b"host\0".as_slice()));
         let text = why(login.next(AuthenticationStep::Challenge(b"?")).await);
-        assert!(text.contains("sss: cannot open the key table /nonexistent/keytab"), "{text}");
+        assert!(text.contains("sss: there is no key table /nonexistent/keytab"), "{text}");
         assert!(text.contains("unix: the server refused it: not you, and host: "), "{text}");
     }
 
