@@ -1,7 +1,7 @@
 //! The error of an operation: the operation, its target, the servers on the way, the cause and a
 //! remedy.
 
-use rawclient::ConnectionError;
+use rawclient::{ConnectionError, Demand};
 use std::fmt;
 use wire::WireError;
 use wire::xroot::ErrorCode;
@@ -185,8 +185,10 @@ impl Cause {
             Self::RedirectLimit(_) | Self::RedirectLoop => {
                 "tell the administrators of the servers; XRD_REDIRECTLIMIT sets how many are followed"
             }
-            Self::Connection(ConnectionError::Demands(_)) => {
-                "TLS is not in this client yet; use a server that does without"
+            Self::Connection(ConnectionError::Demands(Demand::Tls)) => NO_TLS,
+            Self::Connection(ConnectionError::Demands(Demand::Authentication(_))) => {
+                "this client has no credentials; use a server that does without, or allow it there by \
+                 sec.protbind"
             }
             Self::Corrupt { .. } => {
                 "something damages data on the way or on the disk; read from another copy"
@@ -205,6 +207,9 @@ impl Cause {
     }
 }
 
+/// The remedy for a server that demands TLS.
+const NO_TLS: &str = "TLS is not in this client yet; use a server that does without";
+
 fn server_remedy(code: ErrorCode) -> Option<&'static str> {
     Some(match code {
         ErrorCode::NOT_AUTHORIZED => "check the path and your permissions",
@@ -214,7 +219,7 @@ fn server_remedy(code: ErrorCode) -> Option<&'static str> {
         ErrorCode::IS_DIRECTORY => "name a file, or work recursively",
         ErrorCode::FS_READ_ONLY => "write elsewhere",
         ErrorCode::OVERLOADED => "try again later",
-        ErrorCode::TLS_REQUIRED => "TLS is not in this client yet; use a server that does without",
+        ErrorCode::TLS_REQUIRED => NO_TLS,
         _ => return None,
     })
 }
@@ -388,6 +393,17 @@ mod tests {
         let error = Error::new("rm", "root://m:1094//a", Cause::Lost("reset".into())).at("m:1094", &[]);
         assert!(error.to_string().starts_with("rm root://m:1094//a: the connection was lost: reset; "));
         assert!(error.is_transient());
+    }
+
+    #[test]
+    fn each_demand_has_its_remedy() {
+        let remedy = |demand| Cause::Connection(ConnectionError::Demands(demand)).remedy().unwrap();
+        assert!(remedy(Demand::Tls).starts_with("TLS is not in this client yet"));
+        let authentication = remedy(Demand::Authentication("sss,unix".into()));
+        assert_eq!(
+            authentication,
+            "this client has no credentials; use a server that does without, or allow it there by sec.protbind"
+        );
     }
 
     #[test]
