@@ -1,7 +1,7 @@
-//! Credentials of a client: who gave them, and what a URL chooses among them.
+//! Credentials of a client: their sources, and the choice of a URL among them.
 //!
-//! Both are fixed before the first request. Servers cannot change them: a redirect contributes
-//! neither a user nor a choice of credentials.
+//! Both are fixed before the first request. Servers cannot change them: a redirect or a metalink
+//! contributes neither a user nor a choice of credentials.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -126,7 +126,40 @@ impl CredentialChoice {
     }
 }
 
+/// Removes the user and the elements for the client from a URL that the user did not write.
+pub(crate) fn remove_choice(url: &mut Url) {
+    (url.user, url.password) = (None, None);
+    url.cgi.retain(|key, _| !is_for_client(key));
+}
+
+/// Gives a URL the choice of credentials of the URL that the user wrote. A user that it has remains.
+pub(crate) fn copy_choice(url: &mut Url, of_user: &Url) {
+    if url.user.is_none() {
+        url.user.clone_from(&of_user.user);
+        url.password.clone_from(&of_user.password);
+    }
+    let chosen = of_user.cgi.iter().filter(|(key, _)| CREDENTIAL_KEYS.contains(&key.as_str()));
+    url.cgi.extend(chosen.map(|(key, value)| (key.clone(), value.clone())));
+}
+
 /// Reports whether an element of cgi is for the client itself, so that only its user may set it.
 pub(crate) fn is_for_client(key: &str) -> bool {
     key.starts_with("xrd.") || key.starts_with("xrdcl.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_choice_is_that_of_the_url_of_the_user() {
+        let of_user = Url::parse("root://me:pw@m//a?xrd.wantprot=unix&xrdcl.unzip=b&x=1").unwrap();
+        let mut url = Url::parse("root://alice@s//b?xrd.sss=/k&xrdcl.secuid=0&y=2").unwrap();
+        remove_choice(&mut url);
+        assert_eq!(CredentialChoice::of(&url), CredentialChoice { user: None, values: Vec::new() });
+        copy_choice(&mut url, &of_user);
+        assert_eq!(CredentialChoice::of(&url), CredentialChoice::of(&of_user));
+        let cgi: Vec<_> = url.cgi.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        assert_eq!(cgi, ["xrd.wantprot=unix", "y=2"]);
+    }
 }

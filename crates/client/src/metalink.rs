@@ -6,6 +6,7 @@
 
 use digest::Algorithm;
 
+use crate::credentials::{is_for_client, remove_choice};
 use crate::path::Name;
 use crate::url::{Scheme, Url};
 
@@ -44,7 +45,8 @@ pub struct Metalink {
     pub size: Option<u64>,
     /// Checksums in hexadecimal, of known and unambiguous types.
     pub checksums: Vec<(Algorithm, String)>,
-    /// Locations in the order of preference: URLs `root`, `roots`, `file`.
+    /// Locations in the order of preference: URLs `root`, `roots`, `file`. The document sets
+    /// neither their users nor elements for the client, because it must not choose credentials.
     pub urls: Vec<Url>,
 }
 
@@ -129,7 +131,8 @@ fn urls(file: Node<'_>, redirector: &str) -> Result<Vec<Url>, MetalinkError> {
         let number = |name| node.attribute(name).and_then(|text| text.trim().parse::<u32>().ok());
         let preference = || number("preference").map(|value| PREFERENCE_MAX.saturating_sub(value) + 1);
         let priority = number("priority").or_else(preference).unwrap_or(LAST);
-        let Some(url) = Url::parse(content(node)).ok() else { continue };
+        let Some(mut url) = Url::parse(content(node)).ok() else { continue };
+        remove_choice(&mut url);
         let has_scheme = content(node).contains("://");
         if has_scheme && matches!(url.scheme, Scheme::Root | Scheme::Roots | Scheme::File) {
             found.push((priority, url));
@@ -139,7 +142,9 @@ fn urls(file: Node<'_>, redirector: &str) -> Result<Vec<Url>, MetalinkError> {
     let scheme = if redirector.contains("://") { "" } else { "root://" };
     for node in elements(file, "glfn").filter(|_| !redirector.is_empty()) {
         let name = node.attribute("name").unwrap_or_else(|| content(node)).trim_start_matches('/');
-        if let Ok(url) = Url::parse(&format!("{scheme}{redirector}//{name}")) {
+        if let Ok(mut url) = Url::parse(&format!("{scheme}{redirector}//{name}")) {
+            // The user is that of the redirector, which is a setting.
+            url.cgi.retain(|key, _| !is_for_client(key));
             found.push((u32::MAX, url));
         }
     }
@@ -199,6 +204,20 @@ mod tests {
         for redirector in ["all:1", "root://all:1", "root://all:1//"] {
             let metalink = Metalink::parse(text.as_bytes(), redirector).unwrap();
             assert_eq!(places(&metalink), ["root://one:1094//f", "root://all:1//g"]);
+        }
+    }
+
+    #[test]
+    fn locations_choose_no_credentials() {
+        let cgi = "xrd.sss=/k&amp;xrd.wantprot=unix&amp;xrdcl.secuid=0&amp;y=2";
+        let text = format!(
+            "<metalink><file><url>root://alice:pw@one//f?{cgi}</url><glfn name='/g?{cgi}'/></file></metalink>"
+        );
+        let metalink = Metalink::parse(text.as_bytes(), "bob@all:1").unwrap();
+        assert_eq!(places(&metalink), ["root://one:1094//f", "root://all:1//g"]);
+        for (url, user) in metalink.urls.iter().zip([None, Some("bob")]) {
+            assert_eq!((url.user.as_deref(), url.password.as_deref()), (user, None));
+            assert_eq!(url.cgi.keys().collect::<Vec<_>>(), ["y"]);
         }
     }
 

@@ -15,6 +15,7 @@ use super::failure::CopyError;
 use super::options::CopyOptions;
 use super::place::Place;
 use super::source::{SourceKind, SourceReader};
+use crate::credentials::copy_choice;
 use crate::failure::{Cause, Error};
 use crate::file::OpenWith;
 use crate::metalink::{METALINK_BYTES_MAX, Metalink, MetalinkError};
@@ -56,10 +57,11 @@ impl Copier {
         };
         let settings = self.client.settings();
         let mut metalink = Metalink::parse(&bytes, &settings.glfn_redirector).map_err(bad)?;
-        if place.url().is_some() {
+        if let Some(of_user) = place.url() {
             // Local files are excluded because a document of a server must not select files of this
             // machine.
             metalink.urls.retain(|url| url.scheme != Scheme::File);
+            metalink.urls.iter_mut().for_each(|url| copy_choice(url, of_user));
         }
         if settings.tls_metalink != 0 {
             for url in metalink.urls.iter_mut().filter(|url| url.scheme == Scheme::Root) {
