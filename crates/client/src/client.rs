@@ -58,9 +58,7 @@ impl Client {
     #[must_use]
     pub fn with(settings: Settings, credentials: Credentials, program: &str) -> Self {
         let login = login_of(program, &settings);
-        let blocks = DataBufferPool::default();
-        let pool = ConnectionPool::new(login, credentials, None, blocks.clone());
-        Self::build(settings, pool, blocks, RedirectScope::Request)
+        Self::build(settings, login, credentials, None, RedirectScope::Request)
     }
 
     /// Creates a client for a server that acts for its clients. It has no credentials, connects
@@ -69,26 +67,26 @@ impl Client {
     #[must_use]
     pub fn for_server(settings: Settings, program: &str, filter: AddressFilter) -> Self {
         let login = login_of(program, &settings);
-        let blocks = DataBufferPool::default();
-        let pool = ConnectionPool::new(login, Credentials::none(), Some(filter), blocks.clone());
-        Self::build(settings, pool, blocks, RedirectScope::Place)
+        Self::build(settings, login, Credentials::none(), Some(filter), RedirectScope::Place)
     }
 
     /// Creates a client with other settings, and with credentials and limits of this one.
     pub(crate) fn with_settings(&self, settings: Settings) -> Self {
-        let blocks = DataBufferPool::default();
-        let mut login = self.0.pool.login().clone();
+        let ClientState { pool, redirects, .. } = &*self.0;
+        let mut login = pool.login().clone();
         login.info.clone_from(&settings.mon_info);
-        let pool = self.0.pool.another(login, blocks.clone());
-        Self::build(settings, pool, blocks, self.0.redirects)
+        Self::build(settings, login, pool.credentials().clone(), pool.filter().cloned(), *redirects)
     }
 
     fn build(
         settings: Settings,
-        pool: ConnectionPool,
-        blocks: DataBufferPool,
+        login: Login,
+        credentials: Credentials,
+        filter: Option<AddressFilter>,
         redirects: RedirectScope,
     ) -> Self {
+        let blocks = DataBufferPool::default();
+        let pool = ConnectionPool::new(login, credentials, filter, blocks.clone());
         Self(Arc::new(ClientState {
             settings,
             pool,

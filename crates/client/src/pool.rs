@@ -103,13 +103,16 @@ impl ConnectionPool {
         Self { slots: Mutex::default(), login, credentials, filter, blocks }
     }
 
-    /// Returns a pool without connections for the same program, credentials and filter.
-    pub(crate) fn another(&self, login: Login, blocks: DataBufferPool) -> Self {
-        Self::new(login, self.credentials.clone(), self.filter.clone(), blocks)
-    }
-
     pub(crate) const fn login(&self) -> &Login {
         &self.login
+    }
+
+    pub(crate) const fn credentials(&self) -> &Credentials {
+        &self.credentials
+    }
+
+    pub(crate) const fn filter(&self) -> Option<&AddressFilter> {
+        self.filter.as_ref()
     }
 
     fn slot(&self, key: Key) -> Arc<PoolSlot> {

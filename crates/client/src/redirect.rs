@@ -1,4 +1,4 @@
-//! The target of a redirect, and what it may change in a request.
+//! The target of a redirect, and the parts of a request that it may change.
 //!
 //! A redirect names another server and its cgi, or a complete URL. It never chooses credentials:
 //! its user and its elements `xrd.…` and `xrdcl.…` are dropped, because they are instructions for
@@ -9,7 +9,7 @@ use wire::xroot::reply::RedirectTarget;
 use crate::channel::ServerReply;
 use crate::credentials::is_for_client;
 use crate::failure::Cause;
-use crate::url::{Scheme, Url};
+use crate::url::{Scheme, Url, cgi_elements};
 
 /// Keys with the servers that were tried, which redirects and the client extend.
 const TRIED_KEYS: [&str; 2] = ["tried", "triedrc"];
@@ -47,10 +47,7 @@ pub(crate) fn target(
     match redirect.target().map_err(|_| bad())? {
         RedirectTarget::Host { host, port, cgi, token } => {
             next.set_place(&text(host)?, port).map_err(|_| bad())?;
-            let mut given = at.at(at.path.clone());
-            given.cgi.clear();
-            given.merge_cgi(&text(cgi)?);
-            merge_cgi(&mut next, given, merge);
+            merge_cgi(&mut next, cgi_elements(&text(cgi)?), merge);
             if !token.is_empty() {
                 next.token = Some(text(token)?);
             }
@@ -68,7 +65,7 @@ pub(crate) fn target(
                 next.path.clone_from(&there.path);
             }
             next.token = there.token.clone().or(next.token);
-            merge_cgi(&mut next, there, CgiMerge::All);
+            merge_cgi(&mut next, there.cgi, CgiMerge::All);
         }
     }
     if scope == RedirectScope::Place {
@@ -78,12 +75,12 @@ pub(crate) fn target(
 }
 
 /// Takes elements of cgi from a redirect.
-fn merge_cgi(next: &mut Url, given: Url, merge: CgiMerge) {
+fn merge_cgi(next: &mut Url, given: impl IntoIterator<Item = (String, String)>, merge: CgiMerge) {
     let taken = |key: &str| match merge {
         CgiMerge::All => !is_for_client(key),
         CgiMerge::OnlyTried => TRIED_KEYS.contains(&key),
     };
-    next.cgi.extend(given.cgi.into_iter().filter(|(key, _)| taken(key)));
+    next.cgi.extend(given.into_iter().filter(|(key, _)| taken(key)));
 }
 
 /// Restores everything but the place. It is the last step, so that no merge can undo it.

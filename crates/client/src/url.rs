@@ -166,10 +166,7 @@ impl Url {
 
     /// Adds the elements of `key=value&…`; each replaces the one of its key.
     pub fn merge_cgi(&mut self, elements: &str) {
-        for element in elements.split('&').filter(|element| !element.is_empty()) {
-            let (key, value) = element.split_once('=').unwrap_or((element, ""));
-            self.cgi.insert(key.to_owned(), value.to_owned());
-        }
+        self.cgi.extend(cgi_elements(elements));
     }
 
     /// Returns the URLs of the hosts, in their order, each with one host.
@@ -255,6 +252,14 @@ impl Url {
         }
         Ok(found)
     }
+}
+
+/// Parses the elements of `key=value&…`.
+pub(crate) fn cgi_elements(text: &str) -> impl Iterator<Item = (String, String)> {
+    text.split('&').filter(|element| !element.is_empty()).map(|element| {
+        let (key, value) = element.split_once('=').unwrap_or((element, ""));
+        (key.to_owned(), value.to_owned())
+    })
 }
 
 /// Parses `host`, `host:port`, `[ipv6]`, `[ipv6]:port`.
