@@ -6,14 +6,13 @@ use std::sync::{Arc, Weak};
 
 use crate::secret::Secret;
 
-/// What a server knows about the name of a peer's host. Only a name that resolves back to the
-/// address is a name.
+/// The name of a peer's host, as far as it is known.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub enum HostName {
     /// It was not looked up.
     #[default]
     NotAsked,
-    /// The name service says that the address has no name, or its name is not confirmed.
+    /// The address has no name, or the name does not resolve back to it.
     Unknown,
     /// The confirmed name.
     Known(Arc<str>),

@@ -2,7 +2,9 @@
 //!
 //! Source: security facts, section 2.3.4.
 
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::{SocketAddr, SocketAddrV6};
+
+use base::meant_ip;
 
 use super::SSS;
 use super::keytab::SssKey;
@@ -18,7 +20,7 @@ const NOBODY: &str = "nobody";
 /// Groups of a packet that names none.
 const NO_GROUP: &str = "nogroup";
 
-/// What a packet says about its sender.
+/// The items of a packet that describe its sender.
 #[derive(Default)]
 pub(super) struct Claims<'a> {
     name: Option<&'a str>,
@@ -39,9 +41,10 @@ pub(super) struct Claims<'a> {
 
 impl<'a> Claims<'a> {
     /// Collects the items of a packet. An item that occurs twice is refused, because it is not clear
-    /// which one counts.
+    /// which one counts. Attributes may occur twice; of equal keys the first counts.
     pub(super) fn collect(body: &'a PacketBody) -> Result<Self, &'static str> {
         const MALFORMED: &str = "an item is malformed";
+        const TWICE: &str = "an item occurs twice";
         const ATTRIBUTES: &str = "keys and values of attributes do not alternate";
         let mut claims = Self::default();
         let (mut is_identified, mut pending) = (false, None);
@@ -71,7 +74,9 @@ impl<'a> Claims<'a> {
                     return Err("the credential inside is too long");
                 }
                 ItemKind::CREDENTIAL => {
-                    claims.credential = Some(item.data);
+                    if claims.credential.replace(item.data).is_some() {
+                        return Err(TWICE);
+                    }
                     continue;
                 }
                 ItemKind::ATTRIBUTE_KEY => {
@@ -86,7 +91,7 @@ impl<'a> Claims<'a> {
                 _ => continue,
             };
             if place.replace(text()?).is_some() {
-                return Err("an item occurs twice");
+                return Err(TWICE);
             }
         }
         match (pending, is_identified) {
@@ -145,7 +150,7 @@ impl<'a> Claims<'a> {
         Entity::new(fields)
     }
 
-    /// Adds what only keys for any user allow a client to say.
+    /// Adds the claims that are accepted only with a key for any user.
     fn add_claims(&self, key: &SssKey, settings: &SssServerSettings, fields: &mut EntityFields) {
         let text = |text: Option<&str>| text.map(Into::into);
         fields.vorg = text(self.vorg);
@@ -206,16 +211,32 @@ fn group_id(accounts: Option<&dyn AccountDatabase>, name: &str) -> Option<u32> {
 /// form `[::192.0.2.1]:4711`.
 fn is_address_of(text: &str, peer: SocketAddr) -> bool {
     let Ok(claimed) = text.parse::<SocketAddrV6>() else { return false };
-    let is_same_ip = match peer.ip().to_canonical() {
-        IpAddr::V4(ip) => claimed.ip().to_ipv4() == Some(ip),
-        IpAddr::V6(ip) => *claimed.ip() == ip,
-    };
-    is_same_ip && claimed.port() == peer.port()
+    meant_ip((*claimed.ip()).into()) == meant_ip(peer.ip()) && claimed.port() == peer.port()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_item_that_occurs_twice_is_refused() {
+        let packet = |kinds: &[ItemKind]| {
+            let mut body = PacketBody::new(Default::default(), 0, false);
+            kinds.iter().for_each(|kind| body.bytes(*kind, b"x\0"));
+            body
+        };
+        for kind in [ItemKind::NAME, ItemKind::HOST, ItemKind::CREDENTIAL] {
+            assert!(Claims::collect(&packet(&[kind])).is_ok(), "{kind:?}");
+            assert_eq!(
+                Claims::collect(&packet(&[kind, kind])).err(),
+                Some("an item occurs twice"),
+                "{kind:?}"
+            );
+        }
+        let attribute = [ItemKind::ATTRIBUTE_KEY, ItemKind::ATTRIBUTE_VALUE];
+        let claims = packet(&[attribute, attribute].concat());
+        assert_eq!(Claims::collect(&claims).map(|claims| claims.attributes.len()), Ok(2));
+    }
 
     #[test]
     fn an_address_has_three_forms_and_always_a_port() {
@@ -232,5 +253,8 @@ mod tests {
         }
         assert!(is_address_of("[2001:db8::1]:1", "[2001:db8::1]:1".parse().unwrap()));
         assert!(!is_address_of("[::1]:1", "0.0.0.1:2".parse().unwrap()));
+        // The loopback address is not the older form of 0.0.0.1.
+        assert!(!is_address_of("[::1]:1", "0.0.0.1:1".parse().unwrap()));
+        assert!(is_address_of("[::1]:1", "[::1]:1".parse().unwrap()));
     }
 }

@@ -8,7 +8,7 @@
 //! | `keytab`     | [`Keytab`]: the table of keys and its file                            |
 //! | `keytab_changes` | [`KeySelector`]: adding, removing and saving keys                    |
 //! | `packet`     | [`PacketHeader`], [`PacketBody`]: the bytes of credentials            |
-//! | `parameters` | [`SssParameters`]: what a server announces                            |
+//! | `parameters` | [`SssParameters`]: the parameters in a server's list of protocols     |
 //! | `replay`     | the store of packets that were used                                   |
 //! | `server`     | [`SssServer`]: the server's side                                      |
 //! | `identity`   | the identity that a key and a packet give                             |
