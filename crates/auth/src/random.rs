@@ -1,4 +1,4 @@
-//! [`SystemRng`]: random numbers of the kernel for keys and challenges.
+//! [`SystemRng`]: random numbers of the kernel for keys, challenges and identifiers.
 
 use base::Rng;
 
@@ -15,7 +15,10 @@ impl Rng for SystemRng {
                 Err(rustix::io::Errno::INTR) => {}
                 // No supported kernel lacks random numbers, and to go on without them would make
                 // secrets that can be guessed.
-                Err(_) => std::process::abort(),
+                Err(error) => {
+                    tracing::error!("no random numbers: {error}");
+                    std::process::abort();
+                }
             }
         }
     }

@@ -7,7 +7,6 @@
 //! | `users` | names of users and groups, for [`logical::Users`] |
 //! | `rings` | io_uring on each loop, for [`storage::ring`] |
 //! | `leased_creation` | creation of files only within the lease of a manager |
-//! | `os_rng` | random numbers of the kernel, for [`base::Rng`] |
 //! | `hosts` | names and addresses of hosts, for [`logical::Names`] |
 //! | `netgroups` | netgroups of the system, for [`auth::access::NetgroupDatabase`] |
 //! | `host` | the name of this machine |
@@ -17,7 +16,6 @@ mod host;
 mod hosts;
 mod leased_creation;
 mod netgroups;
-mod os_rng;
 mod rings;
 mod users;
 
@@ -26,6 +24,5 @@ pub use host::host_name;
 pub(crate) use hosts::{SystemNames, addresses_of, confirmed_name};
 pub(crate) use leased_creation::LeasedCreation;
 pub use netgroups::SystemNetgroups;
-pub(crate) use os_rng::OsRng;
 pub(crate) use rings::install_on as install_rings;
 pub(crate) use users::SystemUsers;

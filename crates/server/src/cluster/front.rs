@@ -5,7 +5,7 @@ use super::engine::ClusterEngine;
 use super::forward::Forward;
 use super::inbox::{Inbox, InboxRequest};
 use super::pending_requests::{AnswerCallback, LocationQuery};
-use crate::adapters::OsRng;
+use auth::SystemRng;
 use base::{Clock, Rng as _, SplitMix64};
 use cluster::{ClusterAnswer, LocateFlags, LocationReader, OrderPermit, ResolverShared, SelectOptions};
 use std::cell::RefCell;
@@ -144,6 +144,6 @@ impl ClusterFront {
 /// Returns random numbers for the selection of a node. They need not be unpredictable.
 fn seeded_rng() -> SplitMix64 {
     let mut seed = [0; 8];
-    OsRng.fill(&mut seed);
+    SystemRng.fill(&mut seed);
     SplitMix64::new(u64::from_ne_bytes(seed))
 }

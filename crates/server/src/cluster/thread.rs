@@ -17,9 +17,9 @@ use super::settings::{Listen, Settings};
 use super::sockets::{self, Dialer};
 use super::state_files::{NodeStateFiles, drained};
 use super::tree_driver::TreeDriver;
-use crate::adapters::OsRng;
 use crate::error::StartError;
 use crate::reader_redirect::ReaderRedirect;
+use auth::SystemRng;
 use base::{Clock, Supervisor};
 use cluster::tree::{Address, ClusterNode};
 use cluster::{Cache, Cell, Chooser, LocationResolver, NameChange, ResolveSettings};
@@ -294,14 +294,14 @@ fn place(file: &std::path::Path) -> Option<Address> {
 }
 
 fn resolver(settings: &Settings, clock: &dyn Clock) -> LocationResolver {
-    let cache = Cache::new(&settings.cache, &mut OsRng);
+    let cache = Cache::new(&settings.cache, &mut SystemRng);
     let chooser = Chooser::new(settings.policy.clone());
     let mut cell = Cell::new(&settings.own_addresses);
     // No child has logged in yet.
     cell.set_quorum(false);
     let today = clock.today().duration_since(UNIX_EPOCH).unwrap_or_default();
     let resolve = ResolveSettings { started: today.saturating_sub(clock.now()), ..settings.resolve };
-    LocationResolver::new(cell, cache, chooser, resolve, Box::new(OsRng))
+    LocationResolver::new(cell, cache, chooser, resolve, Box::new(SystemRng))
 }
 
 /// Restores the records of an earlier run into the location machine.
@@ -346,7 +346,7 @@ async fn run(parts: ClusterParts) -> Result<(), String> {
     if let (Some(parent), Some(place)) = (&mut settings.parent, &settings.place_file) {
         parent.first_start &= !NodeStateFiles::has_formed(place);
     }
-    let mut node = ClusterNode::new(settings.parent.clone(), children, &mut OsRng, clock.now());
+    let mut node = ClusterNode::new(settings.parent.clone(), children, &mut SystemRng, clock.now());
     node.set_drained(settings.place_file.as_deref().map(drained).unwrap_or_default());
     node.set_blacklist(std::mem::take(&mut settings.blacklist), clock.now(), &mut Vec::new());
     let own = logical.clone().filter(|_| resolver.is_none());

@@ -11,7 +11,7 @@
 
 mod copy_search;
 
-use crate::adapters::OsRng;
+use auth::SystemRng;
 use base::{Cgi, ErrorKind, Identity, LogicalPath, Rng as _};
 use cluster::tree::Address;
 use copy_search::{FoundCopy, MARK};
@@ -77,7 +77,7 @@ impl Default for ReaderRedirect {
 impl ReaderRedirect {
     fn asking(ask: Box<FindCopy>) -> Self {
         let mut secret = [0; 16];
-        OsRng.fill(&mut secret);
+        SystemRng.fill(&mut secret);
         let mark = secret.iter().map(|byte| format!("{byte:02x}")).collect();
         let (opening, reading) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { opening, reading, state: Mutex::default(), ask, mark }
