@@ -11,6 +11,7 @@ use super::keytab::{Keytab, KeytabError, SssKey};
 use super::packet::{CREDENTIAL_BYTES_MAX, ItemKind, PacketBody, PacketHeader, RANDOM_BYTES};
 use super::parameters::SssParameters;
 use super::{SSS, seconds};
+use crate::address_text;
 use crate::client::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol};
 use crate::offers::OfferedProtocol;
 use crate::secret::Secret;
@@ -318,7 +319,7 @@ impl SssClientLogin {
         let endorsements = self.settings.endorsements.as_deref().unwrap_or_default();
         let endorsements =
             Some(identity.endorsements.as_str()).filter(|own| !own.is_empty()).unwrap_or(endorsements);
-        body.text(ItemKind::HOST, &address_text(self.context.local_address));
+        body.text(ItemKind::HOST, &socket_address_text(self.context.local_address));
         body.text(ItemKind::HOST, &self.context.host);
         body.text(ItemKind::NAME, &identity.name);
         body.text(ItemKind::VORG, &identity.vorg);
@@ -413,9 +414,6 @@ fn no_identity(user: &str) -> ClientAuthError {
 }
 
 /// Returns the form of an address that servers compare: `[::ffff:192.0.2.1]:4711`.
-fn address_text(address: std::net::SocketAddr) -> String {
-    match address {
-        std::net::SocketAddr::V4(v4) => format!("[::ffff:{}]:{}", v4.ip(), v4.port()),
-        std::net::SocketAddr::V6(v6) => format!("[{}]:{}", v6.ip(), v6.port()),
-    }
+fn socket_address_text(address: std::net::SocketAddr) -> String {
+    format!("{}:{}", address_text(address.ip()), address.port())
 }

@@ -80,11 +80,7 @@ impl ThirdPartyCopies {
         let Some(address) = who.address.map(|address| address.to_canonical()) else {
             return vec![format!("{client}@{}", who.host())];
         };
-        let written = match address {
-            IpAddr::V4(v4) => format!("[::ffff:{v4}]"),
-            IpAddr::V6(v6) => format!("[{v6}]"),
-        };
-        let hosts = self.names.name(address).into_iter().chain([written]);
+        let hosts = self.names.name(address).into_iter().chain([auth::address_text(address)]);
         hosts.map(|host| format!("{client}@{host}")).collect()
     }
 

@@ -112,8 +112,7 @@ fn system_id(effective: &Effective, floating: &str) -> NodeId {
         .managers
         .iter()
         .map(|manager| match manager.host.parse::<IpAddr>() {
-            Ok(IpAddr::V4(address)) => (format!("[::ffff:{address}]"), manager.port),
-            Ok(IpAddr::V6(address)) => (format!("[{address}]"), manager.port),
+            Ok(address) => (auth::address_text(address), manager.port),
             Err(_) => (manager.host.clone(), manager.port),
         })
         .collect();
