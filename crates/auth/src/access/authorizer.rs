@@ -247,28 +247,29 @@ impl Authorizer {
         self.cache.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
     }
 
+    /// Takes the rules in force and looks the records of a client up in them.
+    fn look_up<'a>(&self, client: AccessClient<'a>) -> ClientLookup<'a> {
+        let (rules, principal) = (self.rules(), client.principal());
+        let records = self.records_of(&rules, client, &principal);
+        ClientLookup { database: rules.database, principal, records }
+    }
+
     /// Returns the privileges of a client on a path.
     pub fn privileges(&self, client: AccessClient<'_>, path: &LogicalPath) -> Privileges {
-        let (rules, principal) = (self.rules(), client.principal());
-        match self.records_of(&rules, client, &principal) {
-            Some(records) => rules.database.privileges(&records, principal.name, path),
-            None => Privileges::NONE,
-        }
+        self.look_up(client).privileges(path)
     }
 
     /// Reports whether a rule grants a client any privilege on any path.
     pub fn grants_any(&self, client: AccessClient<'_>) -> bool {
-        let (rules, principal) = (self.rules(), client.principal());
-        let records = self.records_of(&rules, client, &principal);
-        records.is_some_and(|records| rules.database.grants_any(&records))
+        let ClientLookup { database, records, .. } = self.look_up(client);
+        records.is_some_and(|records| database.grants_any(&records))
     }
 
     /// Reports whether rules for paths below `directory` apply to a client, so that its privileges
     /// may differ there.
     pub fn has_pair_below(&self, client: AccessClient<'_>, directory: &LogicalPath) -> bool {
-        let (rules, principal) = (self.rules(), client.principal());
-        let records = self.records_of(&rules, client, &principal);
-        records.is_some_and(|records| rules.database.has_pair_below(&records, principal.name, directory))
+        let ClientLookup { database, principal, records } = self.look_up(client);
+        records.is_some_and(|records| database.has_pair_below(&records, principal.name, directory))
     }
 
     /// Decides whether a client may perform an operation, and logs the decision if configured.
@@ -280,37 +281,47 @@ impl Authorizer {
         path: &LogicalPath,
         trace: &dyn fmt::Display,
     ) -> bool {
-        let is_allowed = operation.is_granted_by(self.privileges(client, path));
+        // The line explains the decision with the rules and records that made it.
+        let found = self.look_up(client);
+        let is_allowed = operation.is_granted_by(found.privileges(path));
         let audit = &self.settings.audit;
         if if is_allowed { audit.grants } else { audit.denials } {
-            self.log_decision(client, (operation, path), is_allowed, trace);
+            tracing::info!("{trace} {}", found.audit_text(operation, path));
         }
         is_allowed
     }
+}
 
-    /// Writes an audit line: `<trace> grant|deny <protocol> <name>@<host> <operation> <path>`, and
-    /// the positions of the deciding rules.
-    fn log_decision(
-        &self,
-        client: AccessClient<'_>,
-        (operation, path): (AccessOperation, &LogicalPath),
-        is_allowed: bool,
-        trace: &dyn fmt::Display,
-    ) {
-        let (database, principal) = (self.database(), client.principal());
-        let explanation = database.explain(&principal, operation, path);
-        let decision = if is_allowed { "grant" } else { "deny" };
+/// A client with its records, as of one generation of the rules.
+struct ClientLookup<'a> {
+    database: Arc<AccessDatabase>,
+    principal: Principal<'a>,
+    records: Option<Arc<ClientRecords>>,
+}
+
+impl ClientLookup<'_> {
+    fn privileges(&self, path: &LogicalPath) -> Privileges {
+        let Some(records) = &self.records else { return Privileges::NONE };
+        self.database.privileges(records, self.principal.name, path)
+    }
+
+    /// Returns the text of an audit line: `grant|deny <protocol> <name>@<host> <operation> <path>`,
+    /// and the positions of the deciding rules.
+    fn audit_text(&self, operation: AccessOperation, path: &LogicalPath) -> String {
+        let Self { database, principal, records } = self;
+        let explanation = database.explain_with(records.as_deref(), principal.name, operation, path);
+        let decision = if explanation.is_allowed { "grant" } else { "deny" };
         let host = if principal.host.is_empty() { "?" } else { principal.host };
         let name = principal.name.unwrap_or("*");
         let (protocol, name, host) = (AuditField(principal.protocol), AuditField(name), AuditField(host));
         let rules: Vec<String> = explanation.pairs.iter().map(|pair| pair.path_at.to_string()).collect();
         let rules = if rules.is_empty() { "no rule".to_owned() } else { rules.join(" ") };
-        tracing::info!(
-            "{trace} {decision} {protocol} {name}@{host} {} {} ({}: {rules})",
+        format!(
+            "{decision} {protocol} {name}@{host} {} {} ({}: {rules})",
             operation.name(),
             path.shown(),
             database.path().display(),
-        );
+        )
     }
 }
 
@@ -340,6 +351,46 @@ fn report(database: &AccessDatabase) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::EntityFields;
+    use crate::access::{AuthdbEncoding, NetgroupMember, PathMatch};
+
+    struct NoNetgroups;
+    impl NetgroupDatabase for NoNetgroups {
+        fn members(&self, _: &str) -> std::io::Result<Vec<NetgroupMember>> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn an_audit_line_explains_with_the_rules_that_decided() {
+        let file = std::env::temp_dir().join(format!("auth-audit-{}", std::process::id()));
+        let source = AuthdbSource {
+            path: file.clone(),
+            encoding: AuthdbEncoding::default(),
+            matching: PathMatch::Component,
+            netgroup_domain: None,
+        };
+        let audit = AuditedDecisions { grants: true, denials: true };
+        let settings = AuthorizerSettings { source, audit, netgroup_lifetime: Duration::MAX };
+        std::fs::write(&file, "u bob /a r\n").unwrap();
+        let authorizer = Authorizer::new(settings, Arc::new(NoNetgroups), Duration::ZERO).unwrap();
+        let fields =
+            EntityFields { protocol: "unix".into(), name: Some("bob".into()), ..EntityFields::default() };
+        let entity = Entity::new(fields);
+        let path = LogicalPath::parse(b"/a/x").unwrap();
+        let text = |found: &ClientLookup<'_>| {
+            let text = found.audit_text(AccessOperation::Read, &path);
+            text.replace(&file.display().to_string(), "FILE")
+        };
+        let before = authorizer.look_up(AccessClient::Entity(&entity));
+        assert_eq!(text(&before), "grant unix bob@? read /a/x (FILE: 1:7)");
+        std::fs::write(&file, "u eve /a/x r\n").unwrap();
+        assert!(matches!(authorizer.refresh(Duration::ZERO, true), RulesRefresh::Replaced(_)));
+        assert_eq!(text(&before), "grant unix bob@? read /a/x (FILE: 1:7)");
+        let after = authorizer.look_up(AccessClient::Entity(&entity));
+        assert_eq!(text(&after), "deny unix bob@? read /a/x (FILE: no rule)");
+        std::fs::remove_file(file).unwrap();
+    }
 
     #[test]
     fn names_cannot_forge_fields_of_an_audit_line() {

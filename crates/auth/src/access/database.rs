@@ -28,8 +28,8 @@ pub struct AuthdbSource {
 /// The users that may have written a rule file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AuthdbCheck {
-    /// Root and the user of this process. Servers need this: whoever writes the rules has all
-    /// privileges.
+    /// Root and the user of this process. Servers need this, because the writer of the rules can
+    /// grant itself all privileges.
     ForServer,
     /// The owner, who may be the user of a server that runs later.
     ForOwner,
@@ -133,11 +133,8 @@ impl AccessDatabase {
         check: AuthdbCheck,
         netgroups: &dyn NetgroupDatabase,
     ) -> Result<Self, AuthdbError> {
-        let path = &source.path;
-        let (text, stamp) = read(path, check)?;
-        let parsed = parse::parse(&text, source.encoding)
-            .map_err(|problems| AuthdbError::Invalid { path: path.clone(), problems })?;
-        Self::compile(parsed, source, netgroups, Some(stamp))
+        let (text, stamp) = read(&source.path, check)?;
+        Ok(Self { stamp: Some(stamp), ..Self::from_text(&text, source, netgroups)? })
     }
 
     /// Compiles the text of a file. `source` names the file in messages.
@@ -149,23 +146,13 @@ impl AccessDatabase {
         source: &AuthdbSource,
         netgroups: &dyn NetgroupDatabase,
     ) -> Result<Self, AuthdbError> {
-        let parsed = parse::parse(text, source.encoding)
+        let mut parsed = parse::parse(text, source.encoding)
             .map_err(|problems| AuthdbError::Invalid { path: source.path.clone(), problems })?;
-        Self::compile(parsed, source, netgroups, None)
-    }
-
-    fn compile(
-        mut parsed: super::records::ParsedAuthdb,
-        source: &AuthdbSource,
-        netgroups: &dyn NetgroupDatabase,
-        stamp: Option<FileStamp>,
-    ) -> Result<Self, AuthdbError> {
         let (records, warnings) = (parsed.records, std::mem::take(&mut parsed.warnings));
         let rules = AccessRules::compile(parsed, source.matching);
-        let names = rules.netgroups().map(|name| (name, rules.denies_netgroup(name)));
-        let netgroups = NetgroupTable::load(netgroups, names, source.netgroup_domain.as_deref())
+        let netgroups = NetgroupTable::load(netgroups, rules.netgroups(), source.netgroup_domain.as_deref())
             .map_err(|error| AuthdbError::Netgroups { path: source.path.clone(), error })?;
-        Ok(Self { stamp, path: source.path.clone(), rules, netgroups, records, warnings })
+        Ok(Self { stamp: None, path: source.path.clone(), rules, netgroups, records, warnings })
     }
 
     /// Returns the file.
@@ -248,15 +235,28 @@ impl AccessDatabase {
         operation: AccessOperation,
         path: &LogicalPath,
     ) -> AccessExplanation {
-        let client = self.records_of(principal);
-        let is_inconsistent = client.is_none();
-        let client = client.unwrap_or_default();
-        let privileges = self.privileges(&client, principal.name, path);
+        self.explain_with(self.records_of(principal).as_ref(), principal.name, operation, path)
+    }
+
+    /// Decides with the result of [`records_of`](Self::records_of) for a client of this name.
+    pub(super) fn explain_with(
+        &self,
+        client: Option<&ClientRecords>,
+        name: Option<&str>,
+        operation: AccessOperation,
+        path: &LogicalPath,
+    ) -> AccessExplanation {
+        let (privileges, pairs) = match client {
+            Some(client) => {
+                (self.privileges(client, name, path), self.rules.explain(&client.0, name, path.as_bytes()))
+            }
+            None => (Privileges::NONE, Vec::new()),
+        };
         AccessExplanation {
             privileges,
             is_allowed: operation.is_granted_by(privileges),
-            is_inconsistent,
-            pairs: self.rules.explain(&client.0, principal.name, path.as_bytes()),
+            is_inconsistent: client.is_none(),
+            pairs,
         }
     }
 }

@@ -13,6 +13,11 @@ use std::collections::HashMap;
 /// The place of the user name in paths of `u =` records.
 pub(super) const NAME_MARK: &[u8] = b"@=";
 
+/// Returns the position of the mark that stands for a name.
+pub(super) fn mark_in(path: &[u8]) -> Option<usize> {
+    path.windows(NAME_MARK.len()).position(|part| part == NAME_MARK)
+}
+
 /// Maximum length of an identifier in bytes.
 const ID_BYTES_MAX: usize = 1024;
 /// Maximum number of bytes of paths that are checked for shadowing by earlier ones. The check looks
@@ -276,7 +281,7 @@ impl<'a> AuthdbParser<'a> {
         Ok(pairs)
     }
 
-    /// Returns a path, decoded if the configuration says so. A leading `\` marks an object id.
+    /// Returns a path, decoded if the encoding requires it. A leading `\` marks an object id.
     fn path(&self, word: AuthdbWord<'a>) -> Parsed<Box<[u8]>> {
         let text = word.text.strip_prefix(b"\\").unwrap_or(word.text);
         let path = if self.encoding.decode_paths { decode_percent(text) } else { text.into() };
@@ -306,7 +311,6 @@ impl<'a> AuthdbParser<'a> {
     /// Warns of pairs that no path can reach. The first pair whose path is a prefix counts, so a
     /// pair after it with a longer path is dead.
     fn warn_of_dead_pairs(&mut self, kind: RecordKind, pairs: &[AuthdbPair]) {
-        let has_mark = |path: &[u8]| path.windows(NAME_MARK.len()).any(|part| part == NAME_MARK);
         let mut earlier: HashMap<&[u8], AuthdbPosition> = HashMap::new();
         for pair in pairs {
             if self.parsed.warnings.len() >= AUTHDB_PROBLEMS_MAX {
@@ -315,7 +319,7 @@ impl<'a> AuthdbParser<'a> {
             let Some(budget) = self.shadow_budget.checked_sub(pair.path.len()) else { return };
             self.shadow_budget = budget;
             let path = shown(&pair.path);
-            if kind == RecordKind::Named && !has_mark(&pair.path) {
+            if kind == RecordKind::Named && mark_in(&pair.path).is_none() {
                 let what = format!("{path} never applies, because paths of 'u =' records need '@='");
                 self.warn(pair.at, what);
                 continue;

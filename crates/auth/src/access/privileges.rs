@@ -74,7 +74,7 @@ impl Privileges {
         self.0 & other.0 == other.0
     }
 
-    /// Reports whether there is no privilege.
+    /// Reports whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0

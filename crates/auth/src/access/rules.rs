@@ -4,10 +4,10 @@
 
 mod path_table;
 
-use super::parse::{NAME_MARK, domains_of, host_text};
+use super::parse::{domains_of, host_text, mark_in};
 use super::principal::{AttributeColumn, Principal, words};
 use super::privileges::Privileges;
-use super::records::{AuthdbRule, CompoundIdentity, ParsedAuthdb, RecordKind};
+use super::records::{AuthdbPair, AuthdbRule, CompoundIdentity, ParsedAuthdb, RecordKind};
 use super::tokens::AuthdbPosition;
 use path_table::PathTable;
 use std::collections::HashMap;
@@ -157,6 +157,15 @@ pub enum PathMatch {
     Prefix,
 }
 
+/// The record of a netgroup.
+#[derive(Debug)]
+struct NetgroupRecord {
+    name: Box<str>,
+    record: RecordNumber,
+    /// The record takes privileges away.
+    denies: bool,
+}
+
 /// Compiled rules.
 #[derive(Debug)]
 pub(super) struct AccessRules {
@@ -172,9 +181,7 @@ pub(super) struct AccessRules {
     domains: HashMap<Box<[u8]>, RecordNumber>,
     /// Compounds whose only part is a domain.
     domain_compounds: Vec<RecordNumber>,
-    netgroups: Vec<(Box<str>, RecordNumber)>,
-    /// Netgroups whose records take privileges away.
-    denying_netgroups: Vec<Box<str>>,
+    netgroups: Vec<NetgroupRecord>,
     /// Records depend on the name of a host.
     needs_hosts: bool,
     /// Such records take privileges away, or decide alone.
@@ -212,9 +219,8 @@ pub struct DecidingPair {
 struct PairMatch {
     /// The place of the record among those of the client.
     place: usize,
+    /// The pair, with the positive privileges that count for the request path.
     entry: PathEntry,
-    /// The match ends at a component of the request path.
-    ends_component: bool,
 }
 
 impl AccessRules {
@@ -233,7 +239,6 @@ impl AccessRules {
             domains: HashMap::default(),
             domain_compounds: Vec::new(),
             netgroups: Vec::new(),
-            denying_netgroups: Vec::new(),
             needs_hosts: false,
             denies_by_host: false,
             paths: Vec::new(),
@@ -257,13 +262,9 @@ impl AccessRules {
             RecordKind::Host => !is_address(&rule.id),
             _ => part.is_some_and(|host| !is_address(host)),
         };
-        let denies = rule.kind == RecordKind::Exclusive
-            || rule.pairs.iter().any(|pair| pair.negative != Privileges::NONE);
+        let denies = rule.kind == RecordKind::Exclusive || takes_away(&rule.pairs);
         self.needs_hosts |= depends;
         self.denies_by_host |= depends && denies;
-        if rule.kind == RecordKind::Netgroup && denies {
-            self.denying_netgroups.push(String::from_utf8_lossy(&rule.id).into());
-        }
     }
 
     pub(super) fn needs_hosts(&self) -> bool {
@@ -293,7 +294,8 @@ impl AccessRules {
             RecordKind::Role => own(&mut self.roles),
             RecordKind::Domain => drop(self.domains.insert(id.clone(), number)),
             RecordKind::Netgroup => {
-                self.netgroups.push((String::from_utf8_lossy(&id).into(), number));
+                let name = String::from_utf8_lossy(&id).into();
+                self.netgroups.push(NetgroupRecord { name, record: number, denies: takes_away(&pairs) });
             }
             RecordKind::Special | RecordKind::Exclusive => {
                 if let Some(compound) = &compound {
@@ -332,14 +334,9 @@ impl AccessRules {
         }
     }
 
-    /// Reports whether a record takes privileges away from the members of a netgroup.
-    pub(super) fn denies_netgroup(&self, name: &str) -> bool {
-        self.denying_netgroups.iter().any(|denied| **denied == *name)
-    }
-
-    /// Returns the names of the netgroups that have records.
-    pub(super) fn netgroups(&self) -> impl Iterator<Item = &str> {
-        self.netgroups.iter().map(|(name, _)| &**name)
+    /// Returns the netgroups that have records: names, and whether the record takes privileges away.
+    pub(super) fn netgroups(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.netgroups.iter().map(|netgroup| (&*netgroup.name, netgroup.denies))
     }
 
     /// Returns the records that apply to a client; `is_member` reports whether it belongs to a
@@ -392,7 +389,8 @@ impl AccessRules {
         records.append(&mut compounds);
         records.extend(self.everybody);
         records.extend(domains_of(&host).find_map(|domain| self.domains.get(domain)));
-        records.extend(self.netgroups.iter().filter(|(name, _)| is_member(name)).map(|(_, number)| *number));
+        let netgroups = self.netgroups.iter().filter(|netgroup| is_member(&netgroup.name));
+        records.extend(netgroups.map(|netgroup| netgroup.record));
         records.extend(self.named.filter(|_| principal.name.is_some()));
         records.sort_unstable();
         records.dedup();
@@ -432,9 +430,7 @@ impl AccessRules {
     pub(super) fn privileges(&self, client: &ApplyingRecords, name: Option<&str>, path: &[u8]) -> Privileges {
         let (mut positive, mut negative) = (Privileges::NONE, Privileges::NONE);
         for matched in self.matches(client, name, path) {
-            if matched.ends_component || self.matching == PathMatch::Prefix {
-                positive = positive.with(matched.entry.positive);
-            }
+            positive = positive.with(matched.entry.positive);
             negative = negative.with(matched.entry.negative);
         }
         positive.without(negative)
@@ -491,13 +487,12 @@ impl AccessRules {
         matches.sort_unstable_by_key(|matched| matched.place);
         let pair = |matched: PairMatch| {
             let head = self.head(matched.entry.record)?;
-            let counts = matched.ends_component || self.matching == PathMatch::Prefix;
             Some(DecidingPair {
                 kind: head.kind,
                 id: String::from_utf8_lossy(&head.id).into_owned(),
                 record_at: head.at,
                 path_at: matched.entry.at,
-                positive: if counts { matched.entry.positive } else { Privileges::NONE },
+                positive: matched.entry.positive,
                 negative: matched.entry.negative,
             })
         };
@@ -509,8 +504,9 @@ impl AccessRules {
         let mut found: Vec<PairMatch> = Vec::with_capacity(client.records.len().min(MATCHES_RESERVED));
         let mut is_several = false;
         let mut note = |place: usize, entry: &PathEntry, length: usize| {
-            let ends_component = ends_component(path, length);
-            found.push(PairMatch { place, entry: *entry, ends_component });
+            let counts = self.matching == PathMatch::Prefix || ends_component(path, length);
+            let positive = if counts { entry.positive } else { Privileges::NONE };
+            found.push(PairMatch { place, entry: PathEntry { positive, ..*entry } });
         };
         // A name with a slash would stand for several components.
         let name = name.map(str::as_bytes).filter(|name| !name.is_empty() && !name.contains(&b'/'));
@@ -543,9 +539,9 @@ impl AccessRules {
     }
 }
 
-/// Returns the position of the mark that stands for a name.
-fn mark_in(path: &[u8]) -> Option<usize> {
-    path.windows(NAME_MARK.len()).position(|part| part == NAME_MARK)
+/// Reports whether a pair takes privileges away.
+fn takes_away(pairs: &[AuthdbPair]) -> bool {
+    pairs.iter().any(|pair| pair.negative != Privileges::NONE)
 }
 
 /// Reports whether a prefix of this length ends at a component of the path.

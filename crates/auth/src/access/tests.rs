@@ -190,7 +190,7 @@ fn the_first_pair_of_a_record_that_is_a_prefix_counts() {
     let prefix = load_as("u bob /store rw-d /store/sub l /a r /ab w\n", &source(PathMatch::Prefix)).unwrap();
     assert_eq!(of(&prefix, &bob, "/ab/x"), "r");
     assert_eq!(of(&prefix, &bob, "/storefoo"), "rw");
-    // What is taken away is taken away from any prefix.
+    // Negative privileges apply to any prefix of the request path.
     let minus = load("u bob /a/bc/ rw\nu * /a/b -w\n");
     assert_eq!(of(&minus, &bob, "/a/bc/d"), "r");
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::super::parse::NAME_MARK;
+use super::super::parse::{NAME_MARK, mark_in};
 use super::super::records::{AuthdbRule, RecordKind};
-use super::{PathEntries, PathEntry, RecordNumber, RulePath, mark_in};
+use super::{PathEntries, PathEntry, RecordNumber, RulePath};
 
 /// Rule paths during compilation.
 #[derive(Default)]
