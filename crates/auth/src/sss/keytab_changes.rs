@@ -87,11 +87,14 @@ impl Keytab {
         before - self.keys.len()
     }
 
-    /// Changes the table of a file: `change` gets the present table, or the reason why it cannot be
-    /// read, and returns the new one, whose file is removed if it has no keys. Changes wait for each
-    /// other, so that none is lost; `change` must not wait for a person. A reader sees either the old
-    /// table or the new one. Missing directories are created. The file has the permissions that
-    /// readers require. If `change` fails, the file stays as it is, and the inner result has the error.
+    /// Changes the table of a file. `change` gets the present table, or the reason why it cannot be
+    /// read, and returns the new one.
+    ///
+    /// * Changes wait for each other, so that none is lost. `change` must not wait for a person.
+    /// * A reader sees either the old table or the new one.
+    /// * The file has the permissions that readers require. Missing directories are created.
+    /// * The file is removed if the new table has no keys.
+    /// * If `change` fails, the file stays as it is, and the inner result has the error.
     ///
     /// # Errors
     /// The error of the file system. The previous table is unchanged, unless the error is that of
