@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::offers::OfferedProtocol;
-use crate::server::StepCost;
 use crate::signing::SignatureCipher;
 
 /// The properties of one connection that protocols use on the side of the client.
@@ -16,8 +15,6 @@ pub struct ClientContext {
     pub local_address: SocketAddr,
     /// Name of this host.
     pub host: String,
-    /// Name of the server as in the URL, for protocols that verify it.
-    pub server: String,
     /// User of the URL.
     pub user: Option<String>,
     /// Set if the connection is encrypted.
@@ -47,11 +44,6 @@ pub enum ClientAuthError {
 
 /// One exchange with one server, on the side of the client.
 pub trait ClientLogin: Send {
-    /// Returns the cost of the next step.
-    fn cost(&self) -> StepCost {
-        StepCost::Cheap
-    }
-
     /// Returns the payload of the next `kXR_auth`. `challenge` is the body of the server's
     /// `kXR_authmore`, and `None` for the first step.
     ///

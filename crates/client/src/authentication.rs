@@ -27,8 +27,6 @@ pub(crate) struct LoginRequest {
     pub(crate) login: Login,
     credentials: Credentials,
     choice: CredentialChoice,
-    /// Name of the server in the URL.
-    server: String,
 }
 
 impl LoginRequest {
@@ -47,7 +45,7 @@ impl LoginRequest {
         }
         login.token.clone_from(&url.token);
         let (credentials, choice) = (credentials.clone(), choice.clone());
-        Self { login, credentials, choice, server: url.host.clone() }
+        Self { login, credentials, choice }
     }
 
     /// Returns the properties of the connection with this address for the protocols.
@@ -55,7 +53,6 @@ impl LoginRequest {
         ClientContext {
             local_address,
             host: self.login.host.clone(),
-            server: self.server.clone(),
             user: self.choice.user.clone(),
             is_tls: false,
             sss_keytab: self.choice.sss_keytab(),

@@ -104,7 +104,7 @@ pub enum IdentitySource {
 pub struct IdentityTable(Mutex<HashMap<String, Arc<SssIdentity>>>);
 
 /// Maximum number of identities in a table.
-pub const IDENTITIES_MAX: usize = 65_536;
+const IDENTITIES_MAX: usize = 65_536;
 
 impl IdentityTable {
     /// Registers an identity; it replaces the one of the same key. Returns `false` if the table is

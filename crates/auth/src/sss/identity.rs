@@ -102,12 +102,7 @@ impl<'a> Claims<'a> {
     }
 
     /// Checks that the packet comes from its sender.
-    pub(super) fn check_source(
-        &self,
-        key: &SssKey,
-        peer: &LoginPeer,
-        settings: &SssServerSettings,
-    ) -> Result<(), String> {
+    pub(super) fn check_source(&self, key: &SssKey, peer: &LoginPeer) -> Result<(), String> {
         if key.is_forwardable() {
             return Ok(());
         }
@@ -115,9 +110,6 @@ impl<'a> Claims<'a> {
             (Some(address), _) if is_address_of(address, peer.address) => Ok(()),
             (Some(address), _) => {
                 Err(format!("it was made at the address {address}, and the peer has {}", peer.address))
-            }
-            (None, Some(host)) if settings.accepts_host_names && host.eq_ignore_ascii_case(&peer.host) => {
-                Ok(())
             }
             (None, Some(host)) => Err(format!("it names the host {host} instead of the address of the peer")),
             (None, None) => Err("it names neither address nor host of its sender".to_owned()),

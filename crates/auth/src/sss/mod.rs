@@ -29,20 +29,17 @@ mod server;
 #[cfg(test)]
 mod recorded;
 
-pub use client::{
-    IDENTITIES_MAX, IdentitySource, IdentityTable, OriginalClient, SssClient, SssClientSettings, SssIdentity,
-};
+pub use client::{IdentitySource, IdentityTable, OriginalClient, SssClient, SssClientSettings, SssIdentity};
 pub use keytab::{
     GROUP_BYTES_MAX, KEY_BYTES_MAX, KEY_NAME_BYTES_MAX, KEYTAB_BYTES_MAX, Keytab, KeytabError, SssKey,
     USER_BYTES_MAX, keytab_mode,
 };
 pub use keytab_changes::KeySelector;
 pub use packet::{
-    CREDENTIAL_BYTES_MAX, ItemKind, PACKET_BYTES_MAX, PACKET_BYTES_MIN, PacketBody, PacketError,
-    PacketHeader, PacketItem, PacketItems, RANDOM_BYTES, TIME_BASE,
+    CREDENTIAL_BYTES_MAX, ItemKind, PACKET_BYTES_MIN, PacketBody, PacketError, PacketHeader, PacketItem,
+    PacketItems, RANDOM_BYTES, TIME_BASE,
 };
 pub use parameters::SssParameters;
-pub use replay::PACKETS_REMEMBERED_MAX;
 pub use server::{SssServer, SssServerSettings};
 
 /// The id of the protocol.

@@ -27,7 +27,7 @@ use crate::secret::Secret;
 /// Minimum length of a packet: header, fixed part and checksum.
 pub const PACKET_BYTES_MIN: usize = HEADER_BYTES + FIXED_BYTES + CHECKSUM_BYTES;
 /// Maximum length of a packet.
-pub const PACKET_BYTES_MAX: usize = 16_400;
+const PACKET_BYTES_MAX: usize = 16_400;
 /// Maximum length of a credential inside a packet.
 pub const CREDENTIAL_BYTES_MAX: usize = 2048;
 /// The time from which packets count seconds, in seconds since 1970.

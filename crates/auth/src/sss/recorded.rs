@@ -194,7 +194,6 @@ fn client_context(address: &str) -> ClientContext {
     ClientContext {
         local_address: address.parse().unwrap(),
         host: "vm".to_owned(),
-        server: "localhost".to_owned(),
         user: None,
         is_tls: false,
         sss_keytab: None,

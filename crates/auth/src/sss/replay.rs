@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::packet::RANDOM_BYTES;
 
 /// Maximum number of remembered packets. While the store is full further packets are refused.
-pub const PACKETS_REMEMBERED_MAX: usize = 1 << 20;
+const PACKETS_REMEMBERED_MAX: usize = 1 << 20;
 
 /// Bytes of the hash under which a packet is remembered.
 const DIGEST_BYTES: usize = 16;

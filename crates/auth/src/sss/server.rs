@@ -35,9 +35,6 @@ pub struct SssServerSettings {
     pub checks_key_names: bool,
     /// Protocols of original clients whose identities are accepted from proxies (`-p`).
     pub forwarded_protocols: Vec<String>,
-    /// Accepts packets that name the host of the sender instead of its address, as very old clients
-    /// do. A name is easier to forge than an address.
-    pub accepts_host_names: bool,
     /// Interval at which the key table is read again if it has changed.
     pub refresh: Duration,
 }
@@ -58,7 +55,6 @@ impl SssServerSettings {
             wants_credentials: false,
             checks_key_names: false,
             forwarded_protocols: Vec::new(),
-            accepts_host_names: false,
             refresh: Self::REFRESH,
         }
     }
@@ -231,7 +227,7 @@ impl SssServerLogin {
             return Ok(ServerStep::Continue(self.login_id(&header, key, now)));
         }
         let claims = Claims::collect(&body)?;
-        claims.check_source(key, &self.peer, settings)?;
+        claims.check_source(key, &self.peer)?;
         Ok(ServerStep::Done(claims.entity(key, &self.peer, settings, accounts.as_deref())))
     }
 
