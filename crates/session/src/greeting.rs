@@ -73,9 +73,16 @@ impl Session {
         self.security.get_or_insert_default().host = name;
     }
 
-    /// Returns what is known about the name of the client's host.
+    /// Returns what is known about the name of the client's host. After login the entity of the
+    /// caller keeps it, because most sessions then have no [`SessionSecurity`] any longer.
+    ///
+    /// [`SessionSecurity`]: crate::authentication::SessionSecurity
     pub(crate) fn peer_host_name(&self) -> HostName {
-        self.security.as_ref().map(|security| security.host.clone()).unwrap_or_default()
+        match (self.caller.entity(), &self.security) {
+            (Some(entity), _) => entity.host_name.clone(),
+            (None, Some(security)) => security.host.clone(),
+            (None, None) => HostName::NotAsked,
+        }
     }
 
     /// Returns the name of the client's host that selects its authentication, or the text of its

@@ -420,3 +420,27 @@ fn the_level_depends_on_the_distance_of_the_client() {
         assert_eq!(matches!(todo, DriverTask::Close), must, "{host:?}");
     }
 }
+
+#[test]
+fn a_repeated_protocol_request_announces_the_level_of_the_first_one() {
+    let rule = |level| Some(std::sync::Arc::new(Signing::new(level, true, false, &[])));
+    let signing = SigningByDistance {
+        local: rule(SecurityLevel::STANDARD),
+        remote: rule(SecurityLevel::PEDANTIC),
+        domain: ".example.org".to_owned(),
+    };
+    for ids in [&["host"][..], &["unix"]] {
+        let settings = Settings { signing: signing.clone(), ..support::logins::guarded(ids, Vec::new()) };
+        let mut bench = Bench::greeted(settings);
+        bench.session.set_peer_host(auth::HostName::Known("c.example.org".into()));
+        let protocol = Raw::new(PROTOCOL).i32(4, 0x520).u8(8, 1);
+        let announced = bench.reply_to(&protocol).body;
+        assert_eq!(announced[12], 2, "the level of local clients");
+        bench.reply_to(&login(5));
+        if bench.session.is_authenticating() {
+            bench.authenticates(&support::logins::auth_request("unix", "d"));
+        }
+        assert!(bench.session.is_active());
+        assert_eq!(bench.reply_to(&protocol).body, announced, "{ids:?}");
+    }
+}
