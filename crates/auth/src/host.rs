@@ -11,7 +11,8 @@ use crate::offers::OfferedProtocol;
 
 /// The id of the protocol.
 pub const HOST: &str = "host";
-const CREDENTIALS: &[u8] = b"host\0";
+/// The credentials of a client: the id and its NUL.
+pub const CREDENTIALS: &[u8] = b"host\0";
 
 /// `host` as a client supports it.
 #[derive(Clone, Copy, Debug)]

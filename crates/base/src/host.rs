@@ -27,9 +27,30 @@ pub fn written_ip(text: &str) -> Option<IpAddr> {
     bare.parse().ok().map(meant_ip)
 }
 
+/// Reports whether an address is not reachable from other sites.
+#[must_use]
+pub fn is_private(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => v4.is_loopback() || v4.is_private() || v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn private_addresses_are_recognised_in_all_forms() {
+        for text in
+            ["127.0.0.1", "10.0.0.1", "169.254.0.1", "::ffff:192.168.1.1", "::1", "fd00::1", "fe80::1"]
+        {
+            assert!(is_private(text.parse().unwrap()), "{text}");
+        }
+        for text in ["8.8.8.8", "::ffff:8.8.8.8", "2001:db8::1", "0.0.0.0", "::"] {
+            assert!(!is_private(text.parse().unwrap()), "{text}");
+        }
+    }
 
     #[test]
     fn all_forms_of_ipv4_addresses_have_one_canonical_form() {

@@ -13,7 +13,7 @@
 //! | `cgi`          | [`Cgi`]: the opaque text behind the first `?` of a path                  |
 //! | `error`        | [`Error`] and [`ErrorKind`]: failed operations                           |
 //! | `extent`       | [`Extent`] and [`ReadPiece`]: ranges of files                            |
-//! | `host`         | [`written_ip`]: canonical form of addresses in host names                |
+//! | `host`         | [`written_ip`], [`is_private`]: addresses of hosts                        |
 //! | `identity`     | [`Identity`]: the client at the other end of a connection                |
 //! | `client_host`  | [`ClientHost`]: the key of per-host limits                               |
 //! | `nearest`      | [`nearest()`]: the known name that is closest to a misspelled one        |
@@ -55,7 +55,7 @@ pub use descriptors::{Descriptor, DescriptorBudget, SESSION_FILES_MIN};
 pub use error::{Error, ErrorKind, errno_text};
 pub use escaped_path::EscapeError;
 pub use extent::{Extent, ReadPiece};
-pub use host::{meant_ip, written_ip};
+pub use host::{is_private, meant_ip, written_ip};
 pub use identity::{Identity, LoginNames, NAME_BYTES_MAX};
 pub use nearest::nearest;
 pub use now::Now;

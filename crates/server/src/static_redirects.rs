@@ -6,9 +6,8 @@
 //! through it. A missing file is redirected only after the request has failed here. A request that
 //! was here before is not redirected again: its `tried` contains this server.
 
-use base::{ErrorKind, Identity};
+use base::{ErrorKind, Identity, is_private};
 use config::{ClientClass, RedirectFunction, RedirectRule as Rule, RedirectWhen};
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use vfs::{
     Answer, Caller, DeferredReply, FileSystem, Mailbox, OpenFile, Operation, RedirectAnswer, ReplyTo,
@@ -179,13 +178,6 @@ fn is_of(class: &ClientClass, identity: &Identity, own_host: &str) -> bool {
             _ => identity.address.is_some_and(|address| address.is_loopback()),
         },
         ClientClass::Domain(pattern) => pattern.matches(named),
-    }
-}
-
-fn is_private(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => v4.is_private() || v4.is_loopback() || v4.is_link_local(),
-        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local(),
     }
 }
 

@@ -20,7 +20,7 @@ use crate::settings::{LOGIN_ATTEMPTS_MAX, PROMPT_REFUSALS_MAX, REFUSAL_SECONDS_M
 use crate::state::{ReplyOutputs, Session, SessionStage};
 use crate::step::DriverTask;
 use crate::verifier::Verifier;
-use auth::host::HOST;
+use auth::host::{CREDENTIALS, HOST};
 use auth::{Entity, HostName, LoginPeer, Secret, ServerLogin, ServerStep, SignatureCipher, StepCost};
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -123,6 +123,19 @@ impl Session {
         login.is_some_and(|login| !matches!(login.progress, LoginProgress::Credentials))
     }
 
+    fn pending_login(&mut self) -> Option<&mut PendingLogin> {
+        self.security.as_mut()?.login.as_mut()
+    }
+
+    /// Ends the wait for the result of a step. Returns the login, the stream of the request and the
+    /// index of the protocol.
+    fn end_step(&mut self) -> Option<(&mut PendingLogin, StreamId, usize)> {
+        let login = self.pending_login()?;
+        let LoginProgress::Step { streamid, protocol } = login.progress else { return None };
+        login.progress = LoginProgress::Credentials;
+        Some((login, streamid, protocol))
+    }
+
     pub(crate) fn verifier_mut(&mut self) -> Option<&mut Verifier> {
         self.security.as_mut()?.verifier.as_mut()
     }
@@ -177,8 +190,7 @@ impl Session {
         m: &Auth<'_>,
         out: &mut dyn ReplyOutputs,
     ) -> DriverTask {
-        let login = self.security.as_mut().and_then(|security| security.login.as_mut());
-        let Some(login) = login else { return self.refuse_auth(streamid, m, out) };
+        let Some(login) = self.pending_login() else { return self.refuse_auth(streamid, m, out) };
         match login.begin_step(streamid, m) {
             Ok(task) => DriverTask::Authenticate(Box::new(task)),
             Err(refusal) => self.refuse_login(streamid, refusal, out),
@@ -187,10 +199,7 @@ impl Session {
 
     /// Takes the result of a step.
     pub fn authenticated(&mut self, result: AuthenticationResult, out: &mut dyn ReplyOutputs) -> DriverTask {
-        let login = self.security.as_mut().and_then(|security| security.login.as_mut());
-        let Some(login) = login else { return DriverTask::Nothing };
-        let LoginProgress::Step { streamid, protocol } = login.progress else { return DriverTask::Nothing };
-        login.progress = LoginProgress::Credentials;
+        let Some((login, streamid, protocol)) = self.end_step() else { return DriverTask::Nothing };
         match result.step {
             ServerStep::Done(entity) => {
                 let cipher = result.exchange.signature_cipher();
@@ -218,18 +227,14 @@ impl Session {
 
     /// Refuses a step that the driver could not execute.
     pub fn refuse_step(&mut self, reason: &str, out: &mut dyn ReplyOutputs) -> DriverTask {
-        let login = self.security.as_mut().and_then(|security| security.login.as_mut());
-        let Some(login) = login else { return DriverTask::Nothing };
-        let LoginProgress::Step { streamid, .. } = login.progress else { return DriverTask::Nothing };
-        login.progress = LoginProgress::Credentials;
+        let Some((_, streamid, _)) = self.end_step() else { return DriverTask::Nothing };
         let text = "authentication is not possible now; try again later".to_owned();
         self.refuse_login(streamid, LoginRefusal { text, reason: reason.to_owned() }, out)
     }
 
     /// Sends a refusal whose delay has ended.
     pub fn send_delayed_refusal(&mut self, out: &mut dyn ReplyOutputs) {
-        let login = self.security.as_mut().and_then(|security| security.login.as_mut());
-        let Some(login) = login else { return };
+        let Some(login) = self.pending_login() else { return };
         match std::mem::replace(&mut login.progress, LoginProgress::Credentials) {
             LoginProgress::Delay { streamid, text } => {
                 replies::error(out.link(PathId::CONTROL), streamid, ErrorCode::AUTH_FAILED, &text);
@@ -245,8 +250,7 @@ impl Session {
         refusal: LoginRefusal,
         out: &mut dyn ReplyOutputs,
     ) -> DriverTask {
-        let login = self.security.as_mut().and_then(|security| security.login.as_mut());
-        let Some(login) = login else { return DriverTask::Nothing };
+        let Some(login) = self.pending_login() else { return DriverTask::Nothing };
         login.exchange = None;
         login.failures += 1;
         let LoginRefusal { text, reason } = refusal;
@@ -268,11 +272,10 @@ impl Session {
     /// Refuses credentials when none are expected. A client that is identified by its host may send
     /// the credentials of the protocol `host`, which change nothing.
     fn refuse_auth(&mut self, streamid: StreamId, m: &Auth<'_>, out: &mut dyn ReplyOutputs) -> DriverTask {
-        const HOST_CREDENTIALS: &[u8] = b"host\0";
-        let by_host = self.caller.entity().is_some_and(|entity| &*entity.protocol == "host");
+        let by_host = self.caller.entity().is_some_and(|entity| &*entity.protocol == HOST);
         if by_host
-            && m.credentials == HOST_CREDENTIALS
-            && m.credtype == *b"host"
+            && m.credentials == CREDENTIALS
+            && m.credtype == type_of(HOST.as_bytes())
             && let Some(policy) = &self.settings.login
         {
             let host = self.caller.entity().map(|entity| entity.host.clone()).unwrap_or_default();

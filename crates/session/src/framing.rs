@@ -11,7 +11,7 @@ use crate::step::{Destination, DriverTask, PayloadAnnouncement};
 use base::{Error, ErrorKind};
 use wire::FixedLayout;
 use wire::xroot::codes::{ChkpointOpcode, ErrorCode, RequestCode};
-use wire::xroot::header::RequestHeader;
+use wire::xroot::header::{RequestHeader, StreamId};
 use wire::xroot::limits::{ARGUMENT_BYTES_MAX, HANDSHAKE_BYTES, REQUEST_HEADER_BYTES};
 
 /// The reason to refuse a request before its argument is decoded.
@@ -153,6 +153,11 @@ impl Session {
             let text = "file is not open; user not authenticated";
             return self.refuse(id, PathId::CONTROL, ErrorCode::FILE_NOT_OPEN, text, out);
         }
+        self.end_unauthenticated(id, out)
+    }
+
+    /// Refuses a request that requires authentication, and ends the session.
+    pub(crate) fn end_unauthenticated(&mut self, id: StreamId, out: &mut dyn ReplyOutputs) -> DriverTask {
         let text = "Invalid request; user not authenticated";
         self.refuse(id, PathId::CONTROL, ErrorCode::INVALID_REQUEST, text, out);
         self.violated()

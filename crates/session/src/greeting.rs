@@ -169,9 +169,7 @@ impl Session {
             return self.violated();
         }
         if self.is_authenticating() && session != SessionId::default() {
-            let text = "Invalid request; user not authenticated";
-            self.refuse(id, PathId::CONTROL, ErrorCode::INVALID_REQUEST, text, out);
-            return self.violated();
+            return self.end_unauthenticated(id, out);
         }
         if session == SessionId::default() {
             // No session has this id. Version 5.5.3 replies and keeps the session.

@@ -82,10 +82,8 @@ pub use login_policy::LoginPolicy;
 pub use pending_logins::PendingLogins;
 pub use reads::{ReadFrame, ReadReply};
 pub use settings::{
-    AUTH_PROTOCOLS_MAX, BAD_PAGES_MAX, CALLS_MAX, CREDENTIAL_BYTES_MAX, FILES_MAX,
-    GREETING_ARGUMENT_BYTES_MAX, HostRules, LOGIN_ATTEMPTS_MAX, LOGIN_TIME_MAX, LiveValue,
-    PENDING_LOGINS_MAX, PENDING_LOGINS_PER_HOST_MAX, PROMPT_REFUSALS_MAX, Peer, REFUSAL_SECONDS_MAX,
-    Settings, Signing, SigningByDistance,
+    BAD_PAGES_MAX, CALLS_MAX, CREDENTIAL_BYTES_MAX, HostRules, LOGIN_ATTEMPTS_MAX, LOGIN_TIME_MAX, LiveValue,
+    PENDING_LOGINS_PER_HOST_MAX, Peer, REFUSAL_SECONDS_MAX, Settings, Signing, SigningByDistance,
 };
 pub use state::{ReplyOutputs, Session};
 pub use step::{

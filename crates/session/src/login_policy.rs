@@ -3,13 +3,11 @@
 //!
 //! Both are decided once, at login, by the rules of `sec.protbind`.
 
-use crate::settings::AUTH_PROTOCOLS_MAX;
 use auth::host::HOST;
 use auth::{OFFERS_BYTES_MAX, ServerProtocol, encode_offer};
 use base::{Error, ErrorKind};
-use config::AuthBinding;
+use config::{AUTH_PROTOCOLS_MAX, AuthBinding};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 /// The pattern that stands for all hosts without a pattern of their own.
@@ -36,8 +34,8 @@ struct BoundProtocols {
     list: ProtocolList,
 }
 
-/// The protocols that one directive names. `host` is no protocol of a policy, because nobody has to
-/// prove anything for it: only the list that applies to a peer can permit it.
+/// The protocols that one directive names. `host` is not a protocol of a policy, because it has no
+/// credentials to check. Only the list that applies to a peer can permit it.
 #[derive(PartialEq, Eq, Debug)]
 enum ProtocolList {
     /// `none`.
@@ -92,8 +90,9 @@ pub(crate) struct RequiredProtocols {
 }
 
 impl LoginPolicy {
-    /// Creates a policy. `order` names the protocols that are offered to hosts without a binding; as
-    /// in a binding, `host` may be among the names, but not among the protocols. `own_host` replaces `localhost` in the patterns of the bindings.
+    /// Creates a policy. `order` names the protocols that are offered to hosts without a binding.
+    /// `order` may contain `host`; `protocols` may not. `own_host` replaces `localhost` in the
+    /// patterns of the bindings.
     ///
     /// # Errors
     /// A protocol in `order` or in a binding is missing, a list of protocols is too long for the
@@ -214,18 +213,4 @@ impl fmt::Debug for LoginPolicy {
         let ids: Vec<_> = self.protocols.iter().map(|protocol| protocol.id()).collect();
         f.debug_struct("LoginPolicy").field("protocols", &ids).finish_non_exhaustive()
     }
-}
-
-/// Reports whether an address is not reachable from other sites.
-pub(crate) fn is_private(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(address) => is_private_v4(address),
-        IpAddr::V6(address) => {
-            address.is_loopback() || address.is_unique_local() || address.is_unicast_link_local()
-        }
-    }
-}
-
-fn is_private_v4(address: Ipv4Addr) -> bool {
-    address.is_loopback() || address.is_private() || address.is_link_local()
 }

@@ -1,7 +1,7 @@
 //! The number of clients that have logged in and are not authenticated yet, in total and by host.
 //!
-//! Without a limit, a client could occupy connections, and the memory of exchanges, without proving
-//! who it is. A host counts by its network for IPv6, because one host can have many addresses.
+//! Without a limit, a client could occupy connections, and the memory of exchanges, without
+//! authenticating. A host counts by its network for IPv6, because one host can have many addresses.
 
 use crate::settings::{PENDING_LOGINS_MAX, PENDING_LOGINS_PER_HOST_MAX};
 use base::ClientHost;

@@ -3,10 +3,10 @@
 //! The server passes the settings to each session at its start. They are here because the session
 //! reads no configuration itself.
 
-use crate::login_policy::{LoginPolicy, is_private};
+use crate::login_policy::LoginPolicy;
 use crate::pending_logins::PendingLogins;
 use auth::SigningRequirements;
-use base::DescriptorBudget;
+use base::{DescriptorBudget, is_private};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,20 +17,17 @@ use wire::xroot::reply::SecurityRequirements;
 
 /// Maximum length in bytes of an argument before login. The cgi of a login is far smaller, and an
 /// unknown peer must not claim more memory.
-pub const GREETING_ARGUMENT_BYTES_MAX: usize = 16 * 1024;
+pub(crate) const GREETING_ARGUMENT_BYTES_MAX: usize = 16 * 1024;
 
 /// Maximum length in bytes of credentials. With their header they fit the 64 KiB that a client may
 /// claim before it is authenticated.
 pub const CREDENTIAL_BYTES_MAX: usize = 64 * 1024 - REQUEST_HEADER_BYTES;
 
-/// Maximum number of authentication protocols, `host` included.
-pub const AUTH_PROTOCOLS_MAX: usize = config::AUTH_PROTOCOLS_MAX + 1;
-
 /// Maximum number of attempts to authenticate on one connection. It is closed at the next one.
 pub const LOGIN_ATTEMPTS_MAX: u32 = 10;
 
 /// Number of failed attempts on one connection whose refusal is not delayed.
-pub const PROMPT_REFUSALS_MAX: u32 = 2;
+pub(crate) const PROMPT_REFUSALS_MAX: u32 = 2;
 
 /// Maximum delay of a refusal in seconds. Each further failed attempt adds a second.
 pub const REFUSAL_SECONDS_MAX: u32 = 5;
@@ -39,7 +36,7 @@ pub const REFUSAL_SECONDS_MAX: u32 = 5;
 pub const LOGIN_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Maximum number of clients that have logged in and are not authenticated yet.
-pub const PENDING_LOGINS_MAX: usize = 16_384;
+pub(crate) const PENDING_LOGINS_MAX: usize = 16_384;
 
 /// Maximum number of these with the address of one host.
 pub const PENDING_LOGINS_PER_HOST_MAX: usize = 1024;
@@ -56,7 +53,7 @@ pub const CALLS_MAX: usize = 1024;
 pub const BAD_PAGES_MAX: usize = wire::xroot::limits::PGWRITE_BAD_PAGES_MAX + 1;
 
 /// Maximum number of open files in one session.
-pub const FILES_MAX: usize = 65_536;
+pub(crate) const FILES_MAX: usize = 65_536;
 
 /// A text that another part of the server changes. Clones share it.
 #[derive(Clone, Default, Debug)]

@@ -92,7 +92,7 @@ impl Session {
     /// Returns a session that has received nothing. `id` must be unguessable and unique.
     pub fn new(id: SessionId, settings: Arc<Settings>, peer: Peer) -> Self {
         let told = LoginNames { host: &peer.host, ..LoginNames::default() };
-        let identity = Identity::new(&told, 0, peer.address, "host");
+        let identity = Identity::new(&told, 0, peer.address, auth::host::HOST);
         Self {
             id,
             settings,
