@@ -160,12 +160,10 @@ impl AuthorizedFiles {
         check.object(operation, "open", &target.path).map(|()| None)
     }
 
-    /// Returns an operation whose list of paths is checked path by path when it is used.
+    /// Returns an operation whose list of paths is checked path by path when it is used. The first
+    /// path has been decided.
     fn with_checks(&self, caller: &Arc<Caller>, operation: Operation) -> Operation {
         let checked = |targets: TargetList, operation: AccessOperation, verb: &'static str| {
-            if targets.is_single() {
-                return targets;
-            }
             let (authorizer, caller) = (self.authorizer.clone(), caller.clone());
             targets.with_check(move |target| {
                 let check = AccessCheck { authorizer: &authorizer, caller: &caller, exports: &[] };

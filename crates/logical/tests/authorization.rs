@@ -375,3 +375,61 @@ fn the_grant_of_a_third_party_copy_decides_at_the_source() {
     let writing = client.call(open("/data/f?tpc.key=k&tpc.org=u.1@h", updating())).answer();
     assert!(is_refused(&writing));
 }
+
+/// Counts the audit lines about files below `/data/counted`.
+struct AuditCounter;
+
+static COUNTED: AtomicU32 = AtomicU32::new(0);
+
+struct CountedText;
+impl tracing::field::Visit for CountedText {
+    fn record_debug(&mut self, _: &tracing::field::Field, text: &dyn std::fmt::Debug) {
+        let text = format!("{text:?}");
+        COUNTED.fetch_add(u32::from(text.contains(" /data/counted/")), Ordering::SeqCst);
+    }
+}
+
+impl tracing::Subscriber for AuditCounter {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(&mut CountedText);
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn each_path_of_a_list_is_decided_once() {
+    // For all threads, because long lists and renewals of access times run in pools.
+    tracing::subscriber::set_global_default(AuditCounter).unwrap();
+    let server = Server::new();
+    let names: Vec<String> = (0..100).map(|number| format!("/data/counted/{number}")).collect();
+    names.iter().for_each(|name| server.memory.put(name, b"x"));
+    let client = client(&server, "u * /data a\n", "h.o");
+    let id = client.call(Operation::Prepare(
+        PrepareRequest { stage: true, ..Default::default() },
+        targets(&["/data/other"]),
+    ));
+    let id = id.text();
+    for count in [1, 3, 100] {
+        let list = || targets(&names[..count].iter().map(String::as_str).collect::<Vec<_>>());
+        let prepare = |fresh| Operation::Prepare(PrepareRequest { fresh, ..Default::default() }, list());
+        let query = Operation::QueryPrepare { id: id.clone().into(), targets: Some(list()) };
+        let operations = [Operation::StatMany(list()), prepare(false), prepare(true), query];
+        for (number, operation) in operations.into_iter().enumerate() {
+            let text = format!("operation {number} on {count} paths");
+            let before = COUNTED.load(Ordering::SeqCst);
+            let answer = client.call(operation).answer();
+            assert!(!matches!(answer, Answer::Error(_)), "{text}");
+            server.settle();
+            assert_eq!((COUNTED.load(Ordering::SeqCst) - before) as usize, count, "{text}");
+        }
+    }
+}
