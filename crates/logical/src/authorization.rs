@@ -33,13 +33,14 @@
 //! copy, so the grant decides, not the identity of the destination.
 
 use crate::errno::{self, unable};
+use crate::third_party;
 use auth::access::{AccessClient, AccessOperation, Authorizer};
 use base::{Cgi, Error, ErrorKind, LogicalPath};
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use vfs::{
-    Answer, AttributeWork, Caller, FileSystem, Mailbox, OpenFile, OpenRequest, Operation, RedirectAnswer,
-    ReplyTo, ReplyToken, Started, Target, TargetList,
+    Answer, AttributeWork, Caller, FileSystem, OpenFile, OpenRequest, Operation, RedirectAnswer, ReplyTo,
+    Started, Target, TargetList,
 };
 
 /// A file system that only allowed operations reach.
@@ -60,8 +61,9 @@ pub enum AuthorizationRole {
     Redirector(ForwardedChanges),
 }
 
-/// The operations that create missing directories and that a redirector forwards: the servers
-/// perform them in its name, so nobody else decides about these directories.
+/// The operations that create missing directories and that a redirector forwards. The servers
+/// perform them with the identity of the redirector, so only the redirector decides about these
+/// directories.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ForwardedChanges {
     /// The creation of directories.
@@ -204,16 +206,17 @@ impl AuthorizedFiles {
         reply: &ReplyTo,
     ) -> Started {
         let stat = Operation::Stat(Target { path: directory.clone(), cgi: Cgi::default() });
-        let pending = Arc::new(PendingChange(Mutex::new(Some(CheckedChange {
+        let change = CheckedChange {
             behind: self.behind.clone(),
             caller: caller.clone(),
             operation,
             directory,
             reply: reply.clone(),
-        }))));
-        match self.behind.start(caller, stat, &reply.through(pending.clone())) {
-            Started::Done(answer) => {
-                pending.proceed(answer);
+        };
+        let look_up = reply.intercept(move |found| change.proceed(found));
+        match self.behind.start(caller, stat, &look_up) {
+            Started::Done(found) => {
+                look_up.defer().send(found);
                 Started::Pending
             }
             started => started,
@@ -228,7 +231,7 @@ impl FileSystem for AuthorizedFiles {
             Ok(Some(directory)) if self.role == AuthorizationRole::Server => {
                 self.start_below(caller, (directory, operation), reply)
             }
-            // A redirector cannot look whether the directory exists at the servers.
+            // A redirector cannot check that the directory exists at the servers.
             Ok(Some(directory)) if self.forwards(&operation) => {
                 Started::Done(Answer::Error(unable("mkdir", &directory, errno::ACCESS)))
             }
@@ -244,9 +247,8 @@ impl FileSystem for AuthorizedFiles {
 /// Reports whether an open is that of the destination of a third-party copy at the source. The file
 /// system behind admits it only with a grant for this file.
 fn collects_grant(target: &Target, request: &OpenRequest) -> bool {
-    let has = |key: &str| target.cgi.text(key).is_some_and(|value| !value.is_empty());
     let changes = request.write || request.append || request.new || request.delete;
-    !changes && has("tpc.key") && has("tpc.org") && !has("tpc.dst")
+    third_party::collect_origin(&target.cgi, changes).is_some()
 }
 
 /// The decisions about one caller.
@@ -349,7 +351,8 @@ impl CheckedChange {
         let answer = match found {
             Answer::Value(_) => match self.behind.start(&self.caller, self.operation, &self.reply) {
                 Started::Done(answer) => answer,
-                // The file system behind answers.
+                // The file system behind answers. The deferral of a late answer is not sent, because
+                // the call is already pending: the client waits up to its own timeout.
                 Started::Pending | Started::Later { .. } => return,
             },
             Answer::Error(error) if error.kind == ErrorKind::NotFound => {
@@ -358,23 +361,5 @@ impl CheckedChange {
             other => other,
         };
         self.reply.defer().send(answer);
-    }
-}
-
-/// Receives the answer of the look-up.
-struct PendingChange(Mutex<Option<CheckedChange>>);
-
-impl PendingChange {
-    fn proceed(&self, found: Answer) {
-        let change = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(change) = change {
-            change.proceed(found);
-        }
-    }
-}
-
-impl Mailbox for PendingChange {
-    fn deliver(&self, _: ReplyToken, answer: Answer) {
-        self.proceed(answer);
     }
 }

@@ -8,11 +8,8 @@
 
 use base::{ErrorKind, Identity, is_private};
 use config::{ClientClass, RedirectFunction, RedirectRule as Rule, RedirectWhen};
-use std::sync::{Arc, Mutex, PoisonError};
-use vfs::{
-    Answer, Caller, DeferredReply, FileSystem, Mailbox, OpenFile, Operation, RedirectAnswer, ReplyTo,
-    ReplyToken, Started, Target,
-};
+use std::sync::Arc;
+use vfs::{Answer, Caller, FileSystem, OpenFile, Operation, RedirectAnswer, ReplyTo, Started, Target};
 
 /// A file system with redirection in front of it.
 pub(crate) struct StaticRedirects {
@@ -73,13 +70,16 @@ impl FileSystem for StaticRedirects {
         let Some(redirect) = self.when_missing(caller, &operation) else {
             return self.behind.start(caller, operation, reply);
         };
-        let waiting = Arc::new(PendingRedirect { redirect, reply: Mutex::new(Some(reply.defer())) });
-        let token = ReplyToken { owner: reply.owner().0, call: 0 };
-        let detour = ReplyTo::new(waiting.clone(), token);
+        let client = reply.clone();
+        let detour = reply.intercept(move |answer| {
+            client.defer().send(match answer {
+                Answer::Error(error) if error.kind == ErrorKind::NotFound => Answer::Redirect(redirect),
+                answer => answer,
+            });
+        });
         match self.behind.start(caller, operation, &detour) {
             Started::Done(answer) => {
-                // The answer is delivered here, so the pending answer must not be sent again.
-                waiting.deliver(token, answer);
+                detour.defer().send(answer);
                 Started::Pending
             }
             started => started,
@@ -88,27 +88,6 @@ impl FileSystem for StaticRedirects {
 
     fn read_redirect(&self, caller: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
         self.behind.read_redirect(caller, file)
-    }
-}
-
-/// An operation that may be redirected after it has failed.
-struct PendingRedirect {
-    redirect: RedirectAnswer,
-    reply: Mutex<Option<DeferredReply>>,
-}
-
-impl Mailbox for PendingRedirect {
-    fn deliver(&self, _: ReplyToken, answer: Answer) {
-        let reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let answer = match answer {
-            Answer::Error(error) if error.kind == ErrorKind::NotFound => {
-                Answer::Redirect(self.redirect.clone())
-            }
-            answer => answer,
-        };
-        if let Some(reply) = reply {
-            reply.send(answer);
-        }
     }
 }
 
@@ -192,7 +171,8 @@ mod tests {
     use super::*;
     use base::{Cgi, Error, LogicalPath, LoginNames};
     use config::RedirectServer as Server;
-    use vfs::OpenRequest;
+    use std::sync::Mutex;
+    use vfs::{Mailbox, OpenRequest, ReplyToken};
 
     /// A file system with only `/here`, which defers its answers to opens.
     struct Almost;

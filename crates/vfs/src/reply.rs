@@ -5,7 +5,7 @@
 
 use crate::Answer;
 use base::{ErrorKind, Owner};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The key of a call at a front end. The front end creates it; the file system returns it
 /// unchanged.
@@ -44,15 +44,32 @@ impl ReplyTo {
         Owner(self.token.owner)
     }
 
-    /// Returns the destination of the same call with `mailbox` in place of the present one, which
-    /// intercepts the answer.
-    pub fn through(&self, mailbox: Arc<dyn Mailbox>) -> Self {
+    /// Returns a destination of the same call that passes the answer to `then` instead of the
+    /// client. `then` is called at most once, on the thread that delivers the answer, and never
+    /// blocks.
+    #[must_use]
+    pub fn intercept(&self, then: impl FnOnce(Answer) + Send + 'static) -> Self {
+        let mailbox = Arc::new(Interception(Mutex::new(Some(Box::new(then)))));
         Self { mailbox, token: self.token }
     }
 
     /// Creates the obligation to answer the call once.
     pub fn defer(&self) -> DeferredReply {
         DeferredReply(Some(self.clone()))
+    }
+}
+
+/// The receiver of an intercepted answer.
+struct Interception(Mutex<Option<AnswerFunction>>);
+
+type AnswerFunction = Box<dyn FnOnce(Answer) + Send>;
+
+impl Mailbox for Interception {
+    fn deliver(&self, _: ReplyToken, answer: Answer) {
+        let then = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(then) = then {
+            then(answer);
+        }
     }
 }
 
@@ -89,11 +106,10 @@ impl Drop for DeferredReply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Mutex;
 
     #[derive(Default)]
-    struct Box(Mutex<Vec<(ReplyToken, bool)>>);
-    impl Mailbox for Box {
+    struct Answers(Mutex<Vec<(ReplyToken, bool)>>);
+    impl Mailbox for Answers {
         fn deliver(&self, token: ReplyToken, answer: Answer) {
             self.0.lock().unwrap().push((token, matches!(answer, Answer::Error(_))));
         }
@@ -101,11 +117,27 @@ mod tests {
 
     #[test]
     fn each_reply_answers_exactly_once() {
-        let mailbox = Arc::new(Box::default());
+        let mailbox = Arc::new(Answers::default());
         let token = ReplyToken { owner: 1, call: 2 };
         let to = ReplyTo::new(mailbox.clone(), token);
         to.defer().send(Answer::DONE);
         drop(to.defer());
         assert_eq!(*mailbox.0.lock().unwrap(), [(token, false), (token, true)]);
+    }
+
+    #[test]
+    fn an_intercepted_answer_is_passed_on_once() {
+        let mailbox = Arc::new(Answers::default());
+        let token = ReplyToken { owner: 1, call: 2 };
+        let to = ReplyTo::new(mailbox.clone(), token);
+        let client = to.clone();
+        let detour = to.intercept(move |answer| {
+            assert!(matches!(answer, Answer::Error(_)), "a lost obligation is an error");
+            client.defer().send(Answer::DONE);
+        });
+        assert_eq!(detour.owner(), to.owner());
+        drop(detour.defer());
+        detour.defer().send(Answer::DONE);
+        assert_eq!(*mailbox.0.lock().unwrap(), [(token, false)]);
     }
 }

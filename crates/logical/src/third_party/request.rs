@@ -88,14 +88,24 @@ pub(crate) fn parse(
     if writes {
         return pull(path, cgi, key, creates, object_ids).map(|pull| CopyRole::Pull(Box::new(pull)));
     }
+    if let Some(origin) = collect_origin(cgi, writes) {
+        return Ok(CopyRole::Collect { key, origin: name(origin)? });
+    }
     match (text("tpc.org"), text("tpc.dst")) {
-        (Some(origin), None) => Ok(CopyRole::Collect { key, origin: name(origin)? }),
         (None, Some(destination)) => {
             let ttl = text("tpc.ttl").and_then(|seconds| seconds.parse().ok());
             Ok(CopyRole::Register { key, destination: name(destination)?, ttl })
         }
         _ => Err(CONFLICT),
     }
+}
+
+/// Returns the client that arranged the copy, if this is the open of the source by the destination
+/// ([`CopyRole::Collect`]). The values are not validated.
+pub(crate) fn collect_origin(cgi: &Cgi, writes: bool) -> Option<&str> {
+    let text = |key: &str| cgi.text(key).filter(|value| !value.is_empty());
+    let is_collect = !writes && text("tpc.key").is_some() && text("tpc.dst").is_none();
+    text("tpc.org").filter(|_| is_collect)
 }
 
 fn name(text: &str) -> Result<String, Wrong> {

@@ -3,13 +3,11 @@
 //! A client that arrives after the end of the lease is redirected back, because the manager may
 //! have sent another client to another server meanwhile (decision 001).
 
-use crate::cluster::{Creation, CreationPermit, SharedLeases};
+use crate::cluster::{CreationPermit, SharedLeases};
 use cluster::CreationOutcome;
 use cluster::tree::Address;
-use std::sync::{Arc, Mutex, PoisonError};
-use vfs::{
-    Answer, Caller, FileSystem, Mailbox, Operation, RedirectAnswer, ReplyTo, ReplyToken, Started, Target,
-};
+use std::sync::Arc;
+use vfs::{Answer, Caller, FileSystem, Operation, RedirectAnswer, ReplyTo, Started, Target};
 
 /// A file system whose new files need leases.
 pub(crate) struct LeasedCreation {
@@ -50,12 +48,18 @@ impl FileSystem for LeasedCreation {
             Some(CreationPermit::Refused(door)) => return Started::Done(too_late(door)),
             Some(CreationPermit::Leased(creation)) => creation,
         };
-        let passage = Arc::new(CreationReply { creation: Mutex::new(Some(creation)), to: reply.clone() });
-        let started = self.behind.start(caller, operation, &reply.through(passage.clone()));
-        if let Started::Done(answer) = &started {
-            passage.end(answer);
+        let client = reply.clone();
+        let detour = reply.intercept(move |answer| {
+            creation.end(outcome(&answer));
+            client.defer().send(answer);
+        });
+        match self.behind.start(caller, operation, &detour) {
+            Started::Done(answer) => {
+                detour.defer().send(answer);
+                Started::Pending
+            }
+            started => started,
         }
-        started
     }
 }
 
@@ -73,27 +77,4 @@ fn too_late(door: Option<Address>) -> Answer {
 fn later() -> Answer {
     let seconds = u32::try_from(cluster::OVERTAKEN.as_secs()).unwrap_or(u32::MAX);
     Answer::Wait { seconds, text: String::new() }
-}
-
-/// The receiver of the answer to a creation, which ends the lease and passes the answer on to the
-/// client.
-struct CreationReply {
-    creation: Mutex<Option<Creation>>,
-    to: ReplyTo,
-}
-
-impl CreationReply {
-    fn end(&self, answer: &Answer) {
-        let creation = self.creation.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(creation) = creation {
-            creation.end(outcome(answer));
-        }
-    }
-}
-
-impl Mailbox for CreationReply {
-    fn deliver(&self, _: ReplyToken, answer: Answer) {
-        self.end(&answer);
-        self.to.defer().send(answer);
-    }
 }

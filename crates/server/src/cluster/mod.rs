@@ -85,7 +85,7 @@ pub use engine::ClusterEngine;
 pub(crate) use forward::Forward;
 pub(crate) use front::ClusterFront;
 pub use health::{HealthSettings, ListFile, LoadSampling, SpaceLimits};
-pub(crate) use leases::{Creation, CreationPermit, SharedLeases};
+pub(crate) use leases::{CreationPermit, SharedLeases};
 pub use node_state::NodeState;
 pub(crate) use prepares::PrepareBatch;
 pub(crate) use rights::client_permit;
