@@ -39,6 +39,20 @@ fn every_guard_stops_the_start_by_name() {
 }
 
 #[test]
+fn the_directive_in_the_file_is_named_without_authorization() {
+    for (text, name) in [
+        ("acc.spacechar +", "acc.spacechar"),
+        ("acc.encoding space +", "acc.encoding"),
+        ("acc.spacechar +\nacc.encoding pct path", "acc.encoding"),
+        ("acc.encoding pct path\nacc.spacechar +", "acc.spacechar"),
+    ] {
+        let loaded = load_text(text, Strictness::Strict);
+        let problem = loaded.report.errors().next().unwrap().to_string();
+        assert!(problem.contains(&format!("{name}: restricts access")), "{text}: {problem}");
+    }
+}
+
+#[test]
 fn guards_are_in_the_tables() {
     // Listed independently of the tables, so that an entry cannot lose its guard unnoticed.
     for line in [

@@ -18,8 +18,11 @@ use crate::values;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// The id of the protocol without credentials.
+const HOST: &str = AuthProtocol::HOST_ID;
+
 /// Ids of the protocols that are in force.
-const IN_FORCE: [&str; 3] = ["host", "unix", "sss"];
+const IN_FORCE: [&str; 3] = [HOST, "unix", "sss"];
 
 /// Ids of protocols that are known, but not in force.
 const NOT_IN_FORCE: [&str; 4] = ["krb5", "gsi", "pwd", "ztn"];
@@ -98,7 +101,7 @@ pub(super) fn protocol(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> 
     let mut options = draft.parameters.take(&token.text);
     options.extend(arguments.rest().iter().cloned());
     let protocol = match token.text.as_str() {
-        "host" => without_options(&options, AuthProtocol::Host)?,
+        HOST => without_options(&options, AuthProtocol::Host)?,
         "unix" => without_options(&options, AuthProtocol::Unix)?,
         _ => AuthProtocol::Sss(sss_options(&options)?),
     };
@@ -153,10 +156,10 @@ pub(super) fn binding(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> R
                 None => break,
             }
         }
-        if protocols.len() > 1 && protocols.iter().any(|id| id == "host") {
+        if protocols.len() > 1 && protocols.iter().any(|id| id == HOST) {
             let what = format!("{}: host cancels the other protocols of its list", arguments.name.text);
             draft.note(ProblemKind::Doubtful, arguments.name, what, "these hosts need no authentication");
-            protocols = vec!["host".to_owned()];
+            protocols = vec![HOST.to_owned()];
         }
     }
     let binding = AuthBinding { hosts, protocols, only };
@@ -227,8 +230,7 @@ pub(crate) fn check_security(
         add(ProblemKind::BadValue, &pending.origin, what, "add that line, or remove the parameters");
     }
     for binding in &security.bindings {
-        let missing =
-            |id: &&String| *id != "host" && !security.protocols.iter().any(|known| known.id() == *id);
+        let missing = |id: &&String| *id != HOST && !security.protocols.iter().any(|known| known.id() == *id);
         if let Some(id) = binding.protocols.iter().find(missing) {
             let what = format!("sec.protbind: there is no sec.protocol {id}");
             add(ProblemKind::BadValue, &binding.origin, what, "add that line, or remove the protocol here");

@@ -5,7 +5,7 @@ use super::arguments::Arguments;
 use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::libraries;
-use super::shared::unprotected;
+use super::shared::{RESTRICTS, STOPS_UNPROTECTED, unprotected};
 use crate::effective::{AccessAudit, Effective, RulePathMatch};
 use crate::report::{ConfigReport, ProblemKind};
 use crate::setting::Origin;
@@ -92,6 +92,7 @@ pub(super) fn encoding(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> 
         }
     }
     draft.effective.authorization.encoding.set(value, arguments.origin());
+    draft.effective.authorization.encoding_directive = "acc.encoding";
     Ok(())
 }
 
@@ -104,6 +105,7 @@ pub(super) fn space_character(
     value.space = Some(space(arguments, "spacechar")?);
     draft.finish(arguments);
     draft.effective.authorization.encoding.set(value, arguments.origin());
+    draft.effective.authorization.encoding_directive = "acc.spacechar";
     Ok(())
 }
 
@@ -162,16 +164,14 @@ pub(crate) fn check_authorization(effective: &Effective, report: &mut ConfigRepo
         ("acc.authdb", &values.authdb.origin),
         ("acc.authrefresh", &values.refresh.origin),
         ("acc.audit", &values.audit.origin),
-        ("acc.encoding", &values.encoding.origin),
+        (values.encoding_directive, &values.encoding.origin),
         ("acc.pathmatch", &values.path_match.origin),
         ("acc.gidlifetime", &values.lookup_lifetime.origin),
         ("acc.nisdomain", &values.netgroup_domain.origin),
     ];
     for (name, origin) in settings.into_iter().filter(|(_, origin)| !origin.is_default()) {
-        let what = format!(
-            "{name}: restricts access or demands encryption, and is not in force without ofs.authorize"
-        );
-        let allowed = "not starting, lest data be served unprotected; add ofs.authorize, or remove it";
+        let what = format!("{name}: {RESTRICTS} without ofs.authorize");
+        let allowed = format!("{STOPS_UNPROTECTED}; add ofs.authorize, or remove it");
         report.add_about(name, ProblemKind::Unprotected, origin.clone(), what, allowed);
     }
 }

@@ -15,7 +15,7 @@ pub(super) const SECTION: Section = Section {
     about: "Authentication by host, unix and sss is in force once `xrootd.seclib` is there; see \
             [security.md](security.md). So is authorization by rules with `ofs.authorize`; see \
             [authorization.md](authorization.md). A directive that asks for another protocol or authorization stops \
-            the start, so that nothing is ever served unprotected.",
+            the start, except those without effect, so that nothing is ever served unprotected.",
     directives: &[
         Directive::new(&["sec.protocol"], UsageFrequency::Most, "[/libdir] name [options]", protocol)
             .default("none: the host identifies the client")

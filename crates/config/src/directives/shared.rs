@@ -10,6 +10,12 @@ use crate::effective::{DirectorySetting, Trace};
 use crate::language::DirectiveToken;
 use crate::report::ProblemKind;
 
+/// The consequence of a directive that restricts access or demands encryption.
+pub(crate) const RESTRICTS: &str = "restricts access or demands encryption, and is not in force";
+
+/// The reason for which such a directive stops the start.
+pub(crate) const STOPS_UNPROTECTED: &str = "not starting, lest data be served unprotected";
+
 /// Applies a directive of a part that is not in force yet.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of all directives")]
 pub(crate) fn apply_not_yet(
@@ -43,8 +49,8 @@ pub(crate) fn unprotected(token: &DirectiveToken, what: &str) -> DirectiveFault 
     let blank = if what.is_empty() { "" } else { " " };
     DirectiveFault::at(
         token,
-        format!("{what}{blank}restricts access or demands encryption, and is not in force yet"),
-        "not starting, lest data be served unprotected; remove it only if everybody may have what it protects",
+        format!("{what}{blank}{RESTRICTS} yet"),
+        format!("{STOPS_UNPROTECTED}; remove it only if everybody may have what it protects"),
     )
     .of(ProblemKind::Unprotected)
     .about(what.replace('\'', ""))

@@ -49,6 +49,8 @@ pub struct AuthorizationConfig {
     pub audit: Setting<AccessAudit>,
     /// `acc.encoding`, `acc.spacechar`.
     pub encoding: Setting<RuleEncoding>,
+    /// Name of the directive that has set `encoding`, for messages.
+    pub encoding_directive: &'static str,
     /// `acc.pathmatch`.
     pub path_match: Setting<RulePathMatch>,
     /// `acc.gidlifetime`: time after which netgroups are looked up again.
@@ -66,6 +68,7 @@ impl Default for AuthorizationConfig {
             refresh: half_a_day.clone(),
             audit: Setting::default_of(AccessAudit::default()),
             encoding: Setting::default_of(RuleEncoding::default()),
+            encoding_directive: "acc.encoding",
             path_match: Setting::default_of(RulePathMatch::default()),
             lookup_lifetime: half_a_day,
             netgroup_domain: Setting::default_of(None),

@@ -63,11 +63,14 @@ pub enum AuthProtocol {
 }
 
 impl AuthProtocol {
+    /// The id of [`AuthProtocol::Host`].
+    pub(crate) const HOST_ID: &str = "host";
+
     /// Returns the protocol id.
     #[must_use]
     pub fn id(&self) -> &'static str {
         match self {
-            Self::Host => "host",
+            Self::Host => Self::HOST_ID,
             Self::Unix => "unix",
             Self::Sss(_) => "sss",
         }
@@ -164,8 +167,8 @@ pub struct SecurityConfig {
     pub protocols: Vec<Setting<AuthProtocol>>,
     /// `sec.protbind`, in the order of the file.
     pub bindings: Vec<Setting<AuthBinding>>,
-    /// `sec.bindmode offer`: a list without `only` says what is offered, and any other protocol is
-    /// accepted. Otherwise nothing outside the list is accepted.
+    /// `sec.bindmode offer`: a list without `only` is an offer, and any other protocol is accepted.
+    /// Otherwise nothing outside the list is accepted.
     pub binding_offers: Setting<bool>,
     /// `sec.level`.
     pub signing: Setting<SigningLevels>,

@@ -57,7 +57,7 @@ fn sss_text(options: &SssOptions) -> String {
     words.extend(options.client_keytab.as_ref().map(|path| format!("-c {path}")));
     words.extend(options.wants_credentials.then(|| "-g".to_owned()));
     words.extend(options.checks_key_name.then(|| "-k".to_owned()));
-    // A lifetime that is no number of minutes is the default.
+    // A lifetime that is not a whole number of minutes is the default.
     let lifetime = options.lifetime.as_secs();
     words.extend(lifetime.is_multiple_of(MINUTE).then(|| format!("-l {}", lifetime / MINUTE)));
     if !options.forwarded_protocols.is_empty() {
