@@ -8,10 +8,12 @@
 use std::any::Any;
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
+use std::thread::{Builder, JoinHandle};
 
 /// The unexpected end of a thread or task.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,6 +47,27 @@ impl Supervisor {
     pub fn run(&self, what: &str, work: impl FnOnce() -> Result<(), String>) {
         let ended = catch_unwind(AssertUnwindSafe(work));
         self.report(what, ended.unwrap_or_else(|panic| Err(panic_text(panic.as_ref()))));
+    }
+
+    /// Starts a thread that runs `work` under the rules of [`Supervisor::run`]; every end without a
+    /// panic is regular.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn spawn(
+        &self,
+        thread: &str,
+        what: &'static str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> io::Result<JoinHandle<()>> {
+        let supervisor = self.clone();
+        let run = move || {
+            supervisor.run(what, || {
+                work();
+                Ok(())
+            });
+        };
+        Builder::new().name(thread.to_owned()).spawn(run)
     }
 
     /// Runs a task under the rules of [`Supervisor::run`]. A dropped task reports nothing, because
@@ -120,6 +143,16 @@ mod tests {
         supervisor.on_fault(handler("late"));
         let text = "the second ended: it panicked: no sense";
         assert_eq!(*reports.lock().unwrap(), [format!("early: {text}"), format!("late: {text}")]);
+    }
+
+    #[test]
+    fn a_thread_has_its_name_and_reports_a_panic() {
+        let supervisor = Supervisor::default();
+        supervisor.spawn("regular", "the first", || {}).unwrap().join().unwrap();
+        assert_eq!(supervisor.fault(), None);
+        let work = || panic!("in {}", std::thread::current().name().unwrap_or_default());
+        supervisor.spawn("worker", "the second", work).unwrap().join().unwrap();
+        assert_eq!(supervisor.fault().unwrap().to_string(), "the second ended: it panicked: in worker");
     }
 
     #[test]

@@ -285,14 +285,7 @@ impl Logical {
                 std::thread::sleep(TICK);
             }
         };
-        let supervisor = supervisor.clone();
-        let run = move || {
-            supervisor.run("the timer of the file system", || {
-                beat();
-                Ok(())
-            });
-        };
-        std::thread::Builder::new().name("logical-timer".into()).spawn(run).map(|_| ())
+        supervisor.spawn("logical-timer", "the timer of the file system", beat).map(drop)
     }
 
     /// Returns the present counters.

@@ -43,16 +43,8 @@ impl ServerAuthorization {
                 authorizer.refresh(started.elapsed(), false);
             }
         };
-        let supervisor = supervisor.clone();
-        let run = move || {
-            supervisor.run("the renewal of authorization rules", || {
-                renew();
-                Ok(())
-            });
-        };
-        std::thread::Builder::new()
-            .name("authdb".into())
-            .spawn(run)
+        supervisor
+            .spawn("authdb", "the renewal of authorization rules", renew)
             .map_err(|source| StartError::System { what: "a thread", source })?;
         Ok(Some(this))
     }

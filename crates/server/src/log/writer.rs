@@ -64,14 +64,7 @@ impl LogWriter {
         let (messages, inbox) = sync_channel(QUEUED_LINES_MAX);
         let queue = LogQueue { messages, dropped: Arc::default(), last_author: Arc::default() };
         let dropped = queue.dropped.clone();
-        let supervisor = supervisor.clone();
-        let run = move || {
-            supervisor.run(LOG_THREAD, || {
-                serve(sink, &inbox, &dropped);
-                Ok(())
-            });
-        };
-        let thread = std::thread::Builder::new().name("log".to_owned()).spawn(run)?;
+        let thread = supervisor.spawn("log", LOG_THREAD, move || serve(sink, &inbox, &dropped))?;
         Ok(Self { queue, thread: Some(thread) })
     }
 

@@ -129,16 +129,12 @@ impl Health {
         let (ready, looked) = channel::<()>();
         let mut watch = HealthThread::new(settings, backend, report);
         let wake = watch.wake.clone();
-        let supervisor = supervisor.clone();
         let run = move || {
-            supervisor.run("the thread that measures the node", || {
-                watch.first_look();
-                drop(ready);
-                watch.run();
-                Ok(())
-            });
+            watch.first_look();
+            drop(ready);
+            watch.run();
         };
-        let thread = std::thread::Builder::new().name("cluster-health".into()).spawn(run)?;
+        let thread = supervisor.spawn("cluster-health", "the thread that measures the node", run)?;
         // The thread drops its end of the channel after the first round.
         let _ = looked.recv();
         Ok(Self { wake, thread: Some(thread) })
