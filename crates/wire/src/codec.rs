@@ -46,6 +46,22 @@ pub trait FixedLayout: Sized {
     fn from_bytes(bytes: &Self::Bytes) -> Self;
 }
 
+/// Appends a head of `N` bytes and the body that `fill` appends. `head` encodes the head from the
+/// length of the body. `fill` must not change the bytes before the body.
+pub(crate) fn with_head<const N: usize>(
+    out: &mut Vec<u8>,
+    fill: impl FnOnce(&mut Vec<u8>),
+    head: impl FnOnce(usize) -> [u8; N],
+) {
+    let at = out.len();
+    out.extend_from_slice(&[0; N]);
+    fill(out);
+    let length = out.len().saturating_sub(at).saturating_sub(N);
+    if let Some(place) = out.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+        *place = head(length);
+    }
+}
+
 impl<T: FixedLayout> Encode for T {
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.to_bytes().as_ref());

@@ -21,7 +21,7 @@ use std::fmt;
 
 use super::codes::{RequestCode, Status};
 use super::limits::{HANDSHAKE_BYTES, HANDSHAKE_REPLY_BYTES, REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES};
-use crate::codec::{Decode, Encode, FixedLayout};
+use crate::codec::{Decode, Encode, FixedLayout, with_head};
 use crate::cursor::{FieldReader, FieldWriter};
 use crate::error::WireError;
 
@@ -138,13 +138,10 @@ impl RequestHeader {
 
     /// Appends the header and the payload that `fill` appends, with its length as dlen.
     pub(crate) fn finish_with(mut self, out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
-        let at = out.len();
-        out.extend_from_slice(&[0; REQUEST_HEADER_BYTES]);
-        fill(out);
-        self.dlen = wire_length(out.len().saturating_sub(at).saturating_sub(REQUEST_HEADER_BYTES));
-        if let Some(place) = out.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
-            *place = self.to_bytes();
-        }
+        with_head(out, fill, |length| {
+            self.dlen = wire_length(length);
+            self.to_bytes()
+        });
     }
 
     /// Appends the header with the given `dlen`; the caller sends the payload separately.

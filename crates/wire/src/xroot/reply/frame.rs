@@ -12,20 +12,13 @@
 //!
 //! Source: xroot protocol 5.2.0, sections 1.5, 3.1.
 
-use crate::codec::{Encode, FixedLayout};
+use crate::codec::{Encode, FixedLayout, with_head};
 use crate::xroot::codes::Status;
 use crate::xroot::header::{ResponseHeader, StreamId, wire_length};
-use crate::xroot::limits::RESPONSE_HEADER_BYTES;
 
 /// Appends a frame whose body `fill` appends. `fill` must not change the bytes before the body.
 pub fn frame_with(out: &mut Vec<u8>, streamid: StreamId, status: Status, fill: impl FnOnce(&mut Vec<u8>)) {
-    let at = out.len();
-    out.extend_from_slice(&[0; RESPONSE_HEADER_BYTES]);
-    fill(out);
-    let dlen = wire_length(out.len().saturating_sub(at).saturating_sub(RESPONSE_HEADER_BYTES));
-    if let Some(place) = out.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
-        *place = ResponseHeader { streamid, status, dlen }.to_bytes();
-    }
+    with_head(out, fill, |length| ResponseHeader { streamid, status, dlen: wire_length(length) }.to_bytes());
 }
 
 /// Appends a frame.

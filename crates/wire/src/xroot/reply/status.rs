@@ -17,7 +17,7 @@
 //! `api_pgwrite_bad`.
 
 use super::bad_pages::BadPages;
-use crate::codec::{Encode, FixedLayout};
+use crate::codec::{Encode, FixedLayout, with_head};
 use crate::crc::crc32c;
 use crate::cursor::FieldReader;
 use crate::error::WireError;
@@ -100,17 +100,15 @@ impl StatusFrame {
 
 /// Appends the answer to a `kXR_pgwrite` at `offset`: success, or the list of bad pages.
 pub fn pgwrite_done(out: &mut Vec<u8>, streamid: StreamId, offset: i64, bad: Option<&BadPages<'_>>) {
-    let at = out.len();
     let (request, resptype) = (RequestCode::PGWRITE, ResponseType::FINAL);
-    let mut frame = StatusFrame { streamid, request, resptype, dlen: 0, offset };
-    out.extend_from_slice(&frame.to_bytes());
-    if let Some(bad) = bad {
-        bad.encode(out);
-        frame.dlen = wire_length(out.len().saturating_sub(at).saturating_sub(STATUS_FRAME_BYTES));
-    }
-    if let Some(place) = out.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
-        *place = frame.to_bytes();
-    }
+    let encode_pages = |out: &mut Vec<u8>| {
+        if let Some(bad) = bad {
+            bad.encode(out);
+        }
+    };
+    with_head(out, encode_pages, |length| {
+        StatusFrame { streamid, request, resptype, dlen: wire_length(length), offset }.to_bytes()
+    });
 }
 
 #[cfg(test)]
