@@ -136,25 +136,17 @@ fn examine_login(login: &NodeLogin<'_>) {
 /// Checks the texts that occur in frames.
 fn texts(text: &[u8]) {
     if let Ok(id) = SystemId::decode(text) {
-        let mut out = Vec::new();
-        id.encode(&mut out);
-        assert_eq!(out, text);
+        assert_eq!(id.encoded(), text);
         assert_eq!(SystemId::cluster_of(text), Some(id.cluster));
     }
     if let Ok(space) = SpaceText::decode(text) {
-        let mut out = Vec::new();
-        space.encode(&mut out);
-        assert_eq!(SpaceText::decode(&out), Ok(space));
+        assert_eq!(SpaceText::decode(&space.encoded()), Ok(space));
     }
     if let Ok(totals) = TotalsText::decode(text) {
-        let mut out = Vec::new();
-        totals.encode(&mut out);
-        assert_eq!(TotalsText::decode(&out), Ok(totals));
+        assert_eq!(TotalsText::decode(&totals.encoded()), Ok(totals));
     }
     let env = Env::parse(CgiText::new(text));
-    let mut out = Vec::new();
-    env.encode(&mut out);
-    assert_eq!(Env::parse(CgiText::new(&out)), env);
+    assert_eq!(Env::parse(CgiText::new(&env.encoded())), env);
 }
 
 /// Checks that the frames do not depend on the segmentation of the stream, and that no byte is

@@ -104,11 +104,10 @@ fn each_credentials(mut take: impl FnMut(Vec<u8>)) -> anyhow::Result<()> {
     for connection in vector["connections"].as_array().into_iter().flatten() {
         for frame in connection["frames"].as_array().into_iter().flatten() {
             let bytes = bytes_of(frame)?;
-            // The list of protocols follows the header and the session id of the reply.
-            match (frame["request"].as_str(), frame["response_to"].as_str()) {
-                (Some("kXR_auth"), _) => take(bytes.get(24..).unwrap_or_default().to_vec()),
-                (_, Some("kXR_login")) => take(bytes.get(24..).unwrap_or_default().to_vec()),
-                _ => {}
+            // Credentials follow the header of the request, which is as long as the header and the
+            // session id of a reply in front of the list of protocols.
+            if frame["request"] == "kXR_auth" || frame["response_to"] == "kXR_login" {
+                take(bytes.get(24..).unwrap_or_default().to_vec());
             }
         }
         for decoded in connection["decoded"].as_array().into_iter().flatten() {

@@ -102,8 +102,7 @@ proptest! {
     #[test]
     fn a_parsed_stat_text_survives_encoding(text in "[0-9]{1,21} [0-9]{1,21} [0-9]{1,11} -?[0-9]{1,20}( -?[0-9]{1,10} [0-9]{1,10} [0-7]{3,12} [a-z ]{1,9} [a-z0-9]{1,9})?( \\[ [a-z:]{1,9} \\])?") {
         if let Ok(stat) = StatText::decode(text.as_bytes()) {
-            let mut out = Vec::new();
-            stat.encode(&mut out);
+            let out = stat.encoded();
             prop_assert_eq!(StatText::decode(&out), Ok(stat));
         }
     }

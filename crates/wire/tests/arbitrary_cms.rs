@@ -355,8 +355,7 @@ proptest! {
 
         let (instance, cluster) = (instance.as_bytes(), cluster.as_bytes());
         let id = SystemId { anywhere, kind: SystemIdKind::Supervisor, proxy, instance, cluster };
-        let mut out = Vec::new();
-        id.encode(&mut out);
+        let out = id.encoded();
         prop_assert_eq!(SystemId::decode(&out), Ok(id));
         prop_assert_eq!(SystemId::cluster_of(&out), Some(cluster));
 
@@ -368,8 +367,7 @@ proptest! {
             door: site.as_deref().map(str::as_bytes).filter(|_| extensions != 0),
             extensions: Extensions(extensions),
         };
-        let mut out = Vec::new();
-        env.encode(&mut out);
+        let out = env.encoded();
         prop_assert_eq!(Env::parse(CgiText::new(&out)), env);
     }
 

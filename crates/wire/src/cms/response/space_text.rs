@@ -120,16 +120,12 @@ mod tests {
     #[test]
     fn recorded_texts_parse_and_encode() {
         for text in ["64 100000 10 0 0 0", "2 74421 72 0 0 0", "-1 -1 -1 -1 -1 -1"] {
-            let mut out = Vec::new();
-            SpaceText::decode(text.as_bytes()).unwrap().encode(&mut out);
-            assert_eq!(out, text.as_bytes());
+            assert_eq!(SpaceText::decode(text.as_bytes()).unwrap().encoded(), text.as_bytes());
         }
         assert_eq!(SpaceText::decode(b"-1 -1 -1 -1 -1 -1"), Ok(SpaceText::NOBODY));
         let totals = TotalsText::decode(b"A 320020 6348617 100000").unwrap();
         assert_eq!(totals, TotalsText { total_mb: 320_020, free_mb: 6_348_617, free_mb_max: 100_000 });
-        let mut out = Vec::new();
-        totals.encode(&mut out);
-        assert_eq!(out, b"A 320020 6348617 100000");
+        assert_eq!(totals.encoded(), b"A 320020 6348617 100000");
     }
 
     #[test]
