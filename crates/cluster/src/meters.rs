@@ -50,9 +50,8 @@ impl Meters {
 
     /// Returns the load that the child reported.
     pub fn load(&self, slot: Slot) -> LoadReport {
-        let [cpu, net, run_queue, memory, paging, disk, ..] =
-            self.at(slot).load.load(Ordering::Relaxed).to_le_bytes();
-        LoadReport { cpu, net, run_queue, memory, paging, disk }
+        let [parts @ .., _, _] = self.at(slot).load.load(Ordering::Relaxed).to_le_bytes();
+        LoadReport::from_parts(parts)
     }
 
     /// Returns the free space for new files, in MB.
@@ -62,7 +61,7 @@ impl Meters {
 
     /// Sets the load that the child reported.
     pub fn set_load(&self, slot: Slot, load: LoadReport) {
-        let LoadReport { cpu, net, run_queue, memory, paging, disk } = load;
+        let [cpu, net, run_queue, memory, paging, disk] = load.parts();
         let bytes = [cpu, net, run_queue, memory, paging, disk, 0, 0];
         self.at(slot).load.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
     }

@@ -198,3 +198,13 @@ impl ClusterMember {
         !self.role.has_children()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn components_above_100_count_as_100() {
+        assert_eq!(LoadReport::from_parts([255; 6]).parts(), [100; 6]);
+    }
+}
