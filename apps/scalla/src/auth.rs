@@ -1,6 +1,6 @@
 //! `scalla auth`: explains decisions of the authorization rules of a configuration.
 
-use crate::evaluation::evaluation;
+use crate::evaluation::load_here;
 use crate::exit_status;
 use crate::local_path::absolute;
 use crate::printer::{err, out};
@@ -11,7 +11,7 @@ use auth::access::{
 };
 use base::LogicalPath;
 use clap::Subcommand;
-use config::{AuthorizationConfig, ConfigInput, Loaded, LocalFiles, Overrides, Strictness};
+use config::{AuthorizationConfig, Loaded};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -47,7 +47,7 @@ struct CheckAccessOptions {
     #[arg(long, value_name = "FILE")]
     authdb: Option<PathBuf>,
     /// Instance name that `if named` in the configuration compares with.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", requires = "config")]
     instance: Option<String>,
     /// Host name of the client.
     #[arg(long, value_name = "NAME", default_value = "")]
@@ -76,12 +76,7 @@ impl AuthCommand {
 
 /// Returns the settings of authorization of a configuration file.
 fn settings(file: &Path, instance: Option<String>) -> anyhow::Result<AuthorizationConfig> {
-    let mut evaluation = evaluation("xrootd", instance);
-    evaluation.host = server::host_name();
-    let file = Some(absolute(file)?.to_string_lossy().into_owned());
-    let input =
-        ConfigInput { file, evaluation, overrides: Overrides::default(), strictness: Strictness::Legacy };
-    let Loaded { effective, report } = config::load(&input, &LocalFiles);
+    let Loaded { effective, report } = load_here(&absolute(file)?, instance);
     if !report.is_ok() {
         err().lines(&report);
         anyhow::bail!("the configuration has errors");

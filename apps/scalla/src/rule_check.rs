@@ -11,6 +11,8 @@ pub(crate) fn check_rules(effective: &Effective, report: &mut ConfigReport) {
     if !*values.enabled {
         return;
     }
+    let origin =
+        if values.authdb.origin.is_default() { &values.enabled.origin } else { &values.authdb.origin };
     let source = server::authdb_source(values);
     match AccessDatabase::load(&source, AuthdbCheck::ForOwner, &server::SystemNetgroups) {
         Ok(database) => {
@@ -20,22 +22,18 @@ pub(crate) fn check_rules(effective: &Effective, report: &mut ConfigReport) {
             if database.is_empty() {
                 let what = format!("acc.authdb: {} has no rules", database.path().display());
                 let allowed = "nothing is allowed to anyone; write rules";
-                report.add(ProblemKind::Doubtful, values.authdb.origin.clone(), what, allowed);
+                report.add(ProblemKind::Doubtful, origin.clone(), what, allowed);
             }
         }
         Err(AuthdbError::Invalid { path, problems }) => {
             problems.iter().for_each(|problem| add(ProblemKind::Contradiction, &path, problem, report));
         }
         Err(error) => {
-            let origin = match values.authdb.origin.is_default() {
-                true => values.enabled.origin.clone(),
-                false => values.authdb.origin.clone(),
-            };
             let allowed = match &error {
                 AuthdbError::Unsafe { .. } => "only the owner may write the rules",
                 _ => "name a readable file with acc.authdb",
             };
-            report.add(ProblemKind::Contradiction, origin, format!("acc.authdb: {error}"), allowed);
+            report.add(ProblemKind::Contradiction, origin.clone(), format!("acc.authdb: {error}"), allowed);
         }
     }
 }

@@ -1,14 +1,16 @@
 //! `xrdacctest`: asks the rules of an authorization database, with the command line and output of
 //! XRootD's program.
 
+use crate::evaluation::load_here;
 use crate::exit_status;
 use crate::printer::{err, out};
-use crate::{evaluation, xrootd_compat};
+use crate::xrootd_compat;
 use auth::access::{AccessDatabase, AccessOperation, AuthdbCheck, Principal};
 use base::LogicalPath;
-use config::{ConfigInput, Loaded, LocalFiles, Overrides, Strictness};
+use config::Loaded;
 use std::ffi::OsString;
 use std::io::BufRead;
+use std::path::Path;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
@@ -107,12 +109,7 @@ fn usage(why: &str) -> ExitCode {
 /// Loads the rules that a configuration file names. Only its `acc.` directives matter, and unlike
 /// in a server they do not need `ofs.authorize`.
 fn load(file: &str) -> Result<AccessDatabase, String> {
-    let mut evaluation = evaluation::evaluation("xrootd", None);
-    evaluation.host = server::host_name();
-    let overrides = Overrides::default();
-    let input =
-        ConfigInput { file: Some(file.to_owned()), evaluation, overrides, strictness: Strictness::Legacy };
-    let Loaded { effective, report } = config::load(&input, &LocalFiles);
+    let Loaded { effective, report } = load_here(Path::new(file), None);
     let without_switch = |problem: &&config::Problem| {
         *effective.authorization.enabled || problem.kind != config::ProblemKind::Unprotected
     };
