@@ -9,7 +9,7 @@ use auth::access::{AccessDatabase, AccessOperation, AuthdbCheck, Principal};
 use base::LogicalPath;
 use config::Loaded;
 use std::ffi::OsString;
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -26,8 +26,8 @@ Usage: xrdacctest [-c <cfn>] [<ids> | <user> <host>] <act>
 
 /// The configuration file without `-c`.
 const CONFIG_DEFAULT: &str = "./acc.cf";
-/// Maximum length of a line of questions in bytes.
-const LINE_BYTES_MAX: usize = 64 << 10;
+/// Maximum length of a line of questions in bytes, with its newline.
+const LINE_BYTES_MAX: u64 = 64 << 10;
 /// Exit status if the rules cannot be used.
 const NOT_INITIALIZED: u8 = 2;
 
@@ -129,10 +129,13 @@ fn ask_each_line(database: &AccessDatabase, client: &mut TestedClient) -> ExitCo
     loop {
         err().literal("Enter arguments: ");
         let mut line = Vec::new();
-        let limit = u64::try_from(LINE_BYTES_MAX).unwrap_or(u64::MAX);
-        let read = std::io::Read::take(&mut input, limit).read_until(b'\n', &mut line);
-        if !matches!(read, Ok(length) if length > 0) {
-            return ExitCode::SUCCESS;
+        if let Err(error) = input.by_ref().take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut line) {
+            err().line(format_args!("xrdacctest: cannot read the standard input: {error}"));
+            return ExitCode::from(exit_status::FAILED);
+        }
+        // The rest of a longer line must not be answered as a question of its own.
+        if line.len() as u64 > LINE_BYTES_MAX {
+            return usage("line too long");
         }
         let words: Vec<String> =
             String::from_utf8_lossy(&line).split_whitespace().map(str::to_owned).collect();
@@ -140,11 +143,9 @@ fn ask_each_line(database: &AccessDatabase, client: &mut TestedClient) -> ExitCo
             return ExitCode::SUCCESS;
         }
         match parse_question(&words, client) {
+            Ok(AccessQuestion::Forget) => *client = TestedClient::default(),
             Ok(question) => answer(database, client, &question),
             Err(why) => drop(usage(&why)),
-        }
-        if matches!(words.first().map(String::as_str), Some("*")) {
-            *client = TestedClient::default();
         }
     }
 }
