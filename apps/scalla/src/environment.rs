@@ -35,7 +35,12 @@ pub(crate) fn settings() -> Settings {
 
 /// Creates a client with the settings of this process.
 pub(crate) fn client(program: &str) -> Client {
-    Client::with(settings(), Credentials::of_user(), program)
+    client_with(settings(), program)
+}
+
+/// Creates a client with these settings and the credentials of the user.
+pub(crate) fn client_with(settings: Settings, program: &str) -> Client {
+    Client::with(settings, Credentials::of_user(), program)
 }
 
 /// Returns the user's home directory.

@@ -9,7 +9,7 @@ use crate::printer::{err, out};
 use crate::xrootd_compat::options::{self, OptionSpec};
 use crate::xrootd_compat::{self, CommandRuntime, XrdClStatus};
 use client::xroot::ErrorCode;
-use client::{Cause, Client, Credentials, Error, Source, Url};
+use client::{Cause, Error, Source, Url};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -95,7 +95,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     };
     let mut settings = environment::settings();
     settings.set("RequestTimeout", QUESTION_SECONDS, Source::Option).ok();
-    let fs = Client::with(settings, Credentials::of_user(), "xrdmapc").file_system(&url);
+    let fs = environment::client_with(settings, "xrdmapc").file_system(&url);
     let walk = ClusterWalk {
         path: options.path.clone(),
         refresh: options.refresh,

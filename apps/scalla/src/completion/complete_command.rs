@@ -8,7 +8,6 @@ use crate::named_servers;
 use crate::printer::out;
 use crate::quoting::{QuotingState, quoted, split};
 use clap::Command;
-use client::Client;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -80,8 +79,7 @@ fn of_line(line: &str) -> (Vec<String>, QuotingState) {
 fn candidates(mut definition: Command, words: Vec<String>) -> anyhow::Result<Vec<CompletionCandidate>> {
     let ClientRuntime { runtime, log: _log } = environment::start_runtime(0)?;
     let base = named_servers::default_server().ok().flatten();
-    let context =
-        Context::new(Client::with(environment::settings(), client::Credentials::of_user(), "scalla"), base);
+    let context = Context::new(environment::client("scalla"), base);
     let names = RemoteNames::new(runtime.handle().clone(), context);
     let (send, receive) = tokio::sync::oneshot::channel();
     // Replies of servers arrive on this thread, so another thread waits for them.

@@ -8,7 +8,7 @@ use client::copy::{
     ChecksumWish, Copier, CopyAll, CopyListener, CopyOptions, PARALLEL, Place, Rate, SOURCES_MAX, ThirdParty,
     Watch,
 };
-use client::{Client, Credentials, Settings, Source};
+use client::{Client, Settings, Source};
 
 use super::interrupts;
 use super::option_values;
@@ -156,7 +156,7 @@ impl CpCommand {
         // The number of streams is a setting of the client, so it needs a client of its own.
         let client = match shared {
             Some(client) if self.streams.is_none() => client.clone(),
-            _ => Client::with(settings, Credentials::of_user(), "scalla"),
+            _ => environment::client_with(settings, "scalla"),
         };
         copy(all, &client, show, watch).await
     }

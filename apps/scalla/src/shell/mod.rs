@@ -20,7 +20,7 @@ use crate::exit_status::{INTERRUPTED, USAGE};
 use crate::files::Context;
 use crate::printer::err;
 use crate::quoting::{self, ShellWord};
-use client::{Client, Credentials, Source};
+use client::Source;
 #[cfg(test)]
 pub(crate) use parser::definition;
 use runner::{CommandRunner, LineOutcome};
@@ -51,7 +51,7 @@ impl ShellCommand {
             // A user who repeats a command expects another attempt.
             settings.set("StreamErrorWindow", "0", Source::Option)?;
         }
-        let context = Context::new(Client::with(settings, Credentials::of_user(), "scalla"), None);
+        let context = Context::new(environment::client_with(settings, "scalla"), None);
         let names = RemoteNames::new(runtime.handle().clone(), context);
         let lines = if editor::is_interactive() {
             let helper = word_completer::WordCompleter::new(names.clone());

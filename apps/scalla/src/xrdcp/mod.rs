@@ -27,11 +27,11 @@ use crate::copy::interrupts;
 use crate::environment;
 use crate::printer::{err, out};
 use crate::xrootd_compat::{self, CopySide, INVALID_ARGUMENTS, LICENCE, XrdClStatus, code};
+use client::Settings;
 use client::copy::{
     Against, ChecksumWish, Copier, CopyDone, CopyError, CopyJob, CopyOptions, Place, Rate, ThirdParty, Watch,
 };
 use client::digest::Algorithm;
-use client::{Client, Credentials, Settings};
 use error_texts::status_of_job;
 use failure::{UNSUPPORTED_STATUS, XrdcpFailure, report};
 use job_queue::{JobQueue, XrdcpJob};
@@ -75,7 +75,7 @@ async fn copy(mut command: XrdcpOptions, settings: Settings, watch: &Watch) -> E
         let text = "SOCKS Proxies are not yet supported\n".to_owned();
         return report(&XrdcpFailure::Plain(text, UNSUPPORTED_STATUS));
     }
-    let client = Client::with(settings, Credentials::of_user(), "xrdcp");
+    let client = environment::client_with(settings, "xrdcp");
     let mut options = environment::copy_options(client.settings());
     options.force = command.force;
     options.resume = command.resume;
