@@ -59,9 +59,10 @@ impl ServerAuthorization {
         HostRules(Arc::new(move || authorizer.needs_hosts()))
     }
 
-    /// Reads the rules again. Blocks.
-    pub(crate) fn refresh(&self) -> RulesRefresh {
-        self.authorizer.refresh(self.started.elapsed(), true)
+    /// Returns a function that reads the rules again. It blocks.
+    pub(crate) fn refresh(&self) -> impl FnOnce() -> RulesRefresh + Send + 'static {
+        let (authorizer, started) = (self.authorizer.clone(), self.started);
+        move || authorizer.refresh(started.elapsed(), true)
     }
 
     /// Describes the rules in force, and the reason why the present file is not in force, if it is

@@ -17,6 +17,7 @@ use crate::cluster::{NodeOrder, OrderTarget};
 use crate::log::{ActiveLog, Levels};
 use crate::process::{AdminDirectory, PidFile};
 use crate::reload::Difference;
+use crate::running::AccessRefresh;
 use crate::stderr::print_stderr;
 use crate::{RunningServer, VERSION};
 use auth::access::RulesRefresh;
@@ -28,7 +29,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 /// Maximum number of waiting calls of the admin socket.
@@ -156,9 +157,7 @@ impl ControlLoop {
             tokio::select! {
                 Some(()) = signals.terminate.recv() => if let Some(code) = self.request_end("SIGTERM") { return Ok(code) },
                 Some(()) = signals.interrupt.recv() => if let Some(code) = self.request_end("SIGINT") { return Ok(code) },
-                Some(()) = signals.hang_up.recv() => {
-                    self.reload_and_log();
-                }
+                Some(()) = signals.hang_up.recv() => self.reload(None),
                 Some(call) = called.recv() => self.answer(call),
                 Some(fault) = faults.recv() => {
                     let text = format!(
@@ -212,7 +211,7 @@ impl ControlLoop {
                 }
                 Err(error) => AdminResponse::failed(error),
             },
-            AdminRequest::Reload {} => self.reload_and_log(),
+            AdminRequest::Reload {} => return self.reload(Some(call.answer)),
             AdminRequest::Unfinished { .. }
             | AdminRequest::ClearUnfinished { .. }
             | AdminRequest::Checkpoints {}
@@ -314,36 +313,41 @@ impl ControlLoop {
         AdminResponse::Ordered(OrderAnswer { node: name, state: state.into(), address })
     }
 
-    fn reload_and_log(&mut self) -> AdminResponse {
+    /// Opens the log and reads the configuration, keys and rules again. Logs the result and sends it
+    /// to the administrator, if there is one.
+    fn reload(&mut self, administrator: Option<oneshot::Sender<AdminResponse>>) {
         if let Err(error) = self.log.reopen() {
             tracing::error!("cannot open the log again, the old file stays in use: {error}");
         }
-        let response = self.reload();
-        match &response {
-            AdminResponse::Reload(answer) => {
-                let list =
-                    |names: &[String]| if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
-                tracing::info!("configuration read again; changed now: {}", list(&answer.applied));
-                answer.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-                if !answer.need_restart.is_empty() {
-                    tracing::warn!("needs a restart to change: {}", list(&answer.need_restart));
-                }
+        // The administrator may no longer be waiting.
+        let answer = |response| drop(administrator.map(|waiting| waiting.send(response)));
+        let applied = match self.apply_configuration() {
+            Ok(applied) => applied,
+            Err(error) => {
+                tracing::error!("the configuration stays as it was: {error}");
+                return answer(AdminResponse::failed(error));
             }
-            AdminResponse::Failed(failure) => {
-                tracing::error!("the configuration stays as it was: {}", failure.error);
-            }
-            _ => {}
+        };
+        let refresh = self.running.refresh_access();
+        let finish = move || {
+            let reloaded = with_access(applied, refresh());
+            log_reload(&reloaded);
+            answer(AdminResponse::Reload(reloaded));
+        };
+        // A file system or the name service can block, and this thread handles signals.
+        let supervisor = self.running.supervisor();
+        if let Err(error) = supervisor.spawn("reload", "the reload of keys and rules", finish) {
+            tracing::error!("keys and authorization rules are not read again, for want of a thread: {error}");
         }
-        response
     }
 
     /// Applies the settings that can change while serving. Changes nothing if the new
     /// configuration has errors.
-    fn reload(&mut self) -> AdminResponse {
+    fn apply_configuration(&mut self) -> Result<ReloadAnswer, String> {
         let config::Loaded { effective: mut new, report } = config::load(&self.reloading.load, &LocalFiles);
         if !report.is_ok() {
             let errors: Vec<_> = report.errors().map(ToString::to_string).collect();
-            return AdminResponse::failed(errors.join("\n"));
+            return Err(errors.join("\n"));
         }
         if new.process.admin_path.origin.is_default() {
             new.process.admin_path = self.effective.process.admin_path.clone();
@@ -355,16 +359,30 @@ impl ControlLoop {
         self.running.reconfigure(&new);
         crate::reload::take_over(&mut self.effective, &new);
         let warnings = report.problems().iter().filter(|problem| problem.severity == Severity::Warning);
-        let mut warnings: Vec<String> = warnings.map(ToString::to_string).collect();
-        let mut applied = difference.live;
-        match self.running.refresh_rules() {
-            Some(RulesRefresh::Replaced(_)) => applied.push("the rules of acc.authdb".to_owned()),
-            Some(RulesRefresh::Kept(error)) => {
-                warnings.push(format!("acc.authdb: the earlier rules stay in force: {error}"));
-            }
-            Some(RulesRefresh::Unchanged) | None => {}
+        let warnings = warnings.map(ToString::to_string).collect();
+        Ok(ReloadAnswer { applied: difference.live, need_restart: difference.restart, warnings })
+    }
+}
+
+/// Adds the result of reading keytabs and rules again to the answer of a reload.
+fn with_access(mut answer: ReloadAnswer, access: AccessRefresh) -> ReloadAnswer {
+    answer.warnings.extend(access.refused_keys);
+    match access.rules {
+        Some(RulesRefresh::Replaced(_)) => answer.applied.push("the rules of acc.authdb".to_owned()),
+        Some(RulesRefresh::Kept(error)) => {
+            answer.warnings.push(format!("acc.authdb: the earlier rules stay in force: {error}"));
         }
-        AdminResponse::Reload(ReloadAnswer { applied, need_restart: difference.restart, warnings })
+        Some(RulesRefresh::Unchanged) | None => {}
+    }
+    answer
+}
+
+fn log_reload(answer: &ReloadAnswer) {
+    let list = |names: &[String]| if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
+    tracing::info!("configuration read again; changed now: {}", list(&answer.applied));
+    answer.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    if !answer.need_restart.is_empty() {
+        tracing::warn!("needs a restart to change: {}", list(&answer.need_restart));
     }
 }
 

@@ -14,6 +14,7 @@ use config::{AuthProtocol, Effective, SigningLevel, SigningRule, SssOptions};
 use session::{LoginPolicy, Signing, SigningByDistance};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use storage::Pool;
 use wire::xroot::codes::SecurityLevel;
@@ -21,9 +22,6 @@ use xroot::{LoginPool, PeerNames};
 
 /// Maximum number of threads for expensive steps of authentications.
 const LOGIN_THREADS_MAX: usize = 8;
-
-/// Interval at which the refresh of files checks whether one is due, or the server has ended.
-const REFRESH_LOOK: Duration = Duration::from_secs(5);
 
 /// The keytab of a server that names none, in the home directory of its user.
 const KEYTAB_DEFAULT: &str = ".xrd/sss.keytab";
@@ -101,7 +99,7 @@ fn default_keytab() -> Option<PathBuf> {
     std::env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(KEYTAB_DEFAULT))
 }
 
-/// Logs what is in force, and what has no effect.
+/// Logs the protocols of clients, and a warning about signing that does not stop attackers.
 fn report(effective: &Effective, order: &[&str]) {
     tracing::info!("clients authenticate by: {}", order.join(", "));
     let levels = *effective.security.signing;
@@ -168,9 +166,14 @@ fn pool() -> LoginPool {
     LoginPool(Arc::new(move |owner, step| pool.run(owner, step).is_ok()))
 }
 
-/// Reads the files of all protocols again. Blocks.
-pub(crate) fn refresh(policy: &LoginPolicy) {
-    policy.protocols().iter().for_each(|protocol| refresh_one(protocol.as_ref()));
+/// Reads the files of all protocols again. Returns the reasons why files are not usable; their
+/// earlier content stays in force. Blocks.
+pub(crate) fn refresh(policy: &LoginPolicy) -> Vec<String> {
+    let refused = |protocol: &Arc<dyn ServerProtocol>| {
+        let error = protocol.refresh().err()?;
+        Some(format!("{}: {error}", protocol.id()))
+    };
+    policy.protocols().iter().filter_map(refused).collect()
 }
 
 /// Describes the files in force of all protocols.
@@ -186,34 +189,70 @@ fn refresh_one(protocol: &dyn ServerProtocol) {
     }
 }
 
-/// Starts a thread that reads the files of each protocol at its interval, as long as the policy is
-/// in use.
-pub(crate) fn start_refresh(policy: &Arc<LoginPolicy>, supervisor: &Supervisor) -> std::io::Result<()> {
-    let mut due: Vec<(usize, Duration, Instant)> = policy
-        .protocols()
-        .iter()
-        .enumerate()
-        .filter_map(|(index, protocol)| {
-            protocol.refresh_interval().map(|interval| (index, interval, Instant::now() + interval))
-        })
-        .collect();
-    if due.is_empty() {
-        return Ok(());
-    }
-    let weak = Arc::downgrade(policy);
-    let supervisor = supervisor.clone();
-    let run = move || {
-        supervisor.run("the refresh of keys", || {
-            while let Some(policy) = weak.upgrade() {
-                for (index, interval, at) in due.iter_mut().filter(|(_, _, at)| *at <= Instant::now()) {
-                    policy.protocols().get(*index).into_iter().for_each(|p| refresh_one(p.as_ref()));
-                    *at = Instant::now() + *interval;
-                }
-                drop(policy);
-                std::thread::sleep(REFRESH_LOOK);
-            }
-            Ok(())
-        });
+/// The refresh of files at their intervals. It ends when this is dropped.
+pub(crate) struct KeyRefresh {
+    _end: Sender<()>,
+}
+
+/// A protocol whose files are read again at an interval.
+struct PeriodicRefresh {
+    protocol: Arc<dyn ServerProtocol>,
+    interval: Duration,
+    due: Instant,
+}
+
+/// Starts a thread that reads the files of each protocol at its interval. `None` if there is no such
+/// protocol.
+pub(crate) fn start_refresh(
+    policy: &LoginPolicy,
+    supervisor: &Supervisor,
+) -> std::io::Result<Option<KeyRefresh>> {
+    let periodic = |protocol: &Arc<dyn ServerProtocol>| {
+        let interval = protocol.refresh_interval()?;
+        Some(PeriodicRefresh { protocol: protocol.clone(), interval, due: Instant::now() + interval })
     };
-    std::thread::Builder::new().name("key-refresh".into()).spawn(run).map(drop)
+    let mut refreshes: Vec<_> = policy.protocols().iter().filter_map(periodic).collect();
+    if refreshes.is_empty() {
+        return Ok(None);
+    }
+    let (end, ended) = mpsc::channel();
+    let run = move || {
+        while wait_for_next(&refreshes, &ended) {
+            for refresh in refreshes.iter_mut().filter(|refresh| refresh.due <= Instant::now()) {
+                refresh_one(refresh.protocol.as_ref());
+                refresh.due = Instant::now() + refresh.interval;
+            }
+        }
+    };
+    supervisor.spawn("key-refresh", "the refresh of keys", run)?;
+    Ok(Some(KeyRefresh { _end: end }))
+}
+
+/// Waits until the next refresh is due. Returns false when the refresh must end.
+fn wait_for_next(refreshes: &[PeriodicRefresh], ended: &Receiver<()>) -> bool {
+    let next = refreshes.iter().map(|refresh| refresh.due).min();
+    let left = next.map(|due| due.saturating_duration_since(Instant::now())).unwrap_or_default();
+    ended.recv_timeout(left) == Err(RecvTimeoutError::Timeout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use auth::sss::Keytab;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_refused_keytab_is_reported() {
+        let path = std::env::temp_dir().join(format!("scalla-login-keytab-{}", std::process::id()));
+        let settings = SssServerSettings::new(path.clone());
+        let sss = SssServer::with_keys(settings, Keytab::default(), None, Box::new(SystemRng));
+        let policy = LoginPolicy::new(vec![Arc::new(sss)], &["sss"], Vec::new(), false, "h.example.org");
+        let policy = policy.unwrap();
+        assert_eq!(refresh(&policy), [""; 0], "a missing file has no keys");
+        std::fs::write(&path, "not a key").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let refused = refresh(&policy);
+        std::fs::remove_file(&path).unwrap();
+        assert!(refused.len() == 1 && refused[0].starts_with("sss: "), "{refused:?}");
+    }
 }

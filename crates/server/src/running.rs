@@ -51,8 +51,17 @@ pub struct RunningServer {
     xroot: Arc<xroot::XrootDoor>,
     /// The authentication of clients; `None` if the address identifies them.
     login: Option<Arc<session::LoginPolicy>>,
+    _key_refresh: Option<login::KeyRefresh>,
     acceptor: Option<PortAcceptor>,
     supervisor: Supervisor,
+}
+
+/// The result of reading keytabs and authorization rules again.
+pub(crate) struct AccessRefresh {
+    /// The reasons why keytabs are not usable.
+    pub(crate) refused_keys: Vec<String>,
+    /// `None` without authorization.
+    pub(crate) rules: Option<RulesRefresh>,
 }
 
 /// Accepts connections, on the first loop. The port is open until `open` is dropped. It is closed
@@ -168,8 +177,9 @@ impl RunningServer {
         door.open_files = logical.clone().map(count_open_files);
         door.settings.live_values = cluster.as_ref().map(ClusterThread::live_values).unwrap_or_default();
         let doorkeeper = Arc::new(Doorkeeper::new(&effective.network));
+        let mut key_refresh = None;
         if let Some(policy) = &login {
-            login::start_refresh(policy, &supervisor).map_err(system("a thread"))?;
+            key_refresh = login::start_refresh(policy, &supervisor).map_err(system("a thread"))?;
             login::require(policy, effective, &mut door);
         }
         door.peer_names = Some(login::peer_names(&doorkeeper));
@@ -192,6 +202,7 @@ impl RunningServer {
             authorization,
             xroot,
             login,
+            _key_refresh: key_refresh,
             acceptor,
             supervisor,
         })
@@ -243,17 +254,19 @@ impl RunningServer {
         }
     }
 
-    /// Applies the settings that can change while serving, and reads keytabs again. Blocks.
+    /// Applies the settings that can change while serving.
     pub(crate) fn reconfigure(&self, new: &Effective) {
         self.doorkeeper.set(&new.network);
-        if let Some(login) = &self.login {
-            login::refresh(login);
-        }
     }
 
-    /// Reads the authorization rules again; `None` without authorization. Blocks.
-    pub(crate) fn refresh_rules(&self) -> Option<RulesRefresh> {
-        self.authorization.as_ref().map(ServerAuthorization::refresh)
+    /// Returns a function that reads keytabs and authorization rules again. It blocks.
+    pub(crate) fn refresh_access(&self) -> impl FnOnce() -> AccessRefresh + Send + 'static {
+        let (login, rules) =
+            (self.login.clone(), self.authorization.as_ref().map(ServerAuthorization::refresh));
+        move || AccessRefresh {
+            refused_keys: login.as_deref().map(login::refresh).unwrap_or_default(),
+            rules: rules.map(|refresh| refresh()),
+        }
     }
 
     /// Describes the authorization rules in force; empty without authorization.

@@ -43,7 +43,7 @@ pub struct AuthorizerSettings {
 /// The result of a renewal of the rules.
 #[derive(Debug)]
 pub enum RulesRefresh {
-    /// The file has not changed.
+    /// The file has not changed, and its rules depend on nothing else.
     Unchanged,
     /// New rules are in force.
     Replaced(Arc<AccessDatabase>),
@@ -181,6 +181,10 @@ impl Authorizer {
             Ok(database) => {
                 let database = Arc::new(database);
                 report(&database);
+                let is_of_same_file = database.stamp.is_some() && database.stamp == rules.database.stamp;
+                if is_of_same_file && !database.uses_netgroups() && self.failure().is_none() {
+                    return RulesRefresh::Unchanged;
+                }
                 let mut rules = self.rules.write().unwrap_or_else(PoisonError::into_inner);
                 let generation = rules.generation + 1;
                 *rules = RulesInForce { database: database.clone(), generation, loaded: now };

@@ -402,6 +402,25 @@ impl NetgroupDatabase for SlowNetgroups {
 }
 
 #[test]
+fn a_file_that_is_read_again_is_a_change_only_if_it_differs() {
+    let directory = std::env::temp_dir().join(format!("scalla-authdb-again-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let file = directory.join("authdb");
+    std::fs::write(&file, "u bob /a r\n").unwrap();
+    let settings = AuthorizerSettings {
+        source: AuthdbSource { path: file.clone(), ..source(PathMatch::Component) },
+        audit: AuditedDecisions::default(),
+        netgroup_lifetime: Duration::MAX,
+    };
+    let authorizer = Authorizer::new(settings, Arc::new(NoNetgroups), Duration::ZERO).unwrap();
+    assert!(matches!(authorizer.refresh(Duration::ZERO, true), RulesRefresh::Unchanged));
+    std::fs::write(&file, "u bob /a rw\n").unwrap();
+    assert!(matches!(authorizer.refresh(Duration::ZERO, true), RulesRefresh::Replaced(_)));
+    assert!(matches!(authorizer.refresh(Duration::ZERO, true), RulesRefresh::Unchanged));
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
 fn a_slow_renewal_does_not_bring_back_older_rules() {
     let directory = std::env::temp_dir().join(format!("scalla-authdb-order-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();

@@ -85,3 +85,19 @@ fn a_server_that_loses_a_thread_ends_with_a_last_line() {
         assert!(last.contains(line) && last.contains("restart it"), "{log}");
     }
 }
+
+#[test]
+fn a_reload_reports_keys_and_rules() {
+    use super::{AccessRefresh, ReloadAnswer, RulesRefresh, with_access};
+    let answer = || ReloadAnswer {
+        applied: vec!["xrd.allow".to_owned()],
+        need_restart: Vec::new(),
+        warnings: vec!["a line".to_owned()],
+    };
+    let access = |rules| AccessRefresh { refused_keys: vec!["sss: no such key".to_owned()], rules };
+    for rules in [None, Some(RulesRefresh::Unchanged)] {
+        let reloaded = with_access(answer(), access(rules));
+        assert_eq!(reloaded.applied, ["xrd.allow"]);
+        assert_eq!(reloaded.warnings, ["a line", "sss: no such key"]);
+    }
+}
