@@ -19,6 +19,7 @@ mod invoked_as;
 mod json_failures;
 mod links;
 mod local_path;
+mod local_time;
 mod man;
 mod map;
 mod name_suggestions;

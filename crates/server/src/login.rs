@@ -6,7 +6,7 @@
 
 use crate::admission::Doorkeeper;
 use crate::error::StartError;
-use auth::sss::{SssServer, SssServerSettings};
+use auth::sss::{HOME_KEYTAB, SssServer, SssServerSettings};
 use auth::unix::UnixServer;
 use auth::{ServerProtocol, SystemRng};
 use base::Supervisor;
@@ -22,9 +22,6 @@ use xroot::{LoginPool, PeerNames};
 
 /// Maximum number of threads for expensive steps of authentications.
 const LOGIN_THREADS_MAX: usize = 8;
-
-/// The keytab of a server that names none, in the home directory of its user.
-const KEYTAB_DEFAULT: &str = ".xrd/sss.keytab";
 
 /// Returns the authentication that the configuration requires; `None` if it requires none.
 ///
@@ -96,7 +93,7 @@ fn keep_out_of_core_dumps() {
 }
 
 fn default_keytab() -> Option<PathBuf> {
-    std::env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(KEYTAB_DEFAULT))
+    std::env::home_dir().filter(|home| home.is_absolute()).map(|home| home.join(HOME_KEYTAB))
 }
 
 /// Logs the protocols of clients, and a warning about signing that does not stop attackers.

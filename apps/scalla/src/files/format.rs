@@ -1,10 +1,11 @@
 //! Formatting of sizes, times, names and status, for display and JSON.
 
 use client::xroot::flags::StatFlags;
-use client::{StatInfo, Url, local_zone};
+use client::{StatInfo, Url};
 use serde_json::{Map, Value, json};
 
 use super::context::last;
+use crate::local_time::local_time;
 use crate::printer::Colour;
 
 /// The state flags with their names in `--json`.
@@ -54,8 +55,7 @@ pub(super) fn exact_time(seconds: i64) -> String {
 }
 
 fn formatted(seconds: i64, format: &str) -> String {
-    jiff::Timestamp::from_second(seconds)
-        .map_or_else(|_| seconds.to_string(), |time| time.to_zoned(local_zone()).strftime(format).to_string())
+    local_time(seconds, format).unwrap_or_else(|| seconds.to_string())
 }
 
 /// Returns the colour of a name: blue for directories, green for programs, faint for files that

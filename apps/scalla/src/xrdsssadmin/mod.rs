@@ -4,18 +4,18 @@ mod command_line;
 
 use std::ffi::OsString;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use auth::SystemRng;
-use auth::sss::{KEYTAB_BYTES_MAX, Keytab, KeytabError, SssKey};
+use auth::sss::{HOME_KEYTAB, KEYTAB_BYTES_MAX, Keytab, KeytabError, SssKey};
 use base::Rng;
-use client::local_zone;
 use jiff::Timestamp;
 
 use self::command_line::{KeytabAction, KeytabRequest, OPEN_STATUS, SortKey, USAGE_STATUS};
+use crate::local_time::local_time;
 use crate::printer::{err, out};
-use crate::xrootd_compat;
+use crate::{environment, xrootd_compat};
 
 /// Exit status after a declined deletion.
 const DECLINED_STATUS: u8 = 2;
@@ -67,9 +67,8 @@ fn perform(request: &KeytabRequest, now: u64) -> Result<(), Failure> {
     let path = match &request.path {
         Some(path) => path.clone(),
         None => {
-            let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
-            let home = home.ok_or_else(|| fail(OPEN_STATUS, "HOME is not set; name the key file"))?;
-            PathBuf::from(home).join(".xrd/sss.keytab")
+            let home = environment::home();
+            home.ok_or_else(|| fail(OPEN_STATUS, "HOME is not set; name the key file"))?.join(HOME_KEYTAB)
         }
     };
     match request.action {
@@ -121,10 +120,8 @@ fn add(request: &KeytabRequest, path: &Path, now: u64) -> Result<(), Failure> {
 }
 
 fn delete(request: &KeytabRequest, path: &Path, now: u64) -> Result<(), Failure> {
-    if !path.exists() {
-        // Nothing is made beside a file that does not exist.
-        open(path)?;
-    }
+    // A change would create directories and a lock also for a file that does not exist.
+    open(path)?;
     // The question is asked without the lock, and then the table is read again.
     let mut is_confirmed = false;
     loop {
@@ -133,12 +130,12 @@ fn delete(request: &KeytabRequest, path: &Path, now: u64) -> Result<(), Failure>
             let total = keytab.keys.len();
             keytab.keys.retain(|key| !request.selector.selects(key));
             if keytab.keys.len() == total {
-                return Err(fail(OPEN_STATUS, "No matching key(s) found."));
+                return Err(fail(OPEN_STATUS, "No matching key(s) found.").into());
             }
             let expired = keytab.remove_expired(now);
             let kept = keytab.keys.len();
             if kept == 0 && !is_confirmed {
-                return Err((DECLINED_STATUS, None));
+                return Err(DeletionStop::NeedsConfirmation);
             }
             Ok((keytab, (kept, total, expired)))
         });
@@ -148,15 +145,28 @@ fn delete(request: &KeytabRequest, path: &Path, now: u64) -> Result<(), Failure>
                 report(kept, total, "kept", expired);
                 return Ok(());
             }
-            Err((DECLINED_STATUS, None)) => {
+            Err(DeletionStop::NeedsConfirmation) => {
                 let question = format!("No keys will remain in {}. Delete file? (n | y): ", path.display());
                 if !confirm(&question, false) {
                     return Err(fail(DECLINED_STATUS, "No keys deleted!"));
                 }
                 is_confirmed = true;
             }
-            Err(failure) => return Err(failure),
+            Err(DeletionStop::Failed(failure)) => return Err(failure),
         }
+    }
+}
+
+/// The reason why a deletion changed nothing.
+enum DeletionStop {
+    /// No keys would remain, and the user has not confirmed that yet.
+    NeedsConfirmation,
+    Failed(Failure),
+}
+
+impl From<Failure> for DeletionStop {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
     }
 }
 
@@ -178,7 +188,7 @@ fn install(request: &KeytabRequest, path: &Path, now: u64) -> Result<(), Failure
         return Err(fail(WRITE_STATUS, text));
     }
     let kept = keytab.keys.len();
-    update(path, "install keys to", |_| Ok((keytab, ())))?;
+    update(path, "install keys to", |_| Ok::<_, Failure>((keytab, ())))?;
     report(kept, total, "installed", expired);
     Ok(())
 }
@@ -214,8 +224,7 @@ fn list(request: &KeytabRequest, path: &Path) -> Result<(), Failure> {
 
 /// Returns a time in the local time zone.
 fn date(seconds: u64, format: &str) -> String {
-    let time = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
-    let shown = time.map(|time| time.to_zoned(local_zone()).strftime(format).to_string());
+    let shown = i64::try_from(seconds).ok().and_then(|seconds| local_time(seconds, format));
     shown.unwrap_or_else(|| "--------".to_owned())
 }
 
@@ -233,11 +242,11 @@ fn open_failure(path: &Path, error: &KeytabError) -> Failure {
 }
 
 /// Changes a table. `action` is the one that fails in the message of an error of the file system.
-fn update<T>(
+fn update<T, E: From<Failure>>(
     path: &Path,
     action: &str,
-    change: impl FnOnce(Result<Keytab, KeytabError>) -> Result<(Keytab, T), Failure>,
-) -> Result<T, Failure> {
+    change: impl FnOnce(Result<Keytab, KeytabError>) -> Result<(Keytab, T), E>,
+) -> Result<T, E> {
     Keytab::update(path, &mut SystemRng, change).map_err(|error| {
         let why = xrootd_compat::format::system(&error);
         fail(WRITE_STATUS, format!("Unable to {action} '{}'; {why}", path.display()))

@@ -19,8 +19,8 @@ use crate::secret::Secret;
 /// Variables with the key table; the first one that is set counts.
 const KEYTAB_VARIABLES: [&str; 2] = ["XrdSecSSSKT", "XrdSecsssKT"];
 const ENDORSEMENTS_VARIABLE: &str = "XrdSecsssENDORSEMENT";
-/// Key table of a user, below the home directory.
-const HOME_KEYTAB: &str = ".xrd/sss.keytab";
+/// The key table of a user, and of a server that names none, below the home directory.
+pub const HOME_KEYTAB: &str = ".xrd/sss.keytab";
 /// Minimum length of the items of version 1, so that the length of a packet does not reveal short
 /// names.
 const ITEM_BYTES_MIN: usize = 125;

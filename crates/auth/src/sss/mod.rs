@@ -29,7 +29,9 @@ mod server;
 #[cfg(test)]
 mod recorded;
 
-pub use client::{IdentitySource, IdentityTable, OriginalClient, SssClient, SssClientSettings, SssIdentity};
+pub use client::{
+    HOME_KEYTAB, IdentitySource, IdentityTable, OriginalClient, SssClient, SssClientSettings, SssIdentity,
+};
 pub use keytab::{
     GROUP_BYTES_MAX, KEY_BYTES_MAX, KEY_NAME_BYTES_MAX, KEYTAB_BYTES_MAX, Keytab, KeytabError, SssKey,
     USER_BYTES_MAX, keytab_mode,
