@@ -3,13 +3,15 @@
 import re
 import subprocess
 
+from tools import PATIENCE_SECONDS
+
 XRDSSSADMIN = "/usr/bin/xrdsssadmin"
 
 
 def add(path, name="key", user="nobody", group="nogroup", length=32):
     """Adds a key to a table, which is created if it does not exist."""
     command = [XRDSSSADMIN, "-k", name, "-u", user, "-g", group, "-l", str(length), "add", str(path)]
-    done = subprocess.run(command, input="y\n", capture_output=True, text=True)
+    done = subprocess.run(command, input="y\n", capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert done.returncode == 0, done
     return path
 

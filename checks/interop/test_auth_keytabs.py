@@ -124,10 +124,10 @@ def test_a_table_of_ours_serves_both_ends_of_real_programs(tmp_path):
     """The real client logs in at the real server with keys that our program made."""
     server = peers.Theirs(settings="")
     keytab = server.work / "sss.keytab"
-    admin(OURS, "-k", "k", "-u", "alice", "-l", "128", "add", str(keytab)).ok()
     mine = tmp_path / "mine"
-    mine.write_bytes(keytab.read_bytes())
-    mine.chmod(0o600)
+    admin(OURS, "-k", "k", "-u", "alice", "-l", "128", "add", str(mine)).ok()
+    keytab.write_bytes(mine.read_bytes())
+    keytab.chmod(0o600)
     peers.give(keytab)
     server.settings = f"xrootd.seclib libXrdSec.so\nsec.protocol sss -s {keytab}\nsec.protbind * only sss\n"
     try:
