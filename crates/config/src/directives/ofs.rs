@@ -143,8 +143,9 @@ pub(super) const SECTION: Section = Section {
             .default("off; ttl 7 15 xfr 9 streams 0,15")
             .help("Third-party copies between servers, as source and as destination; several of these \
                    directives accumulate. Without `pgm` the built-in client copies. An incomplete copy \
-                   is always removed (`autorm`). `allow`: hosts that may fetch from here; `require`: \
-                   required authentication of hosts and clients, for which only `host` exists yet. \
+                   is always removed (`autorm`). `allow`: hosts that may fetch from here; a rule with `dn`, \
+                   `group` or `vo` admits no destination, because attributes are not compared yet. \
+                   `require`: required authentication of hosts and clients: `host`, `unix` or `sss`. \
                    Credentials are not forwarded yet (`fcreds`, `fcpath`). `scan` and `echo` apply to \
                    the output of `pgm`.")
             .example("ttl 60 70 xfr 9 streams 4 restrict /data allow host *.example.org logok"),

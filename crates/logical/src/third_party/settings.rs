@@ -11,9 +11,8 @@ use std::time::Duration;
 pub struct HostRule {
     /// The host of the destination, by name or address; `None` if the rule does not restrict it.
     pub host: Option<HostPattern>,
-    /// The rule also requires attributes that only authentication provides (a distinguished name, a
-    /// group, an organization). Clients are identified by host only, so such a rule admits no
-    /// destination.
+    /// The rule also requires attributes of the client (a distinguished name, a group, an
+    /// organization). Attributes are not compared yet, so such a rule admits no destination.
     pub needs_attributes: bool,
 }
 
