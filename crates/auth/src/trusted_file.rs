@@ -4,13 +4,20 @@
 //! All checks are made on descriptors, so that a file cannot be exchanged between check and use. The
 //! directory counts as well, because its writers can replace the file. Directories above it are not
 //! checked.
+//!
+//! The path may be a link, because mounted secrets and configuration maps of Kubernetes are links.
+//! The directory of the link is checked, and the link must have the owner that a file must have. This
+//! owner chose the target, so directories and links behind the link are not checked. The final file
+//! is checked like one without a link.
 
+use std::ffi::{CString, OsStr};
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, Mode, OFlags, openat, readlinkat};
+use rustix::io::Errno;
 use zeroize::Zeroizing;
 
 /// All permission bits.
@@ -25,7 +32,7 @@ const STICKY: u32 = 0o1000;
 /// The demands on a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FileTrust {
-    /// Any user may be the owner, and the path may be a link.
+    /// Any user may be the owner of the file, the directory and the link.
     pub(crate) any_owner: bool,
     /// Permissions that the file may have. Without those of group and others to write, the
     /// directory must not have them either, unless it is sticky.
@@ -50,8 +57,8 @@ pub(crate) enum TrustedFileError {
     },
 }
 
-impl From<rustix::io::Errno> for TrustedFileError {
-    fn from(error: rustix::io::Errno) -> Self {
+impl From<Errno> for TrustedFileError {
+    fn from(error: Errno) -> Self {
         Self::Unreadable(error.into())
     }
 }
@@ -130,12 +137,27 @@ fn open(path: &Path, trust: &FileTrust) -> Result<File, TrustedFileError> {
     check_directory(&parent, &directory.metadata()?, trust)?;
     // A pipe under this name must not block the open.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let links = if trust.any_owner { OFlags::empty() } else { OFlags::NOFOLLOW };
-    match openat(&directory, name, flags | links, Mode::empty()) {
-        Ok(file) => Ok(File::from(file)),
-        Err(rustix::io::Errno::LOOP) => Err(untrusted("it is a link", "name the file itself")),
-        Err(error) => Err(error.into()),
+    let opened = match openat(&directory, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
+        Err(Errno::LOOP) => {
+            let target = link_target(&directory, name, trust)?;
+            openat(&directory, target.as_c_str(), flags, Mode::empty())
+        }
+        opened => opened,
+    };
+    Ok(File::from(opened?))
+}
+
+/// Returns the target of a link, whose owner is checked: in a sticky directory, each user can create
+/// a link to a file of the user of this process.
+fn link_target(directory: &File, name: &OsStr, trust: &FileTrust) -> Result<CString, TrustedFileError> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let link = File::from(openat(directory, name, flags, Mode::empty())?);
+    let metadata = link.metadata()?;
+    if foreign_owner(&metadata, trust).is_some() {
+        let reason = format!("it is a link that belongs to user id {}", metadata.uid());
+        return Err(untrusted(reason, "name the file itself"));
     }
+    Ok(readlinkat(&link, "", Vec::new())?)
 }
 
 fn check_directory(path: &Path, metadata: &Metadata, trust: &FileTrust) -> Result<(), TrustedFileError> {
@@ -182,7 +204,7 @@ mod tests {
     use super::*;
     use std::fs::{self, Permissions};
     use std::io::Write;
-    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 
     const TRUST: FileTrust =
         FileTrust { any_owner: false, modes: NO_SHARED_WRITE, danger: "change it", bytes_max: 10 };
@@ -218,8 +240,6 @@ mod tests {
         }
         fs::write(directory.join("large"), "12345678901").unwrap();
         assert!(fault(&directory.join("large")).contains("larger than 10 bytes"));
-        symlink(&file, directory.join("link")).unwrap();
-        assert!(fault(&directory.join("link")).contains("it is a link"));
         fs::create_dir(directory.join("sub")).unwrap();
         assert!(fault(&directory.join("sub")).contains("not a regular file"));
         if rustix::process::geteuid().is_root() {
@@ -230,6 +250,52 @@ mod tests {
             assert!(fault(&file).contains("belongs to user id 4711; run chown 0 "));
         }
         fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_link_is_followed_if_its_directory_and_its_owner_are_trusted() {
+        let top = std::env::temp_dir().join(format!("auth-links-{}", std::process::id()));
+        let set = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        // As in a volume of Kubernetes: `file` leads to `..data/file`, and `..data` to a directory.
+        let (volume, version) = (top.join("volume"), top.join("volume/..version"));
+        fs::create_dir_all(&version).unwrap();
+        fs::write(version.join("file"), "text").unwrap();
+        set(&version.join("file"), 0o644);
+        symlink("..version", volume.join("..data")).unwrap();
+        let link = volume.join("file");
+        symlink("..data/file", &link).unwrap();
+        let cases = [
+            (0o755, 0o755, 0o644, "accepted"),
+            (0o1777, 0o755, 0o644, "accepted"),
+            (0o3777, 0o755, 0o644, "accepted"),
+            // The owner of the link chose this directory.
+            (0o755, 0o777, 0o644, "accepted"),
+            (0o777, 0o755, 0o644, "allow others to replace it; run chmod go-w "),
+            (0o755, 0o755, 0o664, "0664 allow others to change it; run chmod 644 "),
+        ];
+        for (volume_mode, version_mode, mode, expected) in cases {
+            set(&volume, volume_mode);
+            set(&version, version_mode);
+            set(&version.join("file"), mode);
+            let found = fault(&link);
+            assert!(found.contains(expected), "{volume_mode:o} {version_mode:o} {mode:o}: {found}");
+        }
+        set(&version.join("file"), 0o644);
+        symlink("..version", volume.join("sub")).unwrap();
+        assert!(fault(&volume.join("sub")).contains("not a regular file"));
+        symlink("none", volume.join("dangling")).unwrap();
+        assert!(fault(&volume.join("dangling")).contains("No such file"));
+        symlink("loop", volume.join("loop")).unwrap();
+        assert!(fault(&volume.join("loop")).contains("symbolic links"));
+        if rustix::process::geteuid().is_root() {
+            set(&volume, 0o1777);
+            lchown(&link, Some(4711), None).unwrap();
+            assert!(fault(&link).contains("it is a link that belongs to user id 4711"));
+            lchown(&link, Some(0), None).unwrap();
+            chown(version.join("file"), Some(4711), None).unwrap();
+            assert!(fault(&link).contains("it belongs to user id 4711"));
+        }
+        fs::remove_dir_all(top).unwrap();
     }
 
     #[test]

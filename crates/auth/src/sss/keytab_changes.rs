@@ -92,6 +92,7 @@ impl Keytab {
     ///
     /// * Changes wait for each other, so that none is lost. `change` must not wait for a person.
     /// * A reader sees either the old table or the new one.
+    /// * A link counts as a table that cannot be read, because it would be replaced.
     /// * The file has the permissions that readers require. Missing directories are created.
     /// * The file is removed if the new table has no keys.
     /// * If `change` fails, the file stays as it is, and the inner result has the error.
@@ -108,7 +109,8 @@ impl Keytab {
         let directory = directory.unwrap_or_else(|| Path::new("."));
         fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
         let _lock = KeytabLock::acquire(path)?;
-        let (table, result) = match change(Self::open(path)) {
+        let present = if path.is_symlink() { Err(link_fault(path)) } else { Self::open(path) };
+        let (table, result) = match change(present) {
             Ok(changed) => changed,
             Err(error) => return Ok(Err(error)),
         };
@@ -183,6 +185,12 @@ impl Drop for KeytabLock {
         // A file that stays behind is locked by the next change.
         fs::remove_file(&self.path).ok();
     }
+}
+
+/// Returns the error of a table whose path is a link, which a change would replace by a file.
+fn link_fault(path: &Path) -> KeytabError {
+    let (reason, remedy) = ("it is a link".to_owned(), "name the file itself".to_owned());
+    KeytabError::Unsafe { path: path.to_owned(), reason, remedy }
 }
 
 /// Returns a new name in the directory of `path`.
@@ -261,6 +269,11 @@ mod tests {
         });
         assert_eq!(kept.unwrap(), Err("kept"));
         assert_eq!(Keytab::open(&directory.join("sub/a.grp")).unwrap().keys.len(), 3);
+        let link = directory.join("sub/link.grp");
+        std::os::unix::fs::symlink("a.grp", &link).unwrap();
+        assert_eq!(Keytab::open(&link).unwrap().keys.len(), 3);
+        let refused = Keytab::update(&link, &mut crate::SystemRng, |table| table.map(|table| (table, ())));
+        assert!(matches!(refused, Ok(Err(KeytabError::Unsafe { .. }))), "a change would replace the link");
         write(&directory.join("sub/a.grp"), &Keytab::default());
         assert!(!directory.join("sub/a.grp").exists(), "a table without keys has no file");
         fs::remove_dir_all(directory).unwrap();
