@@ -4,6 +4,7 @@ status of the same command lines.
 Only the real one prints the NUL that ends a server's text."""
 
 import io
+import re
 import zipfile
 
 import pytest
@@ -106,7 +107,9 @@ def test_cat_to_a_file(pair, tmp_path):
             written = tmp_path / target
             result = tools.xrdfs(area.server, "cat", "-o", written, path.replace("@", area.path), program=program)
             content = written.read_bytes() if written.exists() else b""
-            sides.append((masked(result).replace("\0", "").replace(area.path, "@"), content))
+            text = masked(result).replace("\0", "").replace(area.path, "@")
+            # The number of equal progress lines depends on the time that the copy takes.
+            sides.append((re.sub(r"(\rProgress: [^\r\n]*)\1+", r"\1", text), content))
             if target != "there":
                 written.unlink(missing_ok=True)
         assert sides[0] == sides[1]
