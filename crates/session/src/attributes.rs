@@ -73,7 +73,8 @@ impl Session {
             return match target(arguments.target, verb) {
                 Ok(place) => {
                     let kind = CallKind::Attributes { on_file: false, subcode: m.subcode, values };
-                    DriverTask::Call(self.call(id, PathId::CONTROL, kind), Operation::Attributes(place, work))
+                    let call = self.call(id, PathId::CONTROL, kind);
+                    self.start_on_names(call, Operation::Attributes(place, work), None)
                 }
                 Err(error) => self.fail(id, &error, out),
             };

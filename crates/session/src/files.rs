@@ -103,6 +103,14 @@ impl FileTable {
         Some(handle)
     }
 
+    /// Returns the slots of the files that are being closed.
+    pub(crate) fn closing(&self) -> impl Iterator<Item = (FileIndex, &Arc<dyn OpenFile>)> {
+        let used = (0..).map(FileIndex).zip(&self.slots);
+        used.filter_map(|(index, slot)| {
+            slot.as_ref().filter(|handle| handle.closing).map(|handle| (index, &handle.file))
+        })
+    }
+
     /// Returns the slots that hold a file.
     pub(crate) fn indices(&self) -> Vec<FileIndex> {
         let used = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_some());

@@ -320,7 +320,7 @@ impl Session {
         // A negative size is refused by the file system, after errors in the path.
         let size = m.offset.cast_unsigned();
         let call = self.call(id, PathId::CONTROL, CallKind::Plain);
-        DriverTask::Call(call, Operation::Truncate { target: place, size })
+        self.start_on_names(call, Operation::Truncate { target: place, size }, None)
     }
 
     pub(crate) fn stat(&mut self, id: StreamId, m: &Stat<'_>, out: &mut dyn ReplyOutputs) -> DriverTask {
@@ -335,10 +335,8 @@ impl Session {
         match target(m.path, Verb::STAT) {
             Ok(place) => {
                 let call = self.call(id, PathId::CONTROL, CallKind::Plain);
-                DriverTask::Call(
-                    call,
-                    if space { Operation::StatSpace(place) } else { Operation::Stat(place) },
-                )
+                let operation = if space { Operation::StatSpace(place) } else { Operation::Stat(place) };
+                self.start_on_names(call, operation, None)
             }
             Err(error) => self.fail(id, &error, out),
         }

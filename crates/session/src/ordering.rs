@@ -1,7 +1,7 @@
 //! Integration of the sequencer into the session.
 //!
-//! Operations on open files, closes and the release of files at the end of the session start in
-//! their turn. `sequencer` decides the order; this file registers the operations and starts them.
+//! Operations on open files, closes, the release of files at the end of the session, and operations
+//! on the names of files that are being closed start in their turn. `sequencer` decides the order; this file registers the operations and starts them.
 
 use crate::call::{BlockedOperation, CallKind};
 use crate::ids::{CallId, FileIndex, PathId, SequenceId};
@@ -9,7 +9,7 @@ use crate::sequencer::{Access, FileAccesses};
 use crate::state::{ReplyOutputs, Session, SessionStage};
 use crate::step::{DriverTask, ReadTask, ReadVectorTask};
 use std::sync::Arc;
-use vfs::{AttributeWork, FileOperation, OpenFile};
+use vfs::{AttributeWork, FileOperation, OpenFile, Operation};
 use wire::xroot::header::{FileHandle, StreamId};
 
 impl Session {
@@ -66,6 +66,24 @@ impl Session {
             let todo = self.started(id, todo);
             self.push(todo);
         }
+    }
+
+    /// Starts an operation on names after the closes that the client requested before and that
+    /// concern one of these names: a file must be released before it can be opened again. An open
+    /// that copies `source` also follows the changes of that file.
+    pub(crate) fn start_on_names(
+        &mut self,
+        call: CallId,
+        operation: Operation,
+        source: Option<FileIndex>,
+    ) -> DriverTask {
+        let closing = self.engaged().filter(|engaged| engaged.sequencer.has_exclusive()).into_iter();
+        let closing = closing.flat_map(|engaged| engaged.files.closing());
+        let closing = closing.filter(|(_, file)| operation.concerns(file.path()));
+        let mut touches: Vec<_> = closing.map(|(index, _)| (index, Access::AfterBarriers)).collect();
+        touches.extend(source.map(|source| (source, Access::READ_ALL)));
+        let todo = DriverTask::Call(call, operation);
+        if touches.is_empty() { todo } else { self.submit(Some(call), FileAccesses::many(touches), todo) }
     }
 
     /// Starts an operation on an open file that is answered by a call of this kind.

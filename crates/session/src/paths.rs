@@ -5,7 +5,6 @@
 use crate::call::CallKind;
 use crate::files::from_wire;
 use crate::ids::PathId;
-use crate::sequencer::{Access, FileAccesses};
 use crate::state::{ReplyOutputs, Session};
 use crate::step::DriverTask;
 use crate::target::{Verb, target, targets};
@@ -59,14 +58,12 @@ impl Session {
         if let Some(call) = self.call_mut(call) {
             call.descriptor = descriptor;
         }
-        match request {
-            // The copy must contain each earlier write to the source.
-            Request::Open(m) if m.optiont.contains(OpenTemplateOptions::DUP) => {
-                let source = FileAccesses::one(from_wire(m.fhtemplt), Access::READ_ALL);
-                self.submit(Some(call), source, DriverTask::Call(call, operation))
-            }
-            _ => DriverTask::Call(call, operation),
-        }
+        // The copy must contain each earlier write to the source.
+        let source = match request {
+            Request::Open(m) if m.optiont.contains(OpenTemplateOptions::DUP) => Some(from_wire(m.fhtemplt)),
+            _ => None,
+        };
+        self.start_on_names(call, operation, source)
     }
 
     fn operation(&mut self, request: &Request<'_>) -> Result<Operation, Error> {

@@ -48,7 +48,10 @@ impl Session {
             _ => CallKind::Plain,
         };
         match operation {
-            Ok(operation) => DriverTask::Call(self.call(id, PathId::CONTROL, kind), operation),
+            Ok(operation) => {
+                let call = self.call(id, PathId::CONTROL, kind);
+                self.start_on_names(call, operation, None)
+            }
             Err(error) => self.fail(id, &error, out),
         }
     }

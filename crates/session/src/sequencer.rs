@@ -47,6 +47,8 @@ pub(crate) enum Access {
     Barrier,
     /// Waits for nothing. Only a barrier waits for it.
     Unordered,
+    /// Waits for barriers. Nothing waits for it.
+    AfterBarriers,
 }
 
 impl Access {
@@ -77,6 +79,8 @@ impl Access {
     pub(crate) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Barrier, _) | (_, Self::Barrier) => Self::Barrier,
+            (Self::AfterBarriers, one) | (one, Self::AfterBarriers) if one != Self::Unordered => one,
+            (Self::AfterBarriers, _) | (_, Self::AfterBarriers) => Self::AfterBarriers,
             (Self::Unordered, one) | (one, Self::Unordered) => one,
             (Self::Read { start: a, end: b }, Self::Read { start: c, end: d }) => {
                 Self::Read { start: a.min(c), end: b.max(d) }
@@ -91,9 +95,9 @@ impl Access {
     /// Reports whether the access must wait for an earlier access to the same file.
     pub(crate) fn waits_for(self, earlier: Self) -> bool {
         match (earlier, self) {
-            (_, Self::Unordered) => false,
+            (_, Self::Unordered) | (Self::AfterBarriers, _) => false,
             (Self::Barrier, _) | (_, Self::Barrier) => true,
-            (Self::Unordered, _) | (Self::Read { .. }, Self::Read { .. }) => false,
+            (Self::Unordered, _) | (_, Self::AfterBarriers) | (Self::Read { .. }, Self::Read { .. }) => false,
             (
                 Self::Read { start: a, end: b } | Self::Write { start: a, end: b },
                 Self::Read { start: c, end: d } | Self::Write { start: c, end: d },
@@ -188,6 +192,11 @@ impl<W> Sequencer<W> {
     /// Reports whether a read of this file that arrives now can start immediately.
     pub(crate) fn is_free_to_read(&self, file: FileIndex) -> bool {
         self.exclusive == 0 || self.queue(file).is_none_or(|queue| queue.exclusive == 0)
+    }
+
+    /// Reports whether an exclusive access to any file is unfinished.
+    pub(crate) fn has_exclusive(&self) -> bool {
+        self.exclusive > 0
     }
 
     /// Reports whether a barrier on this file is unfinished.
@@ -313,6 +322,9 @@ mod tests {
         assert!(
             Access::Barrier.waits_for(Access::Unordered) && !Access::Unordered.waits_for(Access::Barrier)
         );
+        assert!(Access::AfterBarriers.waits_for(Access::Barrier));
+        assert!(!Access::Barrier.waits_for(Access::AfterBarriers));
+        assert!(!Access::AfterBarriers.waits_for(write(0, 7)));
     }
 
     #[test]
@@ -351,10 +363,11 @@ mod tests {
         }
 
         fn access(&mut self) -> Access {
-            match self.below(8) {
+            match self.below(9) {
                 0..=2 => read(self.below(8), self.below(4)),
                 3..=5 => write(self.below(8), self.below(4)),
                 6 => Access::Barrier,
+                7 => Access::AfterBarriers,
                 _ => Access::Unordered,
             }
         }

@@ -128,3 +128,41 @@ fn operations_that_wait_at_disconnect_are_dropped() {
     assert_eq!(bench.released(), ["/data/f"]);
     assert!(bench.session.is_finished());
 }
+
+/// The real client closes a file in its destructor, without waiting, and opens it again.
+#[test]
+fn an_operation_on_a_name_follows_the_close_of_a_file_of_this_name_only() {
+    let mut bench = Bench::new();
+    bench.open("/data/f", 0);
+    let Some(DriverTask::FileCall(close, ..)) = bench.close(&Raw::new(CLOSE)) else { panic!() };
+    let waiting = [
+        open("/data/f?x=1", 0x0008),
+        by_path(STAT, "/data/f"),
+        by_path(TRUNCATE, "/data/f"),
+        by_path(RM, "/data/f"),
+        by_path(DIRLIST, "/data/"),
+        Raw::new(QUERY).u16(0, 3).payload(b"/data/f"),
+    ];
+    for request in &waiting {
+        assert!(matches!(bench.ask(request), DriverTask::Nothing), "{request:?}");
+    }
+    for path in ["/data/f2", "/data/f/below", "/da"] {
+        assert!(matches!(bench.ask(&by_path(STAT, path)), DriverTask::Call(..)));
+    }
+    let first = bench.answer(close, Answer::DONE);
+    let started = std::iter::once(first).chain(std::iter::from_fn(|| bench.session.next_todo()));
+    assert_eq!(started.filter(|todo| matches!(todo, DriverTask::Call(..))).count(), waiting.len());
+}
+
+/// The file that takes the place of a closed one does not wait for operations on the old name.
+#[test]
+fn a_new_file_in_the_slot_of_a_closed_one_waits_for_nothing() {
+    let mut bench = Bench::new();
+    bench.open("/data/f", 0);
+    let Some(DriverTask::FileCall(close, ..)) = bench.close(&Raw::new(CLOSE)) else { panic!() };
+    assert!(matches!(bench.ask(&Raw::new(QUERY).u16(0, 3).payload(b"/data/f")), DriverTask::Nothing));
+    assert_eq!(bench.reply_of(close, Answer::DONE).status, OK);
+    assert!(matches!(bench.session.next_todo(), Some(DriverTask::Call(_, Operation::Checksum(_)))));
+    bench.open("/data/g", 0);
+    assert!(bench.close(&Raw::new(CLOSE)).is_some());
+}

@@ -4,7 +4,7 @@
 
 use crate::{ListingPosition, OpenFile, Target, TargetList};
 use auth::Entity;
-use base::{Identity, ReadPiece};
+use base::{Identity, LogicalPath, ReadPiece};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -282,6 +282,37 @@ pub enum Operation {
         /// Argument of the query as it was received.
         argument: Vec<u8>,
     },
+}
+
+impl Operation {
+    /// Reports whether the operation names `path` or a directory above it. Of a list only the first
+    /// path is known before the operation runs, so a list may name every path.
+    pub fn concerns(&self, path: &LogicalPath) -> bool {
+        let names = |target: &Target| path.is_within(&target.path);
+        match self {
+            Self::Open(target, _)
+            | Self::Stat(target)
+            | Self::StatSpace(target)
+            | Self::List(target, _)
+            | Self::MakeDirectory { target, .. }
+            | Self::RemoveDirectory(target)
+            | Self::Remove(target)
+            | Self::ChangeMode { target, .. }
+            | Self::Truncate { target, .. }
+            | Self::Attributes(target, _)
+            | Self::Checksum(target)
+            | Self::CancelChecksum(target)
+            | Self::QueryAttributes(target)
+            | Self::QuerySpace(target) => names(target),
+            Self::Locate(target, _) => target.as_ref().is_some_and(names),
+            Self::Rename { from, to } => names(from) || names(to),
+            Self::StatMany(_) | Self::Prepare(..) => true,
+            Self::ListMore(_)
+            | Self::CancelPrepare { .. }
+            | Self::QueryPrepare { .. }
+            | Self::QueryOpaque { .. } => false,
+        }
+    }
 }
 
 /// A range to clone from one file into another.
