@@ -1,7 +1,11 @@
-//! `scalla auth`: explains decisions of the authorization rules of a configuration.
+//! `scalla auth`: explains decisions of the authorization rules of a configuration, shows
+//! identities, and makes the files of a protected server.
+
+mod init;
 
 use crate::evaluation::load_here;
 use crate::exit_status;
+use crate::files::{FileCommand, WhoamiCommand};
 use crate::local_path::absolute;
 use crate::printer::{err, out};
 use crate::usage_error::UsageError;
@@ -16,7 +20,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Explain decisions of the authorization rules.
+/// Authentication and authorization: protect a server, explain decisions, show identities.
 #[derive(clap::Args, Debug)]
 pub(crate) struct AuthCommand {
     #[command(subcommand)]
@@ -25,7 +29,9 @@ pub(crate) struct AuthCommand {
 
 #[derive(Subcommand, Debug)]
 enum AuthSubcommand {
+    Init(init::InitCommand),
     Check(CheckAccessOptions),
+    Whoami(WhoamiCommand),
 }
 
 /// Decide whether a user may perform an operation, and print the rules that decide.
@@ -69,7 +75,9 @@ struct CheckAccessOptions {
 impl AuthCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
+            AuthSubcommand::Init(init) => init.run(),
             AuthSubcommand::Check(check) => check.run(),
+            AuthSubcommand::Whoami(whoami) => FileCommand::Whoami(whoami).start(),
         }
     }
 }

@@ -4,7 +4,7 @@ use clap::Command;
 
 /// The name of a command, after that of its parent, and its examples. Each is one line with a
 /// description after `#`.
-const EXAMPLES: [(&str, &[&str]); 86] = [
+const EXAMPLES: [(&str, &[&str]); 88] = [
     (
         "scalla",
         &[
@@ -46,7 +46,21 @@ const EXAMPLES: [(&str, &[&str]); 86] = [
     ("admin reload", &["scalla admin reload"]),
     (
         "auth",
-        &["scalla auth check bob /store/x read --config site.cfg   # may bob read it, and by which rule?"],
+        &[
+            "scalla auth init sss --admin alice   # make the files of a protected server",
+            "scalla auth whoami HOST              # show the identity that a server sees",
+        ],
+    ),
+    (
+        "auth init",
+        &[
+            "scalla auth init sss --admin alice",
+            "sudo scalla auth init sss --admin alice --dir /etc/xrootd/security --user xrootd",
+        ],
+    ),
+    (
+        "auth whoami",
+        &["scalla auth whoami HOST", "XrdSecSSSKT=my.keytab scalla auth whoami HOST:1095 --json"],
     ),
     (
         "auth check",

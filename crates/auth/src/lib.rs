@@ -11,6 +11,7 @@
 //! | `client`   | [`ClientLogin`], [`ClientProtocol`]: the client's side of an exchange  |
 //! | `entity`   | [`Entity`]: the identity that authorization decides about              |
 //! | `host`     | the protocol `host`                                                    |
+//! | `identity_text` | the line by which a server reports an identity to its client      |
 //! | `offers`   | [`OfferedProtocol`]: the list of protocols in the reply to a login     |
 //! | `random`   | [`SystemRng`]: random numbers of the kernel                            |
 //! | `secret`   | [`Secret`]: bytes that are wiped and never printed                     |
@@ -28,6 +29,7 @@ mod accounts;
 mod client;
 mod entity;
 pub mod host;
+mod identity_text;
 mod offers;
 mod random;
 mod secret;
@@ -40,6 +42,7 @@ pub mod unix;
 pub use accounts::{AccountDatabase, UserAccount};
 pub use client::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol};
 pub use entity::{Entity, EntityFields, HostName, address_text, is_reserved_attribute};
+pub use identity_text::{IDENTITY_KEY, decode_identity, encode_identity};
 pub use offers::{OFFERS_BYTES_MAX, OfferedProtocol, allowed_by, encode_offer, offered_protocols};
 pub use random::SystemRng;
 pub use secret::Secret;

@@ -16,7 +16,9 @@ use crate::process::{
 use crate::stderr::print_stderr;
 use crate::{RunningServer, VERSION};
 use base::Supervisor;
-use config::{ConfigInput, Effective, Loaded, LocalFiles, NodeRole, Problem, Severity, Strictness};
+use config::{
+    AuthProtocol, ConfigInput, Effective, Loaded, LocalFiles, NodeRole, Problem, Severity, Strictness,
+};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -398,15 +400,30 @@ fn announce(effective: &Effective, running: &RunningServer) {
     }
     let text = format!(
         "scalla {VERSION} listening on {address}, serving {exports}\n\
-         Whoever reaches the port may {}; Ctrl-C ends. Try:\n    {}\n",
-        if effective.storage.exports.iter().all(|export| export.attributes.read_only) {
-            "read"
-        } else {
-            "read and write"
-        },
+         {}; Ctrl-C ends. Try:\n    {}\n",
+        admission(effective),
         example(effective, &url),
     );
     print(&text);
+}
+
+/// Describes who may do what, for the user who started the server.
+fn admission(effective: &Effective) -> String {
+    let security = &effective.security;
+    let identifies = |protocol: &AuthProtocol| !matches!(protocol, AuthProtocol::Host);
+    let who = if *security.enabled && security.protocols.iter().any(|protocol| identifies(protocol)) {
+        "Clients must authenticate and"
+    } else {
+        "Whoever reaches the port"
+    };
+    let what = if *effective.authorization.enabled {
+        "do what the rules allow"
+    } else if effective.storage.exports.iter().all(|export| export.attributes.read_only) {
+        "read"
+    } else {
+        "read and write"
+    };
+    format!("{who} may {what}")
 }
 
 /// Returns a command that works unchanged: it reads a file if there is one, otherwise writes one,

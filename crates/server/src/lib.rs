@@ -53,7 +53,7 @@ pub use adapters::{SystemClock, SystemNetgroups, host_name};
 pub use authorization::authdb_source;
 pub use daemon::{Launch, LogTarget, run};
 pub use error::StartError;
-pub use process::default_admin_directory;
+pub use process::{User, UserError, default_admin_directory};
 pub use running::{RefusedCounts, RunningServer};
 pub use stand_in::{APPEARANCE, stand_in};
 

@@ -108,6 +108,11 @@ impl Session {
 
     /// Returns the value of a key; `None` if it is unknown.
     fn value_of(&self, key: &[u8]) -> Option<Cow<'_, str>> {
+        if key == auth::IDENTITY_KEY.as_bytes() {
+            let caller = self.caller();
+            let line = auth::encode_identity(caller.entity(), caller.identity.host());
+            return Some(Cow::Owned(line));
+        }
         let settings = &self.settings;
         let fixed = settings.configuration.iter().find(|(known, _)| known.as_bytes() == key);
         if let Some((_, value)) = fixed {

@@ -14,6 +14,7 @@
 //! | `columns` | names in columns, aligned tables |
 //! | `removal_summary` | the number of entries and bytes that a removal concerns |
 //! | `walk` | [`walk::DirectoryWalk`]: ordered traversal, with several requests in flight |
+//! | `whoami` | `scalla auth whoami` |
 //! | `ls`, `stat`, … | the commands, related ones in one file |
 
 mod archive;
@@ -39,10 +40,12 @@ mod space;
 mod stat;
 mod tree;
 mod walk;
+mod whoami;
 mod xattr;
 
 pub(crate) use console::Console;
 pub(crate) use context::{Context, Quoted};
+pub(crate) use whoami::WhoamiCommand;
 
 use std::process::ExitCode;
 
@@ -78,6 +81,9 @@ pub(crate) enum FileCommand {
     Du(du::DuCommand),
     Find(find::FindCommand),
     Tree(tree::TreeCommand),
+    /// Belongs to `scalla auth`.
+    #[command(skip)]
+    Whoami(WhoamiCommand),
 }
 
 impl FileCommand {
@@ -128,6 +134,7 @@ impl FileCommand {
             Self::Du(command) => command.run(context, console).await,
             Self::Find(command) => command.run(context, console).await,
             Self::Tree(command) => command.run(context, console).await,
+            Self::Whoami(command) => command.run(context, console).await,
         }
     }
 
@@ -150,6 +157,7 @@ impl FileCommand {
             Self::Du(command) => command.json,
             Self::Find(command) => command.json,
             Self::Tree(command) => command.json,
+            Self::Whoami(command) => command.json,
             Self::Cat(_) | Self::Head(_) | Self::Tail(_) | Self::Mkdir(_) | Self::Mv(_) | Self::Rm(_) => {
                 false
             }

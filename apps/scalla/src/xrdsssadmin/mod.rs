@@ -229,7 +229,7 @@ fn date(seconds: u64, format: &str) -> String {
 }
 
 fn open(path: &Path) -> Result<Keytab, Failure> {
-    Keytab::open(path).map_err(|error| open_failure(path, &error))
+    Keytab::open_to_manage(path).map_err(|error| open_failure(path, &error))
 }
 
 fn open_failure(path: &Path, error: &KeytabError) -> Failure {
