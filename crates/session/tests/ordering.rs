@@ -141,7 +141,7 @@ fn an_operation_on_a_name_follows_the_close_of_a_file_of_this_name_only() {
         by_path(TRUNCATE, "/data/f"),
         by_path(RM, "/data/f"),
         by_path(DIRLIST, "/data/"),
-        Raw::new(QUERY).u16(0, 3).payload(b"/data/f"),
+        Raw::new(QUERY).u16(4, 3).payload(b"/data/f"),
     ];
     for request in &waiting {
         assert!(matches!(bench.ask(request), DriverTask::Nothing), "{request:?}");
@@ -160,7 +160,7 @@ fn a_new_file_in_the_slot_of_a_closed_one_waits_for_nothing() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let Some(DriverTask::FileCall(close, ..)) = bench.close(&Raw::new(CLOSE)) else { panic!() };
-    assert!(matches!(bench.ask(&Raw::new(QUERY).u16(0, 3).payload(b"/data/f")), DriverTask::Nothing));
+    assert!(matches!(bench.ask(&Raw::new(QUERY).u16(4, 3).payload(b"/data/f")), DriverTask::Nothing));
     assert_eq!(bench.reply_of(close, Answer::DONE).status, OK);
     assert!(matches!(bench.session.next_todo(), Some(DriverTask::Call(_, Operation::Checksum(_)))));
     bench.open("/data/g", 0);
