@@ -3,7 +3,7 @@
 //! Decoding must not panic, in the server and in the client, with any key. Credentials whose
 //! checksum is right are as untrusted as others, so items are also checked behind the cipher.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
 use auth::sss::{
@@ -11,6 +11,8 @@ use auth::sss::{
 };
 use auth::unix::UnixServer;
 use auth::{LoginPeer, ServerProtocol, ServerStep, SystemRng, encode_offer, offered_protocols};
+
+use crate::journals::FixedClock;
 
 /// Generation time of sealed packets, seconds since 1970.
 const NOW: u64 = 1_795_187_117;
@@ -33,7 +35,7 @@ fn server() -> &'static SssServer {
         let mut settings = SssServerSettings::new("/nonexistent".into());
         settings.forwarded_protocols = vec!["gsi".to_owned()];
         settings.wants_credentials = true;
-        SssServer::with_keys(settings, keys(), None, Box::new(SystemRng))
+        SssServer::with_keys(settings, keys(), None, Box::new(SystemRng), Arc::new(FixedClock))
     })
 }
 

@@ -4,6 +4,7 @@
 //! The protocols are in the crate `auth`. Their files are read at the start, at each reload, and at
 //! an interval of their own, on a thread, because a file system can block.
 
+use crate::adapters::SystemClock;
 use crate::admission::Doorkeeper;
 use crate::error::StartError;
 use auth::sss::{HOME_KEYTAB, SssServer, SssServerSettings};
@@ -76,7 +77,7 @@ fn sss(options: &SssOptions) -> Result<SssServer, StartError> {
     };
     keep_out_of_core_dumps();
     // User and group ids are not looked up, because files belong to the user of the server.
-    SssServer::open(settings, None, Box::new(SystemRng))
+    SssServer::open(settings, None, Box::new(SystemRng), Arc::new(SystemClock::new()))
         .map_err(|error| StartError::Security(format!("the keytab of sss {}: {error}", keytab.display())))
 }
 
@@ -242,7 +243,8 @@ mod tests {
     fn a_refused_keytab_is_reported() {
         let path = std::env::temp_dir().join(format!("scalla-login-keytab-{}", std::process::id()));
         let settings = SssServerSettings::new(path.clone());
-        let sss = SssServer::with_keys(settings, Keytab::default(), None, Box::new(SystemRng));
+        let clock = Arc::new(SystemClock::new());
+        let sss = SssServer::with_keys(settings, Keytab::default(), None, Box::new(SystemRng), clock);
         let policy = LoginPolicy::new(vec![Arc::new(sss)], &["sss"], Vec::new(), false, "h.example.org");
         let policy = policy.unwrap();
         assert_eq!(refresh(&policy), [""; 0], "a missing file has no keys");

@@ -12,6 +12,7 @@ mod support;
 use auth::sss::{Keytab, SssServer, SssServerSettings};
 use auth::unix::UnixServer;
 use auth::{Entity, ServerProtocol, SystemRng};
+use base::Clock;
 use config::AuthBinding;
 use serde_json::Value;
 use session::{DriverTask, LoginPolicy, Settings};
@@ -70,6 +71,19 @@ fn unhex(hex: &str) -> Vec<u8> {
         .collect()
 }
 
+/// A clock that shows the begin of all time, because the packets of the vectors are old.
+struct StoppedClock;
+
+impl Clock for StoppedClock {
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn today(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH
+    }
+}
+
 /// Returns the protocols that are in force, with the keys of the vectors.
 fn protocols(forwarded: &[&str]) -> Vec<Arc<dyn ServerProtocol>> {
     let lines: Vec<String> = vectors("sss.json")["keys"]["keytab_lines"]
@@ -81,7 +95,7 @@ fn protocols(forwarded: &[&str]) -> Vec<Arc<dyn ServerProtocol>> {
     let keys = Keytab::parse(lines.join("\n").as_bytes()).unwrap();
     let mut settings = SssServerSettings::new("/nowhere".into());
     settings.forwarded_protocols = forwarded.iter().map(|id| (*id).to_owned()).collect();
-    let sss = SssServer::with_keys(settings, keys, None, Box::new(SystemRng));
+    let sss = SssServer::with_keys(settings, keys, None, Box::new(SystemRng), Arc::new(StoppedClock));
     vec![Arc::new(UnixServer), Arc::new(sss)]
 }
 

@@ -63,7 +63,8 @@ fn start(pending: &MemoryJournals, checkpoints: &MemoryJournals) -> bool {
     Logical::new(parts).is_ok()
 }
 
-struct FixedClock;
+/// A clock that stands still.
+pub(crate) struct FixedClock;
 
 impl Clock for FixedClock {
     fn now(&self) -> Duration {

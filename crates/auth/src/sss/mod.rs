@@ -28,6 +28,8 @@ mod server;
 
 #[cfg(test)]
 mod recorded;
+#[cfg(test)]
+mod test_clock;
 
 pub use client::{
     HOME_KEYTAB, IdentitySource, IdentityTable, OriginalClient, SssClient, SssClientSettings, SssIdentity,

@@ -9,6 +9,7 @@ use base::Rng;
 use serde_json::Value;
 
 use super::cipher::FeedbackCipher;
+use super::test_clock::TestClock;
 use super::*;
 use crate::client::{ClientAuthError, ClientContext, ClientProtocol};
 use crate::entity::Entity;
@@ -62,7 +63,7 @@ fn server(keys: Keytab, rng: RecordedRng) -> SssServer {
         forwarded_protocols: ["gsi", "krb5", "unix"].map(str::to_owned).to_vec(),
         ..SssServerSettings::new(PathBuf::from("/nonexistent"))
     };
-    SssServer::with_keys(settings, keys, None, Box::new(rng))
+    SssServer::with_keys(settings, keys, None, Box::new(rng), Arc::<TestClock>::default())
 }
 
 fn peer(address: &str) -> LoginPeer {

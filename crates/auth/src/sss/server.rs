@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
-use base::Rng;
+use base::{Clock, Rng};
 
 use super::identity::Claims;
 use super::keytab::{Keytab, KeytabError, SssKey};
 use super::packet::{ItemKind, PACKET_BYTES_MIN, PacketBody, PacketError, PacketHeader, RANDOM_BYTES};
 use super::parameters::SssParameters;
-use super::replay::{Replay, ReplayStore};
+use super::replay::{Replay, ReplayStore, UsedPacket};
 use super::{SSS, seconds};
 use crate::accounts::AccountDatabase;
 use crate::server::{LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost};
@@ -74,6 +74,8 @@ struct SssShared {
     replays: ReplayStore,
     accounts: Option<Arc<dyn AccountDatabase>>,
     rng: Mutex<Box<dyn Rng>>,
+    /// The steady clock, on which used packets are remembered.
+    clock: Arc<dyn Clock>,
 }
 
 impl SssShared {
@@ -83,7 +85,8 @@ impl SssShared {
 }
 
 impl SssServer {
-    /// Reads the key table. Without `accounts`, identities have no user and group ids.
+    /// Reads the key table. Without `accounts`, identities have no user and group ids. Packets that
+    /// were made before the present time of `clock` are refused.
     ///
     /// # Errors
     /// [`KeytabError`].
@@ -91,9 +94,10 @@ impl SssServer {
         settings: SssServerSettings,
         accounts: Option<Arc<dyn AccountDatabase>>,
         rng: Box<dyn Rng>,
+        clock: Arc<dyn Clock>,
     ) -> Result<Self, KeytabError> {
         let keys = Keytab::open(&settings.keytab)?;
-        Ok(Self::with_keys(settings, keys, accounts, rng))
+        Ok(Self::with_keys(settings, keys, accounts, rng, clock))
     }
 
     /// Creates a server with these keys, which are not read from a file until the first refresh.
@@ -103,15 +107,18 @@ impl SssServer {
         keys: Keytab,
         accounts: Option<Arc<dyn AccountDatabase>>,
         rng: Box<dyn Rng>,
+        clock: Arc<dyn Clock>,
     ) -> Self {
+        let start = seconds(clock.today());
         Self(Arc::new(SssShared {
             settings,
             keys: RwLock::new(Arc::new(keys)),
             renewal: Mutex::default(),
             failure: Mutex::default(),
-            replays: ReplayStore::default(),
+            replays: ReplayStore::new(start),
             accounts,
             rng: Mutex::new(rng),
+            clock,
         }))
     }
 }
@@ -207,7 +214,7 @@ impl ServerLogin for SssServerLogin {
 
 impl SssServerLogin {
     fn process(&self, packet: &[u8], now: u64) -> Result<ServerStep, String> {
-        let SssShared { settings, accounts, replays, .. } = &*self.shared;
+        let SssShared { settings, accounts, .. } = &*self.shared;
         let text = |error: PacketError| error.to_string();
         let (header, encrypted) = PacketHeader::decode(packet).map_err(text)?;
         let keys = self.shared.keys();
@@ -218,17 +225,36 @@ impl SssServerLogin {
         })?;
         let body = PacketBody::open(encrypted, &key.secret).map_err(text)?;
         check_age(body.time(), settings.lifetime, now)?;
-        match replays.remember(header.key_id, &body.random(), settings.lifetime, now) {
-            Replay::New => {}
-            Replay::Known => return Err("the credentials were used before".to_owned()),
-            Replay::Full => return Err("too many logins within the lifetime of credentials".to_owned()),
-        }
+        let used = UsedPacket { key_id: header.key_id, random: body.random(), time: body.time() };
+        self.check_unused(&used, keys.keys.len(), now)?;
         if body.asks_login_id() {
             return Ok(ServerStep::Continue(self.login_id(&header, key, now)));
         }
         let claims = Claims::collect(&body)?;
         claims.check_source(key, &self.peer)?;
         Ok(ServerStep::Done(claims.entity(key, &self.peer, settings, accounts.as_deref())))
+    }
+
+    /// Checks that a packet is used for the first time. `keys` is the number of valid keys.
+    fn check_unused(&self, packet: &UsedPacket, keys: usize, now: u64) -> Result<(), String> {
+        let SssShared { settings, replays, clock, .. } = &*self.shared;
+        let age = now.saturating_sub(packet.time);
+        match replays.remember(packet, settings.lifetime, keys, clock.now()) {
+            Replay::New => Ok(()),
+            Replay::Known => Err("the credentials were used before".to_owned()),
+            Replay::BeforeStart => Err(format!(
+                "the credentials are {age} s old and were made before this server started, so they could \
+                 have been used before; check the clocks if this lasts"
+            )),
+            Replay::Forgotten => Err(format!(
+                "the clock of this server was set back, and credentials {age} s old could have been used \
+                 before; restart the server to accept credentials from now on"
+            )),
+            Replay::Full => Err(format!(
+                "the key {:x} has too many logins within the lifetime of credentials",
+                packet.key_id
+            )),
+        }
     }
 
     /// Returns the packet with the login id of the connection.
@@ -261,6 +287,7 @@ fn refuse(reason: impl Into<String>) -> ServerStep {
 
 #[cfg(test)]
 mod tests {
+    use super::super::test_clock::TestClock;
     use super::*;
 
     #[test]
@@ -273,7 +300,8 @@ mod tests {
         };
         write(b"0 N:1 k:00\n0 N:2 k:01");
         let settings = SssServerSettings::new(path.clone());
-        let server = SssServer::open(settings, None, Box::new(crate::SystemRng)).unwrap();
+        let clock = Arc::new(TestClock::default());
+        let server = SssServer::open(settings, None, Box::new(crate::SystemRng), clock).unwrap();
         let count = || server.0.keys().keys.len();
         assert_eq!(server.state(), format!("sss: 2 keys of {}", path.display()));
         std::fs::write(&path, "0 N:1").unwrap();
@@ -289,5 +317,66 @@ mod tests {
         server.refresh().unwrap();
         assert_eq!(server.state(), format!("sss: 1 key of {}", path.display()));
         std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    /// A server with one key, and its clock.
+    struct Bench {
+        server: SssServer,
+        clock: Arc<TestClock>,
+    }
+
+    impl Bench {
+        fn starting_at(today: u64) -> Self {
+            let keys = Keytab::parse(b"0 u:ann g:staff n:k+ N:1 k:00").unwrap();
+            let clock = Arc::new(TestClock::default());
+            clock.set_today(today);
+            let settings = SssServerSettings::new(PathBuf::from("/nonexistent"));
+            let server =
+                SssServer::with_keys(settings, keys, None, Box::new(crate::SystemRng), clock.clone());
+            Self { server, clock }
+        }
+
+        /// Returns a packet of a client whose clock shows `time`.
+        fn packet(&self, time: u64) -> Vec<u8> {
+            let mut random = [0; RANDOM_BYTES];
+            crate::SystemRng.fill(&mut random);
+            let mut body = PacketBody::new(random, time, false);
+            body.text(ItemKind::NAME, "ann");
+            let header = PacketHeader { key_id: 1, key_name: None };
+            body.seal(&header, &self.server.0.keys().keys[0].secret)
+        }
+
+        /// Returns the reason of a refusal, or an empty text.
+        fn send(&self, packet: &[u8]) -> String {
+            let address = ([192, 0, 2, 1], 4711).into();
+            let peer = LoginPeer { address, host: "h".into(), login_id: "u".into(), is_tls: false };
+            match self.server.begin(&peer).step(packet, self.clock.today()) {
+                ServerStep::Refused(refused) => refused.reason().to_owned(),
+                ServerStep::Done(_) => String::new(),
+                ServerStep::Continue(_) => "asked to continue".to_owned(),
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_makes_no_used_packet_valid_again() {
+        let bench = Bench::starting_at(1_800_000_000);
+        let first = bench.packet(1_800_000_000);
+        assert_eq!(bench.send(&first), "");
+        bench.clock.advance(100);
+        assert_eq!(bench.send(&bench.packet(1_800_000_100)), "");
+        bench.clock.set_today(1_800_000_001);
+        let refused = bench.send(&first);
+        assert!(refused.starts_with("the clock of this server was set back, "), "{refused}");
+        bench.clock.set_today(1_800_000_105);
+        assert_eq!(bench.send(&bench.packet(1_800_000_105)), "");
+    }
+
+    #[test]
+    fn a_packet_from_before_the_start_is_refused() {
+        let bench = Bench::starting_at(1_800_000_000);
+        let refused = bench.send(&bench.packet(1_799_999_999));
+        assert!(refused.contains("made before this server started"), "{refused}");
+        assert_eq!(bench.send(&bench.packet(1_800_000_000)), "");
     }
 }
