@@ -100,6 +100,31 @@ def test_a_broken_rule_file_prevents_the_start():
         server.remove()
 
 
+@pytest.mark.parametrize("privileges, starts", [("lr", True), ("-r", False)])
+def test_an_unknown_netgroup_stops_only_a_denial(privileges, starts):
+    server = trees(peers.Ours)
+    try:
+        peers.place(server.work / "authdb", f"u * / l\nn scalla-no-such /all {privileges}\n".encode())
+        if starts:
+            server.start()
+            wait_until(lambda: "netgroup scalla-no-such of the authorization rules does not exist" in server.output())
+        else:
+            with pytest.raises(RuntimeError, match="the netgroups of the rules: netgroup scalla-no-such does not exist"):
+                server.start()
+    finally:
+        server.remove()
+
+
+def test_a_missing_rule_file_is_named():
+    server = trees(peers.Ours)
+    try:
+        (server.work / "authdb").unlink()
+        with pytest.raises(RuntimeError, match="authdb: no such file or directory; create the file, or name another one\n"):
+            server.start()
+    finally:
+        server.remove()
+
+
 def test_a_decision_is_explained(tmp_path):
     rules = tmp_path / "authdb"
     rules.write_text("u bob /store rw-d\n")

@@ -70,7 +70,7 @@ impl fmt::Display for StartError {
             }
             Self::Recovery(error) => {
                 write!(f, "what an earlier run left unfinished could not be put right: {error}")?;
-                error.source.as_ref().map_or(Ok(()), |source| write!(f, " ({source})"))
+                error.source.as_ref().map_or(Ok(()), |source| write!(f, " ({})", plain(source)))
             }
             Self::Directory(error) => error.fmt(f),
             Self::File { what, path, source } => {

@@ -75,12 +75,19 @@ pub enum AuthdbError {
 impl fmt::Display for AuthdbError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable { path, error } => write!(f, "cannot read {}: {error}", path.display()),
+            Self::Unreadable { path, error } => {
+                write!(f, "cannot read {}: {}", path.display(), base::errno_text(error))?;
+                match error.kind() {
+                    io::ErrorKind::NotFound => f.write_str("; create the file, or name another one"),
+                    _ => Ok(()),
+                }
+            }
             Self::Unsafe { path, reason, remedy } => {
                 write!(f, "{} is not used: {reason}; {remedy}", path.display())
             }
             Self::Netgroups { path, error } => {
-                write!(f, "{}: cannot look up the netgroups of the rules: {error}", path.display())
+                let (path, error) = (path.display(), base::errno_text(error));
+                write!(f, "{path}: cannot look up the netgroups of the rules: {error}")
             }
             Self::Invalid { path, problems } => {
                 for (index, problem) in problems.iter().enumerate() {

@@ -15,6 +15,7 @@ impl NetgroupDatabase for NoNetgroups {
         match netgroup {
             "staff" => Ok(vec![NetgroupMember { user: Some("ann".into()), ..NetgroupMember::default() }]),
             "broken" => Err(io::Error::other("no answer")),
+            "absent" => Err(io::Error::new(io::ErrorKind::NotFound, "netgroup absent does not exist")),
             _ => Ok(Vec::new()),
         }
     }
@@ -257,6 +258,16 @@ fn netgroups_are_records_too() {
 }
 
 #[test]
+fn a_netgroup_that_does_not_exist_stops_only_rules_that_deny() {
+    let database = load("t read /a r\nn absent read /b lr\n");
+    assert_eq!(of(&database, &principal("ann@h", "", "", ""), "/a"), "");
+    for denial in ["n absent /a -r", "n absent /b r /a a-d", "t no /a -r\nn absent no"] {
+        let expected = "authdb: cannot look up the netgroups of the rules: netgroup absent does not exist";
+        assert_eq!(refusal(denial), expected, "{denial}");
+    }
+}
+
+#[test]
 fn encodings_of_blanks_and_paths() {
     let encoding = AuthdbEncoding { space: Some(b'+'), decode_paths: true };
     let source = AuthdbSource { encoding, ..source(PathMatch::Component) };
@@ -328,7 +339,9 @@ fn a_broken_file_keeps_the_rules() {
         netgroup_lifetime: Duration::from_secs(60),
     };
     let start = Duration::ZERO;
-    assert!(Authorizer::new(settings.clone(), Arc::new(NoNetgroups), start).is_err(), "there is no file");
+    let missing = Authorizer::new(settings.clone(), Arc::new(NoNetgroups), start).err().unwrap();
+    let expected = format!("cannot read {}: no such file or directory; ", file.display());
+    assert_eq!(missing.to_string(), expected + "create the file, or name another one");
     write("u bob /a r\n");
     let authorizer = Authorizer::new(settings, Arc::new(NoNetgroups), start).unwrap();
     let bob = entity("bob");
