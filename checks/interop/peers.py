@@ -153,7 +153,7 @@ class Server:
 
     kind = None
 
-    def __init__(self, settings=SETTINGS, export="/", tree=None, limits=None, as_user=True, arguments=()):
+    def __init__(self, settings=SETTINGS, export="/", tree=None, limits=None, as_user=True, arguments=(), variables=None):
         self.work = Path(tempfile.mkdtemp(prefix=f"scalla-{self.kind}-", dir="/var/tmp"))
         self.work.chmod(0o755)
         for name in ("admin", "run"):
@@ -171,6 +171,8 @@ class Server:
         self.limits = limits
         self.as_user = as_user
         self.arguments = list(arguments)
+        # Variables of its environment.
+        self.variables = variables or {}
         self.process = None
         self.port = None
 
@@ -199,7 +201,7 @@ class Server:
         with open(self.log, "ab") as log:
             self.log_start = log.tell()
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.work,
-                                            start_new_session=True, preexec_fn=prepare, env=environment(), **user)
+                                            start_new_session=True, preexec_fn=prepare, env=environment(**self.variables), **user)
         patience = Patience(START_SECONDS)
         while not patience.over():
             port = self.find_port()

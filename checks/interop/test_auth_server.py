@@ -5,6 +5,7 @@ The real clients are xrdcp and xrdfs 5.5.3 and the Python client of the newest v
 in processes of its own, because its variables are read once."""
 
 import os
+import re
 import struct
 import sys
 import tempfile
@@ -277,6 +278,45 @@ def test_nothing_secret_is_logged(serve, directory):
     log = server.log.read_bytes()
     assert b"authenticated by sss" in log
     assert key.encode() not in log and bytes.fromhex(key) not in log
+
+
+def test_a_third_party_copy_lends_no_key(serve, directory):
+    """The destination connects to a source that its client chooses. It must not authenticate there, neither with a key
+    that its own user has nor as its client."""
+    server_keytab, own = key_pair(directory, user="alice", group="staff")
+    peers.give(keytabs.add(server_keytab, name="lent", user="lent", group="lent"))
+    lent = directory / "lent.keytab"
+    lent.write_text(next(line for line in server_keytab.read_text().splitlines() if " n:lent " in line))
+    lent.chmod(0o600)
+    settings = f"{SECURITY}sec.protocol sss -s {server_keytab}\nofs.tpc ttl 60 60\n"
+    source = started(serve, settings)
+    # The key opens the source for those who may use it.
+    xrdfs(source, "stat", "/file", **{CLIENT_KEYTAB: lent}).ok()
+    wait_until(lambda: "login as lent by sss" in source.output())
+    home = directory / "home"
+    (home / ".xrd").mkdir(parents=True)
+    for path in (lent, home / ".xrd/sss.keytab"):
+        path.write_text(lent.read_text())
+        path.chmod(0o600)
+    for path in (lent, home, home / ".xrd", home / ".xrd/sss.keytab"):
+        peers.give(path)
+    target = serve(settings=peers.SETTINGS + settings, variables={CLIENT_KEYTAB: str(lent), "HOME": str(home)})
+    before = source.output()
+    urls = [f"root://127.0.0.1:{server.port}//{name}" for server, name in ((source, "file"), (target, "copy"))]
+    copied = xrdcp("-N", "--tpc", "only", *urls, **{CLIENT_KEYTAB: own})
+    assert copied.status != 0, copied
+    assert "the server demands authentication" in copied.all
+    wait_until(lambda: not (target.tree / "copy").exists())
+    # The client checks the source, and opens it for the grant.
+    wait_until(lambda: "login as alice by sss" in source.output())
+    logins = re.findall(r"login as (\S+) by (\w+)", source.output().removeprefix(before))
+    assert logins and set(logins) == {("alice", "sss")}, logins
+    # A source that admits the destination by its host needs no key.
+    open_source = started(serve, f"{SECURITY}sec.protocol sss -s {server_keytab}\nsec.protbind * none\nofs.tpc ttl 60 60\n")
+    urls[0] = f"root://127.0.0.1:{open_source.port}//file"
+    xrdcp("-N", "--tpc", "only", *urls, **{CLIENT_KEYTAB: own}).ok()
+    assert (target.tree / "copy").read_bytes() == pattern(10_000)
+    assert "by sss" not in open_source.output()
 
 
 @pytest.mark.parametrize("managers, servers", [("ours", "ours"), ("ours", "real"), ("real", "ours")])

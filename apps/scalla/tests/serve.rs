@@ -233,6 +233,31 @@ fn what_root_left_behind_goes_to_the_user() {
 }
 
 #[test]
+fn a_server_with_keys_dumps_no_core() {
+    let scratch = Scratch::new("core");
+    fs::set_permissions(scratch.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+    let keytab = scratch.write("keytab", "0 u:anybody g:anygroup n:k N:1 k:00\n");
+    fs::set_permissions(&keytab, fs::Permissions::from_mode(0o600)).unwrap();
+    let mut more = Vec::new();
+    if is_root() {
+        // The change of the user must not undo it.
+        fs::create_dir(scratch.path("admin")).unwrap();
+        for name in ["data", "admin", "keytab"] {
+            std::os::unix::fs::chown(scratch.path(name), Some(65534), Some(65534)).unwrap();
+        }
+        more = vec!["--user", "nobody"];
+    }
+    let security = format!("xrootd.seclib default\nsec.protocol sss -s {}\n", keytab.display());
+    let config = scratch.write("x.cfg", security);
+    more.extend(["--config", config.to_str().unwrap()]);
+    let server = Server::serve(&scratch, &more);
+    let limits = fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
+    let core = limits.lines().find_map(|line| line.strip_prefix("Max core file size")).unwrap();
+    let soft_and_hard: Vec<&str> = core.split_whitespace().take(2).collect();
+    assert_eq!(soft_and_hard, ["0", "0"]);
+}
+
+#[test]
 fn unknown_users_are_refused() {
     let scratch = Scratch::new("nouser");
     let output =

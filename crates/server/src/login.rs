@@ -254,4 +254,15 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         assert!(refused.len() == 1 && refused[0].starts_with("sss: "), "{refused:?}");
     }
+
+    #[test]
+    fn core_dumps_are_disabled_before_the_first_key_is_read() {
+        use rustix::process::{DumpableBehavior, Resource, dumpable_behavior, getrlimit};
+        let nowhere = std::env::temp_dir().join(format!("scalla-login-none-{}", std::process::id()));
+        let options = SssOptions { server_keytab: Some(nowhere), ..SssOptions::default() };
+        assert!(sss(&options).is_err(), "there is no keytab");
+        assert_eq!(dumpable_behavior(), Ok(DumpableBehavior::NotDumpable));
+        let limit = getrlimit(Resource::Core);
+        assert_eq!((limit.current, limit.maximum), (Some(0), Some(0)));
+    }
 }
