@@ -21,8 +21,9 @@
 //! | user attributes: set, remove | update |
 //!
 //! Missing parent directories are created only where the client may make directories. The nearest
-//! directory that it may not make must exist. An export counts as existing, and so does everything
-//! above it.
+//! directory that it may not make must exist; the storage checks this when it creates the others, so
+//! that the removal of a directory meanwhile does not void the decision. An export counts as
+//! existing, and so does everything above it.
 //!
 //! An operation without a path is refused to clients that have no privilege at all.
 //!
@@ -35,7 +36,7 @@
 use crate::errno::{self, unable};
 use crate::third_party;
 use auth::access::{AccessClient, AccessOperation, Authorizer};
-use base::{Cgi, Error, ErrorKind, LogicalPath};
+use base::{Error, ErrorKind, LogicalPath};
 use std::borrow::Cow;
 use std::sync::Arc;
 use vfs::{
@@ -131,7 +132,7 @@ impl AuthorizedFiles {
             Operation::RemoveDirectory(target) | Operation::Remove(target) => {
                 check.object(AccessOperation::Delete, "remove", &target.path)?;
             }
-            Operation::Rename { from, to } => return check.rename(from, to),
+            Operation::Rename { from, to, .. } => return check.rename(from, to),
             Operation::ChangeMode { target, .. } => {
                 check.object(AccessOperation::ChangeMode, "change", &target.path)?;
             }
@@ -197,31 +198,6 @@ impl AuthorizedFiles {
             _ => false,
         }
     }
-
-    /// Starts an operation after a look-up of a directory that must exist.
-    fn start_below(
-        &self,
-        caller: &Arc<Caller>,
-        (directory, operation): (LogicalPath, Operation),
-        reply: &ReplyTo,
-    ) -> Started {
-        let stat = Operation::Stat(Target { path: directory.clone(), cgi: Cgi::default() });
-        let change = CheckedChange {
-            behind: self.behind.clone(),
-            caller: caller.clone(),
-            operation,
-            directory,
-            reply: reply.clone(),
-        };
-        let look_up = reply.intercept(move |found| change.proceed(found));
-        match self.behind.start(caller, stat, &look_up) {
-            Started::Done(found) => {
-                look_up.defer().send(found);
-                Started::Pending
-            }
-            started => started,
-        }
-    }
 }
 
 impl FileSystem for AuthorizedFiles {
@@ -229,10 +205,10 @@ impl FileSystem for AuthorizedFiles {
         match self.decide(caller, &operation) {
             Err(error) => Started::Done(Answer::Error(error)),
             Ok(Some(directory)) if self.role == AuthorizationRole::Server => {
-                self.start_below(caller, (directory, operation), reply)
+                self.behind.start(caller, operation.with_existing_parent(directory), reply)
             }
-            // A redirector cannot check that the directory exists at the servers.
-            Ok(Some(directory)) if self.forwards(&operation) => {
+            // The message to the servers cannot name a directory that must exist.
+            Ok(Some(directory)) if self.forwards(&operation) && !is_above_source(&operation, &directory) => {
                 Started::Done(Answer::Error(unable("mkdir", &directory, errno::ACCESS)))
             }
             Ok(_) => self.behind.start(caller, self.with_checks(caller, operation), reply),
@@ -242,6 +218,13 @@ impl FileSystem for AuthorizedFiles {
     fn read_redirect(&self, caller: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
         self.behind.read_redirect(caller, file)
     }
+}
+
+/// Reports whether an operation is a rename whose present name is below a directory. The storage
+/// finds the present name before it creates directories, and thereby all directories above it.
+fn is_above_source(operation: &Operation, directory: &LogicalPath) -> bool {
+    let Operation::Rename { from, .. } = operation else { return false };
+    from.path.without_slash().parent().is_some_and(|above| above.is_within(directory))
 }
 
 /// Reports whether an open is that of the destination of a third-party copy at the source. The file
@@ -309,11 +292,7 @@ impl AccessCheck<'_> {
                 return Err(unable("rename", path, errno::ACCESS));
             }
         }
-        // The storage finds the present name before it creates directories, and thereby all
-        // directories above it.
-        let above = from.path.without_slash().parent();
-        let exists = |directory: &LogicalPath| above.as_ref().is_some_and(|above| above.is_within(directory));
-        Ok(self.existing_parent(&to.path).filter(|directory| !exists(directory)))
+        Ok(self.existing_parent(&to.path))
     }
 
     /// Returns the nearest directory above a path that the client may not create. The directory of
@@ -333,33 +312,5 @@ impl AccessCheck<'_> {
     /// directory may exist.
     fn may_make(&self, directory: &LogicalPath) -> bool {
         AccessOperation::MakeDirectory.is_granted_by(self.authorizer.privileges(self.client(), directory))
-    }
-}
-
-/// An allowed operation that waits for the look-up of a directory.
-struct CheckedChange {
-    behind: Arc<dyn FileSystem>,
-    caller: Arc<Caller>,
-    operation: Operation,
-    directory: LogicalPath,
-    reply: ReplyTo,
-}
-
-impl CheckedChange {
-    /// Starts the operation if the directory was found.
-    fn proceed(self, found: Answer) {
-        let answer = match found {
-            Answer::Value(_) => match self.behind.start(&self.caller, self.operation, &self.reply) {
-                Started::Done(answer) => answer,
-                // The file system behind answers. The deferral of a late answer is not sent, because
-                // the call is already pending: the client waits up to its own timeout.
-                Started::Pending | Started::Later { .. } => return,
-            },
-            Answer::Error(error) if error.kind == ErrorKind::NotFound => {
-                Answer::Error(unable("mkdir", &self.directory, errno::ACCESS))
-            }
-            other => other,
-        };
-        self.reply.defer().send(answer);
     }
 }

@@ -15,6 +15,7 @@ use crate::file_services::FileServices;
 use crate::journal::{DiskDirectory, JournalDirectory};
 use crate::listing::Listings;
 use crate::name_operations::NameOperations;
+use crate::name_operations::ParentBound;
 use crate::open::OpenServices;
 use crate::open_table::OpenTable;
 use crate::persist::{ClearOutcome, ListReply, UnfinishedFile, UnfinishedFiles, WalkLimits};
@@ -407,14 +408,17 @@ impl FileSystem for Logical {
             Operation::StatSpace(target) => queries::stat_space(&self.inquiries, target, reply),
             Operation::List(target, detail) => listing::start(&self.listings, caller, target, detail, reply),
             Operation::ListMore(rest) => listing::more(&self.listings, caller, rest, reply),
-            Operation::MakeDirectory { target, mode, parents } => {
+            Operation::MakeDirectory { target, mode, parents, existing_parent } => {
+                let parents = parents.then_some(ParentBound(existing_parent));
                 name_operations::make_directory(&self.changes, target, mode, parents, reply)
             }
             Operation::RemoveDirectory(target) => {
                 name_operations::remove_directory(&self.changes, target, reply)
             }
             Operation::Remove(target) => name_operations::remove(&self.changes, target, reply),
-            Operation::Rename { from, to } => name_operations::rename(&self.changes, from, to, reply),
+            Operation::Rename { from, to, existing_parent } => {
+                name_operations::rename(&self.changes, from, to, existing_parent, reply)
+            }
             Operation::ChangeMode { target, mode } => {
                 name_operations::set_mode(&self.changes, target, mode, reply)
             }

@@ -4,6 +4,7 @@
 use crate::describe;
 use crate::errno::{self, unable};
 use base::{Error, LogicalPath};
+use std::io;
 use storage::{Backend, Metadata, Now};
 
 /// Returns the metadata of a path. A trailing `/` requires a directory. May block.
@@ -24,6 +25,18 @@ pub(crate) fn metadata_now(
         Now::Done(Err(error)) => Some(Err(Error::unable(verb, path, error))),
         Now::Done(Ok(metadata)) => Some(check_slash(path, &metadata, verb).map(|()| metadata)),
     }
+}
+
+/// Returns the error of a creation that failed because `existing_parent` is missing; `None` if it
+/// failed for another reason. May block.
+pub(crate) fn missing_parent(
+    backend: &dyn Backend,
+    existing_parent: Option<&LogicalPath>,
+    error: &io::Error,
+) -> Option<Error> {
+    let directory = existing_parent.filter(|_| error.raw_os_error() == Some(errno::ACCESS))?;
+    let is_missing = backend.stat(directory).is_err_and(|e| e.raw_os_error() == Some(errno::NOT_FOUND));
+    is_missing.then(|| unable("mkdir", directory, errno::ACCESS))
 }
 
 /// Refuses a trailing `/` on something that is not a directory.

@@ -20,11 +20,14 @@ use crate::wholeness::{Wholeness, WholenessRule};
 use crate::writers::FileKey;
 use base::{Error, LogicalPath};
 use std::sync::Arc;
-use storage::Backend;
+use storage::{Backend, ParentCreation};
 use vfs::{ReplyTo, Started, Target, Value};
 
 /// Mode of the missing directories that a rename creates, as clients expect it.
 const RENAME_PARENT_MODE: u32 = 0o750;
+
+/// The directory below which missing parents may be created, and which must exist; `None` for all.
+pub(crate) struct ParentBound(pub(crate) Option<LogicalPath>);
 
 /// The components that operations on names use.
 pub(crate) struct NameOperations {
@@ -40,12 +43,12 @@ pub(crate) struct NameOperations {
 }
 
 /// Creates a directory. An existing one with exactly these permission bits is not an error, as
-/// clients expect.
+/// clients expect. With `parents`, missing parents are created within this bound.
 pub(crate) fn make_directory(
     changes: &Arc<NameOperations>,
     target: Target,
     mode: u32,
-    parents: bool,
+    parents: Option<ParentBound>,
     reply: &ReplyTo,
 ) -> Started {
     if let Err(error) = changes.exports.find_writable(&target.path, "Creating", "mkdir") {
@@ -54,9 +57,13 @@ pub(crate) fn make_directory(
     on_pool(&changes.backend, changes, target, reply, move |changes, target| {
         let mode = changes.creation_modes.of_directory(mode);
         let path = target.path.without_slash();
-        let above =
-            if parents { changes.events.missing_above(changes.backend.as_ref(), &path) } else { Vec::new() };
-        match changes.backend.make_directory(&path, mode, parents) {
+        let above = if parents.is_some() {
+            changes.events.missing_above(changes.backend.as_ref(), &path)
+        } else {
+            Vec::new()
+        };
+        let parents = parents.map(|ParentBound(below)| ParentCreation { mode, below });
+        match changes.backend.make_directory(&path, mode, parents.as_ref()) {
             Ok(()) => {
                 changes.events.created_parents(&above);
                 changes.events.created(&path, false);
@@ -67,7 +74,12 @@ pub(crate) fn make_directory(
                 let same = there.is_ok_and(|m| describe::is_directory(&m) && m.mode & 0o777 == mode & 0o777);
                 if same { Ok(Value::Nothing) } else { Err(Error::unable("mkdir", &target.path, error)) }
             }
-            Err(error) => Err(Error::unable("mkdir", &target.path, error)),
+            Err(error) => {
+                let refused = parents.and_then(|parents| {
+                    lookup::missing_parent(changes.backend.as_ref(), parents.below.as_ref(), &error)
+                });
+                Err(refused.unwrap_or_else(|| Error::unable("mkdir", &target.path, error)))
+            }
         }
     })
 }
@@ -134,8 +146,15 @@ fn claim<'a>(
     changes.persist.claim(names, scope).ok_or_else(|| unable(verb, path, errno::TEXT_BUSY))
 }
 
-/// Renames. An existing file is replaced, missing parents of the new name are created.
-pub(crate) fn rename(changes: &Arc<NameOperations>, from: Target, to: Target, reply: &ReplyTo) -> Started {
+/// Renames. An existing file is replaced, missing parents of the new name are created, below
+/// `existing_parent` if that is given.
+pub(crate) fn rename(
+    changes: &Arc<NameOperations>,
+    from: Target,
+    to: Target,
+    existing_parent: Option<LogicalPath>,
+    reply: &ReplyTo,
+) -> Started {
     let checked = changes.exports.find_writable(&from.path, "Renaming", "rename").and_then(|_| {
         let export = changes.exports.find(&to.path, "Renaming to")?;
         if export.is_read_only() { Err(unable("rename", &from.path, errno::READ_ONLY)) } else { Ok(export) }
@@ -153,14 +172,18 @@ pub(crate) fn rename(changes: &Arc<NameOperations>, from: Target, to: Target, re
         if changes.checkpoints.keeps_names_below(&old) || changes.checkpoints.keeps_names_below(&new) {
             return Err(unable("rename", &from.path, errno::TEXT_BUSY));
         }
-        let parents = Some(changes.creation_modes.of_directory(RENAME_PARENT_MODE));
+        let mode = changes.creation_modes.of_directory(RENAME_PARENT_MODE);
+        let parents = ParentCreation { mode, below: existing_parent };
         let fail = |error| Error::unable("rename", &from.path, error);
         let _claim = claim(changes, "rename", &from.path, &[&old, &new], ClaimScope::Tree)?;
         let moving = changes.persist.moving(&old, &new).map_err(fail)?;
         let above = changes.events.missing_above(changes.backend.as_ref(), &new);
         let replaced = changes.persist.number_at(&new).filter(|_| old != new);
         let renaming = changes.open_table.names.renaming(&old, &new);
-        let renamed = changes.backend.rename(&old, &new, parents).map_err(fail);
+        let renamed = changes.backend.rename(&old, &new, Some(&parents)).map_err(|error| {
+            lookup::missing_parent(changes.backend.as_ref(), parents.below.as_ref(), &error)
+                .unwrap_or_else(|| fail(error))
+        });
         if renamed.is_ok() {
             renaming.done();
             changes.persist.forget(replaced, &new, changes.backend.as_ref());

@@ -17,8 +17,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+use support::memory::Memory;
 use support::{Client, Server, creating, reading, replacing, target, targets, updating};
-use vfs::{Answer, AttributeWork, Caller, ListDetail, LocateOptions, OpenRequest, Operation, PrepareRequest};
+use vfs::{
+    Answer, AttributeWork, Caller, FileSystem, ListDetail, LocateOptions, OpenRequest, Operation,
+    PrepareRequest, ReplyTo, Started,
+};
 
 struct NoNetgroups;
 impl NetgroupDatabase for NoNetgroups {
@@ -92,11 +96,11 @@ fn open(name: &str, request: OpenRequest) -> Operation {
 }
 
 fn rename(from: &str, to: &str) -> Operation {
-    Operation::Rename { from: target(from), to: target(to) }
+    Operation::rename(target(from), target(to))
 }
 
 fn mkdir(name: &str, parents: bool) -> Operation {
-    Operation::MakeDirectory { target: target(name), mode: 0o755, parents }
+    Operation::make_directory(target(name), 0o755, parents)
 }
 
 fn set_attribute() -> AttributeWork {
@@ -246,6 +250,50 @@ fn missing_parents_are_created_only_where_directories_may_be_made() {
     }
     assert_eq!(server.stat("/data/ann").error().kind, ErrorKind::NotFound);
     server.stat("/data/bob/i/f").stat();
+}
+
+/// A file system before whose changes another process removes a directory.
+struct RemovedMeanwhile {
+    behind: Arc<dyn FileSystem>,
+    memory: Memory,
+    directory: &'static str,
+}
+
+impl FileSystem for RemovedMeanwhile {
+    fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
+        if !matches!(operation, Operation::Stat(_)) {
+            self.memory.take(self.directory);
+        }
+        self.behind.start(caller, operation, reply)
+    }
+}
+
+#[test]
+fn a_directory_that_is_removed_meanwhile_is_not_created_again() {
+    let changes: [fn() -> Operation; 3] = [
+        || open("/data/ann/d/f", OpenRequest { make_path: true, ..creating() }),
+        || mkdir("/data/ann/d/e", true),
+        || rename("/data/bob/f", "/data/ann/d/f"),
+    ];
+    for change in changes {
+        let server = Server::new();
+        server.memory.put("/data/bob/f", b"x");
+        server.call(mkdir("/data/ann", false)).done();
+        let behind = Arc::new(RemovedMeanwhile {
+            behind: server.logical.clone(),
+            memory: server.memory.clone(),
+            directory: "/data/ann",
+        });
+        let authorizer = RuleFile::new("u * /data/ann/ a /data/bob a\n").authorizer();
+        let role = AuthorizationRole::Server;
+        let files = AuthorizedFiles::before(behind, Some(authorizer), role, vec![path("/data")]);
+        let client = Client::new(files, caller_at("h.o"));
+        assert_eq!(
+            client.call(change()).refusal(),
+            (ErrorKind::NotAuthorized, "Unable to mkdir /data/ann; permission denied".into())
+        );
+        assert_eq!(server.stat("/data/ann").error().kind, ErrorKind::NotFound);
+    }
 }
 
 #[test]

@@ -177,7 +177,7 @@ fn a_file_with_a_checkpoint_keeps_its_name() {
     work(&server, &file, Begin).done();
     let rename = |from: &str, to: &str| {
         let (from, to) = (support::target(from), support::target(to));
-        server.call(vfs::Operation::Rename { from, to })
+        server.call(vfs::Operation::rename(from, to))
     };
     assert_eq!(rename("/data/f", "/data/g").error().kind, InProgress);
     assert_eq!(rename("/data", "/nolock/g").error().kind, InProgress);

@@ -58,7 +58,7 @@ fn step(client: &Client, dice: &mut Dice, open: &mut Vec<Arc<dyn OpenFile>>) {
         8 => drop(client.call(Operation::Remove(target(&name))).answer()),
         9 => {
             let to = target(&format!("{directory}/{}", dice.roll(4)));
-            drop(client.call(Operation::Rename { from: target(&name), to }).answer());
+            drop(client.call(Operation::rename(target(&name), to)).answer());
         }
         10 => {
             if let Some(file) = any(dice, open) {

@@ -94,7 +94,7 @@ fn a_file_that_persists_on_close() {
     let file = server.open("/data/a/b/f", posc(OpenRequest { make_path: true, ..creating() })).file();
     assert_eq!(diary.taken(), ["+/data/a", "+/data/a/b", "?/data/a/b/f"]);
     // The file was renamed while it was written, so it is complete under its new name.
-    server.call(Operation::Rename { from: target("/data/a/b/f"), to: target("/data/a/g") }).done();
+    server.call(Operation::rename(target("/data/a/b/f"), target("/data/a/g"))).done();
     assert_eq!(diary.taken(), ["-/data/a/b/f", "?/data/a/g"]);
     server.close(&file).done();
     assert_eq!(diary.taken(), ["+/data/a/g"]);
@@ -112,14 +112,14 @@ fn a_file_that_persists_on_close() {
 #[test]
 fn directories() {
     let (server, diary) = watched();
-    let make = |name: &str| Operation::MakeDirectory { target: target(name), mode: 0o755, parents: true };
+    let make = |name: &str| Operation::make_directory(target(name), 0o755, true);
     server.call(make("/data/d/e/f")).done();
     assert_eq!(diary.taken(), ["+/data/d", "+/data/d/e", "+/data/d/e/f"]);
     server.call(make("/data/d/g")).done();
     assert_eq!(diary.taken(), ["+/data/d/g"]);
-    server.call(Operation::Rename { from: target("/data/d"), to: target("/data/new/d") }).done();
+    server.call(Operation::rename(target("/data/d"), target("/data/new/d"))).done();
     assert_eq!(diary.taken(), ["+/data/new", "-/data/d", "+/data/new/d", "/data/d>/data/new/d"]);
-    server.call(Operation::Rename { from: target("/data/none"), to: target("/data/x2") }).error();
+    server.call(Operation::rename(target("/data/none"), target("/data/x2"))).error();
     assert!(diary.taken().is_empty());
     server.call(Operation::RemoveDirectory(target("/data/new/d/g"))).done();
     assert_eq!(diary.taken(), ["-/data/new/d/g"]);

@@ -78,7 +78,7 @@ const QUESTIONS: [(&str, Question); 17] = [
     ("creating", |server, n| server.open(&format!("/data/hung/new{n}"), creating())),
     ("removing", |server, n| server.call(Operation::Remove(target(&name(n))))),
     ("renaming", |server, n| {
-        server.call(Operation::Rename { from: target(&name(n)), to: target(&format!("/data/well/{n}")) })
+        server.call(Operation::rename(target(&name(n)), target(&format!("/data/well/{n}"))))
     }),
     ("mode", |server, n| server.call(Operation::ChangeMode { target: target(&name(n)), mode: 0o600 })),
     ("truncate", |server, n| server.call(Operation::Truncate { target: target(&name(n)), size: 0 })),

@@ -331,7 +331,7 @@ fn without_attributes_a_copied_file_is_unfinished_by_its_record() {
 }
 
 fn rename(from: &str, to: &str) -> Operation {
-    Operation::Rename { from: target(from), to: target(to) }
+    Operation::rename(target(from), target(to))
 }
 
 /// Returns a server with a record whose directory has changed and whose file is missing.

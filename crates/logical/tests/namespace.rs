@@ -12,11 +12,11 @@ use vfs::{
 };
 
 fn mkdir(name: &str, mode: u32, parents: bool) -> Operation {
-    Operation::MakeDirectory { target: target(name), mode, parents }
+    Operation::make_directory(target(name), mode, parents)
 }
 
 fn rename(from: &str, to: &str) -> Operation {
-    Operation::Rename { from: target(from), to: target(to) }
+    Operation::rename(target(from), target(to))
 }
 
 fn chmod(name: &str, mode: u32) -> Operation {

@@ -195,7 +195,7 @@ fn the_mode_selects_the_files_that_persist_on_close() {
 
 #[test]
 fn names_may_change_while_a_file_is_pending() {
-    let rename = |from: &str, to: &str| Operation::Rename { from: target(from), to: target(to) };
+    let rename = |from: &str, to: &str| Operation::rename(target(from), target(to));
     for restart in [false, true] {
         let mut server = Server::new();
         let file = server.open("/data/d/f", posc(OpenRequest { make_path: true, ..creating() })).file();
@@ -225,7 +225,7 @@ fn names_may_change_while_a_file_is_pending() {
 /// result for the earlier file would count as that for the new one.
 #[test]
 fn a_name_is_not_changed_while_a_file_is_being_created() {
-    let rename = |from: &str, to: &str| Operation::Rename { from: target(from), to: target(to) };
+    let rename = |from: &str, to: &str| Operation::rename(target(from), target(to));
     let changes: [(&str, Operation); 5] = [
         ("removed", Operation::Remove(target("/data/d/f"))),
         ("renamed", rename("/data/d/f", "/data/g")),
@@ -260,7 +260,7 @@ fn a_file_is_not_created_while_its_name_is_being_changed() {
         server.memory.faults().hold(kind);
         let change = server.call(match kind {
             "remove" => Operation::Remove(target("/data/f")),
-            "rename" => Operation::Rename { from: target("/data/f"), to: target("/data/g") },
+            "rename" => Operation::rename(target("/data/f"), target("/data/g")),
             _ => Operation::ChangeMode { target: target("/data/f"), mode: 0o600 },
         });
         server.memory.faults().wait_for_held(kind, 1);

@@ -124,11 +124,11 @@ fn a_file_whose_directory_was_renamed_can_be_synced() {
     let directory = Directory::new("moved");
     let process = Process::start(&directory.0, &Arc::new(ManualClock::default()));
     let file = process.open("/d/x", OpenRequest { make_path: true, ..creating() }).file();
-    process.call(Operation::Rename { from: target("/d"), to: target("/c") }).done();
+    process.call(Operation::rename(target("/d"), target("/c"))).done();
     process.client.on_file(&file, FileOperation::Sync).done();
     // The old name of the directory is now that of a file.
     let file = process.open("/e/x", OpenRequest { make_path: true, ..creating() }).file();
-    process.call(Operation::Rename { from: target("/e"), to: target("/f") }).done();
+    process.call(Operation::rename(target("/e"), target("/f"))).done();
     process.open("/e", creating()).file();
     process.client.on_file(&file, FileOperation::Sync).done();
 }
@@ -205,11 +205,11 @@ fn unusual_names_are_served() {
         assert_eq!(process.call(operation).error().kind, kind);
     }
     process.call(Operation::RemoveDirectory(target("/nope"))).done();
-    process.call(Operation::MakeDirectory { target: target("/d"), mode: 0o755, parents: true }).done();
+    process.call(Operation::make_directory(target("/d"), 0o755, true)).done();
     let odd = "/d/with space, ümlaut";
     let file = process.open(odd, creating()).file();
     process.client.close(&file).done();
-    process.call(Operation::Rename { from: target(odd), to: target("/new/place") }).done();
+    process.call(Operation::rename(target(odd), target("/new/place"))).done();
     assert!(directory.file("new/place").exists());
     process.call(Operation::Remove(target("/new/place"))).done();
     process.call(Operation::Remove(target("/new"))).done();

@@ -133,14 +133,14 @@ fn a_removed_partial_file_does_not_reappear_as_complete() {
 #[test]
 fn a_replaced_partial_file_does_not_reappear_as_complete() {
     check_not_taken_for_whole(|server| {
-        server.call(Operation::Rename { from: target("/data/new"), to: target("/data/f") }).done();
+        server.call(Operation::rename(target("/data/new"), target("/data/f"))).done();
     });
 }
 
 #[test]
 fn a_renamed_partial_file_does_not_reappear_as_complete() {
     check_not_taken_for_whole(|server| {
-        server.call(Operation::Rename { from: target("/data/f"), to: target("/data/g") }).done();
+        server.call(Operation::rename(target("/data/f"), target("/data/g"))).done();
     });
 }
 
@@ -167,7 +167,7 @@ fn a_file_removed_after_its_hold_time_is_removed_again_if_it_reappears() {
 }
 
 fn rename(server: &Server, from: &str, to: &str) {
-    server.call(Operation::Rename { from: target(from), to: target(to) }).done();
+    server.call(Operation::rename(target(from), target(to))).done();
 }
 
 /// Cuts the power after `history` has synced a file; the file must exist as `name` with this
@@ -232,9 +232,7 @@ fn synced_data_is_found_in_directories_created_by_others() {
         sync(server, &file);
     });
     check_is_found("/data/d/f", b"synced", |server| {
-        server
-            .call(Operation::MakeDirectory { target: target("/data/d"), mode: 0o755, parents: false })
-            .done();
+        server.call(Operation::make_directory(target("/data/d"), 0o755, false)).done();
         let file = created(server, "/data/d/f");
         sync(server, &file);
     });

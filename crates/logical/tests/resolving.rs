@@ -75,7 +75,7 @@ fn a_half_changed_file_is_not_served_until_its_checkpoint_is_resolved() {
             assert!(text.contains("(scalla admin checkpoint apply /data/f)"), "{text}");
         }
         let (from, to) = (target("/data/f"), target("/data/g"));
-        assert_eq!(server.call(Operation::Rename { from, to }).error().kind, InProgress);
+        assert_eq!(server.call(Operation::rename(from, to)).error().kind, InProgress);
         let blocked = server.logical.blocked_files();
         assert_eq!(blocked.len(), 1);
         assert_eq!(blocked[0].block, CheckpointBlock::Unresolved);

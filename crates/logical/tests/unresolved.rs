@@ -31,7 +31,7 @@ fn copied() -> Server {
 }
 
 fn rename(from: &str, to: &str) -> Operation {
-    Operation::Rename { from: target(from), to: target(to) }
+    Operation::rename(target(from), target(to))
 }
 
 fn records(server: &Server) -> usize {

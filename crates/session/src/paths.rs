@@ -71,11 +71,11 @@ impl Session {
             Request::Open(m) => self.open(m)?,
             Request::Dirlist(m) => Operation::List(target(m.path, Verb::LIST)?, list_detail(m)),
             Request::Locate(m) => locate(m)?,
-            Request::Mkdir(m) => Operation::MakeDirectory {
-                target: target(m.path, Verb::CREATE)?,
-                mode: u32::from(m.mode & MODE_BITS),
-                parents: m.options.contains(MkdirOptions::MKPATH),
-            },
+            Request::Mkdir(m) => {
+                let parents = m.options.contains(MkdirOptions::MKPATH);
+                let mode = u32::from(m.mode & MODE_BITS);
+                Operation::make_directory(target(m.path, Verb::CREATE)?, mode, parents)
+            }
             Request::Mv(m) => rename(m)?,
             Request::Rm(m) => Operation::Remove(target(m.path, Verb::REMOVE)?),
             Request::Rmdir(m) => Operation::RemoveDirectory(target(m.path, Verb::REMOVE)?),
@@ -109,6 +109,7 @@ impl Session {
                 new: has(OpenOptions::NEW),
                 delete: has(OpenOptions::DELETE),
                 make_path: has(OpenOptions::MKPATH) || (has(OpenOptions::ASYNC) && creates),
+                existing_parent: None,
                 counts_as_reader: creates && (read || !(writes || appends)),
                 force: has(OpenOptions::FORCE),
                 posc: has(OpenOptions::POSC),
@@ -229,7 +230,7 @@ fn rename(m: &Mv<'_>) -> Result<Operation, Error> {
         }
         _ => Error::new(ErrorKind::ArgInvalid, "invalid path specification"),
     })?;
-    Ok(Operation::Rename { from: target(old, Verb::RENAME)?, to: target(new, Verb::RENAME_TO)? })
+    Ok(Operation::rename(target(old, Verb::RENAME)?, target(new, Verb::RENAME_TO)?))
 }
 
 fn kinds(m: &Statx<'_>) -> Result<Operation, Error> {

@@ -275,7 +275,7 @@ fn a_rename_has_two_paths() {
     let mut bench = Bench::new();
     let mut renamed = |length: i16, text: &[u8]| {
         let request = Raw::new(MV).at(18, &length.to_be_bytes()).payload(text);
-        let (_, Operation::Rename { from, to }) = bench.operation(&request) else { panic!() };
+        let (_, Operation::Rename { from, to, .. }) = bench.operation(&request) else { panic!() };
         (path_of(&from), path_of(&to), to.cgi.as_bytes().to_vec())
     };
     let plain = ("/a".to_owned(), "/b".to_owned(), Vec::new());

@@ -26,8 +26,8 @@ pub struct CreateMode {
     pub exclusive: bool,
     /// Permission bits. The sticky bit marks a file that is not complete yet.
     pub mode: u32,
-    /// The mode of missing parent directories. `None`: do not create them.
-    pub parents: Option<u32>,
+    /// The creation of missing parent directories. `None`: do not create them.
+    pub parents: Option<ParentCreation>,
     /// The final size in bytes, if the client announced it; a hint for choosing a partition.
     pub size_hint: Option<u64>,
     /// The space (`oss.cgroup`) in which to create the file.
@@ -36,6 +36,31 @@ pub struct CreateMode {
     pub beside: Option<Arc<dyn StoredFile>>,
     /// The partition that [`Backend::placement`] chose for the file.
     pub at: Option<WorkPlacement>,
+}
+
+/// The missing parent directories that a call may create.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParentCreation {
+    /// Their permission bits.
+    pub mode: u32,
+    /// A directory above the path that must exist, so that parents are created only below it. If it
+    /// does not exist when the call looks for it, the call fails with `EACCES` and creates nothing.
+    /// `None`: create all missing parents.
+    pub below: Option<LogicalPath>,
+}
+
+impl ParentCreation {
+    /// Creates all missing parents with this mode.
+    #[must_use]
+    pub const fn everywhere(mode: u32) -> Self {
+        Self { mode, below: None }
+    }
+
+    /// Reports whether a missing directory may be created.
+    #[must_use]
+    pub fn allows(&self, directory: &LogicalPath) -> bool {
+        self.below.as_ref().is_none_or(|below| directory.is_within(below) && !below.is_within(directory))
+    }
 }
 
 /// The destination of work that cannot be done in the pool of its path: a pool, and for a new file
@@ -227,15 +252,25 @@ pub trait Backend: Send + Sync {
     }
     /// Opens a directory for reading.
     fn list(&self, path: &LogicalPath) -> io::Result<Box<dyn DirectoryStream>>;
-    /// Creates a directory with exactly this mode; with `parents` also its missing parents.
-    fn make_directory(&self, path: &LogicalPath, mode: u32, parents: bool) -> io::Result<()>;
+    /// Creates a directory with exactly this mode; with `parents` also missing parents.
+    fn make_directory(
+        &self,
+        path: &LogicalPath,
+        mode: u32,
+        parents: Option<&ParentCreation>,
+    ) -> io::Result<()>;
     /// Removes an empty directory.
     fn remove_directory(&self, path: &LogicalPath) -> io::Result<()>;
     /// Removes a file and the data that the backend keeps about it.
     fn remove_file(&self, path: &LogicalPath) -> io::Result<()>;
-    /// Renames a file or directory. An existing file is replaced; missing parents are created with
-    /// the mode `parents` if that is given.
-    fn rename(&self, from: &LogicalPath, to: &LogicalPath, parents: Option<u32>) -> io::Result<()>;
+    /// Renames a file or directory. An existing file is replaced; with `parents` missing parents
+    /// are created.
+    fn rename(
+        &self,
+        from: &LogicalPath,
+        to: &LogicalPath,
+        parents: Option<&ParentCreation>,
+    ) -> io::Result<()>;
     /// Sets permission bits (07777).
     fn set_mode(&self, path: &LogicalPath, mode: u32) -> io::Result<()>;
     /// Sets the access time to now. A backend without access times ignores the call.

@@ -33,8 +33,8 @@ pub mod ring;
 mod user_names;
 
 pub use backend::{
-    Backend, CreateMode, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now, OpenMode, RawEntry,
-    SpaceUsage, StoredFile, WorkPlacement,
+    Backend, CreateMode, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now, OpenMode,
+    ParentCreation, RawEntry, SpaceUsage, StoredFile, WorkPlacement,
 };
 pub use batched_reads::READS_TOGETHER_MAX;
 pub use faulty::Faulty;

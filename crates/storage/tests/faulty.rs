@@ -19,7 +19,7 @@ fn faulty(scratch: &Scratch) -> (Faulty, Arc<dyn StoredFile>) {
 
 fn with_parents() -> OpenMode {
     let mut how = create(0o644);
-    how.create.as_mut().unwrap().parents = Some(0o755);
+    how.create.as_mut().unwrap().parents = Some(common::PARENTS);
     how
 }
 

@@ -6,7 +6,7 @@
 mod common;
 
 use base::LogicalPath;
-use common::{Scratch, create, path};
+use common::{PARENTS, Scratch, create, path};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -152,7 +152,7 @@ fn a_new_file_is_created_on_the_chosen_partition() {
     let mut counts = [0; 2];
     for number in 0..10 {
         let name = path(&format!("/not/there/{number}"));
-        let how = CreateMode { parents: Some(0o755), ..creating("there") };
+        let how = CreateMode { parents: Some(PARENTS), ..creating("there") };
         assert!(storage.placement(&name, None).is_none());
         let place = storage.placement(&name, Some(&how)).unwrap();
         let how = OpenMode {

@@ -184,7 +184,7 @@ fn attributes_of_paths_and_files_are_the_same() {
         assert_eq!(errno(file.remove_attribute("user.a")), libc::ENODATA);
         assert_eq!(errno(storage.attribute(&path("/no"), "user.a")), libc::ENOENT);
         assert_eq!(errno(storage.attribute(&at, "user.a\0b")), libc::EINVAL);
-        storage.make_directory(&path("/d"), 0o755, false).unwrap();
+        storage.make_directory(&path("/d"), 0o755, None).unwrap();
         storage.set_attribute(&path("/d/"), "user.x", b"dir", false).unwrap();
         assert_eq!(storage.attribute(&path("/d"), "user.x").unwrap().as_deref(), Some(&b"dir"[..]));
     }

@@ -5,11 +5,11 @@
 
 mod common;
 
-use common::{Scratch, create, errno, path, update};
+use common::{PARENTS, Scratch, create, errno, path, update};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use storage::posix::{Config, DisabledFeatures, Posix};
-use storage::{Backend, CreateMode, Now, OpenMode};
+use storage::{Backend, CreateMode, Now, OpenMode, ParentCreation};
 
 /// All ways of resolving names, by the features that a kernel may lack.
 fn ways() -> [DisabledFeatures; 3] {
@@ -62,10 +62,13 @@ fn links_are_followed_only_inside_the_root() {
         }
         assert_eq!(errno(storage.open(&path("/out_folder/new"), &create(0o644))), libc::EACCES);
         assert_eq!(
-            errno(storage.rename(&path("/d/file"), &path("/out_folder/f"), Some(0o755))),
+            errno(storage.rename(&path("/d/file"), &path("/out_folder/f"), Some(&PARENTS))),
             libc::EACCES
         );
-        assert_eq!(errno(storage.make_directory(&path("/out_folder/x/y"), 0o755, true)), libc::EACCES);
+        assert_eq!(
+            errno(storage.make_directory(&path("/out_folder/x/y"), 0o755, Some(&PARENTS))),
+            libc::EACCES
+        );
         assert_eq!(errno(content(&storage, "/loop")), libc::ELOOP);
         assert_eq!(errno(content(&storage, "/d/file/")), libc::ENOTDIR);
         assert_eq!(errno(content(&storage, "/d/file/x")), libc::ENOTDIR);
@@ -132,7 +135,8 @@ fn modes_are_exact_for_any_umask() {
             storage.open(&path("/f"), &create(0o777)).map(drop).unwrap_or_default();
             assert_eq!(mode("f"), wanted, "opening an existing file does not change it");
             storage.remove_file(&path("/f")).unwrap();
-            storage.make_directory(&path("/p/q/d"), wanted | 0o700, true).unwrap();
+            let parents = ParentCreation::everywhere(wanted | 0o700);
+            storage.make_directory(&path("/p/q/d"), parents.mode, Some(&parents)).unwrap();
             assert_eq!([mode("p"), mode("p/q"), mode("p/q/d")], [wanted | 0o700; 3], "{wanted:o}");
             storage.set_mode(&path("/p"), 0o1777).unwrap();
             assert_eq!(mode("p"), 0o1777);
@@ -141,7 +145,7 @@ fn modes_are_exact_for_any_umask() {
             }
         }
         let mut how = create(0o604);
-        how.create.as_mut().unwrap().parents = Some(0o775);
+        how.create.as_mut().unwrap().parents = Some(ParentCreation::everywhere(0o775));
         storage.open(&path("/x/y/f"), &how).unwrap();
         assert_eq!([mode("x"), mode("x/y"), mode("x/y/f")], [0o775, 0o775, 0o604]);
         storage.set_mode(&path("/x/y/f"), 0o1777).unwrap();
@@ -159,7 +163,7 @@ fn renewing_the_access_time_keeps_the_other_times() {
     for without in ways() {
         let storage = scratch.posix_without(without);
         storage.open(&path("/f"), &create(0o400)).unwrap();
-        storage.make_directory(&path("/d"), 0o755, false).unwrap();
+        storage.make_directory(&path("/d"), 0o755, None).unwrap();
         for name in ["f", "d"] {
             std::fs::File::open(scratch.path().join(name)).unwrap().set_times(times).unwrap();
             storage.renew_access(&path(&format!("/{name}"))).unwrap();
@@ -188,11 +192,11 @@ fn creating_over_an_existing_object_returns_its_error() {
     let cut = OpenMode { truncate: true, ..create(0o644) };
     assert_eq!(storage.open(&path("/f"), &cut).unwrap().stat().unwrap().size, 0);
     assert_eq!(errno(storage.open(&path("/f/"), &create(0o644))), libc::EISDIR);
-    storage.make_directory(&path("/d/"), 0o755, false).unwrap();
-    assert_eq!(errno(storage.make_directory(&path("/d"), 0o755, true)), libc::EEXIST);
-    assert_eq!(errno(storage.make_directory(&path("/"), 0o755, true)), libc::EEXIST);
-    assert_eq!(errno(storage.make_directory(&path("/n/m"), 0o755, false)), libc::ENOENT);
-    assert_eq!(errno(storage.make_directory(&path("/f/m"), 0o755, true)), libc::ENOTDIR);
+    storage.make_directory(&path("/d/"), 0o755, None).unwrap();
+    assert_eq!(errno(storage.make_directory(&path("/d"), 0o755, Some(&PARENTS))), libc::EEXIST);
+    assert_eq!(errno(storage.make_directory(&path("/"), 0o755, Some(&PARENTS))), libc::EEXIST);
+    assert_eq!(errno(storage.make_directory(&path("/n/m"), 0o755, None)), libc::ENOENT);
+    assert_eq!(errno(storage.make_directory(&path("/f/m"), 0o755, Some(&PARENTS))), libc::ENOTDIR);
     assert_eq!(errno(storage.open(&path("/d"), &create(0o644))), libc::EISDIR);
     assert_eq!(errno(storage.open(&path("/d"), &OpenMode::default())), libc::EISDIR);
     // A dangling link must not create a file elsewhere: its partition may only be unmounted.
@@ -212,6 +216,40 @@ fn creating_over_an_existing_object_returns_its_error() {
     assert_eq!(errno(storage.open(&path("/pipe"), &update())), libc::ENOTBLK);
 }
 
+/// Creates `/d/a/b/name` in three ways, each with its missing parents below a directory.
+fn create_below(storage: &Posix, below: &str, name: &str) -> [std::io::Result<()>; 3] {
+    let parents = ParentCreation { mode: 0o755, below: Some(path(below)) };
+    let at = |way: &str| path(&format!("/d/{way}/b/{name}"));
+    let mut how = create(0o644);
+    how.create.as_mut().unwrap().parents = Some(parents.clone());
+    storage.open(&path("/source"), &create(0o644)).unwrap();
+    [
+        storage.open(&at("open"), &how).map(drop),
+        storage.make_directory(&at("mkdir"), 0o755, Some(&parents)),
+        storage.rename(&path("/source"), &at("rename"), Some(&parents)),
+    ]
+}
+
+#[test]
+fn parents_are_created_only_below_a_directory_that_exists() {
+    for without in ways() {
+        let scratch = Scratch::new();
+        let storage = scratch.posix_without(without);
+        for (below, name) in [("/d", "f"), ("/d/open", "f"), ("/d/open/b", "f"), ("/", "f")] {
+            let refused = create_below(&storage, below, name).map(|result| result.is_err());
+            // Only the root exists.
+            assert_eq!(refused, [below != "/"; 3], "{below}");
+            assert_eq!(scratch.path().join("d").exists(), below == "/", "{below}");
+        }
+        std::fs::remove_dir_all(scratch.path().join("d")).unwrap();
+        assert_eq!(create_below(&storage, "/d", "f").map(errno), [libc::EACCES; 3]);
+        storage.make_directory(&path("/d"), 0o755, None).unwrap();
+        create_below(&storage, "/d", "f").into_iter().for_each(Result::unwrap);
+        // Missing parents above a directory that is not above the path are not created either.
+        assert_eq!(create_below(&storage, "/e", "g/h").map(errno), [libc::EACCES; 3]);
+    }
+}
+
 #[test]
 fn renaming_replaces_files_and_creates_parents() {
     let scratch = Scratch::new();
@@ -221,11 +259,11 @@ fn renaming_replaces_files_and_creates_parents() {
     storage.rename(&path("/a"), &path("/b"), None).unwrap();
     assert_eq!(content(&storage, "/b").unwrap(), "aa");
     assert_eq!(errno(storage.rename(&path("/b"), &path("/x/y/c"), None)), libc::ENOENT);
-    assert_eq!(errno(storage.rename(&path("/a"), &path("/x/y/c"), Some(0o755))), libc::ENOENT);
+    assert_eq!(errno(storage.rename(&path("/a"), &path("/x/y/c"), Some(&PARENTS))), libc::ENOENT);
     assert!(!scratch.path().join("x").exists(), "a missing source creates no parents");
-    storage.rename(&path("/b"), &path("/x/y/c"), Some(0o755)).unwrap();
+    storage.rename(&path("/b"), &path("/x/y/c"), Some(&PARENTS)).unwrap();
     assert_eq!(content(&storage, "/x/y/c").unwrap(), "aa");
-    storage.make_directory(&path("/e"), 0o755, false).unwrap();
+    storage.make_directory(&path("/e"), 0o755, None).unwrap();
     assert_eq!(errno(storage.rename(&path("/e"), &path("/x"), None)), libc::ENOTEMPTY);
     assert_eq!(errno(storage.rename(&path("/x/y/c"), &path("/e"), None)), libc::EISDIR);
     assert_eq!(errno(storage.rename(&path("/"), &path("/z"), None)), libc::EBUSY);

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Scratch, create, errno, path, update};
+use common::{PARENTS, Scratch, create, errno, path, update};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use storage::posix::{Config, Posix, SpaceConfig};
@@ -76,7 +76,7 @@ fn how(space: Option<&str>) -> OpenMode {
     let mut how = create(0o640);
     let inner = how.create.as_mut().unwrap();
     inner.space = space.map(str::to_owned);
-    inner.parents = Some(0o755);
+    inner.parents = Some(PARENTS);
     how
 }
 
@@ -143,7 +143,7 @@ fn the_layout_is_that_of_xrootd() {
     assert_eq!(unique[36..], format!("{disk:02X}5%"));
     let name = storage.attribute(&path("/b"), "user.XrdFrm.Pfn").unwrap().unwrap();
     assert_eq!(name, format!("{}/b\0", site.names.path().display()).into_bytes());
-    storage.rename(&path("/b"), &path("/d/c"), Some(0o755)).unwrap();
+    storage.rename(&path("/b"), &path("/d/c"), Some(&PARENTS)).unwrap();
     let name = storage.attribute(&path("/d/c"), "user.XrdFrm.Pfn").unwrap().unwrap();
     assert_eq!(name, format!("{}/d/c\0", site.names.path().display()).into_bytes());
 }

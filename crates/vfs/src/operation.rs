@@ -98,6 +98,8 @@ pub struct OpenRequest {
     pub delete: bool,
     /// Create missing parent directories.
     pub make_path: bool,
+    /// A directory above the path that must exist: missing parents are created only below it.
+    pub existing_parent: Option<LogicalPath>,
     /// Count this open as a reader in the limits of concurrent use, although it may write: it
     /// creates a file without requesting update access.
     pub counts_as_reader: bool,
@@ -221,6 +223,8 @@ pub enum Operation {
         mode: u32,
         /// Create missing parent directories.
         parents: bool,
+        /// A directory above the path that must exist: missing parents are created only below it.
+        existing_parent: Option<LogicalPath>,
     },
     /// Removes an empty directory.
     RemoveDirectory(Target),
@@ -232,6 +236,9 @@ pub enum Operation {
         from: Target,
         /// New path.
         to: Target,
+        /// A directory above the new path that must exist: missing parents are created only below
+        /// it.
+        existing_parent: Option<LogicalPath>,
     },
     /// Sets permission bits.
     ChangeMode {
@@ -285,6 +292,30 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// Creates a directory. With `parents` all missing parents are created.
+    pub const fn make_directory(target: Target, mode: u32, parents: bool) -> Self {
+        Self::MakeDirectory { target, mode, parents, existing_parent: None }
+    }
+
+    /// Renames an object. All missing parents are created.
+    pub const fn rename(from: Target, to: Target) -> Self {
+        Self::Rename { from, to, existing_parent: None }
+    }
+
+    /// Limits the creation of missing parents to those below a directory that must exist. It has no
+    /// effect on operations that create none.
+    #[must_use]
+    pub fn with_existing_parent(mut self, directory: LogicalPath) -> Self {
+        match &mut self {
+            Self::Open(_, request) => request.existing_parent = Some(directory),
+            Self::MakeDirectory { existing_parent, .. } | Self::Rename { existing_parent, .. } => {
+                *existing_parent = Some(directory);
+            }
+            _ => {}
+        }
+        self
+    }
+
     /// Reports whether the operation names `path` or a directory above it. Of a list only the first
     /// path is known before the operation runs, so a list may name every path.
     pub fn concerns(&self, path: &LogicalPath) -> bool {
@@ -305,7 +336,7 @@ impl Operation {
             | Self::QueryAttributes(target)
             | Self::QuerySpace(target) => names(target),
             Self::Locate(target, _) => target.as_ref().is_some_and(names),
-            Self::Rename { from, to } => names(from) || names(to),
+            Self::Rename { from, to, .. } => names(from) || names(to),
             Self::StatMany(_) | Self::Prepare(..) => true,
             Self::ListMore(_)
             | Self::CancelPrepare { .. }

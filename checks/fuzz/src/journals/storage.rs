@@ -8,7 +8,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
 use base::LogicalPath;
-use storage::{Backend, DirectoryStream, Metadata, Now, OpenMode, Pool, SpaceUsage, StoredFile};
+use storage::{
+    Backend, DirectoryStream, Metadata, Now, OpenMode, ParentCreation, Pool, SpaceUsage, StoredFile,
+};
 
 /// Path of the only file.
 pub(super) const PATH: &[u8] = b"/data/f";
@@ -68,7 +70,12 @@ impl Backend for OneFile {
     fn list(&self, _path: &LogicalPath) -> io::Result<Box<dyn DirectoryStream>> {
         unsupported()
     }
-    fn make_directory(&self, _path: &LogicalPath, _mode: u32, _parents: bool) -> io::Result<()> {
+    fn make_directory(
+        &self,
+        _path: &LogicalPath,
+        _mode: u32,
+        _parents: Option<&ParentCreation>,
+    ) -> io::Result<()> {
         unsupported()
     }
     fn remove_directory(&self, _path: &LogicalPath) -> io::Result<()> {
@@ -77,7 +84,12 @@ impl Backend for OneFile {
     fn remove_file(&self, path: &LogicalPath) -> io::Result<()> {
         found(path, ())
     }
-    fn rename(&self, _from: &LogicalPath, _to: &LogicalPath, _parents: Option<u32>) -> io::Result<()> {
+    fn rename(
+        &self,
+        _from: &LogicalPath,
+        _to: &LogicalPath,
+        _parents: Option<&ParentCreation>,
+    ) -> io::Result<()> {
         unsupported()
     }
     fn set_mode(&self, path: &LogicalPath, _mode: u32) -> io::Result<()> {

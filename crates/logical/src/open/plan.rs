@@ -4,13 +4,14 @@ use crate::config::ModeRules;
 use crate::errno::{self, unable};
 use crate::exports::{self, ExportTable};
 use crate::file_services::FileServices;
+use crate::lookup;
 use crate::open_file::OpenFileState;
 use crate::third_party::{self, CopyRole, PullRequest, RunningCopy, ThirdPartyCopies};
 use crate::wholeness::WholenessRule;
 use base::{Cgi, Error, ErrorKind, LogicalPath, Owner};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use storage::{CreateMode, OpenMode, WorkPlacement};
+use storage::{CreateMode, OpenMode, ParentCreation, WorkPlacement};
 use vfs::{Caller, OpenRequest, Target};
 
 /// Mode of missing parent directories, before the configured range is applied.
@@ -60,13 +61,19 @@ impl OpenPlan {
         Error::unable(self.verb(), &self.path, error)
     }
 
-    /// Returns the error of an open that the backend rejected. If the requested space does not
-    /// exist, the error names it and the spaces of this server.
+    /// Returns the error of an open that the backend rejected. It names a directory that must exist
+    /// and does not. If the requested space does not exist, it names that and the spaces of this
+    /// server.
     pub(super) fn refused(&self, opener: &OpenServices, error: std::io::Error) -> Error {
+        let backend = opener.services.backend.as_ref();
+        let existing_parent = self.request.existing_parent.as_ref().filter(|_| self.creates);
+        if let Some(refused) = lookup::missing_parent(backend, existing_parent, &error) {
+            return refused;
+        }
         let wish = self.cgi.text("oss.cgroup").filter(|_| self.creates);
         let is_missing = error.kind() == std::io::ErrorKind::NotFound;
         if let Some(wish) = wish.filter(|_| is_missing)
-            && let Some(names) = opener.services.backend.spaces_beside(&self.plain, wish)
+            && let Some(names) = backend.spaces_beside(&self.plain, wish)
         {
             let path = self.path.text();
             let text = format!(
@@ -90,7 +97,10 @@ impl OpenPlan {
         Ok(self.creates.then(|| CreateMode {
             exclusive: request.new,
             mode: opener.creation_modes.of_file(request.mode),
-            parents: request.make_path.then(|| opener.creation_modes.of_directory(PARENT_MODE)),
+            parents: request.make_path.then(|| ParentCreation {
+                mode: opener.creation_modes.of_directory(PARENT_MODE),
+                below: request.existing_parent.clone(),
+            }),
             size_hint: self.cgi.text("oss.asize").and_then(|text| text.parse().ok()),
             space: self.cgi.text("oss.cgroup").map(str::to_owned),
             beside,

@@ -16,11 +16,13 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use storage::{
-    Backend, CreateMode, DirectoryStream, FileIdentity, Metadata, Now, OpenMode, Pool, SpaceUsage, StoredFile,
+    Backend, CreateMode, DirectoryStream, FileIdentity, Metadata, Now, OpenMode, ParentCreation, Pool,
+    SpaceUsage, StoredFile,
 };
 use stream::Stream;
 
 const ENOENT: i32 = 2;
+const EACCES: i32 = 13;
 const EEXIST: i32 = 17;
 const ENOTDIR: i32 = 20;
 const EISDIR: i32 = 21;
@@ -196,7 +198,7 @@ impl Memory {
     pub fn put_with_mode(&self, path: &str, bytes: &[u8], mode: u32) {
         let path = LogicalPath::parse(path.as_bytes()).unwrap();
         if let Some(parent) = path.parent() {
-            self.make_parents(&parent, 0o755).unwrap();
+            self.make_parents(&parent, &ParentCreation::everywhere(0o755)).unwrap();
         }
         self.disk.add(path.as_bytes(), self.node(FILE | mode, bytes.to_vec()));
         for name in std::iter::successors(Some(path), LogicalPath::parent) {
@@ -243,14 +245,17 @@ impl Memory {
         })
     }
 
-    fn make_parents(&self, path: &LogicalPath, mode: u32) -> io::Result<()> {
+    fn make_parents(&self, path: &LogicalPath, parents: &ParentCreation) -> io::Result<()> {
         if let Some(node) = self.disk.see(|tree| tree.get(path.as_bytes()).cloned()) {
             return if node.is_directory() { Ok(()) } else { os(ENOTDIR) };
         }
-        if let Some(parent) = path.parent() {
-            self.make_parents(&parent, mode)?;
+        if !parents.allows(path) {
+            return os(EACCES);
         }
-        self.disk.add(path.as_bytes(), self.node(DIRECTORY | mode, Vec::new()));
+        if let Some(parent) = path.parent() {
+            self.make_parents(&parent, parents)?;
+        }
+        self.disk.add(path.as_bytes(), self.node(DIRECTORY | parents.mode, Vec::new()));
         Ok(())
     }
 
@@ -307,7 +312,7 @@ impl Memory {
 
     fn create(&self, path: &LogicalPath, how: &OpenMode, create: &CreateMode) -> io::Result<Arc<Node>> {
         self.step("create")?;
-        if let Some(parents) = create.parents
+        if let Some(parents) = &create.parents
             && let Some(parent) = path.parent()
         {
             self.make_parents(&parent, parents)?;
@@ -380,13 +385,18 @@ impl Backend for Memory {
         });
         Ok(Box::new(Stream { memory: self.clone(), path: path.clone(), names, at: 0 }))
     }
-    fn make_directory(&self, path: &LogicalPath, mode: u32, parents: bool) -> io::Result<()> {
+    fn make_directory(
+        &self,
+        path: &LogicalPath,
+        mode: u32,
+        parents: Option<&ParentCreation>,
+    ) -> io::Result<()> {
         self.step("mkdir")?;
         if self.disk.see(|tree| tree.contains_key(path.as_bytes())) {
             return os(EEXIST);
         }
-        if parents && let Some(parent) = path.parent() {
-            self.make_parents(&parent, mode)?;
+        if let (Some(parents), Some(parent)) = (parents, path.parent()) {
+            self.make_parents(&parent, parents)?;
         }
         self.check_parent(path)?;
         self.disk.add(path.as_bytes(), self.node(DIRECTORY | mode, Vec::new()));
@@ -411,11 +421,16 @@ impl Backend for Memory {
         self.disk.remove(path.as_bytes());
         Ok(())
     }
-    fn rename(&self, from: &LogicalPath, to: &LogicalPath, parents: Option<u32>) -> io::Result<()> {
+    fn rename(
+        &self,
+        from: &LogicalPath,
+        to: &LogicalPath,
+        parents: Option<&ParentCreation>,
+    ) -> io::Result<()> {
         self.step("rename")?;
         self.find(from)?;
-        if let (Some(mode), Some(parent)) = (parents, to.parent()) {
-            self.make_parents(&parent, mode)?;
+        if let (Some(parents), Some(parent)) = (parents, to.parent()) {
+            self.make_parents(&parent, parents)?;
         }
         self.check_parent(to)?;
         self.disk.rename(from.as_bytes(), to.as_bytes());

@@ -65,7 +65,7 @@ impl Forward {
                 let change = ModeChange { modifier, ident, mode: &mode, path: &path, opaque };
                 Self::of_message(&Message::Chmod(change))
             }
-            Operation::MakeDirectory { target, mode, parents } => {
+            Operation::MakeDirectory { target, mode, parents, .. } => {
                 let mode = octal(mode);
                 let (path, opaque) = parts(target);
                 let change = ModeChange { modifier, ident, mode: &mode, path: &path, opaque };
@@ -79,7 +79,7 @@ impl Forward {
                 let (path, opaque) = parts(target);
                 Self::of_message(&Message::Rmdir(Removal { modifier, ident, path: &path, opaque }))
             }
-            Operation::Rename { from, to } => {
+            Operation::Rename { from, to, .. } => {
                 let ((old, old_opaque), (new, new_opaque)) = (parts(from), parts(to));
                 let mv = Mv { modifier, ident, old: &old, new: &new, old_opaque, new_opaque };
                 Self::of_message(&Message::Mv(mv))
@@ -160,11 +160,11 @@ mod tests {
     fn each_operation_goes_down_three_levels() {
         let operations = [
             Operation::ChangeMode { target: target("/f"), mode: 0o100_644 },
-            Operation::MakeDirectory { target: target("/f"), mode: 0o755, parents: false },
-            Operation::MakeDirectory { target: target("/f"), mode: 0o755, parents: true },
+            Operation::make_directory(target("/f"), 0o755, false),
+            Operation::make_directory(target("/f"), 0o755, true),
             Operation::Remove(target("/f")),
             Operation::RemoveDirectory(target("/f/")),
-            Operation::Rename { from: target("/f"), to: target("/g?x=1") },
+            Operation::rename(target("/f"), target("/g?x=1")),
             Operation::Truncate { target: target("/f?y=2"), size: 1 << 40 },
         ];
         for operation in operations {
@@ -181,7 +181,7 @@ mod tests {
         let of = |operation| Forward::of_operation(&operation, "").unwrap();
         let gone = of(Operation::Remove(target("/f")));
         assert_eq!((gone.forget, gone.must_be_free), (vec![b"/f".to_vec()], None));
-        let mv = of(Operation::Rename { from: target("/f"), to: target("/g") });
+        let mv = of(Operation::rename(target("/f"), target("/g")));
         assert_eq!(mv.forget, [b"/f".to_vec(), b"/g".to_vec()]);
         assert_eq!(mv.must_be_free.as_deref(), Some(&b"/g"[..]));
         let mode = of(Operation::ChangeMode { target: target("/f"), mode: 0o644 });

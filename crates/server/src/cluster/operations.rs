@@ -160,7 +160,7 @@ fn order(message: &Message<'_>) -> Option<Result<NameOperation, String>> {
         Message::Mkpath(m) => directory("mkpath", m, true),
         Message::Mv(m) => path("mv", m.old, m.old_opaque).and_then(|(from, old)| {
             let (to, new) = path("mv", m.new, m.new_opaque)?;
-            let operation = Operation::Rename { from, to };
+            let operation = Operation::rename(from, to);
             Ok(NameOperation { name: "mv", figure: None, paths: vec![old, new], operation })
         }),
         Message::Rm(m) => path("rm", m.path, m.opaque).map(|(place, path)| NameOperation {
@@ -214,7 +214,7 @@ fn directory(
 ) -> Result<NameOperation, String> {
     let (target, path) = path(name, m.path, m.opaque)?;
     let mode = m.permissions().map_err(|error| error.to_string())?;
-    let operation = Operation::MakeDirectory { target, mode, parents };
+    let operation = Operation::make_directory(target, mode, parents);
     Ok(NameOperation { name, figure: Some(text(m.mode)), paths: vec![path], operation })
 }
 
@@ -243,10 +243,10 @@ mod tests {
         fn start(&self, caller: &Arc<Caller>, operation: Operation, _: &ReplyTo) -> Started {
             let what = match operation {
                 Operation::ChangeMode { target, mode } => format!("chmod {mode:o} {}", target.path.text()),
-                Operation::MakeDirectory { target, mode, parents } => {
+                Operation::MakeDirectory { target, mode, parents, .. } => {
                     format!("mkdir {mode:o} {} {parents}", target.path.text())
                 }
-                Operation::Rename { from, to } => format!("mv {} {}", from.path.text(), to.path.text()),
+                Operation::Rename { from, to, .. } => format!("mv {} {}", from.path.text(), to.path.text()),
                 Operation::Remove(target) => format!("rm {} {:?}", target.path.text(), target.cgi.text("a")),
                 Operation::RemoveDirectory(target) => format!("rmdir {}", target.path.text()),
                 Operation::Truncate { target, size } => format!("trunc {size} {}", target.path.text()),

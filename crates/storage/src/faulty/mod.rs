@@ -18,8 +18,8 @@ pub use pace::Pace;
 pub use rules::{FaultRule, FaultRules, FaultyCall, Gate, InjectedFault, RuleId};
 
 use crate::{
-    Backend, CreateMode, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now, OpenMode, Pool,
-    RawEntry, SpaceUsage, StoredFile, WorkPlacement,
+    Backend, CreateMode, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now, OpenMode,
+    ParentCreation, Pool, RawEntry, SpaceUsage, StoredFile, WorkPlacement,
 };
 use base::LogicalPath;
 use file::FaultyFile;
@@ -144,7 +144,12 @@ impl Backend for Faulty {
         Ok(Box::new(FaultyDirectory { inner, rules, links, mounted, home, path: path.clone() }))
     }
 
-    fn make_directory(&self, path: &LogicalPath, mode: u32, parents: bool) -> io::Result<()> {
+    fn make_directory(
+        &self,
+        path: &LogicalPath,
+        mode: u32,
+        parents: Option<&ParentCreation>,
+    ) -> io::Result<()> {
         self.rules.meet(FaultyCall::MakeDirectory, path)?;
         self.inner.make_directory(path, mode, parents)
     }
@@ -159,7 +164,12 @@ impl Backend for Faulty {
         self.inner.remove_file(path)
     }
 
-    fn rename(&self, from: &LogicalPath, to: &LogicalPath, parents: Option<u32>) -> io::Result<()> {
+    fn rename(
+        &self,
+        from: &LogicalPath,
+        to: &LogicalPath,
+        parents: Option<&ParentCreation>,
+    ) -> io::Result<()> {
         self.rules.meet(FaultyCall::Rename, from)?;
         self.inner.rename(from, to, parents)
     }

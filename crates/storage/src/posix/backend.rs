@@ -11,8 +11,8 @@ use super::stable;
 use super::tree::{ConfinedTree, DisabledFeatures, ParentDirectory};
 use super::volume::{Volume, Volumes};
 use crate::{
-    Backend, CreateMode, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now, OpenMode, Pool,
-    SpaceUsage, StoredFile, WorkPlacement,
+    Backend, CreateMode, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now, OpenMode,
+    ParentCreation, Pool, SpaceUsage, StoredFile, WorkPlacement,
 };
 use base::LogicalPath;
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -149,7 +149,7 @@ impl Posix {
         if path.as_bytes().ends_with(b"/") {
             return Err(Errno::ISDIR.into());
         }
-        let (parent, name) = self.tree.parent_made(path, create.parents)?;
+        let (parent, name) = self.tree.parent_made(path, create.parents.as_ref())?;
         for _ in 0..CREATE_TRIES {
             let made = match self.spaces.as_ref().filter(|spaces| spaces.take(path)) {
                 Some(spaces) => spaces.create((&parent, name), path, create),
@@ -242,11 +242,16 @@ impl Backend for Posix {
         Ok(Box::new(PosixDirectory::open(&self.tree, &self.volumes, path)?))
     }
 
-    fn make_directory(&self, path: &LogicalPath, mode: u32, parents: bool) -> io::Result<()> {
+    fn make_directory(
+        &self,
+        path: &LogicalPath,
+        mode: u32,
+        parents: Option<&ParentCreation>,
+    ) -> io::Result<()> {
         let mode = mode & 0o7777;
         let made = self.tree.make_directory(path, mode);
-        if parents && is_error(&made, Errno::NOENT) {
-            drop(self.tree.parent_made(path, Some(mode))?);
+        if parents.is_some() && is_error(&made, Errno::NOENT) {
+            drop(self.tree.parent_made(path, parents)?);
             return self.tree.make_directory(path, mode);
         }
         made
@@ -274,7 +279,12 @@ impl Backend for Posix {
         Ok(())
     }
 
-    fn rename(&self, from: &LogicalPath, to: &LogicalPath, parents: Option<u32>) -> io::Result<()> {
+    fn rename(
+        &self,
+        from: &LogicalPath,
+        to: &LogicalPath,
+        parents: Option<&ParentCreation>,
+    ) -> io::Result<()> {
         let (old, old_name) = self.tree.parent(from)?;
         // The source must exist before missing parents are created.
         rustix::fs::statat(&old, old_name, AtFlags::SYMLINK_NOFOLLOW)?;

@@ -12,6 +12,7 @@
 
 use super::bases::{Bases, PLACE};
 use super::walk;
+use crate::ParentCreation;
 use crate::refused_features::KernelFeature;
 use base::LogicalPath;
 use rustix::fs::{
@@ -258,34 +259,40 @@ impl ConfinedTree {
         ))
     }
 
-    /// Returns the same as [`ConfinedTree::parent`] after creating missing directories with this
-    /// mode.
+    /// Returns the same as [`ConfinedTree::parent`] after creating missing directories.
     pub(super) fn parent_made<'p>(
         &self,
         path: &'p LogicalPath,
-        mode: Option<u32>,
+        parents: Option<&ParentCreation>,
     ) -> io::Result<(ParentDirectory<'_>, &'p [u8])> {
-        match (self.parent(path), mode) {
-            (Err(error), Some(mode)) if error.raw_os_error() == Some(libc::ENOENT) => {
-                self.make_directories(&path.parent().ok_or(Errno::BUSY)?, mode)?;
+        match (self.parent(path), parents) {
+            (Err(error), Some(parents)) if error.raw_os_error() == Some(libc::ENOENT) => {
+                self.make_directories(path.parent().ok_or(Errno::BUSY)?, parents)?;
                 self.parent(path)
             }
             (found, _) => found,
         }
     }
 
-    /// Creates a directory and its missing ancestors. Existing ones stay unchanged.
-    fn make_directories(&self, path: &LogicalPath, mode: u32) -> io::Result<()> {
-        let mut missing = vec![path.clone()];
+    /// Creates a missing directory and its missing ancestors. Existing ones stay unchanged.
+    ///
+    /// Each is created in the present directory above it, so the removal of a directory meanwhile
+    /// fails the call. It never causes the creation of a directory that may not be created.
+    fn make_directories(&self, path: LogicalPath, parents: &ParentCreation) -> io::Result<()> {
+        let allowed = |missing: LogicalPath| match parents.allows(&missing) {
+            true => Ok(missing),
+            false => Err(io::Error::from(Errno::ACCESS)),
+        };
+        let mut missing = vec![allowed(path)?];
         while let Some(above) = missing.last().and_then(LogicalPath::parent) {
             match self.open(&above, PLACE | OFlags::DIRECTORY, 0) {
                 Ok(_) => break,
-                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => missing.push(above),
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => missing.push(allowed(above)?),
                 Err(error) => return Err(error),
             }
         }
         for path in missing.iter().rev() {
-            match self.make_directory(path, mode) {
+            match self.make_directory(path, parents.mode) {
                 Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
                 done => done?,
             }

@@ -7,7 +7,10 @@ use base::LogicalPath;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use storage::posix::{Config, DisabledFeatures, Posix};
-use storage::{CreateMode, OpenMode};
+use storage::{CreateMode, OpenMode, ParentCreation};
+
+/// Creates all missing parents.
+pub(crate) const PARENTS: ParentCreation = ParentCreation::everywhere(0o755);
 
 /// A temporary directory that is removed on drop.
 pub(crate) struct Scratch(PathBuf);
