@@ -17,6 +17,7 @@
 //! | change the mode | chmod |
 //! | truncate | update |
 //! | prepare | read for each path |
+//! | state of a prepare request, with paths | stat for each path; read for a request of another client |
 //! | user attributes: get, list | read |
 //! | user attributes: set, remove | update |
 //!
@@ -25,7 +26,9 @@
 //! that the removal of a directory meanwhile does not void the decision. An export counts as
 //! existing, and so does everything above it.
 //!
-//! An operation without a path is refused to clients that have no privilege at all.
+//! An operation without a path is refused to clients that have no privilege at all. A prepare request
+//! without paths is cancelled and queried only by the client that made it, or by one that may do
+//! everything at `/`.
 //!
 //! A rename is refused if rules that apply to the client name paths below either name: they would
 //! not apply to the moved objects any longer, or to other ones.
@@ -34,8 +37,8 @@
 //! copy, so the grant decides, not the identity of the destination.
 
 use crate::errno::{self, unable};
-use crate::third_party;
-use auth::access::{AccessClient, AccessOperation, Authorizer};
+use crate::{prepare, third_party};
+use auth::access::{AccessClient, AccessOperation, Authorizer, Privileges};
 use base::{Error, ErrorKind, LogicalPath};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -116,12 +119,14 @@ impl AuthorizedFiles {
             Operation::Prepare(_, targets) => {
                 check.reading(AccessOperation::Read, "prepare", targets.first())?;
             }
-            Operation::QueryPrepare { targets: Some(targets), .. } => {
-                check.reading(AccessOperation::Stat, "locate", targets.first())?;
+            Operation::QueryPrepare { id, targets: Some(targets) } => {
+                check.reading(query_of_request(id, caller), "locate", targets.first())?;
             }
             Operation::Locate(None, _) => check.without_path("locate servers")?,
-            Operation::QueryPrepare { targets: None, .. } => check.without_path("query a prepare request")?,
-            Operation::CancelPrepare { .. } => check.without_path("cancel a prepare request")?,
+            Operation::QueryPrepare { id, targets: None } => {
+                check.prepare_request("query a prepare request", id)?;
+            }
+            Operation::CancelPrepare { id } => check.prepare_request("cancel a prepare request", id)?,
             Operation::QueryOpaque { .. } => check.without_path("query")?,
             // It continues a listing that was allowed.
             Operation::ListMore(_) => {}
@@ -181,7 +186,8 @@ impl AuthorizedFiles {
                 Operation::Prepare(request, checked(targets, AccessOperation::Read, "prepare"))
             }
             Operation::QueryPrepare { id, targets } => {
-                let targets = targets.map(|targets| checked(targets, AccessOperation::Stat, "locate"));
+                let needed = query_of_request(&id, caller);
+                let targets = targets.map(|targets| checked(targets, needed, "locate"));
                 Operation::QueryPrepare { id, targets }
             }
             other => other,
@@ -218,6 +224,17 @@ impl FileSystem for AuthorizedFiles {
     fn read_redirect(&self, caller: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
         self.behind.read_redirect(caller, file)
     }
+}
+
+/// Returns the operation for which a client needs the privileges on each path of a query for the
+/// state of a prepare request. A client that did not make the request needs those of one that could.
+fn query_of_request(id: &[u8], caller: &Caller) -> AccessOperation {
+    if prepare::is_owner(id, caller) { AccessOperation::Stat } else { AccessOperation::Read }
+}
+
+/// Returns the refusal of an operation without a path.
+fn refusal(verb: &str) -> Error {
+    Error::new(ErrorKind::NotAuthorized, format!("Unable to {verb}; permission denied"))
 }
 
 /// Reports whether an operation is a rename whose present name is below a directory. The storage
@@ -278,7 +295,21 @@ impl AccessCheck<'_> {
             return Ok(());
         }
         tracing::debug!("{}: no rule grants anything, so it may not {verb}", self.caller.identity);
-        Err(Error::new(ErrorKind::NotAuthorized, format!("Unable to {verb}; permission denied")))
+        Err(refusal(verb))
+    }
+
+    /// Decides about a prepare request. Its paths are not known, so it is for the client that made
+    /// it, and for clients that may do everything everywhere.
+    fn prepare_request(&self, verb: &str, id: &[u8]) -> Result<(), Error> {
+        let everything = || self.authorizer.privileges(self.client(), &LogicalPath::root());
+        if !prepare::is_owner(id, self.caller) && !everything().contains(Privileges::ALL) {
+            tracing::debug!(
+                "{}: another client made the request, so it may not {verb}",
+                self.caller.identity
+            );
+            return Err(refusal(verb));
+        }
+        self.without_path(verb)
     }
 
     /// Decides about a rename. Returns the directory that must exist.

@@ -2,13 +2,15 @@
 //! expect an id that they can query and cancel.
 //!
 //! No request is stored. An id contains a mark of the server. Therefore the server recognises its
-//! ids even after a restart, and refuses ids that it never issued.
+//! ids even after a restart, and refuses ids that it never issued. It also contains a mark of the
+//! client, by which each server of a cluster recognises the owner of a request.
 
 use crate::errno::{self, unable};
 use crate::exports::ExportTable;
 use crate::job;
 use crate::path_lists::{self, PathListStep, PathListWalk};
 use base::{Clock, Error, ErrorKind, LogicalPath, Owner};
+use digest::{Algorithm, RunningChecksum};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::UNIX_EPOCH;
@@ -18,6 +20,12 @@ use vfs::{Answer, Caller, PrepareRequest, ReplyTo, Started, Target, TargetList, 
 /// Maximum total length of the lists whose access times are to be renewed, over all sessions, in
 /// bytes. Lists beyond that are ignored.
 const FRESHEN_BYTES_MAX: usize = 16 << 20;
+
+/// The begin of all ids.
+const PRODUCT: &str = "scalla";
+
+/// Number of hexadecimal digits of the mark of a client.
+const OWNER_DIGITS: usize = 32;
 
 /// Issues ids of prepare requests and recognises them, including those of earlier runs.
 pub struct Prepares {
@@ -52,21 +60,24 @@ impl PrepareRequests {
 impl Prepares {
     /// Returns the ids of the server `name` in this run, which starts now.
     pub fn new(name: &str, clock: &dyn Clock) -> Self {
-        let mark = format!("scalla{:08x}", digest::crc32c(name.as_bytes()));
+        let mark = format!("{PRODUCT}{:08x}", digest::crc32c(name.as_bytes()));
         // The start time in seconds, in eight hexadecimal digits: until 2106.
         let run = clock.today().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as u32;
         Self { mark, run, next: AtomicU64::new(1) }
     }
 
-    /// Returns a new id.
-    pub fn issue(&self) -> String {
-        format!("{}{:08x}.{}", self.mark, self.run, self.next.fetch_add(1, Ordering::Relaxed))
+    /// Returns a new id for a request of this client.
+    pub fn issue(&self, caller: &Caller) -> String {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        format!("{}{:08x}.{number}.{}", self.mark, self.run, owner_mark(caller))
     }
 
     /// Reports whether an id was issued by this server, in this run or an earlier one.
     pub fn has_issued(&self, id: &[u8]) -> bool {
         let rest = std::str::from_utf8(id).ok().and_then(|text| text.strip_prefix(self.mark.as_str()));
-        let Some((run, number)) = rest.and_then(|rest| rest.split_once('.')) else { return false };
+        let Some((run, rest)) = rest.and_then(|rest| rest.split_once('.')) else { return false };
+        // Ids of earlier versions have no mark of the client.
+        let number = rest.split_once('.').map_or(rest, |(number, _)| number);
         let issued = u32::from_str_radix(run, 16).is_ok_and(|run| run <= self.run);
         run.len() == 8 && issued && number.parse::<u64>().is_ok_and(|number| number > 0)
     }
@@ -79,6 +90,29 @@ impl Prepares {
     }
 }
 
+/// Reports whether a client made the request of an id that a server of ours issued.
+pub(crate) fn is_owner(id: &[u8], caller: &Caller) -> bool {
+    let id = std::str::from_utf8(id).ok().filter(|id| id.starts_with(PRODUCT));
+    let mark = id.and_then(|id| id.splitn(3, '.').nth(2));
+    mark.is_some_and(|mark| mark == owner_mark(caller))
+}
+
+/// Returns the mark of a client: a hash of its authenticated name, or of its host if it has none.
+/// Other processes of the user have the same mark, because a request outlives the one that made it.
+fn owner_mark(caller: &Caller) -> String {
+    let entity = caller.entity();
+    let (protocol, name) = match entity.and_then(|entity| Some((&*entity.protocol, entity.name.as_deref()?)))
+    {
+        Some(named) => named,
+        None => ("", entity.map_or(caller.identity.host(), |entity| &*entity.host)),
+    };
+    let mut hash = RunningChecksum::new(Algorithm::Sha256);
+    hash.update(protocol.as_bytes());
+    hash.update(b"\0");
+    hash.update(name.as_bytes());
+    hash.finish().hex().chars().take(OWNER_DIGITS).collect()
+}
+
 /// Starts a prepare request. If it requests staging, the answer is its id.
 pub(crate) fn start(
     requests: &Arc<PrepareRequests>,
@@ -89,6 +123,7 @@ pub(crate) fn start(
 ) -> Started {
     let (checking, inside, list, owner) =
         (requests.clone(), requests.clone(), targets.clone(), reply.owner());
+    let client = caller.clone();
     let check = move |target: &Target| {
         let export = checking.exports.find(&target.path, "Preparing")?;
         if request.write && export.is_read_only() {
@@ -102,7 +137,7 @@ pub(crate) fn start(
             // The paths have passed their check.
             freshen_all(&inside, owner, &targets.without_check());
         }
-        let id = || Value::Text(inside.ids.issue().into_bytes());
+        let id = || Value::Text(inside.ids.issue(&client).into_bytes());
         Answer::Value(if stages { id() } else { Value::Nothing })
     };
     path_lists::check_each(&requests.checks, caller, &list, reply, check, accept)
@@ -205,6 +240,9 @@ pub fn nothing_known() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use auth::unix::UnixServer;
+    use auth::{Entity, LoginPeer, ServerProtocol, ServerStep};
+    use base::{Identity, LoginNames};
     use std::time::{Duration, SystemTime};
 
     struct At(u64);
@@ -221,15 +259,59 @@ mod tests {
     fn only_ids_of_this_server_are_recognised() {
         let ours = Prepares::new("a:1094", &At(5));
         let theirs = Prepares::new("b:1094", &At(5));
-        let (first, second) = (ours.issue(), ours.issue());
+        let caller = at("h.o", 1);
+        let (first, second) = (ours.issue(&caller), ours.issue(&caller));
         assert_ne!(first, second);
         assert!(ours.has_issued(first.as_bytes()) && ours.has_issued(second.as_bytes()));
         assert!(Prepares::new("a:1094", &At(6)).has_issued(first.as_bytes()), "after a restart");
-        assert!(!ours.has_issued(theirs.issue().as_bytes()));
-        let future = Prepares::new("a:1094", &At(6)).issue();
-        let cut = first.replace(".1", ".");
+        assert!(!ours.has_issued(theirs.issue(&caller).as_bytes()));
+        let future = Prepares::new("a:1094", &At(6)).issue(&caller);
+        let (old, _) = first.rsplit_once('.').unwrap();
+        assert!(ours.has_issued(old.as_bytes()), "of an earlier version");
+        let cut = first.replace(".1.", "..");
         for forged in [future.as_str(), &cut, "badid", "", &ours.mark] {
             assert!(!ours.has_issued(forged.as_bytes()), "{forged}");
+        }
+    }
+
+    fn at(host: &str, pid: u32) -> Caller {
+        Caller::new(
+            Identity::new(&LoginNames { user: "u", host, ..LoginNames::default() }, pid, None, "host"),
+            true,
+            false,
+        )
+    }
+
+    fn named(name: &str, host: &str) -> Caller {
+        let (address, login_id) = (([192, 0, 2, 1], 1).into(), String::new());
+        let peer = LoginPeer { address, host: host.to_owned(), login_id, is_tls: false };
+        let credentials = format!("unix\0{name} staff\0");
+        let ServerStep::Done(entity) = UnixServer.begin(&peer).step(credentials.as_bytes(), UNIX_EPOCH)
+        else {
+            panic!("{name}")
+        };
+        at(host, 1).with_entity(entity)
+    }
+
+    #[test]
+    fn a_request_belongs_to_the_user_or_else_to_the_host() {
+        let ids = Prepares::new("a:1094", &At(5));
+        let clients =
+            [at("h.o", 1), at("h2.o", 1), named("ann", "h.o"), named("bob", "h.o"), named("h.o", "h.o")];
+        for (number, client) in clients.iter().enumerate() {
+            let id = ids.issue(client);
+            for (other_number, other) in clients.iter().enumerate() {
+                assert_eq!(is_owner(id.as_bytes(), other), number == other_number, "{number} {other_number}");
+            }
+        }
+        let of_host = ids.issue(&at("h.o", 1));
+        assert!(is_owner(of_host.as_bytes(), &at("h.o", 2)), "another process");
+        let of_host_protocol = at("h.o", 3).with_entity(Entity::of_host("h.o"));
+        assert!(is_owner(of_host.as_bytes(), &of_host_protocol));
+        let of_ann = ids.issue(&named("ann", "h.o"));
+        assert!(is_owner(of_ann.as_bytes(), &named("ann", "elsewhere")));
+        for foreign in ["52087f000001:e2ae223c.6b0060ba:2", "scalla", "", "scalla1.1", "scalla1.1."] {
+            assert!(!is_owner(foreign.as_bytes(), &at("h.o", 1)), "{foreign}");
         }
     }
 }

@@ -12,7 +12,7 @@ use auth::access::{
 use base::LogicalPath;
 use base::{ErrorKind, Identity, LoginNames};
 use logical::config::ExportConfig;
-use logical::{AuthorizationRole, AuthorizedFiles, ForwardedChanges};
+use logical::{AuthorizationRole, AuthorizedFiles, ForwardedChanges, Prepares};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -341,22 +341,53 @@ fn a_forwarding_redirector_does_not_have_directories_created_that_the_client_may
 
 #[test]
 fn operations_without_a_path_need_any_privilege() {
-    let id = || b"id".to_vec();
-    let operations: [fn(Vec<u8>) -> Operation; 4] = [
-        |id| Operation::CancelPrepare { id },
-        |id| Operation::QueryPrepare { id, targets: None },
-        |id| Operation::QueryOpaque { code: 16, argument: id },
-        |_| Operation::Locate(None, LocateOptions::default()),
+    let operations: [fn() -> Operation; 2] = [
+        || Operation::QueryOpaque { code: 16, argument: b"id".to_vec() },
+        || Operation::Locate(None, LocateOptions::default()),
     ];
     let roles = [AuthorizationRole::Server, AuthorizationRole::Redirector(ForwardedChanges::default())];
     for (number, operation) in operations.iter().enumerate() {
         for role in roles {
             let server = Server::new();
             let refused_with =
-                |rules| is_refused(&client_of(&server, role, rules, "h.o").call(operation(id())).answer());
+                |rules| is_refused(&client_of(&server, role, rules, "h.o").call(operation()).answer());
             assert!(refused_with("h other.o /data a\nu * /data - /data/x -r\n"), "{number} {role:?}");
             assert!(!refused_with("u * /data/x r\n"), "{number} {role:?}");
         }
+    }
+}
+
+#[test]
+fn a_prepare_request_belongs_to_the_client_that_made_it() {
+    let rules = "h h.o /data lr\nh other.o /data lr\nh look.o /data l\nh revoked.o /data -\nh admin.o / a\n";
+    let server = Server::new();
+    server.memory.put("/data/f", b"x");
+    let stage = PrepareRequest { stage: true, ..Default::default() };
+    let request = |host| {
+        let operation = Operation::Prepare(stage.clone(), targets(&["/data/f"]));
+        client(&server, rules, host).call(operation).text().into_bytes()
+    };
+    let operations: [fn(Vec<u8>) -> Operation; 3] = [
+        |id| Operation::CancelPrepare { id },
+        |id| Operation::QueryPrepare { id, targets: None },
+        |id| Operation::QueryPrepare { id, targets: Some(targets(&["/data/f"])) },
+    ];
+    let id = request("h.o");
+    let without_owner = id[..id.iter().rposition(|byte| *byte == b'.').unwrap()].to_vec();
+    for role in [AuthorizationRole::Server, AuthorizationRole::Redirector(ForwardedChanges::default())] {
+        let may = |host, id: &[u8]| {
+            let client = client_of(&server, role, rules, host);
+            operations.map(|operation| !is_refused(&client.call(operation(id.to_vec())).answer()))
+        };
+        assert_eq!(may("h.o", &id), [true; 3], "{role:?}");
+        assert_eq!(may("other.o", &id), [false, false, true], "{role:?}");
+        assert_eq!(may("look.o", &id), [false; 3], "{role:?}");
+        assert_eq!(may("admin.o", &id), [true; 3], "{role:?}");
+        assert_eq!(may("h.o", &without_owner), [false, false, true], "{role:?}");
+        assert_eq!(may("admin.o", &without_owner), [true; 3], "{role:?}");
+        // The privileges of the owner were revoked meanwhile.
+        let revoked = Prepares::new("s:1", server.clock.as_ref()).issue(&caller_at("revoked.o"));
+        assert_eq!(may("revoked.o", revoked.as_bytes()), [false; 3], "{role:?}");
     }
 }
 

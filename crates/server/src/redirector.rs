@@ -71,7 +71,7 @@ impl Redirector {
             batch: PrepareBatch {
                 request,
                 ident: caller.identity.to_string(),
-                id: self.prepares.issue(),
+                id: self.prepares.issue(caller),
                 first,
             },
             cursor: targets.cursor(),
