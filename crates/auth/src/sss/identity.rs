@@ -9,7 +9,7 @@ use base::meant_ip;
 use super::SSS;
 use super::keytab::SssKey;
 use super::packet::{CREDENTIAL_BYTES_MAX, ItemKind, PacketBody, PacketError};
-use super::server::SssServerSettings;
+use super::settings::SssServerSettings;
 use crate::accounts::AccountDatabase;
 use crate::entity::{Entity, EntityFields, is_reserved_attribute};
 use crate::secret::Secret;

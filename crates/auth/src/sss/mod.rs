@@ -11,6 +11,7 @@
 //! | `parameters` | [`SssParameters`]: the parameters in a server's list of protocols     |
 //! | `replay`     | the store of packets that were used                                   |
 //! | `server`     | [`SssServer`]: the server's side                                      |
+//! | `settings`   | [`SssServerSettings`]: its configuration                              |
 //! | `identity`   | the identity that a key and a packet give                             |
 //!
 //! The cipher protects packets from strangers who have no key. It does not protect a connection, so
@@ -25,6 +26,7 @@ mod packet;
 mod parameters;
 mod replay;
 mod server;
+mod settings;
 
 #[cfg(test)]
 mod recorded;
@@ -44,7 +46,8 @@ pub use packet::{
     PacketItems, RANDOM_BYTES, TIME_BASE,
 };
 pub use parameters::SssParameters;
-pub use server::{SssServer, SssServerSettings};
+pub use server::SssServer;
+pub use settings::SssServerSettings;
 
 /// The id of the protocol.
 pub const SSS: &str = "sss";

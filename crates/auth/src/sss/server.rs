@@ -1,6 +1,5 @@
 //! [`SssServer`]: the server's side of `sss`.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
@@ -11,6 +10,7 @@ use super::keytab::{Keytab, KeytabError, SssKey};
 use super::packet::{ItemKind, PACKET_BYTES_MIN, PacketBody, PacketError, PacketHeader, RANDOM_BYTES};
 use super::parameters::SssParameters;
 use super::replay::{Replay, ReplayStore, UsedPacket};
+use super::settings::SssServerSettings;
 use super::{SSS, seconds};
 use crate::accounts::AccountDatabase;
 use crate::server::{LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost};
@@ -19,46 +19,6 @@ use crate::server::{LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, Server
 const NOBODY: &str = "nobody";
 /// Maximum number of packets of one exchange: one that asks for the login id, and the identity.
 const PACKETS_MAX: usize = 2;
-
-/// The configuration of a server.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SssServerSettings {
-    /// The key table of the server.
-    pub keytab: PathBuf,
-    /// The key table that is suggested to clients.
-    pub client_keytab: Option<PathBuf>,
-    /// Lifetime of packets in seconds.
-    pub lifetime: u64,
-    /// Asks proxies for the credentials of the clients that they forward (`-g`).
-    pub wants_credentials: bool,
-    /// Looks keys up by name and id instead of the id alone (`-k`).
-    pub checks_key_names: bool,
-    /// Protocols of original clients whose identities are accepted from proxies (`-p`).
-    pub forwarded_protocols: Vec<String>,
-    /// Interval at which the key table is read again if it has changed.
-    pub refresh: Duration,
-}
-
-impl SssServerSettings {
-    /// Lifetime of packets unless it is configured, in seconds.
-    pub const LIFETIME: u64 = 13;
-    /// Interval of refreshes unless it is configured.
-    pub const REFRESH: Duration = Duration::from_secs(3600);
-
-    /// Creates the settings of a server with this key table, and defaults otherwise.
-    #[must_use]
-    pub fn new(keytab: PathBuf) -> Self {
-        Self {
-            keytab,
-            client_keytab: None,
-            lifetime: Self::LIFETIME,
-            wants_credentials: false,
-            checks_key_names: false,
-            forwarded_protocols: Vec::new(),
-            refresh: Self::REFRESH,
-        }
-    }
-}
 
 /// `sss` as a server offers it. All exchanges share its keys and its store of used packets.
 pub struct SssServer(Arc<SssShared>);
@@ -289,6 +249,7 @@ fn refuse(reason: impl Into<String>) -> ServerStep {
 mod tests {
     use super::super::test_clock::TestClock;
     use super::*;
+    use std::path::PathBuf;
 
     #[test]
     fn the_removal_of_the_last_key_revokes_it() {
