@@ -261,7 +261,7 @@ mod tests {
         fn agrees_with_the_definition(
             changes in prop::collection::vec((0..4u8, prop::collection::vec(
                 ("(/[ab]){0,4}", any::<bool>(), any::<bool>()), 0..4)), 1..12),
-            asked in prop::collection::vec("(/[ab]){1,5}", 1..12),
+            requested in prop::collection::vec("(/[ab]){1,5}", 1..12),
         ) {
             let mut table = PathTable::default();
             let mut announced: [Vec<ChildExport>; 4] = Default::default();
@@ -272,12 +272,12 @@ mod tests {
                 table.announce(slot(number), &list);
                 announced[usize::from(number)] = list;
             }
-            for path in asked {
-                let asked = LogicalPath::parse(path.as_bytes()).unwrap();
+            for path in requested {
+                let requested = LogicalPath::parse(path.as_bytes()).unwrap();
                 let mut expected = Rights::default();
                 for (number, list) in announced.iter().enumerate() {
                     // The longest, and of equal ones the last: max_by_key keeps the last.
-                    let covering = list.iter().filter(|export| asked.is_within(&export.path));
+                    let covering = list.iter().filter(|export| requested.is_within(&export.path));
                     if let Some(best) = covering.max_by_key(|export| export.path.as_bytes().len()) {
                         expected.allow(slot(number as u8), best.write, best.stage);
                     }

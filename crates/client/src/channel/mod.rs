@@ -142,23 +142,23 @@ impl Channel {
     }
 
     /// Keeps the connection open without requests as long as the guard lives.
-    pub(crate) fn hold(self: &Arc<Self>) -> Hold {
+    pub(crate) fn guard(self: &Arc<Self>) -> ChannelGuard {
         self.shared.open_files.fetch_add(1, Ordering::AcqRel);
-        Hold(self.clone())
+        ChannelGuard(self.clone())
     }
 }
 
 /// A guard that keeps an idle channel open.
 #[derive(Debug)]
-pub(crate) struct Hold(Arc<Channel>);
+pub(crate) struct ChannelGuard(Arc<Channel>);
 
-impl Hold {
+impl ChannelGuard {
     pub(crate) const fn channel(&self) -> &Arc<Channel> {
         &self.0
     }
 }
 
-impl Drop for Hold {
+impl Drop for ChannelGuard {
     fn drop(&mut self) {
         self.0.shared.open_files.fetch_sub(1, Ordering::AcqRel);
     }

@@ -27,7 +27,7 @@ const BAD_DATA: &str = "what it gave is not what the file holds";
 
 /// A block on which two sources disagree without a third one to decide.
 #[derive(Clone, Copy)]
-struct Doubt {
+struct Mismatch {
     at: u64,
     length: usize,
     /// The source of the block, and the source that disagrees.
@@ -70,12 +70,12 @@ impl Repair<'_> {
         if let Ok(told) = self.checks.verify_source(self.source, &written.sums) {
             return Ok(told);
         }
-        let doubts = self.audit(written).await?;
+        let mismatches = self.audit(written).await?;
         self.replace(written).await?;
         self.sum_up(written).await?;
         match self.checks.verify_source(self.source, &written.sums) {
             Ok(told) => Ok(told),
-            Err(_) => self.settle(written, &doubts).await,
+            Err(_) => self.settle(written, &mismatches).await,
         }
     }
 
@@ -129,8 +129,8 @@ impl Repair<'_> {
     }
 
     /// Compares each block with another source and returns the undecided ones.
-    async fn audit(&self, written: &mut WrittenTarget) -> Result<Vec<Doubt>, CopyError> {
-        let mut doubts = Vec::new();
+    async fn audit(&self, written: &mut WrittenTarget) -> Result<Vec<Mismatch>, CopyError> {
+        let mut mismatches = Vec::new();
         for (part, supplier) in self.sources.given() {
             for (at, length) in self.blocks(part) {
                 let have = written.read_back(self.copier, at, length).await?;
@@ -162,11 +162,11 @@ impl Repair<'_> {
                     }
                 }
                 if let (false, Some((other, _))) = (decided, theirs) {
-                    doubts.push(Doubt { at, length, sides: [supplier, other] });
+                    mismatches.push(Mismatch { at, length, sides: [supplier, other] });
                 }
             }
         }
-        Ok(doubts)
+        Ok(mismatches)
     }
 
     /// Marks the source of a wrong block as untrusted, unless its block is right now: then the
@@ -182,14 +182,14 @@ impl Repair<'_> {
     async fn settle(
         &self,
         written: &mut WrittenTarget,
-        doubts: &[Doubt],
+        mismatches: &[Mismatch],
     ) -> Result<Vec<(Place, FileChecksum)>, CopyError> {
-        let mut sources: Vec<usize> = doubts.iter().flat_map(|doubt| doubt.sides).collect();
+        let mut sources: Vec<usize> = mismatches.iter().flat_map(|mismatch| mismatch.sides).collect();
         sources.sort_unstable();
         sources.dedup();
         let mut result = self.checks.verify_source(self.source, &written.sums);
         for untrusted in sources {
-            for Doubt { at, length, sides: [supplier, other] } in doubts.iter().copied() {
+            for Mismatch { at, length, sides: [supplier, other] } in mismatches.iter().copied() {
                 let right = if supplier == untrusted { other } else { supplier };
                 let Some(data) = self.sources.read_of(right, at, length).await else { return result };
                 written.rewrite(self.copier, at, data).await?;

@@ -46,7 +46,7 @@ impl File {
         let opened = self.opened();
         Ok(Current {
             generation: opened.generation,
-            channel: opened.hold.channel().clone(),
+            channel: opened.guard.channel().clone(),
             fhandle: opened.fhandle,
         })
     }
@@ -160,7 +160,7 @@ impl File {
         })?;
         self.check_again(before.as_ref(), &opened).map_err(|cause| {
             let close = Encoded::new(&Request::Close(Close { fhandle: opened.fhandle }));
-            opened.hold.channel().post(close);
+            opened.guard.channel().post(close);
             self.error(name, cause)
         })?;
         self.0.recoveries.fetch_add(1, Ordering::Relaxed);

@@ -31,7 +31,7 @@ use wire::xroot::{ErrorCode, FileHandle};
 
 use crate::answers::{StatInfo, line};
 use crate::changes::{ROUNDS_AGAIN, look_at, not_asked};
-use crate::channel::{BodyLimit, Channel, Hold};
+use crate::channel::{BodyLimit, Channel, ChannelGuard};
 use crate::client::Client;
 use crate::failure::{Cause, Error};
 use crate::identity::RemoteFileIdentity;
@@ -73,7 +73,7 @@ struct RemoteFileState {
 struct OpenHandle {
     /// Number of opens.
     generation: u64,
-    hold: Arc<Hold>,
+    guard: Arc<ChannelGuard>,
     fhandle: FileHandle,
     at: Url,
     home: Home,
@@ -152,7 +152,7 @@ impl File {
     /// Returns the current connection.
     #[must_use]
     pub fn channel(&self) -> Arc<Channel> {
-        self.opened().hold.channel().clone()
+        self.opened().guard.channel().clone()
     }
 
     /// Returns the status in the reply to the open; it does not show later writes.
@@ -323,7 +323,7 @@ impl Drop for RemoteFileState {
         }
         let opened = self.opened.get_mut().unwrap_or_else(PoisonError::into_inner);
         let close = Encoded::new(&Request::Close(Close { fhandle: opened.fhandle }));
-        opened.hold.channel().post(close);
+        opened.guard.channel().post(close);
     }
 }
 
@@ -383,7 +383,7 @@ async fn open(
     let identity = stat.as_ref().map(|stat| RemoteFileIdentity::new(route.at.authority(), stat, is_writable));
     Ok(OpenHandle {
         generation,
-        hold: Arc::new(arrived.channel.hold()),
+        guard: Arc::new(arrived.channel.guard()),
         fhandle: reply.fhandle,
         at: route.at.clone(),
         home: if is_writable { Home::Here } else { Home::Anywhere(route.balancer.clone().map(Box::new)) },

@@ -14,13 +14,13 @@ use crate::slots::{CELL_SLOTS, Slot, SlotMask};
 pub struct Bounces {
     clock: u32,
     last: [u32; CELL_SLOTS],
-    doubted: [u32; CELL_SLOTS],
+    invalidated: [u32; CELL_SLOTS],
 }
 
 impl Bounces {
     /// Creates a clock without bounces.
     pub const fn new() -> Self {
-        Self { clock: 0, last: [0; CELL_SLOTS], doubted: [0; CELL_SLOTS] }
+        Self { clock: 0, last: [0; CELL_SLOTS], invalidated: [0; CELL_SLOTS] }
     }
 
     /// Makes all knowledge about the slot stale: it has a new owner, its owner has other paths, or
@@ -38,7 +38,7 @@ impl Bounces {
     /// have stay known until it reports otherwise.
     pub fn invalidate(&mut self, slot: Slot) {
         self.clock = self.clock.saturating_add(1);
-        if let Some(last) = self.doubted.get_mut(slot.index()) {
+        if let Some(last) = self.invalidated.get_mut(slot.index()) {
             *last = self.clock;
         }
     }
@@ -55,7 +55,7 @@ impl Bounces {
 
     /// Returns the slots whose owners reconnected after the clock showed `clock`.
     pub fn invalidated_since(&self, clock: u32) -> SlotMask {
-        self.later(&self.doubted, clock)
+        self.later(&self.invalidated, clock)
     }
 
     fn later(&self, last: &[u32; CELL_SLOTS], clock: u32) -> SlotMask {

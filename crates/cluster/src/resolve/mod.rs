@@ -238,7 +238,7 @@ impl LocationResolver {
             return Some(answer);
         }
         let refresh = self.forget_for_refresh(path, options.refresh, now);
-        self.doubt(path, &question, now, actions);
+        self.invalidate_tried(path, &question, now, actions);
         self.select_by(token, path, question, refresh, now, actions)
     }
 
@@ -413,7 +413,7 @@ impl LocationResolver {
         let Some(query) = self.queries.get_mut(id) else { return };
         query.refresh |= refresh;
         if now < query.started + self.settings.silence * CARRIED_ON {
-            query.asked = now;
+            query.queried_at = now;
         }
         let path = query.path.clone();
         if !looks {
@@ -431,7 +431,7 @@ impl LocationResolver {
         }
         let silent = !(query.outstanding() - self.definite(&query.path, now)).is_empty();
         let times = if silent || query.looking { 1 } else { PATIENCE };
-        let deadline = query.asked + self.settings.silence * times;
+        let deadline = query.queried_at + self.settings.silence * times;
         self.queries.set_deadline(id, deadline);
     }
 

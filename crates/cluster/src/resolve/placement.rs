@@ -29,7 +29,7 @@ use crate::slots::Slot;
 impl LocationResolver {
     /// Invalidates the state of the children that a client avoids or that are creating the file:
     /// the client returned from them, or wants to create a file that another client is creating.
-    pub(super) fn doubt(
+    pub(super) fn invalidate_tried(
         &mut self,
         path: &[u8],
         question: &Question,
@@ -49,14 +49,14 @@ impl LocationResolver {
         let left = self.shared.cache.update(path, now, self.cell.bounces(), |location| {
             let placed = location.placed.map(Slot::mask).unwrap_or_default();
             let kept = if failed { placed & lessees } else { placed };
-            let doubted = match missing {
+            let invalidated = match missing {
                 // With a shared file system the report of one child was valid for all.
                 true if shared && !tried.is_empty() => location.have,
                 true => tried & location.have,
                 false => tried & placed,
             } - kept;
-            if !doubted.is_empty() {
-                location.invalidate(doubted);
+            if !invalidated.is_empty() {
+                location.invalidate(invalidated);
             }
             if !shared {
                 location.unasked |= if creates { kept } else { kept & tried };
@@ -157,9 +157,9 @@ impl LocationResolver {
             let (age, bounces) = (LEASE.saturating_sub(left), self.cell.bounces());
             self.shared.cache.set_placement_age(path, slot, age, now, bounces);
         }
-        let is_told =
+        let is_announced =
             actions.iter().skip(announced).any(|action| matches!(action, ResolverAction::Announce { .. }));
-        if self.settings.has_parents && !is_told && before.have.contains(slot) {
+        if self.settings.has_parents && !is_announced && before.have.contains(slot) {
             // The child keeps its lease, or has another one.
             actions.push(ResolverAction::Announce { path: Arc::from(path), pending: true });
         }

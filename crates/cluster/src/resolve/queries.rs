@@ -77,7 +77,7 @@ pub(super) struct ChildQuery {
     outstanding: SlotMask,
     pub(super) started: Duration,
     /// The time at which a child was last queried.
-    pub(super) asked: Duration,
+    pub(super) queried_at: Duration,
     /// The children were asked not to answer from their caches.
     pub(super) refresh: bool,
     /// The driver was asked to look itself.
@@ -198,7 +198,7 @@ impl Queries {
             path: path.clone(),
             outstanding: SlotMask::EMPTY,
             started: now,
-            asked: now,
+            queried_at: now,
             refresh: false,
             looking: false,
             blind: false,

@@ -117,8 +117,8 @@ impl LocationReader {
             };
         }
         let (mut location, unasked) = self.known(path, now)?;
-        let told = if location.have.is_empty() { SlotMask::EMPTY } else { self.cell.listed() };
-        if !unasked.within(told) {
+        let complete = if location.have.is_empty() { SlotMask::EMPTY } else { self.cell.listed() };
+        if !unasked.within(complete) {
             return None;
         }
         // Some children were not queried because their inventories do not contain this file. Then a

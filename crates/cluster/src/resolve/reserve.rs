@@ -33,7 +33,7 @@ impl LocationResolver {
         }
         let options = SelectOptions { intent: Intent::Create, name_only: true, ..SelectOptions::default() };
         // There are no tried children.
-        self.doubt(path, &Question { options, avoided: TriedChildren::default() }, now, actions);
+        self.invalidate_tried(path, &Question { options, avoided: TriedChildren::default() }, now, actions);
         let avoided = TriedChildren { never: SlotMask::ALL - holder.mask(), ..TriedChildren::default() };
         self.select_by(token, path, Question { options, avoided }, false, now, actions)
     }

@@ -57,7 +57,7 @@ impl LocationResolver {
         let definite = self.definite(&path, now);
         let Some(query) = self.queries.get(id) else { return };
         // A missing reply of a child without NOT_HERE replies means that it does not have the file.
-        let (asked, outstanding) = (query.asked, query.outstanding());
+        let (queried_at, outstanding) = (query.queried_at, query.outstanding());
         let silent = outstanding - definite;
         self.queries.set_outstanding(id, outstanding & definite);
         // The child may have been absent since it reported the file. A reader that is sent there
@@ -73,7 +73,7 @@ impl LocationResolver {
         if (outstanding & definite).is_empty() {
             return self.settle_for(id, Settle::Heard, is_gone, now, actions);
         }
-        if now < asked + self.settings.silence * PATIENCE {
+        if now < queried_at + self.settings.silence * PATIENCE {
             self.set_deadline(id, now);
             return;
         }
@@ -81,7 +81,7 @@ impl LocationResolver {
         self.queries.set_outstanding(id, SlotMask::EMPTY);
         // Nodes below an inner node may be slow.
         for slot in silent & self.cell.servers() {
-            self.unresponsive.missed(slot, &path, asked, now, self.settings.mute);
+            self.unresponsive.missed(slot, &path, queried_at, now, self.settings.mute);
         }
         // With a shared file system only this server was queried.
         let shared = self.shared.chooser.policy().shared.is_some();

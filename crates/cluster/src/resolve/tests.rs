@@ -140,8 +140,8 @@ impl Stage {
 
     /// Records these children as holders of the path, and all others as absent.
     fn learn(&mut self, path: &str, holders: &[u8]) {
-        let asked = self.read(u64::MAX, path).is_none();
-        assert!(asked, "known already");
+        let queried = self.read(u64::MAX, path).is_none();
+        assert!(queried, "known already");
         let others: Vec<u8> = self.machine.cell().children().map(|(slot, _)| slot.number()).collect();
         for holder in holders {
             self.have(*holder, path);
@@ -153,7 +153,7 @@ impl Stage {
     }
 
     /// Returns the children that were queried since the last call.
-    fn asked(&mut self) -> SlotMask {
+    fn queried(&mut self) -> SlotMask {
         let mut mask = SlotMask::EMPTY;
         self.actions.retain(|action| match action {
             ResolverAction::Ask { to, .. } => {

@@ -55,20 +55,20 @@ struct MissedReplies {
 }
 
 impl SilentChildren {
-    fn missed(&mut self, slot: Slot, asked: Duration, now: Duration, patience: Duration) {
+    fn missed(&mut self, slot: Slot, queried_at: Duration, now: Duration, patience: Duration) {
         let known = self.missed.iter_mut().find(|missed| missed.slot == slot);
         let first = match known {
             Some(missed) => {
                 // Time-outs that are far apart do not add up.
-                if asked.saturating_sub(missed.last) > patience {
-                    missed.first = asked;
+                if queried_at.saturating_sub(missed.last) > patience {
+                    missed.first = queried_at;
                 }
-                missed.last = asked;
+                missed.last = queried_at;
                 missed.first
             }
             None => {
-                self.missed.push(MissedReplies { slot, first: asked, last: asked });
-                asked
+                self.missed.push(MissedReplies { slot, first: queried_at, last: queried_at });
+                queried_at
             }
         };
         if now.saturating_sub(first) >= patience {
@@ -92,22 +92,22 @@ impl UnresponsiveChildren {
         self.servers.mute | directory.map_or(SlotMask::EMPTY, |silent| silent.mute)
     }
 
-    /// Records that a server did not reply in time to a query of the time `asked`. After `patience`
+    /// Records that a server did not reply in time to a query of the time `queried_at`. After `patience`
     /// without a reply it is unresponsive.
     pub(super) fn missed(
         &mut self,
         slot: Slot,
         path: &[u8],
-        asked: Duration,
+        queried_at: Duration,
         now: Duration,
         patience: Duration,
     ) {
-        self.servers.missed(slot, asked, now, patience);
+        self.servers.missed(slot, queried_at, now, patience);
         let directory = self.directory(path);
         if self.directories.len() >= DIRECTORIES_MAX && !self.directories.contains_key(&directory) {
             self.directories.clear();
         }
-        self.directories.entry(directory).or_default().missed(slot, asked, now, patience);
+        self.directories.entry(directory).or_default().missed(slot, queried_at, now, patience);
     }
 
     /// Records a reply to a query for a path.
@@ -194,14 +194,14 @@ mod tests {
         let mut mute = UnresponsiveChildren::default();
         let slot = Slot::new(3).unwrap();
         let seconds = Duration::from_secs;
-        let miss = |mute: &mut UnresponsiveChildren, asked| {
-            mute.missed(slot, b"/d/f", asked, asked + seconds(10), seconds(60));
+        let miss = |mute: &mut UnresponsiveChildren, queried_at| {
+            mute.missed(slot, b"/d/f", queried_at, queried_at + seconds(10), seconds(60));
             !mute.about(b"/d/f").is_empty()
         };
         for hour in 0..3 {
             assert!(!miss(&mut mute, seconds(3600 * hour)), "nobody has asked in between");
         }
-        let often = [7215, 7230, 7249, 7250].map(|asked| miss(&mut mute, seconds(asked)));
+        let often = [7215, 7230, 7249, 7250].map(|queried_at| miss(&mut mute, seconds(queried_at)));
         assert_eq!(often, [false, false, false, true]);
     }
 

@@ -133,7 +133,7 @@ fn a_random_pick_gives_loaded_children_few_clients() {
 #[test]
 fn the_reason_for_excluded_children_decides_the_answer() {
     let waits = WaitTimes::default();
-    let told = |change: &dyn Fn(&mut Cell), need: Need, policy: Policy| {
+    let answer = |change: &dyn Fn(&mut Cell), need: Need, policy: Policy| {
         let mut cell = cell(1);
         change(&mut cell);
         choose(&by_load(policy), &cell, need, &mut SplitMix64::new(0)).unwrap_err().answer(&waits)
@@ -147,21 +147,21 @@ fn the_reason_for_excluded_children_decides_the_answer() {
         move |cell: &mut Cell| cell.change(slot(0), |child| change(&mut child.state))
     };
     let plain = Policy::default;
-    assert_eq!(told(&state(|state| state.connected = false), READ, plain()), seconds(15));
-    assert_eq!(told(&state(|state| state.suspended = true), READ, plain()), seconds(30));
-    assert_eq!(told(&state(|state| state.blacklisted = true), READ, plain()), seconds(30));
-    assert_eq!(told(&state(|state| state.disabled = true), READ, plain()), seconds(30));
+    assert_eq!(answer(&state(|state| state.connected = false), READ, plain()), seconds(15));
+    assert_eq!(answer(&state(|state| state.suspended = true), READ, plain()), seconds(30));
+    assert_eq!(answer(&state(|state| state.blacklisted = true), READ, plain()), seconds(30));
+    assert_eq!(answer(&state(|state| state.disabled = true), READ, plain()), seconds(30));
     let busy = |cell: &mut Cell| {
         cell.meters()
             .set_load(slot(0), LoadReport { cpu: 100, net: 100, run_queue: 100, ..LoadReport::default() })
     };
-    assert_eq!(told(&busy, READ, Policy { load_max: Some(80), ..plain() }), seconds(630));
+    assert_eq!(answer(&busy, READ, Policy { load_max: Some(80), ..plain() }), seconds(630));
     let full = |cell: &mut Cell| cell.meters().set_free_mb(slot(0), 99);
-    assert_eq!(code(told(&full, WRITE, plain())), 7);
+    assert_eq!(code(answer(&full, WRITE, plain())), 7);
     let staging = Need { stage: true, ..WRITE };
-    assert_eq!(code(told(&state(|state| state.nostage = true), staging, plain())), 7);
+    assert_eq!(code(answer(&state(|state| state.nostage = true), staging, plain())), 7);
     let v6 = Need { client: ClientOrigin { net: crate::Net::V6, private: false, alone: false }, ..READ };
-    assert_eq!(code(told(&|_| (), v6, plain())), 9);
+    assert_eq!(code(answer(&|_| (), v6, plain())), 9);
 }
 
 #[test]

@@ -179,7 +179,7 @@ impl ClusterNode {
             NodeEvent::Heard { link, state } => {
                 self.note_received(link, now, out);
                 if let Some(membership) = self.membership(link).filter(|_| state) {
-                    membership.asked(link, now);
+                    membership.note_query(link, now);
                 }
             }
             NodeEvent::Closed { link } => self.closed(link, now, out),

@@ -18,7 +18,7 @@ fn start(bench: &mut Bench) -> Vec<NodeAction> {
 }
 
 /// Returns the requested connections.
-fn asked(actions: &[NodeAction]) -> Vec<(ConnectionId, String)> {
+fn connects(actions: &[NodeAction]) -> Vec<(ConnectionId, String)> {
     let connect = |action: &NodeAction| match action {
         NodeAction::Connect { link, address } => Some((*link, address.host().to_owned())),
         _ => None,
@@ -28,7 +28,7 @@ fn asked(actions: &[NodeAction]) -> Vec<(ConnectionId, String)> {
 
 /// Returns the only requested connection, which leads to this host.
 fn to(actions: &[NodeAction], host: &str) -> ConnectionId {
-    match &asked(actions)[..] {
+    match &connects(actions)[..] {
         [(link, name)] if name == host => *link,
         other => panic!("{other:?} instead of {host}"),
     }
@@ -69,7 +69,7 @@ fn a_manager_that_is_down_does_not_delay_the_next() {
     let m2 = to(&out, "m2");
     attach(&mut bench, m2, true);
     let out = bench.pass(secs(1));
-    assert_eq!(asked(&out)[0].1, "m1", "and it is tried again");
+    assert_eq!(connects(&out)[0].1, "m1", "and it is tried again");
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn the_list_is_tried_in_order_and_its_last_entry_leads_back() {
     let b = to(&out, "b");
     bench.event(NodeEvent::Connected { link: b });
     let out = send_on(&mut bench, b, &[]);
-    assert_eq!(asked(&out), []);
+    assert_eq!(connects(&out), []);
     let out = bench.pass(secs(1));
     to(&out, "m");
 }
@@ -152,9 +152,9 @@ fn the_timeout_of_a_login_grows_with_each_attempt() {
             }
         };
         waits.push((bench.now - start).as_secs());
-        let mut next = asked(&closed);
+        let mut next = connects(&closed);
         while next.is_empty() {
-            next = asked(&bench.pass(Duration::from_millis(100)));
+            next = connects(&bench.pass(Duration::from_millis(100)));
         }
         m = next[0].0;
     }
@@ -178,7 +178,7 @@ fn pauses_are_short_but_grow_and_a_ban_makes_them_long() {
         let start = bench.now;
         out = loop {
             let out = bench.pass(Duration::from_millis(5));
-            if !asked(&out).is_empty() {
+            if !connects(&out).is_empty() {
                 break out;
             }
         };
@@ -190,8 +190,8 @@ fn pauses_are_short_but_grow_and_a_ban_makes_them_long() {
     let login = bench.event(NodeEvent::Connected { link: m });
     assert!(matches!(&sent(&login, m)[..], [NodeMessage::Login(login)] if login.mode.contains(Mode::TRYING)));
     bench.says(m, NodeMessage::Refusal(LoginRefusal { banned: true, text: String::new() }));
-    assert_eq!(asked(&bench.pass(secs(59))), []);
-    assert_eq!(asked(&bench.pass(secs(2))).len(), 1);
+    assert_eq!(connects(&bench.pass(secs(59))), []);
+    assert_eq!(connects(&bench.pass(secs(2))).len(), 1);
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn a_permanent_list_replaces_the_managers() {
     };
     assert_eq!(address.port(), 1213, "without a port the own one is meant");
     bench.event(NodeEvent::Closed { link: new });
-    assert!(asked(&bench.pass(secs(10))).iter().all(|(_, host)| host == "new"));
+    assert!(connects(&bench.pass(secs(10))).iter().all(|(_, host)| host == "new"));
 }
 
 #[test]
@@ -220,14 +220,14 @@ fn an_endless_chain_of_redirects_is_not_followed() {
     bench.event(NodeEvent::Connected { link: m });
     let mut out = send_on(&mut bench, m, &["hop0"]);
     for hop in 1..100 {
-        let Some((link, host)) = asked(&out).first().cloned() else { panic!("{out:?}") };
+        let Some((link, host)) = connects(&out).first().cloned() else { panic!("{out:?}") };
         if host == "m" {
             assert!(hop < 20);
             return;
         }
         bench.event(NodeEvent::Connected { link });
         out = send_on(&mut bench, link, &[&format!("hop{hop}")]);
-        if asked(&out).is_empty() {
+        if connects(&out).is_empty() {
             out = bench.pass(secs(3));
         }
     }

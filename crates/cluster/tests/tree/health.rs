@@ -98,8 +98,8 @@ fn every_load_report_has_the_last_measured_disk_usage() {
     bench.node.set_load(load(70), true, &mut Vec::new());
     bench.event(NodeEvent::Connected { link });
     let out = bench.says(link, reply(true));
-    let told = NodeMessage::Load { load: LoadReport { disk: 89, ..load(70) }, free_mb: 110 };
-    assert!(sent(&out, link).contains(&told), "{out:?}");
+    let reported = NodeMessage::Load { load: LoadReport { disk: 89, ..load(70) }, free_mb: 110 };
+    assert!(sent(&out, link).contains(&reported), "{out:?}");
 }
 
 #[test]
@@ -228,14 +228,14 @@ fn a_supervisor_reports_the_mean_load_of_its_children() {
     bench.says(a, NodeMessage::Load { load: load(80), free_mb: 1 });
     bench.says(b, NodeMessage::Load { load: load(20), free_mb: 1 });
     let out = bench.pass_alive(secs(6), &[up, a, b]);
-    let told: Vec<LoadReport> = sent(&out, up)
+    let reported: Vec<LoadReport> = sent(&out, up)
         .into_iter()
         .filter_map(|message| match message {
             NodeMessage::Load { load, .. } => Some(load),
             _ => None,
         })
         .collect();
-    assert_eq!(told, [load(50)]);
+    assert_eq!(reported, [load(50)]);
     bench.says(b, NodeMessage::Load { load: load(26), free_mb: 1 });
     let out = bench.pass_alive(secs(6), &[up, a, b]);
     assert!(

@@ -303,8 +303,8 @@ fn real_children_are_asked_for_their_figures_each_in_its_turn() {
     let links: Vec<ConnectionId> = (0..2).map(|n| bench.server(&format!("s{n}"), false).0).collect();
     let out = bench.pass_alive(limits::PING * 6, &links);
     for link in links {
-        let asked = sent(&out, link).into_iter().filter(|message| *message == NodeMessage::Usage).count();
-        assert_eq!(asked, 3, "of six pings");
+        let queries = sent(&out, link).into_iter().filter(|message| *message == NodeMessage::Usage).count();
+        assert_eq!(queries, 3, "of six pings");
     }
 }
 

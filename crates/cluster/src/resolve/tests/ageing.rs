@@ -6,7 +6,7 @@ use super::*;
 
 /// Returns a manager that learned of the lease of `/f` at child `at` by a report with this time
 /// left.
-fn told(at: u8, time: Option<Duration>) -> Stage {
+fn manager_with_lease(at: u8, time: Option<Duration>) -> Stage {
     let mut stage = Stage::new(3);
     stage.learn("/f", &[]);
     stage.leased_for(at, "/f", LeaseReport { number: LeaseNumber(1), left: time });
@@ -18,7 +18,7 @@ fn a_child_that_reconnected_is_chosen_again_after_its_lease_ended_by_itself() {
     let (mut first, at) = placed(Stage::new(3));
     first.pass(27.3);
     // The connection to this manager was cut and made again. Its process may be a new one, too.
-    let mut second = told(at, Some(Duration::from_millis(2700)));
+    let mut second = manager_with_lease(at, Some(Duration::from_millis(2700)));
     for stage in [&mut first, &mut second] {
         stage.pass(2.7);
         stage.gone(at, "/f");
@@ -30,9 +30,9 @@ fn a_child_that_reconnected_is_chosen_again_after_its_lease_ended_by_itself() {
 fn a_child_that_ended_its_lease_early_is_avoided_by_a_parent_that_learned_of_it_late() {
     let (mut first, at) = placed(Stage::new(3));
     first.pass(12.0);
-    let mut second = told(at, Some(Duration::from_secs(18)));
+    let mut second = manager_with_lease(at, Some(Duration::from_secs(18)));
     // An older node does not report the time.
-    let mut third = told(at, None);
+    let mut third = manager_with_lease(at, None);
     let chosen = [&mut first, &mut second, &mut third].map(|stage| {
         stage.pass(2.0);
         stage.gone(at, "/f");

@@ -39,7 +39,7 @@ fn one_look_up_makes_all_servers_holders() {
     let mut stage = stage(3);
     assert_eq!((stage.read(1, "/f"), stage.read(2, "/f")), (None, None));
     assert_eq!(stage.looks(), ["/f"], "once for all who wait");
-    assert_eq!(stage.asked(), SlotMask::EMPTY, "and nobody is asked");
+    assert_eq!(stage.queried(), SlotMask::EMPTY, "and nobody is asked");
     stage.looked("/f", HERE);
     assert_eq!(stage.answered().len(), 2);
     let mut seen = SlotMask::EMPTY;
@@ -95,14 +95,14 @@ fn a_failed_look_up_falls_back_to_a_query_of_one_server() {
     let mut stage = stage(2);
     assert_eq!(stage.read(1, "/f"), None);
     stage.looked("/f", LookupOutcome::Unknown);
-    let asked = stage.asked();
-    assert_eq!(asked.len(), 1, "one speaks for all");
-    stage.have(asked.lowest().unwrap().number(), "/f");
+    let queried = stage.queried();
+    assert_eq!(queried.len(), 1, "one speaks for all");
+    stage.have(queried.lowest().unwrap().number(), "/f");
     sent_to(&stage.answer());
     stage.looks();
     // The next time it looks itself again.
     assert_eq!(stage.read(2, "/g"), None);
-    assert_eq!((stage.looks(), stage.asked()), (vec!["/g".to_owned()], SlotMask::EMPTY));
+    assert_eq!((stage.looks(), stage.queried()), (vec!["/g".to_owned()], SlotMask::EMPTY));
 }
 
 #[test]
@@ -110,13 +110,13 @@ fn a_hung_file_system_is_not_waited_for() {
     let mut stage = stage(2);
     assert_eq!(stage.read(1, "/f"), None);
     stage.pass(4.9);
-    assert_eq!(stage.asked(), SlotMask::EMPTY);
+    assert_eq!(stage.queried(), SlotMask::EMPTY);
     stage.pass(0.2);
-    let asked = stage.asked().lowest().unwrap().number();
+    let queried = stage.queried().lowest().unwrap().number();
     // The late result no longer counts.
     stage.looked("/f", LookupOutcome::NotHere);
     assert_eq!(stage.answered(), []);
-    stage.have(asked, "/f");
+    stage.have(queried, "/f");
     sent_to(&stage.answer());
 }
 
@@ -126,7 +126,7 @@ fn a_refused_look_up_asks_the_client_to_retry() {
     assert_eq!(stage.read(1, "/f"), None);
     stage.looked("/f", LookupOutcome::Refused);
     assert_eq!(stage.answer(), seconds(5));
-    assert_eq!(stage.asked(), SlotMask::EMPTY);
+    assert_eq!(stage.queried(), SlotMask::EMPTY);
     assert_eq!(stage.machine.stats().queries, 0);
     stage.looks();
     assert_eq!(stage.read(2, "/f"), None, "then it is looked at");
@@ -180,5 +180,5 @@ fn a_server_that_joins_meanwhile_is_a_holder_too() {
     assert_eq!(stage.looks(), ["/f"]);
     stage.looked("/f", HERE);
     sent_to(&stage.answer());
-    assert_eq!((stage.looks(), stage.asked()), (Vec::<String>::new(), SlotMask::EMPTY));
+    assert_eq!((stage.looks(), stage.queried()), (Vec::<String>::new(), SlotMask::EMPTY));
 }

@@ -19,7 +19,7 @@ fn a_newcomer_is_asked_while_those_known_serve() {
     let now = stage.now;
     stage.machine.join(slot(2), server(2), &root(), now, &mut stage.actions);
     assert_eq!(sent_to(&stage.read(1, "/f").unwrap()), 0);
-    assert_eq!(stage.asked(), mask(&[2]));
+    assert_eq!(stage.queried(), mask(&[2]));
     stage.have(2, "/f");
     let both: SlotMask = (0..2).map(|n| slot(sent_to(&stage.read(n, "/f").unwrap()))).collect();
     assert_eq!(both, mask(&[0, 2]));
@@ -32,7 +32,7 @@ fn a_slot_with_a_new_owner_has_nothing_of_the_old_one() {
     let now = stage.now;
     stage.machine.join(slot(0), server(9), &root(), now, &mut stage.actions);
     assert_eq!(stage.read(1, "/f"), None);
-    assert_eq!(stage.asked(), mask(&[0]));
+    assert_eq!(stage.queried(), mask(&[0]));
     stage.not_here(&[0], "/f");
     assert_eq!(code(&stage.answer()), 1);
 }
@@ -46,7 +46,7 @@ fn who_comes_back_unchanged_is_not_asked_again() {
     stage.change(0, |child| (child.state.connected, child.port) = (true, 2094));
     let answer = stage.read(1, "/f").unwrap();
     assert_eq!(answer, ClusterAnswer::Redirect { slot: Some(slot(0)), host: "server0".into(), port: 2094 });
-    assert_eq!(stage.asked(), SlotMask::EMPTY);
+    assert_eq!(stage.queried(), SlotMask::EMPTY);
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_real_supervisor_out_of_service_that_says_nothing_has_lost_what_it_had() {
     stage.machine.cell.invalidate(slot(1));
     stage.change(1, |child| child.state.suspended = true);
     assert_eq!(stage.read(1, "/f"), None);
-    assert_eq!(stage.asked(), mask(&[1]));
+    assert_eq!(stage.queried(), mask(&[1]));
     stage.pass(SILENCE.as_secs_f64());
     assert_eq!(code(&stage.answer()), 1, "nobody waits for ever");
     // The resolver waits for a child that answers.
@@ -102,7 +102,7 @@ fn reset_below_a_supervisor_voids_what_it_said() {
     stage.learn("/f", &[1]);
     stage.machine.bounce(slot(1));
     assert_eq!(stage.read(1, "/f"), None);
-    assert_eq!(stage.asked(), mask(&[1]));
+    assert_eq!(stage.queried(), mask(&[1]));
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn what_goes_below_a_supervisor_says_nothing_of_what_else_is_there() {
     stage.machine.bounce(slot(1));
     stage.gone(1, "/f");
     assert_eq!(stage.read(1, "/f"), None);
-    assert_eq!(stage.asked(), mask(&[1]));
+    assert_eq!(stage.queried(), mask(&[1]));
     // This is not an answer to an open query.
     stage.gone(1, "/f");
     assert_eq!(stage.answered(), []);
@@ -128,16 +128,16 @@ fn what_goes_below_a_supervisor_says_nothing_of_what_else_is_there() {
     // The first holder no longer has the file; replies of others may be outstanding.
     stage.gone(1, "/f");
     assert_eq!(stage.read(2, "/f"), None);
-    assert_eq!(stage.asked(), mask(&[0, 1]));
+    assert_eq!(stage.queried(), mask(&[0, 1]));
     // A real node is not queried again, because that would take another query timeout.
     let mut stage = tree().legacy(&[1]);
     assert_eq!(stage.read(1, "/f"), None);
     stage.not_here(&[0], "/f");
     stage.have(1, "/f");
-    assert_eq!((sent_to(&stage.answer()), stage.asked().len()), (1, 2));
+    assert_eq!((sent_to(&stage.answer()), stage.queried().len()), (1, 2));
     stage.gone(1, "/f");
     assert_eq!(stage.read(2, "/f"), None);
-    assert_eq!(stage.asked(), mask(&[0]));
+    assert_eq!(stage.queried(), mask(&[0]));
 }
 
 #[test]
@@ -145,12 +145,12 @@ fn a_child_lost_during_a_query_is_not_waited_for_and_asked_when_back() {
     let mut stage = Stage::new(2);
     assert_eq!(stage.read(1, "/f"), None);
     stage.not_here(&[0], "/f");
-    stage.asked();
+    stage.queried();
     stage.change(1, |child| child.state.connected = false);
     assert_eq!(code(&stage.answer()), 1);
     stage.change(1, |child| child.state.connected = true);
     assert_eq!(stage.read(2, "/f"), None);
-    assert_eq!(stage.asked(), mask(&[1]));
+    assert_eq!(stage.queried(), mask(&[1]));
     stage.have(1, "/f");
     assert_eq!(sent_to(&stage.answer()), 1);
 }
@@ -159,11 +159,11 @@ fn a_child_lost_during_a_query_is_not_waited_for_and_asked_when_back() {
 fn a_child_that_joins_during_a_query_is_heard_too() {
     let mut stage = Stage::new(1);
     assert_eq!(stage.read(1, "/f"), None);
-    stage.asked();
+    stage.queried();
     let now = stage.now;
     stage.machine.join(slot(1), server(1), &root(), now, &mut stage.actions);
     stage.not_here(&[0], "/f");
-    assert_eq!(stage.asked(), mask(&[1]));
+    assert_eq!(stage.queried(), mask(&[1]));
     stage.have(1, "/f");
     assert_eq!(sent_to(&stage.answer()), 1);
 }
@@ -173,15 +173,15 @@ fn a_child_that_flaps_does_not_hold_clients_for_ever() {
     let mut stage = Stage::new(2);
     assert_eq!(stage.read(1, "/f"), None);
     stage.not_here(&[0], "/f");
-    let mut told = Vec::new();
+    let mut answers = Vec::new();
     for _ in 0..60 {
         stage.pass(0.5);
         stage.change(1, |child| child.state.connected = false);
         let now = stage.now;
         stage.machine.join(slot(1), server(1), &root(), now, &mut stage.actions);
-        told.extend(stage.answered());
+        answers.extend(stage.answered());
     }
-    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(answers.len(), 1, "{answers:?}");
     assert_eq!(stage.machine.stats().queries, 0);
 }
 
@@ -256,10 +256,10 @@ fn a_child_as_the_tree_tells_of_it() {
     // It has reconnected: readers are redirected as before, and its files are queried again.
     follow(&mut stage, ChildChange::Joined { fresh: false }, Some(member(Some(2))));
     assert_eq!(sent_to(&stage.read(1, "/f").unwrap()), 7);
-    assert_eq!(stage.asked(), mask(&[7]));
+    assert_eq!(stage.queried(), mask(&[7]));
     stage.have(7, "/f");
     assert_eq!(sent_to(&stage.read(1, "/f").unwrap()), 7);
-    assert_eq!(stage.asked(), SlotMask::EMPTY);
+    assert_eq!(stage.queried(), SlotMask::EMPTY);
     assert_eq!(stage.read(1, "/g"), None, "it may have got it while it was away");
     stage.have(7, "/g");
     assert_eq!(sent_to(&stage.answer()), 7);
@@ -278,11 +278,11 @@ fn one_that_stood_by_is_asked_what_the_one_before_it_was_asked() {
     let mut stage = Stage::new(0);
     follow(&mut stage, ChildChange::Joined { fresh: true }, Some(member(Some(1))));
     assert_eq!(stage.read(1, "/f"), None);
-    stage.asked();
+    stage.queried();
     follow(&mut stage, ChildChange::Condition, Some(member(Some(1))));
-    assert_eq!(stage.asked(), SlotMask::EMPTY);
+    assert_eq!(stage.queried(), SlotMask::EMPTY);
     follow(&mut stage, ChildChange::Condition, Some(member(Some(2))));
-    assert_eq!(stage.asked(), mask(&[7]));
+    assert_eq!(stage.queried(), mask(&[7]));
     stage.have(7, "/f");
     assert_eq!(sent_to(&stage.answer()), 7);
 }

@@ -35,7 +35,7 @@ fn messages_of_a_child_before_its_lease_do_not_end_the_lease() {
         }
         assert_eq!(sent_to(&stage.read(2, "/f").unwrap()), at);
         assert_eq!(stage.intend(3, "/f", Intent::Create), None);
-        assert_eq!(stage.asked(), mask(&[at]));
+        assert_eq!(stage.queried(), mask(&[at]));
         confirm(&mut stage);
         stage.leased_by(at, "/f");
         assert_eq!(stage.answer(), seconds(5));
@@ -68,7 +68,7 @@ fn the_next_creator_does_not_wait_for_a_lease_that_was_lost_with_its_connection(
     stage.change(at, |child| child.state.connected = true);
     stage.machine.cell.invalidate(slot(at));
     assert_eq!(stage.intend(2, "/f", Intent::Create), None);
-    assert_eq!(stage.asked(), mask(&[at]));
+    assert_eq!(stage.queried(), mask(&[at]));
     stage.not_here(&[at], "/f");
     sent_to(&stage.answer());
 }

@@ -38,7 +38,7 @@ fn a_restarted_manager_serves_with_the_first_node_that_has_the_file() {
     assert_eq!(stage.machine.stats().held, 2);
     stage.join(0);
     stage.turn();
-    assert_eq!(stage.asked(), mask(&[0]));
+    assert_eq!(stage.queried(), mask(&[0]));
     stage.not_here(&[0], "/f");
     stage.not_here(&[0], "/new");
     assert_eq!(stage.answered(), []);
@@ -99,7 +99,7 @@ fn each_held_request_has_a_deadline() {
     let ask = StateAsk::default();
     assert_eq!(stage.machine.state(RequestToken(2), b"/f", ask, stage.now, &mut stage.actions), None);
     stage.not_here(&[0], "/f");
-    stage.asked();
+    stage.queried();
     stage.pass(10.0);
     assert_eq!(stage.actions, [], "the parent listens no longer; it hears nothing");
     assert_eq!(stage.machine.stats().held, 1);
@@ -148,7 +148,7 @@ fn a_supervisor_without_children_redirects_clients_back() {
     // It serves with its first child.
     stage.join(0);
     assert_eq!(stage.read(4, "/f"), None);
-    assert_eq!(stage.asked(), mask(&[0]));
+    assert_eq!(stage.queried(), mask(&[0]));
     // A real manager does not send the address of entry: an error sends clients back, but not at
     // once.
     let mut stage = deserted();
@@ -209,15 +209,15 @@ fn a_supervisor_reports_no_file_as_missing_while_a_lost_child_is_expected() {
 #[test]
 fn an_unresponsive_server_does_not_delay_requests_for_ever() {
     let mut stage = patient(2, false);
-    let mut told = 0;
+    let mut retries = 0;
     while stage.now < Duration::from_secs(60) {
         assert_eq!(stage.intend(1, "/f", Intent::Create), None);
         stage.not_here(&[0], "/f");
         assert_eq!(stage.answered(), []);
         stage.pass(10.0);
-        told += stage.answered().iter().filter(|(_, answer)| *answer == seconds(5)).count();
+        retries += stage.answered().iter().filter(|(_, answer)| *answer == seconds(5)).count();
     }
-    assert!(told >= 6, "come again");
+    assert!(retries >= 6, "come again");
     // From now on it is treated as a real daemon without the file.
     assert_eq!(stage.intend(1, "/f", Intent::Create), None);
     stage.pass(5.0);
@@ -262,7 +262,7 @@ fn announcements_of_an_unresponsive_server_do_not_count_as_replies() {
     assert_eq!(silent_for(&mut stage, "/j", 10.0), seconds(5), "its silence means nothing again");
 }
 
-/// Returns the answers to a creator when the first child replies "not here" and the second is
+/// Returns the retries to a creator when the first child replies "not here" and the second is
 /// silent for this time.
 fn silence_of_the_second(stage: &mut Stage, path: &str, seconds: f64) -> Vec<(u64, ClusterAnswer)> {
     assert_eq!(stage.intend(1, path, Intent::Create), None);
@@ -340,20 +340,20 @@ fn an_inner_node_out_of_service_does_not_delay_requests_for_ever() {
 fn paths_that_wait_are_bounded_by_their_bytes() {
     let long = |number: usize| format!("/{}/{number:08}", "x".repeat(4000));
     let bytes = long(0).len();
-    // Queries that no child answers.
+    // Queries that no child retries.
     let mut stage = Stage::new(2);
-    let asked = (0..).take_while(|number| stage.read(*number as u64, &long(*number)).is_none()).count();
-    assert_eq!(asked, QUERY_BYTES_MAX / bytes);
-    assert_eq!(stage.machine.stats().waiters, asked);
+    let queried = (0..).take_while(|number| stage.read(*number as u64, &long(*number)).is_none()).count();
+    assert_eq!(queried, QUERY_BYTES_MAX / bytes);
+    assert_eq!(stage.machine.stats().waiters, queried);
     // Requests that are held for a lost child. The first one beyond the limit is asked to retry.
     let mut stage = Stage::new(2);
     stage.machine.settings.hold = Duration::from_secs(30);
     stage.machine.set_quorum(true);
     stage.change(1, |child| (child.state.connected, child.state.expected) = (false, true));
     let hold = |stage: &mut Stage, number: usize| {
-        let told = stage.read(number as u64, &long(number));
+        let answer = stage.read(number as u64, &long(number));
         stage.not_here(&[0], &long(number));
-        told.is_none() && stage.answered().is_empty()
+        answer.is_none() && stage.answered().is_empty()
     };
     let most = HELD_BYTES_MAX / bytes;
     for number in 0..most {

@@ -48,7 +48,7 @@ fn a_listing_of_exporters_has_all_children_that_export_the_path() {
     let exporters = locate(&mut stage, 1, "*/a/f", PLAIN).unwrap();
     assert_eq!(lines(&exporters), ["Sr[::10.0.0.1]:1094", "Sw[::10.0.0.0]:1094"]);
     assert_eq!(lines(&locate(&mut stage, 1, "*/b", PLAIN).unwrap()), ["Sw[::10.0.0.0]:1094"]);
-    assert_eq!(stage.asked(), SlotMask::EMPTY);
+    assert_eq!(stage.queried(), SlotMask::EMPTY);
 }
 
 #[test]
@@ -117,5 +117,5 @@ fn a_refresh_queries_again() {
     let mut stage = Stage::new(2);
     stage.learn("/f", &[0]);
     assert_eq!(locate(&mut stage, 1, "/f", LocateFlags { refresh: true, ..PLAIN }), None);
-    assert_eq!(stage.asked().len(), 2);
+    assert_eq!(stage.queried().len(), 2);
 }

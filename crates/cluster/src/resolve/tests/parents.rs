@@ -113,7 +113,7 @@ fn a_quiet_query_is_forwarded_but_not_answered() {
     let mut stage = inner(2);
     let quiet = StateAsk { quiet: true, ..PLAIN };
     assert_eq!(state(&mut stage, 1, "/f", quiet), None);
-    assert_eq!(stage.asked().len(), 2);
+    assert_eq!(stage.queried().len(), 2);
     assert_eq!(stage.machine.stats().waiters, 0);
     stage.learn_rest("/f");
     assert_eq!(state(&mut stage, 1, "/f", quiet), None);
@@ -172,7 +172,7 @@ fn the_loss_of_the_last_holder_is_reported_and_queried_again() {
     // The children with NOT_HERE replies are queried, except the one that reported the removal, and
     // not one whose reply is silence.
     assert_eq!(stage.read(1, "/f"), None);
-    assert_eq!(stage.asked(), mask(&[0]));
+    assert_eq!(stage.queried(), mask(&[0]));
     stage.not_here(&[0], "/f");
     assert_eq!(code(&stage.answer()), 1);
 }
@@ -199,7 +199,7 @@ fn an_inventory_is_kept_without_a_query() {
     }
     assert_eq!(stage.actions, []);
     assert_eq!(sent_to(&stage.read(1, "/f").unwrap()), 1);
-    assert_eq!(stage.asked(), mask(&[0, 2]), "others may have it too");
+    assert_eq!(stage.queried(), mask(&[0, 2]), "others may have it too");
     assert_eq!(state(&mut stage, 1, "/g", PLAIN), Some(StateReply::Have { pending: true }));
     // A request waits for it.
     assert_eq!(stage.read(2, "/h"), None);
@@ -233,7 +233,7 @@ fn forgotten() -> Stage {
     stage.not_here(&[1, 2], "/f");
     stage.pass(crate::cache::WINDOW.as_secs_f64() + 1.0);
     announced(&mut stage);
-    stage.asked();
+    stage.queried();
     stage
 }
 
@@ -242,7 +242,7 @@ fn a_file_that_goes_after_this_node_has_forgotten_it_is_retracted_if_no_other_ch
     let retract = [ResolverAction::Retract { path: (*b"/f").into() }];
     let mut stage = forgotten();
     stage.gone(0, "/f");
-    assert_eq!(stage.asked(), mask(&[1, 2]), "a real parent would take it for all of them");
+    assert_eq!(stage.queried(), mask(&[1, 2]), "a real parent would take it for all of them");
     stage.not_here(&[1], "/f");
     assert_eq!(stage.actions, []);
     stage.not_here(&[2], "/f");
@@ -251,14 +251,14 @@ fn a_file_that_goes_after_this_node_has_forgotten_it_is_retracted_if_no_other_ch
     // Another child has it, or received it meanwhile.
     let mut stage = forgotten();
     stage.gone(0, "/f");
-    stage.asked();
+    stage.queried();
     stage.have(2, "/f");
     stage.not_here(&[1], "/f");
     assert!(announced(&mut stage).iter().all(|action| matches!(action, ResolverAction::Announce { .. })));
     // A child without a reply does not serve it either.
     let mut stage = forgotten();
     stage.gone(0, "/f");
-    stage.asked();
+    stage.queried();
     stage.pass(60.0);
     assert_eq!(announced(&mut stage), retract);
     // No other child can be queried.

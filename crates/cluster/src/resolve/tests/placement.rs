@@ -10,7 +10,7 @@ pub(super) fn placed(stage: Stage) -> (Stage, u8) {
     assert_eq!(stage.intend(1, "/f", Intent::Create), None);
     let children: Vec<u8> = stage.machine.cell().children().map(|(slot, _)| slot.number()).collect();
     stage.not_here(&children, "/f");
-    stage.asked();
+    stage.queried();
     let at = sent_to(&stage.answer());
     (stage, at)
 }
@@ -70,7 +70,7 @@ fn a_reader_before_the_creator_does_not_end_the_placement() {
         let (mut stage, at) = placed(Stage::new(3).legacy(legacy));
         assert_eq!(sent_to(&stage.read(2, "/f").unwrap()), at);
         assert_eq!(came_back(&mut stage, Intent::Read, RetryReason::Missing, at), None);
-        assert_eq!(stage.asked(), mask(&[at]));
+        assert_eq!(stage.queried(), mask(&[at]));
         if legacy.is_empty() {
             stage.leased_by(at, "/f");
         } else {
@@ -109,7 +109,7 @@ fn of_two_children_with_a_lease_the_earlier_one_ends_it() {
     stage.leased_as(rival, "/f", later);
     assert_eq!(stage.ended(), [(at, later)]);
     assert_eq!(stage.intend(2, "/f", Intent::Create), None, "both are asked");
-    assert_eq!(stage.asked(), mask(&[at, rival]));
+    assert_eq!(stage.queried(), mask(&[at, rival]));
     stage.gone(at, "/f");
     stage.leased_as(rival, "/f", later);
     assert_eq!(stage.ended(), []);
@@ -246,7 +246,7 @@ fn a_lost_child_that_reconnects_is_queried() {
     let (now, exports) = (stage.now, ChildExport::parse_list(b"w /").unwrap());
     stage.machine.join(slot(9), server(at), &exports, now, &mut stage.actions);
     assert_eq!(stage.intend(2, "/f", Intent::Create), None);
-    assert_eq!(stage.asked(), slot(9).mask());
+    assert_eq!(stage.queried(), slot(9).mask());
     stage.leased_by(9, "/f");
     assert_eq!(stage.answer(), seconds(5));
     stage.lease("/g", LEASE, 1);
@@ -367,7 +367,7 @@ fn a_creator_whose_server_failed_gets_another_when_that_has_nothing() {
         let ends =
             |action: &ResolverAction| matches!(action, ResolverAction::Lease { time: Duration::ZERO, .. });
         assert!(stage.actions.iter().any(ends));
-        assert_eq!(stage.asked(), mask(&[at]));
+        assert_eq!(stage.queried(), mask(&[at]));
         stage.gone(at, "/f");
         stage.not_here(&[0, 1, 2], "/f");
         assert_ne!(sent_to(&stage.answer()), at);
@@ -375,7 +375,7 @@ fn a_creator_whose_server_failed_gets_another_when_that_has_nothing() {
     // For a real one the client is the only source.
     let (mut stage, at) = placed(Stage::new(3).legacy(&[0, 1, 2]));
     assert_eq!(came_back(&mut stage, Intent::Create, RetryReason::Server, at), None);
-    assert_eq!(stage.asked(), mask(&[at]));
+    assert_eq!(stage.queried(), mask(&[at]));
     stage.pass(5.0);
     assert_ne!(sent_to(&stage.answer()), at);
 }
@@ -386,7 +386,7 @@ fn at_a_real_daemon_a_choice_stands_as_long_as_a_client_can_take() {
     stage.gone(at, "/f");
     stage.pass(110.0);
     assert_eq!(stage.intend(2, "/f", Intent::Create), None);
-    assert_eq!(stage.asked(), mask(&[at]));
+    assert_eq!(stage.queried(), mask(&[at]));
     stage.pass(5.0);
     assert_eq!(stage.answer(), seconds(5));
     stage.pass(6.0);
@@ -423,7 +423,7 @@ fn an_inner_node_reports_the_lease_of_its_parent_until_a_child_has_it() {
     stage.lease("/f", LEASE, 1);
     assert_eq!(state(&mut stage), Some(StateReply::Have { pending: true }));
     assert!(stage.machine.lease_report(b"/f", stage.now).is_some());
-    assert_eq!(stage.asked(), SlotMask::EMPTY);
+    assert_eq!(stage.queried(), SlotMask::EMPTY);
     let (mut stage, at) = placed(stage);
     assert_eq!(stage.leased(), [at]);
     assert_eq!(state(&mut stage), Some(StateReply::Have { pending: true }));

@@ -7,12 +7,12 @@ use base::PATH_BYTES_MAX;
 fn a_miss_queries_all_exporters_and_the_first_holder_answers() {
     let mut stage = Stage::new(4);
     assert_eq!(stage.read(1, "/f"), None);
-    assert_eq!(stage.asked(), mask(&[0, 1, 2, 3]));
+    assert_eq!(stage.queried(), mask(&[0, 1, 2, 3]));
     stage.have(2, "/f");
     assert_eq!(sent_to(&stage.answer()), 2);
     // The location is known now: the answer comes at once, although replies are outstanding.
     assert_eq!(sent_to(&stage.read(2, "/f").unwrap()), 2);
-    assert_eq!(stage.asked(), SlotMask::EMPTY);
+    assert_eq!(stage.queried(), SlotMask::EMPTY);
 }
 
 #[test]
@@ -52,9 +52,9 @@ fn a_missing_reply_of_our_own_node_does_not_mean_absence() {
     stage.pass(0.1);
     assert_eq!(stage.answer(), seconds(5));
     // A client that returns causes a new query, to this child only.
-    stage.asked();
+    stage.queried();
     assert_eq!(stage.read(2, "/f"), None);
-    assert_eq!(stage.asked(), mask(&[1]));
+    assert_eq!(stage.queried(), mask(&[1]));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_path_without_exporter_causes_no_query() {
     stage.machine.join(slot(5), server(5), &exports, now, &mut stage.actions);
     assert_eq!(code(&stage.read(1, "/onlyx").unwrap()), 1);
     assert_eq!(stage.read(1, "/only/f"), None);
-    assert_eq!(stage.asked(), mask(&[5]));
+    assert_eq!(stage.queried(), mask(&[5]));
     assert_eq!(stage.machine.stats().cache.locations, 1);
 }
 
@@ -156,7 +156,7 @@ fn a_client_that_returns_goes_to_another_holder_and_the_first_is_queried_again()
     stage.learn("/f", &[0, 1]);
     let plain = SelectOptions::default();
     assert_eq!(sent_to(&stage.select(1, "/f", plain, "server0").unwrap()), 1);
-    assert_eq!(stage.asked(), mask(&[0]));
+    assert_eq!(stage.queried(), mask(&[0]));
     // It has the file after all: other clients are sent there, not this one.
     stage.have(0, "/f");
     assert_eq!(sent_to(&stage.select(1, "/f", plain, "server0").unwrap()), 1);
@@ -176,7 +176,7 @@ fn a_client_is_never_redirected_to_a_tried_child_and_gets_the_reason_at_the_end(
     ] {
         assert_eq!(code(&stage.select(1, "/f", because(reason), tried).unwrap()), expected);
     }
-    // There is one holder: the query after the doubt ends with an error, not with a redirect back.
+    // There is one holder: the query after the invalidation ends with an error, not with a redirect back.
     let mut stage = Stage::new(2);
     stage.learn("/f", &[0]);
     assert_eq!(stage.select(1, "/f", because(RetryReason::Missing), "server0"), None);

@@ -16,7 +16,7 @@ fn the_child_that_has_the_file_gets_the_lease_whichever_child_would_be_chosen() 
     for holder in 0..3 {
         let mut stage = Stage::new(3);
         assert_eq!(reserve(&mut stage, "/f", holder), None);
-        assert_eq!(stage.asked(), mask(&[0, 1, 2]));
+        assert_eq!(stage.queried(), mask(&[0, 1, 2]));
         stage.not_here(&[0, 1, 2], "/f");
         assert_eq!(stage.leased(), [holder]);
         assert_eq!(sent_to(&stage.answer()), holder);

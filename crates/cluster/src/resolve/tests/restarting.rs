@@ -42,9 +42,9 @@ fn after_a_restart_no_file_is_missing_until_all_children_reconnect_or_their_leas
         assert_eq!(state(&mut stage), None);
         if is_back {
             join(&mut stage, 2);
-            assert_eq!(stage.asked(), SlotMask::EMPTY);
+            assert_eq!(stage.queried(), SlotMask::EMPTY);
             assert_eq!(state(&mut stage), None);
-            assert_eq!(stage.asked(), mask(&[2]));
+            assert_eq!(stage.queried(), mask(&[2]));
             stage.not_here(&[2], "/f");
         } else {
             stage.pass(1.0);

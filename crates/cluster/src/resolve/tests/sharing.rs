@@ -16,7 +16,7 @@ fn checked_stage(servers: u8) -> Stage {
 fn one_server_is_queried_and_answers_for_all() {
     let mut stage = checked_stage(3);
     assert_eq!(stage.read(1, "/f"), None);
-    assert_eq!(stage.asked(), mask(&[0]), "one");
+    assert_eq!(stage.queried(), mask(&[0]), "one");
     stage.have(0, "/f");
     sent_to(&stage.answer());
     let mut seen = SlotMask::EMPTY;
@@ -24,9 +24,9 @@ fn one_server_is_queried_and_answers_for_all() {
         seen.insert(slot(sent_to(&stage.read(token, "/f").unwrap())));
     }
     assert_eq!(seen, mask(&[0, 1, 2]), "all have it");
-    assert_eq!(stage.asked(), SlotMask::EMPTY);
+    assert_eq!(stage.queried(), SlotMask::EMPTY);
     assert_eq!(stage.read(9, "/g"), None);
-    assert_eq!(stage.asked(), mask(&[1]), "they take turns");
+    assert_eq!(stage.queried(), mask(&[1]), "they take turns");
     stage.not_here(&[1], "/g");
     assert_eq!(code(&stage.answer()), 1, "nobody has it");
     assert_eq!(code(&stage.read(10, "/g").unwrap()), 1, "and that is remembered");
@@ -38,10 +38,10 @@ fn gone_at_one_is_gone_everywhere() {
     stage.learn("/f", &[0]);
     stage.gone(1, "/f");
     assert_eq!(stage.read(1, "/f"), None, "it is sought again");
-    let asked = stage.asked();
-    assert_eq!(asked.len(), 1);
-    let asked = asked.lowest().unwrap().number();
-    stage.not_here(&[asked], "/f");
+    let queried = stage.queried();
+    assert_eq!(queried.len(), 1);
+    let queried = queried.lowest().unwrap().number();
+    stage.not_here(&[queried], "/f");
     assert_eq!(code(&stage.answer()), 1);
 }
 
@@ -49,9 +49,9 @@ fn gone_at_one_is_gone_everywhere() {
 fn another_server_is_queried_if_the_first_is_lost() {
     let mut stage = checked_stage(2);
     assert_eq!(stage.read(1, "/f"), None);
-    assert_eq!(stage.asked(), mask(&[0]));
+    assert_eq!(stage.queried(), mask(&[0]));
     stage.change(0, |child| child.state.connected = false);
-    assert_eq!(stage.asked(), mask(&[1]));
+    assert_eq!(stage.queried(), mask(&[1]));
     stage.have(1, "/f");
     assert_eq!(sent_to(&stage.answer()), 1);
 }
@@ -60,8 +60,8 @@ fn another_server_is_queried_if_the_first_is_lost() {
 fn a_file_is_created_once_and_written_through_any_server() {
     let mut stage = checked_stage(2);
     assert_eq!(stage.intend(1, "/f", Intent::Create), None);
-    let asked = stage.asked().lowest().unwrap().number();
-    stage.not_here(&[asked], "/f");
+    let queried = stage.queried().lowest().unwrap().number();
+    stage.not_here(&[queried], "/f");
     let maker = sent_to(&stage.answer());
     assert_eq!(stage.intend(2, "/f", Intent::Create), Some(seconds(5)), "it is being made");
     assert_eq!(sent_to(&stage.read(3, "/f").unwrap()), maker, "until it is there, its maker alone has it");
@@ -98,7 +98,7 @@ fn unchecked_files_are_served_by_any_server() {
         sent_to(&stage.intend(token, "/f", Intent::Update).unwrap());
     }
     assert_eq!(seen, mask(&[0, 1]));
-    assert_eq!(stage.asked(), SlotMask::EMPTY);
+    assert_eq!(stage.queried(), SlotMask::EMPTY);
     let all = LocateFlags::default();
     assert_eq!(located(&locate(&mut stage, 1, all)).len(), 2);
     let unique = LocateFlags { unique: true, ..all };

@@ -163,7 +163,7 @@ fn a_child_that_is_lost_and_comes_back_is_asked_again_for_everything() {
     stage.actions.clear();
     stage.change(0, |child| child.state.connected = true);
     work_off(&mut stage);
-    let asked: std::collections::BTreeSet<Vec<u8>> = stage
+    let queried: std::collections::BTreeSet<Vec<u8>> = stage
         .actions
         .iter()
         .filter_map(|action| match action {
@@ -171,7 +171,7 @@ fn a_child_that_is_lost_and_comes_back_is_asked_again_for_everything() {
             _ => None,
         })
         .collect();
-    assert_eq!(asked.len() as u64 + at_once, QUERIES, "{at_once} were told to come again at the loss");
+    assert_eq!(queried.len() as u64 + at_once, QUERIES, "{at_once} were told to come again at the loss");
     (1..=QUERIES).for_each(|token| stage.not_here(&[0], &format!("/f/{token}")));
     work_off(&mut stage);
     assert_eq!((stage.answered().len() as u64 + at_once, stage.machine.stats().queries), (QUERIES, 0));

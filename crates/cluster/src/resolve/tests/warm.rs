@@ -107,7 +107,7 @@ fn replicas_made_by_other_means_become_known() {
     }
     assert_eq!(read(&mut reader, &stage, "/f"), None);
     assert_eq!(sent_to(&stage.read(1, "/f").unwrap()), 0, "nobody waits for it");
-    assert_eq!(stage.asked(), mask(&[1]));
+    assert_eq!(stage.queried(), mask(&[1]));
     assert_eq!(sent_to(&read(&mut reader, &stage, "/g").unwrap()), 0, "not all at once are looked for");
     stage.have(1, "/f");
     let turns: Vec<u8> = (0..4).map(|_| sent_to(&read(&mut reader, &stage, "/f").unwrap())).collect();

@@ -29,7 +29,7 @@ fn of_two_waiting_creators_one_creates_the_file() {
     let mut stage = Stage::new(2);
     assert_eq!(stage.intend(1, "/f", Intent::Create), None);
     assert_eq!(stage.intend(2, "/f", Intent::Create), None);
-    assert_eq!(stage.asked().len(), 2);
+    assert_eq!(stage.queried().len(), 2);
     stage.not_here(&[0, 1], "/f");
     let answers = stage.answered();
     let placed = sent_to(&answers[0].1);
@@ -80,7 +80,7 @@ fn a_file_with_a_read_only_holder_is_not_written() {
     readers.join(slot(0), server(0), &ChildExport::parse_list(b"r /").unwrap());
     let mut stage = Stage::with(readers, Policy::default(), false);
     assert_eq!(code(&stage.intend(1, "/h", Intent::Create).unwrap()), 1);
-    assert_eq!(stage.asked(), SlotMask::EMPTY);
+    assert_eq!(stage.queried(), SlotMask::EMPTY);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_choice_that_was_used_stays() {
     stage.pending(placed, "/f");
     stage.pass(121.0);
     assert_eq!(sent_to(&stage.read(2, "/f").unwrap()), placed);
-    assert_eq!(stage.asked(), SlotMask::EMPTY);
+    assert_eq!(stage.queried(), SlotMask::EMPTY);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn no_file_is_created_just_after_the_loss_of_a_child() {
     let mut stage = Stage::new(2);
     stage.change(1, |child| (child.state.connected, child.state.expected) = (false, true));
     assert_eq!(stage.intend(1, "/f", Intent::Create), None);
-    assert_eq!(stage.asked(), mask(&[0]));
+    assert_eq!(stage.queried(), mask(&[0]));
     stage.not_here(&[0], "/f");
     assert_eq!(stage.answer(), seconds(15));
     stage.change(1, |child| child.state.expected = false);

@@ -192,11 +192,11 @@ impl Membership {
     }
 
     /// Records that a parent sent a query for a file.
-    pub fn asked(&mut self, link: ConnectionId, now: Duration) {
+    pub fn note_query(&mut self, link: ConnectionId, now: Duration) {
         if let Some(which) = self.which(link)
             && let Some(line) = self.line(which)
         {
-            line.asked = Some(now);
+            line.queried_at = Some(now);
         }
     }
 
@@ -207,11 +207,11 @@ impl Membership {
         let message = NodeMessage::Status(StatusMessage { reset: true, ..StatusMessage::default() });
         for line in self.roots.iter_mut().chain(&mut self.inner) {
             let Some(link) = line.link.filter(|_| line.is_attached()) else { continue };
-            if line.asked.is_none() && !line.extensions.contains(Extensions::COMPLETE) {
+            if line.queried_at.is_none() && !line.extensions.contains(Extensions::COMPLETE) {
                 continue;
             }
             out.push(NodeAction::Send { link, message: message.clone() });
-            line.asked.take_if(|asked| now > *asked + ANSWERED);
+            line.queried_at.take_if(|queried_at| now > *queried_at + ANSWERED);
         }
     }
 

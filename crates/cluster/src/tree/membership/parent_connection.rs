@@ -52,7 +52,7 @@ pub(super) struct ParentConnection {
     pub(super) id: String,
     /// The time of the parent's last query for a file. It is cleared by a notice that all answers
     /// are stale, unless the parent got an answer after that.
-    pub(super) asked: Option<Duration>,
+    pub(super) queried_at: Option<Duration>,
 }
 
 impl ParentConnection {
@@ -66,7 +66,7 @@ impl ParentConnection {
             unanswered: 0,
             extensions: Extensions::default(),
             id: String::new(),
-            asked: None,
+            queried_at: None,
         }
     }
 
@@ -84,7 +84,7 @@ impl ParentConnection {
         self.extensions = reply.extensions.common(extensions);
         self.id.clone_from(&reply.id);
         self.unanswered = 0;
-        self.asked = None;
+        self.queried_at = None;
     }
 
     /// Records that the attempt or the membership ended. Reports whether it had lasted.
