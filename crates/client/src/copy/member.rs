@@ -11,7 +11,7 @@ use digest::Algorithm;
 use super::failure::CopyError;
 use super::metadata::PreservedMetadata;
 use super::options::CopyOptions;
-use super::source::{SourceKind, SourceReader};
+use super::source::{InflateState, Inflated, SourceKind, SourceReader};
 use crate::zip::{ArchiveError, Inflater, Method, ReadAt, ZipDirectory, ZipError, crc_text};
 
 impl ReadAt for SourceReader {
@@ -70,25 +70,6 @@ impl SourceReader {
         };
         Ok(Self { place, size: Some(member.size), kept, identity: None, from, known, disk, blocks })
     }
-}
-
-/// A deflated member.
-pub(super) struct Inflated {
-    archive: Box<SourceReader>,
-    name: String,
-    /// End of its compressed bytes.
-    end: u64,
-    chunk_bytes: usize,
-    /// `None` while a caller takes the next bytes, which one at a time does.
-    state: Mutex<Option<InflateState>>,
-}
-
-struct InflateState {
-    /// Offset of the next compressed bytes.
-    at: u64,
-    /// Bytes that were read and not decompressed yet.
-    input: Bytes,
-    inflater: Inflater,
 }
 
 impl Inflated {

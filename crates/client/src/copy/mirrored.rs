@@ -14,7 +14,7 @@ use super::Copier;
 use super::failure::CopyError;
 use super::options::CopyOptions;
 use super::place::Place;
-use super::source::{SourceKind, SourceReader};
+use super::source::{InTurn, SourceKind, SourceReader, UntriedLocations};
 use crate::credentials::copy_choice;
 use crate::failure::{Cause, Error};
 use crate::file::OpenWith;
@@ -133,14 +133,6 @@ impl SourceReader {
     }
 }
 
-/// Locations of a metalink that were not tried yet.
-struct UntriedLocations {
-    metalink: Place,
-    /// Expected size of the file in bytes.
-    size: Option<u64>,
-    places: VecDeque<Url>,
-}
-
 impl UntriedLocations {
     /// Opens the file at the next available location; `last` is the error of the previous one.
     async fn next(
@@ -171,15 +163,6 @@ impl UntriedLocations {
         let last = Box::new(last.unwrap_or(CopyError::Cancelled));
         Err(CopyError::NoMirror { place: self.metalink.to_string(), last })
     }
-}
-
-/// A file that is read from one location of a metalink, with the next ones as fallback.
-pub(super) struct InTurn {
-    copier: Copier,
-    options: CopyOptions,
-    /// Current source and the number of locations that failed before.
-    now: Mutex<(usize, Arc<SourceReader>)>,
-    waiting: tokio::sync::Mutex<UntriedLocations>,
 }
 
 impl InTurn {

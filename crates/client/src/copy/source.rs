@@ -1,8 +1,12 @@
 //! The source of a copy.
+//!
+//! A source can consist of another one: a member of an archive, or the places of a metalink. Therefore
+//! all kinds are defined here. `member` and `mirrored` open and read those two.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use digest::Algorithm;
@@ -12,9 +16,7 @@ use super::Copier;
 use super::disk::DiskThreads;
 use super::failure::CopyError;
 use super::local_source::{LocalId, LocalSource, read_stream};
-use super::member::Inflated;
 use super::metadata::PreservedMetadata;
-use super::mirrored::InTurn;
 use super::multi_source::MultiSource;
 use super::options::CopyOptions;
 use super::place::Place;
@@ -24,6 +26,7 @@ use crate::file::{File, OpenWith};
 use crate::identity::RemoteFileIdentity;
 use crate::path::shown_path;
 use crate::url::Url;
+use crate::zip::Inflater;
 
 /// An open source.
 pub(super) struct SourceReader {
@@ -66,6 +69,43 @@ pub(super) enum SourceKind {
 pub(super) enum SourceStream {
     Input,
     Device(Arc<LocalSource>),
+}
+
+/// A file that is read from one location of a metalink, with the next ones as fallback.
+pub(super) struct InTurn {
+    pub(super) copier: Copier,
+    pub(super) options: CopyOptions,
+    /// Current source and the number of locations that failed before.
+    pub(super) now: Mutex<(usize, Arc<SourceReader>)>,
+    pub(super) waiting: tokio::sync::Mutex<UntriedLocations>,
+}
+
+/// Locations of a metalink that were not tried yet.
+pub(super) struct UntriedLocations {
+    pub(super) metalink: Place,
+    /// Expected size of the file in bytes.
+    pub(super) size: Option<u64>,
+    pub(super) places: VecDeque<Url>,
+}
+
+/// A deflated member.
+pub(super) struct Inflated {
+    pub(super) archive: Box<SourceReader>,
+    pub(super) name: String,
+    /// End of its compressed bytes.
+    pub(super) end: u64,
+    pub(super) chunk_bytes: usize,
+    /// `None` while a caller takes the next bytes, which one at a time does.
+    pub(super) state: Mutex<Option<InflateState>>,
+}
+
+/// The position in a deflated member.
+pub(super) struct InflateState {
+    /// Offset of the next compressed bytes.
+    pub(super) at: u64,
+    /// Bytes that were read and not decompressed yet.
+    pub(super) input: Bytes,
+    pub(super) inflater: Inflater,
 }
 
 /// Returns the part of a status that a copy preserves.

@@ -75,3 +75,14 @@ pub enum RequestOutcome<'a> {
     /// The request has to be repeated later.
     Wait(Wait<'a>),
 }
+
+/// The state of a connection after one reply.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Greeting {
+    /// Another reply is expected.
+    Continues,
+    /// The client has to send credentials; the reply is kept for the event.
+    NeedsCredentials,
+    /// Requests are accepted.
+    Complete,
+}

@@ -13,20 +13,9 @@ use wire::xroot::request::{Auth, Request};
 use wire::xroot::{RequestCode, ResponseHeader, StreamId};
 use wire::{Decode, FixedLayout};
 
-use super::event::{AuthenticationStep, ConnectionEvent};
+use super::event::{AuthenticationStep, ConnectionEvent, Greeting};
 use super::{Connection, LoginPhase};
 use crate::error::{ConnectionError, Demand};
-
-/// The state of a connection after one reply.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Greeting {
-    /// Another reply is expected.
-    Continues,
-    /// The client has to send credentials; the reply is kept for the event.
-    NeedsCredentials,
-    /// Requests are accepted.
-    Complete,
-}
 
 impl Connection {
     /// Sends credentials of the authentication protocol `id`, after

@@ -35,7 +35,7 @@ use crate::encoded::Encoded;
 use crate::error::{ConnectionError, SubmitError};
 use crate::login::Login;
 
-use self::greeting::Greeting;
+use self::event::Greeting;
 use self::lane::Lane;
 use self::requests::Requests;
 
