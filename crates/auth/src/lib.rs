@@ -6,7 +6,7 @@
 //!
 //! | file       | contents                                                               |
 //! |------------|------------------------------------------------------------------------|
-//! | `access`   | authorization by the rules of a file                                   |
+//! | `access`   | authorization by tokens and by the rules of a file                     |
 //! | `accounts` | [`AccountDatabase`]: users and groups of the system                    |
 //! | `client`   | [`ClientLogin`], [`ClientProtocol`]: the client's side of an exchange  |
 //! | `entity`   | [`Entity`]: the identity that authorization decides about              |
@@ -18,6 +18,7 @@
 //! | `server`   | [`ServerLogin`], [`ServerProtocol`]: the server's side of an exchange  |
 //! | `signing`  | requests that must be signed, and what a signature covers              |
 //! | `sss`      | the protocol `sss`: shared keys                                        |
+//! | `tokens`   | authorization by bearer tokens of WLCG and SciTokens                   |
 //! | `trusted_file` | files that nobody else may have written                            |
 //! | `unix`     | the protocol `unix`: asserted names                                    |
 
@@ -36,6 +37,7 @@ mod secret;
 mod server;
 mod signing;
 pub mod sss;
+pub mod tokens;
 mod trusted_file;
 pub mod unix;
 

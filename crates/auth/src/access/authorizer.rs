@@ -3,7 +3,7 @@
 
 use super::database::{AccessDatabase, AuthdbCheck, AuthdbError, AuthdbSource, ClientRecords};
 use super::netgroups::NetgroupDatabase;
-use super::principal::Principal;
+use super::principal::{Principal, RequestIdentity};
 use super::privileges::{AccessOperation, Privileges};
 use crate::Entity;
 use crate::entity::WeakEntity;
@@ -79,10 +79,12 @@ pub enum AccessClient<'a> {
     Entity(&'a Entity),
     /// The address of a client whose host was not looked up, as text.
     Host(&'a str),
+    /// A client whose request has a credential of its own.
+    Bearer(Principal<'a>, RequestIdentity<'a>),
 }
 
 impl<'a> AccessClient<'a> {
-    fn principal(self) -> Principal<'a> {
+    pub(super) fn principal(self) -> Principal<'a> {
         match self {
             Self::Entity(entity) => Principal::of(entity),
             Self::Host(host) => Principal {
@@ -92,7 +94,14 @@ impl<'a> AccessClient<'a> {
                 is_host_uncertain: true,
                 ..Principal::default()
             },
+            Self::Bearer(principal, _) => principal,
         }
+    }
+
+    /// Returns the client with the credential of one request.
+    #[must_use]
+    pub fn with(self, identity: RequestIdentity<'a>) -> Self {
+        Self::Bearer(self.principal().with(identity), identity)
     }
 }
 
@@ -290,7 +299,7 @@ impl Authorizer {
         let is_allowed = operation.is_granted_by(found.privileges(path));
         let audit = &self.settings.audit;
         if if is_allowed { audit.grants } else { audit.denials } {
-            tracing::info!("{trace} {}", found.audit_text(operation, path));
+            tracing::info!("{trace} {}{}", found.audit_text(operation, path), bearer(client));
         }
         is_allowed
     }
@@ -329,9 +338,19 @@ impl ClientLookup<'_> {
     }
 }
 
+/// Returns the end of an audit line about a client whose request has a token.
+fn bearer(client: AccessClient<'_>) -> String {
+    match client {
+        AccessClient::Bearer(_, RequestIdentity { subject, issuer, .. }) => {
+            format!(" token of {} from {}", AuditField(subject), AuditField(issuer))
+        }
+        AccessClient::Entity(_) | AccessClient::Host(_) => String::new(),
+    }
+}
+
 /// A field of an audit line. Text of clients that could be taken for other fields, or that could look
 /// like another name, is quoted and escaped.
-struct AuditField<'a>(&'a str);
+pub(super) struct AuditField<'a>(pub(super) &'a str);
 
 impl fmt::Display for AuditField<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

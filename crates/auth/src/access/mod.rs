@@ -10,6 +10,7 @@
 //! | `database`   | [`AccessDatabase`]: a compiled rule file, decisions with their reasons  |
 //! | `netgroups`  | [`NetgroupDatabase`]: members of netgroups                              |
 //! | `parse`      | the parser of rule files                                                |
+//! | `policy`     | [`AccessPolicy`]: the layers in their order: tokens, rules                  |
 //! | `principal`  | [`Principal`]: the client of a request                                  |
 //! | `privileges` | [`Privileges`], and what each [`AccessOperation`] needs                 |
 //! | `records`    | records after parsing, and problems found in them                       |
@@ -20,6 +21,7 @@ mod authorizer;
 mod database;
 mod netgroups;
 mod parse;
+mod policy;
 mod principal;
 mod privileges;
 mod records;
@@ -33,7 +35,8 @@ pub use database::{
     AccessDatabase, AccessExplanation, AuthdbCheck, AuthdbError, AuthdbSource, ClientRecords,
 };
 pub use netgroups::{NetgroupDatabase, NetgroupMember};
-pub use principal::Principal;
+pub use policy::{AccessPolicy, AccessRequest, LayerDecision};
+pub use principal::{Principal, RequestIdentity};
 pub use privileges::{AccessOperation, Privileges};
 pub use records::{
     AUTHDB_BYTES_MAX, AUTHDB_PAIRS_MAX, AUTHDB_PROBLEMS_MAX, AuthdbEncoding, AuthdbProblem, RecordKind,

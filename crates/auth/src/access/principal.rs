@@ -32,6 +32,21 @@ pub struct Principal<'a> {
     pub groups: &'a str,
 }
 
+/// What the credential of one request says about its client, for the rules.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct RequestIdentity<'a> {
+    /// Name, which takes precedence over that of the session.
+    pub name: Option<&'a str>,
+    /// Virtual organization, which replaces those of the session.
+    pub organizations: Option<&'a str>,
+    /// Groups, which replace those of the session.
+    pub groups: Option<&'a str>,
+    /// Subject of the credential, for audit lines.
+    pub subject: &'a str,
+    /// Issuer of the credential, for audit lines.
+    pub issuer: &'a str,
+}
+
 /// The attributes of a client that belong together.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct AttributeColumn<'a> {
@@ -54,6 +69,20 @@ impl<'a> Principal<'a> {
             organizations: text(&entity.vorg),
             roles: text(&entity.role),
             groups: text(&entity.groups),
+        }
+    }
+
+    /// Returns the client of a request with a credential of its own. If the credential has groups,
+    /// those of the session and its organizations and roles do not count, because attributes of
+    /// different sources do not belong together.
+    #[must_use]
+    pub fn with(self, identity: RequestIdentity<'a>) -> Self {
+        let named = Self { name: identity.name.or(self.name), ..self };
+        match identity.groups {
+            None => named,
+            Some(groups) => {
+                Self { organizations: identity.organizations.unwrap_or_default(), roles: "", groups, ..named }
+            }
         }
     }
 

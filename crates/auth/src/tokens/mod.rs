@@ -1,0 +1,47 @@
+//! Authorization by bearer tokens of the profiles WLCG and SciTokens (`libXrdAccSciTokens.so`).
+//!
+//! A token is a JSON Web Token that an issuer has signed. The issuer file names the issuers, their
+//! keys, and where their paths are in the name space of the server. A token is verified once and
+//! kept for a while; the decisions about operations use the verified token.
+//!
+//! | file          | contents                                                                   |
+//! |---------------|----------------------------------------------------------------------------|
+//! | `claims`      | the claims of a token: validity, audience, profile, scopes, groups         |
+//! | `fault`       | [`TokenFault`]: the reason why a token is refused                          |
+//! | `ini`         | the parser of the syntax of issuer files                                   |
+//! | `issuer_file` | [`IssuerFile`]: the issuers and their settings                             |
+//! | `json`        | JSON objects without duplicate members                                     |
+//! | `jwt`         | the compact form of signed tokens                                          |
+//! | `keys`        | [`KeySet`]: public keys of an issuer (JWKS), and signatures                |
+//! | `map_file`    | names of clients by subject, group and path                                |
+//! | `policy`      | [`TokenPolicy`]: the issuers in force, verification, cache, renewal        |
+//! | `scopes`      | scopes and the operations that they allow                                  |
+//! | `verified`    | [`VerifiedToken`]: decisions with a verified token                         |
+//! | `verified_cache` | tokens that were verified recently                                      |
+
+mod claims;
+mod fault;
+mod ini;
+mod issuer_file;
+mod json;
+mod jwt;
+mod keys;
+mod map_file;
+mod policy;
+mod scopes;
+#[cfg(test)]
+mod tests;
+mod verified;
+mod verified_cache;
+
+pub use fault::TokenFault;
+pub use issuer_file::{
+    ISSUER_FILE_BYTES_MAX, ISSUERS_MAX, Issuer, IssuerFile, IssuerFileError, IssuerFileProblem, OnMissing,
+    Strategies,
+};
+pub use jwt::{TOKEN_BYTES_MAX, is_token_text};
+pub use keys::{JWKS_BYTES_MAX, JWKS_KEYS_MAX, KeySet, KeySetError};
+pub use map_file::{MAP_FILE_BYTES_MAX, MAP_RULES_MAX};
+pub use policy::{IssuersRefresh, TokenPolicy, TokenPolicySource};
+pub use scopes::{OperationSet, SCOPES_MAX, ScopeGrant};
+pub use verified::{TokenVerdict, VerifiedToken};

@@ -1,0 +1,535 @@
+//! Tests of whole tokens: recorded answers, refusals, decisions, and the cache.
+
+mod issuer_files;
+
+use super::*;
+use crate::access::{
+    AccessClient, AccessOperation, AccessPolicy, AuditedDecisions, AuthdbCheck, AuthdbEncoding, AuthdbSource,
+    Authorizer, AuthorizerSettings, LayerDecision, NetgroupDatabase, NetgroupMember, PathMatch,
+};
+use base::LogicalPath;
+use base64::Engine;
+use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
+use ring::rand::SystemRandom;
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, RSA_PKCS1_SHA256, RsaKeyPair,
+    RsaPublicKeyComponents,
+};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const NOW: u64 = 1_800_000_000;
+const ISSUER: &str = "https://localhost:23050/one";
+
+fn at(seconds: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+fn now() -> SystemTime {
+    at(NOW)
+}
+
+fn path(text: &str) -> LogicalPath {
+    LogicalPath::parse(text.as_bytes()).unwrap()
+}
+
+fn vector(name: &str) -> Value {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/security").join(name);
+    serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
+}
+
+fn encode(bytes: impl AsRef<[u8]>) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// Returns the bytes of a key in PEM or base64.
+fn key_bytes(text: &str) -> Vec<u8> {
+    let lines = text.lines().filter(|line| !line.starts_with("-----"));
+    BASE64_STANDARD.decode(lines.collect::<String>()).unwrap()
+}
+
+/// A key that signs tokens.
+enum Signer {
+    Es256(EcdsaKeyPair),
+    Rs256(RsaKeyPair),
+}
+
+impl Signer {
+    fn recorded() -> Self {
+        let key = vector("ztn.json")["keys"]["es256_private_pem"].as_str().unwrap().to_owned();
+        Self::es256(&key_bytes(&key))
+    }
+
+    fn es256(key: &[u8]) -> Self {
+        let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
+        Self::Es256(EcdsaKeyPair::from_pkcs8(algorithm, key, &SystemRandom::new()).unwrap())
+    }
+
+    fn rs256() -> Self {
+        Self::Rs256(RsaKeyPair::from_pkcs8(&key_bytes(include_str!("rsa_key.txt"))).unwrap())
+    }
+
+    fn sign(&self, text: &str) -> Vec<u8> {
+        let rng = SystemRandom::new();
+        match self {
+            Self::Es256(key) => key.sign(&rng, text.as_bytes()).unwrap().as_ref().to_vec(),
+            Self::Rs256(key) => {
+                let mut signature = vec![0; key.public().modulus_len()];
+                key.sign(&RSA_PKCS1_SHA256, &rng, text.as_bytes(), &mut signature).unwrap();
+                signature
+            }
+        }
+    }
+
+    fn algorithm(&self) -> &'static str {
+        if matches!(self, Self::Es256(_)) { "ES256" } else { "RS256" }
+    }
+
+    fn public_key(&self, id: &str) -> Value {
+        match self {
+            Self::Es256(key) => {
+                let point = key.public_key().as_ref();
+                json!({"kty": "EC", "crv": "P-256", "kid": id, "x": encode(&point[1..33]), "y": encode(&point[33..])})
+            }
+            Self::Rs256(key) => {
+                let RsaPublicKeyComponents { n, e } = RsaPublicKeyComponents::<Vec<u8>>::from(key.public());
+                json!({"kty": "RSA", "kid": id, "n": encode(n), "e": encode(e)})
+            }
+        }
+    }
+
+    fn token(&self, header: &Value, claims: &Value) -> String {
+        let signed = format!("{}.{}", encode(header.to_string()), encode(claims.to_string()));
+        format!("{signed}.{}", encode(self.sign(&signed)))
+    }
+}
+
+fn claims(changes: &Value) -> Value {
+    let mut claims = json!({
+        "iss": ISSUER, "sub": "alice", "aud": "https://localhost:23040", "nbf": NOW - 10, "exp": NOW + 1200,
+        "wlcg.ver": "1.0", "scope": "storage.read:/",
+    });
+    for (name, value) in changes.as_object().unwrap() {
+        match value {
+            Value::Null => drop(claims.as_object_mut().unwrap().remove(name)),
+            value => claims[name] = value.clone(),
+        }
+    }
+    claims
+}
+
+/// Returns a token of the recorded issuer with changed claims.
+fn token(changes: &Value) -> String {
+    Signer::recorded().token(&json!({"alg": "ES256", "typ": "JWT", "kid": "test-1"}), &claims(changes))
+}
+
+fn recorded_keys() -> KeySet {
+    KeySet::parse(vector("ztn.json")["keys"]["jwks"].to_string().as_bytes()).unwrap()
+}
+
+/// Returns the policy of an issuer file that names no files, without keys.
+fn policy_of(text: &str) -> TokenPolicy {
+    let mut read = |_: &Path, _| Err("no files here".to_owned());
+    let file = IssuerFile::parse(text.as_bytes(), Path::new("/f"), &mut read).unwrap();
+    TokenPolicy::new(TokenPolicySource { path: "/f".into(), check: AuthdbCheck::None }, file)
+}
+
+/// Returns the policy of the recorded issuer file with more lines in the section of its issuer.
+fn recorded_policy(more: &str) -> Arc<TokenPolicy> {
+    let file = vector("scitokens.json")["scitokens_cfg"].as_str().unwrap().to_owned();
+    let policy = policy_of(&(file + more));
+    policy.set_keys(ISSUER, Some(recorded_keys()));
+    Arc::new(policy)
+}
+
+fn fault(policy: &TokenPolicy, token: &str) -> Option<TokenFault> {
+    match policy.verify(token.as_bytes(), now()) {
+        TokenVerdict::Valid(_) => None,
+        TokenVerdict::Refused(fault) | TokenVerdict::NotRecognized(fault) => Some(fault),
+    }
+}
+
+struct NoNetgroups;
+impl NetgroupDatabase for NoNetgroups {
+    fn members(&self, _: &str) -> std::io::Result<Vec<NetgroupMember>> {
+        Ok(Vec::new())
+    }
+}
+
+/// A directory that is removed at the end of a test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("auth-tokens-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&directory).unwrap();
+        Self(directory)
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let file = self.0.join(name);
+        std::fs::write(&file, text).unwrap();
+        file
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn rules(text: &str) -> Arc<Authorizer> {
+    let scratch = Scratch::new();
+    let source = AuthdbSource {
+        path: scratch.write("authdb", text),
+        encoding: AuthdbEncoding::default(),
+        matching: PathMatch::Component,
+        netgroup_domain: None,
+    };
+    let settings =
+        AuthorizerSettings { source, audit: AuditedDecisions::default(), netgroup_lifetime: Duration::MAX };
+    Arc::new(Authorizer::new(settings, Arc::new(NoNetgroups), Duration::ZERO).unwrap())
+}
+
+/// Asks tokens over rules for a client of which only the host is known.
+fn permits(
+    tokens: &Arc<TokenPolicy>,
+    rules: Option<&Arc<Authorizer>>,
+    token: Option<&str>,
+    (operation, at): (AccessOperation, &str),
+) -> bool {
+    let policy = AccessPolicy::new(Some(tokens.clone()), rules.cloned(), AuditedDecisions::default());
+    let verdict = token.map(|token| tokens.verify(token.as_bytes(), now()));
+    policy.request(AccessClient::Host("h"), verdict.as_ref()).permits(operation, &path(at))
+}
+
+/// Returns the claims of a recorded case, whose times are relative.
+fn recorded_changes(case: &Value) -> Value {
+    let mut changes = case["claims_changed"].clone();
+    for value in changes.as_object_mut().unwrap().values_mut() {
+        let relative = value.as_str().and_then(|text| text.strip_prefix("now"));
+        if let Some(offset) = relative.and_then(|offset| offset.parse::<i64>().ok()) {
+            *value = json!(i64::try_from(NOW).unwrap() + offset);
+        }
+    }
+    changes
+}
+
+/// Returns the token of a recorded case.
+fn recorded_token(case: &Value) -> String {
+    let mut changes = recorded_changes(case);
+    let special: Vec<Option<Value>> = ["token", "signature", "alg"]
+        .map(|name| changes.as_object_mut().unwrap().remove(name))
+        .into_iter()
+        .collect();
+    match &special[..] {
+        [Some(text), None, None] => text.as_str().unwrap().to_owned(),
+        [None, Some(_), None] => {
+            let mut text = token(&changes);
+            let last = text.split_off(text.len() - 4);
+            let changed = if last == "AAAA" { "BBBB" } else { "AAAA" };
+            text + changed
+        }
+        [None, None, Some(algorithm)] => {
+            Signer::recorded().token(&json!({"alg": algorithm, "kid": "test-1"}), &claims(&changes))
+        }
+        _ => token(&changes),
+    }
+}
+
+/// Recorded: `scitokens.json`.
+#[test]
+fn the_recorded_tokens_have_the_recorded_answers() {
+    let recorded = vector("scitokens.json");
+    let (tokens, rules) = (recorded_policy(""), rules(recorded["authdb"].as_str().unwrap()));
+    let mut answers = 0;
+    for case in recorded["cases"].as_array().unwrap() {
+        let token = recorded_token(case);
+        let is_valid = matches!(tokens.verify(token.as_bytes(), now()), TokenVerdict::Valid(_));
+        assert_eq!(is_valid, case["auth"] == "ok", "{case}");
+        for (question, answer) in case["ops"].as_object().into_iter().flatten() {
+            let question = match question.as_str() {
+                "stat /protected/f" => (AccessOperation::Stat, "/protected/f"),
+                "read f" => (AccessOperation::Read, "/protected/f"),
+                "read sub/g" => (AccessOperation::Read, "/protected/sub/g"),
+                "read protectedX/x" => (AccessOperation::Read, "/protectedX/x"),
+                "read public/p" => (AccessOperation::Read, "/public/p"),
+                "create new" => (AccessOperation::Create, "/protected/new"),
+                "update f" => (AccessOperation::Update, "/protected/f"),
+                "mkdir" => (AccessOperation::MakeDirectory, "/protected/d"),
+                other => panic!("{other}"),
+            };
+            // With a right to create new files only, the open must be exclusive.
+            let exclusive = (AccessOperation::ExclusiveCreate, question.1);
+            let is_allowed = permits(&tokens, Some(&rules), Some(&token), question)
+                || question.0 == AccessOperation::Create
+                    && permits(&tokens, Some(&rules), Some(&token), exclusive);
+            assert_eq!(is_allowed, answer == "allowed", "{}: {question:?}", case["case"]);
+            answers += 1;
+        }
+    }
+    assert!(answers >= 70, "{answers}");
+}
+
+#[test]
+fn tokens_that_must_be_refused_are_refused() {
+    let policy = recorded_policy("");
+    let expected = [
+        (json!({"iss": format!("{ISSUER}/")}), TokenFault::UnknownIssuer),
+        (json!({"iss": "https://localhost:23050"}), TokenFault::UnknownIssuer),
+        (json!({ "iss": null }), TokenFault::UnknownIssuer),
+        (json!({ "exp": NOW }), TokenFault::Expired),
+        (json!({ "exp": null }), TokenFault::NoExpiry),
+        (json!({"nbf": NOW + 600}), TokenFault::NotYetValid),
+        (json!({ "aud": null }), TokenFault::NoAudience),
+        (json!({"aud": "https://localhost:2304"}), TokenFault::Audience),
+        (json!({ "sub": null }), TokenFault::NoSubject),
+        (json!({"wlcg.ver": "2.0"}), TokenFault::Version),
+    ];
+    for (changes, expected) in expected {
+        assert_eq!(fault(&policy, &token(&changes)), Some(expected), "{changes}");
+    }
+    let signed = |header: Value| Signer::recorded().token(&header, &claims(&json!({})));
+    for algorithm in ["none", "HS256", "ES384", "RS512", "PS256"] {
+        let text = signed(json!({"alg": algorithm, "kid": "test-1"}));
+        assert_eq!(fault(&policy, &text), Some(TokenFault::Algorithm), "{algorithm}");
+    }
+    // A key of another kind than the algorithm, and other ids.
+    assert_eq!(
+        fault(&policy, &signed(json!({"alg": "RS256", "kid": "test-1"}))),
+        Some(TokenFault::UnknownKey)
+    );
+    assert_eq!(
+        fault(&policy, &signed(json!({"alg": "ES256", "kid": "test-2"}))),
+        Some(TokenFault::UnknownKey)
+    );
+    assert_eq!(fault(&policy, &signed(json!({"alg": "ES256"}))), None, "the only key");
+    let valid = token(&json!({}));
+    let (signed, signature) = valid.rsplit_once('.').unwrap();
+    for text in [
+        format!("{signed}."),
+        format!("{signed}.{}", &signature[..84]),
+        format!("{signed}.{}", encode([0; 64])),
+    ] {
+        assert_eq!(fault(&policy, &text), Some(TokenFault::Signature), "{text}");
+    }
+    // Claims of one token with the signature of another one.
+    let other = token(&json!({"sub": "bob"}));
+    let mixed = format!("{}.{signature}", other.rsplit_once('.').unwrap().0);
+    assert_eq!(fault(&policy, &mixed), Some(TokenFault::Signature));
+    assert_eq!(fault(&policy, &valid), None);
+}
+
+#[test]
+fn no_changed_character_leaves_a_token_valid() {
+    let policy = recorded_policy("");
+    let valid = token(&json!({}));
+    for at in 0..valid.len() {
+        for change in [1, 2, 16] {
+            let mut changed = valid.clone().into_bytes();
+            changed[at] ^= change;
+            assert!(!matches!(policy.verify(&changed, now()), TokenVerdict::Valid(_)), "{at} {change}");
+        }
+        assert!(!matches!(policy.verify(&valid.as_bytes()[..at], now()), TokenVerdict::Valid(_)), "{at}");
+    }
+}
+
+#[test]
+fn each_issuer_has_its_own_keys() {
+    let text = "[Global]\naudience = https://localhost:23040\n\
+                [Issuer a]\nissuer = https://a\nbase_path = /a\n[Issuer b]\nissuer = https://b\nbase_path = /b\n";
+    let policy = policy_of(text);
+    let (a, b) = (Signer::recorded(), Signer::rs256());
+    let set = |signer: &Signer, id: &str| {
+        KeySet::parse(json!({"keys": [signer.public_key(id)]}).to_string().as_bytes())
+    };
+    let of = |signer: &Signer, issuer: &str, id: &str| {
+        signer.token(&json!({"alg": signer.algorithm(), "kid": id}), &claims(&json!({ "iss": issuer })))
+    };
+    assert_eq!(policy.remote_issuers(), ["https://a", "https://b"]);
+    assert_eq!(fault(&policy, &of(&a, "https://a", "k")), Some(TokenFault::NoKeys));
+    policy.set_keys("https://a", Some(set(&a, "k").unwrap()));
+    policy.set_keys("https://b", Some(set(&b, "k").unwrap()));
+    assert_eq!(fault(&policy, &of(&a, "https://a", "k")), None);
+    assert_eq!(fault(&policy, &of(&b, "https://b", "k")), None);
+    assert_eq!(fault(&policy, &of(&a, "https://b", "k")), Some(TokenFault::UnknownKey));
+    assert_eq!(fault(&policy, &of(&b, "https://a", "k")), Some(TokenFault::UnknownKey));
+    // Removed and exchanged keys count at once, also for tokens that were verified with them.
+    policy.set_keys("https://a", Some(set(&a, "new").unwrap()));
+    assert_eq!(fault(&policy, &of(&a, "https://a", "k")), Some(TokenFault::UnknownKey));
+    policy.set_keys("https://b", None);
+    assert_eq!(fault(&policy, &of(&b, "https://b", "k")), Some(TokenFault::NoKeys));
+    assert!(policy.state().contains("no keys of https://b"), "{}", policy.state());
+}
+
+/// Returns the layer that decides, as text.
+fn layer(tokens: &Arc<TokenPolicy>, token: &str, at: &str) -> String {
+    let policy = AccessPolicy::new(Some(tokens.clone()), None, AuditedDecisions::default());
+    let verdict = tokens.verify(token.as_bytes(), now());
+    let request = policy.request(AccessClient::Host("h"), Some(&verdict));
+    match request.layer(AccessOperation::Read, &path(at)) {
+        LayerDecision::Scope(token, grant) => {
+            format!("{} {}", grant.scope, token.name(&path(at)).unwrap_or("*"))
+        }
+        LayerDecision::InvalidToken(fault) => fault.to_string(),
+        LayerDecision::OnMissing { is_allowed, token } => {
+            format!("onmissing {is_allowed} {}", token.is_some())
+        }
+        LayerDecision::Rules(AccessClient::Bearer(principal, _)) => {
+            let name = principal.name.unwrap_or("*");
+            format!("rules {name} [{}] [{}]", principal.organizations, principal.groups)
+        }
+        LayerDecision::Rules(_) => "rules".to_owned(),
+    }
+}
+
+#[test]
+fn the_strategies_name_the_client() {
+    let scratch = Scratch::new();
+    let map = scratch
+        .write("map", r#"[{"group": "/cms/prod", "result": "prod"}, {"sub": "carol", "result": "carol2"}]"#);
+    let keys = scratch.write("keys", &vector("ztn.json")["keys"]["jwks"].to_string());
+    let load = |lines: &str| {
+        let text = format!(
+            "[Global]\naudience = https://localhost:23040\n[Issuer one]\nissuer = {ISSUER}\nbase_path = /protected\njwks_file = {}\n{lines}\n",
+            keys.display()
+        );
+        let source = TokenPolicySource { path: scratch.write("cfg", &text), check: AuthdbCheck::ForServer };
+        Arc::new(TokenPolicy::load(source).unwrap())
+    };
+    let map = format!("name_mapfile = {}\n", map.display());
+    let (plain, groups) = (json!({}), json!({"wlcg.groups": ["/cms/prod", "/cms"]}));
+    let none = json!({"scope": null});
+    let both = json!({"scope": null, "wlcg.groups": ["/cms/prod", "/cms"], "sub": "carol"});
+    let cases = [
+        ("", &plain, "storage.read:/ *"),
+        ("map_subject = true", &plain, "storage.read:/ alice"),
+        ("default_user = pool", &plain, "storage.read:/ pool"),
+        ("map_subject = true\ndefault_user = pool", &plain, "storage.read:/ alice"),
+        ("username_claim = sub\ndefault_user = pool", &plain, "storage.read:/ alice"),
+        ("username_claim = none\ndefault_user = pool", &plain, "storage.read:/ pool"),
+        (&map, &groups, "storage.read:/ prod"),
+        ("", &none, "rules"),
+        ("default_user = pool", &none, "rules"),
+        ("", &both, "rules * [https://localhost:23050/one] [/cms/prod /cms]"),
+        (&map, &both, "rules prod [https://localhost:23050/one] [/cms/prod /cms]"),
+        (&(map.clone() + "authorization_strategy = mapping"), &both, "rules prod [] []"),
+        (&(map.clone() + "authorization_strategy = Mapping capability"), &groups, "storage.read:/ prod"),
+        (
+            &(map.clone() + "authorization_strategy = group"),
+            &groups,
+            "rules * [https://localhost:23050/one] [/cms/prod /cms]",
+        ),
+        ("authorization_strategy = mapping", &groups, "rules"),
+        ("groups_claim = g", &groups, "storage.read:/ *"),
+    ];
+    for (lines, changes, expected) in cases {
+        assert_eq!(layer(&load(lines), &token(changes), "/protected/f"), expected, "{lines} {changes}");
+    }
+}
+
+#[test]
+fn requests_without_an_authorizing_token_depend_on_onmissing() {
+    let file = |value: &str| {
+        let policy = policy_of(&format!(
+            "[Global]\naudience = https://localhost:23040\nonmissing = {value}\n[Issuer one]\nissuer = {ISSUER}\nbase_path = /protected\n"
+        ));
+        policy.set_keys(ISSUER, Some(recorded_keys()));
+        Arc::new(policy)
+    };
+    let rules = rules("u * /public r\n");
+    let (read_public, read_other) = ((AccessOperation::Read, "/public/x"), (AccessOperation::Read, "/other"));
+    let sub = token(&json!({"scope": "storage.read:/sub"}));
+    let unknown = token(&json!({"iss": "https://other"}));
+    let bad = token(&json!({ "exp": NOW }));
+    for (value, public, other) in
+        [("passthrough", true, false), ("allow", true, true), ("Deny", false, false)]
+    {
+        let tokens = file(value);
+        for token in [None, Some(sub.as_str()), Some("no-token"), Some("MDAx"), Some(unknown.as_str())] {
+            assert_eq!(permits(&tokens, Some(&rules), token, read_public), public, "{value} {token:?}");
+            assert_eq!(permits(&tokens, Some(&rules), token, read_other), other, "{value} {token:?}");
+        }
+        // A token that is recognized and not valid ends the decision.
+        for question in [read_public, read_other, (AccessOperation::Any, "/")] {
+            assert!(!permits(&tokens, Some(&rules), Some(&bad), question), "{value}");
+        }
+        let inside = (AccessOperation::Read, "/protected/sub/x");
+        assert!(permits(&tokens, Some(&rules), Some(&sub), inside), "{value}");
+    }
+    // Without rules behind, what no token authorizes is denied.
+    assert!(!permits(&file("passthrough"), None, Some(&sub), read_public));
+    assert!(permits(&file("allow"), None, Some(&sub), read_public));
+}
+
+#[test]
+fn several_base_paths_and_restrictions_apply() {
+    let policy = policy_of(&format!(
+        "[Global]\naudience_json = [\"https://localhost:23040\"]\n\
+         [Issuer one]\nissuer = {ISSUER}\nbase_path = /x, /y\nrestricted_path = /a /b\n"
+    ));
+    policy.set_keys(ISSUER, Some(recorded_keys()));
+    let tokens = Arc::new(policy);
+    let all = token(&json!({}));
+    let reads = |token: &str, at| permits(&tokens, None, Some(token), (AccessOperation::Read, at));
+    for inside in ["/x/a/f", "/y/a", "/x/b/f"] {
+        assert!(reads(&all, inside), "{inside}");
+    }
+    for outside in ["/x/c", "/x", "/a/f", "/y/ab", "/z/a"] {
+        assert!(!reads(&all, outside), "{outside}");
+    }
+    let outside = token(&json!({"scope": "storage.read:/c storage.read:/a/../c storage.modify:/a"}));
+    assert!(!reads(&outside, "/x/c") && !reads(&outside, "/x/a/f"));
+}
+
+#[test]
+fn verified_tokens_are_kept_for_a_while() {
+    let policy = recorded_policy("");
+    let text = token(&json!({"exp": NOW + 70}));
+    let recall = |seconds| policy.recall(text.as_bytes(), at(NOW + seconds)).is_some();
+    assert!(!recall(0));
+    assert_eq!(fault(&policy, &text), None);
+    assert!(recall(59) && !recall(60));
+    let _ = policy.verify(text.as_bytes(), at(NOW + 60));
+    // Not beyond its expiry.
+    assert!(recall(69) && !recall(70));
+    let refused = policy.verify(text.as_bytes(), at(NOW + 70));
+    assert!(matches!(refused, TokenVerdict::Refused(TokenFault::Expired)));
+    assert!(matches!(policy.recall(b"abc", now()), Some(TokenVerdict::NotRecognized(_))));
+    let bad = token(&json!({"aud": "https://other"}));
+    assert!(fault(&policy, &bad).is_some() && policy.recall(bad.as_bytes(), now()).is_none());
+}
+
+#[test]
+fn the_cache_is_bounded_in_bytes() {
+    let policy = recorded_policy("");
+    let TokenVerdict::Valid(large) =
+        policy.verify(token(&json!({"wlcg.groups": vec!["g".repeat(30); 200]})).as_bytes(), now())
+    else {
+        panic!("refused");
+    };
+    let bytes = large.bytes();
+    assert!(bytes > 10_000, "{bytes}");
+    for number in 0..2 * verified_cache::VerifiedCache::BYTES_MAX / bytes {
+        policy.cache().insert(&number.to_le_bytes(), large.clone(), 1, now());
+    }
+    let (tokens, size) = policy.cache().size();
+    assert!(size <= verified_cache::VerifiedCache::BYTES_MAX && tokens * bytes <= size, "{tokens} {size}");
+    assert!(tokens > 0);
+}
+
+#[test]
+fn no_message_contains_a_token() {
+    let policy = recorded_policy("");
+    for changes in [json!({}), json!({ "exp": NOW }), json!({"iss": "https://x"})] {
+        let text = token(&changes);
+        let shown = format!("{:?} {}", policy.verify(text.as_bytes(), now()), policy.state());
+        assert!(text.split('.').all(|part| !shown.contains(part)), "{shown}");
+    }
+}

@@ -1,0 +1,155 @@
+//! [`VerifiedToken`]: what a verified token allows, and what it says about its bearer.
+
+use super::claims::{Claims, is_name};
+use super::fault::TokenFault;
+use super::issuer_file::Issuer;
+use super::map_file::MappedBearer;
+use super::scopes::{GRANTS_MAX, ScopeGrant, below, restricted};
+use crate::access::AccessOperation;
+use base::LogicalPath;
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// A token whose signature, time and audience are right, with the settings of its issuer.
+#[derive(Clone, PartialEq)]
+pub struct VerifiedToken {
+    issuer: Arc<Issuer>,
+    subject: Box<str>,
+    expires: SystemTime,
+    grants: Vec<ScopeGrant>,
+    groups: Vec<Box<str>>,
+    /// The groups, separated by blanks.
+    group_list: Box<str>,
+    /// The value of the username claim, if the issuer has one and the value is a name.
+    claimed_name: Option<Box<str>>,
+}
+
+/// The result of the verification of a credential.
+#[derive(Clone, Debug)]
+pub enum TokenVerdict {
+    /// It is not a token of a configured issuer. It counts as no credential.
+    NotRecognized(TokenFault),
+    /// It is a token of a configured issuer, but not valid. Nothing is allowed with it.
+    Refused(TokenFault),
+    /// It is valid.
+    Valid(Arc<VerifiedToken>),
+}
+
+impl VerifiedToken {
+    pub(super) fn new(issuer: Arc<Issuer>, claims: &Claims) -> Result<Self, TokenFault> {
+        let mut grants = Vec::new();
+        for scope in &claims.scopes {
+            for path in restricted(&scope.path, &issuer.restricted_paths) {
+                let paths = issuer.base_paths.iter().filter_map(|base| below(base, &path));
+                grants.extend(paths.map(|path| ScopeGrant {
+                    scope: scope.text.clone(),
+                    operations: scope.operations,
+                    path,
+                }));
+            }
+            if grants.len() > GRANTS_MAX {
+                return Err(TokenFault::TooMany("scopes"));
+            }
+        }
+        let groups = claims.groups(&issuer.groups_claim)?;
+        let claimed_name = issuer.username_claim.as_deref().and_then(|claim| claims.name(claim));
+        Ok(Self {
+            subject: claims.subject.clone(),
+            expires: claims.expires,
+            grants,
+            group_list: groups.join(" ").into(),
+            groups,
+            claimed_name: claimed_name.map(Into::into),
+            issuer,
+        })
+    }
+
+    /// Returns the issuer.
+    #[must_use]
+    pub fn issuer(&self) -> &Issuer {
+        &self.issuer
+    }
+
+    /// Returns the subject. It can contain any characters.
+    #[must_use]
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    /// Returns the time of expiry.
+    #[must_use]
+    pub fn expires(&self) -> SystemTime {
+        self.expires
+    }
+
+    /// Returns what the scopes allow; empty if scopes of this issuer do not count.
+    #[must_use]
+    pub fn grants(&self) -> &[ScopeGrant] {
+        if self.issuer.strategies.capability { &self.grants } else { &[] }
+    }
+
+    /// Returns the groups, separated by blanks; empty if groups of this issuer do not count.
+    #[must_use]
+    pub fn groups(&self) -> &str {
+        if self.issuer.strategies.group { &self.group_list } else { "" }
+    }
+
+    /// Returns the scope that allows an operation on a path.
+    #[must_use]
+    pub fn grant(&self, operation: AccessOperation, path: &LogicalPath) -> Option<&ScopeGrant> {
+        self.grants().iter().find(|grant| grant.allows(operation, path))
+    }
+
+    /// Returns the name of the bearer for the rules behind, and the number of the map rule that
+    /// gives it.
+    #[must_use]
+    pub fn mapped_name(&self, path: &LogicalPath) -> Option<(&str, usize)> {
+        let map = self.issuer.map.as_ref().filter(|_| self.issuer.strategies.mapping)?;
+        self.name_of_map(map, path)
+    }
+
+    fn name_of_map<'a>(
+        &'a self,
+        map: &'a super::map_file::MapFile,
+        path: &LogicalPath,
+    ) -> Option<(&'a str, usize)> {
+        let subject = &*self.subject;
+        let name = self.claimed_name.as_deref().or(Some(subject));
+        let bearer = MappedBearer { subject, name, groups: &self.groups };
+        map.name(bearer, &self.issuer.base_paths, path)
+    }
+
+    /// Returns the name of the bearer for an operation that a scope allows: of the map file, else of
+    /// the claim that the issuer names, else the subject if it counts as a name, else that of the
+    /// issuer.
+    #[must_use]
+    pub fn name(&self, path: &LogicalPath) -> Option<&str> {
+        let mapped = self.issuer.map.as_ref().and_then(|map| self.name_of_map(map, path));
+        let subject = || Some(&*self.subject).filter(|name| self.issuer.map_subject && is_name(name));
+        mapped
+            .map(|(name, _)| name)
+            .or(self.claimed_name.as_deref())
+            .or_else(subject)
+            .or(self.issuer.default_user.as_deref())
+    }
+
+    /// Returns an estimate of the memory that the token takes, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let grant =
+            |grant: &ScopeGrant| size_of::<ScopeGrant>() + grant.scope.len() + grant.path.as_bytes().len();
+        size_of::<Self>()
+            + self.subject.len()
+            + self.grants.iter().map(grant).sum::<usize>()
+            + self.groups.iter().map(|group| size_of::<Box<str>>() + group.len()).sum::<usize>()
+            + self.group_list.len()
+            + self.claimed_name.as_ref().map_or(0, |name| name.len())
+    }
+}
+
+/// Only the subject and the issuer, which identify the bearer.
+impl fmt::Debug for VerifiedToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VerifiedToken({:?} of {:?})", self.subject, self.issuer.url)
+    }
+}
