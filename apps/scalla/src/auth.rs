@@ -1,7 +1,8 @@
-//! `scalla auth`: explains decisions of the authorization rules of a configuration, shows
-//! identities, and makes the files of a protected server.
+//! `scalla auth`: explains decisions of the tokens and rules of a configuration, shows identities,
+//! and makes the files of a protected server.
 
 mod init;
+mod token_explanation;
 
 use crate::evaluation::load_here;
 use crate::exit_status;
@@ -11,14 +12,18 @@ use crate::printer::{err, out};
 use crate::usage_error::UsageError;
 use anyhow::Context;
 use auth::access::{
-    AccessDatabase, AccessExplanation, AccessOperation, AuthdbCheck, DecidingPair, Principal, RecordKind,
+    AccessClient, AccessDatabase, AccessExplanation, AccessOperation, AccessPolicy, AuditedDecisions,
+    AuthdbCheck, DecidingPair, LayerDecision, Principal, RecordKind, RequestIdentity,
 };
+use auth::tokens::{TokenPolicy, TokenPolicySource, TokenVerdict, is_token_text};
 use base::LogicalPath;
 use clap::Subcommand;
 use config::{AuthorizationConfig, Loaded};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 /// Authentication and authorization: protect a server, explain decisions, show identities.
 #[derive(clap::Args, Debug)]
@@ -34,19 +39,19 @@ enum AuthSubcommand {
     Whoami(WhoamiCommand),
 }
 
-/// Decide whether a user may perform an operation, and print the rules that decide.
+/// Decide whether a user or the bearer of a token may perform an operation, and print what decides.
 ///
 /// The exit status is 0 if the operation is allowed and 1 if it is denied.
 #[derive(clap::Args, Debug)]
 struct CheckAccessOptions {
-    /// Name of the user; `*` for a client without a name.
+    /// Name of the user, `*` for a client without a name, or a token.
     user: String,
     /// Path, as clients see it.
     path: String,
     /// Operation: any, chmod, chown, create, delete, insert, lock, mkdir, read, readdir, rename,
-    /// stat, update, stage or poll.
+    /// stat, update, stage or poll; for tokens also excl_create and excl_insert.
     operation: String,
-    /// Configuration file with the directives `acc.`.
+    /// Configuration file with the directives `ofs.authlib` and `acc.`.
     #[arg(long, value_name = "FILE", required_unless_present = "authdb")]
     config: Option<PathBuf>,
     /// Rule file to use instead of that of the configuration.
@@ -111,57 +116,157 @@ impl CheckAccessOptions {
         };
         if let Some(file) = &self.authdb {
             values.authdb.value = Some(file.clone());
+            values.layers.value.rules = true;
         }
-        let database = AccessDatabase::load(
-            &server::authdb_source(&values),
-            AuthdbCheck::ForOwner,
-            &server::SystemNetgroups,
-        )
-        .context("the authorization rules cannot be used")?;
-        let principal = Principal {
+        let tokens = values.layers.tokens.as_deref().map(tokens).transpose()?;
+        let verdict = self.verdict(tokens.as_deref())?;
+        let principal = self.principal(verdict.is_some());
+        let policy = AccessPolicy::new(tokens, None, AuditedDecisions::default());
+        let client = AccessClient::Bearer(principal, RequestIdentity::default());
+        let request = policy.request(client, verdict.as_ref());
+        let layer = request.layer(operation, &path);
+        let (mut is_allowed, mut rules) = match layer {
+            LayerDecision::Scope(..) => (true, None),
+            LayerDecision::InvalidToken(_) => (false, None),
+            LayerDecision::OnMissing { is_allowed, .. } => (is_allowed, None),
+            LayerDecision::Rules(_) if !values.layers.rules => (false, None),
+            LayerDecision::Rules(client) => {
+                let database = database(&values)?;
+                let found = database.explain(&client.principal(), operation, &path);
+                (found.is_allowed, Some((database, found)))
+            }
+        };
+        // A server then creates the file, unless it exists.
+        let exclusive = request.layer(AccessOperation::ExclusiveCreate, &path);
+        let layer = match (operation, exclusive) {
+            (AccessOperation::Create, LayerDecision::Scope(..)) if !is_allowed => {
+                (is_allowed, rules) = (true, None);
+                exclusive
+            }
+            _ => layer,
+        };
+        let explained = ExplainedDecision { is_allowed, layer, verdict: verdict.as_ref(), rules };
+        if self.json {
+            out().json(&explained.as_json(&path));
+        } else {
+            self.explain(&explained, operation, &path, policy.tokens().map(|tokens| tokens.path()));
+        }
+        Ok(if is_allowed { ExitCode::SUCCESS } else { ExitCode::from(exit_status::FAILED) })
+    }
+
+    /// Verifies the token that is given instead of a user.
+    fn verdict(&self, tokens: Option<&TokenPolicy>) -> anyhow::Result<Option<TokenVerdict>> {
+        if !is_token_text(self.user.as_bytes()) {
+            return Ok(None);
+        }
+        let tokens = tokens.ok_or_else(|| {
+            UsageError(
+                "tokens do not count in this configuration; it needs ofs.authlib with libXrdAccSciTokens.so"
+                    .to_owned(),
+            )
+        })?;
+        Ok(Some(tokens.verify(self.user.as_bytes(), SystemTime::now())))
+    }
+
+    fn principal(&self, is_bearer: bool) -> Principal<'_> {
+        Principal {
             protocol: "",
-            name: (self.user != "*").then_some(self.user.as_str()),
+            name: (self.user != "*" && !is_bearer).then_some(self.user.as_str()),
             host: &self.host,
             organizations: &self.vo,
             roles: &self.roles,
             groups: &self.groups,
             ..Principal::default()
-        };
-        let found = database.explain(&principal, operation, &path);
-        if self.json {
-            out().json(&as_json(&database, &found));
-        } else {
-            self.explain(&database, operation, &found);
         }
-        Ok(if found.is_allowed { ExitCode::SUCCESS } else { ExitCode::from(exit_status::FAILED) })
     }
 
-    fn explain(&self, database: &AccessDatabase, operation: AccessOperation, found: &AccessExplanation) {
-        let verdict = if found.is_allowed { "allowed" } else { "denied" };
-        out().line(format_args!("{verdict}: {} {} {}", self.user, operation.name(), self.path));
-        if found.is_inconsistent {
-            out().line(format_args!(
-                "  The numbers of organizations, roles and groups differ, so nothing is granted."
-            ));
-            return;
-        }
-        let needs = match operation.needs() {
-            None => "which no rule can grant".to_owned(),
-            Some(needs) if operation == AccessOperation::Any && needs.is_empty() => {
-                "any privilege".to_owned()
+    /// Prints the decision and its reasons. `issuers` is the issuer file.
+    fn explain(
+        &self,
+        explained: &ExplainedDecision<'_>,
+        operation: AccessOperation,
+        path: &LogicalPath,
+        issuers: Option<&Path>,
+    ) {
+        let ExplainedDecision { is_allowed, layer, verdict, rules } = explained;
+        let answer = if *is_allowed { "allowed" } else { "denied" };
+        // A token is a secret, and this output may go to a log.
+        let who = if verdict.is_some() { "the bearer" } else { &self.user };
+        let is_for_new = operation == AccessOperation::Create
+            && matches!(layer, LayerDecision::Scope(_, grant) if !grant.operations.contains(operation));
+        let limit = if is_for_new { ", unless the file exists" } else { "" };
+        out().line(format_args!("{answer}: {who} {} {}{limit}", operation.name(), self.path));
+        if let Some(file) = issuers {
+            for line in token_explanation::lines(*verdict, *layer, path, file) {
+                out().line(format_args!("  {line}"));
             }
-            Some(needs) if needs.to_string().is_empty() => "the privilege a".to_owned(),
-            Some(needs) => format!("privileges {needs}"),
+        }
+        match rules {
+            Some((database, found)) => explain_rules(database, operation, found),
+            None if matches!(layer, LayerDecision::Rules(_)) => {
+                out().line(format_args!("  ofs.authlib names no rules behind the tokens, so it is denied"));
+            }
+            None => {}
+        }
+    }
+}
+
+/// A decision with its reasons.
+struct ExplainedDecision<'a> {
+    is_allowed: bool,
+    layer: LayerDecision<'a>,
+    /// The result for the token, if one is given.
+    verdict: Option<&'a TokenVerdict>,
+    /// The rules and what they say, if they decide.
+    rules: Option<(AccessDatabase, AccessExplanation)>,
+}
+
+impl ExplainedDecision<'_> {
+    fn as_json(&self, path: &LogicalPath) -> serde_json::Value {
+        let mut object = match &self.rules {
+            Some((database, found)) => as_json(database, found),
+            None => json!({"allowed": self.is_allowed}),
         };
-        let held = if found.privileges.is_empty() { "none".to_owned() } else { found.privileges.to_string() };
-        out().line(format_args!("  needs {needs}; has {held}"));
-        for pair in &found.pairs {
-            let file = database.path().display();
-            out().line(format_args!("  {file}:{}: {}", pair.path_at, describe(pair)));
+        let token = token_explanation::as_json(self.verdict, self.layer, path);
+        if let (Some(object), serde_json::Value::Object(token)) = (object.as_object_mut(), token) {
+            object.extend(token);
         }
-        if found.pairs.is_empty() {
-            out().line(format_args!("  no rule in {} applies", database.path().display()));
-        }
+        object
+    }
+}
+
+fn database(values: &AuthorizationConfig) -> anyhow::Result<AccessDatabase> {
+    AccessDatabase::load(&server::authdb_source(values), AuthdbCheck::ForOwner, &server::SystemNetgroups)
+        .context("the authorization rules cannot be used")
+}
+
+fn tokens(file: &Path) -> anyhow::Result<Arc<TokenPolicy>> {
+    let source = TokenPolicySource { path: file.to_owned(), check: AuthdbCheck::ForOwner };
+    Ok(Arc::new(TokenPolicy::load(source).context("the token issuers cannot be used")?))
+}
+
+/// Prints the rules that decide.
+fn explain_rules(database: &AccessDatabase, operation: AccessOperation, found: &AccessExplanation) {
+    if found.is_inconsistent {
+        out().line(format_args!(
+            "  The numbers of organizations, roles and groups differ, so nothing is granted."
+        ));
+        return;
+    }
+    let needs = match operation.needs() {
+        None => "which no rule can grant".to_owned(),
+        Some(needs) if operation == AccessOperation::Any && needs.is_empty() => "any privilege".to_owned(),
+        Some(needs) if needs.to_string().is_empty() => "the privilege a".to_owned(),
+        Some(needs) => format!("privileges {needs}"),
+    };
+    let held = if found.privileges.is_empty() { "none".to_owned() } else { found.privileges.to_string() };
+    out().line(format_args!("  needs {needs}; has {held}"));
+    for pair in &found.pairs {
+        let file = database.path().display();
+        out().line(format_args!("  {file}:{}: {}", pair.path_at, describe(pair)));
+    }
+    if found.pairs.is_empty() {
+        out().line(format_args!("  no rule in {} applies", database.path().display()));
     }
 }
 

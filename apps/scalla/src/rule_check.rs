@@ -1,14 +1,21 @@
-//! The authorization rules of a configuration, for `scalla config check`: errors, and rules that
-//! can never apply.
+//! The token issuers and authorization rules of a configuration, for `scalla config check`: errors, and
+//! rules that can never apply.
 
 use auth::access::{AccessDatabase, AuthdbCheck, AuthdbError, AuthdbProblem};
+use auth::tokens::{IssuerFile, IssuerFileError};
 use config::{ConfigReport, Effective, Origin, Position, ProblemKind};
 use std::path::Path;
 
-/// Adds the problems of the rule file, if the configuration enables authorization.
+/// Adds the problems of the issuer file and of the rule file, if the configuration enables authorization.
 pub(crate) fn check_rules(effective: &Effective, report: &mut ConfigReport) {
     let values = &effective.authorization;
     if !*values.enabled {
+        return;
+    }
+    if let Some(file) = &values.layers.tokens {
+        check_issuers(file, &values.layers.origin, report);
+    }
+    if !values.layers.rules {
         return;
     }
     let origin =
@@ -34,6 +41,24 @@ pub(crate) fn check_rules(effective: &Effective, report: &mut ConfigReport) {
                 _ => "name a readable file with acc.authdb",
             };
             report.add(ProblemKind::Contradiction, origin.clone(), format!("acc.authdb: {error}"), allowed);
+        }
+    }
+}
+
+/// Adds the problems of an issuer file.
+fn check_issuers(file: &Path, origin: &Origin, report: &mut ConfigReport) {
+    match IssuerFile::load(file, AuthdbCheck::ForOwner) {
+        Ok(_) => {}
+        Err(IssuerFileError::Invalid { path, problems }) => {
+            let file: std::sync::Arc<str> = path.display().to_string().into();
+            for problem in problems {
+                let position = Position { file: file.clone(), line: problem.line, column: 1 };
+                report.add(ProblemKind::Contradiction, Origin::File(position), problem.what, "");
+            }
+        }
+        Err(error) => {
+            let allowed = "name a readable file with config=, which only its owner may write";
+            report.add(ProblemKind::Contradiction, origin.clone(), format!("ofs.authlib: {error}"), allowed);
         }
     }
 }

@@ -55,6 +55,20 @@ impl Cgi {
         self.get(key).and_then(|v| std::str::from_utf8(v).ok())
     }
 
+    /// Returns the text without the elements with this key.
+    #[must_use]
+    pub fn without(&self, key: &str) -> Self {
+        if self.get(key).is_none() {
+            return self.clone();
+        }
+        let has_key = |part: &&[u8]| match part.strip_prefix(key.as_bytes()) {
+            Some(rest) => rest.is_empty() || rest.starts_with(b"="),
+            None => false,
+        };
+        let parts = self.0.split(|&b| b == b'&').filter(|part| !part.is_empty() && !has_key(part));
+        Self(parts.collect::<Vec<_>>().join(&b'&').into())
+    }
+
     /// Reports whether an element has a key that begins with `prefix`.
     pub fn has_prefix(&self, prefix: &str) -> bool {
         self.pairs().any(|(k, _)| k.starts_with(prefix.as_bytes()))
@@ -81,6 +95,14 @@ mod tests {
         assert_eq!(cgi.get("z"), None);
         assert!(cgi.has_prefix("fl"));
         assert!(Cgi::split(b"/a").1.is_empty());
+    }
+
+    #[test]
+    fn elements_are_removed_by_their_whole_key() {
+        let left = |text: &str| String::from_utf8(Cgi::new(text.as_bytes()).without("k").0.to_vec()).unwrap();
+        assert_eq!(left("k=1&kk=2&a=k&&k&xk=3&k=?b=4"), "kk=2&a=k&xk=3");
+        assert_eq!(left("k"), "");
+        assert_eq!(left("a=1&&b=2"), "a=1&&b=2");
     }
 
     #[test]

@@ -68,6 +68,7 @@ fn guards_are_in_the_tables() {
         "xrootd.seclib default\nsec.protocol ztn",
         "ofs.authorize\nofs.authlib libXrdMacaroons.so",
         "ofs.authlib ++ libXrdAccSciTokens.so",
+        "acc.authdb /x\nofs.authorize\nofs.authlib libXrdAccSciTokens.so",
         "ofs.authlib libSomethingElse.so",
         "acc.authdb /x",
         "acc.audit deny",
@@ -101,6 +102,7 @@ fn guards_are_in_the_tables() {
         "ofs.authorize",
         "ofs.authorize 1\nacc.authdb /x\nacc.audit deny grant",
         "acc.authdb /x\nofs.authorize\nofs.authlib default",
+        "acc.authdb /x\nofs.authorize\nofs.authlib ++ libXrdAccSciTokens.so",
         "xrootd.seclib default",
         "xrootd.seclib /usr/lib64/libXrdSec-5.so\nsec.protocol unix",
         "xrootd.tls off",
@@ -119,7 +121,7 @@ fn examples_match_the_standing() {
     let completed = |name: &str| match name {
         "sec.protparm" => "sec.protocol sss\nxrootd.seclib default\n",
         // Settings of authorization need the directive that enables it.
-        name if name.starts_with("acc.") => "ofs.authorize\n",
+        name if name.starts_with("acc.") || name == "ofs.authlib" => "ofs.authorize\n",
         _ => "",
     };
     for directive in every_directive() {

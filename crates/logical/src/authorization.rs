@@ -8,7 +8,7 @@
 //! |---|---|
 //! | open for reading | read |
 //! | open for writing or appending | update |
-//! | open that creates or truncates | create |
+//! | open that creates or truncates | create, else excl_create for a new file |
 //! | status, locate, checksum, space, attributes of the storage | stat |
 //! | list | readdir |
 //! | make a directory | mkdir |
@@ -33,23 +33,44 @@
 //! A rename is refused if rules that apply to the client name paths below either name: they would
 //! not apply to the moved objects any longer, or to other ones.
 //!
+//! The token of a request is verified on a thread, unless it was verified recently, because the
+//! computation takes longer than an event loop may be blocked. The token of the first path of a list
+//! counts for all of its paths.
+//!
 //! The destination of a third-party copy opens the source with a grant of the client that arranged the
 //! copy, so the grant decides, not the identity of the destination.
 
+mod check;
+mod request_token;
+
 use crate::errno::{self, unable};
-use crate::{prepare, third_party};
-use auth::access::{AccessClient, AccessOperation, Authorizer, Privileges};
+use crate::{job, prepare, third_party};
+use auth::Secret;
+use auth::access::{AccessOperation, AccessPolicy};
+use auth::tokens::{TokenPolicy, TokenVerdict};
 use base::{Error, ErrorKind, LogicalPath};
-use std::borrow::Cow;
+use check::{AccessCheck, AllowedOperation};
 use std::sync::Arc;
+use std::time::SystemTime;
+use storage::Pool;
 use vfs::{
     Answer, AttributeWork, Caller, FileSystem, OpenFile, OpenRequest, Operation, RedirectAnswer, ReplyTo,
     Started, Target, TargetList,
 };
 
+/// Maximum number of threads that verify tokens.
+const VERIFICATION_THREADS_MAX: usize = 4;
+
 /// A file system that only allowed operations reach.
 pub struct AuthorizedFiles {
-    authorizer: Arc<Authorizer>,
+    files: Arc<GuardedFiles>,
+    /// The threads that verify tokens.
+    verification: Arc<Pool>,
+}
+
+/// The files with the policy that guards them.
+struct GuardedFiles {
+    policy: Arc<AccessPolicy>,
     behind: Arc<dyn FileSystem>,
     role: AuthorizationRole,
     exports: Vec<LogicalPath>,
@@ -77,23 +98,150 @@ pub struct ForwardedChanges {
 }
 
 impl AuthorizedFiles {
-    /// Returns `behind` itself without an authorizer. `exports` are the exported paths.
+    /// Returns `behind` itself without a policy. `exports` are the exported paths.
     pub fn before(
         behind: Arc<dyn FileSystem>,
-        authorizer: Option<Arc<Authorizer>>,
+        policy: Option<Arc<AccessPolicy>>,
         role: AuthorizationRole,
         exports: Vec<LogicalPath>,
     ) -> Arc<dyn FileSystem> {
-        match authorizer {
-            Some(authorizer) => Arc::new(Self { authorizer, behind, role, exports }),
+        match policy {
+            Some(policy) => Arc::new(Self {
+                files: Arc::new(GuardedFiles { policy, behind, role, exports }),
+                verification: Pool::new("tokens", VERIFICATION_THREADS_MAX),
+            }),
             None => behind,
         }
     }
 
-    /// Decides about an operation. Returns the directory that must exist, because the client may
-    /// not create it.
-    fn decide(&self, caller: &Caller, operation: &Operation) -> Result<Option<LogicalPath>, Error> {
-        let check = AccessCheck { authorizer: &self.authorizer, caller, exports: &self.exports };
+    /// Starts an operation after the verification of its token on a thread.
+    fn start_verified(
+        &self,
+        caller: &Arc<Caller>,
+        (tokens, token): (Arc<TokenPolicy>, Secret),
+        operation: Operation,
+        reply: &ReplyTo,
+    ) -> Started {
+        let (files, caller, answer) = (self.files.clone(), caller.clone(), reply.clone());
+        let verify = move || {
+            let verdict = tokens.verify(token.expose(), SystemTime::now());
+            // The deferral of a late answer is not sent, because the call is already pending: the
+            // client waits up to its own timeout.
+            if let Started::Done(done) = files.start(&caller, operation, Some(verdict), &answer) {
+                answer.defer().send(done);
+            }
+        };
+        match self.verification.run(reply.owner(), Box::new(verify)) {
+            Ok(()) => Started::Pending,
+            Err(_) => Started::Done(job::overloaded()),
+        }
+    }
+}
+
+impl FileSystem for AuthorizedFiles {
+    fn start(&self, caller: &Arc<Caller>, mut operation: Operation, reply: &ReplyTo) -> Started {
+        let Some(tokens) = self.files.policy.tokens() else {
+            return self.files.start(caller, operation, None, reply);
+        };
+        let token = match request_token::take(&mut operation) {
+            Ok(token) => token.or_else(|| request_token::of_login(caller)),
+            Err(error) => return Started::Done(Answer::Error(error)),
+        };
+        let Some(token) = token.filter(|_| self.files.decides(&operation)) else {
+            return self.files.start(caller, operation, None, reply);
+        };
+        match tokens.recall(token.expose(), SystemTime::now()) {
+            Some(verdict) => self.files.start(caller, operation, Some(verdict), reply),
+            None => self.start_verified(caller, (tokens.clone(), token), operation, reply),
+        }
+    }
+
+    fn read_redirect(&self, caller: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
+        self.files.behind.read_redirect(caller, file)
+    }
+}
+
+impl GuardedFiles {
+    fn start(
+        &self,
+        caller: &Arc<Caller>,
+        operation: Operation,
+        token: Option<TokenVerdict>,
+        reply: &ReplyTo,
+    ) -> Started {
+        let allowed = match self.decide(caller, &operation, token.as_ref()) {
+            Err(error) => return Started::Done(Answer::Error(error)),
+            Ok(allowed) => allowed,
+        };
+        match operation {
+            Operation::Open(target, request) if allowed.is_exclusive && !request.new => {
+                self.start_exclusive(caller, (target, *request), allowed.existing, reply)
+            }
+            operation => {
+                let operation = self.with_checks(caller, operation, token);
+                self.start_allowed(caller, operation, allowed.existing, reply)
+            }
+        }
+    }
+
+    /// Starts an allowed operation. `existing` is a directory that must exist.
+    fn start_allowed(
+        &self,
+        caller: &Arc<Caller>,
+        operation: Operation,
+        existing: Option<LogicalPath>,
+        reply: &ReplyTo,
+    ) -> Started {
+        match existing {
+            Some(directory) if self.role == AuthorizationRole::Server => {
+                self.behind.start(caller, operation.with_existing_parent(directory), reply)
+            }
+            // The message to the servers cannot name a directory that must exist.
+            Some(directory) if self.forwards(&operation) && !is_above_source(&operation, &directory) => {
+                Started::Done(Answer::Error(unable("mkdir", &directory, errno::ACCESS)))
+            }
+            _ => self.behind.start(caller, operation, reply),
+        }
+    }
+
+    /// Starts an open that may create a file, but not replace one.
+    fn start_exclusive(
+        &self,
+        caller: &Arc<Caller>,
+        (target, request): (Target, OpenRequest),
+        existing: Option<LogicalPath>,
+        reply: &ReplyTo,
+    ) -> Started {
+        let (path, answer) = (target.path.clone(), reply.clone());
+        let at = path.clone();
+        let reply = reply.intercept(move |opened| answer.defer().send(refused_if_existing(&at, opened)));
+        let request = OpenRequest { new: true, delete: false, ..request };
+        let operation = Operation::Open(target, Box::new(request));
+        match self.start_allowed(caller, operation, existing, &reply) {
+            Started::Done(opened) => Started::Done(refused_if_existing(&path, opened)),
+            started => started,
+        }
+    }
+
+    /// Reports whether this server decides about an operation.
+    fn decides(&self, operation: &Operation) -> bool {
+        match operation {
+            Operation::Open(target, request) => {
+                self.role == AuthorizationRole::Server && !collects_grant(target, request)
+            }
+            _ => true,
+        }
+    }
+
+    /// Decides about an operation. `token` is the result for the token of the request.
+    fn decide(
+        &self,
+        caller: &Caller,
+        operation: &Operation,
+        token: Option<&TokenVerdict>,
+    ) -> Result<AllowedOperation, Error> {
+        let check = AccessCheck { policy: &self.policy, caller, token, exports: &self.exports };
+        let allowed_below = |existing| Ok(AllowedOperation { existing, ..AllowedOperation::default() });
         match operation {
             Operation::Open(target, request) => return self.decide_open(&check, target, request),
             Operation::Stat(target) => check.reading(AccessOperation::Stat, "locate", target)?,
@@ -132,12 +280,12 @@ impl AuthorizedFiles {
             Operation::ListMore(_) => {}
             Operation::MakeDirectory { target, parents, .. } => {
                 check.object(AccessOperation::MakeDirectory, "mkdir", &target.path)?;
-                return Ok(parents.then(|| check.existing_parent(&target.path)).flatten());
+                return allowed_below(parents.then(|| check.existing_parent(&target.path)).flatten());
             }
             Operation::RemoveDirectory(target) | Operation::Remove(target) => {
                 check.object(AccessOperation::Delete, "remove", &target.path)?;
             }
-            Operation::Rename { from, to, .. } => return check.rename(from, to),
+            Operation::Rename { from, to, .. } => return allowed_below(check.rename(from, to)?),
             Operation::ChangeMode { target, .. } => {
                 check.object(AccessOperation::ChangeMode, "change", &target.path)?;
             }
@@ -145,7 +293,7 @@ impl AuthorizedFiles {
                 check.object(AccessOperation::Update, "trunc", &target.path)?;
             }
         }
-        Ok(None)
+        Ok(AllowedOperation::default())
     }
 
     fn decide_open(
@@ -153,28 +301,33 @@ impl AuthorizedFiles {
         check: &AccessCheck<'_>,
         target: &Target,
         request: &OpenRequest,
-    ) -> Result<Option<LogicalPath>, Error> {
+    ) -> Result<AllowedOperation, Error> {
         if self.role != AuthorizationRole::Server || collects_grant(target, request) {
-            return Ok(None);
+            return Ok(AllowedOperation::default());
         }
         if request.new || request.delete {
-            check.object(AccessOperation::Create, "create", &target.path)?;
-            return Ok(request.make_path.then(|| check.existing_parent(&target.path)).flatten());
+            return check.create(target, request);
         }
         let operation = match request.write || request.append {
             true => AccessOperation::Update,
             false => AccessOperation::Read,
         };
-        check.object(operation, "open", &target.path).map(|()| None)
+        check.object(operation, "open", &target.path).map(|()| AllowedOperation::default())
     }
 
     /// Returns an operation whose list of paths is checked path by path when it is used. The first
     /// path has been decided.
-    fn with_checks(&self, caller: &Arc<Caller>, operation: Operation) -> Operation {
+    fn with_checks(
+        &self,
+        caller: &Arc<Caller>,
+        operation: Operation,
+        token: Option<TokenVerdict>,
+    ) -> Operation {
         let checked = |targets: TargetList, operation: AccessOperation, verb: &'static str| {
-            let (authorizer, caller) = (self.authorizer.clone(), caller.clone());
+            let (policy, caller, token) = (self.policy.clone(), caller.clone(), token.clone());
             targets.with_check(move |target| {
-                let check = AccessCheck { authorizer: &authorizer, caller: &caller, exports: &[] };
+                let check =
+                    AccessCheck { policy: &policy, caller: &caller, token: token.as_ref(), exports: &[] };
                 check.reading(operation, verb, target)
             })
         };
@@ -206,23 +359,14 @@ impl AuthorizedFiles {
     }
 }
 
-impl FileSystem for AuthorizedFiles {
-    fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
-        match self.decide(caller, &operation) {
-            Err(error) => Started::Done(Answer::Error(error)),
-            Ok(Some(directory)) if self.role == AuthorizationRole::Server => {
-                self.behind.start(caller, operation.with_existing_parent(directory), reply)
-            }
-            // The message to the servers cannot name a directory that must exist.
-            Ok(Some(directory)) if self.forwards(&operation) && !is_above_source(&operation, &directory) => {
-                Started::Done(Answer::Error(unable("mkdir", &directory, errno::ACCESS)))
-            }
-            Ok(_) => self.behind.start(caller, self.with_checks(caller, operation), reply),
+/// Returns the answer to an open that may create a file, but not replace one: for a file that exists,
+/// that of a refused operation.
+fn refused_if_existing(path: &LogicalPath, opened: Answer) -> Answer {
+    match opened {
+        Answer::Error(error) if error.kind == ErrorKind::ItExists => {
+            Answer::Error(unable("create", path, errno::ACCESS))
         }
-    }
-
-    fn read_redirect(&self, caller: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
-        self.behind.read_redirect(caller, file)
+        other => other,
     }
 }
 
@@ -230,11 +374,6 @@ impl FileSystem for AuthorizedFiles {
 /// state of a prepare request. A client that did not make the request needs those of one that could.
 fn query_of_request(id: &[u8], caller: &Caller) -> AccessOperation {
     if prepare::is_owner(id, caller) { AccessOperation::Stat } else { AccessOperation::Read }
-}
-
-/// Returns the refusal of an operation without a path.
-fn refusal(verb: &str) -> Error {
-    Error::new(ErrorKind::NotAuthorized, format!("Unable to {verb}; permission denied"))
 }
 
 /// Reports whether an operation is a rename whose present name is below a directory. The storage
@@ -249,99 +388,4 @@ fn is_above_source(operation: &Operation, directory: &LogicalPath) -> bool {
 fn collects_grant(target: &Target, request: &OpenRequest) -> bool {
     let changes = request.write || request.append || request.new || request.delete;
     third_party::collect_origin(&target.cgi, changes).is_some()
-}
-
-/// The decisions about one caller.
-struct AccessCheck<'a> {
-    authorizer: &'a Authorizer,
-    caller: &'a Caller,
-    exports: &'a [LogicalPath],
-}
-
-impl AccessCheck<'_> {
-    fn client(&self) -> AccessClient<'_> {
-        match self.caller.entity() {
-            Some(entity) => AccessClient::Entity(entity),
-            None => AccessClient::Host(self.caller.identity.host()),
-        }
-    }
-
-    fn path(&self, operation: AccessOperation, verb: &str, path: &LogicalPath) -> Result<(), Error> {
-        match self.authorizer.allows(self.client(), operation, path, &self.caller.identity) {
-            true => Ok(()),
-            false => Err(unable(verb, path, errno::ACCESS)),
-        }
-    }
-
-    /// Decides about an operation that only looks. A trailing `/` is part of the path, so that a
-    /// rule for `/a/` covers a listing of `/a/`.
-    fn reading(&self, operation: AccessOperation, verb: &str, target: &Target) -> Result<(), Error> {
-        self.path(operation, verb, &target.path)
-    }
-
-    /// Decides about an operation on an object itself, which a trailing `/` does not change: a rule
-    /// for `/a/` does not cover the removal of `/a`.
-    fn object(&self, operation: AccessOperation, verb: &str, path: &LogicalPath) -> Result<(), Error> {
-        let plain = match path.as_bytes().ends_with(b"/") {
-            true => Cow::Owned(path.without_slash()),
-            false => Cow::Borrowed(path),
-        };
-        self.path(operation, verb, &plain)
-    }
-
-    /// Decides about an operation without a path.
-    fn without_path(&self, verb: &str) -> Result<(), Error> {
-        if self.authorizer.grants_any(self.client()) {
-            return Ok(());
-        }
-        tracing::debug!("{}: no rule grants anything, so it may not {verb}", self.caller.identity);
-        Err(refusal(verb))
-    }
-
-    /// Decides about a prepare request. Its paths are not known, so it is for the client that made
-    /// it, and for clients that may do everything everywhere.
-    fn prepare_request(&self, verb: &str, id: &[u8]) -> Result<(), Error> {
-        let everything = || self.authorizer.privileges(self.client(), &LogicalPath::root());
-        if !prepare::is_owner(id, self.caller) && !everything().contains(Privileges::ALL) {
-            tracing::debug!(
-                "{}: another client made the request, so it may not {verb}",
-                self.caller.identity
-            );
-            return Err(refusal(verb));
-        }
-        self.without_path(verb)
-    }
-
-    /// Decides about a rename. Returns the directory that must exist.
-    fn rename(&self, from: &Target, to: &Target) -> Result<Option<LogicalPath>, Error> {
-        self.object(AccessOperation::Rename, "rename", &from.path)?;
-        self.object(AccessOperation::Insert, "rename", &to.path)?;
-        for path in [&from.path, &to.path] {
-            if self.authorizer.has_pair_below(self.client(), path) {
-                let who = &self.caller.identity;
-                tracing::info!("{who}: {} may not be renamed, as rules name paths below it", path.shown());
-                return Err(unable("rename", path, errno::ACCESS));
-            }
-        }
-        Ok(self.existing_parent(&to.path))
-    }
-
-    /// Returns the nearest directory above a path that the client may not create. The directory of
-    /// the export always exists, and so do those above it.
-    fn existing_parent(&self, path: &LogicalPath) -> Option<LogicalPath> {
-        let exports = self.exports.iter().filter(|export| path.is_within(export));
-        let export = exports.max_by_key(|export| export.as_bytes().len());
-        let above = std::iter::successors(path.without_slash().parent(), LogicalPath::parent);
-        above
-            .map(|directory| directory.without_slash())
-            .find(|directory| !self.may_make(directory))
-            .filter(|directory| !directory.is_root())
-            .filter(|directory| export.is_none_or(|export| !export.is_within(directory)))
-    }
-
-    /// Reports whether the client may make a directory. It is not an audited decision, because the
-    /// directory may exist.
-    fn may_make(&self, directory: &LogicalPath) -> bool {
-        AccessOperation::MakeDirectory.is_granted_by(self.authorizer.privileges(self.client(), directory))
-    }
 }

@@ -6,8 +6,8 @@
 mod support;
 
 use auth::access::{
-    AuditedDecisions, AuthdbEncoding, AuthdbSource, Authorizer, AuthorizerSettings, NetgroupDatabase,
-    NetgroupMember, PathMatch,
+    AccessPolicy, AuditedDecisions, AuthdbEncoding, AuthdbSource, Authorizer, AuthorizerSettings,
+    NetgroupDatabase, NetgroupMember, PathMatch,
 };
 use base::LogicalPath;
 use base::{ErrorKind, Identity, LoginNames};
@@ -44,7 +44,7 @@ impl RuleFile {
         Self(path)
     }
 
-    fn authorizer(&self) -> Arc<Authorizer> {
+    fn policy(&self) -> Arc<AccessPolicy> {
         let settings = AuthorizerSettings {
             source: AuthdbSource {
                 path: self.0.clone(),
@@ -55,7 +55,9 @@ impl RuleFile {
             audit: AuditedDecisions { grants: true, denials: true },
             netgroup_lifetime: Duration::from_secs(60),
         };
-        Arc::new(Authorizer::new(settings, Arc::new(NoNetgroups), Duration::ZERO).unwrap())
+        let audit = settings.audit;
+        let rules = Authorizer::new(settings, Arc::new(NoNetgroups), Duration::ZERO).unwrap();
+        Arc::new(AccessPolicy::new(None, Some(Arc::new(rules)), audit))
     }
 }
 
@@ -81,9 +83,9 @@ fn client_of(server: &Server, role: AuthorizationRole, rules: &str, host: &str) 
 }
 
 fn exporting(server: &Server, role: AuthorizationRole, rules: &str, host: &str, export: &str) -> Client {
-    let authorizer = RuleFile::new(rules).authorizer();
+    let policy = RuleFile::new(rules).policy();
     let exports = vec![path(export)];
-    let files = AuthorizedFiles::before(server.logical.clone(), Some(authorizer), role, exports);
+    let files = AuthorizedFiles::before(server.logical.clone(), Some(policy), role, exports);
     Client::new(files, caller_at(host))
 }
 
@@ -284,9 +286,9 @@ fn a_directory_that_is_removed_meanwhile_is_not_created_again() {
             memory: server.memory.clone(),
             directory: "/data/ann",
         });
-        let authorizer = RuleFile::new("u * /data/ann/ a /data/bob a\n").authorizer();
+        let policy = RuleFile::new("u * /data/ann/ a /data/bob a\n").policy();
         let role = AuthorizationRole::Server;
-        let files = AuthorizedFiles::before(behind, Some(authorizer), role, vec![path("/data")]);
+        let files = AuthorizedFiles::before(behind, Some(policy), role, vec![path("/data")]);
         let client = Client::new(files, caller_at("h.o"));
         assert_eq!(
             client.call(change()).refusal(),

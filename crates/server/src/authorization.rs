@@ -1,10 +1,13 @@
-//! Authorization of a running server: the rules that the configuration names, and their renewal.
+//! Authorization of a running server: the tokens and rules that the configuration names, and their
+//! renewal.
 
 use crate::adapters::SystemNetgroups;
 use crate::error::StartError;
 use auth::access::{
-    AuditedDecisions, AuthdbEncoding, AuthdbSource, Authorizer, AuthorizerSettings, PathMatch, RulesRefresh,
+    AccessPolicy, AuditedDecisions, AuthdbCheck, AuthdbEncoding, AuthdbSource, Authorizer,
+    AuthorizerSettings, PathMatch, RulesRefresh,
 };
+use auth::tokens::{IssuersRefresh, TokenPolicy, TokenPolicySource};
 use base::Supervisor;
 use config::{AUTHDB_DEFAULTS, AuthorizationConfig, Effective, RulePathMatch};
 use session::HostRules;
@@ -13,68 +16,141 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-/// The rules of a running server. Their renewal ends when this is dropped.
+/// Interval at which the server looks for changed files of token issuers.
+const ISSUERS_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The policy of a running server. The renewal of its files ends when this is dropped.
 pub(crate) struct ServerAuthorization {
-    authorizer: Arc<Authorizer>,
+    policy: Arc<AccessPolicy>,
     started: Instant,
-    _renewal: Sender<()>,
+    _renewals: Vec<Sender<()>>,
+}
+
+/// The result of reading the files of the policy again.
+pub(crate) struct PolicyRefresh {
+    /// `None` without rules.
+    pub(crate) rules: Option<RulesRefresh>,
+    /// `None` without tokens.
+    pub(crate) issuers: Option<IssuersRefresh>,
 }
 
 impl ServerAuthorization {
-    /// Loads the rules, if the configuration enables authorization. Blocks.
+    /// Loads token issuers and rules, if the configuration enables authorization. Blocks.
     pub(crate) fn start(effective: &Effective, supervisor: &Supervisor) -> Result<Option<Self>, StartError> {
         let values = &effective.authorization;
         if !*values.enabled {
             return Ok(None);
         }
-        let settings = AuthorizerSettings {
-            source: authdb_source(values),
-            audit: AuditedDecisions { grants: values.audit.grants, denials: values.audit.denials },
-            netgroup_lifetime: *values.lookup_lifetime,
-        };
-        let authorizer = Authorizer::new(settings, Arc::new(SystemNetgroups), Duration::ZERO);
-        let authorizer = Arc::new(authorizer.map_err(|error| StartError::Authorization(error.to_string()))?);
-        let (renewal, ended) = mpsc::channel();
-        let this = Self { authorizer: authorizer.clone(), started: Instant::now(), _renewal: renewal };
-        let interval = (*values.refresh).min(*values.lookup_lifetime);
-        let started = this.started;
-        let renew = move || {
-            while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
-                authorizer.refresh(started.elapsed(), false);
-            }
-        };
-        supervisor
-            .spawn("authdb", "the renewal of authorization rules", renew)
-            .map_err(|source| StartError::System { what: "a thread", source })?;
-        Ok(Some(this))
+        let audit = AuditedDecisions { grants: values.audit.grants, denials: values.audit.denials };
+        let tokens = values.layers.tokens.as_deref().map(tokens).transpose()?;
+        let rules = values.layers.rules.then(|| rules(values, audit)).transpose()?;
+        let policy = Arc::new(AccessPolicy::new(tokens.clone(), rules.clone(), audit));
+        let started = Instant::now();
+        let mut renewals = Vec::new();
+        if let Some(rules) = rules {
+            let interval = (*values.refresh).min(*values.lookup_lifetime);
+            let refresh = move || drop(rules.refresh(started.elapsed(), false));
+            renewals.push(renew(
+                supervisor,
+                ("authdb", "the renewal of authorization rules"),
+                interval,
+                refresh,
+            )?);
+        }
+        if let Some(tokens) = tokens {
+            let refresh = move || report(&tokens.refresh(false), &tokens);
+            let thread = ("token-issuers", "the renewal of token issuers");
+            renewals.push(renew(supervisor, thread, ISSUERS_INTERVAL, refresh)?);
+        }
+        Ok(Some(Self { policy, started, _renewals: renewals }))
     }
 
-    pub(crate) fn authorizer(&self) -> Arc<Authorizer> {
-        self.authorizer.clone()
+    pub(crate) fn policy(&self) -> Arc<AccessPolicy> {
+        self.policy.clone()
     }
 
     /// Returns what logins need to know of the rules.
     pub(crate) fn host_rules(&self) -> HostRules {
-        let authorizer = self.authorizer.clone();
-        HostRules(Arc::new(move || authorizer.needs_hosts()))
+        let policy = self.policy.clone();
+        HostRules(Arc::new(move || policy.rules().is_some_and(|rules| rules.needs_hosts())))
     }
 
-    /// Returns a function that reads the rules again. It blocks.
-    pub(crate) fn refresh(&self) -> impl FnOnce() -> RulesRefresh + Send + 'static {
-        let (authorizer, started) = (self.authorizer.clone(), self.started);
-        move || authorizer.refresh(started.elapsed(), true)
-    }
-
-    /// Describes the rules in force, and the reason why the present file is not in force, if it is
-    /// not.
-    pub(crate) fn state(&self) -> String {
-        let database = self.authorizer.database();
-        let state = format!("{} records of {}", database.len(), database.path().display());
-        match self.authorizer.failure() {
-            Some(failure) => format!("{state}, as read earlier; the present file is not in force: {failure}"),
-            None => state,
+    /// Returns a function that reads the files again. It blocks.
+    pub(crate) fn refresh(&self) -> impl FnOnce() -> PolicyRefresh + Send + 'static {
+        let (policy, started) = (self.policy.clone(), self.started);
+        move || PolicyRefresh {
+            rules: policy.rules().map(|rules| rules.refresh(started.elapsed(), true)),
+            issuers: policy.tokens().map(|tokens| tokens.refresh(true)),
         }
     }
+
+    /// Describes the files in force, and the reasons why present files are not in force, if they are
+    /// not.
+    pub(crate) fn state(&self) -> String {
+        let tokens = self.policy.tokens().map(|tokens| tokens.state());
+        let rules = self.policy.rules().map(|rules| rules_state(rules));
+        tokens.into_iter().chain(rules).collect::<Vec<_>>().join("; ")
+    }
+}
+
+fn rules_state(rules: &Authorizer) -> String {
+    let database = rules.database();
+    let state = format!("{} records of {}", database.len(), database.path().display());
+    match rules.failure() {
+        Some(failure) => format!("{state}, as read earlier; the present file is not in force: {failure}"),
+        None => state,
+    }
+}
+
+fn rules(values: &AuthorizationConfig, audit: AuditedDecisions) -> Result<Arc<Authorizer>, StartError> {
+    let settings = AuthorizerSettings {
+        source: authdb_source(values),
+        audit,
+        netgroup_lifetime: *values.lookup_lifetime,
+    };
+    let rules = Authorizer::new(settings, Arc::new(SystemNetgroups), Duration::ZERO);
+    Ok(Arc::new(rules.map_err(|error| StartError::Authorization(error.to_string()))?))
+}
+
+fn tokens(path: &Path) -> Result<Arc<TokenPolicy>, StartError> {
+    let source = TokenPolicySource { path: path.to_owned(), check: AuthdbCheck::ForServer };
+    let tokens = TokenPolicy::load(source).map_err(|error| StartError::TokenIssuers(error.to_string()))?;
+    if let Some(issuer) = tokens.remote_issuers().first() {
+        let path = path.display();
+        let text = format!("{path}: keys are not fetched yet; name a key set of {issuer} with jwks_file");
+        return Err(StartError::TokenIssuers(text));
+    }
+    tracing::info!("{}", tokens.state());
+    Ok(Arc::new(tokens))
+}
+
+/// Logs the result of a renewal of token issuers.
+fn report(refreshed: &IssuersRefresh, tokens: &TokenPolicy) {
+    match refreshed {
+        IssuersRefresh::Unchanged => {}
+        IssuersRefresh::Replaced(_) => tracing::info!("{}", tokens.state()),
+        IssuersRefresh::Kept(error) => {
+            tracing::error!("the token issuers stay as they were, because the file is not usable: {error}");
+        }
+    }
+}
+
+/// Starts a thread that calls `refresh` at an interval, until the returned sender is dropped.
+fn renew(
+    supervisor: &Supervisor,
+    (thread, what): (&str, &'static str),
+    interval: Duration,
+    mut refresh: impl FnMut() + Send + 'static,
+) -> Result<Sender<()>, StartError> {
+    let (renewal, ended) = mpsc::channel();
+    let run = move || {
+        while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+            refresh();
+        }
+    };
+    let spawned = supervisor.spawn(thread, what, run);
+    spawned.map_err(|source| StartError::System { what: "a thread", source })?;
+    Ok(renewal)
 }
 
 /// Returns the rule file that a configuration names, and how it is read.

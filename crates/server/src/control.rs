@@ -13,6 +13,7 @@ use crate::admin::{
     AdminCall, AdminRequest, AdminResponse, AdminSocket, LevelsAnswer, OrderAnswer, ReloadAnswer,
     ServerStatus,
 };
+use crate::authorization::PolicyRefresh;
 use crate::cluster::{NodeOrder, OrderTarget};
 use crate::log::{ActiveLog, Levels};
 use crate::process::{AdminDirectory, PidFile};
@@ -21,6 +22,7 @@ use crate::running::AccessRefresh;
 use crate::stderr::print_stderr;
 use crate::{RunningServer, VERSION};
 use auth::access::RulesRefresh;
+use auth::tokens::IssuersRefresh;
 use base::{Identity, ThreadFailure};
 use config::{ConfigInput, Effective, LocalFiles, Severity};
 use jiff::Zoned;
@@ -367,12 +369,20 @@ impl ControlLoop {
 /// Adds the result of reading keytabs and rules again to the answer of a reload.
 fn with_access(mut answer: ReloadAnswer, access: AccessRefresh) -> ReloadAnswer {
     answer.warnings.extend(access.refused_keys);
-    match access.rules {
+    let Some(PolicyRefresh { rules, issuers }) = access.policy else { return answer };
+    match rules {
         Some(RulesRefresh::Replaced(_)) => answer.applied.push("the rules of acc.authdb".to_owned()),
         Some(RulesRefresh::Kept(error)) => {
             answer.warnings.push(format!("acc.authdb: the earlier rules stay in force: {error}"));
         }
         Some(RulesRefresh::Unchanged) | None => {}
+    }
+    match issuers {
+        Some(IssuersRefresh::Replaced(_)) => answer.applied.push("the token issuers".to_owned()),
+        Some(IssuersRefresh::Kept(error)) => {
+            answer.warnings.push(format!("token issuers: the earlier ones stay in force: {error}"));
+        }
+        Some(IssuersRefresh::Unchanged) | None => {}
     }
     answer
 }

@@ -44,6 +44,8 @@ pub enum StartError {
     User(UserError),
     /// The authorization rules cannot be used.
     Authorization(String),
+    /// The issuers of tokens cannot be used.
+    TokenIssuers(String),
     /// Clients cannot be authenticated as configured.
     Security(String),
     /// The cluster configuration cannot be carried out.
@@ -79,6 +81,9 @@ impl fmt::Display for StartError {
             Self::User(error) => error.fmt(f),
             Self::Authorization(text) => {
                 write!(f, "the authorization rules (acc.authdb) cannot be used: {text}")
+            }
+            Self::TokenIssuers(text) => {
+                write!(f, "the token issuers (ofs.authlib) cannot be used: {text}")
             }
             Self::Security(text) => write!(f, "cannot authenticate clients: {text}"),
             Self::Limits(text) | Self::Cluster(text) => f.write_str(text),

@@ -22,7 +22,7 @@
 //! | `login` | authentication of clients, refresh of keytabs |
 //! | `admission` | admission of hosts by address and name |
 //! | `host_lookups` | host name look-ups on behalf of clients, with limits |
-//! | `authorization` | the authorization rules in force, and their renewal |
+//! | `authorization` | the token issuers and authorization rules in force, and their renewal |
 //! | `adapters` | small implementations of traits of the other crates |
 //! | `stderr` | messages on the standard error before and beside the log |
 //! | `error` | [`StartError`]: the errors that prevent a start |

@@ -6,7 +6,7 @@
 use crate::adapters::{LeasedCreation, SystemClock, SystemUsers, install_rings};
 use crate::admission::Doorkeeper;
 use crate::assembly;
-use crate::authorization::ServerAuthorization;
+use crate::authorization::{PolicyRefresh, ServerAuthorization};
 use crate::cluster::{self, ClusterThread};
 use crate::error::StartError;
 use crate::login;
@@ -15,7 +15,6 @@ use crate::reader_redirect::ReaderRedirectFileSystem;
 use crate::redirector::Redirector;
 use crate::static_redirects::StaticRedirects;
 use crate::third_party::Handoff;
-use auth::access::RulesRefresh;
 use base::{Identity, LogicalPath, Supervisor};
 use config::Effective;
 use logical::{
@@ -56,12 +55,12 @@ pub struct RunningServer {
     supervisor: Supervisor,
 }
 
-/// The result of reading keytabs and authorization rules again.
+/// The result of reading keytabs, token issuers and authorization rules again.
 pub(crate) struct AccessRefresh {
     /// The reasons why keytabs are not usable.
     pub(crate) refused_keys: Vec<String>,
     /// `None` without authorization.
-    pub(crate) rules: Option<RulesRefresh>,
+    pub(crate) policy: Option<PolicyRefresh>,
 }
 
 /// Accepts connections, on the first loop. The port is open until `open` is dropped. It is closed
@@ -261,15 +260,15 @@ impl RunningServer {
 
     /// Returns a function that reads keytabs and authorization rules again. It blocks.
     pub(crate) fn refresh_access(&self) -> impl FnOnce() -> AccessRefresh + Send + 'static {
-        let (login, rules) =
+        let (login, policy) =
             (self.login.clone(), self.authorization.as_ref().map(ServerAuthorization::refresh));
         move || AccessRefresh {
             refused_keys: login.as_deref().map(login::refresh).unwrap_or_default(),
-            rules: rules.map(|refresh| refresh()),
+            policy: policy.map(|refresh| refresh()),
         }
     }
 
-    /// Describes the authorization rules in force; empty without authorization.
+    /// Describes the token issuers and authorization rules in force; empty without authorization.
     pub(crate) fn rules_state(&self) -> String {
         self.authorization.as_ref().map(ServerAuthorization::state).unwrap_or_default()
     }
@@ -439,10 +438,10 @@ fn guarded_files(
         }),
         _ => AuthorizationRole::Server,
     };
-    let authorizer = authorization.map(ServerAuthorization::authorizer);
+    let policy = authorization.map(ServerAuthorization::policy);
     let exports = effective.storage.exports.iter();
     let exports = exports.filter_map(|export| LogicalPath::parse(export.prefix.as_bytes()).ok()).collect();
-    let files = AuthorizedFiles::before(files, authorizer, decides, exports);
+    let files = AuthorizedFiles::before(files, policy, decides, exports);
     let rules = effective.protocol.redirects.iter().map(|rule| rule.value.clone()).collect();
     let copies = effective.logical.third_party.value.as_ref();
     let files = Handoff::before(files, copies.map(|copies| copies.redirects.clone()).unwrap_or_default());

@@ -44,6 +44,8 @@ pub struct TargetList {
     rest: Arc<[u8]>,
     participle: &'static str,
     check: Option<TargetCheck>,
+    /// The key of elements that are removed from each cgi.
+    removed_key: Option<&'static str>,
 }
 
 /// A check of each path of a list. Two lists with checks are equal only if they share one.
@@ -75,7 +77,7 @@ impl TargetList {
         let first = Target::parse(first, participle)?;
         let end = lines.0.iter().position(|&byte| byte == 0).unwrap_or(lines.0.len());
         let rest = lines.0.get(..end).unwrap_or_default();
-        Ok(Some(Self { first, rest: rest.into(), participle, check: None }))
+        Ok(Some(Self { first, rest: rest.into(), participle, check: None, removed_key: None }))
     }
 
     /// Returns the list with a check of each path after the first, which the caller has checked.
@@ -90,6 +92,13 @@ impl TargetList {
     #[must_use]
     pub fn without_check(self) -> Self {
         Self { check: None, ..self }
+    }
+
+    /// Returns the list without the elements with this key in the cgi of each path.
+    #[must_use]
+    pub fn without_element(self, key: &'static str) -> Self {
+        let first = Target { cgi: self.first.cgi.without(key), path: self.first.path };
+        Self { first, removed_key: Some(key), ..self }
     }
 
     /// Returns the first path.
@@ -115,14 +124,14 @@ impl TargetList {
 
     /// Returns an iterator over all paths. An invalid path is an error at its position.
     pub fn cursor(&self) -> TargetCursor {
-        let Self { first, rest, participle, check } = self.clone();
-        TargetCursor { first: Some(first), rest, at: 0, participle, check }
+        let Self { first, rest, participle, check, removed_key } = self.clone();
+        TargetCursor { first: Some(first), rest, at: 0, participle, check, removed_key }
     }
 }
 
 impl From<Target> for TargetList {
     fn from(first: Target) -> Self {
-        Self { first, rest: Arc::default(), participle: "", check: None }
+        Self { first, rest: Arc::default(), participle: "", check: None, removed_key: None }
     }
 }
 
@@ -133,11 +142,15 @@ pub struct TargetCursor {
     at: usize,
     participle: &'static str,
     check: Option<TargetCheck>,
+    removed_key: Option<&'static str>,
 }
 
 impl TargetCursor {
     /// Checks a path after the first one.
-    fn checked(&self, target: Target) -> Result<Target, Error> {
+    fn checked(&self, mut target: Target) -> Result<Target, Error> {
+        if let Some(key) = self.removed_key {
+            target.cgi = target.cgi.without(key);
+        }
         if let Some(check) = &self.check {
             (check.0)(&target)?;
         }

@@ -84,7 +84,9 @@ pub enum AccessClient<'a> {
 }
 
 impl<'a> AccessClient<'a> {
-    pub(super) fn principal(self) -> Principal<'a> {
+    /// Returns the client as the rules see it.
+    #[must_use]
+    pub fn principal(self) -> Principal<'a> {
         match self {
             Self::Entity(entity) => Principal::of(entity),
             Self::Host(host) => Principal {

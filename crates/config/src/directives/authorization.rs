@@ -6,10 +6,11 @@ use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::libraries;
 use super::shared::{RESTRICTS, STOPS_UNPROTECTED, unprotected};
-use crate::effective::{AccessAudit, Effective, RulePathMatch};
+use crate::effective::{AccessAudit, AuthorizationLayers, Effective, ISSUER_FILE_DEFAULT, RulePathMatch};
 use crate::report::{ConfigReport, ProblemKind};
 use crate::setting::Origin;
 use crate::values::{DAY, between};
+use std::path::PathBuf;
 
 /// Minimum of `acc.authrefresh` and `acc.gidlifetime`, in seconds.
 const LIFETIME_MIN: u64 = 60;
@@ -27,13 +28,47 @@ pub(super) fn authorize(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) ->
     Ok(())
 }
 
-/// `ofs.authlib [++] library [parameters]`: only the built-in rules.
-pub(super) fn library(arguments: &mut Arguments<'_>, _draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+/// `ofs.authlib [++] library [parameters]`: tokens and the built-in rules. With `++` the layer is on top
+/// of those before, and at first of the rules; otherwise it replaces them.
+pub(super) fn library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let is_on_top = arguments.peek() == Some("++");
     let library = libraries::library(arguments)?;
-    if matches!(libraries::base_name(&library.text), "default" | "libXrdAcc") {
-        return Ok(());
+    let before = draft.effective.authorization.layers.value.clone();
+    let layers = match libraries::base_name(&library.text) {
+        "default" | "libXrdAcc" => {
+            if is_on_top && before.tokens.is_some() {
+                let what = "the rules cannot be on top of tokens, because they ask no layer below";
+                return Err(DirectiveFault::at(library, what, "name tokens last, with ++"));
+            }
+            AuthorizationLayers::default()
+        }
+        "libXrdAccSciTokens" => {
+            if is_on_top && before.tokens.is_some() {
+                let what = "tokens are named twice";
+                return Err(DirectiveFault::at(library, what, "name all issuers in one file"));
+            }
+            let tokens = Some(issuer_file(arguments)?);
+            AuthorizationLayers { tokens, rules: is_on_top && before.rules }
+        }
+        _ => return Err(unprotected(library, &format!("'{}'", library.text))),
+    };
+    draft.effective.authorization.layers.set(layers, arguments.origin());
+    Ok(())
+}
+
+/// Reads the parameters of `libXrdAccSciTokens.so`: `[config=path]`.
+fn issuer_file(arguments: &mut Arguments<'_>) -> Result<PathBuf, DirectiveFault> {
+    let mut file = PathBuf::from(ISSUER_FILE_DEFAULT);
+    while let Some(token) = arguments.next() {
+        match token.text.strip_prefix("config=") {
+            Some(path) if path.starts_with('/') => file = path.into(),
+            _ => {
+                let what = format!("invalid parameter '{}' of libXrdAccSciTokens.so", token.text);
+                return Err(DirectiveFault::at(token, what, "allowed: config=/path"));
+            }
+        }
     }
-    Err(unprotected(library, &format!("'{}'", library.text)))
+    Ok(file)
 }
 
 pub(super) fn authdb(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
@@ -154,24 +189,35 @@ pub(super) fn netgroup_domain(
     Ok(())
 }
 
-/// Reports settings of authorization that are not in force, because `ofs.authorize` is not set.
+/// Reports settings of authorization that are not in force, because `ofs.authorize` is not set, or
+/// because `ofs.authlib` replaces the rules.
 pub(crate) fn check_authorization(effective: &Effective, report: &mut ConfigReport) {
     let values = &effective.authorization;
-    if *values.enabled {
-        return;
-    }
-    let settings: [(&str, &Origin); 7] = [
+    let rules: [(&str, &Origin); 6] = [
         ("acc.authdb", &values.authdb.origin),
         ("acc.authrefresh", &values.refresh.origin),
-        ("acc.audit", &values.audit.origin),
         (values.encoding_directive, &values.encoding.origin),
         ("acc.pathmatch", &values.path_match.origin),
         ("acc.gidlifetime", &values.lookup_lifetime.origin),
         ("acc.nisdomain", &values.netgroup_domain.origin),
     ];
+    let mut settings = Vec::new();
+    let (missing, remedy) = match (*values.enabled, values.layers.rules) {
+        (true, true) => return,
+        (true, false) => {
+            settings.extend(rules);
+            ("because ofs.authlib replaces the rules", "write ofs.authlib ++")
+        }
+        (false, _) => {
+            settings.extend(rules);
+            settings.push(("acc.audit", &values.audit.origin));
+            settings.extend(values.layers.tokens.iter().map(|_| ("ofs.authlib", &values.layers.origin)));
+            ("without ofs.authorize", "add ofs.authorize")
+        }
+    };
     for (name, origin) in settings.into_iter().filter(|(_, origin)| !origin.is_default()) {
-        let what = format!("{name}: {RESTRICTS} without ofs.authorize");
-        let allowed = format!("{STOPS_UNPROTECTED}; add ofs.authorize, or remove it");
+        let what = format!("{name}: {RESTRICTS} {missing}");
+        let allowed = format!("{STOPS_UNPROTECTED}; {remedy}, or remove it");
         report.add_about(name, ProblemKind::Unprotected, origin.clone(), what, allowed);
     }
 }

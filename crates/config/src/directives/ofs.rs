@@ -97,13 +97,15 @@ pub(super) const SECTION: Section = Section {
             .example("open close"),
         Directive::new(&["ofs.authorize"], UsageFrequency::Most, "[1]", authorization::authorize)
             .default("off: all clients may do everything")
-            .help("Enables authorization: the rules of acc.authdb decide about each request."),
+            .help("Enables authorization: the rules of acc.authdb, and tokens with ofs.authlib, decide about each request."),
         Directive::new(&["ofs.authlib"], UsageFrequency::Most, "[++] library [parameters]", authorization::library)
-            .default("built in")
-            .help("Authorization plug-in. Only the rules of acc.authdb (`default`, `libXrdAcc.so`) are in force; \
-                   others, such as tokens and macaroons, stop the start.")
-            .example("default")
-            .stops_with("++ libXrdAccSciTokens.so"),
+            .default("the rules of acc.authdb")
+            .help("Layers of authorization: the rules of acc.authdb (`default`, `libXrdAcc.so`), and tokens \
+                   (`libXrdAccSciTokens.so [config=path]`, by default with `/etc/xrootd/scitokens.cfg`). With `++` \
+                   the rules decide about what no token authorizes, otherwise nobody does. Others, such as macaroons, \
+                   stop the start.")
+            .example("++ libXrdAccSciTokens.so config=/etc/xrootd/scitokens.cfg")
+            .stops_with("++ libXrdMacaroons.so"),
         Directive::new(&["ofs.osslib"], UsageFrequency::Most, "[+cksio +mmapio +xattr] [++] library [parameters]", storage_library)
             .default("built in")
             .help("Storage plug-in. Proxies and caches are not in force yet and do not start.")

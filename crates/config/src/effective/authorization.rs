@@ -1,4 +1,4 @@
-//! Values of authorization: `ofs.authorize` and `acc.`.
+//! Values of authorization: `ofs.authorize`, `ofs.authlib` and `acc.`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -36,11 +36,31 @@ pub enum RulePathMatch {
     Prefix,
 }
 
+/// The issuer file of tokens that is used if `ofs.authlib` names none.
+pub const ISSUER_FILE_DEFAULT: &str = "/etc/xrootd/scitokens.cfg";
+
+/// `ofs.authlib`: the layers that decide, tokens before rules.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AuthorizationLayers {
+    /// The issuer file of tokens; `None` if tokens do not count.
+    pub tokens: Option<PathBuf>,
+    /// The rules of `acc.authdb` decide about what no token authorizes.
+    pub rules: bool,
+}
+
+impl Default for AuthorizationLayers {
+    fn default() -> Self {
+        Self { tokens: None, rules: true }
+    }
+}
+
 /// Values of authorization.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AuthorizationConfig {
     /// `ofs.authorize`.
     pub enabled: Setting<bool>,
+    /// `ofs.authlib`.
+    pub layers: Setting<AuthorizationLayers>,
     /// `acc.authdb`; `None` for the first of [`AUTHDB_DEFAULTS`] that exists.
     pub authdb: Setting<Option<PathBuf>>,
     /// `acc.authrefresh`: interval at which the server looks for a changed rule file.
@@ -64,6 +84,7 @@ impl Default for AuthorizationConfig {
         let half_a_day = Setting::default_of(Duration::from_secs(43_200));
         Self {
             enabled: Setting::default_of(false),
+            layers: Setting::default_of(AuthorizationLayers::default()),
             authdb: Setting::default_of(None),
             refresh: half_a_day.clone(),
             audit: Setting::default_of(AccessAudit::default()),

@@ -15,7 +15,10 @@ mod third_party;
 
 use std::path::{Path, PathBuf};
 
-pub use authorization::{AUTHDB_DEFAULTS, AccessAudit, AuthorizationConfig, RuleEncoding, RulePathMatch};
+pub use authorization::{
+    AUTHDB_DEFAULTS, AccessAudit, AuthorizationConfig, AuthorizationLayers, ISSUER_FILE_DEFAULT,
+    RuleEncoding, RulePathMatch,
+};
 pub use cluster::{
     AffinityKind, AffinityPart, CLUSTER_PORT_DEFAULT, CLUSTER_TAG_MAX, ClusterConfig, Delays, ForwardWay,
     Forwarding, FreeSpace, Limit, LoadProgramSetting, LoadWeights, MANAGERS_MAX, ManagerAddress, NodeList,

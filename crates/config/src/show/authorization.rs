@@ -10,6 +10,11 @@ pub(super) fn show(values: &AuthorizationConfig, lines: &mut EffectiveLines) {
     if !*values.enabled {
         return;
     }
+    lines.add(Reload::Restart, "ofs.authlib", &values.layers, |layers| {
+        let stacked = if layers.rules { "++ " } else { "" };
+        let file = layers.tokens.as_ref()?;
+        Some(format!("{stacked}libXrdAccSciTokens.so config={}", file.display()))
+    });
     lines.add(Reload::Restart, "acc.authdb", &values.authdb, |path| {
         path.as_ref().map(|path| path.display().to_string())
     });

@@ -112,7 +112,7 @@ pub struct ServerStatus {
     pub refused_unknown: u64,
     /// The log levels.
     pub log_levels: String,
-    /// The authorization rules in force, and the reason why the present rule file is not; empty
+    /// The token issuers and authorization rules in force, and the reasons why present files are not; empty
     /// without authorization.
     #[serde(default)]
     pub authorization: String,

@@ -88,16 +88,27 @@ fn a_server_that_loses_a_thread_ends_with_a_last_line() {
 
 #[test]
 fn a_reload_reports_keys_and_rules() {
-    use super::{AccessRefresh, ReloadAnswer, RulesRefresh, with_access};
+    use super::{AccessRefresh, IssuersRefresh, PolicyRefresh, ReloadAnswer, RulesRefresh, with_access};
     let answer = || ReloadAnswer {
         applied: vec!["xrd.allow".to_owned()],
         need_restart: Vec::new(),
         warnings: vec!["a line".to_owned()],
     };
-    let access = |rules| AccessRefresh { refused_keys: vec!["sss: no such key".to_owned()], rules };
-    for rules in [None, Some(RulesRefresh::Unchanged)] {
-        let reloaded = with_access(answer(), access(rules));
+    let access = |policy| AccessRefresh { refused_keys: vec!["sss: no such key".to_owned()], policy };
+    let unchanged =
+        || PolicyRefresh { rules: Some(RulesRefresh::Unchanged), issuers: Some(IssuersRefresh::Unchanged) };
+    for policy in [None, Some(PolicyRefresh { rules: None, issuers: None }), Some(unchanged())] {
+        let reloaded = with_access(answer(), access(policy));
         assert_eq!(reloaded.applied, ["xrd.allow"]);
         assert_eq!(reloaded.warnings, ["a line", "sss: no such key"]);
     }
+    let replaced = PolicyRefresh { issuers: Some(IssuersRefresh::Replaced(1)), ..unchanged() };
+    assert_eq!(with_access(answer(), access(Some(replaced))).applied, ["xrd.allow", "the token issuers"]);
+    let error = auth::tokens::IssuerFileError::Unusable { path: "/f".into(), reason: "gone".to_owned() };
+    let kept = PolicyRefresh { issuers: Some(IssuersRefresh::Kept(error)), ..unchanged() };
+    let reloaded = with_access(answer(), access(Some(kept)));
+    assert_eq!(
+        reloaded.warnings.last().unwrap(),
+        "token issuers: the earlier ones stay in force: /f is not used: gone"
+    );
 }

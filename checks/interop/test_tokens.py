@@ -1,0 +1,198 @@
+"""Authorization by tokens: the same issuer file, rules and tokens for the real server with
+libXrdAccSciTokens.so and for ours, the same commands of the real clients on both."""
+
+import json
+import re
+
+import pytest
+
+import peers
+from codes import Exit
+from issuers import AUDIENCE, Issuer
+from tools import scalla, wait_until, xrdcp, xrdfs
+
+RULES = "u alice /mapped lr\ng /cms /group lr\nu * /public lr\n"
+
+ISSUER_FILE = f"""\
+[Global]
+audience = {AUDIENCE}
+
+[Issuer one]
+issuer = {{url}}
+base_path = /protected
+"""
+
+DIRECTORIES = ("protected/sub", "mapped", "group", "public")
+
+
+def trees(kind, issuer, more=""):
+    server = kind(settings="ofs.authorize\nofs.authlib ++ libXrdAccSciTokens.so config={work}/issuers\nacc.authdb {work}/authdb\nacc.audit deny grant\n")
+    server.settings = server.settings.replace("{work}", str(server.work))
+    text = ISSUER_FILE.format(url=issuer.url) + more
+    if kind is not peers.Theirs:
+        peers.place(server.work / "keys", json.dumps(issuer.keys).encode())
+        text += f"jwks_file = {server.work}/keys\n"
+    peers.place(server.work / "issuers", text.encode())
+    peers.place(server.work / "authdb", RULES.encode())
+    for name in DIRECTORIES:
+        place = server.tree / name
+        place.mkdir(parents=True)
+        for directory in (place, place.parent):
+            peers.give(directory)
+        peers.place(place / "f", b"content")
+    peers.place(server.tree / "protected" / "f", b"content")
+    if kind is peers.Theirs:
+        cache = issuer.fill_cache(server.work / "cache")
+        for path in (cache.parent, cache, *cache.iterdir()):
+            peers.give(path)
+        server.settings += f"setenv XDG_CACHE_HOME = {server.work}/cache\n"
+    return server
+
+
+@pytest.fixture(scope="module")
+def issuer(tmp_path_factory):
+    return Issuer(tmp_path_factory.mktemp("issuer"))
+
+
+@pytest.fixture(scope="module", params=["", "map_subject = true\n", "default_user = alice\n"])
+def both(issuer, request):
+    with trees(peers.Theirs, issuer, request.param) as theirs, trees(peers.Linked, issuer, request.param) as ours:
+        yield theirs, ours
+
+
+def outcome(done):
+    codes = re.findall(r"\[(3\d\d\d)\]", done.all)
+    return codes or ("ok" if done.status == 0 else f"status {done.status}: {done.all}")
+
+
+# No name is the begin of another, so comparing by component and by prefix gives the same.
+READS = ("protected/f", "protected/sub/f", "mapped/f", "group/f", "public/f")
+
+READERS = {
+    "all": dict(scope="storage.read:/"),
+    "below": dict(scope="storage.read:/sub"),
+    "slash": dict(scope="storage.read:/sub/"),
+    "scitokens": dict(scope="read:/", wlcg_ver=None, ver="scitoken:2.0"),
+    "scitokens any": dict(scope="read:/", wlcg_ver=None, ver="scitoken:2.0", aud="ANY"),
+    "scitokens 1": dict(scope="read:/", wlcg_ver=None),
+    "no scope": dict(),
+    "other service": dict(scope="openid compute.read:/"),
+    "any": dict(scope="storage.read:/", aud="https://wlcg.cern.ch/jwt/v1/any"),
+    "audiences": dict(scope="storage.read:/", aud=["https://x.example.org", AUDIENCE]),
+}
+
+
+def arguments(token):
+    return f"authz=Bearer%20{token}"
+
+
+# Scopes for changes and groups of tokens are tested with the recorded vectors, which are of a later
+# version.
+@pytest.mark.parametrize("name", READERS)
+def test_tokens_have_equal_outcomes(both, issuer, name, tmp_path):
+    token = issuer.token(**READERS[name])
+    found = []
+    for server in both:
+        answers = {}
+        for path in READS:
+            answers[f"stat {path}"] = outcome(xrdfs(server, "stat", f"/{path}?{arguments(token)}"))
+            answers[f"read {path}"] = outcome(xrdcp("-f", f"{server.url(f'/{path}')}?{arguments(token)}", tmp_path / "copy"))
+        for path in ("protected", "protected/sub", "public"):
+            answers[f"ls {path}"] = outcome(xrdfs(server, "ls", f"/{path}?{arguments(token)}"))
+        found.append(answers)
+    assert found[0] == found[1]
+
+
+@pytest.fixture(scope="module")
+def ours(issuer):
+    with trees(peers.Ours, issuer) as server:
+        yield server
+
+
+def test_scopes_for_changes_with_real_clients(ours, issuer, tmp_path):
+    source = tmp_path / "source"
+    source.write_bytes(b"new")
+    create, modify = issuer.token(scope="storage.create:/sub"), issuer.token(scope="storage.modify:/sub")
+    at = lambda path, token: f"/protected/{path}?{arguments(token)}"
+    upload = lambda path, token, *options: outcome(xrdcp(*options, source, ours.url(at(path, token))))
+    assert upload("sub/new", create) == "ok"
+    assert upload("sub/new2", create, "-f") == "ok"
+    assert upload("sub/deep/er/new", create, "-p") == "ok"
+    assert upload("sub/f", create, "-f") == ["3010"], "a file that exists"
+    assert (ours.tree / "protected/sub/f").read_bytes() == b"content"
+    assert upload("outside", create) == ["3010"] and upload("subX", modify) == ["3010"]
+    assert upload("sub/new", modify, "-f") == "ok"
+    assert outcome(xrdfs(ours, "rm", at("sub/new", create))) == ["3010"]
+    assert outcome(xrdfs(ours, "mv", at("sub/new", modify), at("sub/new3", modify))) == "ok"
+    assert outcome(xrdfs(ours, "rm", at("sub/new3", modify))) == "ok"
+    assert outcome(xrdfs(ours, "cat", at("sub/f", modify))) == ["3010"], "changes do not imply reading"
+    groups = issuer.token(wlcg_groups=["/cms", "/cms/prod"])
+    assert outcome(xrdfs(ours, "cat", f"/group/f?{arguments(groups)}")) == "ok"
+
+
+def test_invalid_tokens_do_not_fall_back_to_the_rules(ours, issuer, tmp_path):
+    other = Issuer(tmp_path, issuer.url)
+    read = lambda token: outcome(xrdfs(ours, "cat", f"/public/f?{arguments(token)}"))
+    assert outcome(xrdfs(ours, "cat", "/public/f")) == "ok"
+    for token in (other.token(), issuer.token(seconds=-1), issuer.token(exp=None), issuer.token(aud="https://x"),
+                  issuer.token(header={"alg": "none"}), issuer.token(header={"kid": "k2"})):
+        assert read(token) == ["3010"]
+    # Credentials of other kinds and issuers count as none.
+    for token in ("abc", issuer.token(iss="https://other.example.org")):
+        assert read(token) == "ok"
+    log = ours.output()
+    assert token not in log and "token: the token has expired" in log
+
+
+def test_decisions_are_logged_without_the_token(ours, issuer):
+    token = issuer.token(scope="storage.read:/sub")
+    assert outcome(xrdfs(ours, "stat", f"/protected/sub/f?{arguments(token)}")) == "ok"
+    line = rf"grant host \*@\S+ stat /protected/sub/f \(token of alice from {issuer.url}: storage.read:/sub\)"
+    wait_until(lambda: re.search(line, ours.output()))
+    assert not any(part in ours.output() for part in token.split("."))
+
+
+def test_decisions_are_explained(ours, issuer):
+    config = ours.work / "scalla.cfg"
+    check = lambda token, *words: scalla("auth", "check", token, *words, "--config", config)
+    token = issuer.token(scope="storage.read:/sub storage.create:/new")
+    allowed = check(token, "/protected/sub/f", "read").ok()
+    assert "the scope storage.read:/sub allows it on /protected/sub and below" in allowed.out
+    assert f"{ours.work}/issuers:4: [Issuer one] accepts it: subject \"alice\"" in allowed.out
+    assert "allowed: the bearer create /protected/new/x, unless the file exists" in check(token, "/protected/new/x", "create").ok().out
+    public = check(token, "/public/f", "read").ok()
+    assert "no scope of the token allows it, so the rules decide" in public.out and f"{ours.work}/authdb:3:5:" in public.out
+    check(token, "/protected/f", "read").fails(Exit.FAILED, "denied", "no rule")
+    check(issuer.token(seconds=-1), "/public/f", "read").fails(Exit.FAILED, "the token has expired")
+    assert '"decided_by":"scope"' in check(token, "/protected/sub/f", "read", "--json").ok().out.replace(" ", "")
+    assert not any(part in allowed.all + public.all for part in token.split("."))
+
+
+def test_errors_of_the_issuer_file_have_lines(issuer, tmp_path):
+    server = trees(peers.Ours, issuer)
+    try:
+        file = server.work / "issuers"
+        peers.place(file, file.read_bytes() + b"authorization_strategy = any\n")
+        with pytest.raises(RuntimeError, match=r"issuers:8: invalid authorization_strategy 'any'; allowed: any of: capability group mapping"):
+            server.start()
+        config = server.work / "scalla.cfg"
+        scalla("config", "check", config).fails(Exit.FAILED, f"{file}:8:1: error: invalid authorization_strategy")
+    finally:
+        server.remove()
+
+
+def test_issuers_are_renewed_by_a_reload(issuer):
+    with trees(peers.Ours, issuer) as server:
+        token = issuer.token(scope="storage.read:/")
+        read = lambda: outcome(xrdfs(server, "cat", f"/mapped/f?{arguments(token)}"))
+        file = server.work / "issuers"
+        admin = ["admin", "--admin-path", server.work / "admin"]
+        assert read() == ["3010"]
+        text = file.read_bytes()
+        peers.place(file, text.replace(b"/protected", b"/mapped"))
+        scalla(*admin, "reload").ok()
+        assert read() == "ok"
+        peers.place(file, text + b"x = y\n")
+        scalla(*admin, "reload").ok()
+        assert read() == "ok", "the earlier issuers"
+        assert "the present file is not in force" in scalla(*admin, "status").ok().out

@@ -1,0 +1,233 @@
+//! Tests of bearer tokens in front of a logical file system: where the token of a request is, the
+//! verification on a thread, and rights to new files only.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use auth::access::{
+    AccessPolicy, AuditedDecisions, AuthdbCheck, AuthdbEncoding, AuthdbSource, Authorizer,
+    AuthorizerSettings, NetgroupDatabase, NetgroupMember, PathMatch,
+};
+use auth::tokens::{IssuerFile, KeySet, TokenPolicy, TokenPolicySource};
+use base::{ErrorKind, Identity, LogicalPath, LoginNames};
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use logical::{AuthorizationRole, AuthorizedFiles, ForwardedChanges};
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use support::{Client, Server, creating, reading, replacing, target, updating};
+use vfs::{
+    Caller, FileSystem, ListDetail, LocateOptions, OpenRequest, Operation, PrepareRequest, TargetList,
+};
+
+struct NoNetgroups;
+impl NetgroupDatabase for NoNetgroups {
+    fn members(&self, _: &str) -> std::io::Result<Vec<NetgroupMember>> {
+        Ok(Vec::new())
+    }
+}
+
+fn encode(bytes: impl AsRef<[u8]>) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// An issuer with a key of its own.
+struct TestIssuer {
+    key: EcdsaKeyPair,
+}
+
+impl TestIssuer {
+    fn new() -> Self {
+        let (algorithm, rng) = (&ECDSA_P256_SHA256_FIXED_SIGNING, SystemRandom::new());
+        let key = EcdsaKeyPair::generate_pkcs8(algorithm, &rng).unwrap();
+        Self { key: EcdsaKeyPair::from_pkcs8(algorithm, key.as_ref(), &rng).unwrap() }
+    }
+
+    fn tokens(&self) -> Arc<TokenPolicy> {
+        let text = "[Global]\naudience = https://here\n[Issuer i]\nissuer = https://i\nbase_path = /data\n";
+        let mut read = |_: &Path, _| Err(String::new());
+        let file = IssuerFile::parse(text.as_bytes(), Path::new("/f"), &mut read).unwrap();
+        let source = TokenPolicySource { path: "/f".into(), check: AuthdbCheck::None };
+        let tokens = TokenPolicy::new(source, file);
+        let point = self.key.public_key().as_ref();
+        let (x, y) = (encode(&point[1..33]), encode(&point[33..]));
+        let keys = format!(r#"{{"keys":[{{"kty":"EC","crv":"P-256","kid":"k","x":"{x}","y":"{y}"}}]}}"#);
+        tokens.set_keys("https://i", Some(KeySet::parse(keys.as_bytes()).unwrap()));
+        Arc::new(tokens)
+    }
+
+    /// Returns a token that expires so many seconds from now.
+    fn token_for(&self, scope: &str, seconds: i64) -> String {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let expires = now.saturating_add_signed(seconds);
+        let claims = format!(
+            r#"{{"iss":"https://i","sub":"alice","aud":"https://here","exp":{expires},"wlcg.ver":"1.0","scope":"{scope}"}}"#
+        );
+        let signed = format!("{}.{}", encode(r#"{"alg":"ES256","kid":"k"}"#), encode(claims));
+        let signature = self.key.sign(&SystemRandom::new(), signed.as_bytes()).unwrap();
+        format!("{signed}.{}", encode(signature))
+    }
+
+    fn token(&self, scope: &str) -> String {
+        self.token_for(scope, 600)
+    }
+}
+
+fn rules(text: &str) -> Arc<Authorizer> {
+    let path = std::env::temp_dir().join(format!("scalla-token-rules-{}-{}", std::process::id(), text.len()));
+    std::fs::write(&path, text).unwrap();
+    let source = AuthdbSource {
+        path: path.clone(),
+        encoding: AuthdbEncoding::default(),
+        matching: PathMatch::Component,
+        netgroup_domain: None,
+    };
+    let audit = AuditedDecisions { grants: true, denials: true };
+    let settings = AuthorizerSettings { source, audit, netgroup_lifetime: Duration::from_secs(60) };
+    let rules = Authorizer::new(settings, Arc::new(NoNetgroups), Duration::ZERO).unwrap();
+    std::fs::remove_file(path).unwrap();
+    Arc::new(rules)
+}
+
+fn guarded(
+    behind: Arc<dyn FileSystem>,
+    issuer: &TestIssuer,
+    rules: Option<Arc<Authorizer>>,
+    role: AuthorizationRole,
+) -> Client {
+    let audit = AuditedDecisions { grants: true, denials: true };
+    let policy = Arc::new(AccessPolicy::new(Some(issuer.tokens()), rules, audit));
+    let exports = vec![LogicalPath::parse(b"/data").unwrap()];
+    let files = AuthorizedFiles::before(behind, Some(policy), role, exports);
+    let names = LoginNames { user: "u", host: "h.o", ..LoginNames::default() };
+    Client::new(files, Arc::new(Caller::new(Identity::new(&names, 1, None, "host"), true, false)))
+}
+
+fn client(server: &Server, issuer: &TestIssuer) -> Client {
+    guarded(server.logical.clone(), issuer, None, AuthorizationRole::Server)
+}
+
+fn server() -> Server {
+    let server = Server::new();
+    for name in ["/data/f", "/data/sub/f"] {
+        server.memory.put(name, b"x");
+    }
+    server
+}
+
+fn open(name: &str, request: OpenRequest) -> Operation {
+    Operation::Open(target(name), Box::new(request))
+}
+
+const REFUSED: ErrorKind = ErrorKind::NotAuthorized;
+
+#[test]
+fn the_token_in_the_cgi_decides() {
+    let (server, issuer) = (server(), TestIssuer::new());
+    let client = client(&server, &issuer);
+    let read = issuer.token("storage.read:/sub");
+    let with = |path: &str, token: &str| open(&format!("{path}?authz=Bearer%20{token}"), reading());
+    // The first use verifies on a thread, the second one recalls.
+    for _ in 0..2 {
+        client.call(with("/data/sub/f", &read)).file();
+        assert_eq!(client.call(with("/data/f", &read)).error().kind, REFUSED);
+    }
+    client.call(open(&format!("/data/sub/f?x=1&authz={read}&y=2"), reading())).file();
+    client.call(Operation::Stat(target(&format!("/data/sub?authz={read}")))).stat();
+    client.call(Operation::List(target(&format!("/data/sub?authz={read}")), ListDetail::default())).done();
+    // A request without a token has nothing of the one before.
+    assert_eq!(client.call(open("/data/sub/f", reading())).error().kind, REFUSED);
+    assert_eq!(client.call(Operation::Stat(target("/data/sub"))).error().kind, REFUSED);
+    let other = TestIssuer::new().token("storage.read:/");
+    let expired = issuer.token_for("storage.read:/", -1);
+    for token in [other.as_str(), &expired, "abc", &read[..read.len() - 1]] {
+        assert_eq!(client.call(with("/data/sub/f", token)).error().kind, REFUSED, "{token}");
+    }
+    let twice = client.call(open(&format!("/data/sub/f?authz={read}&authz={read}"), reading()));
+    assert_eq!(twice.error().kind, ErrorKind::ArgInvalid);
+}
+
+#[test]
+fn a_refused_token_does_not_fall_back_to_rules() {
+    let (server, issuer) = (server(), TestIssuer::new());
+    let rules = Some(rules("u * /data/sub rl\n"));
+    let client = guarded(server.logical.clone(), &issuer, rules, AuthorizationRole::Server);
+    let with = |token: &str| client.call(open(&format!("/data/sub/f?authz={token}"), reading()));
+    client.call(open("/data/sub/f", reading())).file();
+    // Credentials of other kinds and of other issuers count as none.
+    with("not-a-token").file();
+    with(&issuer.token("storage.poll:/x")).file();
+    assert_eq!(with(&TestIssuer::new().token("storage.read:/")).error().kind, REFUSED);
+    assert_eq!(with(&issuer.token_for("storage.read:/", -1)).error().kind, REFUSED);
+}
+
+#[test]
+fn a_right_to_create_replaces_nothing() {
+    let (server, issuer) = (server(), TestIssuer::new());
+    let client = client(&server, &issuer);
+    let (create, modify) = (issuer.token("storage.create:/"), issuer.token("storage.modify:/"));
+    let with = |path: &str, token: &str| format!("{path}?authz={token}");
+    for request in [replacing, creating] {
+        let existing = client.call(open(&with("/data/f", &create), request()));
+        let refusal = existing.error();
+        assert!(matches!(refusal.kind, ErrorKind::NotAuthorized | ErrorKind::ItExists), "{refusal:?}");
+    }
+    assert_eq!(client.call(open(&with("/data/f", &create), replacing())).error().kind, REFUSED);
+    server.open("/data/f", reading()).file();
+    assert_eq!(server.memory.content("/data/f").as_deref(), Some(&b"x"[..]));
+    // An upload that would replace an existing file creates a new one.
+    let file = client.call(open(&with("/data/new", &create), replacing())).file();
+    client.write(&file, 0, b"new").done();
+    client.close(&file).done();
+    let deep = OpenRequest { make_path: true, ..replacing() };
+    client.call(open(&with("/data/a/b/new", &create), deep)).file();
+    assert_eq!(client.call(open(&with("/data/new", &create), reading())).error().kind, REFUSED);
+    assert_eq!(client.call(open(&with("/data/new", &create), updating())).error().kind, REFUSED);
+    let remove = |token: &str| Operation::Remove(target(&with("/data/new", token)));
+    assert_eq!(client.call(remove(&create)).error().kind, REFUSED);
+    let rename = |token: &str| Operation::Rename {
+        from: target(&with("/data/new", token)),
+        to: target("/data/n2"),
+        existing_parent: None,
+    };
+    // It could replace a file.
+    assert_eq!(client.call(rename(&create)).error().kind, REFUSED);
+    client.call(open(&with("/data/f", &modify), replacing())).file();
+    client.call(rename(&modify)).done();
+}
+
+#[test]
+fn the_token_of_a_list_counts_for_its_paths() {
+    let (server, issuer) = (server(), TestIssuer::new());
+    let client = client(&server, &issuer);
+    let token = issuer.token("storage.read:/sub");
+    let prepare = |text: String| {
+        let list = TargetList::parse(text.as_bytes(), "Preparing").unwrap().unwrap();
+        client.call(Operation::Prepare(PrepareRequest { stage: true, ..Default::default() }, list))
+    };
+    prepare(format!("/data/sub/f?authz={token}\n/data/sub/f\n")).text();
+    assert_eq!(prepare(format!("/data/sub/f?authz={token}\n/data/f?authz={token}\n")).error().kind, REFUSED);
+    assert_eq!(prepare(format!("/data/sub/f\n/data/sub/f?authz={token}\n")).error().kind, REFUSED);
+    let read = client.call(Operation::Locate(
+        Some(target(&format!("/data/sub/f?authz={token}"))),
+        LocateOptions::default(),
+    ));
+    read.done();
+    // Operations without a path have no token.
+    assert_eq!(client.call(Operation::CancelPrepare { id: b"x".to_vec() }).error().kind, REFUSED);
+}
+
+#[test]
+fn a_redirector_leaves_the_tokens_of_opens_to_the_servers() {
+    let (server, issuer) = (server(), TestIssuer::new());
+    let role = AuthorizationRole::Redirector(ForwardedChanges::default());
+    let client = guarded(server.logical.clone(), &issuer, None, role);
+    client.call(open("/data/f?authz=a.b.c", reading())).file();
+    assert_eq!(client.call(Operation::Stat(target("/data/f?authz=a.b.c"))).error().kind, REFUSED);
+    let token = issuer.token("storage.read:/");
+    client.call(Operation::Stat(target(&format!("/data/f?authz={token}")))).stat();
+}
