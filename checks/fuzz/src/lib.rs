@@ -27,6 +27,9 @@
 //! | `journals`          | journals of an earlier run                        |
 //! | `credentials`       | credentials of `sss` and `unix`, lists of protocols |
 //! | `keytabs`           | a key table of `sss`                              |
+//! | `tokens`            | bearer tokens, their claims, credentials of `ztn` |
+//! | `key_sets`          | the keys of a token issuer                        |
+//! | `issuer_files`      | issuer files and map files of tokens              |
 //! | `stored_attributes` | extended attributes that the server stores        |
 
 pub mod archives;
@@ -35,7 +38,9 @@ pub mod cgi;
 pub mod cms;
 pub mod configuration;
 pub mod credentials;
+pub mod issuer_files;
 pub mod journals;
+pub mod key_sets;
 pub mod keytabs;
 pub mod metalinks;
 pub mod paths;
@@ -44,6 +49,7 @@ pub mod requests;
 pub mod seeds;
 pub mod sessions;
 pub mod stored_attributes;
+pub mod tokens;
 
 /// The name and the function of a target.
 pub type Target = (&'static str, fn(&[u8]));
@@ -56,7 +62,9 @@ pub const TARGETS: &[Target] = &[
     ("cms", cms::target),
     ("configuration", configuration::target),
     ("credentials", credentials::target),
+    ("issuer_files", issuer_files::target),
     ("journals", journals::target),
+    ("key_sets", key_sets::target),
     ("keytabs", keytabs::target),
     ("metalinks", metalinks::target),
     ("paths", paths::target),
@@ -64,4 +72,5 @@ pub const TARGETS: &[Target] = &[
     ("requests", requests::target),
     ("sessions", sessions::target),
     ("stored_attributes", stored_attributes::target),
+    ("tokens", tokens::target),
 ];

@@ -43,6 +43,7 @@ fn recorded(target: &str) -> anyhow::Result<BTreeSet<Vec<u8>>> {
         "paths" => each_argument(|argument| seeds.extend([base::Cgi::split(argument).0.to_vec()]))?,
         "credentials" => each_credentials(|bytes| seeds.extend([bytes]))?,
         "keytabs" => seeds.extend(keytab_lines()?),
+        "tokens" => each_token(|bytes| seeds.extend([bytes]))?,
         "journals" => seeds.extend([crate::journals::checkpoint_seed()]),
         "sessions" => each_conversation(|frames| {
             let mut seed = crate::sessions::seed(&frames);
@@ -114,6 +115,30 @@ fn each_credentials(mut take: impl FnMut(Vec<u8>)) -> anyhow::Result<()> {
             let plain = unhex(decoded["plaintext_hex"].as_str().unwrap_or_default());
             take(plain.context("not hexadecimal")?.get(40..).unwrap_or_default().to_vec());
         }
+    }
+    Ok(())
+}
+
+/// Calls `take` for the recorded credentials of `ztn`, the tokens in them, and recorded claims.
+fn each_token(mut take: impl FnMut(Vec<u8>)) -> anyhow::Result<()> {
+    let vector = read(&here().join("../../vectors/security/ztn.json"))?;
+    for connection in vector["connections"].as_array().into_iter().flatten() {
+        let frames = connection["frames"].as_array().into_iter().flatten();
+        for frame in frames.filter(|frame| frame["request"] == "kXR_auth") {
+            let credentials = bytes_of(frame)?.get(24..).unwrap_or_default().to_vec();
+            let token = credentials.get(10..).unwrap_or_default().split(|byte| *byte == 0).next();
+            take(token.unwrap_or_default().to_vec());
+            take(credentials);
+        }
+        take(connection["decoded"]["jwt_claims"].to_string().into_bytes());
+    }
+    let vector = read(&here().join("../../vectors/security/scitokens.json"))?;
+    for case in vector["cases"].as_array().into_iter().flatten() {
+        let mut claims = vector["default_claims"].clone();
+        for (name, value) in case["claims_changed"].as_object().into_iter().flatten() {
+            claims[name] = value.clone();
+        }
+        take(claims.to_string().replace("\"now+1200\"", "1795189999").into_bytes());
     }
     Ok(())
 }

@@ -21,6 +21,8 @@ pub struct ClientContext {
     pub is_tls: bool,
     /// Key table of `sss` from the URL (`xrd.sss`).
     pub sss_keytab: Option<PathBuf>,
+    /// Token file of `ztn` from the URL (`xrd.ztn`).
+    pub token_file: Option<PathBuf>,
 }
 
 /// The reason why a client has no credentials for a protocol. It contains no secret.

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
+use std::time::SystemTime;
 
 use crate::secret::Secret;
 
@@ -66,6 +67,8 @@ pub struct EntityFields {
     pub original_trace_id: Option<Box<str>>,
     /// A credential that later layers need: a token, a chain of certificates.
     pub credentials: Option<Secret>,
+    /// Time after which the identity no longer counts.
+    pub expires: Option<SystemTime>,
     /// Local user id, where the protocol knows it.
     pub uid: Option<u32>,
     /// Local group id, where the protocol knows it.
@@ -112,6 +115,12 @@ impl Entity {
     /// reference to it exists.
     pub(crate) fn address(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
+    }
+
+    /// Reports whether the identity no longer counts. Requests are then those of an unknown client.
+    #[must_use]
+    pub fn has_expired(&self) -> bool {
+        self.expires.is_some_and(|expires| expires <= SystemTime::now())
     }
 
     /// Returns the value of an attribute.

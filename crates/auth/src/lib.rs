@@ -21,6 +21,7 @@
 //! | `tokens`   | authorization by bearer tokens of WLCG and SciTokens                   |
 //! | `trusted_file` | files that nobody else may have written                            |
 //! | `unix`     | the protocol `unix`: asserted names                                    |
+//! | `ztn`      | the protocol `ztn`: bearer tokens                                      |
 
 #![forbid(unsafe_code)]
 
@@ -40,6 +41,7 @@ pub mod sss;
 pub mod tokens;
 mod trusted_file;
 pub mod unix;
+pub mod ztn;
 
 pub use accounts::{AccountDatabase, UserAccount};
 pub use client::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol};

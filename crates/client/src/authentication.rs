@@ -56,6 +56,7 @@ impl LoginRequest {
             user: self.choice.user.clone(),
             is_tls: false,
             sss_keytab: self.choice.sss_keytab(),
+            token_file: self.choice.token_file(),
         }
     }
 }

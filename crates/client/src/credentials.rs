@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use auth::host::HostClient;
 use auth::sss::{SssClient, SssClientSettings};
 use auth::unix::{UNIX, UnixClient};
+use auth::ztn::{TokenPlaces, ZtnClient};
 use auth::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol, OfferedProtocol, SystemRng};
 use nix::unistd::{Gid, Group, Uid, User};
 
@@ -58,8 +59,9 @@ impl Credentials {
         let variable = |name: &str| std::env::var(name).ok();
         let settings = SssClientSettings::of_environment(variable);
         let sss = SssClient::new(settings, Arc::new(Mutex::new(SystemRng)));
+        let ztn = ZtnClient::new(TokenPlaces::of_environment(variable));
         let protocols: Vec<Box<dyn ClientProtocol>> =
-            vec![Box::new(sss), Box::new(ProcessUser), Box::new(HostClient)];
+            vec![Box::new(ztn), Box::new(sss), Box::new(ProcessUser), Box::new(HostClient)];
         Self(Some(Arc::new(UserCredentials { protocols, allowed: variable(PROTOCOLS_VARIABLE) })))
     }
 
@@ -123,6 +125,11 @@ impl CredentialChoice {
     /// Returns the key table of the URL.
     pub(crate) fn sss_keytab(&self) -> Option<PathBuf> {
         self.value("xrd.sss").map(PathBuf::from)
+    }
+
+    /// Returns the token file of the URL.
+    pub(crate) fn token_file(&self) -> Option<PathBuf> {
+        self.value("xrd.ztn").map(PathBuf::from)
     }
 }
 

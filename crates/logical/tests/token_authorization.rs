@@ -10,6 +10,8 @@ use auth::access::{
     AuthorizerSettings, NetgroupDatabase, NetgroupMember, PathMatch,
 };
 use auth::tokens::{IssuerFile, KeySet, TokenPolicy, TokenPolicySource};
+use auth::ztn::{ZtnServer, ZtnServerSettings};
+use auth::{LoginPeer, ServerProtocol, ServerStep};
 use base::{ErrorKind, Identity, LogicalPath, LoginNames};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -123,6 +125,22 @@ fn open(name: &str, request: OpenRequest) -> Operation {
     Operation::Open(target(name), Box::new(request))
 }
 
+/// Returns the caller of a client that has logged in with a token of `ztn`.
+fn logged_in(issuer: &TestIssuer, token: &str, at: SystemTime) -> Arc<Caller> {
+    let text = [
+        b"ztn\0\0T\0\0",
+        &u16::try_from(token.len() + 1).unwrap().to_be_bytes()[..],
+        token.as_bytes(),
+        b"\0",
+    ];
+    let server = ZtnServer::new(ZtnServerSettings::default(), Some(issuer.tokens()));
+    let address = "[::1]:1".parse().unwrap();
+    let peer = LoginPeer { address, host: "h.o".to_owned(), login_id: "u".to_owned(), is_tls: true };
+    let ServerStep::Done(entity) = server.begin(&peer).step(&text.concat(), at) else { panic!("refused") };
+    let names = LoginNames { user: "u", host: "h.o", ..LoginNames::default() };
+    Arc::new(Caller::new(Identity::new(&names, 1, None, "ztn"), true, false).with_entity(entity))
+}
+
 const REFUSED: ErrorKind = ErrorKind::NotAuthorized;
 
 #[test]
@@ -149,6 +167,30 @@ fn the_token_in_the_cgi_decides() {
     }
     let twice = client.call(open(&format!("/data/sub/f?authz={read}&authz={read}"), reading()));
     assert_eq!(twice.error().kind, ErrorKind::ArgInvalid);
+}
+
+#[test]
+fn the_token_of_the_login_counts_until_it_expires() {
+    let (server, issuer) = (server(), TestIssuer::new());
+    let client = client(&server, &issuer);
+    let caller = logged_in(&issuer, &issuer.token("storage.read:/sub"), SystemTime::now());
+    client.open_as(&caller, "/data/sub/f", reading()).file();
+    assert_eq!(client.open_as(&caller, "/data/f", reading()).error().kind, REFUSED);
+    // A token of the request counts instead.
+    let other = issuer.token("storage.read:/f");
+    client.open_as(&caller, &format!("/data/f?authz={other}"), reading()).file();
+    assert_eq!(
+        client.open_as(&caller, &format!("/data/sub/f?authz={other}"), reading()).error().kind,
+        REFUSED
+    );
+    // The login was earlier.
+    let expired = issuer.token_for("storage.read:/", -1);
+    let caller = logged_in(&issuer, &expired, SystemTime::now() - Duration::from_secs(60));
+    assert_eq!(client.open_as(&caller, "/data/f", reading()).error().kind, REFUSED);
+    let rules = Some(rules("u * /data/sub r\n"));
+    let client = guarded(server.logical.clone(), &issuer, rules, AuthorizationRole::Server);
+    client.open_as(&caller, "/data/sub/f", reading()).file();
+    client.open_as(&caller, &format!("/data/f?authz={other}"), reading()).file();
 }
 
 #[test]

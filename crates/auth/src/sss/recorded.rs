@@ -198,6 +198,7 @@ fn client_context(address: &str) -> ClientContext {
         user: None,
         is_tls: false,
         sss_keytab: None,
+        token_file: None,
     }
 }
 

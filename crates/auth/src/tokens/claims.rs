@@ -67,6 +67,12 @@ pub(super) fn issuer(claims: &JsonObject) -> Option<&str> {
     claims.get("iss")?.as_str()
 }
 
+/// Returns the expiry that a token claims.
+pub(super) fn expiry(claims: &JsonObject) -> Result<Option<SystemTime>, TokenFault> {
+    let Some(expires) = claims.get("exp") else { return Ok(None) };
+    time(expires).map(Some).ok_or(TokenFault::Malformed("exp is not a time"))
+}
+
 impl Claims {
     /// Checks the claims of a token of a known issuer, at this time, for a server with these
     /// audiences.
@@ -75,8 +81,7 @@ impl Claims {
         audiences: &[String],
         now: SystemTime,
     ) -> Result<Self, TokenFault> {
-        let expires = object.get("exp").ok_or(TokenFault::NoExpiry)?;
-        let expires = time(expires).ok_or(TokenFault::Malformed("exp is not a time"))?;
+        let expires = expiry(&object)?.ok_or(TokenFault::NoExpiry)?;
         if expires <= now {
             return Err(TokenFault::Expired);
         }

@@ -30,6 +30,8 @@ mod map_file;
 mod policy;
 mod scopes;
 #[cfg(test)]
+pub(crate) mod test_issuer;
+#[cfg(test)]
 mod tests;
 mod verified;
 mod verified_cache;
@@ -42,6 +44,7 @@ pub use issuer_file::{
 pub use jwt::{TOKEN_BYTES_MAX, is_token_text};
 pub use keys::{JWKS_BYTES_MAX, JWKS_KEYS_MAX, KeySet, KeySetError};
 pub use map_file::{MAP_FILE_BYTES_MAX, MAP_RULES_MAX};
-pub use policy::{IssuersRefresh, TokenPolicy, TokenPolicySource};
+pub(crate) use policy::claimed_expiry;
+pub use policy::{IssuersRefresh, TokenPolicy, TokenPolicySource, claimed_issuer};
 pub use scopes::{OperationSet, SCOPES_MAX, ScopeGrant};
 pub use verified::{TokenVerdict, VerifiedToken};

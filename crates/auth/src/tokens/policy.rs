@@ -215,6 +215,18 @@ impl TokenPolicy {
 
 const NOT_A_TOKEN: TokenFault = TokenFault::Malformed("it is not a JSON Web Token");
 
+/// Returns the issuer that a token names, without verification.
+#[must_use]
+pub fn claimed_issuer(text: &[u8]) -> Option<String> {
+    let token = UnverifiedToken::parse(text).ok()?;
+    claims::issuer(&token.claims).map(str::to_owned)
+}
+
+/// Returns the expiry that a token claims, without verification.
+pub(crate) fn claimed_expiry(text: &[u8]) -> Result<Option<SystemTime>, TokenFault> {
+    UnverifiedToken::parse(text).and_then(|token| claims::expiry(&token.claims))
+}
+
 /// Verifies a token. The checks that compute least come first.
 fn verify(issuers: &IssuersInForce, text: &[u8], now: SystemTime) -> Result<VerifiedToken, TokenFault> {
     let token = UnverifiedToken::parse(text)?;

@@ -126,12 +126,21 @@ impl VerifiedToken {
     #[must_use]
     pub fn name(&self, path: &LogicalPath) -> Option<&str> {
         let mapped = self.issuer.map.as_ref().and_then(|map| self.name_of_map(map, path));
+        mapped.map(|(name, _)| name).or(self.own_name()).or(self.issuer.default_user.as_deref())
+    }
+
+    /// Returns the name of the bearer for a login. The name for operations that a scope allows is not
+    /// part of it, because the rules would apply to that name without a scope.
+    #[must_use]
+    pub fn login_name(&self) -> Option<&str> {
+        self.mapped_name(&LogicalPath::root()).map(|(name, _)| name).or(self.own_name())
+    }
+
+    /// Returns the name in the token: the value of the claim that the issuer names, or the subject, if
+    /// that counts as a name.
+    fn own_name(&self) -> Option<&str> {
         let subject = || Some(&*self.subject).filter(|name| self.issuer.map_subject && is_name(name));
-        mapped
-            .map(|(name, _)| name)
-            .or(self.claimed_name.as_deref())
-            .or_else(subject)
-            .or(self.issuer.default_user.as_deref())
+        self.claimed_name.as_deref().or_else(subject)
     }
 
     /// Returns an estimate of the memory that the token takes, in bytes.

@@ -40,7 +40,7 @@ pub(super) struct AllowedOperation {
 
 impl AccessCheck<'_> {
     fn request(&self) -> AccessRequest<'_> {
-        let client = match self.caller.entity() {
+        let client = match self.caller.entity().filter(|entity| !entity.has_expired()) {
             Some(entity) => AccessClient::Entity(entity),
             None => AccessClient::Host(self.caller.identity.host()),
         };

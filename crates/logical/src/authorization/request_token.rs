@@ -78,9 +78,10 @@ fn ambiguous(what: &str) -> Error {
     Error::new(ErrorKind::ArgInvalid, format!("{what}; send one token"))
 }
 
-/// Returns the token with which a client logged in.
+/// Returns the token with which a client logged in, until it expires.
 pub(super) fn of_login(caller: &Caller) -> Option<Secret> {
-    let entity = caller.entity().filter(|entity| &*entity.protocol == TOKEN_PROTOCOL)?;
+    let entity =
+        caller.entity().filter(|entity| &*entity.protocol == TOKEN_PROTOCOL && !entity.has_expired())?;
     entity.credentials.clone()
 }
 
