@@ -30,6 +30,7 @@ mod quoting;
 mod rule_check;
 mod serve;
 mod shell;
+mod tls_option;
 mod usage_error;
 mod version;
 mod wait_display;

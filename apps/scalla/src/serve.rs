@@ -3,6 +3,7 @@
 
 use crate::evaluation::evaluation;
 use crate::local_path::absolute;
+use crate::tls_option::TlsOption;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use config::{
@@ -115,6 +116,8 @@ struct ProcessOptions {
     /// Write the process id to a file.
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsOption,
     /// Log more; given twice, log everything.
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
@@ -208,6 +211,7 @@ impl ProcessOptions {
         };
         let overrides = Overrides {
             port: self.port.map(port),
+            tls: self.tls.certificate()?,
             admin_path: full(self.admin_path)?.map(|path| DirectorySetting { path, group: false }),
             log_format: self.log_format.map(|format| match format {
                 Format::Text => LogFormat::Text,

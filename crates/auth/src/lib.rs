@@ -18,6 +18,7 @@
 //! | `server`   | [`ServerLogin`], [`ServerProtocol`]: the server's side of an exchange  |
 //! | `signing`  | requests that must be signed, and what a signature covers              |
 //! | `sss`      | the protocol `sss`: shared keys                                        |
+//! | `tls`      | certificates, keys and TLS contexts                                     |
 //! | `tokens`   | authorization by bearer tokens of WLCG and SciTokens                   |
 //! | `trusted_file` | files that nobody else may have written                            |
 //! | `unix`     | the protocol `unix`: asserted names                                    |
@@ -38,6 +39,7 @@ mod secret;
 mod server;
 mod signing;
 pub mod sss;
+pub mod tls;
 pub mod tokens;
 mod trusted_file;
 pub mod unix;

@@ -7,12 +7,12 @@ use std::path::PathBuf;
 
 use crate::directives::{
     Arguments, DirectiveFault, Draft, ExportDraft, ProtocolParameters, Standing, check_authorization,
-    check_security, every_directive, find_directive, nearest_directive, of_another_component, read_by_xrootd,
-    resolve, unprotected,
+    check_security, check_tls, every_directive, find_directive, nearest_directive, of_another_component,
+    read_by_xrootd, resolve, unprotected,
 };
 use crate::effective::{
     self, AddressFamily, ChecksumKind, DirectorySetting, EXPORT_DEFAULT, Effective, Export, ExportAttributes,
-    FreeSpace, LogFormat, ManagerAddress, NodeRole, Port, Trace,
+    FreeSpace, LogFormat, ManagerAddress, NodeRole, Port, TlsAuthorities, TlsCertificate, Trace,
 };
 use crate::language::{DirectiveToken, Evaluated, Evaluation, Statement, evaluate};
 use crate::report::{ConfigReport, ProblemKind, Strictness};
@@ -55,6 +55,8 @@ pub struct Overrides {
     pub meta_managers: Vec<ManagerAddress>,
     /// `--cluster-port`: the port where nodes log in to a manager or supervisor.
     pub cluster_port: Option<Port>,
+    /// `--tls`: the certificate, which replaces that of the file.
+    pub tls: Option<TlsCertificate>,
     /// `--min-free`: free space that a server must have for new files; replaces `cms.space min`.
     pub min_free: Option<FreeSpace>,
 }
@@ -127,6 +129,7 @@ pub fn load(request: &ConfigInput, source: &dyn ConfigSource) -> Loaded {
     effective.storage.exports = resolve(exports, &defaults);
     finish(&request.overrides, &mut effective);
     check_authorization(&effective, &mut report);
+    check_tls(&effective, &mut report);
     Loaded { effective, report }
 }
 
@@ -285,6 +288,12 @@ fn command_line(overrides: &Overrides, draft: &mut Draft<'_>) {
     }
     if let Some(family) = overrides.family {
         network.family = Setting::from_command_line(family);
+    }
+    if let Some(certificate) = &overrides.tls {
+        network.tls = Setting::from_command_line(Some(certificate.clone()));
+        if network.tls_authorities.is_none() {
+            network.tls_authorities = Setting::from_command_line(Some(TlsAuthorities::default()));
+        }
     }
     if overrides.debug {
         let everything = Setting::from_command_line(Trace { options: Vec::new(), all: true });

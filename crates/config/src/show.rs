@@ -7,6 +7,7 @@ mod cluster;
 mod lines;
 mod security;
 mod third_party;
+mod tls;
 
 use std::time::Duration;
 
@@ -85,6 +86,7 @@ fn network(effective: &Effective, lines: &mut EffectiveLines) {
         format!("idle {}", time(&value.unwrap_or(Duration::ZERO)))
     });
     lines.safe("xrd.timeout", &network.kill_timeout, |value| format!("kill {}", time(value)));
+    tls::network(network, lines);
     lines.safe("xrd.trace", &network.trace, trace);
 }
 
@@ -96,6 +98,7 @@ fn protocol(protocol: &ProtocolConfig, lines: &mut EffectiveLines) {
         lines.safe("xrootd.redirect", setting, redirect);
     }
     lines.add(Reload::Safe, "xrootd.async", &protocol.sendfile, |on| (!on).then(|| "nosf".to_owned()));
+    tls::protocol(protocol, lines);
     lines.safe("xrootd.trace", &protocol.trace, trace);
 }
 

@@ -250,7 +250,7 @@ fn bytes_of(places: &[u8], fetched: ReceivedAhead) -> &[u8] {
 }
 
 /// Copies as many bytes as fit. Returns their number.
-fn copy(bytes: &[u8], into: &mut [MaybeUninit<u8>]) -> usize {
+pub(crate) fn copy(bytes: &[u8], into: &mut [MaybeUninit<u8>]) -> usize {
     let taken = into.len().min(bytes.len());
     match (into.get_mut(..taken), bytes.get(..taken)) {
         (Some(place), Some(bytes)) => place.write_copy_of_slice(bytes).len(),

@@ -50,6 +50,8 @@
 //! | `loop_waker` | [`LoopWaker`]: a descriptor that wakes a loop |
 //! | `source` | one watched socket: its flags and the waiting task |
 //! | `task_waker` | the waker of one task |
+//! | `tls` | [`TlsServer`]: TLS records in memory, and the settings of new TLS connections |
+//! | `tls_socket` | encrypted reads and writes of a socket, and the handshake |
 //! | `wake_list` | wakers that are called when no table is borrowed |
 //! | `buffers` | buffer pools of each loop, so that an idle connection owns no buffer |
 
@@ -69,6 +71,8 @@ mod reactor;
 mod socket;
 mod source;
 mod task_waker;
+mod tls;
+mod tls_socket;
 mod wake_list;
 
 pub use buffers::{
@@ -83,4 +87,5 @@ pub use loop_waker::LoopWaker;
 pub use loops::{LOOPS_MAX, LoopHandle, LoopPresence, Loops, spawn_essential};
 pub use polling::{POLLING_CONNECTIONS_MAX, POLLING_MOMENT};
 pub use reactor::enable_batching;
-pub use socket::{Keepalive, Socket, SocketConfig};
+pub use socket::{DetachedSocket, Keepalive, Socket, SocketConfig};
+pub use tls::{ENCRYPTED_BYTES_MAX, TlsServer};

@@ -6,6 +6,7 @@
 use crate::batch::PLACE_BYTES;
 use crate::reactor;
 use crate::source::SourceFlags;
+use crate::tls::TlsRecords;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -119,6 +120,14 @@ pub struct Socket {
     // instance.
     watched: SourceKey,
     fd: OwnedFd,
+    /// `None` while the connection is not encrypted.
+    tls: Option<Box<TlsRecords>>,
+}
+
+/// A connected socket on its way to another loop.
+pub struct DetachedSocket {
+    stream: TcpStream,
+    tls: Option<Box<TlsRecords>>,
 }
 
 /// The registration of a socket with the reactor.
@@ -157,25 +166,55 @@ impl Drop for SourceKey {
     }
 }
 
+impl DetachedSocket {
+    /// Returns the socket if it is not encrypted.
+    #[cfg(test)]
+    pub(crate) fn into_plain(self) -> Option<TcpStream> {
+        self.tls.is_none().then_some(self.stream)
+    }
+}
+
 impl Socket {
     /// Registers a connected non-blocking socket with the current loop.
     ///
     /// # Errors
     /// Outside of a loop, or when no more sockets can be watched.
     pub fn adopt(stream: TcpStream) -> io::Result<Self> {
-        let fd = OwnedFd::from(stream);
-        let key = reactor::add(fd.as_fd(), SourceFlags::WRITABLE)?;
-        Ok(Self { watched: SourceKey(key), fd })
+        Self::attach(DetachedSocket { stream, tls: None })
     }
 
-    /// Removes the socket from its loop, so that another loop can adopt it. Also returns data that
+    /// Registers the socket of another loop with the current one.
+    ///
+    /// # Errors
+    /// Those of [`Self::adopt`].
+    pub fn attach(socket: DetachedSocket) -> io::Result<Self> {
+        let DetachedSocket { stream, tls } = socket;
+        let fd = OwnedFd::from(stream);
+        let key = reactor::add(fd.as_fd(), SourceFlags::WRITABLE)?;
+        Ok(Self { watched: SourceKey(key), fd, tls })
+    }
+
+    /// Removes the socket from its loop, so that another loop can attach it. Also returns data that
     /// was received but not read.
-    pub fn release(self) -> io::Result<(TcpStream, Vec<u8>)> {
-        let Self { watched, fd } = self;
-        let received = watched.received();
+    pub fn release(self) -> io::Result<(DetachedSocket, Vec<u8>)> {
+        let Self { watched, fd, mut tls } = self;
+        let mut received = watched.received();
         drop(watched);
         reactor::delete(fd.as_fd())?;
-        Ok((fd.into(), received))
+        if let Some(records) = &mut tls {
+            // These bytes are encrypted.
+            records.append(&std::mem::take(&mut received));
+        }
+        Ok((DetachedSocket { stream: fd.into(), tls }, received))
+    }
+
+    /// Reports whether the connection is encrypted.
+    pub fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    pub(crate) fn set_tls(&mut self, records: Box<TlsRecords>) {
+        self.tls = Some(records);
     }
 
     fn used_up(&self, flag: SourceFlags) {
@@ -233,6 +272,21 @@ impl Socket {
         read
     }
 
+    /// Reads bytes as they were received, without decryption, like [`Self::poll_read`].
+    pub(crate) fn poll_append(
+        &mut self,
+        context: &mut Context<'_>,
+        into: &mut Vec<u8>,
+    ) -> Poll<io::Result<usize>> {
+        let read = self.poll_receive_raw(context, into.spare_capacity_mut(), true);
+        if let Poll::Ready(Ok(read)) = &read {
+            // SAFETY: `read` bytes of the spare capacity, directly after the present length, were
+            // initialised.
+            unsafe { into.set_len(into.len() + read) };
+        }
+        read
+    }
+
     /// Reads into an initialised buffer, or waits for data.
     pub fn poll_read_into(&mut self, context: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         // SAFETY: initialised memory may be treated as possibly uninitialised; only bytes are
@@ -242,13 +296,16 @@ impl Socket {
     }
 
     /// Reads the first bytes into `head` and the following ones into `body`, with one call. Returns
-    /// the total. Data that was fetched before goes into `head` only.
+    /// the total. Data that was fetched before, or is encrypted, goes into `head` only.
     pub fn poll_read_split(
         &mut self,
         context: &mut Context<'_>,
         head: &mut [u8],
         body: &mut [u8],
     ) -> Poll<io::Result<usize>> {
+        if self.tls.is_some() {
+            return self.poll_read_into(context, head);
+        }
         loop {
             if ready!(reactor::poll_ready(self.watched.0, SourceFlags::READABLE, false, context))? {
                 return self.poll_read_into(context, head);
@@ -271,6 +328,18 @@ impl Socket {
     }
 
     fn poll_receive(
+        &mut self,
+        context: &mut Context<'_>,
+        into: &mut [MaybeUninit<u8>],
+        fetch: bool,
+    ) -> Poll<io::Result<usize>> {
+        match self.tls.take() {
+            None => self.poll_receive_raw(context, into, fetch),
+            Some(records) => self.poll_decrypted(records, context, into),
+        }
+    }
+
+    fn poll_receive_raw(
         &mut self,
         context: &mut Context<'_>,
         into: &mut [MaybeUninit<u8>],
@@ -322,7 +391,27 @@ impl Socket {
 
     /// Writes as many bytes of these pieces as fit. `more` announces to the kernel that further
     /// bytes follow immediately.
-    pub fn write(&self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+    pub fn write(&mut self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+        match self.tls.take() {
+            None => self.write_raw(pieces, more),
+            Some(mut records) => {
+                let written = self.write_records(&mut records, pieces);
+                self.tls = Some(records);
+                written
+            }
+        }
+    }
+
+    /// Sends bytes that [`Self::write`] or [`Self::send_file`] has encrypted and could not send.
+    /// Other connections have none.
+    pub fn flush(&mut self) -> io::Result<()> {
+        let Some(mut records) = self.tls.take() else { return Ok(()) };
+        let flushed = self.flush_records(&mut records);
+        self.tls = Some(records);
+        flushed
+    }
+
+    pub(crate) fn write_raw(&self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
         self.may_write()?;
         let mut flags = SendFlags::NOSIGNAL;
         if more {
@@ -341,6 +430,9 @@ impl Socket {
     /// immediately. Unsent bytes must be taken back ([`Socket::returned`]), for which the task is
     /// woken.
     pub fn send_together(&self, buffer: Vec<u8>) -> Result<(), Vec<u8>> {
+        if self.tls.is_some() {
+            return Err(buffer);
+        }
         reactor::send(self.watched.0, buffer)
     }
 
@@ -353,9 +445,14 @@ impl Socket {
         reactor::take_returned(self.watched.0)
     }
 
-    /// Sends a range of a file without copying it through this process. `Ok(0)` means that the file
-    /// ends before `offset`.
-    pub fn send_file(&self, file: BorrowedFd<'_>, offset: u64, length: usize) -> io::Result<usize> {
+    /// Sends a range of a file, without copying it through this process unless it is encrypted.
+    /// `Ok(0)` means that the file ends before `offset`.
+    pub fn send_file(&mut self, file: BorrowedFd<'_>, offset: u64, length: usize) -> io::Result<usize> {
+        if let Some(mut records) = self.tls.take() {
+            let sent = self.send_file_records(&mut records, file, offset, length);
+            self.tls = Some(records);
+            return sent;
+        }
         self.may_write()?;
         let mut at = offset;
         self.written(rustix::fs::sendfile(self.fd.as_fd(), file, Some(&mut at), length))
@@ -363,8 +460,11 @@ impl Socket {
 
     /// Closes the sending direction. The peer sees the end of the stream after the bytes sent
     /// before.
-    pub fn finish_sending(&self) {
+    pub fn finish_sending(&mut self) {
         self.watched.flush_batched_send();
+        if let Some(mut records) = self.tls.take() {
+            self.close_records(&mut records);
+        }
         // An error means that the connection is already closed.
         let _ = rustix::net::shutdown(self.fd.as_fd(), rustix::net::Shutdown::Write);
     }

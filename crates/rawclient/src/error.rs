@@ -48,6 +48,8 @@ pub enum ConnectionError {
     },
     /// The server has a requirement that this client cannot meet.
     Demands(Demand),
+    /// The client requires TLS, and the server does not switch to it.
+    NoTls,
 }
 
 impl From<WireError> for ConnectionError {
@@ -67,6 +69,7 @@ impl fmt::Display for ConnectionError {
             Self::Refused { request, code, text } => {
                 write!(f, "the server refused {request}: {code}: {text}")
             }
+            Self::NoTls => write!(f, "the server has no TLS, which roots:// requires"),
             Self::Demands(demand) => write!(f, "the server demands {demand}, which this client cannot do"),
         }
     }

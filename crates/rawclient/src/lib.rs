@@ -32,7 +32,7 @@ pub use connection::{
 };
 pub use encoded::Encoded;
 pub use error::{ConnectionError, Demand, SessionError, SubmitError};
-pub use login::Login;
+pub use login::{Login, TlsSupport};
 pub use polled::{PolledConnection, SocketRead};
 pub use poller::{Interest, SocketPoller, SocketReadiness};
 pub use session::BlockingSession;

@@ -44,6 +44,30 @@ pub struct Login {
     pub authenticates: bool,
     /// Login token of the URL. It is a secret.
     pub token: Option<String>,
+    /// The encryption that the caller supports.
+    pub tls: TlsSupport,
+}
+
+/// The encryption that the owner of a connection supports.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum TlsSupport {
+    /// None. A server that requires it is refused.
+    #[default]
+    None,
+    /// TLS where the server requires it.
+    Supported,
+    /// TLS from the start; servers without it are refused.
+    Required,
+}
+
+impl TlsSupport {
+    fn flags(self) -> ProtocolFlags {
+        match self {
+            Self::None => ProtocolFlags::NONE,
+            Self::Supported => ProtocolFlags::ABLE_TLS,
+            Self::Required => ProtocolFlags::ABLE_TLS | ProtocolFlags::WANT_TLS,
+        }
+    }
 }
 
 impl Login {
@@ -63,23 +87,35 @@ impl Login {
             redirects: false,
             authenticates: false,
             token: None,
+            tls: TlsSupport::None,
         }
     }
 
     /// Appends the first 44 bytes of a connection: handshake and `kXR_protocol`.
-    pub fn encode_greeting(out: &mut Vec<u8>) {
-        Self::encode_handshake(Expect::LOGIN, out);
+    pub fn encode_greeting(tls: TlsSupport, out: &mut Vec<u8>) {
+        Self::encode_handshake(Expect::LOGIN, tls, out);
+    }
+
+    /// Appends the first requests of a data stream that is encrypted: handshake and `kXR_protocol`.
+    /// The reply must switch to TLS; then [`Self::encode_bind`] follows.
+    pub fn encode_encrypted_binding(out: &mut Vec<u8>) {
+        Self::encode_handshake(Expect::BIND, TlsSupport::Required, out);
+    }
+
+    /// Appends `kXR_bind`.
+    pub fn encode_bind(sessid: SessionId, out: &mut Vec<u8>) {
+        Request::Bind(request::Bind { sessid }).encode(StreamId::default(), out);
     }
 
     /// Appends all setup requests of a data stream: handshake, `kXR_protocol`, `kXR_bind`.
     pub fn encode_binding(sessid: SessionId, out: &mut Vec<u8>) {
-        Self::encode_handshake(Expect::BIND, out);
-        Request::Bind(request::Bind { sessid }).encode(StreamId::default(), out);
+        Self::encode_handshake(Expect::BIND, TlsSupport::None, out);
+        Self::encode_bind(sessid, out);
     }
 
-    fn encode_handshake(expect: Expect, out: &mut Vec<u8>) {
+    fn encode_handshake(expect: Expect, tls: TlsSupport, out: &mut Vec<u8>) {
         out.extend_from_slice(&Handshake::BYTES);
-        let flags = ProtocolFlags::SECREQS;
+        let flags = ProtocolFlags::SECREQS | tls.flags();
         let protocol = request::Protocol { clientpv: PROTOCOL_VERSION, flags, expect: expect.0 };
         Request::Protocol(protocol).encode(StreamId::default(), out);
     }
@@ -153,9 +189,14 @@ mod tests {
     #[test]
     fn the_greeting_is_what_stock_clients_send_in_one_segment() {
         let mut out = Vec::new();
-        Login::encode_greeting(&mut out);
+        Login::encode_greeting(TlsSupport::None, &mut out);
         assert_eq!(out.len(), 44);
         assert_eq!(out[20..30], [0, 0, 0x0b, 0xbe, 0, 0, 5, 0x20, 1, 3]);
+        for (tls, flags) in [(TlsSupport::Supported, 0x03), (TlsSupport::Required, 0x07)] {
+            let mut out = Vec::new();
+            Login::encode_greeting(tls, &mut out);
+            assert_eq!(out[28], flags);
+        }
     }
 
     #[test]

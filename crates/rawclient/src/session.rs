@@ -111,6 +111,7 @@ impl BlockingSession {
                     Err(redirected(&redirect)?)
                 }
                 ConnectionEvent::Ready
+                | ConnectionEvent::StartTls
                 | ConnectionEvent::Authenticate(_)
                 | ConnectionEvent::Pages { .. }
                 | ConnectionEvent::Later { .. }

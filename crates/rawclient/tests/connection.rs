@@ -29,6 +29,7 @@ enum Seen {
     Redirect(u64, Vec<u8>),
     Wait(u64, i32),
     Notice,
+    StartTls,
     Offers(Vec<u8>),
     Challenge(Vec<u8>),
     Refused(ErrorCode),
@@ -37,6 +38,7 @@ enum Seen {
 fn see(event: ConnectionEvent<'_>) -> Seen {
     match event {
         ConnectionEvent::Ready => Seen::Ready,
+        ConnectionEvent::StartTls => Seen::StartTls,
         ConnectionEvent::Data { tag, bytes } => Seen::Data(tag, bytes.to_vec()),
         ConnectionEvent::Pages { tag, frame } => Seen::Pages(tag, frame.offset, frame.dlen),
         ConnectionEvent::Later { tag, wait } => Seen::Later(tag, wait.seconds),

@@ -14,6 +14,7 @@ use crate::process::{
     state_directory,
 };
 use crate::stderr::print_stderr;
+use crate::tls::ServerTls;
 use crate::{RunningServer, VERSION};
 use base::Supervisor;
 use config::{
@@ -375,9 +376,10 @@ fn announce(effective: &Effective, running: &RunningServer) {
     let address = running.address();
     let exports = crate::running::describe_exports(effective);
     let host = if effective.host.is_empty() { "localhost" } else { &effective.host };
+    let scheme = if running.tls().is_some() { "roots" } else { "root" };
     let url = match address.port() {
-        config::PORT_DEFAULT => format!("root://{host}/"),
-        port => format!("root://{host}:{port}/"),
+        config::PORT_DEFAULT => format!("{scheme}://{host}/"),
+        port => format!("{scheme}://{host}:{port}/"),
     };
     if let Some(nodes) = running.cluster().and_then(crate::cluster::ClusterThread::address) {
         let (role, port) = (*effective.cluster.role, nodes.port());
@@ -402,7 +404,7 @@ fn announce(effective: &Effective, running: &RunningServer) {
         "scalla {VERSION} listening on {address}, serving {exports}\n\
          {}; Ctrl-C ends. Try:\n    {}\n",
         admission(effective),
-        example(effective, &url),
+        trusting(running, example(effective, &url)),
     );
     print(&text);
 }
@@ -440,6 +442,14 @@ fn example(effective: &Effective, url: &str) -> String {
         return format!("xrdfs {url} ls {}", export.prefix);
     }
     format!("xrdcp /etc/hostname {url}{prefix}/hostname")
+}
+
+/// Returns a command with the setting by which the client trusts a self-signed certificate.
+fn trusting(running: &RunningServer, command: String) -> String {
+    match running.tls().and_then(ServerTls::self_signed) {
+        Some(path) => format!("X509_CERT_FILE={} {command}", path.display()),
+        None => command,
+    }
 }
 
 /// Maximum number of names in a directory that are examined for the example.

@@ -48,6 +48,8 @@ pub enum StartError {
     TokenIssuers(String),
     /// Clients cannot be authenticated as configured.
     Security(String),
+    /// Connections cannot be encrypted as configured.
+    Tls(String),
     /// The cluster configuration cannot be carried out.
     Cluster(String),
     /// There are too few descriptors.
@@ -86,6 +88,7 @@ impl fmt::Display for StartError {
                 write!(f, "the token issuers (ofs.authlib) cannot be used: {text}")
             }
             Self::Security(text) => write!(f, "cannot authenticate clients: {text}"),
+            Self::Tls(text) => write!(f, "cannot encrypt connections (xrd.tls): {text}"),
             Self::Limits(text) | Self::Cluster(text) => f.write_str(text),
             Self::System { what, source } => write!(f, "the system refused {what}: {}", plain(source)),
         }

@@ -20,6 +20,7 @@
 //! | `static_redirects` | redirects to another server by configuration |
 //! | `third_party` | third-party copies: pulls from other servers |
 //! | `login` | authentication of clients, refresh of keytabs |
+//! | `tls` | the certificate of the server, its renewal and expiry |
 //! | `admission` | admission of hosts by address and name |
 //! | `host_lookups` | host name look-ups on behalf of clients, with limits |
 //! | `authorization` | the token issuers and authorization rules in force, and their renewal |
@@ -48,6 +49,7 @@ mod stand_in;
 mod static_redirects;
 mod stderr;
 mod third_party;
+mod tls;
 
 pub use adapters::{SystemClock, SystemNetgroups, host_name};
 pub use authorization::authdb_source;

@@ -75,21 +75,21 @@ fn sss(options: &SssOptions) -> Result<SssServer, StartError> {
         refresh: options.refresh,
         ..SssServerSettings::new(keytab.clone())
     };
-    keep_out_of_core_dumps();
+    keep_out_of_core_dumps("the keys of sss");
     // User and group ids are not looked up, because files belong to the user of the server.
     SssServer::open(settings, None, Box::new(SystemRng), Arc::new(SystemClock::new()))
         .map_err(|error| StartError::Security(format!("the keytab of sss {}: {error}", keytab.display())))
 }
 
 /// Disables core dumps of this process, and access to its memory by other processes of its user,
-/// before it reads the first secret.
-fn keep_out_of_core_dumps() {
+/// before it reads the first secret. `what` names the secret.
+pub(crate) fn keep_out_of_core_dumps(what: &str) {
     use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     let disabled =
         set_dumpable_behavior(DumpableBehavior::NotDumpable).and_then(|()| setrlimit(Resource::Core, none));
     if let Err(error) = disabled {
-        tracing::warn!("core dumps are not disabled, so they can contain the keys of sss: {error}");
+        tracing::warn!("core dumps are not disabled, so they can contain {what}: {error}");
     }
 }
 

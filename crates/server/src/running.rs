@@ -15,6 +15,7 @@ use crate::reader_redirect::ReaderRedirectFileSystem;
 use crate::redirector::Redirector;
 use crate::static_redirects::StaticRedirects;
 use crate::third_party::Handoff;
+use crate::tls::{CertificateWatch, ServerTls};
 use base::{Identity, LogicalPath, Supervisor};
 use config::Effective;
 use logical::{
@@ -50,18 +51,23 @@ pub struct RunningServer {
     xroot: Arc<xroot::XrootDoor>,
     /// The authentication of clients; `None` if the address identifies them.
     login: Option<Arc<session::LoginPolicy>>,
-    _key_refresh: Option<login::KeyRefresh>,
+    /// The encryption of connections; `None` without a certificate.
+    tls: Option<Arc<ServerTls>>,
+    _renewals: Renewals,
     acceptor: Option<PortAcceptor>,
     supervisor: Supervisor,
 }
 
 /// The result of reading keytabs, token issuers and authorization rules again.
 pub(crate) struct AccessRefresh {
-    /// The reasons why keytabs are not usable.
+    /// The reasons why keytabs and certificates are not usable.
     pub(crate) refused_keys: Vec<String>,
     /// `None` without authorization.
     pub(crate) policy: Option<PolicyRefresh>,
 }
+
+/// The threads that read keys and certificates again. They end when this is dropped.
+type Renewals = (Option<login::KeyRefresh>, Option<CertificateWatch>);
 
 /// Accepts connections, on the first loop. The port is open until `open` is dropped. It is closed
 /// once the other end of `told` is dropped.
@@ -146,6 +152,7 @@ impl RunningServer {
         let system = |what| move |source| StartError::System { what, source };
         // First, because a server that cannot authenticate must not touch anything.
         let login = login::policy(effective)?;
+        let tls = ServerTls::open(effective)?;
         let address = listener.local_address().map_err(system("the address of the port"))?;
         let role = cluster.as_ref().map(|settings| settings.role);
         let authorization = ServerAuthorization::start(effective, &supervisor)?;
@@ -176,14 +183,10 @@ impl RunningServer {
         door.open_files = logical.clone().map(count_open_files);
         door.settings.live_values = cluster.as_ref().map(ClusterThread::live_values).unwrap_or_default();
         let doorkeeper = Arc::new(Doorkeeper::new(&effective.network));
-        let mut key_refresh = None;
-        if let Some(policy) = &login {
-            key_refresh = login::start_refresh(policy, &supervisor).map_err(system("a thread"))?;
-            login::require(policy, effective, &mut door);
-        }
+        let renewals = protect(&mut door, effective, &supervisor, login.as_ref(), tls.as_ref());
+        let renewals = renewals.map_err(system("a thread"))?;
         door.peer_names = Some(login::peer_names(&doorkeeper));
         door.settings.host_rules = authorization.as_ref().map(ServerAuthorization::host_rules);
-        door.settings.selects_by_address = !*effective.network.resolve_names;
         let xroot = Arc::new(xroot::XrootDoor::new(door, files));
         let doors: Arc<[Arc<dyn Door>]> = Arc::new([xroot.clone() as Arc<dyn Door>]);
         let refusals = Arc::new(Refusals::default());
@@ -201,7 +204,8 @@ impl RunningServer {
             authorization,
             xroot,
             login,
-            _key_refresh: key_refresh,
+            tls,
+            _renewals: renewals,
             acceptor,
             supervisor,
         })
@@ -260,10 +264,13 @@ impl RunningServer {
 
     /// Returns a function that reads keytabs and authorization rules again. It blocks.
     pub(crate) fn refresh_access(&self) -> impl FnOnce() -> AccessRefresh + Send + 'static {
-        let (login, policy) =
-            (self.login.clone(), self.authorization.as_ref().map(ServerAuthorization::refresh));
+        let (login, tls) = (self.login.clone(), self.tls.clone());
+        let policy = self.authorization.as_ref().map(ServerAuthorization::refresh);
         move || AccessRefresh {
-            refused_keys: login.as_deref().map(login::refresh).unwrap_or_default(),
+            refused_keys: {
+                let keys = login.as_deref().map(login::refresh).unwrap_or_default();
+                keys.into_iter().chain(tls.and_then(|tls| tls.refresh())).collect()
+            },
             policy: policy.map(|refresh| refresh()),
         }
     }
@@ -273,9 +280,17 @@ impl RunningServer {
         self.authorization.as_ref().map(ServerAuthorization::state).unwrap_or_default()
     }
 
-    /// Describes the keys in force; empty without keys.
+    /// Describes the keys and the certificate in force; empty without any.
     pub(crate) fn keys_state(&self) -> String {
-        self.login.as_deref().map(login::state).unwrap_or_default()
+        let keys = self.login.as_deref().map(login::state).unwrap_or_default();
+        let certificate = self.tls.as_ref().map(|tls| tls.state()).unwrap_or_default();
+        let states = [keys, certificate].into_iter().filter(|state| !state.is_empty());
+        states.collect::<Vec<_>>().join("; ")
+    }
+
+    /// Returns the encryption of connections; `None` without a certificate.
+    pub(crate) fn tls(&self) -> Option<&ServerTls> {
+        self.tls.as_deref()
     }
 
     /// Returns the number of sessions, including those that have not logged in.
@@ -312,6 +327,28 @@ impl RunningServer {
             acceptor.stop();
         }
     }
+}
+
+/// Requires authentication and encryption of the clients of a front end, and starts the threads that
+/// read keys and certificates again.
+fn protect(
+    door: &mut xroot::Config,
+    effective: &Effective,
+    supervisor: &Supervisor,
+    login: Option<&Arc<session::LoginPolicy>>,
+    tls: Option<&Arc<ServerTls>>,
+) -> std::io::Result<Renewals> {
+    door.settings.selects_by_address = !*effective.network.resolve_names;
+    let mut renewals = (None, None);
+    if let Some(policy) = login {
+        login::require(policy, effective, door);
+        renewals.0 = login::start_refresh(policy, supervisor)?;
+    }
+    if let Some(tls) = tls {
+        tls.require(effective, door);
+        renewals.1 = Some(tls.watch(supervisor)?);
+    }
+    Ok(renewals)
 }
 
 impl Drop for RunningServer {

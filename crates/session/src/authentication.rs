@@ -148,7 +148,7 @@ impl Session {
         required: &RequiredProtocols,
         out: &mut dyn ReplyOutputs,
     ) -> DriverTask {
-        let token = policy.token(&required.offered, false);
+        let token = policy.token(&required.offered, self.is_tls());
         if token.is_empty() {
             let text = "login requires TLS support";
             self.refuse(streamid, PathId::CONTROL, ErrorCode::TLS_REQUIRED, text, out);
@@ -165,7 +165,7 @@ impl Session {
             address: SocketAddr::new(self.caller.identity.address.unwrap_or(unknown), self.port),
             host: self.peer_host().to_string(),
             login_id: if user.is_empty() { NO_USER } else { user }.to_owned(),
-            is_tls: false,
+            is_tls: self.is_tls(),
         };
         let login = PendingLogin {
             policy: policy.clone(),
@@ -205,7 +205,7 @@ impl Session {
                 let cipher = result.exchange.signature_cipher();
                 self.activate(Some(entity), cipher);
                 replies::ok(out.link(PathId::CONTROL), streamid, &[]);
-                DriverTask::Nothing
+                self.encrypt_session(streamid, out)
             }
             ServerStep::Continue(challenge) if !challenge.is_empty() => {
                 login.exchange = Some((protocol, result.exchange));

@@ -35,7 +35,7 @@ impl Session {
             // The role number of the oldest protocol: 1 server, 0 manager.
             u32::from(self.settings.flags.contains(ServerFlags::IS_SERVER))
         } else {
-            self.settings.flags.0
+            self.settings.flags.0 | self.negotiate_tls(m).0
         };
         if self.stage == SessionStage::Greeting {
             self.client_version = m.clientpv;
@@ -45,7 +45,10 @@ impl Session {
         let wanted = m.flags.contains(ProtocolFlags::SECREQS) && m.clientpv >= version::SIGNING;
         let announced = signing.filter(|signing| wanted && signing.is_in_force());
         replies::protocol(out.link(PathId::CONTROL), id, flags, announced.map(Arc::as_ref));
-        DriverTask::Nothing
+        match ServerFlags(flags).contains(ServerFlags::GOTO_TLS) {
+            true => DriverTask::StartTls,
+            false => DriverTask::Nothing,
+        }
     }
 
     /// Reports whether this request can only be taken after the name of the client's host is known.
@@ -104,6 +107,9 @@ impl Session {
     }
 
     pub(crate) fn login(&mut self, id: StreamId, m: &Login<'_>, out: &mut dyn ReplyOutputs) -> DriverTask {
+        if let Some(refused) = self.refuse_clear_login(id, out) {
+            return refused;
+        }
         let told = LoginCgi::parse(m.cgi);
         let shown = |text: Option<&[u8]>| text.map(printable).unwrap_or_default();
         let pid = u32::from_ne_bytes(m.pid.to_ne_bytes());
@@ -148,7 +154,7 @@ impl Session {
         self.activate(entity, None);
         let body: &[u8] = if m.generation() == 0 { &[] } else { &self.id.0 };
         replies::ok(out.link(PathId::CONTROL), id, body);
-        DriverTask::Nothing
+        self.encrypt_session(id, out)
     }
 
     /// Refuses a client that is too old to receive a session id, and with it the list of protocols.

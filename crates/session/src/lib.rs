@@ -41,6 +41,7 @@
 //! | `verifier` | the state of signature verification |
 //! | `files` | table of open files |
 //! | `slots` | table of calls in flight |
+//! | `tls` | operations that must be encrypted, and the switch of a connection to TLS |
 //! | `target` | parsing of paths |
 //! | `settings` | settings shared by all sessions, limits of a session |
 //! | `step` | interface to the driver: tasks and results |
@@ -71,6 +72,7 @@ mod slots;
 mod state;
 mod step;
 mod target;
+mod tls;
 mod verifier;
 
 pub use auth::HostName;

@@ -108,6 +108,9 @@ impl Session {
             Request::Endsess(m) => self.end_session(id, m.sessid, out),
             Request::Set(m) => self.set(id, &m, out),
             Request::Sigver(m) => self.signature(header, &m, out),
+            Request::Gpfile(_) if self.gpfile_needs_tls() => {
+                self.refuse(id, PathId::CONTROL, ErrorCode::TLS_REQUIRED, "gpfile requires TLS", out)
+            }
             Request::Gpfile(_) => self.refuse(
                 id,
                 PathId::CONTROL,

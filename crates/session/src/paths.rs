@@ -91,6 +91,9 @@ impl Session {
 
     fn open(&self, m: &Open<'_>) -> Result<Operation, Error> {
         let has = |bit| m.options.contains(bit);
+        if self.copy_needs_tls(m.target) {
+            return Err(Error::new(ErrorKind::TlsRequired, "third-party copies require TLS"));
+        }
         let place = target(m.target, Verb::OPEN)?;
         let creates = has(OpenOptions::NEW) || has(OpenOptions::DELETE);
         // The read bit takes precedence over update, and update over write only. Without any of

@@ -7,6 +7,7 @@ use crate::login_policy::LoginPolicy;
 use crate::pending_logins::PendingLogins;
 use auth::SigningRequirements;
 use base::{DescriptorBudget, is_private};
+use config::TlsRequirements;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -104,6 +105,8 @@ pub struct Settings {
     pub pending_logins: Arc<PendingLogins>,
     /// Signing required of clients.
     pub signing: SigningByDistance,
+    /// Operations that must be encrypted; `None` if the server has no certificate.
+    pub tls: Option<TlsRequirements>,
     /// Answers to `query config`, by key. Unknown keys are echoed.
     pub configuration: Vec<(String, String)>,
     /// Further answers to `query config`, by key, that change while the server runs.
@@ -128,6 +131,7 @@ impl Default for Settings {
             selects_by_address: false,
             pending_logins: Arc::default(),
             signing: SigningByDistance::default(),
+            tls: None,
             configuration: Vec::new(),
             live_values: Vec::new(),
             prepares_max: None,

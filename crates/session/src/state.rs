@@ -13,6 +13,7 @@ use crate::sequencer::Sequencer;
 use crate::settings::{CALLS_MAX, Peer, Settings};
 use crate::slots::StableKeyTable;
 use crate::step::{Destination, DriverTask, PayloadAnnouncement};
+use crate::tls::LinkEncryption;
 use base::{Charge, Descriptor, Error, ErrorKind, Identity, LoginNames};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -86,6 +87,7 @@ pub struct Session {
     pub(crate) port: u16,
     /// Bit p is set if path id p is bound.
     bound: u16,
+    pub(crate) encryption: LinkEncryption,
 }
 
 impl Session {
@@ -104,6 +106,7 @@ impl Session {
             client_version: 0,
             port: peer.port,
             bound: 0,
+            encryption: LinkEncryption::Unsupported,
         }
     }
 
@@ -293,8 +296,8 @@ impl Session {
         DriverTask::Receive(PayloadAnnouncement { call, link, length, into, checkpoint: false, held: false })
     }
 
-    /// Gives the lowest free path id to a connection from `address`.
-    pub fn bind(&mut self, address: Option<std::net::IpAddr>) -> Result<PathId, Error> {
+    /// Gives the lowest free path id to a connection from `address`, which is encrypted or not.
+    pub fn bind(&mut self, address: Option<std::net::IpAddr>, is_tls: bool) -> Result<PathId, Error> {
         match self.stage {
             SessionStage::Handshake | SessionStage::Greeting | SessionStage::Authenticating => {
                 return Err(Error::new(ErrorKind::ArgInvalid, "session not logged in"));
@@ -304,6 +307,9 @@ impl Session {
         }
         if address != self.caller.identity.address {
             return Err(Error::new(ErrorKind::NotAuthorized, "cross-host bind not allowed"));
+        }
+        if !is_tls && self.needs_tls_on_links() {
+            return Err(Error::new(ErrorKind::TlsRequired, "bind requires TLS"));
         }
         let free = (1..=PATH_ID_MAX).find(|&p| self.bound & (1 << p) == 0);
         let Some(path) = free else { return Err(Error::new(ErrorKind::NoMemory, "bind limit exceeded")) };

@@ -60,6 +60,8 @@ pub enum DriverTask {
     /// Execute a step of an authentication. Its result goes to [`crate::Session::authenticated`].
     /// Until then the session takes no request.
     Authenticate(Box<AuthenticationTask>),
+    /// Send the output, then switch the control connection to TLS. Its next bytes are a handshake.
+    StartTls,
     /// Log the reason for which an authentication was refused. Unless the delay is 0, call
     /// [`crate::Session::send_delayed_refusal`] after it. Until then the session takes no request.
     LoginRefused {

@@ -204,12 +204,12 @@ fn requests_before_authentication_are_refused() {
 #[test]
 fn sessions_are_ended_and_joined_only_after_authentication() {
     let mut bench = Bench::unauthenticated(guarded(&["unix"], Vec::new()));
-    assert_eq!(bench.session.bind(address()).unwrap_err().text, "session not logged in");
+    assert_eq!(bench.session.bind(address(), false).unwrap_err().text, "session not logged in");
     assert_eq!(bench.ended_by(&Raw::new(ENDSESS).at(4, b"another session.")).0, 3006);
     let mut bench = Bench::unauthenticated(guarded(&["unix"], Vec::new()));
     assert!(matches!(bench.ask(&Raw::new(ENDSESS).at(4, &OWN_ID)), DriverTask::Close));
     let mut bench = Bench::authenticated(guarded(&["unix"], Vec::new()), "unix");
-    assert!(bench.session.bind(address()).is_ok());
+    assert!(bench.session.bind(address(), false).is_ok());
     // Authentication is over.
     for id in ["unix", "sss", "host"] {
         assert_eq!(bench.refused(&auth_request(id, "d")), (3006, "Invalid request code".to_owned()));

@@ -118,15 +118,15 @@ fn a_bind_is_passed_to_the_driver() {
 fn fifteen_connections_may_join_and_get_the_lowest_free_id() {
     let mut bench = Bench::new();
     for wanted in 1..=15 {
-        assert_eq!(bench.session.bind(address()).unwrap(), PathId(wanted));
+        assert_eq!(bench.session.bind(address(), false).unwrap(), PathId(wanted));
     }
-    let refusal = bench.session.bind(address()).unwrap_err();
+    let refusal = bench.session.bind(address(), false).unwrap_err();
     assert_eq!((refusal.kind, refusal.text.as_str()), (ErrorKind::NoMemory, "bind limit exceeded"));
     bench.session.unbind(PathId(9));
     bench.session.unbind(PathId(4));
     assert!(!bench.session.is_bound(PathId(4)) && bench.session.is_bound(PathId(5)));
-    assert_eq!(bench.session.bind(address()).unwrap(), PathId(4));
-    assert_eq!(bench.session.bind(address()).unwrap(), PathId(9));
+    assert_eq!(bench.session.bind(address(), false).unwrap(), PathId(4));
+    assert_eq!(bench.session.bind(address(), false).unwrap(), PathId(9));
     // Invalid path ids name no connection.
     bench.session.unbind(PathId(200));
     assert!(!bench.session.is_bound(PathId(16)));
@@ -135,7 +135,7 @@ fn fifteen_connections_may_join_and_get_the_lowest_free_id() {
 #[test]
 fn only_the_host_of_an_active_session_may_join() {
     let text = |bench: &mut Bench, address| {
-        let error = bench.session.bind(address).unwrap_err();
+        let error = bench.session.bind(address, false).unwrap_err();
         (error.kind, error.text)
     };
     let mut bench = Bench::greeted(Settings::default());

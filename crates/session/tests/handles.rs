@@ -123,7 +123,7 @@ fn valid_read_ahead_hints_are_passed_on() {
 fn the_path_id_selects_the_connection_of_a_reply() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
-    bench.session.bind(address()).unwrap();
+    bench.session.bind(address(), false).unwrap();
     assert_eq!(read_task(&mut bench, &read(0, 0, 4).payload(&[1, 0, 0, 0, 0, 0, 0, 0])).link, PathId(1));
     assert_eq!(read_task(&mut bench, &pgread(0, 0, 4).payload(&[1, 0])).link, PathId(1));
     let wrong = (3000, "invalid path ID".to_owned());

@@ -52,6 +52,7 @@ fn is_use(todo: &DriverTask) -> bool {
         DriverTask::Nothing
             | DriverTask::Close
             | DriverTask::Authenticate(_)
+            | DriverTask::StartTls
             | DriverTask::LoginRefused { .. }
     )
 }
@@ -99,7 +100,7 @@ proptest! {
             prop_assert_eq!(bench.session.caller().entity().is_some(), identified);
             if !identified {
                 prop_assert_eq!((bench.session.calls_in_flight(), bench.session.files_open()), (0, 0));
-                prop_assert!(bench.session.bind(address()).is_err());
+                prop_assert!(bench.session.bind(address(), false).is_err());
             }
         }
     }

@@ -154,7 +154,7 @@ impl Player {
                 Waiting::Driver
             }
             DriverTask::Proceed(_) => panic!("a write proceeds that did not wait"),
-            DriverTask::Authenticate(_) | DriverTask::LoginRefused { .. } => {
+            DriverTask::Authenticate(_) | DriverTask::StartTls | DriverTask::LoginRefused { .. } => {
                 panic!("no authentication is configured")
             }
             DriverTask::Nothing | DriverTask::Close => Waiting::Replied(bench.all_replies(0)),
@@ -165,7 +165,7 @@ impl Player {
         }
         if frame.request.as_deref() == Some("kXR_login") {
             let bound = self.parts.get(&u16::MAX).map_or(0, Vec::len);
-            (0..bound).for_each(|_| drop(self.bench.session.bind(address())));
+            (0..bound).for_each(|_| drop(self.bench.session.bind(address(), false)));
         }
         true
     }

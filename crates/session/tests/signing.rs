@@ -366,7 +366,7 @@ fn writes_in_flight_and_on_bound_connections_are_verified_by_their_headers() {
     takes(&mut bench, &signed(&open, 1, 0));
     let (call, _) = bench.operation(&open);
     bench.reply_of(call, opened(&FakeFile::new("/data/f")));
-    let path = bench.session.bind(address()).unwrap();
+    let path = bench.session.bind(address(), false).unwrap();
     for (sequence, path) in [(2, 0), (3, path.0), (4, 0)] {
         let write = Raw::new(WRITE).u8(16, path).i64(8, 100).dlen(5);
         takes(&mut bench, &signed(&write, sequence, 1));

@@ -94,7 +94,7 @@ fn data_of_a_refused_request_is_discarded_before_the_error() {
 fn a_path_id_moves_data_and_reply_to_its_connection() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
-    bench.session.bind(address()).unwrap();
+    bench.session.bind(address(), false).unwrap();
     for request in [write(0, 0, 5).u8(16, 1), pgwrite(0, 5).u8(16, 1)] {
         let announced = receive(&mut bench, &request);
         assert_eq!((announced.link, announced.length), (PathId(1), 5));

@@ -13,12 +13,13 @@ use crate::input::{Input, PayloadAhead};
 use crate::outbox::FlushOutcome;
 use crate::registry::SessionHome;
 use crate::stats::CountedConnection;
+use crate::tls_handshake;
 use base::MemoryPurpose;
-use net::{Arrival, BLOCK_BYTES, LoopPresence, SMALL_BYTES, Socket, take_small};
+use net::{Arrival, BLOCK_BYTES, DetachedSocket, LoopPresence, SMALL_BYTES, Socket, take_small};
 use session::{PathId, Session};
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
-use std::net::{IpAddr, TcpStream};
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -40,6 +41,8 @@ enum CloseReason {
     Closing,
     /// The connection joins another session.
     Join(StreamId, SessionHome),
+    /// The connection continues after a TLS handshake.
+    StartTls,
 }
 
 /// A connection in service. It is a hand-written future to save memory, because most connections
@@ -55,7 +58,7 @@ struct ConnectionTask {
 }
 
 /// The share of a connection in the counts of its loop and of the process, until it is closed.
-struct ConnectionCount {
+pub(crate) struct ConnectionCount {
     _presence: LoopPresence,
     attendee: CountedConnection,
 }
@@ -74,6 +77,16 @@ pub(crate) fn serve(shared: &Arc<FrontEnd>, arrival: Arrival, presence: LoopPres
         input: Input::of(arrival.received),
         place: Some(ConnectionCount { _presence: presence, attendee }),
     });
+}
+
+/// Continues a connection that was switched to TLS.
+pub(crate) fn resume(
+    driver: Rc<RefCell<SessionDriver>>,
+    link: PathId,
+    socket: Socket,
+    place: Option<ConnectionCount>,
+) {
+    net::spawn_local(ConnectionTask { driver, link, socket: Some(socket), input: Input::default(), place });
 }
 
 impl Future for ConnectionTask {
@@ -100,15 +113,24 @@ impl Future for ConnectionTask {
 
 impl ConnectionTask {
     fn end(&mut self, end: CloseReason) {
+        if matches!(end, CloseReason::StartTls) {
+            if let Some(socket) = self.socket.take() {
+                let received = self.input.bytes().to_vec();
+                self.input.clear();
+                tls_handshake::start(self.driver.clone(), self.link, socket, received, self.place.take());
+            }
+            return;
+        }
         SessionDriver::link_lost(&self.driver, self.link);
         let hub = self.driver.borrow().hub.clone();
         let (socket, place) = (self.socket.take(), self.place.take());
         match (end, socket, place) {
             (CloseReason::Join(streamid, entry), Some(socket), Some(ConnectionCount { attendee, .. })) => {
                 let address = self.driver.borrow().peer_address();
-                if let Ok((stream, more)) = socket.release() {
+                let is_tls = socket.is_tls();
+                if let Ok((socket, more)) = socket.release() {
                     let received = [self.input.bytes(), &more].concat();
-                    let joining = JoiningConnection { stream, received, address, streamid, attendee };
+                    let joining = JoiningConnection { socket, is_tls, received, address, streamid, attendee };
                     joining.join(hub.shared.clone(), entry);
                     return;
                 }
@@ -127,7 +149,7 @@ impl ConnectionTask {
 
 /// Consumes input for a short time before the socket is closed. If a socket with unread input is
 /// closed, the kernel discards unsent output, and the peer could not read the last reply.
-async fn linger(socket: &mut Socket) {
+pub(crate) async fn linger(socket: &mut Socket) {
     socket.finish_sending();
     let mut buffer = take_small();
     let pass_over = async {
@@ -146,7 +168,8 @@ async fn linger(socket: &mut Socket) {
 
 /// A connection on its way to the loop of the session that it joins.
 struct JoiningConnection {
-    stream: TcpStream,
+    socket: DetachedSocket,
+    is_tls: bool,
     /// Input after the bind request.
     received: Vec<u8>,
     address: Option<IpAddr>,
@@ -162,11 +185,14 @@ impl JoiningConnection {
         home.spawn(move || async move {
             let hub = Hub::of(&shared);
             let place = ConnectionCount { _presence: presence, attendee: self.attendee };
-            let Ok(mut socket) = Socket::adopt(self.stream) else {
+            let Ok(mut socket) = Socket::attach(self.socket) else {
                 return hub.stats.disconnections.add(1);
             };
             let found = hub.find(entry.owner);
-            let bound = found.as_ref().map(|driver| driver.borrow_mut().bind(self.streamid, self.address));
+            let bind = |driver: &Rc<RefCell<SessionDriver>>| {
+                driver.borrow_mut().bind(self.streamid, self.address, self.is_tls)
+            };
+            let bound = found.as_ref().map(bind);
             let error = match (found, bound) {
                 (Some(driver), Some(Ok(link))) => {
                     let (socket, input) = (Some(socket), Input::of(self.received));
@@ -223,8 +249,8 @@ fn turn(
         state.held_up = matches!(flow, InputFlow::Full);
         state.stalled = state.held_up | std::mem::take(&mut state.short);
         let before = state.out.pending();
-        let joins = matches!(flow, InputFlow::Join);
-        let together = state.closing == CloseState::No && !joins;
+        let stays = !matches!(flow, InputFlow::Join | InputFlow::StartTls);
+        let together = state.closing == CloseState::No && stays;
         let Ok(flushed) = state.out.flush(socket, ROUND_BYTES, together, account) else {
             return Poll::Ready(CloseReason::Closed);
         };
@@ -234,14 +260,10 @@ fn turn(
         sent += left;
         driver.note_sent(left as u64);
         driver.links.wake_others(link, left > 0);
-        if closing && flushed == FlushOutcome::All {
-            return Poll::Ready(CloseReason::Closing);
-        }
-        if joins
-            && flushed == FlushOutcome::All
-            && let Some((streamid, entry)) = driver.take_join()
+        if flushed == FlushOutcome::All
+            && let Some(reason) = end_after_output(driver, closing, &flow)
         {
-            return Poll::Ready(CloseReason::Join(streamid, entry));
+            return Poll::Ready(reason);
         }
         let moved = left > 0 && (matches!(flow, InputFlow::Full) || driver.has_further_work(link));
         if flushed == FlushOutcome::Blocked && socket.poll_writable(context).is_ready() {
@@ -263,6 +285,19 @@ fn turn(
             Poll::Ready(Ok(false)) | Poll::Pending => return pause(driver, link, socket, input, context),
             Poll::Ready(Err(())) => return Poll::Ready(CloseReason::Closed),
         }
+    }
+}
+
+/// Returns the reason for which the task of a connection ends after its output was sent.
+fn end_after_output(driver: &mut SessionDriver, is_closing: bool, flow: &InputFlow) -> Option<CloseReason> {
+    match flow {
+        _ if is_closing => Some(CloseReason::Closing),
+        InputFlow::Join => driver.take_join().map(|(streamid, entry)| CloseReason::Join(streamid, entry)),
+        InputFlow::StartTls => {
+            driver.rare.starts_tls = false;
+            Some(CloseReason::StartTls)
+        }
+        _ => None,
     }
 }
 
@@ -389,6 +424,8 @@ fn receive(
     }
     let wanted = match flow {
         InputFlow::More(bytes) => *bytes,
+        // The next bytes are not requests but records.
+        InputFlow::StartTls => return Poll::Ready(Ok(false)),
         // The present input must be consumed first. One buffer may fill meanwhile, so that the end
         // of the connection is noticed.
         InputFlow::Full | InputFlow::Join if input.bytes().len() >= SMALL_BYTES => {

@@ -68,6 +68,8 @@ pub(crate) enum InputFlow {
     Turn,
     /// The connection joins a session on another loop after its pending output has been sent.
     Join,
+    /// The connection switches to TLS after its pending output has been sent.
+    StartTls,
 }
 
 /// One session and its driver state.
@@ -106,6 +108,8 @@ pub(crate) struct RareState {
     waiting_for_end: Vec<DeferredReply>,
     /// The session that this connection joins.
     join: Option<(StreamId, SessionHome)>,
+    /// The control connection switches to TLS.
+    pub(crate) starts_tls: bool,
     login: login::LoginWaits,
 }
 
@@ -115,6 +119,7 @@ impl LazyTable for RareState {
         parked: VecDeque::new(),
         waiting_for_end: Vec::new(),
         join: None,
+        starts_tls: false,
         login: login::LoginWaits::NONE,
     };
 
@@ -123,6 +128,7 @@ impl LazyTable for RareState {
             && self.parked.is_empty()
             && self.waiting_for_end.is_empty()
             && self.join.is_none()
+            && !self.starts_tls
             && self.login.is_over()
     }
 }
@@ -172,6 +178,9 @@ impl SessionDriver {
         for round in 0..=ROUND_REQUESTS {
             if self.rare.join.is_some() {
                 return InputFlow::Join;
+            }
+            if self.rare.starts_tls {
+                return InputFlow::StartTls;
             }
             let next = ahead.take_if(|_| input.is_empty());
             if let Some(receipt) = self.expected() {
@@ -304,6 +313,7 @@ impl SessionDriver {
             DriverTask::Bind { streamid, session } => self.find_session(streamid, session),
             DriverTask::EndSession { call, session } => return self.end_other(call, session),
             DriverTask::Authenticate(task) => return self.authenticate(*task),
+            DriverTask::StartTls => self.rare.starts_tls = true,
             DriverTask::LoginRefused { reason, delay_seconds } => self.login_refused(reason, delay_seconds),
             DriverTask::Statistics { call, selection } => {
                 let text = self.hub.shared.statistics(&selection);
@@ -462,8 +472,13 @@ impl SessionDriver {
     }
 
     /// Adds a connection from `address` to the session. Returns its path id.
-    pub(crate) fn bind(&mut self, streamid: StreamId, address: Option<IpAddr>) -> Result<PathId, Error> {
-        let link = self.session.bind(address)?;
+    pub(crate) fn bind(
+        &mut self,
+        streamid: StreamId,
+        address: Option<IpAddr>,
+        is_tls: bool,
+    ) -> Result<PathId, Error> {
+        let link = self.session.bind(address, is_tls)?;
         self.links.insert(link);
         self.session.bound(streamid, link, &mut self.links);
         Ok(link)

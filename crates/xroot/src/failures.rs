@@ -2,7 +2,7 @@
 //!
 //! Each failed request is logged at level debug. A failure that an administrator can fix is a
 //! warning: a full disk, a read-only file system, a missing permission of the server, a disk error,
-//! credentials that are refused.
+//! credentials that are refused, a failed TLS handshake.
 //! There is at most one warning per minute and cause, with a count. The number of causes is fixed,
 //! so clients cannot increase the memory and log volume. Successful requests are not logged.
 
@@ -18,7 +18,7 @@ const PERIOD: Duration = Duration::from_secs(60);
 const TEXT_BYTES_MAX: usize = 1024;
 
 /// Causes of failures that an administrator can fix.
-const CAUSES: [&str; 8] = [
+const CAUSES: [&str; 9] = [
     "no space left",
     "a quota is used up",
     "the file system is read only",
@@ -27,6 +27,7 @@ const CAUSES: [&str; 8] = [
     "the server is out of memory",
     "the file system failed",
     AUTHENTICATION,
+    "a connection was not encrypted",
 ];
 
 /// The cause of refused credentials.
@@ -56,6 +57,7 @@ fn cause(error: &Error) -> Option<usize> {
         ErrorKind::NoMemory if system => Some(5),
         ErrorKind::FsError if error.source.as_ref().is_some_and(is_broken) => Some(6),
         ErrorKind::AuthFailed => Some(7),
+        ErrorKind::TlsRequired => Some(8),
         _ => None,
     }
 }

@@ -8,6 +8,7 @@ use crate::{
     SESSION_BYTES_MAX, SESSION_REQUEST_BYTES_MAX, STALLED_SECONDS_MAX,
 };
 use base::{Ceilings, MemoryBudget, Owner};
+use net::TlsServer;
 use session::{HostName, LOGIN_TIME_MAX, Peer, Session, Settings};
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -58,6 +59,9 @@ pub struct Config {
     pub peer_names: Option<PeerNames>,
     /// Threads for expensive steps of authentications; `None` if no protocol has any.
     pub login_pool: Option<LoginPool>,
+    /// Certificate and threads for TLS; `None` if no connection can be encrypted. It must be set if
+    /// [`Settings::tls`] is.
+    pub tls: Option<Arc<TlsServer>>,
     /// Idle timeout of connections without work; `None` disables it.
     pub idle: Option<Duration>,
     /// Memory in bytes that all sessions may have in flight, beyond [`SESSION_BYTES_FREE`] of each.
@@ -87,6 +91,7 @@ impl Default for Config {
             login_timeout: LOGIN_TIME_MAX,
             peer_names: None,
             login_pool: None,
+            tls: None,
             idle: None,
             memory_bytes: MEMORY_BYTES,
             argument_seconds: ARGUMENT_SECONDS_MAX,

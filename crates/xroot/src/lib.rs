@@ -21,6 +21,7 @@
 //! | `driver` | one session with its connections: executes the tasks of the session; its parts are in `driver/` |
 //! | `failures` | rate-limited log of failed requests |
 //! | `connection` | the task of one connection |
+//! | `tls_handshake` | the task of a connection while it switches to TLS |
 //! | `input` | received bytes that have not been consumed |
 //! | `client_delay` | time for which a client keeps the server waiting |
 //! | `connections` | all connections of a session and their pending work |
@@ -53,6 +54,7 @@ mod range_read;
 mod receipt;
 mod registry;
 mod stats;
+mod tls_handshake;
 mod transfer;
 mod vector_read;
 

@@ -202,7 +202,7 @@ impl Outbox {
     /// a header announced.
     pub(crate) fn flush(
         &mut self,
-        socket: &Socket,
+        socket: &mut Socket,
         most: usize,
         together: bool,
         account: &Rc<Account>,
@@ -236,11 +236,15 @@ impl Outbox {
     }
 
     /// Sends at most about `most` bytes with system calls of this connection alone.
-    fn send(&mut self, socket: &Socket, most: usize) -> io::Result<FlushOutcome> {
+    fn send(&mut self, socket: &mut Socket, most: usize) -> io::Result<FlushOutcome> {
         let mut total = 0;
         loop {
             if self.is_empty() {
-                return Ok(FlushOutcome::All);
+                return match socket.flush() {
+                    Ok(()) => Ok(FlushOutcome::All),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(FlushOutcome::Blocked),
+                    Err(error) => Err(error),
+                };
             }
             if total >= most {
                 return Ok(FlushOutcome::Turn);
@@ -263,7 +267,7 @@ impl Outbox {
     }
 
     /// Writes everything up to the next file range in one vectored write.
-    fn write(&self, socket: &Socket) -> io::Result<usize> {
+    fn write(&self, socket: &mut Socket) -> io::Result<usize> {
         if self.segments.is_empty() {
             return socket
                 .write(&[IoSlice::new(self.tail.bytes.get(self.sent..).unwrap_or_default())], false);
@@ -332,7 +336,7 @@ impl Outbox {
     }
 }
 
-fn send_range(socket: &Socket, file: &dyn OpenFile, offset: &u64, left: &usize) -> io::Result<usize> {
+fn send_range(socket: &mut Socket, file: &dyn OpenFile, offset: &u64, left: &usize) -> io::Result<usize> {
     match file.lend() {
         Some(descriptor) => socket.send_file(descriptor, *offset, *left),
         None => Err(io::ErrorKind::Unsupported.into()),

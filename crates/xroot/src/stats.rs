@@ -45,6 +45,8 @@ counters! {
     logins,
     /// Refused attempts to authenticate.
     refused_logins,
+    /// TLS handshakes that failed.
+    failed_handshakes,
     /// Requests of any kind.
     requests,
     /// Polls of connection tasks.

@@ -421,9 +421,10 @@ impl<'p> LoadGenerator<'p> {
                     operation.pages(plan, &frame);
                 }
             }
-            // The login of a load generator does not authenticate.
+            // The login of a load generator neither authenticates nor supports TLS.
             Some(
-                ConnectionEvent::Authenticate(_)
+                ConnectionEvent::StartTls
+                | ConnectionEvent::Authenticate(_)
                 | ConnectionEvent::Later { .. }
                 | ConnectionEvent::Notice { .. },
             ) => {}

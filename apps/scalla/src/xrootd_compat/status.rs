@@ -249,7 +249,7 @@ impl XrdClStatus {
 
 fn of_connection(error: &ConnectionError) -> XrdClStatus {
     match error {
-        ConnectionError::Demands(Demand::Tls) => {
+        ConnectionError::NoTls | ConnectionError::Demands(Demand::Tls) => {
             XrdClStatus::fatal(code::TLS_ERROR).with_message(error.to_string())
         }
         ConnectionError::Demands(_) => XrdClStatus::fatal(code::AUTH_FAILED).with_message(error.to_string()),

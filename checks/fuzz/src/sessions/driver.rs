@@ -40,6 +40,7 @@ fn is_use(todo: &DriverTask) -> bool {
             | DriverTask::Close
             | DriverTask::Bind { .. }
             | DriverTask::Authenticate(_)
+            | DriverTask::StartTls
             | DriverTask::LoginRefused { .. }
     )
 }
@@ -193,6 +194,7 @@ impl FuzzDriver {
                 self.session.send_delayed_refusal(&mut self.out);
             }
             DriverTask::Nothing => {}
+            DriverTask::StartTls => panic!("TLS of a server without a certificate"),
             DriverTask::Close => self.closed = true,
             DriverTask::Call(call, operation) => self.ask(call, PendingCallKind::Operation(operation)),
             DriverTask::FileCall(call, file, operation) => {
@@ -359,7 +361,7 @@ impl FuzzDriver {
     pub(super) fn link(&mut self, which: u8) {
         let path = 1 + (which >> 1) % 15;
         if which & 1 == 0 {
-            if let Ok(link) = self.session.bind(Some(HERE)) {
+            if let Ok(link) = self.session.bind(Some(HERE), false) {
                 assert!((1..=15).contains(&link.0) && self.bound.insert(link.0), "{link:?} is bound already");
             }
         } else if self.bound.remove(&path) {

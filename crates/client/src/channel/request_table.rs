@@ -181,7 +181,10 @@ impl RequestTable {
                     entry.finish(outcome)?;
                 }
             }
-            ConnectionEvent::Ready | ConnectionEvent::Authenticate(_) | ConnectionEvent::Notice { .. } => {}
+            ConnectionEvent::Ready
+            | ConnectionEvent::StartTls
+            | ConnectionEvent::Authenticate(_)
+            | ConnectionEvent::Notice { .. } => {}
         }
         Ok(())
     }

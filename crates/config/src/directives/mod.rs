@@ -24,6 +24,7 @@ mod security;
 mod shared;
 mod standing;
 mod third_party;
+mod tls;
 mod xrd;
 mod xrootd;
 
@@ -40,6 +41,7 @@ pub(crate) use fault::DirectiveFault;
 pub(crate) use missing::of as missing;
 pub(crate) use shared::unprotected;
 pub use standing::{Standing, UsageFrequency};
+pub(crate) use tls::check_tls;
 
 /// All tables.
 pub static SECTIONS: &[Section] = &[

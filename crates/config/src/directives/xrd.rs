@@ -7,7 +7,7 @@ use super::fault::DirectiveFault;
 use super::libraries::{self, LibraryPurpose};
 use super::shared::{option_not_yet, option_without_effect, trace, unprotected, without_effect};
 use super::standing::{Standing, UsageFrequency};
-use super::{cluster, missing, process};
+use super::{cluster, missing, process, tls};
 use crate::effective::{KeepAlive, MAX_FD_RANGE, MaxFd, Port};
 use crate::setting::Setting;
 use crate::values::{self, TIME_MAX, between, from};
@@ -22,7 +22,7 @@ const SOCKET_BUFFER_MAX: u64 = 1 << 30;
 
 pub(super) const SECTION: Section = Section {
     title: "Network: xrd.",
-    about: "Port, who may connect, timeouts, descriptors. TLS is not in force yet: what demands it stops the start.",
+    about: "Port, who may connect, timeouts, descriptors. Certificates for TLS.",
     directives: &[
         Directive::new(&["xrd.port"], UsageFrequency::Most, "[tls] {port|any} [if]", port)
             .default("1094")
@@ -80,21 +80,28 @@ pub(super) const SECTION: Section = Section {
             .help("Protocols served. xroot is built in; http is not in force yet.")
             .example("xrootd *")
             .stops_with("tls xrootd *"),
-        Directive::guard(&["xrd.tls"], UsageFrequency::Most, "cert [key] [[no]detail] [hsto time]", "/etc/grid-security/hostcert.pem")
+        Directive::new(&["xrd.tls"], UsageFrequency::Most, "cert [key] [[no]detail] [hsto time]", tls::certificate)
             .default("none")
-            .help("Certificate and key of the server."),
-        Directive::guard(
+            .help("Certificate and key of the server, as PEM files. The certificate comes first in its file, \
+                   then those of intermediate authorities. Without `key` the same file has the key. Both are \
+                   read again when they change. `hsto`: time limit of a handshake, 10s by default.")
+            .example("/etc/grid-security/xrd/xrdcert.pem /etc/grid-security/xrd/xrdkey.pem"),
+        Directive::new(
             &["xrd.tlsca"],
             UsageFrequency::Most,
             "noverify | {certdir|certfile} path [crlcheck {all|external|last}] [log {failure|off}] [[no]proxies] \
              [refresh time] [verdepth number] [allow-missing-crl]",
-            "certdir /etc/grid-security/certificates",
+            tls::authorities,
         )
-        .default("verify, refresh 8h, verdepth 9")
-        .help("Certificate authorities for client certificates."),
-        Directive::guard(&["xrd.tlsciphers"], UsageFrequency::Rare, "list", "ECDHE-RSA-AES256-GCM-SHA384")
-            .default("library default")
-            .help("Allowed ciphers."),
+        .default("none; required with xrd.tls")
+        .help("Certificate authorities that this host trusts. Clients are not asked for certificates, because \
+               they authenticate by `sec.protocol`; so the options for those have no effect.")
+        .example("certdir /etc/grid-security/certificates"),
+        Directive::new(&["xrd.tlsciphers"], UsageFrequency::Rare, "list", tls::ciphers)
+            .default("all with authenticated encryption and forward secrecy")
+            .help("Ciphers of TLS 1.2, by their names in OpenSSL, separated by colons. Those of TLS 1.3 are \
+                   always allowed.")
+            .example("ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384"),
         Directive::not_yet(&["xrd.report"], UsageFrequency::Most, "dest[,dest2] [every time] [json] [off] [[-]option…]")
             .default("none")
             .help("Summary monitoring.")

@@ -7,8 +7,9 @@ use super::draft::Draft;
 use super::export;
 use super::fault::DirectiveFault;
 use super::libraries::{self, LibraryPurpose};
-use super::shared::{option_not_yet, option_without_effect, trace, unprotected, without_effect};
+use super::shared::{option_not_yet, option_without_effect, trace};
 use super::standing::{Standing, UsageFrequency};
+use super::tls;
 use crate::effective::{
     ChecksumConfig, ChecksumKind, ClientClass, HostPattern, RedirectFunction, RedirectRule, RedirectServer,
     RedirectWhen,
@@ -85,17 +86,17 @@ pub(super) const SECTION: Section = Section {
             .default("none: all clients are served")
             .help("Enables authentication, which is built in: `sec.protocol` names the protocols.")
             .example("libXrdSec.so"),
-        Directive::new(&["xrootd.tls"], UsageFrequency::Most, "[capable] {[-]all|data|gpfile|login|none|off|session|tpc}…", tls)
-            .default("none")
-            .help("Operations that must be encrypted. Only `none` and `off` are in force.")
-            .example("none")
-            .stops_with("login")
-            .standing(Standing::NotYet),
-        Directive::new(&["xrootd.tlsreuse"], UsageFrequency::Rare, "off | on [flush time]", tls_reuse)
-            .default("on")
-            .help("Cache of TLS sessions.")
-            .example("on flush 1h")
-            .standing(Standing::NoEffect),
+        Directive::new(&["xrootd.tls"], UsageFrequency::Most, "[capable] {[-]all|data|gpfile|login|none|off|session|tpc}…", tls::requirements)
+            .default("none: connections are encrypted if the client asks for it")
+            .help("Operations that must be encrypted. Lines add to each other. `session`: everything after the \
+                   login; `data`: also the connections that clients bind to a session. A line that begins with \
+                   `capable` serves clients without TLS in clear text.")
+            .example("capable login data"),
+        Directive::new(&["xrootd.tlsreuse"], UsageFrequency::Rare, "off | on [flush time]", tls::reuse)
+            .default("off")
+            .help("Clients may resume TLS sessions, which saves the expensive part of a handshake. `flush` has \
+                   no effect: the number of sessions is limited, and they end with their certificate.")
+            .example("on"),
         Directive::new(&["xrootd.fslib"], UsageFrequency::Most, "[throttle] {default|library} [parameters] | ++ library", file_system)
             .default("default")
             .help("File system plug-ins. The built-in one is in force; `throttle` is not yet.")
@@ -256,56 +257,6 @@ fn xrootd_trace(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<
     let value = trace(arguments, TRACE, draft)?;
     draft.effective.protocol.trace.set(value, arguments.origin());
     Ok(())
-}
-
-/// Applies `xrootd.tls`. Requirements that remain after `-option`, `none` and `off` stop the start,
-/// also with `capable`.
-fn tls(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
-    const WHAT: [&str; 5] = ["data", "gpfile", "login", "session", "tpc"];
-    let mut demanded: Vec<(&str, &DirectiveToken)> = Vec::new();
-    let mut token = arguments.need("tls requirement")?;
-    loop {
-        match token.text.as_str() {
-            "capable" => {}
-            "none" | "off" => demanded.clear(),
-            "all" => demanded.extend(WHAT.map(|what| (what, token))),
-            text => {
-                let (name, on) = text.strip_prefix('-').map_or((text, true), |name| (name, false));
-                if name != "all" && !WHAT.contains(&name) {
-                    return Err(arguments.invalid(token, "tls requirement"));
-                }
-                if on {
-                    demanded.push((name, token));
-                } else {
-                    demanded.retain(|(what, _)| *what != name && name != "all");
-                }
-            }
-        }
-        match arguments.next() {
-            Some(next) => token = next,
-            None => break,
-        }
-    }
-    draft.finish(arguments);
-    match demanded.first() {
-        Some((_, token)) => Err(unprotected(token, &format!("'{}'", token.text))),
-        None => Ok(()),
-    }
-}
-
-fn tls_reuse(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
-    let token = arguments.need("tlsreuse value")?;
-    match token.text.as_str() {
-        "off" => {}
-        "on" => {
-            if arguments.take("flush").is_some() {
-                arguments.time("flush", values::from(0))?;
-            }
-        }
-        _ => return Err(arguments.invalid(token, "tlsreuse value")),
-    }
-    draft.finish(arguments);
-    without_effect(arguments, draft)
 }
 
 fn redirect(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {

@@ -12,6 +12,7 @@ mod protocol;
 mod security;
 mod storage;
 mod third_party;
+mod tls;
 
 use std::path::{Path, PathBuf};
 
@@ -52,6 +53,7 @@ pub use third_party::{
     COPY_JOBS_MAX, COPY_STREAMS_MAX, CopyAllow, CopyProgram, CopyRedirect, CopyRequire, CopyScan, CopySource,
     CopySources, ThirdPartyCopy,
 };
+pub use tls::{HANDSHAKE_TIME, TlsAuthorities, TlsCertificate, TlsOperations, TlsRequirements};
 
 use crate::setting::{Origin, Position, Setting};
 

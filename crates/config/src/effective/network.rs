@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::process::Trace;
+use super::tls::{TlsAuthorities, TlsCertificate};
 use crate::setting::Setting;
 
 /// Default port of the xroot protocol.
@@ -137,6 +138,12 @@ pub struct NetworkConfig {
     pub idle_timeout: Setting<Option<Duration>>,
     /// `xrd.timeout kill`: maximum time for a connection to close.
     pub kill_timeout: Setting<Duration>,
+    /// `xrd.tls`: the certificate of the server; `None` if no connection can be encrypted.
+    pub tls: Setting<Option<TlsCertificate>>,
+    /// `xrd.tlsca`.
+    pub tls_authorities: Setting<Option<TlsAuthorities>>,
+    /// `xrd.tlsciphers`; `None` allows all that are safe.
+    pub tls_ciphers: Setting<Option<String>>,
     /// `xrd.trace`.
     pub trace: Setting<Trace>,
 }
@@ -157,6 +164,9 @@ impl Default for NetworkConfig {
             hail_timeout: Setting::default_of(Duration::from_secs(30)),
             idle_timeout: Setting::default_of(None),
             kill_timeout: Setting::default_of(Duration::from_secs(3)),
+            tls: Setting::default_of(None),
+            tls_authorities: Setting::default_of(None),
+            tls_ciphers: Setting::default_of(None),
             trace: Setting::default_of(Trace::default()),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::network::HostPattern;
 use super::process::Trace;
+use super::tls::TlsRequirements;
 use crate::setting::Setting;
 
 /// A built-in checksum algorithm.
@@ -192,6 +193,10 @@ pub struct ProtocolConfig {
     pub redirects: Vec<Setting<RedirectRule>>,
     /// `xrootd.async nosf` switches it off.
     pub sendfile: Setting<bool>,
+    /// `xrootd.tls`: operations that must be encrypted.
+    pub tls: Setting<TlsRequirements>,
+    /// `xrootd.tlsreuse`: clients may resume TLS sessions.
+    pub tls_reuse: Setting<bool>,
     /// `xrootd.trace`.
     pub trace: Setting<Trace>,
 }
@@ -208,6 +213,8 @@ impl Default for ProtocolConfig {
             prepare_limit: Setting::default_of(PrepareLimit::default()),
             redirects: Vec::new(),
             sendfile: Setting::default_of(true),
+            tls: Setting::default_of(TlsRequirements::default()),
+            tls_reuse: Setting::default_of(false),
             trace: Setting::default_of(Trace::default()),
         }
     }

@@ -206,7 +206,8 @@ fn fetched_data_is_kept_until_it_is_read() {
                             }
                         }
                     }
-                    let (stream, rest) = socket.take().unwrap().release().unwrap();
+                    let (socket, rest) = socket.take().unwrap().release().unwrap();
+                    let stream = socket.into_plain().unwrap();
                     tell.send((index, stream, [first.as_slice(), &rest].concat())).unwrap();
                     Poll::Ready(())
                 }));
@@ -244,7 +245,7 @@ fn batched_sends_complete_before_their_socket_closes() {
             let (client, server) = pair();
             let tell = tell.clone();
             loops.handles()[0].run(move || {
-                let socket = Socket::adopt(server).unwrap();
+                let mut socket = Socket::adopt(server).unwrap();
                 spawn_local(async move {
                     let mut buffer = take_medium();
                     buffer.extend(content(index, 5000));

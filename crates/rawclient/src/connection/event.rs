@@ -8,6 +8,10 @@ use wire::xroot::reply::{ErrorReply, Redirect, StatusFrame, Wait};
 pub enum ConnectionEvent<'a> {
     /// The login is complete; requests are accepted.
     Ready,
+    /// The next bytes in both directions are a TLS handshake. The caller performs it, and calls
+    /// [`Connection::encrypted`](super::Connection::encrypted). Only logins that support TLS get
+    /// this event.
+    StartTls,
     /// The server demands authentication. The caller continues with
     /// [`Connection::authenticate`](super::Connection::authenticate) or gives up. Only logins with
     /// [`Login::authenticates`](crate::Login::authenticates) get this event.
@@ -83,6 +87,8 @@ pub(super) enum Greeting {
     Continues,
     /// The client has to send credentials; the reply is kept for the event.
     NeedsCredentials,
+    /// The caller has to perform a TLS handshake.
+    StartTls,
     /// Requests are accepted.
     Complete,
 }

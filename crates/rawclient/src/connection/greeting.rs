@@ -16,6 +16,7 @@ use wire::{Decode, FixedLayout};
 use super::event::{AuthenticationStep, ConnectionEvent, Greeting};
 use super::{Connection, LoginPhase};
 use crate::error::{ConnectionError, Demand};
+use crate::login::TlsSupport;
 
 impl Connection {
     /// Sends credentials of the authentication protocol `id`, after
@@ -31,6 +32,30 @@ impl Connection {
     /// signatures. Without a key they are signed if the server forces it.
     pub fn sign_with(&mut self, cipher: Arc<dyn SignatureCipher>) {
         self.signer = self.signing.clone().and_then(|signing| RequestSigner::new(signing, Some(cipher)));
+    }
+
+    /// Continues after the TLS handshake of [`ConnectionEvent::StartTls`]. After it the connection
+    /// may be ready ([`Connection::is_ready`]).
+    pub fn encrypted(&mut self) {
+        self.is_tls = true;
+        match self.phase {
+            LoginPhase::TlsBeforeLogin => {
+                self.login.encode(self.control.outgoing.buffer());
+                self.phase = LoginPhase::Login;
+            }
+            LoginPhase::TlsBeforeUse => self.phase = LoginPhase::Ready,
+            _ => {}
+        }
+    }
+
+    /// Reports whether the connection is encrypted.
+    #[must_use]
+    pub const fn is_tls(&self) -> bool {
+        self.is_tls
+    }
+
+    pub(super) fn awaits_tls(&self) -> bool {
+        matches!(self.phase, LoginPhase::TlsBeforeLogin | LoginPhase::TlsBeforeUse)
     }
 
     /// Returns the event about the kept reply.
@@ -53,8 +78,10 @@ impl Connection {
         let header = ResponseHeader::from_bytes(header);
         let request = match self.phase {
             // The handshake has no request code of its own.
-            LoginPhase::Handshake | LoginPhase::Protocol => RequestCode::PROTOCOL,
-            LoginPhase::Login | LoginPhase::Ready => RequestCode::LOGIN,
+            LoginPhase::Handshake | LoginPhase::Protocol | LoginPhase::TlsBeforeLogin => {
+                RequestCode::PROTOCOL
+            }
+            LoginPhase::Login | LoginPhase::TlsBeforeUse | LoginPhase::Ready => RequestCode::LOGIN,
             LoginPhase::Authentication => RequestCode::AUTH,
         };
         let is_authentication = self.phase == LoginPhase::Authentication;
@@ -79,7 +106,10 @@ impl Connection {
                 self.phase = LoginPhase::Protocol;
             }
             LoginPhase::Protocol => {
-                self.take_protocol(&ProtocolReply::decode(body)?)?;
+                if self.take_protocol(&ProtocolReply::decode(body)?)? {
+                    self.phase = LoginPhase::TlsBeforeLogin;
+                    return Ok(Greeting::StartTls);
+                }
                 self.login.encode(self.control.outgoing.buffer());
                 self.phase = LoginPhase::Login;
             }
@@ -90,7 +120,11 @@ impl Connection {
                     return Ok(Greeting::NeedsCredentials);
                 }
             }
-            LoginPhase::Authentication | LoginPhase::Ready => self.complete(),
+            _ => self.complete(),
+        }
+        if self.phase == LoginPhase::Ready && self.must_switch() {
+            self.phase = LoginPhase::TlsBeforeUse;
+            return Ok(Greeting::StartTls);
         }
         let is_complete = self.phase == LoginPhase::Ready;
         Ok(if is_complete { Greeting::Complete } else { Greeting::Continues })
@@ -118,13 +152,22 @@ impl Connection {
         self.phase = LoginPhase::Ready;
     }
 
-    fn take_protocol(&mut self, reply: &ProtocolReply<'_>) -> Result<(), ConnectionError> {
+    /// Reports whether the rest of the session must be encrypted.
+    fn must_switch(&self) -> bool {
+        let is_required = !self.is_tls && self.server.flags.intersects(ServerFlags::TLS_SESS);
+        // A server with `capable` serves a client without TLS; another one sends an error next.
+        is_required && self.login.tls != TlsSupport::None
+    }
+
+    /// Takes the reply to kXR_protocol and reports whether the connection switches to TLS.
+    fn take_protocol(&mut self, reply: &ProtocolReply<'_>) -> Result<bool, ConnectionError> {
         self.server.protocol_version = reply.pval;
         self.server.flags = reply.flags;
-        if reply.flags.intersects(ServerFlags::GOTO_TLS) {
-            return Err(ConnectionError::Demands(Demand::Tls));
-        }
         self.signing = reply.security.as_ref().map(SigningRequirements::new);
-        Ok(())
+        match (reply.flags.intersects(ServerFlags::GOTO_TLS), self.login.tls) {
+            (true, TlsSupport::None) => Err(ConnectionError::Demands(Demand::Tls)),
+            (false, TlsSupport::Required) => Err(ConnectionError::NoTls),
+            (switches, _) => Ok(switches),
+        }
     }
 }

@@ -63,6 +63,7 @@ pub struct Connection {
     /// The requirements of the server for signatures.
     signing: Option<SigningRequirements>,
     signer: Option<RequestSigner>,
+    is_tls: bool,
 }
 
 /// The description that a server sent at login.
@@ -80,8 +81,12 @@ pub struct ServerInfo {
 enum LoginPhase {
     Handshake,
     Protocol,
+    /// A TLS handshake precedes the login.
+    TlsBeforeLogin,
     Login,
     Authentication,
+    /// The login is complete, and a TLS handshake precedes the first request.
+    TlsBeforeUse,
     Ready,
 }
 
@@ -90,7 +95,7 @@ impl Connection {
     #[must_use]
     pub fn new(login: Login) -> Self {
         let mut control = Lane::default();
-        Login::encode_greeting(control.outgoing.buffer());
+        Login::encode_greeting(login.tls, control.outgoing.buffer());
         Self {
             phase: LoginPhase::Handshake,
             login,
@@ -102,6 +107,7 @@ impl Connection {
             frame: Vec::new(),
             signing: None,
             signer: None,
+            is_tls: false,
         }
     }
 
@@ -294,9 +300,14 @@ impl Connection {
         input: &mut &'input [u8],
     ) -> Result<Option<ConnectionEvent<'a>>, ConnectionError> {
         while self.phase != LoginPhase::Ready {
+            if self.awaits_tls() {
+                // Its first bytes in clear text come after the switch.
+                return if input.is_empty() { Ok(None) } else { Err(ConnectionError::NoTls) };
+            }
             let Some(frame) = self.control.whole(input)? else { return Ok(None) };
             match self.greet(frame)? {
                 Greeting::Continues => {}
+                Greeting::StartTls => return Ok(Some(ConnectionEvent::StartTls)),
                 Greeting::Complete => return Ok(Some(ConnectionEvent::Ready)),
                 Greeting::NeedsCredentials => return Ok(Some(self.authentication_event())),
             }

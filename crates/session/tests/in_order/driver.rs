@@ -55,7 +55,7 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) fn new(tells_size: bool) -> Self {
         let mut bench = Bench::new();
-        bench.session.bind(address()).unwrap();
+        bench.session.bind(address(), false).unwrap();
         let files = std::array::from_fn(|number| ModelFile::new(number, tells_size));
         for (number, file) in files.iter().enumerate() {
             let (call, _) = bench.operation(&open(&format!("/{number}"), 0x0020));

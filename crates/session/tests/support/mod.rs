@@ -284,6 +284,7 @@ pub fn name(todo: &DriverTask) -> &'static str {
         DriverTask::Bind { .. } => "bind",
         DriverTask::EndSession { .. } => "end session",
         DriverTask::Authenticate(_) => "authenticate",
+        DriverTask::StartTls => "start TLS",
         DriverTask::LoginRefused { .. } => "login refused",
         DriverTask::Statistics { .. } => "statistics",
     }

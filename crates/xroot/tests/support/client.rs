@@ -3,14 +3,18 @@
 //! It is independent of `client`, so that tests can send requests that a real client never would.
 
 use super::{BIND, LOGIN, OK, OKSOFAR, OPEN, PATIENCE, PROTOCOL, READ, Raw, Reply, STATUS};
+use rustls::{ClientConfig, ClientConnection};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 
 pub const HANDSHAKE: [u8; 20] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 7, 0xdc];
 
 pub struct Client {
     pub stream: TcpStream,
     pub session: [u8; 16],
+    /// Set after [`Client::encrypt`].
+    tls: Option<Box<ClientConnection>>,
 }
 
 pub fn login_request() -> Raw {
@@ -24,7 +28,7 @@ impl Client {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream, session: [0; 16] }
+        Self { stream, session: [0; 16], tls: None }
     }
 
     /// Returns a connection after the handshake.
@@ -58,7 +62,35 @@ impl Client {
     }
 
     pub fn send_bytes(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).unwrap();
+        match &mut self.tls {
+            None => self.stream.write_all(bytes).unwrap(),
+            Some(tls) => rustls::Stream::new(&mut **tls, &mut self.stream).write_all(bytes).unwrap(),
+        }
+    }
+
+    /// Encrypts bytes without sending them.
+    pub fn record(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let tls = self.tls.as_mut().unwrap();
+        tls.writer().write_all(bytes).unwrap();
+        let mut record = Vec::new();
+        while tls.wants_write() {
+            tls.write_tls(&mut record).unwrap();
+        }
+        record
+    }
+
+    /// Performs a TLS handshake.
+    pub fn encrypt(&mut self, config: &Arc<ClientConfig>) -> Result<(), rustls::Error> {
+        let name = "localhost".try_into().unwrap();
+        let mut tls = Box::new(ClientConnection::new(config.clone(), name).unwrap());
+        while tls.is_handshaking() {
+            if let Err(error) = tls.complete_io(&mut self.stream) {
+                let inner = error.into_inner().and_then(|error| error.downcast::<rustls::Error>().ok());
+                return Err(inner.map_or(rustls::Error::HandshakeNotComplete, |error| *error));
+            }
+        }
+        self.tls = Some(tls);
+        Ok(())
     }
 
     pub fn send(&mut self, request: &Raw) {
@@ -66,9 +98,7 @@ impl Client {
     }
 
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
-        let mut bytes = vec![0; count];
-        self.stream.read_exact(&mut bytes).unwrap();
-        bytes
+        self.exactly(count).unwrap()
     }
 
     /// Reads the next frame.
@@ -92,7 +122,11 @@ impl Client {
 
     fn exactly(&mut self, count: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; count];
-        match self.stream.read_exact(&mut bytes) {
+        let read = match &mut self.tls {
+            None => self.stream.read_exact(&mut bytes),
+            Some(tls) => rustls::Stream::new(&mut **tls, &mut self.stream).read_exact(&mut bytes),
+        };
+        match read {
             Ok(()) => Some(bytes),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("the server is silent"),
             Err(_) => None,

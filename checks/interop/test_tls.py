@@ -1,0 +1,68 @@
+"""TLS: the real programs against our server, at each position where a connection can be encrypted."""
+
+import os
+import subprocess
+
+import pytest
+
+import peers
+from tools import XRDCP, XRDFS, pattern, run
+
+CONTENT = pattern(3_000_000)
+
+
+class Authority:
+    """A certificate authority, its directory of hashed names, and a certificate for this host."""
+
+    def __init__(self, directory):
+        self.directory = directory / "certificates"
+        self.certificate, self.key = directory / "host.pem", directory / "host.key"
+        authority, authority_key, request = directory / "ca.pem", directory / "ca.key", directory / "host.csr"
+        extensions = directory / "extensions"
+        extensions.write_text("subjectAltName=DNS:localhost,DNS:localhost.localdomain\nextendedKeyUsage=serverAuth\n")
+        openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", authority_key, "-out", authority, "-days", "90",
+                "-subj", "/O=Test/CN=Authority")
+        openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", self.key, "-out", request, "-subj", "/O=Test/CN=localhost")
+        openssl("x509", "-req", "-in", request, "-CA", authority, "-CAkey", authority_key, "-CAcreateserial", "-days", "60",
+                "-out", self.certificate, "-extfile", extensions)
+        self.directory.mkdir()
+        name = subprocess.run(["openssl", "x509", "-hash", "-noout", "-in", authority], capture_output=True, check=True).stdout
+        (self.directory / f"{name.decode().strip()}.0").write_bytes(authority.read_bytes())
+        os.chmod(self.key, 0o600)
+        for path in (directory, self.certificate, self.key, self.directory):
+            peers.give(path)
+
+    def settings(self, requirements=""):
+        return f"xrd.tls {self.certificate} {self.key}\nxrd.tlsca certdir {self.directory}\n{requirements}\n"
+
+
+def openssl(*arguments):
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("tls")
+    for parent in (directory, directory.parent, directory.parent.parent):
+        os.chmod(parent, 0o755)
+    return Authority(directory)
+
+
+@pytest.mark.parametrize("scheme, requirements", [
+    ("roots", ""),
+    ("root", "xrootd.tls login"),
+    ("root", "xrootd.tls session"),
+    ("root", "xrootd.tls data"),
+    ("root", "xrootd.tls capable all"),
+    ("roots", "xrootd.tls all\nxrootd.tlsreuse on"),
+])
+@pytest.mark.parametrize("streams", [1, 4])
+def test_copies_of_the_real_client(serve, authority, tmp_path, scheme, requirements, streams):
+    server = serve(settings=peers.SETTINGS + authority.settings(requirements))
+    client = {"X509_CERT_DIR": str(authority.directory), "XRD_TLSNODATA": "0"}
+    url = f"{scheme}://localhost:{server.port}/"
+    (tmp_path / "up").write_bytes(CONTENT)
+    run([XRDCP, "-f", "-S", streams, tmp_path / "up", f"{url}/f"], **client).ok()
+    run([XRDCP, "-f", "-S", streams, f"{url}/f", tmp_path / "down"], **client).ok()
+    assert (tmp_path / "down").read_bytes() == CONTENT
+    run([XRDFS, url, "stat", "/f"], **client).ok()

@@ -1,0 +1,80 @@
+//! TLS contexts: certificates and keys of files, and the rules by which peers are trusted.
+//!
+//! Everything here is about files and rules; the crates `net` and `client` move the bytes. Files are
+//! read with the checks of [`crate::trusted_file`], because whoever writes them decides whom a
+//! server or client trusts.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `certificate` | [`ServerCertificate`]: certificate and key of a server |
+//! | `ciphers` | names of OpenSSL to cipher suites |
+//! | `trust` | [`TrustAnchors`]: the authorities that a client trusts |
+//! | `self_signed` | [`SelfSigned`]: a certificate for trying out |
+
+mod certificate;
+mod ciphers;
+mod self_signed;
+mod trust;
+
+pub use certificate::{CertificateFiles, ServerCertificate, TlsServerOptions};
+pub use ciphers::unsupported_ciphers;
+pub use self_signed::SelfSigned;
+pub use trust::TrustAnchors;
+
+use crate::trusted_file::TrustedFileError;
+use rustls::crypto::CryptoProvider;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The reason why a TLS context cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// Others could have written or read a file.
+    #[error("{} is not used: {reason}; {remedy}", path.display())]
+    Untrusted {
+        /// The file.
+        path: PathBuf,
+        /// The property that is not safe.
+        reason: String,
+        /// The action that makes it safe.
+        remedy: String,
+    },
+    /// The content of a file is not what it should be.
+    #[error("{}: {reason}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// The reason, with the remedy.
+        reason: String,
+    },
+    /// A setting is not usable.
+    #[error("{0}")]
+    Setting(String),
+}
+
+impl TlsError {
+    fn of_file(path: &Path, error: TrustedFileError) -> Self {
+        let path = path.to_owned();
+        match error {
+            TrustedFileError::Unreadable(source) => Self::Unreadable { path, source },
+            TrustedFileError::Untrusted { reason, remedy } => Self::Untrusted { path, reason, remedy },
+        }
+    }
+
+    fn content(path: &Path, reason: impl Into<String>) -> Self {
+        Self::Content { path: path.to_owned(), reason: reason.into() }
+    }
+}
+
+/// Returns the cryptography of all TLS connections: AEAD ciphers only.
+fn provider() -> CryptoProvider {
+    rustls::crypto::ring::default_provider()
+}

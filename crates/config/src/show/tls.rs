@@ -1,0 +1,38 @@
+//! The values of TLS as text.
+
+use super::lines::{EffectiveLines, Reload, time};
+use crate::effective::{NetworkConfig, ProtocolConfig, TlsAuthorities, TlsCertificate};
+use crate::setting::Setting;
+
+pub(super) fn network(network: &NetworkConfig, lines: &mut EffectiveLines) {
+    let certificate = |value: &Option<TlsCertificate>| {
+        let value = value.as_ref()?;
+        let key = value.key.as_ref().map(|key| format!("{} ", key.display())).unwrap_or_default();
+        Some(format!("{} {key}hsto {}", value.certificate.display(), time(&value.handshake_time)))
+    };
+    lines.add(Reload::Restart, "xrd.tls", &network.tls, certificate);
+    let authorities = |value: &Option<TlsAuthorities>| {
+        let value = value.as_ref()?;
+        let directory = value.directory.as_ref().map(|path| format!("certdir {}", path.display()));
+        let file = value.file.as_ref().map(|path| format!("certfile {}", path.display()));
+        let words: Vec<String> = directory.into_iter().chain(file).collect();
+        Some(if words.is_empty() { "noverify".to_owned() } else { words.join(" ") })
+    };
+    lines.add(Reload::Restart, "xrd.tlsca", &network.tls_authorities, authorities);
+    lines.add(Reload::Restart, "xrd.tlsciphers", &network.tls_ciphers, Clone::clone);
+}
+
+pub(super) fn protocol(protocol: &ProtocolConfig, lines: &mut EffectiveLines) {
+    let Setting { value, origin } = &protocol.tls;
+    if value.is_empty() {
+        lines.restart("xrootd.tls", &protocol.tls, |_| "none".to_owned());
+    }
+    for (scope, operations) in [("", value.all), ("capable ", value.capable)] {
+        if !operations.is_empty() {
+            let line = Setting::new(operations, origin.clone());
+            lines.restart("xrootd.tls", &line, |line| format!("{scope}{}", line.words().join(" ")));
+        }
+    }
+    let switch = |on: &bool| if *on { "on" } else { "off" }.to_owned();
+    lines.restart("xrootd.tlsreuse", &protocol.tls_reuse, switch);
+}

@@ -1,0 +1,190 @@
+//! The encrypted side of a [`Socket`]: the handshake of a server, reads and writes of records.
+//!
+//! The methods here are called by those of `socket` once the connection has switched to TLS.
+
+use crate::socket::Socket;
+use crate::tls::{ENCRYPTED_BYTES_MAX, HandshakeStep, TlsRecords, TlsServer};
+use rustix::fd::{AsFd, BorrowedFd};
+use std::future::poll_fn;
+use std::io::{self, IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::task::{Context, Poll, ready};
+
+/// Maximum number of records of a client in a handshake. A real client sends three to six.
+const HANDSHAKE_RECORDS_MAX: usize = 32;
+
+/// Sends encrypted bytes of a connection.
+struct RecordWriter<'a>(&'a Socket);
+
+impl Write for RecordWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write_raw(&[IoSlice::new(bytes)], false)
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.write_raw(pieces, false)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Socket {
+    /// Switches the connection to TLS as the server. `received` are bytes that came after the last
+    /// request in clear text.
+    ///
+    /// # Errors
+    /// The client did not complete the handshake in time, sent something else, or no thread was
+    /// free. The socket must not be used any longer, except to close it.
+    pub async fn accept_tls(&mut self, server: &TlsServer, received: Vec<u8>) -> io::Result<()> {
+        let handshake = self.handshake(server, received);
+        match tokio::time::timeout(server.limit(), handshake).await {
+            Ok(result) => result,
+            Err(_) => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("not complete after {} s", server.limit().as_secs()),
+            )),
+        }
+    }
+
+    async fn handshake(&mut self, server: &TlsServer, received: Vec<u8>) -> io::Result<()> {
+        let mut records = server.begin(received)?;
+        let mut steps = 0;
+        loop {
+            while records.wants_write() {
+                match records.send(&mut RecordWriter(self)) {
+                    Err(error) if is_blocked(&error) => {
+                        poll_fn(|context| self.poll_writable(context)).await?;
+                    }
+                    sent => sent?,
+                }
+            }
+            if !records.is_handshaking() {
+                self.set_tls(records);
+                return Ok(());
+            }
+            if !records.has_record() {
+                poll_fn(|context| self.poll_fill(&mut records, context)).await?;
+                continue;
+            }
+            steps += 1;
+            if steps > HANDSHAKE_RECORDS_MAX {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "too many records"));
+            }
+            let HandshakeStep { records: stepped, result } = server.step(records).await?;
+            records = stepped;
+            if let Err(error) = result {
+                // The alert that tells the client the reason. It may have disconnected already.
+                let _ = records.send(&mut RecordWriter(self));
+                return Err(error);
+            }
+        }
+    }
+
+    /// Receives encrypted bytes.
+    fn poll_fill(&mut self, records: &mut TlsRecords, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut buffer = records.take_buffer();
+        let received = self.poll_append(context, &mut buffer);
+        records.put_buffer(buffer);
+        match ready!(received)? {
+            0 => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Reads decrypted data, or waits for it.
+    pub(crate) fn poll_decrypted(
+        &mut self,
+        mut records: Box<TlsRecords>,
+        context: &mut Context<'_>,
+        into: &mut [MaybeUninit<u8>],
+    ) -> Poll<io::Result<usize>> {
+        let read = self.poll_records(&mut records, context, into);
+        self.set_tls(records);
+        read
+    }
+
+    fn poll_records(
+        &mut self,
+        records: &mut TlsRecords,
+        context: &mut Context<'_>,
+        into: &mut [MaybeUninit<u8>],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            if let Some(read) = records.read(into)? {
+                return Poll::Ready(Ok(read));
+            }
+            match records.decrypt() {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(error) => {
+                    // The alert that tells the client the reason. It may have disconnected already.
+                    let _ = records.send(&mut RecordWriter(self));
+                    return Poll::Ready(Err(error));
+                }
+            }
+            match ready!(self.poll_fill(records, context)) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Poll::Ready(Ok(0)),
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    /// Encrypts and sends as many bytes of these pieces as fit.
+    pub(crate) fn write_records(
+        &self,
+        records: &mut TlsRecords,
+        pieces: &[IoSlice<'_>],
+    ) -> io::Result<usize> {
+        // Bytes of an earlier write come first.
+        records.send(&mut RecordWriter(self))?;
+        let taken = records.encrypt(pieces)?;
+        match records.send(&mut RecordWriter(self)) {
+            // The rest is sent by the next write or by `flush_records`.
+            Err(error) if is_blocked(&error) => Ok(taken),
+            sent => sent.map(|()| taken),
+        }
+    }
+
+    /// Sends the rest of encrypted bytes.
+    pub(crate) fn flush_records(&self, records: &mut TlsRecords) -> io::Result<()> {
+        records.send(&mut RecordWriter(self))
+    }
+
+    /// Encrypts and sends part of a file. It is read into a pooled buffer first.
+    pub(crate) fn send_file_records(
+        &self,
+        records: &mut TlsRecords,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+    ) -> io::Result<usize> {
+        records.send(&mut RecordWriter(self))?;
+        let mut block = crate::take_block();
+        let most = length.min(ENCRYPTED_BYTES_MAX).min(block.len());
+        let read = rustix::io::pread(file.as_fd(), block.get_mut(..most).unwrap_or_default(), offset);
+        let sent = match read {
+            Ok(0) => Ok(0),
+            Ok(read) => {
+                let data = block.get(..read).unwrap_or_default();
+                self.write_records(records, &[IoSlice::new(data)])
+            }
+            Err(error) => Err(error.into()),
+        };
+        crate::give_block(block);
+        sent
+    }
+
+    /// Sends the alert that announces the end, if there is room for it.
+    pub(crate) fn close_records(&self, records: &mut TlsRecords) {
+        records.close();
+        // Without room for it the peer sees the end of the connection only.
+        let _ = records.send(&mut RecordWriter(self));
+    }
+}
+
+fn is_blocked(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+}

@@ -1,0 +1,240 @@
+//! Encryption of connections: the certificate of the configuration, its renewal and its expiry.
+//!
+//! Certificate and key are read at the start, at each reload, and when their files change, on a
+//! thread, because a file system can block. Both are replaced together, and only if they fit.
+//! Connections keep the certificate that they began with.
+
+use crate::error::StartError;
+use crate::login::keep_out_of_core_dumps;
+use auth::tls::{CertificateFiles, ServerCertificate, TlsServerOptions};
+use base::{Owner, Supervisor};
+use config::{Effective, TlsCertificate};
+use net::TlsServer;
+use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+use storage::Pool;
+
+/// Maximum number of threads for handshakes.
+const HANDSHAKE_THREADS_MAX: usize = 8;
+
+/// Number of sessions that clients can resume.
+const RESUMABLE_SESSIONS: usize = 16_384;
+
+/// Interval at which the files are examined.
+const LOOK: Duration = Duration::from_secs(60);
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// The times before the expiry of a certificate at which it is logged, in days.
+const WARNING_DAYS: [u32; 2] = [30, 3];
+
+/// The certificate of a server, and the encryption of its connections.
+pub(crate) struct ServerTls {
+    server: Arc<TlsServer>,
+    files: CertificateFiles,
+    options: TlsServerOptions,
+    state: Mutex<CertificateState>,
+}
+
+/// The certificate in force.
+struct CertificateState {
+    certificate: ServerCertificate,
+    /// The warning about its expiry that was logged last; the number of days.
+    warned: Option<u32>,
+    /// The reason why newer files are not used; empty if they are.
+    refused: String,
+}
+
+/// The examination of the files. It ends when this is dropped.
+pub(crate) struct CertificateWatch {
+    _end: Sender<()>,
+}
+
+impl ServerTls {
+    /// Reads the certificate of the configuration. Returns `None` if it has none.
+    ///
+    /// # Errors
+    /// [`StartError::Tls`].
+    pub(crate) fn open(effective: &Effective) -> Result<Option<Arc<Self>>, StartError> {
+        let network = &effective.network;
+        let Some(TlsCertificate { certificate, key, handshake_time }) = &*network.tls else {
+            return Ok(None);
+        };
+        keep_out_of_core_dumps("the key of the certificate");
+        let files = CertificateFiles { certificate: certificate.clone(), key: key.clone() };
+        let options = TlsServerOptions {
+            ciphers: network.tls_ciphers.value.clone(),
+            resumable_sessions: if *effective.protocol.tls_reuse { RESUMABLE_SESSIONS } else { 0 },
+        };
+        if let Some(list) = &options.ciphers {
+            let others = auth::tls::unsupported_ciphers(list);
+            if !others.is_empty() {
+                tracing::warn!("xrd.tlsciphers: not supported: {}", others.join(", "));
+            }
+        }
+        let certificate = ServerCertificate::read(&files, &options);
+        let certificate = certificate.map_err(|error| StartError::Tls(error.to_string()))?;
+        let pool = Pool::new("tls", HANDSHAKE_THREADS_MAX);
+        let run = move |step| pool.run(Owner::unique(), step).is_ok();
+        let server = Arc::new(TlsServer::new(certificate.config().clone(), run, *handshake_time));
+        let state = CertificateState { certificate, warned: None, refused: String::new() };
+        let tls = Self { server, files, options, state: Mutex::new(state) };
+        tracing::info!("TLS: {}", tls.state());
+        tls.warn_of_expiry(SystemTime::now());
+        Ok(Some(Arc::new(tls)))
+    }
+
+    /// Encrypts connections of the front end as the configuration requires.
+    pub(crate) fn require(&self, effective: &Effective, door: &mut xroot::Config) {
+        door.tls = Some(self.server.clone());
+        door.settings.tls = Some(*effective.protocol.tls);
+    }
+
+    /// Reads the files again if they have changed. Returns the reason why they are not usable; the
+    /// earlier certificate then stays in force. Blocks.
+    pub(crate) fn refresh(&self) -> Option<String> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if !state.certificate.has_changed(&self.files) {
+            state.refused.clear();
+            return None;
+        }
+        match ServerCertificate::read(&self.files, &self.options) {
+            Ok(certificate) => {
+                self.server.replace(certificate.config().clone());
+                *state = CertificateState { certificate, warned: None, refused: String::new() };
+                drop(state);
+                tracing::info!("TLS: a new certificate is in force: {}", self.state());
+                None
+            }
+            Err(error) => {
+                let text = format!("xrd.tls: the earlier certificate stays in force: {error}");
+                if state.refused != text {
+                    tracing::error!("{text}");
+                    state.refused.clone_from(&text);
+                }
+                Some(text)
+            }
+        }
+    }
+
+    /// Describes the certificate in force.
+    pub(crate) fn state(&self) -> String {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = state.certificate.names().join(", ");
+        let days = state.certificate.left(SystemTime::now()).as_secs() / DAY.as_secs();
+        let refused = if state.refused.is_empty() { "" } else { "; " };
+        format!("certificate for {names}, {days} days left{refused}{}", state.refused)
+    }
+
+    /// Returns the file of the certificate if clients must trust it directly.
+    pub(crate) fn self_signed(&self) -> Option<&Path> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.certificate.is_self_signed().then_some(&self.files.certificate)
+    }
+
+    /// Logs, once each, that the certificate expires soon.
+    fn warn_of_expiry(&self, now: SystemTime) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.files.certificate.display();
+        if state.certificate.is_early(now) && state.warned.is_none() {
+            tracing::error!("the certificate {shown} is not valid yet; check it and the clock of this host");
+        }
+        let left = state.certificate.left(now);
+        let due = due_warning(left);
+        if due.is_none() || due == state.warned {
+            return;
+        }
+        state.warned = due;
+        if left.is_zero() {
+            tracing::error!("the certificate {shown} has expired, so clients refuse it; replace the file");
+        } else {
+            let hours = left.as_secs() / 3600;
+            let (days, hours) = (hours / 24, hours % 24);
+            tracing::warn!(
+                "the certificate {shown} expires in {days} days and {hours} hours; replace the file"
+            );
+        }
+    }
+
+    /// Starts a thread that examines the files.
+    pub(crate) fn watch(self: &Arc<Self>, supervisor: &Supervisor) -> std::io::Result<CertificateWatch> {
+        let (end, ended) = mpsc::channel::<()>();
+        let tls = self.clone();
+        let run = move || {
+            while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                tls.refresh();
+                tls.warn_of_expiry(SystemTime::now());
+            }
+        };
+        supervisor.spawn("tls-refresh", "the examination of the certificate", run)?;
+        Ok(CertificateWatch { _end: end })
+    }
+}
+
+/// Returns the warning that is due when a certificate has this time left: the number of days, 0 if
+/// it has expired.
+fn due_warning(left: Duration) -> Option<u32> {
+    if left.is_zero() {
+        return Some(0);
+    }
+    WARNING_DAYS.into_iter().filter(|days| left <= DAY * *days).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expiry_is_logged_at_thirty_and_three_days_and_at_the_end() {
+        let day = |days| DAY * days;
+        let cases = [
+            (day(31), None),
+            (day(30), Some(30)),
+            (day(4), Some(30)),
+            (day(3), Some(3)),
+            (Duration::from_secs(1), Some(3)),
+            (Duration::ZERO, Some(0)),
+        ];
+        for (left, due) in cases {
+            assert_eq!(due_warning(left), due, "{left:?}");
+        }
+    }
+
+    #[test]
+    fn new_files_are_used_only_if_they_fit() {
+        let directory = std::env::temp_dir().join(format!("server-tls-{}", std::process::id()));
+        let (first, second) = (directory.join("a"), directory.join("b"));
+        let made = |path: &Path, name: &str| {
+            std::fs::create_dir_all(path).unwrap();
+            auth::tls::SelfSigned::open(path, &[name.to_owned()]).unwrap().files
+        };
+        let files = made(&first, "first.example.org");
+        let other = made(&second, "second.example.org");
+        let mut effective = Effective::default();
+        let certificate = TlsCertificate {
+            certificate: files.certificate.clone(),
+            key: files.key.clone(),
+            handshake_time: Duration::from_secs(1),
+        };
+        effective.network.tls = config::Setting::from_command_line(Some(certificate));
+        let tls = ServerTls::open(&effective).unwrap().unwrap();
+        assert_eq!(tls.refresh(), None);
+        assert!(
+            tls.state().starts_with("certificate for first.example.org, 364 days left"),
+            "{}",
+            tls.state()
+        );
+        assert_eq!(tls.self_signed(), Some(files.certificate.as_path()));
+        // The key of the old certificate, until it is replaced too.
+        std::fs::copy(&other.certificate, &files.certificate).unwrap();
+        let refused = tls.refresh().unwrap();
+        assert!(refused.contains("the earlier certificate stays in force"), "{refused}");
+        assert!(tls.state().contains("first.example.org") && tls.state().contains("is not the key"));
+        std::fs::copy(other.key.unwrap(), files.key.as_ref().unwrap()).unwrap();
+        assert_eq!(tls.refresh(), None);
+        assert!(tls.state().starts_with("certificate for second.example.org"), "{}", tls.state());
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+}

@@ -1,0 +1,282 @@
+//! TLS over sockets: both switch points, bound connections, data of all sizes, and hostile clients.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use config::{TlsOperations, TlsRequirements};
+use net::TlsServer;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use std::io::{Read, Write};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use storage::Pool;
+use support::client::{CREATING, HANDSHAKE, READING, login_request, write};
+use support::*;
+
+const CAPABLE: u8 = 0x0b;
+const WANTS: u8 = 0x0f;
+const EXPECT_BIND: u8 = 1;
+const EXPECT_LOGIN: u8 = 3;
+const TLS_REQUIRED: u16 = 3028;
+const GOTO_TLS: u32 = 0x4000_0000;
+
+/// A certificate for `localhost` that clients trust.
+struct Trust {
+    server: Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
+}
+
+fn trust() -> Trust {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let key = made.signing_key.serialize_der().try_into().unwrap();
+    let server = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
+    let server = server.unwrap().with_no_client_auth();
+    let server = server.with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let client = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let client = client.with_root_certificates(roots).with_no_client_auth();
+    Trust { server: Arc::new(server), client: Arc::new(client) }
+}
+
+fn wish(trust: &Trust, all: TlsOperations, limit: Duration) -> Wish {
+    let mut wish = Wish::default();
+    let pool = Pool::new("tls", 2);
+    let run = move |step| pool.run(base::Owner::unique(), step).is_ok();
+    wish.config.tls = Some(Arc::new(TlsServer::new(trust.server.clone(), run, limit)));
+    wish.config.settings.tls = Some(TlsRequirements { all, ..TlsRequirements::default() });
+    wish
+}
+
+fn server(trust: &Trust, all: TlsOperations) -> Server {
+    Server::with(wish(trust, all, PATIENCE))
+}
+
+fn protocol(flags: u8, expect: u8) -> Raw {
+    Raw::new(PROTOCOL).i32(4, 0x520).u8(8, flags).u8(9, expect)
+}
+
+/// Sends kXR_protocol. Reports whether the connection switches to TLS.
+fn negotiate(client: &mut Client, flags: u8, expect: u8) -> bool {
+    let reply = client.call(&protocol(flags, expect));
+    u32::from_be_bytes(reply.body[4..8].try_into().unwrap()) & GOTO_TLS != 0
+}
+
+/// Returns a connection that is encrypted before its login.
+fn encrypted(server: &Server, trust: &Trust) -> Client {
+    let mut client = Client::greeted(server.address);
+    assert!(negotiate(&mut client, WANTS, EXPECT_LOGIN));
+    client.encrypt(&trust.client).unwrap();
+    client
+}
+
+fn logged_in(mut client: Client) -> Client {
+    let reply = client.call(&login_request());
+    assert_eq!(reply.status, OK, "{reply:?}");
+    client.session = reply.body.try_into().unwrap();
+    client
+}
+
+#[test]
+fn data_of_all_sizes_passes_through_an_encrypted_connection() {
+    let trust = trust();
+    let server = server(&trust, TlsOperations::default());
+    let content = pattern(3_000_000);
+    server.put("/a", &content);
+    let mut client = logged_in(encrypted(&server, &trust));
+    let handle = client.open("/a", READING);
+    for (offset, length) in [(0, 1), (5, 16_384), (1, 16_385), (0, 3_000_000), (2_999_999, 10), (7, 300_000)]
+    {
+        let end = content.len().min(offset + length);
+        assert_eq!(client.read(handle, offset, length), &content[offset..end], "{offset} {length}");
+    }
+    // Many requests whose replies do not fit into the socket while nothing is read.
+    for _ in 0..20 {
+        client.send(&support::client::read(handle, 0, 1_000_000));
+    }
+    for _ in 0..20 {
+        assert_eq!(client.whole(), &content[..1_000_000]);
+    }
+    let handle = client.open("/b", CREATING);
+    client.ok(&write(handle, 0, &content));
+    client.ok(&write(handle, 10, b"abc"));
+    assert_eq!(client.read(handle, 8, 6), [&content[8..10], b"abc", &content[13..14]].concat());
+    assert_eq!(server.content("/b")[13..], content[13..]);
+    // A connection in clear text on the same port.
+    let mut plain = server.client();
+    let handle = plain.open("/a", READING);
+    assert_eq!(plain.read(handle, 0, 100_000), &content[..100_000]);
+}
+
+#[test]
+fn a_session_is_encrypted_after_its_login() {
+    let trust = trust();
+    let server = server(&trust, TlsOperations { session: true, ..TlsOperations::default() });
+    server.put("/a", b"content");
+    let mut client = Client::greeted(server.address);
+    assert!(!negotiate(&mut client, CAPABLE, EXPECT_LOGIN));
+    let mut client = logged_in(client);
+    client.encrypt(&trust.client).unwrap();
+    let handle = client.open("/a", READING);
+    assert_eq!(client.read(handle, 0, 10), b"content");
+    // A client that cannot is refused after its login.
+    let mut plain = logged_in(Client::greeted(server.address));
+    assert_eq!(plain.reply().error().0, TLS_REQUIRED);
+    plain.is_closed();
+}
+
+#[test]
+fn bound_connections_are_encrypted_if_data_must_be() {
+    let trust = trust();
+    let server = server(&trust, TlsOperations { login: true, data: true, ..TlsOperations::default() });
+    let content = pattern(500_000);
+    server.put("/a", &content);
+    let mut main = logged_in(encrypted(&server, &trust));
+    let handle = main.open("/a", READING);
+    // In clear text.
+    let mut plain = Client::greeted(server.address);
+    let reply = plain.call(&Raw::new(BIND).at(4, &main.session));
+    assert_eq!(reply.error(), (TLS_REQUIRED, "bind requires TLS".to_owned()));
+    for _ in 0..3 {
+        let mut bound = Client::greeted(server.address);
+        assert!(negotiate(&mut bound, CAPABLE, EXPECT_BIND));
+        bound.encrypt(&trust.client).unwrap();
+        let path = bound.call(&Raw::new(BIND).at(4, &main.session)).body[0];
+        // The data arrives on the bound connection.
+        let request = support::client::read(handle, 3, 400_000);
+        main.send(&request.payload(&[path, 0, 0, 0, 0, 0, 0, 0]));
+        assert_eq!(bound.whole(), &content[3..400_003]);
+        // And leaves through it.
+        let written = main.open("/b", CREATING);
+        main.send(&write(written, 0, &[]).u8(16, path).dlen(300_000));
+        bound.send_bytes(&content[..300_000]);
+        assert_eq!(bound.reply().status, OK);
+        assert_eq!(server.content("/b"), &content[..300_000]);
+        main.ok(&Raw::new(CLOSE).handle(written));
+    }
+}
+
+#[test]
+fn other_bytes_than_a_handshake_end_the_connection() {
+    let trust = trust();
+    let server = server(&trust, TlsOperations::default());
+    let request = login_request().bytes();
+    let too_long = [0x16, 3, 1, 0xff, 0xff, 1, 2, 3];
+    let empty_records: Vec<u8> = [0x16, 3, 1, 0, 0].repeat(100);
+    let no_hello = [&[0x16, 3, 1, 0, 100][..], &[7; 100]].concat();
+    let other: [&[u8]; 6] =
+        [b"GET / HTTP/1.1\r\n\r\n", &request, &too_long, &empty_records, &no_hello, &[0; 64]];
+    for bytes in other {
+        // Together with the request, and after the reply.
+        for pipelined in [true, false] {
+            let mut client = Client::connect(server.address);
+            let ask = protocol(WANTS, EXPECT_LOGIN).bytes();
+            if pipelined {
+                client.send_bytes(&[&HANDSHAKE[..], &ask, bytes].concat());
+            } else {
+                client.send_bytes(&[&HANDSHAKE[..], &ask].concat());
+            }
+            assert_eq!(client.bytes(16).len(), 16);
+            assert_eq!(client.reply().status, OK);
+            if !pipelined {
+                client.send_bytes(bytes);
+            }
+            let mut rest = Vec::new();
+            // The server may reset the connection.
+            let _ = client.stream.read_to_end(&mut rest);
+            // An alert at most.
+            assert!(rest.is_empty() || rest[0] == 0x15, "{bytes:?}: {rest:?}");
+        }
+    }
+    server.until_sessions(0);
+    assert_eq!(server.totals().failed_handshakes, 12);
+    logged_in(encrypted(&server, &trust));
+}
+
+#[test]
+fn stalled_handshakes_end_by_themselves_and_delay_nobody() {
+    const STALLED: usize = 300;
+    let trust = trust();
+    let server = Server::with(wish(&trust, TlsOperations::default(), Duration::from_secs(2)));
+    server.put("/a", b"content");
+    // Half of them sent nothing, the others part of a record.
+    let stalled: Vec<Client> = (0..STALLED)
+        .map(|number| {
+            let mut client = Client::greeted(server.address);
+            assert!(negotiate(&mut client, WANTS, EXPECT_LOGIN));
+            if number % 2 == 0 {
+                client.send_bytes(&[0x16, 3, 1, 1, 0, 1, 0, 0, 0xfc]);
+            }
+            client
+        })
+        .collect();
+    // All handshakes are in progress, or the first have ended; others are served.
+    let mut client = logged_in(encrypted(&server, &trust));
+    let handle = client.open("/a", READING);
+    assert_eq!(client.read(handle, 0, 10), b"content");
+    server.until_sessions(1);
+    assert_eq!(server.totals().failed_handshakes, STALLED as u64);
+    drop(stalled);
+}
+
+#[test]
+fn a_handshake_without_a_free_thread_is_refused() {
+    let trust = trust();
+    let mut wish = wish(&trust, TlsOperations::default(), PATIENCE);
+    let never = |_: Box<dyn FnOnce() + Send>| false;
+    wish.config.tls = Some(Arc::new(TlsServer::new(trust.server.clone(), never, PATIENCE)));
+    let server = Server::with(wish);
+    let mut client = Client::greeted(server.address);
+    assert!(negotiate(&mut client, WANTS, EXPECT_LOGIN));
+    assert!(client.encrypt(&trust.client).is_err());
+    server.until_sessions(0);
+}
+
+#[test]
+fn a_new_certificate_applies_to_new_connections() {
+    let (old, new) = (trust(), trust());
+    let mut wish = wish(&old, TlsOperations::default(), PATIENCE);
+    let pool = Pool::new("tls", 1);
+    let run = move |step| pool.run(base::Owner::unique(), step).is_ok();
+    let tls = Arc::new(TlsServer::new(old.server.clone(), run, PATIENCE));
+    wish.config.tls = Some(tls.clone());
+    let server = Server::with(wish);
+    server.put("/a", b"content");
+    let mut before = logged_in(encrypted(&server, &old));
+    tls.replace(new.server.clone());
+    let handle = before.open("/a", READING);
+    assert_eq!(before.read(handle, 0, 10), b"content");
+    logged_in(encrypted(&server, &new));
+    let mut client = Client::greeted(server.address);
+    assert!(negotiate(&mut client, WANTS, EXPECT_LOGIN));
+    assert!(matches!(client.encrypt(&old.client), Err(rustls::Error::InvalidCertificate(_))));
+}
+
+#[test]
+fn damaged_and_truncated_records_end_the_connection_and_change_nothing() {
+    let trust = trust();
+    let server = server(&trust, TlsOperations::default());
+    let sent: Arc<Mutex<Vec<u8>>> = Arc::default();
+    for damage in [true, false] {
+        let mut client = logged_in(encrypted(&server, &trust));
+        let handle = client.open("/b", CREATING);
+        let mut record = client.record(&write(handle, 0, b"content").bytes());
+        sent.lock().unwrap().extend_from_slice(&record);
+        if damage {
+            let at = record.len() / 2;
+            record[at] ^= 1;
+        } else {
+            record.pop();
+        }
+        client.stream.write_all(&record).unwrap();
+        client.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut rest = Vec::new();
+        // The server may reset the connection.
+        let _ = client.stream.read_to_end(&mut rest);
+        server.until_sessions(0);
+        assert_eq!(server.content("/b"), b"");
+    }
+    assert!(!sent.lock().unwrap().windows(7).any(|window| window == b"content"), "it is encrypted");
+}
