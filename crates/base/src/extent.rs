@@ -39,6 +39,39 @@ impl ReadPiece {
     }
 }
 
+/// A range of a file that is copied to another file, or to another place in the same one. Unlike an
+/// [`Extent`] it need not fit a buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CopyRange {
+    /// Offset in the source, in bytes.
+    pub from: u64,
+    /// Offset in the target, in bytes.
+    pub to: u64,
+    /// Length in bytes.
+    pub length: u64,
+}
+
+impl CopyRange {
+    /// Returns the offset behind the range in the source; `None` if it is too large.
+    #[must_use]
+    pub const fn source_end(self) -> Option<u64> {
+        self.from.checked_add(self.length)
+    }
+
+    /// Returns the offset behind the range in the target; `None` if it is too large.
+    #[must_use]
+    pub const fn target_end(self) -> Option<u64> {
+        self.to.checked_add(self.length)
+    }
+
+    /// Returns the part of this length that begins `at` bytes behind the begin. The part must be in
+    /// the range.
+    #[must_use]
+    pub const fn part(self, at: u64, length: u64) -> Self {
+        Self { from: self.from + at, to: self.to + at, length }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

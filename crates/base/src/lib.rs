@@ -12,7 +12,7 @@
 //! | `byte_text`    | [`text_of`], [`bytes_of`]: text for bytes that need not be UTF-8         |
 //! | `cgi`          | [`Cgi`]: the opaque text behind the first `?` of a path                  |
 //! | `error`        | [`Error`] and [`ErrorKind`]: failed operations                           |
-//! | `extent`       | [`Extent`] and [`ReadPiece`]: ranges of files                            |
+//! | `extent`       | [`Extent`], [`ReadPiece`], [`CopyRange`]: ranges of files                |
 //! | `host`         | [`written_ip`], [`is_private`]: addresses of hosts                        |
 //! | `identity`     | [`Identity`]: the client at the other end of a connection                |
 //! | `client_host`  | [`ClientHost`]: the key of per-host limits                               |
@@ -54,7 +54,7 @@ pub use clock::{Clock, Rng};
 pub use descriptors::{Descriptor, DescriptorBudget, SESSION_FILES_MIN};
 pub use error::{Error, ErrorKind, errno_text};
 pub use escaped_path::EscapeError;
-pub use extent::{Extent, ReadPiece};
+pub use extent::{CopyRange, Extent, ReadPiece};
 pub use host::{is_private, meant_ip, written_ip};
 pub use identity::{Identity, LoginNames, NAME_BYTES_MAX};
 pub use nearest::nearest;

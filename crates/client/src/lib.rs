@@ -100,6 +100,7 @@ pub mod walk;
 mod whole;
 pub mod zip;
 
+pub use base::CopyRange;
 pub use bytes::Bytes;
 /// Checksums.
 pub use digest;

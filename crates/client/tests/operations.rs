@@ -424,7 +424,7 @@ async fn checkpointed_writes_and_clones_follow_the_protocol() {
     file.truncate_checkpointed(4).await.unwrap();
     file.commit_checkpoint().await.unwrap();
     let other = client.open(&server.url("/b"), &OpenWith::read()).await.unwrap();
-    file.clone_ranges(&other, &[(0, 5, 7)]).await.unwrap();
+    file.clone_ranges(&other, &[base::CopyRange { from: 0, to: 7, length: 5 }]).await.unwrap();
     let asked = server.asked.lock().unwrap();
     let truncate = asked.iter().find(|asked| asked.header.body[15] == 4).unwrap();
     // The nested header has the stream id of the outer one.

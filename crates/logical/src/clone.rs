@@ -8,7 +8,7 @@ use crate::in_flight::InFlight;
 use crate::open_file::OpenFileState;
 use crate::persist::ClaimScope;
 use crate::steps::{self, StepResult, StepwiseWork};
-use base::{Error, ErrorKind, errno_text};
+use base::{CopyRange, Error, ErrorKind, errno_text};
 use std::io;
 use std::sync::Arc;
 use storage::{STEP_BYTES_MAX, StoredFile};
@@ -17,9 +17,8 @@ use vfs::{Answer, CloneRange, DeferredReply, OpenFile, Opened, ReplyTo, Started,
 /// One range that is copied piece by piece.
 struct RangeCopy {
     source: Arc<dyn StoredFile>,
-    from: u64,
-    to: u64,
-    length: u64,
+    range: CopyRange,
+    /// Number of bytes copied.
     done: u64,
     /// Copy the last piece first, because the ranges overlap and the copy must contain the original
     /// bytes.
@@ -29,38 +28,33 @@ struct RangeCopy {
 impl RangeCopy {
     /// Prepares the copy. A source that ends before the range is `EINVAL`, before any byte is
     /// copied. May block.
-    fn new(
-        into: &dyn StoredFile,
-        source: Arc<dyn StoredFile>,
-        from: u64,
-        length: u64,
-        to: u64,
-    ) -> io::Result<Self> {
+    fn new(into: &dyn StoredFile, source: Arc<dyn StoredFile>, range: CopyRange) -> io::Result<Self> {
         let mut backwards = false;
         // A shorter range is a single piece, for which the storage makes these checks.
-        if length > STEP_BYTES_MAX {
-            let end = from.checked_add(length).ok_or_else(|| os(errno::INVALID))?;
+        if range.length > STEP_BYTES_MAX {
+            let end = range.source_end().ok_or_else(|| os(errno::INVALID))?;
             let (of_source, of_target) = (source.stat()?, into.stat()?);
             if of_source.size < end {
                 return Err(os(errno::INVALID));
             }
             let same = (of_source.device, of_source.inode) == (of_target.device, of_target.inode);
-            backwards = same && from < to && to < end;
+            backwards = same && range.from < range.to && range.to < end;
         }
-        Ok(Self { source, from, to, length, done: 0, backwards })
+        Ok(Self { source, range, done: 0, backwards })
     }
 
     /// Copies at most this number of bytes; returns the number of copied bytes. May block.
     fn copy(&mut self, into: &dyn StoredFile, bytes_max: u64) -> io::Result<u64> {
-        let bytes = (self.length - self.done).min(bytes_max);
-        let at = if self.backwards { self.length - self.done - bytes } else { self.done };
-        into.clone_range(self.source.as_ref(), self.from + at, bytes, self.to + at)?;
+        let left = self.range.length - self.done;
+        let bytes = left.min(bytes_max);
+        let at = if self.backwards { left - bytes } else { self.done };
+        into.clone_range(self.source.as_ref(), self.range.part(at, bytes))?;
         self.done += bytes;
         Ok(bytes)
     }
 
     fn is_done(&self) -> bool {
-        self.done == self.length
+        self.done == self.range.length
     }
 }
 
@@ -127,10 +121,9 @@ impl StepwiseWork for CloneSteps {
 fn begin_range(open: &OpenFileState, range: &CloneRange) -> Result<RangeCopy, Error> {
     let source = OpenFileState::of(range.source.as_ref());
     let source = source.ok_or_else(|| unable_to_clone(open, os(errno::UNSUPPORTED)))?.file.clone();
-    open.check_clone(range.offset)?;
-    open.before_clone(range.offset, range.length, || {
-        RangeCopy::new(open.file.as_ref(), source, range.source_offset, range.length, range.offset)
-            .map_err(|error| failed(open, error))
+    open.check_clone(range.range)?;
+    open.before_clone(range.range, || {
+        RangeCopy::new(open.file.as_ref(), source, range.range).map_err(|error| failed(open, error))
     })
 }
 
@@ -169,7 +162,7 @@ impl FillSteps {
             Some(copy) => copy,
             None => {
                 let length = self.source.stat()?.size;
-                RangeCopy::new(open.file.as_ref(), self.source.clone(), 0, length, 0)?
+                RangeCopy::new(open.file.as_ref(), self.source.clone(), CopyRange { from: 0, to: 0, length })?
             }
         };
         copy.copy(open.file.as_ref(), STEP_BYTES_MAX)?;

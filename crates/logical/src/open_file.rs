@@ -13,7 +13,7 @@ use crate::names::FileName;
 use crate::persist::{PendingTicket, ReleasedFile};
 use crate::third_party::{HeldGrant, PullState};
 use crate::writers::{FileKey, WriterTicket};
-use base::{Error, ErrorKind, LogicalPath, Owner, ReadPiece, errno_text};
+use base::{CopyRange, Error, ErrorKind, LogicalPath, Owner, ReadPiece, errno_text};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -445,9 +445,9 @@ impl OpenFileState {
         Ok(Value::Nothing)
     }
 
-    /// Checks whether a range may be cloned to this offset.
-    pub(crate) fn check_clone(&self, offset: u64) -> Result<(), Error> {
-        self.check_range("clone", offset, 0)?;
+    /// Checks whether a range may be cloned into this file.
+    pub(crate) fn check_clone(&self, range: CopyRange) -> Result<(), Error> {
+        self.check_range("clone", range.to, 0)?;
         self.check_blocked("clone")
     }
 
@@ -455,12 +455,11 @@ impl OpenFileState {
     /// `begin`.
     pub(crate) fn before_clone<T>(
         &self,
-        offset: u64,
-        length: u64,
+        range: CopyRange,
         begin: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.end_running_checksum();
-        self.change("clone", false, |checkpoint| checkpoint.before_write(offset, length), begin)
+        self.change("clone", false, |checkpoint| checkpoint.before_write(range.to, range.length), begin)
     }
 
     /// Ends the running checksum, because the file is not written in order from its start.

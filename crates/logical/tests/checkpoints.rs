@@ -256,11 +256,9 @@ fn clones_into_a_file_are_undone_too() {
     server.memory.put("/data/source", b"SOURCE");
     let source = server.open("/data/source", reading()).file();
     work(&server, &file, Begin).done();
-    let ranges = [(0, 6, 3), (0, 6, 18)].map(|(source_offset, length, offset)| vfs::CloneRange {
+    let ranges = [3, 18].map(|to| vfs::CloneRange {
         source: source.clone(),
-        source_offset,
-        length,
-        offset,
+        range: base::CopyRange { from: 0, to, length: 6 },
     });
     server.on_file(&file, FileOperation::CloneFrom(ranges.into())).done();
     assert_eq!(content(&server).len(), 24);

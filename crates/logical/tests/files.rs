@@ -5,7 +5,7 @@
 mod support;
 
 use base::ErrorKind::{self, *};
-use base::{Extent, ReadPiece};
+use base::{CopyRange, Extent, ReadPiece};
 use support::{Server, caller, creating, reading, replacing, updating};
 use vfs::{Answer, CloneRange, FileOperation, Now, OpenFile, OpenRequest, Value};
 
@@ -251,7 +251,7 @@ fn cloning_ranges_and_whole_files() {
     let source = server.open("/data/source", reading()).file();
     let target = server.open("/data/target", creating()).file();
     let range =
-        |source_offset, length, offset| CloneRange { source: source.clone(), source_offset, length, offset };
+        |from, length, to| CloneRange { source: source.clone(), range: CopyRange { from, to, length } };
     server.on_file(&target, FileOperation::CloneFrom(vec![range(5, 5, 0), range(0, 2, 5)])).done();
     assert_eq!(server.memory.content("/data/target").as_deref(), Some(&b"5678901"[..]));
     let into_reader = server.on_file(&source, FileOperation::CloneFrom(vec![range(0, 1, 0)])).error();

@@ -4,7 +4,7 @@
 
 mod support;
 
-use base::ErrorKind;
+use base::{CopyRange, ErrorKind};
 use std::sync::Arc;
 use storage::faulty::{FaultRule, FaultyCall as Asked, Gate, InjectedFault};
 use storage::{STEP_BYTES_MAX, STEP_ITEMS_MAX};
@@ -19,7 +19,8 @@ const RANGES: usize = 1024;
 const CLONES: usize = 32;
 
 fn ranges(source: &Arc<dyn OpenFile>) -> FileOperation {
-    let range = || CloneRange { source: source.clone(), source_offset: 0, length: RANGE_BYTES, offset: 0 };
+    let range =
+        || CloneRange { source: source.clone(), range: CopyRange { from: 0, to: 0, length: RANGE_BYTES } };
     FileOperation::CloneFrom((0..RANGES).map(|_| range()).collect())
 }
 
@@ -58,8 +59,9 @@ fn a_range_longer_than_a_step_is_copied_completely() {
     server.memory.put("/data/source", &content);
     let source = server.open("/data/source", reading()).file();
     let target = server.open("/data/target", creating()).file();
-    let range = |source: &Arc<dyn OpenFile>, source_offset, length, offset| {
-        FileOperation::CloneFrom(vec![CloneRange { source: source.clone(), source_offset, length, offset }])
+    let range = |source: &Arc<dyn OpenFile>, from, length, to| {
+        let range = CopyRange { from, to, length };
+        FileOperation::CloneFrom(vec![CloneRange { source: source.clone(), range }])
     };
     server.on_file(&target, range(&source, 0, length as u64, 0)).done();
     assert!(server.memory.content("/data/target").unwrap() == content);

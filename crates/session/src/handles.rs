@@ -12,7 +12,7 @@ use crate::step::{
     ReceiveResult, WriteExtent,
 };
 use crate::target::{Verb, target};
-use base::{Error, ErrorKind, Extent};
+use base::{CopyRange, Error, ErrorKind, Extent};
 use std::sync::Arc;
 use vfs::{CheckpointWork, CloneRange, FileOperation, OpenFile, Operation};
 use wire::xroot::codes::{ChkpointOpcode, ErrorCode, RequestCode};
@@ -368,9 +368,7 @@ impl Session {
             };
             ranges.push(CloneRange {
                 source: source.clone(),
-                source_offset: item.src_offset,
-                length: item.src_length,
-                offset: item.dst_offset,
+                range: CopyRange { from: item.src_offset, to: item.dst_offset, length: item.src_length },
             });
             touched.push((source_index, Access::READ_ALL));
         }

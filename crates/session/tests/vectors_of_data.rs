@@ -141,7 +141,8 @@ fn ranges_to_clone_are_passed_on() {
     let list = [clone_item(1, 1, 2, 3), clone_item(1, u64::MAX, u64::MAX, u64::MAX)].concat();
     let (call, operation) = bench.file_operation(&Raw::new(CLONE).payload(&list));
     let FileOperation::CloneFrom(ranges) = operation else { panic!() };
-    let seen: Vec<_> = ranges.iter().map(|range| (range.source_offset, range.length, range.offset)).collect();
+    let seen: Vec<_> =
+        ranges.iter().map(|range| (range.range.from, range.range.length, range.range.to)).collect();
     assert_eq!(seen, [(1, 2, 3), (u64::MAX, u64::MAX, u64::MAX)]);
     assert!(source.is(&ranges[0].source));
     // Both closes wait for the end of the clone.

@@ -10,7 +10,7 @@
 
 use crate::pool::{Job, Pool};
 use crate::ring::Completion;
-use base::{Extent, LogicalPath, Owner, ReadPiece};
+use base::{CopyRange, Extent, LogicalPath, Owner, ReadPiece};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -418,13 +418,7 @@ pub trait StoredFile: Send + Sync {
     fn attributes(&self) -> io::Result<Vec<String>>;
     /// Copies a range from another file of this backend. It shares blocks where the file system
     /// supports that and otherwise copies in the kernel.
-    fn clone_range(
-        &self,
-        from: &dyn StoredFile,
-        from_offset: u64,
-        length: u64,
-        offset: u64,
-    ) -> io::Result<()>;
+    fn clone_range(&self, source: &dyn StoredFile, range: CopyRange) -> io::Result<()>;
     /// Returns the file descriptor, if there is one from which `sendfile` can send.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
     /// Reports whether all these bytes are in memory, so that they can be sent from the descriptor.

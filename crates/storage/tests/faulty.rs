@@ -4,6 +4,7 @@
 
 mod common;
 
+use base::CopyRange;
 use common::{Scratch, create, errno, path};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -99,9 +100,9 @@ fn a_full_disk_accepts_the_bytes_that_fit() {
     assert_eq!(file.stat().unwrap().size, 25);
     let Now::Done(done) = file.write_now(25, b"z") else { panic!("now") };
     assert_eq!(errno(done), libc::ENOSPC);
-    assert_eq!(errno(file.clone_range(&*file, 0, 5, 30)), libc::ENOSPC);
+    assert_eq!(errno(file.clone_range(&*file, CopyRange { from: 0, to: 30, length: 5 })), libc::ENOSPC);
     storage.rules().set_room(None);
-    file.clone_range(&*file, 0, 5, 30).unwrap();
+    file.clone_range(&*file, CopyRange { from: 0, to: 30, length: 5 }).unwrap();
     assert_eq!(file.stat().unwrap().size, 35);
 }
 

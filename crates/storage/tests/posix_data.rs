@@ -5,6 +5,7 @@
 
 mod common;
 
+use base::CopyRange;
 use common::{Scratch, create, errno, path, update};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -144,7 +145,7 @@ fn the_maximum_file_size_is_enforced() {
     assert_eq!(errno(done), libc::EFBIG);
     assert_eq!(errno(file.truncate(1001)), libc::EFBIG);
     assert_eq!(errno(storage.truncate(&path("/f"), 1001)), libc::EFBIG);
-    assert_eq!(errno(file.clone_range(&*file, 0, 500, 501)), libc::EFBIG);
+    assert_eq!(errno(file.clone_range(&*file, range(0, 500, 501))), libc::EFBIG);
     file.truncate(1000).unwrap();
     assert_eq!(file.stat().unwrap().size, 1000);
     // Without a configured limit, that of the operating system applies.
@@ -202,6 +203,10 @@ fn a_file_system_without_attributes_returns_eopnotsupp() {
     assert!(all(&*file).len() <= 1 && file.read(0, &mut [0; 5]).unwrap() > 0);
 }
 
+fn range(from: u64, length: u64, to: u64) -> CopyRange {
+    CopyRange { from, to, length }
+}
+
 #[test]
 fn clones_are_exact_for_all_offsets_and_methods() {
     let copies = DisabledFeatures { reflink: true, ..DisabledFeatures::default() };
@@ -219,24 +224,24 @@ fn clones_are_exact_for_all_offsets_and_methods() {
         let pieces =
             [(0, 3_000_001, 0), (4096, 8192, 4_000_000), (1, 4097, 3), (2_000_001, 1_000_000, 5_000_001)];
         for (at, length, offset) in pieces {
-            to.clone_range(&*from, at as u64, length as u64, offset as u64).unwrap();
+            to.clone_range(&*from, range(at as u64, length as u64, offset as u64)).unwrap();
             want.resize(want.len().max(offset + length), 0);
             want[offset..offset + length].copy_from_slice(&source[at..at + length]);
             assert!(all(&*to) == want, "{at} {length} {offset} {without:?}");
         }
-        to.clone_range(&*from, 0, 0, 9_999_999).unwrap();
+        to.clone_range(&*from, range(0, 0, 9_999_999)).unwrap();
         assert_eq!(
-            errno(to.clone_range(&*from, 3_000_000, 2, 0)),
+            errno(to.clone_range(&*from, range(3_000_000, 2, 0))),
             libc::EINVAL,
             "the source ends before the range"
         );
-        assert_eq!(errno(to.clone_range(&*from, u64::MAX, 2, 0)), libc::EINVAL);
+        assert_eq!(errno(to.clone_range(&*from, range(u64::MAX, 2, 0))), libc::EINVAL);
         assert!(all(&*to) == want, "a failed clone must not change the file");
         // Within one file: overlapping ranges in both directions.
         for (at, length, offset) in [(0, 2_500_000, 100), (100, 2_900_000, 0), (7, 100, 7)] {
             let file = storage.open(&path("/self"), &OpenMode { truncate: true, ..create(0o644) }).unwrap();
             file.write(0, &source).unwrap();
-            file.clone_range(&*file, at as u64, length as u64, offset as u64).unwrap();
+            file.clone_range(&*file, range(at as u64, length as u64, offset as u64)).unwrap();
             let mut want = source.clone();
             want.copy_within(at..at + length, offset);
             assert!(all(&*file) == want, "{at} {length} {offset} {without:?}");
@@ -250,7 +255,7 @@ fn clones_cross_file_systems() {
     let from = disk.posix().open(&path("/f"), &create(0o644)).unwrap();
     from.write(0, &pattern(100_000)).unwrap();
     let to = memory.posix().open(&path("/f"), &create(0o644)).unwrap();
-    to.clone_range(&*from, 0, 100_000, 0).unwrap();
+    to.clone_range(&*from, range(0, 100_000, 0)).unwrap();
     assert!(all(&*to) == pattern(100_000));
 }
 

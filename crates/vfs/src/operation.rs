@@ -4,7 +4,7 @@
 
 use crate::{ListingPosition, OpenFile, Target, TargetList};
 use auth::Entity;
-use base::{Identity, LogicalPath, ReadPiece};
+use base::{CopyRange, Identity, LogicalPath, ReadPiece};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -350,12 +350,8 @@ impl Operation {
 pub struct CloneRange {
     /// Source file.
     pub source: Arc<dyn OpenFile>,
-    /// Offset in the source file.
-    pub source_offset: u64,
-    /// Number of bytes.
-    pub length: u64,
-    /// Offset in the target file.
-    pub offset: u64,
+    /// The range.
+    pub range: CopyRange,
 }
 
 /// An operation on a checkpoint.

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
-use base::LogicalPath;
+use base::{CopyRange, LogicalPath};
 use storage::{
     Backend, DirectoryStream, Metadata, Now, OpenMode, ParentCreation, Pool, SpaceUsage, StoredFile,
 };
@@ -162,7 +162,7 @@ impl StoredFile for JournalFile {
     fn attributes(&self) -> io::Result<Vec<String>> {
         Ok(Vec::new())
     }
-    fn clone_range(&self, _from: &dyn StoredFile, _at: u64, _length: u64, _offset: u64) -> io::Result<()> {
+    fn clone_range(&self, _source: &dyn StoredFile, _range: CopyRange) -> io::Result<()> {
         unsupported()
     }
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {

@@ -5,6 +5,7 @@
 //! is sent again until it is correct or the write has failed. Source: xroot protocol 5.2.0,
 //! sections 2.14, 2.27, 2.28.
 
+use base::CopyRange;
 use bytes::Bytes;
 use digest::pages::{self, CHECKSUM_BYTES};
 use rawclient::Encoded;
@@ -131,13 +132,13 @@ impl File {
         self.ask("checkpointed truncate", false, Bytes::new(), request).await.map(|_| ())
     }
 
-    /// Shares the blocks of ranges of `from` with this file: source offset, length, target offset.
+    /// Shares the blocks of ranges of `from` with this file.
     /// Both files have to be open on one connection, and the file system of the server has to
     /// support it. Otherwise the call fails, and the data has to be copied.
     ///
     /// # Errors
     /// [`Error`].
-    pub async fn clone_ranges(&self, from: &Self, ranges: &[(u64, u64, u64)]) -> Result<(), Error> {
+    pub async fn clone_ranges(&self, from: &Self, ranges: &[CopyRange]) -> Result<(), Error> {
         self.place("clone", 0, 0)?;
         for some in ranges.chunks(CLONE_ITEMS_MAX) {
             let source = from.current().map_err(|cause| from.error("clone", cause))?;
@@ -146,8 +147,9 @@ impl File {
                 return Err(self.error("clone", Cause::BadArgument(text)));
             }
             let mut list = Vec::with_capacity(some.len() * CLONE_ITEM_BYTES);
-            for &(src_offset, src_length, dst_offset) in some {
+            for range in some {
                 let src_fhandle = source.fhandle;
+                let (src_offset, src_length, dst_offset) = (range.from, range.length, range.to);
                 CloneItem { src_fhandle, src_offset, src_length, dst_offset }.encode(&mut list);
             }
             let request = |fhandle| {
@@ -156,8 +158,8 @@ impl File {
             // A recovery would change the connection, on which the handle of the source is not
             // valid.
             self.ask_once("clone", request).await?;
-            for (_, length, at) in some {
-                self.0.written_to.fetch_max(at.saturating_add(*length), Ordering::AcqRel);
+            for range in some {
+                self.0.written_to.fetch_max(range.to.saturating_add(range.length), Ordering::AcqRel);
             }
         }
         Ok(())

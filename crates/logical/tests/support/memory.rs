@@ -9,7 +9,7 @@ mod stream;
 use super::disk::{DIRECTORY, Disk, FILE, Node, Tree};
 use super::faults::{Faults, Step};
 use super::time::ManualClock;
-use base::{LogicalPath, Owner};
+use base::{CopyRange, LogicalPath, Owner};
 use std::any::Any;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -569,17 +569,11 @@ impl StoredFile for MemoryFile {
         self.memory.faults.check("attribute")?;
         Ok(self.node.see(|inner| inner.attributes.keys().cloned().collect()))
     }
-    fn clone_range(
-        &self,
-        from: &dyn StoredFile,
-        from_offset: u64,
-        length: u64,
-        offset: u64,
-    ) -> io::Result<()> {
+    fn clone_range(&self, source: &dyn StoredFile, range: CopyRange) -> io::Result<()> {
         self.memory.faults.check("clone")?;
-        let mut bytes = vec![0; length as usize];
-        let read = from.read(from_offset, &mut bytes)?;
-        self.write(offset, &bytes[..read])
+        let mut bytes = vec![0; range.length as usize];
+        let read = source.read(range.from, &mut bytes)?;
+        self.write(range.to, &bytes[..read])
     }
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None

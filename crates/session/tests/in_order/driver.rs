@@ -300,8 +300,8 @@ fn perform(file: &Arc<dyn OpenFile>, operation: &FileOperation) -> Answer {
         }
         FileOperation::CloneFrom(ranges) => {
             for range in ranges {
-                let [from, length, to] =
-                    [range.source_offset, range.length, range.offset].map(|n| usize::try_from(n).unwrap());
+                let [from, length, to] = [range.range.from, range.range.length, range.range.to]
+                    .map(|n| usize::try_from(n).unwrap());
                 let data = ModelFile::of(&range.source).content().read(from, length);
                 model.content().write(to, &data);
             }

@@ -3,7 +3,7 @@
 
 use super::rules::{FaultRules, FaultVerdict, FaultyCall};
 use crate::{FileIdentity, Metadata, Now, Pool, StoredFile};
-use base::LogicalPath;
+use base::{CopyRange, LogicalPath};
 use std::any::Any;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -144,22 +144,16 @@ impl StoredFile for FaultyFile {
         self.inner.attributes()
     }
 
-    fn clone_range(
-        &self,
-        from: &dyn StoredFile,
-        from_offset: u64,
-        length: u64,
-        offset: u64,
-    ) -> io::Result<()> {
+    fn clone_range(&self, source: &dyn StoredFile, range: CopyRange) -> io::Result<()> {
         self.meet(FaultyCall::Clone)?;
-        let from = from.as_any().downcast_ref::<Self>().map_or(from, |faulty| &*faulty.inner);
+        let source = source.as_any().downcast_ref::<Self>().map_or(source, |faulty| &*faulty.inner);
         if self.rules.room().is_some() {
-            let bytes = usize::try_from(length).unwrap_or(usize::MAX);
+            let bytes = usize::try_from(range.length).unwrap_or(usize::MAX);
             if self.rules.take_room(bytes) < bytes {
                 return Err(Self::no_room());
             }
         }
-        self.inner.clone_range(from, from_offset, length, offset)
+        self.inner.clone_range(source, range)
     }
 
     /// Returns `None` while rules apply to reads, because the kernel would send data to a socket

@@ -3,6 +3,7 @@
 
 use super::tree::DisabledFeatures;
 use crate::StoredFile;
+use base::CopyRange;
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -19,44 +20,35 @@ const KERNEL_COPY_BYTES: usize = 64 << 20;
 /// Number of bytes copied through memory at a time.
 const MEMORY_COPY_BYTES: u64 = 1 << 20;
 
-/// Copies `length` bytes at `from_offset` of `from` to `offset` of `to`. With `length` 0 nothing is
-/// copied. A source that ends before the range is `EINVAL`. Ranges of one file may overlap: the
-/// target receives the bytes that were in the source range before. `source` is the descriptor of
-/// `from` if it is a file of this backend.
+/// Copies a range of `source` to a file. An empty range copies nothing. A source that ends before the
+/// range is `EINVAL`. Ranges of one file may overlap: the target receives the bytes that were in the
+/// source range before. `descriptor` is that of `source` if it is a file of this backend.
 pub(super) fn range(
     to: &CloneTarget<'_>,
-    from: &dyn StoredFile,
-    source: Option<&OwnedFd>,
-    from_offset: u64,
-    length: u64,
-    offset: u64,
+    source: &dyn StoredFile,
+    descriptor: Option<&OwnedFd>,
+    range: CopyRange,
 ) -> io::Result<()> {
-    let end = from_offset.checked_add(length).ok_or(Errno::INVAL)?;
-    if length == 0 {
+    let end = range.source_end().ok_or(Errno::INVAL)?;
+    if range.length == 0 {
         return Ok(());
     }
-    if from.stat()?.size < end {
+    if source.stat()?.size < end {
         return Err(Errno::INVAL.into());
     }
-    let Some(source) = source else {
-        return through_memory(
-            to.file,
-            from,
-            CopyRange { from: from_offset, to: offset, length, backwards: false },
-        );
+    let Some(descriptor) = descriptor else {
+        return through_memory(to.file, source, range, CopyOrder::Forwards);
     };
-    if !to.without.reflink && share(to.fd, source, from_offset, length, offset)? {
+    if !to.without.reflink && share(to.fd, descriptor, range)? {
         return Ok(());
     }
-    let (mut copied, same) = (0, is_same(to.fd, source)?);
-    let overlap = same && from_offset < offset.saturating_add(length) && offset < end;
+    let (mut copied, same) = (0, is_same(to.fd, descriptor)?);
+    let overlap = same && range.from < range.to.saturating_add(range.length) && range.to < end;
     if !to.without.copy_file_range && !overlap {
-        copied = in_kernel(to.fd, source, from_offset, length, offset)?;
+        copied = in_kernel(to.fd, descriptor, range)?;
     }
-    let backwards = overlap && from_offset < offset;
-    let left =
-        CopyRange { from: from_offset + copied, to: offset + copied, length: length - copied, backwards };
-    through_memory(to.file, from, left)
+    let order = if overlap && range.from < range.to { CopyOrder::Backwards } else { CopyOrder::Forwards };
+    through_memory(to.file, source, range.part(copied, range.length - copied), order)
 }
 
 fn is_same(a: &OwnedFd, b: &OwnedFd) -> io::Result<bool> {
@@ -66,12 +58,12 @@ fn is_same(a: &OwnedFd, b: &OwnedFd) -> io::Result<bool> {
 
 /// Shares blocks; `false` if that is not possible here. The kernel shares either all blocks or
 /// none.
-fn share(to: &OwnedFd, from: &OwnedFd, from_offset: u64, length: u64, offset: u64) -> io::Result<bool> {
+fn share(to: &OwnedFd, from: &OwnedFd, range: CopyRange) -> io::Result<bool> {
     let range = libc::file_clone_range {
         src_fd: i64::from(from.as_raw_fd()),
-        src_offset: from_offset,
-        src_length: length,
-        dest_offset: offset,
+        src_offset: range.from,
+        src_length: range.length,
+        dest_offset: range.to,
     };
     // SAFETY: the structure has the kernel's layout and outlives the call, which keeps no reference
     // to it.
@@ -88,11 +80,11 @@ fn share(to: &OwnedFd, from: &OwnedFd, from_offset: u64, length: u64, offset: u6
 }
 
 /// Copies in the kernel as far as possible and returns the number of bytes copied.
-fn in_kernel(to: &OwnedFd, from: &OwnedFd, from_offset: u64, length: u64, offset: u64) -> io::Result<u64> {
+fn in_kernel(to: &OwnedFd, from: &OwnedFd, range: CopyRange) -> io::Result<u64> {
     let mut copied = 0;
-    while copied < length {
-        let (mut at, mut into) = (from_offset + copied, offset + copied);
-        let piece = usize::try_from(length - copied).unwrap_or(usize::MAX).min(KERNEL_COPY_BYTES);
+    while copied < range.length {
+        let CopyRange { from: mut at, to: mut into, length } = range.part(copied, range.length - copied);
+        let piece = usize::try_from(length).unwrap_or(usize::MAX).min(KERNEL_COPY_BYTES);
         match rustix::fs::copy_file_range(from, Some(&mut at), to, Some(&mut into), piece) {
             // Either the source ended, which reading will report, or the file system does not
             // support this copy.
@@ -108,20 +100,28 @@ fn in_kernel(to: &OwnedFd, from: &OwnedFd, from_offset: u64, length: u64, offset
     Ok(copied)
 }
 
-struct CopyRange {
-    from: u64,
-    to: u64,
-    length: u64,
-    /// Copy the last piece first, because the ranges overlap.
-    backwards: bool,
+/// The order in which the pieces of a range are copied.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CopyOrder {
+    Forwards,
+    /// The last piece first, because the ranges overlap.
+    Backwards,
 }
 
-fn through_memory(to: &dyn StoredFile, from: &dyn StoredFile, range: CopyRange) -> io::Result<()> {
+fn through_memory(
+    to: &dyn StoredFile,
+    from: &dyn StoredFile,
+    range: CopyRange,
+    order: CopyOrder,
+) -> io::Result<()> {
     let mut buffer = vec![0; usize::try_from(range.length.min(MEMORY_COPY_BYTES)).unwrap_or(0)];
     let mut copied = 0;
     while copied < range.length {
         let bytes = (range.length - copied).min(MEMORY_COPY_BYTES);
-        let at = if range.backwards { range.length - copied - bytes } else { copied };
+        let at = match order {
+            CopyOrder::Forwards => copied,
+            CopyOrder::Backwards => range.length - copied - bytes,
+        };
         let piece = buffer.get_mut(..usize::try_from(bytes).unwrap_or(0)).unwrap_or_default();
         if from.read(range.from + at, piece)? < piece.len() {
             return Err(Errno::INVAL.into());

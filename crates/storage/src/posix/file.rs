@@ -16,7 +16,7 @@ use crate::backend::append_filled;
 use crate::batched_reads::{self, BYTES_TOGETHER_MAX, PoolRead};
 use crate::ring::{self, Completion};
 use crate::{FileIdentity, Job, Metadata, Now, Pool, StoredFile};
-use base::{Extent, Owner, ReadPiece};
+use base::{CopyRange, Extent, Owner, ReadPiece};
 use rustix::fs::{Advice, AtFlags, Mode, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::any::Any;
@@ -334,19 +334,13 @@ impl StoredFile for PosixFile {
         attribute::list(&self.bearer())
     }
 
-    fn clone_range(
-        &self,
-        from: &dyn StoredFile,
-        from_offset: u64,
-        length: u64,
-        offset: u64,
-    ) -> io::Result<()> {
-        if offset.checked_add(length).is_none_or(|end| end > self.bytes_max) {
+    fn clone_range(&self, source: &dyn StoredFile, range: CopyRange) -> io::Result<()> {
+        if range.target_end().is_none_or(|end| end > self.bytes_max) {
             return Err(Errno::FBIG.into());
         }
         let target = CloneTarget { file: self, fd: &self.fd, without: self.without };
-        let source = from.as_any().downcast_ref::<Self>().map(|source| &**source.fd);
-        clone::range(&target, from, source, from_offset, length, offset)
+        let descriptor = source.as_any().downcast_ref::<Self>().map(|source| &**source.fd);
+        clone::range(&target, source, descriptor, range)
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
