@@ -1,10 +1,13 @@
 """A token issuer: a key made by openssl, its key set, tokens, and the key cache of the real library."""
 
 import base64
+import http.server
 import json
 import re
 import sqlite3
+import ssl
 import subprocess
+import threading
 import time
 
 AUDIENCE = "https://storage.example.org"
@@ -46,3 +49,52 @@ class Issuer:
             entry = json.dumps({"expires": later, "next_update": later, "jwks": self.keys})
             database.execute("INSERT OR REPLACE INTO keycache VALUES (?, ?)", (self.url, entry))
         return cache
+
+
+class KeyServer:
+    """An HTTPS server with the metadata and keys of an issuer. `certificate` is to be trusted; requests
+    are in `paths`. `keys` can be exchanged; without them it answers with an error."""
+
+    def __init__(self, directory):
+        self.certificate, key = directory / "tls.pem", directory / "tls.key"
+        # Not the certificate of an authority, because such ones are refused as those of servers.
+        settings = directory / "tls.cnf"
+        settings.write_text("[req]\ndistinguished_name=name\nx509_extensions=extensions\n[name]\n"
+                            "[extensions]\nbasicConstraints=critical,CA:FALSE\nsubjectAltName=DNS:localhost\n")
+        subprocess.run(["openssl", "req", "-x509", "-config", settings, "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                        "-days", "2", "-subj", "/CN=localhost", "-keyout", key, "-out", self.certificate], check=True, capture_output=True)
+        # The server of the tests runs as another user.
+        self.certificate.chmod(0o644)
+        self.paths, self.keys, self.document = [], None, "openid-configuration"
+        owner = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                owner.paths.append(self.path)
+                body = owner.answer(self.path)
+                self.send_response(200 if body else 404)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        self.http = http.server.ThreadingHTTPServer(("localhost", 0), Handler)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.certificate, key)
+        self.http.socket = context.wrap_socket(self.http.socket, server_side=True)
+        self.url = f"https://localhost:{self.http.server_port}/one"
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+    def answer(self, path):
+        """Returns the document at a path; empty if there is none."""
+        if self.keys is None:
+            return b""
+        if path == f"/one/.well-known/{self.document}":
+            return json.dumps({"issuer": self.url, "jwks_uri": f"{self.url}/keys"}).encode()
+        return json.dumps(self.keys).encode() if path == "/one/keys" else b""
+
+    def stop(self):
+        self.http.shutdown()
+        self.http.server_close()

@@ -8,7 +8,7 @@ import pytest
 
 import peers
 from codes import Exit
-from issuers import AUDIENCE, Issuer
+from issuers import AUDIENCE, Issuer, KeyServer
 from tools import scalla, wait_until, xrdcp, xrdfs
 
 RULES = "u alice /mapped lr\ng /cms /group lr\nu * /public lr\n"
@@ -25,11 +25,11 @@ base_path = /protected
 DIRECTORIES = ("protected/sub", "mapped", "group", "public")
 
 
-def trees(kind, issuer, more=""):
+def trees(kind, issuer, more="", fetches=False):
     server = kind(settings="ofs.authorize\nofs.authlib ++ libXrdAccSciTokens.so config={work}/issuers\nacc.authdb {work}/authdb\nacc.audit deny grant\n")
     server.settings = server.settings.replace("{work}", str(server.work))
     text = ISSUER_FILE.format(url=issuer.url) + more
-    if kind is not peers.Theirs:
+    if kind is not peers.Theirs and not fetches:
         peers.place(server.work / "keys", json.dumps(issuer.keys).encode())
         text += f"jwks_file = {server.work}/keys\n"
     peers.place(server.work / "issuers", text.encode())
@@ -196,3 +196,60 @@ def test_issuers_are_renewed_by_a_reload(issuer):
         scalla(*admin, "reload").ok()
         assert read() == "ok", "the earlier issuers"
         assert "the present file is not in force" in scalla(*admin, "status").ok().out
+
+
+@pytest.fixture
+def key_server(tmp_path):
+    server = KeyServer(tmp_path)
+    yield server
+    server.stop()
+
+
+def fetching(key_server, issuer):
+    """Returns a server that fetches the keys of the issuer."""
+    server = trees(peers.Ours, issuer, fetches=True)
+    trusted = server.work / "trusted.pem"
+    peers.place(trusted, key_server.certificate.read_bytes())
+    server.settings += f"setenv SSL_CERT_FILE = {trusted}\n"
+    return server
+
+
+@pytest.mark.parametrize("document", ["openid-configuration", "oauth-authorization-server"])
+def test_keys_are_fetched_and_kept(key_server, tmp_path, document):
+    issuer = Issuer(tmp_path, key_server.url)
+    key_server.keys, key_server.document = issuer.keys, document
+    with fetching(key_server, issuer) as server:
+        token = issuer.token(scope="storage.read:/")
+        read = lambda: outcome(xrdfs(server, "cat", f"/protected/f?{arguments(token)}"))
+        wait_until(lambda: "1 keys of" in server.output())
+        assert read() == "ok"
+        check = lambda: scalla("auth", "check", token, "/protected/f", "read", "--config", server.work / "scalla.cfg",
+                               SSL_CERT_FILE=str(key_server.certificate))
+        assert "the scope storage.read:/ allows it" in check().ok().out
+        # The issuer is gone; the keys are those of the run before.
+        key_server.keys = None
+        server.restart()
+        assert read() == "ok"
+        wait_until(lambda: "cannot be fetched" in server.output())
+        assert read() == "ok"
+        check().fails(Exit.FAILED, "cannot be fetched", "404")
+
+
+def test_an_issuer_that_does_not_answer_costs_only_its_tokens(key_server, tmp_path):
+    issuer = Issuer(tmp_path, key_server.url)
+    with fetching(key_server, issuer) as server:
+        token = issuer.token(scope="storage.read:/")
+        wait_until(lambda: "cannot be fetched" in server.output() and "404" in server.output())
+        assert outcome(xrdfs(server, "cat", f"/protected/f?{arguments(token)}")) == ["3010"]
+        assert "token: the keys of the issuer are not known" in server.output()
+        assert outcome(xrdfs(server, "cat", "/public/f")) == "ok"
+        assert f"no keys of {key_server.url}" in scalla("admin", "--admin-path", server.work / "admin", "status").ok().out
+
+
+def test_keys_are_not_fetched_from_an_untrusted_server(key_server, tmp_path, issuer):
+    here = Issuer(tmp_path, key_server.url)
+    key_server.keys = here.keys
+    with trees(peers.Ours, here, fetches=True) as server:
+        wait_until(lambda: "cannot be fetched" in server.output())
+        assert outcome(xrdfs(server, "cat", f"/protected/f?{arguments(here.token(scope='storage.read:/'))}")) == ["3010"]
+    assert key_server.paths == []

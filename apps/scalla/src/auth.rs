@@ -15,7 +15,7 @@ use auth::access::{
     AccessClient, AccessDatabase, AccessExplanation, AccessOperation, AccessPolicy, AuditedDecisions,
     AuthdbCheck, DecidingPair, LayerDecision, Principal, RecordKind, RequestIdentity,
 };
-use auth::tokens::{TokenPolicy, TokenPolicySource, TokenVerdict, is_token_text};
+use auth::tokens::{TokenPolicy, TokenPolicySource, TokenVerdict, claimed_issuer, is_token_text};
 use base::LogicalPath;
 use clap::Subcommand;
 use config::{AuthorizationConfig, Loaded};
@@ -165,7 +165,14 @@ impl CheckAccessOptions {
                     .to_owned(),
             )
         })?;
-        Ok(Some(tokens.verify(self.user.as_bytes(), SystemTime::now())))
+        let text = self.user.as_bytes();
+        let issuer = claimed_issuer(text).filter(|issuer| tokens.remote_issuers().contains(issuer));
+        if let Some(issuer) = issuer {
+            let (keys, _) = server::download_keys(&issuer)
+                .map_err(|reason| anyhow::anyhow!("the keys of {issuer} cannot be fetched: {reason}"))?;
+            tokens.set_keys(&issuer, Some(keys));
+        }
+        Ok(Some(tokens.verify(text, SystemTime::now())))
     }
 
     fn principal(&self, is_bearer: bool) -> Principal<'_> {

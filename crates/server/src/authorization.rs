@@ -3,6 +3,8 @@
 
 use crate::adapters::SystemNetgroups;
 use crate::error::StartError;
+use crate::issuer_keys::IssuerKeys;
+use crate::login;
 use auth::access::{
     AccessPolicy, AuditedDecisions, AuthdbCheck, AuthdbEncoding, AuthdbSource, Authorizer,
     AuthorizerSettings, PathMatch, RulesRefresh,
@@ -19,11 +21,15 @@ use std::time::{Duration, Instant};
 /// Interval at which the server looks for changed files of token issuers.
 const ISSUERS_INTERVAL: Duration = Duration::from_secs(60);
 
+/// The directory for keys of token issuers, below the administrative path.
+const ISSUER_KEYS: &str = ".issuer-keys";
+
 /// The policy of a running server. The renewal of its files ends when this is dropped.
 pub(crate) struct ServerAuthorization {
     policy: Arc<AccessPolicy>,
     started: Instant,
     _renewals: Vec<Sender<()>>,
+    _keys: Option<IssuerKeys>,
 }
 
 /// The result of reading the files of the policy again.
@@ -46,7 +52,7 @@ impl ServerAuthorization {
         let rules = values.layers.rules.then(|| rules(values, audit)).transpose()?;
         let policy = Arc::new(AccessPolicy::new(tokens.clone(), rules.clone(), audit));
         let started = Instant::now();
-        let mut renewals = Vec::new();
+        let (mut renewals, mut keys) = (Vec::new(), None);
         if let Some(rules) = rules {
             let interval = (*values.refresh).min(*values.lookup_lifetime);
             let refresh = move || drop(rules.refresh(started.elapsed(), false));
@@ -58,11 +64,13 @@ impl ServerAuthorization {
             )?);
         }
         if let Some(tokens) = tokens {
+            let directory = effective.admin_directory().join(ISSUER_KEYS);
+            keys = Some(IssuerKeys::start(tokens.clone(), &directory, supervisor)?);
             let refresh = move || report(&tokens.refresh(false), &tokens);
             let thread = ("token-issuers", "the renewal of token issuers");
             renewals.push(renew(supervisor, thread, ISSUERS_INTERVAL, refresh)?);
         }
-        Ok(Some(Self { policy, started, _renewals: renewals }))
+        Ok(Some(Self { policy, started, _renewals: renewals, _keys: keys }))
     }
 
     pub(crate) fn policy(&self) -> Arc<AccessPolicy> {
@@ -115,12 +123,9 @@ fn rules(values: &AuthorizationConfig, audit: AuditedDecisions) -> Result<Arc<Au
 fn tokens(path: &Path) -> Result<Arc<TokenPolicy>, StartError> {
     let source = TokenPolicySource { path: path.to_owned(), check: AuthdbCheck::ForServer };
     let tokens = TokenPolicy::load(source).map_err(|error| StartError::TokenIssuers(error.to_string()))?;
-    if let Some(issuer) = tokens.remote_issuers().first() {
-        let path = path.display();
-        let text = format!("{path}: keys are not fetched yet; name a key set of {issuer} with jwks_file");
-        return Err(StartError::TokenIssuers(text));
-    }
     tracing::info!("{}", tokens.state());
+    // Requests contain tokens, which are valid elsewhere too.
+    login::keep_out_of_core_dumps("bearer tokens");
     Ok(Arc::new(tokens))
 }
 

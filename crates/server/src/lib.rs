@@ -24,6 +24,7 @@
 //! | `admission` | admission of hosts by address and name |
 //! | `host_lookups` | host name look-ups on behalf of clients, with limits |
 //! | `authorization` | the token issuers and authorization rules in force, and their renewal |
+//! | `issuer_keys` | keys of token issuers, fetched over HTTPS |
 //! | `adapters` | small implementations of traits of the other crates |
 //! | `stderr` | messages on the standard error before and beside the log |
 //! | `error` | [`StartError`]: the errors that prevent a start |
@@ -38,6 +39,7 @@ mod control;
 mod daemon;
 mod error;
 mod host_lookups;
+mod issuer_keys;
 pub mod log;
 mod login;
 pub mod process;
@@ -55,6 +57,7 @@ pub use adapters::{SystemClock, SystemNetgroups, host_name};
 pub use authorization::authdb_source;
 pub use daemon::{Launch, LogTarget, run};
 pub use error::StartError;
+pub use issuer_keys::download_keys;
 pub use process::{User, UserError, default_admin_directory};
 pub use running::{RefusedCounts, RunningServer};
 pub use stand_in::{APPEARANCE, stand_in};

@@ -112,7 +112,7 @@ impl KeySet {
         }
     }
 
-    /// Verifies a signature. Computes for up to 0.1 ms.
+    /// Verifies a signature. Computes for up to 1 ms, depending on the size of the key.
     pub(super) fn verify(
         &self,
         algorithm: TokenAlgorithm,

@@ -145,7 +145,7 @@ impl TokenPolicy {
         self.cache.get(text, generation, now).map(TokenVerdict::Valid)
     }
 
-    /// Verifies a credential. Computes for up to 0.2 ms.
+    /// Verifies a credential. Computes for up to 1 ms.
     #[must_use]
     pub fn verify(&self, text: &[u8], now: SystemTime) -> TokenVerdict {
         if let Some(verdict) = self.recall(text, now) {

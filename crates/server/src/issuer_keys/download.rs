@@ -1,0 +1,132 @@
+//! The HTTPS client: the metadata of an issuer, then its keys.
+
+use auth::tokens::{JWKS_BYTES_MAX, KeySet};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use ureq::Agent;
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+
+/// Maximum time of one request.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(4);
+/// Maximum number of redirects of one request. They lead to HTTPS addresses only.
+const REDIRECTS_MAX: u32 = 3;
+/// Maximum size of the metadata of an issuer in bytes.
+const METADATA_BYTES_MAX: usize = 64 * 1024;
+/// Documents with the metadata of an issuer, below its address; the first that exists.
+const METADATA: [&str; 2] = ["/.well-known/openid-configuration", "/.well-known/oauth-authorization-server"];
+
+/// Variables that name a file with trusted certificates.
+const TRUST_VARIABLES: [&str; 2] = ["X509_CERT_FILE", "SSL_CERT_FILE"];
+/// Files with the trusted certificates of the system; the first that exists.
+const TRUST_FILES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// The part of the metadata that is used.
+#[derive(Deserialize)]
+struct IssuerMetadata {
+    jwks_uri: String,
+}
+
+/// Fetches the keys of an issuer. Returns them also as text. Blocks, for each of up to three requests
+/// at most 4 s.
+///
+/// # Errors
+/// The reason.
+pub fn download_keys(issuer: &str) -> Result<(KeySet, Vec<u8>), String> {
+    let agent = agent(trusted_certificates()?);
+    let address = metadata(&agent, issuer)?.jwks_uri;
+    if !address.starts_with("https://") {
+        return Err(format!("its keys are at {address:?}, which is not an HTTPS address"));
+    }
+    let text = get(&agent, &address, JWKS_BYTES_MAX)?;
+    let keys = KeySet::parse(&text).map_err(|error| format!("{address}: {error}"))?;
+    Ok((keys, text))
+}
+
+/// Fetches the metadata of an issuer.
+fn metadata(agent: &Agent, issuer: &str) -> Result<IssuerMetadata, String> {
+    let mut reasons = Vec::new();
+    for document in METADATA {
+        let address = format!("{}{document}", issuer.trim_end_matches('/'));
+        let parsed = get(agent, &address, METADATA_BYTES_MAX).and_then(|text| {
+            let parsed = serde_json::from_slice::<IssuerMetadata>(&text);
+            parsed.map_err(|error| format!("{address}: no metadata of an issuer: {error}"))
+        });
+        match parsed {
+            Ok(metadata) => return Ok(metadata),
+            Err(reason) => reasons.push(reason),
+        }
+    }
+    Err(reasons.join("; "))
+}
+
+fn get(agent: &Agent, address: &str, bytes_max: usize) -> Result<Vec<u8>, String> {
+    let failed = |error: ureq::Error| format!("{address}: {error}");
+    let mut answer = agent.get(address).call().map_err(failed)?;
+    let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX);
+    answer.body_mut().with_config().limit(limit).read_to_vec().map_err(failed)
+}
+
+fn agent(trusted: RootCerts) -> Agent {
+    let tls = TlsConfig::builder().root_certs(trusted).build();
+    let config = Agent::config_builder()
+        .https_only(true)
+        .max_redirects(REDIRECTS_MAX)
+        .timeout_global(Some(REQUEST_TIME_MAX))
+        .tls_config(tls)
+        .user_agent(concat!("scalla/", env!("CARGO_PKG_VERSION")));
+    config.build().into()
+}
+
+/// Returns the certificates that the environment or the system trusts. They are read for each fetch, so
+/// that changes count without a restart.
+fn trusted_certificates() -> Result<RootCerts, String> {
+    let named = TRUST_VARIABLES.iter().filter_map(std::env::var_os).map(PathBuf::from);
+    let file = named.chain(TRUST_FILES.map(PathBuf::from)).find(|file| file.exists());
+    let file = file.ok_or("the system has no trusted certificates; install them (ca-certificates)")?;
+    certificates(&file)
+}
+
+fn certificates(file: &Path) -> Result<RootCerts, String> {
+    let shown = file.display();
+    let text =
+        std::fs::read(file).map_err(|error| format!("cannot read the certificates in {shown}: {error}"))?;
+    let certificates: Vec<_> = parse_pem(&text)
+        .filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(certificate),
+            _ => None,
+        })
+        .collect();
+    if certificates.is_empty() {
+        return Err(format!("{shown} has no certificates"));
+    }
+    Ok(RootCerts::Specific(Arc::new(certificates)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_https_is_used() {
+        let agent = agent(RootCerts::Specific(Arc::default()));
+        // Without this restriction it would connect, and the error would be another one.
+        let error = get(&agent, "http://127.0.0.1:1/", 10).unwrap_err();
+        assert!(error.contains("https"), "{error}");
+    }
+
+    #[test]
+    fn trusted_certificates_must_be_readable() {
+        let file = std::env::temp_dir().join(format!("scalla-trust-{}", std::process::id()));
+        std::fs::write(&file, "text").unwrap();
+        assert!(certificates(&file).unwrap_err().contains("has no certificates"));
+        std::fs::remove_file(&file).unwrap();
+        assert!(certificates(&file).unwrap_err().contains("cannot read"));
+    }
+}

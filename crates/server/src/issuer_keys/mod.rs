@@ -1,0 +1,148 @@
+//! The keys of token issuers, fetched over HTTPS.
+//!
+//! Keys are fetched in the background, on threads of their own, so that no request waits for an
+//! issuer, and an issuer that does not answer costs only its own tokens. The last keys stay in force
+//! while an issuer does not answer, for at most a day, and are kept on disk over a restart.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `download` | the HTTPS client: metadata of an issuer, then its keys |
+//! | `kept_keys` | keys on disk |
+//! | `schedule` | when the keys of each issuer are fetched |
+
+mod download;
+mod kept_keys;
+mod schedule;
+
+pub use download::download_keys;
+
+use crate::error::StartError;
+use auth::tokens::{KeySet, TokenPolicy};
+use base::{Owner, Supervisor};
+use kept_keys::KeptKeys;
+use schedule::FetchSchedule;
+use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+use storage::Pool;
+
+/// Maximum number of threads that wait for issuers.
+const FETCH_THREADS_MAX: usize = 4;
+/// Interval at which changed issuer files are noticed.
+const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The fetching of keys. It ends when this is dropped.
+pub(crate) struct IssuerKeys {
+    _end: Sender<()>,
+}
+
+/// What the thread and the fetches share.
+struct KeyFetcher {
+    tokens: Arc<TokenPolicy>,
+    schedule: Mutex<FetchSchedule>,
+    kept: KeptKeys,
+    started: Instant,
+}
+
+impl IssuerKeys {
+    /// Puts the keys of an earlier run into force and starts to fetch. `directory` is for keys on
+    /// disk.
+    pub(crate) fn start(
+        tokens: Arc<TokenPolicy>,
+        directory: &Path,
+        supervisor: &Supervisor,
+    ) -> Result<Self, StartError> {
+        let fetcher = Arc::new(KeyFetcher {
+            tokens,
+            schedule: Mutex::default(),
+            kept: KeptKeys::new(directory),
+            started: Instant::now(),
+        });
+        fetcher.restore();
+        let (end, ended) = mpsc::channel();
+        let run = move || {
+            let pool = Pool::new("issuer-keys", FETCH_THREADS_MAX);
+            loop {
+                fetcher.fetch_due(&pool);
+                if ended.recv_timeout(fetcher.pause()) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        };
+        let spawned = supervisor.spawn("issuer-keys", "the fetching of keys of token issuers", run);
+        spawned.map_err(|source| StartError::System { what: "a thread", source })?;
+        Ok(Self { _end: end })
+    }
+}
+
+impl KeyFetcher {
+    fn schedule(&self) -> std::sync::MutexGuard<'_, FetchSchedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts keys of an earlier run into force.
+    fn restore(&self) {
+        for issuer in self.tokens.remote_issuers() {
+            let Some((text, age)) = self.kept.read(&issuer, SystemTime::now()) else { continue };
+            match KeySet::parse(&text) {
+                Ok(keys) => {
+                    self.tokens.set_keys(&issuer, Some(keys));
+                    self.schedule().restored(&issuer, age, self.started.elapsed());
+                }
+                Err(error) => tracing::warn!("the kept keys of {issuer} are not used: {error}"),
+            }
+        }
+    }
+
+    /// Starts the fetches that are due, and removes keys that are too old.
+    fn fetch_due(self: &Arc<Self>, pool: &Arc<Pool>) {
+        let now = self.started.elapsed();
+        let (due, outdated) = self.schedule().take_due(&self.tokens.remote_issuers(), now);
+        for issuer in outdated {
+            tracing::error!("the keys of {issuer} are no longer used: it has not answered for a day");
+            self.tokens.set_keys(&issuer, None);
+        }
+        for issuer in due {
+            let (fetcher, name) = (self.clone(), issuer.clone());
+            let job = move || {
+                let keys = download_keys(&name);
+                fetcher.finish(&name, keys);
+            };
+            if pool.run(Owner::SERVER, Box::new(job)).is_err() {
+                self.schedule().failed(&issuer, now);
+            }
+        }
+    }
+
+    /// Puts the result of a fetch into force.
+    fn finish(&self, issuer: &str, fetched: Result<(KeySet, Vec<u8>), String>) {
+        let now = self.started.elapsed();
+        match fetched {
+            Ok((keys, text)) => {
+                let is_first = self.schedule().succeeded(issuer, now);
+                let (count, skipped) = (keys.len(), keys.unusable());
+                self.tokens.set_keys(issuer, Some(keys));
+                if is_first {
+                    tracing::info!("{count} keys of {issuer} were fetched, and {skipped} others skipped");
+                }
+                if let Err(error) = self.kept.write(issuer, &text, SystemTime::now()) {
+                    tracing::warn!("the keys of {issuer} are not kept over a restart: {error}");
+                }
+            }
+            Err(reason) => {
+                let pause = self.schedule().failed(issuer, now);
+                let seconds = pause.as_secs();
+                tracing::warn!(
+                    "the keys of {issuer} cannot be fetched: {reason}; next attempt in {seconds} s"
+                );
+            }
+        }
+    }
+
+    /// Returns the time until the next look at the schedule.
+    fn pause(&self) -> Duration {
+        let now = self.started.elapsed();
+        self.schedule().next_due(now).map_or(LOOK_INTERVAL, |pause| pause.min(LOOK_INTERVAL))
+    }
+}
