@@ -29,8 +29,8 @@ class Authority:
         name = subprocess.run(["openssl", "x509", "-hash", "-noout", "-in", authority], capture_output=True, check=True).stdout
         (self.directory / f"{name.decode().strip()}.0").write_bytes(authority.read_bytes())
         os.chmod(self.key, 0o600)
-        for path in (directory, self.certificate, self.key, self.directory):
-            peers.give(path)
+        # Clients trust only authorities of root or of their own user.
+        peers.give(self.key)
 
     def settings(self, requirements=""):
         return f"xrd.tls {self.certificate} {self.key}\nxrd.tlsca certdir {self.directory}\n{requirements}\n"
@@ -48,14 +48,17 @@ def authority(tmp_path_factory):
     return Authority(directory)
 
 
-@pytest.mark.parametrize("scheme, requirements", [
+POSITIONS = [
     ("roots", ""),
     ("root", "xrootd.tls login"),
     ("root", "xrootd.tls session"),
     ("root", "xrootd.tls data"),
     ("root", "xrootd.tls capable all"),
     ("roots", "xrootd.tls all\nxrootd.tlsreuse on"),
-])
+]
+
+
+@pytest.mark.parametrize("scheme, requirements", POSITIONS)
 @pytest.mark.parametrize("streams", [1, 4])
 def test_copies_of_the_real_client(serve, authority, tmp_path, scheme, requirements, streams):
     server = serve(settings=peers.SETTINGS + authority.settings(requirements))
@@ -66,3 +69,39 @@ def test_copies_of_the_real_client(serve, authority, tmp_path, scheme, requireme
     run([XRDCP, "-f", "-S", streams, f"{url}/f", tmp_path / "down"], **client).ok()
     assert (tmp_path / "down").read_bytes() == CONTENT
     run([XRDFS, url, "stat", "/f"], **client).ok()
+
+
+@pytest.mark.parametrize("scheme, requirements", [
+    ("roots", ""),
+    ("root", "xrootd.tls login"),
+    ("root", "xrootd.tls session"),
+    # `data` alone is tested with the real client at our server.
+    ("root", "xrootd.tls session data"),
+    ("root", "xrootd.tls capable all"),
+])
+@pytest.mark.parametrize("streams", [1, 4])
+def test_copies_of_our_client(launch, authority, tmp_path, scheme, requirements, streams):
+    """At our server and at the real one."""
+    server = launch(settings=peers.SETTINGS + authority.settings(requirements))
+    client = {"X509_CERT_DIR": str(authority.directory), "XRD_SUBSTREAMSPERCHANNEL": str(streams)}
+    url = f"{scheme}://localhost:{server.port}/"
+    (tmp_path / "up").write_bytes(CONTENT)
+    run([peers.program(), "cp", tmp_path / "up", f"{url}/f"], **client).ok()
+    run([peers.program(), "cp", f"{url}/f", tmp_path / "down"], **client).ok()
+    assert (tmp_path / "down").read_bytes() == CONTENT
+
+
+def test_our_client_refuses_servers_that_it_cannot_trust(serve, authority):
+    server, plain = serve(settings=peers.SETTINGS + authority.settings()), serve()
+    client = {"X509_CERT_DIR": str(authority.directory)}
+
+    def listing(url, **more):
+        return run([peers.program(), "ls", url], **{**client, **more})
+
+    listing(f"roots://localhost:{server.port}/").ok()
+    # The name in the URL counts, not the address.
+    listing(f"roots://127.0.0.1:{server.port}/").fails(1, "not valid for name")
+    listing(f"roots://localhost:{server.port}/", X509_CERT_DIR="/nonexistent").fails(1, "X509_CERT_DIR")
+    listing(f"roots://localhost:{server.port}/", X509_CERT_DIR="/usr/share").fails(1, "no certificate authority found")
+    listing(f"roots://localhost:{plain.port}/").fails(1, "the server has no TLS")
+    listing(f"roots://localhost:{plain.port}/", XRD_NOTLSOK="1").ok()

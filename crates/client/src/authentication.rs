@@ -11,12 +11,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use auth::{ClientContext, ClientLogin, OfferedProtocol, allowed_by, offered_protocols};
-use rawclient::{AuthenticationStep, Connection, Login};
+use rawclient::{AuthenticationStep, Connection, Login, TlsSupport};
 use tokio::sync::oneshot;
 
 use crate::credentials::{CredentialChoice, Credentials, PROTOCOLS_VARIABLE, UserCredentials};
 use crate::failure::Cause;
-use crate::url::Url;
+use crate::tls_trust::TlsTrust;
+use crate::url::{Scheme, Url};
 
 /// Maximum number of requests for authentication of one login.
 const STEPS_MAX: usize = 32;
@@ -25,6 +26,9 @@ const STEPS_MAX: usize = 32;
 #[derive(Clone, Debug)]
 pub(crate) struct LoginRequest {
     pub(crate) login: Login,
+    /// The host of the URL, whose name the certificate of the server must have.
+    pub(crate) host: String,
+    pub(crate) tls: TlsTrust,
     credentials: Credentials,
     choice: CredentialChoice,
 }
@@ -37,6 +41,7 @@ impl LoginRequest {
         credentials: &Credentials,
         choice: &CredentialChoice,
         url: &Url,
+        tls: &TlsTrust,
     ) -> Self {
         let mut login = login.clone();
         login.authenticates = credentials.user().is_some();
@@ -44,17 +49,21 @@ impl LoginRequest {
             login.user.clone_from(user);
         }
         login.token.clone_from(&url.token);
+        login.tls = match url.scheme {
+            Scheme::Roots => TlsSupport::Required,
+            _ => TlsSupport::Supported,
+        };
         let (credentials, choice) = (credentials.clone(), choice.clone());
-        Self { login, credentials, choice }
+        Self { login, host: url.host.clone(), tls: tls.clone(), credentials, choice }
     }
 
     /// Returns the properties of the connection with this address for the protocols.
-    fn context(&self, local_address: SocketAddr) -> ClientContext {
+    fn context(&self, local_address: SocketAddr, is_tls: bool) -> ClientContext {
         ClientContext {
             local_address,
             host: self.login.host.clone(),
             user: self.choice.user.clone(),
-            is_tls: false,
+            is_tls,
             sss_keytab: self.choice.sss_keytab(),
             token_file: self.choice.token_file(),
         }
@@ -109,7 +118,11 @@ impl Authentication {
     ///
     /// # Errors
     /// [`Cause::NotAuthenticated`] if the client has no credentials.
-    pub(crate) fn new(request: &LoginRequest, local_address: SocketAddr) -> Result<Self, Cause> {
+    pub(crate) fn new(
+        request: &LoginRequest,
+        local_address: SocketAddr,
+        is_tls: bool,
+    ) -> Result<Self, Cause> {
         let Some(credentials) = request.credentials.user().cloned() else {
             return Err(Cause::NotAuthenticated("this client has no credentials".to_owned()));
         };
@@ -124,7 +137,7 @@ impl Authentication {
             current: None,
             failed: Vec::new(),
         };
-        let context = request.context(local_address);
+        let context = request.context(local_address, is_tls);
         Ok(Self { exchange: Some(exchange), context, allowed, allowed_by, steps: 0 })
     }
 
@@ -268,8 +281,8 @@ mod tests {
     fn authentication(url: &str) -> Authentication {
         let url = Url::parse(url).unwrap();
         let (login, choice) = (Login::of_process("test"), CredentialChoice::of(&url));
-        let request = LoginRequest::new(&login, &Credentials::of_user(), &choice, &url);
-        Authentication::new(&request, "127.0.0.1:4711".parse().unwrap()).unwrap()
+        let request = LoginRequest::new(&login, &Credentials::of_user(), &choice, &url, &TlsTrust::default());
+        Authentication::new(&request, "127.0.0.1:4711".parse().unwrap(), false).unwrap()
     }
 
     fn refused(text: &[u8]) -> AuthenticationStep<'_> {

@@ -14,18 +14,20 @@ use std::time::Duration;
 
 use base::SplitMix64;
 use rawclient::{Connection, ConnectionError, ConnectionEvent, Login};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
+use wire::xroot::flags::ServerFlags;
 use wire::xroot::limits::{PATH_ID_MAX, RESPONSE_HEADER_BYTES};
-use wire::xroot::reply::{BindReply, Reply};
+use wire::xroot::reply::{BindReply, ProtocolReply, Reply};
 use wire::xroot::{RequestCode, ResponseHeader, SessionId};
 use wire::{Decode, FixedLayout};
 
 use crate::authentication::{Authentication, LoginRequest};
 use crate::failure::Cause;
+use crate::server_stream::ServerStream;
 use crate::settings::Settings;
+use crate::tls_trust::TlsTrust;
 
 /// Delay before the next address is tried in parallel (RFC 8305, section 8).
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -39,7 +41,7 @@ const LOGIN_SHARE: u32 = 2;
 /// A logged-in connection.
 #[derive(Debug)]
 pub(crate) struct LoggedIn {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: ServerStream,
     pub(crate) peer: SocketAddr,
     pub(crate) machine: Connection,
 }
@@ -143,9 +145,12 @@ async fn connect_any(
         tracing::debug!(%peer, "connected");
         let now = Instant::now();
         let share = if left.is_empty() { until } else { now + until.duration_since(now) / LOGIN_SHARE };
-        match timeout_at(share, log_in(&stream, login)).await {
+        let mut stream = ServerStream::from(stream);
+        match timeout_at(share, log_in(&mut stream, login)).await {
             Ok(Ok(machine)) => return Ok(LoggedIn { stream, peer, machine }),
-            Ok(Err(cause @ (Cause::Connection(_) | Cause::NotAuthenticated(_)))) => return Err(cause),
+            Ok(Err(cause @ (Cause::Connection(_) | Cause::NotAuthenticated(_) | Cause::Tls(_)))) => {
+                return Err(cause);
+            }
             Ok(Err(cause)) => last = cause,
             Err(_) => {
                 let silent = format!("{peer} took the connection and then said nothing");
@@ -287,17 +292,20 @@ fn socket(address: SocketAddr, settings: &Settings) -> io::Result<TcpSocket> {
 
 /// Sends the greeting, logs in, and authenticates if the server demands it. Nothing is received
 /// beyond the login because no request is sent before it.
-async fn log_in(stream: &TcpStream, request: &LoginRequest) -> Result<Connection, Cause> {
+async fn log_in(stream: &mut ServerStream, request: &LoginRequest) -> Result<Connection, Cause> {
     let mut machine = Connection::new(request.login.clone());
     let mut authentication = None;
     let mut buffer = [0; 4096];
+    let mut is_ready = false;
     loop {
         send(stream, &mut machine).await?;
-        stream.readable().await.map_err(lost_login)?;
-        let count = match stream.try_read(&mut buffer) {
+        let count = match stream.try_read_buf(&mut buffer.as_mut_slice()) {
             Ok(0) => return Err(Cause::Lost("the server closed the connection during the login".to_owned())),
             Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                stream.tcp().readable().await.map_err(lost_login)?;
+                continue;
+            }
             Err(error) => return Err(lost_login(error)),
         };
         let mut input = buffer.get(..count).unwrap_or_default();
@@ -305,38 +313,47 @@ async fn log_in(stream: &TcpStream, request: &LoginRequest) -> Result<Connection
             match event {
                 ConnectionEvent::Authenticate(step) => {
                     if authentication.is_none() {
-                        let local = stream.local_addr().map_err(lost_login)?;
-                        authentication = Some(Authentication::new(request, local)?);
+                        let local = stream.tcp().local_addr().map_err(lost_login)?;
+                        authentication = Some(Authentication::new(request, local, stream.is_tls())?);
                     }
                     if let Some(authentication) = &mut authentication {
                         let credentials = authentication.next(step).await?;
                         machine.authenticate(credentials.id, &credentials.bytes);
                     }
                 }
-                ConnectionEvent::Ready => {
+                ConnectionEvent::StartTls => {
                     if !input.is_empty() {
                         return Err(unasked(input).into());
                     }
-                    if let Some(authentication) = authentication {
-                        authentication.complete(&mut machine);
-                    }
-                    return Ok(machine);
+                    request.tls.encrypt(stream, &request.host).await?;
+                    machine.encrypted();
+                    is_ready = machine.is_ready();
                 }
+                ConnectionEvent::Ready => is_ready = true,
                 _ => {}
+            }
+            if is_ready {
+                if !input.is_empty() {
+                    return Err(unasked(input).into());
+                }
+                if let Some(authentication) = authentication {
+                    authentication.complete(&mut machine);
+                }
+                return Ok(machine);
             }
         }
     }
 }
 
 /// Sends all queued bytes.
-async fn send(stream: &TcpStream, machine: &mut Connection) -> Result<(), Cause> {
-    while !machine.is_sent() {
+async fn send(stream: &mut ServerStream, machine: &mut Connection) -> Result<(), Cause> {
+    while !machine.is_sent() || stream.has_unsent() {
         let mut slices = [IoSlice::new(&[]); 4];
         let used = machine.outgoing(&mut slices);
         match stream.try_write_vectored(slices.get(..used).unwrap_or_default()) {
             Ok(count) => machine.sent(count),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                stream.writable().await.map_err(lost_login)?;
+                stream.tcp().writable().await.map_err(lost_login)?;
             }
             Err(error) => return Err(lost_login(error)),
         }
@@ -349,6 +366,7 @@ fn lost_login(error: io::Error) -> Cause {
 }
 
 /// Connects to the address of a session again, binds the connection to it and returns its path id.
+/// With `tls` the connection is encrypted; the certificate must be for the given host.
 ///
 /// # Errors
 /// The reason why it cannot be bound; the session continues without it.
@@ -356,39 +374,58 @@ pub(crate) async fn bind(
     peer: SocketAddr,
     session: SessionId,
     settings: &Settings,
+    tls: Option<(&TlsTrust, &str)>,
     until: Instant,
-) -> Result<(TcpStream, u8), Cause> {
-    let lost = |error: io::Error| Cause::Lost(format!("while binding: {error}"));
+) -> Result<(ServerStream, u8), Cause> {
     let work = async {
-        let mut stream = attempt(socket(peer, settings), peer).await.map_err(lost)?;
+        let stream = attempt(socket(peer, settings), peer).await.map_err(lost_bind)?;
+        let mut stream = ServerStream::from(stream);
         let mut out = Vec::new();
-        Login::encode_binding(session, &mut out);
-        stream.write_all(&out).await.map_err(lost)?;
-        let mut path = None;
-        // The replies to handshake, protocol and bind.
-        for code in [RequestCode::PROTOCOL, RequestCode::PROTOCOL, RequestCode::BIND] {
-            let mut header = [0; RESPONSE_HEADER_BYTES];
-            stream.read_exact(&mut header).await.map_err(lost)?;
-            let header = ResponseHeader::from_bytes(&header);
-            let length = header.body_bytes().ok().filter(|length| *length <= BIND_REPLY_BYTES_MAX);
-            let mut body = vec![0; length.ok_or_else(|| Cause::BadAnswer("too long".to_owned()))?];
-            stream.read_exact(&mut body).await.map_err(lost)?;
-            match Reply::decode(&header, &body)? {
-                Reply::Ok(body) if code == RequestCode::BIND => {
-                    path = BindReply::decode(body).ok().map(|reply| reply.pathid)
-                }
-                Reply::Ok(_) => {}
-                Reply::Error(error) => {
-                    let text = String::from_utf8_lossy(error.text).into_owned();
-                    return Err(Cause::Server { code: error.code, text });
-                }
-                _ => return Err(ConnectionError::Unexpected { request: code, status: header.status }.into()),
-            }
+        match tls {
+            None => Login::encode_binding(session, &mut out),
+            Some(_) => Login::encode_encrypted_binding(&mut out),
         }
+        stream.write_all(&out).await.map_err(lost_bind)?;
+        bind_reply(&mut stream, RequestCode::PROTOCOL).await?;
+        let protocol = bind_reply(&mut stream, RequestCode::PROTOCOL).await?;
+        if let Some((trust, host)) = tls {
+            let flags = ProtocolReply::decode(&protocol)?.flags;
+            if !flags.intersects(ServerFlags::GOTO_TLS) {
+                return Err(ConnectionError::NoTls.into());
+            }
+            trust.encrypt(&mut stream, host).await?;
+            out.clear();
+            Login::encode_bind(session, &mut out);
+            stream.write_all(&out).await.map_err(lost_bind)?;
+        }
+        let body = bind_reply(&mut stream, RequestCode::BIND).await?;
+        let path = BindReply::decode(&body).ok().map(|reply| reply.pathid);
         let path = path.filter(|path| (1..=PATH_ID_MAX).contains(path));
         Ok((stream, path.ok_or_else(|| Cause::BadAnswer("no path id".to_owned()))?))
     };
     timeout_at(until, work).await.unwrap_or_else(|_| Err(Cause::TimedOut(0)))
+}
+
+fn lost_bind(error: io::Error) -> Cause {
+    Cause::Lost(format!("while binding: {error}"))
+}
+
+/// Reads the reply to a request of a data stream.
+async fn bind_reply(stream: &mut ServerStream, code: RequestCode) -> Result<Vec<u8>, Cause> {
+    let mut header = [0; RESPONSE_HEADER_BYTES];
+    stream.read_exact(&mut header).await.map_err(lost_bind)?;
+    let header = ResponseHeader::from_bytes(&header);
+    let length = header.body_bytes().ok().filter(|length| *length <= BIND_REPLY_BYTES_MAX);
+    let mut body = vec![0; length.ok_or_else(|| Cause::BadAnswer("too long".to_owned()))?];
+    stream.read_exact(&mut body).await.map_err(lost_bind)?;
+    match Reply::decode(&header, &body)? {
+        Reply::Ok(body) => Ok(body.to_vec()),
+        Reply::Error(error) => {
+            let text = String::from_utf8_lossy(error.text).into_owned();
+            Err(Cause::Server { code: error.code, text })
+        }
+        _ => Err(ConnectionError::Unexpected { request: code, status: header.status }.into()),
+    }
 }
 
 /// Returns the error for a server that sends bytes before the first request.
@@ -400,11 +437,11 @@ fn unasked(input: &[u8]) -> ConnectionError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use wire::Encode;
     use wire::xroot::StreamId;
-    use wire::xroot::flags::ServerFlags;
     use wire::xroot::header::HandshakeReply;
-    use wire::xroot::reply::{self, ProtocolReply};
+    use wire::xroot::reply;
 
     fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
@@ -449,7 +486,13 @@ mod tests {
 
     fn login(url: &crate::url::Url) -> LoginRequest {
         let choice = crate::credentials::CredentialChoice::of(url);
-        LoginRequest::new(&Login::of_process("test"), &crate::Credentials::none(), &choice, url)
+        LoginRequest::new(
+            &Login::of_process("test"),
+            &crate::Credentials::none(),
+            &choice,
+            url,
+            &TlsTrust::default(),
+        )
     }
 
     #[tokio::test]

@@ -78,6 +78,9 @@ pub enum Cause {
     /// and the remedy.
     #[error("not authenticated: {0}")]
     NotAuthenticated(String),
+    /// The connection cannot be encrypted: the server is not trusted, or there are no authorities.
+    #[error("TLS: {0}")]
+    Tls(String),
     /// The connection was lost before the reply arrived.
     #[error("the connection was lost: {0}")]
     Lost(String),
@@ -185,7 +188,11 @@ impl Cause {
             Self::RedirectLimit(_) | Self::RedirectLoop => {
                 "tell the administrators of the servers; XRD_REDIRECTLIMIT sets how many are followed"
             }
-            Self::Connection(ConnectionError::Demands(Demand::Tls)) => NO_TLS,
+            Self::Connection(ConnectionError::Demands(Demand::Tls) | ConnectionError::NoTls) => NO_TLS,
+            Self::Tls(_) => {
+                "name the authority of the server's certificate by X509_CERT_DIR or X509_CERT_FILE, and the \
+                 host in the URL as the certificate does"
+            }
             Self::Connection(ConnectionError::Demands(Demand::Authentication(_))) => {
                 "this client has no credentials; use a server that does without, or allow it there by \
                  sec.protbind"
@@ -207,8 +214,8 @@ impl Cause {
     }
 }
 
-/// The remedy for a server that demands TLS.
-const NO_TLS: &str = "TLS is not in this client yet; use a server that does without";
+/// The remedy if only one side has TLS.
+const NO_TLS: &str = "use roots:// where the server requires TLS, and root:// where it has none; XRD_NOTLSOK=1 goes on without";
 
 fn server_remedy(code: ErrorCode) -> Option<&'static str> {
     Some(match code {
@@ -398,7 +405,7 @@ mod tests {
     #[test]
     fn each_demand_has_its_remedy() {
         let remedy = |demand| Cause::Connection(ConnectionError::Demands(demand)).remedy().unwrap();
-        assert!(remedy(Demand::Tls).starts_with("TLS is not in this client yet"));
+        assert!(remedy(Demand::Tls).starts_with("use roots://"));
         let authentication = remedy(Demand::Authentication("sss,unix".into()));
         assert_eq!(
             authentication,

@@ -57,8 +57,8 @@
 //! The machine of a connection, without I/O, is in the crate `rawclient`, with a blocking client
 //! for load generators and probes.
 //!
-//! TLS is not implemented yet: a server that requires it is refused with
-//! [`ConnectionError::Demands`].
+//! Connections are encrypted where the URL (`roots`) or the server requires it; the certificate of the
+//! server must be for the host of the URL.
 
 #![forbid(unsafe_code)]
 
@@ -91,8 +91,10 @@ mod reader;
 mod redirect;
 mod request_loop;
 mod route;
+mod server_stream;
 mod settings;
 mod sums;
+mod tls_trust;
 mod url;
 mod url_error;
 mod waits;

@@ -10,8 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rawclient::{Connection, Encoded, Login};
-use tokio::net::TcpStream;
+use rawclient::{Connection, Encoded, Login, TlsSupport};
 use tokio::time::Instant;
 use wire::xroot::SessionId;
 use wire::xroot::limits::PATH_ID_MAX;
@@ -23,7 +22,9 @@ use crate::channel::{BodyLimit, Channel, Deadlines, Patience, ReplySink, ServerR
 use crate::connect::{AddressFilter, LoggedIn, bind, connect};
 use crate::credentials::{CredentialChoice, Credentials};
 use crate::failure::Cause;
+use crate::server_stream::ServerStream;
 use crate::settings::Settings;
+use crate::tls_trust::TlsTrust;
 use crate::url::{Scheme, Url};
 
 /// Backoff before the second round of attempts; it doubles with each further round.
@@ -87,6 +88,7 @@ struct ConnectFailure {
 #[derive(Debug)]
 pub(crate) struct ConnectionPool {
     slots: Mutex<HashMap<Key, Arc<PoolSlot>>>,
+    tls: TlsTrust,
     login: Login,
     credentials: Credentials,
     filter: Option<AddressFilter>,
@@ -100,7 +102,7 @@ impl ConnectionPool {
         filter: Option<AddressFilter>,
         blocks: DataBufferPool,
     ) -> Self {
-        Self { slots: Mutex::default(), login, credentials, filter, blocks }
+        Self { slots: Mutex::default(), tls: TlsTrust::default(), login, credentials, filter, blocks }
     }
 
     pub(crate) const fn login(&self) -> &Login {
@@ -130,7 +132,7 @@ impl ConnectionPool {
         rounds: u64,
         until: Instant,
     ) -> Result<Arc<Channel>, Cause> {
-        check(url, settings)?;
+        check(url)?;
         let slot = self.slot(Key::new(url, choice));
         let asked = Instant::now();
         if let Some(found) = slot.look(asked, rounds, settings) {
@@ -142,7 +144,15 @@ impl ConnectionPool {
         if let Some(found) = slot.look(asked, rounds, settings) {
             return found;
         }
-        let login = LoginRequest::new(&self.login, &self.credentials, choice, url);
+        let mut login = LoginRequest::new(&self.login, &self.credentials, choice, url, &self.tls);
+        if settings.no_tls_ok != 0 {
+            let is_usable = self.tls.config().await.is_ok();
+            login.login.tls = match login.login.tls {
+                _ if !is_usable => TlsSupport::None,
+                TlsSupport::Required => TlsSupport::Preferred,
+                other => other,
+            };
+        }
         let made = self.connect(url, &login, &slot, settings, rounds, until).await;
         let mut now = slot.now();
         match &made {
@@ -185,6 +195,7 @@ impl ConnectionPool {
                     | Cause::NotAuthenticated(_)
                     | Cause::Unresolved(_)
                     | Cause::NotAllowed(_)
+                    | Cause::Tls(_)
             );
             if fatal || round >= rounds.max(1) || Instant::now() + wait >= until {
                 return Err(error);
@@ -207,9 +218,12 @@ impl ConnectionPool {
         let idle = if manager { settings.load_balancer_ttl } else { settings.data_server_ttl };
         let patience = Patience { silence: settings.silence(), idle: Duration::from_secs(idle.max(1)) };
         let LoggedIn { stream, peer, mut machine } = made;
+        let must_encrypt = machine.server().flags.intersects(wire::xroot::flags::ServerFlags::TLS_DATA);
+        let encrypts = stream.is_tls() && (must_encrypt || settings.tls_no_data == 0);
+        let tls = encrypts.then_some((&self.tls, url.host.as_str()));
         let mut streams = vec![stream];
         if !manager {
-            bind_streams(&mut machine, &mut streams, peer, settings, until).await;
+            bind_streams(&mut machine, &mut streams, peer, settings, tls, until).await;
         }
         let channel = Channel::start(url.authority(), streams, peer, machine, patience, self.blocks.clone());
         let lost = slot.now().lost_session;
@@ -246,9 +260,10 @@ impl PoolSlot {
 /// Binds the data streams that the settings request, as many as the server accepts.
 async fn bind_streams(
     machine: &mut Connection,
-    streams: &mut Vec<TcpStream>,
+    streams: &mut Vec<ServerStream>,
     peer: SocketAddr,
     settings: &Settings,
+    tls: Option<(&TlsTrust, &str)>,
     until: Instant,
 ) {
     let wanted = settings.sub_streams_per_channel.min(u64::from(PATH_ID_MAX) + 1);
@@ -256,7 +271,7 @@ async fn bind_streams(
     let until = until.min(Instant::now() + BIND_TIME);
     for _ in 1..wanted {
         // A session with fewer streams is slower but works.
-        let Ok((stream, path)) = bind(peer, session, settings, until).await else { return };
+        let Ok((stream, path)) = bind(peer, session, settings, tls, until).await else { return };
         machine.bind(path);
         streams.push(stream);
     }
@@ -281,14 +296,10 @@ async fn end_session(channel: &Channel, sessid: SessionId, until: Instant) {
 }
 
 /// Checks that this client supports the server of a URL.
-fn check(url: &Url, settings: &Settings) -> Result<(), Cause> {
+fn check(url: &Url) -> Result<(), Cause> {
     let unsupported = |text: &str| Err(Cause::Unsupported(text.to_owned()));
     match url.scheme {
-        Scheme::Root => Ok(()),
-        Scheme::Roots if settings.no_tls_ok != 0 => Ok(()),
-        Scheme::Roots => unsupported(
-            "TLS is not in this client yet: use root://, or set XRD_NOTLSOK=1 where an open connection will do",
-        ),
+        Scheme::Root | Scheme::Roots => Ok(()),
         Scheme::Http | Scheme::Https => unsupported("HTTP is not in this client yet: use root://"),
         Scheme::File | Scheme::Stdio => unsupported("it is a local file, not one of a server"),
     }

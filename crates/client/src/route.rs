@@ -396,7 +396,10 @@ impl<T> PopFirst<T> for Vec<T> {
 fn is_for_good(cause: &Cause) -> bool {
     matches!(
         cause,
-        Cause::NotAllowed(_) | Cause::NotAuthenticated(_) | Cause::Connection(ConnectionError::Demands(_))
+        Cause::NotAllowed(_)
+            | Cause::NotAuthenticated(_)
+            | Cause::Tls(_)
+            | Cause::Connection(ConnectionError::Demands(_) | ConnectionError::NoTls)
     )
 }
 

@@ -56,6 +56,8 @@ pub enum TlsSupport {
     None,
     /// TLS where the server requires it.
     Supported,
+    /// TLS from the start where the server has it, otherwise clear text.
+    Preferred,
     /// TLS from the start; servers without it are refused.
     Required,
 }
@@ -65,7 +67,7 @@ impl TlsSupport {
         match self {
             Self::None => ProtocolFlags::NONE,
             Self::Supported => ProtocolFlags::ABLE_TLS,
-            Self::Required => ProtocolFlags::ABLE_TLS | ProtocolFlags::WANT_TLS,
+            Self::Preferred | Self::Required => ProtocolFlags::ABLE_TLS | ProtocolFlags::WANT_TLS,
         }
     }
 }

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use rawclient::{
     AuthenticationStep, Connection, ConnectionError, ConnectionEvent, Demand, Login, RequestOutcome,
-    SubmitError,
+    SubmitError, TlsSupport,
 };
 use std::io::IoSlice;
 use wire::xroot::codes::ResponseType;
@@ -156,6 +156,10 @@ fn unsupported_demands_of_a_server_are_named() {
     reply::ok(&mut answer, StreamId::default(), &[0, 0, 5, 0x20, 0xc0, 0, 0, 1]);
     assert_eq!(feed(&mut connection, &answer, 9), Err(ConnectionError::Demands(Demand::Tls)));
 
+    let required = Login { tls: TlsSupport::Required, ..Login::of_process("test") };
+    let mut connection = Connection::new(required);
+    assert_eq!(feed(&mut connection, &greeting(b""), 9), Err(ConnectionError::NoTls));
+
     let mut connection = Connection::new(Login::of_process("test"));
     let mut answer = greeting(b"")[..32].to_vec();
     reply::error(&mut answer, StreamId::default(), ErrorCode::TLS_REQUIRED, "login requires TLS");
@@ -164,6 +168,35 @@ fn unsupported_demands_of_a_server_are_named() {
     };
     assert_eq!((request, code), (RequestCode::LOGIN, ErrorCode::TLS_REQUIRED));
     assert_eq!(text, "login requires TLS");
+}
+
+#[test]
+fn a_connection_switches_to_tls_before_its_login_or_before_its_first_request() {
+    let supported = || Login { tls: TlsSupport::Supported, ..Login::of_process("test") };
+    // gotoTLS: the login follows the handshake.
+    let mut connection = Connection::new(supported());
+    sent(&mut connection, usize::MAX);
+    let mut answer = greeting(b"")[..16].to_vec();
+    reply::ok(&mut answer, StreamId::default(), &[0, 0, 5, 0x20, 0xc4, 0, 0, 1]);
+    assert_eq!(feed(&mut connection, &answer, 9), Ok(vec![Seen::StartTls]));
+    assert!(connection.is_sent(), "nothing is sent in clear text");
+    connection.encrypted();
+    let login = sent(&mut connection, usize::MAX);
+    assert_eq!(RequestHeader::from_bytes(login.first_chunk().unwrap()).code, RequestCode::LOGIN);
+    assert_eq!(feed(&mut connection, &greeting(b"")[32..], 9), Ok(vec![Seen::Ready]));
+    // tlsSess: requests follow the handshake after the login.
+    let mut connection = Connection::new(supported());
+    let mut answer = greeting(b"")[..16].to_vec();
+    reply::ok(&mut answer, StreamId::default(), &[0, 0, 5, 0x20, 0x88, 0, 0, 1]);
+    answer.extend_from_slice(&greeting(b"")[32..]);
+    assert_eq!(feed(&mut connection, &answer, 7), Ok(vec![Seen::StartTls]));
+    assert_eq!(connection.submit(&stat(), 1), Err(SubmitError::NotReady));
+    connection.encrypted();
+    assert!(connection.is_ready() && connection.is_tls());
+    // Bytes in clear text after the switch.
+    let mut connection = Connection::new(supported());
+    answer.extend_from_slice(b"x");
+    assert_eq!(feed(&mut connection, &answer, 7), Err(ConnectionError::NoTls));
 }
 
 #[test]

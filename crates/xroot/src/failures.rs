@@ -27,8 +27,11 @@ const CAUSES: [&str; 9] = [
     "the server is out of memory",
     "the file system failed",
     AUTHENTICATION,
-    "a connection was not encrypted",
+    ENCRYPTION,
 ];
+
+/// The cause of failed TLS handshakes.
+const ENCRYPTION: &str = "a connection was not encrypted";
 
 /// The cause of refused credentials.
 const AUTHENTICATION: &str = "a client was not authenticated";
@@ -129,6 +132,7 @@ impl Failures {
         for (cause, pending) in CAUSES.iter().zip(pending.iter_mut()) {
             if let Some(line) = pending.take(now) {
                 match *cause {
+                    ENCRYPTION => tracing::warn!("{cause}: {line}"),
                     AUTHENTICATION => tracing::warn!(target: "auth", "{cause}: {line}"),
                     _ => tracing::warn!(target: "storage", "{cause}: {line}"),
                 }

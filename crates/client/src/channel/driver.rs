@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
 use rawclient::{Connection, Encoded, SubmitError};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until};
 use wire::xroot::request::{Ping, Request};
@@ -26,6 +25,7 @@ use super::exchange::{
 };
 use super::request_table::RequestTable;
 use crate::buffer_pool::DataBufferPool;
+use crate::server_stream::ServerStream;
 
 /// Size of one receive of bytes that are not file data.
 const RECEIVE_BYTES: usize = 64 * 1024;
@@ -45,7 +45,7 @@ const FAR: Duration = Duration::from_secs(3600);
 /// The state of the task.
 pub(super) struct ChannelDriver {
     /// The sockets of the lanes of the connection.
-    streams: Vec<TcpStream>,
+    streams: Vec<ServerStream>,
     /// The lane that is polled first.
     turn: usize,
     machine: Connection,
@@ -68,7 +68,7 @@ pub(super) struct ChannelDriver {
 
 impl ChannelDriver {
     pub(super) fn new(
-        streams: Vec<TcpStream>,
+        streams: Vec<ServerStream>,
         machine: Connection,
         commands: mpsc::UnboundedReceiver<ChannelRequest>,
         shared: Arc<ChannelState>,
@@ -186,7 +186,15 @@ impl ChannelDriver {
     }
 
     fn flush_lane(&mut self, lane: usize) -> Result<(), ConnectionLoss> {
-        let Some(stream) = self.streams.get(lane) else { return Ok(()) };
+        let Some(stream) = self.streams.get_mut(lane) else { return Ok(()) };
+        if stream.has_unsent() {
+            match stream.flush() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if lane != 0 || self.machine.in_flight() == 0 => return Err(socket(error)),
+                Err(_) => self.broken = true,
+                Ok(()) => self.active = Instant::now(),
+            }
+        }
         while !self.broken && !self.machine.is_sent_on(lane) {
             let mut slices = [IoSlice::new(&[]); SLICES];
             let used = self.machine.outgoing_on(lane, &mut slices);
@@ -207,7 +215,7 @@ impl ChannelDriver {
     fn receive(&mut self, lane: usize) -> Result<(), ConnectionLoss> {
         let mut buffer = None;
         for _ in 0..RECEIVES_PER_TURN {
-            let Some(stream) = self.streams.get(lane) else { break };
+            let Some(stream) = self.streams.get_mut(lane) else { break };
             let direct = self.machine.discardable_on(lane).filter(|(_, left)| *left >= DIRECT_BYTES_MIN);
             let received =
                 match direct.and_then(|(tag, left)| Some((self.book.block(tag, self.active)?, left))) {
@@ -279,7 +287,8 @@ impl ChannelDriver {
     fn watch(&mut self) -> Result<(), ConnectionLoss> {
         let now = Instant::now();
         let lanes = 0..self.streams.len();
-        let unsent = lanes.into_iter().any(|lane| !self.machine.is_sent_on(lane));
+        let unsent = lanes.into_iter().any(|lane| !self.machine.is_sent_on(lane))
+            || self.streams.iter().any(ServerStream::has_unsent);
         let sending = unsent.then_some(self.active);
         self.book.expire(now, sending);
         let silent = now.duration_since(self.active);
@@ -309,7 +318,7 @@ impl ChannelDriver {
 /// Waits for bytes on any lane and returns it. Returns `None` if a lane with queued bytes can send.
 fn ready(
     context: &mut Context<'_>,
-    streams: &[TcpStream],
+    streams: &[ServerStream],
     machine: &Connection,
     first: usize,
     broken: bool,
@@ -320,7 +329,8 @@ fn ready(
         if stream.poll_read_ready(context)?.is_ready() {
             return Poll::Ready(Ok(Some(lane)));
         }
-        if !broken && !machine.is_sent_on(lane) && stream.poll_write_ready(context)?.is_ready() {
+        let waits = !machine.is_sent_on(lane) || stream.has_unsent();
+        if !broken && waits && stream.poll_write_ready(context)?.is_ready() {
             return Poll::Ready(Ok(None));
         }
     }

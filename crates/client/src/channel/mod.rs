@@ -19,13 +19,13 @@ use rawclient::{Connection, Encoded, ServerInfo};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use wire::xroot::flags::ServerFlags;
 
 use self::exchange::{ChannelRequest, ChannelState};
 use crate::buffer_pool::DataBufferPool;
+use crate::server_stream::ServerStream;
 
 pub(crate) use self::exchange::{
     BodyLimit, ConnectionLoss, Deadlines, MissingReply, PagesAt, Patience, ReplyContent, ReplySink,
@@ -45,7 +45,7 @@ impl Channel {
     /// lanes.
     pub(crate) fn start(
         authority: String,
-        streams: Vec<TcpStream>,
+        streams: Vec<ServerStream>,
         peer: SocketAddr,
         machine: Connection,
         patience: Patience,
