@@ -404,7 +404,7 @@ fn announce(effective: &Effective, running: &RunningServer) {
         "scalla {VERSION} listening on {address}, serving {exports}\n\
          {}; Ctrl-C ends. Try:\n    {}\n",
         admission(effective),
-        trusting(running, example(effective, &url)),
+        trusting(running, &url, example(effective, &url)),
     );
     print(&text);
 }
@@ -444,10 +444,11 @@ fn example(effective: &Effective, url: &str) -> String {
     format!("xrdcp /etc/hostname {url}{prefix}/hostname")
 }
 
-/// Returns a command with the setting by which the client trusts a self-signed certificate.
-fn trusting(running: &RunningServer, command: String) -> String {
+/// Returns a command; for a self-signed certificate one of this program, with the setting by which it
+/// trusts the certificate.
+fn trusting(running: &RunningServer, url: &str, command: String) -> String {
     match running.tls().and_then(ServerTls::self_signed) {
-        Some(path) => format!("X509_CERT_FILE={} {command}", path.display()),
+        Some(path) => format!("X509_CERT_FILE={} scalla ls {url}", path.display()),
         None => command,
     }
 }
