@@ -66,7 +66,8 @@ impl ServerAuthorization {
         if let Some(tokens) = tokens {
             let directory = effective.admin_directory().join(ISSUER_KEYS);
             keys = Some(IssuerKeys::start(tokens.clone(), &directory, supervisor)?);
-            let refresh = move || report(&tokens.refresh(false), &tokens);
+            let mut logged = String::new();
+            let refresh = move || report(&tokens.refresh(false), &tokens, &mut logged);
             let thread = ("token-issuers", "the renewal of token issuers");
             renewals.push(renew(supervisor, thread, ISSUERS_INTERVAL, refresh)?);
         }
@@ -129,13 +130,24 @@ fn tokens(path: &Path) -> Result<Arc<TokenPolicy>, StartError> {
     Ok(Arc::new(tokens))
 }
 
-/// Logs the result of a renewal of token issuers.
-fn report(refreshed: &IssuersRefresh, tokens: &TokenPolicy) {
+/// Logs the result of a renewal of token issuers. `logged` is the last error, which is not repeated
+/// each minute.
+fn report(refreshed: &IssuersRefresh, tokens: &TokenPolicy, logged: &mut String) {
     match refreshed {
+        IssuersRefresh::Unchanged if tokens.failure().is_none() => logged.clear(),
         IssuersRefresh::Unchanged => {}
-        IssuersRefresh::Replaced(_) => tracing::info!("{}", tokens.state()),
+        IssuersRefresh::Replaced(_) => {
+            logged.clear();
+            tracing::info!("{}", tokens.state());
+        }
         IssuersRefresh::Kept(error) => {
-            tracing::error!("the token issuers stay as they were, because the file is not usable: {error}");
+            let text = error.to_string();
+            if *logged != text {
+                tracing::error!(
+                    "the token issuers stay as they were, because the file is not usable: {text}"
+                );
+                *logged = text;
+            }
         }
     }
 }
