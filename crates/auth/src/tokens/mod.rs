@@ -36,6 +36,9 @@ mod tests;
 mod verified;
 mod verified_cache;
 
+/// The key of the element of cgi that carries a token.
+pub const TOKEN_KEY: &str = "authz";
+
 pub use fault::TokenFault;
 pub use issuer_file::{
     ISSUER_FILE_BYTES_MAX, ISSUERS_MAX, Issuer, IssuerFile, IssuerFileError, IssuerFileProblem, OnMissing,

@@ -5,11 +5,10 @@
 //! sees it.
 
 use auth::Secret;
+use auth::tokens::TOKEN_KEY;
 use base::{Cgi, Error, ErrorKind};
 use vfs::{Caller, Operation, Target};
 
-/// The key of the element.
-const TOKEN_KEY: &str = "authz";
 /// Texts in front of a token, as in an HTTP header.
 const PREFIXES: [&[u8]; 2] = [b"Bearer%20", b"Bearer "];
 /// The protocol whose credential is a token.

@@ -4,6 +4,7 @@
 //! All three origins share this form, so that they have the same limits and effects. Source: cms
 //! protocol 3, section forwarded namespace operations.
 
+use auth::tokens::TOKEN_KEY;
 use base::LogicalPath;
 use vfs::{Operation, Target};
 use wire::cms::flags::RelayModifier;
@@ -62,31 +63,37 @@ impl Forward {
             Operation::ChangeMode { target, mode } => {
                 let mode = octal(mode);
                 let (path, opaque) = parts(target);
+                let opaque = opaque.as_deref();
                 let change = ModeChange { modifier, ident, mode: &mode, path: &path, opaque };
                 Self::of_message(&Message::Chmod(change))
             }
             Operation::MakeDirectory { target, mode, parents, .. } => {
                 let mode = octal(mode);
                 let (path, opaque) = parts(target);
+                let opaque = opaque.as_deref();
                 let change = ModeChange { modifier, ident, mode: &mode, path: &path, opaque };
                 Self::of_message(&if *parents { Message::Mkpath(change) } else { Message::Mkdir(change) })
             }
             Operation::Remove(target) => {
                 let (path, opaque) = parts(target);
+                let opaque = opaque.as_deref();
                 Self::of_message(&Message::Rm(Removal { modifier, ident, path: &path, opaque }))
             }
             Operation::RemoveDirectory(target) => {
                 let (path, opaque) = parts(target);
+                let opaque = opaque.as_deref();
                 Self::of_message(&Message::Rmdir(Removal { modifier, ident, path: &path, opaque }))
             }
             Operation::Rename { from, to, .. } => {
                 let ((old, old_opaque), (new, new_opaque)) = (parts(from), parts(to));
+                let (old_opaque, new_opaque) = (old_opaque.as_deref(), new_opaque.as_deref());
                 let mv = Mv { modifier, ident, old: &old, new: &new, old_opaque, new_opaque };
                 Self::of_message(&Message::Mv(mv))
             }
             Operation::Truncate { target, size } => {
                 let size = size.to_string().into_bytes();
                 let (path, opaque) = parts(target);
+                let opaque = opaque.as_deref();
                 Self::of_message(&Message::Trunc(Trunc { modifier, ident, size: &size, path: &path, opaque }))
             }
             Operation::CancelPrepare { id } => {
@@ -97,10 +104,11 @@ impl Forward {
     }
 }
 
-fn parts(target: &Target) -> (Vec<u8>, Option<&[u8]>) {
+/// Returns the path and the opaque text, without the token of the client: it is for this server only.
+pub(super) fn parts(target: &Target) -> (Vec<u8>, Option<Vec<u8>>) {
     let path: LogicalPath = target.path.without_slash();
-    let opaque = target.cgi.as_bytes();
-    (path.as_bytes().to_vec(), (!opaque.is_empty()).then_some(opaque))
+    let opaque = target.cgi.without(TOKEN_KEY);
+    (path.as_bytes().to_vec(), (!opaque.is_empty()).then(|| opaque.as_bytes().to_vec()))
 }
 
 /// Returns the message with its relay count advanced; `None` at the limit.

@@ -2,6 +2,7 @@
 //! Files that are no longer needed are reported to all servers, because any of them may have a
 //! copy. Source: cms protocol 3, sections prepare and modifiers.
 
+use super::forward::parts;
 use super::location_driver::{LocationDriver, renew_access_time};
 use super::pending_order::{Batch, OrderCallback, PendingOrder, PendingPrepare};
 use super::pending_requests::{LocationQuery, RequestOrigin};
@@ -41,7 +42,7 @@ pub(super) fn for_client(
     let batch = Rc::new(RefCell::new(Batch::new(targets.len(), tell)));
     for target in targets {
         let path = target.path.without_slash();
-        let opaque = target.cgi.as_bytes();
+        let (_, opaque) = parts(target);
         let mut priority = request.priority.to_string().into_bytes();
         let mut modifier = modifier(request);
         if request.colocate && path != *first {
@@ -57,7 +58,7 @@ pub(super) fn for_client(
             priority: &priority,
             mode: if request.write { b"wq" } else { b"rq" },
             path: path.as_bytes(),
-            opaque: (!opaque.is_empty()).then_some(opaque),
+            opaque: opaque.as_deref(),
         };
         prepare(location, tree, &message, Some(batch.clone()));
     }
