@@ -105,3 +105,6 @@ def test_our_client_refuses_servers_that_it_cannot_trust(serve, authority):
     listing(f"roots://localhost:{server.port}/", X509_CERT_DIR="/usr/share").fails(1, "no certificate authority found")
     listing(f"roots://localhost:{plain.port}/").fails(1, "the server has no TLS")
     listing(f"roots://localhost:{plain.port}/", XRD_NOTLSOK="1").ok()
+    # But no secret in clear text, whether or not there is a connection already.
+    for secret in ("/?authz=token", "/?x=1?token"):
+        listing(f"roots://localhost:{plain.port}/{secret}", XRD_NOTLSOK="1").fails(1)

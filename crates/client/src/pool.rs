@@ -132,6 +132,23 @@ impl ConnectionPool {
         rounds: u64,
         until: Instant,
     ) -> Result<Arc<Channel>, Cause> {
+        let channel = self.present_or_new(url, choice, settings, rounds, until).await?;
+        // Another request, without a secret, may have connected in clear text.
+        if url.scheme == Scheme::Roots && url.carries_secret() && !channel.is_tls() {
+            return Err(Cause::Tls(SECRET_IN_CLEAR_TEXT.to_owned()));
+        }
+        Ok(channel)
+    }
+
+    /// Returns the connection to a server, without regard to what the request carries.
+    async fn present_or_new(
+        &self,
+        url: &Url,
+        choice: &CredentialChoice,
+        settings: &Settings,
+        rounds: u64,
+        until: Instant,
+    ) -> Result<Arc<Channel>, Cause> {
         check(url)?;
         let slot = self.slot(Key::new(url, choice));
         let asked = Instant::now();
@@ -145,8 +162,11 @@ impl ConnectionPool {
             return found;
         }
         let mut login = LoginRequest::new(&self.login, &self.credentials, choice, url, &self.tls);
-        if settings.no_tls_ok != 0 {
-            let is_usable = self.tls.config().await.is_ok();
+        if settings.no_tls_ok != 0 && !url.carries_secret() {
+            let Ok(config) = tokio::time::timeout_at(until, self.tls.config()).await else {
+                return Err(Cause::TimedOut(Instant::now().duration_since(asked).as_secs()));
+            };
+            let is_usable = config.is_ok();
             login.login.tls = match login.login.tls {
                 _ if !is_usable => TlsSupport::None,
                 TlsSupport::Required => TlsSupport::Preferred,
@@ -294,6 +314,10 @@ async fn end_session(channel: &Channel, sessid: SessionId, until: Instant) {
         }
     }
 }
+
+/// The reason why a request is not sent.
+const SECRET_IN_CLEAR_TEXT: &str =
+    "the server has no TLS, and NoTlsOK does not send a token or password in clear text";
 
 /// Checks that this client supports the server of a URL.
 fn check(url: &Url) -> Result<(), Cause> {

@@ -74,6 +74,12 @@ pub(crate) fn target(
     Ok(next)
 }
 
+/// Requires TLS of the next server for a secret that was sent encrypted to this one.
+pub(crate) fn keep_secret(next: Url, was_encrypted: bool) -> Url {
+    let scheme = if was_encrypted && next.carries_secret() { Scheme::Roots } else { next.scheme };
+    Url { scheme, ..next }
+}
+
 /// Takes elements of cgi from a redirect.
 fn merge_cgi(next: &mut Url, given: impl IntoIterator<Item = (String, String)>, merge: CgiMerge) {
     let taken = |key: &str| match merge {
@@ -113,6 +119,16 @@ mod tests {
         assert_eq!(next.authority(), "[::1]:1094");
         let next = target(&at, 7, b"s?tried=m&y=2", CgiMerge::OnlyTried, RedirectScope::Request).unwrap();
         assert_eq!(next.target(), "/a?tried=m&x=1");
+    }
+
+    #[test]
+    fn a_secret_that_was_encrypted_is_never_sent_in_clear_text() {
+        let secrets = ["root://s//a?authz=t", "root://me:pw@s//a", "root://s//a?x=1?token"];
+        for text in secrets {
+            assert_eq!(keep_secret(url(text), true).scheme, Scheme::Roots, "{text}");
+            assert_eq!(keep_secret(url(text), false).scheme, Scheme::Root, "{text}");
+        }
+        assert_eq!(keep_secret(url("root://me@s//a?x=authz"), true).scheme, Scheme::Root);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::channel::{BodyLimit, Channel, ReplyContent, ReplySink};
 use crate::client::Client;
 use crate::credentials::CredentialChoice;
 use crate::failure::{Cause, Error};
-use crate::redirect::{CgiMerge, target};
+use crate::redirect::{CgiMerge, keep_secret, target};
 use crate::request_loop::{Attempts, Exchange, LOST_MAX, LossKind, LostReply, RecoveryPolicy, Repeat};
 use crate::settings::Settings;
 use crate::url::Url;
@@ -352,7 +352,9 @@ impl<F: Fn(&Url, bool) -> Encoded + Sync> RecoveryPolicy for Routed<'_, F> {
         let from = self.route.at.authority();
         let only_tried = attempts.name == "locate" && attempts.client.settings().preserve_locate_tried != 0;
         let merge = if only_tried { CgiMerge::OnlyTried } else { CgiMerge::All };
+        let is_encrypted = self.channel.as_ref().is_some_and(|channel| channel.is_tls());
         let next = target(&self.route.at, port, &host, merge, attempts.client.redirects());
+        let next = next.map(|next| keep_secret(next, is_encrypted));
         let followed = next.and_then(|next| self.route.redirected(flags, next));
         if let Err(cause) = followed {
             // A manager that insists on a server which does not serve is as good as unreachable.

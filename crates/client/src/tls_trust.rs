@@ -12,12 +12,13 @@ use crate::server_stream::ServerStream;
 
 /// The authorities of one client. Clones share them.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct TlsTrust(Arc<OnceCell<Result<Arc<ClientConfig>, String>>>);
+pub(crate) struct TlsTrust(Arc<OnceCell<Arc<ClientConfig>>>);
 
 impl TlsTrust {
     /// Returns the context of connections, or the reason why no server can be verified.
     pub(crate) async fn config(&self) -> Result<Arc<ClientConfig>, Cause> {
-        self.0.get_or_init(read).await.clone().map_err(Cause::Tls)
+        // A failure is not kept: the file system may come back.
+        self.0.get_or_try_init(read).await.cloned().map_err(Cause::Tls)
     }
 
     /// Performs the TLS handshake with a server whose certificate must be for `host`.

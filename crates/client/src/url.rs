@@ -99,6 +99,11 @@ pub struct Url {
 }
 
 impl Url {
+    /// Reports whether requests with this URL carry a token or password.
+    pub(crate) fn carries_secret(&self) -> bool {
+        self.password.is_some() || self.token.is_some() || self.cgi.contains_key(auth::tokens::TOKEN_KEY)
+    }
+
     /// Parses a URL. A text without `://` is a file if it begins with `/`, and standard input or
     /// output if it begins with `-`. Otherwise it is a root URL without its protocol.
     ///

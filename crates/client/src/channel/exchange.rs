@@ -20,6 +20,7 @@ pub(super) struct ChannelState {
     pub(super) peer: SocketAddr,
     pub(super) server: ServerInfo,
     pub(super) streams: usize,
+    pub(super) is_tls: bool,
     pub(super) closed: AtomicBool,
     /// Number of files open on this connection. While it is not 0 the connection is not idle.
     pub(super) open_files: AtomicUsize,

@@ -57,6 +57,7 @@ impl Channel {
             peer,
             server: machine.server(),
             streams: machine.lanes(),
+            is_tls: streams.first().is_some_and(ServerStream::is_tls),
             closed: AtomicBool::new(false),
             open_files: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
@@ -96,6 +97,11 @@ impl Channel {
     #[must_use]
     pub fn authority(&self) -> &str {
         &self.shared.authority
+    }
+
+    /// Reports whether requests are encrypted.
+    pub(crate) fn is_tls(&self) -> bool {
+        self.shared.is_tls
     }
 
     /// Returns the address of the server.
