@@ -73,6 +73,10 @@ impl TlsServer {
     pub(crate) async fn step(&self, mut records: Box<TlsRecords>) -> io::Result<HandshakeStep> {
         let (done, ended) = tokio::sync::oneshot::channel();
         let work = move || {
+            // The time of the handshake may be over.
+            if done.is_closed() {
+                return;
+            }
             let result = records.decrypt();
             // The connection may have been closed meanwhile.
             let _ = done.send(HandshakeStep { records, result });
@@ -129,12 +133,17 @@ impl TlsRecords {
             self.received.drain(..self.at.min(self.received.len()));
             self.at = 0;
         }
-        let buffer = std::mem::take(&mut self.received);
+        let mut buffer = std::mem::take(&mut self.received);
         match (buffer.capacity(), self.is_handshaking()) {
-            (0, true) => take_small(),
-            (0, false) => take_medium(),
-            _ => buffer,
+            (0, true) => return take_small(),
+            (0, false) => return take_medium(),
+            _ => {}
         }
+        if buffer.len() == buffer.capacity() {
+            // A receive without room would look like the end of the connection.
+            buffer.reserve(MEDIUM_BYTES);
+        }
+        buffer
     }
 
     /// Stores the buffer if it holds bytes, otherwise returns it to its pool: an idle connection
@@ -177,16 +186,26 @@ impl TlsRecords {
     /// Copies decrypted data. Returns `None` if there is none, `Some(0)` after the end of the peer.
     pub(crate) fn read(&mut self, into: &mut [MaybeUninit<u8>]) -> io::Result<Option<usize>> {
         let mut reader = self.connection.reader();
-        let taken = match reader.fill_buf() {
-            Ok(data) => crate::batch::copy(data, into),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-            // The peer closed without the alert that announces it. Requests are framed, so nothing
-            // incomplete is taken for complete.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => 0,
-            Err(error) => return Err(error),
-        };
-        reader.consume(taken);
-        Ok(Some(taken))
+        let mut total = 0;
+        // Each record is a piece of its own, and records may have one byte.
+        while let Some(room) = into.get_mut(total..).filter(|room| !room.is_empty()) {
+            let taken = match reader.fill_buf() {
+                Ok(data) => crate::batch::copy(data, room),
+                // The next call returns the end or the error.
+                Err(_) if total > 0 => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                // The peer closed without the alert that announces it. Requests are framed, so nothing
+                // incomplete is taken for complete.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => 0,
+                Err(error) => return Err(error),
+            };
+            if taken == 0 {
+                break;
+            }
+            reader.consume(taken);
+            total += taken;
+        }
+        Ok(Some(total))
     }
 
     /// Encrypts as many bytes of these pieces as there is room for. Returns their number.

@@ -13,6 +13,9 @@ use std::task::{Context, Poll, ready};
 /// Maximum number of records of a client in a handshake. A real client sends three to six.
 const HANDSHAKE_RECORDS_MAX: usize = 32;
 
+/// Maximum number of receives until other connections of the loop run.
+const RECEIVES_MAX: usize = 4;
+
 /// Sends encrypted bytes of a connection.
 struct RecordWriter<'a>(&'a Socket);
 
@@ -75,7 +78,7 @@ impl Socket {
             let HandshakeStep { records: stepped, result } = server.step(records).await?;
             records = stepped;
             if let Err(error) = result {
-                // The alert that tells the client the reason. It may have disconnected already.
+                // The alert reports the reason to the client, which may have disconnected already.
                 let _ = records.send(&mut RecordWriter(self));
                 return Err(error);
             }
@@ -111,15 +114,22 @@ impl Socket {
         context: &mut Context<'_>,
         into: &mut [MaybeUninit<u8>],
     ) -> Poll<io::Result<usize>> {
+        let mut receives = 0;
         loop {
             if let Some(read) = records.read(into)? {
                 return Poll::Ready(Ok(read));
             }
+            // Records may be empty without end, and other connections of the loop must run.
+            if receives >= RECEIVES_MAX {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            receives += 1;
             match records.decrypt() {
                 Ok(true) => continue,
                 Ok(false) => {}
                 Err(error) => {
-                    // The alert that tells the client the reason. It may have disconnected already.
+                    // The alert reports the reason to the client, which may have disconnected already.
                     let _ = records.send(&mut RecordWriter(self));
                     return Poll::Ready(Err(error));
                 }

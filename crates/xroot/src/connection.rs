@@ -19,12 +19,13 @@ use net::{Arrival, BLOCK_BYTES, DetachedSocket, LoopPresence, SMALL_BYTES, Socke
 use session::{PathId, Session};
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use wire::xroot::header::StreamId;
 use wire::xroot::limits::REQUEST_HEADER_BYTES;
@@ -150,6 +151,17 @@ impl ConnectionTask {
 /// Consumes input for a short time before the socket is closed. If a socket with unread input is
 /// closed, the kernel discards unsent output, and the peer could not read the last reply.
 pub(crate) async fn linger(socket: &mut Socket) {
+    let send_rest = poll_fn(|context| {
+        loop {
+            match socket.flush() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(socket.poll_writable(context)).ok();
+                }
+                _ => return Poll::Ready(()),
+            }
+        }
+    });
+    let _ = tokio::time::timeout(LINGER, send_rest).await;
     socket.finish_sending();
     let mut buffer = take_small();
     let pass_over = async {
@@ -257,12 +269,12 @@ fn turn(
         let left = before.saturating_sub(state.out.pending());
         state.note_output(left, tick);
         let closing = state.closing != CloseState::No;
+        // The rest of encrypted output is sent while the connection lingers, for a limited time.
+        let is_sent = flushed == FlushOutcome::All || (closing && state.out.is_empty());
         sent += left;
         driver.note_sent(left as u64);
         driver.links.wake_others(link, left > 0);
-        if flushed == FlushOutcome::All
-            && let Some(reason) = end_after_output(driver, closing, &flow)
-        {
+        if is_sent && let Some(reason) = end_after_output(driver, closing, &flow) {
             return Poll::Ready(reason);
         }
         let moved = left > 0 && (matches!(flow, InputFlow::Full) || driver.has_further_work(link));
