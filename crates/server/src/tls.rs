@@ -10,6 +10,7 @@ use auth::tls::{CertificateFiles, ServerCertificate, TlsServerOptions};
 use base::{Owner, Supervisor};
 use config::{Effective, TlsCertificate};
 use net::TlsServer;
+use std::num::NonZero;
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,8 +44,16 @@ struct CertificateState {
     certificate: ServerCertificate,
     /// The warning about its expiry that was logged last; the number of days.
     warned: Option<u32>,
+    /// The log has an error about a validity that has not begun.
+    reported_early: bool,
     /// The reason why newer files are not used; empty if they are.
     refused: String,
+}
+
+impl CertificateState {
+    fn new(certificate: ServerCertificate) -> Self {
+        Self { certificate, warned: None, reported_early: false, refused: String::new() }
+    }
 }
 
 /// The examination of the files. It ends when this is dropped.
@@ -76,10 +85,12 @@ impl ServerTls {
         }
         let certificate = ServerCertificate::read(&files, &options);
         let certificate = certificate.map_err(|error| StartError::Tls(error.to_string()))?;
-        let pool = Pool::new("tls", HANDSHAKE_THREADS_MAX);
+        // The event loops need the other processors.
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let pool = Pool::new("tls", (processors / 2).clamp(1, HANDSHAKE_THREADS_MAX));
         let run = move |step| pool.run(Owner::unique(), step).is_ok();
         let server = Arc::new(TlsServer::new(certificate.config().clone(), run, *handshake_time));
-        let state = CertificateState { certificate, warned: None, refused: String::new() };
+        let state = CertificateState::new(certificate);
         let tls = Self { server, files, options, state: Mutex::new(state) };
         tracing::info!("TLS: {}", tls.state());
         tls.warn_of_expiry(SystemTime::now());
@@ -103,7 +114,7 @@ impl ServerTls {
         match ServerCertificate::read(&self.files, &self.options) {
             Ok(certificate) => {
                 self.server.replace(certificate.config().clone());
-                *state = CertificateState { certificate, warned: None, refused: String::new() };
+                *state = CertificateState::new(certificate);
                 drop(state);
                 tracing::info!("TLS: a new certificate is in force: {}", self.state());
                 None
@@ -138,7 +149,8 @@ impl ServerTls {
     fn warn_of_expiry(&self, now: SystemTime) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let shown = self.files.certificate.display();
-        if state.certificate.is_early(now) && state.warned.is_none() {
+        if state.certificate.is_early(now) && !state.reported_early {
+            state.reported_early = true;
             tracing::error!("the certificate {shown} is not valid yet; check it and the clock of this host");
         }
         let left = state.certificate.left(now);

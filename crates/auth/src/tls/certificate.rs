@@ -190,7 +190,7 @@ fn context(
 }
 
 /// Returns begin and end of the validity of a certificate.
-fn validity(certificate: &x509_cert::Certificate) -> (SystemTime, SystemTime) {
+pub(super) fn validity(certificate: &x509_cert::Certificate) -> (SystemTime, SystemTime) {
     let validity = certificate.tbs_certificate().validity();
     let time = |time: &x509_cert::time::Time| UNIX_EPOCH + time.to_unix_duration();
     (time(&validity.not_before), time(&validity.not_after))

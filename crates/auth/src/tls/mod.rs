@@ -1,7 +1,7 @@
 //! TLS contexts: certificates and keys of files, and the rules by which peers are trusted.
 //!
 //! Everything here is about files and rules; the crates `net` and `client` move the bytes. Files are
-//! read with the checks of [`crate::trusted_file`], because whoever writes them decides whom a
+//! read with the checks of `trusted_file`, because whoever writes them decides whom a
 //! server or client trusts.
 //!
 //! | file | contents |

@@ -1,5 +1,6 @@
 //! The authorities that a client trusts: directories of hashed names, files, revocation lists.
 
+use super::certificate::validity;
 use super::{TlsError, provider};
 use crate::trusted_file::{FileTrust, NO_SHARED_WRITE, read_trusted};
 use rustls::client::WebPkiServerVerifier;
@@ -8,6 +9,8 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use rustls::{ClientConfig, RootCertStore};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
+use x509_cert::der::Decode;
 
 /// Maximum size of a file of authorities or of a revocation list in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -74,7 +77,13 @@ impl TrustAnchors {
         if let Some(directory) = &self.directory {
             for path in files(directory)? {
                 match kind(&path) {
-                    Some(HashedFile::Authority) => add(&path, &mut roots)?,
+                    // Without one authority fewer servers are trusted. Without a revocation list
+                    // more would be, so an unusable list is an error.
+                    Some(HashedFile::Authority) => {
+                        if let Err(error) = add(&path, &mut roots) {
+                            tracing::warn!("an authority is not used: {error}");
+                        }
+                    }
                     Some(HashedFile::RevocationList) => revoked.extend(revocation_lists(&path)?),
                     None => {}
                 }
@@ -151,11 +160,26 @@ fn add(path: &Path, roots: &mut RootCertStore) -> Result<(), TlsError> {
     for certificate in CertificateDer::pem_slice_iter(&text) {
         let certificate =
             certificate.map_err(|error| TlsError::content(path, format!("not a PEM file: {error}")))?;
+        if !is_valid_now(&certificate) {
+            tracing::debug!("{}: an authority is not used: it is not valid now", path.display());
+            continue;
+        }
         if let Err(error) = roots.add(certificate) {
             tracing::debug!("{}: an authority is not used: {error}", path.display());
         }
     }
     Ok(())
+}
+
+/// Reports whether now is within the validity of an authority. The library does not check this for
+/// trusted ones.
+fn is_valid_now(certificate: &CertificateDer<'_>) -> bool {
+    let parsed = x509_cert::Certificate::from_der(certificate);
+    let now = SystemTime::now();
+    parsed.is_ok_and(|parsed| {
+        let (begin, end) = validity(&parsed);
+        (begin..=end).contains(&now)
+    })
 }
 
 fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
