@@ -44,7 +44,7 @@ pub fn download_keys(issuer: &str) -> Result<(KeySet, Vec<u8>), String> {
     if !address.starts_with("https://") {
         return Err(format!("its keys are at {address:?}, which is not an HTTPS address"));
     }
-    let text = get(&agent, &address, JWKS_BYTES_MAX)?;
+    let text = get(&agent, &address, JWKS_BYTES_MAX).map_err(|fault| fault.reason)?;
     let keys = KeySet::parse(&text).map_err(|error| format!("{address}: {error}"))?;
     Ok((keys, text))
 }
@@ -54,20 +54,38 @@ fn metadata(agent: &Agent, issuer: &str) -> Result<IssuerMetadata, String> {
     let mut reasons = Vec::new();
     for document in METADATA {
         let address = format!("{}{document}", issuer.trim_end_matches('/'));
-        let parsed = get(agent, &address, METADATA_BYTES_MAX).and_then(|text| {
-            let parsed = serde_json::from_slice::<IssuerMetadata>(&text);
-            parsed.map_err(|error| format!("{address}: no metadata of an issuer: {error}"))
-        });
-        match parsed {
+        let text = match get(agent, &address, METADATA_BYTES_MAX) {
+            Ok(text) => text,
+            Err(FetchFault { reason, is_answer }) => {
+                reasons.push(reason);
+                match is_answer {
+                    true => continue,
+                    // A second wait for a server that does not answer would delay other issuers.
+                    false => break,
+                }
+            }
+        };
+        match serde_json::from_slice(&text) {
             Ok(metadata) => return Ok(metadata),
-            Err(reason) => reasons.push(reason),
+            Err(error) => reasons.push(format!("{address}: no metadata of an issuer: {error}")),
         }
     }
     Err(reasons.join("; "))
 }
 
-fn get(agent: &Agent, address: &str, bytes_max: usize) -> Result<Vec<u8>, String> {
-    let failed = |error: ureq::Error| format!("{address}: {error}");
+/// The failure of a fetch.
+#[derive(Debug)]
+struct FetchFault {
+    reason: String,
+    /// The server has answered, with an error.
+    is_answer: bool,
+}
+
+fn get(agent: &Agent, address: &str, bytes_max: usize) -> Result<Vec<u8>, FetchFault> {
+    let failed = |error: ureq::Error| FetchFault {
+        reason: format!("{address}: {error}"),
+        is_answer: matches!(error, ureq::Error::StatusCode(_)),
+    };
     let mut answer = agent.get(address).call().map_err(failed)?;
     let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX);
     answer.body_mut().with_config().limit(limit).read_to_vec().map_err(failed)
@@ -87,8 +105,11 @@ fn agent(trusted: RootCerts) -> Agent {
 /// Returns the certificates that the environment or the system trusts. They are read for each fetch, so
 /// that changes count without a restart.
 fn trusted_certificates() -> Result<RootCerts, String> {
-    let named = TRUST_VARIABLES.iter().filter_map(std::env::var_os).map(PathBuf::from);
-    let file = named.chain(TRUST_FILES.map(PathBuf::from)).find(|file| file.exists());
+    // A file that is named restricts the trust, so others do not replace it.
+    if let Some(named) = TRUST_VARIABLES.iter().find_map(std::env::var_os) {
+        return certificates(Path::new(&named));
+    }
+    let file = TRUST_FILES.map(PathBuf::from).into_iter().find(|file| file.exists());
     let file = file.ok_or("the system has no trusted certificates; install them (ca-certificates)")?;
     certificates(&file)
 }
@@ -117,8 +138,8 @@ mod tests {
     fn only_https_is_used() {
         let agent = agent(RootCerts::Specific(Arc::default()));
         // Without this restriction it would connect, and the error would be another one.
-        let error = get(&agent, "http://127.0.0.1:1/", 10).unwrap_err();
-        assert!(error.contains("https"), "{error}");
+        let fault = get(&agent, "http://127.0.0.1:1/", 10).unwrap_err();
+        assert!(fault.reason.contains("https") && !fault.is_answer, "{fault:?}");
     }
 
     #[test]
