@@ -38,7 +38,12 @@ pub(super) fn parse(text: &str) -> Result<Vec<IniSection>, Vec<IssuerFileProblem
     let mut sections: Vec<IniSection> = Vec::new();
     let mut problems = Vec::new();
     let mut may_continue = false;
-    for (line, text) in (1..=LINES_MAX).zip(text.trim_start_matches('\u{feff}').lines()) {
+    for (line, text) in (1..).zip(text.trim_start_matches('\u{feff}').lines()) {
+        if line > LINES_MAX {
+            let what = format!("the file has more than {LINES_MAX} lines");
+            problems.push(IssuerFileProblem { line, what });
+            break;
+        }
         let is_indented = text.starts_with([' ', '\t']);
         let text = without_comment(text).trim();
         if text.is_empty() {

@@ -144,6 +144,11 @@ pub struct IssuerFile {
 type ReadFile<'a> = dyn FnMut(&Path, u64) -> Result<Vec<u8>, String> + 'a;
 
 impl IssuerFile {
+    /// Reports whether the keys of the issuer with this address come from the network.
+    pub(super) fn fetches_keys_of(&self, url: &str) -> bool {
+        self.issuers.iter().any(|issuer| issuer.keys_file.is_none() && issuer.url == url)
+    }
+
     /// Loads a file, with the key sets and map files that it names. Their writers are checked.
     /// Blocks.
     ///

@@ -127,7 +127,7 @@ impl TokenPolicy {
         }
         self.replace(|issuers| {
             let mut fetched = issuers.fetched.clone();
-            match keys {
+            match keys.filter(|_| issuers.file.fetches_keys_of(issuer)) {
                 Some(keys) => fetched.insert(issuer.to_owned(), Arc::new(keys)),
                 None => fetched.remove(issuer),
             };
@@ -177,7 +177,12 @@ impl TokenPolicy {
             Ok(file) if file == self.issuers().file => IssuersRefresh::Unchanged,
             Ok(file) => {
                 let count = file.issuers.len();
-                self.replace(|issuers| (file, issuers.fetched.clone()));
+                self.replace(|issuers| {
+                    // Keys of an issuer that returns later would be valid without end.
+                    let mut fetched = issuers.fetched.clone();
+                    fetched.retain(|url, _| file.fetches_keys_of(url));
+                    (file, fetched)
+                });
                 IssuersRefresh::Replaced(count)
             }
             Err(error) => IssuersRefresh::Kept(error),

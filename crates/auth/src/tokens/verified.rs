@@ -41,15 +41,13 @@ impl VerifiedToken {
         let mut grants = Vec::new();
         for scope in &claims.scopes {
             for path in restricted(&scope.path, &issuer.restricted_paths) {
-                let paths = issuer.base_paths.iter().filter_map(|base| below(base, &path));
-                grants.extend(paths.map(|path| ScopeGrant {
-                    scope: scope.text.clone(),
-                    operations: scope.operations,
-                    path,
-                }));
-            }
-            if grants.len() > GRANTS_MAX {
-                return Err(TokenFault::TooMany("scopes"));
+                for path in issuer.base_paths.iter().filter_map(|base| below(base, &path)) {
+                    if grants.len() == GRANTS_MAX {
+                        return Err(TokenFault::TooMany("scopes"));
+                    }
+                    let (scope, operations) = (scope.text.clone(), scope.operations);
+                    grants.push(ScopeGrant { scope, operations, path });
+                }
             }
         }
         let groups = claims.groups(&issuer.groups_claim)?;

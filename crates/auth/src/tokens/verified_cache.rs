@@ -14,6 +14,8 @@ use std::time::{Duration, SystemTime};
 const SHARDS: usize = 16;
 /// Maximum size of one part in bytes.
 const SHARD_BYTES_MAX: usize = 512 * 1024;
+/// Maximum size of a token that is kept, in bytes. Larger ones are verified for each request.
+const TOKEN_BYTES_MAX: usize = SHARD_BYTES_MAX / 8;
 /// Maximum time for which a verified token is kept.
 const KEPT: Duration = Duration::from_secs(60);
 
@@ -64,6 +66,9 @@ impl VerifiedCache {
         let hash: TokenHash = Sha256::digest(text).into();
         let until = token.expires().min(now + KEPT);
         let bytes = size_of::<TokenHash>() + size_of::<CachedToken>() + token.bytes();
+        if bytes > TOKEN_BYTES_MAX {
+            return;
+        }
         let Some(mut shard) = self.shard(&hash) else { return };
         if shard.bytes + bytes > SHARD_BYTES_MAX {
             shard.retain(|cached| cached.generation == generation && now < cached.until);

@@ -35,6 +35,7 @@ fn errors_of_an_issuer_file_have_lines() {
         ("[Issuer a]\nauthorization_strategy =", "/f:2: invalid authorization_strategy ''"),
         ("[Issuer a]\nname_mapfile = /m", "/f:2: name_mapfile /m is not used: no files here"),
         ("[Issuer a]\njwks_file = keys", "/f:2: invalid jwks_file 'keys'; allowed: an absolute path"),
+        (&"\n".repeat(100_001), "/f:100001: the file has more than 100000 lines"),
         ("[Issuer a]\nkey = x", "/f:2: unknown key 'key'; allowed: issuer, base_path"),
         (
             &format!("{issuer}[Issuer b]\nissuer = https://a\nbase_path = /b"),
@@ -91,4 +92,28 @@ fn changed_files_come_into_force_and_bad_ones_do_not() {
         assert!(refused.contains("0666 allow others to change who is trusted"), "{refused}");
         std::fs::set_permissions(&changed, mode(0o644)).unwrap();
     }
+}
+
+/// The time after which fetched keys are outdated is forgotten with the issuer.
+#[test]
+fn fetched_keys_are_removed_with_their_issuer() {
+    let scratch = Scratch::new();
+    let issuer = |url: &str| {
+        format!(
+            "[Global]\naudience = https://localhost:23040\n[Issuer one]\nissuer = {url}\nbase_path = /protected\n"
+        )
+    };
+    let file = scratch.write("cfg", &issuer(ISSUER));
+    let source = TokenPolicySource { path: file, check: AuthdbCheck::ForServer };
+    let policy = Arc::new(TokenPolicy::load(source).unwrap());
+    policy.set_keys(ISSUER, Some(recorded_keys()));
+    let token = token(&json!({}));
+    assert_eq!(fault(&policy, &token), None);
+    scratch.write("cfg", &issuer("https://another.example.org"));
+    assert!(matches!(policy.refresh(false), IssuersRefresh::Replaced(1)));
+    // A fetch that ends after the removal.
+    policy.set_keys(ISSUER, Some(recorded_keys()));
+    scratch.write("cfg", &issuer(ISSUER));
+    assert!(matches!(policy.refresh(false), IssuersRefresh::Replaced(1)));
+    assert_eq!(fault(&policy, &token), Some(TokenFault::NoKeys));
 }
