@@ -124,11 +124,14 @@ impl AuthorizedFiles {
     ) -> Started {
         let (files, caller, answer) = (self.files.clone(), caller.clone(), reply.clone());
         let verify = move || {
+            // After a panic, the client gets an error.
+            let obligation = answer.defer();
             let verdict = tokens.verify(token.expose(), SystemTime::now());
-            // The deferral of a late answer is not sent, because the call is already pending: the
-            // client waits up to its own timeout.
-            if let Started::Done(done) = files.start(&caller, operation, Some(verdict), &answer) {
-                answer.defer().send(done);
+            match files.start(&caller, operation, Some(verdict), &answer) {
+                Started::Done(done) => obligation.send(done),
+                // The deferral of a late answer is not sent, because the call is already pending: the
+                // client waits up to its own timeout.
+                Started::Pending | Started::Later { .. } => obligation.release(),
             }
         };
         match self.verification.run(reply.owner(), Box::new(verify)) {

@@ -83,6 +83,11 @@ impl DeferredReply {
         self.0.as_ref().map_or(Owner::SERVER, ReplyTo::owner)
     }
 
+    /// Ends the obligation, because another reply of the same call answers.
+    pub fn release(mut self) {
+        self.0 = None;
+    }
+
     /// Sends the answer.
     pub fn send(mut self, answer: Answer) {
         if let Some(to) = self.0.take() {

@@ -134,9 +134,10 @@ impl AccessCheck<'_> {
         let above = std::iter::successors(path.without_slash().parent(), LogicalPath::parent);
         above
             .map(|directory| directory.without_slash())
+            .take_while(|directory| {
+                !directory.is_root() && export.is_none_or(|export| !export.is_within(directory))
+            })
             .find(|directory| !self.may_make(directory))
-            .filter(|directory| !directory.is_root())
-            .filter(|directory| export.is_none_or(|export| !export.is_within(directory)))
     }
 
     /// Reports whether the client may make a directory. It is not an audited decision, because the
