@@ -83,3 +83,4 @@ def test_a_directory_where_others_can_replace_the_key(tmp_path):
     shared.mkdir()
     shared.chmod(0o777)
     scalla("auth", "init", "sss", "--admin", "alice", "--dir", shared).fails(Exit.FAILED, "shared")
+    assert list(shared.iterdir()) == [], "nothing is left behind"

@@ -1,8 +1,8 @@
 //! `scalla auth init`: makes the files by which a server asks its clients for credentials.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, chown};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -14,6 +14,7 @@ use base::Rng;
 use clap::ValueEnum;
 use config::AuthorizationConfig;
 use jiff::Timestamp;
+use rustix::fs::{Mode, OFlags};
 use serde_json::json;
 
 use crate::local_path::absolute;
@@ -31,6 +32,8 @@ const RULES: &str = "authdb";
 const SETTINGS: &str = "security.cfg";
 /// Permissions of the files without secrets.
 const PUBLIC_MODE: u32 = 0o644;
+/// Permissions of the directory, if it is created for a user.
+const DIRECTORY_MODE: u32 = 0o755;
 
 /// Make the files that protect a server, and print how to use them.
 ///
@@ -82,24 +85,32 @@ impl InitCommand {
         }
         let directory = absolute(&self.dir)?;
         check_directory(&directory)?;
+        if let Some(owner) = &owner {
+            make_directory_of(&directory, owner)
+                .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+            // With the rights of that user, links in its directories lead to nothing else.
+            owner.switch()?;
+        }
         let files = SecurityFiles {
             keytab: directory.join(KEYTAB),
             rules: directory.join(RULES),
             settings: directory.join(SETTINGS),
         };
         files.check_absent()?;
+        if let Err(error) = self.make(&files) {
+            // None of them existed before.
+            files.remove();
+            return Err(error);
+        }
+        self.report(&files);
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn make(&self, files: &SecurityFiles) -> anyhow::Result<()> {
         self.make_keytab(&files.keytab)?;
         make_file(&files.rules, &rules_text(&self.admin))?;
         make_file(&files.settings, &files.settings_text())?;
-        if let Some(owner) = &owner {
-            for path in [&files.keytab, &files.rules, &files.settings] {
-                chown(path, Some(owner.uid()), Some(owner.gid()))
-                    .with_context(|| format!("cannot give {} to its user", path.display()))?;
-            }
-        }
-        files.check_usable(owner.is_none())?;
-        self.report(&files);
-        Ok(ExitCode::SUCCESS)
+        files.check_usable()
     }
 
     fn make_keytab(&self, path: &Path) -> anyhow::Result<()> {
@@ -171,15 +182,20 @@ impl SecurityFiles {
         )
     }
 
-    /// Reads the files as a server does. `own` files belong to the user of this process.
-    fn check_usable(&self, own: bool) -> anyhow::Result<()> {
+    /// Removes the files that exist.
+    fn remove(&self) {
+        for path in [&self.keytab, &self.rules, &self.settings] {
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    /// Reads the files as a server of this user does.
+    fn check_usable(&self) -> anyhow::Result<()> {
         let mut values = AuthorizationConfig::default();
         values.authdb.value = Some(self.rules.clone());
         let source = server::authdb_source(&values);
-        AccessDatabase::load(&source, AuthdbCheck::ForOwner, &server::SystemNetgroups)?;
-        if own {
-            Keytab::open(&self.keytab)?;
-        }
+        AccessDatabase::load(&source, AuthdbCheck::ForServer, &server::SystemNetgroups)?;
+        Keytab::open(&self.keytab)?;
         Ok(())
     }
 }
@@ -226,14 +242,28 @@ fn rules_text(admin: &str) -> String {
     )
 }
 
+/// Makes a directory for a user, unless it exists.
+fn make_directory_of(directory: &Path, owner: &server::User) -> io::Result<()> {
+    if let Some(parent) = directory.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match DirBuilder::new().mode(DIRECTORY_MODE).create(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        made => made?,
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = File::from(rustix::fs::open(directory, flags, Mode::empty())?);
+    fchown(&opened, Some(owner.uid()), Some(owner.gid()))
+}
+
 fn make_file(path: &Path, text: &str) -> anyhow::Result<()> {
-    let make = || -> std::io::Result<()> {
+    let make = || -> io::Result<()> {
         let mut file: File = OpenOptions::new().write(true).create_new(true).mode(PUBLIC_MODE).open(path)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()
     };
     match make() {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => bail!(exists(path)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => bail!(exists(path)),
         made => made.with_context(|| format!("cannot make {}", path.display())),
     }
 }

@@ -4,6 +4,7 @@ mod command_line;
 
 use std::ffi::OsString;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -71,12 +72,26 @@ fn perform(request: &KeytabRequest, now: u64) -> Result<(), Failure> {
             home.ok_or_else(|| fail(OPEN_STATUS, "HOME is not set; name the key file"))?.join(HOME_KEYTAB)
         }
     };
+    become_owner(&path)?;
     match request.action {
         KeytabAction::Add => add(request, &path, now),
         KeytabAction::Delete => delete(request, &path, now),
         KeytabAction::Install => install(request, &path, now),
         KeytabAction::List => list(request, &path),
     }
+}
+
+/// Lets root work on the table of another user with the rights of that user. Then the table keeps its
+/// owner, and links in the directories of that user lead to nothing else.
+fn become_owner(path: &Path) -> Result<(), Failure> {
+    let Ok(found) = path.symlink_metadata() else { return Ok(()) };
+    if found.uid() == 0 || !server::User::is_root() {
+        return Ok(());
+    }
+    let switched = server::User::find(&found.uid().to_string()).and_then(|owner| owner.switch());
+    switched.map_err(|error| {
+        fail(OPEN_STATUS, format!("Unable to become the owner of '{}'; {error}", path.display()))
+    })
 }
 
 fn add(request: &KeytabRequest, path: &Path, now: u64) -> Result<(), Failure> {
@@ -229,7 +244,7 @@ fn date(seconds: u64, format: &str) -> String {
 }
 
 fn open(path: &Path) -> Result<Keytab, Failure> {
-    Keytab::open_to_manage(path).map_err(|error| open_failure(path, &error))
+    Keytab::open(path).map_err(|error| open_failure(path, &error))
 }
 
 fn open_failure(path: &Path, error: &KeytabError) -> Failure {

@@ -177,21 +177,8 @@ impl Keytab {
     /// # Errors
     /// [`KeytabError`].
     pub fn open(path: &Path) -> Result<Self, KeytabError> {
-        Self::open_of(path, false)
-    }
-
-    /// Opens a key table to show or change it. Unlike a server or client, root manages the tables
-    /// of other users.
-    ///
-    /// # Errors
-    /// [`KeytabError`].
-    pub fn open_to_manage(path: &Path) -> Result<Self, KeytabError> {
-        Self::open_of(path, rustix::process::geteuid().is_root())
-    }
-
-    fn open_of(path: &Path, any_owner: bool) -> Result<Self, KeytabError> {
         let trust = FileTrust {
-            any_owner,
+            any_owner: false,
             modes: keytab_mode(path),
             danger: "use the keys",
             bytes_max: KEYTAB_BYTES_MAX,

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, fchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use base::Rng;
@@ -94,7 +94,6 @@ impl Keytab {
     /// * A reader sees either the old table or the new one.
     /// * A link counts as a table that cannot be read, because it would be replaced.
     /// * The file has the permissions that readers require. Missing directories are created.
-    /// * Root changes the tables of other users, and they keep their owner.
     /// * The file is removed if the new table has no keys.
     /// * If `change` fails, the file stays as it is, and the inner result has the error.
     ///
@@ -110,7 +109,7 @@ impl Keytab {
         let directory = directory.unwrap_or_else(|| Path::new("."));
         fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
         let _lock = KeytabLock::acquire(path)?;
-        let present = if path.is_symlink() { Err(link_fault(path)) } else { Self::open_to_manage(path) };
+        let present = if path.is_symlink() { Err(link_fault(path)) } else { Self::open(path) };
         let (table, result) = match change(present) {
             Ok(changed) => changed,
             Err(error) => return Ok(Err(error)),
@@ -129,25 +128,18 @@ impl Keytab {
 
     fn replace(&self, path: &Path, rng: &mut dyn Rng) -> io::Result<()> {
         let beside = beside(path, rng)?;
-        let present = path.symlink_metadata().ok();
-        let owner = present.map(|present| (present.uid(), present.gid()));
-        let owner = owner.filter(|_| rustix::process::geteuid().is_root());
-        let written =
-            self.write_to(&beside, keytab_mode(path), owner).and_then(|()| fs::rename(&beside, path));
+        let written = self.write_to(&beside, keytab_mode(path)).and_then(|()| fs::rename(&beside, path));
         if written.is_err() {
             let _ = fs::remove_file(&beside);
         }
         written
     }
 
-    fn write_to(&self, path: &Path, mode: u32, owner: Option<(u32, u32)>) -> io::Result<()> {
+    fn write_to(&self, path: &Path, mode: u32) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file = File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(mode))?);
         // The mask of the process may have removed permissions.
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
-        if let Some((user, group)) = owner {
-            fchown(&file, Some(user), Some(group))?;
-        }
         file.write_all(self.encode().as_bytes())?;
         file.sync_all()
     }
