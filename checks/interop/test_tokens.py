@@ -134,14 +134,16 @@ def test_invalid_tokens_do_not_fall_back_to_the_rules(ours, issuer, tmp_path):
     other = Issuer(tmp_path, issuer.url)
     read = lambda token: outcome(xrdfs(ours, "cat", f"/public/f?{arguments(token)}"))
     assert outcome(xrdfs(ours, "cat", "/public/f")) == "ok"
-    for token in (other.token(), issuer.token(seconds=-1), issuer.token(exp=None), issuer.token(aud="https://x"),
-                  issuer.token(header={"alg": "none"}), issuer.token(header={"kid": "k2"})):
+    refused = (other.token(), issuer.token(seconds=-1), issuer.token(exp=None), issuer.token(aud="https://x"),
+               issuer.token(header={"alg": "none"}), issuer.token(header={"kid": "k2"}))
+    for token in refused:
         assert read(token) == ["3010"]
     # Credentials of other kinds and issuers count as none.
-    for token in ("abc", issuer.token(iss="https://other.example.org")):
+    stranger = issuer.token(iss="https://other.example.org")
+    for token in ("abc", stranger):
         assert read(token) == "ok"
     log = ours.output()
-    assert token not in log and "token: the token has expired" in log
+    assert not any(part in log for token in (*refused, stranger) for part in token.split(".") if part) and "token: the token has expired" in log
 
 
 def test_decisions_are_logged_without_the_token(ours, issuer):
