@@ -2,6 +2,8 @@
 
 import os
 import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -41,11 +43,11 @@ def openssl(*arguments):
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("tls")
-    for parent in (directory, directory.parent, directory.parent.parent):
-        os.chmod(parent, 0o755)
-    return Authority(directory)
+def authority():
+    # The user of the servers cannot read the directories of pytest.
+    with tempfile.TemporaryDirectory(prefix="scalla-tls-", dir="/var/tmp") as directory:
+        os.chmod(directory, 0o755)
+        yield Authority(Path(directory))
 
 
 POSITIONS = [
