@@ -82,9 +82,14 @@ def test_subcluster(makers, source):
             area.put(f"on-{name}", name.encode(), name)
             assert xrdfs(cluster.man, "cat", area / f"on-{name}").ok().out == name
         assert xrdfs(cluster.man, "stat", area / "none").fails(ShellCode.SERVER_ERROR, ErrorCode.NOT_FOUND.shown)
-        for number in range(6):
+        # A hash of the path chooses, so a few paths may all have the same server.
+        chosen = set()
+        for number in range(30):
             xrdcp(source, area.url(f"new{number}")).ok()
-        assert {name for number in range(6) for name in area.holders(f"new{number}")} == {"s1", "s2"}
+            chosen.update(area.holders(f"new{number}"))
+            if chosen == {"s1", "s2"}:
+                break
+        assert chosen == {"s1", "s2"}
         if cluster.man.maker != "real":
             told = status(cluster.man)
             child = next(child for child in told["children"] if child["address"].endswith(f":{cluster.sub.port}"))
