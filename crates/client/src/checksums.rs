@@ -114,7 +114,8 @@ impl FileSystem {
         let fail = |cause| self.error("checksum", path, cause);
         let stat = match self.stat(path).await {
             Ok(stat) if stat.is_dir() => {
-                let text = "it is a directory, which has no checksum".to_owned();
+                // The text of servers that answer.
+                let text = format!("Unable to checksum {path}; is a directory");
                 return fail(Cause::Server { code: ErrorCode::IS_DIRECTORY, text });
             }
             Err(error) if error.is_not_found() || error.is_transient() => {
