@@ -41,11 +41,10 @@ pub(super) fn for_client(
     let PrepareBatch { request, ident, id, first } = whole;
     let batch = Rc::new(RefCell::new(Batch::new(targets.len(), tell)));
     for target in targets {
-        let path = target.path.without_slash();
-        let (_, opaque) = parts(target);
+        let (path, opaque) = parts(target);
         let mut priority = request.priority.to_string().into_bytes();
         let mut modifier = modifier(request);
-        if request.colocate && path != *first {
+        if request.colocate && path != first.as_bytes() {
             modifier |= PrepaddModifier::COLOCATE;
             priority.push(b' ');
             priority.extend_from_slice(first.as_bytes());
@@ -57,7 +56,7 @@ pub(super) fn for_client(
             notify: b"*",
             priority: &priority,
             mode: if request.write { b"wq" } else { b"rq" },
-            path: path.as_bytes(),
+            path: &path,
             opaque: opaque.as_deref(),
         };
         prepare(location, tree, &message, Some(batch.clone()));
