@@ -6,6 +6,7 @@ use crate::entity::EntityFields;
 use base::LogicalPath;
 use serde_json::Value;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -414,9 +415,9 @@ impl NetgroupDatabase for SlowNetgroups {
     }
 }
 
-#[test]
-fn a_file_that_is_read_again_is_a_change_only_if_it_differs() {
-    let directory = std::env::temp_dir().join(format!("scalla-authdb-again-{}", std::process::id()));
+/// Returns a directory with a rule file, the file, and the settings that name it.
+fn rules_of_bob(name: &str) -> (PathBuf, PathBuf, AuthorizerSettings) {
+    let directory = std::env::temp_dir().join(format!("scalla-authdb-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let file = directory.join("authdb");
     std::fs::write(&file, "u bob /a r\n").unwrap();
@@ -425,6 +426,12 @@ fn a_file_that_is_read_again_is_a_change_only_if_it_differs() {
         audit: AuditedDecisions::default(),
         netgroup_lifetime: Duration::MAX,
     };
+    (directory, file, settings)
+}
+
+#[test]
+fn a_file_that_is_read_again_is_a_change_only_if_it_differs() {
+    let (directory, file, settings) = rules_of_bob("again");
     let authorizer = Authorizer::new(settings, Arc::new(NoNetgroups), Duration::ZERO).unwrap();
     assert!(matches!(authorizer.refresh(Duration::ZERO, true), RulesRefresh::Unchanged));
     std::fs::write(&file, "u bob /a rw\n").unwrap();
@@ -435,15 +442,7 @@ fn a_file_that_is_read_again_is_a_change_only_if_it_differs() {
 
 #[test]
 fn a_slow_renewal_does_not_bring_back_older_rules() {
-    let directory = std::env::temp_dir().join(format!("scalla-authdb-order-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).unwrap();
-    let file = directory.join("authdb");
-    std::fs::write(&file, "u bob /a r\n").unwrap();
-    let settings = AuthorizerSettings {
-        source: AuthdbSource { path: file.clone(), ..source(PathMatch::Component) },
-        audit: AuditedDecisions::default(),
-        netgroup_lifetime: Duration::MAX,
-    };
+    let (directory, file, settings) = rules_of_bob("order");
     let (is_asked, asked) = std::sync::mpsc::sync_channel(0);
     let (proceed, go_on) = std::sync::mpsc::channel();
     let netgroups = Arc::new(SlowNetgroups { is_asked, go_on: std::sync::Mutex::new(go_on) });
