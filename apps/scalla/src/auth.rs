@@ -224,7 +224,7 @@ struct ExplainedDecision<'a> {
     layer: LayerDecision<'a>,
     /// The result for the token, if one is given.
     verdict: Option<&'a TokenVerdict>,
-    /// The rules and what they say, if they decide.
+    /// The rules and their explanation, if they decide.
     rules: Option<(AccessDatabase, AccessExplanation)>,
 }
 

@@ -32,7 +32,7 @@ pub struct Principal<'a> {
     pub groups: &'a str,
 }
 
-/// What the credential of one request says about its client, for the rules.
+/// The identity that the credential of one request gives its client, for the rules.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct RequestIdentity<'a> {
     /// Name, which takes precedence over that of the session.

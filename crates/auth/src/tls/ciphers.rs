@@ -14,7 +14,7 @@ const NAMES: [(&str, CipherSuite); 6] = [
 ];
 
 /// Restricts the suites of TLS 1.2 to those of a list, which names at least one of them. Suites of
-/// TLS 1.3 stay: the list does not name them, and none of them is weak.
+/// TLS 1.3 are not restricted: the list does not name them, and all of them are strong.
 ///
 /// # Errors
 /// The list has none of the suites.

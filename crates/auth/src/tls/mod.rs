@@ -1,8 +1,7 @@
 //! TLS contexts: certificates and keys of files, and the rules by which peers are trusted.
 //!
 //! Everything here is about files and rules; the crates `net` and `client` move the bytes. Files are
-//! read with the checks of `trusted_file`, because whoever writes them decides whom a
-//! server or client trusts.
+//! read with the checks of `trusted_file`, because their writers decide which peers are trusted.
 //!
 //! | file | contents |
 //! |---|---|
@@ -19,7 +18,7 @@ mod trust;
 pub use certificate::{CertificateFiles, ServerCertificate, TlsServerOptions};
 pub use ciphers::unsupported_ciphers;
 pub use self_signed::SelfSigned;
-pub use trust::TrustAnchors;
+pub use trust::{SYSTEM_FILES, TrustAnchors};
 
 use crate::trusted_file::TrustedFileError;
 use rustls::crypto::CryptoProvider;
@@ -47,7 +46,7 @@ pub enum TlsError {
         /// The action that makes it safe.
         remedy: String,
     },
-    /// The content of a file is not what it should be.
+    /// The content of a file is invalid.
     #[error("{}: {reason}", path.display())]
     Content {
         /// The file.

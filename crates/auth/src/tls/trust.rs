@@ -21,8 +21,8 @@ const FILES_MAX: usize = 10_000;
 /// The directory of grids, if no variable names another.
 const GRID_DIRECTORY: &str = "/etc/grid-security/certificates";
 
-/// The files in which systems keep their authorities.
-const SYSTEM_FILES: [&str; 4] = [
+/// The files in which systems keep their authorities; the first that exists counts.
+pub const SYSTEM_FILES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/cert.pem",

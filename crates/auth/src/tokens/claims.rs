@@ -1,5 +1,4 @@
-//! The claims of a token: whether it is valid now and for this server, and what it says about its
-//! bearer.
+//! The claims of a token: its validity in time and for this server, and the identity of its bearer.
 
 use super::fault::TokenFault;
 use super::json::JsonObject;

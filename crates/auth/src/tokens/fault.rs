@@ -15,7 +15,7 @@ pub enum TokenFault {
     /// The algorithm is none of those that are accepted.
     #[error("the algorithm is not RS256 or ES256")]
     Algorithm,
-    /// There are no keys of the issuer.
+    /// The keys of the issuer are missing.
     #[error("the keys of the issuer are not known")]
     NoKeys,
     /// The issuer has no key with the id in the token.
@@ -24,7 +24,7 @@ pub enum TokenFault {
     /// The signature does not verify.
     #[error("the signature is invalid")]
     Signature,
-    /// There is no time of expiry.
+    /// The time of expiry is missing.
     #[error("the token has no expiry (exp)")]
     NoExpiry,
     /// The token has expired.
@@ -42,7 +42,7 @@ pub enum TokenFault {
     /// The token is for other services.
     #[error("the token is for another audience (aud)")]
     Audience,
-    /// There is no subject.
+    /// The subject is missing.
     #[error("the token has no subject (sub)")]
     NoSubject,
     /// The token has more scopes or groups than are accepted.

@@ -86,7 +86,7 @@ impl Scope {
     }
 }
 
-/// What a scope allows in the name space of the server.
+/// The rights of a scope in the name space of the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScopeGrant {
     /// The scope as in the token.

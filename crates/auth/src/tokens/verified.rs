@@ -1,4 +1,4 @@
-//! [`VerifiedToken`]: what a verified token allows, and what it says about its bearer.
+//! [`VerifiedToken`]: the rights and the identity that a verified token gives its bearer.
 
 use super::claims::{Claims, is_name};
 use super::fault::TokenFault;

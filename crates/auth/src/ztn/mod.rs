@@ -25,7 +25,7 @@ const VERSION: u8 = 0;
 const TOKEN_FOLLOWS: u8 = b'T';
 /// Length of the credentials in front of the token.
 const HEADER_BYTES: usize = 10;
-/// What stock clients send behind the token.
+/// The bytes that stock clients send behind the token.
 const TRAILER: [u8; 2] = [0, 0];
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ const REFRESH_SECONDS_MIN: u64 = 60;
 /// Maximum number of certificates between that of a client and an authority.
 const DEPTH_MAX: u32 = 255;
 
-/// Why options for the certificates of clients change nothing.
+/// The reason why options for the certificates of clients change nothing.
 const NO_CLIENT_CERTIFICATES: &str =
     "clients are not asked for certificates; they authenticate by sec.protocol";
 

@@ -1,5 +1,6 @@
 //! The HTTPS client: the metadata of an issuer, then its keys.
 
+use auth::tls::SYSTEM_FILES;
 use auth::tokens::{JWKS_BYTES_MAX, KeySet};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -19,13 +20,6 @@ const METADATA: [&str; 2] = ["/.well-known/openid-configuration", "/.well-known/
 
 /// Variables that name a file with trusted certificates.
 const TRUST_VARIABLES: [&str; 2] = ["X509_CERT_FILE", "SSL_CERT_FILE"];
-/// Files with the trusted certificates of the system; the first that exists.
-const TRUST_FILES: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
 
 /// The part of the metadata that is used.
 #[derive(Deserialize)]
@@ -109,7 +103,7 @@ fn trusted_certificates() -> Result<RootCerts, String> {
     if let Some(named) = TRUST_VARIABLES.iter().find_map(std::env::var_os) {
         return certificates(Path::new(&named));
     }
-    let file = TRUST_FILES.map(PathBuf::from).into_iter().find(|file| file.exists());
+    let file = SYSTEM_FILES.map(PathBuf::from).into_iter().find(|file| file.exists());
     let file = file.ok_or("the system has no trusted certificates; install them (ca-certificates)")?;
     certificates(&file)
 }

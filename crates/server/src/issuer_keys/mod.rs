@@ -37,7 +37,7 @@ pub(crate) struct IssuerKeys {
     _end: Sender<()>,
 }
 
-/// What the thread and the fetches share.
+/// The state that the thread and the fetches share.
 struct KeyFetcher {
     tokens: Arc<TokenPolicy>,
     schedule: Mutex<FetchSchedule>,
