@@ -7,7 +7,7 @@ import peers
 import tools
 from codes import ShellCode
 from test_our_xrdcp import compare, sides  # noqa: F401 (a fixture)
-from test_our_xrdfs import differences, pair  # noqa: F401 (a fixture)
+from test_our_xrdfs import Pair, differences, pair  # noqa: F401 (a fixture)
 
 XRDCP = {
     "forms of options": [
@@ -64,7 +64,7 @@ XRDFS = {
              "stat @/closed", "stat @/dir/größe"],
     "mkdir": ["mkdir -p -mrwx------ @/q/r", "stat @/q/r", "mkdir -mrwxrwxrwx @/w", "stat @/w", "mkdir -m rwx------ @/v", "mkdir -pmrwx------ @/u/v"],
     "query": ["query config bind_max chksum", "query config role tpc sitename", "query config", "query checksum @/ten?cks.type=crc32c", "query checksum @/ten?cks.type=zcrc32",
-              "query checksum @/dir", "query stats", "query xattr @/with", "query space @/dir", "query opaque", "query opaquefile", "query prepare x @/ten"],
+              "query stats", "query xattr @/with", "query space @/dir", "query opaque", "query opaquefile", "query prepare x @/ten"],
     "tail and cat": ["tail -c 1 @/dir/sub/text", "tail -c1 @/dir/sub/text", "tail @/dir/sub/text -c 5", "cat @/dir/sub/text @/nope", "cat @/nope @/dir/program", "cat", "tail"],
     "xattr": ["xattr @/ten set k=v", "xattr @/ten get k", "xattr @/ten list", "xattr @/ten del k", "xattr @/ten get k", "xattr @/dir set k=v", "xattr @/dir list", "xattr @/ten set k", "xattr @/ten set k="],
     "prepare": ["prepare -s -p 0 @/ten", "prepare -s -p 3 @/ten @/nothing", "prepare -f -s @/ten", "prepare -c @/ten", "prepare -w @/ten", "prepare -e @/nope", "prepare -a x", "prepare -p 1 @/ten"],
@@ -77,6 +77,14 @@ XRDFS = {
 def test_xrdfs(pair, name):  # noqa: F811
     found = differences(pair, [line.split() for line in XRDFS[name]])
     assert not found, found
+
+
+def test_query_checksum_of_a_directory(ours, area_on):
+    """Only on our server: see `tools.refused_checksum`."""
+    pair = Pair(area_on(ours), area_on(ours))
+    for area in pair.areas:
+        area.mkdir("dir")
+    pair.compare("query", "checksum", "@/dir")
 
 
 @pytest.mark.parametrize("words", ["-h", "--help", "--list", "--list all localhost:1", "-l s localhost:1", "--verify localhost:1", "localhost:1 a b", "--refresh localhost:1",
