@@ -177,6 +177,8 @@ pub struct SimHost {
     pub behaviour: QueryBehaviour,
     /// A fault that a check must detect.
     pub(crate) sabotage: Option<Sabotage>,
+    /// It gets new files before all managers know it, as a server of an earlier version.
+    pub(crate) rushes: bool,
     /// It sends its inventory at each login.
     pub inventory: bool,
     /// The pause between two turns of its thread; `None`: all work is done at once.
@@ -221,6 +223,7 @@ impl SimHost {
             missed: None,
             behaviour: QueryBehaviour::Honest,
             sabotage: None,
+            rushes: false,
             inventory: false,
             pace: None,
             errand: Vec::new(),
@@ -378,7 +381,11 @@ impl SimHost {
             id: self.id().as_str().to_owned(),
             paths: "w /".to_owned(),
             host: Some(host_name(self.index)),
-            extensions: if self.kind.is_own() { Extensions::ALL } else { Extensions::NONE },
+            extensions: match (self.kind.is_own(), self.rushes) {
+                (false, _) => Extensions::NONE,
+                (true, true) => Extensions::ALL.without(Extensions::NEWCOMER),
+                (true, false) => Extensions::ALL,
+            },
             ..LoginMessage::default()
         }
     }

@@ -83,10 +83,14 @@ pub enum PlacementFault {
     Branches,
     /// Servers are new to the managers, which accept them at different times.
     Growth,
+    /// The same with servers that do not wait until all managers know them. Then managers choose
+    /// differently, and leases have to end.
+    Divergence,
 }
 
 impl PlacementFault {
-    /// All kinds.
+    /// All kinds in which each file is created once. With [`Self::Divergence`], that depends on the
+    /// time that clients need.
     pub const ALL: [Self; 4] = [Self::Suspensions, Self::Outages, Self::Branches, Self::Growth];
 }
 
@@ -99,13 +103,12 @@ fn formed(seed: u64, trouble: PlacementFault, sabotage: Option<Sabotage>) -> Wor
             (between(1, 3), between(2, 5), between(0, 3))
         }
         PlacementFault::Branches => (between(1, 3), between(2, 5), between(1, 3)),
-        PlacementFault::Growth => (between(2, 3), between(1, 2), between(0, 1)),
+        PlacementFault::Growth | PlacementFault::Divergence => (between(2, 3), between(1, 2), between(0, 1)),
     };
     // Some servers are below supervisors: in one third of the worlds none, in another third all.
     let below: Vec<bool> = match (trouble, seed % 3) {
-        (PlacementFault::Outages | PlacementFault::Growth, _) | (PlacementFault::Suspensions, 0) => {
-            vec![false; servers]
-        }
+        (PlacementFault::Outages | PlacementFault::Growth | PlacementFault::Divergence, _)
+        | (PlacementFault::Suspensions, 0) => vec![false; servers],
         (PlacementFault::Branches, 0) | (_, 1) => (0..servers).map(|_| between(0, 1) > 0).collect(),
         _ => vec![true; servers],
     };
@@ -145,8 +148,8 @@ fn of_kind(world: &World, kind: HostKind) -> Vec<usize> {
 /// batch system do.
 fn clients(world: &mut World, trouble: PlacementFault, path: &Name) {
     let managers = of_kind(world, HostKind::Manager);
-    let is_flat = trouble == PlacementFault::Outages || managers.len() == 1;
-    let distance = if is_flat { Duration::ZERO } else { DISTANCE };
+    let agree = matches!(trouble, PlacementFault::Outages | PlacementFault::Growth) || managers.len() == 1;
+    let distance = if agree { Duration::ZERO } else { DISTANCE };
     let began = world.now;
     let creators = 1 + world.rng.below(3);
     for number in 0..creators + world.rng.below(8) {
@@ -167,13 +170,13 @@ fn clients(world: &mut World, trouble: PlacementFault, path: &Name) {
 }
 
 /// Adds servers while clients create files. Each reaches some managers later than others.
-fn grow(world: &mut World, sabotage: Option<Sabotage>) {
+fn grow(world: &mut World, rushes: bool, sabotage: Option<Sabotage>) {
     let managers = of_kind(world, HostKind::Manager);
     for _ in 0..2 + world.rng.below(5) {
         let at = world.now + world.rng.time(WITHIN);
         let server = world.add(HostKind::Server, &managers, at);
         if let Some(host) = world.hosts.get_mut(server) {
-            host.sabotage = sabotage;
+            (host.sabotage, host.rushes) = (sabotage, rushes);
         }
         for manager in &managers {
             if world.rng.below(2) > 0 {
@@ -253,8 +256,10 @@ pub fn run(
     sabotage: Option<Sabotage>,
 ) -> Result<PlacementOutcome, String> {
     let mut world = formed(seed, trouble, sabotage);
-    if trouble == PlacementFault::Growth {
-        grow(&mut world, sabotage);
+    match trouble {
+        PlacementFault::Growth => grow(&mut world, false, sabotage),
+        PlacementFault::Divergence => grow(&mut world, true, sabotage),
+        _ => {}
     }
     let paths: Vec<Name> =
         (0..FILES_PER_WORLD).map(|number| format!("/store/{seed}/{number}").into_bytes().into()).collect();
@@ -267,7 +272,7 @@ pub fn run(
         PlacementFault::Suspensions => suspensions(&mut world, &servers),
         PlacementFault::Outages => outages(&mut world, &servers),
         PlacementFault::Branches => outages(&mut world, &nodes),
-        PlacementFault::Growth => {}
+        PlacementFault::Growth | PlacementFault::Divergence => {}
     }
     let end = world.now + WITHIN + PATIENCE + Duration::from_secs(60);
     world.run(end, |world| world.unfinished().next().is_none());

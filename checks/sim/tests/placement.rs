@@ -10,6 +10,10 @@ const SEEDS: u64 = 1000;
 /// The number of seeds within which a node that breaks the rules is detected.
 const SPOILED_SEEDS: u64 = 400;
 
+/// The number of seeds within which two managers create a file at the same moment at servers that
+/// only one of them knows.
+const RUSH_SEEDS: u64 = 10_000;
+
 /// Returns the seeds of `SIM_SEEDS`, or all.
 fn seeds() -> Vec<u64> {
     let chosen = sim::faults::chosen();
@@ -54,6 +58,12 @@ fn a_file_is_created_once_while_new_servers_reach_one_manager_after_the_other() 
     assert!(outcome.repeated > 0 && outcome.missing > 0, "{outcome:?}");
 }
 
+#[test]
+fn managers_that_know_different_servers_leave_only_the_later_lease() {
+    let seeds: Vec<u64> = (1..=SPOILED_SEEDS).collect();
+    placement::run_all(&seeds, PlacementFault::Divergence).unwrap();
+}
+
 fn noticed(trouble: PlacementFault, sabotage: Sabotage) {
     let is_second = |error: String| error.contains("was created at");
     let noticed = |seed| placement::run(seed, trouble, Some(sabotage)).is_err_and(is_second);
@@ -68,12 +78,18 @@ fn a_server_that_ignores_the_end_of_its_lease_is_noticed() {
 #[test]
 fn a_server_that_conceals_its_leases_is_noticed() {
     noticed(PlacementFault::Suspensions, Sabotage::Conceals);
-    noticed(PlacementFault::Growth, Sabotage::Conceals);
+    noticed(PlacementFault::Divergence, Sabotage::Conceals);
 }
 
 #[test]
 fn a_server_that_does_not_end_its_lease_for_a_later_one_is_noticed() {
-    noticed(PlacementFault::Growth, Sabotage::Clings);
+    noticed(PlacementFault::Divergence, Sabotage::Clings);
+}
+
+#[test]
+fn a_server_that_takes_files_before_all_managers_know_it_is_noticed() {
+    let noticed = |seed| placement::run(seed, PlacementFault::Divergence, None).is_err();
+    assert!((SPOILED_SEEDS..RUSH_SEEDS).any(noticed));
 }
 
 #[test]

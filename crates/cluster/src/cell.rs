@@ -92,6 +92,21 @@ pub struct ChildState {
     pub draining: bool,
     /// It cannot stage files, or has no space for new ones.
     pub nostage: bool,
+    /// Other managers may choose differently for new files, because it has just joined.
+    pub newness: Newness,
+}
+
+/// The knowledge of the other managers about a child.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Newness {
+    /// All managers know it.
+    #[default]
+    None,
+    /// Some managers may not know it.
+    Unknown,
+    /// It has reported a moment ago that all managers know it. Some may not have received that
+    /// report yet.
+    Announced,
 }
 
 impl ChildState {
@@ -104,6 +119,7 @@ impl ChildState {
         blacklisted: false,
         draining: false,
         nostage: false,
+        newness: Newness::None,
     };
 
     /// Reports whether the child is connected but must not be used.

@@ -51,7 +51,7 @@ pub use cache::{
     Bounces, Cache, CacheSettings, CacheStats, CachedLocation, LOCATIONS_MAX, PLACEMENT_HOLD, WINDOW,
     WINDOW_TICKS,
 };
-pub use cell::{Cell, CellChild, ChildKind, ChildState, ClientOrigin, Interface, Net};
+pub use cell::{Cell, CellChild, ChildKind, ChildState, ClientOrigin, Interface, Net, Newness};
 pub use interfaces::OwnHost;
 pub use late_answer::{ANSWER_OVERDUE, LateAnswer, late_answer};
 pub use lease_number::{LeaseNumber, LeaseReport};

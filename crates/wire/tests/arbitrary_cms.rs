@@ -325,7 +325,7 @@ proptest! {
     fn a_login_reply_survives_encoding(version in 0u16..6, suspended: bool, hold: u32, instance in "[!-~]{1,20}", site in "[a-z]{0,9}") {
         let login = NodeLogin { version, ..NodeLogin::default() };
         let sid = format!("m-{instance} 1213man");
-        let env = format!("site={site}&scalla=37");
+        let env = format!("site={site}&scalla=77");
         let reply = NodeLoginReply::to(&login, suspended, hold, sid.as_bytes(), env.as_bytes());
         let mut out = Vec::new();
         prop_assert_eq!(LoginAnswer::Accepted(reply).encode(&mut out), Ok(()));
@@ -427,6 +427,7 @@ fn extensions_are_encoded_only_for_peers_that_support_them() {
         (Message::Occupancy(cells.message()), Extensions::OCCUPANCY),
         (Message::Inventory(batch.message(InventoryModifier::LAST)), Extensions::INVENTORY),
         (Message::Lease(Lease { number: 1, milliseconds: 15_000, path: b"/f" }), Extensions::LEASES),
+        (Message::Status(Status { modifier: StatusModifier::ESTABLISHED, port: None }), Extensions::NEWCOMER),
     ];
     for (message, needed) in cases {
         for peer in [Extensions::NONE, Extensions::ALL.without(needed)] {

@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::limits::{EXPECTED_BACK, SEATED_WITHIN, STEPS_AT_ONCE};
+use super::limits::{ANNOUNCED, EXPECTED_BACK, SEATED_WITHIN, STEPS_AT_ONCE};
 use super::missed::MissedUntil;
 use super::queries::Settle;
 use super::{AttachedChild, LocationResolver, ResolverAction};
-use crate::cell::{CellChild, ChildKind, ChildState, Interface};
+use crate::cell::{CellChild, ChildKind, ChildState, Interface, Newness};
 use crate::leases::LEASE;
 use crate::paths::ChildExport;
 use crate::slots::{Slot, SlotMask};
@@ -56,7 +56,8 @@ impl LocationResolver {
             (ChildChange::Joined { .. } | ChildChange::Condition | ChildChange::Draining, Some(member)) => {
                 let fresh =
                     change == ChildChange::Joined { fresh: true } || self.cell().child(slot).is_none();
-                let child = child(member, interfaces);
+                let mut child = child(member, interfaces);
+                child.state.newness = self.newness(slot, &child, now);
                 self.note_arrival(child.id);
                 self.measure(slot, member);
                 if fresh {
@@ -85,6 +86,34 @@ impl LocationResolver {
                     self.lost(slot, now, actions);
                 }
             }
+        }
+    }
+
+    /// Returns how well the other managers know a child. A new child that reports that all of them
+    /// know it gets no files for a moment.
+    fn newness(&mut self, slot: Slot, child: &CellChild, now: Duration) -> Newness {
+        let before = self.cell.child(slot).filter(|before| before.id == child.id);
+        match (before.map(|before| before.state.newness), child.state.newness) {
+            (Some(Newness::Unknown), Newness::None) => {
+                self.announced.retain(|(_, other)| *other != slot);
+                self.announced.push((now.saturating_add(ANNOUNCED), slot));
+                Newness::Announced
+            }
+            (Some(Newness::Announced), Newness::None) => Newness::Announced,
+            (_, newness) => newness,
+        }
+    }
+
+    /// Chooses children for new files that have been known to all managers for a moment.
+    pub(super) fn choose_announced(&mut self, now: Duration) {
+        for (_, slot) in self.announced.extract_if(.., |(until, _)| *until <= now).collect::<Vec<_>>() {
+            self.review_held();
+            self.cell.change(slot, |child| {
+                if child.state.newness == Newness::Announced {
+                    child.state.newness = Newness::None;
+                }
+            });
+            self.shared.publish(&self.cell);
         }
     }
 
@@ -336,6 +365,7 @@ fn child(member: &ClusterMember, interfaces: Vec<Interface>) -> CellChild {
             suspended: member.condition.suspended,
             draining: member.condition.drains(),
             nostage: member.condition.nostage,
+            newness: if member.condition.newcomer { Newness::Unknown } else { Newness::None },
             ..ChildState::default()
         },
         interfaces,

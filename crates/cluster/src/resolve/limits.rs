@@ -17,6 +17,11 @@ pub(super) const QUERIES_AT_ONCE: usize = 64;
 /// reported as missing or created. The slot itself is kept for longer.
 pub const EXPECTED_BACK: Duration = Duration::from_secs(30);
 
+/// The time within which all managers have received the report of a new child that it is connected
+/// to all of them, and each knows the leases that another one has granted until then. Files that
+/// this child would get wait meanwhile.
+pub(super) const ANNOUNCED: Duration = Duration::from_secs(2);
+
 /// The time within which a child that was redirected to another cell has its place there. For the
 /// same time clients at a supervisor wait for a lost child; without any child it redirects them
 /// back then.

@@ -111,6 +111,10 @@ pub struct LocationResolver {
     /// The time until which each lost child is expected to reconnect. For a child that has only
     /// just reconnected, it still counts from the first loss (flapping).
     expected: Vec<(Duration, Slot)>,
+    /// The time until which files wait that each child with [`Newness::Announced`] would get.
+    ///
+    /// [`Newness::Announced`]: crate::cell::Newness::Announced
+    announced: Vec<(Duration, Slot)>,
     /// The server that is queried next for servers with a shared file system (round robin).
     turn: usize,
     /// The connections of the children, as reported by the tree.
@@ -164,6 +168,7 @@ impl LocationResolver {
             unconfirmed: UnconfirmedLeases::default(),
             lease_clock,
             expected: Vec::new(),
+            announced: Vec::new(),
             turn: 0,
             links: HashMap::new(),
             held: HeldRequests::default(),
@@ -210,6 +215,7 @@ impl LocationResolver {
         let known = [
             self.queries.next_deadline(),
             self.next_given_up(),
+            self.announced.iter().map(|(until, _)| *until).min(),
             self.next_held(),
             self.next_watch(),
             self.leases.next_deadline(),
@@ -329,6 +335,7 @@ impl LocationResolver {
         actions: &mut Vec<ResolverAction>,
     ) {
         self.give_up_lost(now);
+        self.choose_announced(now);
         self.watch_empty(now);
         self.end_leases(now, actions);
         self.look_at_held(now, is_gone, actions);

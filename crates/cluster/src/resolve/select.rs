@@ -249,7 +249,7 @@ impl SelectInput<'_> {
                 return SelectDecision::Answer(ClusterAnswer::wait(self.waits().suspend));
             }
             if self.may_be_leased() {
-                return self.refused(&UnavailableReasons::absent());
+                return self.refused(&UnavailableReasons::undecided());
             }
             let need = Need { place: true, ..self.need(AccessKind::Write, false) };
             return match self.first_fit(&[staying], need, rng) {
@@ -330,8 +330,8 @@ impl SelectInput<'_> {
             for set in sets {
                 for among in [*set - self.question.avoided.last - self.draining, *set] {
                     result = self.chooser.choose(self.cell, among, need, self.affinity, self.path, rng);
-                    let is_absent = result.as_ref().is_err_and(UnavailableReasons::is_absent);
-                    if result.is_ok() || is_absent {
+                    let is_undecided = result.as_ref().is_err_and(UnavailableReasons::is_undecided);
+                    if result.is_ok() || is_undecided {
                         return result;
                     }
                 }

@@ -21,7 +21,7 @@ use rendezvous::{Rank, RendezvousCandidate};
 pub use by_load::{ByLoad, Weights};
 pub use round_robin::RoundRobin;
 
-use crate::cell::{Cell, ClientOrigin};
+use crate::cell::{Cell, ClientOrigin, Newness};
 use crate::meters::{AccessKind, Meters};
 use crate::request::{ClientAffinity, ClusterAnswer, ErrorCode};
 use crate::shared_file_system::SharedFilePolicy;
@@ -199,25 +199,25 @@ pub(crate) struct UnavailableReasons {
     suspended: SlotMask,
     overloaded: SlotMask,
     full: SlotMask,
-    /// An absent child may hold the lease of the file.
-    absent: bool,
+    /// Another child may be the right one soon.
+    undecided: bool,
 }
 
 impl UnavailableReasons {
-    /// Returns the excuses for an absent child that may hold the lease of a file.
-    pub(crate) fn absent() -> Self {
-        Self { absent: true, ..Self::default() }
+    /// Returns the excuses if no child may be chosen for a new file now: an absent child may hold
+    /// its lease, or other managers may choose differently.
+    pub(crate) fn undecided() -> Self {
+        Self { undecided: true, ..Self::default() }
     }
 
-    /// Reports whether an absent child may hold the lease of the file, so that no other child
-    /// qualifies.
-    pub(crate) const fn is_absent(&self) -> bool {
-        self.absent
+    /// Reports whether no child may be chosen now, although some are fit.
+    pub(crate) const fn is_undecided(&self) -> bool {
+        self.undecided
     }
 
     /// Reports whether the answer is a wait for children that are absent or suspended.
     pub(crate) fn is_passing(&self) -> bool {
-        self.absent
+        self.undecided
             || self.full.is_empty()
                 && self.overloaded.is_empty()
                 && !(self.suspended | self.offline).is_empty()
@@ -231,7 +231,7 @@ impl UnavailableReasons {
                     .map_or(ClusterAnswer::error(code, text), ClusterAnswer::wait),
             )
         };
-        if self.absent {
+        if self.undecided {
             return Some(ClusterAnswer::wait(waits.service));
         }
         if !self.full.is_empty() {
@@ -338,8 +338,9 @@ impl Chooser {
     ///
     /// # Errors
     ///
-    /// An absent child may hold the lease of the file. With it present, it would win among the
-    /// children of that time; the result is as if no child were fit.
+    /// An absent child may hold the lease of the file: with it present, it would win among the
+    /// children of that time. Or the child that wins has just become known to all managers, and
+    /// some of them may not know that yet. The result is as if no child were fit.
     fn place(
         &self,
         cell: &Cell,
@@ -347,6 +348,7 @@ impl Chooser {
         affinity: ClientAffinity,
         path: &[u8],
     ) -> Result<Option<Slot>, UnavailableReasons> {
+        let fit = known_to_all(cell, fit);
         let key = if affinity == ClientAffinity::None { path } else { self.policy.affinity_path.part(path) };
         let share = |own: Option<u8>| u32::from(own.or(self.policy.share).unwrap_or(100).clamp(1, 100));
         let weight = |slot| self.selection.weight(slot, fit, cell.meters());
@@ -364,10 +366,12 @@ impl Chooser {
                 RendezvousCandidate { digest: seat.digest, weight: best * share(seat.share) }.rank(key);
             ranks.iter().all(|(slot, other)| !seat.rivals.contains(*slot) || rank < *other)
         });
-        if may_be_absent {
-            return Err(UnavailableReasons::absent());
+        let winner = ranks.into_iter().min_by_key(|(_, rank)| *rank).map(|(slot, _)| slot);
+        let newness = winner.and_then(|slot| cell.child(slot)).map(|child| child.state.newness);
+        if may_be_absent || newness == Some(Newness::Announced) {
+            return Err(UnavailableReasons::undecided());
         }
-        Ok(ranks.into_iter().min_by_key(|(_, rank)| *rank).map(|(slot, _)| slot))
+        Ok(winner)
     }
 
     /// Counts a choice.
@@ -428,6 +432,14 @@ impl Chooser {
         let Some(most) = self.policy.load_max else { return false };
         self.selection.load(slot, cell.meters()).is_some_and(|load| load > u32::from(most))
     }
+}
+
+/// Returns the children that all managers know; if there are none, all.
+fn known_to_all(cell: &Cell, fit: SlotMask) -> SlotMask {
+    let is_known =
+        |slot: &Slot| cell.child(*slot).is_some_and(|child| child.state.newness != Newness::Unknown);
+    let known: SlotMask = fit.iter().filter(is_known).collect();
+    if known.is_empty() { fit } else { known }
 }
 
 impl AffinityPath {

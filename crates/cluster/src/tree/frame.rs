@@ -85,7 +85,8 @@ pub fn encode(message: &NodeMessage, peer: Extensions, out: &mut Vec<u8>) -> Res
         NodeMessage::Try { hosts, permanent } => encode_try(hosts, *permanent, out),
         NodeMessage::Status(status) => {
             let drains = status.drains.filter(|_| peer.is_own());
-            send(Wire::Status(to_status(&StatusMessage { drains, ..*status })), out)
+            let established = status.established && peer.contains(Extensions::NEWCOMER);
+            send(Wire::Status(to_status(&StatusMessage { drains, established, ..*status })), out)
         }
         NodeMessage::Load { load, free_mb } => send(Wire::Load(to_load(load, *free_mb)), out),
         NodeMessage::Avail { free_mb, used_percent, sums } => {
@@ -228,6 +229,7 @@ fn from_status(status: &WireStatus) -> StatusMessage {
         data_port: status.port,
         stages: either(StatusModifier::STAGE, StatusModifier::NOSTAGE),
         drains: either(StatusModifier::UNDRAIN, StatusModifier::DRAIN).map(|works| !works),
+        established: has(StatusModifier::ESTABLISHED),
         reset: has(StatusModifier::RESET),
     }
 }
@@ -245,6 +247,9 @@ fn to_status(status: &StatusMessage) -> WireStatus {
     }
     if let Some(drains) = status.drains {
         modifier |= if drains { StatusModifier::DRAIN } else { StatusModifier::UNDRAIN };
+    }
+    if status.established {
+        modifier |= StatusModifier::ESTABLISHED;
     }
     WireStatus { modifier, port: status.data_port.filter(|_| status.serves == Some(true)) }
 }

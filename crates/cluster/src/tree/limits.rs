@@ -72,6 +72,10 @@ pub const SETTLE_MAX: Duration = Duration::from_secs(10);
 /// `xrootd` that starts before its `cmsd` looks for it again after 10 s, and joins only then.
 pub const FIRST_START: Duration = Duration::from_secs(15);
 
+/// The time after which a node counts as known to all its managers, even if some have not accepted
+/// it. Until then the others choose it for new files only if they have no other node.
+pub const ESTABLISHED: Duration = Duration::from_secs(30);
+
 /// The number of arrivals at a manager above which a tree is needed: free places at the root are
 /// then reserved for supervisors.
 pub const FLAT_MAX: usize = crate::CELL_SLOTS;

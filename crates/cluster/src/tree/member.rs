@@ -79,6 +79,8 @@ pub struct Condition {
     pub draining: bool,
     /// The child reported that it is being drained.
     pub drains_itself: bool,
+    /// The child is not connected to all its managers yet, so they may not know it.
+    pub newcomer: bool,
 }
 
 impl Condition {

@@ -134,6 +134,9 @@ pub struct StatusMessage {
     /// The node is being drained (`Some(true)`): its clients are moved away, and it serves only
     /// files that no other node has. Among our own nodes only.
     pub drains: Option<bool>,
+    /// The node is connected to all its managers, or has tried for long enough. Only to parents
+    /// with [`Extensions::NEWCOMER`].
+    pub established: bool,
     /// All knowledge about the files below the node is void. No other field is set then.
     pub reset: bool,
 }

@@ -247,3 +247,70 @@ fn a_full_real_parent_redirects_after_its_reply() {
     attach(&mut bench, free, false);
     assert_eq!(bench.node.memberships()[0].inner(), Some(&Address::new("free", 1213)));
 }
+
+/// Reports whether a login on this connection reports a newcomer.
+fn is_newcomer(actions: &[NodeAction], link: ConnectionId) -> bool {
+    match &sent(actions, link)[..] {
+        [NodeMessage::Login(login)] => login.extensions.contains(Extensions::NEWCOMER),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Returns the number of reports on this connection that all managers know the node.
+fn established(actions: &[NodeAction], link: ConnectionId) -> usize {
+    let is_report =
+        |message: &NodeMessage| matches!(message, NodeMessage::Status(status) if status.established);
+    sent(actions, link).iter().filter(|message| is_report(message)).count()
+}
+
+#[test]
+fn the_managers_receive_that_all_of_them_know_the_node() {
+    let mut bench = node(&["m1", "m2"], None);
+    let m1 = to(&start(&mut bench), "m1");
+    assert!(is_newcomer(&bench.event(NodeEvent::Connected { link: m1 }), m1));
+    let out = bench.says(m1, reply(true));
+    assert_eq!(established(&out, m1), 0);
+    let m2 = to(&out, "m2");
+    assert!(is_newcomer(&bench.event(NodeEvent::Connected { link: m2 }), m2));
+    let out = bench.says(m2, reply(true));
+    assert_eq!([established(&out, m1), established(&out, m2)], [1, 1]);
+    // A manager that was restarted is the only one that did not know it.
+    let out = bench.event(NodeEvent::Closed { link: m1 });
+    let again = bench.pass_alive(secs(2), &[m2]);
+    let m1 = to(&[out, again].concat(), "m1");
+    assert!(!is_newcomer(&bench.event(NodeEvent::Connected { link: m1 }), m1));
+}
+
+#[test]
+fn a_manager_that_is_down_keeps_a_newcomer_from_new_files_for_a_limited_time() {
+    let mut bench = node(&["m1", "m2"], None);
+    let m1 = to(&start(&mut bench), "m1");
+    let m2 = to(&bench.event(NodeEvent::Closed { link: m1 }), "m2");
+    attach(&mut bench, m2, true);
+    let mut pass = |time| {
+        let mut reports = 0;
+        for _ in 0..time {
+            let out = bench.pass_alive(secs(1), &[m2]);
+            reports += established(&out, m2);
+            for (link, _) in connects(&out) {
+                bench.event(NodeEvent::Closed { link });
+            }
+        }
+        reports
+    };
+    assert_eq!(pass(29), 0);
+    assert_eq!(pass(1), 1);
+    assert_eq!(pass(60), 0);
+}
+
+#[test]
+fn a_node_with_one_parent_is_no_newcomer() {
+    let mut bench = node(&["m1"], None);
+    let m1 = to(&start(&mut bench), "m1");
+    assert!(!is_newcomer(&bench.event(NodeEvent::Connected { link: m1 }), m1));
+    let mut bench = node(&["m1", "m2"], None);
+    let m1 = to(&start(&mut bench), "m1");
+    attach(&mut bench, m1, true);
+    let inner = to(&send_on(&mut bench, m1, &["inner"]), "inner");
+    assert!(!is_newcomer(&bench.event(NodeEvent::Connected { link: inner }), inner));
+}

@@ -551,3 +551,20 @@ fn a_short_interruption_of_service_is_not_a_new_start() {
     bench.server("a", true);
     assert!(!settled(&bench), "who has been alone for long begins anew");
 }
+
+#[test]
+fn a_child_is_a_newcomer_until_it_reports_that_all_managers_know_it() {
+    let mut bench = Bench::parent(AcceptorRole::Manager, |_| {});
+    let is_newcomer =
+        |bench: &Bench| bench.node.members().unwrap().member(slot(0)).unwrap().condition.newcomer;
+    let (link, _) = bench.server("a", true);
+    assert!(is_newcomer(&bench));
+    let established = cluster::tree::StatusMessage { established: true, ..Default::default() };
+    let out = bench.says(link, NodeMessage::Status(established));
+    assert_eq!(out, [child(0, ChildChange::Condition)]);
+    assert!(!is_newcomer(&bench));
+    // Files were placed at it before, so a reconnection changes nothing.
+    bench.event(NodeEvent::Closed { link });
+    bench.server("a", true);
+    assert!(!is_newcomer(&bench));
+}

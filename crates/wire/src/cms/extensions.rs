@@ -33,6 +33,7 @@ flags! {
         // 0x8 was used for leases without numbers.
         LEASES = 0x10 "leases", "creates a file only under its lease, and reports leases";
         COMPLETE = 0x20 "complete", "reports each new name, and may list all names";
+        NEWCOMER = 0x40 "newcomer", "not connected to all its managers yet, and will report when it is";
     }
 }
 
@@ -41,7 +42,7 @@ pub const KEY: &str = "scalla";
 
 impl Extensions {
     /// All extensions of this version.
-    pub const ALL: Self = Self(0x37);
+    pub const ALL: Self = Self(0x77);
 
     /// Returns the extensions that the text of a login offers or that of a reply grants.
     #[must_use]
@@ -70,10 +71,10 @@ mod tests {
     #[test]
     fn extensions_are_in_the_login_text() {
         let in_env = |text: &'static [u8]| Extensions::in_env(CgiText::new(text));
-        assert_eq!(in_env(b"myHN=vm&scalla=37&site=a"), Extensions::ALL);
+        assert_eq!(in_env(b"myHN=vm&scalla=77&site=a"), Extensions::ALL);
         assert_eq!(in_env(b"myHN=vm&site=a"), Extensions::NONE);
         assert_eq!(in_env(b"scalla=x"), Extensions::NONE);
-        assert_eq!(in_env(b"scalla=ffffffc1").common(Extensions::ALL), Extensions::NOT_HERE);
+        assert_eq!(in_env(b"scalla=ffffff81").common(Extensions::ALL), Extensions::NOT_HERE);
         assert!(Extensions::NOT_HERE.is_own() && !Extensions::NONE.is_own());
     }
 }

@@ -340,6 +340,7 @@ flags! {
         RESUME = 0x04 "resume", "accepts clients; the streamid may contain the data port";
         SUSPEND = 0x08 "suspend", "accepts no clients";
         RESET = 0x10 "reset", "discard all known locations; not combined with other bits";
+        ESTABLISHED = 0x20 "established", "connected to all its managers; Scalla nodes only";
         DRAIN = 0x40 "drain", "move clients to other nodes; files without another copy are still served; Scalla nodes only";
         UNDRAIN = 0x80 "undrain", "ends drain; Scalla nodes only";
     }

@@ -374,3 +374,71 @@ fn one_that_comes_and_goes_is_waited_for_as_if_it_was_lost_once() {
         follow(&mut stage, ChildChange::Joined { fresh: false }, Some(member(Some(link))));
     }
 }
+
+/// Creates a file that the newcomer in slot 7 wins against the server in slot 0.
+fn winner_of_newcomer(stage: &mut Stage, newcomer: &ClusterMember) -> String {
+    for number in 0.. {
+        let path = format!("/new{number}");
+        let mut alone = Stage::new(1);
+        follow(&mut alone, ChildChange::Joined { fresh: true }, Some(newcomer.clone()));
+        alone.learn(&path, &[]);
+        if sent_to(&alone.intend(1, &path, Intent::Create).unwrap()) == 7 {
+            stage.learn(&path, &[]);
+            return path;
+        }
+    }
+    unreachable!()
+}
+
+#[test]
+fn a_newcomer_gets_new_files_when_all_managers_know_it() {
+    let mut stage = Stage::new(1);
+    let known = member(Some(1));
+    let mut newcomer = known.clone();
+    newcomer.condition.newcomer = true;
+    follow(&mut stage, ChildChange::Joined { fresh: true }, Some(newcomer.clone()));
+    let early = winner_of_newcomer(&mut stage, &known);
+    let to = stage.intend(1, &early, Intent::Create).unwrap();
+    assert_eq!(sent_to(&to), 0, "other managers choose this one");
+
+    let mut stage = Stage::new(1);
+    follow(&mut stage, ChildChange::Joined { fresh: true }, Some(newcomer));
+    let path = winner_of_newcomer(&mut stage, &known);
+    follow(&mut stage, ChildChange::Condition, Some(known.clone()));
+    // The others may not have the report of the newcomer yet.
+    assert_eq!(stage.intend(1, &path, Intent::Create), Some(seconds(15)));
+    let mut loaded = known.clone();
+    loaded.condition.nostage = true;
+    follow(&mut stage, ChildChange::Condition, Some(loaded));
+    stage.pass(1.9);
+    assert_eq!(stage.intend(1, &path, Intent::Create), Some(seconds(15)));
+    stage.pass(0.1);
+    assert_eq!(sent_to(&stage.intend(1, &path, Intent::Create).unwrap()), 7);
+}
+
+#[test]
+fn a_newcomer_without_others_gets_files_at_once() {
+    let mut stage = Stage::new(0);
+    let mut newcomer = member(Some(1));
+    newcomer.condition.newcomer = true;
+    follow(&mut stage, ChildChange::Joined { fresh: true }, Some(newcomer));
+    stage.learn("/f", &[]);
+    assert_eq!(sent_to(&stage.intend(1, "/f", Intent::Create).unwrap()), 7);
+}
+
+#[test]
+fn a_creator_waits_until_all_managers_choose_the_newcomer() {
+    let mut stage = Stage::with(cell(1), Policy::default(), false);
+    stage.machine.settings.hold = Duration::from_secs(30);
+    let known = member(Some(1));
+    let mut newcomer = known.clone();
+    newcomer.condition.newcomer = true;
+    follow(&mut stage, ChildChange::Joined { fresh: true }, Some(newcomer));
+    let path = winner_of_newcomer(&mut stage, &known);
+    follow(&mut stage, ChildChange::Condition, Some(known));
+    assert_eq!(stage.intend(1, &path, Intent::Create), None);
+    stage.pass(1.9);
+    assert_eq!(stage.answered(), []);
+    stage.pass(0.1);
+    assert_eq!(sent_to(&stage.answer()), 7);
+}

@@ -191,6 +191,10 @@ impl Members {
         let fresh = before
             .is_none_or(|before| before.paths != member.paths || !before.identity.same(&member.identity));
         member.condition.draining = self.drained.contains(member.identity.id.as_str());
+        // A child that reconnects has been chosen for files before.
+        member.condition.newcomer = member.extensions.contains(Extensions::NEWCOMER)
+            && before
+                .is_none_or(|before| before.condition.newcomer || !before.identity.same(&member.identity));
         let node = member.identity.id.digest();
         if member.role == Role::Supervisor || member.role == Role::ProxyManager {
             // A node of our own reports its places soon; until then no node is redirected there.

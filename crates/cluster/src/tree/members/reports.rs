@@ -277,6 +277,9 @@ fn take(member: &mut ClusterMember, message: &NodeMessage) -> ReportedChange {
             if let Some(drains) = status.drains.filter(|_| member.is_own()) {
                 member.condition.drains_itself = drains;
             }
+            if status.established {
+                member.condition.newcomer = false;
+            }
             if before != (member.condition, member.data.port()) {
                 return ReportedChange::Condition;
             }

@@ -78,6 +78,10 @@ pub struct Membership {
     attached: bool,
     remembered: Option<Address>,
     warned_clusters: bool,
+    /// All managers know the node, or it has tried for long enough to connect to them.
+    established: bool,
+    /// The time at which the node gives up waiting for managers; `None` if none has accepted it.
+    established_at: Option<Duration>,
 }
 
 /// The connection that an event concerns.
@@ -110,6 +114,8 @@ impl Membership {
             attached: false,
             remembered,
             warned_clusters: false,
+            established: false,
+            established_at: None,
             settings,
         }
     }
@@ -176,6 +182,9 @@ impl Membership {
     pub fn connected(&mut self, link: ConnectionId, now: Duration, out: &mut Vec<NodeAction>) {
         let Some(which) = self.which(link) else { return };
         let mut login = self.settings.login.clone();
+        if !self.is_newcomer_at(which) {
+            login.extensions = login.extensions.without(Extensions::NEWCOMER);
+        }
         let Some(line) = self.line(which) else { return };
         if !matches!(line.phase, ParentConnectionPhase::Connecting { .. }) {
             return;
@@ -184,8 +193,15 @@ impl Membership {
             login.mode |= Mode::TRYING;
         }
         line.heard = now;
+        line.offered = login.extensions;
         line.phase = ParentConnectionPhase::Asking { due: now + line.patience() };
         out.push(NodeAction::Send { link, message: NodeMessage::Login(Box::new(login)) });
+    }
+
+    /// Reports whether other managers may not know this node when this parent accepts it. An inner
+    /// node is the only parent.
+    fn is_newcomer_at(&self, parent: ParentSource) -> bool {
+        parent != ParentSource::Inner && self.roots.len() > 1 && !self.established
     }
 
     /// Handles a connection that ended or could not be established.
@@ -272,12 +288,12 @@ impl Membership {
         now: Duration,
         out: &mut Vec<NodeAction>,
     ) {
-        let extensions = self.settings.login.extensions;
         let Some(line) = self.line(which) else { return };
         if !matches!(line.phase, ParentConnectionPhase::Asking { .. }) {
             return;
         }
-        line.attach(reply, extensions, now);
+        line.attach(reply, now);
+        let extensions = line.extensions;
         if reply.extensions.is_own() {
             self.door.clone_from(&reply.door);
         }
@@ -286,7 +302,7 @@ impl Membership {
             // kept: a real parent that is full reports this after its reply.
             self.leave_roots(out);
         }
-        self.introduce(link, reply.extensions.common(extensions), out);
+        self.introduce(link, extensions, out);
         if !reply.extensions.is_own() {
             // A real parent keeps its stale knowledge of an absent node for hours. (One of our own
             // queries again by itself.)
@@ -464,6 +480,7 @@ impl Membership {
                 }
             }
         }
+        self.establish(now, out);
         let inner = self.inner().cloned();
         let attached = inner.is_some() || self.roots.iter().any(ParentConnection::is_attached);
         if attached && inner != self.remembered {
@@ -505,7 +522,8 @@ impl Membership {
             ParentConnectionPhase::Idle { at } if self.inner.is_none() && self.may_ask(index) => Some(at),
             _ => None,
         });
-        lines.chain(idle).min()
+        let established_at = self.established_at.filter(|_| !self.established);
+        lines.chain(idle).chain(established_at).min()
     }
 
     /// Does the work that is due.

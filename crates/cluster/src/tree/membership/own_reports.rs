@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::super::action::NodeAction;
 use super::super::address::Address;
 use super::super::connection_id::ConnectionId;
-use super::super::limits::ANSWERED;
+use super::super::limits::{ANSWERED, ESTABLISHED};
 use super::super::member::{LoadReport, SpaceReport};
 use super::super::message::{CellReport, LoginMessage, NodeMessage, StatusMessage};
 use super::Membership;
@@ -59,6 +59,7 @@ impl Membership {
             data_port: Some(login.data_port).filter(|port| serves && *port != 0),
             stages: Some(!login.mode.contains(Mode::NOSTAGE)),
             drains: self.drains().then_some(true),
+            established: self.established,
             reset: false,
         })
     }
@@ -99,6 +100,24 @@ impl Membership {
         if before != self.drains() {
             let status = StatusMessage { drains: Some(self.drains()), ..StatusMessage::default() };
             for (link, _) in self.parents().filter(|(_, peer)| peer.is_own()) {
+                out.push(NodeAction::Send { link, message: NodeMessage::Status(status) });
+            }
+        }
+    }
+
+    /// Notifies the parents that every manager knows this node, if that has become true. From then
+    /// on they choose it for new files.
+    pub(super) fn establish(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
+        let attached = self.roots.iter().filter(|line| line.is_attached()).count();
+        if attached == 0 {
+            (self.established, self.established_at) = (false, None);
+            return;
+        }
+        let due = *self.established_at.get_or_insert(now.saturating_add(ESTABLISHED));
+        if !self.established && (attached == self.roots.len() || due <= now) {
+            self.established = true;
+            let status = StatusMessage { established: true, ..StatusMessage::default() };
+            for (link, _) in self.parents().filter(|(_, peer)| peer.contains(Extensions::NEWCOMER)) {
                 out.push(NodeAction::Send { link, message: NodeMessage::Status(status) });
             }
         }

@@ -47,6 +47,8 @@ pub(super) struct ParentConnection {
     pub(super) failures: u32,
     /// The number of those in which the parent sent nothing.
     unanswered: u32,
+    /// The extensions in the login of this node.
+    pub(super) offered: Extensions,
     pub(super) extensions: Extensions,
     /// The parent's system id.
     pub(super) id: String,
@@ -64,6 +66,7 @@ impl ParentConnection {
             heard: now,
             failures: 0,
             unanswered: 0,
+            offered: Extensions::default(),
             extensions: Extensions::default(),
             id: String::new(),
             queried_at: None,
@@ -79,9 +82,9 @@ impl ParentConnection {
         ANSWER_MIN.saturating_mul(1 << self.unanswered.min(8)).min(ANSWER_MAX)
     }
 
-    pub(super) fn attach(&mut self, reply: &ParentReply, extensions: Extensions, now: Duration) {
+    pub(super) fn attach(&mut self, reply: &ParentReply, now: Duration) {
         self.phase = ParentConnectionPhase::Attached { since: now };
-        self.extensions = reply.extensions.common(extensions);
+        self.extensions = reply.extensions.common(self.offered);
         self.id.clone_from(&reply.id);
         self.unanswered = 0;
         self.queried_at = None;

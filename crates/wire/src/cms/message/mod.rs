@@ -248,7 +248,7 @@ impl<'a> Message<'a> {
                 let drains = have.modifier.contains(HaveModifier::DRAINING);
                 ("have", !drains || peer.is_own())
             }
-            Self::Status(status) => ("status", !status.is_extended() || peer.is_own()),
+            Self::Status(status) => ("status", status.is_for(peer)),
             _ => return Ok(()),
         };
         if fine { Ok(()) } else { Err(EncodeError::NotForPeer { message }) }

@@ -4,11 +4,12 @@
 //! With `resume` the streamid may be the data port, which replaces that of the login. Direction:
 //! node to parent, manager to redirector. A node may send it before its login is answered, and
 //! XRootD nodes sometimes send it before their login, so a parent must accept both. The bits
-//! `drain` and `undrain` are extensions and are sent only to Scalla peers.
+//! `established`, `drain` and `undrain` are extensions and are sent only to Scalla peers.
 //!
 //! Source: cms protocol version 3, sections 1.4, 1.5, 2.1, 5.5. Recorded: 01, 02, 07, 21, 25.
 
 use crate::cms::error::EncodeError;
+use crate::cms::extensions::Extensions;
 use crate::cms::flags::StatusModifier;
 use crate::cms::header::StreamId;
 
@@ -34,9 +35,11 @@ impl Status {
         self.port.filter(|_| resumes).map_or(StreamId::NONE, StreamId::of_port)
     }
 
-    /// Reports whether the message uses bits that only Scalla nodes support.
-    pub(super) const fn is_extended(&self) -> bool {
-        self.modifier.0 & (StatusModifier::DRAIN.0 | StatusModifier::UNDRAIN.0) != 0
+    /// Reports whether a peer with these extensions supports all bits.
+    pub(super) const fn is_for(&self, peer: Extensions) -> bool {
+        let drains = self.modifier.0 & (StatusModifier::DRAIN.0 | StatusModifier::UNDRAIN.0) != 0;
+        let is_established = self.modifier.contains(StatusModifier::ESTABLISHED);
+        (peer.is_own() || !drains) && (peer.contains(Extensions::NEWCOMER) || !is_established)
     }
 
     /// Refuses bits that contradict each other.
