@@ -57,6 +57,10 @@ class Run:
         self.text = text
         self.faults = faults
 
+    def is_killed(self):
+        """Reports whether the command had no time to clean up. The second interrupt ends it at once."""
+        return self.status == KILLED or self.faults.count("interrupt") > 1
+
 
 class Worker:
     """A server, a faulty network before it, and a directory for the trees of successive histories."""
@@ -268,14 +272,14 @@ class History:
         lost_server = any(kind.startswith("server") for kind in run.faults)
         is_empty_and_reported = run.status == Exit.UNCERTAIN and state == ("f", b"")
         is_kept = options.resume or (options.in_place and key[0] == HERE)
-        return run.status == KILLED or is_kept or lost_server or is_empty_and_reported
+        return run.is_killed() or is_kept or lost_server or is_empty_and_reported
 
     def is_debris(self, key, expectation, run, new):
         """Reports whether a path is the part or note of a copy that was killed or can be continued."""
         side, path = key
         directory, name = os.path.split(path)
         is_ours = name.startswith(b".") and name.endswith((b".tmp", b".part", b".note"))
-        is_left = run.status == KILLED or expectation.options.resume
+        is_left = run.is_killed() or expectation.options.resume
         return side == HERE and is_ours and is_left and directory in expectation.workplaces and (new is None or new.kind == "f")
 
     def tell(self, expectation, wrong):

@@ -189,6 +189,8 @@ class Expectation:
         self.links = {}
         self.is_vague = False
         self.is_free = False
+        # Entries that are not removed because they are unknown.
+        self.protected = []
         # A target is a pipe: the command waits for its reader.
         self.waits = False
         # Directories of local targets, where parts may stay.
@@ -198,10 +200,22 @@ class Expectation:
         self.problems.append(reason)
 
     def set(self, side, path, state):
-        self.want.setdefault((side, path), set()).add(state)
-        if len(self.want[side, path]) > 1:
-            # Two copies have one target, which gets the content of one of them.
-            self.is_vague = True
+        states = self.want.setdefault((side, path), set())
+        # Two copies may have one target, which gets the content of one of them. The other one may
+        # fail, because the target exists then.
+        self.is_vague |= bool(states) and state != DIRECTORY
+        states.add(state)
+
+    def allow_new_targets(self):
+        """Allows the removal of links whose missing targets the command creates: later they are
+        entries like others."""
+        for side, path in self.protected:
+            found = self.world[side].find(path)
+            if found.state == "missing" and (side, found.path) in self.want:
+                self.is_vague = True
+                while path:
+                    self.may.setdefault((side, path), set()).add(ABSENT)
+                    path = os.path.dirname(path)
 
     def make_directory(self, side, path):
         """Creates a directory if it is missing. Returns its resolved path, or None on a failure."""
@@ -261,8 +275,8 @@ class Expectation:
         elif options.resume:
             self.is_vague |= found.node.data != node.data
             self.is_free = True
-            if side == THERE:
-                self.may.setdefault((side, found.path), set()).add(PART)
+            # It is completed in its place.
+            self.may.setdefault((side, found.path), set()).add(PART)
         elif not options.force:
             return self.fail("the target exists")
         elif not (found.node.mode & stat.S_IWUSR if is_written else tree.is_writable(directory)):
@@ -283,6 +297,7 @@ class Expectation:
         directory, name = os.path.split(path)
         seen = walker.look(directory, name)
         if seen.kind == "unknown":
+            self.protected.append((side, path))
             return self.fail(f"{path} is not removed")
         if seen.kind == "directory":
             if tree.nodes[path].kind == "l":
@@ -453,8 +468,10 @@ def _sync(expectation, command):
     sync = _Sync(expectation, reader, writer, side)
     options.force = True
     sync.directory(here.path, target, there.path if there.state == "ok" else None, [here.path], [there.path])
+    sync.allow_all_sources()
     if options.delete:
         sync.delete()
+        expectation.allow_new_targets()
     return None
 
 
@@ -466,6 +483,8 @@ class _Sync:
         self.side = side
         self.surplus = []
         self.is_complete = True
+        # The contents of the sources of each existing target. There are several if links lead to it.
+        self.sources = {}
 
     def directory(self, path, target, real, above, above_there, is_own=True):
         """Compares a directory with the entry in its place: `target`, or `real` if it exists. `is_own`:
@@ -494,6 +513,8 @@ class _Sync:
             if other and other.kind != entry.kind:
                 expectation.fail("it is a directory on one side")
             elif entry.kind == "file":
+                if other:
+                    self.sources.setdefault(other.path, set()).add(("f", entry.node.data))
                 if self.differs(entry.node, other and other.node):
                     expectation.copy(entry.node, self.side, _join(target, entry.name))
             elif entry.path in above or (other and other.path in above_there):
@@ -507,6 +528,15 @@ class _Sync:
                                [*above_there, other and other.path], still_own)
         self.surplus += [(is_own, real, name) for name, other in others.items() if other.kind != "unknown" and name not in names]
         return None
+
+    def allow_all_sources(self):
+        """Allows each source of a target that is written. A later comparison finds a file that an
+        earlier copy has written."""
+        for path, states in self.sources.items():
+            want = self.expectation.want.get((self.side, path))
+            if want is not None and len(states) > 1:
+                want |= states
+                self.expectation.is_vague = True
 
     def differs(self, node, other):
         if other is None or len(node.data) != len(other.data):
