@@ -7,6 +7,7 @@ and the reasons for which it must fail. The model does not use the protocol, the
 implementation of the client. Its source is `docs/client.md`."""
 
 import os
+import re
 import stat
 from collections import namedtuple
 
@@ -31,6 +32,11 @@ def state(node):
 def carries(name):
     """Reports whether a request can carry a name."""
     return b"?" not in name and b"\n" not in name
+
+
+def is_part_name(name):
+    """Reports whether a name is that of a part or of its note."""
+    return re.fullmatch(rb"\..+\.part(\.note)?", name, re.DOTALL) is not None
 
 
 def is_text(name):
@@ -232,6 +238,10 @@ class Expectation:
             found = tree.find(path)
         if found.state != "missing":
             return self.fail(f"{path} cannot be made: {found.state}")
+        if any(state != DIRECTORY for state in self.want.get((side, found.path), ())):
+            # Another source is a file that has this target. The first of the two wins.
+            self.is_vague = self.is_free = True
+            return self.fail(f"{path} is a file of another source")
         if tree.find(path, follow=False).state == "ok":
             # A dangling link.
             self.is_vague = True
@@ -257,6 +267,8 @@ class Expectation:
         if found.state not in ("ok", "missing"):
             return self.fail(f"the target is {found.state}")
         directory = os.path.dirname(found.path)
+        if side == HERE and options.resume and is_part_name(os.path.basename(found.path)):
+            return self.fail("the target has the name of a part")
         # A file at a server is overwritten, a local one is replaced.
         is_written = side == THERE or options.in_place
         if side == HERE:
@@ -483,7 +495,7 @@ class _Sync:
         self.side = side
         self.surplus = []
         self.is_complete = True
-        # The contents of the sources of each existing target. There are several if links lead to it.
+        # The contents of the sources of each target that links lead to, or that exists.
         self.sources = {}
 
     def directory(self, path, target, real, above, above_there, is_own=True):
@@ -504,11 +516,18 @@ class _Sync:
         for name, other in others.items():
             if other.kind == "unknown" and (options.delete or name in names):
                 expectation.fail(f"{name} of the target cannot be compared")
+                expectation.protected.append((self.side, _join(real, name)))
         if real is None and expectation.make_directory(self.side, target) is None:
             return expectation.fail("no directory for it")
         for entry in entries:
             other = others.get(entry.name)
-            if entry.kind == "unknown" or (other and other.kind == "unknown"):
+            if entry.kind == "unknown":
+                continue
+            if other and other.kind == "unknown":
+                # A dangling link is a target when another copy has created the file that it names.
+                named = self.writer.tree.find(_join(real, entry.name))
+                if entry.kind == "file" and named.state == "missing":
+                    self.sources.setdefault(named.path, set()).add(("f", entry.node.data))
                 continue
             if other and other.kind != entry.kind:
                 expectation.fail("it is a directory on one side")
@@ -534,7 +553,7 @@ class _Sync:
         earlier copy has written."""
         for path, states in self.sources.items():
             want = self.expectation.want.get((self.side, path))
-            if want is not None and len(states) > 1:
+            if want is not None and not states <= want:
                 want |= states
                 self.expectation.is_vague = True
 

@@ -75,6 +75,9 @@ pub enum CopyError {
         /// The reason why the part does not match.
         why: String,
     },
+    /// The target has the name of the part or the note of another target.
+    #[error("{0} has the name of a partial copy, which --continue may use: copy it without --continue")]
+    PartName(String),
     /// Another process writes the target.
     #[error("{0} is being copied by another process; wait until that has ended")]
     InUse(String),

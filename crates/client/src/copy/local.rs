@@ -19,7 +19,7 @@ use super::local_source::LocalId;
 use super::metadata::PreservedMetadata;
 use super::note::{Note, Noted, boot, lock};
 use super::options::CopyOptions;
-use super::publish::{beside, rename, sync_file, sync_name};
+use super::publish::{PART, PART_NOTE, beside, is_part_name, rename, sync_file, sync_name};
 use crate::path::shown_path;
 
 /// Bytes that are read back at a time.
@@ -70,6 +70,10 @@ impl LocalTarget {
             Ok(meta) if meta.is_symlink() => fs::canonicalize(path).map_err(fail)?,
             _ => path.to_owned(),
         };
+        if options.resume && is_part_name(&path) {
+            // The copy of that other target would take this file for its part.
+            return Err(CopyError::PartName(shown_path(&path).into_owned()));
+        }
         let there = match fs::metadata(&path) {
             Ok(meta) => Some(meta),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -137,8 +141,8 @@ impl LocalTarget {
     /// Opens the part of an earlier copy, or creates one.
     fn open_part(path: PathBuf, options: &CopyOptions) -> Result<(Self, Option<Left>), CopyError> {
         let fail = |error| CopyError::local("create", &path, &error);
-        let part = beside(&path, ".part");
-        let Some(note) = Note::open(&beside(&path, ".part.note")).map_err(fail)? else {
+        let part = beside(&path, PART);
+        let Some(note) = Note::open(&beside(&path, PART_NOTE)).map_err(fail)? else {
             return Err(CopyError::InUse(shown_path(&path).into_owned()));
         };
         let mut how = OpenOptions::new();
@@ -479,6 +483,25 @@ mod tests {
             (directory.names(), fs::read(&path).unwrap()),
             (vec!["file".to_owned()], b"01234abc".to_vec())
         );
+    }
+
+    #[test]
+    fn a_name_of_a_part_is_no_target_of_copies_that_continue() {
+        let directory = Directory::new("part-name");
+        let resuming = CopyOptions { resume: true, ..options() };
+        for name in [".file.part", ".file.part.note", ".\u{e4}.part"] {
+            let path = directory.0.join(name);
+            let refused = LocalTarget::create(&path, &resuming, None);
+            assert!(matches!(refused, Err(CopyError::PartName(_))), "{name}");
+            fs::write(&path, b"").unwrap();
+            let refused = LocalTarget::create(&path, &resuming, None);
+            assert!(matches!(refused, Err(CopyError::PartName(_))), "{name}");
+            fs::remove_file(&path).unwrap();
+            LocalTarget::create(&path, &options(), None).unwrap().0.finish(0, None).unwrap();
+        }
+        for name in [".part", "..part", "file.part", ".file.parts", ".part.note"] {
+            LocalTarget::create(&directory.0.join(name), &resuming, None).unwrap().0.finish(0, None).unwrap();
+        }
     }
 
     #[test]

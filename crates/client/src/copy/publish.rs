@@ -124,6 +124,18 @@ pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
     path.with_file_name(OsString::from_vec(made))
 }
 
+/// The endings of the part of a local target and of its note.
+pub(super) const PART: &str = ".part";
+pub(super) const PART_NOTE: &str = ".part.note";
+
+/// Reports whether a name may be that of the part or the note of another target in its directory.
+pub(super) fn is_part_name(path: &Path) -> bool {
+    let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
+    let Some(rest) = name.strip_prefix(b".") else { return false };
+    let is_of_some = |ending: &str| rest.strip_suffix(ending.as_bytes()).is_some_and(|of| !of.is_empty());
+    is_of_some(PART) || is_of_some(PART_NOTE)
+}
+
 #[cfg(test)]
 pub(super) mod faults {
     //! Steps that fail on this thread.
