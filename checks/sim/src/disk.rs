@@ -18,6 +18,17 @@ pub struct DiskFile {
     pub is_quiet: bool,
 }
 
+/// A removed file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RemovedFile {
+    /// The time of its creation, by the host's clock.
+    pub since: Duration,
+    /// The time of its removal.
+    pub at: Duration,
+    /// The node did not report its removal.
+    pub is_quiet: bool,
+}
+
 /// The state that a process stores for the next one on its host.
 #[derive(Clone, Default, Debug)]
 pub struct LeaseState {
@@ -33,9 +44,8 @@ pub struct LeaseState {
 pub struct HostDisk {
     /// By path.
     pub files: BTreeMap<Name, DiskFile>,
-    /// Removed files, with the time by the host's clock, and whether the node did not report the
-    /// removal.
-    pub removed: BTreeMap<Name, (Duration, bool)>,
+    /// Removed files.
+    pub removed: BTreeMap<Name, RemovedFile>,
     /// The disk hangs: operations do not return.
     pub hangs: bool,
 }
@@ -54,8 +64,8 @@ impl HostDisk {
 
     /// Removes a file.
     pub fn remove(&mut self, path: &Name, now: Duration, is_quiet: bool) {
-        if self.files.remove(path).is_some() {
-            self.removed.insert(path.clone(), (now, is_quiet));
+        if let Some(DiskFile { since, .. }) = self.files.remove(path) {
+            self.removed.insert(path.clone(), RemovedFile { since, at: now, is_quiet });
         }
     }
 }

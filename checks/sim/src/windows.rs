@@ -345,12 +345,17 @@ impl World {
             if index != to && !self.belongs(index, to, self.now) {
                 return false;
             }
-            let Some((at, is_quiet)) = server.disk.removed.get(path) else { return !server.disk.has(path) };
-            let bound = if *is_quiet { window } else { self.known_within.unwrap_or_default() };
+            let Some(removed) = server.disk.removed.get(path) else { return !server.disk.has(path) };
+            let bound = if removed.is_quiet { window } else { self.known_within.unwrap_or_default() };
             // A connection that broke meanwhile, or whose login the child has not yet received,
             // may have lost the report; then the next query corrects it.
-            let is_connected_since = [server, &self.hosts[to]].iter().all(|one| one.seated + NEWS < *at);
-            at.saturating_add(bound) <= self.now && is_connected_since
+            let is_connected_since =
+                [server, &self.hosts[to]].iter().all(|one| one.seated + NEWS < removed.at);
+            // The parent may know the file from an earlier run of the child, which reported it. The
+            // next query corrects that, too.
+            let is_of_this_run = index == to || self.hosts[to].seated < removed.since;
+            let is_known = is_connected_since && (is_of_this_run || removed.at + window <= self.now);
+            removed.at.saturating_add(bound) <= self.now && is_known
         })
     }
 }

@@ -302,6 +302,7 @@ impl Membership {
             // kept: a real parent that is full reports this after its reply.
             self.leave_roots(out);
         }
+        self.establish(Some(link), now, out);
         self.introduce(link, extensions, out);
         if !reply.extensions.is_own() {
             // A real parent keeps its stale knowledge of an absent node for hours. (One of our own
@@ -480,7 +481,7 @@ impl Membership {
                 }
             }
         }
-        self.establish(now, out);
+        self.establish(None, now, out);
         let inner = self.inner().cloned();
         let attached = inner.is_some() || self.roots.iter().any(ParentConnection::is_attached);
         if attached && inner != self.remembered {

@@ -106,8 +106,13 @@ impl Membership {
     }
 
     /// Notifies the parents that every manager knows this node, if that has become true. From then
-    /// on they choose it for new files.
-    pub(super) fn establish(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
+    /// on they choose it for new files. The parent on `newest` receives it with the introduction.
+    pub(super) fn establish(
+        &mut self,
+        newest: Option<ConnectionId>,
+        now: Duration,
+        out: &mut Vec<NodeAction>,
+    ) {
         let attached = self.roots.iter().filter(|line| line.is_attached()).count();
         if attached == 0 {
             (self.established, self.established_at) = (false, None);
@@ -117,7 +122,8 @@ impl Membership {
         if !self.established && (attached == self.roots.len() || due <= now) {
             self.established = true;
             let status = StatusMessage { established: true, ..StatusMessage::default() };
-            for (link, _) in self.parents().filter(|(_, peer)| peer.contains(Extensions::NEWCOMER)) {
+            let takes = |peer: Extensions| peer.contains(Extensions::NEWCOMER);
+            for (link, _) in self.parents().filter(|(link, peer)| takes(*peer) && Some(*link) != newest) {
                 out.push(NodeAction::Send { link, message: NodeMessage::Status(status) });
             }
         }
