@@ -6,9 +6,8 @@
 use crate::ROUND_BYTES;
 use crate::block::DataBlock;
 use crate::connections::CloseState;
-use crate::driver::{InputFlow, SessionDriver};
+use crate::driver::{InputFlow, SessionDriver, SessionHub};
 use crate::front_end::FrontEnd;
-use crate::hub::Hub;
 use crate::input::{Input, PayloadAhead};
 use crate::outbox::FlushOutcome;
 use crate::registry::SessionHome;
@@ -68,7 +67,7 @@ pub(crate) struct ConnectionCount {
 pub(crate) fn serve(shared: &Arc<FrontEnd>, arrival: Arrival, presence: LoopPresence) {
     // Closed immediately if descriptors are exhausted, so that the present connections continue.
     let Some(attendee) = shared.attendance.arrived() else { return };
-    let hub = Hub::of(shared);
+    let hub = SessionHub::of(shared);
     hub.stats.connections.add(1);
     let driver = SessionDriver::new(&hub, &arrival.home, shared.new_session(arrival.peer));
     net::spawn_local(ConnectionTask {
@@ -195,7 +194,7 @@ impl JoiningConnection {
         let home = entry.home.clone();
         let presence = home.enter();
         home.spawn(move || async move {
-            let hub = Hub::of(&shared);
+            let hub = SessionHub::of(&shared);
             let place = ConnectionCount { _presence: presence, attendee: self.attendee };
             let Ok(mut socket) = Socket::attach(self.socket) else {
                 return hub.stats.disconnections.add(1);

@@ -3,8 +3,8 @@
 //! `net` decides by the first bytes whether a connection belongs here; `connection` serves it.
 
 use crate::connection;
+use crate::driver::SessionHub;
 use crate::front_end::{Config, FrontEnd};
-use crate::hub::Hub;
 use crate::stats::Totals;
 use net::{Arrival, LoopHandle, LoopPresence, ProtocolMatch};
 use std::sync::Arc;
@@ -52,19 +52,19 @@ impl XrootDoor {
     /// then closes all connections. Returns the clients whose requests did not complete in time.
     pub async fn drain(&self, loops: &[LoopHandle], limit: Duration) -> Vec<base::Identity> {
         self.shared.draining.store(true, Ordering::Relaxed);
-        let on_all = |work: fn(&Hub)| {
+        let on_all = |work: fn(&SessionHub)| {
             for handle in loops {
                 let shared = self.shared.clone();
-                handle.run(move || work(&Hub::of(&shared)));
+                handle.run(move || work(&SessionHub::of(&shared)));
             }
         };
-        on_all(Hub::drain);
+        on_all(SessionHub::drain);
         let until = Instant::now() + limit;
         while self.sessions() > 0 && Instant::now() < until {
             tokio::time::sleep(DRAIN_LOOK).await;
         }
         let left = self.clients();
-        on_all(Hub::abort);
+        on_all(SessionHub::abort);
         left
     }
 }

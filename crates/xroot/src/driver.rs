@@ -10,6 +10,7 @@ use crate::costs;
 use crate::hub::{Hub, LoopTime};
 use crate::input::{Input, PayloadAhead};
 use crate::lazy::{Lazy, LazyTable};
+use crate::login_waits::LoginWaits;
 use crate::receipt::Receipt;
 use crate::registry::SessionHome;
 use crate::transfer::Transfer;
@@ -29,11 +30,15 @@ use wire::xroot::header::{SessionId, StreamId};
 
 mod ending;
 mod login;
+mod loop_session;
 mod payload;
 mod reads;
 mod session_log;
 mod turn;
 mod vectors;
+
+/// The hub of the sessions of one loop.
+pub(crate) type SessionHub = Hub<SessionDriver>;
 
 /// Set in the token of calls that belong to the driver itself and not to the session.
 const JOB: u64 = 1 << 32;
@@ -75,7 +80,7 @@ pub(crate) enum InputFlow {
 /// One session and its driver state.
 pub(crate) struct SessionDriver {
     pub(crate) owner: u64,
-    pub(crate) hub: Rc<Hub>,
+    pub(crate) hub: Rc<SessionHub>,
     pub(crate) session: Session,
     pub(crate) links: SessionConnections,
     pub(crate) jobs: Lazy<Slab<DriverJob>>,
@@ -110,7 +115,7 @@ pub(crate) struct RareState {
     join: Option<(StreamId, SessionHome)>,
     /// The control connection switches to TLS.
     pub(crate) starts_tls: bool,
-    login: login::LoginWaits,
+    login: LoginWaits,
 }
 
 impl LazyTable for RareState {
@@ -120,7 +125,7 @@ impl LazyTable for RareState {
         waiting_for_end: Vec::new(),
         join: None,
         starts_tls: false,
-        login: login::LoginWaits::NONE,
+        login: LoginWaits::NONE,
     };
 
     fn is_empty(&self) -> bool {
@@ -134,7 +139,7 @@ impl LazyTable for RareState {
 }
 
 impl SessionDriver {
-    pub(crate) fn new(hub: &Rc<Hub>, home: &LoopHandle, session: Session) -> Rc<RefCell<Self>> {
+    pub(crate) fn new(hub: &Rc<SessionHub>, home: &LoopHandle, session: Session) -> Rc<RefCell<Self>> {
         let owner = hub.new_owner();
         let mut driver = Self {
             owner,
@@ -464,7 +469,7 @@ impl SessionDriver {
             Some(entry) => {
                 let reply = self.reply_to(u64::from(call.0)).defer();
                 let shared = self.hub.shared.clone();
-                entry.home.run(move || Hub::of(&shared).terminate(entry.owner, reply));
+                entry.home.run(move || SessionHub::of(&shared).terminate(entry.owner, reply));
                 return DriverTask::Nothing;
             }
         };

@@ -1,8 +1,8 @@
 //! The state of one loop: its sessions, the mailbox for late answers, and a tick for time limits.
 //!
-//! Each loop has its own hub, so that only the mailbox needs a lock.
+//! Each loop has its own hub, so that only the mailbox needs a lock. A hub does not know what drives
+//! its sessions: it is generic over [`LoopSession`], so that its calls are direct.
 
-use crate::driver::SessionDriver;
 use crate::front_end::FrontEnd;
 use crate::stats::LoopStats;
 use std::cell::{Cell, RefCell};
@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::LocalKey;
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use vfs::{Answer, DeferredReply, Mailbox, ReplyToken};
@@ -46,28 +47,55 @@ impl Mailbox for LoopMailbox {
 
 const TICK_MILLISECONDS: u64 = TICK.as_secs() * 1000;
 
+/// A session as the hub of its loop uses it.
+pub(crate) trait LoopSession: Sized + 'static {
+    /// Returns the hubs of the current loop. A static variable cannot be generic, so the type of the
+    /// sessions owns it.
+    fn hubs() -> &'static LocalKey<HubTable<Self>>;
+
+    /// Delivers the late answer of a call.
+    fn deliver(this: &Rc<RefCell<Self>>, call: u64, answer: Answer);
+
+    /// Checks the time limits of the session.
+    fn check_time(this: &Rc<RefCell<Self>>, now: LoopTime, tick: u32);
+
+    /// Ends the session. The reply is sent after its files have been released.
+    fn terminate(this: &Rc<RefCell<Self>>, reply: DeferredReply);
+
+    /// Ends the session immediately.
+    fn abort(this: &Rc<RefCell<Self>>);
+
+    /// Returns the seconds for which the session has held memory of the process without progress.
+    fn stalled_for(&mut self, tick: u32) -> u32;
+
+    /// Ends the session because others need the memory that it holds.
+    fn end_stalled(this: &Rc<RefCell<Self>>, seconds: u32);
+
+    /// Wakes the tasks of all connections.
+    fn wake_all(&self);
+}
+
+/// The hubs of one loop, each with the address of its front end.
+pub(crate) type HubTable<S> = RefCell<Vec<(usize, Rc<Hub<S>>)>>;
+
 /// The part of the front end that belongs to one loop.
-pub(crate) struct Hub {
+pub(crate) struct Hub<S> {
     pub(crate) shared: Arc<FrontEnd>,
     pub(crate) mailbox: Arc<LoopMailbox>,
     pub(crate) stats: Arc<LoopStats>,
-    sessions: RefCell<HashMap<u64, Rc<RefCell<SessionDriver>>>>,
+    sessions: RefCell<HashMap<u64, Rc<RefCell<S>>>>,
     pub(crate) draining: Cell<bool>,
     started: Instant,
     ticks: Cell<u32>,
 }
 
-thread_local! {
-    static HUBS: RefCell<Vec<(usize, Rc<Hub>)>> = const { RefCell::new(Vec::new()) };
-}
-
-impl Hub {
+impl<S: LoopSession> Hub<S> {
     /// Returns the hub of this front end on the current loop. The first call creates it and starts
     /// its tasks.
     pub(crate) fn of(shared: &Arc<FrontEnd>) -> Rc<Self> {
         let door = Arc::as_ptr(shared).addr();
-        let known =
-            HUBS.with_borrow(|hubs| hubs.iter().find(|(key, _)| *key == door).map(|(_, hub)| hub.clone()));
+        let known = S::hubs()
+            .with_borrow(|hubs| hubs.iter().find(|(key, _)| *key == door).map(|(_, hub)| hub.clone()));
         if let Some(hub) = known {
             return hub;
         }
@@ -82,7 +110,7 @@ impl Hub {
             started: Instant::now(),
             ticks: Cell::new(0),
         });
-        HUBS.with_borrow_mut(|hubs| hubs.push((door, hub.clone())));
+        S::hubs().with_borrow_mut(|hubs| hubs.push((door, hub.clone())));
         // Without these tasks, replies and time limits of the whole loop would stop.
         let mail = sort_mail(hub.clone());
         net::spawn_essential("the delivery of late replies", async { match mail.await {} });
@@ -106,13 +134,13 @@ impl Hub {
         base::Owner::unique().0
     }
 
-    pub(crate) fn insert(&self, owner: u64, driver: Rc<RefCell<SessionDriver>>) {
+    pub(crate) fn insert(&self, owner: u64, driver: Rc<RefCell<S>>) {
         let old = self.sessions.borrow_mut().insert(owner, driver);
         // The destructor of a session may look up other sessions.
         drop(old);
     }
 
-    pub(crate) fn find(&self, owner: u64) -> Option<Rc<RefCell<SessionDriver>>> {
+    pub(crate) fn find(&self, owner: u64) -> Option<Rc<RefCell<S>>> {
         self.sessions.borrow().get(&owner).cloned()
     }
 
@@ -121,7 +149,7 @@ impl Hub {
         drop(driver);
     }
 
-    fn all(&self) -> Vec<Rc<RefCell<SessionDriver>>> {
+    fn all(&self) -> Vec<Rc<RefCell<S>>> {
         self.sessions.borrow().values().cloned().collect()
     }
 
@@ -129,7 +157,7 @@ impl Hub {
     /// released.
     pub(crate) fn terminate(&self, owner: u64, reply: DeferredReply) {
         match self.find(owner) {
-            Some(driver) => SessionDriver::terminate(&driver, reply),
+            Some(driver) => S::terminate(&driver, reply),
             None => reply.send(Answer::DONE),
         }
     }
@@ -154,20 +182,20 @@ impl Hub {
         if let Some((seconds, driver)) = stalled.max_by_key(|(seconds, _)| *seconds)
             && seconds > self.shared.config.stalled_seconds
         {
-            SessionDriver::end_stalled(&driver, seconds);
+            S::end_stalled(&driver, seconds);
         }
     }
 
     /// Ends all sessions immediately.
     pub(crate) fn abort(&self) {
         for driver in self.all() {
-            SessionDriver::abort(&driver);
+            S::abort(&driver);
         }
     }
 }
 
 /// Delivers answers to their sessions.
-async fn sort_mail(hub: Rc<Hub>) -> Infallible {
+async fn sort_mail<S: LoopSession>(hub: Rc<Hub<S>>) -> Infallible {
     let mut batch = Vec::new();
     loop {
         hub.mailbox.arrived.notified().await;
@@ -175,14 +203,14 @@ async fn sort_mail(hub: Rc<Hub>) -> Infallible {
         for (token, answer) in batch.drain(..) {
             // Answers for a session that has ended are dropped.
             if let Some(driver) = hub.find(token.owner) {
-                SessionDriver::deliver(&driver, token.call, answer);
+                S::deliver(&driver, token.call, answer);
             }
         }
     }
 }
 
 /// Closes connections whose login timeout has passed, or whose idle timeout if one is configured.
-async fn tick(hub: Rc<Hub>) -> Infallible {
+async fn tick<S: LoopSession>(hub: Rc<Hub<S>>) -> Infallible {
     let mut beat = tokio::time::interval(TICK);
     beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -192,7 +220,7 @@ async fn tick(hub: Rc<Hub>) -> Infallible {
         hub.ticks.set(tick);
         hub.shared.failures.write(Instant::now());
         for driver in hub.all() {
-            SessionDriver::check_time(&driver, now, tick);
+            S::check_time(&driver, now, tick);
         }
         if hub.shared.memory.is_short() {
             hub.free_memory(tick);

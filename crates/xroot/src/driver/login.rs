@@ -3,33 +3,14 @@
 //! A session has no clock, thread or name service, so its driver provides them. While one of them
 //! is awaited, no input of the connection is taken.
 
-use super::SessionDriver;
+use super::{SessionDriver, SessionHub};
 use crate::front_end::{LoginPool, PeerNames};
-use crate::hub::{Hub, LoopTime};
+use crate::hub::LoopTime;
 use base::{Error, ErrorKind};
 use session::{AuthenticationResult, AuthenticationTask, DriverTask, HostName, PathId, RequestFront};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::SystemTime;
-
-/// What a login waits for.
-#[derive(Default)]
-pub(crate) struct LoginWaits {
-    /// Set while the name of the client's host is looked up.
-    peer_host: bool,
-    /// Tick at which a delayed refusal is sent.
-    refusal_due: Option<u32>,
-    /// Time of the login that waits for its authentication.
-    since: Option<LoopTime>,
-}
-
-impl LoginWaits {
-    pub(super) const NONE: Self = Self { peer_host: false, refusal_due: None, since: None };
-
-    pub(super) fn is_over(&self) -> bool {
-        !self.peer_host && self.refusal_due.is_none() && self.since.is_none()
-    }
-}
 
 impl SessionDriver {
     /// Reports whether the next request must wait for the name of the client's host. Starts its
@@ -86,7 +67,7 @@ impl SessionDriver {
         let run = move || {
             let result = task.run(SystemTime::now());
             home.run(move || {
-                if let Some(driver) = Hub::of(&shared).find(owner) {
+                if let Some(driver) = SessionHub::of(&shared).find(owner) {
                     Self::step_done(&driver, result);
                 }
             });

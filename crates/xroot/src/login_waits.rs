@@ -1,0 +1,22 @@
+//! [`LoginWaits`]: what the login of a session waits for.
+
+use crate::hub::LoopTime;
+
+/// What a login waits for.
+#[derive(Default)]
+pub(crate) struct LoginWaits {
+    /// Set while the name of the client's host is looked up.
+    pub(crate) peer_host: bool,
+    /// Tick at which a delayed refusal is sent.
+    pub(crate) refusal_due: Option<u32>,
+    /// Time of the login that waits for its authentication.
+    pub(crate) since: Option<LoopTime>,
+}
+
+impl LoginWaits {
+    pub(crate) const NONE: Self = Self { peer_host: false, refusal_due: None, since: None };
+
+    pub(crate) fn is_over(&self) -> bool {
+        !self.peer_host && self.refusal_due.is_none() && self.since.is_none()
+    }
+}
