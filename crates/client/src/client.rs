@@ -14,7 +14,7 @@ use crate::connect::AddressFilter;
 use crate::credentials::{CredentialChoice, Credentials};
 use crate::failure::Error;
 use crate::listing_memory::ListingMemory;
-use crate::pool::ConnectionPool;
+use crate::pool::{ConnectionPool, ConnectionRequest};
 use crate::redirect::RedirectScope;
 use crate::settings::Settings;
 use crate::url::Url;
@@ -118,7 +118,9 @@ impl Client {
         let until = Instant::now() + self.settings().operation_time();
         let rounds = self.settings().connection_retry;
         let _waiting = self.waits().begin(url, WaitFor::Connection);
-        let made = self.0.pool.channel(url, &CredentialChoice::of(url), self.settings(), rounds, until).await;
+        let choice = &CredentialChoice::of(url);
+        let wanted = ConnectionRequest { url, choice, settings: self.settings(), rounds, until };
+        let made = self.0.pool.channel(wanted).await;
         made.map_err(|cause| Error::new("connect", url, cause).at(url.authority(), &[]))
     }
 

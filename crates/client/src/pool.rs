@@ -59,6 +59,20 @@ impl Key {
     }
 }
 
+/// A request for the connection to a server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConnectionRequest<'a> {
+    /// The server, and what the request carries.
+    pub(crate) url: &'a Url,
+    /// The choice of credentials in the user's URL.
+    pub(crate) choice: &'a CredentialChoice,
+    pub(crate) settings: &'a Settings,
+    /// Maximum number of rounds of attempts.
+    pub(crate) rounds: u64,
+    /// Deadline.
+    pub(crate) until: Instant,
+}
+
 /// The slot of one connection.
 #[derive(Default, Debug)]
 struct PoolSlot {
@@ -122,17 +136,10 @@ impl ConnectionPool {
         slots.entry(key).or_default().clone()
     }
 
-    /// Returns the connection to the server of `url` and connects if there is none, in at most
-    /// `rounds` rounds of attempts. `choice` is the one of the user's URL.
-    pub(crate) async fn channel(
-        &self,
-        url: &Url,
-        choice: &CredentialChoice,
-        settings: &Settings,
-        rounds: u64,
-        until: Instant,
-    ) -> Result<Arc<Channel>, Cause> {
-        let channel = self.present_or_new(url, choice, settings, rounds, until).await?;
+    /// Returns the connection to a server, and connects if there is none.
+    pub(crate) async fn channel(&self, wanted: ConnectionRequest<'_>) -> Result<Arc<Channel>, Cause> {
+        let channel = self.present_or_new(wanted).await?;
+        let url = wanted.url;
         // Another request, without a secret, may have connected in clear text.
         if url.scheme == Scheme::Roots && url.carries_secret() && !channel.is_tls() {
             return Err(Cause::Tls(SECRET_IN_CLEAR_TEXT.to_owned()));
@@ -141,14 +148,8 @@ impl ConnectionPool {
     }
 
     /// Returns the connection to a server, without regard to what the request carries.
-    async fn present_or_new(
-        &self,
-        url: &Url,
-        choice: &CredentialChoice,
-        settings: &Settings,
-        rounds: u64,
-        until: Instant,
-    ) -> Result<Arc<Channel>, Cause> {
+    async fn present_or_new(&self, wanted: ConnectionRequest<'_>) -> Result<Arc<Channel>, Cause> {
+        let ConnectionRequest { url, choice, settings, rounds, until } = wanted;
         check(url)?;
         let slot = self.slot(Key::new(url, choice));
         let asked = Instant::now();
@@ -173,7 +174,7 @@ impl ConnectionPool {
                 other => other,
             };
         }
-        let made = self.connect(url, &login, &slot, settings, rounds, until).await;
+        let made = self.connect(wanted, &login, &slot).await;
         let mut now = slot.now();
         match &made {
             Ok(channel) => *now = SlotState { channel: Some(channel.clone()), ..SlotState::default() },
@@ -186,13 +187,11 @@ impl ConnectionPool {
 
     async fn connect(
         &self,
-        url: &Url,
+        wanted: ConnectionRequest<'_>,
         login: &LoginRequest,
         slot: &PoolSlot,
-        settings: &Settings,
-        rounds: u64,
-        until: Instant,
     ) -> Result<Arc<Channel>, Cause> {
+        let ConnectionRequest { url, settings, rounds, until, .. } = wanted;
         let window = Duration::from_secs(settings.connection_window.max(1));
         let mut pause = FIRST_PAUSE;
         let mut round = 1;
@@ -200,7 +199,7 @@ impl ConnectionPool {
             let begun = Instant::now();
             let (filter, end) = (self.filter.as_ref(), until.min(begun + window));
             let error = match connect(&url.host, url.port, login, settings, filter, end).await {
-                Ok(made) => return Ok(self.start(url, slot, settings, made, until).await),
+                Ok(made) => return Ok(self.start(wanted, slot, made).await),
                 Err(error) => error,
             };
             // If the user has set the window, each round takes that time.
@@ -226,14 +225,8 @@ impl ConnectionPool {
         }
     }
 
-    async fn start(
-        &self,
-        url: &Url,
-        slot: &PoolSlot,
-        settings: &Settings,
-        made: LoggedIn,
-        until: Instant,
-    ) -> Arc<Channel> {
+    async fn start(&self, wanted: ConnectionRequest<'_>, slot: &PoolSlot, made: LoggedIn) -> Arc<Channel> {
+        let ConnectionRequest { url, settings, until, .. } = wanted;
         let manager = made.machine.server().flags.intersects(wire::xroot::flags::ServerFlags::IS_MANAGER);
         let idle = if manager { settings.load_balancer_ttl } else { settings.data_server_ttl };
         let patience = Patience { silence: settings.silence(), idle: Duration::from_secs(idle.max(1)) };

@@ -17,6 +17,7 @@ use crate::channel::{BodyLimit, Channel, ReplyContent, ReplySink};
 use crate::client::Client;
 use crate::credentials::CredentialChoice;
 use crate::failure::{Cause, Error};
+use crate::pool::ConnectionRequest;
 use crate::redirect::{CgiMerge, keep_secret, target};
 use crate::request_loop::{Attempts, Exchange, LOST_MAX, LossKind, LostReply, RecoveryPolicy, Repeat};
 use crate::settings::Settings;
@@ -263,10 +264,12 @@ struct Routed<'a, F> {
 impl<F: Fn(&Url, bool) -> Encoded + Sync> RecoveryPolicy for Routed<'_, F> {
     async fn send(&mut self, attempts: &Attempts<'_>) -> Result<Exchange, Cause> {
         let client = attempts.client;
-        let (at, rounds) = (&self.route.at, self.route.rounds);
+        let at = &self.route.at;
         let waiting = client.waits().begin(at, WaitFor::Connection);
         let until = self.route.connect_by(attempts.end);
-        let channel = client.pool().channel(at, &self.route.choice, client.settings(), rounds, until).await?;
+        let (choice, settings, rounds) = (&self.route.choice, client.settings(), self.route.rounds);
+        let wanted = ConnectionRequest { url: at, choice, settings, rounds, until };
+        let channel = client.pool().channel(wanted).await?;
         drop(waiting);
         let request = (self.ask.request)(at, attempts.has_waited());
         let sink = ReplySink::Body(self.ask.limit.clone());
