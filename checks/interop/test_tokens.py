@@ -103,6 +103,32 @@ def test_tokens_have_equal_outcomes(both, issuer, name, tmp_path):
     assert found[0] == found[1]
 
 
+MAPS = {
+    "subject": [dict(sub="bob", result="alice")],
+    "other subject": [dict(sub="carol", result="alice")],
+    "path": [dict(path="/f", result="alice")],
+    "other path": [dict(path="/x", result="alice")],
+    "no condition": [dict(result="alice")],
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_map_files_have_equal_outcomes(issuer, name, tmp_path):
+    # A token without a scope is not valid for the real server.
+    token = issuer.token(sub="bob", scope="storage.read:/sub")
+    found = []
+    for kind in (peers.Theirs, peers.Linked):
+        server = trees(kind, issuer)
+        peers.place(server.work / "map", json.dumps(MAPS[name]).encode())
+        with (server.work / "issuers").open("a") as file:
+            file.write(f"name_mapfile = {server.work}/map\n")
+        peers.place(server.work / "authdb", RULES.replace("/mapped lr", "/mapped lr /protected lr").encode())
+        with server:
+            read = {path: outcome(xrdcp("-f", f"{server.url(f'/{path}')}?{arguments(token)}", tmp_path / "copy")) for path in READS}
+        found.append(read)
+    assert found[0] == found[1]
+
+
 @pytest.fixture(scope="module")
 def ours(issuer):
     with trees(peers.Ours, issuer) as server:

@@ -198,17 +198,22 @@ impl<'a> AccessRequest<'a> {
         }
     }
 
-    /// Reports whether rules for paths below `directory` apply to the client, so that its privileges
-    /// may differ there. Scopes do not differ below their paths.
+    /// Reports whether rules for paths below `directory` apply to the client, or rules of a map file
+    /// give it another name there, so that its privileges may differ. Scopes do not differ below their
+    /// paths.
     #[must_use]
     pub fn has_rule_below(&self, operation: AccessOperation, directory: &LogicalPath) -> bool {
+        let renames = || match self.token {
+            Some(TokenVerdict::Valid(token)) => token.has_map_rule_below(directory),
+            _ => false,
+        };
         match self.layer(operation, directory) {
             LayerDecision::Rules(client) => {
-                self.policy.rules.as_ref().is_some_and(|rules| rules.has_pair_below(client, directory))
+                let rules = self.policy.rules.as_ref();
+                rules.is_some_and(|rules| rules.has_pair_below(client, directory)) || renames()
             }
-            LayerDecision::Scope(..) | LayerDecision::InvalidToken(_) | LayerDecision::OnMissing { .. } => {
-                false
-            }
+            LayerDecision::OnMissing { .. } => renames(),
+            LayerDecision::Scope(..) | LayerDecision::InvalidToken(_) => false,
         }
     }
 }

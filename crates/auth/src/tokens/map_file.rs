@@ -1,12 +1,15 @@
 //! Map files: names of clients by subject, name, group and path of the request (`name_mapfile`).
 //!
 //! A file is a JSON list of rules. All conditions of a rule must hold, and the first rule that
-//! matches decides. Members with other names are skipped, because sites keep notes in them.
+//! matches decides. A rule without conditions names everybody, but below the base paths of the issuer
+//! only, like all rules. Members with other names are skipped, because sites keep notes in them; a
+//! rule without conditions must not have any, because a misspelt condition would name everybody.
 
 use super::claims::is_name;
-use super::scopes::below;
+use super::map_paths::BearerRules;
 use base::LogicalPath;
 use serde_json::{Map, Value};
+use std::collections::HashSet;
 
 /// Maximum size of a map file in bytes.
 pub const MAP_FILE_BYTES_MAX: u64 = 1 << 20;
@@ -22,7 +25,7 @@ struct MapRule {
     subject: Option<Box<str>>,
     name: Option<Box<str>>,
     group: Option<Box<str>>,
-    /// Path below a base path.
+    /// Path below a base path, without a `/` at the end.
     path: Option<LogicalPath>,
 }
 
@@ -57,20 +60,51 @@ impl MapFile {
         Ok(Self(rules))
     }
 
-    /// Returns the name for a request on `path`, and the number of the rule.
+    /// Returns the rules that can name a bearer. Computes for up to some milliseconds.
+    pub(super) fn rules_of(&self, bearer: MappedBearer<'_>) -> BearerRules {
+        let groups: HashSet<&str> = bearer.groups.iter().map(|group| &**group).collect();
+        let matching = (0..).zip(&self.0).filter(|(_, rule)| rule.matches(bearer, &groups));
+        BearerRules::new(matching.map(|(index, rule)| (index, rule.path.as_ref())))
+    }
+
+    /// Returns the name for a request on `path`, and the number of the rule. `rules` are those of the
+    /// bearer.
     pub(super) fn name(
         &self,
-        bearer: MappedBearer<'_>,
+        rules: &BearerRules,
         bases: &[LogicalPath],
         path: &LogicalPath,
     ) -> Option<(&str, usize)> {
-        let found = self.0.iter().find(|rule| rule.matches(bearer, bases, path))?;
+        self.result(rules.first(bases, path)?)
+    }
+
+    /// Returns the name for a login, which has no path.
+    pub(super) fn login_name(&self, rules: &BearerRules) -> Option<&str> {
+        self.result(rules.without_path()?).map(|(name, _)| name)
+    }
+
+    fn result(&self, rule: u32) -> Option<(&str, usize)> {
+        let found = self.0.get(usize::try_from(rule).ok()?)?;
         Some((&found.result, found.number))
     }
 }
 
+/// The conditions of a rule.
+const CONDITIONS: [&str; 4] = ["sub", "username", "group", "path"];
+/// Members of a rule that are not conditions and have a meaning.
+const OTHER_MEMBERS: [&str; 3] = ["result", "ignore", "comment"];
+
 impl MapRule {
     fn parse(number: usize, object: &Map<String, Value>) -> Result<Self, String> {
+        let unknown = object.keys().find(|name| !OTHER_MEMBERS.contains(&name.as_str()));
+        if let Some(unknown) = unknown
+            && !CONDITIONS.iter().any(|name| object.contains_key(*name))
+        {
+            return Err(format!(
+                "it has no condition and would name everybody, and {unknown:?} is unknown; conditions are \
+                 sub, username, group and path; write notes as 'comment'"
+            ));
+        }
         let text = |name: &str| match object.get(name) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.as_str())),
@@ -85,7 +119,9 @@ impl MapRule {
         let path = match text("path")? {
             None => None,
             Some(path) => {
-                Some(LogicalPath::parse(path.as_bytes()).map_err(|_| "'path' is not an absolute path")?)
+                let path =
+                    LogicalPath::parse(path.as_bytes()).map_err(|_| "'path' is not an absolute path")?;
+                Some(path.without_slash())
             }
         };
         Ok(Self {
@@ -98,14 +134,11 @@ impl MapRule {
         })
     }
 
-    fn matches(&self, bearer: MappedBearer<'_>, bases: &[LogicalPath], path: &LogicalPath) -> bool {
-        let is_below = |rule: &LogicalPath| {
-            bases.iter().filter_map(|base| below(base, rule)).any(|full| path.is_within(&full))
-        };
+    /// Reports whether all conditions hold, except that of the path.
+    fn matches(&self, bearer: MappedBearer<'_>, groups: &HashSet<&str>) -> bool {
         self.subject.as_deref().is_none_or(|subject| subject == bearer.subject)
             && self.name.as_deref().is_none_or(|name| bearer.name == Some(name))
-            && self.group.as_ref().is_none_or(|group| bearer.groups.contains(group))
-            && self.path.as_ref().is_none_or(is_below)
+            && self.group.as_deref().is_none_or(|group| groups.contains(group))
     }
 }
 
@@ -136,7 +169,7 @@ mod tests {
                 .collect();
             let subject = case[0]["sub"].as_str().unwrap();
             let bearer = MappedBearer { subject, name: Some(subject), groups: &groups };
-            let found = file.name(bearer, &bases, &path(case[1].as_str().unwrap()));
+            let found = file.name(&file.rules_of(bearer), &bases, &path(case[1].as_str().unwrap()));
             assert_eq!(found.map(|(name, _)| name), case[2].as_str(), "{case}");
         }
     }
@@ -149,8 +182,8 @@ mod tests {
         let bases = [path("/a"), path("/b/")];
         let ask = |subject, name, group: &str, at| {
             let groups = [group.into()];
-            file.name(MappedBearer { subject, name, groups: &groups }, &bases, &path(at))
-                .map(|(_, number)| number)
+            let rules = file.rules_of(MappedBearer { subject, name, groups: &groups });
+            file.name(&rules, &bases, &path(at)).map(|(_, number)| number)
         };
         assert_eq!(ask("s", Some("u"), "g", "/a/p"), Some(1));
         assert_eq!(ask("s", Some("u"), "g", "/b/p/x"), Some(1));
@@ -169,6 +202,8 @@ mod tests {
         assert!(error(r#"[{"result": "-x"}]"#).contains("is not a name"));
         assert!(error(r#"[{"result": "x", "path": "/a/../b"}]"#).contains("absolute path"));
         assert!(error("{}").contains("not a JSON list") && error("[7]").contains("not a JSON list"));
+        let misspelt = error(r#"[{"comment": "", "result": "a"}, {"subject": "s", "result": "a"}]"#);
+        assert!(misspelt.starts_with("rule 2: it has no condition ") && misspelt.contains("\"subject\""));
         // A rule that is switched off.
         assert_eq!(MapFile::parse(br#"[{"result": "a", "ignore": 1}]"#), Ok(MapFile::default()));
         assert!(error(r#"[{"ignore": 1}]"#).contains("'result' is missing"));

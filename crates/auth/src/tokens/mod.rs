@@ -14,6 +14,7 @@
 //! | `jwt`         | the compact form of signed tokens                                          |
 //! | `keys`        | [`KeySet`]: public keys of an issuer (JWKS), and signatures                |
 //! | `map_file`    | names of clients by subject, group and path                                |
+//! | `map_paths`   | the map rules of one bearer, by their paths                                |
 //! | `policy`      | [`TokenPolicy`]: the issuers in force, verification, cache, renewal        |
 //! | `scopes`      | scopes and the operations that they allow                                  |
 //! | `verified`    | [`VerifiedToken`]: decisions with a verified token                         |
@@ -27,6 +28,7 @@ mod json;
 mod jwt;
 mod keys;
 mod map_file;
+mod map_paths;
 mod policy;
 mod scopes;
 #[cfg(test)]

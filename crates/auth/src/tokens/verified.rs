@@ -3,7 +3,8 @@
 use super::claims::{Claims, is_name};
 use super::fault::TokenFault;
 use super::issuer_file::Issuer;
-use super::map_file::MappedBearer;
+use super::map_file::{MapFile, MappedBearer};
+use super::map_paths::BearerRules;
 use super::scopes::{GRANTS_MAX, ScopeGrant, below, restricted};
 use crate::access::AccessOperation;
 use base::LogicalPath;
@@ -23,6 +24,8 @@ pub struct VerifiedToken {
     group_list: Box<str>,
     /// The value of the username claim, if the issuer has one and the value is a name.
     claimed_name: Option<Box<str>>,
+    /// The map rules that can name the bearer.
+    map_rules: BearerRules,
 }
 
 /// The result of the verification of a credential.
@@ -52,6 +55,9 @@ impl VerifiedToken {
         }
         let groups = claims.groups(&issuer.groups_claim)?;
         let claimed_name = issuer.username_claim.as_deref().and_then(|claim| claims.name(claim));
+        let subject = &*claims.subject;
+        let bearer = MappedBearer { subject, name: claimed_name.or(Some(subject)), groups: &groups };
+        let map_rules = issuer.map.as_ref().map(|map| map.rules_of(bearer)).unwrap_or_default();
         Ok(Self {
             subject: claims.subject.clone(),
             expires: claims.expires,
@@ -59,6 +65,7 @@ impl VerifiedToken {
             group_list: groups.join(" ").into(),
             groups,
             claimed_name: claimed_name.map(Into::into),
+            map_rules,
             issuer,
         })
     }
@@ -107,15 +114,16 @@ impl VerifiedToken {
         self.name_of_map(map, path)
     }
 
-    fn name_of_map<'a>(
-        &'a self,
-        map: &'a super::map_file::MapFile,
-        path: &LogicalPath,
-    ) -> Option<(&'a str, usize)> {
-        let subject = &*self.subject;
-        let name = self.claimed_name.as_deref().or(Some(subject));
-        let bearer = MappedBearer { subject, name, groups: &self.groups };
-        map.name(bearer, &self.issuer.base_paths, path)
+    /// Reports whether map rules name paths below `directory`, so that the rules behind may apply to
+    /// another name there.
+    #[must_use]
+    pub fn has_map_rule_below(&self, directory: &LogicalPath) -> bool {
+        let maps = self.issuer.strategies.mapping;
+        maps && self.map_rules.has_path_below(&self.issuer.base_paths, directory)
+    }
+
+    fn name_of_map<'a>(&'a self, map: &'a MapFile, path: &LogicalPath) -> Option<(&'a str, usize)> {
+        map.name(&self.map_rules, &self.issuer.base_paths, path)
     }
 
     /// Returns the name of the bearer for an operation that a scope allows: of the map file, else of
@@ -131,7 +139,8 @@ impl VerifiedToken {
     /// part of it, because the rules would apply to that name without a scope.
     #[must_use]
     pub fn login_name(&self) -> Option<&str> {
-        self.mapped_name(&LogicalPath::root()).map(|(name, _)| name).or(self.own_name())
+        let map = self.issuer.map.as_ref().filter(|_| self.issuer.strategies.mapping);
+        map.and_then(|map| map.login_name(&self.map_rules)).or(self.own_name())
     }
 
     /// Returns the name in the token: the value of the claim that the issuer names, or the subject, if
@@ -151,6 +160,7 @@ impl VerifiedToken {
             + self.groups.iter().map(|group| size_of::<Box<str>>() + group.len()).sum::<usize>()
             + self.group_list.len()
             + self.claimed_name.as_ref().map_or(0, |name| name.len())
+            + self.map_rules.bytes()
     }
 }
 

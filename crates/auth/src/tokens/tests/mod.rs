@@ -269,6 +269,41 @@ fn the_strategies_name_the_client() {
     }
 }
 
+/// A rename of a directory would move objects away from the rules for their name.
+#[test]
+fn a_map_rule_below_a_directory_counts_as_a_rule_below() {
+    let scratch = Scratch::new();
+    let map = scratch.write(
+        "map",
+        r#"[{"path": "/a/b", "result": "bob"}, {"path": "/x", "sub": "other", "result": "other"},
+            {"group": "/cms", "result": "cms"}]"#,
+    );
+    let keys = scratch.write("keys", &vector("ztn.json")["keys"]["jwks"].to_string());
+    let below = |lines: &str, changes: &serde_json::Value, directory: &str| {
+        let text = format!(
+            "[Global]\naudience = https://localhost:23040\n{lines}\n[Issuer one]\nissuer = {ISSUER}\nbase_path = /protected\njwks_file = {}\nname_mapfile = {}\n",
+            keys.display(),
+            map.display()
+        );
+        let source = TokenPolicySource { path: scratch.write("cfg", &text), check: AuthdbCheck::ForServer };
+        let tokens = Arc::new(TokenPolicy::load(source).unwrap());
+        let verdict = tokens.verify(token(changes).as_bytes(), now());
+        let policy = AccessPolicy::new(Some(tokens), Some(rules("u bob / a\n")), AuditedDecisions::default());
+        let request = policy.request(AccessClient::Host("h"), Some(&verdict));
+        request.has_rule_below(AccessOperation::Rename, &path(directory))
+    };
+    let named = json!({"scope": null, "wlcg.groups": ["/cms"]});
+    let unnamed = json!({ "scope": null });
+    for changes in [&named, &unnamed] {
+        for lines in ["", "onmissing = allow"] {
+            assert!(below(lines, changes, "/protected/a") && below(lines, changes, "/"), "{lines}");
+            assert!(!below(lines, changes, "/protected/a/b"), "the rule is for the directory itself");
+            assert!(!below(lines, changes, "/protected/x"), "the rule is for another subject");
+        }
+    }
+    assert!(!below("", &json!({"scope": "storage.modify:/"}), "/protected/a"), "a scope decides");
+}
+
 #[test]
 fn requests_without_an_authorizing_token_depend_on_onmissing() {
     let file = |value: &str| {
