@@ -114,6 +114,12 @@ pub trait ServerProtocol: Send + Sync {
     /// Begins an exchange with a peer.
     fn begin(&self, peer: &LoginPeer) -> Box<dyn ServerLogin>;
 
+    /// Returns the time at which the protocol accepts the first credentials. A client whose exchange
+    /// begins earlier may be refused.
+    fn ready_at(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH
+    }
+
     /// Returns the interval at which [`ServerProtocol::refresh`] is to be called; `None` for a
     /// protocol without files.
     fn refresh_interval(&self) -> Option<Duration> {

@@ -32,8 +32,7 @@ const STICKY: u32 = 0o1000;
 /// The demands on a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FileTrust {
-    /// Any user may be the owner of the file, the directory and the link.
-    pub(crate) any_owner: bool,
+    pub(crate) owner: TrustedOwner,
     /// Permissions that the file may have. Without those of group and others to write, the
     /// directory must not have them either, unless it is sticky.
     pub(crate) modes: u32,
@@ -41,6 +40,18 @@ pub(crate) struct FileTrust {
     pub(crate) danger: &'static str,
     /// Maximum size in bytes.
     pub(crate) bytes_max: u64,
+}
+
+/// The users that may own a file and its directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TrustedOwner {
+    /// Root and the user of this process own the file, the directory and the link.
+    Own,
+    /// Any user owns the file, in a directory of root that nobody else can write, so that the owner
+    /// cannot exchange the file.
+    AnyInDirectoryOfRoot,
+    /// Any user owns the file, the directory and the link.
+    Any,
 }
 
 /// The reason why a file is not read.
@@ -81,6 +92,8 @@ pub(crate) struct FileStamp {
     length: u64,
     modified: (i64, i64),
     changed: (i64, i64),
+    /// User and group.
+    pub(crate) owner: (u32, u32),
 }
 
 impl FileStamp {
@@ -91,6 +104,7 @@ impl FileStamp {
             length: metadata.len(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
+            owner: (metadata.uid(), metadata.gid()),
         }
     }
 }
@@ -162,6 +176,10 @@ fn link_target(directory: &File, name: &OsStr, trust: &FileTrust) -> Result<CStr
 
 fn check_directory(path: &Path, metadata: &Metadata, trust: &FileTrust) -> Result<(), TrustedFileError> {
     let (shown, mode) = (path.display(), metadata.mode() & ANY_MODE);
+    if trust.owner == TrustedOwner::AnyInDirectoryOfRoot && !is_of_root_alone(metadata) {
+        let reason = format!("others than root can replace files in its directory {shown}");
+        return Err(untrusted(reason, format!("run chown root {shown} and chmod go-w,-t {shown}")));
+    }
     if let Some(user) = foreign_owner(metadata, trust) {
         let reason = format!("its directory {shown} belongs to user id {}", metadata.uid());
         return Err(untrusted(reason, format!("run chown {user} {shown}")));
@@ -179,7 +197,8 @@ fn check(path: &Path, metadata: &Metadata, trust: &FileTrust) -> Result<(), Trus
     if !metadata.is_file() {
         return Err(untrusted("it is not a regular file", "name a file"));
     }
-    if let Some(user) = foreign_owner(metadata, trust) {
+    let is_any = trust.owner != TrustedOwner::Own;
+    if let Some(user) = foreign_owner(metadata, trust).filter(|_| !is_any) {
         let owner = metadata.uid();
         let reason = format!("it belongs to user id {owner}, and this program runs as {user}");
         return Err(untrusted(reason, format!("run chown {user} {shown}")));
@@ -196,7 +215,12 @@ fn check(path: &Path, metadata: &Metadata, trust: &FileTrust) -> Result<(), Trus
 fn foreign_owner(metadata: &Metadata, trust: &FileTrust) -> Option<u32> {
     let user = rustix::process::geteuid().as_raw();
     let is_own = [0, user].contains(&metadata.uid());
-    (!trust.any_owner && !is_own).then_some(user)
+    (trust.owner != TrustedOwner::Any && !is_own).then_some(user)
+}
+
+/// Reports whether only root can replace the files of a directory.
+pub(crate) fn is_of_root_alone(directory: &Metadata) -> bool {
+    directory.uid() == 0 && directory.mode() & (SHARED_WRITE | STICKY) == 0
 }
 
 #[cfg(test)]
@@ -207,7 +231,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 
     const TRUST: FileTrust =
-        FileTrust { any_owner: false, modes: NO_SHARED_WRITE, danger: "change it", bytes_max: 10 };
+        FileTrust { owner: TrustedOwner::Own, modes: NO_SHARED_WRITE, danger: "change it", bytes_max: 10 };
 
     fn fault(path: &Path) -> String {
         match read_trusted(path, &TRUST) {

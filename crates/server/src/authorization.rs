@@ -33,10 +33,11 @@ pub(crate) struct ServerAuthorization {
 }
 
 /// The result of reading the files of the policy again.
+#[derive(Default)]
 pub(crate) struct PolicyRefresh {
-    /// `None` without rules.
+    /// `None` without rules, and if they could not be read in time.
     pub(crate) rules: Option<RulesRefresh>,
-    /// `None` without tokens.
+    /// `None` without tokens, and if they could not be read in time.
     pub(crate) issuers: Option<IssuersRefresh>,
 }
 
@@ -84,13 +85,16 @@ impl ServerAuthorization {
         HostRules(Arc::new(move || policy.rules().is_some_and(|rules| rules.needs_hosts())))
     }
 
-    /// Returns a function that reads the files again. It blocks.
-    pub(crate) fn refresh(&self) -> impl FnOnce() -> PolicyRefresh + Send + 'static {
-        let (policy, started) = (self.policy.clone(), self.started);
-        move || PolicyRefresh {
-            rules: policy.rules().map(|rules| rules.refresh(started.elapsed(), true)),
-            issuers: policy.tokens().map(|tokens| tokens.refresh(true)),
-        }
+    /// Returns a function that reads the rules again; `None` without rules. It blocks.
+    pub(crate) fn rules_refresh(&self) -> Option<impl FnOnce() -> RulesRefresh + Send + 'static> {
+        let (rules, started) = (self.policy.rules()?.clone(), self.started);
+        Some(move || rules.refresh(started.elapsed(), true))
+    }
+
+    /// Returns a function that reads the token issuers again; `None` without tokens. It blocks.
+    pub(crate) fn issuers_refresh(&self) -> Option<impl FnOnce() -> IssuersRefresh + Send + 'static> {
+        let tokens = self.policy.tokens()?.clone();
+        Some(move || tokens.refresh(true))
     }
 
     /// Describes the files in force, and the reasons why present files are not in force, if they are

@@ -368,8 +368,8 @@ impl ControlLoop {
 
 /// Adds the result of reading keytabs and rules again to the answer of a reload.
 fn with_access(mut answer: ReloadAnswer, access: AccessRefresh) -> ReloadAnswer {
-    answer.warnings.extend(access.refused_keys);
-    let Some(PolicyRefresh { rules, issuers }) = access.policy else { return answer };
+    answer.warnings.extend(access.warnings);
+    let PolicyRefresh { rules, issuers } = access.policy;
     match rules {
         Some(RulesRefresh::Replaced(_)) => answer.applied.push("the rules of acc.authdb".to_owned()),
         Some(RulesRefresh::Kept(error)) => {

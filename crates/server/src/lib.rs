@@ -46,6 +46,7 @@ pub mod process;
 mod reader_redirect;
 mod redirector;
 mod reload;
+mod reload_reads;
 mod running;
 mod stand_in;
 mod static_redirects;

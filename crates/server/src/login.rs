@@ -16,13 +16,15 @@ use session::{LoginPolicy, Signing, SigningByDistance};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use storage::Pool;
 use wire::xroot::codes::SecurityLevel;
 use xroot::{LoginPool, PeerNames};
 
 /// Maximum number of threads for expensive steps of authentications.
 const LOGIN_THREADS_MAX: usize = 8;
+/// Maximum wait of a start for the protocols.
+const READY_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Returns the authentication that the configuration requires; `None` if it requires none.
 ///
@@ -118,6 +120,15 @@ pub(crate) fn require(policy: &Arc<LoginPolicy>, effective: &Effective, door: &m
     door.login_pool = Some(pool());
     door.settings.login = Some(policy.clone());
     door.settings.signing = signing(effective);
+}
+
+/// Waits until all protocols accept credentials, at most a second: clients that connect right after
+/// a restart would be refused.
+pub(crate) fn await_ready(policy: &LoginPolicy) {
+    let ready = policy.protocols().iter().map(|protocol| protocol.ready_at()).max();
+    let rest = ready.and_then(|ready| ready.duration_since(SystemTime::now()).ok());
+    // A clock that was set back would extend the wait.
+    std::thread::sleep(rest.unwrap_or_default().min(READY_TIME_MAX));
 }
 
 /// Returns the requests that clients must sign.
@@ -253,6 +264,17 @@ mod tests {
         let refused = refresh(&policy);
         std::fs::remove_file(&path).unwrap();
         assert!(refused.len() == 1 && refused[0].starts_with("sss: "), "{refused:?}");
+    }
+
+    #[test]
+    fn a_server_begins_when_its_protocols_accept_credentials() {
+        let settings = SssServerSettings::new(PathBuf::from("/nonexistent"));
+        let clock = Arc::new(SystemClock::new());
+        let sss = SssServer::with_keys(settings, Keytab::default(), None, Box::new(SystemRng), clock);
+        let ready = sss.ready_at();
+        let policy = LoginPolicy::new(vec![Arc::new(sss)], &["sss"], Vec::new(), false, "h.example.org");
+        await_ready(&policy.unwrap());
+        assert!(SystemTime::now() >= ready);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::login;
 use crate::process::{port_owner, raise_descriptors};
 use crate::reader_redirect::ReaderRedirectFileSystem;
 use crate::redirector::Redirector;
+use crate::reload_reads::{PartRead, READ_TIME_MAX, ReloadReaders};
 use crate::static_redirects::StaticRedirects;
 use crate::third_party::Handoff;
 use crate::tls::{CertificateWatch, ServerTls};
@@ -26,7 +27,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use storage::Backend;
 use storage::posix::Posix;
 use tokio::sync::oneshot;
@@ -54,16 +55,16 @@ pub struct RunningServer {
     /// The encryption of connections; `None` without a certificate.
     tls: Option<Arc<ServerTls>>,
     _renewals: Renewals,
+    reload_readers: ReloadReaders,
     acceptor: Option<PortAcceptor>,
     supervisor: Supervisor,
 }
 
 /// The result of reading keytabs, token issuers and authorization rules again.
 pub(crate) struct AccessRefresh {
-    /// The reasons why keytabs and certificates are not usable.
-    pub(crate) refused_keys: Vec<String>,
-    /// `None` without authorization.
-    pub(crate) policy: Option<PolicyRefresh>,
+    /// The reasons why keytabs and certificates are not usable, and why files are not read yet.
+    pub(crate) warnings: Vec<String>,
+    pub(crate) policy: PolicyRefresh,
 }
 
 /// The threads that read keys and certificates again. They end when this is dropped.
@@ -206,6 +207,7 @@ impl RunningServer {
             login,
             tls,
             _renewals: renewals,
+            reload_readers: ReloadReaders::default(),
             acceptor,
             supervisor,
         })
@@ -262,16 +264,28 @@ impl RunningServer {
         self.doorkeeper.set(&new.network);
     }
 
-    /// Returns a function that reads keytabs and authorization rules again. It blocks.
+    /// Begins to read keys, certificate, rules and token issuers again. Returns a function that waits
+    /// for them for a limited time.
     pub(crate) fn refresh_access(&self) -> impl FnOnce() -> AccessRefresh + Send + 'static {
-        let (login, tls) = (self.login.clone(), self.tls.clone());
-        let policy = self.authorization.as_ref().map(ServerAuthorization::refresh);
-        move || AccessRefresh {
-            refused_keys: {
-                let keys = login.as_deref().map(login::refresh).unwrap_or_default();
-                keys.into_iter().chain(tls.and_then(|tls| tls.refresh())).collect()
-            },
-            policy: policy.map(|refresh| refresh()),
+        let (readers, supervisor) = (&self.reload_readers, &self.supervisor);
+        let until = Instant::now() + READ_TIME_MAX;
+        let keys = self.login.clone();
+        let keys = keys.map(|keys| readers.keys.start(supervisor, until, move || login::refresh(&keys)));
+        let tls = self.tls.clone();
+        let tls = tls.map(|tls| readers.certificate.start(supervisor, until, move || tls.refresh()));
+        let policy = self.authorization.as_ref();
+        let rules = policy.and_then(ServerAuthorization::rules_refresh);
+        let rules = rules.map(|refresh| readers.rules.start(supervisor, until, refresh));
+        let issuers = policy.and_then(ServerAuthorization::issuers_refresh);
+        let issuers = issuers.map(|refresh| readers.issuers.start(supervisor, until, refresh));
+        move || {
+            let mut late = Vec::new();
+            let keys = read_in_time(keys, &mut late).unwrap_or_default();
+            let certificate = read_in_time(tls, &mut late).flatten();
+            let rules = read_in_time(rules, &mut late);
+            let issuers = read_in_time(issuers, &mut late);
+            let warnings = keys.into_iter().chain(certificate).chain(late).collect();
+            AccessRefresh { warnings, policy: PolicyRefresh { rules, issuers } }
         }
     }
 
@@ -343,12 +357,18 @@ fn protect(
     if let Some(policy) = login {
         login::require(policy, effective, door);
         renewals.0 = login::start_refresh(policy, supervisor)?;
+        login::await_ready(policy);
     }
     if let Some(tls) = tls {
         tls.require(effective, door);
         renewals.1 = Some(tls.watch(supervisor)?);
     }
     Ok(renewals)
+}
+
+/// Waits for a part of the files. Adds the reason to `late` if it cannot be read in time.
+fn read_in_time<T>(part: Option<PartRead<T>>, late: &mut Vec<String>) -> Option<T> {
+    part?.wait().map_err(|reason| late.push(reason)).ok()
 }
 
 impl Drop for RunningServer {

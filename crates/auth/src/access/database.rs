@@ -6,7 +6,9 @@ use super::principal::Principal;
 use super::privileges::{AccessOperation, Privileges};
 use super::records::{AUTHDB_BYTES_MAX, AuthdbEncoding, AuthdbProblem};
 use super::rules::{AccessRules, ApplyingRecords, DecidingPair, PathMatch};
-use crate::trusted_file::{ANY_MODE, FileStamp, FileTrust, NO_SHARED_WRITE, TrustedFileError, read_trusted};
+use crate::trusted_file::{
+    ANY_MODE, FileStamp, FileTrust, NO_SHARED_WRITE, TrustedFileError, TrustedOwner, read_trusted,
+};
 use base::LogicalPath;
 use std::fmt;
 use std::io;
@@ -35,6 +37,12 @@ pub enum AuthdbCheck {
     ForOwner,
     /// Anyone: for tests of rules that do not protect anything.
     None,
+}
+
+impl AuthdbCheck {
+    pub(crate) fn owner(self) -> TrustedOwner {
+        if self == Self::ForServer { TrustedOwner::Own } else { TrustedOwner::Any }
+    }
 }
 
 /// The reason why a rule file is not used.
@@ -271,7 +279,7 @@ impl AccessDatabase {
 /// Reads the file.
 fn read(path: &Path, check: AuthdbCheck) -> Result<(Vec<u8>, FileStamp), AuthdbError> {
     let trust = FileTrust {
-        any_owner: check != AuthdbCheck::ForServer,
+        owner: check.owner(),
         modes: if check == AuthdbCheck::None { ANY_MODE } else { NO_SHARED_WRITE },
         danger: "change the rules",
         bytes_max: AUTHDB_BYTES_MAX,

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
 use crate::secret::Secret;
-use crate::trusted_file::{FileTrust, TrustedFileError, read_trusted};
+use crate::trusted_file::{FileTrust, TrustedFileError, TrustedOwner, read_trusted};
 
 /// Maximum length of the name of a key.
 pub const KEY_NAME_BYTES_MAX: usize = 191;
@@ -177,14 +177,19 @@ impl Keytab {
     /// # Errors
     /// [`KeytabError`].
     pub fn open(path: &Path) -> Result<Self, KeytabError> {
+        Self::open_owned(path, TrustedOwner::Own).map(|(table, _)| table)
+    }
+
+    /// Opens a key table. Returns also the user and the group of the file.
+    pub(super) fn open_owned(path: &Path, owner: TrustedOwner) -> Result<(Self, (u32, u32)), KeytabError> {
         let trust = FileTrust {
-            any_owner: false,
+            owner,
             modes: keytab_mode(path),
             danger: "use the keys",
             bytes_max: KEYTAB_BYTES_MAX,
         };
         let owned = || path.to_owned();
-        let (text, _) = read_trusted(path, &trust).map_err(|error| match error {
+        let (text, stamp) = read_trusted(path, &trust).map_err(|error| match error {
             TrustedFileError::Unreadable(error) if error.kind() == ErrorKind::NotFound => {
                 KeytabError::Absent { path: owned() }
             }
@@ -195,7 +200,7 @@ impl Keytab {
                 KeytabError::Unsafe { path: owned(), reason, remedy }
             }
         })?;
-        Self::parse(&text)
+        Ok((Self::parse(&text)?, stamp.owner))
     }
 
     /// Returns the lines, without a newline at the end.

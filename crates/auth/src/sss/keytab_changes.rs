@@ -2,13 +2,14 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
 use base::Rng;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, statat};
 
 use super::keytab::{Keytab, KeytabError, SssKey, keytab_mode};
+use crate::trusted_file::{TrustedOwner, is_of_root_alone};
 
 /// Permissions of directories that are created for a table.
 const DIRECTORY_MODE: u32 = 0o755;
@@ -94,6 +95,7 @@ impl Keytab {
     /// * A reader sees either the old table or the new one.
     /// * A link counts as a table that cannot be read, because it would be replaced.
     /// * The file has the permissions that readers require. Missing directories are created.
+    /// * In a directory of its own, root can change the table of another user, which keeps its owner.
     /// * The file is removed if the new table has no keys.
     /// * If `change` fails, the file stays as it is, and the inner result has the error.
     ///
@@ -105,11 +107,13 @@ impl Keytab {
         rng: &mut dyn Rng,
         change: impl FnOnce(Result<Self, KeytabError>) -> Result<(Self, T), E>,
     ) -> io::Result<Result<T, E>> {
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let directory = directory.unwrap_or_else(|| Path::new("."));
+        let directory = directory_of(path);
         fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
         let _lock = KeytabLock::acquire(path)?;
-        let present = if path.is_symlink() { Err(link_fault(path)) } else { Self::open(path) };
+        let present = if path.is_symlink() { Err(link_fault(path)) } else { Self::open_to_edit(path) };
+        // The keys go to the user that owned the file from which they were read.
+        let owner = present.as_ref().ok().map(|(_, owner)| *owner);
+        let present = present.map(|(table, _)| table);
         let (table, result) = match change(present) {
             Ok(changed) => changed,
             Err(error) => return Ok(Err(error)),
@@ -120,24 +124,43 @@ impl Keytab {
                 _ => {}
             }
         } else {
-            table.replace(path, rng)?;
+            table.replace(path, rng, owner)?;
         }
         File::open(directory)?.sync_all()?;
         Ok(Ok(result))
     }
 
-    fn replace(&self, path: &Path, rng: &mut dyn Rng) -> io::Result<()> {
+    /// Opens the table of a file for somebody who may change it. In a directory of its own, root may
+    /// change the tables of all users.
+    ///
+    /// # Errors
+    /// [`KeytabError`].
+    pub fn open_as_editor(path: &Path) -> Result<Self, KeytabError> {
+        Self::open_to_edit(path).map(|(table, _)| table)
+    }
+
+    fn open_to_edit(path: &Path) -> Result<(Self, (u32, u32)), KeytabError> {
+        let edits_any = rustix::process::geteuid().is_root() && only_root_replaces(path);
+        let owner = if edits_any { TrustedOwner::AnyInDirectoryOfRoot } else { TrustedOwner::Own };
+        Self::open_owned(path, owner)
+    }
+
+    fn replace(&self, path: &Path, rng: &mut dyn Rng, owner: Option<(u32, u32)>) -> io::Result<()> {
         let beside = beside(path, rng)?;
-        let written = self.write_to(&beside, keytab_mode(path)).and_then(|()| fs::rename(&beside, path));
+        let written =
+            self.write_to(&beside, keytab_mode(path), owner).and_then(|()| fs::rename(&beside, path));
         if written.is_err() {
             let _ = fs::remove_file(&beside);
         }
         written
     }
 
-    fn write_to(&self, path: &Path, mode: u32) -> io::Result<()> {
+    fn write_to(&self, path: &Path, mode: u32, owner: Option<(u32, u32)>) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file = File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(mode))?);
+        if let Some((user, group)) = owner.filter(|_| rustix::process::geteuid().is_root()) {
+            fchown(&file, Some(user), Some(group))?;
+        }
         // The mask of the process may have removed permissions.
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
         file.write_all(self.encode().as_bytes())?;
@@ -185,6 +208,18 @@ impl Drop for KeytabLock {
         // A file that stays behind is locked by the next change.
         fs::remove_file(&self.path).ok();
     }
+}
+
+fn directory_of(path: &Path) -> &Path {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    directory.unwrap_or_else(|| Path::new("."))
+}
+
+/// Reports whether only root can exchange the file at a path. The owner of a directory could exchange
+/// it for a link while root works on it, and so could the owner of a file in a sticky directory.
+#[must_use]
+pub fn only_root_replaces(path: &Path) -> bool {
+    fs::metadata(directory_of(path)).is_ok_and(|found| is_of_root_alone(&found))
 }
 
 /// Returns the error of a table whose path is a link, which a change would replace by a file.
@@ -282,6 +317,36 @@ mod tests {
     fn write(path: &Path, table: &Keytab) {
         let replace = |_| Ok::<_, ()>((table.clone(), ()));
         Keytab::update(path, &mut crate::SystemRng, replace).unwrap().unwrap();
+    }
+
+    #[test]
+    fn root_changes_the_table_of_a_server_in_its_own_directory() {
+        use std::os::unix::fs::chown;
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        const OWNER: u32 = 4711;
+        let directory = std::env::temp_dir().join(format!("auth-owner-{}", std::process::id()));
+        let table = directory.join("k");
+        let mut keytab = Keytab::default();
+        keytab.insert(key("x", 1), 3);
+        write(&table, &keytab);
+        chown(&table, Some(OWNER), Some(OWNER)).unwrap();
+        let change =
+            || Keytab::update(&table, &mut crate::SystemRng, |table| table.map(|table| (table, ()))).unwrap();
+        change().unwrap();
+        let found = fs::metadata(&table).unwrap();
+        assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (OWNER, OWNER, 0o600));
+        assert_eq!(numbers(&Keytab::open_as_editor(&table).unwrap()), [1]);
+        assert!(Keytab::open(&table).is_err(), "a server of root does not use it");
+        // The owner could exchange it for a link to a file of root.
+        for (owner, mode) in [(OWNER, 0o755), (0, 0o1777), (0, 0o775)] {
+            chown(&directory, Some(owner), None).unwrap();
+            fs::set_permissions(&directory, fs::Permissions::from_mode(mode)).unwrap();
+            assert!(change().is_err() && Keytab::open_as_editor(&table).is_err(), "{owner} {mode:o}");
+        }
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "nothing is left behind");
+        fs::remove_dir_all(directory).unwrap();
     }
 
     #[test]

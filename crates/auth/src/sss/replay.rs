@@ -3,8 +3,11 @@
 //! A packet is identified by its key id and its random bytes. It is kept for at least twice the
 //! lifetime of packets, in two generations that replace each other. The generations follow the
 //! steady clock, because the time of day can be set back. Then packets whose copies were forgotten
-//! look young again, so packets as old as the forgotten ones are refused, as are those from before
-//! the start of the server, which an earlier process could have seen.
+//! look young again, so packets as old as the forgotten ones are refused.
+//!
+//! Packets from before the start of the server, and from the second of the start, are refused, because
+//! an earlier process could have accepted them. So could those of a client whose clock is ahead, but
+//! they look like new packets.
 //!
 //! Only packets that were made with a valid key enter, so a stranger cannot fill the store. A client
 //! with a key can; each key has a reserved share, so that the clients of the other keys log in.
@@ -45,7 +48,7 @@ pub(super) enum Replay {
     New,
     /// The packet was used before.
     Known,
-    /// The packet was made before the server started.
+    /// The packet was made before the server started, or in the same second.
     BeforeStart,
     /// The packet is as old as packets that were forgotten.
     Forgotten,
@@ -105,7 +108,8 @@ impl ReplayStore {
     pub(super) fn remember(&self, packet: &UsedPacket, lifetime: u64, keys: usize, now: Duration) -> Replay {
         let mut store = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         store.forget_until(now, Duration::from_secs(lifetime.saturating_mul(2).saturating_add(1)));
-        if packet.time < self.start {
+        // Times are whole seconds, and an earlier process could have ended in this second.
+        if packet.time <= self.start {
             return Replay::BeforeStart;
         }
         let digest = packet.digest();
@@ -220,8 +224,8 @@ mod tests {
     fn packets_from_before_the_start_are_refused() {
         let store = ReplayStore::new(1000);
         let remember = |time| store.remember(&packet(1, 7, time), LIFETIME, 1, seconds(0));
-        assert_eq!(remember(999), Replay::BeforeStart);
-        assert_eq!(remember(1000), Replay::New);
+        assert_eq!(remember(1000), Replay::BeforeStart);
+        assert_eq!(remember(1001), Replay::New);
     }
 
     #[test]

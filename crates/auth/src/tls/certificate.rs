@@ -2,7 +2,7 @@
 
 use super::ciphers::restrict;
 use super::{TlsError, provider};
-use crate::trusted_file::{FileStamp, FileTrust, NO_SHARED_WRITE, read_trusted};
+use crate::trusted_file::{FileStamp, FileTrust, NO_SHARED_WRITE, TrustedOwner, read_trusted};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -24,11 +24,11 @@ const CHAIN_MAX: usize = 10;
 
 /// The demands on a file with a key.
 const KEY_TRUST: FileTrust =
-    FileTrust { any_owner: false, modes: 0o600, danger: "read the key", bytes_max: FILE_BYTES_MAX };
+    FileTrust { owner: TrustedOwner::Own, modes: 0o600, danger: "read the key", bytes_max: FILE_BYTES_MAX };
 
 /// The demands on a file with certificates only.
 const CERTIFICATE_TRUST: FileTrust = FileTrust {
-    any_owner: false,
+    owner: TrustedOwner::Own,
     modes: NO_SHARED_WRITE,
     danger: "replace the certificate",
     bytes_max: FILE_BYTES_MAX,

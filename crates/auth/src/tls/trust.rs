@@ -2,7 +2,7 @@
 
 use super::certificate::validity;
 use super::{TlsError, provider};
-use crate::trusted_file::{FileTrust, NO_SHARED_WRITE, read_trusted};
+use crate::trusted_file::{FileTrust, NO_SHARED_WRITE, TrustedOwner, read_trusted};
 use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
@@ -31,7 +31,7 @@ pub const SYSTEM_FILES: [&str; 4] = [
 
 /// The demands on files with authorities.
 const TRUST: FileTrust = FileTrust {
-    any_owner: false,
+    owner: TrustedOwner::Own,
     modes: NO_SHARED_WRITE,
     danger: "add an authority",
     bytes_max: FILE_BYTES_MAX,

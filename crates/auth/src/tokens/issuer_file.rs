@@ -206,7 +206,7 @@ impl IssuerFile {
 
 fn read(path: &Path, bytes_max: u64, check: AuthdbCheck) -> Result<(Vec<u8>, FileStamp), String> {
     let trust = FileTrust {
-        any_owner: check != AuthdbCheck::ForServer,
+        owner: check.owner(),
         modes: if check == AuthdbCheck::None { ANY_MODE } else { NO_SHARED_WRITE },
         danger: "change who is trusted",
         bytes_max,

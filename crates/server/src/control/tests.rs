@@ -94,19 +94,19 @@ fn a_reload_reports_keys_and_rules() {
         need_restart: Vec::new(),
         warnings: vec!["a line".to_owned()],
     };
-    let access = |policy| AccessRefresh { refused_keys: vec!["sss: no such key".to_owned()], policy };
+    let access = |policy| AccessRefresh { warnings: vec!["sss: no such key".to_owned()], policy };
     let unchanged =
         || PolicyRefresh { rules: Some(RulesRefresh::Unchanged), issuers: Some(IssuersRefresh::Unchanged) };
-    for policy in [None, Some(PolicyRefresh { rules: None, issuers: None }), Some(unchanged())] {
+    for policy in [PolicyRefresh::default(), unchanged()] {
         let reloaded = with_access(answer(), access(policy));
         assert_eq!(reloaded.applied, ["xrd.allow"]);
         assert_eq!(reloaded.warnings, ["a line", "sss: no such key"]);
     }
     let replaced = PolicyRefresh { issuers: Some(IssuersRefresh::Replaced(1)), ..unchanged() };
-    assert_eq!(with_access(answer(), access(Some(replaced))).applied, ["xrd.allow", "the token issuers"]);
+    assert_eq!(with_access(answer(), access(replaced)).applied, ["xrd.allow", "the token issuers"]);
     let error = auth::tokens::IssuerFileError::Unusable { path: "/f".into(), reason: "gone".to_owned() };
     let kept = PolicyRefresh { issuers: Some(IssuersRefresh::Kept(error)), ..unchanged() };
-    let reloaded = with_access(answer(), access(Some(kept)));
+    let reloaded = with_access(answer(), access(kept));
     assert_eq!(
         reloaded.warnings.last().unwrap(),
         "token issuers: the earlier ones stay in force: /f is not used: gone"

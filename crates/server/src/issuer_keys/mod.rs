@@ -21,6 +21,7 @@ use auth::tokens::{KeySet, TokenPolicy};
 use base::{Owner, Supervisor};
 use kept_keys::KeptKeys;
 use schedule::FetchSchedule;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,7 +44,11 @@ struct KeyFetcher {
     schedule: Mutex<FetchSchedule>,
     kept: KeptKeys,
     started: Instant,
+    download: DownloadKeys,
 }
+
+/// Fetches the keys of an issuer. Returns them also as text. Blocks.
+type DownloadKeys = fn(&str) -> Result<(KeySet, Vec<u8>), String>;
 
 impl IssuerKeys {
     /// Puts the keys of an earlier run into force and starts to fetch. `directory` is for keys on
@@ -58,6 +63,7 @@ impl IssuerKeys {
             schedule: Mutex::default(),
             kept: KeptKeys::new(directory),
             started: Instant::now(),
+            download: download_keys,
         });
         fetcher.restore();
         let (end, ended) = mpsc::channel();
@@ -105,13 +111,22 @@ impl KeyFetcher {
         }
         for issuer in due {
             let (fetcher, name) = (self.clone(), issuer.clone());
-            let job = move || {
-                let keys = download_keys(&name);
-                fetcher.finish(&name, keys);
-            };
+            let job = move || fetcher.fetch(&name);
             if pool.run(Owner::SERVER, Box::new(job)).is_err() {
                 self.schedule().failed(&issuer, now);
             }
+        }
+    }
+
+    /// Fetches the keys of an issuer. A panic counts as a failure; otherwise the schedule would wait
+    /// for the end of this fetch for ever.
+    fn fetch(&self, issuer: &str) {
+        let work = || {
+            let fetched = (self.download)(issuer);
+            self.finish(issuer, fetched);
+        };
+        if catch_unwind(AssertUnwindSafe(work)).is_err() {
+            self.finish(issuer, Err("the fetch panicked; this is an error of the server".to_owned()));
         }
     }
 
@@ -144,5 +159,37 @@ impl KeyFetcher {
     fn pause(&self) -> Duration {
         let now = self.started.elapsed();
         self.schedule().next_due(now).map_or(LOOK_INTERVAL, |pause| pause.min(LOOK_INTERVAL))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use auth::access::AuthdbCheck;
+    use auth::tokens::{IssuerFile, TokenPolicySource};
+
+    const ISSUER: &str = "https://issuer.example.org";
+
+    fn fetcher(download: DownloadKeys) -> Arc<KeyFetcher> {
+        let text = format!("[Issuer a]\nissuer = {ISSUER}\nbase_path = /\n");
+        let (path, check) = ("/nonexistent".into(), AuthdbCheck::None);
+        let file = IssuerFile::parse(text.as_bytes(), Path::new("/f"), &mut |_, _| Err(String::new()));
+        Arc::new(KeyFetcher {
+            tokens: Arc::new(TokenPolicy::new(TokenPolicySource { path, check }, file.unwrap())),
+            schedule: Mutex::default(),
+            kept: KeptKeys::new(Path::new("/nonexistent")),
+            started: Instant::now(),
+            download,
+        })
+    }
+
+    #[test]
+    fn a_fetch_that_panics_is_repeated() {
+        let fetcher = fetcher(|_| panic!("as by a defect of the HTTPS client"));
+        let (due, _) = fetcher.schedule().take_due(&[ISSUER.to_owned()], Duration::ZERO);
+        assert_eq!(due, [ISSUER]);
+        assert_eq!(fetcher.schedule().next_due(Duration::ZERO), None);
+        fetcher.fetch(ISSUER);
+        assert!(fetcher.schedule().next_due(Duration::ZERO).is_some());
     }
 }
