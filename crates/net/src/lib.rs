@@ -88,4 +88,4 @@ pub use loops::{LOOPS_MAX, LoopHandle, LoopPresence, Loops, spawn_essential};
 pub use polling::{POLLING_CONNECTIONS_MAX, POLLING_MOMENT};
 pub use reactor::enable_batching;
 pub use socket::{DetachedSocket, Keepalive, Socket, SocketConfig};
-pub use tls::{ENCRYPTED_BYTES_MAX, TlsServer};
+pub use tls::{ENCRYPTED_BYTES_MAX, HANDSHAKE_BYTES_MAX, HELD_BYTES_MAX, TlsServer};

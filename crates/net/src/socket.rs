@@ -217,6 +217,10 @@ impl Socket {
         self.tls = Some(records);
     }
 
+    pub(crate) fn tls_mut(&mut self) -> Option<&mut TlsRecords> {
+        self.tls.as_deref_mut()
+    }
+
     fn used_up(&self, flag: SourceFlags) {
         reactor::used_up(self.watched.0, flag);
     }

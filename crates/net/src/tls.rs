@@ -5,10 +5,11 @@
 //! part of a handshake runs on threads ([`TlsServer`]), because a signature takes about a
 //! millisecond, for which all connections of the loop would wait.
 
-use crate::buffers::{MEDIUM_BYTES, give_medium, give_small, take_medium, take_small};
+use crate::buffers::{MEDIUM_BYTES, SMALL_BYTES, give_medium, give_small, take_medium, take_small};
+use base::Owner;
 use rustls::{ServerConfig, ServerConnection};
 use std::fmt;
-use std::io::{self, BufRead, IoSlice, Write};
+use std::io::{self, BufRead, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,11 +28,37 @@ const RECORD_BYTES_MAX: usize = 16 * 1024 + 2048;
 /// The first bytes of records: change of ciphers, alert, handshake, data.
 const RECORD_TYPES: std::ops::RangeInclusive<u8> = 20..=23;
 
-// The record that a handshake waits for fits into a small buffer.
-const _: () = assert!(RECORD_HEADER_BYTES + RECORD_BYTES_MAX <= crate::SMALL_BYTES);
+// Part of a record fits into a small buffer.
+const _: () = assert!(RECORD_HEADER_BYTES + RECORD_BYTES_MAX <= SMALL_BYTES);
 
-/// Runs a step of a handshake on a thread. Returns `false` if too many wait.
-type RunStep = dyn Fn(Box<dyn FnOnce() + Send>) -> bool + Send + Sync;
+/// Bytes that the library keeps for received records while the connection is idle.
+const LIBRARY_BYTES_KEPT: usize = 4096;
+
+/// Maximum number of bytes that the library keeps for received records.
+const LIBRARY_BYTES_MAX: usize = RECORD_HEADER_BYTES + RECORD_BYTES_MAX;
+
+/// Maximum length of the decrypted content of a record.
+const CONTENT_BYTES_MAX: usize = 16 * 1024;
+
+/// Bytes that encryption adds to a record: header, type of the content, authentication, and the
+/// explicit nonce of TLS 1.2.
+const EXPANSION_BYTES: usize = RECORD_HEADER_BYTES + 1 + 16 + 8;
+
+/// Bytes of a full [`ENCRYPTED_BYTES_MAX`] with the expansion of all its records. They are filled from
+/// at most 16 pieces, each of which may end in a short record.
+const UNSENT_BYTES_MAX: usize =
+    ENCRYPTED_BYTES_MAX + EXPANSION_BYTES * (ENCRYPTED_BYTES_MAX / CONTENT_BYTES_MAX + 16);
+
+/// Maximum number of bytes that an encrypted connection holds between two turns: encrypted ones that
+/// the socket did not take, the decrypted content of one record, the record itself, and received bytes.
+pub const HELD_BYTES_MAX: usize = UNSENT_BYTES_MAX + CONTENT_BYTES_MAX + LIBRARY_BYTES_MAX + MEDIUM_BYTES;
+
+/// Maximum number of bytes that a handshake holds: a message of 64 KiB in the library, and received
+/// bytes.
+pub const HANDSHAKE_BYTES_MAX: usize = 64 * 1024 + SMALL_BYTES;
+
+/// Runs a step of a handshake of this owner on a thread. Returns `false` if too many wait.
+type RunStep = dyn Fn(Owner, Box<dyn FnOnce() + Send>) -> bool + Send + Sync;
 
 /// The settings of new TLS connections, shared by all loops.
 pub struct TlsServer {
@@ -45,7 +72,7 @@ impl TlsServer {
     /// a handshake.
     pub fn new(
         config: Arc<ServerConfig>,
-        run: impl Fn(Box<dyn FnOnce() + Send>) -> bool + Send + Sync + 'static,
+        run: impl Fn(Owner, Box<dyn FnOnce() + Send>) -> bool + Send + Sync + 'static,
         limit: Duration,
     ) -> Self {
         Self { config: Mutex::new(config), run: Box::new(run), limit }
@@ -66,11 +93,12 @@ impl TlsServer {
         let config = self.config.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut connection = ServerConnection::new(config).map_err(io::Error::other)?;
         connection.set_buffer_limit(Some(ENCRYPTED_BYTES_MAX));
-        Ok(Box::new(TlsRecords { connection, received, at: 0 }))
+        Ok(Box::new(TlsRecords { connection, received, at: 0, decrypted: 0, library_bytes: 0 }))
     }
 
-    /// Processes what a handshake has received, on a thread.
-    pub(crate) async fn step(&self, mut records: Box<TlsRecords>) -> io::Result<HandshakeStep> {
+    /// Processes what a handshake has received, on a thread. Steps of one owner do not delay those of
+    /// others.
+    pub(crate) async fn step(&self, owner: Owner, mut records: Box<TlsRecords>) -> io::Result<HandshakeStep> {
         let (done, ended) = tokio::sync::oneshot::channel();
         let work = move || {
             // The time of the handshake may be over.
@@ -81,7 +109,7 @@ impl TlsServer {
             // The connection may have been closed meanwhile.
             let _ = done.send(HandshakeStep { records, result });
         };
-        if !(self.run)(Box::new(work)) {
+        if !(self.run)(owner, Box::new(work)) {
             return Err(io::Error::other("too many TLS handshakes wait for a thread"));
         }
         ended.await.map_err(|_| io::Error::other("the thread of the TLS handshake has ended"))
@@ -106,6 +134,19 @@ pub(crate) struct TlsRecords {
     /// Encrypted bytes that were received, processed up to `at`.
     received: Vec<u8>,
     at: usize,
+    /// Number of decrypted bytes that were not read.
+    decrypted: usize,
+    /// Bytes that the library keeps for received records.
+    library_bytes: usize,
+}
+
+/// A source that has nothing to read.
+struct NothingToRead;
+
+impl Read for NothingToRead {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::WouldBlock.into())
+    }
 }
 
 impl TlsRecords {
@@ -116,15 +157,27 @@ impl TlsRecords {
     /// Reports whether a complete record was received, or bytes that cannot become one. A handshake
     /// takes a step for each, so that single bytes do not cost a thread each.
     pub(crate) fn has_record(&self) -> bool {
-        let Some(bytes) = self.received.get(self.at..).filter(|bytes| !bytes.is_empty()) else {
-            return false;
-        };
+        self.record_end().is_some()
+    }
+
+    /// Returns the end of the next record in the received bytes, or `None` if it is not complete.
+    /// Bytes that cannot become a record count as one, so that the library refuses them.
+    ///
+    /// The library receives whole records only. `at` is therefore always the begin of a record, and
+    /// the part of a record is in one place, where its memory is charged.
+    fn record_end(&self) -> Option<usize> {
+        let bytes = self.received.get(self.at..).filter(|bytes| !bytes.is_empty())?;
+        let invalid = Some(self.received.len());
         if bytes.first().is_some_and(|kind| !RECORD_TYPES.contains(kind)) {
-            return true;
+            return invalid;
         }
         let length = bytes.get(RECORD_LENGTH_AT..).and_then(<[u8]>::first_chunk).copied();
-        let length = length.map(|length| usize::from(u16::from_be_bytes(length)));
-        length.is_some_and(|length| length > RECORD_BYTES_MAX || bytes.len() >= RECORD_HEADER_BYTES + length)
+        let length = length.map(|length| usize::from(u16::from_be_bytes(length)))?;
+        if length > RECORD_BYTES_MAX {
+            return invalid;
+        }
+        let record = RECORD_HEADER_BYTES + length;
+        (bytes.len() >= record).then_some(self.at + record)
     }
 
     /// Takes the buffer for received bytes, to be filled and returned by [`Self::put_buffer`].
@@ -137,6 +190,12 @@ impl TlsRecords {
         match (buffer.capacity(), self.is_handshaking()) {
             (0, true) => return take_small(),
             (0, false) => return take_medium(),
+            (capacity, false) if capacity < MEDIUM_BYTES => {
+                // The rest of this record arrives, and probably more.
+                let mut larger = take_medium();
+                larger.extend_from_slice(&buffer);
+                give_small(std::mem::replace(&mut buffer, larger));
+            }
             _ => {}
         }
         if buffer.len() == buffer.capacity() {
@@ -158,28 +217,69 @@ impl TlsRecords {
         }
     }
 
+    /// Returns memory while the connection waits for its peer.
+    pub(crate) fn settle(&mut self) {
+        if self.is_handshaking() {
+            return;
+        }
+        let waiting = self.received.len() - self.at.min(self.received.len());
+        if self.received.capacity() >= MEDIUM_BYTES && waiting <= SMALL_BYTES {
+            let mut smaller = take_small();
+            smaller.extend_from_slice(self.received.get(self.at..).unwrap_or_default());
+            give_medium(std::mem::replace(&mut self.received, smaller));
+            self.at = 0;
+        }
+        if self.decrypted == 0 && self.library_bytes > LIBRARY_BYTES_KEPT {
+            // The library returns the memory of a large record when it is asked to read again.
+            let _ = self.connection.read_tls(&mut NothingToRead);
+            self.library_bytes = 0;
+        }
+    }
+
+    /// Returns the bytes of its buffers that are not in use by the present turn. The state of a
+    /// connection itself is not included, like that of connections in clear text.
+    pub(crate) fn held_bytes(&mut self) -> usize {
+        let unsent = match self.wants_write() {
+            // Without new records this only returns the sizes.
+            true => self.connection.process_new_packets().map_or(0, |state| state.tls_bytes_to_write()),
+            false => 0,
+        };
+        let library = if self.library_bytes > LIBRARY_BYTES_KEPT { self.library_bytes } else { 0 };
+        self.received.capacity() + self.decrypted + unsent + library
+    }
+
     /// Adds bytes that were received before.
     pub(crate) fn append(&mut self, bytes: &[u8]) {
         self.received.extend_from_slice(bytes);
     }
 
-    /// Processes received bytes until there is data to read. Returns `false` if there are no more.
+    /// Processes received records until there is data to read. Returns `false` if there are no more.
     pub(crate) fn decrypt(&mut self) -> io::Result<bool> {
-        while self.at < self.received.len() {
-            let mut bytes = self.received.get(self.at..).unwrap_or_default();
-            let taken = self.connection.read_tls(&mut bytes)?;
-            self.at += taken;
-            let state = self
-                .connection
-                .process_new_packets()
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-            if state.plaintext_bytes_to_read() > 0 || taken == 0 {
+        while let Some(end) = self.record_end() {
+            self.library_bytes = self.library_bytes.max(end - self.at).min(LIBRARY_BYTES_MAX);
+            while self.at < end {
+                let mut bytes = self.received.get(self.at..end).unwrap_or_default();
+                let taken = self.connection.read_tls(&mut bytes)?;
+                self.at += taken;
+                let state = self
+                    .connection
+                    .process_new_packets()
+                    .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+                self.decrypted = state.plaintext_bytes_to_read();
+                if taken == 0 {
+                    // The peer has announced its end.
+                    return Ok(true);
+                }
+            }
+            if self.decrypted > 0 {
                 return Ok(true);
             }
         }
-        // The buffer stays here, because a thread of the handshake has no pool for it.
-        self.received.clear();
-        self.at = 0;
+        if self.at >= self.received.len() {
+            // The buffer stays here, because a thread of the handshake has no pool for it.
+            self.received.clear();
+            self.at = 0;
+        }
         Ok(false)
     }
 
@@ -204,6 +304,7 @@ impl TlsRecords {
             }
             reader.consume(taken);
             total += taken;
+            self.decrypted = self.decrypted.saturating_sub(taken);
         }
         Ok(Some(total))
     }
@@ -230,3 +331,6 @@ impl TlsRecords {
         self.connection.wants_write()
     }
 }
+
+#[cfg(test)]
+mod tests;

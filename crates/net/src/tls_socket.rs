@@ -4,6 +4,7 @@
 
 use crate::socket::Socket;
 use crate::tls::{ENCRYPTED_BYTES_MAX, HandshakeStep, TlsRecords, TlsServer};
+use base::Owner;
 use rustix::fd::{AsFd, BorrowedFd};
 use std::future::poll_fn;
 use std::io::{self, IoSlice, Write};
@@ -35,13 +36,18 @@ impl Write for RecordWriter<'_> {
 
 impl Socket {
     /// Switches the connection to TLS as the server. `received` are bytes that came after the last
-    /// request in clear text.
+    /// request in clear text. Threads serve the handshakes of different owners in turn.
     ///
     /// # Errors
     /// The client did not complete the handshake in time, sent something else, or no thread was
     /// free. The socket must not be used any longer, except to close it.
-    pub async fn accept_tls(&mut self, server: &TlsServer, received: Vec<u8>) -> io::Result<()> {
-        let handshake = self.handshake(server, received);
+    pub async fn accept_tls(
+        &mut self,
+        server: &TlsServer,
+        owner: Owner,
+        received: Vec<u8>,
+    ) -> io::Result<()> {
+        let handshake = self.handshake(server, owner, received);
         match tokio::time::timeout(server.limit(), handshake).await {
             Ok(result) => result,
             Err(_) => Err(io::Error::new(
@@ -51,7 +57,7 @@ impl Socket {
         }
     }
 
-    async fn handshake(&mut self, server: &TlsServer, received: Vec<u8>) -> io::Result<()> {
+    async fn handshake(&mut self, server: &TlsServer, owner: Owner, received: Vec<u8>) -> io::Result<()> {
         let mut records = server.begin(received)?;
         let mut steps = 0;
         loop {
@@ -75,7 +81,7 @@ impl Socket {
             if steps > HANDSHAKE_RECORDS_MAX {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "too many records"));
             }
-            let HandshakeStep { records: stepped, result } = server.step(records).await?;
+            let HandshakeStep { records: stepped, result } = server.step(owner, records).await?;
             records = stepped;
             if let Err(error) = result {
                 // The alert reports the reason to the client, which may have disconnected already.
@@ -90,6 +96,9 @@ impl Socket {
         let mut buffer = records.take_buffer();
         let received = self.poll_append(context, &mut buffer);
         records.put_buffer(buffer);
+        if received.is_pending() {
+            records.settle();
+        }
         match ready!(received)? {
             0 => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
             _ => Poll::Ready(Ok(())),
@@ -156,6 +165,12 @@ impl Socket {
             Err(error) if is_blocked(&error) => Ok(taken),
             sent => sent.map(|()| taken),
         }
+    }
+
+    /// Returns the bytes that the encryption holds between two turns, at most
+    /// [`crate::HELD_BYTES_MAX`]. 0 if the connection is not encrypted.
+    pub fn held_bytes(&mut self) -> usize {
+        self.tls_mut().map_or(0, TlsRecords::held_bytes)
     }
 
     /// Sends the rest of encrypted bytes.

@@ -7,7 +7,7 @@
 use crate::error::StartError;
 use crate::login::keep_out_of_core_dumps;
 use auth::tls::{CertificateFiles, ServerCertificate, TlsServerOptions};
-use base::{Owner, Supervisor};
+use base::Supervisor;
 use config::{Effective, TlsCertificate};
 use net::TlsServer;
 use std::num::NonZero;
@@ -88,7 +88,7 @@ impl ServerTls {
         // The event loops need the other processors.
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let pool = Pool::new("tls", (processors / 2).clamp(1, HANDSHAKE_THREADS_MAX));
-        let run = move |step| pool.run(Owner::unique(), step).is_ok();
+        let run = move |owner, step| pool.run(owner, step).is_ok();
         let server = Arc::new(TlsServer::new(certificate.config().clone(), run, *handshake_time));
         let state = CertificateState::new(certificate);
         let tls = Self { server, files, options, state: Mutex::new(state) };

@@ -26,7 +26,7 @@
 //! | `framing` | end of a request in the input, refusal because of a header |
 //! | `authentication` | kXR_auth: from a login to the identity of the client |
 //! | `login_policy` | which protocols are offered to a host, and which are accepted |
-//! | `pending_logins` | number of clients that are not authenticated yet |
+//! | `pending_logins` | number of clients that are not authenticated yet, or that perform a TLS handshake |
 //! | `greeting` | handshake, kXR_protocol, kXR_login, kXR_bind, kXR_endsess |
 //! | `paths` | requests that name a path |
 //! | `handles` | requests on an open file |
@@ -81,7 +81,7 @@ pub use error::wire_code;
 pub use framing::RequestFront;
 pub use ids::{CallId, FileIndex, PathId, SequenceId};
 pub use login_policy::LoginPolicy;
-pub use pending_logins::PendingLogins;
+pub use pending_logins::{PendingLoginSlot, PendingLogins};
 pub use reads::{ReadFrame, ReadReply};
 pub use settings::{
     BAD_PAGES_MAX, CALLS_MAX, CREDENTIAL_BYTES_MAX, HostRules, LOGIN_ATTEMPTS_MAX, LOGIN_TIME_MAX, LiveValue,

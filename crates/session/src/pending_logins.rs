@@ -1,15 +1,16 @@
-//! The number of clients that have logged in and are not authenticated yet, in total and by host.
+//! The number of clients that have logged in and are not authenticated yet, or that perform a TLS
+//! handshake, in total and by host.
 //!
-//! Without a limit, a client could occupy connections, and the memory of exchanges, without
+//! Without a limit, a client could occupy connections, threads, and the memory of exchanges, without
 //! authenticating. A host counts by its network for IPv6, because one host can have many addresses.
 
 use crate::settings::{PENDING_LOGINS_MAX, PENDING_LOGINS_PER_HOST_MAX};
-use base::ClientHost;
+use base::{ClientHost, Owner};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The clients of a front end that are not authenticated yet.
+/// The clients of a front end that are not authenticated yet. Handshakes count too.
 #[derive(Default, Debug)]
 pub struct PendingLogins {
     counts: Mutex<LoginCounts>,
@@ -18,7 +19,15 @@ pub struct PendingLogins {
 #[derive(Default, Debug)]
 struct LoginCounts {
     total: usize,
-    by_host: HashMap<ClientHost, usize>,
+    by_host: HashMap<ClientHost, HostLogins>,
+}
+
+/// The clients of one host.
+#[derive(Debug)]
+struct HostLogins {
+    count: usize,
+    /// The key under which threads work for this host.
+    owner: Owner,
 }
 
 impl PendingLogins {
@@ -33,33 +42,45 @@ impl PendingLogins {
 
     /// Counts a client until the result is dropped. `None` if there are too many, in total or of
     /// this host.
-    pub(crate) fn enter(self: &Arc<Self>, address: Option<IpAddr>) -> Option<PendingLoginSlot> {
+    pub fn enter(self: &Arc<Self>, address: Option<IpAddr>) -> Option<PendingLoginSlot> {
         let host = ClientHost::from(address);
         let mut counts = self.counts();
-        let of_host = counts.by_host.get(&host).copied().unwrap_or_default();
+        let of_host = counts.by_host.get(&host).map_or(0, |logins| logins.count);
         if counts.total >= PENDING_LOGINS_MAX || of_host >= PENDING_LOGINS_PER_HOST_MAX {
             return None;
         }
         counts.total += 1;
-        counts.by_host.insert(host, of_host + 1);
-        Some(PendingLoginSlot { logins: self.clone(), host })
+        let of_host =
+            counts.by_host.entry(host).or_insert_with(|| HostLogins { count: 0, owner: Owner::unique() });
+        of_host.count += 1;
+        let owner = of_host.owner;
+        Some(PendingLoginSlot { logins: self.clone(), host, owner })
     }
 }
 
 /// The count of one client.
 #[derive(Debug)]
-pub(crate) struct PendingLoginSlot {
+pub struct PendingLoginSlot {
     logins: Arc<PendingLogins>,
     host: ClientHost,
+    owner: Owner,
+}
+
+impl PendingLoginSlot {
+    /// Returns the key under which threads work for the host of this client. All of its clients that
+    /// count at the same time have the same one.
+    pub fn owner(&self) -> Owner {
+        self.owner
+    }
 }
 
 impl Drop for PendingLoginSlot {
     fn drop(&mut self) {
         let mut counts = self.logins.counts();
         counts.total -= 1;
-        if let Some(count) = counts.by_host.get_mut(&self.host) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(of_host) = counts.by_host.get_mut(&self.host) {
+            of_host.count -= 1;
+            if of_host.count == 0 {
                 counts.by_host.remove(&self.host);
             }
         }
@@ -79,7 +100,11 @@ mod tests {
         let logins = Arc::new(PendingLogins::default());
         let mut slots: Vec<_> = (0..PENDING_LOGINS_PER_HOST_MAX).map(|_| logins.enter(address(7))).collect();
         assert!(slots.iter().all(Option::is_some) && logins.enter(address(7)).is_none());
-        assert!(logins.enter(address(8)).is_some());
+        let owner = |slot: &Option<PendingLoginSlot>| slot.as_ref().map(PendingLoginSlot::owner);
+        assert!(slots.iter().all(|slot| owner(slot) == owner(&slots[0])));
+        let other = logins.enter(address(8));
+        assert!(other.is_some() && owner(&other) != owner(&slots[0]));
+        drop(other);
         slots.pop();
         slots.push(logins.enter(address(7)));
         assert!(slots.iter().all(Option::is_some));

@@ -284,7 +284,7 @@ fn turn(
         if is_over {
             // Other connections run first, then this one continues.
             input.keep(driver.links.account());
-            driver.links.end_turn(link);
+            driver.links.end_turn(link, socket.held_bytes());
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -316,12 +316,12 @@ fn end_after_output(driver: &mut SessionDriver, is_closing: bool, flow: &InputFl
 fn pause(
     driver: &mut SessionDriver,
     link: PathId,
-    socket: &Socket,
+    socket: &mut Socket,
     input: &mut Input,
     context: &mut Context<'_>,
 ) -> Poll<CloseReason> {
     input.keep(driver.links.account());
-    driver.links.end_turn(link);
+    driver.links.end_turn(link, socket.held_bytes());
     // A connection that waits for memory is not read. Its end must be noticed nevertheless, because
     // it occupies a position in the queue and may hold part of an argument.
     if driver.is_short && socket.poll_ended(context).is_ready() {

@@ -6,7 +6,7 @@
 use crate::client_delay::ClientDelay;
 use crate::outbox::Outbox;
 use crate::{EXPECTED_MAX, OUTPUT_HIGH_BYTES};
-use base::Account;
+use base::{Account, Charge};
 use net::SMALL_BYTES;
 use session::PathId;
 use std::cell::RefCell;
@@ -30,6 +30,8 @@ pub(crate) struct PendingWork {
     pub(crate) unannounced: Option<(Instant, StreamId)>,
     /// Time for which output waits for the client.
     output_lag: ClientDelay,
+    /// Charge for the memory of the encryption.
+    encryption: Charge,
 }
 
 impl PendingWork {
@@ -39,6 +41,7 @@ impl PendingWork {
         expected: VecDeque::new(),
         unannounced: None,
         output_lag: ClientDelay::NONE,
+        encryption: Charge::NONE,
     };
 
     fn is_over(&self) -> bool {
@@ -46,6 +49,7 @@ impl PendingWork {
             && self.transfers.is_empty()
             && self.expected.is_empty()
             && self.unannounced.is_none()
+            && self.encryption.bytes() == 0
     }
 }
 
@@ -200,9 +204,12 @@ impl SessionConnections {
     }
 
     /// Charges the output of a connection that waits, or frees its buffer: an idle connection owns
-    /// none.
-    pub(crate) fn end_turn(&mut self, link: PathId) {
+    /// none. `encryption` is the number of bytes that its encryption holds.
+    pub(crate) fn end_turn(&mut self, link: PathId, encryption: usize) {
         let Some((state, account)) = self.get_with_account(link) else { return };
+        if encryption > 0 || !state.is_idle() {
+            state.encryption.measure(account, encryption);
+        }
         state.shrink();
         if let Some(traffic) = &mut state.traffic {
             traffic.out.end_turn(account);

@@ -7,14 +7,13 @@ use crate::connection::{ConnectionCount, linger, resume};
 use crate::connections::CloseState;
 use crate::driver::SessionDriver;
 use base::{Error, ErrorKind};
-use net::{Socket, TlsServer};
+use net::{HANDSHAKE_BYTES_MAX, Socket};
 use session::PathId;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::Poll;
 
 /// Performs the handshake, then continues the connection. `received` are bytes that came after the
@@ -27,9 +26,7 @@ pub(crate) fn start(
     place: Option<ConnectionCount>,
 ) {
     tokio::task::spawn_local(async move {
-        let server = driver.borrow().hub.shared.config.tls.clone();
-        let Some(server) = server else { return SessionDriver::link_lost(&driver, link) };
-        match handshake(&driver, link, &mut socket, &server, received).await {
+        match handshake(&driver, link, &mut socket, received).await {
             Ok(()) => resume(driver, link, socket, place),
             Err(error) => {
                 {
@@ -47,15 +44,25 @@ pub(crate) fn start(
     });
 }
 
-/// Performs the handshake, unless the session ends meanwhile.
+/// Performs the handshake, unless the session ends meanwhile. It counts as a login of its host until
+/// it ends.
 async fn handshake(
     driver: &Rc<RefCell<SessionDriver>>,
     link: PathId,
     socket: &mut Socket,
-    server: &Arc<TlsServer>,
     received: Vec<u8>,
 ) -> io::Result<()> {
-    let mut accepted = pin!(socket.accept_tls(server, received));
+    let (server, slot, _charge) = {
+        let driver = driver.borrow();
+        let config = &driver.hub.shared.config;
+        let slot = config.settings.pending_logins.enter(driver.peer_address());
+        (config.tls.clone(), slot, driver.links.account().charge(HANDSHAKE_BYTES_MAX))
+    };
+    let server = server.ok_or_else(|| io::Error::other("the server has no certificate"))?;
+    let slot = slot.ok_or_else(|| {
+        io::Error::other("too many clients of this host, or in total, log in at the same time")
+    })?;
+    let mut accepted = pin!(socket.accept_tls(&server, slot.owner(), received));
     poll_fn(|context| {
         let mut session = driver.borrow_mut();
         let is_open = session.begin_turn(link, context.waker())

@@ -44,7 +44,7 @@ fn trust() -> Trust {
 fn wish(trust: &Trust, all: TlsOperations, limit: Duration) -> Wish {
     let mut wish = Wish::default();
     let pool = Pool::new("tls", 2);
-    let run = move |step| pool.run(base::Owner::unique(), step).is_ok();
+    let run = move |owner, step| pool.run(owner, step).is_ok();
     wish.config.tls = Some(Arc::new(TlsServer::new(trust.server.clone(), run, limit)));
     wish.config.settings.tls = Some(TlsRequirements { all, ..TlsRequirements::default() });
     wish
@@ -225,7 +225,7 @@ fn stalled_handshakes_end_by_themselves_and_delay_nobody() {
 fn a_handshake_without_a_free_thread_is_refused() {
     let trust = trust();
     let mut wish = wish(&trust, TlsOperations::default(), PATIENCE);
-    let never = |_: Box<dyn FnOnce() + Send>| false;
+    let never = |_, _: Box<dyn FnOnce() + Send>| false;
     wish.config.tls = Some(Arc::new(TlsServer::new(trust.server.clone(), never, PATIENCE)));
     let server = Server::with(wish);
     let mut client = Client::greeted(server.address);
@@ -239,7 +239,7 @@ fn a_new_certificate_applies_to_new_connections() {
     let (old, new) = (trust(), trust());
     let mut wish = wish(&old, TlsOperations::default(), PATIENCE);
     let pool = Pool::new("tls", 1);
-    let run = move |step| pool.run(base::Owner::unique(), step).is_ok();
+    let run = move |owner, step| pool.run(owner, step).is_ok();
     let tls = Arc::new(TlsServer::new(old.server.clone(), run, PATIENCE));
     wish.config.tls = Some(tls.clone());
     let server = Server::with(wish);
@@ -279,4 +279,96 @@ fn damaged_and_truncated_records_end_the_connection_and_change_nothing() {
         assert_eq!(server.content("/b"), b"");
     }
     assert!(!sent.lock().unwrap().windows(7).any(|window| window == b"content"), "it is encrypted");
+}
+
+#[test]
+fn the_memory_of_encryption_is_charged_to_the_session() {
+    const BOUND: usize = 12;
+    let trust = trust();
+    let server = server(&trust, TlsOperations::default());
+    server.put("/a", &pattern(1000));
+    let mut main = logged_in(encrypted(&server, &trust));
+    let handle = main.open("/a", READING);
+    let mut bound: Vec<Client> = (0..BOUND)
+        .map(|_| {
+            let mut client = Client::greeted(server.address);
+            assert!(negotiate(&mut client, WANTS, EXPECT_BIND));
+            client.encrypt(&trust.client).unwrap();
+            assert_eq!(client.call(&Raw::new(BIND).at(4, &main.session)).status, OK);
+            client
+        })
+        .collect();
+    assert_eq!(main.read(handle, 0, 10).len(), 10);
+    until("idle connections hold no memory", || server.door.memory_claimed() == 0);
+    // A record that is not complete, on each connection: more than a session has for free.
+    let mut ends = Vec::new();
+    for client in &mut bound {
+        let record = client.record(&[0; 16 * 1024]);
+        client.stream.write_all(&record[..record.len() - 1]).unwrap();
+        ends.push(record[record.len() - 1]);
+    }
+    until("the parts of records are charged", || server.door.memory_claimed() > 0);
+    let claimed = server.door.memory_claimed();
+    assert!(claimed <= BOUND * net::HELD_BYTES_MAX, "{claimed}");
+    assert_eq!(main.read(handle, 0, 10).len(), 10);
+    drop(bound);
+    until("the memory has returned", || server.door.memory_claimed() == 0);
+}
+
+/// Returns a connection from another address of this machine.
+fn connected_from(own: &str, server: std::net::SocketAddr) -> Client {
+    let mut client = Client::connect(server);
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&std::net::SocketAddr::new(own.parse().unwrap(), 0).into()).unwrap();
+    socket.connect(&server.into()).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.stream = socket.into();
+    client.send_bytes(&HANDSHAKE);
+    assert_eq!(client.bytes(16).len(), 16);
+    client
+}
+
+#[test]
+fn handshakes_count_by_host_as_logins_do() {
+    let trust = trust();
+    let mut wish = wish(&trust, TlsOperations { session: true, ..TlsOperations::default() }, PATIENCE);
+    let (pool, owners) = (Pool::new("tls", 2), Arc::new(Mutex::new(Vec::new())));
+    let seen = owners.clone();
+    let run = move |owner, step| {
+        seen.lock().unwrap().push(owner);
+        pool.run(owner, step).is_ok()
+    };
+    wish.config.tls = Some(Arc::new(TlsServer::new(trust.server.clone(), run, PATIENCE)));
+    let logins = wish.config.settings.pending_logins.clone();
+    let server = Server::with(wish);
+    let host = Some("127.0.0.1".parse().unwrap());
+    let mut others: Vec<_> = (0..session::PENDING_LOGINS_PER_HOST_MAX).map(|_| logins.enter(host)).collect();
+    // Before the login, and after it.
+    for after_login in [false, true] {
+        let mut client = Client::greeted(server.address);
+        assert_eq!(
+            negotiate(&mut client, if after_login { CAPABLE } else { WANTS }, EXPECT_LOGIN),
+            !after_login
+        );
+        if after_login {
+            client = logged_in(client);
+        }
+        assert!(client.encrypt(&trust.client).is_err());
+    }
+    assert_eq!(owners.lock().unwrap().len(), 0, "no thread works for a host at its limit");
+    let mut client = connected_from("127.0.0.2", server.address);
+    assert!(negotiate(&mut client, WANTS, EXPECT_LOGIN));
+    client.encrypt(&trust.client).unwrap();
+    logged_in(client);
+    let other = owners.lock().unwrap().drain(..).next().unwrap();
+    // As many as the limit are possible, and they share the threads as one.
+    let owner = others.pop().flatten().unwrap().owner();
+    let client = encrypted(&server, &trust);
+    assert!(owner != other && owners.lock().unwrap().iter().all(|seen| *seen == owner));
+    let counted = others.len();
+    until("a handshake counts until it ends", || logins.count() == counted);
+    drop(others);
+    logged_in(client);
+    assert_eq!(logins.count(), 0);
+    assert_eq!(server.totals().failed_handshakes, 2);
 }

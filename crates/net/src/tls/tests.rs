@@ -1,0 +1,119 @@
+//! Handshakes whose records arrive in pieces.
+
+use super::*;
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+
+/// Returns a server, and the settings of a client that trusts it.
+pub(super) fn server_and_client() -> (TlsServer, ClientConfig) {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let key = made.signing_key.serialize_der().try_into().unwrap();
+    let server = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
+    let server = server.unwrap().with_no_client_auth();
+    let server = server.with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let client = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let client = client.with_root_certificates(roots).with_no_client_auth();
+    let here = |_, step: Box<dyn FnOnce() + Send>| {
+        step();
+        true
+    };
+    (TlsServer::new(Arc::new(server), here, Duration::from_secs(60)), client)
+}
+
+/// Processes all that has arrived, like the handshake of a socket.
+fn process(records: &mut TlsRecords) {
+    while records.is_handshaking() && !records.wants_write() && records.has_record() {
+        records.decrypt().unwrap();
+    }
+}
+
+fn sent_by(client: &mut ClientConnection) -> Vec<u8> {
+    let mut sent = Vec::new();
+    while client.wants_write() {
+        client.write_tls(&mut sent).unwrap();
+    }
+    sent
+}
+
+/// Returns the first message of a client in two records, with the length of the first one.
+fn hello_in_two_records(config: &ClientConfig, payload_of_first: usize) -> (Vec<u8>, usize) {
+    let name = "localhost".try_into().unwrap();
+    let mut client = ClientConnection::new(Arc::new(config.clone()), name).unwrap();
+    let hello = sent_by(&mut client);
+    let (header, message) = hello.split_at(RECORD_HEADER_BYTES);
+    let record = |part: &[u8]| {
+        let length = u16::try_from(part.len()).unwrap().to_be_bytes();
+        [&header[..RECORD_LENGTH_AT], &length, part].concat()
+    };
+    let (first, second) = message.split_at(payload_of_first);
+    let first = record(first);
+    let length = first.len();
+    ([first, record(second)].concat(), length)
+}
+
+#[test]
+fn a_handshake_continues_wherever_its_records_are_split() {
+    let (server, mut config) = server_and_client();
+    // Looks like the header of a long record if the server looks for one there.
+    config.alpn_protocols = vec![vec![22, 3, 3, 0x40, 0, 22, 3, 3, 0x40, 0]];
+    for payload_of_first in [1, 4, 40] {
+        let (hello, first) = hello_in_two_records(&config, payload_of_first);
+        for split in 1..hello.len() {
+            let mut records = server.begin(hello[..split].to_vec()).unwrap();
+            process(&mut records);
+            assert!(records.is_handshaking() && !records.wants_write());
+            records.append(&hello[split..]);
+            process(&mut records);
+            assert!(records.wants_write(), "no answer: {first} bytes in the first record, split at {split}");
+        }
+    }
+}
+
+#[test]
+fn a_connection_holds_no_more_than_its_limit() {
+    let (server, config) = server_and_client();
+    let mut client = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
+    let mut records = server.begin(Vec::new()).unwrap();
+    while client.is_handshaking() || records.is_handshaking() {
+        records.append(&sent_by(&mut client));
+        process(&mut records);
+        let mut answer = Vec::new();
+        records.send(&mut answer).unwrap();
+        client.read_tls(&mut answer.as_slice()).unwrap();
+        client.process_new_packets().unwrap();
+    }
+    let idle = records.take_buffer();
+    records.put_buffer(idle);
+    records.received = Vec::new();
+    assert_eq!(records.held_bytes(), 0, "an idle connection");
+    // Part of a record, of which nothing can be decrypted.
+    let content = [7; 16 * 1024];
+    client.writer().write_all(&content).unwrap();
+    let record = sent_by(&mut client);
+    let mut buffer = records.take_buffer();
+    buffer.extend_from_slice(&record[..record.len() - 1]);
+    records.put_buffer(buffer);
+    assert!(!records.decrypt().unwrap());
+    records.settle();
+    assert_eq!(records.held_bytes(), SMALL_BYTES, "part of a record");
+    // Data that nobody reads.
+    records.append(&record[record.len() - 1..]);
+    assert!(records.decrypt().unwrap());
+    let held = records.held_bytes();
+    assert!(held >= content.len() && held <= HELD_BYTES_MAX, "{held}");
+    // Data that the socket does not take.
+    let block = vec![7; 1 << 20];
+    while records.encrypt(&[IoSlice::new(&block)]).unwrap() > 0 {}
+    let more = records.held_bytes() - held;
+    assert!((ENCRYPTED_BYTES_MAX..HELD_BYTES_MAX - held).contains(&more), "{more}");
+    records.send(&mut Vec::new()).unwrap();
+    assert_eq!(records.held_bytes(), held);
+    let mut place = [MaybeUninit::uninit(); 16 * 1024];
+    assert_eq!(records.read(&mut place).unwrap(), Some(content.len()));
+    let idle = records.take_buffer();
+    records.put_buffer(idle);
+    records.settle();
+    assert_eq!(records.held_bytes(), 0, "idle again");
+}
