@@ -13,7 +13,8 @@ use crate::usage_error::UsageError;
 use anyhow::Context;
 use auth::access::{
     AccessClient, AccessDatabase, AccessExplanation, AccessOperation, AccessPolicy, AuditedDecisions,
-    AuthdbCheck, DecidingPair, LayerDecision, Principal, RecordKind, RequestIdentity,
+    AuthdbCheck, DecidingPair, LayerDecision, Principal, RecordKind, RequestIdentity, RequestToken,
+    TokenOrigin,
 };
 use auth::tokens::{TokenPolicy, TokenPolicySource, TokenVerdict, claimed_issuer, is_token_text};
 use base::LogicalPath;
@@ -123,7 +124,8 @@ impl CheckAccessOptions {
         let principal = self.principal(verdict.is_some());
         let policy = AccessPolicy::new(tokens, None, AuditedDecisions::default());
         let client = AccessClient::Bearer(principal, RequestIdentity::default());
-        let request = policy.request(client, verdict.as_ref());
+        let token = verdict.clone().map(|verdict| RequestToken { verdict, origin: TokenOrigin::Request });
+        let request = policy.request(client, token.as_ref());
         let layer = request.layer(operation, &path);
         let (mut is_allowed, mut rules) = match layer {
             LayerDecision::Scope(..) => (true, None),

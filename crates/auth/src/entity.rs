@@ -7,6 +7,11 @@ use std::time::SystemTime;
 
 use crate::secret::Secret;
 
+/// The attribute with the issuer of the token with which the peer logged in.
+pub(crate) const TOKEN_ISSUER: &str = "token.issuer";
+/// The attribute with the subject of that token.
+pub(crate) const TOKEN_SUBJECT: &str = "token.subject";
+
 /// The name of a peer's host, as far as it is known.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub enum HostName {
@@ -121,6 +126,16 @@ impl Entity {
     #[must_use]
     pub fn has_expired(&self) -> bool {
         self.expires.is_some_and(|expires| expires <= SystemTime::now())
+    }
+
+    /// Returns the issuer and the subject of the token that was verified at the login; `None` for
+    /// other logins. Together they identify the bearer.
+    ///
+    /// The rights and the name of such an entity come from its token at each request, because the
+    /// issuers can change after the login.
+    #[must_use]
+    pub fn verified_bearer(&self) -> Option<(&str, &str)> {
+        self.attribute(TOKEN_ISSUER).zip(self.attribute(TOKEN_SUBJECT))
     }
 
     /// Returns the value of an attribute.

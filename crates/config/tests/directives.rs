@@ -65,7 +65,6 @@ fn guards_are_in_the_tables() {
         "sec.level compatible",
         "sec.level all relaxed pedantic force",
         "sec.entitylib libX.so",
-        "xrootd.seclib default\nsec.protocol ztn",
         "ofs.authorize\nofs.authlib libXrdMacaroons.so",
         "ofs.authlib ++ libXrdAccSciTokens.so",
         "acc.authdb /x\nofs.authorize\nofs.authlib libXrdAccSciTokens.so",

@@ -54,6 +54,58 @@ fn a_protocol_named_twice_is_offered_twice_with_its_first_options() {
     assert_eq!(protocols[0].value, protocols[2].value);
 }
 
+/// A configuration with encryption and issuers of tokens.
+const TOKENS: &str = "xrootd.seclib default\nxrd.tls /c /k\nxrd.tlsca noverify\nofs.authorize\n\
+                      ofs.authlib ++ libXrdAccSciTokens.so\n";
+
+#[test]
+fn logins_by_tokens_have_options() {
+    let options = |line: &str| {
+        let protocol = security(&format!("{TOKENS}{line}\n")).protocols[0].value.clone();
+        let AuthProtocol::Ztn(options) = protocol else { panic!("{protocol:?}") };
+        (options.token_bytes_max, options.expiry, options.verifies)
+    };
+    assert_eq!(options("sec.protocol ztn"), (4096, TokenExpiry::Required, true));
+    assert_eq!(
+        options("sec.protparm ztn -maxsz 8k\nsec.protocol /usr/lib64 ztn -expiry ignore -tokenlib none"),
+        (8192, TokenExpiry::Ignore, false)
+    );
+    for library in ["libXrdAccSciTokens.so", "/usr/lib64/libXrdAccSciTokens-5.so"] {
+        assert!(options(&format!("sec.protocol ztn -maxsz 512k -tokenlib {library}")).2, "{library}");
+    }
+    let loaded = read(&format!("{TOKENS}sec.protocol ztn -expiry optional\n"));
+    let warning =
+        "f:6:26: warning: sec.protocol: ztn -expiry optional: tokens must have an expiry all the same";
+    assert!(loaded.report.to_string().contains(warning), "{}", loaded.report);
+}
+
+#[test]
+fn logins_by_tokens_need_encryption_and_issuers() {
+    let without = |lines: &[&str]| {
+        let text: String = TOKENS
+            .lines()
+            .filter(|line| !lines.iter().any(|name| line.starts_with(name)))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        errors(&format!("{text}sec.protocol ztn\n"))
+    };
+    assert_eq!(without(&[]), [""; 0]);
+    let clear = without(&["xrd.tls"]);
+    assert_eq!(clear.len(), 1, "{clear:?}");
+    assert!(
+        clear[0]
+            .starts_with("f:4:1: error: sec.protocol ztn: tokens are sent over encrypted connections only")
+    );
+    assert!(clear[0].contains("add xrd.tls"), "{clear:?}");
+    for lines in [&["ofs.authlib"][..], &["ofs.authorize", "ofs.authlib"]] {
+        let untrusted = without(lines);
+        assert_eq!(untrusted.len(), 1, "{untrusted:?}");
+        assert!(untrusted[0].contains("no issuer of tokens is trusted; add ofs.authorize"), "{untrusted:?}");
+    }
+    let open = without(&["xrootd.seclib"]);
+    assert!(open.len() == 1 && open[0].contains("xrootd.seclib is missing"), "{open:?}");
+}
+
 #[test]
 fn bindings_name_hosts_and_protocols() {
     let security = security(
@@ -121,6 +173,19 @@ fn faults_have_a_position() {
         ("sec.protocol sss -l 0", "1:21: error: sec.protocol: sss lifetime 0 may not be less than 1"),
         ("sec.protocol sss -r 9", "1:21: error: sec.protocol: sss refresh 9 may not be less than 10"),
         ("sec.protocol sss -p gsi:", "1:21: error: sec.protocol: invalid list of protocols 'gsi:'"),
+        ("sec.protocol ztn -x", "1:18: error: sec.protocol: unknown option '-x' of ztn"),
+        ("sec.protocol ztn -maxsz", "1:18: error: sec.protocol: size of ztn option '-maxsz' not specified"),
+        ("sec.protocol ztn -maxsz 0", "1:25: error: sec.protocol: ztn token size 0 may not be less than 1"),
+        ("sec.protocol ztn -maxsz 513k", "1:25: error: sec.protocol: ztn token size 513k"),
+        ("sec.protocol ztn -expiry never", "1:26: error: sec.protocol: invalid expiry 'never' of ztn"),
+        (
+            "sec.protocol ztn -tokenlib libXrdMacaroons.so",
+            "1:28: error: sec.protocol: macaroons are not verified",
+        ),
+        (
+            "sec.protocol ztn -tokenlib libX.so",
+            "1:28: error: sec.protocol: unsupported token library 'libX.so'",
+        ),
         ("sec.protocol kerberos", "1:14: error: sec.protocol: invalid protocol 'kerberos'"),
         ("sec.protocol ldap", "1:14: error: sec.protocol: unknown protocol 'ldap'"),
         ("sec.protparm sss", "1:1: error: sec.protparm: protocol parameter not specified"),
@@ -171,6 +236,7 @@ fn parameters_and_protocols_have_limits() {
 #[test]
 fn shown_values_have_the_same_effect() {
     let text = "xrootd.seclib default\nsec.protocol sss -s /k -l 3 -p gsi -r 30 -g -k -c /c\nsec.protocol unix\n\
+                sec.protocol ztn -maxsz 8k -expiry ignore -tokenlib none\n\
                 sec.protocol sss\nsec.protbind a.x only unix\nsec.protbind b.* none\nsec.protbind * unix sss\n\
                 sec.bindmode offer\nsec.level local relaxed none\nsec.level remote standard force\nsec.trace auth\n";
     let before = read(text).effective;

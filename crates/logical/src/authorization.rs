@@ -45,11 +45,11 @@ mod request_token;
 
 use crate::errno::{self, unable};
 use crate::{job, prepare, third_party};
-use auth::Secret;
-use auth::access::{AccessOperation, AccessPolicy};
-use auth::tokens::{TokenPolicy, TokenVerdict};
+use auth::access::{AccessOperation, AccessPolicy, RequestToken};
+use auth::tokens::TokenPolicy;
 use base::{Error, ErrorKind, LogicalPath};
 use check::{AccessCheck, AllowedOperation};
+use request_token::UnverifiedToken;
 use std::sync::Arc;
 use std::time::SystemTime;
 use storage::Pool;
@@ -118,7 +118,7 @@ impl AuthorizedFiles {
     fn start_verified(
         &self,
         caller: &Arc<Caller>,
-        (tokens, token): (Arc<TokenPolicy>, Secret),
+        (tokens, token): (Arc<TokenPolicy>, UnverifiedToken),
         operation: Operation,
         reply: &ReplyTo,
     ) -> Started {
@@ -126,8 +126,8 @@ impl AuthorizedFiles {
         let verify = move || {
             // After a panic, the client gets an error.
             let obligation = answer.defer();
-            let verdict = tokens.verify(token.expose(), SystemTime::now());
-            match files.start(&caller, operation, Some(verdict), &answer) {
+            let token = token.with(tokens.verify(token.text.expose(), SystemTime::now()));
+            match files.start(&caller, operation, Some(token), &answer) {
                 Started::Done(done) => obligation.send(done),
                 // The deferral of a late answer is not sent, because the call is already pending: the
                 // client waits up to its own timeout.
@@ -146,15 +146,15 @@ impl FileSystem for AuthorizedFiles {
         let Some(tokens) = self.files.policy.tokens() else {
             return self.files.start(caller, operation, None, reply);
         };
-        let token = match request_token::take(&mut operation) {
-            Ok(token) => token.or_else(|| request_token::of_login(caller)),
+        let token = match request_token::of(caller, &mut operation) {
+            Ok(token) => token,
             Err(error) => return Started::Done(Answer::Error(error)),
         };
         let Some(token) = token.filter(|_| self.files.decides(&operation)) else {
             return self.files.start(caller, operation, None, reply);
         };
-        match tokens.recall(token.expose(), SystemTime::now()) {
-            Some(verdict) => self.files.start(caller, operation, Some(verdict), reply),
+        match tokens.recall(token.text.expose(), SystemTime::now()) {
+            Some(verdict) => self.files.start(caller, operation, Some(token.with(verdict)), reply),
             None => self.start_verified(caller, (tokens.clone(), token), operation, reply),
         }
     }
@@ -169,7 +169,7 @@ impl GuardedFiles {
         &self,
         caller: &Arc<Caller>,
         operation: Operation,
-        token: Option<TokenVerdict>,
+        token: Option<RequestToken>,
         reply: &ReplyTo,
     ) -> Started {
         let allowed = match self.decide(caller, &operation, token.as_ref()) {
@@ -241,7 +241,7 @@ impl GuardedFiles {
         &self,
         caller: &Caller,
         operation: &Operation,
-        token: Option<&TokenVerdict>,
+        token: Option<&RequestToken>,
     ) -> Result<AllowedOperation, Error> {
         let check = AccessCheck { policy: &self.policy, caller, token, exports: &self.exports };
         let allowed_below = |existing| Ok(AllowedOperation { existing, ..AllowedOperation::default() });
@@ -324,7 +324,7 @@ impl GuardedFiles {
         &self,
         caller: &Arc<Caller>,
         operation: Operation,
-        token: Option<TokenVerdict>,
+        token: Option<RequestToken>,
     ) -> Operation {
         let checked = |targets: TargetList, operation: AccessOperation, verb: &'static str| {
             let (policy, caller, token) = (self.policy.clone(), caller.clone(), token.clone());

@@ -97,16 +97,23 @@ pub(crate) fn is_owner(id: &[u8], caller: &Caller) -> bool {
     mark.is_some_and(|mark| mark == owner_mark(caller))
 }
 
-/// Returns the mark of a client: a hash of its authenticated name, or of its host if it has none.
-/// Other processes of the user have the same mark, because a request outlives the one that made it.
+/// Returns the mark of a client: a hash of its authenticated name, or of its host if it has none. The
+/// issuer and the subject identify a client that logged in with a token, because not every issuer
+/// names its bearers, and issuers can name different ones alike. Other processes of the user have the same mark, because a request outlives the one that made it.
 fn owner_mark(caller: &Caller) -> String {
     let entity = caller.entity();
+    let mut hash = RunningChecksum::new(Algorithm::Sha256);
+    if let Some((issuer, subject)) = entity.and_then(|entity| entity.verified_bearer()) {
+        // No protocol has an id of this length. The length of the issuer separates it from the
+        // subject, which can contain any character.
+        hash.update(format!("bearer of a token\0{}\0{issuer}{subject}", issuer.len()).as_bytes());
+        return hash.finish().hex().chars().take(OWNER_DIGITS).collect();
+    }
     let (protocol, name) = match entity.and_then(|entity| Some((&*entity.protocol, entity.name.as_deref()?)))
     {
         Some(named) => named,
         None => ("", entity.map_or(caller.identity.host(), |entity| &*entity.host)),
     };
-    let mut hash = RunningChecksum::new(Algorithm::Sha256);
     hash.update(protocol.as_bytes());
     hash.update(b"\0");
     hash.update(name.as_bytes());

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use support::{Client, Server, creating, reading, replacing, target, updating};
 use vfs::{
-    Caller, FileSystem, ListDetail, LocateOptions, OpenRequest, Operation, PrepareRequest, TargetList,
+    Answer, Caller, FileSystem, ListDetail, LocateOptions, OpenRequest, Operation, PrepareRequest, TargetList,
 };
 
 struct NoNetgroups;
@@ -40,17 +40,25 @@ fn encode(bytes: impl AsRef<[u8]>) -> String {
 /// An issuer with a key of its own.
 struct TestIssuer {
     key: EcdsaKeyPair,
+    /// The address of the issuer that servers know; that in the tokens is `https://i`.
+    address: &'static str,
+    /// Further settings of the issuer at servers.
+    settings: &'static str,
 }
 
 impl TestIssuer {
     fn new() -> Self {
         let (algorithm, rng) = (&ECDSA_P256_SHA256_FIXED_SIGNING, SystemRandom::new());
         let key = EcdsaKeyPair::generate_pkcs8(algorithm, &rng).unwrap();
-        Self { key: EcdsaKeyPair::from_pkcs8(algorithm, key.as_ref(), &rng).unwrap() }
+        let key = EcdsaKeyPair::from_pkcs8(algorithm, key.as_ref(), &rng).unwrap();
+        Self { key, address: "https://i", settings: "" }
     }
 
     fn tokens(&self) -> Arc<TokenPolicy> {
-        let text = "[Global]\naudience = https://here\n[Issuer i]\nissuer = https://i\nbase_path = /data\n";
+        let Self { address, settings, .. } = self;
+        let text = format!(
+            "[Global]\naudience = https://here\n[Issuer i]\nissuer = {address}\nbase_path = /data\n{settings}"
+        );
         let mut read = |_: &Path, _| Err(String::new());
         let file = IssuerFile::parse(text.as_bytes(), Path::new("/f"), &mut read).unwrap();
         let source = TokenPolicySource { path: "/f".into(), check: AuthdbCheck::None };
@@ -58,7 +66,7 @@ impl TestIssuer {
         let point = self.key.public_key().as_ref();
         let (x, y) = (encode(&point[1..33]), encode(&point[33..]));
         let keys = format!(r#"{{"keys":[{{"kty":"EC","crv":"P-256","kid":"k","x":"{x}","y":"{y}"}}]}}"#);
-        tokens.set_keys("https://i", Some(KeySet::parse(keys.as_bytes()).unwrap()));
+        tokens.set_keys(address, Some(KeySet::parse(keys.as_bytes()).unwrap()));
         Arc::new(tokens)
     }
 
@@ -191,6 +199,32 @@ fn the_token_of_the_login_counts_until_it_expires() {
     let client = guarded(server.logical.clone(), &issuer, rules, AuthorizationRole::Server);
     client.open_as(&caller, "/data/sub/f", reading()).file();
     client.open_as(&caller, &format!("/data/f?authz={other}"), reading()).file();
+}
+
+#[test]
+fn the_name_of_a_login_is_that_which_its_issuer_gives_now() {
+    let (server, issuer) = (server(), TestIssuer::new());
+    let token = issuer.token("storage.read:/f");
+    let caller = logged_in(&issuer, &token, SystemTime::now());
+    let opened = |issuer: &TestIssuer, path: &str| {
+        let rules = Some(rules("u alice /data/sub r\n"));
+        let client = guarded(server.logical.clone(), issuer, rules, AuthorizationRole::Server);
+        match client.open_as(&caller, path, reading()).answer() {
+            Answer::Error(error) => Some(error.kind),
+            _ => None,
+        }
+    };
+    assert_eq!(opened(&issuer, "/data/sub/f"), Some(REFUSED), "the issuer file names nobody");
+    let issuer = TestIssuer { settings: "map_subject = true\n", ..issuer };
+    assert_eq!(opened(&issuer, "/data/sub/f"), None);
+    assert_eq!(opened(&issuer, "/data/f"), None, "by the scope");
+    let own = issuer.token("storage.read:/other");
+    assert_eq!(opened(&issuer, &format!("/data/sub/f?authz={own}")), Some(REFUSED));
+    assert_eq!(opened(&issuer, "/data/sub/f?authz=abc"), Some(REFUSED));
+    let other = TestIssuer { address: "https://other", ..issuer };
+    for path in ["/data/sub/f", "/data/f"] {
+        assert_eq!(opened(&other, path), Some(REFUSED), "{path}: the issuer is removed");
+    }
 }
 
 #[test]

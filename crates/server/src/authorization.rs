@@ -41,20 +41,43 @@ pub(crate) struct PolicyRefresh {
     pub(crate) issuers: Option<IssuersRefresh>,
 }
 
-impl ServerAuthorization {
+/// Token issuers and rules that are loaded. Nothing renews them yet.
+pub(crate) struct LoadedAuthorization {
+    policy: Arc<AccessPolicy>,
+    loaded: Instant,
+}
+
+impl LoadedAuthorization {
     /// Loads token issuers and rules, if the configuration enables authorization. Blocks.
-    pub(crate) fn start(effective: &Effective, supervisor: &Supervisor) -> Result<Option<Self>, StartError> {
+    pub(crate) fn load(effective: &Effective) -> Result<Option<Self>, StartError> {
         let values = &effective.authorization;
         if !*values.enabled {
             return Ok(None);
         }
         let audit = AuditedDecisions { grants: values.audit.grants, denials: values.audit.denials };
         let tokens = values.layers.tokens.as_deref().map(tokens).transpose()?;
+        let loaded = Instant::now();
         let rules = values.layers.rules.then(|| rules(values, audit)).transpose()?;
-        let policy = Arc::new(AccessPolicy::new(tokens.clone(), rules.clone(), audit));
-        let started = Instant::now();
+        Ok(Some(Self { policy: Arc::new(AccessPolicy::new(tokens, rules, audit)), loaded }))
+    }
+
+    /// Returns the issuers of tokens; `None` if tokens do not count.
+    pub(crate) fn tokens(&self) -> Option<&Arc<TokenPolicy>> {
+        self.policy.tokens()
+    }
+}
+
+impl ServerAuthorization {
+    /// Starts the renewal of what was loaded.
+    pub(crate) fn start(
+        loaded: LoadedAuthorization,
+        effective: &Effective,
+        supervisor: &Supervisor,
+    ) -> Result<Self, StartError> {
+        let values = &effective.authorization;
+        let LoadedAuthorization { policy, loaded: started } = loaded;
         let (mut renewals, mut keys) = (Vec::new(), None);
-        if let Some(rules) = rules {
+        if let Some(rules) = policy.rules().cloned() {
             let interval = (*values.refresh).min(*values.lookup_lifetime);
             let refresh = move || drop(rules.refresh(started.elapsed(), false));
             renewals.push(renew(
@@ -64,7 +87,7 @@ impl ServerAuthorization {
                 refresh,
             )?);
         }
-        if let Some(tokens) = tokens {
+        if let Some(tokens) = policy.tokens().cloned() {
             let directory = effective.admin_directory().join(ISSUER_KEYS);
             keys = Some(IssuerKeys::start(tokens.clone(), &directory, supervisor)?);
             let mut logged = String::new();
@@ -72,7 +95,7 @@ impl ServerAuthorization {
             let thread = ("token-issuers", "the renewal of token issuers");
             renewals.push(renew(supervisor, thread, ISSUERS_INTERVAL, refresh)?);
         }
-        Ok(Some(Self { policy, started, _renewals: renewals, _keys: keys }))
+        Ok(Self { policy, started, _renewals: renewals, _keys: keys })
     }
 
     pub(crate) fn policy(&self) -> Arc<AccessPolicy> {

@@ -8,10 +8,12 @@ use crate::adapters::SystemClock;
 use crate::admission::Doorkeeper;
 use crate::error::StartError;
 use auth::sss::{HOME_KEYTAB, SssServer, SssServerSettings};
+use auth::tokens::{TOKEN_BYTES_MAX, TokenPolicy};
 use auth::unix::UnixServer;
+use auth::ztn::{ExpiryCheck, ZtnServer, ZtnServerSettings};
 use auth::{ServerProtocol, SystemRng};
 use base::Supervisor;
-use config::{AuthProtocol, Effective, SigningLevel, SigningRule, SssOptions};
+use config::{AuthProtocol, Effective, SigningLevel, SigningRule, SssOptions, TokenExpiry, ZtnOptions};
 use session::{LoginPolicy, Signing, SigningByDistance};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,11 +28,15 @@ const LOGIN_THREADS_MAX: usize = 8;
 /// Maximum wait of a start for the protocols.
 const READY_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Returns the authentication that the configuration requires; `None` if it requires none.
+/// Returns the authentication that the configuration requires; `None` if it requires none. `issuers`
+/// are the issuers of tokens, if tokens count.
 ///
 /// # Errors
 /// [`StartError::Security`].
-pub(crate) fn policy(effective: &Effective) -> Result<Option<Arc<LoginPolicy>>, StartError> {
+pub(crate) fn policy(
+    effective: &Effective,
+    issuers: Option<&Arc<TokenPolicy>>,
+) -> Result<Option<Arc<LoginPolicy>>, StartError> {
     let security = &effective.security;
     if !*security.enabled {
         return Ok(None);
@@ -38,7 +44,7 @@ pub(crate) fn policy(effective: &Effective) -> Result<Option<Arc<LoginPolicy>>, 
     let mut protocols: Vec<Arc<dyn ServerProtocol>> = Vec::new();
     for setting in &security.protocols {
         if protocols.iter().all(|known| known.id() != setting.id()) {
-            protocols.extend(protocol(setting)?);
+            protocols.extend(protocol(setting, effective, issuers)?);
         }
     }
     let mut order: Vec<&str> = security.protocols.iter().map(|setting| setting.id()).collect();
@@ -53,12 +59,44 @@ pub(crate) fn policy(effective: &Effective) -> Result<Option<Arc<LoginPolicy>>, 
 }
 
 /// Returns a protocol; `None` for `host`, which has no credentials to check.
-fn protocol(configured: &AuthProtocol) -> Result<Option<Arc<dyn ServerProtocol>>, StartError> {
+fn protocol(
+    configured: &AuthProtocol,
+    effective: &Effective,
+    issuers: Option<&Arc<TokenPolicy>>,
+) -> Result<Option<Arc<dyn ServerProtocol>>, StartError> {
     Ok(match configured {
         AuthProtocol::Host => None,
         AuthProtocol::Unix => Some(Arc::new(UnixServer)),
         AuthProtocol::Sss(options) => Some(Arc::new(sss(options)?)),
+        AuthProtocol::Ztn(options) => Some(Arc::new(ztn(options, effective.network.tls.is_some(), issuers)?)),
     })
+}
+
+/// Returns the login by tokens. The check of the configuration reports the same errors with their
+/// line.
+fn ztn(
+    options: &ZtnOptions,
+    has_tls: bool,
+    issuers: Option<&Arc<TokenPolicy>>,
+) -> Result<ZtnServer, StartError> {
+    if !has_tls {
+        let what = "ztn needs encrypted connections; add xrd.tls with the certificate and key of this host";
+        return Err(StartError::Security(what.to_owned()));
+    }
+    let issuers = issuers.ok_or_else(|| {
+        let what = "ztn has no issuers of tokens; add ofs.authorize and ofs.authlib ++ libXrdAccSciTokens.so";
+        StartError::Security(what.to_owned())
+    })?;
+    let settings = ZtnServerSettings {
+        // Longer ones would be refused as tokens, so clients need not send them.
+        token_bytes_max: options.token_bytes_max.min(TOKEN_BYTES_MAX),
+        expiry: match options.expiry {
+            TokenExpiry::Ignore => ExpiryCheck::Ignore,
+            TokenExpiry::Optional => ExpiryCheck::Optional,
+            TokenExpiry::Required => ExpiryCheck::Required,
+        },
+    };
+    Ok(ZtnServer::new(settings, options.verifies.then(|| issuers.clone())))
 }
 
 fn sss(options: &SssOptions) -> Result<SssServer, StartError> {
@@ -129,6 +167,15 @@ pub(crate) fn await_ready(policy: &LoginPolicy) {
     let rest = ready.and_then(|ready| ready.duration_since(SystemTime::now()).ok());
     // A clock that was set back would extend the wait.
     std::thread::sleep(rest.unwrap_or_default().min(READY_TIME_MAX));
+}
+
+/// Encrypts the logins of clients that support TLS, if a protocol needs it. Other clients keep the
+/// other protocols.
+pub(crate) fn encrypt(policy: Option<&LoginPolicy>, door: &mut xroot::Config) {
+    let needs_tls = policy.is_some_and(|policy| policy.protocols().iter().any(|known| known.needs_tls()));
+    if let Some(tls) = door.settings.tls.as_mut().filter(|_| needs_tls) {
+        tls.capable.login = true;
+    }
 }
 
 /// Returns the requests that clients must sign.
@@ -275,6 +322,16 @@ mod tests {
         let policy = LoginPolicy::new(vec![Arc::new(sss)], &["sss"], Vec::new(), false, "h.example.org");
         await_ready(&policy.unwrap());
         assert!(SystemTime::now() >= ready);
+    }
+
+    #[test]
+    fn a_login_by_tokens_needs_encryption_and_issuers() {
+        let refused = |has_tls| match ztn(&ZtnOptions::default(), has_tls, None) {
+            Err(StartError::Security(text)) => text,
+            _ => panic!("it starts"),
+        };
+        assert!(refused(false).contains("add xrd.tls"), "{}", refused(false));
+        assert!(refused(true).contains("add ofs.authorize and ofs.authlib"), "{}", refused(true));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use crate::adapters::{LeasedCreation, SystemClock, SystemUsers, install_rings};
 use crate::admission::Doorkeeper;
 use crate::assembly;
-use crate::authorization::{PolicyRefresh, ServerAuthorization};
+use crate::authorization::{LoadedAuthorization, PolicyRefresh, ServerAuthorization};
 use crate::cluster::{self, ClusterThread};
 use crate::error::StartError;
 use crate::login;
@@ -152,11 +152,13 @@ impl RunningServer {
     ) -> Result<Self, StartError> {
         let system = |what| move |source| StartError::System { what, source };
         // First, because a server that cannot authenticate must not touch anything.
-        let login = login::policy(effective)?;
+        let authorization = LoadedAuthorization::load(effective)?;
+        let login = login::policy(effective, authorization.as_ref().and_then(LoadedAuthorization::tokens))?;
         let tls = ServerTls::open(effective)?;
         let address = listener.local_address().map_err(system("the address of the port"))?;
         let role = cluster.as_ref().map(|settings| settings.role);
-        let authorization = ServerAuthorization::start(effective, &supervisor)?;
+        let renewed = |loaded| ServerAuthorization::start(loaded, effective, &supervisor);
+        let authorization = authorization.map(renewed).transpose()?;
         let forwarding = cluster.as_ref().map(|settings| settings.forwarding).unwrap_or_default();
         let logical = match role {
             Some(role) if role.redirects() => None,
@@ -361,6 +363,7 @@ fn protect(
     }
     if let Some(tls) = tls {
         tls.require(effective, door);
+        login::encrypt(login.map(|policy| &**policy), door);
         renewals.1 = Some(tls.watch(supervisor)?);
     }
     Ok(renewals)

@@ -1,7 +1,7 @@
 //! The refusals that `vectors/security/requirements.json` requires of a server, each by its id.
 //!
-//! A case with bytes is sent to a session whose protocols are those that are in force: host, unix
-//! and sss with the keys of the vectors. Credentials of a protocol that is not in force are refused
+//! A case with bytes is sent to a session whose protocols are those that are in force: host, unix,
+//! sss and ztn with the keys of the vectors. Credentials of a protocol that is not in force are refused
 //! like those of an unknown one, and a configuration that asks for such a protocol does not start.
 //! Cases in words are listed with the test that shows them.
 
@@ -11,9 +11,10 @@ mod support;
 
 use auth::sss::{Keytab, SssServer, SssServerSettings};
 use auth::unix::UnixServer;
+use auth::ztn::{ZtnServer, ZtnServerSettings};
 use auth::{Entity, ServerProtocol, SystemRng};
 use base::Clock;
-use config::AuthBinding;
+use config::{AuthBinding, TlsRequirements};
 use serde_json::Value;
 use session::{DriverTask, LoginPolicy, Settings};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +25,7 @@ use support::*;
 
 /// Tests that show the cases without bytes, as ranges of ids. The names are those of
 /// `docs/conformance.md`.
-const SHOWN_ELSEWHERE: [(&str, &str, &str); 20] = [
+const SHOWN_ELSEWHERE: [(&str, &str, &str); 22] = [
     ("S006", "S007", "every_prefix_and_changed_byte_of_credentials_is_refused"),
     ("S008", "S009", "authentication::requests_before_authentication_are_refused"),
     ("S010", "S010", "authentication::sessions_are_ended_and_joined_only_after_authentication"),
@@ -38,7 +39,9 @@ const SHOWN_ELSEWHERE: [(&str, &str, &str); 20] = [
     ("S064", "S064", NOT_IN_FORCE),
     ("S070", "S086", NOT_IN_FORCE),
     ("S087", "S092", CLIENT),
-    ("S101", "S106", NOT_IN_FORCE),
+    ("S101", "S104", "auth::tokens::tests::logins::tokens_that_must_be_refused_do_not_log_in"),
+    ("S105", "S105", "auth::ztn::server::tests::malformed_credentials_are_refused"),
+    ("S106", "S106", "token_authorization::the_token_of_the_login_counts_until_it_expires"),
     ("S107", "S108", CLIENT),
     ("S109", "S120", "signing"),
     ("S121", "S131", NOT_IN_FORCE),
@@ -96,12 +99,28 @@ fn protocols(forwarded: &[&str]) -> Vec<Arc<dyn ServerProtocol>> {
     let mut settings = SssServerSettings::new("/nowhere".into());
     settings.forwarded_protocols = forwarded.iter().map(|id| (*id).to_owned()).collect();
     let sss = SssServer::with_keys(settings, keys, None, Box::new(SystemRng), Arc::new(StoppedClock));
-    vec![Arc::new(UnixServer), Arc::new(sss)]
+    // Tokens with valid credentials are not among the cases with bytes.
+    let ztn = ZtnServer::new(ZtnServerSettings::default(), None);
+    vec![Arc::new(UnixServer), Arc::new(sss), Arc::new(ztn)]
 }
 
 fn settings(forwarded: &[&str], bindings: Vec<AuthBinding>) -> Settings {
-    let policy = LoginPolicy::new(protocols(forwarded), &["unix", "sss"], bindings, false, "h.example.org");
-    Settings { login: Some(Arc::new(policy.unwrap())), ..Settings::default() }
+    let order = ["unix", "sss", "ztn"];
+    let policy = LoginPolicy::new(protocols(forwarded), &order, bindings, false, "h.example.org");
+    let tls = Some(TlsRequirements::default());
+    Settings { login: Some(Arc::new(policy.unwrap())), tls, ..Settings::default() }
+}
+
+/// Returns a session after a login over an encrypted connection.
+fn unauthenticated_over_tls(settings: Settings) -> Bench {
+    let mut bench = Bench::greeted(settings);
+    // The client wants TLS before its login.
+    let todo = bench.ask(&Raw::new(PROTOCOL).i32(4, 0x520).u8(8, 0x0f).u8(9, 3));
+    assert!(matches!(todo, DriverTask::StartTls));
+    bench.reply();
+    let offers = bench.reply_to(&login(5)).body.split_off(16);
+    assert!(offers.ends_with(b"&P=ztn,0:4096:"), "{offers:?}");
+    bench
 }
 
 /// The result of one request.
@@ -123,7 +142,9 @@ fn send(bench: &mut Bench, request: &[u8], clock: u64) -> Outcome {
         return Outcome::Authenticated(bench.session.caller().entity().cloned().unwrap());
     }
     assert!(bench.session.is_authenticating() && bench.session.caller().entity().is_none());
-    Outcome::Refused(reply.error().0)
+    let (code, text) = reply.error();
+    assert!(!text.contains("ztn security protocol is not supported"), "{text}");
+    Outcome::Refused(code)
 }
 
 fn ids(first: &str, last: &str) -> impl Iterator<Item = String> {
@@ -150,7 +171,11 @@ fn every_case_with_bytes_is_refused_or_has_its_identity() {
             let first = send(&mut Bench::unauthenticated(settings.clone()), &request, clock);
             assert!(matches!(first, Outcome::Authenticated(_)), "{id}: first presentation");
         }
-        let outcome = send(&mut Bench::unauthenticated(settings), &request, clock);
+        let mut bench = match text(case, "layer") {
+            "tls" => unauthenticated_over_tls(settings),
+            _ => Bench::unauthenticated(settings),
+        };
+        let outcome = send(&mut bench, &request, clock);
         check(id, case, &outcome);
         sent += 1;
     }

@@ -70,6 +70,11 @@ impl Caller {
         self.identity.is_same_client(&other.identity)
             && self.identity.protocol() == other.identity.protocol()
             && name(self) == name(other)
+            && self.verified_bearer() == other.verified_bearer()
+    }
+
+    fn verified_bearer(&self) -> Option<(&str, &str)> {
+        self.entity()?.verified_bearer()
     }
 
     /// Marks the caller as disconnected, so that operations it still waits for may be cancelled.

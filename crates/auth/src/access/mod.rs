@@ -35,7 +35,7 @@ pub use database::{
     AccessDatabase, AccessExplanation, AuthdbCheck, AuthdbError, AuthdbSource, ClientRecords,
 };
 pub use netgroups::{NetgroupDatabase, NetgroupMember};
-pub use policy::{AccessPolicy, AccessRequest, LayerDecision};
+pub use policy::{AccessPolicy, AccessRequest, LayerDecision, RequestToken, TokenOrigin};
 pub use principal::{Principal, RequestIdentity};
 pub use privileges::{AccessOperation, Privileges};
 pub use records::{

@@ -16,12 +16,31 @@ pub struct AccessPolicy {
     audit: AuditedDecisions,
 }
 
+/// Where the token of a request comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TokenOrigin {
+    /// The request has it.
+    Request,
+    /// The client logged in with it, and the login verified it. The name that it gives its bearer is
+    /// that of the client.
+    Login,
+}
+
+/// The result for the token of a request.
+#[derive(Clone, Debug)]
+pub struct RequestToken {
+    /// The result of its verification for this request.
+    pub verdict: TokenVerdict,
+    /// Where it comes from.
+    pub origin: TokenOrigin,
+}
+
 /// The client of a request with the credential of the request.
 #[derive(Clone, Copy)]
 pub struct AccessRequest<'a> {
     policy: &'a AccessPolicy,
     client: AccessClient<'a>,
-    token: Option<&'a TokenVerdict>,
+    token: Option<&'a RequestToken>,
 }
 
 /// The layer that decides about an operation, and its decision.
@@ -65,12 +84,12 @@ impl AccessPolicy {
         self.rules.as_ref()
     }
 
-    /// Returns a request of a client. `token` is the result for the credential of the request.
+    /// Returns a request of a client. `token` is the result for the token of the request.
     #[must_use]
     pub fn request<'a>(
         &'a self,
         client: AccessClient<'a>,
-        token: Option<&'a TokenVerdict>,
+        token: Option<&'a RequestToken>,
     ) -> AccessRequest<'a> {
         AccessRequest { policy: self, client, token }
     }
@@ -81,15 +100,22 @@ impl<'a> AccessRequest<'a> {
     #[must_use]
     pub fn layer(&self, operation: AccessOperation, path: &LogicalPath) -> LayerDecision<'a> {
         let Some(tokens) = &self.policy.tokens else { return LayerDecision::Rules(self.client) };
-        let token = match self.token {
-            Some(TokenVerdict::Refused(fault)) => return LayerDecision::InvalidToken(*fault),
-            Some(TokenVerdict::Valid(token)) => &**token,
-            Some(TokenVerdict::NotRecognized(_)) | None => return self.unauthorized(tokens, None),
+        let Some(RequestToken { verdict, origin }) = self.token else {
+            return self.unauthorized(tokens, None);
+        };
+        let token = match verdict {
+            TokenVerdict::Refused(fault) => return LayerDecision::InvalidToken(*fault),
+            TokenVerdict::Valid(token) => &**token,
+            TokenVerdict::NotRecognized(_) => return self.unauthorized(tokens, None),
         };
         if let Some(grant) = token.grant(operation, path) {
             return LayerDecision::Scope(token, grant);
         }
-        let (name, groups) = (token.mapped_name(path).map(|(name, _)| name), token.groups());
+        let name = match origin {
+            TokenOrigin::Request => token.mapped_name(path).map(|(name, _)| name),
+            TokenOrigin::Login => token.name_for_rules(path),
+        };
+        let groups = token.groups();
         if name.is_none() && groups.is_empty() {
             return self.unauthorized(tokens, Some(token));
         }
@@ -182,7 +208,7 @@ impl<'a> AccessRequest<'a> {
     /// Reports whether anything is granted to the client on any path.
     #[must_use]
     pub fn grants_any(&self) -> bool {
-        if let Some(TokenVerdict::Valid(token)) = self.token
+        if let Some(TokenVerdict::Valid(token)) = self.token.map(|token| &token.verdict)
             && self.policy.tokens.is_some()
             && !token.grants().is_empty()
         {
@@ -204,7 +230,9 @@ impl<'a> AccessRequest<'a> {
     #[must_use]
     pub fn has_rule_below(&self, operation: AccessOperation, directory: &LogicalPath) -> bool {
         let renames = || match self.token {
-            Some(TokenVerdict::Valid(token)) => token.has_map_rule_below(directory),
+            Some(RequestToken { verdict: TokenVerdict::Valid(token), .. }) => {
+                token.has_map_rule_below(directory)
+            }
             _ => false,
         };
         match self.layer(operation, directory) {

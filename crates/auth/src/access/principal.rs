@@ -56,13 +56,15 @@ pub(super) struct AttributeColumn<'a> {
 }
 
 impl<'a> Principal<'a> {
-    /// Returns the client of a request without a credential of its own.
+    /// Returns the client of a request without a credential of its own. A client that logged in with a
+    /// token has no name by itself: the name comes from its token, as long as that is valid.
     #[must_use]
     pub fn of(entity: &'a Entity) -> Self {
         let text = |field: &'a Option<Box<str>>| field.as_deref().unwrap_or_default();
+        let own_name = || entity.name.as_deref().filter(|_| entity.verified_bearer().is_none());
         Self {
             protocol: &entity.protocol,
-            name: entity.attribute(REQUEST_NAME).or(entity.name.as_deref()).filter(|name| !name.is_empty()),
+            name: entity.attribute(REQUEST_NAME).or_else(own_name).filter(|name| !name.is_empty()),
             host: entity.host_name.known().map_or(&*entity.host, |name| &**name),
             address: &entity.address,
             is_host_uncertain: entity.host_name.known().is_none(),

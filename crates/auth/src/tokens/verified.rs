@@ -135,12 +135,25 @@ impl VerifiedToken {
         mapped.map(|(name, _)| name).or(self.own_name()).or(self.issuer.default_user.as_deref())
     }
 
-    /// Returns the name of the bearer for a login. The name for operations that a scope allows is not
-    /// part of it, because the rules would apply to that name without a scope.
+    /// Returns the name of the bearer for a login. The name for operations that a scope allows
+    /// (`default_user`) is not part of it, because the rules would apply to that name without a scope.
     #[must_use]
     pub fn login_name(&self) -> Option<&str> {
         let map = self.issuer.map.as_ref().filter(|_| self.issuer.strategies.mapping);
-        map.and_then(|map| map.login_name(&self.map_rules)).or(self.own_name())
+        map.and_then(|map| map.login_name(&self.map_rules)).or_else(|| self.own_name_for_rules())
+    }
+
+    /// Returns the name for the rules of a client that logged in with this token: of the map file,
+    /// else the name in the token.
+    #[must_use]
+    pub fn name_for_rules(&self, path: &LogicalPath) -> Option<&str> {
+        self.mapped_name(path).map(|(name, _)| name).or_else(|| self.own_name_for_rules())
+    }
+
+    /// Returns the name in the token, for logins and rules. Only issuers whose strategies include
+    /// `mapping` name clients.
+    fn own_name_for_rules(&self) -> Option<&str> {
+        self.own_name().filter(|_| self.issuer.strategies.mapping)
     }
 
     /// Returns the name in the token: the value of the claim that the issuer names, or the subject, if

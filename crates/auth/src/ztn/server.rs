@@ -1,7 +1,7 @@
 //! The server's side of `ztn`.
 
 use super::{HEADER_BYTES, PREFIX, TOKEN_FOLLOWS, VERSION, ZTN, ZTN_TOKEN_BYTES_DEFAULT};
-use crate::entity::{Entity, EntityFields};
+use crate::entity::{Entity, EntityFields, TOKEN_ISSUER, TOKEN_SUBJECT};
 use crate::secret::Secret;
 use crate::server::{LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost};
 use crate::tokens::{TokenPolicy, TokenVerdict, claimed_expiry};
@@ -105,19 +105,21 @@ impl ZtnServerLogin {
             return Err("the connection is not encrypted".to_owned());
         }
         let token = parse(credentials, self.settings.token_bytes_max)?;
-        let (name, subject, expires) = match &self.tokens {
-            None => (None, None, self.check_expiry(token, now)?),
+        let (name, attributes, expires) = match &self.tokens {
+            None => (None, Vec::new(), self.check_expiry(token, now)?),
             Some(tokens) => match tokens.verify(token, now) {
                 TokenVerdict::Valid(verified) => {
                     let name = verified.login_name().map(Into::into);
-                    (name, Some(verified.subject().into()), Some(verified.expires()))
+                    let bearer =
+                        [(TOKEN_ISSUER, &*verified.issuer().url), (TOKEN_SUBJECT, verified.subject())];
+                    let bearer = bearer.map(|(key, value)| (key.into(), value.into()));
+                    (name, bearer.into(), Some(verified.expires()))
                 }
                 TokenVerdict::Refused(fault) | TokenVerdict::NotRecognized(fault) => {
                     return Err(format!("token verification failed: {fault}"));
                 }
             },
         };
-        let attributes = subject.map(|subject| ("token.subject".into(), subject)).into_iter().collect();
         Ok(Entity::new(EntityFields {
             protocol: ZTN.into(),
             name,

@@ -7,6 +7,7 @@ use super::arguments::Arguments;
 use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::shared::{trace, unprotected};
+use super::token_login::ztn_options;
 use crate::effective::{
     AUTH_PROTOCOLS_MAX, AuthBinding, AuthProtocol, HostPattern, SecurityConfig, SigningLevel, SigningRule,
     SssOptions,
@@ -22,13 +23,13 @@ use std::time::Duration;
 const HOST: &str = AuthProtocol::HOST_ID;
 
 /// Ids of the protocols that are in force.
-const IN_FORCE: [&str; 3] = [HOST, "unix", "sss"];
+const IN_FORCE: [&str; 4] = [HOST, "unix", "sss", "ztn"];
 
 /// Ids of protocols that are known, but not in force.
-const NOT_IN_FORCE: [&str; 4] = ["krb5", "gsi", "pwd", "ztn"];
+const NOT_IN_FORCE: [&str; 3] = ["krb5", "gsi", "pwd"];
 
 /// The allowed ids, for messages.
-const ALLOWED_IDS: &str = "allowed: host, unix, sss";
+const ALLOWED_IDS: &str = "allowed: host, unix, sss, ztn";
 
 /// Maximum length of a protocol id in characters.
 const ID_CHARS_MAX: usize = 7;
@@ -103,6 +104,7 @@ pub(super) fn protocol(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> 
     let protocol = match token.text.as_str() {
         HOST => without_options(&options, AuthProtocol::Host)?,
         "unix" => without_options(&options, AuthProtocol::Unix)?,
+        "ztn" => AuthProtocol::Ztn(ztn_options(&options, draft)?),
         _ => AuthProtocol::Sss(sss_options(&options)?),
     };
     draft.effective.security.protocols.push(Setting::new(protocol, arguments.origin()));

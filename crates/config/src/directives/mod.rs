@@ -25,6 +25,7 @@ mod shared;
 mod standing;
 mod third_party;
 mod tls;
+mod token_login;
 mod xrd;
 mod xrootd;
 
@@ -42,6 +43,7 @@ pub(crate) use missing::of as missing;
 pub(crate) use shared::unprotected;
 pub use standing::{Standing, UsageFrequency};
 pub(crate) use tls::check_tls;
+pub(crate) use token_login::check_token_login;
 
 /// All tables.
 pub static SECTIONS: &[Section] = &[

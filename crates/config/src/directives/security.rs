@@ -12,7 +12,7 @@ use super::standing::UsageFrequency;
 
 pub(super) const SECTION: Section = Section {
     title: "Access: sec., acc.",
-    about: "Authentication by host, unix and sss is in force once `xrootd.seclib` is there; see \
+    about: "Authentication by host, unix, sss and ztn is in force once `xrootd.seclib` is there; see \
             [security.md](security.md). So is authorization by rules with `ofs.authorize`; see \
             [authorization.md](authorization.md). A directive that asks for another protocol or authorization stops \
             the start, except those without effect, so that nothing is ever served unprotected.",
@@ -20,10 +20,12 @@ pub(super) const SECTION: Section = Section {
         Directive::new(&["sec.protocol"], UsageFrequency::Most, "[/libdir] name [options]", protocol)
             .default("none: the host identifies the client")
             .help(
-                "Authentication protocols, in the order in which clients see them: `host`, `unix` and `sss`. The \
-                 options of sss are `-s path` (keytab), `-c path` (keytab suggested to clients), `-l minutes` \
+                "Authentication protocols, in the order in which clients see them: `host`, `unix`, `sss` and `ztn` \
+                 (bearer tokens, on encrypted connections). The options of sss are `-s path` (keytab), `-c path` (keytab suggested to clients), `-l minutes` \
                  (lifetime of credentials), `-r minutes` (check for a changed keytab), `-p protocol[:…]` (accepted \
-                 origins of forwarded identities), `-g` (ask for credentials), `-k` (select keys by name too).",
+                 origins of forwarded identities), `-g` (ask for credentials), `-k` (select keys by name too). \
+                 Those of ztn are `-maxsz size` (longest token, 4k), `-tokenlib none` (tokens are not verified at the \
+                 login, and only decide about requests), and with it `-expiry {ignore|optional|required}`.",
             )
             .example("host")
             .stops_with("/usr/lib64 gsi -certdir:/etc/grid-security/certificates"),

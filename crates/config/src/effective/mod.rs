@@ -43,8 +43,8 @@ pub use protocol::{
     RedirectServer, RedirectWhen, SessionLog,
 };
 pub use security::{
-    AUTH_PROTOCOLS_MAX, AuthBinding, AuthProtocol, SSS_LIFETIME, SSS_REFRESH, SecurityConfig, SigningLevel,
-    SigningLevels, SigningRule, SssOptions,
+    AUTH_PROTOCOLS_MAX, AuthBinding, AuthProtocol, LOGIN_TOKEN_BYTES_DEFAULT, SSS_LIFETIME, SSS_REFRESH,
+    SecurityConfig, SigningLevel, SigningLevels, SigningRule, SssOptions, TokenExpiry, ZtnOptions,
 };
 pub use storage::{
     Allocation, Export, ExportAttributes, MountCheck, SpacePartition, SpaceRule, Storage, Visibility,

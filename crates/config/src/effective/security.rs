@@ -51,6 +51,56 @@ impl Default for SssOptions {
     }
 }
 
+/// Maximum length of a token in a login by `ztn`, unless configured, in bytes.
+pub const LOGIN_TOKEN_BYTES_DEFAULT: usize = 4096;
+
+/// The treatment of the expiry of tokens that a login does not verify.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum TokenExpiry {
+    /// It is not looked at.
+    Ignore,
+    /// A token with an expiry must not have expired.
+    Optional,
+    /// A token must have an expiry and must not have expired.
+    #[default]
+    Required,
+}
+
+impl TokenExpiry {
+    /// All values with their names.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("ignore", Self::Ignore), ("optional", Self::Optional), ("required", Self::Required)];
+
+    /// Returns the name in `sec.protocol ztn`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, value)| *value == self).map_or("", |(name, _)| name)
+    }
+
+    /// Returns the value with this case-sensitive name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+    }
+}
+
+/// Options of the server side of ztn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ZtnOptions {
+    /// `-maxsz`: maximum length of a token in bytes.
+    pub token_bytes_max: usize,
+    /// `-expiry`: the treatment of the expiry, if the login does not verify tokens.
+    pub expiry: TokenExpiry,
+    /// `-tokenlib`: the login verifies tokens. Otherwise each request is decided by its token alone.
+    pub verifies: bool,
+}
+
+impl Default for ZtnOptions {
+    fn default() -> Self {
+        Self { token_bytes_max: LOGIN_TOKEN_BYTES_DEFAULT, expiry: TokenExpiry::default(), verifies: true }
+    }
+}
+
 /// An authentication protocol that is in force, with its options.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AuthProtocol {
@@ -60,6 +110,8 @@ pub enum AuthProtocol {
     Unix,
     /// Simple shared secret.
     Sss(SssOptions),
+    /// Bearer tokens.
+    Ztn(ZtnOptions),
 }
 
 impl AuthProtocol {
@@ -73,6 +125,7 @@ impl AuthProtocol {
             Self::Host => Self::HOST_ID,
             Self::Unix => "unix",
             Self::Sss(_) => "sss",
+            Self::Ztn(_) => "ztn",
         }
     }
 }

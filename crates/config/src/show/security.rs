@@ -1,7 +1,7 @@
 //! The values of authentication and signing as text.
 
 use super::lines::{EffectiveLines, Reload, trace};
-use crate::effective::{AuthBinding, AuthProtocol, SecurityConfig, SigningRule, SssOptions};
+use crate::effective::{AuthBinding, AuthProtocol, SecurityConfig, SigningRule, SssOptions, ZtnOptions};
 use crate::setting::Setting;
 
 const MINUTE: u64 = 60;
@@ -47,8 +47,14 @@ fn binding_text(binding: &AuthBinding) -> String {
 fn protocol_text(protocol: &AuthProtocol) -> String {
     match protocol {
         AuthProtocol::Sss(options) => format!("sss {}", sss_text(options)),
-        _ => protocol.id().to_owned(),
+        AuthProtocol::Ztn(options) => ztn_text(options),
+        AuthProtocol::Host | AuthProtocol::Unix => protocol.id().to_owned(),
     }
+}
+
+fn ztn_text(options: &ZtnOptions) -> String {
+    let library = if options.verifies { "libXrdAccSciTokens.so" } else { "none" };
+    format!("ztn -maxsz {} -expiry {} -tokenlib {library}", options.token_bytes_max, options.expiry.name())
 }
 
 fn sss_text(options: &SssOptions) -> String {

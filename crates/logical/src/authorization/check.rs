@@ -2,8 +2,7 @@
 
 use crate::errno::{self, unable};
 use crate::prepare;
-use auth::access::{AccessClient, AccessOperation, AccessPolicy, AccessRequest};
-use auth::tokens::TokenVerdict;
+use auth::access::{AccessClient, AccessOperation, AccessPolicy, AccessRequest, RequestToken};
 use base::{Error, ErrorKind, LogicalPath};
 use std::borrow::Cow;
 use vfs::{Caller, OpenRequest, Target};
@@ -25,7 +24,7 @@ pub(super) struct AccessCheck<'a> {
     pub(super) policy: &'a AccessPolicy,
     pub(super) caller: &'a Caller,
     /// The result for the token of the request.
-    pub(super) token: Option<&'a TokenVerdict>,
+    pub(super) token: Option<&'a RequestToken>,
     pub(super) exports: &'a [LogicalPath],
 }
 

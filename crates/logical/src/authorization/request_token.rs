@@ -2,10 +2,12 @@
 //! the client logged in.
 //!
 //! The element is removed from the operation, so that no log, event, redirect, or part of the storage
-//! sees it.
+//! sees it. A request with a token of its own has nothing of the login's token, so that the rights
+//! of two tokens never add up.
 
 use auth::Secret;
-use auth::tokens::TOKEN_KEY;
+use auth::access::{RequestToken, TokenOrigin};
+use auth::tokens::{TOKEN_KEY, TokenVerdict};
 use base::{Cgi, Error, ErrorKind};
 use vfs::{Caller, Operation, Target};
 
@@ -14,9 +16,27 @@ const PREFIXES: [&[u8]; 2] = [b"Bearer%20", b"Bearer "];
 /// The protocol whose credential is a token.
 const TOKEN_PROTOCOL: &str = "ztn";
 
+/// The token of a request before its verification.
+pub(super) struct UnverifiedToken {
+    pub(super) text: Secret,
+    origin: TokenOrigin,
+}
+
+impl UnverifiedToken {
+    pub(super) fn with(&self, verdict: TokenVerdict) -> RequestToken {
+        RequestToken { verdict, origin: self.origin }
+    }
+}
+
+/// Removes the token from an operation and returns it, or else that of the login.
+pub(super) fn of(caller: &Caller, operation: &mut Operation) -> Result<Option<UnverifiedToken>, Error> {
+    let own = take(operation)?.map(|text| UnverifiedToken { text, origin: TokenOrigin::Request });
+    Ok(own.or_else(|| of_login(caller)))
+}
+
 /// Removes the token from an operation and returns it. For a list of paths it is that of the first
 /// path; for a rename that of either path.
-pub(super) fn take(operation: &mut Operation) -> Result<Option<Secret>, Error> {
+fn take(operation: &mut Operation) -> Result<Option<Secret>, Error> {
     match operation {
         Operation::Open(target, _)
         | Operation::Stat(target)
@@ -77,11 +97,14 @@ fn ambiguous(what: &str) -> Error {
     Error::new(ErrorKind::ArgInvalid, format!("{what}; send one token"))
 }
 
-/// Returns the token with which a client logged in, until it expires.
-pub(super) fn of_login(caller: &Caller) -> Option<Secret> {
+/// Returns the token with which a client logged in, until it expires. A token that the login did not
+/// verify names nobody, as if each request had it.
+fn of_login(caller: &Caller) -> Option<UnverifiedToken> {
     let entity =
         caller.entity().filter(|entity| &*entity.protocol == TOKEN_PROTOCOL && !entity.has_expired())?;
-    entity.credentials.clone()
+    let is_verified = entity.verified_bearer().is_some();
+    let origin = if is_verified { TokenOrigin::Login } else { TokenOrigin::Request };
+    Some(UnverifiedToken { text: entity.credentials.clone()?, origin })
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
 //! Tests of whole tokens: recorded answers, refusals, decisions, and the cache.
 
 mod issuer_files;
+mod logins;
 
 use super::test_issuer::*;
 use super::*;
 use crate::access::{
     AccessClient, AccessOperation, AccessPolicy, AuditedDecisions, AuthdbCheck, AuthdbEncoding, AuthdbSource,
-    Authorizer, AuthorizerSettings, LayerDecision, NetgroupDatabase, NetgroupMember, PathMatch,
+    Authorizer, AuthorizerSettings, LayerDecision, NetgroupDatabase, NetgroupMember, PathMatch, RequestToken,
+    TokenOrigin,
 };
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -74,8 +76,11 @@ fn permits(
     (operation, at): (AccessOperation, &str),
 ) -> bool {
     let policy = AccessPolicy::new(Some(tokens.clone()), rules.cloned(), AuditedDecisions::default());
-    let verdict = token.map(|token| tokens.verify(token.as_bytes(), now()));
-    policy.request(AccessClient::Host("h"), verdict.as_ref()).permits(operation, &path(at))
+    let token = token.map(|token| RequestToken {
+        verdict: tokens.verify(token.as_bytes(), now()),
+        origin: TokenOrigin::Request,
+    });
+    policy.request(AccessClient::Host("h"), token.as_ref()).permits(operation, &path(at))
 }
 
 /// Recorded: `scitokens.json`.
@@ -203,11 +208,20 @@ fn each_issuer_has_its_own_keys() {
     assert!(policy.state().contains("no keys of https://b"), "{}", policy.state());
 }
 
-/// Returns the layer that decides, as text.
+/// Returns the layer that decides about a request with a token, as text.
 fn layer(tokens: &Arc<TokenPolicy>, token: &str, at: &str) -> String {
+    layer_of(tokens, (token, TokenOrigin::Request), AccessClient::Host("h"), at)
+}
+
+fn layer_of(
+    tokens: &Arc<TokenPolicy>,
+    (token, origin): (&str, TokenOrigin),
+    client: AccessClient<'_>,
+    at: &str,
+) -> String {
     let policy = AccessPolicy::new(Some(tokens.clone()), None, AuditedDecisions::default());
-    let verdict = tokens.verify(token.as_bytes(), now());
-    let request = policy.request(AccessClient::Host("h"), Some(&verdict));
+    let token = RequestToken { verdict: tokens.verify(token.as_bytes(), now()), origin };
+    let request = policy.request(client, Some(&token));
     match request.layer(AccessOperation::Read, &path(at)) {
         LayerDecision::Scope(token, grant) => {
             format!("{} {}", grant.scope, token.name(&path(at)).unwrap_or("*"))
@@ -220,7 +234,10 @@ fn layer(tokens: &Arc<TokenPolicy>, token: &str, at: &str) -> String {
             let name = principal.name.unwrap_or("*");
             format!("rules {name} [{}] [{}]", principal.organizations, principal.groups)
         }
-        LayerDecision::Rules(_) => "rules".to_owned(),
+        LayerDecision::Rules(client) => match client.principal().name {
+            Some(name) => format!("rules of the session for {name}"),
+            None => "rules".to_owned(),
+        },
     }
 }
 
@@ -288,8 +305,9 @@ fn a_map_rule_below_a_directory_counts_as_a_rule_below() {
         let source = TokenPolicySource { path: scratch.write("cfg", &text), check: AuthdbCheck::ForServer };
         let tokens = Arc::new(TokenPolicy::load(source).unwrap());
         let verdict = tokens.verify(token(changes).as_bytes(), now());
+        let token = RequestToken { verdict, origin: TokenOrigin::Request };
         let policy = AccessPolicy::new(Some(tokens), Some(rules("u bob / a\n")), AuditedDecisions::default());
-        let request = policy.request(AccessClient::Host("h"), Some(&verdict));
+        let request = policy.request(AccessClient::Host("h"), Some(&token));
         request.has_rule_below(AccessOperation::Rename, &path(directory))
     };
     let named = json!({"scope": null, "wlcg.groups": ["/cms"]});
