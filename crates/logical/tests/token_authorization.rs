@@ -72,10 +72,14 @@ impl TestIssuer {
 
     /// Returns a token that expires so many seconds from now.
     fn token_for(&self, scope: &str, seconds: i64) -> String {
+        self.token_of("alice", scope, seconds)
+    }
+
+    fn token_of(&self, subject: &str, scope: &str, seconds: i64) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         let expires = now.saturating_add_signed(seconds);
         let claims = format!(
-            r#"{{"iss":"https://i","sub":"alice","aud":"https://here","exp":{expires},"wlcg.ver":"1.0","scope":"{scope}"}}"#
+            r#"{{"iss":"https://i","sub":"{subject}","aud":"https://here","exp":{expires},"wlcg.ver":"1.0","scope":"{scope}"}}"#
         );
         let signed = format!("{}.{}", encode(r#"{"alg":"ES256","kid":"k"}"#), encode(claims));
         let signature = self.key.sign(&SystemRandom::new(), signed.as_bytes()).unwrap();
@@ -295,6 +299,26 @@ fn the_token_of_a_list_counts_for_its_paths() {
     read.done();
     // Operations without a path have no token.
     assert_eq!(client.call(Operation::CancelPrepare { id: b"x".to_vec() }).error().kind, REFUSED);
+}
+
+#[test]
+fn a_prepare_request_belongs_to_the_bearer_of_a_token() {
+    let (server, issuer) = (server(), TestIssuer::new());
+    let client = client(&server, &issuer);
+    let caller = |subject: &str| {
+        logged_in(&issuer, &issuer.token_of(subject, "storage.read:/", 600), SystemTime::now())
+    };
+    let list = TargetList::parse(b"/data/f\n", "Preparing").unwrap().unwrap();
+    let request = PrepareRequest { stage: true, ..Default::default() };
+    let id = client.call_as(&caller("alice"), Operation::Prepare(request, list)).text();
+    let query = |subject: &str| {
+        let id = id.clone().into_bytes();
+        client.call_as(&caller(subject), Operation::QueryPrepare { id, targets: None }).answer()
+    };
+    let is_refused = |answer: Answer| matches!(answer, Answer::Error(error) if error.kind == REFUSED);
+    // The issuer names neither of them, and both are at the same host.
+    assert!(is_refused(query("bob")));
+    assert!(!is_refused(query("alice")), "another login of the same bearer");
 }
 
 #[test]
