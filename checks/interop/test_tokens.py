@@ -182,7 +182,7 @@ def test_decisions_are_logged_without_the_token(ours, issuer):
 
 def test_decisions_are_explained(ours, issuer):
     config = ours.work / "scalla.cfg"
-    check = lambda token, *words: scalla("auth", "check", token, *words, "--config", config)
+    check = lambda token, *words, **how: scalla("auth", "check", token, *words, "--config", config, **how)
     token = issuer.token(scope="storage.read:/sub storage.create:/new")
     allowed = check(token, "/protected/sub/f", "read").ok()
     assert "the scope storage.read:/sub allows it on /protected/sub and below" in allowed.out
@@ -194,6 +194,15 @@ def test_decisions_are_explained(ours, issuer):
     check(issuer.token(seconds=-1), "/public/f", "read").fails(Exit.FAILED, "the token has expired")
     assert '"decided_by":"scope"' in check(token, "/protected/sub/f", "read", "--json").ok().out.replace(" ", "")
     assert not any(part in allowed.all + public.all for part in token.split("."))
+    # From other places, as HTTP has it.
+    place = ours.work / "token"
+    for text in (token, f"  Bearer {token}\n", f"Authorization: Bearer {token}\n"):
+        place.write_text(text)
+        for named in (check(f"@{place}", "/protected/sub/f", "read"), check("-", "/protected/sub/f", "read", input=text.encode())):
+            assert "the scope storage.read:/sub allows it" in named.ok().out
+    assert "the scope storage.read:/sub allows it" in check(f"Bearer {token}", "/protected/sub/f", "read").ok().out
+    check("-", "/protected/sub/f", "read", input=b"alice").fails(Exit.FAILED, "standard input contains no token")
+    check(f"@{ours.work}/none", "/public/f", "read").fails(Exit.FAILED, "cannot open", "no such file")
 
 
 def test_errors_of_the_issuer_file_have_lines(issuer, tmp_path):

@@ -16,11 +16,14 @@ use auth::access::{
     AuthdbCheck, DecidingPair, LayerDecision, Principal, RecordKind, RequestIdentity, RequestToken,
     TokenOrigin,
 };
-use auth::tokens::{TokenPolicy, TokenPolicySource, TokenVerdict, claimed_issuer, is_token_text};
+use auth::tokens::{
+    TOKEN_BYTES_MAX, TokenPolicy, TokenPolicySource, TokenVerdict, claimed_issuer, is_token_text,
+};
 use base::LogicalPath;
 use clap::Subcommand;
 use config::{AuthorizationConfig, Loaded};
 use serde_json::json;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -45,7 +48,8 @@ enum AuthSubcommand {
 /// The exit status is 0 if the operation is allowed and 1 if it is denied.
 #[derive(clap::Args, Debug)]
 struct CheckAccessOptions {
-    /// Name of the user, `*` for a client without a name, or a token.
+    /// Name of the user, `*` for a client without a name, or a token: itself, `-` for standard
+    /// input, or `@FILE`.
     user: String,
     /// Path, as clients see it.
     path: String,
@@ -82,7 +86,7 @@ impl AuthCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             AuthSubcommand::Init(init) => init.run(),
-            AuthSubcommand::Check(check) => check.run(),
+            AuthSubcommand::Check(check) => check.with_token()?.run(),
             AuthSubcommand::Whoami(whoami) => FileCommand::Whoami(whoami).start(),
         }
     }
@@ -103,7 +107,44 @@ fn settings(file: &Path, instance: Option<String>) -> anyhow::Result<Authorizati
     Ok(effective.authorization)
 }
 
+/// Reads a token from a file, or from standard input.
+fn read_token(from: &mut dyn Read, name: &str) -> anyhow::Result<String> {
+    // White space around the token, and the words in front of it, do not count.
+    let limit = u64::try_from(TOKEN_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(4096);
+    let mut text = Vec::new();
+    let read = from.take(limit + 1).read_to_end(&mut text);
+    read.map_err(|error| anyhow::anyhow!("cannot read a token from {name}: {}", base::errno_text(&error)))?;
+    let text = String::from_utf8(text).unwrap_or_default();
+    let token = without_scheme(text.trim()).trim_start();
+    if !is_token_text(token.as_bytes()) {
+        anyhow::bail!("{name} contains no token; put one JSON Web Token there, and nothing else");
+    }
+    Ok(token.to_owned())
+}
+
+/// Returns a token without the words of an HTTP header in front of it.
+fn without_scheme(text: &str) -> &str {
+    let text = text.strip_prefix("Authorization:").map_or(text, str::trim_start);
+    ["Bearer ", "Bearer%20"].iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text)
+}
+
 impl CheckAccessOptions {
+    /// Returns the options with the token that they name. Other users of the machine can see a token
+    /// among the arguments of a command.
+    fn with_token(mut self) -> anyhow::Result<Self> {
+        if self.user == "-" {
+            self.user = read_token(&mut std::io::stdin().lock(), "standard input")?;
+        } else if let Some(file) = self.user.strip_prefix('@') {
+            let opened = std::fs::File::open(file);
+            let mut opened = opened
+                .map_err(|error| anyhow::anyhow!("cannot open {file}: {}", base::errno_text(&error)))?;
+            self.user = read_token(&mut opened, file)?;
+        } else if is_token_text(without_scheme(&self.user).as_bytes()) {
+            self.user = without_scheme(&self.user).to_owned();
+        }
+        Ok(self)
+    }
+
     fn run(self) -> anyhow::Result<ExitCode> {
         let operation = AccessOperation::of_name(&self.operation).ok_or_else(|| {
             let names: Vec<&str> = AccessOperation::ALL.iter().map(|known| known.name()).collect();
