@@ -147,7 +147,7 @@ pub(super) const SECTION: Section = Section {
                    directives accumulate. Without `pgm` the built-in client copies. An incomplete copy \
                    is always removed (`autorm`). `allow`: hosts that may fetch from here; a rule with `dn`, \
                    `group` or `vo` admits no destination, because attributes are not compared yet. \
-                   `require`: required authentication of hosts and clients: `host`, `unix` or `sss`. \
+                   `require`: required authentication of hosts and clients: `host`, `unix`, `sss` or `ztn`. \
                    Credentials are not forwarded yet (`fcreds`, `fcpath`). `scan` and `echo` apply to \
                    the output of `pgm`.")
             .example("ttl 60 70 xfr 9 streams 4 restrict /data allow host *.example.org logok"),

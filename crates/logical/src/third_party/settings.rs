@@ -90,7 +90,7 @@ impl Settings {
         let Some(rule) = rules.iter().find(|rule| rule.protocol == who.protocol()) else {
             return if rules.is_empty() { Ok(()) } else { Err("improper tpc authentication") };
         };
-        // Connections are never encrypted.
+        // An identity does not know the encryption of its connection, so nobody fulfils this rule.
         if rule.encrypted { Err("unencrypted tpc disallowed") } else { Ok(()) }
     }
 
