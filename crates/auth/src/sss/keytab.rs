@@ -194,7 +194,7 @@ impl Keytab {
                 KeytabError::Absent { path: owned() }
             }
             TrustedFileError::Unreadable(error) => {
-                KeytabError::Unreadable { path: owned(), reason: error.to_string() }
+                KeytabError::Unreadable { path: owned(), reason: base::errno_text(&error) }
             }
             TrustedFileError::Untrusted { reason, remedy } => {
                 KeytabError::Unsafe { path: owned(), reason, remedy }

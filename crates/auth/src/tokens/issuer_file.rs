@@ -213,7 +213,9 @@ fn read(path: &Path, bytes_max: u64, check: AuthdbCheck) -> Result<(Vec<u8>, Fil
     };
     match read_trusted(path, &trust) {
         Ok((mut text, stamp)) => Ok((std::mem::take(&mut *text), stamp)),
-        Err(TrustedFileError::Unreadable(error)) => Err(format!("it cannot be read: {error}")),
+        Err(TrustedFileError::Unreadable(error)) => {
+            Err(format!("it cannot be read: {}", base::errno_text(&error)))
+        }
         Err(TrustedFileError::Untrusted { reason, remedy }) => Err(format!("{reason}; {remedy}")),
     }
 }

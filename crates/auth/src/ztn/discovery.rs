@@ -75,13 +75,13 @@ fn read(path: &Path, bytes_max: usize) -> Result<Option<Secret>, (String, String
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
         Err(Errno::LOOP) => return unusable("it is a link", "name the file itself".to_owned()),
         Err(error) => {
-            return unusable(&std::io::Error::from(error).to_string(), "name a readable file".to_owned());
+            return unusable(&base::errno_text(&error.into()), "name a readable file".to_owned());
         }
     };
     let status = match fstat(&file) {
         Ok(status) => status,
         Err(error) => {
-            return unusable(&std::io::Error::from(error).to_string(), "name a readable file".to_owned());
+            return unusable(&base::errno_text(&error.into()), "name a readable file".to_owned());
         }
     };
     let user = rustix::process::geteuid().as_raw();
@@ -100,7 +100,7 @@ fn read(path: &Path, bytes_max: usize) -> Result<Option<Secret>, (String, String
     let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX).saturating_add(4096);
     let mut text = Zeroizing::new(Vec::with_capacity(bytes_max.saturating_add(4097)));
     if let Err(error) = file.take(limit + 1).read_to_end(&mut text) {
-        return unusable(&error.to_string(), "name a readable file".to_owned());
+        return unusable(&base::errno_text(&error), "name a readable file".to_owned());
     }
     let token = text.trim_ascii();
     Ok(Some(token).filter(|token| !token.is_empty()).map(Secret::from))

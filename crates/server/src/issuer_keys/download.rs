@@ -77,7 +77,10 @@ struct FetchFault {
 
 fn get(agent: &Agent, address: &str, bytes_max: usize) -> Result<Vec<u8>, FetchFault> {
     let failed = |error: ureq::Error| FetchFault {
-        reason: format!("{address}: {error}"),
+        reason: match &error {
+            ureq::Error::Io(error) => format!("{address}: {}", base::errno_text(error)),
+            error => format!("{address}: {error}"),
+        },
         is_answer: matches!(error, ureq::Error::StatusCode(_)),
     };
     let mut answer = agent.get(address).call().map_err(failed)?;
@@ -110,8 +113,8 @@ fn trusted_certificates() -> Result<RootCerts, String> {
 
 fn certificates(file: &Path) -> Result<RootCerts, String> {
     let shown = file.display();
-    let text =
-        std::fs::read(file).map_err(|error| format!("cannot read the certificates in {shown}: {error}"))?;
+    let unreadable = |error| format!("cannot read the certificates in {shown}: {}", base::errno_text(&error));
+    let text = std::fs::read(file).map_err(unreadable)?;
     let certificates: Vec<_> = parse_pem(&text)
         .filter_map(|item| match item {
             Ok(PemItem::Certificate(certificate)) => Some(certificate),

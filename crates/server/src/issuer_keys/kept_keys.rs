@@ -33,7 +33,8 @@ impl KeptKeys {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => {
-                tracing::warn!("the kept keys of {issuer} in {} are not used: {error}", self.0.display());
+                let (directory, error) = (self.0.display(), base::errno_text(&error));
+                tracing::warn!("the kept keys of {issuer} in {directory} are not used: {error}");
                 return None;
             }
         };

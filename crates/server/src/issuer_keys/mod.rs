@@ -142,6 +142,7 @@ impl KeyFetcher {
                     tracing::info!("{count} keys of {issuer} were fetched, and {skipped} others skipped");
                 }
                 if let Err(error) = self.kept.write(issuer, &text, SystemTime::now()) {
+                    let error = base::errno_text(&error);
                     tracing::warn!("the keys of {issuer} are not kept over a restart: {error}");
                 }
             }
