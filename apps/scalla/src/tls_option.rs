@@ -25,7 +25,8 @@ impl TlsOption {
     pub(crate) fn certificate(self) -> anyhow::Result<Option<TlsCertificate>> {
         let mut paths = self.tls.into_iter();
         let (Some(first), key) = (paths.next(), paths.next()) else { return Ok(None) };
-        let files = if first.as_os_str() == SELF {
+        let is_renewed = first.as_os_str() == SELF;
+        let files = if is_renewed {
             if let Some(path) = key {
                 bail!("--tls self has no key: put {} before --tls", path.display());
             }
@@ -35,7 +36,7 @@ impl TlsOption {
             CertificateFiles { certificate: absolute(&first)?, key }
         };
         let CertificateFiles { certificate, key } = files;
-        Ok(Some(TlsCertificate { certificate, key, handshake_time: HANDSHAKE_TIME }))
+        Ok(Some(TlsCertificate { certificate, key, handshake_time: HANDSHAKE_TIME, is_renewed }))
     }
 }
 

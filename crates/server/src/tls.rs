@@ -6,14 +6,14 @@
 
 use crate::error::StartError;
 use crate::login::keep_out_of_core_dumps;
-use auth::tls::{CertificateFiles, ServerCertificate, TlsServerOptions};
+use auth::tls::{CertificateFiles, SelfSigned, ServerCertificate, TlsError, TlsServerOptions};
 use base::Supervisor;
 use config::{Effective, TlsCertificate};
 use net::TlsServer;
 use std::num::NonZero;
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 use storage::Pool;
 
@@ -36,12 +36,18 @@ pub(crate) struct ServerTls {
     server: Arc<TlsServer>,
     files: CertificateFiles,
     options: TlsServerOptions,
+    /// The certificate is self-signed and renewed here.
+    is_renewed: bool,
+    /// Held while files are examined, so that this happens once at a time.
+    examination: Mutex<()>,
+    /// Never held while files are examined, because a file system can block, and
+    /// `scalla admin status` must not wait for it.
     state: Mutex<CertificateState>,
 }
 
 /// The certificate in force.
 struct CertificateState {
-    certificate: ServerCertificate,
+    certificate: Arc<ServerCertificate>,
     /// The warning about its expiry that was logged last; the number of days.
     warned: Option<u32>,
     /// The log has an error about a validity that has not begun.
@@ -52,7 +58,12 @@ struct CertificateState {
 
 impl CertificateState {
     fn new(certificate: ServerCertificate) -> Self {
-        Self { certificate, warned: None, reported_early: false, refused: String::new() }
+        Self {
+            certificate: Arc::new(certificate),
+            warned: None,
+            reported_early: false,
+            refused: String::new(),
+        }
     }
 }
 
@@ -68,7 +79,7 @@ impl ServerTls {
     /// [`StartError::Tls`].
     pub(crate) fn open(effective: &Effective) -> Result<Option<Arc<Self>>, StartError> {
         let network = &effective.network;
-        let Some(TlsCertificate { certificate, key, handshake_time }) = &*network.tls else {
+        let Some(TlsCertificate { certificate, key, handshake_time, is_renewed }) = &*network.tls else {
             return Ok(None);
         };
         keep_out_of_core_dumps("the key of the certificate");
@@ -90,8 +101,9 @@ impl ServerTls {
         let pool = Pool::new("tls", (processors / 2).clamp(1, HANDSHAKE_THREADS_MAX));
         let run = move |owner, step| pool.run(owner, step).is_ok();
         let server = Arc::new(TlsServer::new(certificate.config().clone(), run, *handshake_time));
-        let state = CertificateState::new(certificate);
-        let tls = Self { server, files, options, state: Mutex::new(state) };
+        let state = Mutex::new(CertificateState::new(certificate));
+        let (is_renewed, examination) = (*is_renewed, Mutex::default());
+        let tls = Self { server, files, options, is_renewed, examination, state };
         tracing::info!("TLS: {}", tls.state());
         tls.warn_of_expiry(SystemTime::now());
         Ok(Some(Arc::new(tls)))
@@ -103,36 +115,68 @@ impl ServerTls {
         door.settings.tls = Some(*effective.protocol.tls);
     }
 
-    /// Reads the files again if they have changed. Returns the reason why they are not usable; the
-    /// earlier certificate then stays in force. Blocks.
+    fn state_now(&self) -> MutexGuard<'_, CertificateState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the files again if they have changed, after a renewal if it is due. Returns the reason why
+    /// they are not usable; the earlier certificate then stays in force. Blocks.
     pub(crate) fn refresh(&self) -> Option<String> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if !state.certificate.has_changed(&self.files) {
-            state.refused.clear();
-            return None;
-        }
-        match ServerCertificate::read(&self.files, &self.options) {
-            Ok(certificate) => {
-                self.server.replace(certificate.config().clone());
-                *state = CertificateState::new(certificate);
-                drop(state);
-                tracing::info!("TLS: a new certificate is in force: {}", self.state());
-                None
-            }
-            Err(error) => {
-                let text = format!("xrd.tls: the earlier certificate stays in force: {error}");
-                if state.refused != text {
-                    tracing::error!("{text}");
-                    state.refused.clone_from(&text);
+        self.refresh_at(SystemTime::now(), || ())
+    }
+
+    /// Like [`Self::refresh`], at this time. `examined` is called while the files are examined.
+    fn refresh_at(&self, now: SystemTime, examined: impl FnOnce()) -> Option<String> {
+        let _one = self.examination.lock().unwrap_or_else(PoisonError::into_inner);
+        let present = self.state_now().certificate.clone();
+        let read = self.read_changed(&present, now);
+        examined();
+        let (text, is_unknown) = {
+            let mut state = self.state_now();
+            match read {
+                Ok(None) => {
+                    state.refused.clear();
+                    return None;
                 }
-                Some(text)
+                Ok(Some(certificate)) => {
+                    self.server.replace(certificate.config().clone());
+                    *state = CertificateState::new(certificate);
+                    drop(state);
+                    tracing::info!("TLS: a new certificate is in force: {}", self.state());
+                    return None;
+                }
+                Err(error) => {
+                    let text = format!("xrd.tls: the earlier certificate stays in force: {error}");
+                    let is_unknown = state.refused != text;
+                    state.refused.clone_from(&text);
+                    (text, is_unknown)
+                }
             }
+        };
+        if is_unknown {
+            tracing::error!("{text}");
         }
+        Some(text)
+    }
+
+    /// Renews the certificate if that is due, and reads the files if they have changed.
+    fn read_changed(
+        &self,
+        present: &ServerCertificate,
+        now: SystemTime,
+    ) -> Result<Option<ServerCertificate>, TlsError> {
+        if self.is_renewed && present.is_self_signed() {
+            SelfSigned::renew_if_due(&self.files, present, now)?;
+        }
+        if !present.has_changed(&self.files) {
+            return Ok(None);
+        }
+        ServerCertificate::read(&self.files, &self.options).map(Some)
     }
 
     /// Describes the certificate in force.
     pub(crate) fn state(&self) -> String {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state_now();
         let names = state.certificate.names().join(", ");
         let days = state.certificate.left(SystemTime::now()).as_secs() / DAY.as_secs();
         let refused = if state.refused.is_empty() { "" } else { "; " };
@@ -141,13 +185,13 @@ impl ServerTls {
 
     /// Returns the file of the certificate if clients must trust it directly.
     pub(crate) fn self_signed(&self) -> Option<&Path> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state_now();
         state.certificate.is_self_signed().then_some(&self.files.certificate)
     }
 
     /// Logs, once each, that the certificate expires soon.
     fn warn_of_expiry(&self, now: SystemTime) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state_now();
         let shown = self.files.certificate.display();
         if state.certificate.is_early(now) && !state.reported_early {
             state.reported_early = true;
@@ -214,6 +258,60 @@ mod tests {
         }
     }
 
+    fn opened(files: &CertificateFiles, is_renewed: bool) -> Arc<ServerTls> {
+        let mut effective = Effective::default();
+        let certificate = TlsCertificate {
+            certificate: files.certificate.clone(),
+            key: files.key.clone(),
+            handshake_time: Duration::from_secs(1),
+            is_renewed,
+        };
+        effective.network.tls = config::Setting::from_command_line(Some(certificate));
+        ServerTls::open(&effective).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_self_signed_certificate_is_renewed_while_the_server_runs() {
+        let directory = std::env::temp_dir().join(format!("server-tls-renewed-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let files = SelfSigned::open(&directory, &["h.example.org".to_owned()]).unwrap().files;
+        let (tls, other) = (opened(&files, true), opened(&files, false));
+        let later = |days| SystemTime::now() + DAY * days;
+        assert_eq!(
+            (tls.refresh_at(later(320), || ()), tls.state_now().certificate.left(later(364)).is_zero()),
+            (None, false)
+        );
+        assert!(tls.state_now().certificate.left(later(366)).is_zero());
+        // Only where it is the server's own.
+        assert_eq!(other.refresh_at(later(330), || ()), None);
+        assert!(other.state_now().certificate.left(later(366)).is_zero());
+        assert_eq!(tls.refresh_at(later(330), || ()), None);
+        assert!(!tls.state_now().certificate.left(later(690)).is_zero());
+        assert!(tls.state().starts_with("certificate for h.example.org"), "{}", tls.state());
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn the_state_does_not_wait_for_the_file_system() {
+        let directory = std::env::temp_dir().join(format!("server-tls-state-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let files = SelfSigned::open(&directory, &["h.example.org".to_owned()]).unwrap().files;
+        let tls = opened(&files, false);
+        let mut shown = Vec::new();
+        for name in ["first.example.org", "second.example.org"] {
+            SelfSigned::create(&directory, &[name.to_owned()], SystemTime::now()).unwrap();
+            tls.refresh_at(SystemTime::now(), || {
+                // A refresh that holds the state would make this wait for itself.
+                assert!(tls.state.try_lock().is_ok());
+                shown.push(tls.state());
+            });
+        }
+        assert!(shown[0].starts_with("certificate for h.example.org"), "{}", shown[0]);
+        assert!(shown[1].starts_with("certificate for first.example.org"), "{}", shown[1]);
+        assert!(tls.state().starts_with("certificate for second.example.org"), "{}", tls.state());
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
     #[test]
     fn new_files_are_used_only_if_they_fit() {
         let directory = std::env::temp_dir().join(format!("server-tls-{}", std::process::id()));
@@ -224,14 +322,7 @@ mod tests {
         };
         let files = made(&first, "first.example.org");
         let other = made(&second, "second.example.org");
-        let mut effective = Effective::default();
-        let certificate = TlsCertificate {
-            certificate: files.certificate.clone(),
-            key: files.key.clone(),
-            handshake_time: Duration::from_secs(1),
-        };
-        effective.network.tls = config::Setting::from_command_line(Some(certificate));
-        let tls = ServerTls::open(&effective).unwrap().unwrap();
+        let tls = opened(&files, false);
         assert_eq!(tls.refresh(), None);
         assert!(
             tls.state().starts_with("certificate for first.example.org, 364 days left"),

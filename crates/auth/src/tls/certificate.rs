@@ -23,7 +23,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 const CHAIN_MAX: usize = 10;
 
 /// The demands on a file with a key.
-const KEY_TRUST: FileTrust =
+pub(super) const KEY_TRUST: FileTrust =
     FileTrust { owner: TrustedOwner::Own, modes: 0o600, danger: "read the key", bytes_max: FILE_BYTES_MAX };
 
 /// The demands on a file with certificates only.
@@ -102,7 +102,7 @@ impl ServerCertificate {
             let reason = "no certificate found; name the file that begins with BEGIN CERTIFICATE";
             return Err(TlsError::content(path, reason));
         };
-        let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| {
+        let key = PrivateKeyDer::from_pem_slice(&key).map(Zeroizing::new).map_err(|error| {
             let reason = format!("no private key found: {error}; an encrypted key cannot be used");
             TlsError::content(files.key(), reason)
         })?;
@@ -115,7 +115,7 @@ impl ServerCertificate {
         if let Some(list) = &options.ciphers {
             provider.cipher_suites = restrict(&provider.cipher_suites, list)?;
         }
-        let certified = CertifiedKey::from_der(chain, key, &provider).map_err(|error| match error {
+        let certified = certified(chain, &key).map_err(|error| match error {
             rustls::Error::InconsistentKeys(_) => {
                 let reason = format!("it is not the key of the certificate in {}", path.display());
                 TlsError::content(files.key(), reason)
@@ -165,7 +165,18 @@ impl ServerCertificate {
     }
 }
 
-fn read_file(path: &Path, trust: &FileTrust) -> Result<(Zeroizing<Vec<u8>>, FileStamp), TlsError> {
+/// Returns certificate and key for signatures. The library takes the key by reference here, so its
+/// encoded form can be wiped.
+fn certified(
+    chain: Vec<CertificateDer<'static>>,
+    key: &PrivateKeyDer<'_>,
+) -> Result<CertifiedKey, rustls::Error> {
+    let certified = CertifiedKey::new(chain, rustls::crypto::ring::sign::any_supported_type(key)?);
+    certified.keys_match()?;
+    Ok(certified)
+}
+
+pub(super) fn read_file(path: &Path, trust: &FileTrust) -> Result<(Zeroizing<Vec<u8>>, FileStamp), TlsError> {
     read_trusted(path, trust).map_err(|error| TlsError::of_file(path, error))
 }
 
@@ -273,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_self_signed_certificate_is_made_once() {
+    fn a_self_signed_certificate_is_kept_until_it_must_be_renewed() {
         let directory = std::env::temp_dir().join(format!("auth-self-signed-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let made = crate::tls::SelfSigned::open(&directory, &["localhost".to_owned()]).unwrap();
@@ -281,6 +292,20 @@ mod tests {
         assert!(read.is_self_signed());
         let again = crate::tls::SelfSigned::open(&directory, &["localhost".to_owned()]).unwrap();
         assert!(again == made && !read.has_changed(&again.files), "clients that trust it continue to");
+        // Before it ends it is renewed, with the same key.
+        let key = fs::read(made.files.key.as_ref().unwrap()).unwrap();
+        let later = |days: u64| SystemTime::now() + Duration::from_secs(days * 86_400);
+        crate::tls::SelfSigned::renew_if_due(&made.files, &read, later(320)).unwrap();
+        assert!(!read.has_changed(&made.files));
+        crate::tls::SelfSigned::renew_if_due(&made.files, &read, later(330)).unwrap();
+        let renewed = ServerCertificate::read(&made.files, &TlsServerOptions::default()).unwrap();
+        assert_eq!(renewed.left(later(330)).as_secs().div_ceil(86_400), 365);
+        assert_eq!((renewed.names(), fs::read(made.files.key.unwrap()).unwrap()), (read.names(), key));
+        let begin = SystemTime::now() - Duration::from_secs(400 * 86_400);
+        let expired = crate::tls::SelfSigned::create(&directory, &["localhost".to_owned()], begin).unwrap();
+        crate::tls::SelfSigned::open(&directory, &["localhost".to_owned()]).unwrap();
+        let renewed = ServerCertificate::read(&expired.files, &TlsServerOptions::default()).unwrap();
+        assert_eq!(renewed.left(SystemTime::now()).as_secs() / 86_400, 364, "at a start too");
         fs::remove_dir_all(directory).unwrap();
     }
 }

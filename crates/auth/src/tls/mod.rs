@@ -6,11 +6,13 @@
 //! | file | contents |
 //! |---|---|
 //! | `certificate` | [`ServerCertificate`]: certificate and key of a server |
+//! | `chain` | verification of servers: chains end at self-signed authorities |
 //! | `ciphers` | names of OpenSSL to cipher suites |
 //! | `trust` | [`TrustAnchors`]: the authorities that a client trusts |
 //! | `self_signed` | [`SelfSigned`]: a certificate for trying out |
 
 mod certificate;
+mod chain;
 mod ciphers;
 mod self_signed;
 mod trust;

@@ -1,15 +1,22 @@
 //! A certificate that a server signs itself, for trying out.
 
-use super::TlsError;
+use super::certificate::{KEY_TRUST, read_file};
+use super::{CertificateFiles, ServerCertificate, TlsError, TlsServerOptions};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use zeroize::Zeroizing;
 
-use super::CertificateFiles;
+/// The time for which a self-signed certificate is valid.
+const VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The files of a self-signed certificate.
+/// The time before its end at which a self-signed certificate is renewed.
+const RENEWAL: Duration = Duration::from_secs(40 * 24 * 3600);
+
+/// A self-signed certificate and its key in a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SelfSigned {
     /// Certificate and key.
@@ -17,47 +24,93 @@ pub struct SelfSigned {
 }
 
 impl SelfSigned {
+    fn of_directory(directory: &Path) -> Self {
+        let (certificate, key) = (directory.join("self-signed.pem"), directory.join("self-signed.key"));
+        Self { files: CertificateFiles { certificate, key: Some(key) } }
+    }
+
     /// Creates a certificate for these names of hosts, and its key, in a directory. Files of an
-    /// earlier call are kept, so that clients that trust them continue to.
+    /// earlier call are kept, so that clients that trust them continue to, and renewed if necessary.
     ///
     /// # Errors
     /// The files cannot be written, or a name is not the name of a host.
     pub fn open(directory: &Path, names: &[String]) -> Result<Self, TlsError> {
-        let files = CertificateFiles {
-            certificate: directory.join("self-signed.pem"),
-            key: Some(directory.join("self-signed.key")),
-        };
+        let this = Self::of_directory(directory);
         let is_present = |path: &PathBuf| path.exists();
-        if is_present(&files.certificate) && files.key.as_ref().is_some_and(is_present) {
-            return Ok(Self { files });
+        if !is_present(&this.files.certificate) || !this.files.key.as_ref().is_some_and(is_present) {
+            return Self::create(directory, names, SystemTime::now());
         }
-        let invalid = |error: rcgen::Error| TlsError::Setting(format!("no self-signed certificate: {error}"));
-        let mut params = CertificateParams::new(names).map_err(invalid)?;
-        let name = names.first().map_or("localhost", String::as_str);
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
-        let now = time::OffsetDateTime::now_utc();
-        params.not_before = now - time::Duration::hours(1);
-        params.not_after = now + time::Duration::days(365);
+        // The start of the server reports what is wrong with files that cannot be read.
+        if let Ok(present) = ServerCertificate::read(&this.files, &TlsServerOptions::default()) {
+            Self::renew_if_due(&this.files, &present, SystemTime::now())?;
+        }
+        Ok(this)
+    }
+
+    /// Creates a certificate that is valid for a year from `begin`, and its key.
+    ///
+    /// # Errors
+    /// Those of [`Self::open`].
+    pub fn create(directory: &Path, names: &[String], begin: SystemTime) -> Result<Self, TlsError> {
+        let this = Self::of_directory(directory);
         let key = KeyPair::generate().map_err(invalid)?;
-        let certificate = params.self_signed(&key).map_err(invalid)?;
-        if let Some(path) = &files.key {
-            write(path, zeroize::Zeroizing::new(key.serialize_pem()).as_bytes(), 0o600)?;
+        if let Some(path) = &this.files.key {
+            write(path, Zeroizing::new(key.serialize_pem()).as_bytes(), 0o600)?;
         }
-        write(&files.certificate, certificate.pem().as_bytes(), 0o644)?;
-        Ok(Self { files })
+        write(&this.files.certificate, made(&key, names, begin)?.as_bytes(), 0o644)?;
+        Ok(this)
+    }
+
+    /// Replaces a self-signed certificate that expires in less than 40 days. The key stays, so clients
+    /// that trust the earlier certificate accept the new one until the earlier one expires. Blocks.
+    ///
+    /// # Errors
+    /// The key cannot be read, or the certificate cannot be written.
+    pub fn renew_if_due(
+        files: &CertificateFiles,
+        present: &ServerCertificate,
+        now: SystemTime,
+    ) -> Result<(), TlsError> {
+        if present.left(now) > RENEWAL {
+            return Ok(());
+        }
+        let path = files.key.as_deref().unwrap_or(&files.certificate);
+        let (text, _) = read_file(path, &KEY_TRUST)?;
+        let text = std::str::from_utf8(&text).map_err(|_| TlsError::content(path, "not a PEM file"))?;
+        let key = KeyPair::from_pem(text)
+            .map_err(|error| TlsError::content(path, format!("the key cannot be used: {error}")))?;
+        write(&files.certificate, made(&key, present.names(), now)?.as_bytes(), 0o644)
     }
 }
 
+fn invalid(error: rcgen::Error) -> TlsError {
+    TlsError::Setting(format!("no self-signed certificate: {error}"))
+}
+
+/// Returns a certificate in PEM.
+fn made(key: &KeyPair, names: &[String], begin: SystemTime) -> Result<String, TlsError> {
+    let mut params = CertificateParams::new(names).map_err(invalid)?;
+    let name = names.first().map_or("localhost", String::as_str);
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+    let begin = time::OffsetDateTime::from(begin);
+    params.not_before = begin - time::Duration::hours(1);
+    params.not_after = begin + VALIDITY;
+    Ok(params.self_signed(key).map_err(invalid)?.pem())
+}
+
+/// Replaces a file at once, so that no reader finds part of it.
 fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), TlsError> {
+    let new = path.with_extension("new");
     let replaced = || -> io::Result<()> {
-        match std::fs::remove_file(path) {
+        match std::fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut file: File = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+        let mut file: File = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
         file.write_all(content)?;
-        file.sync_all()
+        file.sync_all()?;
+        std::fs::rename(&new, path)
     };
     replaced().map_err(|source| TlsError::Unreadable { path: path.to_owned(), source })
 }

@@ -1,6 +1,7 @@
 //! The authorities that a client trusts: directories of hashed names, files, revocation lists.
 
 use super::certificate::validity;
+use super::chain::{ChainVerifier, Intermediates, names};
 use super::{TlsError, provider};
 use crate::trusted_file::{FileTrust, NO_SHARED_WRITE, TrustedOwner, read_trusted};
 use rustls::client::WebPkiServerVerifier;
@@ -37,6 +38,20 @@ const TRUST: FileTrust = FileTrust {
     bytes_max: FILE_BYTES_MAX,
 };
 
+/// Authorities of files.
+struct Authorities {
+    /// The self-signed ones.
+    roots: RootCertStore,
+    /// The others.
+    intermediates: Intermediates,
+}
+
+impl Authorities {
+    fn new() -> Self {
+        Self { roots: RootCertStore::empty(), intermediates: Intermediates::default() }
+    }
+}
+
 /// Places of authorities.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct TrustAnchors {
@@ -64,15 +79,16 @@ impl TrustAnchors {
         Self { directory: None, file: system }
     }
 
-    /// Reads the authorities and returns the context of a client, which checks the chain, the name of
-    /// the host and the revocation lists of the directory. Blocks.
+    /// Reads the authorities and returns the context of a client, which checks the chain up to a
+    /// self-signed authority, the name of the host, and the revocation lists of the directory for each
+    /// certificate of the chain. Blocks.
     ///
     /// # Errors
     /// A place cannot be read, or there is no authority.
     pub fn client_config(&self) -> Result<Arc<ClientConfig>, TlsError> {
-        let (mut roots, mut revoked) = (RootCertStore::empty(), Vec::new());
+        let (mut authorities, mut revoked) = (Authorities::new(), Vec::new());
         if let Some(path) = &self.file {
-            add(path, &mut roots)?;
+            add(path, &mut authorities)?;
         }
         if let Some(directory) = &self.directory {
             for path in files(directory)? {
@@ -80,7 +96,7 @@ impl TrustAnchors {
                     // Without one authority fewer servers are trusted. Without a revocation list
                     // more would be, so an unusable list is an error.
                     Some(HashedFile::Authority) => {
-                        if let Err(error) = add(&path, &mut roots) {
+                        if let Err(error) = add(&path, &mut authorities) {
                             tracing::warn!("an authority is not used: {error}");
                         }
                     }
@@ -89,6 +105,7 @@ impl TrustAnchors {
                 }
             }
         }
+        let Authorities { roots, intermediates } = authorities;
         if roots.is_empty() {
             return Err(TlsError::Setting(format!(
                 "no certificate authority found in {}; set X509_CERT_DIR or X509_CERT_FILE",
@@ -96,7 +113,7 @@ impl TrustAnchors {
             )));
         }
         let provider = Arc::new(provider());
-        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+        let library = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
             .with_crls(revoked)
             .allow_unknown_revocation_status()
             .build()
@@ -104,7 +121,9 @@ impl TrustAnchors {
         let config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
             .map_err(|error| TlsError::Setting(error.to_string()))?;
-        Ok(Arc::new(config.with_webpki_verifier(verifier).with_no_client_auth()))
+        // The verifier only adds intermediate authorities to the chain that the library verifies.
+        let verifier = Arc::new(ChainVerifier { library, intermediates });
+        Ok(Arc::new(config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()))
     }
 
     fn places(&self) -> String {
@@ -155,7 +174,7 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>, TlsError> {
 
 /// Adds the authorities of a file. Those that the library does not understand are left out, because
 /// directories of grids have some of them.
-fn add(path: &Path, roots: &mut RootCertStore) -> Result<(), TlsError> {
+fn add(path: &Path, authorities: &mut Authorities) -> Result<(), TlsError> {
     let (text, _) = read_trusted(path, &TRUST).map_err(|error| TlsError::of_file(path, error))?;
     for certificate in CertificateDer::pem_slice_iter(&text) {
         let certificate =
@@ -164,7 +183,12 @@ fn add(path: &Path, roots: &mut RootCertStore) -> Result<(), TlsError> {
             tracing::debug!("{}: an authority is not used: it is not valid now", path.display());
             continue;
         }
-        if let Err(error) = roots.add(certificate) {
+        let Some((issuer, subject)) = names(&certificate) else { continue };
+        if issuer != subject {
+            authorities.intermediates.add(subject, certificate);
+            continue;
+        }
+        if let Err(error) = authorities.roots.add(certificate) {
             tracing::debug!("{}: an authority is not used: {error}", path.display());
         }
     }

@@ -32,6 +32,7 @@ pub(super) fn certificate(
         certificate: arguments.path("certificate")?.into(),
         key: None,
         handshake_time: HANDSHAKE_TIME,
+        is_renewed: false,
     };
     if arguments.peek().is_some_and(|word| word.starts_with('/')) {
         value.key = Some(arguments.path("key")?.into());

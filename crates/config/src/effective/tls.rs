@@ -15,6 +15,8 @@ pub struct TlsCertificate {
     pub key: Option<PathBuf>,
     /// `hsto`: time limit of a handshake.
     pub handshake_time: Duration,
+    /// The server has signed it itself (`--tls self`), and renews it before it expires.
+    pub is_renewed: bool,
 }
 
 /// `xrd.tlsca`.
