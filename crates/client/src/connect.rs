@@ -303,7 +303,7 @@ async fn log_in(stream: &mut ServerStream, request: &LoginRequest) -> Result<Con
             Ok(0) => return Err(Cause::Lost("the server closed the connection during the login".to_owned())),
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                stream.tcp().readable().await.map_err(lost_login)?;
+                stream.readable().await.map_err(lost_login)?;
                 continue;
             }
             Err(error) => return Err(lost_login(error)),

@@ -6,16 +6,25 @@
 use bytes::BufMut;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
+use std::future::poll_fn;
 use std::io::{self, BufRead, IoSlice, Write};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use tokio::net::TcpStream;
+use tokio::task::coop;
 
 /// Size of one receive of encrypted bytes.
 const RECEIVE_BYTES: usize = 64 * 1024;
 
 /// Maximum number of bytes that are encrypted before the socket must have taken the earlier ones.
 const ENCRYPTED_BYTES_MAX: usize = 256 * 1024;
+
+/// Maximum number of steps without data, of 4 KiB each, until other tasks run. Records may be empty
+/// without end.
+const STEPS_MAX: usize = 16;
+
+/// Maximum number of steps of a handshake, of 4 KiB each. A long chain of certificates takes five.
+const HANDSHAKE_STEPS_MAX: usize = 64;
 
 /// A connected socket.
 #[derive(Debug)]
@@ -92,6 +101,7 @@ impl ServerStream {
         let mut connection = ClientConnection::new(config.clone(), name).map_err(io::Error::other)?;
         connection.set_buffer_limit(Some(ENCRYPTED_BYTES_MAX));
         let mut tls = Box::new(TlsState { connection, received: Vec::new(), at: 0, decrypted: 0 });
+        let mut steps = 0;
         loop {
             while tls.connection.wants_write() {
                 match tls.send(&self.tcp) {
@@ -105,7 +115,10 @@ impl ServerStream {
             }
             match tls.receive(&self.tcp) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.tcp.readable().await?,
-                Ok(true) => {}
+                Ok(true) if steps < HANDSHAKE_STEPS_MAX => steps += 1,
+                Ok(true) => {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "the server does not end it"));
+                }
                 Ok(false) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Err(error) => {
                     // The alert that tells the server the reason. It may have disconnected already.
@@ -116,7 +129,8 @@ impl ServerStream {
         }
     }
 
-    /// Reads into `into` what has arrived. `Ok(0)` is the end of the connection.
+    /// Reads into `into` what has arrived. `Ok(0)` is the end of the connection. After
+    /// [`io::ErrorKind::WouldBlock`] wait by [`Self::readable`], because encrypted bytes may be left.
     pub(crate) fn try_read_buf(&mut self, into: &mut impl BufMut) -> io::Result<usize> {
         match &mut self.tls {
             None => self.tcp.try_read_buf(into),
@@ -153,9 +167,16 @@ impl ServerStream {
     /// Waits for data to read.
     pub(crate) fn poll_read_ready(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.tls.as_ref().is_some_and(|tls| tls.decrypted > 0 || tls.at < tls.received.len()) {
+            // It counts as progress of this task, so that others run and timeouts are noticed.
+            ready!(coop::poll_proceed(context)).made_progress();
             return Poll::Ready(Ok(()));
         }
         self.tcp.poll_read_ready(context)
+    }
+
+    /// Waits for data to read.
+    pub(crate) async fn readable(&self) -> io::Result<()> {
+        poll_fn(|context| self.poll_read_ready(context)).await
     }
 
     /// Waits for room to send.
@@ -185,7 +206,7 @@ impl ServerStream {
             match self.try_read_buf(&mut into) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.tcp.readable().await?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.readable().await?,
                 Err(error) => return Err(error),
             }
         }
@@ -223,7 +244,7 @@ impl TlsState {
     }
 
     fn read(&mut self, tcp: &TcpStream, into: &mut impl BufMut) -> io::Result<usize> {
-        loop {
+        for _ in 0..STEPS_MAX {
             let mut reader = self.connection.reader();
             match reader.fill_buf() {
                 Ok(data) => {
@@ -240,5 +261,9 @@ impl TlsState {
                 return Ok(0);
             }
         }
+        Err(io::ErrorKind::WouldBlock.into())
     }
 }
+
+#[cfg(test)]
+mod tests;

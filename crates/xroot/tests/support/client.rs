@@ -93,6 +93,16 @@ impl Client {
         Ok(())
     }
 
+    /// Returns the alert by which the server ends an encrypted connection.
+    pub fn alert(&mut self) -> rustls::AlertDescription {
+        let tls = self.tls.as_mut().unwrap();
+        let error = rustls::Stream::new(&mut **tls, &mut self.stream).read(&mut [0]).expect_err("an alert");
+        match error.downcast::<rustls::Error>() {
+            Ok(rustls::Error::AlertReceived(alert)) => alert,
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub fn send(&mut self, request: &Raw) {
         self.send_bytes(&request.bytes());
     }
