@@ -1,8 +1,13 @@
 """Our `xrdsssadmin` and the real one: output, exit status, and tables that each reads from the
 other."""
 
+import os
+import pwd
 import re
+import shutil
 import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -144,3 +149,30 @@ def test_a_table_that_others_can_use_is_refused(tmp_path):
     for action in ("list", "add", "del"):
         admin(OURS, "-k", "key", action, str(path)).fails(4, "chmod 600")
     assert subprocess.run(["stat", "-c", "%a", path], capture_output=True, text=True).stdout.strip() == "644"
+
+
+@pytest.fixture
+def shared_directory():
+    """A directory that other users can reach."""
+    directory = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="scalla-keys-"))
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("place", ["of root", "of the owner", "of all"])
+def test_root_changes_the_table_of_another_user(shared_directory, place):
+    owner = pwd.getpwnam("nobody")
+    table = shared_directory / "k"
+    keytabs.add(table, name="a", user="alice", group="g")
+    os.chown(table, owner.pw_uid, owner.pw_gid)
+    os.chown(shared_directory, owner.pw_uid if place == "of the owner" else 0, -1)
+    shared_directory.chmod(0o1777 if place == "of all" else 0o755)
+    for words in (["-k", "x", "add"], ["list"], ["-k", "a", "del"], ["list"]):
+        done = admin(OURS, *words, str(table))
+        assert done.status == 0, done.all
+        assert (table.stat().st_uid, table.stat().st_mode & 0o7777) == (owner.pw_uid, 0o600)
+        assert os.listdir(shared_directory) == ["k"]
+    table.unlink()
+    assert admin(OURS, "-k", "x", "add", str(table)).status == 0
+    assert table.stat().st_uid == (owner.pw_uid if place == "of the owner" else 0)

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use auth::SystemRng;
-use auth::sss::{HOME_KEYTAB, KEYTAB_BYTES_MAX, Keytab, KeytabError, SssKey};
+use auth::sss::{HOME_KEYTAB, KEYTAB_BYTES_MAX, Keytab, KeytabError, SssKey, only_root_replaces};
 use base::Rng;
 use jiff::Timestamp;
 
@@ -81,11 +81,18 @@ fn perform(request: &KeytabRequest, now: u64) -> Result<(), Failure> {
     }
 }
 
-/// Lets root work on the table of another user with the rights of that user. Then the table keeps its
-/// owner, and links in the directories of that user lead to nothing else.
+/// Lets root work on the table of another user with the rights of that user, so that links in the
+/// directories of that user lead to nothing else, and so that the lock is one of that user. A table
+/// that does not exist yet is one of the owner of its directory. In a directory of root, the user can
+/// neither plant links nor write, so root works itself.
 fn become_owner(path: &Path) -> Result<(), Failure> {
-    let Ok(found) = path.symlink_metadata() else { return Ok(()) };
-    if found.uid() == 0 || !server::User::is_root() {
+    if !server::User::is_root() || only_root_replaces(path) {
+        return Ok(());
+    }
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = directory.unwrap_or_else(|| Path::new("."));
+    let Ok(found) = path.symlink_metadata().or_else(|_| directory.metadata()) else { return Ok(()) };
+    if found.uid() == 0 {
         return Ok(());
     }
     let switched = server::User::find(&found.uid().to_string()).and_then(|owner| owner.switch());
@@ -244,7 +251,7 @@ fn date(seconds: u64, format: &str) -> String {
 }
 
 fn open(path: &Path) -> Result<Keytab, Failure> {
-    Keytab::open(path).map_err(|error| open_failure(path, &error))
+    Keytab::open_as_editor(path).map_err(|error| open_failure(path, &error))
 }
 
 fn open_failure(path: &Path, error: &KeytabError) -> Failure {
