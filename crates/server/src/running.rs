@@ -177,11 +177,7 @@ impl RunningServer {
         let cluster = cluster.map(start).transpose()?;
         let files = served_files(effective, address.port(), logical.as_ref(), cluster.as_ref(), forwarding)?;
         let files = guarded_files(files, effective, authorization.as_ref(), role, forwarding);
-        let loops = Arc::new(Loops::per_core(&supervisor).map_err(system("threads"))?);
-        install_rings(loops.handles(), *effective.process.io_uring);
-        if *effective.process.polling {
-            loops.poll();
-        }
+        let loops = Arc::new(start_loops(effective, &supervisor).map_err(system("threads"))?);
         let mut door = assembly::door(effective, address.port(), role);
         door.open_files = logical.clone().map(count_open_files);
         door.settings.live_values = cluster.as_ref().map(ClusterThread::live_values).unwrap_or_default();
@@ -343,6 +339,16 @@ impl RunningServer {
             acceptor.stop();
         }
     }
+}
+
+/// Starts the loops of the connections, with io_uring and polling as configured.
+fn start_loops(effective: &Effective, supervisor: &Supervisor) -> std::io::Result<Loops> {
+    let loops = Loops::per_core(supervisor)?;
+    install_rings(loops.handles(), *effective.process.io_uring);
+    if *effective.process.polling {
+        loops.poll();
+    }
+    Ok(loops)
 }
 
 /// Requires authentication and encryption of the clients of a front end, and starts the threads that

@@ -486,25 +486,6 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_a_part_is_no_target_of_copies_that_continue() {
-        let directory = Directory::new("part-name");
-        let resuming = CopyOptions { resume: true, ..options() };
-        for name in [".file.part", ".file.part.note", ".\u{e4}.part"] {
-            let path = directory.0.join(name);
-            let refused = LocalTarget::create(&path, &resuming, None);
-            assert!(matches!(refused, Err(CopyError::PartName(_))), "{name}");
-            fs::write(&path, b"").unwrap();
-            let refused = LocalTarget::create(&path, &resuming, None);
-            assert!(matches!(refused, Err(CopyError::PartName(_))), "{name}");
-            fs::remove_file(&path).unwrap();
-            LocalTarget::create(&path, &options(), None).unwrap().0.finish(0, None).unwrap();
-        }
-        for name in [".part", "..part", "file.part", ".file.parts", ".part.note"] {
-            LocalTarget::create(&directory.0.join(name), &resuming, None).unwrap().0.finish(0, None).unwrap();
-        }
-    }
-
-    #[test]
     fn what_a_killed_copy_wrote_counts_until_the_system_stops() {
         let directory = Directory::new("killed");
         let path = directory.0.join("file");

@@ -169,6 +169,28 @@ pub(super) mod faults {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::copy::local::LocalTarget;
+    use crate::copy::options::CopyOptions;
+    use crate::settings::Settings;
+
+    #[test]
+    fn a_name_of_a_part_is_no_target_of_copies_that_continue() {
+        let directory = std::env::temp_dir().join(format!("scalla-part-names-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let create = |name: &str, resume| {
+            let options = CopyOptions { resume, ..CopyOptions::of(&Settings::default()) };
+            LocalTarget::create(&directory.join(name), &options, None).map(|(target, _)| target)
+        };
+        for name in [".file.part", ".file.part.note", ".\u{e4}.part"] {
+            assert!(matches!(create(name, true), Err(CopyError::PartName(_))), "{name}");
+            create(name, false).unwrap().finish(0, None).unwrap();
+            assert!(matches!(create(name, true), Err(CopyError::PartName(_))), "an existing one: {name}");
+        }
+        for name in [".part", "..part", "file.part", ".file.parts", ".part.note"] {
+            create(name, true).unwrap().finish(0, None).unwrap();
+        }
+        fs::remove_dir_all(&directory).unwrap();
+    }
 
     #[test]
     fn the_name_of_a_directory_is_on_the_disk_before_anything_is_created_in_it() {
