@@ -38,6 +38,9 @@ const STAYED: Duration = Duration::from_secs(10);
 /// choose independently if only one of them reaches a server.
 const PARTIAL_CUT_MAX: Duration = Duration::from_secs(12);
 
+/// The time after which managers choose other servers for the files of a lost one.
+const LONG_ABSENCE: Duration = Duration::from_secs(40);
+
 /// The time within which an ended process restarts.
 const DOWN_MAX: Duration = Duration::from_secs(8);
 
@@ -169,20 +172,39 @@ fn clients(world: &mut World, trouble: PlacementFault, path: &Name) {
     }
 }
 
-/// Adds servers while clients create files. Each reaches some managers later than others.
+/// Adds servers while clients create files. Each reaches some managers later than others. Some
+/// servers of before have been down for longer than managers expect them, and return like new ones.
 fn grow(world: &mut World, rushes: bool, sabotage: Option<Sabotage>) {
     let managers = of_kind(world, HostKind::Manager);
+    let down: Vec<usize> = of_kind(world, HostKind::Server).into_iter().skip(1).collect();
+    for server in &down {
+        world.crash(*server, false);
+    }
+    if !down.is_empty() {
+        let until = world.now + LONG_ABSENCE;
+        world.run(until, |_| false);
+    }
+    for server in down {
+        let at = world.now + world.rng.time(WITHIN);
+        world.begin_again(server, at);
+        join_late(world, server, at, &managers);
+    }
     for _ in 0..2 + world.rng.below(5) {
         let at = world.now + world.rng.time(WITHIN);
         let server = world.add(HostKind::Server, &managers, at);
         if let Some(host) = world.hosts.get_mut(server) {
             (host.sabotage, host.rushes) = (sabotage, rushes);
         }
-        for manager in &managers {
-            if world.rng.below(2) > 0 {
-                let until = at + world.rng.time(PARTIAL_CUT_MAX);
-                world.keep_apart(server, *manager, until);
-            }
+        join_late(world, server, at, &managers);
+    }
+}
+
+/// Keeps a server that starts at `at` apart from some managers for a while.
+fn join_late(world: &mut World, server: usize, at: Duration, managers: &[usize]) {
+    for manager in managers {
+        if world.rng.below(2) > 0 {
+            let until = at + world.rng.time(PARTIAL_CUT_MAX);
+            world.keep_apart(server, *manager, until);
         }
     }
 }

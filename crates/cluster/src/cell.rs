@@ -259,6 +259,12 @@ impl Cell {
         self.lessees
     }
 
+    /// Returns the connected children with this newness.
+    pub(crate) fn with_newness(&self, newness: Newness) -> SlotMask {
+        let is_so = |slot: &Slot| self.child(*slot).is_some_and(|child| child.state.newness == newness);
+        self.connected.iter().filter(is_so).collect()
+    }
+
     /// Returns the children that are draining.
     pub const fn draining(&self) -> SlotMask {
         self.draining
@@ -310,7 +316,8 @@ impl Cell {
     /// Records that the connection of the child in `slot` has ended; its leases end at `until`.
     pub(crate) fn miss_lessee(&mut self, slot: Slot, until: Duration) {
         if let Some(child) = self.child(slot).filter(|child| child.takes_leases) {
-            let rivals = self.connected - slot.mask();
+            // No file was placed in competition with a new child.
+            let rivals = self.with_newness(Newness::None) - slot.mask();
             let (id, seat) = (child.id, Some(child.absent_slot(slot, rivals, &self.paths)));
             self.absent.add(AbsentLessee { id, until, seat });
         }

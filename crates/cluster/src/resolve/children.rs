@@ -57,7 +57,7 @@ impl LocationResolver {
                 let fresh =
                     change == ChildChange::Joined { fresh: true } || self.cell().child(slot).is_none();
                 let mut child = child(member, interfaces);
-                child.state.newness = self.newness(slot, &child, now);
+                child.state.newness = self.newness(slot, &child, change, now);
                 self.note_arrival(child.id);
                 self.measure(slot, member);
                 if fresh {
@@ -90,10 +90,15 @@ impl LocationResolver {
     }
 
     /// Returns how well the other managers know a child. A new child that reports that all of them
-    /// know it gets no files for a moment.
-    fn newness(&mut self, slot: Slot, child: &CellChild, now: Duration) -> Newness {
+    /// know it gets no files for a moment. A child that an earlier run of this node has chosen is
+    /// not new.
+    fn newness(&mut self, slot: Slot, child: &CellChild, change: ChildChange, now: Duration) -> Newness {
         let before = self.cell.child(slot).filter(|before| before.id == child.id);
+        let is_login = matches!(change, ChildChange::Joined { .. });
+        let is_of_earlier_run = self.cell.absent().iter().any(|one| one.id == child.id && one.seat.is_none());
         match (before.map(|before| before.state.newness), child.state.newness) {
+            (_, Newness::Unknown) if is_login && is_of_earlier_run => Newness::None,
+            (Some(Newness::None), Newness::Unknown) if !is_login => Newness::None,
             (Some(Newness::Unknown), Newness::None) => {
                 self.announced.retain(|(_, other)| *other != slot);
                 self.announced.push((now.saturating_add(ANNOUNCED), slot));

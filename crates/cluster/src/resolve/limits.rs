@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::tree::limits::{PING_OWN, SILENT_PINGS_OWN_MAX};
+
 /// The query timeout of a child that supports NOT_HERE replies, as a multiple of
 /// [`ResolveSettings::silence`]. The child may have real daemons below it, and has to wait for
 /// their timeout itself.
@@ -19,8 +21,14 @@ pub const EXPECTED_BACK: Duration = Duration::from_secs(30);
 
 /// The time within which all managers have received the report of a new child that it is connected
 /// to all of them, and each knows the leases that another one has granted until then. Files that
-/// this child would get wait meanwhile.
-pub(super) const ANNOUNCED: Duration = Duration::from_secs(2);
+/// this child would get wait meanwhile. A manager without the report has lost the child by then,
+/// and delays new files.
+pub(super) const ANNOUNCED: Duration = Duration::from_secs(5);
+
+const _: () = assert!(
+    ANNOUNCED.as_millis() > PING_OWN.as_millis() * SILENT_PINGS_OWN_MAX as u128,
+    "longer than the silence of a lost connection"
+);
 
 /// The time within which a child that was redirected to another cell has its place there. For the
 /// same time clients at a supervisor wait for a lost child; without any child it redirects them

@@ -338,9 +338,12 @@ impl Chooser {
     ///
     /// # Errors
     ///
-    /// An absent child may hold the lease of the file: with it present, it would win among the
-    /// children of that time. Or the child that wins has just become known to all managers, and
-    /// some of them may not know that yet. The result is as if no child were fit.
+    /// The result is as if no child were fit while another manager may choose differently:
+    ///
+    /// * An absent child may hold the lease of the file. With it present, it would win among the
+    ///   children of that time.
+    /// * All fit children are new, but other children are not.
+    /// * The choice depends on a child that has just become known to all managers.
     fn place(
         &self,
         cell: &Cell,
@@ -348,30 +351,58 @@ impl Chooser {
         affinity: ClientAffinity,
         path: &[u8],
     ) -> Result<Option<Slot>, UnavailableReasons> {
-        let fit = known_to_all(cell, fit);
+        let known = fit - cell.with_newness(Newness::Unknown);
+        if known.is_empty() && !cell.with_newness(Newness::None).is_empty() {
+            return Err(UnavailableReasons::undecided());
+        }
+        let fit = if known.is_empty() { fit } else { known };
         let key = if affinity == ClientAffinity::None { path } else { self.policy.affinity_path.part(path) };
-        let share = |own: Option<u8>| u32::from(own.or(self.policy.share).unwrap_or(100).clamp(1, 100));
-        let weight = |slot| self.selection.weight(slot, fit, cell.meters());
-        let here = fit.iter().filter_map(|slot| {
-            let child = cell.child(slot)?;
-            let candidate =
-                RendezvousCandidate { digest: child.digest, weight: weight(slot) * share(child.share) };
-            (candidate.weight > 0).then(|| (slot, candidate.rank(key)))
-        });
-        let ranks: Vec<(Slot, Rank)> = here.collect();
-        let best = if cell.absent().is_empty() { 0 } else { fit.iter().map(weight).max().unwrap_or(1) };
-        let may_be_absent = cell.absent().iter().any(|absent| {
-            let Some(seat) = absent.seat.as_ref().filter(|seat| seat.takes(path)) else { return false };
-            let rank =
-                RendezvousCandidate { digest: seat.digest, weight: best * share(seat.share) }.rank(key);
-            ranks.iter().all(|(slot, other)| !seat.rivals.contains(*slot) || rank < *other)
-        });
-        let winner = ranks.into_iter().min_by_key(|(_, rank)| *rank).map(|(slot, _)| slot);
-        let newness = winner.and_then(|slot| cell.child(slot)).map(|child| child.state.newness);
-        if may_be_absent || newness == Some(Newness::Announced) {
+        let ranks = self.ranks(cell, fit, key);
+        let winner = winner(&ranks);
+        // The load of a new child may also decide between two others.
+        let announced = fit & cell.with_newness(Newness::Announced);
+        let is_early =
+            !announced.is_empty() && winner != self::winner(&self.ranks(cell, fit - announced, key));
+        if is_early || self.may_be_absent(cell, fit, &ranks, (key, path)) {
             return Err(UnavailableReasons::undecided());
         }
         Ok(winner)
+    }
+
+    /// Returns the ranks of these children for a new file. The lowest wins.
+    fn ranks(&self, cell: &Cell, among: SlotMask, key: &[u8]) -> Vec<(Slot, Rank)> {
+        let rank = |slot| {
+            let child = cell.child(slot)?;
+            let weight = self.selection.weight(slot, among, cell.meters()) * self.share(child.share);
+            let candidate = RendezvousCandidate { digest: child.digest, weight };
+            (weight > 0).then(|| (slot, candidate.rank(key)))
+        };
+        among.iter().filter_map(rank).collect()
+    }
+
+    /// Reports whether an absent child would win against the children with these ranks.
+    fn may_be_absent(
+        &self,
+        cell: &Cell,
+        fit: SlotMask,
+        ranks: &[(Slot, Rank)],
+        (key, path): (&[u8], &[u8]),
+    ) -> bool {
+        if cell.absent().is_empty() {
+            return false;
+        }
+        let best = fit.iter().map(|slot| self.selection.weight(slot, fit, cell.meters())).max().unwrap_or(1);
+        cell.absent().iter().filter_map(|absent| absent.seat.as_ref()).any(|seat| {
+            let weight = best * self.share(seat.share);
+            let rank = RendezvousCandidate { digest: seat.digest, weight }.rank(key);
+            let wins = |(slot, other): &(Slot, Rank)| !seat.rivals.contains(*slot) || rank < *other;
+            seat.takes(path) && ranks.iter().all(wins)
+        })
+    }
+
+    /// Returns the percentage of its share of clients that a child accepts.
+    fn share(&self, own: Option<u8>) -> u32 {
+        u32::from(own.or(self.policy.share).unwrap_or(100).clamp(1, 100))
     }
 
     /// Counts a choice.
@@ -434,12 +465,9 @@ impl Chooser {
     }
 }
 
-/// Returns the children that all managers know; if there are none, all.
-fn known_to_all(cell: &Cell, fit: SlotMask) -> SlotMask {
-    let is_known =
-        |slot: &Slot| cell.child(*slot).is_some_and(|child| child.state.newness != Newness::Unknown);
-    let known: SlotMask = fit.iter().filter(is_known).collect();
-    if known.is_empty() { fit } else { known }
+/// Returns the child that gets a new file.
+fn winner(ranks: &[(Slot, Rank)]) -> Option<Slot> {
+    ranks.iter().min_by_key(|(_, rank)| *rank).map(|(slot, _)| *slot)
 }
 
 impl AffinityPath {

@@ -232,3 +232,66 @@ fn a_child_without_a_share_has_that_of_the_policy() {
     chooser.count(&cell, slot(0), AccessKind::Read);
     assert_eq!(cell.meters().choices(slot(0)), 4);
 }
+
+/// Returns the child for each of 200 new files; `None` if it is undecided.
+fn placed(cell: &Cell, chooser: &Chooser) -> Vec<Option<u8>> {
+    let all = cell.children().map(|(slot, _)| slot).collect();
+    let need = Need { place: true, ..WRITE };
+    let place = |number: u8| {
+        let path = format!("/f{number}");
+        let mut dice = SplitMix64::new(0);
+        match chooser.choose(cell, all, need, ClientAffinity::None, path.as_bytes(), &mut dice) {
+            Ok(slot) => Some(slot.number()),
+            Err(reasons) => {
+                assert!(reasons.is_undecided());
+                None
+            }
+        }
+    };
+    (0..200).map(place).collect()
+}
+
+#[test]
+fn only_the_files_of_a_new_child_wait() {
+    let (mut cell, chooser) = (cell(3), Chooser::new(Policy::default()));
+    let mut set = |newness| {
+        cell.change(slot(2), |child| child.state.newness = newness);
+        placed(&cell, &chooser)
+    };
+    let [known, unknown, announced] = [Newness::None, Newness::Unknown, Newness::Announced].map(&mut set);
+    assert!(known.contains(&Some(2)) && !unknown.contains(&Some(2)) && !unknown.contains(&None));
+    for ((known, unknown), announced) in known.into_iter().zip(unknown).zip(announced) {
+        assert_eq!(announced, known.filter(|child| *child != 2));
+        assert!(known == Some(2) || known == unknown);
+    }
+}
+
+#[test]
+fn new_children_wait_for_each_other_if_the_known_ones_are_full() {
+    let (mut cell, chooser) = (cell(3), Chooser::new(Policy::default()));
+    cell.meters().set_free_mb(slot(0), 0);
+    for new in [1, 2] {
+        cell.change(slot(new), |child| child.state.newness = Newness::Unknown);
+    }
+    assert_eq!(placed(&cell, &chooser), [None; 200]);
+    cell.leave(slot(0));
+    assert!(!placed(&cell, &chooser).contains(&None), "there is no other child");
+}
+
+#[test]
+fn the_load_of_a_new_child_does_not_decide_between_others() {
+    let mut cell = cell(3);
+    let chooser = by_load(Policy::default());
+    for (child, cpu) in [(0, 20), (1, 50), (2, 0)] {
+        cell.meters().set_load(slot(child), LoadReport { cpu, ..LoadReport::default() });
+    }
+    let both = {
+        cell.change(slot(2), |child| child.state.newness = Newness::Unknown);
+        placed(&cell, &chooser)
+    };
+    assert!(both.contains(&Some(0)) && both.contains(&Some(1)), "loads of 10 and 25");
+    cell.change(slot(2), |child| child.state.newness = Newness::Announced);
+    let early = placed(&cell, &chooser);
+    assert!(both.iter().zip(&early).all(|(both, early)| early.is_none() || early == both));
+    assert!(early.contains(&Some(0)) && !early.contains(&Some(1)), "25 is too much beside 0");
+}

@@ -565,6 +565,12 @@ fn a_child_is_a_newcomer_until_it_reports_that_all_managers_know_it() {
     assert!(!is_newcomer(&bench));
     // Files were placed at it before, so a reconnection changes nothing.
     bench.event(NodeEvent::Closed { link });
-    bench.server("a", true);
+    bench.pass(secs(29));
+    let (link, _) = bench.server("a", true);
     assert!(!is_newcomer(&bench));
+    // After a longer absence other children have been chosen for its files.
+    bench.event(NodeEvent::Closed { link });
+    bench.pass(secs(30));
+    bench.server("a", true);
+    assert!(is_newcomer(&bench));
 }

@@ -410,9 +410,23 @@ fn a_newcomer_gets_new_files_when_all_managers_know_it() {
     let mut loaded = known.clone();
     loaded.condition.nostage = true;
     follow(&mut stage, ChildChange::Condition, Some(loaded));
-    stage.pass(1.9);
+    stage.pass(4.9);
     assert_eq!(stage.intend(1, &path, Intent::Create), Some(seconds(15)));
     stage.pass(0.1);
+    assert_eq!(sent_to(&stage.intend(1, &path, Intent::Create).unwrap()), 7);
+}
+
+#[test]
+fn a_child_of_an_earlier_run_is_no_newcomer() {
+    let mut stage = Stage::new(1);
+    let known = member(Some(1));
+    stage.machine.await_lessees([known.identity.id.digest()], stage.now);
+    let mut newcomer = known.clone();
+    newcomer.condition.newcomer = true;
+    follow(&mut stage, ChildChange::Joined { fresh: true }, Some(newcomer.clone()));
+    newcomer.condition.nostage = true;
+    follow(&mut stage, ChildChange::Condition, Some(newcomer));
+    let path = winner_of_newcomer(&mut stage, &known);
     assert_eq!(sent_to(&stage.intend(1, &path, Intent::Create).unwrap()), 7);
 }
 
@@ -437,7 +451,7 @@ fn a_creator_waits_until_all_managers_choose_the_newcomer() {
     let path = winner_of_newcomer(&mut stage, &known);
     follow(&mut stage, ChildChange::Condition, Some(known));
     assert_eq!(stage.intend(1, &path, Intent::Create), None);
-    stage.pass(1.9);
+    stage.pass(4.9);
     assert_eq!(stage.answered(), []);
     stage.pass(0.1);
     assert_eq!(sent_to(&stage.answer()), 7);

@@ -20,7 +20,7 @@ use wire::cms::{Extensions, PROTOCOL_VERSION};
 
 use super::super::peer_address::PeerAddress;
 use super::{ConnectionRole, Contest, Members, RootDistance};
-use crate::Slot;
+use crate::{EXPECTED_BACK, Slot};
 
 /// The port of a data server that did not report it. Source: cms protocol 3, login record.
 const DATA_PORT: u16 = 1094;
@@ -191,10 +191,7 @@ impl Members {
         let fresh = before
             .is_none_or(|before| before.paths != member.paths || !before.identity.same(&member.identity));
         member.condition.draining = self.drained.contains(member.identity.id.as_str());
-        // A child that reconnects has been chosen for files before.
-        member.condition.newcomer = member.extensions.contains(Extensions::NEWCOMER)
-            && before
-                .is_none_or(|before| before.condition.newcomer || !before.identity.same(&member.identity));
+        member.condition.newcomer = is_newcomer(&member, before, now);
         let node = member.identity.id.digest();
         if member.role == Role::Supervisor || member.role == Role::ProxyManager {
             // A node of our own reports its places soon; until then no node is redirected there.
@@ -289,4 +286,15 @@ impl Members {
         out.push(NodeAction::Send { link, message: NodeMessage::Try { hosts, permanent: false } });
         self.close(link, out);
     }
+}
+
+/// Reports whether other managers may not know a child that logs in. One that reconnects has been
+/// chosen for files before; if it was lost for long, other children have been chosen since.
+fn is_newcomer(member: &ClusterMember, before: Option<&ClusterMember>, now: Duration) -> bool {
+    let is_expected = |before: &ClusterMember| {
+        before.identity.same(&member.identity)
+            && !before.condition.newcomer
+            && (before.link.is_some() || now < before.since.saturating_add(EXPECTED_BACK))
+    };
+    member.extensions.contains(Extensions::NEWCOMER) && !before.is_some_and(is_expected)
 }
