@@ -278,14 +278,14 @@ mod tests {
         let (tls, other) = (opened(&files, true), opened(&files, false));
         let later = |days| SystemTime::now() + DAY * days;
         assert_eq!(
-            (tls.refresh_at(later(320), || ()), tls.state_now().certificate.left(later(364)).is_zero()),
+            (tls.refresh_at(later(362), || ()), tls.state_now().certificate.left(later(364)).is_zero()),
             (None, false)
         );
         assert!(tls.state_now().certificate.left(later(366)).is_zero());
         // Only where it is the server's own.
-        assert_eq!(other.refresh_at(later(330), || ()), None);
+        assert_eq!(other.refresh_at(later(364), || ()), None);
         assert!(other.state_now().certificate.left(later(366)).is_zero());
-        assert_eq!(tls.refresh_at(later(330), || ()), None);
+        assert_eq!(tls.refresh_at(later(364), || ()), None);
         assert!(!tls.state_now().certificate.left(later(690)).is_zero());
         assert!(tls.state().starts_with("certificate for h.example.org"), "{}", tls.state());
         std::fs::remove_dir_all(directory).unwrap();

@@ -295,17 +295,20 @@ mod tests {
         // Before it ends it is renewed, with the same key.
         let key = fs::read(made.files.key.as_ref().unwrap()).unwrap();
         let later = |days: u64| SystemTime::now() + Duration::from_secs(days * 86_400);
-        crate::tls::SelfSigned::renew_if_due(&made.files, &read, later(320)).unwrap();
+        crate::tls::SelfSigned::renew_if_due(&made.files, &read, later(362)).unwrap();
         assert!(!read.has_changed(&made.files));
-        crate::tls::SelfSigned::renew_if_due(&made.files, &read, later(330)).unwrap();
+        crate::tls::SelfSigned::renew_if_due(&made.files, &read, later(364)).unwrap();
         let renewed = ServerCertificate::read(&made.files, &TlsServerOptions::default()).unwrap();
-        assert_eq!(renewed.left(later(330)).as_secs().div_ceil(86_400), 365);
+        assert_eq!(renewed.left(later(364)).as_secs().div_ceil(86_400), 365);
         assert_eq!((renewed.names(), fs::read(made.files.key.unwrap()).unwrap()), (read.names(), key));
-        let begin = SystemTime::now() - Duration::from_secs(400 * 86_400);
-        let expired = crate::tls::SelfSigned::create(&directory, &["localhost".to_owned()], begin).unwrap();
-        crate::tls::SelfSigned::open(&directory, &["localhost".to_owned()]).unwrap();
-        let renewed = ServerCertificate::read(&expired.files, &TlsServerOptions::default()).unwrap();
-        assert_eq!(renewed.left(SystemTime::now()).as_secs() / 86_400, 364, "at a start too");
+        let days = |days: u64| Duration::from_secs(days * 86_400);
+        for begin in [SystemTime::now() - days(400), SystemTime::now() + days(3000)] {
+            let unusable =
+                crate::tls::SelfSigned::create(&directory, &["localhost".to_owned()], begin).unwrap();
+            crate::tls::SelfSigned::open(&directory, &["localhost".to_owned()]).unwrap();
+            let renewed = ServerCertificate::read(&unusable.files, &TlsServerOptions::default()).unwrap();
+            assert_eq!(renewed.left(SystemTime::now()).as_secs() / 86_400, 364, "at a start too");
+        }
         fs::remove_dir_all(directory).unwrap();
     }
 }

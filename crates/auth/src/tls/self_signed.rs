@@ -13,8 +13,9 @@ use zeroize::Zeroizing;
 /// The time for which a self-signed certificate is valid.
 const VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The time before its end at which a self-signed certificate is renewed.
-const RENEWAL: Duration = Duration::from_secs(40 * 24 * 3600);
+/// The time before its end at which a self-signed certificate is renewed. It is short, because
+/// clients may trust only the very certificate that was copied to them.
+const RENEWAL: Duration = Duration::from_secs(2 * 24 * 3600);
 
 /// A self-signed certificate and its key in a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -61,8 +62,9 @@ impl SelfSigned {
         Ok(this)
     }
 
-    /// Replaces a self-signed certificate that expires in less than 40 days. The key stays, so clients
-    /// that trust the earlier certificate accept the new one until the earlier one expires. Blocks.
+    /// Replaces a self-signed certificate that expires in less than two days, or begins only after
+    /// `now` because the clock was ahead. The key stays, so clients of ours that trust the earlier
+    /// certificate accept the new one until the earlier one expires. Blocks.
     ///
     /// # Errors
     /// The key cannot be read, or the certificate cannot be written.
@@ -71,7 +73,7 @@ impl SelfSigned {
         present: &ServerCertificate,
         now: SystemTime,
     ) -> Result<(), TlsError> {
-        if present.left(now) > RENEWAL {
+        if present.left(now) > RENEWAL && !present.is_early(now) {
             return Ok(());
         }
         let path = files.key.as_deref().unwrap_or(&files.certificate);
