@@ -59,7 +59,7 @@ class Run:
 
     def is_killed(self):
         """Reports whether the command had no time to clean up. The second interrupt ends it at once."""
-        return self.status == KILLED or self.faults.count("interrupt") > 1
+        return self.status == KILLED or (self.status == Exit.INTERRUPTED and self.faults.count("interrupt") > 1)
 
 
 class Worker:
@@ -251,19 +251,22 @@ class History:
             state, want = model.state(new), expectation.want.get(key)
             may = expectation.may.get(key, ())
             if want is None and state not in may:
-                is_link = key in expectation.links.values() and self.is_allowed(key, expectation, run, state, may)
+                is_link = key in expectation.links.values() and self.is_allowed(key, expectation, run, old, state)
                 if not is_link and not self.is_debris(key, expectation, run, new):
                     yield f"{key}: not asked for: {show(old)} -> {show(new)}"
             elif want is None or state in want or state == model.state(old) or state == model.DIRECTORY and state in may:
                 continue
-            elif not self.is_allowed(key, expectation, run, state, may):
+            elif not self.is_allowed(key, expectation, run, old, state):
                 yield f"{key}: neither as before nor as requested: {show(old)} -> {show(new)}"
 
-    def is_allowed(self, key, expectation, run, state, may):
+    def is_allowed(self, key, expectation, run, old, state):
         """Reports whether a target may be neither as before nor as requested."""
-        options = expectation.options
+        options, may = expectation.options, expectation.may.get(key, ())
         if PART not in may or run.status == 0:
             return False
+        if key[0] == HERE and not options.in_place:
+            # A local file that is completed in its place.
+            return bool(run.faults) and model.is_between(state, model.state(old), expectation.want.get(key, ()))
         if not run.faults:
             return bool(options.resume)
         if state == ABSENT:

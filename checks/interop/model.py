@@ -34,6 +34,15 @@ def carries(name):
     return b"?" not in name and b"\n" not in name
 
 
+def is_between(state, old, wanted):
+    """Reports whether each byte of a file is from one of its states, or is a zero that is still to
+    be filled."""
+    files = [one[1] for one in (old, *wanted) if isinstance(one, tuple) and one[0] == "f"]
+    if not isinstance(state, tuple) or state[0] != "f" or len(state[1]) > max(map(len, files), default=0):
+        return False
+    return all(byte == 0 or any(at < len(file) and file[at] == byte for file in files) for at, byte in enumerate(state[1]))
+
+
 def is_part_name(name):
     """Reports whether a name is that of a part or of its note."""
     return re.fullmatch(rb"\..+\.part(\.note)?", name, re.DOTALL) is not None
@@ -195,8 +204,10 @@ class Expectation:
         self.links = {}
         self.is_vague = False
         self.is_free = False
-        # Entries that are not removed because they are unknown.
+        # Entries that are not removed because they are unknown, each with the entry of the command
+        # or of the surplus above it.
         self.protected = []
+        self.top = None
         # A target is a pipe: the command waits for its reader.
         self.waits = False
         # Directories of local targets, where parts may stay.
@@ -209,17 +220,18 @@ class Expectation:
         states = self.want.setdefault((side, path), set())
         # Two copies may have one target, which gets the content of one of them. The other one may
         # fail, because the target exists then.
-        self.is_vague |= bool(states) and state != DIRECTORY
+        is_second = bool(states) and state != DIRECTORY
+        self.is_vague |= is_second and (state not in states or not self.options.force)
         states.add(state)
 
     def allow_new_targets(self):
         """Allows the removal of links whose missing targets the command creates: later they are
         entries like others."""
-        for side, path in self.protected:
+        for side, path, top in self.protected:
             found = self.world[side].find(path)
             if found.state == "missing" and (side, found.path) in self.want:
                 self.is_vague = True
-                while path:
+                while len(path) >= len(top):
                     self.may.setdefault((side, path), set()).add(ABSENT)
                     path = os.path.dirname(path)
 
@@ -309,7 +321,7 @@ class Expectation:
         directory, name = os.path.split(path)
         seen = walker.look(directory, name)
         if seen.kind == "unknown":
-            self.protected.append((side, path))
+            self.protected.append((side, path, self.top or path))
             return self.fail(f"{path} is not removed")
         if seen.kind == "directory":
             if tree.nodes[path].kind == "l":
@@ -516,7 +528,8 @@ class _Sync:
         for name, other in others.items():
             if other.kind == "unknown" and (options.delete or name in names):
                 expectation.fail(f"{name} of the target cannot be compared")
-                expectation.protected.append((self.side, _join(real, name)))
+                if name not in names:
+                    expectation.protected.append((self.side, _join(real, name), _join(real, name)))
         if real is None and expectation.make_directory(self.side, target) is None:
             return expectation.fail("no directory for it")
         for entry in entries:
@@ -587,7 +600,8 @@ class _Sync:
             if self.side == THERE and not is_own:
                 expectation.fail("it is behind a link")
             else:
-                expectation.remove(self.side, _join(real, name), self.writer)
+                expectation.top = _join(real, name)
+                expectation.remove(self.side, expectation.top, self.writer)
         return None
 
     def count(self, entry, chain):
