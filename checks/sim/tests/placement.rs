@@ -89,7 +89,6 @@ fn a_server_that_ignores_the_end_of_its_lease_is_noticed() {
 
 #[test]
 fn a_server_that_conceals_its_leases_is_noticed() {
-    noticed(PlacementFault::Suspensions, Sabotage::Conceals);
     noticed(PlacementFault::Divergence, Sabotage::Conceals);
 }
 
