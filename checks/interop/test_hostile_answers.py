@@ -258,7 +258,7 @@ def test_xrdcp_interrupted_while_it_searches_for_further_files_fails(number, tmp
         command = [peers.link("xrdcp"), "-N", "-r", f"root://{server.host}//{above}/d", str(tmp_path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=peers.environment(XRD_CPSYNC="0")) as copy:
             complete = {f"{number:05}" for number in range(count)}
-            tools.wait_until(lambda: (tmp_path / "d").exists() and set(os.listdir(tmp_path / "d")) == complete)
+            tools.wait_until(lambda: (tmp_path / "d").exists() and set(os.listdir(tmp_path / "d")) == complete, seconds=100)
             copy.send_signal(number)
             out = copy.communicate()[0].decode()
     assert copy.returncode == ShellCode.SESSION and "Operation interrupted" in out, (copy.returncode, out)
