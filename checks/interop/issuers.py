@@ -10,6 +10,8 @@ import subprocess
 import threading
 import time
 
+import peers
+
 AUDIENCE = "https://storage.example.org"
 
 
@@ -98,3 +100,21 @@ class KeyServer:
     def stop(self):
         self.http.shutdown()
         self.http.server_close()
+
+
+def place_rules_and_files(server, issuer, rules, directories):
+    """Places the rules, a file in each directory, and the issuer's keys where the real server keeps
+    fetched ones."""
+    peers.place(server.work / "authdb", rules.encode())
+    for name in directories:
+        place = server.tree / name
+        place.mkdir(parents=True)
+        for directory in (place, place.parent):
+            peers.give(directory)
+        peers.place(place / "f", b"content")
+    peers.place(server.tree / "protected" / "f", b"content")
+    if isinstance(server, peers.Theirs):
+        cache = issuer.fill_cache(server.work / "cache")
+        for path in (cache.parent, cache, *cache.iterdir()):
+            peers.give(path)
+        server.settings += f"setenv XDG_CACHE_HOME = {server.work}/cache\n"

@@ -8,7 +8,7 @@ import pytest
 
 import peers
 from codes import Exit
-from issuers import AUDIENCE, Issuer, KeyServer
+from issuers import AUDIENCE, Issuer, KeyServer, place_rules_and_files
 from tools import scalla, wait_until, xrdcp, xrdfs
 
 RULES = "u alice /mapped lr\ng /cms /group lr\nu * /public lr\n"
@@ -33,19 +33,7 @@ def trees(kind, issuer, more="", fetches=False):
         peers.place(server.work / "keys", json.dumps(issuer.keys).encode())
         text += f"jwks_file = {server.work}/keys\n"
     peers.place(server.work / "issuers", text.encode())
-    peers.place(server.work / "authdb", RULES.encode())
-    for name in DIRECTORIES:
-        place = server.tree / name
-        place.mkdir(parents=True)
-        for directory in (place, place.parent):
-            peers.give(directory)
-        peers.place(place / "f", b"content")
-    peers.place(server.tree / "protected" / "f", b"content")
-    if kind is peers.Theirs:
-        cache = issuer.fill_cache(server.work / "cache")
-        for path in (cache.parent, cache, *cache.iterdir()):
-            peers.give(path)
-        server.settings += f"setenv XDG_CACHE_HOME = {server.work}/cache\n"
+    place_rules_and_files(server, issuer, RULES, DIRECTORIES)
     return server
 
 

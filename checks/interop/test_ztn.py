@@ -13,7 +13,7 @@ import pytest
 
 import peers
 import raw
-from issuers import AUDIENCE, Issuer
+from issuers import AUDIENCE, Issuer, place_rules_and_files
 from test_tls import Authority
 from tools import XRDCP, XRDFS, run, scalla, wait_until
 
@@ -51,19 +51,7 @@ def prepared(kind, issuer, authority, more="", protocols="sec.protocol ztn"):
                        f"ofs.authlib ++ libXrdAccSciTokens.so config={server.work}/issuers\nacc.authdb {server.work}/authdb\n"
                        "acc.audit deny grant\nxrootd.log login\n")
     issuers(server, issuer, more)
-    peers.place(server.work / "authdb", RULES.encode())
-    for name in DIRECTORIES:
-        place = server.tree / name
-        place.mkdir(parents=True)
-        for directory in (place, place.parent):
-            peers.give(directory)
-        peers.place(place / "f", b"content")
-    peers.place(server.tree / "protected" / "f", b"content")
-    if kind is peers.Theirs:
-        cache = issuer.fill_cache(server.work / "cache")
-        for path in (cache.parent, cache, *cache.iterdir()):
-            peers.give(path)
-        server.settings += f"setenv XDG_CACHE_HOME = {server.work}/cache\n"
+    place_rules_and_files(server, issuer, RULES, DIRECTORIES)
     return server
 
 

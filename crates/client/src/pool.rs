@@ -62,7 +62,7 @@ impl Key {
 /// A request for the connection to a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionRequest<'a> {
-    /// The server, and what the request carries.
+    /// The address of the server, with the opaque part of the request.
     pub(crate) url: &'a Url,
     /// The choice of credentials in the user's URL.
     pub(crate) choice: &'a CredentialChoice,

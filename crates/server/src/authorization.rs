@@ -68,7 +68,7 @@ impl LoadedAuthorization {
 }
 
 impl ServerAuthorization {
-    /// Starts the renewal of what was loaded.
+    /// Starts the renewal of the loaded issuers and rules.
     pub(crate) fn start(
         loaded: LoadedAuthorization,
         effective: &Effective,

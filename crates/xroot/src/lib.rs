@@ -19,7 +19,7 @@
 //! | `hub` | state of one loop: sessions, mailbox, ticks |
 //! | `registry` | home loop of each session, for bind and endsess |
 //! | `driver` | one session with its connections: executes the tasks of the session; its parts are in `driver/` |
-//! | `login_waits` | what the login of a session waits for |
+//! | `login_waits` | pending operations of a login |
 //! | `failures` | rate-limited log of failed requests |
 //! | `connection` | the task of one connection |
 //! | `tls_handshake` | the task of a connection while it switches to TLS |

@@ -1,4 +1,4 @@
-//! [`LoginWaits`]: what the login of a session waits for.
+//! [`LoginWaits`]: the pending operations of the login of a session.
 
 use crate::hub::LoopTime;
 

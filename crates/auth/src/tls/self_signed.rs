@@ -41,7 +41,7 @@ impl SelfSigned {
         if !is_present(&this.files.certificate) || !this.files.key.as_ref().is_some_and(is_present) {
             return Self::create(directory, names, SystemTime::now());
         }
-        // The start of the server reports what is wrong with files that cannot be read.
+        // Files that cannot be read are reported by the start of the server.
         if let Ok(present) = ServerCertificate::read(&this.files, &TlsServerOptions::default()) {
             Self::renew_if_due(&this.files, &present, SystemTime::now())?;
         }

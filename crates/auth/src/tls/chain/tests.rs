@@ -176,7 +176,7 @@ fn chains_end_at_self_signed_authorities() {
     let full = || reason(directory.handshake(&[&certificate, &middle.certificate], &key, HOST));
     directory.put("22222222.0", &authority("unrelated", 3, None).certificate.pem());
     assert_eq!((short(), full()), ("unknown", "unknown"));
-    // Alone it is no end of a chain.
+    // A chain cannot end there without its root.
     directory.put("33333333.0", &middle.certificate.pem());
     assert_eq!((short(), full()), ("unknown", "unknown"));
     directory.put("11111111.0", &root.certificate.pem());
