@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use client::Cause;
 use client::copy::{Copier, CopyError, CopyJob, CopyOptions, DirectorySync, Equal, Place, ThirdParty, Watch};
-use support::{Act, Asked, Fake, SERVER, client, ok, opened, send, silence, stat_text};
+use support::{Act, Asked, Fake, SERVER, client, close, ok, opened, send, silence, stat_text};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use wire::xroot::reply;
@@ -119,6 +119,56 @@ async fn a_stopped_upload_leaves_no_file() {
     use RequestCode as Code;
     assert_eq!(since_open(&server), [Code::OPEN, Code::CLOSE, Code::STAT, Code::RM]);
     assert_eq!(removed(&server), ["/new"]);
+}
+
+/// Stops an upload when its first open arrives. The connection ends at the first of each request of
+/// `lost`, which is carried out nevertheless.
+async fn stopped_on_a_bad_line(lost: &'static [RequestCode], retries: u64) -> (CopyError, Fake) {
+    let (source, _removed) = local();
+    let watch = Watch::default();
+    let stop = watch.clone();
+    let mut still_lost = lost.to_vec();
+    let server = Fake::start(SERVER, move |asked| {
+        if asked.code() == RequestCode::OPEN {
+            stop.cancel();
+        }
+        if let Some(at) = still_lost.iter().position(|code| *code == asked.code()) {
+            still_lost.remove(at);
+            return close();
+        }
+        match asked.code() {
+            RequestCode::STAT => ok(asked, &stat_text(0)),
+            RequestCode::OPEN => opened(asked, 7, 0),
+            _ => about(asked),
+        }
+    })
+    .await;
+    let job = CopyJob { source, target: Place::Remote(server.url("/new")), size: None };
+    let client = client(&[]);
+    let mut options = CopyOptions::of(client.settings());
+    options.retries = retries;
+    (Copier::new(&client).copy(&job, &options, &watch).await.unwrap_err(), server)
+}
+
+#[tokio::test]
+async fn a_stopped_upload_tells_that_there_may_be_a_new_file() {
+    for retries in [0, 3] {
+        let (error, server) = stopped_on_a_bad_line(&[RequestCode::OPEN], retries).await;
+        let text = error.to_string();
+        assert!(error.is_uncertain() && text.contains("there is an empty file of that name"), "{text}");
+        assert_eq!(since_open(&server), [RequestCode::OPEN, RequestCode::ENDSESS, RequestCode::STAT]);
+    }
+}
+
+#[tokio::test]
+async fn the_removal_after_a_stop_is_repeated_if_its_reply_is_lost() {
+    use RequestCode as Code;
+    let (error, server) = stopped_on_a_bad_line(&[Code::RM], 0).await;
+    assert!(matches!(error, CopyError::Cancelled), "{error}");
+    // The client looks whether the file is still there, and whether it is still its own.
+    let expected =
+        [Code::OPEN, Code::CLOSE, Code::STAT, Code::RM, Code::ENDSESS, Code::STAT, Code::STAT, Code::RM];
+    assert_eq!(since_open(&server), expected);
 }
 
 #[tokio::test]

@@ -112,7 +112,7 @@ impl CopyReporter {
             }
             Err(CopyError::Cancelled) => {
                 self.interrupted();
-                ExitCode::from(INTERRUPTED)
+                ExitCode::from(if self.state().uncertain { UNCERTAIN } else { INTERRUPTED })
             }
             Err(error) => {
                 self.error(&error, None);

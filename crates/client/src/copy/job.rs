@@ -135,7 +135,9 @@ impl Copier {
             let made = self.attempt(job, &options, watch).await;
             match made {
                 Ok(done) => return Ok(done),
-                Err(error) if error.is_transient() && attempts < options.retries => attempts += 1,
+                Err(error) if error.is_transient() && attempts < options.retries && !watch.is_cancelled() => {
+                    attempts += 1;
+                }
                 Err(error) => return Err(error),
             }
             // `CpRetryPolicy` decides between continuing and restarting.

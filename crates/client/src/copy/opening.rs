@@ -19,9 +19,13 @@ pub(super) const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// Maximum time for a server to remove a useless file.
 pub(super) const REMOVE_TIME: Duration = Duration::from_secs(5);
 
+/// Number of times that a useless file is removed, if the reply is lost each time.
+const REMOVALS: usize = 2;
+
 /// The reason why there is no file to write to.
 pub(super) enum NotOpen {
-    /// The server refused the open or did not reply.
+    /// The server refused the open or did not reply. The copy may have been stopped as well, if it is
+    /// unknown whether the file was opened.
     Refused(Error),
     /// The copy was stopped. The file, if any, was opened nevertheless and has to be removed by the
     /// caller.
@@ -46,24 +50,29 @@ pub(super) async fn open_unless(
     tokio::select! {
         biased;
         opened = &mut opening => opened.map_err(NotOpen::Refused),
-        why = stop => {
-            let late = tokio::time::timeout(ANSWER_TIME, opening).await;
-            Err(NotOpen::Stopped(why, late.ok().and_then(Result::ok)))
-        }
+        why = stop => Err(match tokio::time::timeout(ANSWER_TIME, opening).await {
+            Ok(Ok(file)) => NotOpen::Stopped(why, Some(file)),
+            // There may be a new file, which is more to report than that the copy was stopped.
+            Ok(Err(error)) if error.is_uncertain() => NotOpen::Refused(error),
+            _ => NotOpen::Stopped(why, None),
+        }),
     }
 }
 
 /// Removes a file that a copy created, at its own server instead of at the manager. A different
-/// file that has taken its name is kept.
+/// file that has taken its name is kept. A removal that may not have been carried out is repeated.
 pub(super) async fn remove_own(client: &Client, at: &Url, own: Option<&RemoteFileIdentity>) {
     let files = client.file_system(at);
-    let is_own = match (own, files.stat(&at.path).await) {
-        (Some(own), Ok(now)) => own.is_same_object(&RemoteFileIdentity::new(at.authority(), &now, true)),
-        _ => true,
-    };
-    if is_own {
+    for _ in 0..REMOVALS {
+        let is_own = match (own, files.stat(&at.path).await) {
+            (Some(own), Ok(now)) => own.is_same_object(&RemoteFileIdentity::new(at.authority(), &now, true)),
+            _ => true,
+        };
         // A failure is ignored: the server may not answer.
-        files.rm(&at.path).await.ok();
+        let is_unknown = is_own && files.rm(&at.path).await.is_err_and(|error| error.is_uncertain());
+        if !is_unknown {
+            return;
+        }
     }
 }
 

@@ -58,7 +58,9 @@ pub(super) async fn overwrite(
             // Another client has created it just now.
             Err(CopyError::Exists(_)) => {}
             // The file may exist now. The next round opens it and determines whose it is.
-            Err(error) if error.is_uncertain() && !is_uncertain => is_uncertain = true,
+            Err(error) if error.is_uncertain() && !is_uncertain && !watch.is_cancelled() => {
+                is_uncertain = true;
+            }
             created => return created,
         }
     }
