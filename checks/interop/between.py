@@ -71,8 +71,12 @@ class Between:
             except OSError:
                 return
             self.sockets += [client, server]
+            self.greet(server)
             for way, source, target in (("up", client, server), ("down", server, client)):
                 threading.Thread(target=self.move, args=(way, source, target), daemon=True).start()
+
+    def greet(self, server):
+        """Speaks with the server before the client does."""
 
     def move(self, way, source, target):
         at = 0

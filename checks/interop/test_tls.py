@@ -1,6 +1,8 @@
 """TLS: the real programs against our server, at each position where a connection can be encrypted."""
 
 import os
+import socket
+import struct
 import subprocess
 import tempfile
 from pathlib import Path
@@ -8,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import peers
+import raw
+from between import Between
 from tools import XRDCP, XRDFS, pattern, run
 
 CONTENT = pattern(3_000_000)
@@ -110,3 +114,32 @@ def test_our_client_refuses_servers_that_it_cannot_trust(serve, authority):
     # But no secret in clear text, whether or not there is a connection already.
     for secret in ("/?authz=token", "/?x=1?token"):
         listing(f"roots://localhost:{plain.port}/{secret}", XRD_NOTLSOK="1").fails(1)
+
+
+class AfterUpgrade(Between):
+    """Forwards connections of clients that speak only TLS, to a server that was asked to switch to it."""
+
+    ABLE_AND_WANT_TLS = 0x02 | 0x04
+    GOTO_TLS = 0x40000000
+
+    def greet(self, server):
+        asked = struct.pack(">iB", 0x520, self.ABLE_AND_WANT_TLS).ljust(16, b"\0")
+        server.sendall(raw.HANDSHAKE + raw.request(0, raw.PROTOCOL, asked))
+        # The answers to the handshake and to the request.
+        answers = server.recv(16 + 16, socket.MSG_WAITALL)
+        assert struct.unpack(">I", answers[-4:])[0] & self.GOTO_TLS, answers
+
+
+def test_no_client_renegotiates(serve, authority):
+    """OpenSSL's client offers it only with TLS 1.2."""
+    server = serve(settings=peers.SETTINGS + authority.settings())
+    with AfterUpgrade(server) as between:
+        command = ["openssl", "s_client", "-connect", between.host, "-tls1_2"]
+        client = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        begun = b""
+        while b"Verify return code" not in begun:
+            begun += client.stdout.readline()
+        # A line with this letter asks for it.
+        rest, _ = client.communicate(b"R\n", timeout=30)
+    assert b"RENEGOTIATING" in rest and b"no renegotiation" in rest and client.returncode != 0, rest
+    run([peers.program(), "ls", f"roots://localhost:{server.port}/"], X509_CERT_DIR=str(authority.directory)).ok()

@@ -136,6 +136,11 @@ impl Socket {
             receives += 1;
             match records.decrypt() {
                 Ok(true) => continue,
+                // The peer may wait for an alert, such as that it cannot renegotiate. Without room
+                // the next write sends it, and the next receive reports a failure.
+                Ok(false) if records.wants_write() => {
+                    let _ = records.send(&mut RecordWriter(self));
+                }
                 Ok(false) => {}
                 Err(error) => {
                     // The alert reports the reason to the client, which may have disconnected already.

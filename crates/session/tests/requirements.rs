@@ -25,7 +25,7 @@ use support::*;
 
 /// Tests that show the cases without bytes, as ranges of ids. The names are those of
 /// `docs/conformance.md`.
-const SHOWN_ELSEWHERE: [(&str, &str, &str); 22] = [
+const SHOWN_ELSEWHERE: [(&str, &str, &str); 23] = [
     ("S006", "S007", "every_prefix_and_changed_byte_of_credentials_is_refused"),
     ("S008", "S009", "authentication::requests_before_authentication_are_refused"),
     ("S010", "S010", "authentication::sessions_are_ended_and_joined_only_after_authentication"),
@@ -44,10 +44,11 @@ const SHOWN_ELSEWHERE: [(&str, &str, &str); 22] = [
     ("S106", "S106", "token_authorization::the_token_of_the_login_counts_until_it_expires"),
     ("S107", "S108", CLIENT),
     ("S109", "S120", "signing"),
-    ("S121", "S131", NOT_IN_FORCE),
+    ("S121", "S126", "tls"),
+    ("S127", "S131", CLIENT),
     ("S132", "S138", "auth::access"),
-    ("S139", "S145", NOT_IN_FORCE),
-    ("S146", "S146", NOT_IN_FORCE),
+    ("S139", "S144", "auth::tokens"),
+    ("S145", "S146", NOT_IN_FORCE),
     ("S147", "S147", "checks/interop/test_auth_server.py::test_nothing_secret_is_logged"),
 ];
 
