@@ -23,8 +23,8 @@ const ENCRYPTED_BYTES_MAX: usize = 256 * 1024;
 /// without end.
 const STEPS_MAX: usize = 16;
 
-/// Maximum number of steps of a handshake, of 4 KiB each. A long chain of certificates takes five.
-const HANDSHAKE_STEPS_MAX: usize = 64;
+/// Maximum number of bytes that a server sends in a handshake. A long chain of certificates is 20 KiB.
+const HANDSHAKE_BYTES_MAX: usize = 256 * 1024;
 
 /// A connected socket.
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl ServerStream {
         let mut connection = ClientConnection::new(config.clone(), name).map_err(io::Error::other)?;
         connection.set_buffer_limit(Some(ENCRYPTED_BYTES_MAX));
         let mut tls = Box::new(TlsState { connection, received: Vec::new(), at: 0, decrypted: 0 });
-        let mut steps = 0;
+        let mut received = 0;
         loop {
             while tls.connection.wants_write() {
                 match tls.send(&self.tcp) {
@@ -115,11 +115,11 @@ impl ServerStream {
             }
             match tls.receive(&self.tcp) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.tcp.readable().await?,
-                Ok(true) if steps < HANDSHAKE_STEPS_MAX => steps += 1,
-                Ok(true) => {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(bytes) if received < HANDSHAKE_BYTES_MAX => received += bytes,
+                Ok(_) => {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "the server does not end it"));
                 }
-                Ok(false) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Err(error) => {
                     // The alert that tells the server the reason. It may have disconnected already.
                     let _ = tls.send(&self.tcp);
@@ -222,16 +222,16 @@ impl TlsState {
         Ok(())
     }
 
-    /// Decrypts what has arrived, as much as is needed for data. Returns `false` at the end of the
-    /// connection.
-    fn receive(&mut self, tcp: &TcpStream) -> io::Result<bool> {
+    /// Decrypts what has arrived, as much as is needed for data. Returns the number of encrypted
+    /// bytes, 0 at the end of the connection.
+    fn receive(&mut self, tcp: &TcpStream) -> io::Result<usize> {
         if self.at >= self.received.len() {
             self.received.resize(RECEIVE_BYTES, 0);
             let received = tcp.try_read(&mut self.received);
             self.received.truncate(*received.as_ref().unwrap_or(&0));
             self.at = 0;
             if received? == 0 {
-                return Ok(false);
+                return Ok(0);
             }
         }
         let mut bytes = self.received.get(self.at..).unwrap_or_default();
@@ -240,7 +240,7 @@ impl TlsState {
         let state = self.connection.process_new_packets();
         let state = state.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         self.decrypted = state.plaintext_bytes_to_read();
-        Ok(taken > 0)
+        Ok(taken)
     }
 
     fn read(&mut self, tcp: &TcpStream, into: &mut impl BufMut) -> io::Result<usize> {
@@ -257,7 +257,7 @@ impl TlsState {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
-            if !self.receive(tcp)? {
+            if self.receive(tcp)? == 0 {
                 return Ok(0);
             }
         }

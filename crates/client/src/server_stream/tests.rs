@@ -229,3 +229,26 @@ async fn a_handshake_without_end_is_refused() {
         peer.join().unwrap();
     }
 }
+
+#[tokio::test]
+async fn a_handshake_may_arrive_byte_by_byte() {
+    let (server, client) = configs();
+    let (mut socket, mut stream) = connected().await;
+    socket.set_nodelay(true).unwrap();
+    let peer = std::thread::spawn(move || {
+        let mut tls = ServerConnection::new(server).unwrap();
+        while tls.is_handshaking() {
+            let mut flight = Vec::new();
+            while tls.wants_write() {
+                tls.write_tls(&mut flight).unwrap();
+            }
+            flight.iter().for_each(|byte| socket.write_all(&[*byte]).unwrap());
+            if tls.is_handshaking() {
+                tls.read_tls(&mut socket).unwrap();
+                tls.process_new_packets().unwrap();
+            }
+        }
+    });
+    tokio::time::timeout(PATIENCE, stream.encrypt(&client, "localhost")).await.expect("an end").unwrap();
+    peer.join().unwrap();
+}
