@@ -1,7 +1,9 @@
-//! `scalla auth`: explains decisions of the tokens and rules of a configuration, shows identities,
-//! and makes the files of a protected server.
+//! `scalla auth`: explains decisions of the credentials and rules of a configuration, shows identities,
+//! issues macaroons, and makes the files of a protected server.
 
 mod init;
+mod macaroon;
+mod macaroon_explanation;
 mod token_explanation;
 
 use crate::evaluation::load_here;
@@ -13,15 +15,14 @@ use crate::usage_error::UsageError;
 use anyhow::Context;
 use auth::access::{
     AccessClient, AccessDatabase, AccessExplanation, AccessOperation, AccessPolicy, AuditedDecisions,
-    AuthdbCheck, DecidingPair, LayerDecision, Principal, RecordKind, RequestIdentity, RequestToken,
-    TokenOrigin,
+    AuthdbCheck, CredentialLayer, DecidingPair, LayerDecision, Principal, RecordKind, RequestIdentity,
+    RequestToken, TokenOrigin,
 };
-use auth::tokens::{
-    TOKEN_BYTES_MAX, TokenPolicy, TokenPolicySource, TokenVerdict, claimed_issuer, is_token_text,
-};
+use auth::macaroons::{MacaroonPolicy, is_macaroon_text};
+use auth::tokens::{TOKEN_BYTES_MAX, TokenPolicy, TokenPolicySource, claimed_issuer, is_token_text};
 use base::LogicalPath;
 use clap::Subcommand;
-use config::{AuthorizationConfig, Loaded};
+use config::{AuthorizationConfig, Effective, Loaded};
 use serde_json::json;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,7 @@ pub(crate) struct AuthCommand {
 enum AuthSubcommand {
     Init(init::InitCommand),
     Check(CheckAccessOptions),
+    Macaroon(macaroon::MacaroonCommand),
     Whoami(WhoamiCommand),
 }
 
@@ -48,13 +50,13 @@ enum AuthSubcommand {
 /// The exit status is 0 if the operation is allowed and 1 if it is denied.
 #[derive(clap::Args, Debug)]
 struct CheckAccessOptions {
-    /// Name of the user, `*` for a client without a name, or a token: itself, `-` for standard
-    /// input, or `@FILE`.
+    /// Name of the user, `*` for a client without a name, or a token or macaroon: itself, `-` for
+    /// standard input, or `@FILE`.
     user: String,
     /// Path, as clients see it.
     path: String,
     /// Operation: any, chmod, chown, create, delete, insert, lock, mkdir, read, readdir, rename,
-    /// stat, update, stage or poll; for tokens also excl_create and excl_insert.
+    /// stat, update, stage or poll; for tokens and macaroons also excl_create and excl_insert.
     operation: String,
     /// Configuration file with the directives `ofs.authlib` and `acc.`.
     #[arg(long, value_name = "FILE", required_unless_present = "authdb")]
@@ -87,13 +89,14 @@ impl AuthCommand {
         match self.command {
             AuthSubcommand::Init(init) => init.run(),
             AuthSubcommand::Check(check) => check.with_token()?.run(),
+            AuthSubcommand::Macaroon(macaroon) => macaroon.run(),
             AuthSubcommand::Whoami(whoami) => FileCommand::Whoami(whoami).start(),
         }
     }
 }
 
-/// Returns the settings of authorization of a configuration file.
-fn settings(file: &Path, instance: Option<String>) -> anyhow::Result<AuthorizationConfig> {
+/// Returns the settings of a configuration file.
+fn settings(file: &Path, instance: Option<String>) -> anyhow::Result<Effective> {
     let Loaded { effective, report } = load_here(&absolute(file)?, instance);
     if !report.is_ok() {
         err().lines(&report);
@@ -104,7 +107,7 @@ fn settings(file: &Path, instance: Option<String>) -> anyhow::Result<Authorizati
             "warning: the configuration does not have ofs.authorize, so a server with it allows everything"
         ));
     }
-    Ok(effective.authorization)
+    Ok(effective)
 }
 
 /// Reads a token from a file, or from standard input.
@@ -116,10 +119,15 @@ fn read_token(from: &mut dyn Read, name: &str) -> anyhow::Result<String> {
     read.map_err(|error| anyhow::anyhow!("cannot read a token from {name}: {}", base::errno_text(&error)))?;
     let text = String::from_utf8(text).unwrap_or_default();
     let token = without_scheme(text.trim()).trim_start();
-    if !is_token_text(token.as_bytes()) {
-        anyhow::bail!("{name} contains no token; put one JSON Web Token there, and nothing else");
+    if !is_credential(token) {
+        anyhow::bail!("{name} contains no token; put one JSON Web Token or macaroon there, and nothing else");
     }
     Ok(token.to_owned())
+}
+
+/// Reports whether a text is a token or a macaroon, and not the name of a user.
+fn is_credential(text: &str) -> bool {
+    is_token_text(text.as_bytes()) || is_macaroon_text(text.as_bytes())
 }
 
 /// Returns a token without the words of an HTTP header in front of it.
@@ -139,7 +147,7 @@ impl CheckAccessOptions {
             let mut opened = opened
                 .map_err(|error| anyhow::anyhow!("cannot open {file}: {}", base::errno_text(&error)))?;
             self.user = read_token(&mut opened, file)?;
-        } else if is_token_text(without_scheme(&self.user).as_bytes()) {
+        } else if is_credential(without_scheme(&self.user)) {
             self.user = without_scheme(&self.user).to_owned();
         }
         Ok(self)
@@ -152,70 +160,71 @@ impl CheckAccessOptions {
         })?;
         let path = LogicalPath::parse(self.path.as_bytes())
             .map_err(|_| UsageError(format!("'{}' is not an absolute path without '..'", self.path)))?;
-        let mut values = match &self.config {
+        let mut effective = match &self.config {
             Some(file) => settings(file, self.instance.clone())?,
-            None => AuthorizationConfig::default(),
+            None => Effective::default(),
         };
         if let Some(file) = &self.authdb {
-            values.authdb.value = Some(file.clone());
-            values.layers.value.rules = true;
+            effective.authorization.authdb.value = Some(file.clone());
+            effective.authorization.layers.value.rules = true;
         }
-        let tokens = values.layers.tokens.as_deref().map(tokens).transpose()?;
-        let verdict = self.verdict(tokens.as_deref())?;
-        let principal = self.principal(verdict.is_some());
-        let policy = AccessPolicy::new(tokens, None, AuditedDecisions::default());
+        let values = &effective.authorization;
+        let policy = AccessPolicy::new(credentials(&effective)?, None, AuditedDecisions::default());
+        let token = self.token(&policy)?;
+        let principal = self.principal(token.is_some());
         let client = AccessClient::Bearer(principal, RequestIdentity::default());
-        let token = verdict.clone().map(|verdict| RequestToken { verdict, origin: TokenOrigin::Request });
         let request = policy.request(client, token.as_ref());
         let layer = request.layer(operation, &path);
         let (mut is_allowed, mut rules) = match layer {
-            LayerDecision::Scope(..) => (true, None),
-            LayerDecision::InvalidToken(_) => (false, None),
-            LayerDecision::OnMissing { is_allowed, .. } => (is_allowed, None),
             LayerDecision::Rules(_) if !values.layers.rules => (false, None),
             LayerDecision::Rules(client) => {
-                let database = database(&values)?;
+                let database = database(values)?;
                 let found = database.explain(&client.principal(), operation, &path);
                 (found.is_allowed, Some((database, found)))
             }
+            decision => (decision.allows_by_credential(), None),
         };
         // A server then creates the file, unless it exists.
         let exclusive = request.layer(AccessOperation::ExclusiveCreate, &path);
-        let layer = match (operation, exclusive) {
-            (AccessOperation::Create, LayerDecision::Scope(..)) if !is_allowed => {
-                (is_allowed, rules) = (true, None);
-                exclusive
-            }
-            _ => layer,
+        let is_granted = match exclusive {
+            LayerDecision::Scope(..) => true,
+            LayerDecision::Macaroon { is_allowed, .. } => is_allowed,
+            _ => false,
         };
-        let explained = ExplainedDecision { is_allowed, layer, verdict: verdict.as_ref(), rules };
+        let is_for_new = operation == AccessOperation::Create && !is_allowed && is_granted;
+        let layer = if is_for_new { exclusive } else { layer };
+        if is_for_new {
+            (is_allowed, rules) = (true, None);
+        }
+        let explained = ExplainedDecision { is_allowed, is_for_new, layer, token: token.as_ref(), rules };
         if self.json {
             out().json(&explained.as_json(&path));
         } else {
-            self.explain(&explained, operation, &path, policy.tokens().map(|tokens| tokens.path()));
+            self.explain(&explained, operation, &path, &policy);
         }
         Ok(if is_allowed { ExitCode::SUCCESS } else { ExitCode::from(exit_status::FAILED) })
     }
 
     /// Verifies the token that is given instead of a user.
-    fn verdict(&self, tokens: Option<&TokenPolicy>) -> anyhow::Result<Option<TokenVerdict>> {
-        if !is_token_text(self.user.as_bytes()) {
+    fn token(&self, policy: &AccessPolicy) -> anyhow::Result<Option<RequestToken>> {
+        if !is_credential(&self.user) {
             return Ok(None);
         }
-        let tokens = tokens.ok_or_else(|| {
-            UsageError(
-                "tokens do not count in this configuration; it needs ofs.authlib with libXrdAccSciTokens.so"
-                    .to_owned(),
-            )
-        })?;
+        if !policy.uses_credentials() {
+            let what = "tokens do not count in this configuration; it needs ofs.authlib with \
+                        libXrdAccSciTokens.so or libXrdMacaroons.so";
+            return Err(UsageError(what.to_owned()).into());
+        }
         let text = self.user.as_bytes();
-        let issuer = claimed_issuer(text).filter(|issuer| tokens.remote_issuers().contains(issuer));
-        if let Some(issuer) = issuer {
+        if let Some(tokens) = policy.tokens()
+            && let Some(issuer) = claimed_issuer(text)
+            && tokens.remote_issuers().contains(&issuer)
+        {
             let (keys, _) = server::download_keys(&issuer)
                 .map_err(|reason| anyhow::anyhow!("the keys of {issuer} cannot be fetched: {reason}"))?;
             tokens.set_keys(&issuer, Some(keys));
         }
-        Ok(Some(tokens.verify(text, SystemTime::now())))
+        Ok(Some(policy.verify(text, TokenOrigin::Request, SystemTime::now())))
     }
 
     fn principal(&self, is_bearer: bool) -> Principal<'_> {
@@ -230,26 +239,29 @@ impl CheckAccessOptions {
         }
     }
 
-    /// Prints the decision and its reasons. `issuers` is the issuer file.
+    /// Prints the decision and its reasons.
     fn explain(
         &self,
         explained: &ExplainedDecision<'_>,
         operation: AccessOperation,
         path: &LogicalPath,
-        issuers: Option<&Path>,
+        policy: &AccessPolicy,
     ) {
-        let ExplainedDecision { is_allowed, layer, verdict, rules } = explained;
+        let ExplainedDecision { is_allowed, is_for_new, layer, token, rules } = explained;
         let answer = if *is_allowed { "allowed" } else { "denied" };
         // A token is a secret, and this output may go to a log.
-        let who = if verdict.is_some() { "the bearer" } else { &self.user };
-        let is_for_new = operation == AccessOperation::Create
-            && matches!(layer, LayerDecision::Scope(_, grant) if !grant.operations.contains(operation));
-        let limit = if is_for_new { ", unless the file exists" } else { "" };
+        let who = if token.is_some() { "the bearer" } else { &self.user };
+        let limit = if *is_for_new { ", unless the file exists" } else { "" };
         out().line(format_args!("{answer}: {who} {} {}{limit}", operation.name(), self.path));
-        if let Some(file) = issuers {
-            for line in token_explanation::lines(*verdict, *layer, path, file) {
-                out().line(format_args!("  {line}"));
-            }
+        let mut lines = Vec::new();
+        if let Some(macaroons) = policy.macaroons() {
+            lines.extend(macaroon_explanation::lines(*token, *layer, (operation, path), macaroons));
+        }
+        if let Some(tokens) = policy.tokens() {
+            lines.extend(token_explanation::lines(*token, *layer, path, tokens.path()));
+        }
+        for line in lines {
+            out().line(format_args!("  {line}"));
         }
         match rules {
             Some((database, found)) => explain_rules(database, operation, found),
@@ -264,9 +276,11 @@ impl CheckAccessOptions {
 /// A decision with its reasons.
 struct ExplainedDecision<'a> {
     is_allowed: bool,
+    /// It is allowed for a file that does not exist.
+    is_for_new: bool,
     layer: LayerDecision<'a>,
-    /// The result for the token, if one is given.
-    verdict: Option<&'a TokenVerdict>,
+    /// The results for the token, if one is given.
+    token: Option<&'a RequestToken>,
     /// The rules and their explanation, if they decide.
     rules: Option<(AccessDatabase, AccessExplanation)>,
 }
@@ -277,9 +291,10 @@ impl ExplainedDecision<'_> {
             Some((database, found)) => as_json(database, found),
             None => json!({"allowed": self.is_allowed}),
         };
-        let token = token_explanation::as_json(self.verdict, self.layer, path);
+        let token = token_explanation::as_json(self.token, self.layer, path);
         if let (Some(object), serde_json::Value::Object(token)) = (object.as_object_mut(), token) {
             object.extend(token);
+            object.insert("macaroon".to_owned(), macaroon_explanation::as_json(self.token));
         }
         object
     }
@@ -288,6 +303,21 @@ impl ExplainedDecision<'_> {
 fn database(values: &AuthorizationConfig) -> anyhow::Result<AccessDatabase> {
     AccessDatabase::load(&server::authdb_source(values), AuthdbCheck::ForOwner, &server::SystemNetgroups)
         .context("the authorization rules cannot be used")
+}
+
+/// Loads the layers of credentials of a configuration.
+fn credentials(effective: &Effective) -> anyhow::Result<Vec<CredentialLayer>> {
+    let layers = effective.authorization.layers.credentials.iter();
+    let loaded = layers.map(|layer| match layer {
+        config::CredentialLayer::Macaroons => macaroons(effective).map(CredentialLayer::Macaroons),
+        config::CredentialLayer::Tokens(file) => tokens(file).map(CredentialLayer::Tokens),
+    });
+    loaded.collect()
+}
+
+fn macaroons(effective: &Effective) -> anyhow::Result<Arc<MacaroonPolicy>> {
+    let settings = server::macaroon_settings(effective, AuthdbCheck::ForOwner).map_err(anyhow::Error::msg)?;
+    Ok(Arc::new(MacaroonPolicy::load(settings).context("macaroons cannot be verified")?))
 }
 
 fn tokens(file: &Path) -> anyhow::Result<Arc<TokenPolicy>> {

@@ -4,7 +4,7 @@ use clap::Command;
 
 /// The name of a command, after that of its parent, and its examples. Each is one line with a
 /// description after `#`.
-const EXAMPLES: [(&str, &[&str]); 88] = [
+const EXAMPLES: [(&str, &[&str]); 89] = [
     (
         "scalla",
         &[
@@ -68,6 +68,13 @@ const EXAMPLES: [(&str, &[&str]); 88] = [
             "scalla auth check bob /store/x read --config site.cfg",
             "scalla auth check ann /vo/cms/x create --vo cms --host n1.example.org --config site.cfg",
             "scalla auth check '*' /pub stat --authdb new-rules      # a client without a name, other rules",
+        ],
+    ),
+    (
+        "auth macaroon",
+        &[
+            "scalla auth macaroon --config site.cfg --activity DOWNLOAD,LIST --path /set --validity 12h",
+            "scalla auth macaroon --secretkey /etc/xrootd/macaroon-secret --sitename SITE --activity UPLOAD --path /in",
         ],
     ),
     ("admin drain", &["scalla admin drain"]),

@@ -1,18 +1,22 @@
-//! The token issuers and authorization rules of a configuration, for `scalla config check`: errors, and
-//! rules that can never apply.
+//! The secret of macaroons, the token issuers and the authorization rules of a configuration, for
+//! `scalla config check`: errors, and rules that can never apply.
 
 use auth::access::{AccessDatabase, AuthdbCheck, AuthdbError, AuthdbProblem};
+use auth::macaroons::MacaroonSecret;
 use auth::tokens::{IssuerFile, IssuerFileError};
 use config::{ConfigReport, Effective, Origin, Position, ProblemKind};
 use std::path::Path;
 
-/// Adds the problems of the issuer file and of the rule file, if the configuration enables authorization.
+/// Adds the problems of the files of all layers, if the configuration enables authorization.
 pub(crate) fn check_rules(effective: &Effective, report: &mut ConfigReport) {
     let values = &effective.authorization;
     if !*values.enabled {
         return;
     }
-    if let Some(file) = &values.layers.tokens {
+    if let Some(file) = values.macaroons.secret.as_deref().filter(|_| values.layers.has_macaroons()) {
+        check_secret(file, &values.macaroons.secret.origin, report);
+    }
+    if let Some(file) = values.layers.tokens() {
         check_issuers(file, &values.layers.origin, report);
     }
     if !values.layers.rules {
@@ -42,6 +46,14 @@ pub(crate) fn check_rules(effective: &Effective, report: &mut ConfigReport) {
             };
             report.add(ProblemKind::Contradiction, origin.clone(), format!("acc.authdb: {error}"), allowed);
         }
+    }
+}
+
+/// Adds the problem of the file with the secret of macaroons.
+fn check_secret(file: &Path, origin: &Origin, report: &mut ConfigReport) {
+    if let Err(error) = MacaroonSecret::load(file, AuthdbCheck::ForOwner) {
+        let what = format!("macaroons.secretkey: {error}");
+        report.add(ProblemKind::Contradiction, origin.clone(), what, "");
     }
 }
 

@@ -20,6 +20,7 @@
 //! | `archives`          | a ZIP archive                                     |
 //! | `cgi`               | `path?cgi`, login texts                           |
 //! | `cms`               | a frame between cluster nodes; a stream of them   |
+//! | `macaroons`         | macaroons, their caveats, secrets, credentials of `ztn` |
 //! | `metalinks`         | a metalink                                        |
 //! | `paths`             | a logical path                                    |
 //! | `configuration`     | a configuration file                              |
@@ -42,6 +43,7 @@ pub mod issuer_files;
 pub mod journals;
 pub mod key_sets;
 pub mod keytabs;
+pub mod macaroons;
 pub mod metalinks;
 pub mod paths;
 pub mod replies;
@@ -66,6 +68,7 @@ pub const TARGETS: &[Target] = &[
     ("journals", journals::target),
     ("key_sets", key_sets::target),
     ("keytabs", keytabs::target),
+    ("macaroons", macaroons::target),
     ("metalinks", metalinks::target),
     ("paths", paths::target),
     ("replies", replies::target),

@@ -43,6 +43,7 @@ fn recorded(target: &str) -> anyhow::Result<BTreeSet<Vec<u8>>> {
         "paths" => each_argument(|argument| seeds.extend([base::Cgi::split(argument).0.to_vec()]))?,
         "credentials" => each_credentials(|bytes| seeds.extend([bytes]))?,
         "keytabs" => seeds.extend(keytab_lines()?),
+        "macaroons" => seeds.extend(macaroons()?),
         "tokens" => each_token(|bytes| seeds.extend([bytes]))?,
         "journals" => seeds.extend([crate::journals::checkpoint_seed()]),
         "sessions" => each_conversation(|frames| {
@@ -141,6 +142,22 @@ fn each_token(mut take: impl FnMut(Vec<u8>)) -> anyhow::Result<()> {
         take(claims.to_string().replace("\"now+1200\"", "1795189999").into_bytes());
     }
     Ok(())
+}
+
+/// Returns the computed macaroons, their packets, and caveats.
+fn macaroons() -> anyhow::Result<Vec<Vec<u8>>> {
+    let vector = read(&here().join("../../vectors/security/macaroon.json"))?;
+    let mut seeds = Vec::new();
+    let known = [&vector["known_answer"], &vector["issued"]];
+    for case in known.into_iter().chain(vector["cases"].as_array().into_iter().flatten()) {
+        seeds.extend(case["token"].as_str().map(|token| token.as_bytes().to_vec()));
+    }
+    let caveats = vector["issued"]["caveats"].as_array().into_iter().flatten();
+    let caveats: Vec<&str> = caveats.filter_map(|caveat| caveat.as_str()).collect();
+    seeds.push(caveats.iter().skip(1).copied().collect::<Vec<_>>().join("\n").into_bytes());
+    seeds.push(b"path:/data/sub\nactivity:LIST,DELETE\nbefore:2026-11-21T11:30:00Z\npath:/other".to_vec());
+    seeds.extend(vector["secret_base64"].as_str().map(|secret| secret.as_bytes().to_vec()));
+    Ok(seeds)
 }
 
 /// Returns the recorded lines of a key table.

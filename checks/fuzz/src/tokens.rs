@@ -2,7 +2,7 @@
 //!
 //! Decoding must not panic, and nothing is accepted, because no issuer has signed it.
 
-use auth::access::AuthdbCheck;
+use auth::access::{AuthdbCheck, CredentialLayer};
 use auth::tokens::{IssuerFile, KeySet, TokenPolicy, TokenPolicySource, TokenVerdict, is_token_text};
 use auth::ztn::{ZtnServer, ZtnServerSettings};
 use auth::{LoginPeer, ServerProtocol, ServerStep};
@@ -47,7 +47,8 @@ pub fn target(data: &[u8]) {
         login_id: "me".to_owned(),
         is_tls: true,
     };
-    let server = ZtnServer::new(ZtnServerSettings::default(), Some(policy().clone()));
+    let server =
+        ZtnServer::new(ZtnServerSettings::default(), Some(CredentialLayer::Tokens(policy().clone())));
     if let ServerStep::Done(entity) = server.begin(&peer).step(data, now()) {
         // The recorded logins are seeds.
         assert_eq!((&*entity.protocol, entity.attribute("token.subject")), ("ztn", Some("alice")));

@@ -6,12 +6,13 @@
 //!
 //! | file       | contents                                                               |
 //! |------------|------------------------------------------------------------------------|
-//! | `access`   | authorization by tokens and by the rules of a file                     |
+//! | `access`   | authorization by macaroons, tokens and the rules of a file               |
 //! | `accounts` | [`AccountDatabase`]: users and groups of the system                    |
 //! | `client`   | [`ClientLogin`], [`ClientProtocol`]: the client's side of an exchange  |
 //! | `entity`   | [`Entity`]: the identity that authorization decides about              |
 //! | `host`     | the protocol `host`                                                    |
 //! | `identity_text` | the line by which a server reports an identity to its client      |
+//! | `macaroons` | authorization by macaroons                                             |
 //! | `offers`   | [`OfferedProtocol`]: the list of protocols in the reply to a login     |
 //! | `random`   | [`SystemRng`]: random numbers of the kernel                            |
 //! | `secret`   | [`Secret`]: bytes that are wiped and never printed                     |
@@ -33,6 +34,7 @@ mod client;
 mod entity;
 pub mod host;
 mod identity_text;
+pub mod macaroons;
 mod offers;
 mod random;
 mod secret;

@@ -22,6 +22,8 @@ use zeroize::Zeroizing;
 
 /// All permission bits.
 pub(crate) const ANY_MODE: u32 = 0o7777;
+/// Permissions of the owner to read and write.
+const OWNER_ONLY: u32 = 0o600;
 /// Permissions of group and others to write.
 const SHARED_WRITE: u32 = 0o022;
 /// All permissions without those of group and others to write.
@@ -40,6 +42,13 @@ pub(crate) struct FileTrust {
     pub(crate) danger: &'static str,
     /// Maximum size in bytes.
     pub(crate) bytes_max: u64,
+}
+
+impl FileTrust {
+    /// Returns the demands on a file with a secret, which only its owner may read.
+    pub(crate) const fn private(owner: TrustedOwner, danger: &'static str, bytes_max: u64) -> Self {
+        Self { owner, modes: OWNER_ONLY, danger, bytes_max }
+    }
 }
 
 /// The users that may own a file and its directory.

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use crate::directives::{
     Arguments, DirectiveFault, Draft, ExportDraft, ProtocolParameters, Standing, check_authorization,
-    check_security, check_tls, check_token_login, every_directive, find_directive, nearest_directive,
-    of_another_component, read_by_xrootd, resolve, unprotected,
+    check_macaroons, check_security, check_tls, check_token_login, every_directive, find_directive,
+    nearest_directive, of_another_component, read_by_xrootd, resolve, unprotected,
 };
 use crate::effective::{
     self, AddressFamily, ChecksumKind, DirectorySetting, EXPORT_DEFAULT, Effective, Export, ExportAttributes,
@@ -130,6 +130,7 @@ pub fn load(request: &ConfigInput, source: &dyn ConfigSource) -> Loaded {
     finish(&request.overrides, &mut effective);
     check_authorization(&effective, &mut report);
     check_tls(&effective, &mut report);
+    check_macaroons(&effective, &mut report);
     check_token_login(&effective, &mut report);
     Loaded { effective, report }
 }
@@ -301,6 +302,7 @@ fn command_line(overrides: &Overrides, draft: &mut Draft<'_>) {
         network.trace = everything.clone();
         draft.effective.protocol.trace = everything.clone();
         draft.effective.security.trace = everything.clone();
+        draft.effective.authorization.macaroons.trace = everything.clone();
         draft.effective.logical.trace = everything.clone();
         draft.effective.storage.trace = everything.clone();
         draft.effective.cluster.trace = everything;

@@ -19,8 +19,8 @@ use crate::directives::EXPORT_OPTIONS;
 use crate::effective::{
     AddressFamily, CheckpointFailure, CheckpointMode, ChecksumConfig, ClientClass, CreationModes,
     DirectorySetting, Effective, ExportAttributes, KeepAlive, LogFormat, LogicalConfig, PersistMode, Port,
-    PrepareLimit, ProcessConfig, ProtocolConfig, RedirectRule, RedirectServer, RedirectWhen, SessionLog,
-    SpacePartition, SpaceRule, Storage, XATTR_PREFIX_BYTES, XattrLimits,
+    PrepareLimit, ProtocolConfig, RedirectRule, RedirectServer, RedirectWhen, SessionLog, SpacePartition,
+    SpaceRule, Storage, XATTR_PREFIX_BYTES, XattrLimits,
 };
 use crate::values::show_size;
 
@@ -29,7 +29,7 @@ use crate::values::show_size;
 #[must_use]
 pub fn show(effective: &Effective) -> Vec<EffectiveLine> {
     let mut lines = EffectiveLines(Vec::new());
-    process(&effective.process, &mut lines);
+    process(effective, &mut lines);
     network(effective, &mut lines);
     protocol(&effective.protocol, &mut lines);
     security::show(&effective.security, &mut lines);
@@ -40,11 +40,14 @@ pub fn show(effective: &Effective) -> Vec<EffectiveLine> {
     lines.0
 }
 
-fn process(process: &ProcessConfig, lines: &mut EffectiveLines) {
+fn process(effective: &Effective, lines: &mut EffectiveLines) {
+    let process = &effective.process;
     lines.restart("all.adminpath", &process.admin_path, directory);
     lines.restart("all.pidpath", &process.pid_path, |path| path.display().to_string());
     lines.add(Reload::Restart, "xrd.homepath", &process.home_path, |home| home.as_ref().map(directory));
-    lines.add(Reload::Safe, "all.sitename", &process.site_name, Clone::clone);
+    // Macaroons of another site would be accepted.
+    let site = if effective.authorization.layers.has_macaroons() { Reload::Restart } else { Reload::Safe };
+    lines.add(site, "all.sitename", &process.site_name, Clone::clone);
     lines.safe("scalla.drain", &process.drain, time);
     lines.restart("scalla.logformat", &process.log_format, |format| match format {
         LogFormat::Text => "text".to_owned(),

@@ -65,7 +65,8 @@ fn guards_are_in_the_tables() {
         "sec.level compatible",
         "sec.level all relaxed pedantic force",
         "sec.entitylib libX.so",
-        "ofs.authorize\nofs.authlib libXrdMacaroons.so",
+        "ofs.authlib libXrdMacaroons.so\nall.sitename S",
+        "ofs.authorize\nofs.authlib libXrdMacaroons.so libSomethingElse.so",
         "ofs.authlib ++ libXrdAccSciTokens.so",
         "acc.authdb /x\nofs.authorize\nofs.authlib libXrdAccSciTokens.so",
         "ofs.authlib libSomethingElse.so",
@@ -100,6 +101,7 @@ fn guards_are_in_the_tables() {
         "ofs.authorize 1\nacc.authdb /x\nacc.audit deny grant",
         "acc.authdb /x\nofs.authorize\nofs.authlib default",
         "acc.authdb /x\nofs.authorize\nofs.authlib ++ libXrdAccSciTokens.so",
+        "acc.authdb /x\nofs.authorize\nofs.authlib libXrdMacaroons.so\nall.sitename S\nmacaroons.secretkey /s",
         "xrootd.seclib default",
         "xrootd.seclib /usr/lib64/libXrdSec-5.so\nsec.protocol unix",
         "xrootd.tls off",
@@ -122,6 +124,10 @@ fn examples_match_the_standing() {
         "sec.protparm" => "sec.protocol sss\nxrootd.seclib default\n",
         // Settings of authorization need the directive that enables it.
         name if name.starts_with("acc.") || name == "ofs.authlib" => "ofs.authorize\n",
+        "macaroons.secretkey" => "ofs.authorize\nofs.authlib ++ libXrdMacaroons.so\nall.sitename S\n",
+        name if name.starts_with("macaroons.") => {
+            "ofs.authorize\nofs.authlib ++ libXrdMacaroons.so\nmacaroons.secretkey /s\nall.sitename S\n"
+        }
         // A certificate needs authorities, and requirements need a certificate.
         "xrd.tls" => "xrd.tlsca noverify\n",
         "xrd.tlsciphers" | "xrootd.tls" => "xrd.tls /c\nxrd.tlsca noverify\n",

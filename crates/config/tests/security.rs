@@ -63,16 +63,20 @@ fn logins_by_tokens_have_options() {
     let options = |line: &str| {
         let protocol = security(&format!("{TOKENS}{line}\n")).protocols[0].value.clone();
         let AuthProtocol::Ztn(options) = protocol else { panic!("{protocol:?}") };
-        (options.token_bytes_max, options.expiry, options.verifies)
+        (options.token_bytes_max, options.expiry, options.library)
     };
-    assert_eq!(options("sec.protocol ztn"), (4096, TokenExpiry::Required, true));
+    assert_eq!(options("sec.protocol ztn"), (4096, TokenExpiry::Required, TokenLibrary::SciTokens));
     assert_eq!(
         options("sec.protparm ztn -maxsz 8k\nsec.protocol /usr/lib64 ztn -expiry ignore -tokenlib none"),
-        (8192, TokenExpiry::Ignore, false)
+        (8192, TokenExpiry::Ignore, TokenLibrary::None)
     );
     for library in ["libXrdAccSciTokens.so", "/usr/lib64/libXrdAccSciTokens-5.so"] {
-        assert!(options(&format!("sec.protocol ztn -maxsz 512k -tokenlib {library}")).2, "{library}");
+        let found = options(&format!("sec.protocol ztn -maxsz 512k -tokenlib {library}")).2;
+        assert_eq!(found, TokenLibrary::SciTokens, "{library}");
     }
+    let macaroons = "ofs.authlib ++ libXrdMacaroons.so\nmacaroons.secretkey /s\nall.sitename S\n";
+    let found = options(&format!("{macaroons}sec.protocol ztn -tokenlib libXrdMacaroons-5.so"));
+    assert_eq!(found.2, TokenLibrary::Macaroons);
     let loaded = read(&format!("{TOKENS}sec.protocol ztn -expiry optional\n"));
     let warning =
         "f:6:26: warning: sec.protocol: ztn -expiry optional: tokens must have an expiry all the same";
@@ -102,6 +106,12 @@ fn logins_by_tokens_need_encryption_and_issuers() {
         assert_eq!(untrusted.len(), 1, "{untrusted:?}");
         assert!(untrusted[0].contains("no issuer of tokens is trusted; add ofs.authorize"), "{untrusted:?}");
     }
+    let with = |lines: &str| errors(&format!("{TOKENS}{lines}"));
+    let macaroons = with("sec.protocol ztn -tokenlib libXrdMacaroons.so\n");
+    assert!(macaroons.len() == 1 && macaroons[0].contains("macaroons do not count"), "{macaroons:?}");
+    let replaced = "ofs.authlib libXrdMacaroons.so\nmacaroons.secretkey /s\nall.sitename S\nsec.protocol ztn";
+    assert_eq!(with(&format!("{replaced} -tokenlib none\n")), [""; 0]);
+    assert!(with(&format!("{replaced}\n"))[0].contains("no issuer of tokens is trusted"));
     let open = without(&["xrootd.seclib"]);
     assert!(open.len() == 1 && open[0].contains("xrootd.seclib is missing"), "{open:?}");
 }
@@ -178,10 +188,6 @@ fn faults_have_a_position() {
         ("sec.protocol ztn -maxsz 0", "1:25: error: sec.protocol: ztn token size 0 may not be less than 1"),
         ("sec.protocol ztn -maxsz 513k", "1:25: error: sec.protocol: ztn token size 513k"),
         ("sec.protocol ztn -expiry never", "1:26: error: sec.protocol: invalid expiry 'never' of ztn"),
-        (
-            "sec.protocol ztn -tokenlib libXrdMacaroons.so",
-            "1:28: error: sec.protocol: macaroons are not verified",
-        ),
         (
             "sec.protocol ztn -tokenlib libX.so",
             "1:28: error: sec.protocol: unsupported token library 'libX.so'",

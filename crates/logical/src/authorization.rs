@@ -34,8 +34,8 @@
 //! not apply to the moved objects any longer, or to other ones.
 //!
 //! The token of a request is verified on a thread, unless it was verified recently, because the
-//! computation takes longer than an event loop may be blocked. The token of the first path of a list
-//! counts for all of its paths.
+//! computation takes longer than an event loop may be blocked. A macaroon takes microseconds and is
+//! verified at once. The token of the first path of a list counts for all of its paths.
 //!
 //! The destination of a third-party copy opens the source with a grant of the client that arranged the
 //! copy, so the grant decides, not the identity of the destination.
@@ -46,7 +46,6 @@ mod request_token;
 use crate::errno::{self, unable};
 use crate::{job, prepare, third_party};
 use auth::access::{AccessOperation, AccessPolicy, RequestToken};
-use auth::tokens::TokenPolicy;
 use base::{Error, ErrorKind, LogicalPath};
 use check::{AccessCheck, AllowedOperation};
 use request_token::UnverifiedToken;
@@ -118,7 +117,7 @@ impl AuthorizedFiles {
     fn start_verified(
         &self,
         caller: &Arc<Caller>,
-        (tokens, token): (Arc<TokenPolicy>, UnverifiedToken),
+        token: UnverifiedToken,
         operation: Operation,
         reply: &ReplyTo,
     ) -> Started {
@@ -126,7 +125,7 @@ impl AuthorizedFiles {
         let verify = move || {
             // After a panic, the client gets an error.
             let obligation = answer.defer();
-            let token = token.with(tokens.verify(token.text.expose(), SystemTime::now()));
+            let token = files.policy.verify(token.text.expose(), token.origin, SystemTime::now());
             match files.start(&caller, operation, Some(token), &answer) {
                 Started::Done(done) => obligation.send(done),
                 // The deferral of a late answer is not sent, because the call is already pending: the
@@ -143,9 +142,10 @@ impl AuthorizedFiles {
 
 impl FileSystem for AuthorizedFiles {
     fn start(&self, caller: &Arc<Caller>, mut operation: Operation, reply: &ReplyTo) -> Started {
-        let Some(tokens) = self.files.policy.tokens() else {
+        let policy = &self.files.policy;
+        if !policy.uses_credentials() {
             return self.files.start(caller, operation, None, reply);
-        };
+        }
         let token = match request_token::of(caller, &mut operation) {
             Ok(token) => token,
             Err(error) => return Started::Done(Answer::Error(error)),
@@ -153,9 +153,9 @@ impl FileSystem for AuthorizedFiles {
         let Some(token) = token.filter(|_| self.files.decides(&operation)) else {
             return self.files.start(caller, operation, None, reply);
         };
-        match tokens.recall(token.text.expose(), SystemTime::now()) {
-            Some(verdict) => self.files.start(caller, operation, Some(token.with(verdict)), reply),
-            None => self.start_verified(caller, (tokens.clone(), token), operation, reply),
+        match policy.recall(token.text.expose(), token.origin, SystemTime::now()) {
+            Some(token) => self.files.start(caller, operation, Some(token), reply),
+            None => self.start_verified(caller, token, operation, reply),
         }
     }
 

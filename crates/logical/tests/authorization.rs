@@ -57,7 +57,7 @@ impl RuleFile {
         };
         let audit = settings.audit;
         let rules = Authorizer::new(settings, Arc::new(NoNetgroups), Duration::ZERO).unwrap();
-        Arc::new(AccessPolicy::new(None, Some(Arc::new(rules)), audit))
+        Arc::new(AccessPolicy::new(Vec::new(), Some(Arc::new(rules)), audit))
     }
 }
 

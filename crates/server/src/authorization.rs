@@ -1,5 +1,5 @@
-//! Authorization of a running server: the tokens and rules that the configuration names, and their
-//! renewal.
+//! Authorization of a running server: the macaroons, tokens and rules that the configuration names,
+//! and their renewal.
 
 use crate::adapters::SystemNetgroups;
 use crate::error::StartError;
@@ -7,11 +7,12 @@ use crate::issuer_keys::IssuerKeys;
 use crate::login;
 use auth::access::{
     AccessPolicy, AuditedDecisions, AuthdbCheck, AuthdbEncoding, AuthdbSource, Authorizer,
-    AuthorizerSettings, PathMatch, RulesRefresh,
+    AuthorizerSettings, CredentialLayer, PathMatch, RulesRefresh,
 };
-use auth::tokens::{IssuersRefresh, TokenPolicy, TokenPolicySource};
+use auth::macaroons::{MacaroonPolicy, MacaroonSettings, SecretRefresh};
+use auth::tokens::{IssuersRefresh, OnMissing, TokenPolicy, TokenPolicySource};
 use base::Supervisor;
-use config::{AUTHDB_DEFAULTS, AuthorizationConfig, Effective, RulePathMatch};
+use config::{AUTHDB_DEFAULTS, AuthorizationConfig, Effective, MissingMacaroon, RulePathMatch};
 use session::HostRules;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +21,8 @@ use std::time::{Duration, Instant};
 
 /// Interval at which the server looks for changed files of token issuers.
 const ISSUERS_INTERVAL: Duration = Duration::from_secs(60);
+/// Interval at which the server reads the secret of macaroons.
+const SECRET_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The directory for keys of token issuers, below the administrative path.
 const ISSUER_KEYS: &str = ".issuer-keys";
@@ -39,36 +42,41 @@ pub(crate) struct PolicyRefresh {
     pub(crate) rules: Option<RulesRefresh>,
     /// `None` without tokens, and if they could not be read in time.
     pub(crate) issuers: Option<IssuersRefresh>,
+    /// `None` without macaroons, and if their secret could not be read in time.
+    pub(crate) macaroons: Option<SecretRefresh>,
 }
 
-/// Token issuers and rules that are loaded. Nothing renews them yet.
+/// The files of the policy, loaded. Nothing renews them yet.
 pub(crate) struct LoadedAuthorization {
     policy: Arc<AccessPolicy>,
     loaded: Instant,
 }
 
 impl LoadedAuthorization {
-    /// Loads token issuers and rules, if the configuration enables authorization. Blocks.
+    /// Loads the files of all layers, if the configuration enables authorization. Blocks.
     pub(crate) fn load(effective: &Effective) -> Result<Option<Self>, StartError> {
         let values = &effective.authorization;
         if !*values.enabled {
             return Ok(None);
         }
         let audit = AuditedDecisions { grants: values.audit.grants, denials: values.audit.denials };
-        let tokens = values.layers.tokens.as_deref().map(tokens).transpose()?;
+        let credentials = values.layers.credentials.iter().map(|layer| match layer {
+            config::CredentialLayer::Macaroons => macaroons(effective).map(CredentialLayer::Macaroons),
+            config::CredentialLayer::Tokens(file) => tokens(file).map(CredentialLayer::Tokens),
+        });
+        let credentials = credentials.collect::<Result<_, _>>()?;
         let loaded = Instant::now();
         let rules = values.layers.rules.then(|| rules(values, audit)).transpose()?;
-        Ok(Some(Self { policy: Arc::new(AccessPolicy::new(tokens, rules, audit)), loaded }))
+        Ok(Some(Self { policy: Arc::new(AccessPolicy::new(credentials, rules, audit)), loaded }))
     }
 
-    /// Returns the issuers of tokens; `None` if tokens do not count.
-    pub(crate) fn tokens(&self) -> Option<&Arc<TokenPolicy>> {
-        self.policy.tokens()
+    pub(crate) fn policy(&self) -> &AccessPolicy {
+        &self.policy
     }
 }
 
 impl ServerAuthorization {
-    /// Starts the renewal of the loaded issuers and rules.
+    /// Starts the renewal of the loaded files.
     pub(crate) fn start(
         loaded: LoadedAuthorization,
         effective: &Effective,
@@ -95,6 +103,12 @@ impl ServerAuthorization {
             let thread = ("token-issuers", "the renewal of token issuers");
             renewals.push(renew(supervisor, thread, ISSUERS_INTERVAL, refresh)?);
         }
+        if let Some(macaroons) = policy.macaroons().cloned() {
+            let mut logged = String::new();
+            let refresh = move || report_secret(&macaroons.refresh(), &macaroons, &mut logged);
+            let thread = ("macaroon-secret", "the renewal of the secret of macaroons");
+            renewals.push(renew(supervisor, thread, SECRET_INTERVAL, refresh)?);
+        }
         Ok(Self { policy, started, _renewals: renewals, _keys: keys })
     }
 
@@ -120,12 +134,20 @@ impl ServerAuthorization {
         Some(move || tokens.refresh(true))
     }
 
+    /// Returns a function that reads the secret of macaroons again; `None` without macaroons. It
+    /// blocks.
+    pub(crate) fn secret_refresh(&self) -> Option<impl FnOnce() -> SecretRefresh + Send + 'static> {
+        let macaroons = self.policy.macaroons()?.clone();
+        Some(move || macaroons.refresh())
+    }
+
     /// Describes the files in force, and the reasons why present files are not in force, if they are
     /// not.
     pub(crate) fn state(&self) -> String {
+        let macaroons = self.policy.macaroons().map(|macaroons| macaroons.state());
         let tokens = self.policy.tokens().map(|tokens| tokens.state());
         let rules = self.policy.rules().map(|rules| rules_state(rules));
-        tokens.into_iter().chain(rules).collect::<Vec<_>>().join("; ")
+        [macaroons, tokens, rules].into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -155,6 +177,57 @@ fn tokens(path: &Path) -> Result<Arc<TokenPolicy>, StartError> {
     // Requests contain tokens, which are valid elsewhere too.
     login::keep_out_of_core_dumps("bearer tokens");
     Ok(Arc::new(tokens))
+}
+
+fn macaroons(effective: &Effective) -> Result<Arc<MacaroonPolicy>, StartError> {
+    let settings = macaroon_settings(effective, AuthdbCheck::ForServer).map_err(StartError::Macaroons)?;
+    // The macaroons of requests are secret, too.
+    login::keep_out_of_core_dumps("the secret of macaroons");
+    let macaroons =
+        MacaroonPolicy::load(settings).map_err(|error| StartError::Macaroons(error.to_string()))?;
+    tracing::info!("{}", macaroons.state());
+    Ok(Arc::new(macaroons))
+}
+
+/// Returns the settings of macaroons of a configuration. `check` tells who may own the secret.
+///
+/// # Errors
+/// The configuration names no secret or no site.
+pub fn macaroon_settings(effective: &Effective, check: AuthdbCheck) -> Result<MacaroonSettings, String> {
+    let values = &effective.authorization.macaroons;
+    let missing = |what: &str| format!("the configuration has no {what}; add it");
+    Ok(MacaroonSettings {
+        secret: values.secret.value.clone().ok_or_else(|| missing("macaroons.secretkey"))?,
+        check,
+        site: effective.macaroon_site().ok_or_else(|| missing("all.sitename"))?.to_owned(),
+        lifetime_max: *values.lifetime_max,
+        on_missing: match *values.on_missing {
+            MissingMacaroon::PassThrough => OnMissing::PassThrough,
+            MissingMacaroon::Allow => OnMissing::Allow,
+            MissingMacaroon::Deny => OnMissing::Deny,
+        },
+    })
+}
+
+/// Logs the result of a renewal of the secret of macaroons. `logged` is the last error, which is not
+/// repeated each minute.
+fn report_secret(refreshed: &SecretRefresh, macaroons: &MacaroonPolicy, logged: &mut String) {
+    match refreshed {
+        SecretRefresh::Unchanged => logged.clear(),
+        SecretRefresh::Replaced => {
+            logged.clear();
+            tracing::info!("the secret has changed: {}", macaroons.state());
+        }
+        SecretRefresh::Kept(error) => {
+            let text = error.to_string();
+            if *logged != text {
+                tracing::error!(
+                    "the secret of macaroons stays as it was, because the file is not usable: {text}"
+                );
+                *logged = text;
+            }
+        }
+    }
 }
 
 /// Logs the result of a renewal of token issuers. `logged` is the last error, which is not repeated

@@ -22,6 +22,7 @@ use crate::running::AccessRefresh;
 use crate::stderr::print_stderr;
 use crate::{RunningServer, VERSION};
 use auth::access::RulesRefresh;
+use auth::macaroons::SecretRefresh;
 use auth::tokens::IssuersRefresh;
 use base::{Identity, ThreadFailure};
 use config::{ConfigInput, Effective, LocalFiles, Severity};
@@ -369,7 +370,7 @@ impl ControlLoop {
 /// Adds the result of reading keytabs and rules again to the answer of a reload.
 fn with_access(mut answer: ReloadAnswer, access: AccessRefresh) -> ReloadAnswer {
     answer.warnings.extend(access.warnings);
-    let PolicyRefresh { rules, issuers } = access.policy;
+    let PolicyRefresh { rules, issuers, macaroons } = access.policy;
     match rules {
         Some(RulesRefresh::Replaced(_)) => answer.applied.push("the rules of acc.authdb".to_owned()),
         Some(RulesRefresh::Kept(error)) => {
@@ -383,6 +384,13 @@ fn with_access(mut answer: ReloadAnswer, access: AccessRefresh) -> ReloadAnswer 
             answer.warnings.push(format!("token issuers: the earlier ones stay in force: {error}"));
         }
         Some(IssuersRefresh::Unchanged) | None => {}
+    }
+    match macaroons {
+        Some(SecretRefresh::Replaced) => answer.applied.push("the secret of macaroons".to_owned()),
+        Some(SecretRefresh::Kept(error)) => {
+            answer.warnings.push(format!("macaroons: the earlier secret stays in force: {error}"));
+        }
+        Some(SecretRefresh::Unchanged) | None => {}
     }
     answer
 }

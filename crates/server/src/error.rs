@@ -46,6 +46,8 @@ pub enum StartError {
     Authorization(String),
     /// The issuers of tokens cannot be used.
     TokenIssuers(String),
+    /// Macaroons cannot be verified as configured.
+    Macaroons(String),
     /// Clients cannot be authenticated as configured.
     Security(String),
     /// Connections cannot be encrypted as configured.
@@ -87,6 +89,7 @@ impl fmt::Display for StartError {
             Self::TokenIssuers(text) => {
                 write!(f, "the token issuers (ofs.authlib) cannot be used: {text}")
             }
+            Self::Macaroons(text) => write!(f, "macaroons (ofs.authlib) cannot be verified: {text}"),
             Self::Security(text) => write!(f, "cannot authenticate clients: {text}"),
             Self::Tls(text) => write!(f, "cannot encrypt connections (xrd.tls): {text}"),
             Self::Limits(text) | Self::Cluster(text) => f.write_str(text),

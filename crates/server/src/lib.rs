@@ -55,7 +55,7 @@ mod third_party;
 mod tls;
 
 pub use adapters::{SystemClock, SystemNetgroups, host_name};
-pub use authorization::authdb_source;
+pub use authorization::{authdb_source, macaroon_settings};
 pub use daemon::{Launch, LogTarget, run};
 pub use error::StartError;
 pub use issuer_keys::download_keys;

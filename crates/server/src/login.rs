@@ -7,13 +7,16 @@
 use crate::adapters::SystemClock;
 use crate::admission::Doorkeeper;
 use crate::error::StartError;
+use auth::access::{AccessPolicy, CredentialLayer};
 use auth::sss::{HOME_KEYTAB, SssServer, SssServerSettings};
-use auth::tokens::{TOKEN_BYTES_MAX, TokenPolicy};
+use auth::tokens::TOKEN_BYTES_MAX;
 use auth::unix::UnixServer;
 use auth::ztn::{ExpiryCheck, ZtnServer, ZtnServerSettings};
 use auth::{ServerProtocol, SystemRng};
 use base::Supervisor;
-use config::{AuthProtocol, Effective, SigningLevel, SigningRule, SssOptions, TokenExpiry, ZtnOptions};
+use config::{
+    AuthProtocol, Effective, SigningLevel, SigningRule, SssOptions, TokenExpiry, TokenLibrary, ZtnOptions,
+};
 use session::{LoginPolicy, Signing, SigningByDistance};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,14 +31,14 @@ const LOGIN_THREADS_MAX: usize = 8;
 /// Maximum wait of a start for the protocols.
 const READY_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Returns the authentication that the configuration requires; `None` if it requires none. `issuers`
-/// are the issuers of tokens, if tokens count.
+/// Returns the authentication that the configuration requires; `None` if it requires none. `access` is
+/// the authorization, whose tokens log clients in.
 ///
 /// # Errors
 /// [`StartError::Security`].
 pub(crate) fn policy(
     effective: &Effective,
-    issuers: Option<&Arc<TokenPolicy>>,
+    access: Option<&AccessPolicy>,
 ) -> Result<Option<Arc<LoginPolicy>>, StartError> {
     let security = &effective.security;
     if !*security.enabled {
@@ -44,7 +47,7 @@ pub(crate) fn policy(
     let mut protocols: Vec<Arc<dyn ServerProtocol>> = Vec::new();
     for setting in &security.protocols {
         if protocols.iter().all(|known| known.id() != setting.id()) {
-            protocols.extend(protocol(setting, effective, issuers)?);
+            protocols.extend(protocol(setting, effective, access)?);
         }
     }
     let mut order: Vec<&str> = security.protocols.iter().map(|setting| setting.id()).collect();
@@ -62,31 +65,36 @@ pub(crate) fn policy(
 fn protocol(
     configured: &AuthProtocol,
     effective: &Effective,
-    issuers: Option<&Arc<TokenPolicy>>,
+    access: Option<&AccessPolicy>,
 ) -> Result<Option<Arc<dyn ServerProtocol>>, StartError> {
     Ok(match configured {
         AuthProtocol::Host => None,
         AuthProtocol::Unix => Some(Arc::new(UnixServer)),
         AuthProtocol::Sss(options) => Some(Arc::new(sss(options)?)),
-        AuthProtocol::Ztn(options) => Some(Arc::new(ztn(options, effective.network.tls.is_some(), issuers)?)),
+        AuthProtocol::Ztn(options) => Some(Arc::new(ztn(options, effective.network.tls.is_some(), access)?)),
     })
 }
 
 /// Returns the login by tokens. The check of the configuration reports the same errors with their
 /// line.
-fn ztn(
-    options: &ZtnOptions,
-    has_tls: bool,
-    issuers: Option<&Arc<TokenPolicy>>,
-) -> Result<ZtnServer, StartError> {
+fn ztn(options: &ZtnOptions, has_tls: bool, access: Option<&AccessPolicy>) -> Result<ZtnServer, StartError> {
     if !has_tls {
         let what = "ztn needs encrypted connections; add xrd.tls with the certificate and key of this host";
         return Err(StartError::Security(what.to_owned()));
     }
-    let issuers = issuers.ok_or_else(|| {
-        let what = "ztn has no issuers of tokens; add ofs.authorize and ofs.authlib ++ libXrdAccSciTokens.so";
-        StartError::Security(what.to_owned())
-    })?;
+    let tokens = access.and_then(AccessPolicy::tokens).cloned().map(CredentialLayer::Tokens);
+    let macaroons = access.and_then(AccessPolicy::macaroons).cloned().map(CredentialLayer::Macaroons);
+    let missing = |library: &str| {
+        let what = format!("ztn has no tokens that count; add ofs.authorize and ofs.authlib ++ {library}");
+        StartError::Security(what)
+    };
+    let verifier = match options.library {
+        TokenLibrary::None if macaroons.is_some() || tokens.is_some() => None,
+        TokenLibrary::Macaroons => Some(macaroons.ok_or_else(|| missing("libXrdMacaroons.so"))?),
+        TokenLibrary::SciTokens | TokenLibrary::None => {
+            Some(tokens.ok_or_else(|| missing("libXrdAccSciTokens.so"))?)
+        }
+    };
     let settings = ZtnServerSettings {
         // Longer ones would be refused as tokens, so clients need not send them.
         token_bytes_max: options.token_bytes_max.min(TOKEN_BYTES_MAX),
@@ -96,7 +104,7 @@ fn ztn(
             TokenExpiry::Required => ExpiryCheck::Required,
         },
     };
-    Ok(ZtnServer::new(settings, options.verifies.then(|| issuers.clone())))
+    Ok(ZtnServer::new(settings, verifier))
 }
 
 fn sss(options: &SssOptions) -> Result<SssServer, StartError> {

@@ -34,6 +34,7 @@ pub(crate) struct ReloadReaders {
     pub(crate) certificate: Arc<PartReader>,
     pub(crate) rules: Arc<PartReader>,
     pub(crate) issuers: Arc<PartReader>,
+    pub(crate) macaroons: Arc<PartReader>,
 }
 
 impl Default for ReloadReaders {
@@ -43,6 +44,7 @@ impl Default for ReloadReaders {
             certificate: PartReader::new("the certificate"),
             rules: PartReader::new("acc.authdb"),
             issuers: PartReader::new("token issuers"),
+            macaroons: PartReader::new("the secret of macaroons"),
         }
     }
 }

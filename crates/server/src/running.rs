@@ -153,7 +153,7 @@ impl RunningServer {
         let system = |what| move |source| StartError::System { what, source };
         // First, because a server that cannot authenticate must not touch anything.
         let authorization = LoadedAuthorization::load(effective)?;
-        let login = login::policy(effective, authorization.as_ref().and_then(LoadedAuthorization::tokens))?;
+        let login = login::policy(effective, authorization.as_ref().map(LoadedAuthorization::policy))?;
         let tls = ServerTls::open(effective)?;
         let address = listener.local_address().map_err(system("the address of the port"))?;
         let role = cluster.as_ref().map(|settings| settings.role);
@@ -262,7 +262,7 @@ impl RunningServer {
         self.doorkeeper.set(&new.network);
     }
 
-    /// Begins to read keys, certificate, rules and token issuers again. Returns a function that waits
+    /// Begins to read keys, certificate, rules, token issuers and secrets again. Returns a function that waits
     /// for them for a limited time.
     pub(crate) fn refresh_access(&self) -> impl FnOnce() -> AccessRefresh + Send + 'static {
         let (readers, supervisor) = (&self.reload_readers, &self.supervisor);
@@ -276,18 +276,21 @@ impl RunningServer {
         let rules = rules.map(|refresh| readers.rules.start(supervisor, until, refresh));
         let issuers = policy.and_then(ServerAuthorization::issuers_refresh);
         let issuers = issuers.map(|refresh| readers.issuers.start(supervisor, until, refresh));
+        let macaroons = policy.and_then(ServerAuthorization::secret_refresh);
+        let macaroons = macaroons.map(|refresh| readers.macaroons.start(supervisor, until, refresh));
         move || {
             let mut late = Vec::new();
             let keys = read_in_time(keys, &mut late).unwrap_or_default();
             let certificate = read_in_time(tls, &mut late).flatten();
             let rules = read_in_time(rules, &mut late);
             let issuers = read_in_time(issuers, &mut late);
+            let macaroons = read_in_time(macaroons, &mut late);
             let warnings = keys.into_iter().chain(certificate).chain(late).collect();
-            AccessRefresh { warnings, policy: PolicyRefresh { rules, issuers } }
+            AccessRefresh { warnings, policy: PolicyRefresh { rules, issuers, macaroons } }
         }
     }
 
-    /// Describes the token issuers and authorization rules in force; empty without authorization.
+    /// Describes the macaroons, token issuers and authorization rules in force; empty without authorization.
     pub(crate) fn rules_state(&self) -> String {
         self.authorization.as_ref().map(ServerAuthorization::state).unwrap_or_default()
     }

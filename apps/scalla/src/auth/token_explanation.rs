@@ -1,6 +1,7 @@
 //! Explanations of decisions of the layer of tokens.
 
-use auth::access::LayerDecision;
+use auth::access::{CredentialKind, LayerDecision, RequestToken};
+use auth::macaroons::MacaroonVerdict;
 use auth::tokens::{TokenVerdict, VerifiedToken};
 use base::LogicalPath;
 use serde_json::{Value, json};
@@ -9,14 +10,18 @@ use std::time::SystemTime;
 
 /// Describes a token and the decision with it, one text per line. `file` is the issuer file.
 pub(super) fn lines(
-    verdict: Option<&TokenVerdict>,
+    token: Option<&RequestToken>,
     layer: LayerDecision<'_>,
     path: &LogicalPath,
     file: &Path,
 ) -> Vec<String> {
     let mut lines = Vec::new();
+    let macaroon = token.and_then(|token| token.macaroon.as_ref());
+    let is_macaroon = !matches!(macaroon, None | Some(MacaroonVerdict::NotRecognized(_)));
+    let verdict = token.and_then(|token| token.token.as_ref());
     match verdict {
         Some(TokenVerdict::Valid(token)) => lines.push(describe(token, file)),
+        Some(TokenVerdict::NotRecognized(_)) if is_macaroon => {}
         Some(TokenVerdict::NotRecognized(fault)) => {
             lines.push(format!("{}: it counts as no credential: {fault}", file.display()));
         }
@@ -32,8 +37,11 @@ pub(super) fn lines(
                 lines.push(format!("the name of the client is {name}"));
             }
         }
-        LayerDecision::InvalidToken(_) => {}
-        LayerDecision::OnMissing { is_allowed, token } => {
+        LayerDecision::InvalidToken(_)
+        | LayerDecision::Macaroon { .. }
+        | LayerDecision::InvalidMacaroon(_)
+        | LayerDecision::OnMissing { kind: CredentialKind::Macaroon, .. } => {}
+        LayerDecision::OnMissing { is_allowed, token, .. } => {
             let what =
                 if token.is_some() { "the token does not authorize it" } else { "no token authorizes it" };
             let value = if is_allowed { "allow" } else { "deny" };
@@ -72,8 +80,8 @@ fn describe(token: &VerifiedToken, file: &Path) -> String {
 }
 
 /// Returns the token and the decision with it as JSON.
-pub(super) fn as_json(verdict: Option<&TokenVerdict>, layer: LayerDecision<'_>, path: &LogicalPath) -> Value {
-    let token = match verdict {
+pub(super) fn as_json(token: Option<&RequestToken>, layer: LayerDecision<'_>, path: &LogicalPath) -> Value {
+    let token = match token.and_then(|token| token.token.as_ref()) {
         None => Value::Null,
         Some(TokenVerdict::NotRecognized(fault)) => json!({"recognized": false, "fault": fault.to_string()}),
         Some(TokenVerdict::Refused(fault)) => json!({"recognized": true, "fault": fault.to_string()}),
@@ -89,6 +97,7 @@ pub(super) fn as_json(verdict: Option<&TokenVerdict>, layer: LayerDecision<'_>, 
     let (decided_by, scope) = match layer {
         LayerDecision::Scope(_, grant) => ("scope", Some(&*grant.scope)),
         LayerDecision::InvalidToken(_) => ("token", None),
+        LayerDecision::Macaroon { .. } | LayerDecision::InvalidMacaroon(_) => ("macaroon", None),
         LayerDecision::OnMissing { .. } => ("onmissing", None),
         LayerDecision::Rules(_) => ("rules", None),
     };

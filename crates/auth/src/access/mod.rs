@@ -10,7 +10,7 @@
 //! | `database`   | [`AccessDatabase`]: a compiled rule file, decisions with their reasons  |
 //! | `netgroups`  | [`NetgroupDatabase`]: members of netgroups                              |
 //! | `parse`      | the parser of rule files                                                |
-//! | `policy`     | [`AccessPolicy`]: the layers in their order: tokens, rules                  |
+//! | `policy`     | [`AccessPolicy`]: the layers in their order: macaroons, tokens, rules   |
 //! | `principal`  | [`Principal`]: the client of a request                                  |
 //! | `privileges` | [`Privileges`], and what each [`AccessOperation`] needs                 |
 //! | `records`    | records after parsing, and problems found in them                       |
@@ -35,7 +35,9 @@ pub use database::{
     AccessDatabase, AccessExplanation, AuthdbCheck, AuthdbError, AuthdbSource, ClientRecords,
 };
 pub use netgroups::{NetgroupDatabase, NetgroupMember};
-pub use policy::{AccessPolicy, AccessRequest, LayerDecision, RequestToken, TokenOrigin};
+pub use policy::{
+    AccessPolicy, AccessRequest, CredentialKind, CredentialLayer, LayerDecision, RequestToken, TokenOrigin,
+};
 pub use principal::{Principal, RequestIdentity};
 pub use privileges::{AccessOperation, Privileges};
 pub use records::{

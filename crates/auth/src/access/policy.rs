@@ -1,22 +1,43 @@
-//! [`AccessPolicy`]: the layers that decide about a request, in their order: tokens, then the rules
-//! of a file.
+//! [`AccessPolicy`]: the layers that decide about a request, in their order: macaroons and tokens, then
+//! the rules of a file.
 
 use super::authorizer::{AccessClient, AuditField, AuditedDecisions, Authorizer};
 use super::principal::RequestIdentity;
 use super::privileges::AccessOperation;
+use crate::macaroons::{MacaroonFault, MacaroonPolicy, MacaroonVerdict, VerifiedMacaroon};
 use crate::tokens::{OnMissing, ScopeGrant, TokenFault, TokenPolicy, TokenVerdict, VerifiedToken};
 use base::LogicalPath;
 use std::fmt;
 use std::sync::Arc;
+use std::time::SystemTime;
+
+/// A layer that decides by the credential of a request.
+#[derive(Clone)]
+pub enum CredentialLayer {
+    /// Macaroons of this site.
+    Macaroons(Arc<MacaroonPolicy>),
+    /// Tokens of issuers.
+    Tokens(Arc<TokenPolicy>),
+}
+
+/// The kind of a [`CredentialLayer`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CredentialKind {
+    /// Macaroons of this site.
+    Macaroon,
+    /// Tokens of issuers.
+    Token,
+}
 
 /// The layers of authorization. At least one of them exists; otherwise everything is denied.
 pub struct AccessPolicy {
-    tokens: Option<Arc<TokenPolicy>>,
+    /// The first one decides first. There is at most one of each kind.
+    credentials: Vec<CredentialLayer>,
     rules: Option<Arc<Authorizer>>,
     audit: AuditedDecisions,
 }
 
-/// Where the token of a request comes from.
+/// Where the credential of a request comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TokenOrigin {
     /// The request has it.
@@ -26,13 +47,31 @@ pub enum TokenOrigin {
     Login,
 }
 
-/// The result for the token of a request.
+/// The results of each layer for the credential of a request.
 #[derive(Clone, Debug)]
 pub struct RequestToken {
-    /// The result of its verification for this request.
-    pub verdict: TokenVerdict,
+    /// The result as a macaroon; `None` without such a layer.
+    pub macaroon: Option<MacaroonVerdict>,
+    /// The result as a token; `None` without such a layer.
+    pub token: Option<TokenVerdict>,
     /// Where it comes from.
     pub origin: TokenOrigin,
+}
+
+impl RequestToken {
+    fn valid_token(&self) -> Option<&VerifiedToken> {
+        match &self.token {
+            Some(TokenVerdict::Valid(token)) => Some(token),
+            _ => None,
+        }
+    }
+
+    fn valid_macaroon(&self) -> Option<&VerifiedMacaroon> {
+        match &self.macaroon {
+            Some(MacaroonVerdict::Valid(macaroon)) => Some(macaroon),
+            _ => None,
+        }
+    }
 }
 
 /// The client of a request with the credential of the request.
@@ -46,12 +85,23 @@ pub struct AccessRequest<'a> {
 /// The layer that decides about an operation, and its decision.
 #[derive(Clone, Copy, Debug)]
 pub enum LayerDecision<'a> {
+    /// The caveats of the macaroon decide.
+    Macaroon {
+        /// They allow it.
+        is_allowed: bool,
+        /// The macaroon.
+        macaroon: &'a VerifiedMacaroon,
+    },
+    /// The macaroon is not valid, so nothing is allowed.
+    InvalidMacaroon(&'a MacaroonFault),
     /// A scope of the token allows it.
     Scope(&'a VerifiedToken, &'a ScopeGrant),
     /// The token is not valid, so nothing is allowed.
     InvalidToken(TokenFault),
-    /// No token authorizes it, and the issuer file allows or denies such requests.
+    /// No credential of this kind authorizes it, and the layer allows or denies such requests.
     OnMissing {
+        /// The layer.
+        kind: CredentialKind,
         /// It is allowed.
         is_allowed: bool,
         /// The token, if there is a valid one.
@@ -61,21 +111,46 @@ pub enum LayerDecision<'a> {
     Rules(AccessClient<'a>),
 }
 
+/// The result of one layer.
+enum LayerStep<'a> {
+    Decided(LayerDecision<'a>),
+    /// The next layer decides, for this client.
+    Next(AccessClient<'a>),
+}
+
 impl AccessPolicy {
-    /// Creates the policy of the configured layers.
+    /// Creates the policy of the configured layers; the first of `credentials` decides first.
     #[must_use]
     pub fn new(
-        tokens: Option<Arc<TokenPolicy>>,
+        credentials: Vec<CredentialLayer>,
         rules: Option<Arc<Authorizer>>,
         audit: AuditedDecisions,
     ) -> Self {
-        Self { tokens, rules, audit }
+        Self { credentials, rules, audit }
+    }
+
+    /// Reports whether the credential of a request counts.
+    #[must_use]
+    pub fn uses_credentials(&self) -> bool {
+        !self.credentials.is_empty()
+    }
+
+    /// Returns the layer of macaroons.
+    #[must_use]
+    pub fn macaroons(&self) -> Option<&Arc<MacaroonPolicy>> {
+        self.credentials.iter().find_map(|layer| match layer {
+            CredentialLayer::Macaroons(macaroons) => Some(macaroons),
+            CredentialLayer::Tokens(_) => None,
+        })
     }
 
     /// Returns the layer of tokens.
     #[must_use]
     pub fn tokens(&self) -> Option<&Arc<TokenPolicy>> {
-        self.tokens.as_ref()
+        self.credentials.iter().find_map(|layer| match layer {
+            CredentialLayer::Tokens(tokens) => Some(tokens),
+            CredentialLayer::Macaroons(_) => None,
+        })
     }
 
     /// Returns the layer of rules.
@@ -84,7 +159,28 @@ impl AccessPolicy {
         self.rules.as_ref()
     }
 
-    /// Returns a request of a client. `token` is the result for the token of the request.
+    /// Returns the results for a credential if they are known without long computation.
+    #[must_use]
+    pub fn recall(&self, text: &[u8], origin: TokenOrigin, now: SystemTime) -> Option<RequestToken> {
+        let token = match self.tokens() {
+            Some(tokens) => Some(tokens.recall(text, now)?),
+            None => None,
+        };
+        Some(RequestToken { macaroon: self.verify_macaroon(text, now), token, origin })
+    }
+
+    /// Verifies a credential. Computes for up to 1 ms.
+    #[must_use]
+    pub fn verify(&self, text: &[u8], origin: TokenOrigin, now: SystemTime) -> RequestToken {
+        let token = self.tokens().map(|tokens| tokens.verify(text, now));
+        RequestToken { macaroon: self.verify_macaroon(text, now), token, origin }
+    }
+
+    fn verify_macaroon(&self, text: &[u8], now: SystemTime) -> Option<MacaroonVerdict> {
+        self.macaroons().map(|macaroons| macaroons.verify(text, now))
+    }
+
+    /// Returns a request of a client. `token` are the results for the credential of the request.
     #[must_use]
     pub fn request<'a>(
         &'a self,
@@ -99,17 +195,62 @@ impl<'a> AccessRequest<'a> {
     /// Returns the layer that decides about an operation.
     #[must_use]
     pub fn layer(&self, operation: AccessOperation, path: &LogicalPath) -> LayerDecision<'a> {
-        let Some(tokens) = &self.policy.tokens else { return LayerDecision::Rules(self.client) };
-        let Some(RequestToken { verdict, origin }) = self.token else {
-            return self.unauthorized(tokens, None);
+        let mut client = self.client;
+        for layer in &self.policy.credentials {
+            let step = match layer {
+                CredentialLayer::Macaroons(macaroons) => self.by_macaroon(macaroons, client, operation, path),
+                CredentialLayer::Tokens(tokens) => self.by_token(tokens, client, operation, path),
+            };
+            match step {
+                LayerStep::Decided(decision) => return decision,
+                LayerStep::Next(next) => client = next,
+            }
+        }
+        LayerDecision::Rules(client)
+    }
+
+    fn by_macaroon(
+        &self,
+        macaroons: &MacaroonPolicy,
+        client: AccessClient<'a>,
+        operation: AccessOperation,
+        path: &LogicalPath,
+    ) -> LayerStep<'a> {
+        match self.token.and_then(|token| token.macaroon.as_ref()) {
+            // A macaroon must not serve to get another one, which could allow more.
+            Some(MacaroonVerdict::Valid(_)) if operation == AccessOperation::Any => LayerStep::Next(client),
+            Some(MacaroonVerdict::Valid(macaroon)) => {
+                let is_allowed = macaroon.allows(operation, path);
+                LayerStep::Decided(LayerDecision::Macaroon { is_allowed, macaroon })
+            }
+            Some(MacaroonVerdict::Refused(fault)) => {
+                LayerStep::Decided(LayerDecision::InvalidMacaroon(fault))
+            }
+            Some(MacaroonVerdict::OtherSite) => LayerStep::Next(client),
+            Some(MacaroonVerdict::NotRecognized(_)) | None => {
+                unauthorized(CredentialKind::Macaroon, macaroons.on_missing(), client, None)
+            }
+        }
+    }
+
+    fn by_token(
+        &self,
+        tokens: &TokenPolicy,
+        client: AccessClient<'a>,
+        operation: AccessOperation,
+        path: &LogicalPath,
+    ) -> LayerStep<'a> {
+        let missing = |token| unauthorized(CredentialKind::Token, tokens.on_missing(), client, token);
+        let Some(RequestToken { token: Some(verdict), origin, .. }) = self.token else {
+            return missing(None);
         };
         let token = match verdict {
-            TokenVerdict::Refused(fault) => return LayerDecision::InvalidToken(*fault),
+            TokenVerdict::Refused(fault) => return LayerStep::Decided(LayerDecision::InvalidToken(*fault)),
             TokenVerdict::Valid(token) => &**token,
-            TokenVerdict::NotRecognized(_) => return self.unauthorized(tokens, None),
+            TokenVerdict::NotRecognized(_) => return missing(None),
         };
         if let Some(grant) = token.grant(operation, path) {
-            return LayerDecision::Scope(token, grant);
+            return LayerStep::Decided(LayerDecision::Scope(token, grant));
         }
         let name = match origin {
             TokenOrigin::Request => token.mapped_name(path).map(|(name, _)| name),
@@ -117,7 +258,7 @@ impl<'a> AccessRequest<'a> {
         };
         let groups = token.groups();
         if name.is_none() && groups.is_empty() {
-            return self.unauthorized(tokens, Some(token));
+            return missing(Some(token));
         }
         let identity = RequestIdentity {
             name,
@@ -126,29 +267,18 @@ impl<'a> AccessRequest<'a> {
             subject: token.subject(),
             issuer: &token.issuer().url,
         };
-        LayerDecision::Rules(self.client.with(identity))
-    }
-
-    /// Returns the decision about a request that no token authorizes.
-    fn unauthorized(&self, tokens: &TokenPolicy, token: Option<&'a VerifiedToken>) -> LayerDecision<'a> {
-        match tokens.on_missing() {
-            OnMissing::PassThrough => LayerDecision::Rules(self.client),
-            OnMissing::Allow => LayerDecision::OnMissing { is_allowed: true, token },
-            OnMissing::Deny => LayerDecision::OnMissing { is_allowed: false, token },
-        }
+        LayerStep::Next(client.with(identity))
     }
 
     /// Reports whether the client may perform an operation, without logging the decision.
     #[must_use]
     pub fn permits(&self, operation: AccessOperation, path: &LogicalPath) -> bool {
         match self.layer(operation, path) {
-            LayerDecision::Scope(..) => true,
-            LayerDecision::InvalidToken(_) => false,
-            LayerDecision::OnMissing { is_allowed, .. } => is_allowed,
             LayerDecision::Rules(client) => {
                 let rules = self.policy.rules.as_ref();
                 rules.is_some_and(|rules| operation.is_granted_by(rules.privileges(client, path)))
             }
+            decision => decision.allows_by_credential(),
         }
     }
 
@@ -160,11 +290,7 @@ impl<'a> AccessRequest<'a> {
         if let (LayerDecision::Rules(client), Some(rules)) = (layer, &self.policy.rules) {
             return rules.allows(client, operation, path, trace);
         }
-        let is_allowed = match layer {
-            LayerDecision::Scope(..) => true,
-            LayerDecision::OnMissing { is_allowed, .. } => is_allowed,
-            LayerDecision::InvalidToken(_) | LayerDecision::Rules(_) => false,
-        };
+        let is_allowed = layer.allows_by_credential();
         let audit = &self.policy.audit;
         if if is_allowed { audit.grants } else { audit.denials } {
             tracing::info!("{trace} {}", self.audit_text(is_allowed, layer, operation, path));
@@ -172,7 +298,7 @@ impl<'a> AccessRequest<'a> {
         is_allowed
     }
 
-    /// Returns the text of an audit line about a decision of the layer of tokens.
+    /// Returns the text of an audit line about a decision of a layer of credentials.
     fn audit_text(
         &self,
         is_allowed: bool,
@@ -180,17 +306,12 @@ impl<'a> AccessRequest<'a> {
         operation: AccessOperation,
         path: &LogicalPath,
     ) -> String {
-        let reason = match layer {
-            LayerDecision::Scope(token, grant) => format!("{}: {}", bearer(token), AuditField(&grant.scope)),
-            LayerDecision::InvalidToken(fault) => format!("token: {fault}"),
-            LayerDecision::OnMissing { token: Some(token), .. } => format!("{}: onmissing", bearer(token)),
-            LayerDecision::OnMissing { token: None, .. } => "no token: onmissing".to_owned(),
-            LayerDecision::Rules(_) => "no layer grants it".to_owned(),
-        };
         let name = match layer {
             LayerDecision::Scope(token, _) => token.name(path),
+            LayerDecision::Macaroon { is_allowed: true, macaroon } => macaroon.name(),
             _ => None,
         };
+        let reason = layer.reason(operation, path);
         let principal = self.client.principal();
         let decision = if is_allowed { "grant" } else { "deny" };
         let host = if principal.host.is_empty() { "?" } else { principal.host };
@@ -208,40 +329,86 @@ impl<'a> AccessRequest<'a> {
     /// Reports whether anything is granted to the client on any path.
     #[must_use]
     pub fn grants_any(&self) -> bool {
-        if let Some(TokenVerdict::Valid(token)) = self.token.map(|token| &token.verdict)
-            && self.policy.tokens.is_some()
+        if let Some(token) = self.token.and_then(RequestToken::valid_token)
             && !token.grants().is_empty()
         {
             return true;
         }
+        if self.token.and_then(RequestToken::valid_macaroon).is_some_and(VerifiedMacaroon::grants_any) {
+            return true;
+        }
         match self.layer(AccessOperation::Any, &LogicalPath::root()) {
-            LayerDecision::Scope(..) => true,
-            LayerDecision::InvalidToken(_) => false,
-            LayerDecision::OnMissing { is_allowed, .. } => is_allowed,
             LayerDecision::Rules(client) => {
                 self.policy.rules.as_ref().is_some_and(|rules| rules.grants_any(client))
             }
+            decision => decision.allows_by_credential(),
         }
     }
 
     /// Reports whether rules for paths below `directory` apply to the client, or rules of a map file
-    /// give it another name there, so that its privileges may differ. Scopes do not differ below their
-    /// paths.
+    /// give it another name there, so that its privileges may differ. Scopes and caveats do not differ
+    /// below their paths.
     #[must_use]
     pub fn has_rule_below(&self, operation: AccessOperation, directory: &LogicalPath) -> bool {
-        let renames = || match self.token {
-            Some(RequestToken { verdict: TokenVerdict::Valid(token), .. }) => {
-                token.has_map_rule_below(directory)
-            }
-            _ => false,
-        };
+        let token = self.token.and_then(RequestToken::valid_token);
+        let renames = || token.is_some_and(|token| token.has_map_rule_below(directory));
         match self.layer(operation, directory) {
             LayerDecision::Rules(client) => {
                 let rules = self.policy.rules.as_ref();
                 rules.is_some_and(|rules| rules.has_pair_below(client, directory)) || renames()
             }
             LayerDecision::OnMissing { .. } => renames(),
-            LayerDecision::Scope(..) | LayerDecision::InvalidToken(_) => false,
+            LayerDecision::Scope(..)
+            | LayerDecision::InvalidToken(_)
+            | LayerDecision::Macaroon { .. }
+            | LayerDecision::InvalidMacaroon(_) => false,
+        }
+    }
+}
+
+/// Returns the step after a request that no credential of a kind authorizes.
+fn unauthorized<'a>(
+    kind: CredentialKind,
+    on_missing: OnMissing,
+    client: AccessClient<'a>,
+    token: Option<&'a VerifiedToken>,
+) -> LayerStep<'a> {
+    let is_allowed = match on_missing {
+        OnMissing::PassThrough => return LayerStep::Next(client),
+        OnMissing::Allow => true,
+        OnMissing::Deny => false,
+    };
+    LayerStep::Decided(LayerDecision::OnMissing { kind, is_allowed, token })
+}
+
+impl LayerDecision<'_> {
+    /// Reports whether a layer of credentials allows the operation. The rules behind are not asked.
+    #[must_use]
+    pub fn allows_by_credential(self) -> bool {
+        match self {
+            Self::Scope(..) => true,
+            Self::Macaroon { is_allowed, .. } | Self::OnMissing { is_allowed, .. } => is_allowed,
+            Self::InvalidToken(_) | Self::InvalidMacaroon(_) | Self::Rules(_) => false,
+        }
+    }
+
+    /// Returns the reason of the decision, for audit lines.
+    fn reason(self, operation: AccessOperation, path: &LogicalPath) -> String {
+        match self {
+            Self::Scope(token, grant) => format!("{}: {}", bearer(token), AuditField(&grant.scope)),
+            Self::InvalidToken(fault) => format!("token: {fault}"),
+            Self::Macaroon { is_allowed: true, macaroon } => {
+                format!("macaroon {}", AuditField(macaroon.identifier()))
+            }
+            Self::Macaroon { macaroon, .. } => {
+                let caveat = macaroon.denying_caveat(operation, path).unwrap_or("path caveats");
+                format!("macaroon {}: {}", AuditField(macaroon.identifier()), AuditField(caveat))
+            }
+            Self::InvalidMacaroon(fault) => format!("macaroon: {fault}"),
+            Self::OnMissing { token: Some(token), .. } => format!("{}: onmissing", bearer(token)),
+            Self::OnMissing { kind: CredentialKind::Token, .. } => "no token: onmissing".to_owned(),
+            Self::OnMissing { kind: CredentialKind::Macaroon, .. } => "no macaroon: onmissing".to_owned(),
+            Self::Rules(_) => "no layer grants it".to_owned(),
         }
     }
 }

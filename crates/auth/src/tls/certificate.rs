@@ -23,8 +23,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 const CHAIN_MAX: usize = 10;
 
 /// The demands on a file with a key.
-pub(super) const KEY_TRUST: FileTrust =
-    FileTrust { owner: TrustedOwner::Own, modes: 0o600, danger: "read the key", bytes_max: FILE_BYTES_MAX };
+pub(super) const KEY_TRUST: FileTrust = FileTrust::private(TrustedOwner::Own, "read the key", FILE_BYTES_MAX);
 
 /// The demands on a file with certificates only.
 const CERTIFICATE_TRUST: FileTrust = FileTrust {

@@ -14,7 +14,7 @@ pub(super) const GRANTS_MAX: usize = 1024;
 pub struct OperationSet(u32);
 
 impl OperationSet {
-    const fn of(mut operations: &[AccessOperation]) -> Self {
+    pub(crate) const fn of(mut operations: &[AccessOperation]) -> Self {
         let mut bits = 0;
         while let [first, rest @ ..] = operations {
             bits |= Self::bit(*first);
@@ -25,6 +25,28 @@ impl OperationSet {
 
     const fn bit(operation: AccessOperation) -> u32 {
         1 << operation as u32
+    }
+
+    /// Returns the operations in either set.
+    pub(crate) const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Returns the operations in both sets.
+    pub(crate) const fn both(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Reports whether a right to these operations at and below `root` allows one on a path. The
+    /// directories above `root` may be looked at and created, because clients create missing parents.
+    pub(crate) fn allows_at(
+        self,
+        root: &LogicalPath,
+        operation: AccessOperation,
+        path: &LogicalPath,
+    ) -> bool {
+        let for_parents = matches!(operation, Op::Stat | Op::MakeDirectory);
+        self.contains(operation) && (path.is_within(root) || for_parents && root.is_within(path))
     }
 
     /// Reports whether an operation is in the set. Every set that is not empty contains
@@ -98,13 +120,10 @@ pub struct ScopeGrant {
 }
 
 impl ScopeGrant {
-    /// Reports whether the grant allows an operation on a path. The directories above the path of a
-    /// grant may be looked at and created, because clients create missing parents.
+    /// Reports whether the grant allows an operation on a path.
     #[must_use]
     pub fn allows(&self, operation: AccessOperation, path: &LogicalPath) -> bool {
-        let for_parents = matches!(operation, Op::Stat | Op::MakeDirectory);
-        self.operations.contains(operation)
-            && (path.is_within(&self.path) || for_parents && self.path.is_within(path))
+        self.operations.allows_at(&self.path, operation, path)
     }
 }
 

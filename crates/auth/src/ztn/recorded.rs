@@ -1,12 +1,11 @@
 //! Replays of the recorded logins (`ztn.json`, `scitokens.json`) on both sides.
 
 use super::*;
+use crate::access::CredentialLayer;
 use crate::server::{LoginPeer, ServerProtocol, ServerStep};
-use crate::tokens::TokenPolicy;
 use crate::tokens::test_issuer::{NOW, at, recorded_policy, recorded_token, token, vector};
 use crate::{ClientContext, ClientProtocol, Entity, OfferedProtocol};
 use serde_json::{Value, json};
-use std::sync::Arc;
 use std::time::SystemTime;
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -31,7 +30,7 @@ fn login(server: &ZtnServer, credentials: &[u8], is_tls: bool, now: SystemTime) 
 }
 
 fn verifying(more: &str) -> ZtnServer {
-    ZtnServer::new(ZtnServerSettings::default(), Some(recorded_policy(more)))
+    ZtnServer::new(ZtnServerSettings::default(), Some(CredentialLayer::Tokens(recorded_policy(more))))
 }
 
 /// Returns the credentials of our client with this token.
@@ -104,7 +103,7 @@ fn no_token_is_sent_or_accepted_without_encryption() {
 fn without_a_verification_only_the_expiry_counts() {
     let unverified = |expiry| {
         let settings = ZtnServerSettings { expiry, ..ZtnServerSettings::default() };
-        ZtnServer::new(settings, None::<Arc<TokenPolicy>>)
+        ZtnServer::new(settings, None)
     };
     let try_with = |expiry, changes: Value| {
         let sent = credentials(&token(&changes), b"0:4096:", true).unwrap();

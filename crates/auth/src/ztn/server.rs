@@ -1,11 +1,12 @@
 //! The server's side of `ztn`.
 
 use super::{HEADER_BYTES, PREFIX, TOKEN_FOLLOWS, VERSION, ZTN, ZTN_TOKEN_BYTES_DEFAULT};
+use crate::access::CredentialLayer;
 use crate::entity::{Entity, EntityFields, TOKEN_ISSUER, TOKEN_SUBJECT};
+use crate::macaroons::{self, MacaroonFault, MacaroonPolicy, MacaroonVerdict};
 use crate::secret::Secret;
 use crate::server::{LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost};
-use crate::tokens::{TokenPolicy, TokenVerdict, claimed_expiry};
-use std::sync::Arc;
+use crate::tokens::{self, TokenPolicy, TokenVerdict};
 use std::time::SystemTime;
 
 /// The treatment of the expiry of tokens that the login does not verify.
@@ -38,15 +39,15 @@ impl Default for ZtnServerSettings {
 /// `ztn` as a server offers it.
 pub struct ZtnServer {
     settings: ZtnServerSettings,
-    /// The issuers of tokens; `None` to leave the verification to each request.
-    tokens: Option<Arc<TokenPolicy>>,
+    /// Verifies tokens or macaroons; `None` to leave the verification to each request.
+    tokens: Option<CredentialLayer>,
 }
 
 impl ZtnServer {
     /// Creates the protocol. Without `tokens` a login verifies nothing and gives no name, and each
     /// request is decided by its token.
     #[must_use]
-    pub fn new(settings: ZtnServerSettings, tokens: Option<Arc<TokenPolicy>>) -> Self {
+    pub fn new(settings: ZtnServerSettings, tokens: Option<CredentialLayer>) -> Self {
         Self { settings, tokens }
     }
 }
@@ -80,7 +81,7 @@ impl ServerProtocol for ZtnServer {
 
 struct ZtnServerLogin {
     settings: ZtnServerSettings,
-    tokens: Option<Arc<TokenPolicy>>,
+    tokens: Option<CredentialLayer>,
     host: String,
     is_tls: bool,
 }
@@ -105,28 +106,18 @@ impl ZtnServerLogin {
             return Err("the connection is not encrypted".to_owned());
         }
         let token = parse(credentials, self.settings.token_bytes_max)?;
-        let (name, attributes, expires) = match &self.tokens {
-            None => (None, Vec::new(), self.check_expiry(token, now)?),
-            Some(tokens) => match tokens.verify(token, now) {
-                TokenVerdict::Valid(verified) => {
-                    let name = verified.login_name().map(Into::into);
-                    let bearer =
-                        [(TOKEN_ISSUER, &*verified.issuer().url), (TOKEN_SUBJECT, verified.subject())];
-                    let bearer = bearer.map(|(key, value)| (key.into(), value.into()));
-                    (name, bearer.into(), Some(verified.expires()))
-                }
-                TokenVerdict::Refused(fault) | TokenVerdict::NotRecognized(fault) => {
-                    return Err(format!("token verification failed: {fault}"));
-                }
-            },
+        let bearer = match &self.tokens {
+            None => Bearer { expires: self.check_expiry(token, now)?, ..Bearer::default() },
+            Some(CredentialLayer::Tokens(tokens)) => of_token(tokens, token, now)?,
+            Some(CredentialLayer::Macaroons(macaroons)) => of_macaroon(macaroons, token, now)?,
         };
         Ok(Entity::new(EntityFields {
             protocol: ZTN.into(),
-            name,
+            name: bearer.name,
             host: self.host.as_str().into(),
             credentials: Some(Secret::from(token)),
-            attributes,
-            expires,
+            attributes: bearer.attributes,
+            expires: bearer.expires,
             ..EntityFields::default()
         }))
     }
@@ -136,12 +127,64 @@ impl ZtnServerLogin {
         if self.settings.expiry == ExpiryCheck::Ignore {
             return Ok(None);
         }
-        match claimed_expiry(token).map_err(|fault| fault.to_string())? {
+        let claimed = match macaroons::claimed_expiry(token) {
+            Some(claimed) => claimed,
+            None => tokens::claimed_expiry(token).map_err(|fault| fault.to_string())?,
+        };
+        match claimed {
             Some(expires) if expires > now => Ok(Some(expires)),
             Some(_) => Err("the token has expired".to_owned()),
             None if self.settings.expiry == ExpiryCheck::Optional => Ok(None),
             None => Err("the token has no expiry (exp)".to_owned()),
         }
+    }
+}
+
+/// The identity that a token gives its bearer.
+#[derive(Default)]
+struct Bearer {
+    name: Option<Box<str>>,
+    attributes: Vec<(Box<str>, Box<str>)>,
+    expires: Option<SystemTime>,
+}
+
+impl Bearer {
+    /// Returns the identity. `issuer` and `subject` together identify the bearer.
+    fn new(name: Option<&str>, issuer: &str, subject: &str, expires: SystemTime) -> Self {
+        let attributes = [(TOKEN_ISSUER, issuer), (TOKEN_SUBJECT, subject)];
+        let attributes = attributes.map(|(key, value)| (key.into(), value.into())).into();
+        Self { name: name.map(Into::into), attributes, expires: Some(expires) }
+    }
+}
+
+fn of_token(tokens: &TokenPolicy, token: &[u8], now: SystemTime) -> Result<Bearer, String> {
+    match tokens.verify(token, now) {
+        TokenVerdict::Valid(verified) => {
+            let (issuer, subject) = (&verified.issuer().url, verified.subject());
+            Ok(Bearer::new(verified.login_name(), issuer, subject, verified.expires()))
+        }
+        TokenVerdict::Refused(fault) | TokenVerdict::NotRecognized(fault) => {
+            Err(format!("token verification failed: {fault}"))
+        }
+    }
+}
+
+/// Returns the identity of the bearer of a macaroon. Its name is for logs only, because rules would
+/// apply to it without the caveats.
+fn of_macaroon(macaroons: &MacaroonPolicy, token: &[u8], now: SystemTime) -> Result<Bearer, String> {
+    match macaroons.verify(token, now) {
+        MacaroonVerdict::Valid(verified) => {
+            let issuer = format!("macaroons of {}", verified.site());
+            let subject = match verified.name() {
+                Some(name) => format!("name:{name}"),
+                None => format!("identifier:{}", verified.identifier()),
+            };
+            Ok(Bearer::new(verified.name(), &issuer, &subject, verified.expires()))
+        }
+        MacaroonVerdict::Refused(fault) | MacaroonVerdict::NotRecognized(fault) => {
+            Err(format!("token verification failed: {fault}"))
+        }
+        MacaroonVerdict::OtherSite => Err(format!("token verification failed: {}", MacaroonFault::OtherSite)),
     }
 }
 

@@ -6,7 +6,10 @@ use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::libraries;
 use super::shared::{RESTRICTS, STOPS_UNPROTECTED, unprotected};
-use crate::effective::{AccessAudit, AuthorizationLayers, Effective, ISSUER_FILE_DEFAULT, RulePathMatch};
+use crate::effective::{
+    AccessAudit, AuthorizationLayers, CredentialLayer, Effective, ISSUER_FILE_DEFAULT, RulePathMatch,
+};
+use crate::language::DirectiveToken;
 use crate::report::{ConfigReport, ProblemKind};
 use crate::setting::Origin;
 use crate::values::{DAY, between};
@@ -28,7 +31,7 @@ pub(super) fn authorize(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) ->
     Ok(())
 }
 
-/// `ofs.authlib [++] library [parameters]`: tokens and the built-in rules. With `++` the layer is on top
+/// `ofs.authlib [++] library [parameters]`: macaroons, tokens and the built-in rules. With `++` the layer is on top
 /// of those before, and at first of the rules; otherwise it replaces them.
 pub(super) fn library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let is_on_top = arguments.peek() == Some("++");
@@ -36,24 +39,64 @@ pub(super) fn library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> R
     let before = draft.effective.authorization.layers.value.clone();
     let layers = match libraries::base_name(&library.text) {
         "default" | "libXrdAcc" => {
-            if is_on_top && before.tokens.is_some() {
+            if is_on_top && !before.credentials.is_empty() {
                 let what = "the rules cannot be on top of tokens, because they ask no layer below";
                 return Err(DirectiveFault::at(library, what, "name tokens last, with ++"));
             }
             AuthorizationLayers::default()
         }
         "libXrdAccSciTokens" => {
-            if is_on_top && before.tokens.is_some() {
+            let tokens = CredentialLayer::Tokens(issuer_file(arguments)?);
+            if !is_on_top {
+                AuthorizationLayers { credentials: vec![tokens], rules: false }
+            } else if before.tokens().is_some() {
                 let what = "tokens are named twice";
                 return Err(DirectiveFault::at(library, what, "name all issuers in one file"));
+            } else {
+                on_top(tokens, before)
             }
-            let tokens = Some(issuer_file(arguments)?);
-            AuthorizationLayers { tokens, rules: is_on_top && before.rules }
         }
+        "libXrdMacaroons" => macaroons(library, arguments, is_on_top.then_some(before))?,
         _ => return Err(unprotected(library, &format!("'{}'", library.text))),
     };
     draft.effective.authorization.layers.set(layers, arguments.origin());
     Ok(())
+}
+
+/// Returns layers with another one on top.
+fn on_top(layer: CredentialLayer, mut layers: AuthorizationLayers) -> AuthorizationLayers {
+    layers.credentials.insert(0, layer);
+    layers
+}
+
+/// Reads the parameters of `libXrdMacaroons.so`. Without `++` (`before` is `None`) they name the layer
+/// below, and no parameters name the rules.
+fn macaroons(
+    library: &DirectiveToken,
+    arguments: &mut Arguments<'_>,
+    before: Option<AuthorizationLayers>,
+) -> Result<AuthorizationLayers, DirectiveFault> {
+    let below = arguments.next();
+    let layers = match (before, below) {
+        (Some(before), None) if before.has_macaroons() => {
+            return Err(DirectiveFault::at(library, "macaroons are named twice", "remove one of the lines"));
+        }
+        (Some(before), None) => before,
+        (Some(_), Some(below)) => {
+            let what = format!("'{}' follows libXrdMacaroons.so", below.text);
+            return Err(DirectiveFault::at(below, what, "with ++, name the layer below in a line before"));
+        }
+        (None, None) => AuthorizationLayers::default(),
+        (None, Some(below)) => match libraries::base_name(&below.text) {
+            "default" | "libXrdAcc" => AuthorizationLayers::default(),
+            "libXrdAccSciTokens" => {
+                let tokens = CredentialLayer::Tokens(issuer_file(arguments)?);
+                AuthorizationLayers { credentials: vec![tokens], rules: false }
+            }
+            _ => return Err(unprotected(below, &format!("'{}'", below.text))),
+        },
+    };
+    Ok(on_top(CredentialLayer::Macaroons, layers))
 }
 
 /// Reads the parameters of `libXrdAccSciTokens.so`: `[config=path]`.
@@ -211,7 +254,8 @@ pub(crate) fn check_authorization(effective: &Effective, report: &mut ConfigRepo
         (false, _) => {
             settings.extend(rules);
             settings.push(("acc.audit", &values.audit.origin));
-            settings.extend(values.layers.tokens.iter().map(|_| ("ofs.authlib", &values.layers.origin)));
+            settings
+                .extend(values.layers.credentials.first().map(|_| ("ofs.authlib", &values.layers.origin)));
             ("without ofs.authorize", "add ofs.authorize")
         }
     };

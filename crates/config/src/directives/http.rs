@@ -1,5 +1,4 @@
-//! Directives of HTTP and related plug-ins: `http.`, `tpc.`, `cors.`, `macaroons.`. Not in force
-//! yet.
+//! Directives of HTTP and related plug-ins: `http.`, `tpc.`, `cors.`. Not in force yet.
 //!
 //! They are known so that files of sites load, and so that unknown names can be reported.
 
@@ -7,7 +6,7 @@ use super::definition::{Directive, Section};
 use super::standing::UsageFrequency;
 
 pub(super) const SECTION: Section = Section {
-    title: "HTTP: http., tpc., cors., macaroons.",
+    title: "HTTP: http., tpc., cors.",
     about: "HTTP is not in force yet: nothing is served through it, so what restricts it holds.",
     directives: &[
         Directive::not_yet(&["http.cert"], UsageFrequency::Most, "path")
@@ -48,7 +47,7 @@ pub(super) const SECTION: Section = Section {
             .example("libXrdVoms.so"),
         Directive::not_yet(&["http.exthandler"], UsageFrequency::Most, "name [+notls] library [parameters]")
             .default("none")
-            .help("Additional handlers (third-party copy, macaroons).")
+            .help("Additional handlers: third-party copy, and the issue of macaroons (`scalla auth macaroon` makes them).")
             .example("xrdtpc libXrdHttpTPC.so"),
         Directive::not_yet(&["http.header2cgi"], UsageFrequency::Most, "header key [strip-on-redirect]")
             .default("Cache-Control cache-control")
@@ -150,25 +149,5 @@ pub(super) const SECTION: Section = Section {
             .default("none")
             .help("Allowed origins.")
             .example("https://example.org"),
-        Directive::not_yet(&["macaroons.secretkey"], UsageFrequency::Common, "/file")
-            .default("none")
-            .help("Secret key of macaroons.")
-            .example("/etc/xrootd/macaroon-secret"),
-        Directive::not_yet(&["macaroons.sitename"], UsageFrequency::Common, "name")
-            .default("none")
-            .help("Site name in macaroons.")
-            .example("EXAMPLE"),
-        Directive::not_yet(&["macaroons.maxduration"], UsageFrequency::Common, "time")
-            .default("24h")
-            .help("Maximum lifetime of a macaroon.")
-            .example("1h"),
-        Directive::not_yet(&["macaroons.onmissing"], UsageFrequency::Common, "{passthrough|allow|deny}")
-            .default("passthrough")
-            .help("Treatment of a request without a macaroon.")
-            .example("passthrough"),
-        Directive::not_yet(&["macaroons.trace"], UsageFrequency::Common, "{all|off|none|[-]option}…")
-            .default("off")
-            .help("Log level of macaroons.")
-            .example("debug"),
     ],
 };

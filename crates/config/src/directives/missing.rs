@@ -38,7 +38,7 @@ const REPORTS: MissingPart = missing("monitoring", "no reports are sent to {}");
 const MONITORING: MissingPart = missing("monitoring", "no monitoring data is sent");
 
 /// Directives by name or prefix; the first that fits.
-const BY_NAME: [(&str, MissingPart); 27] = [
+const BY_NAME: [(&str, MissingPart); 26] = [
     ("all.export", MASS_STORAGE),
     ("xrootd.export", MASS_STORAGE),
     ("oss.defaults", MASS_STORAGE),
@@ -47,7 +47,6 @@ const BY_NAME: [(&str, MissingPart); 27] = [
     ("frm.all.monitor", MONITORING),
     ("frm.", MASS_STORAGE),
     ("http.", HTTP),
-    ("macaroons.", HTTP),
     ("ofs.cksrt", missing("checksums in replies", "replies carry no encrypted checksums")),
     ("ofs.notify", missing("notification", "no program is informed of events")),
     ("ofs.tpc", CREDENTIALS),

@@ -14,6 +14,7 @@ mod export_options;
 mod fault;
 mod http;
 mod libraries;
+mod macaroons;
 mod missing;
 mod ofs;
 mod oss;
@@ -39,6 +40,7 @@ pub(crate) use export::resolve;
 pub(crate) use export_options::ExportDraft;
 pub use export_options::{EXPORT_OPTIONS, OptionEntry};
 pub(crate) use fault::DirectiveFault;
+pub(crate) use macaroons::check_macaroons;
 pub(crate) use missing::of as missing;
 pub(crate) use shared::unprotected;
 pub use standing::{Standing, UsageFrequency};
@@ -53,6 +55,7 @@ pub static SECTIONS: &[Section] = &[
     ofs::SECTION,
     oss::SECTION,
     security::SECTION,
+    macaroons::SECTION,
     cluster::SECTION,
     residency::SECTION,
     http::SECTION,

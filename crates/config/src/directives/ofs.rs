@@ -100,12 +100,14 @@ pub(super) const SECTION: Section = Section {
             .help("Enables authorization: the rules of acc.authdb, and tokens with ofs.authlib, decide about each request."),
         Directive::new(&["ofs.authlib"], UsageFrequency::Most, "[++] library [parameters]", authorization::library)
             .default("the rules of acc.authdb")
-            .help("Layers of authorization: the rules of acc.authdb (`default`, `libXrdAcc.so`), and tokens \
-                   (`libXrdAccSciTokens.so [config=path]`, by default with `/etc/xrootd/scitokens.cfg`). With `++` \
-                   the rules decide about what no token authorizes, otherwise nobody does. Others, such as macaroons, \
-                   stop the start.")
+            .help("Layers of authorization: the rules of acc.authdb (`default`, `libXrdAcc.so`), tokens \
+                   (`libXrdAccSciTokens.so [config=path]`, by default with `/etc/xrootd/scitokens.cfg`), and \
+                   macaroons (`libXrdMacaroons.so`, with the directives `macaroons.`). With `++` the layer is on top of \
+                   those before, which decide about what it does not authorize. Without `++` it replaces them; \
+                   `libXrdMacaroons.so [library [parameters]]` names the layer below, by default the rules. Other \
+                   libraries stop the start.")
             .example("++ libXrdAccSciTokens.so config=/etc/xrootd/scitokens.cfg")
-            .stops_with("++ libXrdMacaroons.so"),
+            .stops_with("++ libXrdVoms.so"),
         Directive::new(&["ofs.osslib"], UsageFrequency::Most, "[+cksio +mmapio +xattr] [++] library [parameters]", storage_library)
             .default("built in")
             .help("Storage plug-in. Proxies and caches are not in force yet and do not start.")

@@ -4,7 +4,7 @@
 use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::libraries;
-use crate::effective::{AuthProtocol, Effective, TokenExpiry, ZtnOptions};
+use crate::effective::{AuthProtocol, Effective, TokenExpiry, TokenLibrary, ZtnOptions};
 use crate::language::DirectiveToken;
 use crate::report::{ConfigReport, ProblemKind};
 use crate::values::{self, between};
@@ -14,7 +14,7 @@ use crate::values::{self, between};
 const TOKEN_BYTES_MAX: u64 = 512 << 10;
 
 const ALLOWED_OPTIONS: &str = "allowed: -maxsz size, -expiry {ignore|optional|required}, \
-                               -tokenlib {libXrdAccSciTokens.so|none}";
+                               -tokenlib {libXrdAccSciTokens.so|libXrdMacaroons.so|none}";
 
 /// Reads the options of ztn.
 pub(super) fn ztn_options(
@@ -42,14 +42,15 @@ pub(super) fn ztn_options(
                 })?;
                 expiry = Some(value);
             }
-            "-tokenlib" => options.verifies = verifies(value("library")?)?,
+            "-tokenlib" => options.library = token_library(value("library")?)?,
             text => {
                 let what = format!("unknown option '{text}' of ztn");
                 return Err(DirectiveFault::at(token, what, ALLOWED_OPTIONS));
             }
         }
     }
-    if let Some(value) = expiry.filter(|_| options.verifies && options.expiry != TokenExpiry::Required) {
+    let verifies = options.library != TokenLibrary::None;
+    if let Some(value) = expiry.filter(|_| verifies && options.expiry != TokenExpiry::Required) {
         let what =
             format!("sec.protocol: ztn -expiry {}: tokens must have an expiry all the same", value.text);
         let allowed = "it applies only with -tokenlib none; remove it";
@@ -58,16 +59,12 @@ pub(super) fn ztn_options(
     Ok(options)
 }
 
-/// Reports whether a library verifies tokens. Libraries other than the built-in one stop the start.
-fn verifies(library: &DirectiveToken) -> Result<bool, DirectiveFault> {
+/// Reads a library that verifies tokens. Libraries other than the built-in ones stop the start.
+fn token_library(library: &DirectiveToken) -> Result<TokenLibrary, DirectiveFault> {
     match libraries::base_name(&library.text) {
-        "none" if library.text == "none" => Ok(false),
-        "libXrdAccSciTokens" => Ok(true),
-        "libXrdMacaroons" => {
-            let what = "macaroons are not verified: ztn has only tokens of libXrdAccSciTokens.so";
-            let allowed = "omit -tokenlib, or write -tokenlib none";
-            Err(DirectiveFault::at(library, what, allowed).of(ProblemKind::Unprotected))
-        }
+        "none" if library.text == "none" => Ok(TokenLibrary::None),
+        "libXrdAccSciTokens" => Ok(TokenLibrary::SciTokens),
+        "libXrdMacaroons" => Ok(TokenLibrary::Macaroons),
         _ => {
             let what = format!("unsupported token library '{}' of ztn", library.text);
             let allowed = "the verification of tokens is built in; omit -tokenlib, or write -tokenlib none";
@@ -79,8 +76,11 @@ fn verifies(library: &DirectiveToken) -> Result<bool, DirectiveFault> {
 /// Reports a login by tokens without encryption or without issuers.
 pub(crate) fn check_token_login(effective: &Effective, report: &mut ConfigReport) {
     let security = &effective.security;
-    let known = security.protocols.iter().find(|known| matches!(known.value, AuthProtocol::Ztn(_)));
-    let Some(protocol) = known.filter(|_| *security.enabled) else { return };
+    let known = security.protocols.iter().find_map(|known| match known.value {
+        AuthProtocol::Ztn(options) => Some((known, options.library)),
+        _ => None,
+    });
+    let Some((protocol, library)) = known.filter(|_| *security.enabled) else { return };
     let mut add = |what: &str, allowed: &str| {
         report.add(
             ProblemKind::BadValue,
@@ -95,11 +95,18 @@ pub(crate) fn check_token_login(effective: &Effective, report: &mut ConfigReport
             "add xrd.tls with the certificate and key of this host, or remove this line",
         );
     }
-    let authorization = &effective.authorization;
-    if !*authorization.enabled || authorization.layers.tokens.is_none() {
-        add(
+    let (enabled, layers) = (*effective.authorization.enabled, &effective.authorization.layers);
+    let (tokens, macaroons) = (layers.tokens().is_some(), layers.has_macaroons());
+    match library {
+        TokenLibrary::Macaroons if !enabled || !macaroons => add(
+            "macaroons do not count",
+            "add ofs.authorize and ofs.authlib ++ libXrdMacaroons.so, or remove this line",
+        ),
+        TokenLibrary::None if enabled && macaroons => {}
+        TokenLibrary::SciTokens | TokenLibrary::None if !enabled || !tokens => add(
             "no issuer of tokens is trusted",
             "add ofs.authorize and ofs.authlib ++ libXrdAccSciTokens.so config=/path, or remove this line",
-        );
+        ),
+        _ => {}
     }
 }

@@ -1,8 +1,9 @@
 //! Values of authorization: `ofs.authorize`, `ofs.authlib` and `acc.`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::macaroons::MacaroonConfig;
 use crate::setting::Setting;
 
 /// Rule files that are used if `acc.authdb` is not set; the first that exists.
@@ -39,18 +40,44 @@ pub enum RulePathMatch {
 /// The issuer file of tokens that is used if `ofs.authlib` names none.
 pub const ISSUER_FILE_DEFAULT: &str = "/etc/xrootd/scitokens.cfg";
 
-/// `ofs.authlib`: the layers that decide, tokens before rules.
+/// A layer of `ofs.authlib` that decides by the credential of a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CredentialLayer {
+    /// Macaroons, with the settings of [`MacaroonConfig`].
+    Macaroons,
+    /// Tokens, with their issuer file.
+    Tokens(PathBuf),
+}
+
+/// `ofs.authlib`: the layers that decide, credentials before rules.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AuthorizationLayers {
-    /// The issuer file of tokens; `None` if tokens do not count.
-    pub tokens: Option<PathBuf>,
-    /// The rules of `acc.authdb` decide about what no token authorizes.
+    /// The layers of credentials, at most one of each kind. The first one decides first.
+    pub credentials: Vec<CredentialLayer>,
+    /// The rules of `acc.authdb` decide about what no credential authorizes.
     pub rules: bool,
 }
 
 impl Default for AuthorizationLayers {
     fn default() -> Self {
-        Self { tokens: None, rules: true }
+        Self { credentials: Vec::new(), rules: true }
+    }
+}
+
+impl AuthorizationLayers {
+    /// Returns the issuer file of tokens; `None` if tokens do not count.
+    #[must_use]
+    pub fn tokens(&self) -> Option<&Path> {
+        self.credentials.iter().find_map(|layer| match layer {
+            CredentialLayer::Tokens(file) => Some(file.as_path()),
+            CredentialLayer::Macaroons => None,
+        })
+    }
+
+    /// Reports whether macaroons count.
+    #[must_use]
+    pub fn has_macaroons(&self) -> bool {
+        self.credentials.contains(&CredentialLayer::Macaroons)
     }
 }
 
@@ -61,6 +88,8 @@ pub struct AuthorizationConfig {
     pub enabled: Setting<bool>,
     /// `ofs.authlib`.
     pub layers: Setting<AuthorizationLayers>,
+    /// `macaroons.`
+    pub macaroons: MacaroonConfig,
     /// `acc.authdb`; `None` for the first of [`AUTHDB_DEFAULTS`] that exists.
     pub authdb: Setting<Option<PathBuf>>,
     /// `acc.authrefresh`: interval at which the server looks for a changed rule file.
@@ -85,6 +114,7 @@ impl Default for AuthorizationConfig {
         Self {
             enabled: Setting::default_of(false),
             layers: Setting::default_of(AuthorizationLayers::default()),
+            macaroons: MacaroonConfig::default(),
             authdb: Setting::default_of(None),
             refresh: half_a_day.clone(),
             audit: Setting::default_of(AccessAudit::default()),

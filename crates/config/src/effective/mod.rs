@@ -6,6 +6,7 @@
 mod authorization;
 mod cluster;
 mod logical;
+mod macaroons;
 mod network;
 mod process;
 mod protocol;
@@ -17,8 +18,8 @@ mod tls;
 use std::path::{Path, PathBuf};
 
 pub use authorization::{
-    AUTHDB_DEFAULTS, AccessAudit, AuthorizationConfig, AuthorizationLayers, ISSUER_FILE_DEFAULT,
-    RuleEncoding, RulePathMatch,
+    AUTHDB_DEFAULTS, AccessAudit, AuthorizationConfig, AuthorizationLayers, CredentialLayer,
+    ISSUER_FILE_DEFAULT, RuleEncoding, RulePathMatch,
 };
 pub use cluster::{
     AffinityKind, AffinityPart, CLUSTER_PORT_DEFAULT, CLUSTER_TAG_MAX, ClusterConfig, Delays, ForwardWay,
@@ -31,6 +32,7 @@ pub use logical::{
     CheckpointConfig, CheckpointFailure, CheckpointMode, CreationModes, LogicalConfig, ModeRange,
     PersistConfig, PersistMode, XattrLimits,
 };
+pub use macaroons::{MacaroonConfig, MissingMacaroon};
 pub use network::{
     AddressFamily, HostPattern, KeepAlive, MAX_FD_RANGE, MaxFd, NetworkConfig, PORT_DEFAULT, Port,
 };
@@ -44,7 +46,8 @@ pub use protocol::{
 };
 pub use security::{
     AUTH_PROTOCOLS_MAX, AuthBinding, AuthProtocol, LOGIN_TOKEN_BYTES_DEFAULT, SSS_LIFETIME, SSS_REFRESH,
-    SecurityConfig, SigningLevel, SigningLevels, SigningRule, SssOptions, TokenExpiry, ZtnOptions,
+    SecurityConfig, SigningLevel, SigningLevels, SigningRule, SssOptions, TokenExpiry, TokenLibrary,
+    ZtnOptions,
 };
 pub use storage::{
     Allocation, Export, ExportAttributes, MountCheck, SpacePartition, SpaceRule, Storage, Visibility,
@@ -115,6 +118,12 @@ impl Effective {
         });
         effective.protocol.checksums.value.offered = ChecksumKind::ALL.to_vec();
         effective
+    }
+
+    /// Returns the site name in macaroons.
+    #[must_use]
+    pub fn macaroon_site(&self) -> Option<&str> {
+        self.authorization.macaroons.site.as_deref().or(self.process.site_name.as_deref())
     }
 
     /// Returns the admin directory of the instance.

@@ -84,6 +84,33 @@ impl TokenExpiry {
     }
 }
 
+/// `-tokenlib` of ztn: the tokens that a login accepts.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum TokenLibrary {
+    /// Tokens of issuers.
+    #[default]
+    SciTokens,
+    /// Macaroons.
+    Macaroons,
+    /// The login verifies nothing, and each request is decided by its token alone.
+    None,
+}
+
+impl TokenLibrary {
+    /// All values with their names.
+    pub const ALL: [(&'static str, Self); 3] = [
+        ("libXrdAccSciTokens.so", Self::SciTokens),
+        ("libXrdMacaroons.so", Self::Macaroons),
+        ("none", Self::None),
+    ];
+
+    /// Returns the name in `sec.protocol ztn`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, value)| *value == self).map_or("", |(name, _)| name)
+    }
+}
+
 /// Options of the server side of ztn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZtnOptions {
@@ -91,13 +118,17 @@ pub struct ZtnOptions {
     pub token_bytes_max: usize,
     /// `-expiry`: the treatment of the expiry, if the login does not verify tokens.
     pub expiry: TokenExpiry,
-    /// `-tokenlib`: the login verifies tokens. Otherwise each request is decided by its token alone.
-    pub verifies: bool,
+    /// `-tokenlib`.
+    pub library: TokenLibrary,
 }
 
 impl Default for ZtnOptions {
     fn default() -> Self {
-        Self { token_bytes_max: LOGIN_TOKEN_BYTES_DEFAULT, expiry: TokenExpiry::default(), verifies: true }
+        Self {
+            token_bytes_max: LOGIN_TOKEN_BYTES_DEFAULT,
+            expiry: TokenExpiry::default(),
+            library: TokenLibrary::default(),
+        }
     }
 }
 

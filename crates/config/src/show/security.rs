@@ -53,7 +53,7 @@ fn protocol_text(protocol: &AuthProtocol) -> String {
 }
 
 fn ztn_text(options: &ZtnOptions) -> String {
-    let library = if options.verifies { "libXrdAccSciTokens.so" } else { "none" };
+    let library = options.library.name();
     format!("ztn -maxsz {} -expiry {} -tokenlib {library}", options.token_bytes_max, options.expiry.name())
 }
 

@@ -6,8 +6,8 @@
 //! of two tokens never add up.
 
 use auth::Secret;
-use auth::access::{RequestToken, TokenOrigin};
-use auth::tokens::{TOKEN_KEY, TokenVerdict};
+use auth::access::TokenOrigin;
+use auth::tokens::TOKEN_KEY;
 use base::{Cgi, Error, ErrorKind};
 use vfs::{Caller, Operation, Target};
 
@@ -19,13 +19,7 @@ const TOKEN_PROTOCOL: &str = "ztn";
 /// The token of a request before its verification.
 pub(super) struct UnverifiedToken {
     pub(super) text: Secret,
-    origin: TokenOrigin,
-}
-
-impl UnverifiedToken {
-    pub(super) fn with(&self, verdict: TokenVerdict) -> RequestToken {
-        RequestToken { verdict, origin: self.origin }
-    }
+    pub(super) origin: TokenOrigin,
 }
 
 /// Removes the token from an operation and returns it, or else that of the login.

@@ -3,6 +3,7 @@
 
 pub mod disk;
 pub mod faults;
+pub mod issuer;
 pub mod memory;
 pub mod shelf;
 pub mod time;

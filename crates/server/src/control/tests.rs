@@ -88,15 +88,20 @@ fn a_server_that_loses_a_thread_ends_with_a_last_line() {
 
 #[test]
 fn a_reload_reports_keys_and_rules() {
-    use super::{AccessRefresh, IssuersRefresh, PolicyRefresh, ReloadAnswer, RulesRefresh, with_access};
+    use super::{
+        AccessRefresh, IssuersRefresh, PolicyRefresh, ReloadAnswer, RulesRefresh, SecretRefresh, with_access,
+    };
     let answer = || ReloadAnswer {
         applied: vec!["xrd.allow".to_owned()],
         need_restart: Vec::new(),
         warnings: vec!["a line".to_owned()],
     };
     let access = |policy| AccessRefresh { warnings: vec!["sss: no such key".to_owned()], policy };
-    let unchanged =
-        || PolicyRefresh { rules: Some(RulesRefresh::Unchanged), issuers: Some(IssuersRefresh::Unchanged) };
+    let unchanged = || PolicyRefresh {
+        rules: Some(RulesRefresh::Unchanged),
+        issuers: Some(IssuersRefresh::Unchanged),
+        macaroons: Some(SecretRefresh::Unchanged),
+    };
     for policy in [PolicyRefresh::default(), unchanged()] {
         let reloaded = with_access(answer(), access(policy));
         assert_eq!(reloaded.applied, ["xrd.allow"]);
@@ -111,4 +116,15 @@ fn a_reload_reports_keys_and_rules() {
         reloaded.warnings.last().unwrap(),
         "token issuers: the earlier ones stay in force: /f is not used: gone"
     );
+    let replaced = PolicyRefresh { macaroons: Some(SecretRefresh::Replaced), ..unchanged() };
+    assert_eq!(with_access(answer(), access(replaced)).applied, ["xrd.allow", "the secret of macaroons"]);
+    let error = auth::macaroons::MacaroonSecretError::Unsafe {
+        path: "/f".into(),
+        reason: "r".to_owned(),
+        remedy: "m".to_owned(),
+    };
+    let kept = PolicyRefresh { macaroons: Some(SecretRefresh::Kept(error)), ..unchanged() };
+    let reloaded = with_access(answer(), access(kept));
+    let expected = "macaroons: the earlier secret stays in force: /f is not used: r; m";
+    assert_eq!(reloaded.warnings.last().unwrap(), expected);
 }

@@ -7,8 +7,9 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
 /// Rooms that can have their own level.
-const ROOMS: [&str; 12] = [
+const ROOMS: [&str; 13] = [
     "auth",
+    "auth::macaroons",
     "client",
     "config",
     "digest",
@@ -76,6 +77,7 @@ impl Levels {
             ("xroot", &effective.protocol.trace.value),
             ("session", &effective.protocol.trace.value),
             ("auth", &effective.security.trace.value),
+            ("auth::macaroons", &effective.authorization.macaroons.trace.value),
             ("logical", &effective.logical.trace.value),
             ("storage", &effective.storage.trace.value),
             ("server::cluster", &effective.cluster.trace.value),
@@ -86,7 +88,10 @@ impl Levels {
                 LogLevel::Debug => LevelFilter::DEBUG,
                 LogLevel::Trace => LevelFilter::TRACE,
             };
-            if level > self.general {
+            // A part of a room has at least the level of its room.
+            let whole =
+                self.rooms.iter().filter(|(whole, _)| room.starts_with(whole)).map(|(_, level)| *level);
+            if level > whole.max().unwrap_or(self.general) {
                 self.rooms.push((room, level));
             }
         }
@@ -193,5 +198,13 @@ mod tests {
         let levels = Levels::default().with_traces(&effective);
         assert_eq!(levels.to_string(), "info,net=trace");
         assert_eq!(Levels::raised(2).with_traces(&effective).to_string(), "trace");
+        let mut effective = Effective::default();
+        effective.authorization.macaroons.trace.value.options = vec!["debug"];
+        let levels = Levels::default().with_traces(&effective);
+        assert_eq!(levels.to_string(), "info,auth::macaroons=debug");
+        assert!(levels.filter().would_enable("auth::macaroons::policy", &Level::DEBUG));
+        assert!(!levels.filter().would_enable("auth::access", &Level::DEBUG));
+        effective.security.trace.value.all = true;
+        assert_eq!(Levels::default().with_traces(&effective).to_string(), "info,auth=trace");
     }
 }

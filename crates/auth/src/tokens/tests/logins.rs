@@ -9,7 +9,8 @@ use crate::{Entity, LoginPeer, ServerProtocol, ServerStep, ztn};
 fn login(tokens: &Arc<TokenPolicy>, token: &str) -> Result<Entity, String> {
     let length = u16::try_from(token.len() + 1).unwrap().to_be_bytes();
     let credentials = [b"ztn\0\0T\0\0", &length[..], token.as_bytes(), b"\0"].concat();
-    let server = ztn::ZtnServer::new(ztn::ZtnServerSettings::default(), Some(tokens.clone()));
+    let server =
+        ztn::ZtnServer::new(ztn::ZtnServerSettings::default(), Some(CredentialLayer::Tokens(tokens.clone())));
     let address = "[::1]:1".parse().unwrap();
     let peer = LoginPeer { address, host: "h.o".to_owned(), login_id: "u".to_owned(), is_tls: true };
     match server.begin(&peer).step(&credentials, now()) {

@@ -7,8 +7,8 @@ use super::test_issuer::*;
 use super::*;
 use crate::access::{
     AccessClient, AccessOperation, AccessPolicy, AuditedDecisions, AuthdbCheck, AuthdbEncoding, AuthdbSource,
-    Authorizer, AuthorizerSettings, LayerDecision, NetgroupDatabase, NetgroupMember, PathMatch, RequestToken,
-    TokenOrigin,
+    Authorizer, AuthorizerSettings, CredentialLayer, LayerDecision, NetgroupDatabase, NetgroupMember,
+    PathMatch, RequestToken, TokenOrigin,
 };
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -75,9 +75,14 @@ fn permits(
     token: Option<&str>,
     (operation, at): (AccessOperation, &str),
 ) -> bool {
-    let policy = AccessPolicy::new(Some(tokens.clone()), rules.cloned(), AuditedDecisions::default());
+    let policy = AccessPolicy::new(
+        vec![CredentialLayer::Tokens(tokens.clone())],
+        rules.cloned(),
+        AuditedDecisions::default(),
+    );
     let token = token.map(|token| RequestToken {
-        verdict: tokens.verify(token.as_bytes(), now()),
+        macaroon: None,
+        token: Some(tokens.verify(token.as_bytes(), now())),
         origin: TokenOrigin::Request,
     });
     policy.request(AccessClient::Host("h"), token.as_ref()).permits(operation, &path(at))
@@ -219,17 +224,19 @@ fn layer_of(
     client: AccessClient<'_>,
     at: &str,
 ) -> String {
-    let policy = AccessPolicy::new(Some(tokens.clone()), None, AuditedDecisions::default());
-    let token = RequestToken { verdict: tokens.verify(token.as_bytes(), now()), origin };
+    let policy =
+        AccessPolicy::new(vec![CredentialLayer::Tokens(tokens.clone())], None, AuditedDecisions::default());
+    let token = RequestToken { macaroon: None, token: Some(tokens.verify(token.as_bytes(), now())), origin };
     let request = policy.request(client, Some(&token));
     match request.layer(AccessOperation::Read, &path(at)) {
         LayerDecision::Scope(token, grant) => {
             format!("{} {}", grant.scope, token.name(&path(at)).unwrap_or("*"))
         }
         LayerDecision::InvalidToken(fault) => fault.to_string(),
-        LayerDecision::OnMissing { is_allowed, token } => {
+        LayerDecision::OnMissing { is_allowed, token, .. } => {
             format!("onmissing {is_allowed} {}", token.is_some())
         }
+        LayerDecision::Macaroon { .. } | LayerDecision::InvalidMacaroon(_) => "macaroon".to_owned(),
         LayerDecision::Rules(AccessClient::Bearer(principal, _)) => {
             let name = principal.name.unwrap_or("*");
             format!("rules {name} [{}] [{}]", principal.organizations, principal.groups)
@@ -304,9 +311,13 @@ fn a_map_rule_below_a_directory_counts_as_a_rule_below() {
         );
         let source = TokenPolicySource { path: scratch.write("cfg", &text), check: AuthdbCheck::ForServer };
         let tokens = Arc::new(TokenPolicy::load(source).unwrap());
-        let verdict = tokens.verify(token(changes).as_bytes(), now());
-        let token = RequestToken { verdict, origin: TokenOrigin::Request };
-        let policy = AccessPolicy::new(Some(tokens), Some(rules("u bob / a\n")), AuditedDecisions::default());
+        let token = Some(tokens.verify(token(changes).as_bytes(), now()));
+        let token = RequestToken { macaroon: None, token, origin: TokenOrigin::Request };
+        let policy = AccessPolicy::new(
+            vec![CredentialLayer::Tokens(tokens)],
+            Some(rules("u bob / a\n")),
+            AuditedDecisions::default(),
+        );
         let request = policy.request(AccessClient::Host("h"), Some(&token));
         request.has_rule_below(AccessOperation::Rename, &path(directory))
     };
