@@ -95,6 +95,14 @@ fn macaroons_need_a_secret_and_a_site() {
     assert_eq!(read_site("all.sitename S"), Some("S".to_owned()));
     assert_eq!(read_site("macaroons.sitename T"), Some("T".to_owned()));
     assert_eq!(read_site("macaroons.sitename T\nall.sitename S"), Some("T".to_owned()));
+    // Another site name needs a restart, because macaroons of the earlier one are accepted.
+    let changed = |lines: &str| {
+        let load = |site: &str| read(&format!("ofs.authorize\n{lines}all.sitename {site}\n")).effective;
+        let found = changes(&load("S"), &load("T"));
+        (found.safe.len(), found.needs_restart.len())
+    };
+    assert_eq!(changed(""), (1, 0));
+    assert_eq!(changed(&format!("{layer}macaroons.secretkey /s\n")), (0, 1));
     // Without the layer, the settings are only doubtful: sites issue macaroons with them elsewhere.
     for lines in ["macaroons.secretkey /s", "macaroons.onmissing deny", "macaroons.maxduration 1h"] {
         let loaded = read(&format!("ofs.authorize\n{lines}\n"));

@@ -43,7 +43,7 @@ pub(super) const SECTION: Section = Section {
             .default("none")
             .help(
                 "Name of the site, at most 63 characters, reported in monitoring and by `query config \
-                   sitename`.",
+                   sitename`. It is also the site of macaroons, unless `macaroons.sitename` is set.",
             )
             .example("CERN-PROD"),
         Directive::new(
