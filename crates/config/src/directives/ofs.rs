@@ -97,13 +97,13 @@ pub(super) const SECTION: Section = Section {
             .example("open close"),
         Directive::new(&["ofs.authorize"], UsageFrequency::Most, "[1]", authorization::authorize)
             .default("off: all clients may do everything")
-            .help("Enables authorization: the rules of acc.authdb, and tokens with ofs.authlib, decide about each request."),
+            .help("Enables authorization: the rules of acc.authdb, and with ofs.authlib tokens and macaroons, decide about each request."),
         Directive::new(&["ofs.authlib"], UsageFrequency::Most, "[++] library [parameters]", authorization::library)
             .default("the rules of acc.authdb")
             .help("Layers of authorization: the rules of acc.authdb (`default`, `libXrdAcc.so`), tokens \
                    (`libXrdAccSciTokens.so [config=path]`, by default with `/etc/xrootd/scitokens.cfg`), and \
                    macaroons (`libXrdMacaroons.so`, with the directives `macaroons.`). With `++` the layer is on top of \
-                   those before, which decide about what it does not authorize. Without `++` it replaces them; \
+                   those before, which decide about what it leaves to them. Without `++` it replaces them; \
                    `libXrdMacaroons.so [library [parameters]]` names the layer below, by default the rules. Other \
                    libraries stop the start.")
             .example("++ libXrdAccSciTokens.so config=/etc/xrootd/scitokens.cfg")

@@ -24,7 +24,8 @@ pub(super) const SECTION: Section = Section {
                  (bearer tokens, on encrypted connections). The options of sss are `-s path` (keytab), `-c path` (keytab suggested to clients), `-l minutes` \
                  (lifetime of credentials), `-r minutes` (check for a changed keytab), `-p protocol[:…]` (accepted \
                  origins of forwarded identities), `-g` (ask for credentials), `-k` (select keys by name too). \
-                 Those of ztn are `-maxsz size` (longest token, 4k), `-tokenlib none` (tokens are not verified at the \
+                 Those of ztn are `-maxsz size` (longest token, 4k), `-tokenlib libXrdMacaroons.so` \
+                 (macaroons instead of tokens), `-tokenlib none` (tokens are not verified at the \
                  login, and only decide about requests), and with it `-expiry {ignore|optional|required}`.",
             )
             .example("host")
