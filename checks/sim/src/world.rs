@@ -129,6 +129,12 @@ impl Ord for Scheduled {
     }
 }
 
+/// Maximum number of messages and timers that wait, for each host. With more, messages cause each
+/// other without end.
+const QUEUED_PER_HOST_MAX: usize = 10_000;
+/// The number of hosts for which that maximum is meant at least.
+const HOSTS_LEAST: usize = 20;
+
 /// All hosts and the network between them.
 pub struct World {
     /// Virtual time.
@@ -230,6 +236,8 @@ impl World {
 
     pub(crate) fn schedule(&mut self, at: Duration, what: WorldEvent) {
         self.scheduled += 1;
+        let most = QUEUED_PER_HOST_MAX * self.hosts.len().max(HOSTS_LEAST);
+        assert!(self.queue.len() <= most, "a storm: {most} messages and timers wait at {:?}", self.now);
         self.queue.push(Reverse(Scheduled { at, order: self.scheduled, what }));
     }
 

@@ -13,11 +13,13 @@ use crate::lease_number::{LeaseNumber, LeaseReport};
 /// The maximum number of entries of one generation.
 const GENERATION_MAX: usize = 16_384;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 struct PlacedLease {
     number: LeaseNumber,
     /// Its deadline, if the child has reported it.
     until: Option<Duration>,
+    /// The highest number of an order to end it that was answered with the lease.
+    kept_against: Option<LeaseNumber>,
 }
 
 /// Leases by path, in two generations: each is kept for as long as a lease may run, unless the
@@ -36,11 +38,29 @@ impl PlacedLeases {
             Some(left) => Some(now.saturating_add(left)),
             None => known.and_then(|known| known.until),
         };
+        let kept_against = known.and_then(|known| known.kept_against);
+        self.insert(path, PlacedLease { number: lease.number, until, kept_against }, now);
+    }
+
+    fn insert(&mut self, path: &[u8], lease: PlacedLease, now: Duration) {
         if now >= self.until || self.generations[0].len() >= GENERATION_MAX {
             self.generations[1] = std::mem::take(&mut self.generations[0]);
             self.until = now.saturating_add(PLACEMENT_HOLD);
         }
-        self.generations[0].insert(Arc::from(path), PlacedLease { number: lease.number, until });
+        self.generations[0].insert(Arc::from(path), lease);
+    }
+
+    /// Records that a parent orders the end of a lease with a number below `order`, and that the
+    /// lease stays. Returns whether the parents have to be informed. They reply to a lease that must
+    /// not be there with the order to end it, so an order that was answered before is not answered
+    /// again.
+    pub(super) fn keep(&mut self, path: &[u8], order: LeaseNumber, now: Duration) -> bool {
+        let known = self.get(path).unwrap_or_default();
+        if known.kept_against.is_some_and(|answered| answered >= order) {
+            return false;
+        }
+        self.insert(path, PlacedLease { kept_against: Some(order), ..known }, now);
+        true
     }
 
     /// Returns the lease of a path; the lowest number if it is unknown.
@@ -87,6 +107,22 @@ mod tests {
         assert!(leases.paths().count() <= 2 * GENERATION_MAX);
         assert_eq!(number(&leases, b"/99999"), 99_999);
         assert_eq!(leases.report(b"/f", now), report(0, None));
+    }
+
+    #[test]
+    fn an_order_to_end_a_lease_that_stays_is_answered_once() {
+        let mut leases = PlacedLeases::default();
+        let now = Duration::from_secs(7);
+        let keep = |leases: &mut PlacedLeases, order| leases.keep(b"/f", LeaseNumber(order), now);
+        leases.note(b"/f", report(1, Some(30)), now);
+        assert_eq!([3, 3, 2, 4, 4].map(|order| keep(&mut leases, order)), [true, false, false, true, false]);
+        assert_eq!(leases.report(b"/f", now), report(1, Some(30)));
+        leases.note(b"/f", report(1, None), now);
+        assert!(!keep(&mut leases, 4));
+        leases.note(b"/f", report(2, None), now);
+        assert!(keep(&mut leases, 4), "another lease");
+        // One that is not recorded.
+        assert!(leases.keep(b"/g", LeaseNumber(4), now) && !leases.keep(b"/g", LeaseNumber(4), now));
     }
 
     #[test]

@@ -203,6 +203,9 @@ impl LocationResolver {
         match placed {
             // The lease belongs to a lost child, so it cannot be ended.
             _ if time.is_zero() && self.is_placed_at_absent(&location) => {
+                if !self.placed_leases.keep(path, number, now) {
+                    return;
+                }
                 actions.push(ResolverAction::Announce { path: Arc::from(path), pending: true });
             }
             // The child replies with the end of its lease, or with the lease.
