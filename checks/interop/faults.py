@@ -233,6 +233,8 @@ class Operator(threading.Thread):
         self.server = server
         self.orders = queue.Queue()
         self.restarts = 0
+        # Held during a start or a kill.
+        self.changing = threading.Lock()
 
     def run(self):
         while order := self.orders.get():
@@ -241,16 +243,23 @@ class Operator(threading.Thread):
             finally:
                 self.orders.task_done()
 
+    def revive(self):
+        """Starts the server, unless it runs because of another kill."""
+        with self.changing:
+            if not self.server.alive():
+                self.server.start()
+
     def start_server(self):
-        self.orders.put(self.server.start)
+        self.orders.put(self.revive)
         self.orders.join()
         assert self.server.alive()
 
     def restart(self):
         """Kills the server now. It is started again in the background."""
-        self.server.kill()
+        with self.changing:
+            self.server.kill()
         self.restarts += 1
-        self.orders.put(self.server.start)
+        self.orders.put(self.revive)
 
     def wait(self):
         self.orders.join()
