@@ -6,9 +6,10 @@ use super::arguments::Arguments;
 use super::definition::{Directive, Section};
 use super::draft::Draft;
 use super::fault::DirectiveFault;
+use super::process::site_name_token;
 use super::shared::trace;
 use super::standing::UsageFrequency;
-use crate::effective::{Effective, MissingMacaroon, SITE_NAME_MAX, Trace};
+use crate::effective::{Effective, MissingMacaroon, Trace};
 use crate::report::{ConfigReport, ProblemKind};
 use crate::setting::Origin;
 use crate::values::{TIME_MAX, between};
@@ -70,12 +71,7 @@ fn secret_key(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<()
 }
 
 fn site_name(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
-    let token = arguments.need("site name")?;
-    let length = token.text.chars().count();
-    if length > SITE_NAME_MAX {
-        let what = format!("site name of {length} characters");
-        return Err(DirectiveFault::at(token, what, format!("allowed: at most {SITE_NAME_MAX} characters")));
-    }
+    let token = site_name_token(arguments)?;
     draft.finish(arguments);
     draft.effective.authorization.macaroons.site.set(Some(token.text.clone()), arguments.origin());
     Ok(())

@@ -10,6 +10,7 @@ use super::shared::directory;
 use super::standing::UsageFrequency;
 use super::{cluster, export};
 use crate::effective::{self, LogFormat, SITE_NAME_MAX};
+use crate::language::DirectiveToken;
 use crate::report::ProblemKind;
 use crate::values::{between, from};
 
@@ -153,13 +154,21 @@ fn pid_path(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), 
     Ok(())
 }
 
-fn site_name(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+/// Reads a site name.
+pub(super) fn site_name_token<'a>(
+    arguments: &mut Arguments<'a>,
+) -> Result<&'a DirectiveToken, DirectiveFault> {
     let token = arguments.need("site name")?;
     let length = token.text.chars().count();
     if length > SITE_NAME_MAX {
         let what = format!("site name of {length} characters");
         return Err(DirectiveFault::at(token, what, format!("allowed: at most {SITE_NAME_MAX} characters")));
     }
+    Ok(token)
+}
+
+fn site_name(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let token = site_name_token(arguments)?;
     draft.finish(arguments);
     let name = effective::site_name(&token.text);
     if name != token.text {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::names::{name_of, value_of};
 use super::process::Trace;
 use crate::setting::Setting;
 
@@ -26,13 +27,13 @@ impl MissingMacaroon {
     /// Returns the name in `macaroons.onmissing`.
     #[must_use]
     pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, value)| *value == self).map_or("", |(name, _)| name)
+        name_of(&Self::ALL, self)
     }
 
     /// Returns the value with this case-sensitive name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+        value_of(&Self::ALL, name)
     }
 }
 

@@ -7,6 +7,7 @@ mod authorization;
 mod cluster;
 mod logical;
 mod macaroons;
+mod names;
 mod network;
 mod process;
 mod protocol;

@@ -1,5 +1,6 @@
 //! Values for the xroot protocol layer (`xrootd.`): checksums, redirects, session log, limits.
 
+use super::names::name_of;
 use super::network::HostPattern;
 use super::process::Trace;
 use super::tls::TlsRequirements;
@@ -132,7 +133,7 @@ impl RedirectFunction {
     /// Returns the name in `xrootd.redirect`.
     #[must_use]
     pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, function)| *function == self).map_or("", |(name, _)| name)
+        name_of(&Self::ALL, self)
     }
 }
 

@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::names::{name_of, value_of};
 use super::network::HostPattern;
 use super::process::Trace;
 use crate::setting::Setting;
@@ -74,13 +75,13 @@ impl TokenExpiry {
     /// Returns the name in `sec.protocol ztn`.
     #[must_use]
     pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, value)| *value == self).map_or("", |(name, _)| name)
+        name_of(&Self::ALL, self)
     }
 
     /// Returns the value with this case-sensitive name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+        value_of(&Self::ALL, name)
     }
 }
 
@@ -107,7 +108,7 @@ impl TokenLibrary {
     /// Returns the name in `sec.protocol ztn`.
     #[must_use]
     pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, value)| *value == self).map_or("", |(name, _)| name)
+        name_of(&Self::ALL, self)
     }
 }
 
@@ -203,13 +204,13 @@ impl SigningLevel {
     /// Returns the name in `sec.level`.
     #[must_use]
     pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, level)| *level == self).map_or("", |(name, _)| name)
+        name_of(&Self::ALL, self)
     }
 
     /// Returns the level with this case-sensitive name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, level)| *level)
+        value_of(&Self::ALL, name)
     }
 }
 
