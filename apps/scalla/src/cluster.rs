@@ -6,6 +6,7 @@ mod status_table;
 
 use crate::admin::ServerSelector;
 use crate::printer::{err, out};
+use crate::quantity::configured_time;
 use clap::Subcommand;
 use serde_json::Value;
 use server::admin::{AdminRequest, OrderAnswer, ask};
@@ -63,18 +64,8 @@ struct DrainOptions {
     node: NodeArgument,
     /// Wait until no file is open at the node or below it, for at most TIME: `90`, `10m`, `2h`.
     /// Ctrl-C ends the wait; the node continues to drain.
-    #[arg(long, value_name = "TIME", value_parser = time, num_args = 0..=1)]
+    #[arg(long, value_name = "TIME", value_parser = configured_time, num_args = 0..=1)]
     wait: Option<Option<Duration>>,
-}
-
-/// Parses a time in the syntax of configuration files.
-fn time(text: &str) -> Result<Duration, String> {
-    let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)];
-    let unit = units.into_iter().find_map(|(letter, seconds)| Some((text.strip_suffix(letter)?, seconds)));
-    let (number, seconds) = unit.unwrap_or((text, 1));
-    let count: Option<u64> = number.parse().ok();
-    let time = count.and_then(|count| count.checked_mul(seconds)).map(Duration::from_secs);
-    time.ok_or_else(|| "it is no time, as 90, 10m or 2h".to_owned())
 }
 
 impl ClusterCommand {

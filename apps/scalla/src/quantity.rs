@@ -43,6 +43,16 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
 }
 
+/// Parses a time in the syntax of configuration files: `90`, `10m`, `2h`, `1d`.
+pub(super) fn configured_time(text: &str) -> Result<Duration, String> {
+    let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)];
+    let unit = units.into_iter().find_map(|(letter, seconds)| Some((text.strip_suffix(letter)?, seconds)));
+    let (number, seconds) = unit.unwrap_or((text, 1));
+    let count: Option<u64> = number.parse().ok();
+    let time = count.and_then(|count| count.checked_mul(seconds)).map(Duration::from_secs);
+    time.ok_or_else(|| "it is no time, as 90, 10m or 2h".to_owned())
+}
+
 /// Formats a size: `2 KiB`, `1.5 GiB`, `24 B`.
 pub(super) fn show_bytes(bytes: f64) -> String {
     scaled(bytes, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"])

@@ -2,6 +2,7 @@
 
 use super::settings;
 use crate::printer::out;
+use crate::quantity::configured_time;
 use crate::usage_error::UsageError;
 use anyhow::Context;
 use auth::SystemRng;
@@ -17,8 +18,8 @@ use std::time::{Duration, SystemTime};
 
 /// Issue a macaroon and print it.
 ///
-/// Everybody who has the macaroon may do what it allows until it expires, at each server with the same
-/// secret and site name. Give it to a client in BEARER_TOKEN, or behind a path as `?authz=MACAROON`.
+/// Until it expires, the macaroon gives its rights to every bearer, at each server with the same secret
+/// and site name. Give it to a client in BEARER_TOKEN, or behind a path as `?authz=MACAROON`.
 #[derive(clap::Args, Debug)]
 pub(super) struct MacaroonCommand {
     /// Configuration of a server, with its secret and site name.
@@ -103,17 +104,9 @@ fn lifetime(text: &str) -> Result<Duration, String> {
     if text.starts_with('P') {
         return validity(text).ok_or_else(wrong);
     }
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let unit = match unit {
-        "" | "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        _ => return Err(wrong()),
-    };
-    let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
-    seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs).ok_or_else(wrong)
+    // Otherwise a sign would be accepted.
+    let time = if text.starts_with('+') { None } else { configured_time(text).ok() };
+    time.filter(|time| !time.is_zero()).ok_or_else(wrong)
 }
 
 #[cfg(test)]
