@@ -222,8 +222,8 @@ impl TlsState {
         Ok(())
     }
 
-    /// Decrypts what has arrived, as much as is needed for data. Returns the number of encrypted
-    /// bytes, 0 at the end of the connection.
+    /// Receives and decrypts at most one buffer. Returns the number of encrypted bytes, 0 at the end
+    /// of the connection.
     fn receive(&mut self, tcp: &TcpStream) -> io::Result<usize> {
         if self.at >= self.received.len() {
             self.received.resize(RECEIVE_BYTES, 0);

@@ -36,7 +36,7 @@ fn macaroons(on_missing: OnMissing) -> CredentialLayer {
     CredentialLayer::Macaroons(Arc::new(MacaroonPolicy::new(settings, secret())))
 }
 
-/// Returns a macaroon of a site for activities below a path, which expires so many seconds from now.
+/// Returns a macaroon of a site for activities below a path, which expires in `seconds`.
 fn issued(site: &str, secret: &MacaroonSecret, activities: &str, at: &str, seconds: i64) -> String {
     let span = Duration::from_secs(seconds.unsigned_abs());
     let now = SystemTime::now();
@@ -166,7 +166,7 @@ fn a_macaroon_is_for_its_path_and_below() {
     assert!(stats("/data") && stats("/data/sub") && !stats("/data/subx") && !stats("/data/f"));
     assert!(is_allowed(client.call(make_directory(&format!("/data?authz={all}")))));
     assert!(!is_allowed(client.call(make_directory(&format!("/data/other?authz={all}")))));
-    // A request without a macaroon has nothing of the one before.
+    // The macaroon of one request gives no rights to the next request.
     assert!(!is_allowed(client.call(open("/data/sub/f", reading()))));
 }
 

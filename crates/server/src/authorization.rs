@@ -189,7 +189,8 @@ fn macaroons(effective: &Effective) -> Result<Arc<MacaroonPolicy>, StartError> {
     Ok(Arc::new(macaroons))
 }
 
-/// Returns the settings of macaroons of a configuration. `check` tells who may own the secret.
+/// Returns the settings of macaroons of a configuration. `check` determines the permitted
+/// owners of the secret.
 ///
 /// # Errors
 /// The configuration names no secret or no site.

@@ -3,7 +3,7 @@
 use crate::access::AccessOperation as Op;
 use crate::tokens::OperationSet;
 
-/// What a caveat allows, by the names of macaroons of storage systems.
+/// A group of operations that an `activity` caveat allows, by its name in macaroons of storage systems.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Activity {
     /// Look at the status of objects. Every other activity implies it.

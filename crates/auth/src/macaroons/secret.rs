@@ -24,7 +24,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The reason why the file of a secret cannot be used. It contains nothing of the secret.
+/// The reason why the file of a secret cannot be used. No part of the secret is in it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MacaroonSecretError {
     /// The file cannot be read.

@@ -260,7 +260,7 @@ fn caveats_that_are_not_right_refuse_a_macaroon() {
     assert!(shown.len() < 1000 && !shown.contains(['\n', '\u{202e}']), "{shown}");
 }
 
-/// Nothing that a holder can append may allow what the macaroon did not allow before.
+/// A holder can append caveats, but gains no operation and no path by them.
 #[test]
 fn added_caveats_never_widen() {
     let later = before(now() + Duration::from_secs(7200));

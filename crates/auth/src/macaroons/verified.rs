@@ -18,7 +18,8 @@ pub struct VerifiedMacaroon {
     expires: SystemTime,
     /// The operations that all activity caveats allow.
     operations: OperationSet,
-    /// The path below all path caveats; `None` if none of them is below the others.
+    /// The deepest path of the caveats; `None` if they lie in different directories, so that no path
+    /// satisfies all of them.
     path: Option<LogicalPath>,
     /// All caveats with their text, for explanations.
     caveats: Vec<(Box<str>, Caveat)>,

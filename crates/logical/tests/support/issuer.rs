@@ -61,7 +61,7 @@ impl TestIssuer {
         Arc::new(tokens)
     }
 
-    /// Returns a token that expires so many seconds from now.
+    /// Returns a token that expires in `seconds`.
     pub fn token_for(&self, scope: &str, seconds: i64) -> String {
         self.token_of("alice", scope, seconds)
     }
