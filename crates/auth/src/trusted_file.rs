@@ -29,7 +29,7 @@ const SHARED_WRITE: u32 = 0o022;
 /// All permissions without those of group and others to write.
 pub(crate) const NO_SHARED_WRITE: u32 = ANY_MODE & !SHARED_WRITE;
 /// The bit of directories in which users can replace only files of their own.
-const STICKY: u32 = 0o1000;
+pub(crate) const STICKY: u32 = 0o1000;
 
 /// The demands on a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

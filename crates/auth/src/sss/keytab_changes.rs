@@ -9,7 +9,7 @@ use base::Rng;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, statat};
 
 use super::keytab::{Keytab, KeytabError, SssKey, keytab_mode};
-use crate::trusted_file::{TrustedOwner, is_of_root_alone};
+use crate::trusted_file::{STICKY, TrustedOwner, is_of_root_alone};
 
 /// Permissions of directories that are created for a table.
 const DIRECTORY_MODE: u32 = 0o755;
@@ -111,8 +111,8 @@ impl Keytab {
         fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
         let _lock = KeytabLock::acquire(path)?;
         let present = if path.is_symlink() { Err(link_fault(path)) } else { Self::open_to_edit(path) };
-        // The keys go to the user that owned the file from which they were read.
-        let owner = present.as_ref().ok().map(|(_, owner)| *owner);
+        // The keys go to the user that owns the present file, even if its content is not a table.
+        let owner = present.as_ref().ok().map(|(_, owner)| *owner).or_else(|| owner_for_root(path));
         let present = present.map(|(table, _)| table);
         let (table, result) = match change(present) {
             Ok(changed) => changed,
@@ -140,8 +140,7 @@ impl Keytab {
     }
 
     fn open_to_edit(path: &Path) -> Result<(Self, (u32, u32)), KeytabError> {
-        let edits_any = rustix::process::geteuid().is_root() && only_root_replaces(path);
-        let owner = if edits_any { TrustedOwner::AnyInDirectoryOfRoot } else { TrustedOwner::Own };
+        let owner = if edits_any(path) { TrustedOwner::AnyInDirectoryOfRoot } else { TrustedOwner::Own };
         Self::open_owned(path, owner)
     }
 
@@ -215,11 +214,33 @@ fn directory_of(path: &Path) -> &Path {
     directory.unwrap_or_else(|| Path::new("."))
 }
 
-/// Reports whether only root can exchange the file at a path. The owner of a directory could exchange
-/// it for a link while root works on it, and so could the owner of a file in a sticky directory.
+/// Reports whether only root can exchange the file at a path. The owner of a directory above could
+/// exchange the file, or the next directory, for a link while root works on it, and so could the owner
+/// of a file in a sticky directory. A path through links counts as replaceable, because the
+/// directories that contain the links are not examined.
 #[must_use]
 pub fn only_root_replaces(path: &Path) -> bool {
-    fs::metadata(directory_of(path)).is_ok_and(|found| is_of_root_alone(&found))
+    let Ok(directory) = std::path::absolute(directory_of(path)) else { return false };
+    fs::canonicalize(&directory).is_ok_and(|real| real == directory)
+        && fs::metadata(&directory).is_ok_and(|found| is_of_root_alone(&found))
+        && directory.ancestors().skip(1).all(only_root_replaces_directories)
+}
+
+/// Reports whether only root can exchange the directories of root in a directory.
+fn only_root_replaces_directories(directory: &Path) -> bool {
+    let is_sticky = |found: &fs::Metadata| found.uid() == 0 && found.mode() & STICKY != 0;
+    fs::metadata(directory).is_ok_and(|found| is_of_root_alone(&found) || is_sticky(&found))
+}
+
+/// Reports whether this process is one of root and may change the table of any user at a path.
+fn edits_any(path: &Path) -> bool {
+    rustix::process::geteuid().is_root() && only_root_replaces(path)
+}
+
+/// Returns the user and group that own the file at a path, if root may change it for them.
+fn owner_for_root(path: &Path) -> Option<(u32, u32)> {
+    let found = path.symlink_metadata().ok().filter(|found| edits_any(path) && found.is_file())?;
+    Some((found.uid(), found.gid()))
 }
 
 /// Returns the error of a table whose path is a link, which a change would replace by a file.
@@ -346,6 +367,19 @@ mod tests {
             assert!(change().is_err() && Keytab::open_as_editor(&table).is_err(), "{owner} {mode:o}");
         }
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "nothing is left behind");
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(only_root_replaces(&table));
+        // New keys in place of a file that is not a table are for the same user.
+        fs::write(&table, "not a table").unwrap();
+        assert!(change().is_err());
+        write(&table, &keytab);
+        assert_eq!(fs::metadata(&table).unwrap().uid(), OWNER);
+        // The owner of a directory above could exchange the next one.
+        let below = directory.join("below");
+        fs::create_dir(&below).unwrap();
+        assert!(only_root_replaces(&below.join("k")));
+        chown(&directory, Some(OWNER), None).unwrap();
+        assert!(!only_root_replaces(&below.join("k")));
         fs::remove_dir_all(directory).unwrap();
     }
 
