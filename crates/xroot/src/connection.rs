@@ -266,7 +266,7 @@ fn turn(
             return Poll::Ready(CloseReason::Closed);
         };
         let left = before.saturating_sub(state.out.pending());
-        state.note_output(left, tick);
+        state.note_output(left, flushed, tick);
         let closing = state.closing != CloseState::No;
         // The rest of encrypted output is sent while the connection lingers, for a limited time.
         let is_sent = flushed == FlushOutcome::All || (closing && state.out.is_empty());

@@ -4,7 +4,7 @@
 //! one request may use different connections.
 
 use crate::client_delay::ClientDelay;
-use crate::outbox::Outbox;
+use crate::outbox::{FlushOutcome, Outbox};
 use crate::{EXPECTED_MAX, OUTPUT_HIGH_BYTES};
 use base::{Account, Charge};
 use net::SMALL_BYTES;
@@ -101,10 +101,11 @@ impl LinkState {
         self.news = true;
     }
 
-    /// Records the bytes of output that were sent in a turn that ends at `tick`.
-    pub(crate) fn note_output(&mut self, left: usize, tick: u32) {
+    /// Records the bytes of output that were sent in a turn that ends at `tick`. The output can be
+    /// empty while the socket still holds encrypted bytes that the client does not take.
+    pub(crate) fn note_output(&mut self, left: usize, flushed: FlushOutcome, tick: u32) {
         let Some(traffic) = self.traffic.as_mut() else { return };
-        if traffic.out.is_empty() {
+        if traffic.out.is_empty() && flushed != FlushOutcome::Blocked {
             traffic.output_lag = ClientDelay::NONE;
         } else {
             traffic.output_lag.credit(left, tick);
@@ -322,5 +323,26 @@ impl session::ReplyOutputs for SessionConnections {
                 nowhere
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{Ceilings, MemoryBudget};
+
+    #[test]
+    fn encrypted_output_waits_for_the_client_until_the_socket_has_sent_it() {
+        let ceilings = Ceilings::shares_of(1 << 30);
+        let account = Account::new(&MemoryBudget::new(ceilings, ceilings, 0));
+        let mut state = LinkState::default();
+        state.out.tail(&account).extend_from_slice(b"reply");
+        state.note_output(0, FlushOutcome::Blocked, 10);
+        assert_eq!(state.output_waits(15), 5);
+        state.out.clear();
+        state.note_output(5, FlushOutcome::Blocked, 20);
+        assert_eq!(state.output_waits(25), 15, "the client has not received it");
+        state.note_output(0, FlushOutcome::All, 30);
+        assert_eq!(state.output_waits(40), 0);
     }
 }
