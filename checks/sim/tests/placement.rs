@@ -44,6 +44,8 @@ fn a_file_is_created_once_whoever_loses_a_connection_or_is_restarted_in_between(
 fn managers_that_learned_of_a_lease_at_different_times_choose_the_same_server_after_it() {
     // One manager receives the report of a lease, at the return of the server, 3 s before its end.
     placement::run(1311, PlacementFault::Outages, None).unwrap();
+    // One manager receives the report while it queries all servers.
+    placement::run(6578, PlacementFault::Outages, None).unwrap();
 }
 
 #[test]

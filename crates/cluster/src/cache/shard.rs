@@ -73,8 +73,8 @@ struct CacheEntry {
     hash: u32,
     /// The bounce clock at the last check.
     clock: u32,
-    /// The second in which the lease of its last placement began, or a query of all children ended.
-    /// The absences are not older.
+    /// The second in which the lease of its last placement began, or, after its end, a query of all
+    /// children ended. The absences are not older.
     since: u32,
     /// The low bits of the tick at which its window began, at most a window before the block's.
     tick: u8,
@@ -323,7 +323,9 @@ impl CacheEntry {
             self.failed = failed;
         }
         let (was_querying, was_partial) = (self.flags & QUERYING != 0, self.flags & PARTIAL != 0);
-        if placed != self.placed || was_querying && !location.querying && !was_partial {
+        // The end of a query does not make a lease younger.
+        let has_all_replies = was_querying && !location.querying && !was_partial;
+        if placed != self.placed || has_all_replies && placed == NOWHERE {
             self.since = seconds;
         }
         if !was_querying && location.querying {

@@ -27,6 +27,20 @@ fn a_child_that_reconnected_is_chosen_again_after_its_lease_ended_by_itself() {
 }
 
 #[test]
+fn a_lease_that_is_reported_during_a_query_keeps_its_age_when_the_query_ends() {
+    let (_, at) = placed(Stage::new(3));
+    let mut stage = Stage::new(3);
+    assert!(stage.intend(1, "/f", Intent::Create).is_none(), "all children are queried");
+    let lease = LeaseReport { number: LeaseNumber(1), left: Some(Duration::from_millis(26_800)) };
+    stage.leased_for(at, "/f", lease);
+    stage.not_here(&[(at + 1) % 3, (at + 2) % 3], "/f");
+    stage.pass(26.8);
+    stage.gone(at, "/f");
+    stage.not_here(&[0, 1, 2], "/f");
+    assert_eq!(create(&mut stage, "/f"), Some(at), "the lease ended by itself");
+}
+
+#[test]
 fn a_child_that_ended_its_lease_early_is_avoided_by_a_parent_that_learned_of_it_late() {
     let (mut first, at) = placed(Stage::new(3));
     first.pass(12.0);
