@@ -10,6 +10,7 @@
 //! | `accounts` | [`AccountDatabase`]: users and groups of the system                    |
 //! | `client`   | [`ClientLogin`], [`ClientProtocol`]: the client's side of an exchange  |
 //! | `entity`   | [`Entity`]: the identity that authorization decides about              |
+//! | `grid`     | verification of grid certificate chains with proxies, grid map files      |
 //! | `host`     | the protocol `host`                                                    |
 //! | `identity_text` | the line by which a server reports an identity to its client      |
 //! | `macaroons` | authorization by macaroons                                             |
@@ -32,6 +33,7 @@ pub mod access;
 mod accounts;
 mod client;
 mod entity;
+pub mod grid;
 pub mod host;
 mod identity_text;
 pub mod macaroons;
