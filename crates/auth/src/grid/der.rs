@@ -42,9 +42,14 @@ impl<'a> DerReader<'a> {
     /// Returns a reader of the content of `bytes`, which are one element with this tag.
     pub(super) fn of_element(bytes: &'a [u8], tag: u8) -> Result<Self, MalformedDer> {
         let mut reader = Self(bytes);
-        let element = reader.expect(tag)?;
+        let element = reader.read_as(tag)?;
         reader.end()?;
         Ok(Self(element.content))
+    }
+
+    /// Returns the bytes that are not read.
+    pub(super) fn content(&self) -> &'a [u8] {
+        self.0
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -87,7 +92,7 @@ impl<'a> DerReader<'a> {
     }
 
     /// Reads an element with this tag.
-    pub(super) fn expect(&mut self, tag: u8) -> Result<DerElement<'a>, MalformedDer> {
+    pub(super) fn read_as(&mut self, tag: u8) -> Result<DerElement<'a>, MalformedDer> {
         let element = self.next()?;
         if element.tag == tag { Ok(element) } else { Err(MalformedDer) }
     }
@@ -102,12 +107,12 @@ impl<'a> DerReader<'a> {
 
     /// Reads a sequence and returns a reader of its content.
     pub(super) fn sequence(&mut self) -> Result<Self, MalformedDer> {
-        Ok(Self(self.expect(tag::SEQUENCE)?.content))
+        Ok(Self(self.read_as(tag::SEQUENCE)?.content))
     }
 
     /// Reads a number that is not negative. Larger ones than `u32` are its maximum.
     pub(super) fn number(&mut self) -> Result<u32, MalformedDer> {
-        small_number(self.expect(tag::INTEGER)?.content)
+        small_number(self.read_as(tag::INTEGER)?.content)
     }
 
     /// Reads an optional boolean whose default is false.
@@ -121,7 +126,7 @@ impl<'a> DerReader<'a> {
 
     /// Reads a bit string of whole bytes.
     pub(super) fn bytes_of_bits(&mut self) -> Result<&'a [u8], MalformedDer> {
-        match self.expect(tag::BIT_STRING)?.content.split_first() {
+        match self.read_as(tag::BIT_STRING)?.content.split_first() {
             Some((0, bytes)) => Ok(bytes),
             _ => Err(MalformedDer),
         }
@@ -139,6 +144,41 @@ fn small_number(content: &[u8]) -> Result<u32, MalformedDer> {
         return Ok(u32::MAX);
     }
     Ok(digits.fold(0, |number, digit| number << 8 | u32::from(*digit)))
+}
+
+/// Appends an element.
+pub(super) fn write_element(tag: u8, content: &[u8], into: &mut Vec<u8>) {
+    into.push(tag);
+    match u8::try_from(content.len()) {
+        Ok(length) if length < 0x80 => into.push(length),
+        _ => {
+            let digits = content.len().to_be_bytes();
+            let zeros = digits.iter().take_while(|digit| **digit == 0).count();
+            let digits = digits.get(zeros..).unwrap_or_default();
+            into.push(0x80 | u8::try_from(digits.len()).unwrap_or(8));
+            into.extend_from_slice(digits);
+        }
+    }
+    into.extend_from_slice(content);
+}
+
+/// Returns the dotted form of an object identifier.
+pub(super) fn dotted(identifier: &[u8]) -> Result<String, MalformedDer> {
+    let mut arcs: Vec<u64> = Vec::new();
+    let mut arc: u64 = 0;
+    for byte in identifier {
+        arc = arc.checked_mul(128).ok_or(MalformedDer)? | u64::from(byte & 0x7f);
+        if byte & 0x80 == 0 {
+            arcs.push(arc);
+            arc = 0;
+        }
+    }
+    let (Some(first), Some(0..0x80)) = (arcs.first().copied(), identifier.last()) else {
+        return Err(MalformedDer);
+    };
+    let top = (first / 40).min(2);
+    let rest = arcs.iter().skip(1).map(|arc| format!(".{arc}"));
+    Ok(std::iter::once(format!("{top}.{}", first - top * 40)).chain(rest).collect())
 }
 
 #[cfg(test)]
@@ -163,6 +203,16 @@ mod tests {
         }
         let long = [&[0x30, 0x81, 0x80][..], &[0; 0x80]].concat();
         assert_eq!(DerReader::new(&long).sequence().unwrap().0.len(), 0x80);
+    }
+
+    #[test]
+    fn identifiers_have_a_dotted_form() {
+        assert_eq!(dotted(&[0x55, 4, 3]).as_deref(), Ok("2.5.4.3"));
+        assert_eq!(dotted(&[0x2b, 6, 1, 5, 5, 7, 1, 14]).as_deref(), Ok("1.3.6.1.5.5.7.1.14"));
+        assert_eq!(dotted(&[0x88, 0x37]).as_deref(), Ok("2.999"));
+        for wrong in [&[][..], &[0x55, 0x84], &[0xff; 12]] {
+            assert_eq!(dotted(wrong), Err(MalformedDer));
+        }
     }
 
     #[test]

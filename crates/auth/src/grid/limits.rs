@@ -6,3 +6,13 @@ pub const CERTIFICATES_MAX: usize = 20;
 pub const CERTIFICATE_BYTES_MAX: usize = 48 << 10;
 /// Maximum size of all certificates of a chain in bytes.
 pub const CHAIN_BYTES_MAX: usize = 128 << 10;
+/// Maximum size of a file of a directory of authorities in bytes.
+pub(super) const FILE_BYTES_MAX: u64 = 16 << 20;
+/// Maximum size of all files that are read from the directories in bytes.
+pub(super) const DIRECTORIES_BYTES_MAX: u64 = 256 << 20;
+/// Maximum number of files in a directory of authorities.
+pub(super) const FILES_MAX: usize = 10_000;
+/// Maximum size of a policy file in bytes.
+pub(super) const POLICY_BYTES_MAX: usize = 256 << 10;
+/// Maximum number of rules in a policy file.
+pub(super) const POLICY_RULES_MAX: usize = 1_000;

@@ -7,6 +7,7 @@
 //! match.
 
 use super::fault::GridTrustError;
+use super::glob::Glob;
 use crate::trusted_file::{
     FileStamp, FileTrust, NO_SHARED_WRITE, TrustedFileError, TrustedOwner, read_trusted,
 };
@@ -40,7 +41,7 @@ const TRUST: FileTrust = FileTrust {
 #[derive(Default, Debug)]
 struct MapLines {
     exact: HashMap<String, Vec<String>>,
-    patterns: Vec<(String, Vec<String>)>,
+    patterns: Vec<(Glob, Vec<String>)>,
 }
 
 /// The content of a file, and the stamp of the file; `None` if there was no file.
@@ -140,8 +141,8 @@ impl MapLines {
                 continue;
             }
             let (name, users) = parse_line(line).map_err(|what| format!("line {number}: {what}"))?;
-            match glob_of(&name) {
-                Some(glob) => lines.patterns.push((glob, users)),
+            match pattern_of(&name) {
+                Some(pattern) => lines.patterns.push((Glob::with_star(&pattern), users)),
                 // The first line with a name counts.
                 None => drop(lines.exact.entry(name).or_insert(users)),
             }
@@ -156,7 +157,7 @@ impl MapLines {
         if let Some(users) = self.exact.get(name) {
             return Some(users);
         }
-        let found = self.patterns.iter().find(|(glob, _)| matches_glob(glob.as_bytes(), name.as_bytes()));
+        let found = self.patterns.iter().find(|(glob, _)| glob.matches(name));
         found.map(|(_, users)| users.as_slice())
     }
 }
@@ -189,13 +190,13 @@ fn is_user(user: &str) -> bool {
 }
 
 /// Returns the name with the attribute types that [`super::DistinguishedName`] uses.
-fn with_usual_attributes(name: &str) -> String {
+pub(super) fn with_usual_attributes(name: &str) -> String {
     let name = name.replace("/Email=", "/emailAddress=").replace("/E=", "/emailAddress=");
     name.replace("/USERID=", "/UID=").replace("/userid=", "/UID=")
 }
 
 /// Returns the pattern of a name with a modifier, in which `*` stands for any text.
-fn glob_of(name: &str) -> Option<String> {
+fn pattern_of(name: &str) -> Option<String> {
     let (has_begin, rest) = name.strip_prefix('^').map_or((false, name), |rest| (true, rest));
     if let Some(part) = rest.strip_suffix('+') {
         return Some(format!("*{part}*"));
@@ -206,31 +207,6 @@ fn glob_of(name: &str) -> Option<String> {
         (false, Some(end)) => Some(format!("*{end}")),
         (false, None) => rest.contains('*').then(|| rest.to_owned()),
     }
-}
-
-/// Reports whether `text` matches a pattern in which `*` stands for any text. The time is bounded by
-/// the product of the lengths.
-pub(super) fn matches_glob(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut at, mut read) = (0, 0);
-    // The position after the last `*`, and the text that it has taken.
-    let mut retry: Option<(usize, usize)> = None;
-    while let Some(byte) = text.get(read) {
-        match pattern.get(at) {
-            Some(b'*') => {
-                retry = Some((at + 1, read));
-                at += 1;
-            }
-            Some(expected) if expected == byte => (at, read) = (at + 1, read + 1),
-            _ => match retry {
-                Some((after, taken)) => {
-                    retry = Some((after, taken + 1));
-                    (at, read) = (after, taken + 1);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern.iter().skip(at).all(|byte| *byte == b'*')
 }
 
 #[cfg(test)]

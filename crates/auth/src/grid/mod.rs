@@ -2,7 +2,7 @@
 //!
 //! TLS libraries refuse proxies, because a proxy is issued by an end entity. Here the path from the end
 //! entity to the authority is validated by the library (RFC 5280), and the proxies and the rules of
-//! grids by this module. See decision 040.
+//! grids by this module. See decision 038.
 //!
 //! | file | contents |
 //! |---|---|
@@ -10,6 +10,8 @@
 //! | `der` | reader of DER |
 //! | `directory` | the files of a directory of authorities |
 //! | `fault` | [`ChainFault`], [`GridTrustError`] |
+//! | `glob` | patterns of names |
+//! | `limits` | limits on chains and files |
 //! | `map` | [`GridMap`]: users of names |
 //! | `name` | [`DistinguishedName`]: text and hashes of names |
 //! | `namespaces` | the files `HASH.namespaces` |
@@ -23,19 +25,37 @@
 //! | `trust` | [`GridTrust`]: verification of chains |
 //! | `verified` | [`VerifiedChain`] |
 
-#[expect(dead_code, reason = "the verification that reads DER follows")]
+mod certificate;
 mod der;
+mod directory;
 mod fault;
+mod glob;
 mod limits;
 mod map;
+mod name;
+mod namespaces;
+#[cfg(test)]
+mod oracle;
+mod path;
 mod pem;
+mod proxy;
+mod revocation;
 mod settings;
+mod signature;
+mod signing_policy;
+#[cfg(test)]
+mod test_certificates;
+#[cfg(test)]
+mod test_chains;
+#[cfg(test)]
+mod tests;
 mod trust;
 mod verified;
 
 pub use fault::{ChainFault, ChainFaultReason, GridTrustError};
 pub use limits::{CERTIFICATE_BYTES_MAX, CERTIFICATES_MAX, CHAIN_BYTES_MAX};
 pub use map::GridMap;
+pub use name::DistinguishedName;
 pub use pem::certificates_of_pem;
 pub use settings::{
     AUTHORITY_DIRECTORY, AuthorityLevel, ChainRole, CrlLevel, GridTrustSettings, RSA_BITS_MIN,

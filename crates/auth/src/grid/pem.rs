@@ -15,6 +15,11 @@ pub fn certificates_of_pem(text: &[u8]) -> Result<Vec<Vec<u8>>, ChainFault> {
     if text.len() > 2 * CHAIN_BYTES_MAX {
         return refused(ChainFaultReason::Size("too much PEM text"));
     }
+    // The reader skips sections whose labels it does not know, such as those of encrypted keys.
+    const KEY_LABEL: &[u8] = b"PRIVATE KEY-----";
+    if text.windows(KEY_LABEL.len()).any(|part| part == KEY_LABEL) {
+        return refused(ChainFaultReason::Malformed("a PEM section is not a certificate"));
+    }
     let (mut found, mut rest) = (Vec::new(), text);
     while let Some((kind, certificate)) =
         pem::from_buf(&mut rest).map_err(|_| ChainFaultReason::Malformed("it is not PEM").of(""))?

@@ -1,14 +1,37 @@
 //! [`GridTrust`]: verification of chains by the authorities of directories.
 
+use super::certificate::{GridCertificate, key_usage};
+use super::directory::AuthorityStore;
 use super::fault::{ChainFault, ChainFaultReason, GridTrustError};
+use super::limits::{CERTIFICATES_MAX, CHAIN_BYTES_MAX};
+use super::path::find_path;
+use super::proxy::{check_proxy, is_proxy};
 use super::settings::{ChainRole, GridTrustSettings};
 use super::verified::VerifiedChain;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
+/// Object identifier of the extended key usage of clients of TLS.
+const CLIENT_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 2];
+/// Object identifier of the extended key usage of servers of TLS.
+const SERVER_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
+
 /// The authorities of directories, and the rules by which chains are verified.
-#[derive(Debug)]
 pub struct GridTrust {
     settings: GridTrustSettings,
+    store: RwLock<Arc<AuthorityStore>>,
+}
+
+impl std::fmt::Debug for GridTrust {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GridTrust").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+/// The proxies of a chain, taken together.
+struct ProxySummary {
+    is_limited: bool,
+    path_left: Option<u32>,
 }
 
 impl GridTrust {
@@ -17,7 +40,8 @@ impl GridTrust {
     /// # Errors
     /// A directory cannot be read, or there is no authority that can be used.
     pub fn open(settings: GridTrustSettings) -> Result<Self, GridTrustError> {
-        Ok(Self { settings })
+        let store = RwLock::new(Arc::new(AuthorityStore::read(&settings)?));
+        Ok(Self { settings, store })
     }
 
     /// Returns the settings.
@@ -31,20 +55,22 @@ impl GridTrust {
     /// # Errors
     /// As for [`Self::open`].
     pub fn refresh(&self) -> Result<(), GridTrustError> {
+        let store = Arc::new(AuthorityStore::read(&self.settings)?);
+        *self.store.write().unwrap_or_else(PoisonError::into_inner) = store;
         Ok(())
     }
 
     /// Reports whether there is an authority of this hash: eight hexadecimal digits of the new or the
-    /// old form, which `.0` may follow.
+    /// old form, which `.0` may follow. The file must have this hash as its name.
     #[must_use]
-    pub fn has_authority(&self, _hash: &str) -> bool {
-        false
+    pub fn has_authority(&self, hash: &str) -> bool {
+        self.store().has(hash.strip_suffix(".0").unwrap_or(hash))
     }
 
     /// Returns the number of authorities and of revocation lists, for reports.
     #[must_use]
     pub fn state(&self) -> String {
-        String::new()
+        self.store().report()
     }
 
     /// Verifies a chain: `chain` is the DER of the leaf first, then of its issuers up to the end
@@ -54,19 +80,117 @@ impl GridTrust {
     /// A rule is violated.
     pub fn verify(
         &self,
-        _chain: &[Vec<u8>],
-        _role: ChainRole,
-        _now: SystemTime,
+        chain: &[Vec<u8>],
+        role: ChainRole,
+        now: SystemTime,
     ) -> Result<VerifiedChain, ChainFault> {
-        Err(ChainFaultReason::Malformed("verification is not finished").of(""))
+        let chain = parse(chain)?;
+        let proxies = chain.iter().take_while(|certificate| is_proxy(certificate)).count();
+        let Some((end_entity, sent)) = chain.get(proxies..).and_then(<[_]>::split_first) else {
+            return Err(ChainFaultReason::Proxy("the certificate of the end entity is missing").of(""));
+        };
+        let leaf = chain.first().unwrap_or(end_entity);
+        if proxies > 0 && role == ChainRole::Server {
+            return Err(ChainFaultReason::Proxy("servers do not have proxies").of(leaf.subject().text()));
+        }
+        let summary = self.check_proxies(&chain, proxies, role, now)?;
+        check_end_entity(end_entity, role, now).map_err(|reason| reason.of(end_entity.subject().text()))?;
+        let store = self.store();
+        let path = find_path(&store, end_entity, sent, now)?;
+        path.check(&store, &self.settings, role, now)?;
+        let of_proxies = chain.iter().take(proxies).map(|proxy| proxy.not_after);
+        let valid_until = of_proxies.chain(path.valid_until()).min().unwrap_or(now);
+        Ok(VerifiedChain {
+            end_entity: end_entity.subject().text().to_owned(),
+            end_entity_hash: end_entity.subject().hash(),
+            common_name: end_entity.subject().last_common_name().map(str::to_owned),
+            email: end_entity.email().map(str::to_owned),
+            leaf: leaf.subject().text().to_owned(),
+            is_limited: summary.is_limited,
+            proxies,
+            proxy_path_left: summary.path_left,
+            valid_until,
+            leaf_key: leaf.public_key().to_vec(),
+        })
     }
 
-    /// Returns the hashes of the authority that ends the path of a certificate, new and old form, as
-    /// peers name it (`ca:` of a server, `issuer_hash` of a client).
+    /// Returns the hashes of the issuer of a certificate, new and old form, as peers name it (`ca:` of a
+    /// server, `issuer_hash` of a client). The certificate is that of an end entity. Nothing is
+    /// verified.
     ///
     /// # Errors
-    /// The certificate is malformed, or its issuer is unknown.
-    pub fn authority_hashes(&self, _certificate: &[u8]) -> Result<(String, String), ChainFault> {
-        Err(ChainFaultReason::Malformed("verification is not finished").of(""))
+    /// The certificate is malformed, or the directories do not have its issuer.
+    pub fn authority_hashes(&self, certificate: &[u8]) -> Result<(String, String), ChainFault> {
+        let certificate = GridCertificate::parse(certificate).map_err(|reason| reason.of(""))?;
+        let issuer = certificate.issuer();
+        if self.store().of_name(issuer).next().is_none() {
+            let reason = ChainFaultReason::UnknownAuthority(issuer.text().to_owned());
+            return Err(reason.of(certificate.subject().text()));
+        }
+        Ok((issuer.hash(), issuer.old_hash()))
     }
+
+    fn store(&self) -> Arc<AuthorityStore> {
+        self.store.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Checks the first `count` certificates, which are proxies. Each is issued by the next one.
+    fn check_proxies(
+        &self,
+        chain: &[GridCertificate],
+        count: usize,
+        role: ChainRole,
+        now: SystemTime,
+    ) -> Result<ProxySummary, ChainFault> {
+        let purpose = if role == ChainRole::Client { CLIENT_AUTH } else { SERVER_AUTH };
+        let mut summary = ProxySummary { is_limited: false, path_left: None };
+        for (below, pair) in chain.windows(2).take(count).enumerate() {
+            let [proxy, issuer] = pair else { continue };
+            let fault = |reason: ChainFaultReason| reason.of(proxy.subject().text());
+            proxy.check_time(now).map_err(fault)?;
+            let key = proxy.key().map_err(|malformed| fault(malformed.into()))?;
+            key.check_strength(self.settings.rsa_bits()).map_err(fault)?;
+            if !proxy.signed().kind.is_sha2() {
+                return Err(fault(ChainFaultReason::SignatureAlgorithm));
+            }
+            let kind = check_proxy(proxy, issuer, below, purpose, &self.settings).map_err(fault)?;
+            summary.is_limited |= kind.is_limited;
+            let left = |limit: u32| limit.saturating_sub(u32::try_from(below).unwrap_or(u32::MAX));
+            summary.path_left = summary.path_left.into_iter().chain(kind.path_length.map(left)).min();
+        }
+        Ok(summary)
+    }
+}
+
+fn parse(chain: &[Vec<u8>]) -> Result<Vec<GridCertificate>, ChainFault> {
+    let refused = |what| Err(ChainFaultReason::Size(what).of(""));
+    if chain.is_empty() || chain.len() > CERTIFICATES_MAX {
+        return refused("a chain has 1 to 20 certificates");
+    }
+    if chain.iter().map(Vec::len).sum::<usize>() > CHAIN_BYTES_MAX {
+        return refused("a chain is at most 128 KiB");
+    }
+    chain.iter().map(|one| GridCertificate::parse(one).map_err(|reason| reason.of(""))).collect()
+}
+
+fn check_end_entity(
+    certificate: &GridCertificate,
+    role: ChainRole,
+    now: SystemTime,
+) -> Result<(), ChainFaultReason> {
+    certificate.check_time(now)?;
+    if certificate.subject().is_empty() {
+        return Err(ChainFaultReason::Malformed("the subject is empty"));
+    }
+    if certificate.extensions.is_authority() {
+        return Err(ChainFaultReason::Path("an authority is not an end entity".to_owned()));
+    }
+    let usage = match role {
+        ChainRole::Client => key_usage::DIGITAL_SIGNATURE,
+        ChainRole::Server => key_usage::DIGITAL_SIGNATURE | key_usage::KEY_ENCIPHERMENT,
+    };
+    if !certificate.extensions.allows(usage) {
+        return Err(ChainFaultReason::KeyUsage("signatures"));
+    }
+    Ok(())
 }

@@ -1,0 +1,243 @@
+//! The path from an end entity to an authority of a directory.
+//!
+//! [`find_path`] finds the authorities by names and signatures, so that a peer cannot make the library
+//! try many paths. [`CertificatePath::check`] has the library validate the path that was found
+//! (RFC 5280), and adds what the library leaves to its callers: key usage, the path length of the
+//! root, the strength of keys, policies of grids and revocation lists.
+
+use super::certificate::{GridCertificate, key_usage};
+use super::directory::AuthorityStore;
+use super::fault::{ChainFault, ChainFaultReason};
+use super::settings::{ChainRole, CrlLevel, GridTrustSettings};
+use rustls::pki_types::{CertificateDer, SignatureVerificationAlgorithm, UnixTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use webpki::ring::{
+    ECDSA_P256_SHA256, ECDSA_P256_SHA384, ECDSA_P384_SHA256, ECDSA_P384_SHA384, RSA_PKCS1_2048_8192_SHA256,
+    RSA_PKCS1_2048_8192_SHA384, RSA_PKCS1_2048_8192_SHA512,
+};
+use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
+
+/// Maximum number of intermediate authorities. The library has the same limit.
+const INTERMEDIATES_MAX: usize = 6;
+/// Maximum number of signatures that are verified to find a path.
+const SIGNATURES_MAX: usize = 40;
+
+/// The signatures that are accepted.
+static ALGORITHMS: [&dyn SignatureVerificationAlgorithm; 7] = [
+    ECDSA_P256_SHA256,
+    ECDSA_P256_SHA384,
+    ECDSA_P384_SHA256,
+    ECDSA_P384_SHA384,
+    RSA_PKCS1_2048_8192_SHA256,
+    RSA_PKCS1_2048_8192_SHA384,
+    RSA_PKCS1_2048_8192_SHA512,
+];
+
+/// A path: the end entity first, the root last.
+pub(super) struct CertificatePath<'a>(Vec<&'a GridCertificate>);
+
+/// The search for a path.
+struct PathSearch<'a> {
+    store: &'a AuthorityStore,
+    sent: &'a [GridCertificate],
+    now: SystemTime,
+    signatures_left: usize,
+    /// The reason of the most promising failure.
+    fault: Option<ChainFault>,
+}
+
+/// Finds the path of an end entity. `sent` are the other certificates of the peer.
+pub(super) fn find_path<'a>(
+    store: &'a AuthorityStore,
+    end_entity: &'a GridCertificate,
+    sent: &'a [GridCertificate],
+    now: SystemTime,
+) -> Result<CertificatePath<'a>, ChainFault> {
+    let mut search = PathSearch { store, sent, now, signatures_left: SIGNATURES_MAX, fault: None };
+    let mut path = vec![end_entity];
+    if search.extend(&mut path) {
+        return Ok(CertificatePath(path));
+    }
+    let unknown = || {
+        let issuer = end_entity.issuer().text().to_owned();
+        ChainFaultReason::UnknownAuthority(issuer).of(end_entity.subject().text())
+    };
+    Err(search.fault.unwrap_or_else(unknown))
+}
+
+impl<'a> PathSearch<'a> {
+    /// Extends the path to a root, and reports whether there is one.
+    fn extend(&mut self, path: &mut Vec<&'a GridCertificate>) -> bool {
+        let Some(head) = path.last().copied() else { return false };
+        let local = self.store.of_name(head.issuer()).map(|known| (&known.certificate, known.is_root));
+        let sent = self.sent.iter().filter(|one| one.subject() == head.issuer()).map(|one| (one, false));
+        for (issuer, is_root) in local.chain(sent) {
+            let is_in_path = |one: &&GridCertificate| {
+                one.public_key() == issuer.public_key() && one.subject() == issuer.subject()
+            };
+            if path.iter().any(is_in_path) {
+                continue;
+            }
+            if let Err(reason) = self.check_issuer(head, issuer) {
+                self.note(reason);
+                continue;
+            }
+            path.push(issuer);
+            if is_root || (path.len() <= INTERMEDIATES_MAX + 1 && self.extend(path)) {
+                return true;
+            }
+            path.pop();
+        }
+        false
+    }
+
+    fn check_issuer(&mut self, head: &GridCertificate, issuer: &GridCertificate) -> Result<(), ChainFault> {
+        let of_issuer = |reason: ChainFaultReason| reason.of(issuer.subject().text());
+        let of_head = |reason: ChainFaultReason| reason.of(head.subject().text());
+        if !issuer.extensions.is_authority() {
+            return Err(of_head(ChainFaultReason::Path("its issuer is not an authority".to_owned())));
+        }
+        issuer.check_time(self.now).map_err(of_issuer)?;
+        let signed = head.signed();
+        if !signed.kind.is_sha2() {
+            return Err(of_head(ChainFaultReason::SignatureAlgorithm));
+        }
+        self.signatures_left = self
+            .signatures_left
+            .checked_sub(1)
+            .ok_or_else(|| of_head(ChainFaultReason::Size("too many authorities of the same name")))?;
+        let key = issuer.key().map_err(|malformed| of_issuer(malformed.into()))?;
+        if signed.is_of(&key, false) { Ok(()) } else { Err(of_head(ChainFaultReason::Signature)) }
+    }
+
+    /// Keeps a reason. A wrong signature is the least telling one, because another authority may have
+    /// the same name.
+    fn note(&mut self, fault: ChainFault) {
+        let is_vague = |fault: &ChainFault| fault.reason == ChainFaultReason::Signature;
+        if self.fault.as_ref().is_none_or(is_vague) {
+            self.fault = Some(fault);
+        }
+    }
+}
+
+impl CertificatePath<'_> {
+    /// Returns the end of the validity.
+    pub(super) fn valid_until(&self) -> Option<SystemTime> {
+        self.0.iter().map(|certificate| certificate.not_after).min()
+    }
+
+    /// Checks all rules of the path.
+    pub(super) fn check(
+        &self,
+        store: &AuthorityStore,
+        settings: &GridTrustSettings,
+        role: ChainRole,
+        now: SystemTime,
+    ) -> Result<(), ChainFault> {
+        for certificate in &self.0 {
+            let fault = |reason: ChainFaultReason| reason.of(certificate.subject().text());
+            certificate.check_time(now).map_err(fault)?;
+            let key = certificate.key().map_err(|malformed| fault(malformed.into()))?;
+            key.check_strength(settings.rsa_bits()).map_err(fault)?;
+        }
+        for (below, authority) in self.0.iter().skip(1).enumerate() {
+            check_authority(authority, self.intermediates_below(below))
+                .map_err(|reason| reason.of(authority.subject().text()))?;
+        }
+        self.validate(role, now)?;
+        for pair in self.0.windows(2) {
+            let [certificate, issuer] = pair else { continue };
+            let fault = |reason: ChainFaultReason| reason.of(certificate.subject().text());
+            store
+                .check_policies(issuer.subject(), certificate.subject())
+                .map_err(|reason| fault(ChainFaultReason::SigningPolicy(reason)))?;
+            check_revocation(store, settings.crl_level, certificate, issuer, now).map_err(fault)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the number of the first `count` authorities that path lengths count: self-issued ones
+    /// do not count (RFC 5280, 4.2.1.9).
+    fn intermediates_below(&self, count: usize) -> usize {
+        self.0.iter().skip(1).take(count).filter(|one| !one.is_self_issued()).count()
+    }
+
+    /// Has the library validate the path.
+    fn validate(&self, role: ChainRole, now: SystemTime) -> Result<(), ChainFault> {
+        let [end_entity, intermediates @ .., root] = self.0.as_slice() else {
+            return Err(ChainFaultReason::Size("the path is empty").of(""));
+        };
+        let fault = |error: webpki::Error| {
+            ChainFaultReason::Path(format!("{error:?}")).of(end_entity.subject().text())
+        };
+        let encoded = CertificateDer::from(end_entity.encoded());
+        let end_entity = EndEntityCert::try_from(&encoded).map_err(fault)?;
+        let root = CertificateDer::from(root.encoded());
+        let anchors = [anchor_from_trusted_cert(&root).map_err(fault)?];
+        let intermediates: Vec<CertificateDer<'_>> =
+            intermediates.iter().map(|one| CertificateDer::from(one.encoded())).collect();
+        let time = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO));
+        let usage = match role {
+            ChainRole::Client => KeyUsage::client_auth(),
+            ChainRole::Server => KeyUsage::server_auth(),
+        };
+        end_entity
+            .verify_for_usage(&ALGORITHMS, &anchors, &intermediates, time, usage, None, None)
+            .map(drop)
+            .map_err(fault)
+    }
+}
+
+fn check_authority(authority: &GridCertificate, below: usize) -> Result<(), ChainFaultReason> {
+    if !authority.extensions.allows(key_usage::KEY_CERT_SIGN) {
+        return Err(ChainFaultReason::KeyUsage("signatures of certificates"));
+    }
+    let limit = authority.extensions.path_length().map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    if limit.is_some_and(|limit| below > limit) {
+        return Err(ChainFaultReason::Path(
+            "more authorities follow it than its path length allows".to_owned(),
+        ));
+    }
+    if authority.extensions.proxy.is_some() {
+        return Err(ChainFaultReason::Proxy("an authority has the extension proxyCertInfo"));
+    }
+    Ok(())
+}
+
+/// Checks whether the issuer of a certificate has revoked it.
+fn check_revocation(
+    store: &AuthorityStore,
+    level: CrlLevel,
+    certificate: &GridCertificate,
+    issuer: &GridCertificate,
+    now: SystemTime,
+) -> Result<(), ChainFaultReason> {
+    if level == CrlLevel::Ignore {
+        return Ok(());
+    }
+    let unusable = |what: &str| ChainFaultReason::RevocationList(what.to_owned());
+    let mut lists = store.revocation_lists(issuer.subject()).peekable();
+    if lists.peek().is_none() && level >= CrlLevel::Use {
+        return Err(unusable("is missing"));
+    }
+    for stored in lists {
+        let stored = stored.as_ref().map_err(|reason| unusable(&format!("cannot be used ({reason})")))?;
+        if stored.list.issuer() != issuer.subject() {
+            return Err(unusable("is of another issuer"));
+        }
+        if !stored.is_verified && !stored.list.is_signed_by(issuer) {
+            return Err(unusable("has a wrong signature"));
+        }
+        if stored.list.has(certificate.serial()) {
+            return Err(ChainFaultReason::Revoked);
+        }
+        if !stored.list.is_current(now) {
+            if level == CrlLevel::Require {
+                return Err(unusable("is not within its time"));
+            }
+            let issuer = issuer.subject().text();
+            tracing::debug!("the revocation list of {issuer:?} is not within its time and still used");
+        }
+    }
+    Ok(())
+}

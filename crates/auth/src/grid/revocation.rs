@@ -1,0 +1,137 @@
+//! [`RevocationList`]: the serial numbers that an authority has revoked.
+
+use super::certificate::{GridCertificate, key_usage, read_time};
+use super::der::{DerReader, MalformedDer, tag};
+use super::name::DistinguishedName;
+use super::signature::SignedData;
+use rustls::pki_types::CertificateRevocationListDer;
+use rustls::pki_types::pem::PemObject;
+use std::time::SystemTime;
+
+/// Extensions that do not restrict a list: `cRLNumber`, `authorityKeyIdentifier`.
+const HARMLESS: [&[u8]; 2] = [&[0x55, 0x1d, 20], &[0x55, 0x1d, 35]];
+/// The extension of a list that has only changes.
+const DELTA: &[u8] = &[0x55, 0x1d, 27];
+
+/// A revocation list.
+pub(super) struct RevocationList {
+    encoded: Vec<u8>,
+    issuer: DistinguishedName,
+    this_update: SystemTime,
+    next_update: Option<SystemTime>,
+    /// Offset and length of each serial number in `encoded`, ordered by the numbers. Lists have up to
+    /// some hundred thousand.
+    serials: Vec<(u32, u8)>,
+}
+
+impl RevocationList {
+    /// Parses PEM or DER. The error tells why the list cannot be used.
+    pub(super) fn parse(text: &[u8]) -> Result<Self, &'static str> {
+        let is_der = text.first() == Some(&tag::SEQUENCE);
+        let encoded = if is_der {
+            text.to_vec()
+        } else {
+            let list = CertificateRevocationListDer::from_pem_slice(text);
+            list.map_err(|_| "is neither PEM nor DER")?.as_ref().to_vec()
+        };
+        Self::read(encoded)
+    }
+
+    fn read(encoded: Vec<u8>) -> Result<Self, &'static str> {
+        const MALFORMED: &str = "is malformed";
+        let (signed, algorithm) = SignedData::read(&encoded).map_err(|_| MALFORMED)?;
+        let malformed = |_: MalformedDer| MALFORMED;
+        let mut fields = DerReader::of_element(signed.data, tag::SEQUENCE).map_err(malformed)?;
+        let version = fields.optional(&[tag::INTEGER]).map_err(malformed)?;
+        if version.is_some_and(|version| version.content != [1])
+            || fields.read_as(tag::SEQUENCE).map_err(malformed)?.whole != algorithm
+        {
+            return Err(MALFORMED);
+        }
+        let issuer = fields.read_as(tag::SEQUENCE).map_err(malformed)?.whole;
+        let issuer = DistinguishedName::read(issuer).map_err(malformed)?;
+        let this_update = read_time(&mut fields).map_err(malformed)?;
+        let next_update = match fields.content().first() {
+            Some(&(tag::UTC_TIME | tag::GENERALIZED_TIME)) => {
+                Some(read_time(&mut fields).map_err(malformed)?)
+            }
+            _ => None,
+        };
+        let entries = fields.optional(&[tag::SEQUENCE]).map_err(malformed)?;
+        let entries = entries.map(|entries| entries.content).unwrap_or_default();
+        if let Some(extensions) = fields.optional(&[tag::CONTEXT_0]).map_err(malformed)? {
+            let list = DerReader::of_element(extensions.content, tag::SEQUENCE).map_err(malformed)?;
+            check_extensions(list)?;
+        }
+        fields.end().map_err(malformed)?;
+        let serials = serials(&encoded, entries)?;
+        Ok(Self { issuer, this_update, next_update, serials, encoded })
+    }
+
+    pub(super) fn issuer(&self) -> &DistinguishedName {
+        &self.issuer
+    }
+
+    /// Reports whether the list is within its time.
+    pub(super) fn is_current(&self, now: SystemTime) -> bool {
+        self.this_update <= now && self.next_update.is_some_and(|next| now <= next)
+    }
+
+    /// Reports whether an authority has signed the list.
+    pub(super) fn is_signed_by(&self, authority: &GridCertificate) -> bool {
+        let Ok((signed, _)) = SignedData::read(&self.encoded) else { return false };
+        authority.extensions.allows(key_usage::CRL_SIGN)
+            && authority.key().is_ok_and(|key| signed.is_of(&key, false))
+    }
+
+    /// Reports whether the content of a serial number is in the list.
+    pub(super) fn has(&self, serial: &[u8]) -> bool {
+        self.serials.binary_search_by(|place| slice(&self.encoded, *place).cmp(serial)).is_ok()
+    }
+}
+
+fn slice(encoded: &[u8], (offset, length): (u32, u8)) -> &[u8] {
+    let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+    encoded.get(offset..).and_then(|rest| rest.get(..usize::from(length))).unwrap_or_default()
+}
+
+fn serials(encoded: &[u8], entries: &[u8]) -> Result<Vec<(u32, u8)>, &'static str> {
+    let mut found = Vec::new();
+    let mut entries = DerReader::new(entries);
+    while !entries.is_empty() {
+        let mut entry = entries.sequence().map_err(|_| "has a malformed entry")?;
+        let serial = entry.read_as(tag::INTEGER).map_err(|_| "has a malformed entry")?.content;
+        read_time(&mut entry).map_err(|_| "has a malformed entry")?;
+        if let Some(extensions) = entry.optional(&[tag::SEQUENCE]).map_err(|_| "has a malformed entry")? {
+            check_extensions(DerReader::new(extensions.content))?;
+        }
+        entry.end().map_err(|_| "has a malformed entry")?;
+        let offset = serial.as_ptr() as usize - encoded.as_ptr() as usize;
+        let place = u32::try_from(offset).ok().zip(u8::try_from(serial.len()).ok());
+        found.push(place.ok_or("has a malformed entry")?);
+    }
+    found.sort_unstable_by(|one, other| slice(encoded, *one).cmp(slice(encoded, *other)));
+    Ok(found)
+}
+
+/// Returns an error for a critical extension, because it restricts the list or an entry.
+fn check_extensions(mut list: DerReader<'_>) -> Result<(), &'static str> {
+    while !list.is_empty() {
+        let mut read = || -> Result<(&[u8], bool), MalformedDer> {
+            let mut fields = list.sequence()?;
+            let identifier = fields.read_as(tag::OBJECT_IDENTIFIER)?.content;
+            let is_critical = fields.flag()?;
+            fields.read_as(tag::OCTET_STRING)?;
+            fields.end()?;
+            Ok((identifier, is_critical))
+        };
+        let (identifier, is_critical) = read().map_err(|_| "has a malformed extension")?;
+        if identifier == DELTA {
+            return Err("has only the changes since another list");
+        }
+        if is_critical && !HARMLESS.contains(&identifier) {
+            return Err("has a critical extension that is not supported");
+        }
+    }
+    Ok(())
+}
