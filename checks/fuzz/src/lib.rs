@@ -20,6 +20,7 @@
 //! | `archives`          | a ZIP archive                                     |
 //! | `cgi`               | `path?cgi`, login texts                           |
 //! | `cms`               | a frame between cluster nodes; a stream of them   |
+//! | `grid_chains`       | grid certificates, revocation lists, grid maps, policies of authorities |
 //! | `macaroons`         | macaroons, their caveats, secrets, credentials of `ztn` |
 //! | `metalinks`         | a metalink                                        |
 //! | `paths`             | a logical path                                    |
@@ -39,6 +40,7 @@ pub mod cgi;
 pub mod cms;
 pub mod configuration;
 pub mod credentials;
+pub mod grid_chains;
 pub mod issuer_files;
 pub mod journals;
 pub mod key_sets;
@@ -64,6 +66,7 @@ pub const TARGETS: &[Target] = &[
     ("cms", cms::target),
     ("configuration", configuration::target),
     ("credentials", credentials::target),
+    ("grid_chains", grid_chains::target),
     ("issuer_files", issuer_files::target),
     ("journals", journals::target),
     ("key_sets", key_sets::target),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use auth::grid::certificates_of_pem;
 use serde_json::Value;
 use wire::FixedLayout;
 use wire::xroot::{Request, RequestHeader};
@@ -43,6 +44,7 @@ fn recorded(target: &str) -> anyhow::Result<BTreeSet<Vec<u8>>> {
         "paths" => each_argument(|argument| seeds.extend([base::Cgi::split(argument).0.to_vec()]))?,
         "credentials" => each_credentials(|bytes| seeds.extend([bytes]))?,
         "keytabs" => seeds.extend(keytab_lines()?),
+        "grid_chains" => seeds.extend(grid_chains()?),
         "macaroons" => seeds.extend(macaroons()?),
         "tokens" => each_token(|bytes| seeds.extend([bytes]))?,
         "journals" => seeds.extend([crate::journals::checkpoint_seed()]),
@@ -157,6 +159,39 @@ fn macaroons() -> anyhow::Result<Vec<Vec<u8>>> {
     seeds.push(caveats.iter().skip(1).copied().collect::<Vec<_>>().join("\n").into_bytes());
     seeds.push(b"path:/data/sub\nactivity:LIST,DELETE\nbefore:2026-11-21T11:30:00Z\npath:/other".to_vec());
     seeds.extend(vector["secret_base64"].as_str().map(|secret| secret.as_bytes().to_vec()));
+    Ok(seeds)
+}
+
+/// Returns the recorded grid certificates as PEM, as chains in DER and one by one, their revocation list,
+/// a grid map, and policies.
+fn grid_chains() -> anyhow::Result<Vec<Vec<u8>>> {
+    let vector = read(&here().join("../../vectors/security/gsi.json"))?;
+    let text = |key: &str| vector["keys"][key].as_str().unwrap_or_default().as_bytes().to_vec();
+    let first = |key: &str| -> anyhow::Result<Vec<u8>> {
+        let text = String::from_utf8_lossy(&text(key)).into_owned();
+        let end = text.find("-----END CERTIFICATE-----\n").context("no certificate")?;
+        Ok(certificates_of_pem(text.get(..end + 26).unwrap_or_default().as_bytes())?.concat())
+    };
+    let mut seeds = vec![text("ca_cert_pem"), text("user_cert_pem"), text("crl_pem"), text("user_proxy_pem")];
+    let (user, authority) = (first("user_cert_pem")?, first("ca_cert_pem")?);
+    for chain in [
+        vec![first("user_proxy_pem")?, user.clone()],
+        vec![first("revoked_proxy_pem")?, first("revoked_cert_pem")?],
+        vec![first("host_cert_pem")?],
+        vec![user.clone(), authority.clone()],
+        vec![authority],
+    ] {
+        seeds.push(crate::grid_chains::joined(&chain));
+    }
+    // The name of its issuer.
+    seeds.extend(user.get(32..94).map(<[u8]>::to_vec));
+    let names = read(&here().join("../../vectors/security/names.json"))?;
+    seeds.extend(names["gridmap"]["file"].as_str().map(|map| map.as_bytes().to_vec()));
+    seeds.push(
+        b"access_id_CA X509 '/CN=A'\npos_rights globus CA:sign\ncond_subjects globus '\"/DC=org/*\"'\n"
+            .to_vec(),
+    );
+    seeds.push(b"TO Issuer \"/CN=A\" \\\n PERMIT Subject \"/DC=org/.*\"\n".to_vec());
     Ok(seeds)
 }
 

@@ -82,9 +82,10 @@ impl AuthorityStore {
             return Err(GridTrustError::content(Path::new(&places.join(", ")), reason));
         }
         if settings.crl_level > CrlLevel::Ignore {
+            let extension = settings.crl_extension.trim_start_matches('.');
             for directory in settings.crl_places() {
                 for file in files(directory)? {
-                    if format!(".{}", file.extension) == settings.crl_extension {
+                    if file.extension == extension {
                         store.add_revocation_list(&file)?;
                     }
                 }
@@ -206,6 +207,10 @@ impl AuthorityStore {
         issuer: &DistinguishedName,
         subject: &DistinguishedName,
     ) -> Result<(), String> {
+        // An authority may certify its own new key.
+        if issuer == subject {
+            return Ok(());
+        }
         let (issuer_text, subject_text) = (issuer.text(), subject.text());
         let refused = |kind: &str| format!("the {kind} of {issuer_text:?} does not allow this subject");
         for hash in hashes_of(issuer) {

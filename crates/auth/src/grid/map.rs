@@ -68,6 +68,15 @@ impl GridMap {
         Ok(Self { path: path.to_owned(), content })
     }
 
+    /// Parses the text of a file.
+    ///
+    /// # Errors
+    /// A line is malformed.
+    pub fn parse(text: &[u8]) -> Result<Self, String> {
+        let content = MapContent { lines: MapLines::parse(text)?, stamp: None };
+        Ok(Self { path: PathBuf::new(), content: RwLock::new(Arc::new(content)) })
+    }
+
     /// Reads the file again and reports whether it changed. The earlier content stays in force after
     /// an error. Blocks.
     ///
@@ -219,11 +228,7 @@ mod tests {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../vectors/security/names.json");
         let vectors: serde_json::Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
         let computed = &vectors["gridmap"];
-        let lines = MapLines::parse(computed["file"].as_str().unwrap().as_bytes()).unwrap();
-        let map = GridMap {
-            path: PathBuf::new(),
-            content: RwLock::new(Arc::new(MapContent { lines, stamp: None })),
-        };
+        let map = GridMap::parse(computed["file"].as_str().unwrap().as_bytes()).unwrap();
         let cases = computed["cases"].as_array().unwrap();
         assert_eq!(cases.len(), 10);
         for case in cases {

@@ -56,9 +56,12 @@ pub use fault::{ChainFault, ChainFaultReason, GridTrustError};
 pub use limits::{CERTIFICATE_BYTES_MAX, CERTIFICATES_MAX, CHAIN_BYTES_MAX};
 pub use map::GridMap;
 pub use name::DistinguishedName;
+pub use namespaces::Namespaces;
 pub use pem::certificates_of_pem;
+pub use revocation::RevocationList;
 pub use settings::{
     AUTHORITY_DIRECTORY, AuthorityLevel, ChainRole, CrlLevel, GridTrustSettings, RSA_BITS_MIN,
 };
+pub use signing_policy::SigningPolicy;
 pub use trust::GridTrust;
 pub use verified::VerifiedChain;

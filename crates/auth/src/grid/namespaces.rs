@@ -23,10 +23,14 @@ struct NamespaceRule {
 
 /// The content of a file.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Namespaces(Vec<NamespaceRule>);
+pub struct Namespaces(Vec<NamespaceRule>);
 
 impl Namespaces {
-    pub(super) fn parse(text: &[u8]) -> Result<Self, String> {
+    /// Parses a file.
+    ///
+    /// # Errors
+    /// A line is malformed.
+    pub fn parse(text: &[u8]) -> Result<Self, String> {
         if text.len() > POLICY_BYTES_MAX {
             return Err(format!("larger than {POLICY_BYTES_MAX} bytes"));
         }
@@ -45,7 +49,8 @@ impl Namespaces {
     }
 
     /// Reports whether an authority may sign for a subject.
-    pub(super) fn allows(&self, issuer: &str, subject: &str) -> bool {
+    #[must_use]
+    pub fn allows(&self, issuer: &str, subject: &str) -> bool {
         let is_of_issuer = |rule: &&NamespaceRule| rule.issuer.as_deref().is_none_or(|named| named == issuer);
         let matching: Vec<bool> = self
             .0

@@ -13,8 +13,8 @@ const HARMLESS: [&[u8]; 2] = [&[0x55, 0x1d, 20], &[0x55, 0x1d, 35]];
 /// The extension of a list that has only changes.
 const DELTA: &[u8] = &[0x55, 0x1d, 27];
 
-/// A revocation list.
-pub(super) struct RevocationList {
+/// A revocation list. Its signature is verified where the issuer is known.
+pub struct RevocationList {
     encoded: Vec<u8>,
     issuer: DistinguishedName,
     this_update: SystemTime,
@@ -24,9 +24,24 @@ pub(super) struct RevocationList {
     serials: Vec<(u32, u8)>,
 }
 
+impl std::fmt::Debug for RevocationList {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { issuer, this_update, next_update, serials, .. } = self;
+        f.debug_struct("RevocationList")
+            .field("issuer", &issuer.text())
+            .field("this_update", this_update)
+            .field("next_update", next_update)
+            .field("serials", &serials.len())
+            .finish_non_exhaustive()
+    }
+}
+
 impl RevocationList {
-    /// Parses PEM or DER. The error tells why the list cannot be used.
-    pub(super) fn parse(text: &[u8]) -> Result<Self, &'static str> {
+    /// Parses PEM or DER.
+    ///
+    /// # Errors
+    /// The reason why the list cannot be used, as the end of a sentence.
+    pub fn parse(text: &[u8]) -> Result<Self, &'static str> {
         let is_der = text.first() == Some(&tag::SEQUENCE);
         let encoded = if is_der {
             text.to_vec()
@@ -68,12 +83,15 @@ impl RevocationList {
         Ok(Self { issuer, this_update, next_update, serials, encoded })
     }
 
-    pub(super) fn issuer(&self) -> &DistinguishedName {
+    /// Returns the name of the authority.
+    #[must_use]
+    pub fn issuer(&self) -> &DistinguishedName {
         &self.issuer
     }
 
     /// Reports whether the list is within its time.
-    pub(super) fn is_current(&self, now: SystemTime) -> bool {
+    #[must_use]
+    pub fn is_current(&self, now: SystemTime) -> bool {
         self.this_update <= now && self.next_update.is_some_and(|next| now <= next)
     }
 
@@ -85,7 +103,8 @@ impl RevocationList {
     }
 
     /// Reports whether the content of a serial number is in the list.
-    pub(super) fn has(&self, serial: &[u8]) -> bool {
+    #[must_use]
+    pub fn has(&self, serial: &[u8]) -> bool {
         self.serials.binary_search_by(|place| slice(&self.encoded, *place).cmp(serial)).is_ok()
     }
 }

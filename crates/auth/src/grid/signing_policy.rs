@@ -24,10 +24,14 @@ struct PolicyBlock {
 
 /// The content of a file.
 #[derive(Clone, Default, Debug)]
-pub(super) struct SigningPolicy(Vec<PolicyBlock>);
+pub struct SigningPolicy(Vec<PolicyBlock>);
 
 impl SigningPolicy {
-    pub(super) fn parse(text: &[u8]) -> Result<Self, String> {
+    /// Parses a file.
+    ///
+    /// # Errors
+    /// A line is malformed.
+    pub fn parse(text: &[u8]) -> Result<Self, String> {
         if text.len() > POLICY_BYTES_MAX {
             return Err(format!("larger than {POLICY_BYTES_MAX} bytes"));
         }
@@ -78,7 +82,8 @@ impl SigningPolicy {
     }
 
     /// Reports whether an authority may sign for a subject.
-    pub(super) fn allows(&self, issuer: &str, subject: &str) -> bool {
+    #[must_use]
+    pub fn allows(&self, issuer: &str, subject: &str) -> bool {
         self.0.iter().filter(|block| block.issuer == issuer).any(|block| {
             let may_sign = block.may_sign && !block.must_not_sign;
             may_sign && block.subjects.iter().any(|glob| glob.matches(subject))

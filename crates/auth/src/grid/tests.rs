@@ -299,6 +299,26 @@ fn an_authority_with_a_new_key_is_found_by_its_signature() {
     assert!(trust.verify(&chain, ChainRole::Client, now()).is_ok());
 }
 
+/// Policies and path lengths do not count certificates that an authority issues to itself.
+#[test]
+fn an_authority_may_certify_its_own_new_key() {
+    let directory = TestDirectory::new("own-key");
+    let (old, new, user) = (TestKey::p256(), TestKey::p256(), TestKey::p256());
+    let of_root =
+        |limit| DraftCertificate::new(&authority_name(0), &authority_name(0), 1).of_authority(limit);
+    directory.put_hashed(&authority_name(0), "0", pem_of(&of_root(Some(0)).sign(&old, &old)));
+    let policy = "access_id_CA X509 '/DC=org/O=Grid Test/CN=Root'\npos_rights globus CA:sign\n\
+                  cond_subjects globus '\"/DC=org/O=Grid Test/OU=People/*\"'\n";
+    directory.put_hashed(&authority_name(0), "signing_policy", policy);
+    let end_entity = DraftCertificate::new(&end_entity_name(), &authority_name(0), 2).of_end_entity();
+    let chain = [end_entity.sign(&user, &new), of_root(None).sign(&new, &old)];
+    let settings =
+        GridTrustSettings { crl_extension: "r0".to_owned(), ..settings(&directory, CrlLevel::Try) };
+    let trust = GridTrust::open(settings).unwrap();
+    assert_eq!(trust.verify(&chain, ChainRole::Client, now()).unwrap().end_entity(), USER);
+    assert!(trust.verify(&chain[..1], ChainRole::Client, now()).is_err());
+}
+
 /// Several authorities of one name do not make the server verify signatures without end.
 #[test]
 fn many_authorities_of_one_name_have_a_limit() {
