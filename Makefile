@@ -8,7 +8,8 @@
 #   make abuse   hostile clients of all kinds against the release binary, beside a well-behaved one; ABUSE="--quick" or names of
 #                campaigns choose among them
 #   make soak    a cluster under real clients and ours, its nodes killed one after the other, for SOAK_MINUTES (30), and
-#                QUESTIONS (100000) about random authorization rules to the real xrdacctest and to ours
+#                QUESTIONS (100000) about random authorization rules to the real xrdacctest and to ours, and CHAINS (5000)
+#                random chains of grid certificates to openssl and to ours
 #   make differ  10,000 random request sequences to the real xrootd and to ours, or SEQUENCES of them
 #   make histories   random cp, sync and rm against our server and the real one, with lost messages and killed clients and servers:
 #                20,000 histories and 500, or HISTORIES and HISTORIES_THEIRS of them
@@ -22,6 +23,7 @@ SEEDS ?= 10000
 SOAK_MINUTES ?= 30
 SEQUENCES ?= 10000
 QUESTIONS ?= 100000
+CHAINS ?= 5000
 HISTORIES ?= 20000
 HISTORIES_THEIRS ?= 500
 
@@ -48,6 +50,7 @@ soak: peers
 	$${CARGO_TARGET_DIR:-target}/release/abuse --server $${CARGO_TARGET_DIR:-target}/release/scalla --quick --times 5
 	SCALLA=$${CARGO_TARGET_DIR:-target}/release/scalla .venv/bin/python checks/interop/soak.py $(SOAK_MINUTES)
 	SCALLA=$${CARGO_TARGET_DIR:-target}/release/scalla .venv/bin/python checks/interop/authdb.py $(QUESTIONS)
+	GRID_CHAINS=$(CHAINS) cargo test --package scalla-auth openssl_has_the_same_verdict
 	SCALLA=$${CARGO_TARGET_DIR:-target}/release/scalla SCALLA_PLACEMENTS=200 \
 		.venv/bin/pytest -q checks/interop/test_cluster_placement.py
 

@@ -154,3 +154,68 @@ fn check_extensions(mut list: DerReader<'_>) -> Result<(), &'static str> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grid::test_certificates::{DAY, DraftList, NOW, TestKey, extension, name, now, pem};
+
+    fn list(extensions: &[Vec<u8>], of_entries: &[Vec<u8>], next: Option<i64>) -> Vec<u8> {
+        let draft = DraftList {
+            issuer: &name(&[("CN", "A")]),
+            times: (NOW - DAY, next),
+            serials: &[0x8001, 3, 0x0100_0000, 200],
+            extensions: extensions.to_vec(),
+            extensions_of_entries: of_entries.to_vec(),
+        };
+        draft.sign(&TestKey::p256())
+    }
+
+    #[test]
+    fn serial_numbers_are_found_in_pem_and_der() {
+        let encoded = list(&[], &[], Some(NOW + DAY));
+        for text in [encoded.clone(), pem("X509 CRL", &encoded).into_bytes()] {
+            let list = RevocationList::parse(&text).unwrap();
+            for serial in [&[0, 0x80, 1][..], &[3], &[1, 0, 0, 0], &[0, 200]] {
+                assert!(list.has(serial), "{serial:x?}");
+            }
+            for other in [&[][..], &[0], &[200], &[0x80, 1], &[1, 0, 0]] {
+                assert!(!list.has(other), "{other:x?}");
+            }
+            assert!(list.is_current(now()) && list.issuer().text() == "/CN=A");
+        }
+        assert!(!RevocationList::parse(&list(&[], &[], Some(NOW - 60))).unwrap().is_current(now()));
+        assert!(!RevocationList::parse(&list(&[], &[], None)).unwrap().is_current(now()));
+    }
+
+    /// A list that covers only a part of the certificates would hide revocations.
+    #[test]
+    fn partial_lists_are_refused() {
+        let number = extension(HARMLESS[0], false, &[2, 1, 1]);
+        let reason = extension(&[0x55, 0x1d, 21], false, &[10, 1, 1]);
+        let next = Some(NOW + DAY);
+        assert!(RevocationList::parse(&list(&[number], &[reason], next)).is_ok());
+        let fault = |extensions: &[Vec<u8>], of_entries: &[Vec<u8>]| {
+            RevocationList::parse(&list(extensions, of_entries, next)).unwrap_err()
+        };
+        let distribution_point = extension(&[0x55, 0x1d, 28], true, &[0x30, 0]);
+        let issuer_of_entry = extension(&[0x55, 0x1d, 29], true, &[0x30, 0]);
+        assert_eq!(fault(&[distribution_point], &[]), "has a critical extension that is not supported");
+        assert_eq!(fault(&[], &[issuer_of_entry]), "has a critical extension that is not supported");
+        // A delta list is never a whole one, critical or not.
+        assert_eq!(
+            fault(&[extension(DELTA, false, &[2, 1, 1])], &[]),
+            "has only the changes since another list"
+        );
+    }
+
+    #[test]
+    fn malformed_lists_are_refused() {
+        let encoded = list(&[], &[], Some(NOW + DAY));
+        for end in 0..encoded.len() {
+            assert!(RevocationList::parse(&encoded[..end]).is_err(), "{end}");
+        }
+        let longer = [encoded, vec![0]].concat();
+        assert_eq!(RevocationList::parse(&longer).unwrap_err(), "is malformed");
+    }
+}

@@ -275,23 +275,56 @@ impl DraftCertificate {
     }
 }
 
-/// Returns a revocation list. Both times are in seconds.
+/// A revocation list before it is signed.
+pub(super) struct DraftList<'a> {
+    pub(super) issuer: &'a Name,
+    /// Both times in seconds; the second may be missing.
+    pub(super) times: (i64, Option<i64>),
+    pub(super) serials: &'a [u64],
+    pub(super) extensions: Vec<Vec<u8>>,
+    pub(super) extensions_of_entries: Vec<Vec<u8>>,
+}
+
+impl DraftList<'_> {
+    pub(super) fn sign(&self, signer: &TestKey) -> Vec<u8> {
+        let list = |extensions: &[Vec<u8>]| match extensions {
+            [] => Vec::new(),
+            some => element(tag::SEQUENCE, &[&some.concat()]),
+        };
+        let of_entries = list(&self.extensions_of_entries);
+        let entry =
+            |serial: &u64| element(tag::SEQUENCE, &[&integer(*serial), &time(NOW - 2 * DAY), &of_entries]);
+        let entries: Vec<Vec<u8>> = self.serials.iter().map(entry).collect();
+        let extensions = match list(&self.extensions) {
+            none if none.is_empty() => none,
+            some => element(tag::CONTEXT_0, &[&some]),
+        };
+        let fields = element(
+            tag::SEQUENCE,
+            &[
+                &[2, 1, 1],
+                signer.algorithm(),
+                &encoded_name(self.issuer),
+                &time(self.times.0),
+                &self.times.1.map(time).unwrap_or_default(),
+                &list(&entries),
+                &extensions,
+            ],
+        );
+        signed(&fields, signer.algorithm(), signer)
+    }
+}
+
+/// Returns a revocation list without extensions. Both times are in seconds.
 pub(super) fn revocation_list(
     issuer: &Name,
     times: (i64, i64),
     serials: &[u64],
     signer: &TestKey,
 ) -> Vec<u8> {
-    let entry = |serial: &u64| element(tag::SEQUENCE, &[&integer(*serial), &time(NOW - 2 * DAY)]);
-    let mut entries = serials.iter().map(entry).collect::<Vec<_>>().concat();
-    if !serials.is_empty() {
-        entries = element(tag::SEQUENCE, &[&entries]);
-    }
-    let fields = element(
-        tag::SEQUENCE,
-        &[&[2, 1, 1], signer.algorithm(), &encoded_name(issuer), &time(times.0), &time(times.1), &entries],
-    );
-    signed(&fields, signer.algorithm(), signer)
+    let times = (times.0, Some(times.1));
+    DraftList { issuer, times, serials, extensions: Vec::new(), extensions_of_entries: Vec::new() }
+        .sign(signer)
 }
 
 pub(super) fn self_signed_authority(parts: &[(&str, &str)]) -> Vec<u8> {

@@ -6,6 +6,8 @@ use super::test_certificates::{
 };
 use super::test_chains::{ChainPlan, Defect, TestKeys, authority_name, build, end_entity_name};
 use super::*;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, UNIX_EPOCH};
 
 const USER: &str = "/DC=org/O=Grid Test/OU=People/CN=Some User";
@@ -265,6 +267,17 @@ fn files_of_authorities_have_the_hash_of_their_subject() {
     let empty = TestDirectory::new("empty");
     let error = GridTrust::open(settings(&empty, CrlLevel::Ignore)).unwrap_err().to_string();
     assert!(error.contains("no certificate authority"), "{error}");
+}
+
+#[test]
+fn a_directory_that_others_can_write_has_no_authorities() {
+    let (keys, directory) = (TestKeys::new(), TestDirectory::new("writable"));
+    build(&ChainPlan::usual(Defect::None), &keys, &directory);
+    std::fs::set_permissions(&directory.0, Permissions::from_mode(0o777)).unwrap();
+    let error = GridTrust::open(settings(&directory, CrlLevel::Ignore)).unwrap_err().to_string();
+    assert!(error.contains("no certificate authority"), "{error}");
+    std::fs::set_permissions(&directory.0, Permissions::from_mode(0o755)).unwrap();
+    assert!(GridTrust::open(settings(&directory, CrlLevel::Ignore)).is_ok());
 }
 
 #[test]
