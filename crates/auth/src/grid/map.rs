@@ -153,7 +153,7 @@ impl MapLines {
             match pattern_of(&name) {
                 Some(pattern) => lines.patterns.push((Glob::with_star(&pattern), users)),
                 // The first line with a name counts.
-                None => drop(lines.exact.entry(name).or_insert(users)),
+                None => drop(lines.exact.entry(with_escaped_slashes(&name)).or_insert(users)),
             }
             if lines.exact.len() > LINES_MAX || lines.patterns.len() > PATTERNS_MAX {
                 return Err(format!("more than {LINES_MAX} names or {PATTERNS_MAX} patterns"));
@@ -202,6 +202,20 @@ fn is_user(user: &str) -> bool {
 pub(super) fn with_usual_attributes(name: &str) -> String {
     let name = name.replace("/Email=", "/emailAddress=").replace("/E=", "/emailAddress=");
     name.replace("/USERID=", "/UID=").replace("/userid=", "/UID=")
+}
+
+/// Returns a name in which a `/` that no attribute follows is escaped as in
+/// [`super::DistinguishedName::text`], because files have names such as `/CN=host/data.example.org`.
+fn with_escaped_slashes(name: &str) -> String {
+    let mut escaped = String::with_capacity(name.len());
+    for (index, part) in name.split('/').enumerate() {
+        if index > 0 {
+            let is_attribute = part.contains('=') || escaped.ends_with('\\');
+            escaped.push_str(if is_attribute || index == 1 { "/" } else { "\\/" });
+        }
+        escaped.push_str(part);
+    }
+    escaped
 }
 
 /// Returns the pattern of a name with a modifier, in which `*` stands for any text.
@@ -256,6 +270,17 @@ mod tests {
         for (name, user) in cases {
             assert_eq!(lines.users(name).map(|users| users[0].as_str()), user, "{name}");
         }
+    }
+
+    #[test]
+    fn slashes_of_values_need_no_escape_where_they_are_unambiguous() {
+        let text = "/DC=org/CN=host/data.example.org host\n/CN=a\\/b/c esc\n/CN=x/CN=root two\n";
+        let lines = MapLines::parse(text.as_bytes()).unwrap();
+        let user = |name| lines.users(name).map(|users| users[0].as_str());
+        assert_eq!(user(r"/DC=org/CN=host\/data.example.org"), Some("host"));
+        assert_eq!(user("/DC=org/CN=host/data.example.org"), None);
+        assert_eq!(user(r"/CN=a\/b\/c"), Some("esc"));
+        assert_eq!((user("/CN=x/CN=root"), user(r"/CN=x\/CN=root")), (Some("two"), None));
     }
 
     #[test]
