@@ -76,6 +76,8 @@ pub(super) fn vector_certificate(key: &str) -> GridCertificate {
 enum Signer {
     Ec(EcdsaKeyPair),
     Rsa(RsaKeyPair),
+    /// The file of an RSA key with which `openssl` signs SHA-1.
+    Sha1(PathBuf),
     /// A key that signs nothing.
     None,
 }
@@ -115,6 +117,12 @@ impl TestKey {
         Self { signer: Signer::Rsa(key), public_key }
     }
 
+    /// Returns a recorded key of RSA that signs with SHA-1. The file of the key is in `directory`.
+    pub(super) fn sha1(vector: &str, directory: &TestDirectory) -> Self {
+        directory.put("sha1-key.pem", vector_text(vector));
+        Self { signer: Signer::Sha1(directory.0.join("sha1-key.pem")), ..Self::rsa(vector) }
+    }
+
     /// Returns a public key of RSA with 1024 bits.
     pub(super) fn weak() -> Self {
         let modulus = [&[0, 0xc5][..], &[0x3b; 127]].concat();
@@ -124,7 +132,11 @@ impl TestKey {
     }
 
     fn algorithm(&self) -> &'static [u8] {
-        if matches!(self.signer, Signer::Ec(_)) { EC_SHA256 } else { RSA_SHA256 }
+        match self.signer {
+            Signer::Ec(_) => EC_SHA256,
+            Signer::Sha1(_) => RSA_SHA1,
+            Signer::Rsa(_) | Signer::None => RSA_SHA256,
+        }
     }
 
     fn sign(&self, data: &[u8]) -> Vec<u8> {
@@ -135,6 +147,12 @@ impl TestKey {
                 let mut signature = vec![0; key.public().modulus_len()];
                 key.sign(&RSA_PKCS1_SHA256, &rng, data, &mut signature).unwrap();
                 signature
+            }
+            Signer::Sha1(file) => {
+                let signature = file.with_extension("signature");
+                let (file, out) = (file.to_str().unwrap(), signature.to_str().unwrap());
+                assert_eq!(openssl(&["dgst", "-sha1", "-sign", file, "-out", out], data), "");
+                std::fs::read(signature).unwrap()
             }
             Signer::None => vec![7; 128],
         }

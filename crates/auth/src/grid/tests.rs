@@ -2,7 +2,8 @@
 
 use super::settings::{AuthorityLevel, ChainRole, CrlLevel, GridTrustSettings};
 use super::test_certificates::{
-    DAY, DraftCertificate, TestDirectory, TestKey, name, now, pem_of, vector_certificate, vector_text,
+    DAY, DraftCertificate, NOW, TestDirectory, TestKey, extension, name, now, oid, pem_of, proxy_info,
+    revocation_list, vector_certificate, vector_text,
 };
 use super::test_chains::{ChainPlan, Defect, TestKeys, authority_name, build, end_entity_name};
 use super::*;
@@ -310,6 +311,37 @@ fn an_authority_with_a_new_key_is_found_by_its_signature() {
     let chain = [user.sign(&user_key, &sub_key), sub.sign(&sub_key, &new)];
     let trust = GridTrust::open(settings(&directory, CrlLevel::Ignore)).unwrap();
     assert!(trust.verify(&chain, ChainRole::Client, now()).is_ok());
+}
+
+/// S075: only a root may have a signature of SHA-1, because the directory vouches for it.
+#[test]
+fn sha1_is_accepted_on_roots_only() {
+    let directory = TestDirectory::new("sha1");
+    let (sha1, sha2) = (TestKey::sha1("ca_key_pem", &directory), TestKey::rsa("ca_key_pem"));
+    let root = DraftCertificate::new(&authority_name(0), &authority_name(0), 1).of_authority(None);
+    let user = DraftCertificate::new(&end_entity_name(), &authority_name(0), 2).of_end_entity();
+    let user_key = TestKey::rsa("user_key_pem");
+    directory.put_hashed(&authority_name(0), "0", pem_of(&root.sign(&sha1, &sha1)));
+    let trust = GridTrust::open(settings(&directory, CrlLevel::Try)).unwrap();
+    let verify = |chain: &[Vec<u8>]| trust.verify(chain, ChainRole::Client, now()).map(drop);
+    let with_sha2 = user.sign(&user_key, &sha2);
+    assert_eq!(verify(std::slice::from_ref(&with_sha2)), Ok(()));
+    let fault = verify(&[user.sign(&user_key, &sha1)]).unwrap_err();
+    assert_eq!(fault.reason, ChainFaultReason::SignatureAlgorithm);
+    let mut subject = end_entity_name();
+    subject.push(("CN", "7".to_owned()));
+    let mut proxy = DraftCertificate::new(&subject, &end_entity_name(), 7);
+    proxy.extensions.push(extension(oid::PROXY, true, &proxy_info(None, oid::INHERIT_ALL)));
+    assert_eq!(verify(&[proxy.sign(&user_key, &user_key), with_sha2.clone()]), Ok(()));
+    let user_with_sha1 = TestKey::sha1("user_key_pem", &directory);
+    let fault = verify(&[proxy.sign(&user_key, &user_with_sha1), with_sha2]).unwrap_err();
+    assert_eq!(fault.reason, ChainFaultReason::SignatureAlgorithm);
+    // A list with a signature of SHA-1 could be forged as well.
+    let list = revocation_list(&authority_name(0), (NOW - DAY, NOW + DAY), &[9], &sha1);
+    directory.put_hashed(&authority_name(0), "r0", list);
+    trust.refresh().unwrap();
+    let fault = trust.verify(&[user.sign(&user_key, &sha2)], ChainRole::Client, now()).unwrap_err();
+    assert!(fault.to_string().contains("has a wrong signature"), "{fault}");
 }
 
 /// Policies and path lengths do not count certificates that an authority issues to itself.
