@@ -28,6 +28,7 @@ mod extension {
     pub(super) const ISSUER_ALTERNATIVE_NAME: &[u8] = &[0x55, 0x1d, 18];
     pub(super) const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
     pub(super) const NAME_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 30];
+    pub(super) const DISTRIBUTION_POINTS: &[u8] = &[0x55, 0x1d, 31];
     pub(super) const AUTHORITY_KEY_IDENTIFIER: &[u8] = &[0x55, 0x1d, 35];
     pub(super) const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 37];
     pub(super) const PROXY: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 1, 14];
@@ -51,6 +52,8 @@ pub(super) struct CertificateExtensions {
     pub(super) has_name_constraints: bool,
     pub(super) has_unknown_critical: bool,
     email: Option<String>,
+    /// Names of the places of revocation lists, each as its DER.
+    pub(super) distribution_points: Vec<Box<[u8]>>,
 }
 
 impl CertificateExtensions {
@@ -108,6 +111,11 @@ impl CertificateExtensions {
             }
             extension::ISSUER_ALTERNATIVE_NAME => self.has_alternative_name = true,
             extension::NAME_CONSTRAINTS => self.has_name_constraints = true,
+            extension::DISTRIBUTION_POINTS => {
+                // Without the names, lists that cover only a part do not cover this certificate.
+                self.distribution_points = distribution_points(value).unwrap_or_default();
+                self.has_unknown_critical |= is_critical;
+            }
             extension::SUBJECT_KEY_IDENTIFIER | extension::AUTHORITY_KEY_IDENTIFIER => {}
             _ => self.has_unknown_critical |= is_critical,
         }
@@ -141,6 +149,28 @@ fn purposes(value: &[u8]) -> Result<Vec<Box<[u8]>>, MalformedDer> {
         found.push(list.read_as(tag::OBJECT_IDENTIFIER)?.content.into());
     }
     list.end()?;
+    Ok(found)
+}
+
+fn distribution_points(value: &[u8]) -> Result<Vec<Box<[u8]>>, MalformedDer> {
+    let mut points = DerReader::of_element(value, tag::SEQUENCE)?;
+    let mut found = Vec::new();
+    while !points.is_empty() && found.len() < ITEMS_MAX {
+        if let Some(name) = points.sequence()?.optional(&[tag::CONTEXT_0])? {
+            found.extend(full_names(name.content)?);
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the names in the content of a `DistributionPointName`, each as its DER. Names relative to
+/// the issuer are not supported.
+pub(super) fn full_names(name: &[u8]) -> Result<Vec<Box<[u8]>>, MalformedDer> {
+    let mut names = DerReader::of_element(name, tag::CONTEXT_0)?;
+    let mut found = Vec::new();
+    while !names.is_empty() && found.len() < ITEMS_MAX {
+        found.push(names.next()?.whole.into());
+    }
     Ok(found)
 }
 

@@ -216,11 +216,8 @@ fn check_revocation(
         return Ok(());
     }
     let unusable = |what: &str| ChainFaultReason::RevocationList(what.to_owned());
-    let mut lists = store.revocation_lists(issuer.subject()).peekable();
-    if lists.peek().is_none() && level >= CrlLevel::Use {
-        return Err(unusable("is missing"));
-    }
-    for stored in lists {
+    let mut has_list = false;
+    for stored in store.revocation_lists(issuer.subject()) {
         let stored = stored.as_ref().map_err(|reason| unusable(&format!("cannot be used ({reason})")))?;
         if stored.list.issuer() != issuer.subject() {
             return Err(unusable("is of another issuer"));
@@ -228,6 +225,10 @@ fn check_revocation(
         if !stored.is_verified && !stored.list.is_signed_by(issuer) {
             return Err(unusable("has a wrong signature"));
         }
+        if !stored.list.covers(certificate) {
+            continue;
+        }
+        has_list = true;
         if stored.list.has(certificate.serial()) {
             return Err(ChainFaultReason::Revoked);
         }
@@ -238,6 +239,9 @@ fn check_revocation(
             let issuer = issuer.subject().text();
             tracing::debug!("the revocation list of {issuer:?} is not within its time and still used");
         }
+    }
+    if !has_list && level >= CrlLevel::Use {
+        return Err(unusable("is missing or does not cover it"));
     }
     Ok(())
 }

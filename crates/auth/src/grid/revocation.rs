@@ -1,6 +1,6 @@
 //! [`RevocationList`]: the serial numbers that an authority has revoked.
 
-use super::certificate::{GridCertificate, key_usage, read_time};
+use super::certificate::{GridCertificate, full_names, key_usage, read_time};
 use super::der::{DerReader, MalformedDer, tag};
 use super::name::DistinguishedName;
 use super::signature::SignedData;
@@ -10,6 +10,8 @@ use std::time::SystemTime;
 
 /// Extensions that do not restrict a list: `cRLNumber`, `authorityKeyIdentifier`.
 const HARMLESS: [&[u8]; 2] = [&[0x55, 0x1d, 20], &[0x55, 0x1d, 35]];
+/// The extension of a list that covers only a part of the certificates.
+const DISTRIBUTION_POINT: &[u8] = &[0x55, 0x1d, 28];
 /// The extension of a list that has only changes.
 const DELTA: &[u8] = &[0x55, 0x1d, 27];
 
@@ -22,6 +24,43 @@ pub struct RevocationList {
     /// Offset and length of each serial number in `encoded`, ordered by the numbers. Lists have up to
     /// some hundred thousand.
     serials: Vec<(u32, u8)>,
+    scope: ListScope,
+}
+
+/// The certificates that a list covers.
+#[derive(Clone, Default, Debug)]
+struct ListScope {
+    /// Only those that name one of these places.
+    places: Option<Vec<Box<[u8]>>>,
+    /// Only those of authorities, or only the others.
+    of_authorities: Option<bool>,
+}
+
+impl ListScope {
+    /// Reads the value of `issuingDistributionPoint`. Lists of some reasons, of other issuers or of
+    /// attribute certificates are not supported.
+    fn read(value: &[u8]) -> Result<Self, MalformedDer> {
+        let mut fields = DerReader::of_element(value, tag::SEQUENCE)?;
+        let mut scope = Self::default();
+        while !fields.is_empty() {
+            let field = fields.next()?;
+            match (field.tag, field.content) {
+                (tag::CONTEXT_0, name) => scope.places = Some(full_names(name)?),
+                (0x81, [0xff]) => scope.of_authorities = Some(false),
+                (0x82, [0xff]) => scope.of_authorities = Some(true),
+                _ => return Err(MalformedDer),
+            }
+        }
+        Ok(scope)
+    }
+
+    fn covers(&self, certificate: &GridCertificate) -> bool {
+        let own = &certificate.extensions;
+        let has_place =
+            |places: &Vec<Box<[u8]>>| places.iter().any(|one| own.distribution_points.contains(one));
+        self.places.as_ref().is_none_or(has_place)
+            && self.of_authorities.is_none_or(|of_authorities| of_authorities == own.is_authority())
+    }
 }
 
 impl std::fmt::Debug for RevocationList {
@@ -74,13 +113,16 @@ impl RevocationList {
         };
         let entries = fields.optional(&[tag::SEQUENCE]).map_err(malformed)?;
         let entries = entries.map(|entries| entries.content).unwrap_or_default();
+        let mut scope = ListScope::default();
         if let Some(extensions) = fields.optional(&[tag::CONTEXT_0]).map_err(malformed)? {
             let list = DerReader::of_element(extensions.content, tag::SEQUENCE).map_err(malformed)?;
-            check_extensions(list)?;
+            if let Some(value) = check_extensions(list)? {
+                scope = ListScope::read(value).map_err(|_| "covers a part that is not supported")?;
+            }
         }
         fields.end().map_err(malformed)?;
         let serials = serials(&encoded, entries)?;
-        Ok(Self { issuer, this_update, next_update, serials, encoded })
+        Ok(Self { issuer, this_update, next_update, serials, encoded, scope })
     }
 
     /// Returns the name of the authority.
@@ -93,6 +135,11 @@ impl RevocationList {
     #[must_use]
     pub fn is_current(&self, now: SystemTime) -> bool {
         self.this_update <= now && self.next_update.is_some_and(|next| now <= next)
+    }
+
+    /// Reports whether the list tells about a certificate of its issuer.
+    pub(super) fn covers(&self, certificate: &GridCertificate) -> bool {
+        self.scope.covers(certificate)
     }
 
     /// Reports whether an authority has signed the list.
@@ -121,8 +168,10 @@ fn serials(encoded: &[u8], entries: &[u8]) -> Result<Vec<(u32, u8)>, &'static st
         let mut entry = entries.sequence().map_err(|_| "has a malformed entry")?;
         let serial = entry.read_as(tag::INTEGER).map_err(|_| "has a malformed entry")?.content;
         read_time(&mut entry).map_err(|_| "has a malformed entry")?;
-        if let Some(extensions) = entry.optional(&[tag::SEQUENCE]).map_err(|_| "has a malformed entry")? {
-            check_extensions(DerReader::new(extensions.content))?;
+        if let Some(extensions) = entry.optional(&[tag::SEQUENCE]).map_err(|_| "has a malformed entry")?
+            && check_extensions(DerReader::new(extensions.content))?.is_some()
+        {
+            return Err("has a malformed entry");
         }
         entry.end().map_err(|_| "has a malformed entry")?;
         let offset = serial.as_ptr() as usize - encoded.as_ptr() as usize;
@@ -133,32 +182,36 @@ fn serials(encoded: &[u8], entries: &[u8]) -> Result<Vec<(u32, u8)>, &'static st
     Ok(found)
 }
 
-/// Returns an error for a critical extension, because it restricts the list or an entry.
-fn check_extensions(mut list: DerReader<'_>) -> Result<(), &'static str> {
+/// Returns the value of the extension that restricts a list, and an error for others that do so.
+fn check_extensions(mut list: DerReader<'_>) -> Result<Option<&[u8]>, &'static str> {
+    let mut scope = None;
     while !list.is_empty() {
-        let mut read = || -> Result<(&[u8], bool), MalformedDer> {
+        let mut read = || {
             let mut fields = list.sequence()?;
             let identifier = fields.read_as(tag::OBJECT_IDENTIFIER)?.content;
             let is_critical = fields.flag()?;
-            fields.read_as(tag::OCTET_STRING)?;
+            let value = fields.read_as(tag::OCTET_STRING)?.content;
             fields.end()?;
-            Ok((identifier, is_critical))
+            Ok((identifier, is_critical, value))
         };
-        let (identifier, is_critical) = read().map_err(|_| "has a malformed extension")?;
-        if identifier == DELTA {
-            return Err("has only the changes since another list");
-        }
-        if is_critical && !HARMLESS.contains(&identifier) {
-            return Err("has a critical extension that is not supported");
+        let (identifier, is_critical, value) =
+            read().map_err(|_: MalformedDer| "has a malformed extension")?;
+        match identifier {
+            DELTA => return Err("has only the changes since another list"),
+            DISTRIBUTION_POINT => scope = Some(value),
+            _ if is_critical && !HARMLESS.contains(&identifier) => {
+                return Err("has a critical extension that is not supported");
+            }
+            _ => {}
         }
     }
-    Ok(())
+    Ok(scope)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grid::test_certificates::{DAY, DraftList, NOW, TestKey, extension, name, now, pem};
+    use crate::grid::test_certificates::{DAY, DraftList, NOW, TestKey, element, extension, name, now, pem};
 
     fn list(extensions: &[Vec<u8>], of_entries: &[Vec<u8>], next: Option<i64>) -> Vec<u8> {
         let draft = DraftList {
@@ -198,9 +251,15 @@ mod tests {
         let fault = |extensions: &[Vec<u8>], of_entries: &[Vec<u8>]| {
             RevocationList::parse(&list(extensions, of_entries, next)).unwrap_err()
         };
-        let distribution_point = extension(&[0x55, 0x1d, 28], true, &[0x30, 0]);
+        // Lists of some reasons, indirect lists, lists of attribute certificates.
+        for field in [&[0x83, 2, 0, 2][..], &[0x84, 1, 0xff], &[0x85, 1, 0xff], &[0xa0, 2, 0xa1, 0]] {
+            let value = element(tag::SEQUENCE, &[field]);
+            let part = extension(DISTRIBUTION_POINT, true, &value);
+            assert_eq!(fault(&[part], &[]), "covers a part that is not supported", "{field:x?}");
+        }
         let issuer_of_entry = extension(&[0x55, 0x1d, 29], true, &[0x30, 0]);
-        assert_eq!(fault(&[distribution_point], &[]), "has a critical extension that is not supported");
+        let unknown = extension(&[0x55, 0x1d, 99], true, &[0x30, 0]);
+        assert_eq!(fault(&[unknown], &[]), "has a critical extension that is not supported");
         assert_eq!(fault(&[], &[issuer_of_entry]), "has a critical extension that is not supported");
         // A delta list is never a whole one, critical or not.
         assert_eq!(

@@ -2,8 +2,8 @@
 
 use super::settings::{AuthorityLevel, ChainRole, CrlLevel, GridTrustSettings};
 use super::test_certificates::{
-    DAY, DraftCertificate, NOW, TestDirectory, TestKey, extension, name, now, oid, pem_of, proxy_info,
-    revocation_list, vector_certificate, vector_text,
+    DAY, DraftCertificate, DraftList, NOW, TestDirectory, TestKey, element, extension, name, now, oid,
+    pem_of, proxy_info, revocation_list, vector_certificate, vector_text,
 };
 use super::test_chains::{ChainPlan, Defect, TestKeys, authority_name, build, end_entity_name};
 use super::*;
@@ -342,6 +342,44 @@ fn sha1_is_accepted_on_roots_only() {
     trust.refresh().unwrap();
     let fault = trust.verify(&[user.sign(&user_key, &sha2)], ChainRole::Client, now()).unwrap_err();
     assert!(fault.to_string().contains("has a wrong signature"), "{fault}");
+}
+
+/// Authorities divide their lists by the places that certificates name, or by kinds of certificates.
+#[test]
+fn a_list_counts_for_the_certificates_that_it_covers() {
+    let directory = TestDirectory::new("parts");
+    let (root_key, user_key) = (TestKey::p256(), TestKey::p256());
+    let root = DraftCertificate::new(&authority_name(0), &authority_name(0), 1).of_authority(None);
+    directory.put_hashed(&authority_name(0), "0", pem_of(&root.sign(&root_key, &root_key)));
+    let place = |url: &str| element(0xa0, &[&element(0xa0, &[&element(0x86, &[url.as_bytes()])])]);
+    let mut user = DraftCertificate::new(&end_entity_name(), &authority_name(0), 2).of_end_entity();
+    let points = element(0x30, &[&element(0x30, &[&place("http://ca.example/1.crl")])]);
+    user.extensions.push(extension(&[0x55, 0x1d, 31], false, &points));
+    let chain = [user.sign(&user_key, &root_key)];
+    let verdict = |fields: &[u8], serials: &[u64], level| {
+        let scope = extension(&[0x55, 0x1d, 28], true, &element(0x30, &[fields]));
+        let list = DraftList {
+            issuer: &authority_name(0),
+            times: (NOW - DAY, Some(NOW + DAY)),
+            serials,
+            extensions: vec![scope],
+            extensions_of_entries: Vec::new(),
+        };
+        directory.put_hashed(&authority_name(0), "r0", list.sign(&root_key));
+        let trust = GridTrust::open(settings(&directory, level)).unwrap();
+        trust.verify(&chain, ChainRole::Client, now()).map(drop).map_err(|fault| fault.reason)
+    };
+    let (own, other) = (place("http://ca.example/1.crl"), place("http://ca.example/2.crl"));
+    let (of_users, of_authorities) = ([0x81, 1, 0xff], [0x82, 1, 0xff]);
+    for fields in [&own[..], &of_users] {
+        assert_eq!(verdict(fields, &[3], CrlLevel::Require), Ok(()));
+        assert_eq!(verdict(fields, &[2], CrlLevel::Try), Err(ChainFaultReason::Revoked));
+    }
+    for fields in [&other[..], &of_authorities] {
+        let fault = verdict(fields, &[3], CrlLevel::Use).unwrap_err().to_string();
+        assert!(fault.contains("does not cover it"), "{fault}");
+        assert_eq!(verdict(fields, &[2], CrlLevel::Try), Ok(()));
+    }
 }
 
 /// Policies and path lengths do not count certificates that an authority issues to itself.
