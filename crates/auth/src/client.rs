@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::gsi::GridFiles;
 use crate::offers::OfferedProtocol;
 use crate::signing::SignatureCipher;
 
@@ -15,6 +16,8 @@ pub struct ClientContext {
     pub local_address: SocketAddr,
     /// Name of this host.
     pub host: String,
+    /// Name of the server in the URL.
+    pub server_host: String,
     /// User of the URL.
     pub user: Option<String>,
     /// Set if the connection is encrypted.
@@ -23,6 +26,8 @@ pub struct ClientContext {
     pub sss_keytab: Option<PathBuf>,
     /// Token file of `ztn` from the URL (`xrd.ztn`).
     pub token_file: Option<PathBuf>,
+    /// Files of `gsi` from the URL (`xrd.gsiusrpxy`, `xrd.gsiusrcrt`, `xrd.gsiusrkey`).
+    pub grid_files: GridFiles,
 }
 
 /// The reason why a client has no credentials for a protocol. It contains no secret.
@@ -32,6 +37,14 @@ pub enum ClientAuthError {
     #[error("{reason}; {remedy}")]
     NoCredentials {
         /// The missing or unusable credential.
+        reason: String,
+        /// What the user can do.
+        remedy: String,
+    },
+    /// The server cannot prove its identity.
+    #[error("{reason}; {remedy}")]
+    UntrustedServer {
+        /// What is wrong.
         reason: String,
         /// What the user can do.
         remedy: String,

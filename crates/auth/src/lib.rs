@@ -11,6 +11,7 @@
 //! | `client`   | [`ClientLogin`], [`ClientProtocol`]: the client's side of an exchange  |
 //! | `entity`   | [`Entity`]: the identity that authorization decides about              |
 //! | `grid`     | verification of grid certificate chains with proxies, grid map files      |
+//! | `gsi`      | the protocol `gsi`: certificates of grids                              |
 //! | `host`     | the protocol `host`                                                    |
 //! | `identity_text` | the line by which a server reports an identity to its client      |
 //! | `macaroons` | authorization by macaroons                                             |
@@ -20,6 +21,7 @@
 //! | `server`   | [`ServerLogin`], [`ServerProtocol`]: the server's side of an exchange  |
 //! | `signing`  | requests that must be signed, and what a signature covers              |
 //! | `sss`      | the protocol `sss`: shared keys                                        |
+//! | `sut`      | the messages of `gsi`                                                  |
 //! | `tls`      | certificates, keys and TLS contexts                                     |
 //! | `tokens`   | authorization by bearer tokens of WLCG and SciTokens                   |
 //! | `trusted_file` | files that nobody else may have written                            |
@@ -34,6 +36,7 @@ mod accounts;
 mod client;
 mod entity;
 pub mod grid;
+pub mod gsi;
 pub mod host;
 mod identity_text;
 pub mod macaroons;
@@ -43,6 +46,7 @@ mod secret;
 mod server;
 mod signing;
 pub mod sss;
+pub mod sut;
 pub mod tls;
 pub mod tokens;
 mod trusted_file;

@@ -62,10 +62,12 @@ impl LoginRequest {
         ClientContext {
             local_address,
             host: self.login.host.clone(),
+            server_host: self.host.clone(),
             user: self.choice.user.clone(),
             is_tls,
             sss_keytab: self.choice.sss_keytab(),
             token_file: self.choice.token_file(),
+            grid_files: self.choice.grid_files(),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use auth::gsi::GridFiles;
 use auth::host::HostClient;
 use auth::sss::{SssClient, SssClientSettings};
 use auth::unix::{UNIX, UnixClient};
@@ -130,6 +131,16 @@ impl CredentialChoice {
     /// Returns the token file of the URL.
     pub(crate) fn token_file(&self) -> Option<PathBuf> {
         self.value("xrd.ztn").map(PathBuf::from)
+    }
+
+    /// Returns the files of grid certificates of the URL.
+    pub(crate) fn grid_files(&self) -> GridFiles {
+        let file = |key| self.value(key).map(PathBuf::from);
+        GridFiles {
+            proxy: file("xrd.gsiusrpxy"),
+            certificate: file("xrd.gsiusrcrt"),
+            key: file("xrd.gsiusrkey"),
+        }
     }
 }
 

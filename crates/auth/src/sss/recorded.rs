@@ -195,10 +195,12 @@ fn client_context(address: &str) -> ClientContext {
     ClientContext {
         local_address: address.parse().unwrap(),
         host: "vm".to_owned(),
+        server_host: "s.o".to_owned(),
         user: None,
         is_tls: false,
         sss_keytab: None,
         token_file: None,
+        grid_files: crate::gsi::GridFiles::default(),
     }
 }
 

@@ -40,10 +40,12 @@ fn credentials(token: &str, offer: &[u8], is_tls: bool) -> Option<Vec<u8>> {
     let context = ClientContext {
         local_address: "[::1]:1".parse().unwrap(),
         host: "h.o".to_owned(),
+        server_host: "s.o".to_owned(),
         user: None,
         is_tls,
         sss_keytab: None,
         token_file: None,
+        grid_files: crate::gsi::GridFiles::default(),
     };
     let mut login = ZtnClient::new(places).begin(&offer, &context).ok()?;
     login.step(None, SystemTime::UNIX_EPOCH).ok()

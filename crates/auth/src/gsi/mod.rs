@@ -1,0 +1,54 @@
+//! `gsi`: certificates of grids. Server and client prove the keys of their certificates, and agree on a
+//! session key. Clients use proxies, which are short-lived certificates that users issue themselves.
+//!
+//! | file             | contents                                                           |
+//! |------------------|--------------------------------------------------------------------|
+//! | `agreement`      | the key agreement                                                  |
+//! | `certificate`    | parts of certificates                                              |
+//! | `client`         | [`GsiClient`]: the client's side                                   |
+//! | `credential`     | the certificates and the key of a user                             |
+//! | `host_names`     | the names of servers in certificates                               |
+//! | `messages`       | steps, options, challenges                                         |
+//! | `modular`        | modular exponentiation                                             |
+//! | `offer`          | the parameters in a server's list of protocols                     |
+//! | `pem`            | PEM text                                                           |
+//! | `proxy`          | certificates of proxies                                            |
+//! | `rsa_keys`       | RSA keys                                                           |
+//! | `server`         | [`GsiServer`]: the server's side                                   |
+//! | `session_cipher` | [`GsiCipher`]: the cipher with the session key                     |
+//! | `settings`       | [`GsiServerSettings`]: the configuration of the server             |
+//! | `trust`          | [`ChainTrust`], [`NameMap`]: the verification of chains            |
+//!
+//! Source: security facts, section 2.6.
+
+mod agreement;
+mod certificate;
+mod client;
+mod credential;
+mod host_names;
+mod messages;
+mod modular;
+mod offer;
+mod pem;
+mod proxy;
+mod rsa_keys;
+mod server;
+mod session_cipher;
+mod settings;
+mod trust;
+
+#[cfg(test)]
+mod recorded;
+#[cfg(test)]
+mod vectors;
+
+pub use client::{GridFiles, GsiClient, GsiClientSettings, TrustOpener};
+pub use credential::{GridCredential, default_proxy};
+pub use proxy::{PROXY_BITS_MIN, ProxyRequest};
+pub use server::GsiServer;
+pub use session_cipher::GsiCipher;
+pub use settings::{ForwardedChain, GsiServerSettings, NameMapping};
+pub use trust::{ChainOwner, ChainTrust, GridIdentity, NameMap};
+
+/// The id of the protocol.
+pub const GSI: &str = "gsi";

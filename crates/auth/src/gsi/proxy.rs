@@ -1,0 +1,258 @@
+//! Certificates of proxies, which the owner of a certificate issues.
+//!
+//! Source: security facts, sections 2.6.10 and 2.6.12; RFC 3820.
+
+use super::certificate::{GridCertificate, PROXY_INFORMATION};
+use super::rsa_keys::RsaSigner;
+use crate::random::SystemRng;
+use base::Rng;
+use std::time::{Duration, SystemTime};
+use x509_cert::certificate::Rfc5280;
+use x509_cert::der::asn1::{BitStringRef, UintRef};
+use x509_cert::der::oid::ObjectIdentifier;
+use x509_cert::der::{AnyRef, Decode, Encode};
+use x509_cert::time::{Time, Validity};
+
+/// Minimum size of the keys of proxies in bits.
+pub const PROXY_BITS_MIN: usize = 2048;
+
+/// Time by which the validity of a proxy begins earlier, because clocks differ.
+const CLOCK_SKEW: Duration = Duration::from_secs(300);
+
+/// The extensions that a proxy takes over: usage of the key.
+const KEY_USAGES: [ObjectIdentifier; 2] =
+    [ObjectIdentifier::new_unwrap("2.5.29.15"), ObjectIdentifier::new_unwrap("2.5.29.37")];
+
+/// The policy of a proxy with all rights of its issuer, encoded: 1.3.6.1.5.5.7.21.1.
+const INHERIT_ALL: [u8; 10] = [0x06, 0x08, 0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x15, 0x01];
+/// The policy of a limited proxy, encoded: 1.3.6.1.4.1.3536.1.1.1.9.
+const LIMITED: [u8; 12] = [0x06, 0x0a, 0x2b, 0x06, 0x01, 0x04, 0x01, 0x9b, 0x50, 0x01, 0x01, 0x09];
+/// The algorithm of signatures, encoded: sha256WithRSAEncryption.
+const SHA256_WITH_RSA: [u8; 15] =
+    [0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0b, 0x05, 0x00];
+/// The attribute of a name, encoded: commonName.
+const COMMON_NAME: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x03];
+
+/// Tags of the encoding.
+const SEQUENCE_TAG: u8 = 0x30;
+const SET_TAG: u8 = 0x31;
+const OCTETS_TAG: u8 = 0x04;
+const TEXT_TAG: u8 = 0x0c;
+const VERSION_TAG: u8 = 0xa0;
+const EXTENSIONS_TAG: u8 = 0xa3;
+
+/// The properties of a new proxy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProxyRequest {
+    /// Size of its key in bits.
+    pub bits: usize,
+    /// Validity from now on. It does not last beyond that of the issuer.
+    pub valid: Duration,
+    /// Maximum number of proxies below it; `None` for any number.
+    pub path_length: Option<u32>,
+}
+
+impl Default for ProxyRequest {
+    fn default() -> Self {
+        Self { bits: PROXY_BITS_MIN, valid: Duration::from_secs(12 * 3600), path_length: Some(0) }
+    }
+}
+
+/// The information of a proxy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct ProxyInformation {
+    pub(super) path_length: Option<u32>,
+    pub(super) is_limited: bool,
+}
+
+impl ProxyInformation {
+    /// Returns the information of a certificate; `None` if it is not a proxy of RFC 3820.
+    pub(super) fn of(certificate: &GridCertificate) -> Option<Self> {
+        let (_, value) = certificate.extension(PROXY_INFORMATION)?;
+        let mut rest = AnyRef::from_der(value).ok()?.value();
+        let path_length = match rest.first() {
+            Some(2) => {
+                let (number, after) = UintRef::from_der_partial(rest).ok()?;
+                rest = after;
+                let bytes = number.as_bytes();
+                Some(
+                    bytes
+                        .iter()
+                        .fold(0_u32, |all, byte| all.saturating_mul(256).saturating_add(u32::from(*byte))),
+                )
+            }
+            _ => None,
+        };
+        let policy = AnyRef::from_der(rest).ok()?.value();
+        Some(Self { path_length, is_limited: policy.starts_with(LIMITED.as_slice()) })
+    }
+
+    fn encode(self) -> Result<Vec<u8>, String> {
+        let policy: &[u8] = if self.is_limited { &LIMITED } else { &INHERIT_ALL };
+        let mut content = Vec::new();
+        if let Some(length) = self.path_length {
+            content.extend(number(&length.to_be_bytes())?);
+        }
+        content.extend(sequence(&[policy])?);
+        sequence(&[&content])
+    }
+}
+
+/// Issues a proxy for a public key. `issuer` is the certificate of `signer`.
+pub(super) fn issue(
+    issuer: &GridCertificate,
+    signer: &RsaSigner,
+    public_key: &[u8],
+    request: ProxyRequest,
+    now: SystemTime,
+) -> Result<GridCertificate, String> {
+    let mut random = [0; 4];
+    SystemRng.fill(&mut random);
+    let serial = u32::from_be_bytes(random) & 0x7fff_ffff | 1;
+    issue_with_serial(issuer, signer, public_key, request, serial, now)
+}
+
+fn issue_with_serial(
+    issuer: &GridCertificate,
+    signer: &RsaSigner,
+    public_key: &[u8],
+    request: ProxyRequest,
+    serial: u32,
+    now: SystemTime,
+) -> Result<GridCertificate, String> {
+    let subject = with_common_name(&issuer.subject()?, &serial.to_string())?;
+    let begin = (now - CLOCK_SKEW).max(issuer.not_before());
+    let end = (now + request.valid).min(issuer.not_after());
+    let information = information(issuer, request.path_length)?;
+    let mut extensions = Vec::new();
+    for identifier in KEY_USAGES {
+        if let Some((is_critical, value)) = issuer.extension(identifier) {
+            extensions.extend(extension(identifier, is_critical, value)?);
+        }
+    }
+    extensions.extend(extension(PROXY_INFORMATION, true, &information.encode()?)?);
+    let contents = sequence(&[
+        &encode(VERSION_TAG, &[&[2, 1, 2]])?,
+        &number(&serial.to_be_bytes())?,
+        &SHA256_WITH_RSA,
+        &issuer.subject()?,
+        &validity(begin, end)?,
+        &subject,
+        public_key,
+        &encode(EXTENSIONS_TAG, &[&sequence(&[&extensions])?])?,
+    ])?;
+    let signature = signer.sign_sha256(&contents)?;
+    let signature = BitStringRef::from_bytes(&signature).and_then(|bits| bits.to_der());
+    let signature = signature.map_err(|error| error.to_string())?;
+    GridCertificate::decode(&sequence(&[&contents, &SHA256_WITH_RSA, &signature])?)
+}
+
+/// Returns the information of a proxy below this issuer.
+fn information(issuer: &GridCertificate, path_length: Option<u32>) -> Result<ProxyInformation, String> {
+    let above = ProxyInformation::of(issuer);
+    let path_length = match above.and_then(|above| above.path_length) {
+        Some(0) => return Err("the proxy does not allow proxies below it (its path length is 0)".to_owned()),
+        Some(length) => Some(path_length.map_or(length - 1, |wanted| wanted.min(length - 1))),
+        None => path_length,
+    };
+    Ok(ProxyInformation { path_length, is_limited: above.is_some_and(|above| above.is_limited) })
+}
+
+/// Appends a common name to an encoded name.
+fn with_common_name(name: &[u8], common_name: &str) -> Result<Vec<u8>, String> {
+    let parts = AnyRef::from_der(name).map_err(|error| error.to_string())?;
+    let value = encode(TEXT_TAG, &[common_name.as_bytes()])?;
+    let attribute = sequence(&[&COMMON_NAME, &value])?;
+    sequence(&[parts.value(), &encode(SET_TAG, &[&attribute])?])
+}
+
+fn validity(begin: SystemTime, end: SystemTime) -> Result<Vec<u8>, String> {
+    let time = |time: SystemTime| Time::try_from(time).map_err(|error| error.to_string());
+    let validity = Validity::<Rfc5280>::new(time(begin)?, time(end)?);
+    validity.to_der().map_err(|error| error.to_string())
+}
+
+fn extension(identifier: ObjectIdentifier, is_critical: bool, value: &[u8]) -> Result<Vec<u8>, String> {
+    let identifier = identifier.to_der().map_err(|error| error.to_string())?;
+    let critical: &[u8] = if is_critical { &[1, 1, 0xff] } else { &[] };
+    sequence(&[&identifier, critical, &encode(OCTETS_TAG, &[value])?])
+}
+
+fn number(bytes: &[u8]) -> Result<Vec<u8>, String> {
+    UintRef::new(bytes).and_then(|number| number.to_der()).map_err(|error| error.to_string())
+}
+
+fn sequence(parts: &[&[u8]]) -> Result<Vec<u8>, String> {
+    encode(SEQUENCE_TAG, parts)
+}
+
+/// Encodes a value with its tag and length.
+fn encode(tag: u8, parts: &[&[u8]]) -> Result<Vec<u8>, String> {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    let mut out = vec![tag];
+    match u8::try_from(length) {
+        Ok(short) if short < 0x80 => out.push(short),
+        _ => {
+            let length = u32::try_from(length).map_err(|_| "a certificate is too large")?.to_be_bytes();
+            let zeros = length.iter().take_while(|byte| **byte == 0).count();
+            let length = length.get(zeros..).unwrap_or_default();
+            out.push(0x80 | u8::try_from(length.len()).unwrap_or(4));
+            out.extend_from_slice(length);
+        }
+    }
+    parts.iter().for_each(|part| out.extend_from_slice(part));
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gsi::vectors::{load, text};
+
+    fn user() -> (GridCertificate, RsaSigner) {
+        let keys = load("gsi.json")["keys"].clone();
+        let certificate = GridCertificate::chain_of_pem(text(&keys, "user_cert_pem")).unwrap().remove(0);
+        (certificate, RsaSigner::from_pem(text(&keys, "user_key_pem")).unwrap())
+    }
+
+    #[test]
+    fn the_recorded_proxy_has_the_same_parts() {
+        let (user, signer) = user();
+        let recorded =
+            GridCertificate::chain_of_pem(text(&load("gsi.json")["keys"], "user_proxy_pem")).unwrap();
+        assert_eq!(recorded.len(), 2);
+        let recorded = &recorded[0];
+        let found = ProxyInformation::of(recorded).unwrap();
+        assert_eq!(found, ProxyInformation { path_length: Some(0), is_limited: false });
+        let serial = recorded.common_name().unwrap().parse().unwrap();
+        let now = user.not_before() + Duration::from_secs(3600);
+        let key = recorded.public_key().unwrap();
+        let ours = issue_with_serial(&user, &signer, &key, ProxyRequest::default(), serial, now).unwrap();
+        assert_eq!(ours.subject(), recorded.subject());
+        assert_eq!((ours.issuer(), ours.public_key()), (recorded.issuer(), recorded.public_key()));
+        assert_eq!(ours.extension(PROXY_INFORMATION), recorded.extension(PROXY_INFORMATION));
+        assert!(ours.is_proxy() && !ours.is_authority());
+        assert_eq!(ours.not_after(), (now + Duration::from_secs(12 * 3600)).min(user.not_after()));
+    }
+
+    #[test]
+    fn proxies_of_proxies_are_limited_by_their_path_length() {
+        let (user, signer) = user();
+        let now = user.not_before() + Duration::from_secs(3600);
+        let key = signer.public_key().unwrap();
+        let below = |issuer: &GridCertificate, path_length| {
+            let request = ProxyRequest { path_length, ..ProxyRequest::default() };
+            issue(issuer, &signer, &key, request, now)
+        };
+        let length = |proxy: &GridCertificate| ProxyInformation::of(proxy).unwrap().path_length;
+        let first = below(&user, Some(300)).unwrap();
+        assert_eq!(length(&first), Some(300));
+        assert_eq!(length(&below(&first, None).unwrap()), Some(299));
+        assert_eq!(length(&below(&user, None).unwrap()), None);
+        let last = below(&first, Some(0)).unwrap();
+        assert_eq!(length(&last), Some(0));
+        assert!(below(&last, None).unwrap_err().contains("path length is 0"));
+        assert!(ProxyInformation::of(&user).is_none());
+        assert_eq!(last.not_before(), user.not_before().max(now - CLOCK_SKEW));
+    }
+}

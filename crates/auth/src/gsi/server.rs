@@ -1,0 +1,472 @@
+//! [`GsiServer`]: the server's side of `gsi`.
+//!
+//! ```text
+//! client                                     server
+//! versions, hashes of its authority, tag 1  -->
+//!                                           <--  certificate, key agreement, ciphers, signed tag 1, tag 2
+//! key agreement, encrypted: signed tag 2,   -->
+//! certificates
+//! ```
+
+use super::agreement::{DhGroup, KeyAgreement, PeerAgreement};
+use super::certificate::GridCertificate;
+use super::messages::{self, Challenge, DIGEST, EXCHANGE_SECONDS_MAX, VERSION_MIN, client_option, step};
+use super::offer;
+use super::rsa_keys::{RsaSigner, RsaVerifier};
+use super::session_cipher::{GsiCipher, IV_BYTES, SessionCipher};
+use super::settings::{ForwardedChain, GsiServerSettings, NameMapping};
+use super::trust::{ChainOwner, ChainTrust, GridIdentity, NameMap};
+use super::{GSI, pem};
+use crate::entity::{Entity, EntityFields};
+use crate::secret::Secret;
+use crate::server::{LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost};
+use crate::signing::SignatureCipher;
+use crate::sut::{SutField, SutMessage};
+use crate::trusted_file::{FileTrust, NO_SHARED_WRITE, TrustedFileError, TrustedOwner, read_trusted};
+use base::Rng;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+
+/// Minimum length of credentials: id, step, end, and three fields.
+const CREDENTIAL_BYTES_MIN: usize = 4 + 4 + 4 + 3 * 8;
+
+/// Maximum size of the file of a certificate or key in bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The demands on the file of a key.
+pub(super) const KEY_TRUST: FileTrust = FileTrust::private(TrustedOwner::Own, "read the key", FILE_BYTES_MAX);
+
+/// The demands on the file of a certificate.
+const CERTIFICATE_TRUST: FileTrust = FileTrust {
+    owner: TrustedOwner::Own,
+    modes: NO_SHARED_WRITE,
+    danger: "replace the certificate",
+    bytes_max: FILE_BYTES_MAX,
+};
+
+/// The attribute of a name that comes from the grid map.
+const MAPPED: &str = "gridmap.name";
+
+/// Maximum length of a mapped name in bytes.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Reads a file with the demands on it.
+pub(super) fn read_file(path: &Path, trust: &FileTrust) -> Result<zeroize::Zeroizing<String>, String> {
+    let shown = path.display();
+    let (bytes, _) = read_trusted(path, trust).map_err(|error| match error {
+        TrustedFileError::Unreadable(error) => format!("cannot read {shown}: {}", base::errno_text(&error)),
+        TrustedFileError::Untrusted { reason, remedy } => format!("{shown} is not used: {reason}; {remedy}"),
+    })?;
+    match std::str::from_utf8(&bytes) {
+        Ok(text) => Ok(zeroize::Zeroizing::new(text.to_owned())),
+        Err(_) => Err(format!("{shown} is not a PEM file")),
+    }
+}
+
+/// Certificate and key of the server.
+struct ServerIdentity {
+    /// The certificate as text.
+    pem: String,
+    signer: RsaSigner,
+    /// Hashes of its authority.
+    authorities: Vec<String>,
+    expires: SystemTime,
+}
+
+impl ServerIdentity {
+    fn read(settings: &GsiServerSettings, trust: &dyn ChainTrust) -> Result<Self, String> {
+        let shown = settings.certificate.display();
+        let text = read_file(&settings.certificate, &CERTIFICATE_TRUST)?;
+        let chain = GridCertificate::chain_of_pem(&text).map_err(|error| format!("{shown}: {error}"))?;
+        let certificate = chain.first().ok_or_else(|| format!("{shown}: no certificate found"))?;
+        let text = read_file(&settings.key, &KEY_TRUST)?;
+        let signer =
+            RsaSigner::from_pem(&text).map_err(|error| format!("{}: {error}", settings.key.display()))?;
+        Self::new(certificate, signer, settings.new_hash_only, trust)
+            .map_err(|error| format!("{shown}: {error}"))
+    }
+
+    fn new(
+        certificate: &GridCertificate,
+        signer: RsaSigner,
+        new_hash_only: bool,
+        trust: &dyn ChainTrust,
+    ) -> Result<Self, String> {
+        if certificate.public_key()? != signer.public_key()? {
+            return Err("the key is not that of the certificate".to_owned());
+        }
+        let hashes = trust.issuer_hashes(&certificate.der).ok_or("the issuer is malformed")?;
+        let [new, old] = hashes;
+        Ok(Self {
+            pem: pem::encode(pem::CERTIFICATE, &certificate.der),
+            signer,
+            authorities: if new_hash_only { vec![new] } else { vec![new, old] },
+            expires: certificate.not_after(),
+        })
+    }
+}
+
+/// `gsi` as a server offers it. All exchanges share its certificate and its authorities.
+pub struct GsiServer(Arc<GsiShared>);
+
+struct GsiShared {
+    settings: GsiServerSettings,
+    identity: RwLock<Arc<ServerIdentity>>,
+    trust: Arc<dyn ChainTrust>,
+    names: Option<Arc<dyn NameMap>>,
+    group: Arc<DhGroup>,
+    rng: Mutex<Box<dyn Rng + Send>>,
+    /// The reason why the present certificate is not in force, if it is not.
+    failure: Mutex<Option<String>>,
+}
+
+impl GsiServer {
+    /// Reads certificate and key. Without `names` no subject is mapped.
+    ///
+    /// # Errors
+    /// The file and the reason why it cannot be used.
+    pub fn open(
+        settings: GsiServerSettings,
+        trust: Arc<dyn ChainTrust>,
+        names: Option<Arc<dyn NameMap>>,
+        rng: Box<dyn Rng + Send>,
+    ) -> Result<Self, String> {
+        let identity = ServerIdentity::read(&settings, trust.as_ref())?;
+        Self::with_identity(settings, identity, trust, names, rng)
+    }
+
+    /// Creates a server with the certificate and the key of these texts, which are not read from files
+    /// until the first refresh.
+    ///
+    /// # Errors
+    /// The reason why they cannot be used.
+    pub fn with_certificate(
+        settings: GsiServerSettings,
+        certificate: &str,
+        key: &str,
+        trust: Arc<dyn ChainTrust>,
+        names: Option<Arc<dyn NameMap>>,
+        rng: Box<dyn Rng + Send>,
+    ) -> Result<Self, String> {
+        let chain = GridCertificate::chain_of_pem(certificate)?;
+        let certificate = chain.first().ok_or("no certificate found")?;
+        let signer = RsaSigner::from_pem(key)?;
+        let identity = ServerIdentity::new(certificate, signer, settings.new_hash_only, trust.as_ref())?;
+        Self::with_identity(settings, identity, trust, names, rng)
+    }
+
+    fn with_identity(
+        settings: GsiServerSettings,
+        identity: ServerIdentity,
+        trust: Arc<dyn ChainTrust>,
+        names: Option<Arc<dyn NameMap>>,
+        rng: Box<dyn Rng + Send>,
+    ) -> Result<Self, String> {
+        let group = DhGroup::fixed().ok_or("the group of the key agreement is malformed")?;
+        Ok(Self(Arc::new(GsiShared {
+            settings,
+            identity: RwLock::new(Arc::new(identity)),
+            trust,
+            names,
+            group,
+            rng: Mutex::new(rng),
+            failure: Mutex::default(),
+        })))
+    }
+
+    pub(super) fn exchange(&self, peer: &LoginPeer) -> GsiServerLogin {
+        GsiServerLogin { shared: self.0.clone(), peer: peer.clone(), stage: Stage::Begin, cipher: None }
+    }
+}
+
+impl GsiShared {
+    fn identity(&self) -> Arc<ServerIdentity> {
+        self.identity.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl ServerProtocol for GsiServer {
+    fn id(&self) -> &'static str {
+        GSI
+    }
+
+    fn parameters(&self) -> String {
+        offer::parameters(&self.0.identity().authorities)
+    }
+
+    fn credential_bytes_min(&self) -> usize {
+        CREDENTIAL_BYTES_MIN
+    }
+
+    fn begin(&self, peer: &LoginPeer) -> Box<dyn ServerLogin> {
+        Box::new(self.exchange(peer))
+    }
+
+    fn refresh_interval(&self) -> Option<Duration> {
+        Some(self.0.settings.refresh)
+    }
+
+    fn refresh(&self) -> Result<(), String> {
+        let shared = &self.0;
+        let identity = ServerIdentity::read(&shared.settings, shared.trust.as_ref());
+        let identity = identity.map_err(|error| format!("the previous certificate stays in use: {error}"));
+        *shared.failure.lock().unwrap_or_else(PoisonError::into_inner) = identity.as_ref().err().cloned();
+        let mut failures = Vec::new();
+        match identity {
+            Ok(identity) => {
+                *shared.identity.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(identity);
+            }
+            Err(error) => failures.push(error),
+        }
+        failures.extend(shared.trust.refresh().err());
+        failures.extend(shared.names.as_ref().and_then(|names| names.refresh().err()));
+        if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+    }
+
+    fn state(&self) -> String {
+        let shared = &self.0;
+        let now = SystemTime::now();
+        let days = shared.identity().expires.duration_since(now).map_or(0, |left| left.as_secs() / 86_400);
+        let certificate = shared.settings.certificate.display();
+        let state =
+            format!("gsi: certificate {certificate}, valid for {days} days; {}", shared.trust.state());
+        match shared.failure.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            Some(failure) => format!("{state}; {failure}"),
+            None => state,
+        }
+    }
+}
+
+/// The next message that is expected.
+pub(super) enum Stage {
+    /// The first one.
+    Begin,
+    /// The certificates of the client.
+    Certificate(Box<SentAgreement>),
+    /// None.
+    Over,
+}
+
+/// What the server has sent in its first message.
+pub(super) struct SentAgreement {
+    pub(super) agreement: KeyAgreement,
+    pub(super) challenge: Challenge,
+    pub(super) options: u32,
+    pub(super) begun: SystemTime,
+}
+
+/// An exchange with one peer.
+pub(super) struct GsiServerLogin {
+    shared: Arc<GsiShared>,
+    peer: LoginPeer,
+    pub(super) stage: Stage,
+    cipher: Option<Arc<SessionCipher>>,
+}
+
+impl ServerLogin for GsiServerLogin {
+    fn cost(&self) -> StepCost {
+        StepCost::Expensive
+    }
+
+    fn step(&mut self, credentials: &[u8], now: SystemTime) -> ServerStep {
+        let step = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Begin => self.send_certificate(credentials, now),
+            Stage::Certificate(sent) => self.take_certificate(credentials, &sent, now),
+            Stage::Over => Err("the exchange is over".to_owned()),
+        };
+        step.unwrap_or_else(|reason| ServerStep::Refused(RefusedLogin::new(GSI, reason)))
+    }
+
+    fn signature_cipher(&self) -> Option<Arc<dyn SignatureCipher>> {
+        self.cipher.clone().map(|cipher| cipher as Arc<dyn SignatureCipher>)
+    }
+}
+
+impl GsiServerLogin {
+    fn send_certificate(&mut self, credentials: &[u8], now: SystemTime) -> Result<ServerStep, String> {
+        let message = messages::decode(credentials, step::CLIENT_REQUEST)?;
+        let version = message.number(SutField::VERSION).unwrap_or(0);
+        if version < VERSION_MIN {
+            return Err(format!(
+                "version {version} of the client does not protect the key agreement; it needs a client of XRootD 4.9 or later"
+            ));
+        }
+        let authorities = message.text(SutField::ISSUER_HASH).unwrap_or_default();
+        if !messages::hashes(authorities).any(|hash| self.shared.trust.has_authority(hash)) {
+            return Err(format!("unknown CA: cannot verify client credentials: {authorities}"));
+        }
+        let options = message.number(SutField::CLIENT_OPTIONS).unwrap_or(0) & client_option::KNOWN;
+        let main = message.field(SutField::MAIN).ok_or("the inner message is missing")?;
+        let main = messages::decode_main(main, step::CLIENT_REQUEST)?;
+        let tag = Challenge::of_peer(&main).ok_or("the challenge of the client is missing or malformed")?;
+        let (agreement, challenge) = {
+            let mut rng = self.shared.rng.lock().unwrap_or_else(PoisonError::into_inner);
+            let agreement = KeyAgreement::generate(self.shared.group.clone(), rng.as_mut());
+            (agreement.ok_or("no key pair for the key agreement")?, Challenge::random(rng.as_mut()))
+        };
+        let identity = self.shared.identity();
+        let settings = &self.shared.settings;
+        let main = messages::begin_main(step::SERVER_CERTIFICATE)
+            .with(SutField::SIGNED_CHALLENGE, &identity.signer.sign_raw(tag.as_bytes())?)
+            .with(SutField::CHALLENGE, challenge.as_bytes())
+            .finish();
+        let ciphers: Vec<&str> = settings.ciphers.iter().map(|cipher| cipher.name()).collect();
+        let reply = messages::begin(step::SERVER_CERTIFICATE)
+            .with(SutField::MAIN, &main)
+            .with(SutField::CIPHER, &identity.signer.sign_raw(agreement.text().as_bytes())?)
+            .with(SutField::CIPHER_NAMES, ciphers.join(":").as_bytes())
+            .with(SutField::DIGEST_NAMES, settings.digests.join(":").as_bytes())
+            .with(SutField::X509, identity.pem.as_bytes())
+            .finish();
+        self.stage =
+            Stage::Certificate(Box::new(SentAgreement { agreement, challenge, options, begun: now }));
+        Ok(ServerStep::Continue(reply))
+    }
+
+    fn take_certificate(
+        &mut self,
+        credentials: &[u8],
+        sent: &SentAgreement,
+        now: SystemTime,
+    ) -> Result<ServerStep, String> {
+        check_time(sent.begun, now)?;
+        let settings = &self.shared.settings;
+        let message = messages::decode(credentials, step::CLIENT_CERTIFICATE)?;
+        let cipher = chosen_cipher(&message, &settings.ciphers)?;
+        check_digest(&message, &settings.digests)?;
+        let puk = message.text(SutField::PUBLIC_KEY).and_then(|text| pem::single(text, pem::PUBLIC_KEY));
+        let puk = puk.ok_or("the public key of the client is missing or malformed")?;
+        let key =
+            RsaVerifier::from_public_key(&puk).ok_or("the public key of the client is not an RSA key")?;
+        if key.bits() < settings.key_bits_min {
+            return Err(format!("the key has {} bits, {} are needed", key.bits(), settings.key_bits_min));
+        }
+        let signed = message.field(SutField::CIPHER).ok_or("the key agreement of the client is missing")?;
+        let text = key.recover(signed).ok_or("the key agreement is not signed by the key of the client")?;
+        let peer = PeerAgreement::decode(&text).map_err(|error| format!("the client: {error}"))?;
+        let secret = sent.agreement.agree(&peer).map_err(|error| format!("the client: {error}"))?;
+        let cipher = SessionCipher::new(cipher, &secret).ok_or("the common secret is too short")?;
+        let main = message.field(SutField::MAIN).ok_or("the inner message is missing")?;
+        let main = cipher.open(main).ok_or("the inner message cannot be decrypted")?;
+        let main = messages::decode_main(main.expose(), step::CLIENT_CERTIFICATE)?;
+        sent.challenge.check(&main, &key)?;
+        let chain = client_chain(&main, sent.options)?;
+        let leaf = chain.first().ok_or("the certificates of the client are missing")?;
+        if leaf.public_key()? != puk {
+            return Err("the public key is not that of the certificate".to_owned());
+        }
+        let encoded: Vec<Vec<u8>> = chain.iter().map(|certificate| certificate.der.clone()).collect();
+        let identity = self.shared.trust.verify(&encoded, ChainOwner::Client, now)?;
+        let entity = self.entity(&identity, &encoded, main.text(SutField::USER))?;
+        self.cipher = Some(Arc::new(cipher));
+        Ok(ServerStep::Done(entity))
+    }
+
+    fn entity(
+        &self,
+        identity: &GridIdentity,
+        chain: &[Vec<u8>],
+        user: Option<&str>,
+    ) -> Result<Entity, String> {
+        let settings = &self.shared.settings;
+        if identity.is_limited && !settings.accepts_limited {
+            return Err("the proxy is a limited one; gsi.limited full accepts those".to_owned());
+        }
+        let mut fields = EntityFields {
+            protocol: GSI.into(),
+            host: self.peer.host.as_str().into(),
+            expires: Some(identity.expires),
+            ..EntityFields::default()
+        };
+        match self.mapped(&identity.subject, user) {
+            Some(name) => {
+                fields.name = Some(name.into());
+                fields.attributes.push((MAPPED.into(), "1".into()));
+            }
+            None if settings.mapping == NameMapping::Required => {
+                return Err(format!("{} is not in the grid map", identity.subject));
+            }
+            None if settings.names_by_subject => fields.name = Some(identity.subject.as_str().into()),
+            None => fields.name = Some(format!("{}.0", identity.subject_hash).into()),
+        }
+        if settings.monitors_subject {
+            fields.monitor_info = Some(identity.subject.as_str().into());
+        }
+        if let Some(forwarded) = settings.forwarded_chain {
+            forward(chain, forwarded, &mut fields);
+        }
+        Ok(Entity::new(fields))
+    }
+
+    /// Returns the name of a subject in the grid map: the one that the client asks for, or its first.
+    fn mapped(&self, subject: &str, user: Option<&str>) -> Option<String> {
+        if self.shared.settings.mapping == NameMapping::Off {
+            return None;
+        }
+        let names = self.shared.names.as_ref()?.names_for(subject);
+        let wanted = user.filter(|user| names.iter().any(|name| name == user)).map(str::to_owned);
+        wanted.or_else(|| names.into_iter().next()).filter(|name| is_user_name(name))
+    }
+}
+
+/// Reports whether a name of the grid map can be that of a user.
+fn is_user_name(name: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.@$-".contains(&byte);
+    let first = name.bytes().next();
+    name.len() <= NAME_BYTES_MAX
+        && name.bytes().all(is_letter)
+        && first.is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+fn forward(chain: &[Vec<u8>], forwarded: ForwardedChain, fields: &mut EntityFields) {
+    let kept = if forwarded.is_full { chain } else { chain.get(..1).unwrap_or_default() };
+    let mut text = String::new();
+    kept.iter().for_each(|certificate| pem::append(pem::CERTIFICATE, certificate, &mut text));
+    if forwarded.as_endorsements {
+        fields.endorsements = Some(text.into());
+    } else {
+        fields.credentials = Some(Secret::from(text.as_bytes()));
+    }
+}
+
+fn check_time(begun: SystemTime, now: SystemTime) -> Result<(), String> {
+    let seconds = now.duration_since(begun).map_or(0, |since| since.as_secs());
+    if seconds > EXCHANGE_SECONDS_MAX {
+        return Err(format!("the client took {seconds} s, {EXCHANGE_SECONDS_MAX} s are allowed"));
+    }
+    Ok(())
+}
+
+/// Returns the cipher that the client has chosen: `<name>#<length of the initialization vector>`.
+fn chosen_cipher(message: &SutMessage<'_>, offered: &[GsiCipher]) -> Result<GsiCipher, String> {
+    let choice = message.text(SutField::CIPHER_NAMES).ok_or("the choice of a cipher is missing")?;
+    let (name, length) = choice.split_once('#').ok_or("the choice of a cipher is malformed")?;
+    let chosen = GsiCipher::from_name(name).filter(|cipher| offered.contains(cipher));
+    match chosen {
+        Some(cipher) if length == IV_BYTES.to_string() => Ok(cipher),
+        _ => Err(format!("unsupported cipher chosen by the client: {choice}")),
+    }
+}
+
+fn check_digest(message: &SutMessage<'_>, offered: &[String]) -> Result<(), String> {
+    let choice = message.text(SutField::DIGEST_NAMES).ok_or("the choice of a digest is missing")?;
+    if offered.iter().any(|name| name == choice) || (offered.is_empty() && choice == DIGEST) {
+        return Ok(());
+    }
+    Err(format!("unsupported MD chosen by the client: {choice}"))
+}
+
+/// Returns the certificates of a client.
+fn client_chain(main: &SutMessage<'_>, options: u32) -> Result<Vec<GridCertificate>, String> {
+    let text = main.text(SutField::X509).ok_or("the certificates of the client are missing")?;
+    if pem::sections(text)?.iter().any(|section| section.label != pem::CERTIFICATE) {
+        return Err("the client sends something else than certificates, such as a private key".to_owned());
+    }
+    let chain = GridCertificate::chain_of_pem(text)?;
+    let least = if options & client_option::CREATE_PROXY != 0 { 2 } else { 1 };
+    if chain.len() < least {
+        return Err(format!("the client sends {} certificates, {least} are needed", chain.len()));
+    }
+    Ok(chain)
+}

@@ -1,0 +1,81 @@
+//! [`GsiServerSettings`]: the configuration of the server's side.
+
+use super::session_cipher::GsiCipher;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The use of the grid map (`-gmapopt`).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum NameMapping {
+    /// It is not used.
+    Off,
+    /// A subject that is not in it has a name of its own.
+    #[default]
+    Try,
+    /// A subject that is not in it is refused.
+    Required,
+}
+
+/// The certificates of a client that later layers receive (`-authzpxy`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ForwardedChain {
+    /// Set for the field `endorsements`; otherwise they are the credentials of the identity.
+    pub as_endorsements: bool,
+    /// Set for all certificates; otherwise only the last one.
+    pub is_full: bool,
+}
+
+/// The configuration of a server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GsiServerSettings {
+    /// Certificate of the server.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The ciphers that are offered, in this order.
+    pub ciphers: Vec<GsiCipher>,
+    /// The digests that are offered, in this order.
+    pub digests: Vec<String>,
+    /// The use of the grid map.
+    pub mapping: NameMapping,
+    /// The name of a subject that is not mapped is the subject itself, otherwise its hash.
+    pub names_by_subject: bool,
+    /// Certificates for later layers.
+    pub forwarded_chain: Option<ForwardedChain>,
+    /// Names in certificates go into monitoring.
+    pub monitors_subject: bool,
+    /// Only the new hash of authorities is offered.
+    pub new_hash_only: bool,
+    /// Clients with a limited proxy have all rights; otherwise they are refused.
+    pub accepts_limited: bool,
+    /// Minimum size of the keys of clients in bits.
+    pub key_bits_min: usize,
+    /// Interval at which certificate, authorities and grid map are read again.
+    pub refresh: Duration,
+}
+
+impl GsiServerSettings {
+    /// Interval of refreshes unless it is configured.
+    pub const REFRESH: Duration = Duration::from_secs(600);
+    /// Minimum size of keys unless it is configured, in bits.
+    pub const KEY_BITS_MIN: usize = 2048;
+
+    /// Creates the settings of a server with this certificate and key, and defaults otherwise.
+    #[must_use]
+    pub fn new(certificate: PathBuf, key: PathBuf) -> Self {
+        Self {
+            certificate,
+            key,
+            ciphers: GsiCipher::ALL.iter().map(|(_, cipher)| *cipher).collect(),
+            digests: vec!["sha256".to_owned()],
+            mapping: NameMapping::default(),
+            names_by_subject: false,
+            forwarded_chain: None,
+            monitors_subject: false,
+            new_hash_only: false,
+            accepts_limited: false,
+            key_bits_min: Self::KEY_BITS_MIN,
+            refresh: Self::REFRESH,
+        }
+    }
+}
