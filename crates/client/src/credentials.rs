@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use auth::gsi::GridFiles;
+use auth::gsi::{GridFiles, GsiClient, GsiClientSettings};
 use auth::host::HostClient;
 use auth::sss::{SssClient, SssClientSettings};
 use auth::unix::{UNIX, UnixClient};
@@ -15,6 +15,7 @@ use auth::ztn::{TokenPlaces, ZtnClient};
 use auth::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol, OfferedProtocol, SystemRng};
 use nix::unistd::{Gid, Group, Uid, User};
 
+use crate::authorities;
 use crate::url::Url;
 
 /// The variable with the protocols that the user allows.
@@ -60,9 +61,10 @@ impl Credentials {
         let variable = |name: &str| std::env::var(name).ok();
         let settings = SssClientSettings::of_environment(variable);
         let sss = SssClient::new(settings, Arc::new(Mutex::new(SystemRng)));
+        let gsi = GsiClient::new(GsiClientSettings::of_environment(variable), authorities::opener());
         let ztn = ZtnClient::new(TokenPlaces::of_environment(variable));
         let protocols: Vec<Box<dyn ClientProtocol>> =
-            vec![Box::new(ztn), Box::new(sss), Box::new(ProcessUser), Box::new(HostClient)];
+            vec![Box::new(ztn), Box::new(gsi), Box::new(sss), Box::new(ProcessUser), Box::new(HostClient)];
         Self(Some(Arc::new(UserCredentials { protocols, allowed: variable(PROTOCOLS_VARIABLE) })))
     }
 

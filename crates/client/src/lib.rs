@@ -66,6 +66,7 @@ mod abort_on_drop;
 mod answers;
 mod attributes;
 mod authentication;
+mod authorities;
 pub mod blocking;
 mod buffer_pool;
 mod changes;

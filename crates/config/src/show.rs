@@ -4,6 +4,7 @@
 
 mod authorization;
 mod cluster;
+mod grid;
 mod lines;
 mod security;
 mod third_party;

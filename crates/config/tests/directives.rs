@@ -60,7 +60,7 @@ fn guards_are_in_the_tables() {
         "sec.protocol /opt/lib gsi -cert:/x",
         "sec.protocol unix",
         "sec.protocol sss -s /k",
-        "sec.protparm gsi -s:/k",
+        "sec.protparm krb5 -exptkn",
         "sec.protbind * host krb5",
         "sec.level compatible",
         "sec.level all relaxed pedantic force",
@@ -351,7 +351,7 @@ fn values_are_read_in_every_form() {
 
 #[test]
 fn all_problems_are_found_at_once() {
-    let text = "xrd.port x\nif\nfoo.bar\nsec.protocol gsi\nset a\nall.export y\n";
+    let text = "xrd.port x\nif\nfoo.bar\nsec.protocol pwd\nset a\nall.export y\n";
     let report = load_text(text, Strictness::Strict).report;
     let lines: Vec<u32> = report
         .errors()

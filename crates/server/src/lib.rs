@@ -38,6 +38,7 @@ pub mod cluster;
 mod control;
 mod daemon;
 mod error;
+mod grid_login;
 mod host_lookups;
 mod issuer_keys;
 pub mod log;

@@ -7,7 +7,9 @@
 use crate::adapters::SystemClock;
 use crate::admission::Doorkeeper;
 use crate::error::StartError;
+use crate::grid_login;
 use auth::access::{AccessPolicy, CredentialLayer};
+use auth::gsi::GSI;
 use auth::sss::{HOME_KEYTAB, SssServer, SssServerSettings};
 use auth::tokens::TOKEN_BYTES_MAX;
 use auth::unix::UnixServer;
@@ -71,6 +73,7 @@ fn protocol(
         AuthProtocol::Host => None,
         AuthProtocol::Unix => Some(Arc::new(UnixServer)),
         AuthProtocol::Sss(options) => Some(Arc::new(sss(options)?)),
+        AuthProtocol::Gsi(options) => Some(Arc::new(grid_login::gsi(options, &effective.security)?)),
         AuthProtocol::Ztn(options) => Some(Arc::new(ztn(options, effective.network.tls.is_some(), access)?)),
     })
 }
@@ -150,7 +153,10 @@ fn report(effective: &Effective, order: &[&str]) {
     tracing::info!("clients authenticate by: {}", order.join(", "));
     let levels = *effective.security.signing;
     let is_idle = |rule: SigningRule| rule.level > SigningLevel::None && !rule.force;
-    if is_idle(levels.local) || is_idle(levels.remote) {
+    let has_keys = order.contains(&GSI);
+    if has_keys && levels.is_in_force() {
+        tracing::info!("clients that authenticate by gsi sign their requests; others have no key for it");
+    } else if is_idle(levels.local) || is_idle(levels.remote) {
         tracing::warn!(
             "sec.level has no effect without force: these protocols give clients no key to sign requests with"
         );

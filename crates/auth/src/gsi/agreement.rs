@@ -20,8 +20,11 @@ use x509_cert::der::{Decode, Reader, SliceReader};
 /// The group that every server sends: a safe prime of 3072 bits with the generator 5.
 const FIXED_GROUP: &str = include_str!("dh_group.pem");
 
-/// Minimum size of the prime of another server's group.
-const PRIME_BITS_MIN: usize = 2048;
+/// Minimum size of the prime of a server's group in bits.
+pub(super) const PRIME_BITS_MIN: usize = 2048;
+
+/// Minimum size for a client that accepts weak groups.
+pub(super) const WEAK_PRIME_BITS_MIN: usize = 512;
 
 /// Size of private exponents in bytes. In a group of a safe prime, twice the strength of its
 /// discrete logarithm (128 bits) would be sufficient.
@@ -87,10 +90,9 @@ impl DhGroup {
 
     /// Reports whether a group of a server can be used: p and (p - 1) / 2 are prime and large. Groups
     /// that passed are remembered.
-    fn is_safe(&self, rng: &mut dyn Rng) -> bool {
+    fn is_safe(&self, bits_min: usize, rng: &mut dyn Rng) -> bool {
         static SAFE: Mutex<VecDeque<[u8; 32]>> = Mutex::new(VecDeque::new());
-        let bits = self.prime.len() * 8;
-        if bits < PRIME_BITS_MIN || !self.has_valid(&self.generator) {
+        if self.prime.len() * 8 < bits_min || !self.has_valid(&self.generator) {
             return false;
         }
         let hash: [u8; 32] = Sha256::digest(&self.prime).into();
@@ -164,8 +166,8 @@ pub(super) enum AgreementError {
     Malformed,
     #[error("its key agreement uses another group than the one of the server")]
     OtherGroup,
-    #[error("the group of its key agreement is not one of a safe prime of at least 2048 bits")]
-    WeakGroup,
+    #[error("the group of its key agreement is too weak: {0} bits, or not of a safe prime")]
+    WeakGroup(usize),
     #[error("the public value of its key agreement is out of range")]
     PublicValue,
 }
@@ -191,14 +193,19 @@ impl PeerAgreement {
         Ok(Self { group, public })
     }
 
-    /// Returns the group, for the key pair of a client.
-    pub(super) fn safe_group(&self, rng: &mut dyn Rng) -> Result<Arc<DhGroup>, AgreementError> {
+    /// Returns the group, for the key pair of a client, if its prime is a safe one with at least this
+    /// number of bits.
+    pub(super) fn safe_group(
+        &self,
+        bits_min: usize,
+        rng: &mut dyn Rng,
+    ) -> Result<Arc<DhGroup>, AgreementError> {
         match DhGroup::fixed() {
             Some(fixed) if fixed.is_equal(&self.group) => Ok(fixed),
-            _ if self.group.is_safe(rng) => {
+            _ if self.group.is_safe(bits_min, rng) => {
                 DhGroup::decode(&self.group.pem).map(Arc::new).ok_or(AgreementError::Malformed)
             }
-            _ => Err(AgreementError::WeakGroup),
+            _ => Err(AgreementError::WeakGroup(self.group.prime.len() * 8)),
         }
     }
 }
@@ -345,11 +352,15 @@ mod tests {
         composite[100] ^= 1;
         let short = &prime[prime.len() - 128..];
         for other in [&composite[..], short] {
+            let bits = other.len() * 8;
             let other = peer(&group(other), "02").unwrap();
             assert_eq!(server.agree(&other).map(drop), Err(AgreementError::OtherGroup));
-            assert_eq!(other.safe_group(&mut SystemRng).map(drop), Err(AgreementError::WeakGroup));
+            assert_eq!(
+                other.safe_group(PRIME_BITS_MIN, &mut SystemRng).map(drop),
+                Err(AgreementError::WeakGroup(bits))
+            );
         }
-        assert!(peer(FIXED_GROUP, "02").unwrap().safe_group(&mut SystemRng).is_ok());
+        assert!(peer(FIXED_GROUP, "02").unwrap().safe_group(PRIME_BITS_MIN, &mut SystemRng).is_ok());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! [`GsiClient`]: the client's side of `gsi`.
 
-use super::agreement::{KeyAgreement, PeerAgreement};
+use super::agreement::{KeyAgreement, PRIME_BITS_MIN, PeerAgreement, WEAK_PRIME_BITS_MIN};
 use super::certificate::GridCertificate;
 use super::credential::{GridCredential, default_proxy};
 use super::messages::{self, Challenge, EXCHANGE_SECONDS_MAX, VERSION, VERSION_MIN, client_option, step};
@@ -8,9 +8,10 @@ use super::offer::{GsiOffer, hash_list};
 use super::proxy::ProxyRequest;
 use super::rsa_keys::RsaVerifier;
 use super::session_cipher::{GsiCipher, IV_BYTES, SessionCipher};
-use super::trust::{ChainOwner, ChainTrust};
+use super::trust::ChainTrust;
 use super::{GSI, host_names, pem};
 use crate::client::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol};
+use crate::grid::ChainRole;
 use crate::offers::OfferedProtocol;
 use crate::random::SystemRng;
 use crate::secret::Secret;
@@ -23,8 +24,11 @@ use std::time::{Duration, SystemTime};
 /// Minimum size of the key of a server in bits.
 const KEY_BITS_MIN: usize = 2048;
 
+/// The variable that accepts servers with a small group.
+const WEAK_GROUPS_VARIABLE: &str = "SCALLA_GSI_WEAK_DH";
+
 /// The digests that can be chosen. The choice has no effect.
-const DIGESTS: [&str; 3] = ["sha256", "sha384", "sha512"];
+const DIGESTS: [&str; 5] = ["sha256", "sha384", "sha512", "sha1", "md5"];
 
 /// The answer to a server that wants a proxy, from a client that delegates none.
 const NOT_DELEGATED: &str = "Not allowed to sign proxy requests";
@@ -60,6 +64,9 @@ pub struct GsiClientSettings {
     pub user: Option<String>,
     /// Only the new hash of authorities is sent.
     pub new_hash_only: bool,
+    /// Servers with a key agreement in a small group are accepted. Whoever records the connection can
+    /// then compute the session key, and sign requests.
+    pub accepts_weak_groups: bool,
 }
 
 impl GsiClientSettings {
@@ -92,6 +99,7 @@ impl GsiClientSettings {
             server_names: value("XrdSecGSISRVNAMES"),
             user: value("XrdSecUSER"),
             new_hash_only: value("XrdSecGSIUSEDEFAULTHASH").is_some(),
+            accepts_weak_groups: value(WEAK_GROUPS_VARIABLE).as_deref() == Some("1"),
         }
     }
 
@@ -267,10 +275,11 @@ impl GsiClientLogin {
     fn send_request(&mut self, now: SystemTime) -> Result<Vec<u8>, ClientAuthError> {
         let credential = self.settings.credential(&self.files, now)?;
         let challenge = Challenge::random(&mut SystemRng);
-        let hashes = credential.end_entity().and_then(|own| self.trust.issuer_hashes(&own.der));
-        let [new, old] = hashes.ok_or_else(|| ClientAuthError::NoCredentials {
-            reason: "the certificate of the user is malformed".to_owned(),
-            remedy: "get a new one from your authority".to_owned(),
+        let own = credential.end_entity().ok_or_else(|| "no certificate found".to_owned());
+        let hashes = own.and_then(|own| self.trust.authority_hashes(&own.der));
+        let [new, old] = hashes.map_err(|reason| ClientAuthError::NoCredentials {
+            reason,
+            remedy: AUTHORITY_REMEDY.to_owned(),
         })?;
         let hashes = if self.settings.new_hash_only { vec![new] } else { vec![new, old] };
         let options = if credential.is_proxy() { client_option::CREATE_PROXY } else { 0 };
@@ -309,7 +318,8 @@ impl GsiClientLogin {
         sent.challenge.check(&main, &key).map_err(violation)?;
         let tag =
             Challenge::of_peer(&main).ok_or_else(|| violation("the challenge is missing or malformed"))?;
-        let agreed = agree(&message, &key)?;
+        let bits_min = if self.settings.accepts_weak_groups { WEAK_PRIME_BITS_MIN } else { PRIME_BITS_MIN };
+        let agreed = agree(&message, &key, bits_min)?;
         let (cipher, cipher_name) = choose_cipher(&message)?;
         let digest = choose_digest(&message)?;
         let cipher = SessionCipher::new(cipher, &agreed.secret);
@@ -346,7 +356,7 @@ impl GsiClientLogin {
             _ => return Err(violation("the server does not send exactly one certificate")),
         };
         let encoded = [certificate.der.clone()];
-        self.trust.verify(&encoded, ChainOwner::Server, now).map_err(|reason| {
+        self.trust.verify(&encoded, ChainRole::Server, now).map_err(|reason| {
             untrusted(format!("the certificate of the server: {reason}"), AUTHORITY_REMEDY)
         })?;
         let patterns = self.settings.server_names.as_deref();
@@ -422,11 +432,15 @@ struct Agreed {
     secret: Secret,
 }
 
-fn agree(message: &SutMessage<'_>, key: &RsaVerifier) -> Result<Agreed, ClientAuthError> {
+fn agree(message: &SutMessage<'_>, key: &RsaVerifier, bits_min: usize) -> Result<Agreed, ClientAuthError> {
     let text = message.field(SutField::CIPHER).and_then(|signed| key.recover(signed));
     let text = text.ok_or_else(|| violation("the key agreement is missing, or not signed by the server"))?;
     let peer = PeerAgreement::decode(&text).map_err(|error| violation(error.to_string()))?;
-    let group = peer.safe_group(&mut SystemRng).map_err(|error| violation(error.to_string()))?;
+    let group = peer.safe_group(bits_min, &mut SystemRng).map_err(|error| {
+        let remedy = "ask the administrator of the server for a newer version, or accept this one by \
+                      SCALLA_GSI_WEAK_DH=1 if its requests need no protection on the way";
+        untrusted(error.to_string(), remedy)
+    })?;
     let own = KeyAgreement::generate(group, &mut SystemRng);
     let own = own.ok_or_else(|| violation("the group of the key agreement is malformed"))?;
     let secret = own.agree(&peer).map_err(|error| violation(error.to_string()))?;

@@ -48,7 +48,7 @@ pub use proxy::{PROXY_BITS_MIN, ProxyRequest};
 pub use server::GsiServer;
 pub use session_cipher::GsiCipher;
 pub use settings::{ForwardedChain, GsiServerSettings, NameMapping};
-pub use trust::{ChainOwner, ChainTrust, GridIdentity, NameMap};
+pub use trust::{ChainTrust, GridIdentity, NameMap};
 
 /// The id of the protocol.
 pub const GSI: &str = "gsi";

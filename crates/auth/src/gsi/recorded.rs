@@ -2,12 +2,13 @@
 
 use super::agreement::{DhGroup, KeyAgreement};
 use super::messages::{Challenge, client_option, step};
-use super::server::{SentAgreement, Stage};
+use super::server::{SentAgreement, Stage, client_chain};
 use super::vectors::{bytes, list, load, text};
 use super::*;
 use crate::SystemRng;
 use crate::client::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol};
 use crate::entity::Entity;
+use crate::grid::ChainRole;
 use crate::offers::OfferedProtocol;
 use crate::secret::Secret;
 use crate::server::{LoginPeer, ServerLogin, ServerProtocol, ServerStep};
@@ -28,11 +29,11 @@ impl ChainTrust for RecordedTrust {
         ["5cdab576", "606cb0fc"].contains(&hash)
     }
 
-    fn issuer_hashes(&self, _: &[u8]) -> Option<[String; 2]> {
-        Some(["5cdab576".to_owned(), "606cb0fc".to_owned()])
+    fn authority_hashes(&self, _: &[u8]) -> Result<[String; 2], String> {
+        Ok(["5cdab576".to_owned(), "606cb0fc".to_owned()])
     }
 
-    fn verify(&self, chain: &[Vec<u8>], _: ChainOwner, now: SystemTime) -> Result<GridIdentity, String> {
+    fn verify(&self, chain: &[Vec<u8>], _: ChainRole, now: SystemTime) -> Result<GridIdentity, String> {
         assert!(!chain.is_empty());
         Ok(GridIdentity {
             subject: SUBJECT.to_owned(),
@@ -430,6 +431,12 @@ fn certificates_are_those_that_the_client_announced() {
     // A proxy that the client makes itself.
     let made = [variables[0], ("XrdSecGSICREATEPROXY", "1"), variables[2], variables[3], variables[4]];
     assert!(exchange(&server, &client_with(&made), |_, message| message).is_ok());
+    // A key is not accepted, whoever it belongs to.
+    let bytes = SutWriter::new(GSI, step::CLIENT_CERTIFICATE)
+        .with(SutField::X509, text(&keys, "user_proxy_pem").as_bytes())
+        .finish();
+    let refused = client_chain(&SutMessage::decode(GSI, &bytes).unwrap(), client_option::CREATE_PROXY);
+    assert!(refused.map(drop).unwrap_err().contains("such as a private key"));
     // A proxy that has expired is not sent.
     let old = put("proxy", text(&keys, "user_proxy_pem"));
     let client = client_with(&[("XrdSecCREDS", ""), ("X509_USER_PROXY", &old), ("HOME", "/nonexistent")]);
@@ -479,7 +486,7 @@ fn a_client_leaves_servers_that_cannot_prove_who_they_are() {
     refused(SutField::CIPHER, Some(&[1; 1536]), "key agreement");
     refused(SutField::CIPHER, None, "key agreement");
     refused(SutField::CIPHER_NAMES, Some(b"bf-cbc:des-ede3-cbc"), "only the ciphers bf-cbc");
-    refused(SutField::DIGEST_NAMES, Some(b"md5"), "only the digests md5");
+    refused(SutField::DIGEST_NAMES, Some(b"md2"), "only the digests md2");
     refused(SutField::X509, Some(b""), "exactly one certificate");
     refused(SutField::X509, None, "the certificate is missing");
     let user = load("gsi.json")["keys"]["user_cert_pem"].as_str().unwrap().to_owned();
@@ -491,4 +498,37 @@ fn a_client_leaves_servers_that_cannot_prove_who_they_are() {
     login.step(Some(&second), now()).unwrap();
     assert!(login.step(Some(&second), now()).unwrap_err().to_string().contains("step 2001 is not expected"));
     assert_eq!(login.step(Some(&second), now()), Err(ClientAuthError::TooManySteps));
+}
+
+/// S092: a server that asks for a proxy gets none, and never a key.
+#[test]
+fn proxies_are_not_delegated() {
+    let (server, client) = (server(), client_with(&[]));
+    let mut login = begin(&client, &server.parameters()).unwrap();
+    let mut exchange = server.exchange(&peer());
+    let second = challenge(exchange.step(&login.step(None, now()).unwrap(), now())).unwrap();
+    let third = login.step(Some(&second), now()).unwrap();
+    entity(exchange.step(&third, now())).unwrap();
+    let cipher = exchange.cipher.clone().unwrap();
+    let opened = |message: &[u8]| {
+        let message = SutMessage::decode(GSI, message).unwrap();
+        cipher.open(message.field(SutField::MAIN).unwrap()).unwrap()
+    };
+    let main = opened(&third);
+    let tag = Challenge::of_peer(&SutMessage::decode(GSI, main.expose()).unwrap()).unwrap();
+    let host = rsa_keys::RsaSigner::from_pem(text(&load("gsi.json")["keys"], "host_key_pem")).unwrap();
+    let request = |signed: &[u8]| {
+        let main = SutWriter::new(GSI, step::SERVER_PROXY_REQUEST)
+            .with(SutField::SIGNED_CHALLENGE, signed)
+            .with(SutField::X509_REQUEST, b"-----BEGIN CERTIFICATE REQUEST-----")
+            .with(SutField::CHALLENGE, b"abcdefgh")
+            .finish();
+        super::messages::begin(step::SERVER_PROXY_REQUEST).with(SutField::MAIN, &cipher.seal(&main)).finish()
+    };
+    let answer = login.step(Some(&request(&host.sign_raw(tag.as_bytes()).unwrap())), now()).unwrap();
+    let main = opened(&answer);
+    let main = SutMessage::decode(GSI, main.expose()).unwrap();
+    assert_eq!(main.text(SutField::MESSAGE), Some("Not allowed to sign proxy requests"));
+    assert!(main.field(SutField::X509).is_none());
+    assert!(login.step(Some(&request(b"")), now()).is_err(), "only once");
 }

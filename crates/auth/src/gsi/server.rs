@@ -15,9 +15,10 @@ use super::offer;
 use super::rsa_keys::{RsaSigner, RsaVerifier};
 use super::session_cipher::{GsiCipher, IV_BYTES, SessionCipher};
 use super::settings::{ForwardedChain, GsiServerSettings, NameMapping};
-use super::trust::{ChainOwner, ChainTrust, GridIdentity, NameMap};
+use super::trust::{ChainTrust, GridIdentity, NameMap};
 use super::{GSI, pem};
 use crate::entity::{Entity, EntityFields};
+use crate::grid::ChainRole;
 use crate::secret::Secret;
 use crate::server::{LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost};
 use crate::signing::SignatureCipher;
@@ -96,7 +97,7 @@ impl ServerIdentity {
         if certificate.public_key()? != signer.public_key()? {
             return Err("the key is not that of the certificate".to_owned());
         }
-        let hashes = trust.issuer_hashes(&certificate.der).ok_or("the issuer is malformed")?;
+        let hashes = trust.authority_hashes(&certificate.der)?;
         let [new, old] = hashes;
         Ok(Self {
             pem: pem::encode(pem::CERTIFICATE, &certificate.der),
@@ -261,7 +262,7 @@ pub(super) struct GsiServerLogin {
     shared: Arc<GsiShared>,
     peer: LoginPeer,
     pub(super) stage: Stage,
-    cipher: Option<Arc<SessionCipher>>,
+    pub(super) cipher: Option<Arc<SessionCipher>>,
 }
 
 impl ServerLogin for GsiServerLogin {
@@ -357,7 +358,7 @@ impl GsiServerLogin {
             return Err("the public key is not that of the certificate".to_owned());
         }
         let encoded: Vec<Vec<u8>> = chain.iter().map(|certificate| certificate.der.clone()).collect();
-        let identity = self.shared.trust.verify(&encoded, ChainOwner::Client, now)?;
+        let identity = self.shared.trust.verify(&encoded, ChainRole::Client, now)?;
         let entity = self.entity(&identity, &encoded, main.text(SutField::USER))?;
         self.cipher = Some(Arc::new(cipher));
         Ok(ServerStep::Done(entity))
@@ -389,6 +390,9 @@ impl GsiServerLogin {
             }
             None if settings.names_by_subject => fields.name = Some(identity.subject.as_str().into()),
             None => fields.name = Some(format!("{}.0", identity.subject_hash).into()),
+        }
+        if settings.logs_subject {
+            tracing::info!("gsi: {:?} at {}", identity.subject, self.peer.host);
         }
         if settings.monitors_subject {
             fields.monitor_info = Some(identity.subject.as_str().into());
@@ -458,7 +462,7 @@ fn check_digest(message: &SutMessage<'_>, offered: &[String]) -> Result<(), Stri
 }
 
 /// Returns the certificates of a client.
-fn client_chain(main: &SutMessage<'_>, options: u32) -> Result<Vec<GridCertificate>, String> {
+pub(super) fn client_chain(main: &SutMessage<'_>, options: u32) -> Result<Vec<GridCertificate>, String> {
     let text = main.text(SutField::X509).ok_or("the certificates of the client are missing")?;
     if pem::sections(text)?.iter().any(|section| section.label != pem::CERTIFICATE) {
         return Err("the client sends something else than certificates, such as a private key".to_owned());

@@ -44,6 +44,8 @@ pub struct GsiServerSettings {
     pub forwarded_chain: Option<ForwardedChain>,
     /// Names in certificates go into monitoring.
     pub monitors_subject: bool,
+    /// Names in certificates are logged.
+    pub logs_subject: bool,
     /// Only the new hash of authorities is offered.
     pub new_hash_only: bool,
     /// Clients with a limited proxy have all rights; otherwise they are refused.
@@ -72,6 +74,7 @@ impl GsiServerSettings {
             names_by_subject: false,
             forwarded_chain: None,
             monitors_subject: false,
+            logs_subject: false,
             new_hash_only: false,
             accepts_limited: false,
             key_bits_min: Self::KEY_BITS_MIN,

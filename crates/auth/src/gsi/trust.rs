@@ -1,15 +1,7 @@
 //! The verification of chains and the names of users, as an exchange needs them.
 
+use crate::grid::{ChainRole, GridMap, GridTrust};
 use std::time::SystemTime;
-
-/// The side of the owner of a chain.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ChainOwner {
-    /// A client, which may use proxies.
-    Client,
-    /// A server.
-    Server,
-}
 
 /// A chain that was verified.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,14 +21,17 @@ pub trait ChainTrust: Send + Sync {
     /// Reports whether there is an authority with this hash of its name.
     fn has_authority(&self, hash: &str) -> bool;
 
-    /// Returns both hashes of the issuer of a certificate; `None` if it is malformed.
-    fn issuer_hashes(&self, certificate: &[u8]) -> Option<[String; 2]>;
+    /// Returns the hashes, new and old, of the authority at the end of the path of a certificate.
+    ///
+    /// # Errors
+    /// The certificate is malformed, or no authority is known for it.
+    fn authority_hashes(&self, certificate: &[u8]) -> Result<[String; 2], String>;
 
     /// Verifies a chain, whose first certificate is the one whose key is used.
     ///
     /// # Errors
     /// The reason.
-    fn verify(&self, chain: &[Vec<u8>], owner: ChainOwner, now: SystemTime) -> Result<GridIdentity, String>;
+    fn verify(&self, chain: &[Vec<u8>], role: ChainRole, now: SystemTime) -> Result<GridIdentity, String>;
 
     /// Reads the authorities again. Blocks.
     ///
@@ -58,4 +53,43 @@ pub trait NameMap: Send + Sync {
     /// # Errors
     /// The reason why the earlier content stays in force.
     fn refresh(&self) -> Result<(), String>;
+}
+
+impl ChainTrust for GridTrust {
+    fn has_authority(&self, hash: &str) -> bool {
+        self.has_authority(hash)
+    }
+
+    fn authority_hashes(&self, certificate: &[u8]) -> Result<[String; 2], String> {
+        let hashes = self.authority_hashes(certificate);
+        hashes.map(|(new, old)| [new, old]).map_err(|fault| fault.to_string())
+    }
+
+    fn verify(&self, chain: &[Vec<u8>], role: ChainRole, now: SystemTime) -> Result<GridIdentity, String> {
+        let verified = self.verify(chain, role, now).map_err(|fault| fault.to_string())?;
+        Ok(GridIdentity {
+            subject: verified.end_entity().to_owned(),
+            subject_hash: verified.end_entity_hash().to_owned(),
+            is_limited: verified.is_limited(),
+            expires: verified.valid_until(),
+        })
+    }
+
+    fn refresh(&self) -> Result<(), String> {
+        self.refresh().map_err(|error| error.to_string())
+    }
+
+    fn state(&self) -> String {
+        self.state()
+    }
+}
+
+impl NameMap for GridMap {
+    fn names_for(&self, subject: &str) -> Vec<String> {
+        self.names_for(subject)
+    }
+
+    fn refresh(&self) -> Result<(), String> {
+        self.refresh().map(drop).map_err(|error| error.to_string())
+    }
 }

@@ -12,6 +12,7 @@ mod draft;
 mod export;
 mod export_options;
 mod fault;
+mod grid_login;
 mod http;
 mod libraries;
 mod macaroons;

@@ -8,11 +8,12 @@ use super::authorization::{
     audit, authdb, encoding, lookup_lifetime, netgroup_domain, path_match, refresh, space_character,
 };
 use super::definition::{Directive, Section};
+use super::grid_login::{key_bits, limited, proxy_types};
 use super::standing::UsageFrequency;
 
 pub(super) const SECTION: Section = Section {
-    title: "Access: sec., acc.",
-    about: "Authentication by host, unix, sss and ztn is in force once `xrootd.seclib` is there; see \
+    title: "Access: sec., gsi., acc.",
+    about: "Authentication by host, unix, sss, ztn and gsi is in force once `xrootd.seclib` is there; see \
             [security.md](security.md). So is authorization by rules with `ofs.authorize`; see \
             [authorization.md](authorization.md). A directive that asks for another protocol or authorization stops \
             the start, except those without effect, so that nothing is ever served unprotected.",
@@ -20,21 +21,22 @@ pub(super) const SECTION: Section = Section {
         Directive::new(&["sec.protocol"], UsageFrequency::Most, "[/libdir] name [options]", protocol)
             .default("none: the host identifies the client")
             .help(
-                "Authentication protocols, in the order in which clients see them: `host`, `unix`, `sss` and `ztn` \
-                 (bearer tokens, on encrypted connections). The options of sss are `-s path` (keytab), `-c path` (keytab suggested to clients), `-l minutes` \
+                "Authentication protocols, in the order in which clients see them: `host`, `unix`, `sss`, `ztn` \
+                 (bearer tokens, on encrypted connections) and `gsi` (grid certificates). The options of sss are `-s path` (keytab), `-c path` (keytab suggested to clients), `-l minutes` \
                  (lifetime of credentials), `-r minutes` (check for a changed keytab), `-p protocol[:…]` (accepted \
                  origins of forwarded identities), `-g` (ask for credentials), `-k` (select keys by name too). \
                  Those of ztn are `-maxsz size` (longest token, 4k), `-tokenlib libXrdMacaroons.so` \
                  (macaroons instead of tokens), `-tokenlib none` (tokens are not verified at the \
-                 login, and only decide about requests), and with it `-expiry {ignore|optional|required}`.",
+                 login, and only decide about requests), and with it `-expiry {ignore|optional|required}`. \
+                 Those of gsi are in [security.md](security.md#options-of-gsi).",
             )
             .example("host")
-            .stops_with("/usr/lib64 gsi -certdir:/etc/grid-security/certificates"),
+            .stops_with("/usr/lib64 krb5 xrootd/localhost@EXAMPLE.ORG"),
         Directive::new(&["sec.protparm"], UsageFrequency::Common, "name options", parameters)
             .default("none")
             .help("Options of a later sec.protocol, which precede its own.")
             .example("sss -s /etc/xrootd/sss.keytab")
-            .stops_with("gsi -gmapopt:11"),
+            .stops_with("krb5 -exptkn"),
         Directive::new(
             &["sec.protbind"],
             UsageFrequency::Common,
@@ -82,6 +84,21 @@ pub(super) const SECTION: Section = Section {
             .default("off")
             .help("Log level of authentication.")
             .example("debug"),
+        Directive::new(&["gsi.limited"], UsageFrequency::Rare, "{refuse|full}", limited)
+            .default("refuse")
+            .help("Clients with a limited grid proxy: `full` gives them all rights of the user.")
+            .example("full"),
+        Directive::new(&["gsi.proxytypes"], UsageFrequency::Rare, "rfc [legacy]", proxy_types)
+            .default("rfc")
+            .help("Grid proxies that are accepted. `legacy` are those of the time before RFC 3820.")
+            .example("rfc legacy"),
+        Directive::new(&["gsi.minrsa"], UsageFrequency::Rare, "bits", key_bits)
+            .default("2048")
+            .help("Minimum size of RSA keys in certificates and proxies of clients.")
+            .example("3072"),
+        Directive::guard(&["gsi.compat"], UsageFrequency::Rare, "olddh pattern", "olddh *.example.org")
+            .default("none")
+            .help("Hosts whose old clients may log in by gsi without a signed key agreement."),
         Directive::idle(&["auth.trace"], UsageFrequency::Rare, "[option]…")
             .default("none")
             .help("Not used by XRootD either.")

@@ -5,6 +5,7 @@
 
 mod authorization;
 mod cluster;
+mod grid;
 mod logical;
 mod macaroons;
 mod names;
@@ -27,6 +28,10 @@ pub use cluster::{
     Forwarding, FreeSpace, Limit, LoadProgramSetting, LoadWeights, MANAGERS_MAX, ManagerAddress, NodeList,
     NodeRole, OperationCommand, OutsideAddress, Quorum, Scheduling, SchedulingAffinity, SelectionSpace,
     SharedFilesConfig, VIRTUAL_ID_MAX, WaitTime,
+};
+pub use grid::{
+    AuthorityCheck, GRID_AUTHORITIES, GRID_CERTIFICATE, GRID_KEY, GRID_KEY_BITS, GRID_MAP, GridCipher,
+    GridForwarding, GridMapping, GsiOptions, RevocationCheck,
 };
 pub(crate) use logical::XATTR_PREFIX_BYTES;
 pub use logical::{

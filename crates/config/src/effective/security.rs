@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::grid::{GRID_KEY_BITS, GsiOptions};
 use super::names::{name_of, value_of};
 use super::network::HostPattern;
 use super::process::Trace;
@@ -144,6 +145,8 @@ pub enum AuthProtocol {
     Sss(SssOptions),
     /// Bearer tokens.
     Ztn(ZtnOptions),
+    /// Certificates of grids.
+    Gsi(Box<GsiOptions>),
 }
 
 impl AuthProtocol {
@@ -158,6 +161,7 @@ impl AuthProtocol {
             Self::Unix => "unix",
             Self::Sss(_) => "sss",
             Self::Ztn(_) => "ztn",
+            Self::Gsi(_) => "gsi",
         }
     }
 }
@@ -257,6 +261,12 @@ pub struct SecurityConfig {
     pub binding_offers: Setting<bool>,
     /// `sec.level`.
     pub signing: Setting<SigningLevels>,
+    /// `gsi.limited`: clients with a limited proxy have all rights; otherwise they are refused.
+    pub grid_limited: Setting<bool>,
+    /// `gsi.proxytypes`: proxies of the time before RFC 3820 are accepted.
+    pub grid_legacy: Setting<bool>,
+    /// `gsi.minrsa`: minimum size of RSA keys in bits.
+    pub grid_key_bits: Setting<u32>,
     /// `sec.trace`.
     pub trace: Setting<Trace>,
 }
@@ -269,6 +279,9 @@ impl Default for SecurityConfig {
             bindings: Vec::new(),
             binding_offers: Setting::default_of(false),
             signing: Setting::default_of(SigningLevels::default()),
+            grid_limited: Setting::default_of(false),
+            grid_legacy: Setting::default_of(false),
+            grid_key_bits: Setting::default_of(GRID_KEY_BITS),
             trace: Setting::default_of(Trace::default()),
         }
     }

@@ -1,5 +1,6 @@
 //! The values of authentication and signing as text.
 
+use super::grid::gsi_text;
 use super::lines::{EffectiveLines, Reload, trace};
 use crate::effective::{AuthBinding, AuthProtocol, SecurityConfig, SigningRule, SssOptions, ZtnOptions};
 use crate::setting::Setting;
@@ -26,6 +27,11 @@ pub(super) fn show(security: &SecurityConfig, lines: &mut EffectiveLines) {
             lines.restart("sec.level", &rule, |rule| format!("{scope} {}", rule_text(*rule)));
         }
     }
+    let limited = |full: &bool| if *full { "full" } else { "refuse" }.to_owned();
+    lines.restart("gsi.limited", &security.grid_limited, limited);
+    let types = |legacy: &bool| if *legacy { "rfc legacy" } else { "rfc" }.to_owned();
+    lines.restart("gsi.proxytypes", &security.grid_legacy, types);
+    lines.restart("gsi.minrsa", &security.grid_key_bits, u32::to_string);
     lines.safe("sec.trace", &security.trace, trace);
 }
 
@@ -48,6 +54,7 @@ fn protocol_text(protocol: &AuthProtocol) -> String {
     match protocol {
         AuthProtocol::Sss(options) => format!("sss {}", sss_text(options)),
         AuthProtocol::Ztn(options) => ztn_text(options),
+        AuthProtocol::Gsi(options) => gsi_text(options),
         AuthProtocol::Host | AuthProtocol::Unix => protocol.id().to_owned(),
     }
 }

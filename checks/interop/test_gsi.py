@@ -1,0 +1,220 @@
+"""Logins with grid certificates (`gsi`): the real clients at our server, and our client at the real
+server, with an authority that the tests make."""
+
+import os
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import grid
+import peers
+from tools import XRDCP, XRDFS, pattern, run, scalla, wait_until
+
+CONTENT = pattern(300_000)
+
+
+@pytest.fixture(scope="module")
+def site():
+    # The user of the servers cannot read the directories of pytest.
+    with tempfile.TemporaryDirectory(prefix="scalla-gsi-", dir="/var/tmp") as directory:
+        os.chmod(directory, 0o755)
+        yield grid.GridSite(Path(directory))
+
+
+@pytest.fixture
+def own_site():
+    """A site that a test may change."""
+    with tempfile.TemporaryDirectory(prefix="scalla-gsi-", dir="/var/tmp") as directory:
+        os.chmod(directory, 0o755)
+        yield grid.GridSite(Path(directory))
+
+
+@pytest.fixture(scope="module")
+def proxy(site):
+    return site.proxy("plain")
+
+
+@pytest.fixture
+def at_theirs():
+    """Starts a real server with security."""
+    started = []
+
+    def start(lines):
+        server = peers.Theirs(settings=lines)
+        started.append(server)
+        return server.start()
+
+    yield start
+    for server in started:
+        server.remove()
+
+
+def at_ours(serve, site, *options, more=""):
+    return serve(settings=peers.SETTINGS + site.settings(*options) + more)
+
+
+def url(server, path="/"):
+    return f"root://localhost:{server.port}/{path}"
+
+
+def use_by_real_client(server, directory, environment):
+    source, target = directory / "up", directory / "down"
+    source.write_bytes(CONTENT)
+    run([XRDCP, "-f", source, url(server, "/f"), ], **environment).ok()
+    run([XRDCP, "-f", url(server, "/f"), target], **environment).ok()
+    assert target.read_bytes() == CONTENT
+    run([XRDFS, f"localhost:{server.port}", "stat", "/f"], **environment).ok()
+
+
+def use_by_our_client(server, directory, environment):
+    source = directory / "up"
+    source.write_bytes(CONTENT)
+    scalla("cp", "--force", source, url(server, "/g"), **environment).ok()
+    assert scalla("cat", url(server, "/g"), **environment).ok().raw == CONTENT
+
+
+def names(server):
+    """Returns the names with which clients have logged in."""
+    return wait_until(lambda: re.findall(r"login as (.+?) by gsi", server.output()))
+
+
+# The real client at our server
+
+@pytest.mark.parametrize("options", [
+    [],
+    ["-cipher:aes-256-cbc"],
+    ["-cipher:aes-128-cbc"],
+    ["-md:sha512:sha256", "-defaulthash"],
+    ["-ca:2", "-crl:0"],
+])
+def test_real_client_with_a_proxy(serve, site, proxy, tmp_path, options):
+    server = at_ours(serve, site, *options)
+    use_by_real_client(server, tmp_path, site.client(proxy))
+    hashed = grid.openssl("x509", "-noout", "-subject_hash", "-in", site.user.certificate).strip()
+    assert set(names(server)) == {f"{hashed}.0"}
+
+
+def test_real_client_with_a_proxy_of_a_proxy(serve, site, proxy, tmp_path):
+    third = site.proxy("third", of=site.proxy("second", of=proxy, length=3), length=0)
+    server = at_ours(serve, site)
+    use_by_real_client(server, tmp_path, site.client(third))
+
+
+def test_real_client_signs_requests(serve, site, proxy, tmp_path):
+    server = at_ours(serve, site, more="sec.level all pedantic\n")
+    use_by_real_client(server, tmp_path, site.client(proxy))
+
+
+def test_grid_map(serve, own_site, tmp_path):
+    site = own_site
+    (site.directory / "grid-mapfile").write_text(f'"{site.user.subject}" alice,bob\n')
+    proxy = site.proxy("mapped")
+    server = at_ours(serve, site, "-gmapopt:usemap")
+    use_by_real_client(server, tmp_path, site.client(proxy))
+    assert set(names(server)) == {"alice"}
+    other = site.proxy("other", of=site.issue("other", "/O=Grid/CN=Other"))
+    assert run([XRDFS, f"localhost:{server.port}", "ls", "/"], **site.client(other)).status != 0
+    wait_until(lambda: "is not in the grid map" in server.output())
+    by_subject = at_ours(serve, site, "-gmapopt:11")
+    run([XRDFS, f"localhost:{by_subject.port}", "ls", "/"], **site.client(other)).ok()
+    assert names(by_subject) == ["/O=Grid/CN=Other"]
+
+
+def refused(server, environment, *reasons):
+    """Both clients are refused, and the log has the reason."""
+    assert run([XRDFS, f"localhost:{server.port}", "ls", "/"], **environment).status != 0
+    text = scalla("ls", url(server), **environment)
+    assert text.status != 0
+    wait_until(lambda: any(reason in server.output() or reason in text.all for reason in reasons))
+
+
+def test_revoked_certificates(serve, own_site):
+    site = own_site
+    revoked = site.issue("revoked", "/O=Grid/CN=Revoked")
+    proxy, other = site.proxy("revoked", of=revoked), site.proxy("plain")
+    site.revoke(revoked)
+    for level in ("try", "use", "require"):
+        server = at_ours(serve, site, f"-crl:{level}")
+        run([XRDFS, f"localhost:{server.port}", "ls", "/"], **site.client(other)).ok()
+        refused(server, site.client(proxy), "revoked")
+
+
+def test_certificates_of_strangers(serve, site):
+    with tempfile.TemporaryDirectory(prefix="scalla-gsi-", dir="/var/tmp") as directory:
+        stranger = grid.GridSite(Path(directory), name="Stranger")
+        proxy = stranger.proxy("plain")
+        server = at_ours(serve, site)
+        # The authorities of the client name both, so it sends its certificate.
+        for name in site.certificates.glob("*.0"):
+            (stranger.certificates / name.name).write_bytes(name.read_bytes())
+        refused(server, stranger.client(proxy), "unknown CA")
+
+
+# Our client. The group of the key agreement of a real server is smaller than our client accepts
+# unless it is told.
+
+WEAK = {"SCALLA_GSI_WEAK_DH": "1"}
+
+
+def test_our_client_leaves_servers_with_a_small_group(at_theirs, site, proxy):
+    server = at_theirs(site.settings("-crl:0", "-gmapopt:0"))
+    scalla("ls", url(server), **site.client(proxy)).fails(1, "too weak: 512 bits", "SCALLA_GSI_WEAK_DH=1")
+
+
+@pytest.mark.parametrize("level", ["none", "pedantic"])
+def test_our_client_at_the_real_server(at_theirs, site, proxy, tmp_path, level):
+    server = at_theirs(site.settings("-crl:0", "-gmapopt:0") + f"sec.level all {level}\n")
+    use_by_our_client(server, tmp_path, site.client(proxy, **WEAK))
+
+
+def test_our_client_at_the_real_server_with_other_ciphers(at_theirs, site, proxy, tmp_path):
+    server = at_theirs(site.settings("-crl:0", "-gmapopt:0", "-cipher:aes-256-cbc:aes-128-cbc", "-md:sha512:sha256"))
+    use_by_our_client(server, tmp_path, site.client(proxy, **WEAK))
+
+
+def test_our_client_makes_a_proxy(at_theirs, serve, site, tmp_path):
+    pair = dict(X509_USER_CERT=str(site.user.certificate), X509_USER_KEY=str(site.user.key))
+    theirs = at_theirs(site.settings("-crl:0", "-gmapopt:0"))
+    use_by_our_client(theirs, tmp_path, site.client(**pair, **WEAK))
+    ours = at_ours(serve, site)
+    use_by_our_client(ours, tmp_path, site.client(**pair))
+    use_by_our_client(ours, tmp_path, site.client(XrdSecGSICREATEPROXY="0", **pair))
+
+
+def test_our_client_at_our_server(serve, site, proxy, tmp_path):
+    server = at_ours(serve, site, more="sec.level all pedantic\n")
+    use_by_our_client(server, tmp_path, site.client(proxy))
+    # The URL of the user names the proxy.
+    scalla("ls", f"{url(server)}?xrd.gsiusrpxy={proxy}", **site.client()).ok()
+
+
+def test_our_client_says_what_is_wrong(serve, site, proxy):
+    server = at_ours(serve, site)
+    old = site.proxy("old", days=-1)
+
+    def listing(where, **environment):
+        return scalla("ls", where, **environment)
+
+    listing(url(server), **site.client(old, HOME="/nonexistent")).fails(1, "the proxy expired 1 days ago", "scalla auth proxy init")
+    missing = listing(url(server), **site.client(HOME="/nonexistent"))
+    missing.fails(1, "there is no valid proxy", "scalla auth proxy init")
+    # The name in the URL counts.
+    address = listing(f"root://127.0.0.1:{server.port}/", **site.client(proxy))
+    address.fails(1, "the certificate of the server is for localhost", "not for 127.0.0.1")
+    accepted = site.client(proxy, XrdSecGSISRVNAMES="localhost")
+    listing(f"root://127.0.0.1:{server.port}/", **accepted).ok()
+    unknown = {**site.client(proxy), "X509_CERT_DIR": "/usr/share"}
+    listing(url(server), **unknown).fails(1, "X509_CERT_DIR")
+
+
+def test_settings_that_are_not_in_force_prevent_the_start(site):
+    for option in ("-vomsat:2", "-dlgpxy:1", "-gmapfun:libX.so", "-crl:13", "-exppxy:=creds", "-trustdns:1"):
+        server = peers.Ours(settings=peers.SETTINGS + site.settings(option))
+        try:
+            with pytest.raises(Exception):
+                server.start()
+            assert f"'{option}'" in server.output(), server.output()
+        finally:
+            server.remove()

@@ -1,0 +1,235 @@
+//! Options of `sec.protocol gsi`, the login with grid certificates, and the directives `gsi.`.
+//!
+//! Options have the form `-name:value`. One that is not in force stops the start, because it asks for a
+//! restriction or a right that the server would not give.
+
+use super::arguments::Arguments;
+use super::draft::Draft;
+use super::fault::DirectiveFault;
+use super::shared::unprotected;
+use crate::effective::{
+    AuthorityCheck, GridCipher, GridForwarding, GridMapping, GsiOptions, RevocationCheck,
+};
+use crate::language::DirectiveToken;
+use crate::setting::Setting;
+use crate::values;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const ALLOWED_OPTIONS: &str = "allowed: -certdir:path, -cert:path, -key:path, -cipher:name[:…], -md:name[:…], -ca:n, \
+                               -crl:n, -crldir:path, -crlext:text, -crlrefresh:seconds, -gridmap:path, -gmapopt:n, \
+                               -gmapto:seconds, -authzpxy[:…], -moninfo, -showdn:n, -defaulthash";
+
+/// Options that are known, but not in force with any value.
+const NOT_IN_FORCE: [&str; 9] = [
+    "-gmapfun",
+    "-gmapfunparms",
+    "-authzfun",
+    "-authzfunparms",
+    "-authzcall",
+    "-authzto",
+    "-exppxy",
+    "-vomsfun",
+    "-vomsfunparms",
+];
+
+/// Options that are in force only with the value that turns them off.
+const OFF_ONLY: [(&str, &[&str]); 3] =
+    [("-dlgpxy", &["0", "ignore"]), ("-vomsat", &["0", "ignore"]), ("-trustdns", &["0", "false"])];
+
+/// Digests that can be offered. The choice has no effect.
+const DIGESTS: [&str; 5] = ["sha256", "sha384", "sha512", "sha1", "md5"];
+
+/// Maximum size of an RSA key in bits.
+const KEY_BITS_MAX: u32 = 8192;
+
+/// Reads the options of gsi.
+pub(super) fn gsi_options(tokens: &[DirectiveToken]) -> Result<GsiOptions, DirectiveFault> {
+    let mut options = GsiOptions::default();
+    for token in tokens {
+        let (name, value) = match token.text.split_once(':') {
+            Some((name, value)) => (name, Some(value)),
+            None => (token.text.as_str(), None),
+        };
+        if NOT_IN_FORCE.contains(&name) {
+            return Err(unprotected(token, &format!("'{}'", token.text)));
+        }
+        if let Some((_, off)) = OFF_ONLY.iter().find(|(known, _)| *known == name) {
+            if value.is_some_and(|value| off.contains(&value)) {
+                continue;
+            }
+            return Err(unprotected(token, &format!("'{}'", token.text)));
+        }
+        match (name, value) {
+            ("-moninfo", _) => options.monitors_subject = value != Some("0"),
+            ("-defaulthash", None) => options.new_hash_only = true,
+            ("-authzpxy", _) => options.forwarding = Some(forwarding(token, value)?),
+            (_, Some(value)) if !value.is_empty() => take(&mut options, token, name, value)?,
+            _ => return Err(unknown(token)),
+        }
+    }
+    Ok(options)
+}
+
+fn unknown(token: &DirectiveToken) -> DirectiveFault {
+    DirectiveFault::at(token, format!("unknown option '{}' of gsi", token.text), ALLOWED_OPTIONS)
+}
+
+fn invalid(token: &DirectiveToken, allowed: &str) -> DirectiveFault {
+    DirectiveFault::at(
+        token,
+        format!("invalid option '{}' of gsi", token.text),
+        format!("allowed: {allowed}"),
+    )
+}
+
+/// Takes an option with a value.
+fn take(
+    options: &mut GsiOptions,
+    token: &DirectiveToken,
+    name: &str,
+    value: &str,
+) -> Result<(), DirectiveFault> {
+    match name {
+        "-certdir" => options.authorities = paths(token, value)?,
+        "-cert" => options.certificate = path(token, value)?,
+        "-key" => options.key = path(token, value)?,
+        "-c" if value.split(':').any(|module| module == "ssl") => {}
+        "-cipher" => options.ciphers = ciphers(token, value)?,
+        "-md" => options.digests = digests(token, value)?,
+        "-ca" => {
+            let found = by_name_or_number(&AuthorityCheck::ALL, value);
+            options.authority_check =
+                found.ok_or_else(|| invalid(token, "noverify, verifyss, verify, 0 to 2"))?;
+        }
+        "-crl" => options.revocation = revocation(token, value)?,
+        "-crldir" => options.revocation_directories = paths(token, value)?,
+        "-crlext" if value.starts_with('.') && !value.contains('/') => {
+            options.revocation_extension = value.to_owned();
+        }
+        "-crlrefresh" => options.refresh = seconds(token, value)?,
+        "-gridmap" => options.map = Some(path(token, value)?),
+        "-gmapopt" => (options.mapping, options.names_by_subject) = mapping(token, value)?,
+        "-gmapto" => options.map_refresh = seconds(token, value)?,
+        "-showdn" if ["0", "1"].contains(&value) => options.logs_subject = value == "1",
+        "-d" if ["0", "1", "2", "3"].contains(&value) => {}
+        _ => return Err(unknown(token)),
+    }
+    Ok(())
+}
+
+/// Returns the value with this name, or with this number in the table.
+fn by_name_or_number<T: Copy>(all: &[(&str, T)], text: &str) -> Option<T> {
+    let numbered = all.iter().enumerate();
+    numbered
+        .into_iter()
+        .find(|(number, (name, _))| *name == text || number.to_string() == text)
+        .map(|(_, (_, value))| *value)
+}
+
+fn revocation(token: &DirectiveToken, value: &str) -> Result<RevocationCheck, DirectiveFault> {
+    // Lists are not downloaded.
+    if ["12", "13", "use,updt", "require,updt"].contains(&value) {
+        return Err(unprotected(token, &format!("'{}'", token.text)));
+    }
+    let found = by_name_or_number(&RevocationCheck::ALL, value);
+    found.ok_or_else(|| invalid(token, "ignore, try, use, require, 0 to 3"))
+}
+
+fn mapping(token: &DirectiveToken, value: &str) -> Result<(GridMapping, bool), DirectiveFault> {
+    match value {
+        "10" => return Ok((GridMapping::Off, true)),
+        "11" => return Ok((GridMapping::Try, true)),
+        _ => {}
+    }
+    let (word, by_subject) = match value.split_once(',') {
+        Some((word, "usedn")) => (word, true),
+        Some(_) => ("", false),
+        None => (value, false),
+    };
+    let found = by_name_or_number(&GridMapping::ALL, word);
+    let found = found.ok_or_else(|| invalid(token, "nomap, trymap, usemap, with ,usedn, 0 to 2, 10, 11"))?;
+    Ok((found, by_subject))
+}
+
+fn ciphers(token: &DirectiveToken, value: &str) -> Result<Vec<GridCipher>, DirectiveFault> {
+    let cipher =
+        |name: &str| GridCipher::from_name(name).ok_or_else(|| invalid(token, "aes-256-cbc, aes-128-cbc"));
+    value.split(':').map(cipher).collect()
+}
+
+fn digests(token: &DirectiveToken, value: &str) -> Result<Vec<String>, DirectiveFault> {
+    let digest = |name: &str| match DIGESTS.contains(&name) {
+        true => Ok(name.to_owned()),
+        false => Err(invalid(token, &DIGESTS.join(", "))),
+    };
+    value.split(':').map(digest).collect()
+}
+
+fn forwarding(token: &DirectiveToken, value: Option<&str>) -> Result<GridForwarding, DirectiveFault> {
+    let Some(value) = value else { return Ok(GridForwarding::default()) };
+    let (field, part) = value.split_once('=').unwrap_or((value, "lastcert"));
+    let as_endorsements = match field {
+        "creds" => false,
+        "endor" => true,
+        _ => return Err(invalid(token, "{creds|endor}={fullchain|lastcert}")),
+    };
+    match part {
+        "fullchain" => Ok(GridForwarding { as_endorsements, is_full: true }),
+        "lastcert" => Ok(GridForwarding { as_endorsements, is_full: false }),
+        _ => Err(invalid(token, "{creds|endor}={fullchain|lastcert}")),
+    }
+}
+
+fn path(token: &DirectiveToken, value: &str) -> Result<PathBuf, DirectiveFault> {
+    let part = DirectiveToken { text: value.to_owned(), ..token.clone() };
+    values::path(&part, "gsi").map(PathBuf::from)
+}
+
+fn paths(token: &DirectiveToken, value: &str) -> Result<Vec<PathBuf>, DirectiveFault> {
+    value.split(',').map(|one| path(token, one)).collect()
+}
+
+fn seconds(token: &DirectiveToken, value: &str) -> Result<Duration, DirectiveFault> {
+    let part = DirectiveToken { text: value.to_owned(), ..token.clone() };
+    let seconds = values::count(&part, "gsi time", values::between(1, values::TIME_MAX))?;
+    Ok(Duration::from_secs(seconds))
+}
+
+/// `{refuse|full}`.
+pub(super) fn limited(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let token = arguments.need("use of limited proxies")?;
+    let accepts = match token.text.as_str() {
+        "refuse" => false,
+        "full" => true,
+        _ => return Err(arguments.invalid(token, "use of limited proxies")),
+    };
+    draft.effective.security.grid_limited = Setting::new(accepts, arguments.origin());
+    draft.finish(arguments);
+    Ok(())
+}
+
+/// `rfc [legacy]`.
+pub(super) fn proxy_types(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    let token = arguments.need("proxy type")?;
+    let legacy = match (token.text.as_str(), arguments.peek()) {
+        ("rfc", Some("legacy")) => arguments.next().is_some(),
+        ("rfc", None) => false,
+        ("legacy", None) => true,
+        _ => return Err(arguments.invalid(token, "proxy type")),
+    };
+    draft.effective.security.grid_legacy = Setting::new(legacy, arguments.origin());
+    draft.finish(arguments);
+    Ok(())
+}
+
+/// `bits`.
+pub(super) fn key_bits(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let bits = arguments.count("key size", crate::effective::GRID_KEY_BITS, KEY_BITS_MAX)?;
+    draft.effective.security.grid_key_bits = Setting::new(bits, arguments.origin());
+    draft.finish(arguments);
+    Ok(())
+}

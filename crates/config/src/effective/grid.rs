@@ -1,0 +1,192 @@
+//! Values for logins with grid certificates (`sec.protocol gsi`, `gsi.`).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::names::{name_of, value_of};
+
+/// Default directory of authorities.
+pub const GRID_AUTHORITIES: &str = "/etc/grid-security/certificates";
+/// Default certificate of a server.
+pub const GRID_CERTIFICATE: &str = "/etc/grid-security/xrd/xrdcert.pem";
+/// Default key of a server.
+pub const GRID_KEY: &str = "/etc/grid-security/xrd/xrdkey.pem";
+/// Default grid map, which may be missing.
+pub const GRID_MAP: &str = "/etc/grid-security/grid-mapfile";
+/// Minimum size of RSA keys unless configured, in bits.
+pub const GRID_KEY_BITS: u32 = 2048;
+
+/// `-ca`: the check of the certificates of authorities.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum AuthorityCheck {
+    /// None.
+    NoVerify,
+    /// The signature of one that is signed by itself.
+    #[default]
+    SelfSigned,
+    /// The whole chain up to one that is signed by itself.
+    Verify,
+}
+
+impl AuthorityCheck {
+    /// All values with their names, in the order of their numbers.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("noverify", Self::NoVerify), ("verifyss", Self::SelfSigned), ("verify", Self::Verify)];
+
+    /// Returns the name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        name_of(&Self::ALL, self)
+    }
+}
+
+/// `-crl`: the use of revocation lists.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum RevocationCheck {
+    /// They are not used.
+    Ignore,
+    /// They are used where they exist.
+    #[default]
+    Try,
+    /// Each authority must have one.
+    Use,
+    /// Each authority must have a current one.
+    Require,
+}
+
+impl RevocationCheck {
+    /// All values with their names, in the order of their numbers.
+    pub const ALL: [(&'static str, Self); 4] =
+        [("ignore", Self::Ignore), ("try", Self::Try), ("use", Self::Use), ("require", Self::Require)];
+
+    /// Returns the name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        name_of(&Self::ALL, self)
+    }
+}
+
+/// `-gmapopt`: the use of the grid map.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum GridMapping {
+    /// It is not used.
+    Off,
+    /// Other subjects have a name of their own.
+    #[default]
+    Try,
+    /// Other subjects are refused.
+    Required,
+}
+
+impl GridMapping {
+    /// All values with their names, in the order of their numbers.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("nomap", Self::Off), ("trymap", Self::Try), ("usemap", Self::Required)];
+
+    /// Returns the name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        name_of(&Self::ALL, self)
+    }
+}
+
+/// `-cipher`: a cipher of sessions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GridCipher {
+    /// AES with keys of 256 bits.
+    Aes256,
+    /// AES with keys of 128 bits.
+    Aes128,
+}
+
+impl GridCipher {
+    /// All values with their names, in the order of preference.
+    pub const ALL: [(&'static str, Self); 2] = [("aes-256-cbc", Self::Aes256), ("aes-128-cbc", Self::Aes128)];
+
+    /// Returns the name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        name_of(&Self::ALL, self)
+    }
+
+    /// Returns the cipher with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        value_of(&Self::ALL, name)
+    }
+}
+
+/// `-authzpxy`: the certificates of a client that later layers receive.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct GridForwarding {
+    /// As endorsements instead of credentials.
+    pub as_endorsements: bool,
+    /// All of them instead of the last one.
+    pub is_full: bool,
+}
+
+/// Options of the server side of gsi.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GsiOptions {
+    /// `-certdir`: directories of authorities.
+    pub authorities: Vec<PathBuf>,
+    /// `-cert`.
+    pub certificate: PathBuf,
+    /// `-key`.
+    pub key: PathBuf,
+    /// `-cipher`.
+    pub ciphers: Vec<GridCipher>,
+    /// `-md`.
+    pub digests: Vec<String>,
+    /// `-ca`.
+    pub authority_check: AuthorityCheck,
+    /// `-crl`.
+    pub revocation: RevocationCheck,
+    /// `-crldir`; those of the authorities if it is empty.
+    pub revocation_directories: Vec<PathBuf>,
+    /// `-crlext`.
+    pub revocation_extension: String,
+    /// `-crlrefresh`.
+    pub refresh: Duration,
+    /// `-gridmap`; `None` for the default, which may be missing.
+    pub map: Option<PathBuf>,
+    /// `-gmapopt`.
+    pub mapping: GridMapping,
+    /// `usedn` of `-gmapopt`: the name of a subject that is not mapped is the subject.
+    pub names_by_subject: bool,
+    /// `-gmapto`.
+    pub map_refresh: Duration,
+    /// `-authzpxy`.
+    pub forwarding: Option<GridForwarding>,
+    /// `-moninfo`.
+    pub monitors_subject: bool,
+    /// `-showdn`.
+    pub logs_subject: bool,
+    /// `-defaulthash`.
+    pub new_hash_only: bool,
+}
+
+impl Default for GsiOptions {
+    fn default() -> Self {
+        Self {
+            authorities: vec![GRID_AUTHORITIES.into()],
+            certificate: GRID_CERTIFICATE.into(),
+            key: GRID_KEY.into(),
+            ciphers: GridCipher::ALL.iter().map(|(_, cipher)| *cipher).collect(),
+            digests: vec!["sha256".to_owned()],
+            authority_check: AuthorityCheck::default(),
+            revocation: RevocationCheck::default(),
+            revocation_directories: Vec::new(),
+            revocation_extension: ".r0".to_owned(),
+            refresh: Duration::from_secs(86_400),
+            map: None,
+            mapping: GridMapping::default(),
+            names_by_subject: false,
+            map_refresh: Duration::from_secs(600),
+            forwarding: None,
+            monitors_subject: false,
+            logs_subject: false,
+            new_hash_only: false,
+        }
+    }
+}

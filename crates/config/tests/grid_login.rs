@@ -1,0 +1,155 @@
+//! `sec.protocol gsi` and the directives `gsi.`: values, errors with their positions, and options that
+//! stop the start.
+
+use config::*;
+use std::path::PathBuf;
+use std::time::Duration;
+
+fn read(text: &str) -> Loaded {
+    let request = ConfigInput { file: Some("f".to_owned()), ..ConfigInput::default() };
+    load(&request, &MemorySource::new().with("f", format!("xrootd.seclib default\n{text}\n")))
+}
+
+fn options(text: &str) -> GsiOptions {
+    let loaded = read(text);
+    assert!(loaded.report.is_ok(), "{text}: {}", loaded.report);
+    let AuthProtocol::Gsi(options) = loaded.effective.security.protocols[0].value.clone() else {
+        panic!("{text}")
+    };
+    *options
+}
+
+fn errors(text: &str) -> Vec<String> {
+    read(text).report.errors().map(ToString::to_string).collect()
+}
+
+#[test]
+fn options_have_values() {
+    assert_eq!(options("sec.protocol gsi"), GsiOptions::default());
+    let found = options(
+        "sec.protparm gsi -certdir:/a,/b -cert:/c -key:/k -c:ssl -d:2\n\
+         sec.protparm gsi -cipher:aes-128-cbc -md:sha512:sha256 -ca:2 -crl:require -crldir:/d -crlext:.pem\n\
+         sec.protocol /usr/lib64 gsi -crlrefresh:600 -gridmap:/m -gmapopt:11 -gmapto:60 -authzpxy:endor=fullchain \
+         -moninfo:1 -showdn:1 -defaulthash -dlgpxy:0 -vomsat:ignore -trustdns:false",
+    );
+    let expected = GsiOptions {
+        authorities: vec!["/a".into(), "/b".into()],
+        certificate: "/c".into(),
+        key: "/k".into(),
+        ciphers: vec![GridCipher::Aes128],
+        digests: vec!["sha512".to_owned(), "sha256".to_owned()],
+        authority_check: AuthorityCheck::Verify,
+        revocation: RevocationCheck::Require,
+        revocation_directories: vec!["/d".into()],
+        revocation_extension: ".pem".to_owned(),
+        refresh: Duration::from_secs(600),
+        map: Some(PathBuf::from("/m")),
+        mapping: GridMapping::Try,
+        names_by_subject: true,
+        map_refresh: Duration::from_secs(60),
+        forwarding: Some(GridForwarding { as_endorsements: true, is_full: true }),
+        monitors_subject: true,
+        logs_subject: true,
+        new_hash_only: true,
+    };
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn words_and_numbers_mean_the_same() {
+    for (name, number) in [("ignore", "0"), ("try", "1"), ("use", "2"), ("require", "3")] {
+        let of = |value| options(&format!("sec.protocol gsi -crl:{value}")).revocation;
+        assert_eq!(of(name), of(number), "{name}");
+    }
+    for (name, number) in [("noverify", "0"), ("verifyss", "1"), ("verify", "2")] {
+        let of = |value| options(&format!("sec.protocol gsi -ca:{value}")).authority_check;
+        assert_eq!(of(name), of(number), "{name}");
+    }
+    for (name, number) in
+        [("nomap", "0"), ("trymap", "1"), ("usemap", "2"), ("nomap,usedn", "10"), ("trymap,usedn", "11")]
+    {
+        let of = |value| {
+            let options = options(&format!("sec.protocol gsi -gmapopt:{value}"));
+            (options.mapping, options.names_by_subject)
+        };
+        assert_eq!(of(name), of(number), "{name}");
+    }
+    let forwarding = |value| options(&format!("sec.protocol gsi -authzpxy{value}")).forwarding.unwrap();
+    assert_eq!(forwarding(""), forwarding(":creds=lastcert"));
+}
+
+#[test]
+fn faults_have_a_position() {
+    for (option, expected) in [
+        ("-x", "unknown option '-x' of gsi"),
+        ("-x:1", "unknown option '-x:1' of gsi"),
+        ("-cert:", "unknown option '-cert:' of gsi"),
+        ("-cert:rel", "non-absolute gsi path - rel"),
+        ("-c:other", "unknown option '-c:other' of gsi"),
+        ("-cipher:aes-256-cbc:bf-cbc", "invalid option '-cipher:aes-256-cbc:bf-cbc' of gsi"),
+        ("-md:crc", "invalid option '-md:crc' of gsi"),
+        ("-crl:4", "invalid option '-crl:4' of gsi"),
+        ("-ca:3", "invalid option '-ca:3' of gsi"),
+        ("-gmapopt:12", "invalid option '-gmapopt:12' of gsi"),
+        ("-gmapopt:trymap,x", "invalid option '-gmapopt:trymap,x' of gsi"),
+        ("-authzpxy:x", "invalid option '-authzpxy:x' of gsi"),
+        ("-gmapto:0", "gsi time 0 may not be less than 1"),
+        ("-crlext:r0", "unknown option '-crlext:r0' of gsi"),
+    ] {
+        let found = errors(&format!("sec.protocol gsi {option}"));
+        assert_eq!(found.len(), 1, "{option}: {found:?}");
+        assert!(found[0].starts_with(&format!("f:2:18: error: sec.protocol: {expected}")), "{}", found[0]);
+    }
+    assert!(errors("gsi.minrsa 1024")[0].contains("key size 1024 may not be less than 2048"));
+    assert!(errors("gsi.limited maybe")[0].contains("invalid use of limited proxies 'maybe'"));
+    assert!(errors("gsi.proxytypes draft")[0].contains("invalid proxy type 'draft'"));
+}
+
+#[test]
+fn options_that_are_not_in_force_stop_the_start() {
+    for option in [
+        "-gmapfun:libX.so",
+        "-authzfun:libX.so",
+        "-authzto:5",
+        "-exppxy:=creds",
+        "-dlgpxy:1",
+        "-dlgpxy:request",
+        "-vomsat:1",
+        "-vomsat",
+        "-vomsfun:default",
+        "-vomsfunparms:dbg",
+        "-trustdns:1",
+        "-crl:12",
+        "-crl:require,updt",
+    ] {
+        let report = read(&format!("sec.protocol gsi {option}")).report;
+        let kinds: Vec<_> = report.errors().map(|problem| problem.kind).collect();
+        assert_eq!(kinds, [ProblemKind::Unprotected], "{option}: {report}");
+    }
+    for line in ["gsi.compat olddh *.example.org", "gsi.nobodyknows 1"] {
+        let report = read(line).report;
+        let kinds: Vec<_> = report.errors().map(|problem| problem.kind).collect();
+        assert_eq!(kinds, [ProblemKind::Unprotected], "{line}: {report}");
+    }
+}
+
+#[test]
+fn shown_values_have_the_same_effect() {
+    let text = "sec.protocol gsi -certdir:/a,/b -crldir:/d -ca:0 -crl:2 -gridmap:/m -gmapopt:usemap,usedn -authzpxy \
+                -moninfo -showdn:1 -defaulthash -cipher:aes-128-cbc:aes-256-cbc\n\
+                gsi.limited full\ngsi.proxytypes rfc legacy\ngsi.minrsa 3072";
+    let before = read(text).effective;
+    let shown: Vec<_> = show(&before)
+        .into_iter()
+        .filter(|line| line.directive.starts_with("gsi.") || line.directive == "sec.protocol")
+        .filter_map(|line| line.value.map(|value| format!("{} {value}\n", line.directive)))
+        .collect();
+    let after = read(&shown.concat()).effective;
+    let values = |effective: &Effective| {
+        let security = &effective.security;
+        let protocol = security.protocols[0].value.clone();
+        (protocol, *security.grid_limited, *security.grid_legacy, *security.grid_key_bits)
+    };
+    assert_eq!(values(&before), values(&after), "{shown:?}");
+    assert_eq!((values(&before).1, values(&before).2, values(&before).3), (true, true, 3072));
+}
