@@ -1,6 +1,7 @@
 """Logins with grid certificates (`gsi`): the real clients at our server, and our client at the real
 server, with an authority that the tests make."""
 
+import json
 import os
 import re
 import tempfile
@@ -218,3 +219,56 @@ def test_settings_that_are_not_in_force_prevent_the_start(site):
             assert f"'{option}'" in server.output(), server.output()
         finally:
             server.remove()
+
+
+# Proxies
+
+def xrdgsiproxy(program, *words, **environment):
+    return run([program, *words], X509_USER_PROXY="", **environment)
+
+
+def fields(result):
+    """The lines of a description, without the time and the random serial number."""
+    lines = [line.split(":", 1) for line in result.ok().err.splitlines() if ":" in line]
+    found = {label.strip(): value.strip() for label, value in lines}
+    assert re.fullmatch(r"\d+h:\d+m:\d+s", found.pop("time left"))
+    found["subject"] = re.sub(r"/CN=\d+$", "/CN=N", found["subject"])
+    return found
+
+
+def test_proxies_of_both_programs(serve, site, tmp_path):
+    ours, theirs = peers.link("xrdgsiproxy"), "/usr/bin/xrdgsiproxy"
+    pair = ("-cert", site.user.certificate, "-key", site.user.key, "-certdir", site.certificates)
+    made = {}
+    for program in (ours, theirs):
+        made[program] = tmp_path / f"proxy-{len(made)}"
+        options = ("-f", made[program], "-bits", 3072, "-valid", "2:00", "-path-length", 2)
+        first = fields(xrdgsiproxy(program, "init", *pair, *options))
+        assert (made[program].stat().st_mode & 0o777) == 0o600
+        for reader in (ours, theirs):
+            assert fields(xrdgsiproxy(reader, "info", "-f", made[program])) == first, (program, reader)
+            assert xrdgsiproxy(reader, "info", "-e", "-valid", "1:30", "-f", made[program]).status == 0
+            assert xrdgsiproxy(reader, "info", "-e", "-valid", "3:00", "-f", made[program]).status == 1
+            assert xrdgsiproxy(reader, "info", "-f", tmp_path / "none").fails(1, "not found")
+    server = at_ours(serve, site)
+    use_by_real_client(server, tmp_path, site.client(made[ours]))
+    use_by_our_client(server, tmp_path, site.client(made[ours]))
+    for program in (ours, theirs):
+        assert xrdgsiproxy(program, "destroy", "-f", made[program]).status == 0
+        assert not made[program].exists()
+        xrdgsiproxy(program, "destroy", "-f", made[program]).fails(1, "not found")
+
+
+def test_our_proxy_command(serve, site, tmp_path):
+    file = tmp_path / "proxy"
+    environment = dict(X509_USER_PROXY=str(file), X509_USER_CERT=str(site.user.certificate), X509_USER_KEY=str(site.user.key))
+    made = scalla("auth", "proxy", "init", "--valid", "1:00", **environment).ok()
+    assert f"issuer      : {site.user.subject}" in made.out
+    shown = json.loads(scalla("auth", "proxy", "info", "--json", **environment).ok().out)
+    assert shown["bits"] == 2048 and 3500 < shown["seconds_left"] <= 3600 and shown["path_length"] == 0
+    use_by_our_client(at_ours(serve, site), tmp_path, site.client(file))
+    scalla("auth", "proxy", "init", "--bits", "1024", **environment).fails(1, "at least 2048 bits")
+    os.chmod(file, 0o644)
+    scalla("auth", "proxy", "info", **environment).fails(1, "allow others to read the key")
+    scalla("auth", "proxy", "destroy", **environment).ok()
+    scalla("auth", "proxy", "info", **environment).fails(1, "scalla auth proxy init")

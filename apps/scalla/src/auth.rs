@@ -1,9 +1,10 @@
 //! `scalla auth`: explains decisions of the credentials and rules of a configuration, shows identities,
-//! issues macaroons, and makes the files of a protected server.
+//! issues macaroons, manages grid proxies, and makes the files of a protected server.
 
 mod init;
 mod macaroon;
 mod macaroon_explanation;
+mod proxy;
 mod token_explanation;
 
 use crate::evaluation::load_here;
@@ -42,6 +43,7 @@ enum AuthSubcommand {
     Init(init::InitCommand),
     Check(CheckAccessOptions),
     Macaroon(macaroon::MacaroonCommand),
+    Proxy(proxy::ProxyCommand),
     Whoami(WhoamiCommand),
 }
 
@@ -90,6 +92,7 @@ impl AuthCommand {
             AuthSubcommand::Init(init) => init.run(),
             AuthSubcommand::Check(check) => check.with_token()?.run(),
             AuthSubcommand::Macaroon(macaroon) => macaroon.run(),
+            AuthSubcommand::Proxy(proxy) => proxy.run(),
             AuthSubcommand::Whoami(whoami) => FileCommand::Whoami(whoami).start(),
         }
     }

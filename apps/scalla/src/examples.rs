@@ -4,7 +4,7 @@ use clap::Command;
 
 /// The name of a command, after that of its parent, and its examples. Each is one line with a
 /// description after `#`.
-const EXAMPLES: [(&str, &[&str]); 89] = [
+const EXAMPLES: [(&str, &[&str]); 93] = [
     (
         "scalla",
         &[
@@ -77,6 +77,16 @@ const EXAMPLES: [(&str, &[&str]); 89] = [
             "scalla auth macaroon --secretkey /etc/xrootd/macaroon-secret --sitename SITE --activity UPLOAD --path /in",
         ],
     ),
+    ("auth proxy", &["scalla auth proxy init --valid 24:00"]),
+    (
+        "auth proxy init",
+        &[
+            "scalla auth proxy init                              # from ~/.globus/usercert.pem and userkey.pem",
+            "scalla auth proxy init --cert user.pem --key user.key --valid 24:00",
+        ],
+    ),
+    ("auth proxy info", &["scalla auth proxy info", "scalla auth proxy info --file my.proxy --json"]),
+    ("auth proxy destroy", &["scalla auth proxy destroy"]),
     ("admin drain", &["scalla admin drain"]),
     ("cluster", &["scalla cluster status", "scalla cluster drain disk7:1094"]),
     ("map", &["scalla map HOST", "scalla map HOST --path /set/run7.root --verify"]),

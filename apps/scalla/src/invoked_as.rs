@@ -19,12 +19,13 @@ pub(crate) enum InvokedProgram {
     Xrdacctest,
     Xrdadler32,
     Xrdcrc32c,
+    Xrdgsiproxy,
     Xrdsssadmin,
 }
 
 impl InvokedProgram {
     /// All supported programs.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Xrootd,
         Self::Cmsd,
         Self::Xrdcp,
@@ -35,6 +36,7 @@ impl InvokedProgram {
         Self::Xrdacctest,
         Self::Xrdadler32,
         Self::Xrdcrc32c,
+        Self::Xrdgsiproxy,
         Self::Xrdsssadmin,
     ];
 
@@ -51,6 +53,7 @@ impl InvokedProgram {
             Self::Xrdacctest => "xrdacctest",
             Self::Xrdadler32 => "xrdadler32",
             Self::Xrdcrc32c => "xrdcrc32c",
+            Self::Xrdgsiproxy => "xrdgsiproxy",
             Self::Xrdsssadmin => "xrdsssadmin",
         }
     }

@@ -15,6 +15,7 @@ mod evaluation;
 mod examples;
 mod exit_status;
 mod files;
+mod grid_proxy;
 mod invoked_as;
 mod json_failures;
 mod links;
@@ -37,6 +38,7 @@ mod wait_display;
 mod xrdacctest;
 mod xrdcp;
 mod xrdfs;
+mod xrdgsiproxy;
 mod xrdmapc;
 mod xrdprep;
 mod xrdsssadmin;
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         InvokedProgram::Xrdacctest => xrdacctest::run(arguments),
         InvokedProgram::Xrdadler32 => checksum_programs::adler32(arguments),
         InvokedProgram::Xrdcrc32c => checksum_programs::crc32c(arguments),
+        InvokedProgram::Xrdgsiproxy => xrdgsiproxy::run(arguments),
         InvokedProgram::Xrdsssadmin => xrdsssadmin::run(arguments),
     }
 }

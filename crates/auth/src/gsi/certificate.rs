@@ -52,7 +52,6 @@ impl GridCertificate {
     }
 
     /// Returns the encoded issuer.
-    #[cfg(test)]
     pub(super) fn issuer(&self) -> Result<Vec<u8>, String> {
         self.parsed.tbs_certificate().issuer().to_der().map_err(|error| error.to_string())
     }

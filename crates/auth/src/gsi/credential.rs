@@ -5,6 +5,7 @@ use super::pem;
 use super::proxy::{self, ProxyInformation, ProxyRequest};
 use super::rsa_keys::RsaSigner;
 use super::server::{KEY_TRUST, read_file};
+use crate::grid::DistinguishedName;
 use crate::trusted_file::{FileTrust, NO_SHARED_WRITE, TrustedOwner};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -113,6 +114,24 @@ impl GridCredential {
         self.chain.first().and_then(ProxyInformation::of).and_then(|information| information.path_length)
     }
 
+    /// Returns the subject of the certificate of the key: `/C=.../CN=...`.
+    #[must_use]
+    pub fn subject(&self) -> String {
+        self.leaf().and_then(GridCertificate::subject).map(|name| name_text(&name)).unwrap_or_default()
+    }
+
+    /// Returns the issuer of the certificate of the key.
+    #[must_use]
+    pub fn issuer(&self) -> String {
+        self.leaf().and_then(GridCertificate::issuer).map(|name| name_text(&name)).unwrap_or_default()
+    }
+
+    /// Reports whether it is a proxy with fewer rights than its issuer.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.chain.first().and_then(ProxyInformation::of).is_some_and(|information| information.is_limited)
+    }
+
     /// Returns the certificates as they are encoded, the one of the key first.
     #[must_use]
     pub fn certificates(&self) -> Vec<Vec<u8>> {
@@ -186,6 +205,11 @@ impl GridCredential {
         }
         written
     }
+}
+
+/// Returns the text of an encoded name.
+fn name_text(encoded: &[u8]) -> String {
+    DistinguishedName::parse(encoded).map_or_else(|| "malformed".to_owned(), |name| name.text().to_owned())
 }
 
 /// Returns a time span as text.

@@ -21,10 +21,10 @@ pub trait ChainTrust: Send + Sync {
     /// Reports whether there is an authority with this hash of its name.
     fn has_authority(&self, hash: &str) -> bool;
 
-    /// Returns the hashes, new and old, of the authority at the end of the path of a certificate.
+    /// Returns the hashes, new and old, of the authority that has issued a certificate.
     ///
     /// # Errors
-    /// The certificate is malformed, or no authority is known for it.
+    /// The certificate is malformed, or its authority is not known.
     fn authority_hashes(&self, certificate: &[u8]) -> Result<[String; 2], String>;
 
     /// Verifies a chain, whose first certificate is the one whose key is used.
