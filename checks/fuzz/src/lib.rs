@@ -31,6 +31,7 @@
 //! | `keytabs`           | a key table of `sss`                              |
 //! | `tokens`            | bearer tokens, their claims, credentials of `ztn` |
 //! | `key_sets`          | the keys of a token issuer                        |
+//! | `gsi_messages`      | messages of `gsi`, key agreements, parameters of servers |
 //! | `issuer_files`      | issuer files and map files of tokens              |
 //! | `stored_attributes` | extended attributes that the server stores        |
 
@@ -41,6 +42,7 @@ pub mod cms;
 pub mod configuration;
 pub mod credentials;
 pub mod grid_chains;
+pub mod gsi_messages;
 pub mod issuer_files;
 pub mod journals;
 pub mod key_sets;
@@ -67,6 +69,7 @@ pub const TARGETS: &[Target] = &[
     ("configuration", configuration::target),
     ("credentials", credentials::target),
     ("grid_chains", grid_chains::target),
+    ("gsi_messages", gsi_messages::target),
     ("issuer_files", issuer_files::target),
     ("journals", journals::target),
     ("key_sets", key_sets::target),

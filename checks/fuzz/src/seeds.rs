@@ -43,6 +43,7 @@ fn recorded(target: &str) -> anyhow::Result<BTreeSet<Vec<u8>>> {
         "cgi" => each_argument(|argument| seeds.extend([argument.to_vec()]))?,
         "paths" => each_argument(|argument| seeds.extend([base::Cgi::split(argument).0.to_vec()]))?,
         "credentials" => each_credentials(|bytes| seeds.extend([bytes]))?,
+        "gsi_messages" => seeds.extend(gsi_messages()?),
         "keytabs" => seeds.extend(keytab_lines()?),
         "grid_chains" => seeds.extend(grid_chains()?),
         "macaroons" => seeds.extend(macaroons()?),
@@ -144,6 +145,26 @@ fn each_token(mut take: impl FnMut(Vec<u8>)) -> anyhow::Result<()> {
         take(claims.to_string().replace("\"now+1200\"", "1795189999").into_bytes());
     }
     Ok(())
+}
+
+/// Returns the recorded messages of `gsi`, plain and encrypted, and the texts in them.
+fn gsi_messages() -> anyhow::Result<Vec<Vec<u8>>> {
+    let vector = read(&here().join("../../vectors/security/gsi.json"))?;
+    let mut seeds = vec![b"v:10600,c:ssl,ca:5cdab576.0|606cb0fc.0".to_vec()];
+    for connection in vector["connections"].as_array().into_iter().flatten() {
+        for frame in connection["frames"].as_array().into_iter().flatten() {
+            if frame["request"] == "kXR_auth" {
+                seeds.push(bytes_of(frame)?.get(24..).unwrap_or_default().to_vec());
+            } else if frame["status"] == "kXR_authmore" {
+                seeds.push(bytes_of(frame)?.get(8..).unwrap_or_default().to_vec());
+            }
+        }
+        for decoded in connection["decoded"].as_array().into_iter().flatten() {
+            seeds.extend(decoded["main_plain_hex"].as_str().and_then(unhex));
+            seeds.extend(decoded["cipher_recovered"].as_str().map(|text| text.as_bytes().to_vec()));
+        }
+    }
+    Ok(seeds)
 }
 
 /// Returns the computed macaroons, their packets, and caveats.

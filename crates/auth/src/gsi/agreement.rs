@@ -26,6 +26,10 @@ pub(super) const PRIME_BITS_MIN: usize = 2048;
 /// Minimum size for a client that accepts weak groups.
 pub(super) const WEAK_PRIME_BITS_MIN: usize = 512;
 
+/// Maximum size of the prime of another group than the fixed one in bits. The test of a larger one would
+/// take too long.
+const PRIME_BITS_MAX: usize = 4096;
+
 /// Size of private exponents in bytes. In a group of a safe prime, twice the strength of its
 /// discrete logarithm (128 bits) would be sufficient.
 const EXPONENT_BYTES: usize = 64;
@@ -92,7 +96,8 @@ impl DhGroup {
     /// that passed are remembered.
     fn is_safe(&self, bits_min: usize, rng: &mut dyn Rng) -> bool {
         static SAFE: Mutex<VecDeque<[u8; 32]>> = Mutex::new(VecDeque::new());
-        if self.prime.len() * 8 < bits_min || !self.has_valid(&self.generator) {
+        let bits = self.prime.len() * 8;
+        if bits < bits_min || bits > PRIME_BITS_MAX || !self.has_valid(&self.generator) {
             return false;
         }
         let hash: [u8; 32] = Sha256::digest(&self.prime).into();
@@ -208,6 +213,12 @@ impl PeerAgreement {
             _ => Err(AgreementError::WeakGroup(self.group.prime.len() * 8)),
         }
     }
+}
+
+/// Reports whether bytes are the text of a key agreement, whatever its group.
+#[must_use]
+pub fn is_agreement_text(text: &[u8]) -> bool {
+    PeerAgreement::decode(text).is_ok()
 }
 
 fn from_hex(digits: &str) -> Option<Vec<u8>> {
@@ -360,6 +371,8 @@ mod tests {
                 Err(AgreementError::WeakGroup(bits))
             );
         }
+        let large = peer(&group(&[0xff; 513]), "02").unwrap();
+        assert!(large.safe_group(PRIME_BITS_MIN, &mut SystemRng).is_err());
         assert!(peer(FIXED_GROUP, "02").unwrap().safe_group(PRIME_BITS_MIN, &mut SystemRng).is_ok());
     }
 

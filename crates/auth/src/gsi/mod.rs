@@ -42,6 +42,7 @@ mod recorded;
 #[cfg(test)]
 mod vectors;
 
+pub use agreement::is_agreement_text;
 pub use client::{GridFiles, GsiClient, GsiClientSettings, TrustOpener};
 pub use credential::{GridCredential, default_proxy};
 pub use proxy::{PROXY_BITS_MIN, ProxyRequest};
