@@ -272,3 +272,30 @@ def test_our_proxy_command(serve, site, tmp_path):
     scalla("auth", "proxy", "info", **environment).fails(1, "allow others to read the key")
     scalla("auth", "proxy", "destroy", **environment).ok()
     scalla("auth", "proxy", "info", **environment).fails(1, "scalla auth proxy init")
+
+
+# Delegation
+
+def test_our_client_delegates_by_a_signature(at_theirs, serve, own_site, tmp_path):
+    site = own_site
+    proxy = site.proxy("long", length=5)
+    exported = site.directory / "exported"
+    exported.mkdir()
+    peers.give(exported)
+    server = at_theirs(site.settings("-crl:0", "-gmapopt:0", "-dlgpxy:request", f"-exppxy:{exported}/proxy"))
+    use_by_our_client(server, tmp_path, site.client(proxy, **WEAK))
+    assert not list(exported.iterdir()), "nothing is delegated without the wish of the user"
+    use_by_our_client(server, tmp_path, site.client(proxy, XrdSecGSIDELEGPROXY="1", **WEAK))
+    found = wait_until(lambda: list(exported.iterdir()))
+    (delegated,) = found
+    text = grid.openssl("x509", "-in", delegated, "-noout", "-subject", "-issuer", "-nameopt", "compat")
+    subject = grid.Pair(proxy, proxy).subject
+    assert re.search(rf"subject=\s*{re.escape(subject)}/CN=\d+\n", text) and text.rstrip().endswith(subject), text
+    # The chain is valid, and its key is that of the server.
+    copy = site.directory / "copied.proxy"
+    copy.write_bytes(delegated.read_bytes())
+    copy.chmod(0o600)
+    use_by_our_client(at_ours(serve, site), tmp_path, site.client(copy))
+    # A proxy that allows no proxies below it is not delegated.
+    last = site.proxy("last", length=0)
+    use_by_our_client(server, tmp_path, site.client(last, XrdSecGSIDELEGPROXY="1", **WEAK))

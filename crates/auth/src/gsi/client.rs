@@ -64,6 +64,8 @@ pub struct GsiClientSettings {
     pub user: Option<String>,
     /// Only the new hash of authorities is sent.
     pub new_hash_only: bool,
+    /// Servers that ask for a proxy get one below that of the user, whose key they make.
+    pub delegates: bool,
     /// Servers with a key agreement in a small group are accepted. Whoever records the connection can
     /// then compute the session key, and sign requests.
     pub accepts_weak_groups: bool,
@@ -99,6 +101,7 @@ impl GsiClientSettings {
             server_names: value("XrdSecGSISRVNAMES"),
             user: value("XrdSecUSER"),
             new_hash_only: value("XrdSecGSIUSEDEFAULTHASH").is_some(),
+            delegates: delegates(value("XrdSecGSIDELEGPROXY").as_deref()),
             accepts_weak_groups: value(WEAK_GROUPS_VARIABLE).as_deref() == Some("1"),
         }
     }
@@ -150,6 +153,16 @@ impl GsiClientSettings {
         pair.check_time(now).map_err(|reason| format!("{}: {reason}", certificate.display()))?;
         if self.creates_proxy { pair.issue_proxy(self.proxy, now) } else { Ok(pair) }
     }
+}
+
+/// Takes the choice of the user about delegation. The key of a proxy is never sent.
+fn delegates(choice: Option<&str>) -> bool {
+    if choice == Some("2") {
+        tracing::warn!(
+            "XrdSecGSIDELEGPROXY=2 would send the key of the proxy, so nothing is delegated; use 1"
+        );
+    }
+    choice == Some("1")
 }
 
 /// Returns a validity of the form `hh:mm`.
@@ -261,7 +274,7 @@ impl ClientLogin for GsiClientLogin {
         match (std::mem::replace(&mut self.stage, Stage::Over), challenge) {
             (Stage::Begin, None) => self.send_request(now),
             (Stage::Certificate(sent), Some(message)) => self.send_certificate(*sent, message, now),
-            (Stage::ProxyRequest(sent), Some(message)) => self.answer_proxy_request(&sent, message),
+            (Stage::ProxyRequest(sent), Some(message)) => self.answer_proxy_request(&sent, message, now),
             _ => Err(ClientAuthError::TooManySteps),
         }
     }
@@ -282,7 +295,13 @@ impl GsiClientLogin {
             remedy: AUTHORITY_REMEDY.to_owned(),
         })?;
         let hashes = if self.settings.new_hash_only { vec![new] } else { vec![new, old] };
-        let options = if credential.is_proxy() { client_option::CREATE_PROXY } else { 0 };
+        let options = match (credential.is_proxy(), self.settings.delegates) {
+            (true, true) => {
+                client_option::CREATE_PROXY | client_option::DELEGATE | client_option::SIGN_REQUEST
+            }
+            (true, false) => client_option::CREATE_PROXY,
+            (false, _) => 0,
+        };
         let main = messages::begin_main(step::CLIENT_REQUEST)
             .with(SutField::CHALLENGE, challenge.as_bytes())
             .finish();
@@ -396,11 +415,12 @@ impl GsiClientLogin {
         })
     }
 
-    /// Answers a server that asks for a proxy: this client delegates none.
+    /// Answers a server that asks for a proxy.
     fn answer_proxy_request(
         &mut self,
         sent: &SentCertificate,
         message: &[u8],
+        now: SystemTime,
     ) -> Result<Vec<u8>, ClientAuthError> {
         let message = messages::decode(message, step::SERVER_PROXY_REQUEST).map_err(violation)?;
         let cipher = self.cipher.clone().ok_or(ClientAuthError::TooManySteps)?;
@@ -411,11 +431,39 @@ impl GsiClientLogin {
         let tag =
             Challenge::of_peer(&main).ok_or_else(|| violation("the challenge is missing or malformed"))?;
         let signed = sent.credential.signer.sign_raw(tag.as_bytes()).map_err(violation)?;
-        let main = messages::begin_main(step::CLIENT_SIGNED_PROXY)
-            .with(SutField::SIGNED_CHALLENGE, &signed)
-            .with(SutField::MESSAGE, NOT_DELEGATED.as_bytes())
-            .finish();
+        let answer =
+            messages::begin_main(step::CLIENT_SIGNED_PROXY).with(SutField::SIGNED_CHALLENGE, &signed);
+        let answer = match self.signed_proxy(&sent.credential, &main, now) {
+            Some(proxy) => answer.with(SutField::X509, proxy.as_bytes()),
+            None => answer.with(SutField::MESSAGE, NOT_DELEGATED.as_bytes()),
+        };
+        let main = answer.finish();
         Ok(messages::begin(step::CLIENT_SIGNED_PROXY).with(SutField::MAIN, &cipher.seal(&main)).finish())
+    }
+}
+
+impl GsiClientLogin {
+    /// Returns the certificate that a server has requested; `None` if the user does not delegate, or the
+    /// request cannot be signed.
+    fn signed_proxy(
+        &self,
+        credential: &GridCredential,
+        main: &SutMessage<'_>,
+        now: SystemTime,
+    ) -> Option<String> {
+        if !self.settings.delegates {
+            return None;
+        }
+        let request = main.text(SutField::X509_REQUEST);
+        let request = request.and_then(|text| pem::single(text, pem::CERTIFICATE_REQUEST));
+        let request = request.ok_or_else(|| "the request is missing or malformed".to_owned());
+        match request.and_then(|request| credential.sign_request(&request, self.settings.proxy, now)) {
+            Ok(proxy) => Some(pem::encode(pem::CERTIFICATE, &proxy)),
+            Err(error) => {
+                tracing::warn!("no proxy is delegated to {}: {error}", self.host);
+                None
+            }
+        }
     }
 }
 

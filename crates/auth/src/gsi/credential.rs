@@ -171,6 +171,18 @@ impl GridCredential {
         Self::new(chain, signer)
     }
 
+    /// Signs the request of a server for a proxy below this one.
+    pub(super) fn sign_request(
+        &self,
+        request: &[u8],
+        properties: ProxyRequest,
+        now: SystemTime,
+    ) -> Result<Vec<u8>, String> {
+        let properties = ProxyRequest { path_length: None, ..properties };
+        let signed = proxy::sign_request(self.leaf()?, &self.signer, request, properties, now)?;
+        Ok(signed.der)
+    }
+
     /// Returns the content of a proxy file.
     ///
     /// # Errors

@@ -10,6 +10,8 @@ pub(super) const CERTIFICATE: &str = "CERTIFICATE";
 pub(super) const PUBLIC_KEY: &str = "PUBLIC KEY";
 /// The label of the group of a key agreement.
 pub(super) const DH_PARAMETERS: &str = "DH PARAMETERS";
+/// The label of a certificate request.
+pub(super) const CERTIFICATE_REQUEST: &str = "CERTIFICATE REQUEST";
 /// The label of a private key.
 pub(super) const PRIVATE_KEY: &str = "PRIVATE KEY";
 

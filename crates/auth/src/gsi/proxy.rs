@@ -3,7 +3,7 @@
 //! Source: security facts, sections 2.6.10 and 2.6.12; RFC 3820.
 
 use super::certificate::{GridCertificate, PROXY_INFORMATION};
-use super::rsa_keys::RsaSigner;
+use super::rsa_keys::{RsaSigner, RsaVerifier};
 use crate::random::SystemRng;
 use base::Rng;
 use std::time::{Duration, SystemTime};
@@ -11,6 +11,7 @@ use x509_cert::certificate::Rfc5280;
 use x509_cert::der::asn1::{BitStringRef, UintRef};
 use x509_cert::der::oid::ObjectIdentifier;
 use x509_cert::der::{AnyRef, Decode, Encode};
+use x509_cert::request::CertReq;
 use x509_cert::time::{Time, Validity};
 
 /// Minimum size of the keys of proxies in bits.
@@ -121,6 +122,55 @@ fn issue_with_serial(
     now: SystemTime,
 ) -> Result<GridCertificate, String> {
     let subject = with_common_name(&issuer.subject()?, &serial.to_string())?;
+    certificate(issuer, signer, &NewProxy { subject: &subject, serial, public_key }, request, now)
+}
+
+/// Signs the request of a server for a proxy below `issuer`, whose key the server keeps.
+pub(super) fn sign_request(
+    issuer: &GridCertificate,
+    signer: &RsaSigner,
+    request: &[u8],
+    properties: ProxyRequest,
+    now: SystemTime,
+) -> Result<GridCertificate, String> {
+    let request = CertReq::from_der(request).map_err(|error| format!("the request is malformed: {error}"))?;
+    let encoded = |error: x509_cert::der::Error| error.to_string();
+    let subject = request.info.subject.to_der().map_err(encoded)?;
+    let public_key = request.info.public_key.to_der().map_err(encoded)?;
+    let key = RsaVerifier::from_public_key(&public_key).ok_or("the request has no RSA key")?;
+    if key.bits() < PROXY_BITS_MIN {
+        return Err(format!("the key of the request has {} bits", key.bits()));
+    }
+    let serial = serial_of_subject(&issuer.subject()?, &subject);
+    let serial = serial.ok_or("the subject of the request is not that of the proxy with a number")?;
+    let new = NewProxy { subject: &subject, serial, public_key: &public_key };
+    certificate(issuer, signer, &new, properties, now)
+}
+
+/// Returns the number in the common name that a subject has in addition to its issuer.
+fn serial_of_subject(issuer: &[u8], subject: &[u8]) -> Option<u32> {
+    let issuer = AnyRef::from_der(issuer).ok()?.value();
+    let added = AnyRef::from_der(subject).ok()?.value().strip_prefix(issuer)?;
+    let attribute = AnyRef::from_der(AnyRef::from_der(added).ok()?.value()).ok()?.value();
+    let value = AnyRef::from_der(attribute.strip_prefix(&COMMON_NAME)?).ok()?.value();
+    let text = std::str::from_utf8(value).ok()?;
+    text.parse().ok().filter(|serial: &u32| *serial > 0 && serial.to_string() == text)
+}
+
+/// The subject of a new proxy, and what belongs to it.
+struct NewProxy<'a> {
+    subject: &'a [u8],
+    serial: u32,
+    public_key: &'a [u8],
+}
+
+fn certificate(
+    issuer: &GridCertificate,
+    signer: &RsaSigner,
+    new: &NewProxy<'_>,
+    request: ProxyRequest,
+    now: SystemTime,
+) -> Result<GridCertificate, String> {
     let begin = (now - CLOCK_SKEW).max(issuer.not_before());
     let end = (now + request.valid).min(issuer.not_after());
     let information = information(issuer, request.path_length)?;
@@ -133,12 +183,12 @@ fn issue_with_serial(
     extensions.extend(extension(PROXY_INFORMATION, true, &information.encode()?)?);
     let contents = sequence(&[
         &encode(VERSION_TAG, &[&[2, 1, 2]])?,
-        &number(&serial.to_be_bytes())?,
+        &number(&new.serial.to_be_bytes())?,
         &SHA256_WITH_RSA,
         &issuer.subject()?,
         &validity(begin, end)?,
-        &subject,
-        public_key,
+        new.subject,
+        new.public_key,
         &encode(EXTENSIONS_TAG, &[&sequence(&[&extensions])?])?,
     ])?;
     let signature = signer.sign_sha256(&contents)?;
@@ -254,5 +304,47 @@ mod tests {
         assert!(below(&last, None).unwrap_err().contains("path length is 0"));
         assert!(ProxyInformation::of(&user).is_none());
         assert_eq!(last.not_before(), user.not_before().max(now - CLOCK_SKEW));
+    }
+
+    /// S085 at the client: a request is signed only if it is one for a proxy of this proxy.
+    #[test]
+    fn requests_of_servers_are_signed_below_the_own_proxy() {
+        let (user, signer) = user();
+        let now = user.not_before() + Duration::from_secs(3600);
+        let key = signer.public_key().unwrap();
+        let request = |subject: &[u8], key: &[u8]| {
+            let info = sequence(&[&[2, 1, 0], subject, key, &[0xa0, 0]]).unwrap();
+            sequence(&[&info, &SHA256_WITH_RSA, &[3, 1, 0]]).unwrap()
+        };
+        let properties = ProxyRequest { path_length: None, ..ProxyRequest::default() };
+        let own = issue(&user, &signer, &key, properties, now).unwrap();
+        let sign = |request: &[u8]| sign_request(&own, &signer, request, properties, now);
+        let subject = with_common_name(&own.subject().unwrap(), "4711").unwrap();
+        let signed = sign(&request(&subject, &key)).unwrap();
+        assert_eq!(
+            (signed.subject().unwrap(), signed.common_name()),
+            (subject.clone(), Some("4711".to_owned()))
+        );
+        assert_eq!(signed.issuer(), own.subject());
+        let twice = with_common_name(&subject, "1").unwrap();
+        let other = with_common_name(&user.subject().unwrap(), "1").unwrap();
+        let name = with_common_name(&own.subject().unwrap(), "proxy").unwrap();
+        let padded = with_common_name(&own.subject().unwrap(), "01").unwrap();
+        for subject in [twice, other, name, padded, own.subject().unwrap()] {
+            assert!(sign(&request(&subject, &key)).unwrap_err().contains("the subject of the request"));
+        }
+        assert!(sign(&request(&subject, &[0x30, 0])).is_err() && sign(b"").is_err());
+        let small = RsaSigner::generate(1024).unwrap().public_key().unwrap();
+        assert!(sign(&request(&subject, &small)).unwrap_err().contains("1024 bits"));
+        // The recorded one is for a proxy with the path length 0.
+        let recorded = load("gsi.json");
+        let main = recorded["connections"][5]["decoded"].as_array().unwrap().iter();
+        let main = main.clone().find(|decoded| decoded["step"] == 2002).unwrap();
+        let text_of_request = main["main_buckets"][1]["pem"].as_str().unwrap();
+        let sections = crate::gsi::pem::sections(text_of_request).unwrap();
+        let proxy =
+            GridCertificate::chain_of_pem(text(&recorded["keys"], "user_proxy_pem")).unwrap().remove(0);
+        let refused = sign_request(&proxy, &signer, &sections[0].content, properties, now);
+        assert!(refused.unwrap_err().contains("path length is 0"));
     }
 }
