@@ -1,8 +1,8 @@
 //! The refusals that `vectors/security/requirements.json` requires of a server, each by its id.
 //!
-//! A case with bytes is sent to a session whose protocols are those that are in force: host, unix,
-//! sss and ztn with the keys of the vectors. Credentials of a protocol that is not in force are refused
-//! like those of an unknown one, and a configuration that asks for such a protocol does not start.
+//! A case with bytes is sent to a session with the protocols host, unix, sss and ztn, with the keys of the
+//! vectors; `auth::gsi::recorded` has those of gsi. Credentials of a protocol that is not in force are
+//! refused like those of an unknown one, and a configuration that asks for such a protocol does not start.
 //! Cases in words are listed with the test that shows them.
 
 #![allow(clippy::unwrap_used)]
@@ -25,7 +25,7 @@ use support::*;
 
 /// Tests that show the cases without bytes, as ranges of ids. The names are those of
 /// `docs/conformance.md`.
-const SHOWN_ELSEWHERE: [(&str, &str, &str); 24] = [
+const SHOWN_ELSEWHERE: [(&str, &str, &str); 27] = [
     ("S006", "S007", "every_prefix_and_changed_byte_of_credentials_is_refused"),
     ("S008", "S009", "authentication::requests_before_authentication_are_refused"),
     ("S010", "S010", "authentication::sessions_are_ended_and_joined_only_after_authentication"),
@@ -36,8 +36,11 @@ const SHOWN_ELSEWHERE: [(&str, &str, &str); 24] = [
     ("S046", "S048", "auth::sss"),
     // Protocols that are not in force: a configuration that asks for one does not start.
     ("S049", "S058", NOT_IN_FORCE),
-    ("S064", "S064", NOT_IN_FORCE),
-    ("S070", "S086", NOT_IN_FORCE),
+    ("S064", "S064", "auth::sut::tests::fields_are_limited"),
+    ("S070", "S075", "auth::grid::tests"),
+    ("S076", "S083", "auth::gsi::recorded"),
+    ("S084", "S085", NOT_IN_FORCE),
+    ("S086", "S086", "auth::gsi::recorded::certificates_are_those_that_the_client_announced"),
     ("S087", "S092", CLIENT),
     ("S101", "S104", "auth::tokens::tests::logins::tokens_that_must_be_refused_do_not_log_in"),
     ("S105", "S105", "auth::ztn::server::tests::malformed_credentials_are_refused"),
