@@ -6,7 +6,8 @@ from pathlib import Path
 
 import peers
 
-PROXY_INFORMATION = "proxyCertInfo=critical,language:id-ppl-inheritAll,pathlen:{length}\nkeyUsage=critical,digitalSignature,keyEncipherment\n"
+LIMITED = "1.3.6.1.4.1.3536.1.1.1.9"
+PROXY_INFORMATION = "proxyCertInfo=critical,language:{policy},pathlen:{length}\nkeyUsage=critical,digitalSignature,keyEncipherment\n"
 
 
 def openssl(*arguments):
@@ -56,7 +57,7 @@ class GridSite:
         os.chmod(pair.key, 0o600)
         return pair
 
-    def proxy(self, name, of=None, length=5, bits=2048, days=1):
+    def proxy(self, name, of=None, length=5, bits=2048, days=1, policy="id-ppl-inheritAll"):
         """Issues a proxy of a pair or of a proxy file, and returns its file."""
         if of is None:
             of = self.user
@@ -64,7 +65,7 @@ class GridSite:
             of = Pair(of, of)
         key, request, file, issued = (self.directory / f"{name}.{part}" for part in ("pkey", "pcsr", "pext", "pcrt"))
         serial = 1000 + len(os.listdir(self.directory))
-        file.write_text(PROXY_INFORMATION.format(length=length))
+        file.write_text(PROXY_INFORMATION.format(length=length, policy=policy))
         subject = f"{of.subject}/CN={serial}"
         openssl("req", "-newkey", f"rsa:{bits}", "-nodes", "-keyout", key, "-out", request, "-subj", subject)
         openssl("x509", "-req", "-in", request, "-CA", of.certificate, "-CAkey", of.key, "-set_serial", serial, "-days", days, "-out", issued,

@@ -142,6 +142,30 @@ def test_revoked_certificates(serve, own_site):
         refused(server, site.client(proxy), "revoked")
 
 
+def test_proxies_that_are_not_accepted(serve, site, proxy):
+    limited = site.proxy("limited", policy=grid.LIMITED)
+    below = site.proxy("below-limited", of=limited, length=0)
+    server = at_ours(serve, site)
+    refused(server, site.client(limited), "gsi.limited full")
+    refused(server, site.client(below), "gsi.limited full", "refused")
+    refused(server, site.client(site.proxy("past", days=-1)), "expired")
+    full = at_ours(serve, site, more="gsi.limited full\n")
+    run([XRDFS, f"localhost:{full.port}", "ls", "/"], **site.client(limited)).ok()
+    strong = at_ours(serve, site, more="gsi.minrsa 3072\n")
+    refused(strong, site.client(proxy), "3072")
+
+
+def test_nothing_secret_is_logged(serve, site, proxy, tmp_path):
+    server = at_ours(serve, site, "-showdn:1", more="sec.trace all\nxrootd.trace all\nsec.level all pedantic\n")
+    use_by_real_client(server, tmp_path, site.client(proxy))
+    shown = scalla("ls", url(server), **site.client(proxy, XRD_LOGLEVEL="Dump", XrdSecDEBUG="3")).ok().all
+    wait_until(lambda: site.user.subject in server.output())
+    for file in (proxy, site.host.key):
+        key = file.read_text().split("PRIVATE KEY-----\n")[1].split("-----END")[0].split("\n")
+        for line in filter(None, key):
+            assert line not in server.output() and line not in shown
+
+
 def test_certificates_of_strangers(serve, site):
     with tempfile.TemporaryDirectory(prefix="scalla-gsi-", dir="/var/tmp") as directory:
         stranger = grid.GridSite(Path(directory), name="Stranger")
