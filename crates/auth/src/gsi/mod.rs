@@ -19,7 +19,7 @@
 //! | `settings`       | [`GsiServerSettings`]: the configuration of the server             |
 //! | `trust`          | [`ChainTrust`], [`NameMap`]: the verification of chains            |
 //!
-//! Source: security facts, section 2.6.
+//! Source: security facts, section 2.6; decision 041.
 
 mod agreement;
 mod certificate;
