@@ -15,7 +15,7 @@ use std::time::Duration;
 pub(super) struct ProxyCommand {
     #[command(subcommand)]
     action: ProxyAction,
-    /// Proxy file; otherwise that of X509_USER_PROXY, or /tmp/x509up_u<uid>.
+    /// Proxy file; otherwise that of X509_USER_PROXY, or /tmp/x509up_uUID.
     #[arg(long, value_name = "FILE", global = true)]
     file: Option<PathBuf>,
     /// Print one JSON object.
