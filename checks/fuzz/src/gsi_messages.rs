@@ -5,7 +5,7 @@
 
 use auth::grid::ChainRole;
 use auth::gsi::{
-    ChainTrust, GSI, GridIdentity, GsiClient, GsiClientSettings, GsiServer, GsiServerSettings,
+    ChainTrust, GSI, GridIdentity, GsiClient, GsiClientSettings, GsiServer, GsiServerSettings, NameMaps,
     is_agreement_text,
 };
 use auth::sut::{SutField, SutMessage, SutWriter};
@@ -58,7 +58,7 @@ fn server() -> &'static GsiServer {
             &certificate,
             &key,
             Arc::new(NoTrust),
-            None,
+            NameMaps::default(),
             Box::new(SystemRng),
         )
         .unwrap_or_else(|error| panic!("{error}"))

@@ -236,7 +236,7 @@ fn unknown(name: &DirectiveToken, draft: &mut Draft<'_>) {
     };
     let what = format!("unknown directive '{}'", name.text);
     // An unknown directive of these prefixes may restrict access.
-    if let Some(("acc" | "gsi" | "sec", _)) = name.text.split_once('.') {
+    if let Some(("acc" | "gsi" | "sec" | "voms", _)) = name.text.split_once('.') {
         let DirectiveFault { kind, what, allowed, .. } = unprotected(name, &what);
         let allowed = format!("{hint}; {allowed}");
         return draft.report.add_about(&name.text, kind, name.origin(), what, allowed);

@@ -47,6 +47,7 @@ fn options_have_values() {
         mapping: GridMapping::Try,
         names_by_subject: true,
         map_refresh: Duration::from_secs(60),
+        voms: None,
         forwarding: Some(GridForwarding { as_endorsements: true, is_full: true }),
         monitors_subject: true,
         logs_subject: true,
@@ -93,6 +94,11 @@ fn faults_have_a_position() {
         ("-gmapopt:12", "invalid option '-gmapopt:12' of gsi"),
         ("-gmapopt:trymap,x", "invalid option '-gmapopt:trymap,x' of gsi"),
         ("-authzpxy:x", "invalid option '-authzpxy:x' of gsi"),
+        ("-vomsat:3", "invalid option '-vomsat:3' of gsi"),
+        ("-vomsfunparms:grpopt=3", "invalid option '-vomsfunparms:grpopt=3' of gsi"),
+        ("-vomsfunparms:vos=", "invalid option '-vomsfunparms:vos=' of gsi"),
+        ("-vomsfunparms:x", "invalid option '-vomsfunparms:x' of gsi"),
+        ("-vomsx:1", "unknown option '-vomsx:1' of gsi"),
         ("-gmapto:0", "gsi time 0 may not be less than 1"),
         ("-crlext:r0", "unknown option '-crlext:r0' of gsi"),
     ] {
@@ -114,10 +120,7 @@ fn options_that_are_not_in_force_stop_the_start() {
         "-exppxy:=creds",
         "-dlgpxy:1",
         "-dlgpxy:request",
-        "-vomsat:1",
-        "-vomsat",
-        "-vomsfun:default",
-        "-vomsfunparms:dbg",
+        "-vomsfun:libOther.so",
         "-trustdns:1",
         "-crl:12",
         "-crl:require,updt",
@@ -126,7 +129,7 @@ fn options_that_are_not_in_force_stop_the_start() {
         let kinds: Vec<_> = report.errors().map(|problem| problem.kind).collect();
         assert_eq!(kinds, [ProblemKind::Unprotected], "{option}: {report}");
     }
-    for line in ["gsi.compat olddh *.example.org", "gsi.nobodyknows 1"] {
+    for line in ["gsi.compat olddh *.example.org", "gsi.nobodyknows 1", "voms.nobodyknows 1"] {
         let report = read(line).report;
         let kinds: Vec<_> = report.errors().map(|problem| problem.kind).collect();
         assert_eq!(kinds, [ProblemKind::Unprotected], "{line}: {report}");
@@ -134,21 +137,56 @@ fn options_that_are_not_in_force_stop_the_start() {
 }
 
 #[test]
+fn attributes_of_voms_are_used_if_an_option_asks_for_them() {
+    let voms = |text: &str| {
+        let effective = read(text).effective;
+        match &effective.security.protocols[0].value {
+            AuthProtocol::Gsi(options) => options.voms.clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let default = VomsOptions::default();
+    assert_eq!(voms("sec.protocol gsi"), None);
+    assert_eq!(voms("sec.protocol gsi -vomsfunparms:vos=cms"), None);
+    assert_eq!(voms("sec.protocol gsi -vomsfun:default -vomsat:0"), None);
+    assert_eq!(voms("sec.protocol gsi -vomsfun:/usr/lib/libXrdVoms.so"), Some(default.clone()));
+    assert_eq!(voms("sec.protocol gsi -vomsat:extract"), Some(default.clone()));
+    let text = "sec.protparm gsi -vomsfunparms:certfmt=raw|grpopt=10|vos=cms,atlas\n\
+                sec.protparm gsi -vomsfunparms:grps=/cms|vofmt=<vo>-<g>|dbg\n\
+                sec.protocol gsi -vomsat:2";
+    let expected = VomsOptions {
+        is_required: true,
+        choice: VomsGroups::First,
+        groups: vec!["/cms".to_owned()],
+        organizations: vec!["cms".to_owned(), "atlas".to_owned()],
+        organization_format: Some("<vo>-<g>".to_owned()),
+        ..default
+    };
+    assert_eq!(voms(text), Some(expected));
+}
+
+#[test]
 fn shown_values_have_the_same_effect() {
     let text = "sec.protocol gsi -certdir:/a,/b -crldir:/d -ca:0 -crl:2 -gridmap:/m -gmapopt:usemap,usedn -authzpxy \
-                -moninfo -showdn:1 -defaulthash -cipher:aes-128-cbc:aes-256-cbc\n\
-                gsi.limited full\ngsi.proxytypes rfc legacy\ngsi.minrsa 3072";
+                -moninfo -showdn:1 -defaulthash -vomsat:require \
+                -vomsfunparms:grpopt=uselast|grps=/a/b|vos=a|grpfmt=<g>|rolefmt=<r>|vofmt=<an> -cipher:aes-128-cbc:aes-256-cbc\n\
+                gsi.limited full\ngsi.proxytypes rfc legacy\ngsi.minrsa 3072\nvoms.mapfile /v";
     let before = read(text).effective;
     let shown: Vec<_> = show(&before)
         .into_iter()
-        .filter(|line| line.directive.starts_with("gsi.") || line.directive == "sec.protocol")
+        .filter(|line| {
+            line.directive.starts_with("gsi.")
+                || line.directive.starts_with("voms.")
+                || line.directive == "sec.protocol"
+        })
         .filter_map(|line| line.value.map(|value| format!("{} {value}\n", line.directive)))
         .collect();
     let after = read(&shown.concat()).effective;
     let values = |effective: &Effective| {
         let security = &effective.security;
         let protocol = security.protocols[0].value.clone();
-        (protocol, *security.grid_limited, *security.grid_legacy, *security.grid_key_bits)
+        let map = security.voms_map.value.clone();
+        (protocol, *security.grid_limited, *security.grid_legacy, *security.grid_key_bits, map)
     };
     assert_eq!(values(&before), values(&after), "{shown:?}");
     assert_eq!((values(&before).1, values(&before).2, values(&before).3), (true, true, 3072));

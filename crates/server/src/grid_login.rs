@@ -2,16 +2,29 @@
 
 use crate::error::StartError;
 use auth::SystemRng;
-use auth::grid::{AuthorityLevel, CrlLevel, GridMap, GridTrust, GridTrustSettings};
-use auth::gsi::{ForwardedChain, GsiCipher, GsiServer, GsiServerSettings, NameMap, NameMapping};
+use auth::grid::{
+    AuthorityLevel, CrlLevel, GridMap, GridTrust, GridTrustError, GridTrustSettings, GroupChoice,
+    VOMS_DIRECTORY, VomsDirectory, VomsMap, VomsSelection,
+};
+use auth::gsi::{
+    AttributeUse, ForwardedChain, GsiCipher, GsiServer, GsiServerSettings, NameMap, NameMapping, NameMaps,
+};
 use config::{
     AuthorityCheck, GRID_MAP, GridCipher, GridMapping, GsiOptions, RevocationCheck, SecurityConfig,
+    VomsGroups, VomsOptions,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The variable with the grid map, if the configuration names none.
 const MAP_VARIABLE: &str = "GRIDMAP";
+
+/// The variable with the directory of the signers of VOMS attributes.
+const VOMS_VARIABLE: &str = "X509_VOMS_DIR";
+
+/// Interval at which a map of VOMS groups is read again.
+const VOMS_MAP_REFRESH: Duration = Duration::from_secs(30);
 
 /// Reads certificate, key, authorities and grid map. Blocks.
 ///
@@ -20,20 +33,57 @@ const MAP_VARIABLE: &str = "GRIDMAP";
 pub(crate) fn gsi(options: &GsiOptions, security: &SecurityConfig) -> Result<GsiServer, StartError> {
     crate::login::keep_out_of_core_dumps("the key of gsi");
     let failed = |error: String| StartError::Security(format!("gsi: {error}"));
-    let trust = GridTrust::open(trust(options, security)).map_err(|error| failed(error.to_string()))?;
-    let names: Option<Arc<dyn NameMap>> = match options.mapping {
+    let failed_file = |error: GridTrustError| failed(error.to_string());
+    let trust = GridTrust::open(trust(options, security)).map_err(failed_file)?;
+    let trust = match &options.voms {
+        Some(_) => trust.with_attributes(voms_directory().map_err(failed)?),
+        None => trust,
+    };
+    let subjects: Option<Arc<dyn NameMap>> = match options.mapping {
         GridMapping::Off => None,
         GridMapping::Try | GridMapping::Required => {
-            let map = GridMap::open(&map_path(options)).map_err(|error| failed(error.to_string()))?;
+            let map = GridMap::open(&map_path(options)).map_err(failed_file)?;
             Some(Arc::new(map))
         }
     };
+    let map = security.voms_map.as_ref().filter(|_| options.voms.is_some());
+    let groups = map.map(|path| VomsMap::open(path)).transpose().map_err(failed_file)?.map(Arc::new);
+    let names = NameMaps { subjects, groups };
     GsiServer::open(settings(options, security), Arc::new(trust), names, Box::new(SystemRng)).map_err(failed)
 }
 
 fn map_path(options: &GsiOptions) -> PathBuf {
     let variable = || std::env::var_os(MAP_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
     options.map.clone().or_else(variable).unwrap_or_else(|| Path::new(GRID_MAP).to_owned())
+}
+
+/// Reads the signers of attributes. Blocks.
+fn voms_directory() -> Result<VomsDirectory, String> {
+    let variable = std::env::var_os(VOMS_VARIABLE).filter(|value| !value.is_empty());
+    let path = variable.map_or_else(|| PathBuf::from(VOMS_DIRECTORY), PathBuf::from);
+    VomsDirectory::open(&path).map_err(|error| {
+        format!(
+            "{error}; the directory has the signers of VOMS attributes: install it, name it by {VOMS_VARIABLE}, or write -vomsat:ignore"
+        )
+    })
+}
+
+fn attributes(options: &VomsOptions) -> AttributeUse {
+    AttributeUse {
+        is_required: options.is_required,
+        selection: VomsSelection {
+            choice: match options.choice {
+                VomsGroups::All => GroupChoice::All,
+                VomsGroups::First => GroupChoice::First,
+                VomsGroups::Last => GroupChoice::Last,
+            },
+            groups: options.groups.clone(),
+            organizations: options.organizations.clone(),
+            group_format: options.group_format.clone(),
+            role_format: options.role_format.clone(),
+            organization_format: options.organization_format.clone(),
+        },
+    }
 }
 
 fn trust(options: &GsiOptions, security: &SecurityConfig) -> GridTrustSettings {
@@ -72,6 +122,7 @@ fn settings(options: &GsiOptions, security: &SecurityConfig) -> GsiServerSetting
             GridMapping::Required => NameMapping::Required,
         },
         names_by_subject: options.names_by_subject,
+        attributes: options.voms.as_ref().map(attributes),
         forwarded_chain: options.forwarding.map(|forwarding| ForwardedChain {
             as_endorsements: forwarding.as_endorsements,
             is_full: forwarding.is_full,
@@ -81,7 +132,10 @@ fn settings(options: &GsiOptions, security: &SecurityConfig) -> GsiServerSetting
         new_hash_only: options.new_hash_only,
         accepts_limited: *security.grid_limited,
         key_bits_min: usize::try_from(*security.grid_key_bits).unwrap_or(GsiServerSettings::KEY_BITS_MIN),
-        refresh: options.map_refresh.min(options.refresh),
+        refresh: match options.voms.is_some() && security.voms_map.is_some() {
+            true => options.map_refresh.min(options.refresh).min(VOMS_MAP_REFRESH),
+            false => options.map_refresh.min(options.refresh),
+        },
         ..GsiServerSettings::new(options.certificate.clone(), options.key.clone())
     }
 }

@@ -32,6 +32,8 @@ mod extension {
     pub(super) const AUTHORITY_KEY_IDENTIFIER: &[u8] = &[0x55, 0x1d, 35];
     pub(super) const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 37];
     pub(super) const PROXY: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 1, 14];
+    /// Attributes of VOMS.
+    pub(super) const ATTRIBUTES: &[u8] = &[0x2b, 6, 1, 4, 1, 0xbe, 0x45, 100, 100, 5];
     /// Before RFC 3820.
     pub(super) const PROXY_DRAFT: &[u8] = &[0x2b, 6, 1, 4, 1, 0x9b, 0x50, 0x81, 0x5e];
 }
@@ -48,6 +50,8 @@ pub(super) struct CertificateExtensions {
     /// Object identifiers of the extended key usage.
     pub(super) purposes: Option<Vec<Box<[u8]>>>,
     pub(super) proxy: Option<ProxyExtension>,
+    /// Attributes of VOMS, not parsed.
+    pub(super) attributes: Option<Box<[u8]>>,
     pub(super) has_alternative_name: bool,
     pub(super) has_name_constraints: bool,
     pub(super) has_unknown_critical: bool,
@@ -114,6 +118,10 @@ impl CertificateExtensions {
             extension::DISTRIBUTION_POINTS => {
                 // Without the names, lists that cover only a part do not cover this certificate.
                 self.distribution_points = distribution_points(value).unwrap_or_default();
+                self.has_unknown_critical |= is_critical;
+            }
+            extension::ATTRIBUTES => {
+                self.attributes = Some(value.into());
                 self.has_unknown_critical |= is_critical;
             }
             extension::SUBJECT_KEY_IDENTIFIER | extension::AUTHORITY_KEY_IDENTIFIER => {}

@@ -193,7 +193,7 @@ fn parse_line(line: &str) -> Result<(String, Vec<String>), &'static str> {
     Ok((with_usual_attributes(name), users))
 }
 
-fn is_user(user: &str) -> bool {
+pub(super) fn is_user(user: &str) -> bool {
     let is_short = (1..=USER_BYTES_MAX).contains(&user.len());
     is_short && !user.starts_with('-') && user.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -202,6 +202,11 @@ fn is_user(user: &str) -> bool {
 pub(super) fn with_usual_attributes(name: &str) -> String {
     let name = name.replace("/Email=", "/emailAddress=").replace("/E=", "/emailAddress=");
     name.replace("/USERID=", "/UID=").replace("/userid=", "/UID=")
+}
+
+/// Returns a name in the form of [`super::DistinguishedName::text`].
+pub(super) fn usual_name(name: &str) -> String {
+    with_escaped_slashes(&with_usual_attributes(name))
 }
 
 /// Returns a name in which a `/` that no attribute follows is escaped as in

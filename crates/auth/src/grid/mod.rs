@@ -6,10 +6,12 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `attribute_certificate` | attribute certificates of VOMS |
 //! | `certificate` | a certificate and its extensions |
 //! | `der` | reader of DER |
 //! | `directory` | the files of a directory of authorities |
 //! | `fault` | [`ChainFault`], [`GridTrustError`] |
+//! | `fqan` | [`Fqan`]: names of groups |
 //! | `glob` | patterns of names |
 //! | `limits` | limits on chains and files |
 //! | `map` | [`GridMap`]: users of names |
@@ -24,11 +26,17 @@
 //! | `signing_policy` | the files `HASH.signing_policy` |
 //! | `trust` | [`GridTrust`]: verification of chains |
 //! | `verified` | [`VerifiedChain`] |
+//! | `voms` | verification of attributes |
+//! | `voms_columns` | [`VomsSelection`]: the groups that count |
+//! | `voms_directory` | [`VomsDirectory`]: signers of attributes |
+//! | `voms_map` | [`VomsMap`]: users of groups |
 
+mod attribute_certificate;
 mod certificate;
 mod der;
 mod directory;
 mod fault;
+mod fqan;
 mod glob;
 mod limits;
 mod map;
@@ -51,8 +59,15 @@ mod test_chains;
 mod tests;
 mod trust;
 mod verified;
+mod voms;
+mod voms_columns;
+mod voms_directory;
+mod voms_map;
+#[cfg(test)]
+mod voms_tests;
 
 pub use fault::{ChainFault, ChainFaultReason, GridTrustError};
+pub use fqan::Fqan;
 pub use limits::{CERTIFICATE_BYTES_MAX, CERTIFICATES_MAX, CHAIN_BYTES_MAX};
 pub use map::GridMap;
 pub use name::DistinguishedName;
@@ -65,3 +80,7 @@ pub use settings::{
 pub use signing_policy::SigningPolicy;
 pub use trust::GridTrust;
 pub use verified::VerifiedChain;
+pub use voms::VomsMembership;
+pub use voms_columns::{GroupChoice, VomsColumns, VomsSelection};
+pub use voms_directory::{VOMS_DIRECTORY, VomsDirectory};
+pub use voms_map::VomsMap;

@@ -8,6 +8,7 @@
 use super::certificate::{GridCertificate, key_usage};
 use super::directory::AuthorityStore;
 use super::fault::{ChainFault, ChainFaultReason};
+use super::name::DistinguishedName;
 use super::settings::{ChainRole, CrlLevel, GridTrustSettings};
 use rustls::pki_types::{CertificateDer, SignatureVerificationAlgorithm, UnixTime};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -35,6 +36,24 @@ static ALGORITHMS: [&dyn SignatureVerificationAlgorithm; 7] = [
 
 /// A path: the end entity first, the root last.
 pub(super) struct CertificatePath<'a>(Vec<&'a GridCertificate>);
+
+/// The use of the key of the end entity of a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PathPurpose {
+    Client,
+    Server,
+    /// Signatures of attributes.
+    AttributeSigner,
+}
+
+impl From<ChainRole> for PathPurpose {
+    fn from(role: ChainRole) -> Self {
+        match role {
+            ChainRole::Client => Self::Client,
+            ChainRole::Server => Self::Server,
+        }
+    }
+}
 
 /// The search for a path.
 struct PathSearch<'a> {
@@ -121,6 +140,11 @@ impl<'a> PathSearch<'a> {
 }
 
 impl CertificatePath<'_> {
+    /// Returns the names of the path, that of the root last.
+    pub(super) fn names(&self) -> Vec<&DistinguishedName> {
+        self.0.iter().map(|certificate| certificate.subject()).collect()
+    }
+
     /// Returns the end of the validity.
     pub(super) fn valid_until(&self) -> Option<SystemTime> {
         self.0.iter().map(|certificate| certificate.not_after).min()
@@ -131,7 +155,7 @@ impl CertificatePath<'_> {
         &self,
         store: &AuthorityStore,
         settings: &GridTrustSettings,
-        role: ChainRole,
+        purpose: PathPurpose,
         now: SystemTime,
     ) -> Result<(), ChainFault> {
         for certificate in &self.0 {
@@ -144,7 +168,7 @@ impl CertificatePath<'_> {
             check_authority(authority, self.intermediates_below(below))
                 .map_err(|reason| reason.of(authority.subject().text()))?;
         }
-        self.validate(role, now)?;
+        self.validate(purpose, now)?;
         for pair in self.0.windows(2) {
             let [certificate, issuer] = pair else { continue };
             let fault = |reason: ChainFaultReason| reason.of(certificate.subject().text());
@@ -163,7 +187,7 @@ impl CertificatePath<'_> {
     }
 
     /// Has the library validate the path.
-    fn validate(&self, role: ChainRole, now: SystemTime) -> Result<(), ChainFault> {
+    fn validate(&self, purpose: PathPurpose, now: SystemTime) -> Result<(), ChainFault> {
         let [end_entity, intermediates @ .., root] = self.0.as_slice() else {
             return Err(ChainFaultReason::Size("the path is empty").of(""));
         };
@@ -177,14 +201,20 @@ impl CertificatePath<'_> {
         let intermediates: Vec<CertificateDer<'_>> =
             intermediates.iter().map(|one| CertificateDer::from(one.encoded())).collect();
         let time = UnixTime::since_unix_epoch(now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO));
-        let usage = match role {
-            ChainRole::Client => KeyUsage::client_auth(),
-            ChainRole::Server => KeyUsage::server_auth(),
+        let check = |usage| {
+            end_entity
+                .verify_for_usage(&ALGORITHMS, &anchors, &intermediates, time, usage, None, None)
+                .map(drop)
         };
-        end_entity
-            .verify_for_usage(&ALGORITHMS, &anchors, &intermediates, time, usage, None, None)
-            .map(drop)
-            .map_err(fault)
+        let checked = match purpose {
+            PathPurpose::Client => check(KeyUsage::client_auth()),
+            PathPurpose::Server => check(KeyUsage::server_auth()),
+            // No key usage is defined for these signatures; their certificates are those of hosts.
+            PathPurpose::AttributeSigner => {
+                check(KeyUsage::server_auth()).or_else(|_| check(KeyUsage::client_auth()))
+            }
+        };
+        checked.map_err(fault)
     }
 }
 

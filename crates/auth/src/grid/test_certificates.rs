@@ -50,7 +50,7 @@ pub(super) fn name_of(parts: &[(&str, &str)]) -> Vec<u8> {
     element(tag::SEQUENCE, &[&parts.iter().map(relative_name).collect::<Vec<_>>().concat()])
 }
 
-fn encoded_name(name: &Name) -> Vec<u8> {
+pub(super) fn encoded_name(name: &Name) -> Vec<u8> {
     name_of(&name.iter().map(|(kind, value)| (*kind, value.as_str())).collect::<Vec<_>>())
 }
 
@@ -131,7 +131,7 @@ impl TestKey {
         Self { signer: Signer::None, public_key }
     }
 
-    fn algorithm(&self) -> &'static [u8] {
+    pub(super) fn algorithm(&self) -> &'static [u8] {
         match self.signer {
             Signer::Ec(_) => EC_SHA256,
             Signer::Sha1(_) => RSA_SHA1,
@@ -159,7 +159,7 @@ impl TestKey {
     }
 }
 
-fn signed(data: &[u8], algorithm: &[u8], key: &TestKey) -> Vec<u8> {
+pub(super) fn signed(data: &[u8], algorithm: &[u8], key: &TestKey) -> Vec<u8> {
     let signature = element(tag::BIT_STRING, &[&[0], &key.sign(data)]);
     element(tag::SEQUENCE, &[data, algorithm, &signature])
 }
@@ -169,7 +169,7 @@ fn time(seconds: i64) -> Vec<u8> {
     x509_cert::der::asn1::UtcTime::from_unix_duration(seconds).unwrap().to_der().unwrap()
 }
 
-fn integer(number: u64) -> Vec<u8> {
+pub(super) fn integer(number: u64) -> Vec<u8> {
     let digits = number.to_be_bytes();
     let zeros = digits.iter().take_while(|digit| **digit == 0).count().min(7);
     let sign: &[u8] = if digits[zeros] >= 0x80 { &[0] } else { &[] };

@@ -8,6 +8,8 @@ use super::path::find_path;
 use super::proxy::{check_proxy, is_proxy};
 use super::settings::{ChainRole, GridTrustSettings};
 use super::verified::VerifiedChain;
+use super::voms::{AttributeVerifier, VomsMembership};
+use super::voms_directory::VomsDirectory;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
@@ -20,6 +22,8 @@ const SERVER_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
 pub struct GridTrust {
     settings: GridTrustSettings,
     store: RwLock<Arc<AuthorityStore>>,
+    /// The signers of attributes; without it, attributes are not used.
+    voms: Option<VomsDirectory>,
 }
 
 impl std::fmt::Debug for GridTrust {
@@ -41,7 +45,14 @@ impl GridTrust {
     /// A directory cannot be read, or there is no authority that can be used.
     pub fn open(settings: GridTrustSettings) -> Result<Self, GridTrustError> {
         let store = RwLock::new(Arc::new(AuthorityStore::read(&settings)?));
-        Ok(Self { settings, store })
+        Ok(Self { settings, store, voms: None })
+    }
+
+    /// Returns these authorities with signers of attributes. [`VerifiedChain::memberships`] are then
+    /// the verified ones.
+    #[must_use]
+    pub fn with_attributes(self, signers: VomsDirectory) -> Self {
+        Self { voms: Some(signers), ..self }
     }
 
     /// Returns the settings.
@@ -57,7 +68,7 @@ impl GridTrust {
     pub fn refresh(&self) -> Result<(), GridTrustError> {
         let store = Arc::new(AuthorityStore::read(&self.settings)?);
         *self.store.write().unwrap_or_else(PoisonError::into_inner) = store;
-        Ok(())
+        self.voms.as_ref().map_or(Ok(()), VomsDirectory::refresh)
     }
 
     /// Reports whether there is an authority of this hash: eight hexadecimal digits of the new or the
@@ -97,7 +108,8 @@ impl GridTrust {
         check_end_entity(end_entity, role, now).map_err(|reason| reason.of(end_entity.subject().text()))?;
         let store = self.store();
         let path = find_path(&store, end_entity, sent, now)?;
-        path.check(&store, &self.settings, role, now)?;
+        path.check(&store, &self.settings, role.into(), now)?;
+        let memberships = self.memberships(&store, chain.get(..proxies).unwrap_or_default(), end_entity, now);
         let of_proxies = chain.iter().take(proxies).map(|proxy| proxy.not_after);
         let valid_until = of_proxies.chain(path.valid_until()).min().unwrap_or(now);
         Ok(VerifiedChain {
@@ -110,6 +122,7 @@ impl GridTrust {
             proxies,
             proxy_path_left: summary.path_left,
             valid_until,
+            memberships,
             leaf_key: leaf.public_key().to_vec(),
         })
     }
@@ -128,6 +141,18 @@ impl GridTrust {
             return Err(reason.of(certificate.subject().text()));
         }
         Ok((issuer.hash(), issuer.old_hash()))
+    }
+
+    fn memberships(
+        &self,
+        store: &AuthorityStore,
+        proxies: &[GridCertificate],
+        end_entity: &GridCertificate,
+        now: SystemTime,
+    ) -> Vec<VomsMembership> {
+        let Some(directory) = &self.voms else { return Vec::new() };
+        let verifier = AttributeVerifier { store, settings: &self.settings, directory, now };
+        verifier.memberships(proxies, end_entity)
     }
 
     fn store(&self) -> Arc<AuthorityStore> {

@@ -1,5 +1,6 @@
 //! [`VerifiedChain`]: the result of a verification.
 
+use super::voms::VomsMembership;
 use std::time::SystemTime;
 
 /// The identity that a verified chain proves. Only a verification makes one.
@@ -14,6 +15,7 @@ pub struct VerifiedChain {
     pub(super) proxies: usize,
     pub(super) proxy_path_left: Option<u32>,
     pub(super) valid_until: SystemTime,
+    pub(super) memberships: Vec<VomsMembership>,
     pub(super) leaf_key: Vec<u8>,
 }
 
@@ -71,6 +73,13 @@ impl VerifiedChain {
     #[must_use]
     pub fn valid_until(&self) -> SystemTime {
         self.valid_until
+    }
+
+    /// Returns the memberships in virtual organizations, those of the last proxy first. The chain may
+    /// be valid for longer.
+    #[must_use]
+    pub fn memberships(&self) -> &[VomsMembership] {
+        &self.memberships
     }
 
     /// Returns the public key of the leaf as DER of `SubjectPublicKeyInfo`.

@@ -46,9 +46,9 @@ pub use agreement::is_agreement_text;
 pub use client::{GridFiles, GsiClient, GsiClientSettings, TrustOpener};
 pub use credential::{GridCredential, default_proxy};
 pub use proxy::{PROXY_BITS_MIN, ProxyRequest};
-pub use server::GsiServer;
+pub use server::{GsiServer, NameMaps};
 pub use session_cipher::GsiCipher;
-pub use settings::{ForwardedChain, GsiServerSettings, NameMapping};
+pub use settings::{AttributeUse, ForwardedChain, GsiServerSettings, NameMapping};
 pub use trust::{ChainTrust, GridIdentity, NameMap};
 
 /// The id of the protocol.

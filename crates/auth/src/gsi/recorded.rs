@@ -8,7 +8,7 @@ use super::*;
 use crate::SystemRng;
 use crate::client::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol};
 use crate::entity::Entity;
-use crate::grid::ChainRole;
+use crate::grid::{ChainRole, VomsMembership};
 use crate::offers::OfferedProtocol;
 use crate::secret::Secret;
 use crate::server::{LoginPeer, ServerLogin, ServerProtocol, ServerStep};
@@ -17,11 +17,15 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+mod memberships;
+
 const SUBJECT: &str = "/DC=test/O=Throwaway/CN=user";
 
 /// Accepts every chain of the recorded authority, because the verification is tested elsewhere.
+#[derive(Default)]
 struct RecordedTrust {
     is_limited: bool,
+    memberships: Vec<VomsMembership>,
 }
 
 impl ChainTrust for RecordedTrust {
@@ -40,6 +44,7 @@ impl ChainTrust for RecordedTrust {
             subject_hash: "0a1b2c3d".to_owned(),
             is_limited: self.is_limited,
             expires: now + Duration::from_secs(60),
+            memberships: self.memberships.clone(),
         })
     }
 
@@ -77,13 +82,18 @@ fn peer() -> LoginPeer {
 }
 
 fn server_with(change: impl FnOnce(&mut GsiServerSettings), names: &[&str], is_limited: bool) -> GsiServer {
+    server_of(change, names, RecordedTrust { is_limited, ..RecordedTrust::default() })
+}
+
+fn server_of(change: impl FnOnce(&mut GsiServerSettings), names: &[&str], trust: RecordedTrust) -> GsiServer {
     let keys = load("gsi.json")["keys"].clone();
     let mut settings = GsiServerSettings::new("/nonexistent".into(), "/nonexistent".into());
     change(&mut settings);
     let names: Arc<dyn NameMap> = Arc::new(Names(names.iter().map(|name| (*name).to_owned()).collect()));
     let (certificate, key) = (text(&keys, "host_cert_pem"), text(&keys, "host_key_pem"));
-    let trust = Arc::new(RecordedTrust { is_limited });
-    GsiServer::with_certificate(settings, certificate, key, trust, Some(names), Box::new(SystemRng)).unwrap()
+    let names = NameMaps { subjects: Some(names), groups: None };
+    GsiServer::with_certificate(settings, certificate, key, Arc::new(trust), names, Box::new(SystemRng))
+        .unwrap()
 }
 
 fn server() -> GsiServer {
@@ -110,7 +120,7 @@ fn client_with(variables: &[(&str, &str)]) -> GsiClient {
     let settings = GsiClientSettings::of_environment(|name| {
         find(name).or_else(|| (name == "XrdSecCREDS").then(|| text(&keys, "user_proxy_pem").to_owned()))
     });
-    GsiClient::new(settings, Arc::new(|| Ok(Arc::new(RecordedTrust { is_limited: false }))))
+    GsiClient::new(settings, Arc::new(|| Ok(Arc::new(RecordedTrust::default()))))
 }
 
 fn begin(client: &GsiClient, parameters: &str) -> Result<Box<dyn ClientLogin>, ClientAuthError> {

@@ -18,7 +18,7 @@ use super::settings::{ForwardedChain, GsiServerSettings, NameMapping};
 use super::trust::{ChainTrust, GridIdentity, NameMap};
 use super::{GSI, pem};
 use crate::entity::{Entity, EntityFields};
-use crate::grid::ChainRole;
+use crate::grid::{ChainRole, VomsColumns, VomsMap};
 use crate::secret::Secret;
 use crate::server::{LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost};
 use crate::signing::SignatureCipher;
@@ -48,6 +48,9 @@ const CERTIFICATE_TRUST: FileTrust = FileTrust {
 
 /// The attribute of a name that comes from the grid map.
 const MAPPED: &str = "gridmap.name";
+
+/// The extractor of attributes, as authorization rules and XRootD name it.
+const VOMS_EXTRACTOR: &str = "xrdvoms";
 
 /// Maximum length of a mapped name in bytes.
 const NAME_BYTES_MAX: usize = 64;
@@ -108,6 +111,15 @@ impl ServerIdentity {
     }
 }
 
+/// The files that map identities to users.
+#[derive(Clone, Default)]
+pub struct NameMaps {
+    /// Users of subjects. They count first.
+    pub subjects: Option<Arc<dyn NameMap>>,
+    /// Users of groups.
+    pub groups: Option<Arc<VomsMap>>,
+}
+
 /// `gsi` as a server offers it. All exchanges share its certificate and its authorities.
 pub struct GsiServer(Arc<GsiShared>);
 
@@ -115,7 +127,7 @@ struct GsiShared {
     settings: GsiServerSettings,
     identity: RwLock<Arc<ServerIdentity>>,
     trust: Arc<dyn ChainTrust>,
-    names: Option<Arc<dyn NameMap>>,
+    names: NameMaps,
     group: Arc<DhGroup>,
     rng: Mutex<Box<dyn Rng + Send>>,
     /// The reason why the present certificate is not in force, if it is not.
@@ -123,14 +135,14 @@ struct GsiShared {
 }
 
 impl GsiServer {
-    /// Reads certificate and key. Without `names` no subject is mapped.
+    /// Reads certificate and key.
     ///
     /// # Errors
     /// The file and the reason why it cannot be used.
     pub fn open(
         settings: GsiServerSettings,
         trust: Arc<dyn ChainTrust>,
-        names: Option<Arc<dyn NameMap>>,
+        names: NameMaps,
         rng: Box<dyn Rng + Send>,
     ) -> Result<Self, String> {
         let identity = ServerIdentity::read(&settings, trust.as_ref())?;
@@ -147,7 +159,7 @@ impl GsiServer {
         certificate: &str,
         key: &str,
         trust: Arc<dyn ChainTrust>,
-        names: Option<Arc<dyn NameMap>>,
+        names: NameMaps,
         rng: Box<dyn Rng + Send>,
     ) -> Result<Self, String> {
         let chain = GridCertificate::chain_of_pem(certificate)?;
@@ -161,7 +173,7 @@ impl GsiServer {
         settings: GsiServerSettings,
         identity: ServerIdentity,
         trust: Arc<dyn ChainTrust>,
-        names: Option<Arc<dyn NameMap>>,
+        names: NameMaps,
         rng: Box<dyn Rng + Send>,
     ) -> Result<Self, String> {
         let group = DhGroup::fixed().ok_or("the group of the key agreement is malformed")?;
@@ -221,7 +233,9 @@ impl ServerProtocol for GsiServer {
             Err(error) => failures.push(error),
         }
         failures.extend(shared.trust.refresh().err());
-        failures.extend(shared.names.as_ref().and_then(|names| names.refresh().err()));
+        failures.extend(shared.names.subjects.as_ref().and_then(|names| names.refresh().err()));
+        let groups = shared.names.groups.as_ref().and_then(|groups| groups.refresh().err());
+        failures.extend(groups.map(|error| error.to_string()));
         if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
     }
 
@@ -374,12 +388,21 @@ impl GsiServerLogin {
         if identity.is_limited && !settings.accepts_limited {
             return Err("the proxy is a limited one; gsi.limited full accepts those".to_owned());
         }
+        let columns = self.columns(identity)?;
         let mut fields = EntityFields {
             protocol: GSI.into(),
             host: self.peer.host.as_str().into(),
-            expires: Some(identity.expires),
+            expires: Some(columns.as_ref().map_or(identity.expires, |one| one.expires.min(identity.expires))),
             ..EntityFields::default()
         };
+        let user_of_group = columns.as_ref().and_then(|columns| self.user_of_group(columns));
+        if let Some(columns) = columns {
+            fields.extractor = Some(VOMS_EXTRACTOR.into());
+            fields.vorg = Some(columns.organizations.into());
+            fields.groups = Some(columns.groups.into());
+            fields.role = Some(columns.roles.into());
+            fields.endorsements = Some(columns.endorsements.into());
+        }
         match self.mapped(&identity.subject, user) {
             Some(name) => {
                 fields.name = Some(name.into());
@@ -388,6 +411,7 @@ impl GsiServerLogin {
             None if settings.mapping == NameMapping::Required => {
                 return Err(format!("{} is not in the grid map", identity.subject));
             }
+            None if user_of_group.is_some() => fields.name = user_of_group.map(Into::into),
             None if settings.names_by_subject => fields.name = Some(identity.subject.as_str().into()),
             None => fields.name = Some(format!("{}.0", identity.subject_hash).into()),
         }
@@ -403,12 +427,30 @@ impl GsiServerLogin {
         Ok(Entity::new(fields))
     }
 
+    /// Returns the memberships that count.
+    fn columns(&self, identity: &GridIdentity) -> Result<Option<VomsColumns>, String> {
+        let Some(attributes) = &self.shared.settings.attributes else { return Ok(None) };
+        let columns = attributes.selection.columns(&identity.memberships);
+        if columns.is_none() && attributes.is_required {
+            return Err(format!(
+                "{} has no attributes of VOMS that count (-vomsat:require); the debug log has the reason",
+                identity.subject
+            ));
+        }
+        Ok(columns)
+    }
+
+    fn user_of_group(&self, columns: &VomsColumns) -> Option<String> {
+        let user = self.shared.names.groups.as_ref()?.user_for(&columns.names);
+        user.filter(|name| is_user_name(name))
+    }
+
     /// Returns the name of a subject in the grid map: the one that the client asks for, or its first.
     fn mapped(&self, subject: &str, user: Option<&str>) -> Option<String> {
         if self.shared.settings.mapping == NameMapping::Off {
             return None;
         }
-        let names = self.shared.names.as_ref()?.names_for(subject);
+        let names = self.shared.names.subjects.as_ref()?.names_for(subject);
         let wanted = user.filter(|user| names.iter().any(|name| name == user)).map(str::to_owned);
         wanted.or_else(|| names.into_iter().next()).filter(|name| is_user_name(name))
     }

@@ -1,6 +1,7 @@
 //! [`GsiServerSettings`]: the configuration of the server's side.
 
 use super::session_cipher::GsiCipher;
+use crate::grid::VomsSelection;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -25,6 +26,15 @@ pub struct ForwardedChain {
     pub is_full: bool,
 }
 
+/// The use of attributes of VOMS (`-vomsat`, `-vomsfunparms`).
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct AttributeUse {
+    /// A client without memberships that count is refused.
+    pub is_required: bool,
+    /// The memberships that count.
+    pub selection: VomsSelection,
+}
+
 /// The configuration of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GsiServerSettings {
@@ -40,6 +50,8 @@ pub struct GsiServerSettings {
     pub mapping: NameMapping,
     /// The name of a subject that is not mapped is the subject itself, otherwise its hash.
     pub names_by_subject: bool,
+    /// The use of attributes of VOMS; `None` if they are ignored.
+    pub attributes: Option<AttributeUse>,
     /// Certificates for later layers.
     pub forwarded_chain: Option<ForwardedChain>,
     /// Names in certificates go into monitoring.
@@ -72,6 +84,7 @@ impl GsiServerSettings {
             digests: vec!["sha256".to_owned()],
             mapping: NameMapping::default(),
             names_by_subject: false,
+            attributes: None,
             forwarded_chain: None,
             monitors_subject: false,
             logs_subject: false,

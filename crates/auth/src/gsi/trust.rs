@@ -1,6 +1,6 @@
 //! The verification of chains and the names of users, as an exchange needs them.
 
-use crate::grid::{ChainRole, GridMap, GridTrust};
+use crate::grid::{ChainRole, GridMap, GridTrust, VomsMembership};
 use std::time::SystemTime;
 
 /// A chain that was verified.
@@ -14,6 +14,8 @@ pub struct GridIdentity {
     pub is_limited: bool,
     /// The earliest end of the validity of its certificates.
     pub expires: SystemTime,
+    /// Memberships in virtual organizations, verified.
+    pub memberships: Vec<VomsMembership>,
 }
 
 /// Authorities, by which chains are verified.
@@ -72,6 +74,7 @@ impl ChainTrust for GridTrust {
             subject_hash: verified.end_entity_hash().to_owned(),
             is_limited: verified.is_limited(),
             expires: verified.valid_until(),
+            memberships: verified.memberships().to_vec(),
         })
     }
 

@@ -7,6 +7,7 @@ use super::arguments::Arguments;
 use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::shared::unprotected;
+use super::voms::VomsDraft;
 use crate::effective::{
     AuthorityCheck, GridCipher, GridForwarding, GridMapping, GsiOptions, RevocationCheck,
 };
@@ -18,24 +19,15 @@ use std::time::Duration;
 
 const ALLOWED_OPTIONS: &str = "allowed: -certdir:path, -cert:path, -key:path, -cipher:name[:…], -md:name[:…], -ca:n, \
                                -crl:n, -crldir:path, -crlext:text, -crlrefresh:seconds, -gridmap:path, -gmapopt:n, \
-                               -gmapto:seconds, -authzpxy[:…], -moninfo, -showdn:n, -defaulthash";
+                               -gmapto:seconds, -vomsat:n, -vomsfun:default, -vomsfunparms:[…], -authzpxy[:…], \
+                               -moninfo, -showdn:n, -defaulthash";
 
 /// Options that are known, but not in force with any value.
-const NOT_IN_FORCE: [&str; 9] = [
-    "-gmapfun",
-    "-gmapfunparms",
-    "-authzfun",
-    "-authzfunparms",
-    "-authzcall",
-    "-authzto",
-    "-exppxy",
-    "-vomsfun",
-    "-vomsfunparms",
-];
+const NOT_IN_FORCE: [&str; 7] =
+    ["-gmapfun", "-gmapfunparms", "-authzfun", "-authzfunparms", "-authzcall", "-authzto", "-exppxy"];
 
 /// Options that are in force only with the value that turns them off.
-const OFF_ONLY: [(&str, &[&str]); 3] =
-    [("-dlgpxy", &["0", "ignore"]), ("-vomsat", &["0", "ignore"]), ("-trustdns", &["0", "false"])];
+const OFF_ONLY: [(&str, &[&str]); 2] = [("-dlgpxy", &["0", "ignore"]), ("-trustdns", &["0", "false"])];
 
 /// Digests that can be offered. The choice has no effect.
 const DIGESTS: [&str; 5] = ["sha256", "sha384", "sha512", "sha1", "md5"];
@@ -46,6 +38,7 @@ const KEY_BITS_MAX: u32 = 8192;
 /// Reads the options of gsi.
 pub(super) fn gsi_options(tokens: &[DirectiveToken]) -> Result<GsiOptions, DirectiveFault> {
     let mut options = GsiOptions::default();
+    let mut voms = VomsDraft::default();
     for token in tokens {
         let (name, value) = match token.text.split_once(':') {
             Some((name, value)) => (name, Some(value)),
@@ -61,6 +54,7 @@ pub(super) fn gsi_options(tokens: &[DirectiveToken]) -> Result<GsiOptions, Direc
             return Err(unprotected(token, &format!("'{}'", token.text)));
         }
         match (name, value) {
+            (_, Some(value)) if name.starts_with("-voms") => voms.take(token, name, value)?,
             ("-moninfo", _) => options.monitors_subject = value != Some("0"),
             ("-defaulthash", None) => options.new_hash_only = true,
             ("-authzpxy", _) => options.forwarding = Some(forwarding(token, value)?),
@@ -68,14 +62,15 @@ pub(super) fn gsi_options(tokens: &[DirectiveToken]) -> Result<GsiOptions, Direc
             _ => return Err(unknown(token)),
         }
     }
+    options.voms = voms.finish();
     Ok(options)
 }
 
-fn unknown(token: &DirectiveToken) -> DirectiveFault {
+pub(super) fn unknown(token: &DirectiveToken) -> DirectiveFault {
     DirectiveFault::at(token, format!("unknown option '{}' of gsi", token.text), ALLOWED_OPTIONS)
 }
 
-fn invalid(token: &DirectiveToken, allowed: &str) -> DirectiveFault {
+pub(super) fn invalid(token: &DirectiveToken, allowed: &str) -> DirectiveFault {
     DirectiveFault::at(
         token,
         format!("invalid option '{}' of gsi", token.text),

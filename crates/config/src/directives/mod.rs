@@ -28,6 +28,7 @@ mod standing;
 mod third_party;
 mod tls;
 mod token_login;
+mod voms;
 mod xrd;
 mod xrootd;
 
@@ -65,7 +66,7 @@ pub static SECTIONS: &[Section] = &[
 
 /// Prefixes of components that are not part of this server. XRootD ignores them unless the
 /// component runs.
-const OTHER_PREFIXES: [&str; 6] = ["bwm", "odc", "olb", "scitokens", "ssi", "voms"];
+const OTHER_PREFIXES: [&str; 5] = ["bwm", "odc", "olb", "scitokens", "ssi"];
 
 /// Returns all directives, table by table.
 pub fn every_directive() -> impl Iterator<Item = &'static Directive> {

@@ -10,9 +10,10 @@ use super::authorization::{
 use super::definition::{Directive, Section};
 use super::grid_login::{key_bits, limited, proxy_types};
 use super::standing::UsageFrequency;
+use super::voms::map_file;
 
 pub(super) const SECTION: Section = Section {
-    title: "Access: sec., gsi., acc.",
+    title: "Access: sec., gsi., voms., acc.",
     about: "Authentication by host, unix, sss, ztn and gsi is in force once `xrootd.seclib` is there; see \
             [security.md](security.md). So is authorization by rules with `ofs.authorize`; see \
             [authorization.md](authorization.md). A directive that asks for another protocol or authorization stops \
@@ -99,6 +100,16 @@ pub(super) const SECTION: Section = Section {
         Directive::guard(&["gsi.compat"], UsageFrequency::Rare, "olddh pattern", "olddh *.example.org")
             .default("none")
             .help("Hosts whose old clients may log in by gsi without a signed key agreement."),
+        Directive::new(&["voms.mapfile"], UsageFrequency::Rare, "path", map_file)
+            .default("none")
+            .help("File that maps groups of VOMS to users: lines `\"/VO/GROUP/Role=ROLE/Capability=NULL\" USER`, in \
+                   which `*` stands for any text of an element and `/*` at the end for any further ones. It is used \
+                   with `-vomsat` of gsi, for clients that the grid map does not name.")
+            .example("/etc/grid-security/voms-mapfile"),
+        Directive::idle(&["voms.trace"], UsageFrequency::Rare, "{none|all|debug|info|warning|error}…")
+            .default("none")
+            .help("Not needed: the debug log has the reasons why attributes are not used.")
+            .example("all"),
         Directive::idle(&["auth.trace"], UsageFrequency::Rare, "[option]…")
             .default("none")
             .help("Not used by XRootD either.")

@@ -125,6 +125,55 @@ pub struct GridForwarding {
     pub is_full: bool,
 }
 
+/// `grpopt` of `-vomsfunparms`: the groups of a client that count.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum VomsGroups {
+    /// All.
+    #[default]
+    All,
+    /// The first one.
+    First,
+    /// The last one.
+    Last,
+}
+
+impl VomsGroups {
+    /// All values with their names.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("useall", Self::All), ("usefirst", Self::First), ("uselast", Self::Last)];
+
+    /// Returns the name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        name_of(&Self::ALL, self)
+    }
+
+    /// Returns the value with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        value_of(&Self::ALL, name)
+    }
+}
+
+/// `-vomsat` and `-vomsfunparms`: the use of attributes of VOMS.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct VomsOptions {
+    /// `-vomsat:require`: a client without memberships that count is refused.
+    pub is_required: bool,
+    /// `grpopt`.
+    pub choice: VomsGroups,
+    /// `grps`; all if it is empty.
+    pub groups: Vec<String>,
+    /// `vos`; all if it is empty.
+    pub organizations: Vec<String>,
+    /// `grpfmt`.
+    pub group_format: Option<String>,
+    /// `rolefmt`.
+    pub role_format: Option<String>,
+    /// `vofmt`.
+    pub organization_format: Option<String>,
+}
+
 /// Options of the server side of gsi.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GsiOptions {
@@ -156,6 +205,8 @@ pub struct GsiOptions {
     pub names_by_subject: bool,
     /// `-gmapto`.
     pub map_refresh: Duration,
+    /// The use of attributes of VOMS; `None` if they are ignored.
+    pub voms: Option<VomsOptions>,
     /// `-authzpxy`.
     pub forwarding: Option<GridForwarding>,
     /// `-moninfo`.
@@ -183,6 +234,7 @@ impl Default for GsiOptions {
             mapping: GridMapping::default(),
             names_by_subject: false,
             map_refresh: Duration::from_secs(600),
+            voms: None,
             forwarding: None,
             monitors_subject: false,
             logs_subject: false,

@@ -31,7 +31,7 @@ pub use cluster::{
 };
 pub use grid::{
     AuthorityCheck, GRID_AUTHORITIES, GRID_CERTIFICATE, GRID_KEY, GRID_KEY_BITS, GRID_MAP, GridCipher,
-    GridForwarding, GridMapping, GsiOptions, RevocationCheck,
+    GridForwarding, GridMapping, GsiOptions, RevocationCheck, VomsGroups, VomsOptions,
 };
 pub(crate) use logical::XATTR_PREFIX_BYTES;
 pub use logical::{

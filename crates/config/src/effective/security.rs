@@ -267,6 +267,8 @@ pub struct SecurityConfig {
     pub grid_legacy: Setting<bool>,
     /// `gsi.minrsa`: minimum size of RSA keys in bits.
     pub grid_key_bits: Setting<u32>,
+    /// `voms.mapfile`: users of groups.
+    pub voms_map: Setting<Option<PathBuf>>,
     /// `sec.trace`.
     pub trace: Setting<Trace>,
 }
@@ -282,6 +284,7 @@ impl Default for SecurityConfig {
             grid_limited: Setting::default_of(false),
             grid_legacy: Setting::default_of(false),
             grid_key_bits: Setting::default_of(GRID_KEY_BITS),
+            voms_map: Setting::default_of(None),
             trace: Setting::default_of(Trace::default()),
         }
     }

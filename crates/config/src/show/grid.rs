@@ -1,6 +1,6 @@
 //! The options of `sec.protocol gsi` as text.
 
-use crate::effective::GsiOptions;
+use crate::effective::{GsiOptions, VomsOptions};
 use std::path::PathBuf;
 
 pub(super) fn gsi_text(options: &GsiOptions) -> String {
@@ -26,6 +26,10 @@ pub(super) fn gsi_text(options: &GsiOptions) -> String {
     let by_subject = if options.names_by_subject { ",usedn" } else { "" };
     words.push(format!("-gmapopt:{}{by_subject}", options.mapping.name()));
     words.push(format!("-gmapto:{}", options.map_refresh.as_secs()));
+    if let Some(voms) = &options.voms {
+        words.push(format!("-vomsat:{}", if voms.is_required { "require" } else { "extract" }));
+        words.push(format!("-vomsfunparms:{}", voms_text(voms)));
+    }
     words.extend(options.forwarding.map(|forwarding| {
         let field = if forwarding.as_endorsements { "endor" } else { "creds" };
         let part = if forwarding.is_full { "fullchain" } else { "lastcert" };
@@ -35,4 +39,19 @@ pub(super) fn gsi_text(options: &GsiOptions) -> String {
     words.extend(options.logs_subject.then(|| "-showdn:1".to_owned()));
     words.extend(options.new_hash_only.then(|| "-defaulthash".to_owned()));
     words.join(" ")
+}
+
+fn voms_text(options: &VomsOptions) -> String {
+    let list =
+        |name: &str, words: &[String]| (!words.is_empty()).then(|| format!("{name}={}", words.join(",")));
+    let format = |name: &str, text: &Option<String>| text.as_ref().map(|text| format!("{name}={text}"));
+    let optional = [
+        list("grps", &options.groups),
+        list("vos", &options.organizations),
+        format("grpfmt", &options.group_format),
+        format("rolefmt", &options.role_format),
+        format("vofmt", &options.organization_format),
+    ];
+    let words = std::iter::once(format!("grpopt={}", options.choice.name()));
+    words.chain(optional.into_iter().flatten()).collect::<Vec<_>>().join("|")
 }

@@ -1,0 +1,182 @@
+"""Memberships in virtual organizations: proxies of `voms-proxy-fake` at our server and at the real one."""
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import grid
+import peers
+from tools import XRDFS, run, scalla, wait_until
+
+HOST = "voms.example.org"
+ROLES = ("/dteam/Role=NULL/Capability=NULL", "/dteam/prod/Role=production/Capability=NULL")
+RULES = """
+g /dteam/prod /prod a
+g /dteam /dteam rl
+= production o: dteam r: production
+s production /role a
+"""
+
+
+class VomsSite(grid.GridSite):
+    """A site with a server of the organization `dteam`."""
+
+    def __init__(self, directory):
+        super().__init__(directory)
+        self.signer = self.issue("voms", f"/O=Grid/CN={HOST}")
+        self.signers = directory / "vomsdir"
+        self.list(f"/O=Grid/CN={HOST}\n/O=Grid/CN=Authority\n")
+
+    def list(self, text, organization="dteam"):
+        place = self.signers / organization
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{HOST}.lsc").write_text(text)
+
+    def proxy_with(self, name, *groups, of=None, organization="dteam", signer=None, **more):
+        """Issues a proxy with attributes."""
+        user, signer, path = of or self.user, signer or self.signer, self.directory / f"{name}.proxy"
+        command = ["voms-proxy-fake", "-rfc", "-bits", "2048", "-hours", "10", "-certdir", self.certificates, "-cert", user.certificate,
+                   "-key", user.key, "-hostcert", signer.certificate, "-hostkey", signer.key, "-voms", organization,
+                   "-uri", f"{HOST}:15000", "-out", path]
+        for group in groups:
+            command += ["-fqan", group]
+        for option, value in more.items():
+            command += [f"-{option}", value]
+        done = subprocess.run([str(word) for word in command], capture_output=True, stdin=subprocess.DEVNULL)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return path
+
+
+@pytest.fixture
+def site():
+    # The user of the servers cannot read the directories of pytest.
+    with tempfile.TemporaryDirectory(prefix="scalla-voms-", dir="/var/tmp") as directory:
+        os.chmod(directory, 0o755)
+        yield VomsSite(Path(directory))
+
+
+@pytest.fixture
+def start(site):
+    """Starts a server of a kind with options of gsi and rules."""
+    started = []
+
+    def start(kind, *options, more=""):
+        rules = site.directory / "rules"
+        rules.write_text(RULES)
+        settings = peers.SETTINGS if kind is peers.Ours else ""
+        settings += site.settings(*options) + f"ofs.authorize\nacc.authdb {rules}\n" + more
+        server = kind(settings=settings)
+        server.variables.update(X509_VOMS_DIR=str(site.signers), X509_CERT_DIR=str(site.certificates))
+        started.append(server)
+        server.start()
+        for name in ("prod", "dteam", "role"):
+            path = server.tree / name
+            path.mkdir()
+            peers.give(path)
+        return server
+
+    yield start
+    for server in started:
+        server.remove()
+
+
+def may(server, environment, *words):
+    return run([XRDFS, f"localhost:{server.port}", *words], **environment).status == 0
+
+
+def is_member(server, environment):
+    return may(server, environment, "ls", "/dteam")
+
+
+def rights(server, environment):
+    """What a client may do: list a directory of its organization, and create directories in those of a group and of a role."""
+    made = [may(server, environment, "mkdir", f"/{name}/{os.urandom(4).hex()}") for name in ("prod", "role", "dteam")]
+    return is_member(server, environment), *made
+
+
+@pytest.mark.parametrize("kind", [peers.Ours, peers.Theirs])
+def test_groups_and_roles_have_rights(site, start, kind):
+    server = start(kind, "-vomsat:extract", "-vomsfun:libXrdVoms.so")
+    member = site.client(site.proxy_with("member", *ROLES))
+    assert rights(server, member) == (True, True, True, False)
+    guest = site.client(site.proxy_with("guest", ROLES[0]))
+    assert rights(server, guest) == (True, False, False, False)
+    stranger = site.client(site.proxy("plain"))
+    assert rights(server, stranger) == (False, False, False, False)
+
+
+@pytest.mark.parametrize("kind", [peers.Ours, peers.Theirs])
+def test_selected_groups(site, start, kind):
+    server = start(kind, "-vomsat:extract", "-vomsfun:libXrdVoms.so", "-vomsfunparms:grpopt=usefirst")
+    member = site.client(site.proxy_with("member", *ROLES))
+    assert rights(server, member) == (True, False, False, False)
+
+
+@pytest.mark.parametrize("kind", [peers.Ours, peers.Theirs])
+def test_members_only(site, start, kind):
+    server = start(kind, "-vomsat:require", "-vomsfun:libXrdVoms.so", "-vomsfunparms:vos=dteam")
+    assert rights(server, site.client(site.proxy_with("member", ROLES[0])))[0]
+    for environment in (site.client(site.proxy("plain")),
+                        site.client(site.proxy_with("other", "/other/Role=NULL", organization="other"))):
+        assert run([XRDFS, f"localhost:{server.port}", "query", "config", "version"], **environment).status != 0
+
+
+def test_attributes_that_do_not_count(site, start):
+    server = start(peers.Ours, "-vomsat:extract")
+    forger = site.issue("forger", "/O=Grid/CN=Forger")
+    other = site.issue("other", "/O=Grid/CN=Other")
+    site.list(f"/O=Grid/CN={HOST}\n/O=Grid/CN=Authority\n", organization="mixed")
+    for name, proxy in {
+        "of another signer": site.proxy_with("forged", ROLES[0], signer=forger),
+        "past": site.proxy_with("past", ROLES[0], pastac="3:00", vomslife="1"),
+        "of an unknown organization": site.proxy_with("unknown", "/unknown", organization="unknown"),
+        "of a group of another organization": site.proxy_with("mixed", ROLES[0], organization="mixed"),
+    }.items():
+        assert not is_member(server, site.client(proxy)), name
+    # A proxy of another user with the attributes of a member.
+    stolen = site.directory / "stolen.proxy"
+    member = site.proxy_with("member", ROLES[0]).read_text()
+    own = site.proxy("own", of=other).read_text()
+    stolen.write_text(own + member)
+    stolen.chmod(0o600)
+    assert not is_member(server, site.client(stolen))
+    # What the operator changes counts after a reload.
+    member = site.client(site.directory / "member.proxy")
+    assert is_member(server, member)
+    site.list(f"/O=Grid/CN={HOST}\n/O=Grid/CN=Another\n")
+    assert is_member(server, member)
+    server.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: not is_member(server, member))
+
+
+def test_users_of_groups(site, start):
+    users = site.directory / "voms-map"
+    users.write_text('"/dteam/prod/Role=production/Capability=NULL" prod\n"/dteam/*" member\n')
+    server = start(peers.Ours, "-vomsat:extract", more=f"voms.mapfile {users}\n")
+    for name, groups in {"member": ROLES[:1], "prod": ROLES[1:]}.items():
+        run([XRDFS, f"localhost:{server.port}", "query", "config", "version"], **site.client(site.proxy_with(name, *groups))).ok()
+        wait_until(lambda: f"login as {name} by gsi" in server.output())
+    who = scalla("auth", "whoami", f"root://localhost:{server.port}/", **site.client(site.directory / "prod.proxy")).ok()
+    assert re.search(r"prod", who.out)
+
+
+def test_faults_stop_the_start(site):
+    def fails(*options, more="", place=site.signers):
+        server = peers.Ours(settings=peers.SETTINGS + site.settings(*options) + more)
+        server.variables["X509_VOMS_DIR"] = str(place)
+        try:
+            with pytest.raises(RuntimeError):
+                server.start()
+            return server.output()
+        finally:
+            server.remove()
+
+    assert "X509_VOMS_DIR" in fails("-vomsat:1", place="/nonexistent/vomsdir")
+    users = site.directory / "voms-map"
+    users.write_text("/dteam member\n")
+    assert "line 1: the expression is not in quotes" in fails("-vomsat:1", more=f"voms.mapfile {users}\n")
