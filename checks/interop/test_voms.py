@@ -1,5 +1,6 @@
 """Memberships in virtual organizations: proxies of `voms-proxy-fake` at our server and at the real one."""
 
+import json
 import os
 import re
 import signal
@@ -180,3 +181,14 @@ def test_faults_stop_the_start(site):
     users = site.directory / "voms-map"
     users.write_text("/dteam member\n")
     assert "line 1: the expression is not in quotes" in fails("-vomsat:1", more=f"voms.mapfile {users}\n")
+
+
+def test_proxies_are_described_as_by_the_real_program(site):
+    proxy = site.proxy_with("member", *ROLES)
+    pattern = r"^VOMS attributes: .*$"
+    theirs, ours = (re.findall(pattern, run([program, "info", "-file", proxy], **site.client()).all, re.M)
+                    for program in ("xrdgsiproxy", peers.link("xrdgsiproxy")))
+    assert ours == theirs and len(ours) == 2
+    assert json.loads(scalla("auth", "proxy", "info", "--json", "--file", proxy).ok().out)["groups"] == list(ROLES)
+    plain = site.proxy("plain")
+    assert "VOMS" not in run([peers.link("xrdgsiproxy"), "info", "-file", plain]).all

@@ -1,6 +1,7 @@
 //! Proxies of grids, for `scalla auth proxy` and `xrdgsiproxy`: where they are, making, describing and
 //! removing them.
 
+use auth::grid::{Fqan, unverified_groups};
 use auth::gsi::{GridCredential, ProxyRequest, default_proxy};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -70,6 +71,11 @@ pub(crate) fn description(file: &Path, proxy: &GridCredential) -> Vec<(&'static 
         ("bits", proxy.bits().to_string()),
         ("time left", format!("{}h:{}m:{}s", seconds / 3600, seconds / 60 % 60, seconds % 60)),
     ]
+}
+
+/// Returns the groups of VOMS that a proxy states.
+pub(crate) fn groups(proxy: &GridCredential) -> Vec<Fqan> {
+    proxy.certificates().iter().flat_map(|certificate| unverified_groups(certificate)).collect()
 }
 
 /// Returns a validity of the form `hh:mm`, or of hours.

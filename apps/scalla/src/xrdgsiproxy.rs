@@ -160,6 +160,13 @@ fn show(file: &Path, proxy: &GridCredential) -> ExitCode {
         err().line(format_args!("{label:<12}: {value}"));
     }
     err().line(format_args!("{FRAME}"));
+    let groups = grid_proxy::groups(proxy);
+    for group in &groups {
+        err().line(format_args!("VOMS attributes: {group}"));
+    }
+    if !groups.is_empty() {
+        err().line(format_args!("{FRAME}"));
+    }
     ExitCode::SUCCESS
 }
 

@@ -4,8 +4,8 @@
 //! Decoding must not panic, and no chain is accepted except for the recorded ones.
 
 use auth::grid::{
-    ChainRole, CrlLevel, DistinguishedName, GridMap, GridTrust, GridTrustSettings, Namespaces,
-    RevocationList, SigningPolicy, certificates_of_pem,
+    ChainRole, CrlLevel, DistinguishedName, Fqan, GridMap, GridTrust, GridTrustSettings, Namespaces,
+    RevocationList, SigningPolicy, certificates_of_pem, unverified_groups,
 };
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -54,6 +54,10 @@ fn verify(chain: &[Vec<u8>]) {
             assert!(name.starts_with(RECORDED) && !name.ends_with("Rev Oked"), "{name}");
             assert!(verified.leaf().starts_with(verified.end_entity()) && verified.valid_until() >= now());
         }
+    }
+    for group in chain.iter().flat_map(|certificate| unverified_groups(certificate)) {
+        assert_eq!(Fqan::parse(group.as_str()).as_ref(), Some(&group));
+        assert!(group.group().starts_with(&format!("/{}", group.organization())) && !group.role().is_empty());
     }
     if let Some(first) = chain.first() {
         let _ = trust().authority_hashes(first);

@@ -3,6 +3,7 @@
 use crate::grid_proxy::{self, CERTIFICATE_VARIABLES, KEY_VARIABLES};
 use crate::printer::out;
 use anyhow::{Context, anyhow, bail};
+use auth::grid::Fqan;
 use auth::gsi::{GridCredential, PROXY_BITS_MIN, ProxyRequest};
 use clap::Subcommand;
 use serde_json::json;
@@ -105,10 +106,14 @@ fn show(file: &Path, proxy: &GridCredential, as_json: bool) {
             "path_length": proxy.path_length(),
             "bits": proxy.bits(),
             "seconds_left": grid_proxy::left(proxy).as_secs(),
+            "groups": grid_proxy::groups(proxy).iter().map(Fqan::as_str).collect::<Vec<_>>(),
         }));
         return;
     }
     for (label, value) in grid_proxy::description(file, proxy) {
         out().line(format_args!("{label:<12}: {value}"));
+    }
+    for group in grid_proxy::groups(proxy) {
+        out().line(format_args!("{:<12}: {group}", "group"));
     }
 }

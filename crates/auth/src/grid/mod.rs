@@ -80,7 +80,7 @@ pub use settings::{
 pub use signing_policy::SigningPolicy;
 pub use trust::GridTrust;
 pub use verified::VerifiedChain;
-pub use voms::VomsMembership;
+pub use voms::{VomsMembership, unverified_groups};
 pub use voms_columns::{GroupChoice, VomsColumns, VomsSelection};
 pub use voms_directory::{VOMS_DIRECTORY, VomsDirectory};
 pub use voms_map::VomsMap;

@@ -23,6 +23,16 @@ pub struct VomsMembership {
     pub expires: SystemTime,
 }
 
+/// Returns the names in the attributes of a certificate, to show them to the user of a proxy. Nothing of
+/// them is verified. There is none if they are malformed.
+#[must_use]
+pub fn unverified_groups(certificate: &[u8]) -> Vec<Fqan> {
+    let parsed = GridCertificate::parse(certificate).ok();
+    let value = parsed.as_ref().and_then(|certificate| certificate.extensions.attributes.as_deref());
+    let attributes = value.and_then(|value| AttributeCertificate::read_all(value).ok());
+    attributes.unwrap_or_default().into_iter().flat_map(|one| one.names).collect()
+}
+
 /// What attributes are verified by.
 pub(super) struct AttributeVerifier<'a> {
     pub(super) store: &'a AuthorityStore,
