@@ -28,6 +28,8 @@ pub struct ClientContext {
     pub token_file: Option<PathBuf>,
     /// Files of `gsi` from the URL (`xrd.gsiusrpxy`, `xrd.gsiusrcrt`, `xrd.gsiusrkey`).
     pub grid_files: GridFiles,
+    /// Cache of the tickets of `krb5` from the URL (`xrd.k5ccname`).
+    pub ticket_cache: Option<String>,
 }
 
 /// The reason why a client has no credentials for a protocol. It contains no secret.

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
+use crate::krb5::ForwardedTicket;
 use crate::secret::Secret;
 
 /// The attribute with the issuer of the token with which the peer logged in.
@@ -72,6 +73,8 @@ pub struct EntityFields {
     pub original_trace_id: Option<Box<str>>,
     /// A credential that later layers need: a token, a chain of certificates.
     pub credentials: Option<Secret>,
+    /// The Kerberos ticket that the peer has forwarded.
+    pub forwarded_ticket: Option<Arc<ForwardedTicket>>,
     /// Time after which the identity no longer counts.
     pub expires: Option<SystemTime>,
     /// Local user id, where the protocol knows it.

@@ -14,6 +14,7 @@
 //! | `gsi`      | the protocol `gsi`: certificates of grids                              |
 //! | `host`     | the protocol `host`                                                    |
 //! | `identity_text` | the line by which a server reports an identity to its client      |
+//! | `krb5`     | the protocol `krb5`: tickets of Kerberos                                |
 //! | `macaroons` | authorization by macaroons                                             |
 //! | `offers`   | [`OfferedProtocol`]: the list of protocols in the reply to a login     |
 //! | `random`   | [`SystemRng`]: random numbers of the kernel                            |
@@ -28,7 +29,8 @@
 //! | `unix`     | the protocol `unix`: asserted names                                    |
 //! | `ztn`      | the protocol `ztn`: bearer tokens                                      |
 
-#![forbid(unsafe_code)]
+// Only `krb5::library` allows it, because it calls the Kerberos library of the system.
+#![deny(unsafe_code)]
 
 pub mod access;
 
@@ -39,6 +41,7 @@ pub mod grid;
 pub mod gsi;
 pub mod host;
 mod identity_text;
+pub mod krb5;
 pub mod macaroons;
 mod offers;
 mod random;

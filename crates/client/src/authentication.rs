@@ -68,6 +68,7 @@ impl LoginRequest {
             sss_keytab: self.choice.sss_keytab(),
             token_file: self.choice.token_file(),
             grid_files: self.choice.grid_files(),
+            ticket_cache: self.choice.ticket_cache(),
         }
     }
 }
@@ -260,7 +261,7 @@ impl Exchange {
             let offered = &self.offered;
             format!(
                 "the server demands one of the protocols {offered}, which this client cannot do; \
-                 use a server that offers gsi, sss or unix"
+                 use a server that offers gsi, krb5, sss or unix"
             )
         } else {
             self.failed.join(", and ")
@@ -319,8 +320,8 @@ mod tests {
         let text = why(login.next(AuthenticationStep::Offers(b"&P=unix&P=host")).await);
         assert_eq!(text, "xrd.wantprot=gsi allows none of the server's protocols (unix, host); change it");
         let mut login = authentication("root://h//a");
-        let text = why(login.next(AuthenticationStep::Offers(b"&P=pwd,v:1&P=krb5")).await);
-        assert!(text.starts_with("the server demands one of the protocols pwd, krb5, which"), "{text}");
+        let text = why(login.next(AuthenticationStep::Offers(b"&P=pwd,v:1&P=pwd2")).await);
+        assert!(text.starts_with("the server demands one of the protocols pwd, pwd2, which"), "{text}");
     }
 
     #[tokio::test]

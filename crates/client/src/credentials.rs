@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use auth::gsi::{GridFiles, GsiClient, GsiClientSettings};
 use auth::host::HostClient;
+use auth::krb5::{Krb5Client, Krb5ClientSettings};
 use auth::sss::{SssClient, SssClientSettings};
 use auth::unix::{UNIX, UnixClient};
 use auth::ztn::{TokenPlaces, ZtnClient};
@@ -62,9 +63,10 @@ impl Credentials {
         let settings = SssClientSettings::of_environment(variable);
         let sss = SssClient::new(settings, Arc::new(Mutex::new(SystemRng)));
         let gsi = GsiClient::new(GsiClientSettings::of_environment(variable), authorities::opener());
+        let krb5 = Krb5Client::new(Krb5ClientSettings::of_environment(variable));
         let ztn = ZtnClient::new(TokenPlaces::of_environment(variable));
         let protocols: Vec<Box<dyn ClientProtocol>> =
-            vec![Box::new(ztn), Box::new(gsi), Box::new(sss), Box::new(ProcessUser), Box::new(HostClient)];
+            vec![Box::new(ztn), Box::new(krb5), Box::new(gsi), Box::new(sss), Box::new(ProcessUser), Box::new(HostClient)];
         Self(Some(Arc::new(UserCredentials { protocols, allowed: variable(PROTOCOLS_VARIABLE) })))
     }
 
@@ -143,6 +145,11 @@ impl CredentialChoice {
             certificate: file("xrd.gsiusrcrt"),
             key: file("xrd.gsiusrkey"),
         }
+    }
+
+    /// Returns the cache of Kerberos tickets of the URL.
+    pub(crate) fn ticket_cache(&self) -> Option<String> {
+        self.value("xrd.k5ccname").map(str::to_owned)
     }
 }
 

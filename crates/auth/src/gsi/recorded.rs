@@ -110,6 +110,7 @@ fn context() -> ClientContext {
         sss_keytab: None,
         token_file: None,
         grid_files: GridFiles::default(),
+        ticket_cache: None,
     }
 }
 

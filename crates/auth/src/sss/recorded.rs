@@ -201,6 +201,7 @@ fn client_context(address: &str) -> ClientContext {
         sss_keytab: None,
         token_file: None,
         grid_files: crate::gsi::GridFiles::default(),
+        ticket_cache: None,
     }
 }
 

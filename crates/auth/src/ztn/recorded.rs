@@ -46,6 +46,7 @@ fn credentials(token: &str, offer: &[u8], is_tls: bool) -> Option<Vec<u8>> {
         sss_keytab: None,
         token_file: None,
         grid_files: crate::gsi::GridFiles::default(),
+        ticket_cache: None,
     };
     let mut login = ZtnClient::new(places).begin(&offer, &context).ok()?;
     login.step(None, SystemTime::UNIX_EPOCH).ok()

@@ -1,0 +1,28 @@
+//! The Kerberos library of the system, opened while the program runs.
+//!
+//! The protocol needs raw AP-REQ and KRB-CRED messages, which GSSAPI does not offer. The library is not
+//! linked, so that programs start on machines without it. This is the only module of the crate with
+//! `unsafe` code. Its types own what the library allocates, and release it in the context that made it.
+//!
+//! Layouts and numbers are those of `krb5.h` of MIT Kerberos, whose interface `libkrb5.so.3` keeps.
+//!
+//! | file        | contents                                                         |
+//! |-------------|------------------------------------------------------------------|
+//! | `context`   | [`KerberosContext`]: names, key tables, caches                   |
+//! | `error`     | [`KerberosError`]                                                |
+//! | `exchange`  | [`KerberosExchange`]: messages of one exchange                   |
+//! | `functions` | functions and layouts, and the loading of the library            |
+
+#![allow(unsafe_code)]
+
+mod context;
+mod error;
+mod exchange;
+mod functions;
+
+pub(super) use context::KerberosContext;
+pub(super) use error::KerberosError;
+pub(super) use exchange::KerberosExchange;
+
+/// The action after a failure to open the library.
+pub(super) const LIBRARY_REMEDY: &str = "install the package libkrb5-3 (Debian) or krb5-libs (Red Hat)";
