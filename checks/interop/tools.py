@@ -9,7 +9,7 @@ import peers
 
 XRDCP = "/usr/bin/xrdcp"
 XRDFS = "/usr/bin/xrdfs"
-PROGRAMS = [XRDCP, XRDFS, "/usr/bin/xrootd", "/usr/bin/cmsd", "/usr/bin/xrdmapc", "/usr/bin/xrdadler32", "/usr/bin/xrdcrc32c", "/usr/bin/setpriv",
+PROGRAMS = [XRDCP, XRDFS, "/usr/bin/xrootd", "/usr/bin/cmsd", "/usr/bin/xrdmapc", "/usr/bin/xrdadler32", "/usr/bin/xrdcrc32c", "/usr/bin/setpriv", "/usr/bin/kinit", "/usr/sbin/kadmin.local", "/usr/sbin/krb5kdc",
             "/usr/lib/python3/dist-packages/XRootD/__init__.py"]
 PATIENCE_SECONDS = 120 * peers.SLOWNESS
 # Time of files whose time is compared: 2023-11-14 22:13:20.

@@ -145,7 +145,7 @@ fn whatever_restricts_access_and_is_not_in_force_stops_the_start() {
     let scratch = Scratch::new("guards");
     for line in [
         "sec.protocol unix",
-        "sec.protocol krb5",
+        "sec.protocol pwd",
         "ofs.authlib libXrdAccSciTokens.so",
         "acc.authdb /etc/authdb",
         "xrootd.tls all",

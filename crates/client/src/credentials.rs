@@ -65,8 +65,14 @@ impl Credentials {
         let gsi = GsiClient::new(GsiClientSettings::of_environment(variable), authorities::opener());
         let krb5 = Krb5Client::new(Krb5ClientSettings::of_environment(variable));
         let ztn = ZtnClient::new(TokenPlaces::of_environment(variable));
-        let protocols: Vec<Box<dyn ClientProtocol>> =
-            vec![Box::new(ztn), Box::new(krb5), Box::new(gsi), Box::new(sss), Box::new(ProcessUser), Box::new(HostClient)];
+        let protocols: Vec<Box<dyn ClientProtocol>> = vec![
+            Box::new(ztn),
+            Box::new(krb5),
+            Box::new(gsi),
+            Box::new(sss),
+            Box::new(ProcessUser),
+            Box::new(HostClient),
+        ];
         Self(Some(Arc::new(UserCredentials { protocols, allowed: variable(PROTOCOLS_VARIABLE) })))
     }
 

@@ -243,6 +243,7 @@ fn parameters_and_protocols_have_limits() {
 fn shown_values_have_the_same_effect() {
     let text = "xrootd.seclib default\nsec.protocol sss -s /k -l 3 -p gsi -r 30 -g -k -c /c\nsec.protocol unix\n\
                 sec.protocol ztn -maxsz 8k -expiry ignore -tokenlib none\n\
+                sec.protocol krb5 /t -ipchk -exptkn:/c/<user> x/<host>@R\n\
                 sec.protocol sss\nsec.protbind a.x only unix\nsec.protbind b.* none\nsec.protbind * unix sss\n\
                 sec.bindmode offer\nsec.level local relaxed none\nsec.level remote standard force\nsec.trace auth\n";
     let before = read(text).effective;

@@ -41,6 +41,7 @@ mod error;
 mod grid_login;
 mod host_lookups;
 mod issuer_keys;
+mod kerberos_login;
 pub mod log;
 mod login;
 pub mod process;

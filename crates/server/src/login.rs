@@ -8,6 +8,7 @@ use crate::adapters::SystemClock;
 use crate::admission::Doorkeeper;
 use crate::error::StartError;
 use crate::grid_login;
+use crate::kerberos_login;
 use auth::access::{AccessPolicy, CredentialLayer};
 use auth::gsi::GSI;
 use auth::sss::{HOME_KEYTAB, SssServer, SssServerSettings};
@@ -74,6 +75,7 @@ fn protocol(
         AuthProtocol::Unix => Some(Arc::new(UnixServer)),
         AuthProtocol::Sss(options) => Some(Arc::new(sss(options)?)),
         AuthProtocol::Gsi(options) => Some(Arc::new(grid_login::gsi(options, &effective.security)?)),
+        AuthProtocol::Krb5(options) => Some(Arc::new(kerberos_login::krb5(options, &effective.host)?)),
         AuthProtocol::Ztn(options) => Some(Arc::new(ztn(options, effective.network.tls.is_some(), access)?)),
     })
 }

@@ -1,8 +1,9 @@
 //! The refusals that `vectors/security/requirements.json` requires of a server, each by its id.
 //!
 //! A case with bytes is sent to a session with the protocols host, unix, sss and ztn, with the keys of the
-//! vectors; `auth::gsi::recorded` has those of gsi. Credentials of a protocol that is not in force are
-//! refused like those of an unknown one, and a configuration that asks for such a protocol does not start.
+//! vectors; `auth::krb5::recorded` and `auth::gsi::recorded` have theirs. Credentials of a protocol that is
+//! not in force are refused like those of an unknown one, and a configuration that asks for such a protocol
+//! does not start.
 //! Cases in words are listed with the test that shows them.
 
 #![allow(clippy::unwrap_used)]
@@ -25,7 +26,7 @@ use support::*;
 
 /// Tests that show the cases without bytes, as ranges of ids. The names are those of
 /// `docs/conformance.md`.
-const SHOWN_ELSEWHERE: [(&str, &str, &str); 27] = [
+const SHOWN_ELSEWHERE: [(&str, &str, &str); 29] = [
     ("S006", "S007", "every_prefix_and_changed_byte_of_credentials_is_refused"),
     ("S008", "S009", "authentication::requests_before_authentication_are_refused"),
     ("S010", "S010", "authentication::sessions_are_ended_and_joined_only_after_authentication"),
@@ -34,8 +35,10 @@ const SHOWN_ELSEWHERE: [(&str, &str, &str); 27] = [
     ("S013", "S013", "authentication::another_protocol_drops_the_exchange_and_counts_as_an_attempt"),
     ("S014", "S014", "config::security::faults_have_a_position"),
     ("S046", "S048", "auth::sss"),
+    ("S049", "S054", "auth::krb5::recorded"),
+    ("S055", "S055", "checks/interop/test_krb5.py::test_ticket_for_another_address"),
+    ("S056", "S058", "auth::krb5::recorded"),
     // Protocols that are not in force: a configuration that asks for one does not start.
-    ("S049", "S058", NOT_IN_FORCE),
     ("S064", "S064", "auth::sut::tests::fields_are_limited"),
     ("S070", "S075", "auth::grid::tests"),
     ("S076", "S084", "auth::gsi::recorded"),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use super::explain::{TicketFault, no_forwarding, no_request};
-use super::library::{KerberosError, KerberosExchange, LIBRARY_REMEDY};
+use super::library::{KerberosError, KerberosExchange};
 use super::settings::{FORWARD_VARIABLE, Krb5ClientSettings};
 use super::{ContextMaker, FORWARD_CHALLENGE, FORWARD_PARAMETER, KRB5, PREFIX, kinit, system_contexts};
 use crate::client::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol};
@@ -160,7 +160,7 @@ impl Krb5ClientLogin {
     }
 
     fn request(&self, now: SystemTime) -> Result<(KerberosExchange, Vec<u8>), TicketFault> {
-        let context = (self.contexts)().map_err(|error| TicketFault::new(error, LIBRARY_REMEDY))?;
+        let context = (self.contexts)().map_err(|fault| TicketFault::new(fault.reason, fault.remedy))?;
         let failed = |error: KerberosError| TicketFault::new(error.text, "see krb5.conf");
         let mut exchange = KerberosExchange::new(context).map_err(failed)?;
         let cache = self.cache.as_deref();

@@ -34,7 +34,7 @@ mod test_realm;
 pub use client::Krb5Client;
 pub use forwarded::ForwardedTicket;
 pub use server::Krb5Server;
-pub use settings::{Krb5ClientSettings, Krb5ServerSettings, TICKET_FILE_DEFAULT};
+pub use settings::{Krb5ClientSettings, Krb5ServerSettings};
 
 /// The id of the protocol.
 pub const KRB5: &str = "krb5";
@@ -46,7 +46,7 @@ const FORWARD_PARAMETER: &str = "fwd";
 const FORWARD_CHALLENGE: &[u8] = b"fwdtgt\0";
 
 /// Creates the context of an exchange.
-type ContextMaker = Arc<dyn Fn() -> Result<library::KerberosContext, String> + Send + Sync>;
+type ContextMaker = Arc<dyn Fn() -> Result<library::KerberosContext, library::LibraryFault> + Send + Sync>;
 
 /// Returns the function that creates contexts with the configuration of the system.
 fn system_contexts() -> ContextMaker {

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use base::errno_text;
 
 use super::forwarded::{ForwardedTicket, TicketFiles, ticket_path};
-use super::library::{KerberosError, KerberosExchange, LIBRARY_REMEDY};
+use super::library::{KerberosError, KerberosExchange};
 use super::message::{KerberosMessage, message};
 use super::settings::Krb5ServerSettings;
 use super::{ContextMaker, FORWARD_CHALLENGE, FORWARD_PARAMETER, KRB5, PREFIX, system_contexts};
@@ -62,8 +62,7 @@ impl Krb5Server {
         accounts: Option<Arc<dyn AccountDatabase>>,
         contexts: ContextMaker,
     ) -> Result<Self, String> {
-        let context =
-            contexts().map_err(|error| format!("{error}; {LIBRARY_REMEDY}, or remove sec.protocol krb5"))?;
+        let context = contexts().map_err(|fault| format!("{fault}, or remove sec.protocol krb5"))?;
         let service = context.full_name(&settings.principal).map_err(|error| {
             format!(
                 "the principal '{}' is not usable: {}; write it as service/host@REALM",

@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-/// The file of a forwarded ticket, unless the configuration names another one.
-pub const TICKET_FILE_DEFAULT: &str = "/tmp/krb5cc_<uid>";
 /// The variable with the cache of the user's tickets.
 const CACHE_VARIABLE: &str = "KRB5CCNAME";
 /// The variable that lets the client run `kinit`.

@@ -7,6 +7,7 @@ use super::arguments::Arguments;
 use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::grid_login::gsi_options;
+use super::kerberos_login::krb5_options;
 use super::shared::{trace, unprotected};
 use super::token_login::ztn_options;
 use crate::effective::{
@@ -24,13 +25,13 @@ use std::time::Duration;
 const HOST: &str = AuthProtocol::HOST_ID;
 
 /// Ids of the protocols that are in force.
-const IN_FORCE: [&str; 5] = [HOST, "unix", "sss", "ztn", "gsi"];
+const IN_FORCE: [&str; 6] = [HOST, "unix", "sss", "ztn", "krb5", "gsi"];
 
 /// Ids of protocols that are known, but not in force.
-const NOT_IN_FORCE: [&str; 2] = ["krb5", "pwd"];
+const NOT_IN_FORCE: [&str; 1] = ["pwd"];
 
 /// The allowed ids, for messages.
-const ALLOWED_IDS: &str = "allowed: host, unix, sss, ztn, gsi";
+const ALLOWED_IDS: &str = "allowed: host, unix, sss, ztn, krb5, gsi";
 
 /// Maximum length of a protocol id in characters.
 const ID_CHARS_MAX: usize = 7;
@@ -107,6 +108,7 @@ pub(super) fn protocol(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> 
         "unix" => without_options(&options, AuthProtocol::Unix)?,
         "ztn" => AuthProtocol::Ztn(ztn_options(&options, draft)?),
         "gsi" => AuthProtocol::Gsi(Box::new(gsi_options(&options)?)),
+        "krb5" => AuthProtocol::Krb5(krb5_options(token, &options)?),
         _ => AuthProtocol::Sss(sss_options(&options)?),
     };
     draft.effective.security.protocols.push(Setting::new(protocol, arguments.origin()));

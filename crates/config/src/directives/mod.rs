@@ -14,6 +14,7 @@ mod export_options;
 mod fault;
 mod grid_login;
 mod http;
+mod kerberos_login;
 mod libraries;
 mod macaroons;
 mod missing;

@@ -14,7 +14,7 @@ use super::voms::map_file;
 
 pub(super) const SECTION: Section = Section {
     title: "Access: sec., gsi., voms., acc.",
-    about: "Authentication by host, unix, sss, ztn and gsi is in force once `xrootd.seclib` is there; see \
+    about: "Authentication by host, unix, sss, ztn, krb5 and gsi is in force once `xrootd.seclib` is there; see \
             [security.md](security.md). So is authorization by rules with `ofs.authorize`; see \
             [authorization.md](authorization.md). A directive that asks for another protocol or authorization stops \
             the start, except those without effect, so that nothing is ever served unprotected.",
@@ -23,21 +23,23 @@ pub(super) const SECTION: Section = Section {
             .default("none: the host identifies the client")
             .help(
                 "Authentication protocols, in the order in which clients see them: `host`, `unix`, `sss`, `ztn` \
-                 (bearer tokens, on encrypted connections) and `gsi` (grid certificates). The options of sss are `-s path` (keytab), `-c path` (keytab suggested to clients), `-l minutes` \
+                 (bearer tokens, on encrypted connections), `krb5` (Kerberos) and `gsi` (grid certificates). The options of sss are `-s path` (keytab), `-c path` (keytab suggested to clients), `-l minutes` \
                  (lifetime of credentials), `-r minutes` (check for a changed keytab), `-p protocol[:…]` (accepted \
                  origins of forwarded identities), `-g` (ask for credentials), `-k` (select keys by name too). \
                  Those of ztn are `-maxsz size` (longest token, 4k), `-tokenlib libXrdMacaroons.so` \
                  (macaroons instead of tokens), `-tokenlib none` (tokens are not verified at the \
                  login, and only decide about requests), and with it `-expiry {ignore|optional|required}`. \
+                 Those of krb5 are `[/keytab] [-ipchk] [-exptkn[:/template]] principal`; see \
+                 [security.md](security.md#clients-with-kerberos-krb5). \
                  Those of gsi are in [security.md](security.md#options-of-gsi).",
             )
             .example("host")
-            .stops_with("/usr/lib64 krb5 xrootd/localhost@EXAMPLE.ORG"),
+            .stops_with("/usr/lib64 pwd"),
         Directive::new(&["sec.protparm"], UsageFrequency::Common, "name options", parameters)
             .default("none")
             .help("Options of a later sec.protocol, which precede its own.")
             .example("sss -s /etc/xrootd/sss.keytab")
-            .stops_with("krb5 -exptkn"),
+            .stops_with("pwd -a"),
         Directive::new(
             &["sec.protbind"],
             UsageFrequency::Common,
@@ -51,7 +53,7 @@ pub(super) const SECTION: Section = Section {
              A client cannot use a protocol outside its list (XRootD: only with `only`).",
         )
         .example("* none")
-        .stops_with("*.example.org only krb5"),
+        .stops_with("*.example.org only pwd"),
         Directive::new(&["sec.bindmode"], UsageFrequency::Rare, "{enforce|offer}", binding_mode)
             .default("enforce")
             .help("`offer`: a list of sec.protbind without `only` is what is offered, and any protocol is accepted.")
@@ -67,7 +69,7 @@ pub(super) const SECTION: Section = Section {
         )
         .default("none")
         .help(
-            "Requests that must be signed. host, unix and sss give clients no key, so only `force` has an effect: \
+            "Requests that must be signed. host, unix, sss and krb5 give clients no key, so only `force` has an effect: \
              clients then send checksums of their requests, which detect accidents but not attackers. `local` are \
              clients in the domain of the server or with a private address. `relaxed` exempts clients that are too \
              old to sign.",

@@ -134,6 +134,31 @@ impl Default for ZtnOptions {
     }
 }
 
+/// File of a forwarded Kerberos ticket, unless configured.
+pub const KRB5_TICKET_FILE: &str = "/tmp/krb5cc_<uid>";
+
+/// Options of the server side of krb5.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Krb5Options {
+    /// Key table; `None` for the default of the Kerberos library.
+    pub keytab: Option<PathBuf>,
+    /// `-ipchk`: tickets with addresses are accepted from these addresses only.
+    pub checks_addresses: bool,
+    /// `-exptkn`: file for the ticket that a client forwards, with `<user>` or `<uid>`; `None` to ask for
+    /// no ticket.
+    pub ticket_file: Option<String>,
+    /// Principal of the server. `<host>` stands for the name of the host.
+    pub principal: String,
+}
+
+impl Krb5Options {
+    /// Creates the options of a principal.
+    #[must_use]
+    pub fn new(principal: String) -> Self {
+        Self { keytab: None, checks_addresses: false, ticket_file: None, principal }
+    }
+}
+
 /// An authentication protocol that is in force, with its options.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AuthProtocol {
@@ -147,6 +172,8 @@ pub enum AuthProtocol {
     Ztn(ZtnOptions),
     /// Certificates of grids.
     Gsi(Box<GsiOptions>),
+    /// Tickets of Kerberos.
+    Krb5(Krb5Options),
 }
 
 impl AuthProtocol {
@@ -162,6 +189,7 @@ impl AuthProtocol {
             Self::Sss(_) => "sss",
             Self::Ztn(_) => "ztn",
             Self::Gsi(_) => "gsi",
+            Self::Krb5(_) => "krb5",
         }
     }
 }

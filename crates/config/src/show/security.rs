@@ -2,7 +2,9 @@
 
 use super::grid::gsi_text;
 use super::lines::{EffectiveLines, Reload, trace};
-use crate::effective::{AuthBinding, AuthProtocol, SecurityConfig, SigningRule, SssOptions, ZtnOptions};
+use crate::effective::{
+    AuthBinding, AuthProtocol, Krb5Options, SecurityConfig, SigningRule, SssOptions, ZtnOptions,
+};
 use crate::setting::Setting;
 
 const MINUTE: u64 = 60;
@@ -58,6 +60,7 @@ fn protocol_text(protocol: &AuthProtocol) -> String {
         AuthProtocol::Sss(options) => format!("sss {}", sss_text(options)),
         AuthProtocol::Ztn(options) => ztn_text(options),
         AuthProtocol::Gsi(options) => gsi_text(options),
+        AuthProtocol::Krb5(options) => krb5_text(options),
         AuthProtocol::Host | AuthProtocol::Unix => protocol.id().to_owned(),
     }
 }
@@ -65,6 +68,15 @@ fn protocol_text(protocol: &AuthProtocol) -> String {
 fn ztn_text(options: &ZtnOptions) -> String {
     let library = options.library.name();
     format!("ztn -maxsz {} -expiry {} -tokenlib {library}", options.token_bytes_max, options.expiry.name())
+}
+
+fn krb5_text(options: &Krb5Options) -> String {
+    let mut words = vec!["krb5".to_owned()];
+    words.extend(options.keytab.as_ref().map(|path| path.display().to_string()));
+    words.extend(options.checks_addresses.then(|| "-ipchk".to_owned()));
+    words.extend(options.ticket_file.as_ref().map(|template| format!("-exptkn:{template}")));
+    words.push(options.principal.clone());
+    words.join(" ")
 }
 
 fn sss_text(options: &SssOptions) -> String {

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_int, c_uint};
 use std::ptr::null_mut;
 
-use super::error::{KerberosError, text};
+use super::error::{KerberosError, LibraryFault, text};
 use super::functions::{Functions, KrbCreds, KrbData, KrbKeytabEntry, Raw, functions};
 
 /// A principal has no local name.
@@ -63,16 +63,14 @@ impl KerberosContext {
     /// Creates a context with the configuration of the system and the environment. Blocks.
     ///
     /// # Errors
-    /// The library is missing ([`LIBRARY_REMEDY`]), or its configuration is malformed.
-    pub(in crate::krb5) fn new() -> Result<Self, String> {
+    /// The library is missing, or its configuration is malformed.
+    pub(in crate::krb5) fn new() -> Result<Self, LibraryFault> {
         let library = functions()?;
         let mut raw = null_mut();
         // SAFETY: The pointer is valid for the result.
         let code = unsafe { (library.init_context)(&raw mut raw) };
         if code != 0 || raw.is_null() {
-            return Err(format!(
-                "the configuration of Kerberos cannot be read (error {code}); see krb5.conf"
-            ));
+            return Err(LibraryFault::of_configuration(code));
         }
         Ok(Self { library, raw })
     }
@@ -275,11 +273,10 @@ impl KerberosContext {
     /// Creates a context with a configuration file instead of that of the system, and a clock that shows
     /// this time.
     pub(in crate::krb5) fn of_test(path: &std::path::Path, seconds: i32) -> Self {
-        use super::LIBRARY_REMEDY;
         use super::functions::LIBRARY;
         use std::ffi::{CString, c_char, c_long};
         use std::os::unix::ffi::OsStrExt;
-        let library = functions().unwrap_or_else(|error| panic!("{error}; {LIBRARY_REMEDY}"));
+        let library = functions().unwrap_or_else(|error| panic!("{error}"));
         let symbol = |name: &CStr| {
             // SAFETY: The library is open already, and the names end with a NUL.
             let address =

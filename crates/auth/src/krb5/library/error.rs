@@ -1,6 +1,40 @@
 //! Errors of the library.
 
 use std::ffi::CString;
+use std::fmt;
+
+/// The reason why the library cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct LibraryFault {
+    pub(crate) reason: String,
+    /// The action that makes it usable.
+    pub(crate) remedy: &'static str,
+}
+
+impl LibraryFault {
+    /// Creates the fault of a library that is missing or too old.
+    pub(super) fn missing(reason: String) -> Self {
+        Self { reason, remedy: "install the package libkrb5-3 (Debian) or krb5-libs (Red Hat)" }
+    }
+
+    /// Creates the fault of a configuration that cannot be read.
+    pub(super) fn of_configuration(code: i32) -> Self {
+        let reason = format!("the configuration of Kerberos cannot be read (error {code})");
+        Self { reason, remedy: "correct /etc/krb5.conf, or the file in KRB5_CONFIG" }
+    }
+}
+
+impl fmt::Display for LibraryFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.reason, self.remedy)
+    }
+}
+
+impl From<LibraryFault> for String {
+    fn from(fault: LibraryFault) -> Self {
+        fault.to_string()
+    }
+}
 
 /// An error of the library.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
 
-use super::error::KerberosError;
+use super::error::{KerberosError, LibraryFault};
 
 /// The name of the library.
 pub(super) const LIBRARY: &CStr = c"libkrb5.so.3";
@@ -143,21 +143,23 @@ functions! {
 }
 
 /// Opens a library and finds the functions. The library stays open until the process ends.
-fn open(name: &CStr) -> Result<Functions, String> {
+fn open(name: &CStr) -> Result<Functions, LibraryFault> {
     let shown = name.to_string_lossy();
     // SAFETY: The name ends with a NUL. The library is that of the system, whose initialization is
     // trusted like that of linked libraries.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if handle.is_null() {
-        return Err(format!("the Kerberos library {shown} cannot be opened: {}", loader_error()));
+        let reason = format!("the Kerberos library {shown} cannot be opened: {}", loader_error());
+        return Err(LibraryFault::missing(reason));
     }
-    Functions::resolve(|symbol| {
+    let functions = Functions::resolve(|symbol| {
         let text = CString::new(symbol).unwrap_or_default();
         // SAFETY: The handle is that of an open library, and the name ends with a NUL.
         let address = unsafe { libc::dlsym(handle, text.as_ptr()) };
         NonNull::new(address)
             .ok_or_else(|| format!("the Kerberos library {shown} is too old: it has no function {symbol}"))
-    })
+    });
+    functions.map_err(LibraryFault::missing)
 }
 
 fn loader_error() -> String {
@@ -170,8 +172,8 @@ fn loader_error() -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-pub(super) fn functions() -> Result<&'static Functions, String> {
-    static FUNCTIONS: OnceLock<Result<Functions, String>> = OnceLock::new();
+pub(super) fn functions() -> Result<&'static Functions, LibraryFault> {
+    static FUNCTIONS: OnceLock<Result<Functions, LibraryFault>> = OnceLock::new();
     FUNCTIONS.get_or_init(|| open(LIBRARY)).as_ref().map_err(Clone::clone)
 }
 
@@ -216,12 +218,17 @@ mod tests {
     #[test]
     fn a_missing_library_is_named() {
         let Err(error) = open(c"libkrb5-missing.so.3") else { panic!("it is there") };
-        assert!(error.starts_with("the Kerberos library libkrb5-missing.so.3 cannot be opened: "), "{error}");
+        let text = error.to_string();
+        assert!(text.starts_with("the Kerberos library libkrb5-missing.so.3 cannot be opened: "), "{text}");
+        assert!(text.ends_with("; install the package libkrb5-3 (Debian) or krb5-libs (Red Hat)"), "{text}");
     }
 
     #[test]
     fn a_library_without_the_functions_is_too_old() {
         let Err(error) = open(c"libc.so.6") else { panic!("it has them") };
-        assert!(error.contains("libc.so.6 is too old: it has no function krb5_init_context"), "{error}");
+        assert!(
+            error.reason.ends_with("libc.so.6 is too old: it has no function krb5_init_context"),
+            "{error}"
+        );
     }
 }

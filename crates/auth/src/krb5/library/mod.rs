@@ -9,7 +9,7 @@
 //! | file        | contents                                                         |
 //! |-------------|------------------------------------------------------------------|
 //! | `context`   | [`KerberosContext`]: names, key tables, caches                   |
-//! | `error`     | [`KerberosError`]                                                |
+//! | `error`     | [`KerberosError`], [`LibraryFault`]                              |
 //! | `exchange`  | [`KerberosExchange`]: messages of one exchange                   |
 //! | `functions` | functions and layouts, and the loading of the library            |
 
@@ -21,8 +21,5 @@ mod exchange;
 mod functions;
 
 pub(super) use context::KerberosContext;
-pub(super) use error::KerberosError;
+pub(super) use error::{KerberosError, LibraryFault};
 pub(super) use exchange::KerberosExchange;
-
-/// The action after a failure to open the library.
-pub(super) const LIBRARY_REMEDY: &str = "install the package libkrb5-3 (Debian) or krb5-libs (Red Hat)";
