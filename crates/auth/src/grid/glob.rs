@@ -1,13 +1,40 @@
-//! [`Glob`]: patterns in which a character stands for any text.
+//! [`Glob`]: patterns of names in which a character stands for any text.
+//!
+//! Patterns and names are compared by characters, and an escape of [`super::DistinguishedName::text`]
+//! (`\/`, `\+`, `\\`, `\xHH`) is one character. Otherwise `*` could stand for its backslash, and the
+//! value of the name `/CN=x\/CN=root` would match `*/CN=root` like an attribute.
+
+/// A character of a name: a byte, or an escape.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum NameCharacter {
+    Byte(u8),
+    Escaped(u8),
+    /// Two hexadecimal digits.
+    Hexadecimal([u8; 2]),
+}
+
+impl NameCharacter {
+    /// Returns the first character of a text and its length in bytes.
+    fn first(text: &[u8]) -> Option<(Self, usize)> {
+        Some(match *text {
+            [b'\\', b'x', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                (Self::Hexadecimal([high, low].map(|digit| digit.to_ascii_uppercase())), 4)
+            }
+            [b'\\', escaped @ (b'/' | b'+' | b'\\'), ..] => (Self::Escaped(escaped), 2),
+            [byte, ..] => (Self::Byte(byte), 1),
+            [] => return None,
+        })
+    }
+}
 
 /// A part of a pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum GlobItem {
     /// Any text.
     Text,
-    /// Any byte.
+    /// Any character.
     One,
-    Byte(u8),
+    Character(NameCharacter),
 }
 
 /// A pattern of a whole text.
@@ -17,66 +44,79 @@ pub(super) struct Glob(Vec<GlobItem>);
 impl Glob {
     /// Parses a pattern in which `*` stands for any text.
     pub(super) fn with_star(pattern: &str) -> Self {
-        Self(
-            pattern
-                .bytes()
-                .map(|byte| if byte == b'*' { GlobItem::Text } else { GlobItem::Byte(byte) })
-                .collect(),
-        )
+        Self::of_characters(pattern.as_bytes(), |character| match character {
+            NameCharacter::Byte(b'*') => GlobItem::Text,
+            other => GlobItem::Character(other),
+        })
     }
 
     /// Parses a pattern in which `*` stands for any text and `?` for a character.
     pub(super) fn with_star_and_mark(pattern: &str) -> Self {
-        let item = |byte| match byte {
-            b'*' => GlobItem::Text,
-            b'?' => GlobItem::One,
-            byte => GlobItem::Byte(byte),
-        };
-        Self(pattern.bytes().map(item).collect())
+        Self::of_characters(pattern.as_bytes(), |character| match character {
+            NameCharacter::Byte(b'*') => GlobItem::Text,
+            NameCharacter::Byte(b'?') => GlobItem::One,
+            other => GlobItem::Character(other),
+        })
+    }
+
+    fn of_characters(mut pattern: &[u8], item: impl Fn(NameCharacter) -> GlobItem) -> Self {
+        let mut items = Vec::new();
+        while let Some((character, length)) = NameCharacter::first(pattern) {
+            items.push(item(character));
+            pattern = pattern.get(length..).unwrap_or_default();
+        }
+        Self(items)
     }
 
     /// Parses a regular expression of literal text, `.`, `.*`, and `\` before a literal. Returns
     /// `None` for other expressions.
     pub(super) fn of_expression(expression: &str) -> Option<Self> {
         let (mut items, mut bytes) = (Vec::new(), expression.bytes().peekable());
+        // Characters of names can have several bytes, so literals are read together.
+        let mut literals = Vec::new();
         while let Some(byte) = bytes.next() {
-            let item = match byte {
-                b'.' => match bytes.next_if_eq(&b'*') {
-                    Some(_) => GlobItem::Text,
-                    None => GlobItem::One,
-                },
+            match byte {
+                b'.' => {
+                    items.append(&mut Self::of_characters(&literals, GlobItem::Character).0);
+                    literals.clear();
+                    items.push(bytes.next_if_eq(&b'*').map_or(GlobItem::One, |_| GlobItem::Text));
+                }
                 // Letters after a backslash are classes.
-                b'\\' => GlobItem::Byte(bytes.next_if(|byte| !byte.is_ascii_alphanumeric())?),
+                b'\\' => literals.push(bytes.next_if(|byte| !byte.is_ascii_alphanumeric())?),
                 b'*' | b'+' | b'?' | b'[' | b']' | b'(' | b')' | b'{' | b'}' | b'|' | b'^' | b'$' => {
                     return None;
                 }
-                byte => GlobItem::Byte(byte),
-            };
+                byte => literals.push(byte),
+            }
             if matches!(bytes.peek(), Some(b'*')) {
                 return None;
             }
-            items.push(item);
         }
+        items.append(&mut Self::of_characters(&literals, GlobItem::Character).0);
         Some(Self(items))
     }
 
-    /// Reports whether a text matches. The time is bounded by the product of the lengths.
-    pub(super) fn matches(&self, text: &str) -> bool {
-        let (pattern, text) = (&self.0, text.as_bytes());
+    /// Reports whether a name matches. The time is bounded by the product of the lengths.
+    pub(super) fn matches(&self, name: &str) -> bool {
+        let (pattern, name) = (&self.0, name.as_bytes());
+        let next = |offset: usize| NameCharacter::first(name.get(offset..).unwrap_or_default());
         let (mut at, mut read) = (0, 0);
-        // The position after the last item for any text, and the text that it has taken.
+        // The position after the last item for any text, and the end of the text that it has taken.
         let mut retry: Option<(usize, usize)> = None;
-        while let Some(byte) = text.get(read) {
+        while let Some((character, length)) = next(read) {
             match (pattern.get(at), retry) {
                 (Some(GlobItem::Text), _) => {
                     at += 1;
                     retry = Some((at, read));
                 }
-                (Some(GlobItem::One), _) => (at, read) = (at + 1, read + 1),
-                (Some(GlobItem::Byte(expected)), _) if expected == byte => (at, read) = (at + 1, read + 1),
+                (Some(GlobItem::One), _) => (at, read) = (at + 1, read + length),
+                (Some(GlobItem::Character(expected)), _) if *expected == character => {
+                    (at, read) = (at + 1, read + length);
+                }
                 (_, Some((after, taken))) => {
-                    retry = Some((after, taken + 1));
-                    (at, read) = (after, taken + 1);
+                    let taken = taken + next(taken).map_or(1, |(_, length)| length);
+                    retry = Some((after, taken));
+                    (at, read) = (after, taken);
                 }
                 (_, None) => return false,
             }
@@ -108,6 +148,22 @@ mod tests {
             assert_eq!(Glob::with_star_and_mark(pattern).matches(text), expected, "{pattern} {text}");
         }
         assert!(!Glob::with_star("a?c").matches("abc") && Glob::with_star("a?c").matches("a?c"));
+    }
+
+    /// An asterisk that took the backslash of an escape would make a value look like an attribute.
+    #[test]
+    fn escapes_of_names_are_not_split() {
+        let star = |pattern: &str, name: &str| Glob::with_star_and_mark(pattern).matches(name);
+        assert!(star("*/CN=root", "/O=x/CN=root") && !star("*/CN=root", r"/O=x\/CN=root"));
+        assert!(!star("/O=x?/CN=root", r"/O=x\/CN=root") && !star("*+UID=1", r"/CN=a\+UID=1"));
+        assert!(star("*/CN=root", r"/O=x\\/CN=root") && star("*/CN=?", r"/CN=\xC3"));
+        assert!(star(r"/CN=host\/*", r"/CN=host\/a") && !star(r"/CN=host\/*", "/CN=host/a"));
+        assert!(star(r"/CN=\xe9*", r"/CN=\xE9a") && !star("*A9", r"/CN=\xA9"));
+        let expression =
+            |expression: &str, name: &str| Glob::of_expression(expression).unwrap().matches(name);
+        assert!(expression(".*/CN=root", "/O=x/CN=root") && !expression(".*/CN=root", r"/O=x\/CN=root"));
+        assert!(!expression("/O=x./CN=root", r"/O=x\/CN=root"));
+        assert!(expression(r"/CN=host\\/.*", r"/CN=host\/a") && !expression(r"/CN=host\/.*", r"/CN=host\/a"));
     }
 
     #[test]

@@ -288,6 +288,21 @@ mod tests {
         assert_eq!((user("/CN=x/CN=root"), user(r"/CN=x\/CN=root")), (Some("two"), None));
     }
 
+    /// The value of one attribute must not look like the end or the middle of another name.
+    #[test]
+    fn a_pattern_does_not_match_inside_of_a_value() {
+        let text = "/CN=admin$ ends\n*/OU=staff/* middle\n/OU=ops/CN=+ contains\n";
+        let lines = MapLines::parse(text.as_bytes()).unwrap();
+        let user = |name: &str| lines.users(name).map(|users| users[0].as_str());
+        assert_eq!(user("/O=x/CN=admin"), Some("ends"));
+        assert_eq!((user("/O=x/OU=staff/CN=a"), user("/OU=ops/CN=a")), (Some("middle"), Some("contains")));
+        for name in
+            [r"/O=x/CN=y\/CN=admin", r"/CN=a\/OU=staff/CN=b", r"/CN=a\/OU=staff\/b", r"/CN=\/OU=ops\/CN=b"]
+        {
+            assert_eq!(user(name), None, "{name}");
+        }
+    }
+
     #[test]
     fn malformed_lines_are_named() {
         let cases = [
