@@ -22,6 +22,7 @@ use crate::step::DriverTask;
 use crate::verifier::Verifier;
 use auth::host::{CREDENTIALS, HOST};
 use auth::{Entity, HostName, LoginPeer, Secret, ServerLogin, ServerStep, SignatureCipher, StepCost};
+use base::Owner;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -55,7 +56,7 @@ pub(crate) struct PendingLogin {
     /// The exchange that waits for the next round, and the index of its protocol.
     exchange: Option<(usize, Box<dyn ServerLogin>)>,
     progress: LoginProgress,
-    _slot: PendingLoginSlot,
+    slot: PendingLoginSlot,
 }
 
 /// The event for which an authentication waits.
@@ -72,6 +73,7 @@ enum LoginProgress {
 pub struct AuthenticationTask {
     exchange: Box<dyn ServerLogin>,
     credentials: Secret,
+    owner: Owner,
 }
 
 /// The result of an [`AuthenticationTask`].
@@ -84,6 +86,12 @@ impl AuthenticationTask {
     /// Reports whether the step must run on a pool instead of an event loop.
     pub fn is_expensive(&self) -> bool {
         self.exchange.cost() == StepCost::Expensive
+    }
+
+    /// Returns the key under which a pool executes the step. All clients of a host have the same one,
+    /// because a host with many connections must not take the threads from the others.
+    pub fn owner(&self) -> Owner {
+        self.owner
     }
 
     /// Executes the step.
@@ -174,7 +182,7 @@ impl Session {
             failures: 0,
             exchange: None,
             progress: LoginProgress::Credentials,
-            _slot: slot,
+            slot,
         };
         self.security.get_or_insert_default().login = Some(login);
         self.stage = SessionStage::Authenticating;
@@ -358,7 +366,11 @@ impl PendingLogin {
             }
         };
         self.progress = LoginProgress::Step { streamid, protocol: index };
-        Ok(AuthenticationTask { exchange, credentials: Secret::from(m.credentials) })
+        Ok(AuthenticationTask {
+            exchange,
+            credentials: Secret::from(m.credentials),
+            owner: self.slot.owner(),
+        })
     }
 }
 

@@ -187,6 +187,27 @@ fn an_expensive_step_runs_on_the_pool() {
     assert_eq!(late.call(&Raw::new(PING)).status, OK);
 }
 
+/// The pool serves owners in turn, so a host with many connections must be one owner.
+#[test]
+fn steps_of_all_clients_of_a_host_have_one_owner() {
+    let (queue, owners) = mpsc::channel();
+    let queue = Mutex::new(queue);
+    let mut wish = guarded(Arc::new(SlowUnix), Vec::new());
+    wish.config.login_pool = Some(LoginPool(Arc::new(move |owner, job| {
+        queue.lock().unwrap().send(owner).unwrap();
+        job();
+        true
+    })));
+    let server = Server::with(wish);
+    let mut clients = [unauthenticated(server.address), unauthenticated(server.address)];
+    let found = clients.each_mut().map(|client| {
+        assert_eq!(client.call(&unix("alice")).status, OK);
+        owners.recv_timeout(PATIENCE).unwrap()
+    });
+    assert_eq!(found[0], found[1]);
+    assert!(!found[0].is_server());
+}
+
 #[test]
 fn the_name_of_a_host_is_looked_up_once_without_delaying_others() {
     let binding = |hosts: &str, protocols: &[&str]| AuthBinding {

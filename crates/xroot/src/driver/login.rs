@@ -63,7 +63,7 @@ impl SessionDriver {
         let (Some(home), Some(LoginPool(pool))) = (home, &self.hub.shared.config.login_pool) else {
             return self.session.refuse_step("there is no thread for it", &mut self.links);
         };
-        let (shared, owner) = (self.hub.shared.clone(), self.owner);
+        let (shared, owner, host) = (self.hub.shared.clone(), self.owner, task.owner());
         let run = move || {
             let result = task.run(SystemTime::now());
             home.run(move || {
@@ -72,7 +72,7 @@ impl SessionDriver {
                 }
             });
         };
-        if pool(base::Owner(self.owner), Box::new(run)) {
+        if pool(host, Box::new(run)) {
             DriverTask::Nothing
         } else {
             self.session.refuse_step("too many authentications wait for a thread", &mut self.links)
