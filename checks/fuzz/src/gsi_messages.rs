@@ -110,6 +110,7 @@ fn as_parameters(data: &[u8]) {
         is_tls: false,
         sss_keytab: None,
         token_file: None,
+        ticket_cache: None,
         grid_files: auth::gsi::GridFiles::default(),
     };
     let _ = client.begin(&offer, &context);

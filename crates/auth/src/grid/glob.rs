@@ -39,11 +39,11 @@ enum GlobItem {
 
 /// A pattern of a whole text.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Glob(Vec<GlobItem>);
+pub(crate) struct Glob(Vec<GlobItem>);
 
 impl Glob {
     /// Parses a pattern in which `*` stands for any text.
-    pub(super) fn with_star(pattern: &str) -> Self {
+    pub(crate) fn with_star(pattern: &str) -> Self {
         Self::of_characters(pattern.as_bytes(), |character| match character {
             NameCharacter::Byte(b'*') => GlobItem::Text,
             other => GlobItem::Character(other),
@@ -97,7 +97,7 @@ impl Glob {
     }
 
     /// Reports whether a name matches. The time is bounded by the product of the lengths.
-    pub(super) fn matches(&self, name: &str) -> bool {
+    pub(crate) fn matches(&self, name: &str) -> bool {
         let (pattern, name) = (&self.0, name.as_bytes());
         let next = |offset: usize| NameCharacter::first(name.get(offset..).unwrap_or_default());
         let (mut at, mut read) = (0, 0);

@@ -66,6 +66,8 @@ mod voms_map;
 #[cfg(test)]
 mod voms_tests;
 
+pub(crate) use glob::Glob;
+
 pub use fault::{ChainFault, ChainFaultReason, GridTrustError};
 pub use fqan::Fqan;
 pub use limits::{CERTIFICATE_BYTES_MAX, CERTIFICATES_MAX, CHAIN_BYTES_MAX};

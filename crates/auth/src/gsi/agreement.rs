@@ -83,6 +83,12 @@ impl DhGroup {
             && compare(&self.generator, &other.generator) == Ordering::Equal
     }
 
+    /// Returns the size of the prime in bits.
+    fn bits(&self) -> usize {
+        let unused = self.prime.first().map_or(0, |first| first.leading_zeros() as usize);
+        self.prime.len() * 8 - unused
+    }
+
     /// Reports whether a public value has an order that does not reveal the key: 2 to p - 2.
     fn has_valid(&self, public: &[u8]) -> bool {
         let mut largest = self.prime.clone();
@@ -96,7 +102,7 @@ impl DhGroup {
     /// that passed are remembered.
     fn is_safe(&self, bits_min: usize, rng: &mut dyn Rng) -> bool {
         static SAFE: Mutex<VecDeque<[u8; 32]>> = Mutex::new(VecDeque::new());
-        let bits = self.prime.len() * 8;
+        let bits = self.bits();
         if bits < bits_min || bits > PRIME_BITS_MAX || !self.has_valid(&self.generator) {
             return false;
         }
@@ -210,7 +216,7 @@ impl PeerAgreement {
             _ if self.group.is_safe(bits_min, rng) => {
                 DhGroup::decode(&self.group.pem).map(Arc::new).ok_or(AgreementError::Malformed)
             }
-            _ => Err(AgreementError::WeakGroup(self.group.prime.len() * 8)),
+            _ => Err(AgreementError::WeakGroup(self.group.bits())),
         }
     }
 }
@@ -240,9 +246,14 @@ pub(super) struct KeyAgreement {
 impl KeyAgreement {
     /// Makes a key pair.
     pub(super) fn generate(group: Arc<DhGroup>, rng: &mut dyn Rng) -> Option<Self> {
+        Self::with_exponent(group, Self::random_exponent(rng))
+    }
+
+    /// Returns a private exponent.
+    pub(super) fn random_exponent(rng: &mut dyn Rng) -> Secret {
         let mut exponent = vec![0; EXPONENT_BYTES];
         rng.fill(&mut exponent);
-        Self::with_exponent(group, Secret::new(exponent))
+        Secret::new(exponent)
     }
 
     pub(super) fn with_exponent(group: Arc<DhGroup>, exponent: Secret) -> Option<Self> {
@@ -363,14 +374,19 @@ mod tests {
         composite[100] ^= 1;
         let short = &prime[prime.len() - 128..];
         for other in [&composite[..], short] {
-            let bits = other.len() * 8;
             let other = peer(&group(other), "02").unwrap();
+            let bits = other.group.bits();
             assert_eq!(server.agree(&other).map(drop), Err(AgreementError::OtherGroup));
             assert_eq!(
                 other.safe_group(PRIME_BITS_MIN, &mut SystemRng).map(drop),
                 Err(AgreementError::WeakGroup(bits))
             );
         }
+        // The first byte has one bit only.
+        let (mut less, mut least) = (vec![0xff; 256], vec![0xff; 256]);
+        (less[0], least[0]) = (1, 0x80);
+        let bits = |prime: &[u8]| peer(&group(prime), "02").unwrap().group.bits();
+        assert_eq!((bits(&less), bits(&least), bits(&prime)), (2041, 2048, 3072));
         let large = peer(&group(&[0xff; 513]), "02").unwrap();
         assert!(large.safe_group(PRIME_BITS_MIN, &mut SystemRng).is_err());
         assert!(peer(FIXED_GROUP, "02").unwrap().safe_group(PRIME_BITS_MIN, &mut SystemRng).is_ok());

@@ -3,13 +3,14 @@
 use super::agreement::{KeyAgreement, PRIME_BITS_MIN, PeerAgreement, WEAK_PRIME_BITS_MIN};
 use super::certificate::GridCertificate;
 use super::credential::{GridCredential, default_proxy};
+use super::host_names::{self, AcceptedServer};
 use super::messages::{self, Challenge, EXCHANGE_SECONDS_MAX, VERSION, VERSION_MIN, client_option, step};
 use super::offer::{GsiOffer, hash_list};
 use super::proxy::ProxyRequest;
 use super::rsa_keys::RsaVerifier;
 use super::session_cipher::{GsiCipher, IV_BYTES, SessionCipher};
 use super::trust::ChainTrust;
-use super::{GSI, host_names, pem};
+use super::{GSI, pem};
 use crate::client::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol};
 use crate::grid::ChainRole;
 use crate::offers::OfferedProtocol;
@@ -258,6 +259,7 @@ struct SentCertificate {
     credential: GridCredential,
     challenge: Challenge,
     server: RsaVerifier,
+    may_have_proxy: bool,
 }
 
 struct GsiClientLogin {
@@ -325,7 +327,7 @@ impl GsiClientLogin {
             return Err(violation("the server took too long to answer"));
         }
         let message = messages::decode(message, step::SERVER_CERTIFICATE).map_err(violation)?;
-        let certificate = self.server_certificate(&message, now)?;
+        let (certificate, accepted) = self.server_certificate(&message, now)?;
         let key = certificate.public_key().ok().and_then(|key| RsaVerifier::from_public_key(&key));
         let key = key.ok_or_else(|| violation("the certificate of the server has no RSA key"))?;
         if key.bits() < KEY_BITS_MIN {
@@ -358,7 +360,9 @@ impl GsiClientLogin {
             .finish();
         self.cipher = Some(Arc::new(cipher));
         let credential = sent.credential;
-        self.stage = Stage::ProxyRequest(Box::new(SentCertificate { credential, challenge, server: key }));
+        let may_have_proxy = accepted.may_have_proxy;
+        let sent = SentCertificate { credential, challenge, server: key, may_have_proxy };
+        self.stage = Stage::ProxyRequest(Box::new(sent));
         Ok(reply)
     }
 
@@ -367,7 +371,7 @@ impl GsiClientLogin {
         &self,
         message: &SutMessage<'_>,
         now: SystemTime,
-    ) -> Result<GridCertificate, ClientAuthError> {
+    ) -> Result<(GridCertificate, AcceptedServer), ClientAuthError> {
         let text = message.text(SutField::X509).ok_or_else(|| violation("the certificate is missing"))?;
         let mut chain = GridCertificate::chain_of_pem(text).map_err(violation)?;
         let certificate = match chain.pop() {
@@ -379,13 +383,13 @@ impl GsiClientLogin {
             untrusted(format!("the certificate of the server: {reason}"), AUTHORITY_REMEDY)
         })?;
         let patterns = self.settings.server_names.as_deref();
-        host_names::check(&certificate, &self.host, patterns).map_err(|reason| {
+        let accepted = host_names::check(&certificate, &self.host, patterns).map_err(|reason| {
             untrusted(
                 reason,
                 "use the name of the server in the URL, or accept this one by XrdSecGSISRVNAMES",
             )
         })?;
-        Ok(certificate)
+        Ok((certificate, accepted))
     }
 
     fn certificate_message(
@@ -433,7 +437,7 @@ impl GsiClientLogin {
         let signed = sent.credential.signer.sign_raw(tag.as_bytes()).map_err(violation)?;
         let answer =
             messages::begin_main(step::CLIENT_SIGNED_PROXY).with(SutField::SIGNED_CHALLENGE, &signed);
-        let answer = match self.signed_proxy(&sent.credential, &main, now) {
+        let answer = match self.signed_proxy(sent, &main, now) {
             Some(proxy) => answer.with(SutField::X509, proxy.as_bytes()),
             None => answer.with(SutField::MESSAGE, NOT_DELEGATED.as_bytes()),
         };
@@ -445,19 +449,18 @@ impl GsiClientLogin {
 impl GsiClientLogin {
     /// Returns the certificate that a server has requested; `None` if the user does not delegate, or the
     /// request cannot be signed.
-    fn signed_proxy(
-        &self,
-        credential: &GridCredential,
-        main: &SutMessage<'_>,
-        now: SystemTime,
-    ) -> Option<String> {
+    fn signed_proxy(&self, sent: &SentCertificate, main: &SutMessage<'_>, now: SystemTime) -> Option<String> {
         if !self.settings.delegates {
+            return None;
+        }
+        if !sent.may_have_proxy {
+            tracing::warn!("no proxy is delegated to {}: XrdSecGSISRVNAMES does not list it", self.host);
             return None;
         }
         let request = main.text(SutField::X509_REQUEST);
         let request = request.and_then(|text| pem::single(text, pem::CERTIFICATE_REQUEST));
         let request = request.ok_or_else(|| "the request is missing or malformed".to_owned());
-        match request.and_then(|request| credential.sign_request(&request, self.settings.proxy, now)) {
+        match request.and_then(|request| sent.credential.sign_request(&request, self.settings.proxy, now)) {
             Ok(proxy) => Some(pem::encode(pem::CERTIFICATE, &proxy)),
             Err(error) => {
                 tracing::warn!("no proxy is delegated to {}: {error}", self.host);

@@ -6,7 +6,9 @@ use super::proxy::{self, ProxyInformation, ProxyRequest};
 use super::rsa_keys::RsaSigner;
 use super::server::{KEY_TRUST, read_file};
 use crate::grid::DistinguishedName;
+use crate::random::SystemRng;
 use crate::trusted_file::{FileTrust, NO_SHARED_WRITE, TrustedOwner};
+use base::Rng;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -198,13 +200,17 @@ impl GridCredential {
     }
 
     /// Writes the proxy file, which only its owner may read. It replaces an earlier one as a whole.
+    /// The file beside it, which is renamed, has a random name, because others can create files of
+    /// names that they guess in `/tmp`.
     ///
     /// # Errors
     /// The error of the system.
     pub fn save(&self, path: &Path) -> io::Result<()> {
         let text = self.to_text().map_err(io::Error::other)?;
+        let mut random = [0; 8];
+        SystemRng.fill(&mut random);
         let mut name = path.as_os_str().to_owned();
-        name.push(format!(".{}", std::process::id()));
+        name.push(format!(".{:016x}", u64::from_ne_bytes(random)));
         let beside = PathBuf::from(name);
         let write = || {
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
@@ -232,5 +238,37 @@ fn span(span: Duration) -> String {
         60..=3599 => format!("{} min", seconds / 60),
         3600..=86_399 => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
         _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gsi::vectors::{load, text};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    /// In `/tmp`, others can create files with names that they guess, and links to files of the user.
+    #[test]
+    fn a_file_of_another_name_does_not_prevent_a_proxy() {
+        let proxy = GridCredential::parse(text(&load("gsi.json")["keys"], "user_proxy_pem")).unwrap();
+        let directory = std::env::temp_dir().join(format!("auth-proxy-file-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let (path, victim) = (directory.join("proxy"), directory.join("victim"));
+        fs::write(&victim, "untouched").unwrap();
+        // The name that a process of this id would use, and the name of the proxy itself.
+        symlink(&victim, directory.join(format!("proxy.{}", std::process::id()))).unwrap();
+        symlink(&victim, &path).unwrap();
+        proxy.save(&path).unwrap();
+        let metadata = fs::symlink_metadata(&path).unwrap();
+        assert!(metadata.is_file() && metadata.permissions().mode() & 0o7777 == 0o600);
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "untouched");
+        assert_eq!(GridCredential::read_proxy(&path).unwrap().certificates(), proxy.certificates());
+        // After a failure nothing with the key is left.
+        let before = fs::read_dir(&directory).unwrap().count();
+        fs::create_dir(directory.join("used")).unwrap();
+        fs::write(directory.join("used/file"), "").unwrap();
+        assert!(proxy.save(&directory.join("used")).is_err());
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), before + 1);
+        fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -3,15 +3,28 @@
 //! Source: security facts, section 2.6.8.
 
 use super::certificate::GridCertificate;
+use crate::grid::Glob;
+
+/// A server whose certificate is accepted for the host of the URL.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct AcceptedServer {
+    /// A proxy may be delegated to it: it is one of the servers that the user lists, if there is a list.
+    pub(super) may_have_proxy: bool,
+}
 
 /// Checks that the certificate of a server is one for `host`. `patterns` are the names that the user
 /// accepts in addition (`XrdSecGSISRVNAMES`).
-pub(super) fn check(certificate: &GridCertificate, host: &str, patterns: Option<&str>) -> Result<(), String> {
+pub(super) fn check(
+    certificate: &GridCertificate,
+    host: &str,
+    patterns: Option<&str>,
+) -> Result<AcceptedServer, String> {
     let names = names(certificate);
     let verdict = |name: &String| patterns.and_then(|patterns| accepted_by(patterns, name, host));
     let is_denied = names.iter().any(|name| verdict(name) == Some(false));
-    if !is_denied && names.iter().any(|name| verdict(name) == Some(true) || matches(name, host)) {
-        return Ok(());
+    let is_listed = names.iter().any(|name| verdict(name) == Some(true));
+    if !is_denied && (is_listed || names.iter().any(|name| matches(name, host))) {
+        return Ok(AcceptedServer { may_have_proxy: is_listed || patterns.is_none() });
     }
     let shown = if names.is_empty() { "no host".to_owned() } else { names.join(", ") };
     Err(format!("the certificate of the server is for {shown}, not for {host}"))
@@ -45,24 +58,15 @@ fn without_root(name: &str) -> &str {
 
 /// Returns the verdict of the last pattern that matches; `None` if none does.
 fn accepted_by(patterns: &str, name: &str, host: &str) -> Option<bool> {
+    let name = name.to_ascii_lowercase();
     let verdict = |pattern: &str| {
+        let pattern = pattern.trim();
         let (accepts, pattern) = match pattern.strip_prefix('-') {
             Some(pattern) => (false, pattern),
             None => (true, pattern),
         };
-        let pattern = pattern.trim().replace("<host>", host).replace("<fqdn>", host);
-        // The part in front of a slash names a service.
-        let name_matches = |pattern: &str| match pattern.split_once('*') {
-            Some((prefix, suffix)) => {
-                name.len() >= prefix.len() + suffix.len()
-                    && name.get(..prefix.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(prefix))
-                    && name
-                        .get(name.len() - suffix.len()..)
-                        .is_some_and(|end| end.eq_ignore_ascii_case(suffix))
-            }
-            None => name.eq_ignore_ascii_case(pattern),
-        };
-        (!pattern.is_empty() && name_matches(&pattern)).then_some(accepts)
+        let pattern = pattern.trim().replace("<host>", host).replace("<fqdn>", host).to_ascii_lowercase();
+        (!pattern.is_empty() && Glob::with_star(&pattern).matches(&name)).then_some(accepts)
     };
     patterns.split('|').rev().find_map(verdict)
 }
@@ -114,12 +118,21 @@ mod tests {
             ("*.example.org", true),
             ("*|-door.*", false),
             ("-door.*|*", true),
+            ("* | -door.* ", false),
+            ("*|-*example*", false),
+            ("d*.ex*.org", true),
+            ("d*.ex*.net", false),
             ("<host>", false),
             ("", false),
         ] {
             assert_eq!(check(&server, "h", Some(patterns)).is_ok(), expected, "{patterns}");
         }
-        assert!(check(&server, "door.example.org", Some("other")).is_ok());
+        // A server outside of the list gets no proxy, whether or not it has the name of the host.
+        let has_proxy = |host, patterns| check(&server, host, patterns).map(|server| server.may_have_proxy);
+        assert_eq!(has_proxy("door.example.org", Some("other")), Ok(false));
+        assert_eq!(has_proxy("door.example.org", Some("other|<host>")), Ok(true));
+        assert_eq!(has_proxy("h", Some("door.*")), Ok(true));
+        assert_eq!(has_proxy("door.example.org", None), Ok(true));
         let text = check(&server, "h", None).unwrap_err();
         assert_eq!(text, "the certificate of the server is for door.example.org, not for h");
     }

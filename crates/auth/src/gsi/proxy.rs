@@ -171,8 +171,9 @@ fn certificate(
     request: ProxyRequest,
     now: SystemTime,
 ) -> Result<GridCertificate, String> {
-    let begin = (now - CLOCK_SKEW).max(issuer.not_before());
-    let end = (now + request.valid).min(issuer.not_after());
+    let begin =
+        now.checked_sub(CLOCK_SKEW).map_or(issuer.not_before(), |begin| begin.max(issuer.not_before()));
+    let end = now.checked_add(request.valid).map_or(issuer.not_after(), |end| end.min(issuer.not_after()));
     let information = information(issuer, request.path_length)?;
     let mut extensions = Vec::new();
     for identifier in KEY_USAGES {
@@ -304,6 +305,18 @@ mod tests {
         assert!(below(&last, None).unwrap_err().contains("path length is 0"));
         assert!(ProxyInformation::of(&user).is_none());
         assert_eq!(last.not_before(), user.not_before().max(now - CLOCK_SKEW));
+    }
+
+    /// A validity of the environment or the command line can be any number of hours.
+    #[test]
+    fn a_proxy_does_not_outlive_its_issuer_whatever_validity_is_wanted() {
+        let (user, signer) = user();
+        let now = user.not_before() + Duration::from_secs(3600);
+        for valid in [Duration::from_secs(u64::MAX), Duration::MAX, Duration::from_secs(1 << 50)] {
+            let request = ProxyRequest { valid, ..ProxyRequest::default() };
+            let proxy = issue(&user, &signer, &signer.public_key().unwrap(), request, now).unwrap();
+            assert_eq!(proxy.not_after(), user.not_after(), "{valid:?}");
+        }
     }
 
     /// S085 at the client: a request is signed only if it is one for a proxy of this proxy.

@@ -315,11 +315,13 @@ impl GsiServerLogin {
         let main = message.field(SutField::MAIN).ok_or("the inner message is missing")?;
         let main = messages::decode_main(main, step::CLIENT_REQUEST)?;
         let tag = Challenge::of_peer(&main).ok_or("the challenge of the client is missing or malformed")?;
-        let (agreement, challenge) = {
+        // The exponentiation takes milliseconds, so it is not done with the lock.
+        let (exponent, challenge) = {
             let mut rng = self.shared.rng.lock().unwrap_or_else(PoisonError::into_inner);
-            let agreement = KeyAgreement::generate(self.shared.group.clone(), rng.as_mut());
-            (agreement.ok_or("no key pair for the key agreement")?, Challenge::random(rng.as_mut()))
+            (KeyAgreement::random_exponent(rng.as_mut()), Challenge::random(rng.as_mut()))
         };
+        let agreement = KeyAgreement::with_exponent(self.shared.group.clone(), exponent);
+        let agreement = agreement.ok_or("no key pair for the key agreement")?;
         let identity = self.shared.identity();
         let settings = &self.shared.settings;
         let main = messages::begin_main(step::SERVER_CERTIFICATE)
