@@ -69,8 +69,9 @@ pub(super) const SECTION: Section = Section {
         )
         .default("none")
         .help(
-            "Requests that must be signed. host, unix, sss and krb5 give clients no key, so only `force` has an effect: \
-             clients then send checksums of their requests, which detect accidents but not attackers. `local` are \
+            "Requests that must be signed. Clients of `gsi` have a key for it. The other protocols give them none, so \
+             only `force` has an effect: clients then send checksums of their requests, which detect accidents but not \
+             attackers. `local` are \
              clients in the domain of the server or with a private address. `relaxed` exempts clients that are too \
              old to sign.",
         )
