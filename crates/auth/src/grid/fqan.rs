@@ -38,7 +38,7 @@ impl Fqan {
             return None;
         }
         let role = elements.next_if(|element| element.starts_with("Role="));
-        let role = role.map_or(NO_ROLE, |element| element.trim_start_matches("Role="));
+        let role = role.and_then(|element| element.strip_prefix("Role=")).unwrap_or(NO_ROLE);
         elements.next_if(|element| element.starts_with("Capability="));
         if elements.next().is_some() || role.is_empty() {
             return None;
@@ -92,6 +92,7 @@ mod tests {
         };
         assert_eq!(parts("/cms"), some("cms", "/cms", "NULL"));
         assert_eq!(parts("/cms/a b/Role=prod/Capability=NULL"), some("cms", "/cms/a b", "prod"));
+        assert_eq!(parts("/cms/Role=Role=x"), some("cms", "/cms", "Role=x"));
         assert_eq!(parts("/cms/Capability=NULL"), some("cms", "/cms", "NULL"));
         for wrong in [
             "",
