@@ -102,16 +102,6 @@ fn as_parameters(data: &[u8]) {
     let settings = GsiClientSettings::of_environment(|_| None);
     let client = GsiClient::new(settings, Arc::new(|| Ok(Arc::new(NoTrust))));
     let offer = OfferedProtocol { id: GSI.to_owned(), parameters: data.to_vec() };
-    let context = ClientContext {
-        local_address: ([192, 0, 2, 1], 4711).into(),
-        host: "c.example.org".to_owned(),
-        server_host: "s.example.org".to_owned(),
-        user: None,
-        is_tls: false,
-        sss_keytab: None,
-        token_file: None,
-        ticket_cache: None,
-        grid_files: auth::gsi::GridFiles::default(),
-    };
+    let context = ClientContext::new(([192, 0, 2, 1], 4711).into(), "c.example.org", "s.example.org");
     let _ = client.begin(&offer, &context);
 }

@@ -32,6 +32,24 @@ pub struct ClientContext {
     pub ticket_cache: Option<String>,
 }
 
+impl ClientContext {
+    /// Creates the context of an unencrypted connection whose URL names no user and no files.
+    #[must_use]
+    pub fn new(local_address: SocketAddr, host: &str, server_host: &str) -> Self {
+        Self {
+            local_address,
+            host: host.to_owned(),
+            server_host: server_host.to_owned(),
+            user: None,
+            is_tls: false,
+            sss_keytab: None,
+            token_file: None,
+            grid_files: GridFiles::default(),
+            ticket_cache: None,
+        }
+    }
+}
+
 /// The reason why a client has no credentials for a protocol. It contains no secret.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ClientAuthError {

@@ -101,17 +101,7 @@ fn server() -> GsiServer {
 }
 
 fn context() -> ClientContext {
-    ClientContext {
-        local_address: "[::1]:1".parse().unwrap(),
-        host: "c.o".to_owned(),
-        server_host: "localhost".to_owned(),
-        user: None,
-        is_tls: false,
-        sss_keytab: None,
-        token_file: None,
-        grid_files: GridFiles::default(),
-        ticket_cache: None,
-    }
+    ClientContext::new("[::1]:1".parse().unwrap(), "c.o", "localhost")
 }
 
 fn client_with(variables: &[(&str, &str)]) -> GsiClient {

@@ -196,15 +196,5 @@ pub(super) fn peer() -> LoginPeer {
 }
 
 pub(super) fn client_context(is_tls: bool) -> ClientContext {
-    ClientContext {
-        local_address: "127.0.0.1:1".parse().unwrap(),
-        host: "h.o".to_owned(),
-        server_host: "h.o".to_owned(),
-        user: None,
-        is_tls,
-        sss_keytab: None,
-        token_file: None,
-        grid_files: crate::gsi::GridFiles::default(),
-        ticket_cache: None,
-    }
+    ClientContext { is_tls, ..ClientContext::new("127.0.0.1:1".parse().unwrap(), "h.o", "h.o") }
 }

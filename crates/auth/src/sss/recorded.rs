@@ -192,17 +192,7 @@ fn the_server_decides_as_recorded() {
 }
 
 fn client_context(address: &str) -> ClientContext {
-    ClientContext {
-        local_address: address.parse().unwrap(),
-        host: "vm".to_owned(),
-        server_host: "s.o".to_owned(),
-        user: None,
-        is_tls: false,
-        sss_keytab: None,
-        token_file: None,
-        grid_files: crate::gsi::GridFiles::default(),
-        ticket_cache: None,
-    }
+    ClientContext::new(address.parse().unwrap(), "vm", "s.o")
 }
 
 /// Writes a key table that only this user can read.

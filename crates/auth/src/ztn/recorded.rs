@@ -37,17 +37,7 @@ fn verifying(more: &str) -> ZtnServer {
 fn credentials(token: &str, offer: &[u8], is_tls: bool) -> Option<Vec<u8>> {
     let places = TokenPlaces::of_environment(|name| (name == "BEARER_TOKEN").then(|| token.to_owned()));
     let offer = OfferedProtocol { id: ZTN.to_owned(), parameters: offer.to_vec() };
-    let context = ClientContext {
-        local_address: "[::1]:1".parse().unwrap(),
-        host: "h.o".to_owned(),
-        server_host: "s.o".to_owned(),
-        user: None,
-        is_tls,
-        sss_keytab: None,
-        token_file: None,
-        grid_files: crate::gsi::GridFiles::default(),
-        ticket_cache: None,
-    };
+    let context = ClientContext { is_tls, ..ClientContext::new("[::1]:1".parse().unwrap(), "h.o", "s.o") };
     let mut login = ZtnClient::new(places).begin(&offer, &context).ok()?;
     login.step(None, SystemTime::UNIX_EPOCH).ok()
 }
