@@ -327,6 +327,17 @@ class Theirs(Server):
         return self.port if "initialization completed" in self.output() else None
 
 
+def refused_start(server):
+    """Returns the output of a server that must not start, and removes the server."""
+    try:
+        server.start()
+    except RuntimeError as refusal:
+        return str(refusal)
+    finally:
+        server.remove()
+    raise AssertionError(f"{server.kind} started with {server.settings}")
+
+
 class Linked(Theirs):
     """Our program through a link named `xrootd`, with the real program's command line and
     configuration."""
