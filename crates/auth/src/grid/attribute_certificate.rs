@@ -22,7 +22,7 @@ const NAMES: &[u8] = &[0x2b, 6, 1, 4, 1, 0xbe, 0x45, 100, 100, 4];
 const SIGNERS: &[u8] = &[0x2b, 6, 1, 4, 1, 0xbe, 0x45, 100, 100, 10];
 /// The extension with further attributes, which are not used.
 const TAGS: &[u8] = &[0x2b, 6, 1, 4, 1, 0xbe, 0x45, 100, 100, 11];
-/// The extension that says that there is no revocation.
+/// The extension of certificates that are never revoked.
 const NO_REVOCATION: &[u8] = &[0x55, 0x1d, 56];
 /// The extension that names the key of the signer.
 const AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 35];

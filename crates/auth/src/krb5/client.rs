@@ -59,7 +59,7 @@ impl ClientProtocol for Krb5Client {
     ) -> Result<Box<dyn ClientLogin>, ClientAuthError> {
         let (service, forwards) =
             parse_offer(&offer.parameters).ok_or(ClientAuthError::BadChallenge("offer of krb5"))?;
-        // Whoever has the ticket acts as the user, and the exchange does not prove the server.
+        // The ticket gives all rights of the user, and the exchange does not authenticate the server.
         if forwards && !context.is_tls && !self.settings.forwards_in_clear {
             return Err(ClientAuthError::NoCredentials {
                 reason: "the server wants the ticket of the user, which is not forwarded without encryption"

@@ -1,4 +1,4 @@
-//! Errors of the client with what the user can do.
+//! Errors of the client with their remedies.
 
 use super::library::{KerberosContext, KerberosError};
 use crate::client::ClientAuthError;

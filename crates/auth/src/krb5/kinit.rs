@@ -10,7 +10,7 @@ const KEPT: [&str; 10] =
 /// Runs the program for a cache; `None` is the default. Waits for its end.
 ///
 /// # Errors
-/// There is no terminal, or the program has failed.
+/// No terminal, or a failure of the program.
 pub(super) fn run(cache: Option<&str>, forwardable: bool) -> Result<(), String> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err("kinit is not run without a terminal".to_owned());

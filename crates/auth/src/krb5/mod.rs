@@ -1,7 +1,7 @@
 //! `krb5`: the client proves its Kerberos principal with a ticket for the server.
 //!
 //! Credentials: `krb5` NUL AP-REQ. A server that wants the ticket of the user continues with `fwdtgt`
-//! NUL; the client then sends `krb5` NUL KRB-CRED. There is no reply that proves the server. Source:
+//! NUL; the client then sends `krb5` NUL KRB-CRED. The server does not prove itself. Source:
 //! security facts, section 2.5.
 //!
 //! | file        | contents                                                         |

@@ -64,7 +64,7 @@ impl VomsDraft {
             Some(("certfmt", "raw" | "pem" | "x509")) => {}
             None if ["dbg", "dbg2"].contains(&word) => {}
             Some(("grpopt", value)) => {
-                // The first digit says whether `grps` counts, which it does if it is there.
+                // The first digit selects `grps`, which counts here whenever it is set.
                 let by_number = match value {
                     "0" | "10" => Some(VomsGroups::First),
                     "1" | "11" => Some(VomsGroups::Last),
