@@ -7,8 +7,10 @@ use crate::call::{CallKind, UnansweredCall};
 use crate::files::to_wire;
 use crate::ids::{CallId, FileIndex};
 use crate::replies::{self, stat_text};
-use crate::state::{ReplyOutputs, Session};
+use crate::reply::ReplyOutputs;
 use crate::step::DriverTask;
+use crate::work::SessionWork;
+use crate::write_replies::WriteReplies;
 use base::{Descriptor, ErrorKind};
 use vfs::{
     Answer, AttributeOutcome, DirectoryEntries, DirectoryEntry, EncodedEntries, ListingPosition, Opened,
@@ -29,13 +31,21 @@ const RETRY_SECONDS: i32 = 30;
 /// Text of a listing in one frame, in bytes. The client joins the frames.
 const LIST_FRAME_BYTES: usize = 32 * 1024;
 
-impl Session {
+/// Ends calls by the answers of the file system, and replies.
+pub(crate) struct Answers<'a> {
+    pub(crate) work: &'a mut SessionWork,
+    pub(crate) out: &'a mut dyn ReplyOutputs,
+    /// Set if the client accepts a reply after the notice that it comes later.
+    pub(crate) accepts_deferred_reply: bool,
+}
+
+impl Answers<'_> {
     /// Notifies the client that an answer will be late. Called at most once per call, before
-    /// [`Session::answered`].
-    pub fn defer_answer(&mut self, id: CallId, seconds: u32, text: &str, out: &mut dyn ReplyOutputs) {
-        let takes_later = self.caller.accepts_deferred_reply;
+    /// [`Answers::answered`].
+    pub(crate) fn defer(&mut self, id: CallId, seconds: u32, text: &str) {
+        let takes_later = self.accepts_deferred_reply;
         let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
-        let Some(call) = self.call_mut(id) else { return };
+        let Some(call) = self.work.call_mut(id) else { return };
         let tells = match &call.kind {
             // A release has no client to notify.
             CallKind::Release(_) => false,
@@ -52,31 +62,31 @@ impl Session {
         call.is_deferred = true;
         let (streamid, link) = (call.streamid, call.link);
         if takes_later {
-            wait::waitresp(out.link(link), streamid, seconds, text);
+            wait::waitresp(self.out.link(link), streamid, seconds, text);
         } else {
             // The client retries, and the answer to this request is dropped.
-            wait::wait(out.link(link), streamid, RETRY_SECONDS, text);
+            wait::wait(self.out.link(link), streamid, RETRY_SECONDS, text);
         }
     }
 
-    /// Reports the answer to a call.
-    pub fn answered(&mut self, id: CallId, answer: Answer, out: &mut dyn ReplyOutputs) -> DriverTask {
+    /// Takes the answer to a call.
+    pub(crate) fn answered(&mut self, id: CallId, answer: Answer) -> DriverTask {
         if let Answer::Value(Value::Listing { entries, rest }) = answer {
-            return self.listed(id, &entries, rest, out);
+            return self.listed(id, &entries, rest);
         }
-        let Some(mut call) = self.finish_call(id) else { return DriverTask::Nothing };
+        let Some(mut call) = self.work.finish_call(id) else { return DriverTask::Nothing };
         if let CallKind::VectorWrite { files, .. } = &call.kind {
             let files = files.clone();
-            return self.synced(call, files, answer, out);
+            return self.synced(&call, files, answer);
         }
         let errors = self.apply_end(&call, &answer);
-        let muted = matches!(call.kind, CallKind::Release(_))
-            || (call.is_deferred && !self.caller.accepts_deferred_reply);
+        let muted =
+            matches!(call.kind, CallKind::Release(_)) || (call.is_deferred && !self.accepts_deferred_reply);
         let descriptor = std::mem::take(&mut call.descriptor);
         match answer {
             Answer::Value(Value::Opened(opened)) if muted => self.release(opened, descriptor),
             _ if muted => DriverTask::Nothing,
-            Answer::Value(Value::Opened(opened)) => self.opened(&call, opened, descriptor, out),
+            Answer::Value(Value::Opened(opened)) => self.opened(&call, opened, descriptor),
             answer => {
                 let answer = match (&call.kind, answer) {
                     (CallKind::Close(_), Answer::Value(_)) if errors > 0 => Answer::error(
@@ -87,27 +97,21 @@ impl Session {
                     (CallKind::Open { .. } | CallKind::List { .. }, Answer::Value(_)) => mismatched_answer(),
                     (_, answer) => answer,
                 };
-                encode(&call, answer, out);
+                encode(&call, answer, self.out);
                 DriverTask::Nothing
             }
         }
     }
 
     /// Continues a vector write with sync after the sync of one of its files.
-    fn synced(
-        &mut self,
-        call: UnansweredCall,
-        mut files: Vec<FileIndex>,
-        answer: Answer,
-        out: &mut dyn ReplyOutputs,
-    ) -> DriverTask {
-        files.pop();
-        if matches!(answer, Answer::Value(_)) && !files.is_empty() {
-            return self.sync_next(&call, files);
+    fn synced(&mut self, call: &UnansweredCall, files: Vec<FileIndex>, answer: Answer) -> DriverTask {
+        let is_done = matches!(answer, Answer::Value(_));
+        let mut writes = WriteReplies { work: self.work, out: self.out };
+        if is_done && let Some(next) = writes.synced(call, files) {
+            return next;
         }
-        self.end_operation(call.sequence);
-        let answer = if matches!(answer, Answer::Value(_)) { Answer::DONE } else { answer };
-        encode(&call, answer, out);
+        self.work.end_operation(call.sequence);
+        encode(call, if is_done { Answer::DONE } else { answer }, self.out);
         DriverTask::Nothing
     }
 
@@ -121,58 +125,52 @@ impl Session {
                 self.reopened(index)
             }
             CallKind::Close(index) | CallKind::Release(index) => {
-                errors = self.files().remove(index).map_or(0, |handle| handle.errors());
+                errors = self.work.files.remove(index).map_or(0, |handle| handle.errors());
             }
             _ => {}
         }
-        self.end_operation(call.sequence);
+        self.work.end_operation(call.sequence);
         errors
     }
 
     fn reopened(&mut self, index: FileIndex) {
-        if let Some(handle) = self.any_handle(index) {
+        if let Some(handle) = self.work.any_handle(index) {
             handle.closing = false;
         }
-        if self.is_ending() {
-            let todo = self.abandon(index);
-            self.push(todo);
+        if self.work.is_ending {
+            let todo = self.work.abandon(index);
+            self.work.push(todo);
         }
     }
 
     /// Releases a file that no client can use.
     fn release(&mut self, opened: Opened, descriptor: Descriptor) -> DriverTask {
-        let index = self.files().insert(opened.file, descriptor);
-        self.abandon(index)
+        let index = self.work.files.insert(opened.file, descriptor);
+        self.work.abandon(index)
     }
 
-    fn opened(
-        &mut self,
-        call: &UnansweredCall,
-        opened: Opened,
-        descriptor: Descriptor,
-        out: &mut dyn ReplyOutputs,
-    ) -> DriverTask {
-        if self.is_ending() {
+    fn opened(&mut self, call: &UnansweredCall, opened: Opened, descriptor: Descriptor) -> DriverTask {
+        if self.work.is_ending {
             return self.release(opened, descriptor);
         }
         if call.is_deferred {
             // A deferred answer cannot carry a handle to the client, so the client is asked to open
             // the file again immediately.
-            deferred(out.link(call.link), |out| wait::wait(out, call.streamid, 0, ""));
+            deferred(self.out.link(call.link), |out| wait::wait(out, call.streamid, 0, ""));
             return self.release(opened, descriptor);
         }
         let CallKind::Open { compress, stat } = call.kind else {
-            encode(call, mismatched_answer(), out);
+            encode(call, mismatched_answer(), self.out);
             return self.release(opened, descriptor);
         };
-        let index = self.files().insert(opened.file, descriptor);
+        let index = self.work.files.insert(opened.file, descriptor);
         let detail = match &opened.stat {
             Some(status) if stat => OpenDetail::Stat(stat_text(status)),
             _ if compress => OpenDetail::Compression,
             _ => OpenDetail::None,
         };
         let reply = OpenReply { fhandle: to_wire(index), detail };
-        frame(out.link(call.link), call.streamid, Status::OK, &reply);
+        frame(self.out.link(call.link), call.streamid, Status::OK, &reply);
         DriverTask::Nothing
     }
 
@@ -183,19 +181,19 @@ impl Session {
         id: CallId,
         entries: &DirectoryEntries,
         rest: Option<Box<dyn ListingPosition>>,
-        out: &mut dyn ReplyOutputs,
     ) -> DriverTask {
-        let ending = self.is_ending();
-        let Some(call) = self.call_mut(id) else { return DriverTask::Nothing };
+        let is_ending = self.work.is_ending;
+        let Some(call) = self.work.call_mut(id) else { return DriverTask::Nothing };
         let (streamid, link) = (call.streamid, call.link);
         let CallKind::List { detail, held, started } = &mut call.kind else {
-            return self.answered(id, mismatched_answer(), out);
+            return self.answered(id, mismatched_answer());
         };
         if !*started && detail.stat {
             held.extend_from_slice(dirlist::STAT_PREFIX);
         }
         *started = true;
-        let rest = rest.filter(|_| !ending);
+        let rest = rest.filter(|_| !is_ending);
+        let out = self.out.link(link);
         let written = entries.written(|entries| written(entries, detail.stat));
         let mut left = written.text.as_slice();
         if !left.is_empty() {
@@ -203,7 +201,7 @@ impl Session {
             let mut from = 0;
             for &cut in written.cuts.iter().chain(last) {
                 let (piece, behind) = left.split_at_checked(cut.saturating_sub(from)).unwrap_or_default();
-                list_frame(out.link(link), streamid, Status::OKSOFAR, held, piece);
+                list_frame(out, streamid, Status::OKSOFAR, held, piece);
                 held.clear();
                 (left, from) = (behind, cut);
             }
@@ -213,8 +211,8 @@ impl Session {
             Some(rest) => DriverTask::Call(id, Operation::ListMore(rest)),
             None => {
                 dirlist::finish(held, 0);
-                list_frame(out.link(link), streamid, Status::OK, held, &[]);
-                self.finish_call(id);
+                list_frame(out, streamid, Status::OK, held, &[]);
+                self.work.finish_call(id);
                 DriverTask::Nothing
             }
         }

@@ -3,27 +3,20 @@
 //! It has its own file because one request code covers four operations on both kinds of targets.
 
 use crate::call::CallKind;
-use crate::ids::PathId;
+use crate::handles::FileRequest;
 use crate::ordering::access_of_attributes;
-use crate::state::{ReplyOutputs, Session};
 use crate::step::DriverTask;
 use crate::target::{Verb, target};
 use vfs::{AttributeWork, FileOperation, Operation};
 use wire::error::WireError;
 use wire::xroot::codes::{ErrorCode, FattrSubcode};
 use wire::xroot::flags::FattrOptions;
-use wire::xroot::header::StreamId;
 use wire::xroot::limits::{FATTR_ATTRIBUTES_MAX, FATTR_NAME_BYTES_MAX, FATTR_VALUE_BYTES_MAX};
 use wire::xroot::request::Fattr;
 
-impl Session {
-    pub(crate) fn attributes(
-        &mut self,
-        id: StreamId,
-        m: &Fattr<'_>,
-        out: &mut dyn ReplyOutputs,
-    ) -> DriverTask {
-        let mut refuse = |code, text: &str| self.refuse(id, PathId::CONTROL, code, text, out);
+impl FileRequest<'_> {
+    pub(crate) fn attributes(&mut self, m: &Fattr<'_>) -> DriverTask {
+        let mut refuse = |code, text: &str| self.reply.refuse(code, text);
         let known = [FattrSubcode::DEL, FattrSubcode::GET, FattrSubcode::LIST, FattrSubcode::SET];
         if !known.contains(&m.subcode) {
             return refuse(ErrorCode::ARG_INVALID, "fattr subcode is invalid");
@@ -73,16 +66,16 @@ impl Session {
             return match target(arguments.target, verb) {
                 Ok(place) => {
                     let kind = CallKind::Attributes { on_file: false, subcode: m.subcode, values };
-                    let call = self.call(id, PathId::CONTROL, kind);
-                    self.start_on_names(call, Operation::Attributes(place, work), None)
+                    let call = self.call(kind);
+                    self.work.start_on_names(call, Operation::Attributes(place, work), None)
                 }
-                Err(error) => self.fail(id, &error, out),
+                Err(error) => self.reply.fail(&error),
             };
         }
-        let Some((index, file)) = self.open_file(m.fhandle) else { return self.not_open(id, "fattr", out) };
+        let Some((index, file)) = self.work.open_file(m.fhandle) else { return self.not_open("fattr") };
         let file = file.clone();
         let kind = CallKind::Attributes { on_file: true, subcode: m.subcode, values };
         let access = access_of_attributes(&work);
-        self.start_on_file(id, kind, (index, access), (file, FileOperation::Attributes(work)))
+        self.work.start_on_file(self.reply.id, kind, (index, access), (file, FileOperation::Attributes(work)))
     }
 }

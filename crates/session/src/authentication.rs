@@ -7,19 +7,18 @@
 //!      └──kXR_login of a host that needs no authentication──▶ Active
 //! ```
 //!
-//! Before `Active`, [`Session`] passes nothing to a file system. A step of an exchange can compute
+//! Before `Active`, [`crate::Session`] passes nothing to a file system. A step of an exchange can compute
 //! for long, so the driver executes it ([`DriverTask::Authenticate`]) and chooses the thread. From
 //! the third failure on, a refusal is delayed; the driver has the clock
 //! ([`DriverTask::LoginRefused`]). Meanwhile the session takes no request.
 
-use crate::ids::PathId;
+use crate::greeting::{ClientLogin, SessionStage};
 use crate::login_policy::{HostRequirement, LoginPolicy, ProtocolSet, RequiredProtocols};
 use crate::pending_logins::PendingLoginSlot;
-use crate::replies;
+use crate::reply::{Replier, ReplyOutputs};
 use crate::settings::{LOGIN_ATTEMPTS_MAX, PROMPT_REFUSALS_MAX, REFUSAL_SECONDS_MAX};
-use crate::state::{ReplyOutputs, Session, SessionStage};
+use crate::signing::Verifier;
 use crate::step::DriverTask;
-use crate::verifier::Verifier;
 use auth::host::{CREDENTIALS, HOST};
 use auth::{Entity, HostName, LoginPeer, Secret, ServerLogin, ServerStep, SignatureCipher, StepCost};
 use base::Owner;
@@ -119,9 +118,9 @@ impl fmt::Debug for AuthenticationTask {
     }
 }
 
-impl Session {
+impl ClientLogin {
     /// Reports whether the client has logged in and is not authenticated yet.
-    pub fn is_authenticating(&self) -> bool {
+    pub(crate) fn is_authenticating(&self) -> bool {
         self.stage == SessionStage::Authenticating
     }
 
@@ -151,21 +150,18 @@ impl Session {
     /// Requires authentication of a client that has logged in, and sends it the protocols.
     pub(crate) fn offer_protocols(
         &mut self,
-        streamid: StreamId,
         policy: &Arc<LoginPolicy>,
         required: &RequiredProtocols,
-        out: &mut dyn ReplyOutputs,
+        reply: &mut Replier<'_>,
     ) -> DriverTask {
         let token = policy.token(&required.offered, self.is_tls());
         if token.is_empty() {
             let text = "login requires TLS support";
-            self.refuse(streamid, PathId::CONTROL, ErrorCode::TLS_REQUIRED, text, out);
-            return self.violated();
+            return reply.refuse_and_close(ErrorCode::TLS_REQUIRED, text);
         }
         let Some(slot) = self.settings.pending_logins.enter(self.caller.identity.address) else {
             let text = "too many clients are being authenticated; try again later";
-            self.refuse(streamid, PathId::CONTROL, ErrorCode::OVERLOADED, text, out);
-            return self.violated();
+            return reply.refuse_and_close(ErrorCode::OVERLOADED, text);
         };
         let user = self.caller.identity.user();
         let unknown = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
@@ -186,100 +182,96 @@ impl Session {
         };
         self.security.get_or_insert_default().login = Some(login);
         self.stage = SessionStage::Authenticating;
-        let body = [self.id.0.as_slice(), token.as_slice()].concat();
-        replies::ok(out.link(PathId::CONTROL), streamid, &body);
-        DriverTask::Nothing
+        reply.succeed(&[self.id.0.as_slice(), token.as_slice()].concat())
     }
 
     /// Takes credentials.
-    pub(crate) fn authenticate(
-        &mut self,
-        streamid: StreamId,
-        m: &Auth<'_>,
-        out: &mut dyn ReplyOutputs,
-    ) -> DriverTask {
-        let Some(login) = self.pending_login() else { return self.refuse_auth(streamid, m, out) };
-        match login.begin_step(streamid, m) {
+    pub(crate) fn authenticate(&mut self, m: &Auth<'_>, reply: &mut Replier<'_>) -> DriverTask {
+        let Some(login) = self.pending_login() else { return self.refuse_auth(m, reply) };
+        match login.begin_step(reply.id, m) {
             Ok(task) => DriverTask::Authenticate(Box::new(task)),
-            Err(refusal) => self.refuse_login(streamid, refusal, out),
+            Err(refusal) => self.refuse_login(refusal, reply),
         }
     }
 
     /// Takes the result of a step.
-    pub fn authenticated(&mut self, result: AuthenticationResult, out: &mut dyn ReplyOutputs) -> DriverTask {
+    pub(crate) fn authenticated(
+        &mut self,
+        result: AuthenticationResult,
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
         let Some((login, streamid, protocol)) = self.end_step() else { return DriverTask::Nothing };
+        let reply = &mut Replier::new(streamid, out);
         match result.step {
             ServerStep::Done(entity) => {
                 let cipher = result.exchange.signature_cipher();
                 self.activate(Some(entity), cipher);
-                replies::ok(out.link(PathId::CONTROL), streamid, &[]);
-                self.encrypt_session(streamid, out)
+                reply.succeed(&[]);
+                self.encrypt_session(reply)
             }
             ServerStep::Continue(challenge) if !challenge.is_empty() => {
                 login.exchange = Some((protocol, result.exchange));
-                wire::xroot::reply::authmore(out.link(PathId::CONTROL), streamid, &challenge);
+                wire::xroot::reply::authmore(reply.control(), streamid, &challenge);
                 DriverTask::Nothing
             }
             ServerStep::Continue(_) => {
                 let reason = "the protocol has no challenge for the client".to_owned();
                 let text = "authentication failed; the reason is in the log of the server.".to_owned();
-                self.refuse_login(streamid, LoginRefusal { text, reason }, out)
+                self.refuse_login(LoginRefusal { text, reason }, reply)
             }
             ServerStep::Refused(refused) => {
                 let refusal =
                     LoginRefusal { text: refused.text_for_peer(), reason: refused.reason().to_owned() };
-                self.refuse_login(streamid, refusal, out)
+                self.refuse_login(refusal, reply)
             }
         }
     }
 
     /// Refuses a step that the driver could not execute.
-    pub fn refuse_step(&mut self, reason: &str, out: &mut dyn ReplyOutputs) -> DriverTask {
+    pub(crate) fn refuse_step(&mut self, reason: &str, out: &mut dyn ReplyOutputs) -> DriverTask {
         let Some((_, streamid, _)) = self.end_step() else { return DriverTask::Nothing };
         let text = "authentication is not possible now; try again later".to_owned();
-        self.refuse_login(streamid, LoginRefusal { text, reason: reason.to_owned() }, out)
+        let refusal = LoginRefusal { text, reason: reason.to_owned() };
+        self.refuse_login(refusal, &mut Replier::new(streamid, out))
     }
 
     /// Sends a refusal whose delay has ended.
-    pub fn send_delayed_refusal(&mut self, out: &mut dyn ReplyOutputs) {
+    pub(crate) fn send_delayed_refusal(&mut self, out: &mut dyn ReplyOutputs) {
         let Some(login) = self.pending_login() else { return };
         match std::mem::replace(&mut login.progress, LoginProgress::Credentials) {
             LoginProgress::Delay { streamid, text } => {
-                replies::error(out.link(PathId::CONTROL), streamid, ErrorCode::AUTH_FAILED, &text);
+                Replier::new(streamid, out).refuse(ErrorCode::AUTH_FAILED, &text);
             }
             other => login.progress = other,
         }
     }
 
+    /// Reports whether the last attempt of the client has failed, so that the session must end.
+    pub(crate) fn has_no_attempt_left(&self) -> bool {
+        let login = self.security.as_ref().and_then(|security| security.login.as_ref());
+        login.is_some_and(|login| login.failures > LOGIN_ATTEMPTS_MAX)
+    }
+
     /// Refuses an attempt: immediately, or after a delay.
-    fn refuse_login(
-        &mut self,
-        streamid: StreamId,
-        refusal: LoginRefusal,
-        out: &mut dyn ReplyOutputs,
-    ) -> DriverTask {
+    fn refuse_login(&mut self, refusal: LoginRefusal, reply: &mut Replier<'_>) -> DriverTask {
         let Some(login) = self.pending_login() else { return DriverTask::Nothing };
         login.exchange = None;
         login.failures += 1;
         let LoginRefusal { text, reason } = refusal;
-        if login.failures > LOGIN_ATTEMPTS_MAX {
-            self.refuse(streamid, PathId::CONTROL, ErrorCode::AUTH_FAILED, &text, out);
-            let close = self.violated();
-            self.push(close);
-            return DriverTask::LoginRefused { reason, delay_seconds: 0 };
-        }
+        let is_last = login.failures > LOGIN_ATTEMPTS_MAX;
         let delay_seconds = login.failures.saturating_sub(PROMPT_REFUSALS_MAX).min(REFUSAL_SECONDS_MAX);
+        let delay_seconds = if is_last { 0 } else { delay_seconds };
         if delay_seconds > 0 {
-            login.progress = LoginProgress::Delay { streamid, text };
+            login.progress = LoginProgress::Delay { streamid: reply.id, text };
         } else {
-            self.refuse(streamid, PathId::CONTROL, ErrorCode::AUTH_FAILED, &text, out);
+            reply.refuse(ErrorCode::AUTH_FAILED, &text);
         }
         DriverTask::LoginRefused { reason, delay_seconds }
     }
 
     /// Refuses credentials when none are expected. A client that is identified by its host may send
     /// the credentials of the protocol `host`, which change nothing.
-    fn refuse_auth(&mut self, streamid: StreamId, m: &Auth<'_>, out: &mut dyn ReplyOutputs) -> DriverTask {
+    fn refuse_auth(&self, m: &Auth<'_>, reply: &mut Replier<'_>) -> DriverTask {
         let by_host = self.caller.entity().is_some_and(|entity| &*entity.protocol == HOST);
         if by_host
             && m.credentials == CREDENTIALS
@@ -288,10 +280,10 @@ impl Session {
         {
             let host = self.caller.entity().map(|entity| entity.host.clone()).unwrap_or_default();
             if matches!(policy.require(&host), HostRequirement::Host) {
-                return self.done(streamid, out);
+                return reply.succeed(&[]);
             }
         }
-        self.refuse(streamid, PathId::CONTROL, ErrorCode::INVALID_REQUEST, "Invalid request code", out)
+        reply.refuse(ErrorCode::INVALID_REQUEST, "Invalid request code")
     }
 
     /// Begins the session of a client that is identified.

@@ -1,22 +1,19 @@
-//! Framing of requests: finds the end of the next request, and refuses requests by their headers.
+//! Framing of requests: finds the end of the next request, and the requests that are refused by
+//! their headers.
 //!
 //! It runs before any argument is decoded, so that the driver takes memory only for arguments that
 //! the session accepts.
 
-use crate::call::CallKind;
-use crate::ids::PathId;
+use crate::greeting::SessionStage;
 use crate::settings::{CREDENTIAL_BYTES_MAX, GREETING_ARGUMENT_BYTES_MAX};
-use crate::state::{ReplyOutputs, Session, SessionStage};
-use crate::step::{Destination, DriverTask, PayloadAnnouncement};
-use base::{Error, ErrorKind};
 use wire::FixedLayout;
-use wire::xroot::codes::{ChkpointOpcode, ErrorCode, RequestCode};
-use wire::xroot::header::{RequestHeader, StreamId};
+use wire::xroot::codes::{ChkpointOpcode, RequestCode};
+use wire::xroot::header::RequestHeader;
 use wire::xroot::limits::{ARGUMENT_BYTES_MAX, HANDSHAKE_BYTES, REQUEST_HEADER_BYTES};
 
 /// The reason to refuse a request before its argument is decoded.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum HeaderRefusal {
+pub(crate) enum HeaderRefusal {
     /// No client has logged in on this connection.
     NotLoggedIn,
     /// The client has logged in and is not authenticated yet.
@@ -41,7 +38,7 @@ pub(crate) struct FrontRequest {
 }
 
 impl RequestFront {
-    /// Returns the number of bytes that [`Session::take_front`] takes from the input.
+    /// Returns the number of bytes that [`crate::Session::take_front`] takes from the input.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -52,19 +49,19 @@ impl RequestFront {
     }
 }
 
-impl Session {
+impl SessionStage {
     /// Returns the next request if it is complete. Otherwise returns the number of bytes that must
     /// be there first, as far as the present bytes show it: at most the largest argument and two
-    /// headers. A driver takes memory for a request only when these bytes have arrived.
-    pub fn front(&self, input: &[u8]) -> Result<RequestFront, usize> {
+    /// headers.
+    pub(crate) fn front(self, input: &[u8]) -> Result<RequestFront, usize> {
         let whole = |bytes, request| {
             if bytes <= input.len() { Ok(RequestFront { bytes, request }) } else { Err(bytes) }
         };
-        match self.stage {
-            SessionStage::Handshake => return whole(HANDSHAKE_BYTES, None),
+        match self {
+            Self::Handshake => return whole(HANDSHAKE_BYTES, None),
             // Input after the end of the session is ignored.
-            SessionStage::Ending => return whole(input.len(), None),
-            SessionStage::Greeting | SessionStage::Authenticating | SessionStage::Active => {}
+            Self::Ending => return whole(input.len(), None),
+            Self::Greeting | Self::Authenticating | Self::Active => {}
         }
         let (header, rest) = input.split_first_chunk::<REQUEST_HEADER_BYTES>().ok_or(REQUEST_HEADER_BYTES)?;
         let header = RequestHeader::from_bytes(header);
@@ -78,7 +75,7 @@ impl Session {
 
     /// Returns the length of the argument in bytes, or `None` for a request that is refused because
     /// of its header.
-    fn counted(&self, header: &RequestHeader) -> Option<usize> {
+    fn counted(self, header: &RequestHeader) -> Option<usize> {
         let length = header.payload_bytes().ok()?;
         if self.refusal(header).is_some() {
             return None;
@@ -86,107 +83,33 @@ impl Session {
         // File data is not part of the argument because it may be larger than any buffer.
         // Before authentication there is no file, so the data is discarded like an argument.
         let counted = match header.code {
-            RequestCode::WRITE | RequestCode::PGWRITE if self.stage == SessionStage::Active => 0,
+            RequestCode::WRITE | RequestCode::PGWRITE if self == Self::Active => 0,
             _ => length,
         };
         (counted <= self.argument_max(header.code)).then_some(counted)
     }
 
     /// Returns the maximum length of an argument at this stage.
-    fn argument_max(&self, code: RequestCode) -> usize {
-        match (self.stage, code) {
-            (SessionStage::Active, _) => ARGUMENT_BYTES_MAX,
-            (SessionStage::Authenticating, RequestCode::AUTH) => CREDENTIAL_BYTES_MAX,
+    fn argument_max(self, code: RequestCode) -> usize {
+        match (self, code) {
+            (Self::Active, _) => ARGUMENT_BYTES_MAX,
+            (Self::Authenticating, RequestCode::AUTH) => CREDENTIAL_BYTES_MAX,
             _ => GREETING_ARGUMENT_BYTES_MAX,
         }
     }
 
     /// Returns the reason if the request is not allowed at this stage or lacks its argument.
-    fn refusal(&self, header: &RequestHeader) -> Option<HeaderRefusal> {
+    pub(crate) fn refusal(self, header: &RequestHeader) -> Option<HeaderRefusal> {
         let code = header.code;
         let greets = matches!(code, RequestCode::LOGIN | RequestCode::PROTOCOL | RequestCode::BIND);
-        match self.stage {
-            SessionStage::Greeting if !greets => Some(HeaderRefusal::NotLoggedIn),
-            SessionStage::Authenticating if !(passes_before_authentication(code) || is_by_handle(code)) => {
+        match self {
+            Self::Greeting if !greets => Some(HeaderRefusal::NotLoggedIn),
+            Self::Authenticating if !(passes_before_authentication(code) || is_by_handle(code)) => {
                 Some(HeaderRefusal::NotAuthenticated)
             }
-            SessionStage::Active if header.dlen == 0 && needs_argument(code) => {
-                Some(HeaderRefusal::NoArgument)
-            }
+            Self::Active if header.dlen == 0 && needs_argument(code) => Some(HeaderRefusal::NoArgument),
             _ => None,
         }
-    }
-
-    /// Replies to a request that is refused because of its header.
-    pub(crate) fn refuse_header(&mut self, header: &RequestHeader, out: &mut dyn ReplyOutputs) -> DriverTask {
-        let streamid = header.streamid;
-        let Ok(length) = header.payload_bytes() else {
-            let text = "Invalid request data length";
-            self.refuse(streamid, PathId::CONTROL, ErrorCode::ARG_INVALID, text, out);
-            return self.violated();
-        };
-        match self.refusal(header) {
-            Some(HeaderRefusal::NotLoggedIn) => {
-                let text = "Invalid request; user not logged in";
-                self.refuse(streamid, PathId::CONTROL, ErrorCode::INVALID_REQUEST, text, out);
-                self.violated()
-            }
-            Some(HeaderRefusal::NotAuthenticated) => self.refuse_unauthenticated(header, out),
-            Some(HeaderRefusal::NoArgument) => {
-                let text = "Required argument not present";
-                self.unsign(header.code);
-                self.refuse(streamid, PathId::CONTROL, ErrorCode::ARG_MISSING, text, out)
-            }
-            None => self.too_long(header, length, out),
-        }
-    }
-
-    /// Refuses a request of a client that is not authenticated yet. Requests by handle get the error
-    /// of a file that is not open, because no handle exists; all others end the session.
-    pub(crate) fn refuse_unauthenticated(
-        &mut self,
-        header: &RequestHeader,
-        out: &mut dyn ReplyOutputs,
-    ) -> DriverTask {
-        let id = header.streamid;
-        if is_by_handle(header.code) {
-            let text = "file is not open; user not authenticated";
-            return self.refuse(id, PathId::CONTROL, ErrorCode::FILE_NOT_OPEN, text, out);
-        }
-        self.end_unauthenticated(id, out)
-    }
-
-    /// Refuses a request that requires authentication, and ends the session.
-    pub(crate) fn end_unauthenticated(&mut self, id: StreamId, out: &mut dyn ReplyOutputs) -> DriverTask {
-        let text = "Invalid request; user not authenticated";
-        self.refuse(id, PathId::CONTROL, ErrorCode::INVALID_REQUEST, text, out);
-        self.violated()
-    }
-
-    /// Refuses an argument that exceeds the limit. After login the argument is discarded; before
-    /// login the session ends.
-    fn too_long(&mut self, header: &RequestHeader, length: usize, out: &mut dyn ReplyOutputs) -> DriverTask {
-        if header.code == RequestCode::SIGVER && self.stage == SessionStage::Active {
-            return self.bad_signature_length(header.streamid, out);
-        }
-        let error = Error::new(ErrorKind::ArgTooLong, "Request argument is too long");
-        // Sent before the argument arrives, because a client that announced a wrong length may wait
-        // for the reply and never send the bytes.
-        self.fail(header.streamid, &error, out);
-        if self.stage != SessionStage::Active {
-            return self.violated();
-        }
-        self.unsign(header.code);
-        let call = self.call(header.streamid, PathId::CONTROL, CallKind::Passed);
-        let into = Destination::Discard;
-        DriverTask::Receive(PayloadAnnouncement {
-            call,
-            link: PathId::CONTROL,
-            length,
-            into,
-            checkpoint: false,
-            held: false,
-        })
     }
 }
 
@@ -208,7 +131,7 @@ pub(crate) fn passes_before_authentication(code: RequestCode) -> bool {
 }
 
 /// Reports whether a request always names an open file.
-fn is_by_handle(code: RequestCode) -> bool {
+pub(crate) fn is_by_handle(code: RequestCode) -> bool {
     matches!(
         code,
         RequestCode::READ

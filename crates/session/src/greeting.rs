@@ -1,23 +1,22 @@
-//! kXR_protocol, kXR_login and kXR_endsess: from the first request to login, and ends of sessions.
-//!
-//! The driver executes kXR_bind and kXR_endsess of other sessions, because a session knows no
-//! others.
+//! kXR_protocol and kXR_login: from the first request to the identity of the client.
 
-use crate::call::CallKind;
+use crate::authentication::SessionSecurity;
 use crate::framing::RequestFront;
-use crate::ids::PathId;
 use crate::login_policy::HostRequirement;
 use crate::replies;
-use crate::settings::HostRules;
-use crate::state::{ReplyOutputs, Session, SessionStage};
+use crate::reply::Replier;
+use crate::settings::{HostRules, Peer, Settings};
 use crate::step::DriverTask;
+use crate::tls::LinkEncryption;
 use auth::{Entity, HostName, address_text};
 use base::{Identity, LoginNames};
 use std::sync::Arc;
 use vfs::Caller;
+use wire::Encode;
 use wire::xroot::codes::{ErrorCode, RequestCode};
 use wire::xroot::flags::{Ability, ProtocolFlags, ServerFlags};
-use wire::xroot::header::{SessionId, StreamId};
+use wire::xroot::header::{Handshake, HandshakeReply, SessionId};
+use wire::xroot::limits::HANDSHAKE_BYTES;
 use wire::xroot::login_cgi::LoginCgi;
 use wire::xroot::request::{Login, Protocol};
 use wire::xroot::version;
@@ -29,8 +28,77 @@ const DEFERRED_GENERATION: u8 = 2;
 /// The first client generation that can sign requests.
 const SIGNING_GENERATION: u8 = 4;
 
-impl Session {
-    pub(crate) fn protocol(&mut self, id: StreamId, m: &Protocol, out: &mut dyn ReplyOutputs) -> DriverTask {
+/// The stage of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SessionStage {
+    /// Nothing has arrived.
+    Handshake,
+    /// Before login.
+    Greeting,
+    /// Logged in; the client must authenticate before it can use anything.
+    Authenticating,
+    /// Logged in and identified.
+    Active,
+    /// Takes no further requests; files are being released.
+    Ending,
+}
+
+/// The client of a session: who it is, what it must do before its requests are served, and the
+/// encryption of its control connection.
+pub(crate) struct ClientLogin {
+    pub(crate) id: SessionId,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) stage: SessionStage,
+    pub(crate) caller: Arc<Caller>,
+    /// `None` if the client neither has to authenticate nor to sign.
+    pub(crate) security: Option<Box<SessionSecurity>>,
+    /// Protocol version of the client; 0 if unknown.
+    client_version: i32,
+    /// Port of the client.
+    pub(crate) port: u16,
+    pub(crate) encryption: LinkEncryption,
+}
+
+impl ClientLogin {
+    /// Returns a client that has sent nothing.
+    pub(crate) fn new(id: SessionId, settings: Arc<Settings>, peer: Peer) -> Self {
+        let told = LoginNames { host: &peer.host, ..LoginNames::default() };
+        let identity = Identity::new(&told, 0, peer.address, auth::host::HOST);
+        Self {
+            id,
+            settings,
+            stage: SessionStage::Handshake,
+            caller: Arc::new(Caller::new(identity, false, false)),
+            security: None,
+            client_version: 0,
+            port: peer.port,
+            encryption: LinkEncryption::Unsupported,
+        }
+    }
+
+    /// Ends the stay of the client.
+    pub(crate) fn end(&mut self) {
+        self.stage = SessionStage::Ending;
+        self.security = None;
+        self.caller.disconnect();
+    }
+
+    /// Takes the first bytes of a client.
+    pub(crate) fn handshake(&mut self, input: &[u8], reply: &mut Replier<'_>) -> DriverTask {
+        match input.first_chunk::<HANDSHAKE_BYTES>() {
+            Some(bytes) if Handshake::is(bytes) => {
+                self.stage = SessionStage::Greeting;
+                let is_server = self.settings.flags.contains(ServerFlags::IS_SERVER);
+                let role =
+                    if is_server { HandshakeReply::DATA_SERVER } else { HandshakeReply::LOAD_BALANCER };
+                HandshakeReply { protover: wire::xroot::PROTOCOL_VERSION, role }.encode(reply.control());
+                DriverTask::Nothing
+            }
+            _ => DriverTask::Close,
+        }
+    }
+
+    pub(crate) fn protocol(&mut self, m: &Protocol, reply: &mut Replier<'_>) -> DriverTask {
         let flags = if m.clientpv == 0 {
             // The role number of the oldest protocol: 1 server, 0 manager.
             u32::from(self.settings.flags.contains(ServerFlags::IS_SERVER))
@@ -44,7 +112,8 @@ impl Session {
         let signing = settings.signing.of(self.caller.identity.address, &self.peer_host());
         let wanted = m.flags.contains(ProtocolFlags::SECREQS) && m.clientpv >= version::SIGNING;
         let announced = signing.filter(|signing| wanted && signing.is_in_force());
-        replies::protocol(out.link(PathId::CONTROL), id, flags, announced.map(Arc::as_ref));
+        let id = reply.id;
+        replies::protocol(reply.control(), id, flags, announced.map(Arc::as_ref));
         match ServerFlags(flags).contains(ServerFlags::GOTO_TLS) {
             true => DriverTask::StartTls,
             false => DriverTask::Nothing,
@@ -52,8 +121,8 @@ impl Session {
     }
 
     /// Reports whether this request can only be taken after the name of the client's host is known.
-    /// The driver looks it up and calls [`Session::set_peer_host`].
-    pub fn needs_peer_host(&self, front: &RequestFront) -> bool {
+    /// The driver looks it up and calls [`crate::Session::set_peer_host`].
+    pub(crate) fn needs_peer_host(&self, front: &RequestFront) -> bool {
         if self.stage != SessionStage::Greeting || self.peer_host_name() != HostName::NotAsked {
             return false;
         }
@@ -72,7 +141,7 @@ impl Session {
     }
 
     /// Stores the result of the look-up of the client's host.
-    pub fn set_peer_host(&mut self, name: HostName) {
+    pub(crate) fn set_peer_host(&mut self, name: HostName) {
         self.security.get_or_insert_default().host = name;
     }
 
@@ -106,8 +175,8 @@ impl Session {
         self.client_version >= version::SIGNING
     }
 
-    pub(crate) fn login(&mut self, id: StreamId, m: &Login<'_>, out: &mut dyn ReplyOutputs) -> DriverTask {
-        if let Some(refused) = self.refuse_clear_login(id, out) {
+    pub(crate) fn login(&mut self, m: &Login<'_>, reply: &mut Replier<'_>) -> DriverTask {
+        if let Some(refused) = self.refuse_clear_login(reply) {
             return refused;
         }
         let told = LoginCgi::parse(m.cgi);
@@ -135,15 +204,18 @@ impl Session {
         if is_selected_by_name && self.peer_host_name() == HostName::Failed {
             // The binding of the name could ask for more than that of the address.
             let text = "the name of this client's host cannot be looked up; try again later";
-            self.refuse(id, PathId::CONTROL, ErrorCode::OVERLOADED, text, out);
-            return self.violated();
+            return reply.refuse_and_close(ErrorCode::OVERLOADED, text);
         }
         let required = policy.as_ref().map(|policy| (policy, policy.require(&self.peer_host())));
         let entity = match &required {
             Some((policy, HostRequirement::Protocols(required))) => {
                 return match m.generation() {
-                    0 => self.refuse_without_session_id(id, out),
-                    _ => self.offer_protocols(id, policy, required, out),
+                    // Without a session id the client does not receive the list of protocols either.
+                    0 => {
+                        let text = "this client is too old to authenticate";
+                        reply.refuse_and_close(ErrorCode::AUTH_FAILED, text)
+                    }
+                    _ => self.offer_protocols(policy, required, reply),
                 };
             }
             Some((_, HostRequirement::Nothing | HostRequirement::Host)) => {
@@ -153,37 +225,8 @@ impl Session {
         };
         self.activate(entity, None);
         let body: &[u8] = if m.generation() == 0 { &[] } else { &self.id.0 };
-        replies::ok(out.link(PathId::CONTROL), id, body);
-        self.encrypt_session(id, out)
-    }
-
-    /// Refuses a client that is too old to receive a session id, and with it the list of protocols.
-    fn refuse_without_session_id(&mut self, id: StreamId, out: &mut dyn ReplyOutputs) -> DriverTask {
-        let text = "this client is too old to authenticate";
-        self.refuse(id, PathId::CONTROL, ErrorCode::AUTH_FAILED, text, out);
-        self.violated()
-    }
-
-    pub(crate) fn end_session(
-        &mut self,
-        id: StreamId,
-        session: SessionId,
-        out: &mut dyn ReplyOutputs,
-    ) -> DriverTask {
-        if session == self.id {
-            // The client expects the connection to close, not a reply.
-            return self.violated();
-        }
-        if self.is_authenticating() && session != SessionId::default() {
-            return self.end_unauthenticated(id, out);
-        }
-        if session == SessionId::default() {
-            // No session has this id. Version 5.5.3 replies and keeps the session.
-            self.done(id, out);
-            return DriverTask::Nothing;
-        }
-        let call = self.call(id, PathId::CONTROL, CallKind::Plain);
-        DriverTask::EndSession { call, session }
+        reply.succeed(body);
+        self.encrypt_session(reply)
     }
 }
 

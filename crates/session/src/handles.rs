@@ -2,120 +2,133 @@
 //!
 //! Requests on a path are in `paths`, the order of the operations is in `ordering`.
 
-use crate::call::{CallKind, UnansweredCall};
-use crate::files::from_wire;
+use crate::call::CallKind;
 use crate::ids::{CallId, FileIndex, PathId};
+use crate::links::BoundLinks;
+use crate::reply::Replier;
 use crate::sequencer::{Access, FileAccesses};
-use crate::state::{ReplyOutputs, Session};
 use crate::step::{
-    BadPage, Destination, DriverTask, PayloadAnnouncement, ReadElement, ReadTask, ReadVectorTask,
-    ReceiveResult, WriteExtent,
+    Destination, DriverTask, PayloadAnnouncement, ReadElement, ReadTask, ReadVectorTask, WriteExtent,
 };
 use crate::target::{Verb, target};
+use crate::work::SessionWork;
 use base::{CopyRange, Error, ErrorKind, Extent};
-use std::sync::Arc;
-use vfs::{CheckpointWork, CloneRange, FileOperation, OpenFile, Operation};
+use vfs::{CheckpointWork, CloneRange, FileOperation, Operation};
 use wire::xroot::codes::{ChkpointOpcode, ErrorCode, RequestCode};
 use wire::xroot::flags::{PageFlags, StatOptions, WritevOptions};
-use wire::xroot::header::{FileHandle, RequestHeader, StreamId};
+use wire::xroot::header::{FileHandle, RequestHeader};
 use wire::xroot::limits::{
-    CLONE_ITEMS_MAX, FILE_BAD_PAGES_MAX, PAGE_BYTES, PAGE_CHECKSUM_BYTES, PGWRITE_BAD_PAGES_MAX,
-    READV_SEGMENT_BYTES_MAX, READV_SEGMENTS_MAX, READV_TOTAL_BYTES_MAX, WRITEV_SEGMENTS_MAX,
+    CLONE_ITEMS_MAX, PAGE_BYTES, PAGE_CHECKSUM_BYTES, READV_SEGMENT_BYTES_MAX, READV_SEGMENTS_MAX,
+    READV_TOTAL_BYTES_MAX, WRITEV_SEGMENTS_MAX,
 };
 use wire::xroot::request::{
     Chkpoint, CloneRanges, Pgread, Pgwrite, Read, Readv, Request, Stat, Truncate, Write, Writev,
 };
 
-impl Session {
-    pub(crate) fn open_file(&self, handle: FileHandle) -> Option<(FileIndex, &Arc<dyn OpenFile>)> {
-        let index = from_wire(handle);
-        self.handle(index).map(|found| (index, &found.file))
-    }
+/// One request on an open file, or on a file that is named by a handle or by a path.
+pub(crate) struct FileRequest<'a> {
+    pub(crate) work: &'a mut SessionWork,
+    pub(crate) links: BoundLinks,
+    pub(crate) reply: Replier<'a>,
+}
 
+impl FileRequest<'_> {
     /// Refuses a request whose handle does not name an open file.
-    pub(crate) fn not_open(&mut self, id: StreamId, request: &str, out: &mut dyn ReplyOutputs) -> DriverTask {
+    pub(crate) fn not_open(&mut self, request: &str) -> DriverTask {
         let text = format!("{request} does not refer to an open file");
-        self.refuse(id, PathId::CONTROL, ErrorCode::FILE_NOT_OPEN, &text, out)
+        self.reply.refuse(ErrorCode::FILE_NOT_OPEN, &text)
     }
 
-    /// Reports whether a path id names a connection of this session.
-    fn is_path(&self, path: PathId) -> bool {
-        path == PathId::CONTROL || self.is_bound(path)
+    fn bad_path(&mut self) -> DriverTask {
+        self.reply.refuse(ErrorCode::ARG_INVALID, "invalid path ID")
     }
 
-    fn bad_path(&mut self, id: StreamId, out: &mut dyn ReplyOutputs) -> DriverTask {
-        self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, "invalid path ID", out)
+    /// Registers the request as a call that is answered on the control connection.
+    pub(crate) fn call(&mut self, kind: CallKind) -> CallId {
+        self.work.call(self.reply.id, PathId::CONTROL, kind)
+    }
+
+    /// Announces data to discard. Then the error is sent on the connection `reply`.
+    fn discard(&mut self, reply: PathId, data: (PathId, usize), error: Error) -> DriverTask {
+        self.work.discard(self.reply.id, reply, data, error)
     }
 
     /// Starts an operation that is answered by its value alone.
     pub(crate) fn on_file(
         &mut self,
-        id: StreamId,
         handle: FileHandle,
         request: &str,
         (access, operation): (Access, FileOperation),
-        out: &mut dyn ReplyOutputs,
     ) -> DriverTask {
-        let Some((index, file)) = self.open_file(handle) else { return self.not_open(id, request, out) };
+        let Some((index, file)) = self.work.open_file(handle) else { return self.not_open(request) };
         let file = file.clone();
-        self.start_on_file(id, CallKind::OnFile, (index, access), (file, operation))
+        self.work.start_on_file(self.reply.id, CallKind::OnFile, (index, access), (file, operation))
     }
 
-    pub(crate) fn read(&mut self, id: StreamId, m: &Read<'_>, out: &mut dyn ReplyOutputs) -> DriverTask {
+    pub(crate) fn read(&mut self, m: &Read<'_>) -> DriverTask {
         let hints = m.preread();
-        let Some((index, file)) = self.open_file(m.fhandle) else { return self.not_open(id, "read", out) };
+        let Some((index, file)) = self.work.open_file(m.fhandle) else { return self.not_open("read") };
         let Ok(length) = usize::try_from(m.rlen) else {
-            return self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, "Read length is negative", out);
+            return self.reply.refuse(ErrorCode::ARG_INVALID, "Read length is negative");
         };
         // An empty read sends no data, so its path id is not checked.
         let path = if length == 0 { PathId::CONTROL } else { PathId(m.pathid()) };
-        if !self.is_path(path) {
-            return self.bad_path(id, out);
+        if !self.links.has(path) {
+            return self.bad_path();
         }
         let Some(offset) = offset_of(m.offset, length) else {
             let text = format!("Unable to read {}; invalid argument", file.path().text());
-            return self.refuse(id, path, ErrorCode::ARG_INVALID, &text, out);
+            return self.reply.refuse_on(path, ErrorCode::ARG_INVALID, &text);
         };
-        let task =
-            ReadTask { streamid: id, link: path, file: index, offset, length, paged: false, sequence: None };
+        let task = ReadTask {
+            streamid: self.reply.id,
+            link: path,
+            file: index,
+            offset,
+            length,
+            paged: false,
+            sequence: None,
+        };
         if hints.is_empty() {
-            return self.submit_read(task);
+            return self.work.submit_read(task);
         }
         let hints = hints.iter().take(READV_SEGMENTS_MAX).filter_map(|hint| {
-            let (_, file) = self.open_file(hint.fhandle)?;
+            let (_, file) = self.work.open_file(hint.fhandle)?;
             Some((file.clone(), u64::try_from(hint.offset).ok()?, u64::try_from(hint.length).ok()?))
         });
         let hints = hints.collect();
-        self.submit_read_with_hints(task, hints)
+        self.work.submit_read_with_hints(task, hints)
     }
 
-    pub(crate) fn page_read(&mut self, id: StreamId, m: &Pgread, out: &mut dyn ReplyOutputs) -> DriverTask {
+    pub(crate) fn page_read(&mut self, m: &Pgread) -> DriverTask {
         // The length is checked first, even if the handle is not open.
         let length = usize::try_from(m.rlen).unwrap_or(0);
         if length == 0 {
-            return self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, "Read length is invalid", out);
+            return self.reply.refuse(ErrorCode::ARG_INVALID, "Read length is invalid");
         }
-        let Some((index, file)) = self.open_file(m.fhandle) else { return self.not_open(id, "pgread", out) };
+        let Some((index, file)) = self.work.open_file(m.fhandle) else { return self.not_open("pgread") };
         let path = PathId(m.pathid());
-        if !self.is_path(path) {
-            return self.bad_path(id, out);
+        if !self.links.has(path) {
+            return self.bad_path();
         }
         let Ok(offset) = u64::try_from(m.offset) else {
             let text = format!("Unable to read {}; invalid argument", file.path().text());
-            return self.refuse(id, path, ErrorCode::ARG_INVALID, &text, out);
+            return self.reply.refuse_on(path, ErrorCode::ARG_INVALID, &text);
         };
-        let task =
-            ReadTask { streamid: id, link: path, file: index, offset, length, paged: true, sequence: None };
-        self.submit_read(task)
+        let task = ReadTask {
+            streamid: self.reply.id,
+            link: path,
+            file: index,
+            offset,
+            length,
+            paged: true,
+            sequence: None,
+        };
+        self.work.submit_read(task)
     }
 
-    pub(crate) fn read_vector(
-        &mut self,
-        id: StreamId,
-        m: &Readv<'_>,
-        out: &mut dyn ReplyOutputs,
-    ) -> DriverTask {
-        let mut refuse = |code, text: &str| self.refuse(id, PathId::CONTROL, code, text, out);
+    pub(crate) fn read_vector(&mut self, m: &Readv<'_>) -> DriverTask {
+        let mut refuse = |code, text: &str| self.reply.refuse(code, text);
         if m.segments.is_empty() || !m.segments.is_whole() {
             return refuse(ErrorCode::ARG_INVALID, "Read vector is invalid");
         }
@@ -137,44 +150,38 @@ impl Session {
         }
         let mut elements = Vec::with_capacity(m.segments.len());
         for segment in m.segments.iter() {
-            let Some((file, open)) = self.open_file(segment.fhandle) else {
-                return self.not_open(id, "readv", out);
+            let Some((file, open)) = self.work.open_file(segment.fhandle) else {
+                return self.not_open("readv");
             };
             let (Ok(offset), Ok(length)) = (u64::try_from(segment.offset), usize::try_from(segment.length))
             else {
                 let text = format!("Unable to readv {}; invalid argument", open.path().text());
-                return self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, &text, out);
+                return self.reply.refuse(ErrorCode::ARG_INVALID, &text);
             };
             elements.push(ReadElement { file, extent: Extent { offset, length } });
         }
-        self.submit_vector_read(ReadVectorTask { streamid: id, elements, sequence: None })
+        self.work.submit_vector_read(ReadVectorTask { streamid: self.reply.id, elements, sequence: None })
     }
 
-    pub(crate) fn write(
-        &mut self,
-        id: StreamId,
-        m: &Write,
-        checkpoint: bool,
-        out: &mut dyn ReplyOutputs,
-    ) -> DriverTask {
+    pub(crate) fn write(&mut self, m: &Write, checkpoint: bool) -> DriverTask {
         let length = usize::try_from(m.dlen).unwrap_or(0);
         // An empty write carries no data, so its path id is not checked.
         let link = if length == 0 { PathId::CONTROL } else { PathId(m.pathid) };
-        let Some((index, file)) = self.open_file(m.fhandle) else {
+        let Some((index, file)) = self.work.open_file(m.fhandle) else {
             let error = Error::new(ErrorKind::FileNotOpen, "write does not refer to an open file");
             // No data can arrive on a connection that does not exist.
-            let (from, length) = if self.is_path(link) { (link, length) } else { (PathId::CONTROL, 0) };
-            return self.discard(id, PathId::CONTROL, (from, length), error);
+            let (from, length) = if self.links.has(link) { (link, length) } else { (PathId::CONTROL, 0) };
+            return self.discard(PathId::CONTROL, (from, length), error);
         };
         let file = file.clone();
-        if !self.is_path(link) {
-            return self.bad_path(id, out);
+        if !self.links.has(link) {
+            return self.bad_path();
         }
         let Some(offset) = offset_of(m.offset, length) else {
             let text = format!("Unable to write {}; invalid argument", file.path().text());
-            return self.discard(id, link, (link, length), Error::new(ErrorKind::ArgInvalid, text));
+            return self.discard(link, (link, length), Error::new(ErrorKind::ArgInvalid, text));
         };
-        let call = self.call(id, link, CallKind::Write);
+        let call = self.work.call(self.reply.id, link, CallKind::Write);
         let held = self.submit_write(call, FileAccesses::one(index, Access::write(offset, length as u64)));
         let into = Destination::File { file, offset };
         DriverTask::Receive(PayloadAnnouncement { call, link, length, into, checkpoint, held })
@@ -183,31 +190,25 @@ impl Session {
     /// Registers a write whose data is announced. Returns `true` if it must wait for earlier
     /// operations.
     fn submit_write(&mut self, call: CallId, touches: FileAccesses) -> bool {
-        matches!(self.submit(Some(call), touches, DriverTask::Proceed(call)), DriverTask::Nothing)
+        matches!(self.work.submit(Some(call), touches, DriverTask::Proceed(call)), DriverTask::Nothing)
     }
 
-    pub(crate) fn page_write(
-        &mut self,
-        id: StreamId,
-        m: &Pgwrite,
-        checkpoint: bool,
-        out: &mut dyn ReplyOutputs,
-    ) -> DriverTask {
+    pub(crate) fn page_write(&mut self, m: &Pgwrite, checkpoint: bool) -> DriverTask {
         let length = usize::try_from(m.dlen).unwrap_or(0);
         if length <= PAGE_CHECKSUM_BYTES {
-            self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, "pgwrite length is invalid", out);
-            return self.violated();
+            self.reply.refuse(ErrorCode::ARG_INVALID, "pgwrite length is invalid");
+            return DriverTask::Close;
         }
         let link = PathId(m.pathid);
-        if !self.is_path(link) {
-            return self.bad_path(id, out);
+        if !self.links.has(link) {
+            return self.bad_path();
         }
-        let Some((index, file)) = self.open_file(m.fhandle) else {
+        let Some((index, file)) = self.work.open_file(m.fhandle) else {
             let error = Error::new(ErrorKind::FileNotOpen, "pgwrite does not refer to an open file");
-            return self.discard(id, PathId::CONTROL, (link, length), error);
+            return self.discard(PathId::CONTROL, (link, length), error);
         };
-        let refuse = |session: &mut Self, kind, text: String| {
-            session.discard(id, link, (link, length), Error::new(kind, text))
+        let refuse = |request: &mut Self, kind, text: String| {
+            request.discard(link, (link, length), Error::new(kind, text))
         };
         let file = file.clone();
         let Ok(offset) = u64::try_from(m.offset) else {
@@ -228,25 +229,16 @@ impl Session {
             length: u32::try_from(data).unwrap_or(u32::MAX),
             retry,
         };
-        let call = self.call(id, link, kind);
+        let call = self.work.call(self.reply.id, link, kind);
         let held = self.submit_write(call, FileAccesses::one(index, Access::write(offset, data as u64)));
         let into = Destination::Pages { file, offset };
         DriverTask::Receive(PayloadAnnouncement { call, link, length, into, checkpoint, held })
     }
 
-    pub(crate) fn vector_write(
-        &mut self,
-        id: StreamId,
-        m: &Writev<'_>,
-        checkpoint: bool,
-        out: &mut dyn ReplyOutputs,
-    ) -> DriverTask {
+    pub(crate) fn vector_write(&mut self, m: &Writev<'_>, checkpoint: bool) -> DriverTask {
         // The end of the data cannot be computed from an invalid list, so an error in it ends the
         // session.
-        let mut wrong = |session: &mut Self, code, text: &str| {
-            session.refuse(id, PathId::CONTROL, code, text, out);
-            session.violated()
-        };
+        let wrong = |request: &mut Self, code, text: &str| request.reply.refuse_and_close(code, text);
         if m.segments.is_empty() || !m.segments.is_whole() {
             return wrong(self, ErrorCode::ARG_INVALID, "Write vector is invalid");
         }
@@ -264,7 +256,7 @@ impl Session {
             if length == 0 {
                 continue;
             }
-            let Some((index, file)) = self.open_file(segment.fhandle) else {
+            let Some((index, file)) = self.work.open_file(segment.fhandle) else {
                 return wrong(self, ErrorCode::FILE_NOT_OPEN, "writev does not refer to an open file");
             };
             let Ok(offset) = u64::try_from(segment.offset) else {
@@ -281,10 +273,10 @@ impl Session {
         if checkpoint && files.len() > 1 {
             let text = "multi-file chkpoint writev not supported";
             let error = Error::new(ErrorKind::Unsupported, text);
-            return self.discard(id, PathId::CONTROL, (PathId::CONTROL, total), error);
+            return self.discard(PathId::CONTROL, (PathId::CONTROL, total), error);
         }
         let sync = m.options.contains(WritevOptions::DO_SYNC);
-        let call = self.call(id, PathId::CONTROL, CallKind::VectorWrite { files, sync });
+        let call = self.call(CallKind::VectorWrite { files, sync });
         let held = self.submit_write(call, FileAccesses::many(touched));
         let into = Destination::Vector(extents);
         DriverTask::Receive(PayloadAnnouncement {
@@ -297,73 +289,67 @@ impl Session {
         })
     }
 
-    pub(crate) fn truncate(
-        &mut self,
-        id: StreamId,
-        m: &Truncate<'_>,
-        checkpoint: bool,
-        out: &mut dyn ReplyOutputs,
-    ) -> DriverTask {
+    pub(crate) fn close(&mut self, handle: FileHandle) -> DriverTask {
+        let Some((index, file)) = self.work.open_file(handle) else { return self.not_open("close") };
+        let file = file.clone();
+        self.work.close(index, self.reply.id, file)
+    }
+
+    pub(crate) fn truncate(&mut self, m: &Truncate<'_>, checkpoint: bool) -> DriverTask {
         if m.path.is_empty() {
-            let Some((_, file)) = self.open_file(m.fhandle) else { return self.not_open(id, "trunc", out) };
+            let Some((_, file)) = self.work.open_file(m.fhandle) else { return self.not_open("trunc") };
             let Ok(size) = u64::try_from(m.offset) else {
                 let text = format!("Unable to truncate {}; invalid argument", file.path().text());
-                return self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, &text, out);
+                return self.reply.refuse(ErrorCode::ARG_INVALID, &text);
             };
             let operation = FileOperation::Truncate { size, checkpoint };
-            return self.on_file(id, m.fhandle, "trunc", (Access::Barrier, operation), out);
+            return self.on_file(m.fhandle, "trunc", (Access::Barrier, operation));
         }
         let place = match target(m.path, Verb::TRUNCATE) {
             Ok(place) => place,
-            Err(error) => return self.fail(id, &error, out),
+            Err(error) => return self.reply.fail(&error),
         };
         // A negative size is refused by the file system, after errors in the path.
         let size = m.offset.cast_unsigned();
-        let call = self.call(id, PathId::CONTROL, CallKind::Plain);
-        self.start_on_names(call, Operation::Truncate { target: place, size }, None)
+        let call = self.call(CallKind::Plain);
+        self.work.start_on_names(call, Operation::Truncate { target: place, size }, None)
     }
 
-    pub(crate) fn stat(&mut self, id: StreamId, m: &Stat<'_>, out: &mut dyn ReplyOutputs) -> DriverTask {
+    pub(crate) fn stat(&mut self, m: &Stat<'_>) -> DriverTask {
         let space = m.options.contains(StatOptions::VFS);
         if m.path.is_empty() {
             if space {
                 let text = "Required argument not present";
-                return self.refuse(id, PathId::CONTROL, ErrorCode::ARG_MISSING, text, out);
+                return self.reply.refuse(ErrorCode::ARG_MISSING, text);
             }
-            return self.on_file(id, m.fhandle, "stat", (Access::READ_ALL, FileOperation::Stat), out);
+            return self.on_file(m.fhandle, "stat", (Access::READ_ALL, FileOperation::Stat));
         }
         match target(m.path, Verb::STAT) {
             Ok(place) => {
-                let call = self.call(id, PathId::CONTROL, CallKind::Plain);
+                let call = self.call(CallKind::Plain);
                 let operation = if space { Operation::StatSpace(place) } else { Operation::Stat(place) };
-                self.start_on_names(call, operation, None)
+                self.work.start_on_names(call, operation, None)
             }
-            Err(error) => self.fail(id, &error, out),
+            Err(error) => self.reply.fail(&error),
         }
     }
 
-    pub(crate) fn clone_ranges(
-        &mut self,
-        id: StreamId,
-        m: &CloneRanges<'_>,
-        out: &mut dyn ReplyOutputs,
-    ) -> DriverTask {
-        let mut refuse =
-            |session: &mut Self, code, text: &str| session.refuse(id, PathId::CONTROL, code, text, out);
+    pub(crate) fn clone_ranges(&mut self, m: &CloneRanges<'_>) -> DriverTask {
+        let refuse = |request: &mut Self, code, text: &str| request.reply.refuse(code, text);
         if m.items.is_empty() || !m.items.is_whole() {
             return refuse(self, ErrorCode::ARG_INVALID, "Clone vector is invalid");
         }
         if m.items.len() > CLONE_ITEMS_MAX {
             return refuse(self, ErrorCode::ARG_TOO_LONG, "Clone vector is too long");
         }
-        let Some((index, file)) = self.open_file(m.fhandle) else {
+        let Some((index, file)) = self.work.open_file(m.fhandle) else {
             return refuse(self, ErrorCode::FILE_NOT_OPEN, "clone does not refer to an open dest file");
         };
         let file = file.clone();
         let mut touched = vec![(index, Access::Barrier)];
         let mut ranges = Vec::with_capacity(m.items.len());
         for item in m.items.iter() {
-            let Some((source_index, source)) = self.open_file(item.src_fhandle) else {
+            let Some((source_index, source)) = self.work.open_file(item.src_fhandle) else {
                 return refuse(self, ErrorCode::FILE_NOT_OPEN, "clone does not refer to an open src file");
             };
             ranges.push(CloneRange {
@@ -372,23 +358,17 @@ impl Session {
             });
             touched.push((source_index, Access::READ_ALL));
         }
-        let call = self.call(id, PathId::CONTROL, CallKind::OnFile);
+        let call = self.call(CallKind::OnFile);
         let todo = DriverTask::FileCall(call, file, FileOperation::CloneFrom(ranges));
-        self.submit(Some(call), FileAccesses::many(touched), todo)
+        self.work.submit(Some(call), FileAccesses::many(touched), todo)
     }
 
-    pub(crate) fn checkpoint(
-        &mut self,
-        id: StreamId,
-        m: &Chkpoint,
-        extra: &[u8],
-        out: &mut dyn ReplyOutputs,
-    ) -> DriverTask {
-        if self.open_file(m.fhandle).is_none() {
-            self.not_open(id, "chkpoint", out);
+    pub(crate) fn checkpoint(&mut self, m: &Chkpoint, extra: &[u8]) -> DriverTask {
+        if self.work.open_file(m.fhandle).is_none() {
+            self.not_open("chkpoint");
             // The end of the data of an unknown embedded request cannot be found.
             let has_data = m.embedded.as_ref().is_some_and(|embedded| embedded.dlen != 0);
-            return if has_data { self.violated() } else { DriverTask::Nothing };
+            return if has_data { DriverTask::Close } else { DriverTask::Nothing };
         }
         let work = match m.opcode {
             ChkpointOpcode::BEGIN => CheckpointWork::Begin,
@@ -397,35 +377,27 @@ impl Session {
             ChkpointOpcode::ROLLBACK => CheckpointWork::RollBack,
             ChkpointOpcode::XEQ => {
                 return match &m.embedded {
-                    Some(embedded) => self.execute(id, embedded, extra, out),
+                    Some(embedded) => self.execute(embedded, extra),
                     None => {
                         let text = "chkpoint request is incomplete";
-                        self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, text, out)
+                        self.reply.refuse(ErrorCode::ARG_INVALID, text)
                     }
                 };
             }
             _ => {
                 let text = "chkpoint subcode is invalid";
-                return self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, text, out);
+                return self.reply.refuse(ErrorCode::ARG_INVALID, text);
             }
         };
         let access = if work == CheckpointWork::Query { Access::READ_ALL } else { Access::Barrier };
-        self.on_file(id, m.fhandle, "chkpoint", (access, FileOperation::Checkpoint(work)), out)
+        self.on_file(m.fhandle, "chkpoint", (access, FileOperation::Checkpoint(work)))
     }
 
     /// Executes a request under a checkpoint.
-    fn execute(
-        &mut self,
-        id: StreamId,
-        header: &RequestHeader,
-        list: &[u8],
-        out: &mut dyn ReplyOutputs,
-    ) -> DriverTask {
-        let mut wrong = |session: &mut Self, text: &str| {
-            session.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, text, out);
-            session.violated()
-        };
-        if header.streamid != id {
+    fn execute(&mut self, header: &RequestHeader, list: &[u8]) -> DriverTask {
+        let wrong =
+            |request: &mut Self, text: &str| request.reply.refuse_and_close(ErrorCode::ARG_INVALID, text);
+        if header.streamid != self.reply.id {
             return wrong(self, "Request streamid mismatch");
         }
         if header.dlen < 0 {
@@ -436,119 +408,16 @@ impl Session {
         if !allowed.contains(&header.code) || by_path {
             let length = usize::try_from(header.dlen).unwrap_or(0);
             let error = Error::new(ErrorKind::Unsupported, "chkpoint request is not supported");
-            return self.discard(id, PathId::CONTROL, (PathId::CONTROL, length), error);
+            return self.discard(PathId::CONTROL, (PathId::CONTROL, length), error);
         }
         match Request::decode(header, list) {
-            Ok(Request::Write(m)) => self.write(id, &m, true, out),
-            Ok(Request::Pgwrite(m)) => self.page_write(id, &m, true, out),
-            Ok(Request::Writev(m)) => self.vector_write(id, &m, true, out),
-            Ok(Request::Truncate(m)) => self.truncate(id, &m, true, out),
+            Ok(Request::Write(m)) => self.write(&m, true),
+            Ok(Request::Pgwrite(m)) => self.page_write(&m, true),
+            Ok(Request::Writev(m)) => self.vector_write(&m, true),
+            Ok(Request::Truncate(m)) => self.truncate(&m, true),
             _ => wrong(self, "Invalid request code"),
         }
     }
-
-    /// Reports that all data of an announcement has arrived and was written or discarded.
-    pub fn received(
-        &mut self,
-        id: CallId,
-        received: ReceiveResult,
-        out: &mut dyn ReplyOutputs,
-    ) -> DriverTask {
-        let Some(call) = self.finish_call(id) else { return DriverTask::Nothing };
-        if received.error.is_some() && self.is_ending() {
-            self.mark_incomplete(call.sequence);
-        }
-        let sequence = call.sequence;
-        let todo = match call.kind {
-            CallKind::Refused(error) => {
-                self.refuse(call.streamid, call.link, crate::wire_code(error.kind), &error.text, out)
-            }
-            CallKind::Write => self.written(call.streamid, call.link, received.error, out),
-            CallKind::PageWrite { file, offset, length, retry } => {
-                let request =
-                    PageRequest { streamid: call.streamid, link: call.link, file, offset, length, retry };
-                self.pages_written(&request, received, out)
-            }
-            CallKind::VectorWrite { ref files, sync } => {
-                if sync && received.error.is_none() && !files.is_empty() {
-                    return self.sync_next(&call, files.clone());
-                }
-                self.written(call.streamid, call.link, received.error, out)
-            }
-            _ => DriverTask::Nothing,
-        };
-        self.end_operation(sequence);
-        todo
-    }
-
-    fn written(
-        &mut self,
-        id: StreamId,
-        link: PathId,
-        error: Option<Error>,
-        out: &mut dyn ReplyOutputs,
-    ) -> DriverTask {
-        match error {
-            Some(error) => self.refuse(id, link, crate::wire_code(error.kind), &error.text, out),
-            None => {
-                crate::replies::ok(out.link(link), id, &[]);
-                DriverTask::Nothing
-            }
-        }
-    }
-
-    /// Syncs the last of these files. The others follow with its answer.
-    pub(crate) fn sync_next(&mut self, write: &UnansweredCall, files: Vec<FileIndex>) -> DriverTask {
-        let file = files.last().and_then(|&index| self.file(index)).cloned();
-        let call = self.call(write.streamid, PathId::CONTROL, CallKind::VectorWrite { files, sync: true });
-        if let Some(next) = self.call_mut(call) {
-            next.is_deferred = write.is_deferred;
-            next.sequence = write.sequence;
-        }
-        match file {
-            Some(file) => DriverTask::FileCall(call, file, FileOperation::Sync),
-            None => DriverTask::Nothing,
-        }
-    }
-
-    /// Records pages with wrong checksums, and replies.
-    fn pages_written(
-        &mut self,
-        request: &PageRequest,
-        received: ReceiveResult,
-        out: &mut dyn ReplyOutputs,
-    ) -> DriverTask {
-        let (id, link) = (request.streamid, request.link);
-        if let Some(error) = received.error {
-            return self.written(id, link, Some(error), out);
-        }
-        let Some(handle) = self.any_handle(request.file) else { return DriverTask::Nothing };
-        let this = BadPage { offset: request.offset, length: request.length };
-        if request.retry && received.bad_pages.is_empty() {
-            handle.bad_pages.retain(|page| *page != this);
-        }
-        for &page in &received.bad_pages {
-            handle.remember(page);
-        }
-        handle.unlisted += received.bad_pages_more;
-        let more = received.bad_pages_more > 0 || received.bad_pages.len() > PGWRITE_BAD_PAGES_MAX;
-        if more || handle.errors() > FILE_BAD_PAGES_MAX {
-            let text = "Too many checksum errors in request";
-            return self.refuse(id, link, ErrorCode::TOO_MANY_ERRS, text, out);
-        }
-        crate::replies::pages_written(out.link(link), id, request.offset, &received.bad_pages);
-        DriverTask::Nothing
-    }
-}
-
-/// A kXR_pgwrite whose data has arrived.
-struct PageRequest {
-    streamid: StreamId,
-    link: PathId,
-    file: FileIndex,
-    offset: u64,
-    length: u32,
-    retry: bool,
 }
 
 /// Returns the offset of a transfer of `length` bytes, or `None` if it is negative. The offset of

@@ -19,29 +19,32 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `machine` | takes requests and dispatches them |
-//! | `state` | [`Session`]: stage, life cycle of calls and files, connections |
-//! | `call` | a request without an answer |
-//! | `ids` | identifiers of calls, files, connections and operations |
-//! | `framing` | end of a request in the input, refusal because of a header |
+//! | `state` | [`Session`]: composes the objects below, and is the interface to the driver |
+//! | `machine` | takes requests and passes each to its family |
+//! | `greeting` | `ClientLogin`: stage and identity of the client; handshake, kXR_protocol, kXR_login |
 //! | `authentication` | kXR_auth: from a login to the identity of the client |
+//! | `tls` | operations that must be encrypted, and the switch of a connection to TLS |
 //! | `login_policy` | which protocols are offered to a host, and which are accepted |
 //! | `pending_logins` | number of clients that are not authenticated yet, or that perform a TLS handshake |
-//! | `greeting` | handshake, kXR_protocol, kXR_login, kXR_bind, kXR_endsess |
-//! | `paths` | requests that name a path |
-//! | `handles` | requests on an open file |
-//! | `sequencer` | order of operations on open files: which may start, which must wait |
+//! | `signing` | `Verifier`: kXR_sigver and the check of the next request |
+//! | `work` | `SessionWork`: open files, calls, tasks that have become possible |
 //! | `ordering` | use of the sequencer by requests, closes and the end of the session |
+//! | `sequencer` | order of operations on open files: which may start, which must wait |
+//! | `paths` | `PathRequest`: requests that name a path |
+//! | `handles` | `FileRequest`: requests on an open file |
 //! | `attributes` | kXR_fattr |
-//! | `query` | kXR_query and kXR_set |
+//! | `query` | `QueryRequest`: kXR_query and kXR_set |
+//! | `answers` | `Answers`: answers of the file system, encoded as replies |
+//! | `write_replies` | `WriteReplies`: replies to writes whose data has arrived |
 //! | `reads` | replies to reads: the headers around the data of the driver |
-//! | `answers` | answers of the file system, encoded as replies |
+//! | `reply` | `Replier`: errors and empty replies |
 //! | `replies` | encoders of replies from types of `vfs` |
-//! | `signing` | kXR_sigver |
-//! | `verifier` | the state of signature verification |
+//! | `framing` | end of a request in the input, refusal because of a header |
+//! | `call` | a request without an answer |
 //! | `files` | table of open files |
 //! | `slots` | table of calls in flight |
-//! | `tls` | operations that must be encrypted, and the switch of a connection to TLS |
+//! | `links` | the set of bound connections |
+//! | `ids` | identifiers of calls, files, connections and operations |
 //! | `target` | parsing of paths |
 //! | `settings` | settings shared by all sessions, limits of a session |
 //! | `step` | interface to the driver: tasks and results |
@@ -57,6 +60,7 @@ mod framing;
 mod greeting;
 mod handles;
 mod ids;
+mod links;
 mod login_policy;
 mod machine;
 mod ordering;
@@ -65,6 +69,7 @@ mod pending_logins;
 mod query;
 mod reads;
 mod replies;
+mod reply;
 mod sequencer;
 mod settings;
 mod signing;
@@ -73,7 +78,8 @@ mod state;
 mod step;
 mod target;
 mod tls;
-mod verifier;
+mod work;
+mod write_replies;
 
 pub use auth::HostName;
 pub use authentication::{AuthenticationResult, AuthenticationTask};
@@ -83,11 +89,12 @@ pub use ids::{CallId, FileIndex, PathId, SequenceId};
 pub use login_policy::LoginPolicy;
 pub use pending_logins::{PendingLoginSlot, PendingLogins};
 pub use reads::{ReadFrame, ReadReply};
+pub use reply::ReplyOutputs;
 pub use settings::{
     BAD_PAGES_MAX, CALLS_MAX, CREDENTIAL_BYTES_MAX, HostRules, LOGIN_ATTEMPTS_MAX, LOGIN_TIME_MAX, LiveValue,
     PENDING_LOGINS_PER_HOST_MAX, Peer, REFUSAL_SECONDS_MAX, Settings, Signing, SigningByDistance,
 };
-pub use state::{ReplyOutputs, Session};
+pub use state::Session;
 pub use step::{
     BadPage, Destination, DriverTask, PayloadAnnouncement, ReadElement, ReadTask, ReadVectorTask,
     ReceiveResult, TakeResult, WriteExtent,

@@ -1,18 +1,25 @@
-//! The state machine of a session: takes one request after another and passes each to its family
-//! of requests (`paths`, `handles`, `query`, ...).
+//! Requests of a session: takes one after another and passes each to the object of its family
+//! (`paths`, `handles`, `query`, ...).
 
-use crate::framing::{FrontRequest, RequestFront, passes_before_authentication};
+use crate::call::CallKind;
+use crate::framing::{FrontRequest, HeaderRefusal, RequestFront, is_by_handle, passes_before_authentication};
+use crate::greeting::SessionStage;
+use crate::handles::FileRequest;
 use crate::ids::PathId;
+use crate::paths::PathRequest;
+use crate::query::QueryRequest;
+use crate::reply::{Replier, ReplyOutputs};
 use crate::sequencer::Access;
-use crate::state::{ReplyOutputs, Session, SessionStage};
+use crate::signing::is_signature_length;
+use crate::state::Session;
 use crate::step::{DriverTask, TakeResult};
-use base::Charge;
+use crate::work::SessionWork;
+use base::{Charge, Error, ErrorKind};
 use vfs::FileOperation;
-use wire::Encode;
-use wire::xroot::codes::ErrorCode;
-use wire::xroot::header::{Handshake, HandshakeReply, RequestHeader};
-use wire::xroot::limits::{HANDSHAKE_BYTES, REQUEST_HEADER_BYTES};
-use wire::xroot::request::Request;
+use wire::xroot::codes::{ErrorCode, RequestCode};
+use wire::xroot::header::{RequestHeader, SessionId};
+use wire::xroot::limits::REQUEST_HEADER_BYTES;
+use wire::xroot::request::{Request, Sigver};
 
 impl Session {
     /// Takes one request from the front of the control connection's input. The charge covers all
@@ -35,106 +42,209 @@ impl Session {
         out: &mut dyn ReplyOutputs,
     ) -> DriverTask {
         if charge.bytes() > 0 {
-            self.engage().arriving = charge;
+            self.work().arriving = charge;
         }
         let todo = self.take_request(front, input, out);
-        if let Some(engaged) = &mut self.engaged {
-            engaged.arriving = Charge::NONE;
+        let todo = self.close_if_asked(todo);
+        if let Some(work) = self.present_work() {
+            work.arriving = Charge::NONE;
         }
         todo
     }
 
     fn take_request(&mut self, front: &RequestFront, input: &[u8], out: &mut dyn ReplyOutputs) -> DriverTask {
         let Some(FrontRequest { header, counted }) = &front.request else {
-            return match self.stage {
-                SessionStage::Handshake => self.take_handshake(input, out),
+            return match self.client.stage {
+                SessionStage::Handshake => {
+                    let mut reply = Replier::new(Default::default(), out);
+                    self.client.handshake(input, &mut reply)
+                }
                 _ => DriverTask::Nothing,
             };
         };
-        let Some(counted) = *counted else { return self.refuse_header(header, out) };
+        let mut reply = Replier::new(header.streamid, out);
+        let Some(counted) = *counted else { return self.refuse_header(header, reply) };
         let argument = input.get(REQUEST_HEADER_BYTES..front.bytes()).unwrap_or_default();
         // For an executed checkpoint of a vector write, the list follows the counted bytes.
         let (payload, extra) = argument.split_at_checked(counted).unwrap_or_default();
-        if self.stage == SessionStage::Authenticating && !passes_before_authentication(header.code) {
-            return self.refuse_unauthenticated(header, out);
+        if self.client.stage == SessionStage::Authenticating && !passes_before_authentication(header.code) {
+            return refuse_unauthenticated(header.code, reply);
         }
-        let refused = self.verify(header, payload, out);
-        refused.unwrap_or_else(|| self.dispatch(header, payload, extra, out))
+        if let Some(verifier) = self.client.verifier_mut()
+            && let Err(reason) = verifier.verify(header, payload)
+        {
+            return self.refuse_unsigned(reason, &mut reply);
+        }
+        self.dispatch(header, payload, extra, reply)
     }
 
-    fn take_handshake(&mut self, input: &[u8], out: &mut dyn ReplyOutputs) -> DriverTask {
-        match input.first_chunk::<HANDSHAKE_BYTES>() {
-            Some(bytes) if Handshake::is(bytes) => {
-                self.stage = SessionStage::Greeting;
-                let is_server = self.settings.flags.contains(wire::xroot::flags::ServerFlags::IS_SERVER);
-                let role =
-                    if is_server { HandshakeReply::DATA_SERVER } else { HandshakeReply::LOAD_BALANCER };
-                let reply = HandshakeReply { protover: wire::xroot::PROTOCOL_VERSION, role };
-                reply.encode(out.link(PathId::CONTROL));
-                DriverTask::Nothing
-            }
-            _ => self.violated(),
-        }
-    }
-
-    fn dispatch(
-        &mut self,
+    fn dispatch<'a>(
+        &'a mut self,
         header: &RequestHeader,
         payload: &[u8],
         extra: &[u8],
-        out: &mut dyn ReplyOutputs,
+        mut reply: Replier<'a>,
     ) -> DriverTask {
-        let id = header.streamid;
         let request = match Request::decode(header, payload) {
             Ok(request) => request,
             Err(error) => {
                 // The embedded request is missing, so the end of its data is unknown.
                 let text = format!("Invalid request; {error}");
-                self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, &text, out);
-                return self.violated();
+                return reply.refuse_and_close(ErrorCode::ARG_INVALID, &text);
             }
         };
         match request {
-            Request::Protocol(m) => self.protocol(id, &m, out),
-            Request::Login(m) if self.stage == SessionStage::Greeting => self.login(id, &m, out),
-            Request::Bind(m) if self.stage == SessionStage::Greeting => {
-                DriverTask::Bind { streamid: id, session: m.sessid }
-            }
-            Request::Auth(m) => self.authenticate(id, &m, out),
-            Request::Login(_) | Request::Bind(_) | Request::Unknown(_) => {
-                self.refuse(id, PathId::CONTROL, ErrorCode::INVALID_REQUEST, "Invalid request code", out)
-            }
-            Request::Ping(_) => self.done(id, out),
-            Request::Endsess(m) => self.end_session(id, m.sessid, out),
-            Request::Set(m) => self.set(id, &m, out),
-            Request::Sigver(m) => self.signature(header, &m, out),
-            Request::Gpfile(_) if self.gpfile_needs_tls() => {
-                self.refuse(id, PathId::CONTROL, ErrorCode::TLS_REQUIRED, "gpfile requires TLS", out)
-            }
-            Request::Gpfile(_) => self.refuse(
-                id,
-                PathId::CONTROL,
-                ErrorCode::UNSUPPORTED,
-                "gpfile request is not supported",
-                out,
-            ),
-            Request::Read(m) => self.read(id, &m, out),
-            Request::Readv(m) => self.read_vector(id, &m, out),
-            Request::Pgread(m) => self.page_read(id, &m, out),
-            Request::Write(m) => self.write(id, &m, false, out),
-            Request::Pgwrite(m) => self.page_write(id, &m, false, out),
-            Request::Writev(m) => self.vector_write(id, &m, false, out),
-            Request::Chkpoint(m) => self.checkpoint(id, &m, extra, out),
+            Request::Read(m) => self.on_file(reply).read(&m),
+            Request::Readv(m) => self.on_file(reply).read_vector(&m),
+            Request::Pgread(m) => self.on_file(reply).page_read(&m),
+            Request::Write(m) => self.on_file(reply).write(&m, false),
+            Request::Pgwrite(m) => self.on_file(reply).page_write(&m, false),
+            Request::Writev(m) => self.on_file(reply).vector_write(&m, false),
+            Request::Chkpoint(m) => self.on_file(reply).checkpoint(&m, extra),
             Request::Sync(m) => {
-                self.on_file(id, m.fhandle, "sync", (Access::READ_ALL, FileOperation::Sync), out)
+                self.on_file(reply).on_file(m.fhandle, "sync", (Access::READ_ALL, FileOperation::Sync))
             }
-            Request::Close(m) => self.close(id, m.fhandle, out),
-            Request::Clone(m) => self.clone_ranges(id, &m, out),
-            Request::Truncate(m) => self.truncate(id, &m, false, out),
-            Request::Stat(m) => self.stat(id, &m, out),
-            Request::Query(m) => self.query(id, &m, out),
-            Request::Fattr(m) => self.attributes(id, &m, out),
-            other => self.on_path(id, &other, out),
+            Request::Close(m) => self.on_file(reply).close(m.fhandle),
+            Request::Clone(m) => self.on_file(reply).clone_ranges(&m),
+            Request::Truncate(m) => self.on_file(reply).truncate(&m, false),
+            Request::Stat(m) => self.on_file(reply).stat(&m),
+            Request::Fattr(m) => self.on_file(reply).attributes(&m),
+            Request::Query(m) => self.query(reply).query(&m),
+            Request::Set(m) => self.query(reply).set(&m),
+            Request::Protocol(m) => self.client.protocol(&m, &mut reply),
+            Request::Login(m) if self.client.stage == SessionStage::Greeting => {
+                self.client.login(&m, &mut reply)
+            }
+            Request::Bind(m) if self.client.stage == SessionStage::Greeting => {
+                DriverTask::Bind { streamid: reply.id, session: m.sessid }
+            }
+            Request::Auth(m) => self.client.authenticate(&m, &mut reply),
+            Request::Login(_) | Request::Bind(_) | Request::Unknown(_) => {
+                reply.refuse(ErrorCode::INVALID_REQUEST, "Invalid request code")
+            }
+            Request::Ping(_) => reply.succeed(&[]),
+            Request::Endsess(m) => self.end_session(m.sessid, reply),
+            Request::Sigver(m) => self.signature(&m, reply),
+            Request::Gpfile(_) if self.client.gpfile_needs_tls() => {
+                reply.refuse(ErrorCode::TLS_REQUIRED, "gpfile requires TLS")
+            }
+            Request::Gpfile(_) => reply.refuse(ErrorCode::UNSUPPORTED, "gpfile request is not supported"),
+            other => self.on_path(reply).start(&other),
         }
     }
+
+    fn on_file<'a>(&'a mut self, reply: Replier<'a>) -> FileRequest<'a> {
+        let links = self.links;
+        FileRequest { work: self.work(), links, reply }
+    }
+
+    fn on_path<'a>(&'a mut self, reply: Replier<'a>) -> PathRequest<'a> {
+        let work = SessionWork::begin(&mut self.work, false);
+        PathRequest { client: &self.client, work, prepares: &mut self.prepares, reply }
+    }
+
+    fn query<'a>(&'a mut self, reply: Replier<'a>) -> QueryRequest<'a> {
+        let work = SessionWork::begin(&mut self.work, false);
+        let on_file = FileRequest { work, links: self.links, reply };
+        QueryRequest { settings: &self.client.settings, caller: &self.client.caller, on_file }
+    }
+
+    /// Ends a session. The driver ends another one than this, because a session knows no others.
+    fn end_session(&mut self, session: SessionId, mut reply: Replier<'_>) -> DriverTask {
+        if session == self.client.id {
+            // The client expects the connection to close, not a reply.
+            return DriverTask::Close;
+        }
+        if self.is_authenticating() && session != SessionId::default() {
+            return end_unauthenticated(reply);
+        }
+        if session == SessionId::default() {
+            // No session has this id. Version 5.5.3 replies and keeps the session.
+            return reply.succeed(&[]);
+        }
+        let call = self.work().call(reply.id, PathId::CONTROL, CallKind::Plain);
+        DriverTask::EndSession { call, session }
+    }
+
+    /// Takes a signature for the next request.
+    fn signature(&mut self, m: &Sigver<'_>, mut reply: Replier<'_>) -> DriverTask {
+        if !is_signature_length(m.signature.len()) {
+            return refuse_signature_length(reply);
+        }
+        // A signature that is not required is accepted and ignored.
+        let Some(verifier) = self.client.verifier_mut() else { return DriverTask::Nothing };
+        match verifier.take(reply.id, m) {
+            Ok(()) => DriverTask::Nothing,
+            Err(reason) => self.refuse_unsigned(reason, &mut reply),
+        }
+    }
+
+    /// Refuses a request and ends the session. The reason is for the log, because the client needs
+    /// only one text.
+    fn refuse_unsigned(&self, reason: &str, reply: &mut Replier<'_>) -> DriverTask {
+        let client = &self.client.caller.identity;
+        tracing::warn!(%client, "a request is refused, and its connection closed, for its signature: {reason}");
+        reply.refuse_and_close(ErrorCode::SIGVER_ERR, "Request signature not verified")
+    }
+
+    /// Consumes the signature of a request that is refused before verification.
+    fn skip_signature(&mut self, code: RequestCode) {
+        if let Some(verifier) = self.client.verifier_mut() {
+            verifier.skip(code);
+        }
+    }
+
+    /// Replies to a request that is refused because of its header.
+    fn refuse_header(&mut self, header: &RequestHeader, mut reply: Replier<'_>) -> DriverTask {
+        let Ok(length) = header.payload_bytes() else {
+            return reply.refuse_and_close(ErrorCode::ARG_INVALID, "Invalid request data length");
+        };
+        match self.client.stage.refusal(header) {
+            Some(HeaderRefusal::NotLoggedIn) => {
+                reply.refuse_and_close(ErrorCode::INVALID_REQUEST, "Invalid request; user not logged in")
+            }
+            Some(HeaderRefusal::NotAuthenticated) => refuse_unauthenticated(header.code, reply),
+            Some(HeaderRefusal::NoArgument) => {
+                self.skip_signature(header.code);
+                reply.refuse(ErrorCode::ARG_MISSING, "Required argument not present")
+            }
+            None => self.refuse_length(header.code, length, reply),
+        }
+    }
+
+    /// Refuses an argument that exceeds the limit. After login the argument is discarded; before
+    /// login the session ends.
+    fn refuse_length(&mut self, code: RequestCode, length: usize, mut reply: Replier<'_>) -> DriverTask {
+        let is_active = self.is_active();
+        if code == RequestCode::SIGVER && is_active {
+            return refuse_signature_length(reply);
+        }
+        // Sent before the argument arrives, because a client that announced a wrong length may wait
+        // for the reply and never send the bytes.
+        reply.fail(&Error::new(ErrorKind::ArgTooLong, "Request argument is too long"));
+        if !is_active {
+            return DriverTask::Close;
+        }
+        self.skip_signature(code);
+        self.work().discard_silently(reply.id, length)
+    }
+}
+
+/// Refuses a request of a client that is not authenticated yet. Requests by handle get the error of
+/// a file that is not open, because no handle exists; all others end the session.
+fn refuse_unauthenticated(code: RequestCode, mut reply: Replier<'_>) -> DriverTask {
+    if is_by_handle(code) {
+        return reply.refuse(ErrorCode::FILE_NOT_OPEN, "file is not open; user not authenticated");
+    }
+    end_unauthenticated(reply)
+}
+
+/// Refuses a request that requires authentication, and ends the session.
+fn end_unauthenticated(mut reply: Replier<'_>) -> DriverTask {
+    reply.refuse_and_close(ErrorCode::INVALID_REQUEST, "Invalid request; user not authenticated")
+}
+
+/// Refuses a signature of invalid length and ends the session.
+fn refuse_signature_length(mut reply: Replier<'_>) -> DriverTask {
+    reply.refuse_and_close(ErrorCode::ARG_INVALID, "Invalid signature data length")
 }

@@ -1,18 +1,19 @@
-//! Integration of the sequencer into the session.
+//! Integration of the sequencer into the work of a session.
 //!
 //! Operations on open files, closes, the release of files at the end of the session, and operations
-//! on the names of files that are being closed start in their turn. `sequencer` decides the order; this file registers the operations and starts them.
+//! on the names of files that are being closed start in their turn. `sequencer` decides the order;
+//! this file registers the operations and starts them.
 
 use crate::call::{BlockedOperation, CallKind};
 use crate::ids::{CallId, FileIndex, PathId, SequenceId};
 use crate::sequencer::{Access, FileAccesses};
-use crate::state::{ReplyOutputs, Session, SessionStage};
 use crate::step::{DriverTask, ReadTask, ReadVectorTask};
+use crate::work::SessionWork;
 use std::sync::Arc;
 use vfs::{AttributeWork, FileOperation, OpenFile, Operation};
-use wire::xroot::header::{FileHandle, StreamId};
+use wire::xroot::header::StreamId;
 
-impl Session {
+impl SessionWork {
     /// Registers an operation. Returns `todo` if it may start now, otherwise keeps it. `call` is
     /// the call whose end is the end of the operation; a read of the driver has none.
     pub(crate) fn submit(
@@ -21,13 +22,12 @@ impl Session {
         touches: FileAccesses,
         todo: DriverTask,
     ) -> DriverTask {
-        let engaged = self.engage();
         // If there is a call, it owns the charge.
-        let charge = std::mem::take(&mut engaged.arriving);
-        let (id, start) = engaged.sequencer.begin(touches, BlockedOperation { todo, _charge: charge });
-        match call.and_then(|call| engaged.calls.get_mut(call.0)) {
+        let charge = std::mem::take(&mut self.arriving);
+        let (id, start) = self.sequencer.begin(touches, BlockedOperation { todo, _charge: charge });
+        match call.and_then(|call| self.calls.get_mut(call.0)) {
             Some(call) => call.sequence = Some(id),
-            None if start.is_none() => engaged.reads_waiting += 1,
+            None if start.is_none() => self.reads_waiting += 1,
             None => {}
         }
         start.map_or(DriverTask::Nothing, |waiting| self.started(id, waiting.todo))
@@ -43,10 +43,10 @@ impl Session {
             }
             DriverTask::ReadVector(task) => DriverTask::ReadVector(ReadVectorTask { sequence, ..task }),
             DriverTask::FileCall(call, file, FileOperation::Close { .. }) => {
-                let index = self.engaged().and_then(|engaged| engaged.sequencer.touches(id).first().copied());
-                let ending = self.is_ending();
+                let index = self.sequencer.touches(id).first().copied();
+                let is_ending = self.is_ending;
                 let handle = index.and_then(|(index, _)| self.any_handle(index));
-                let abandons = ending && handle.as_ref().is_some_and(|handle| handle.incomplete);
+                let abandons = is_ending && handle.as_ref().is_some_and(|handle| handle.incomplete);
                 let failed = handle.is_some_and(|handle| handle.errors() > 0);
                 let operation =
                     if abandons { FileOperation::Abandon } else { FileOperation::Close { failed } };
@@ -58,11 +58,9 @@ impl Session {
 
     /// Ends an operation and starts operations that waited for it.
     pub(crate) fn end_operation(&mut self, id: Option<SequenceId>) {
-        let (Some(id), Some(engaged)) = (id, self.engaged_mut()) else { return };
-        for (id, BlockedOperation { todo, .. }) in engaged.sequencer.end(id) {
-            if let Some(engaged) = self.engaged_mut() {
-                engaged.reads_waiting -= usize::from(is_read(&todo));
-            }
+        let Some(id) = id else { return };
+        for (id, BlockedOperation { todo, .. }) in self.sequencer.end(id) {
+            self.reads_waiting -= usize::from(is_read(&todo));
             let todo = self.started(id, todo);
             self.push(todo);
         }
@@ -77,8 +75,7 @@ impl Session {
         operation: Operation,
         source: Option<FileIndex>,
     ) -> DriverTask {
-        let closing = self.engaged().filter(|engaged| engaged.sequencer.has_exclusive()).into_iter();
-        let closing = closing.flat_map(|engaged| engaged.files.closing());
+        let closing = self.sequencer.has_exclusive().then(|| self.files.closing()).into_iter().flatten();
         let closing = closing.filter(|(_, file)| operation.concerns(file.path()));
         let mut touches: Vec<_> = closing.map(|(index, _)| (index, Access::AfterBarriers)).collect();
         touches.extend(source.map(|source| (source, Access::READ_ALL)));
@@ -98,14 +95,8 @@ impl Session {
         self.submit(Some(call), FileAccesses::one(index, access), DriverTask::FileCall(call, file, operation))
     }
 
-    pub(crate) fn close(
-        &mut self,
-        id: StreamId,
-        handle: FileHandle,
-        out: &mut dyn ReplyOutputs,
-    ) -> DriverTask {
-        let Some((index, file)) = self.open_file(handle) else { return self.not_open(id, "close", out) };
-        let file = file.clone();
+    /// Closes a file at the request of the client.
+    pub(crate) fn close(&mut self, index: FileIndex, id: StreamId, file: Arc<dyn OpenFile>) -> DriverTask {
         self.let_go(index, id, CallKind::Close(index), file, FileOperation::Close { failed: false })
     }
 
@@ -136,29 +127,19 @@ impl Session {
         self.let_go(index, StreamId::default(), kind, file, FileOperation::Abandon)
     }
 
-    /// Ends the session: takes no further request, drops operations that have not started, and
-    /// releases each file when its last operation has ended.
-    pub fn end(&mut self) {
-        if self.stage == SessionStage::Ending {
-            return;
-        }
-        self.stage = SessionStage::Ending;
-        self.security = None;
-        self.caller.disconnect();
-        let Some(engaged) = self.engaged_mut() else { return };
-        let open = engaged.files.indices();
-        let dropped = engaged.sequencer.take_waiting(|waiting| is_dropped_at_the_end(&waiting.todo));
+    /// Ends the work when the session ends: drops operations that have not started, and releases
+    /// each file when its last operation has ended.
+    pub(crate) fn end(&mut self) {
+        self.is_ending = true;
+        let open = self.files.indices();
+        let dropped = self.sequencer.take_waiting(|waiting| is_dropped_at_the_end(&waiting.todo));
         for (id, _) in &dropped {
             self.mark_incomplete(Some(*id));
         }
         for (id, BlockedOperation { todo, .. }) in dropped {
             match todo {
                 DriverTask::FileCall(call, ..) | DriverTask::Call(call, _) => drop(self.finish_call(call)),
-                _ => {
-                    if let Some(engaged) = self.engaged_mut() {
-                        engaged.reads_waiting -= usize::from(is_read(&todo));
-                    }
-                }
+                _ => self.reads_waiting -= usize::from(is_read(&todo)),
             }
             self.end_operation(Some(id));
         }
@@ -173,9 +154,9 @@ impl Session {
     /// Marks the files of a change that was not executed as requested. If the client has
     /// disconnected, these files are incomplete.
     pub(crate) fn mark_incomplete(&mut self, id: Option<SequenceId>) {
-        let (Some(id), Some(engaged)) = (id, self.engaged_mut()) else { return };
-        let files = &mut engaged.files;
-        for (index, _) in engaged.sequencer.touches(id).iter().filter(|(_, access)| access.is_exclusive()) {
+        let Some(id) = id else { return };
+        let files = &mut self.files;
+        for (index, _) in self.sequencer.touches(id).iter().filter(|(_, access)| access.is_exclusive()) {
             if let Some(handle) = files.any(*index) {
                 handle.incomplete = true;
             }
@@ -187,7 +168,7 @@ impl Session {
     fn read_access(&self, index: FileIndex, offset: u64, length: usize) -> Access {
         let fixed = Access::read(offset, length as u64);
         let Some(file) = self.file(index).filter(|file| file.is_writable()) else { return fixed };
-        let barrier = self.engaged().is_some_and(|engaged| engaged.sequencer.has_barrier(index));
+        let barrier = self.sequencer.has_barrier(index);
         // While a barrier is unfinished the size is unknown.
         let size = if barrier { None } else { file.size_now() };
         let end = offset.saturating_add(length as u64);
@@ -215,7 +196,7 @@ impl Session {
 
     /// Returns a read for the driver if no earlier operation affects it. Such a read is not
     /// registered: the driver completes it before it takes another request, or registers it by
-    /// [`Session::read_began`].
+    /// [`crate::Session::read_began`].
     pub(crate) fn submit_read(&mut self, task: ReadTask) -> DriverTask {
         if self.is_free_to_read(task.file) {
             DriverTask::Read(task)
@@ -235,7 +216,7 @@ impl Session {
     }
 
     fn is_free_to_read(&self, file: FileIndex) -> bool {
-        self.engaged().is_none_or(|engaged| engaged.sequencer.is_free_to_read(file))
+        self.sequencer.is_free_to_read(file)
     }
 
     fn hold_read(&mut self, task: &ReadTask, todo: DriverTask) -> DriverTask {
@@ -255,14 +236,14 @@ impl Session {
     pub(crate) fn register_read(&mut self, task: &ReadTask) -> SequenceId {
         task.sequence.unwrap_or_else(|| {
             let access = self.read_access(task.file, task.offset, task.length);
-            self.engage().sequencer.begin(FileAccesses::one(task.file, access), BlockedOperation::default()).0
+            self.sequencer.begin(FileAccesses::one(task.file, access), BlockedOperation::default()).0
         })
     }
 
     pub(crate) fn register_vector_read(&mut self, task: &ReadVectorTask) -> SequenceId {
         task.sequence.unwrap_or_else(|| {
             let touches = self.vector_touches(task);
-            self.engage().sequencer.begin(touches, BlockedOperation::default()).0
+            self.sequencer.begin(touches, BlockedOperation::default()).0
         })
     }
 }

@@ -4,10 +4,12 @@
 
 use crate::call::CallKind;
 use crate::files::from_wire;
+use crate::greeting::ClientLogin;
 use crate::ids::PathId;
-use crate::state::{ReplyOutputs, Session};
+use crate::reply::Replier;
 use crate::step::DriverTask;
 use crate::target::{Verb, target, targets};
+use crate::work::SessionWork;
 use base::{Descriptor, Error, ErrorKind};
 use std::sync::Arc;
 use vfs::{ListDetail, LocateOptions, OpenFile, OpenRequest, Operation, PrepareRequest};
@@ -15,20 +17,23 @@ use wire::xroot::flags::{
     DirlistOptions, LocateOptions as Locating, MkdirOptions, OpenOptions, OpenTemplateOptions,
     PrepareOptions, PrepareOptionsX,
 };
-use wire::xroot::header::StreamId;
 use wire::xroot::request::{Dirlist, Locate, Mv, Open, Prepare, Request, Statx};
 
 /// The permission bits of a mode that a client may set.
 const MODE_BITS: u16 = 0o777;
 
-impl Session {
+/// One request on names.
+pub(crate) struct PathRequest<'a> {
+    pub(crate) client: &'a ClientLogin,
+    pub(crate) work: &'a mut SessionWork,
+    /// Number of prepare requests of the session so far.
+    pub(crate) prepares: &'a mut u32,
+    pub(crate) reply: Replier<'a>,
+}
+
+impl PathRequest<'_> {
     /// Starts the operation on the name space for a request.
-    pub(crate) fn on_path(
-        &mut self,
-        id: StreamId,
-        request: &Request<'_>,
-        out: &mut dyn ReplyOutputs,
-    ) -> DriverTask {
+    pub(crate) fn start(&mut self, request: &Request<'_>) -> DriverTask {
         let kind = match request {
             Request::Open(m) => {
                 CallKind::Open { compress: m.options.contains(OpenOptions::COMPRESS), stat: wants_stat(m) }
@@ -43,19 +48,20 @@ impl Session {
         let operation = self.operation(request);
         if matches!(request, Request::Prepare(_))
             && operation.is_err()
-            && self.settings.prepares_silent
+            && self.client.settings.prepares_silent
             && self.has_no_prepare_left()
         {
-            return self.done(id, out);
+            return self.reply.succeed(&[]);
         }
         let opens = matches!(operation, Ok(Operation::Open(..)));
-        let descriptor = if opens { self.take_descriptor() } else { Ok(Descriptor::NONE) };
+        let descriptor =
+            if opens { self.work.take_descriptor(&self.client.settings) } else { Ok(Descriptor::NONE) };
         let (operation, descriptor) = match operation.and_then(|operation| Ok((operation, descriptor?))) {
             Ok(both) => both,
-            Err(error) => return self.fail(id, &error, out),
+            Err(error) => return self.reply.fail(&error),
         };
-        let call = self.call(id, PathId::CONTROL, kind);
-        if let Some(call) = self.call_mut(call) {
+        let call = self.work.call(self.reply.id, PathId::CONTROL, kind);
+        if let Some(call) = self.work.call_mut(call) {
             call.descriptor = descriptor;
         }
         // The copy must contain each earlier write to the source.
@@ -63,7 +69,7 @@ impl Session {
             Request::Open(m) if m.optiont.contains(OpenTemplateOptions::DUP) => Some(from_wire(m.fhtemplt)),
             _ => None,
         };
-        self.start_on_names(call, operation, source)
+        self.work.start_on_names(call, operation, source)
     }
 
     fn operation(&mut self, request: &Request<'_>) -> Result<Operation, Error> {
@@ -91,7 +97,7 @@ impl Session {
 
     fn open(&self, m: &Open<'_>) -> Result<Operation, Error> {
         let has = |bit| m.options.contains(bit);
-        if self.copy_needs_tls(m.target) {
+        if self.client.copy_needs_tls(m.target) {
             return Err(Error::new(ErrorKind::TlsRequired, "third-party copies require TLS"));
         }
         let place = target(m.target, Verb::OPEN)?;
@@ -150,15 +156,15 @@ impl Session {
         if dup && (!writes || m.options.contains(OpenOptions::READ)) {
             return Err(Error::new(ErrorKind::ArgInvalid, "cloned file is not being opened R/W"));
         }
-        let Some(handle) = self.handle(from_wire(m.fhtemplt)) else {
+        let Some((_, file)) = self.work.open_file(m.fhtemplt) else {
             return Err(Error::new(ErrorKind::FileNotOpen, "open does not refer to an open template file"));
         };
-        let file = handle.file.clone();
+        let file = file.clone();
         Ok((dup.then(|| file.clone()), Some(file)))
     }
 
     fn has_no_prepare_left(&self) -> bool {
-        self.settings.prepares_max.is_some_and(|most| self.prepares as usize > most)
+        self.client.settings.prepares_max.is_some_and(|most| *self.prepares as usize > most)
     }
 
     fn prepare(&mut self, m: &Prepare<'_>) -> Result<Operation, Error> {
@@ -170,7 +176,7 @@ impl Session {
             }
             return Ok(Operation::CancelPrepare { id: id.to_vec() });
         }
-        self.prepares = self.prepares.saturating_add(1);
+        *self.prepares = self.prepares.saturating_add(1);
         if self.has_no_prepare_left() {
             return Err(Error::new(ErrorKind::OverQuota, "Surpassed this connection's prepare limit."));
         }

@@ -6,10 +6,10 @@
 
 use crate::ids::{PathId, SequenceId};
 use crate::replies;
-use crate::state::{ReplyOutputs, Session};
+use crate::reply::ReplyOutputs;
 use crate::step::{ReadElement, ReadTask, ReadVectorTask};
 use base::Error;
-use vfs::{Now, RedirectAnswer};
+use vfs::Now;
 use wire::FixedLayout;
 use wire::xroot::codes::{RequestCode, ResponseType};
 use wire::xroot::header::StreamId;
@@ -29,7 +29,7 @@ pub struct ReadFrame<const BYTES: usize = RESPONSE_HEADER_BYTES> {
 }
 
 /// The reply to a read that does not complete immediately. The driver owns it until
-/// [`Session::read_ended`] or [`Session::read_failed`].
+/// [`crate::Session::read_ended`] or [`crate::Session::read_failed`].
 #[derive(Debug)]
 #[must_use = "operations that wait for the read never start if it does not end"]
 pub struct ReadReply {
@@ -41,6 +41,25 @@ pub struct ReadReply {
 }
 
 impl ReadReply {
+    pub(crate) fn of_range(task: &ReadTask, sequence: SequenceId) -> Self {
+        Self { streamid: task.streamid, link: task.link, sequence, left: task.length }
+    }
+
+    pub(crate) fn of_vector(task: &ReadVectorTask, sequence: SequenceId) -> Self {
+        // The path id of a vector read is ignored, as by all servers.
+        Self { streamid: task.streamid, link: PathId::CONTROL, sequence, left: task.elements.len() }
+    }
+
+    /// Returns the position of the read among the operations on open files.
+    pub(crate) fn sequence(&self) -> SequenceId {
+        self.sequence
+    }
+
+    /// Completes the reply with an error.
+    pub(crate) fn fail(&self, error: &Error, out: &mut dyn ReplyOutputs) {
+        replies::fail(out.link(self.link), self.streamid, error);
+    }
+
     /// Returns the connection that takes the reply.
     pub fn link(&self) -> PathId {
         self.link
@@ -114,7 +133,7 @@ impl ReadTask {
     }
 
     /// Replies with the data that `read` appends to the output of the task's connection: at most
-    /// [`ReadTask::length`] bytes, without page checksums. [`Session::read_answered`] must follow.
+    /// [`ReadTask::length`] bytes, without page checksums. [`crate::Session::read_answered`] must follow.
     /// Returns `false` and leaves the output unchanged if the data is not available immediately.
     pub fn answer(&self, out: &mut Vec<u8>, read: impl FnOnce(&mut Vec<u8>) -> Now<usize>) -> bool {
         let start = out.len();
@@ -144,55 +163,5 @@ impl ReadTask {
                 true
             }
         }
-    }
-}
-
-impl Session {
-    /// Reports that a read was answered immediately.
-    pub fn read_answered(&mut self, task: &ReadTask) {
-        if task.sequence.is_some() {
-            self.end_operation(task.sequence);
-        }
-    }
-
-    /// Redirects the client for a read.
-    pub fn read_redirected(&mut self, task: &ReadTask, to: &RedirectAnswer, out: &mut dyn ReplyOutputs) {
-        replies::redirect(out.link(task.link), task.streamid, to);
-        self.end_operation(task.sequence);
-    }
-
-    /// Redirects the client for a vector read.
-    pub fn vector_read_redirected(
-        &mut self,
-        task: &ReadVectorTask,
-        to: &RedirectAnswer,
-        out: &mut dyn ReplyOutputs,
-    ) {
-        replies::redirect(out.link(PathId::CONTROL), task.streamid, to);
-        self.end_operation(task.sequence);
-    }
-
-    /// Registers a read that does not complete immediately, before another request is taken.
-    pub fn read_began(&mut self, task: &ReadTask) -> ReadReply {
-        let sequence = self.register_read(task);
-        ReadReply { streamid: task.streamid, link: task.link, sequence, left: task.length }
-    }
-
-    /// Registers a vector read that does not complete immediately.
-    pub fn vector_read_began(&mut self, task: &ReadVectorTask) -> ReadReply {
-        let sequence = self.register_vector_read(task);
-        // The path id of a vector read is ignored, as by all servers.
-        ReadReply { streamid: task.streamid, link: PathId::CONTROL, sequence, left: task.elements.len() }
-    }
-
-    /// Reports the end of a read: its reply is complete, or its connection is lost.
-    pub fn read_ended(&mut self, reply: ReadReply) {
-        self.end_operation(Some(reply.sequence));
-    }
-
-    /// Reports the failure of a read. The error completes its reply.
-    pub fn read_failed(&mut self, reply: ReadReply, error: &Error, out: &mut dyn ReplyOutputs) {
-        replies::fail(out.link(reply.link), reply.streamid, error);
-        self.read_ended(reply);
     }
 }

@@ -8,111 +8,104 @@
 //! The payload of writes is not covered, because it is written while it arrives. Clients flag this
 //! in the signature, and the flag is accepted for no other request.
 
-use crate::ids::PathId;
-use crate::state::{ReplyOutputs, Session};
-use crate::step::DriverTask;
-use crate::verifier::PendingSignature;
-use auth::{Secret, request_hash};
+use crate::settings::Signing;
+use auth::{Secret, SignatureCipher, request_hash};
+use std::sync::Arc;
 use wire::FixedLayout;
-use wire::xroot::codes::{ErrorCode, RequestCode};
+use wire::xroot::codes::RequestCode;
 use wire::xroot::flags::{SigverCrypto, SigverFlags};
 use wire::xroot::header::{RequestHeader, StreamId};
 use wire::xroot::limits::SIGNATURE_BYTES_MAX;
 use wire::xroot::request::Sigver;
 
-impl Session {
-    /// Takes a signature for the next request.
-    pub(crate) fn signature(
-        &mut self,
-        header: &RequestHeader,
-        m: &Sigver<'_>,
-        out: &mut dyn ReplyOutputs,
-    ) -> DriverTask {
-        let id = header.streamid;
-        if m.signature.is_empty() || m.signature.len() > SIGNATURE_BYTES_MAX {
-            return self.bad_signature_length(id, out);
+/// Reports whether a signature can have this length.
+pub(crate) fn is_signature_length(bytes: usize) -> bool {
+    (1..=SIGNATURE_BYTES_MAX).contains(&bytes)
+}
+
+/// A signature that waits for the request it signs.
+struct PendingSignature {
+    streamid: StreamId,
+    request: RequestCode,
+    sequence: u64,
+    without_payload: bool,
+    hash: [u8; 32],
+}
+
+/// State of signature verification of one session whose client must sign.
+pub(crate) struct Verifier {
+    /// The requests that must be signed.
+    signing: Arc<Signing>,
+    /// The cipher with the session key; `None` if signatures are bare hashes.
+    cipher: Option<Arc<dyn SignatureCipher>>,
+    pending: Option<PendingSignature>,
+    /// The sequence number of the last verified request.
+    last_sequence: u64,
+}
+
+impl Verifier {
+    pub(crate) fn new(signing: Arc<Signing>, cipher: Option<Arc<dyn SignatureCipher>>) -> Self {
+        Self { signing, cipher, pending: None, last_sequence: 0 }
+    }
+
+    /// Takes a signature for the next request. Fails with the reason to refuse it, for the log.
+    pub(crate) fn take(&mut self, streamid: StreamId, m: &Sigver<'_>) -> Result<(), &'static str> {
+        if m.seqno <= self.last_sequence {
+            return Err("incorrect sequence number");
         }
-        let Some(verifier) = self.verifier_mut() else {
-            // A signature that is not required is accepted and ignored.
-            return DriverTask::Nothing;
-        };
-        let fault = if m.seqno <= verifier.last_sequence {
-            "incorrect sequence number"
-        } else if m.version != 0 {
-            "unsupported version"
-        } else if m.crypto.contains(SigverCrypto::RSA_KEY) {
-            "unsupported kind of key"
-        } else if m.crypto.0 != SigverCrypto::SHA256.0 {
-            "unsupported hash"
-        } else if verifier.pending.is_some() {
-            "it follows another signature"
-        } else {
-            match verifier.hash_in(m.signature) {
-                Some(hash) => {
-                    verifier.pending = Some(PendingSignature {
-                        streamid: id,
-                        request: m.expectrid,
-                        sequence: m.seqno,
-                        without_payload: m.flags.contains(SigverFlags::NODATA),
-                        hash,
-                    });
-                    return DriverTask::Nothing;
-                }
-                None => "it contains no hash",
-            }
-        };
-        self.unsigned(id, fault, out)
+        if m.version != 0 {
+            return Err("unsupported version");
+        }
+        if m.crypto.contains(SigverCrypto::RSA_KEY) {
+            return Err("unsupported kind of key");
+        }
+        if m.crypto.0 != SigverCrypto::SHA256.0 {
+            return Err("unsupported hash");
+        }
+        if self.pending.is_some() {
+            return Err("it follows another signature");
+        }
+        let hash = self.hash_in(m.signature).ok_or("it contains no hash")?;
+        self.pending = Some(PendingSignature {
+            streamid,
+            request: m.expectrid,
+            sequence: m.seqno,
+            without_payload: m.flags.contains(SigverFlags::NODATA),
+            hash,
+        });
+        Ok(())
     }
 
-    /// Refuses a signature of invalid length and ends the session.
-    pub(crate) fn bad_signature_length(&mut self, id: StreamId, out: &mut dyn ReplyOutputs) -> DriverTask {
-        self.refuse(id, PathId::CONTROL, ErrorCode::ARG_INVALID, "Invalid signature data length", out);
-        self.violated()
-    }
-
-    /// Verifies a request against the signature before it, if the client must sign. Returns the
-    /// refusal, if any.
-    pub(crate) fn verify(
-        &mut self,
-        header: &RequestHeader,
-        payload: &[u8],
-        out: &mut dyn ReplyOutputs,
-    ) -> Option<DriverTask> {
-        let verifier = self.verifier_mut()?;
+    /// Verifies a request against the signature before it. Fails with the reason to refuse it, for
+    /// the log.
+    pub(crate) fn verify(&mut self, header: &RequestHeader, payload: &[u8]) -> Result<(), &'static str> {
         if header.code == RequestCode::SIGVER {
-            return None;
+            return Ok(());
         }
-        let fault = match verifier.pending.take() {
-            None if verifier.signing.requirements.needs_signature(header, payload) => "it is missing",
-            None => return None,
-            Some(signature) => match mismatch(&signature, header, payload) {
-                None => {
-                    verifier.last_sequence = signature.sequence;
-                    return None;
-                }
-                Some(fault) => fault,
-            },
+        let Some(signature) = self.pending.take() else {
+            let is_needed = self.signing.requirements.needs_signature(header, payload);
+            return if is_needed { Err("it is missing") } else { Ok(()) };
         };
-        Some(self.unsigned(header.streamid, fault, out))
+        if let Some(fault) = mismatch(&signature, header, payload) {
+            return Err(fault);
+        }
+        self.last_sequence = signature.sequence;
+        Ok(())
     }
 
     /// Consumes the signature of a request that is refused before verification.
-    pub(crate) fn unsign(&mut self, code: RequestCode) {
-        if code != RequestCode::SIGVER
-            && let Some(verifier) = self.verifier_mut()
-        {
-            verifier.pending = None;
+    pub(crate) fn skip(&mut self, code: RequestCode) {
+        if code != RequestCode::SIGVER {
+            self.pending = None;
         }
     }
 
-    /// Refuses a request and ends the session. The reason is for the log, because the client needs
-    /// only one text.
-    fn unsigned(&mut self, id: StreamId, reason: &str, out: &mut dyn ReplyOutputs) -> DriverTask {
-        let client = &self.caller.identity;
-        tracing::warn!(%client, "a request is refused, and its connection closed, for its signature: {reason}");
-        let text = "Request signature not verified";
-        self.refuse(id, PathId::CONTROL, ErrorCode::SIGVER_ERR, text, out);
-        self.violated()
+    /// Returns the hash in a signature: decrypted, or as sent by a client without a key.
+    fn hash_in(&self, signature: &[u8]) -> Option<[u8; 32]> {
+        match &self.cipher {
+            Some(cipher) => cipher.decrypt(signature),
+            None => signature.try_into().ok(),
+        }
     }
 }
 

@@ -1,70 +1,27 @@
-//! The state of a session: its stage, its open files, its requests without an answer, and its
-//! connections.
+//! A session and its interface to the driver, except for taking requests (`machine`).
 //!
-//! `machine` takes requests; the families of requests are in files of their own (`paths`,
-//! `handles`, `query`, ...). They share the state here.
+//! [`Session`] composes the objects that have the jobs: [`ClientLogin`], [`SessionWork`] and
+//! [`BoundLinks`].
 
-use crate::authentication::SessionSecurity;
-use crate::call::{BlockedOperation, CallKind, UnansweredCall};
-use crate::files::{FileTable, SessionFile};
-use crate::ids::{CallId, FileIndex, PathId};
+use crate::answers::Answers;
+use crate::authentication::AuthenticationResult;
+use crate::framing::RequestFront;
+use crate::greeting::{ClientLogin, SessionStage};
+use crate::ids::{CallId, FileIndex, PathId, SequenceId};
+use crate::links::BoundLinks;
+use crate::reads::ReadReply;
 use crate::replies;
-use crate::sequencer::Sequencer;
+use crate::reply::ReplyOutputs;
 use crate::settings::{CALLS_MAX, Peer, Settings};
-use crate::slots::StableKeyTable;
-use crate::step::{Destination, DriverTask, PayloadAnnouncement};
-use crate::tls::LinkEncryption;
-use base::{Charge, Descriptor, Error, ErrorKind, Identity, LoginNames};
-use std::collections::VecDeque;
+use crate::step::{DriverTask, ReadTask, ReadVectorTask, ReceiveResult};
+use crate::work::SessionWork;
+use crate::write_replies::WriteReplies;
+use auth::HostName;
+use base::{Charge, Error, ErrorKind};
 use std::sync::Arc;
-use vfs::{Caller, OpenFile};
+use vfs::{Answer, Caller, OpenFile, RedirectAnswer};
 use wire::xroot::codes::ErrorCode;
 use wire::xroot::header::{SessionId, StreamId};
-use wire::xroot::limits::PATH_ID_MAX;
-
-/// Output buffers for replies, one per connection. Replies for a lost connection are discarded.
-pub trait ReplyOutputs {
-    /// Returns the output of a connection. Callers append whole frames.
-    fn link(&mut self, link: PathId) -> &mut Vec<u8>;
-}
-
-/// The stage of a session.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum SessionStage {
-    /// Nothing has arrived.
-    Handshake,
-    /// Before login.
-    Greeting,
-    /// Logged in; the client must authenticate before it can use anything.
-    Authenticating,
-    /// Logged in and identified.
-    Active,
-    /// Takes no further requests; files are being released.
-    Ending,
-}
-
-/// State that a session has only while files are open or calls are in flight. It is allocated on
-/// demand because most connections of a large server are idle.
-#[derive(Default)]
-pub(crate) struct ActiveState {
-    pub(crate) files: FileTable,
-    pub(crate) calls: StableKeyTable<UnansweredCall>,
-    pub(crate) sequencer: Sequencer<BlockedOperation>,
-    /// Reads that wait for earlier operations. They have no call.
-    pub(crate) reads_waiting: usize,
-    ready: VecDeque<DriverTask>,
-    /// Charge of the request that is being taken. The first call made for the request takes it
-    /// over.
-    pub(crate) arriving: Charge,
-    /// Number of calls that open a file.
-    opening: usize,
-}
-
-impl ActiveState {
-    fn is_over(&self) -> bool {
-        self.files.len() == 0 && self.calls.is_empty() && self.ready.is_empty() && self.sequencer.is_idle()
-    }
-}
 
 /// One login session: the control connection and up to 15 bound connections.
 ///
@@ -72,249 +29,165 @@ impl ActiveState {
 /// methods for reads, gives commands by `bind`, `unbind` and `end`, and takes the next task from
 /// `next_todo`.
 pub struct Session {
-    pub(crate) id: SessionId,
-    pub(crate) settings: Arc<Settings>,
-    pub(crate) stage: SessionStage,
-    pub(crate) caller: Arc<Caller>,
+    pub(crate) client: ClientLogin,
+    pub(crate) links: BoundLinks,
+    /// Number of prepare requests so far.
     pub(crate) prepares: u32,
-    /// `None` if the client neither has to authenticate nor to sign.
-    pub(crate) security: Option<Box<SessionSecurity>>,
     /// `None` if nothing is open or in flight.
-    pub(crate) engaged: Option<Box<ActiveState>>,
-    /// Protocol version of the client; 0 if unknown.
-    pub(crate) client_version: i32,
-    /// Port of the client.
-    pub(crate) port: u16,
-    /// Bit p is set if path id p is bound.
-    bound: u16,
-    pub(crate) encryption: LinkEncryption,
+    pub(crate) work: Option<Box<SessionWork>>,
 }
 
+/// The state of a session.
 impl Session {
     /// Returns a session that has received nothing. `id` must be unguessable and unique.
     pub fn new(id: SessionId, settings: Arc<Settings>, peer: Peer) -> Self {
-        let told = LoginNames { host: &peer.host, ..LoginNames::default() };
-        let identity = Identity::new(&told, 0, peer.address, auth::host::HOST);
-        Self {
-            id,
-            settings,
-            stage: SessionStage::Handshake,
-            caller: Arc::new(Caller::new(identity, false, false)),
-            prepares: 0,
-            security: None,
-            engaged: None,
-            client_version: 0,
-            port: peer.port,
-            bound: 0,
-            encryption: LinkEncryption::Unsupported,
-        }
+        let client = ClientLogin::new(id, settings, peer);
+        Self { client, links: BoundLinks::default(), prepares: 0, work: None }
     }
 
     /// Returns the session id.
     pub fn id(&self) -> SessionId {
-        self.id
+        self.client.id
     }
 
     /// Returns the identity for which operations run.
     pub fn caller(&self) -> &Arc<Caller> {
-        &self.caller
+        &self.client.caller
     }
 
     /// Reports whether the client has logged in and is identified.
     pub fn is_active(&self) -> bool {
-        self.stage == SessionStage::Active
+        self.client.stage == SessionStage::Active
+    }
+
+    /// Reports whether the client has logged in and is not authenticated yet.
+    pub fn is_authenticating(&self) -> bool {
+        self.client.is_authenticating()
+    }
+
+    /// Reports whether the control connection is encrypted, or switches after its output.
+    pub fn is_tls(&self) -> bool {
+        self.client.is_tls()
     }
 
     /// Reports whether the session is ending.
     pub fn is_ending(&self) -> bool {
-        self.stage == SessionStage::Ending
+        self.client.stage == SessionStage::Ending
     }
 
     /// Reports whether the session has ended and released all files, so that it can be dropped.
     pub fn is_finished(&self) -> bool {
-        self.stage == SessionStage::Ending && self.is_at_rest()
+        self.is_ending() && self.is_at_rest()
     }
 
     fn is_at_rest(&self) -> bool {
-        self.engaged.as_ref().is_none_or(|engaged| engaged.is_over())
+        self.work.as_ref().is_none_or(|work| work.is_over())
     }
 
     /// Frees the state for files and calls if there are none. The driver calls this when nothing
     /// has arrived for a while. Until then the memory is kept for the next request.
     pub fn shrink(&mut self) {
         if self.is_at_rest() {
-            self.engaged = None;
+            self.work = None;
         }
     }
 
-    pub(crate) fn engage(&mut self) -> &mut ActiveState {
-        self.engaged.get_or_insert_default()
+    /// Returns the work of the session, which begins if there is none.
+    pub(crate) fn work(&mut self) -> &mut SessionWork {
+        let is_ending = self.is_ending();
+        SessionWork::begin(&mut self.work, is_ending)
     }
 
-    pub(crate) fn engaged(&self) -> Option<&ActiveState> {
-        self.engaged.as_deref()
-    }
-
-    pub(crate) fn engaged_mut(&mut self) -> Option<&mut ActiveState> {
-        self.engaged.as_deref_mut()
+    /// Returns the work of the session, if there is any.
+    pub(crate) fn present_work(&mut self) -> Option<&mut SessionWork> {
+        self.work.as_deref_mut()
     }
 
     /// Returns the number of requests without an answer, except reads that the driver has begun.
     pub fn calls_in_flight(&self) -> usize {
-        self.engaged().map_or(0, |engaged| engaged.calls.len() + engaged.reads_waiting)
+        self.work.as_ref().map_or(0, |work| work.calls_in_flight())
     }
 
     /// Returns the number of open files.
     pub fn files_open(&self) -> usize {
-        self.engaged.as_ref().map_or(0, |engaged| engaged.files.len())
-    }
-
-    /// Returns the table of open files, for insertion.
-    pub(crate) fn files(&mut self) -> &mut FileTable {
-        &mut self.engage().files
-    }
-
-    /// Returns a file that accepts operations.
-    pub(crate) fn handle(&self, index: FileIndex) -> Option<&SessionFile> {
-        self.engaged.as_ref()?.files.get(index)
-    }
-
-    /// Returns a file, even if it is being closed.
-    pub(crate) fn any_handle(&mut self, index: FileIndex) -> Option<&mut SessionFile> {
-        self.engaged.as_mut()?.files.any(index)
+        self.work.as_ref().map_or(0, |work| work.files.len())
     }
 
     /// Reports whether the session accepts another request. If not, the driver waits for an answer
     /// (back-pressure).
     pub fn has_room(&self) -> bool {
-        self.calls_in_flight() < CALLS_MAX && (self.security.is_none() || !self.is_login_busy())
+        self.calls_in_flight() < CALLS_MAX && !self.client.is_login_busy()
     }
 
     /// Returns a file of the session. The driver also finds a file whose close waits for a read
     /// that the driver was given.
     pub fn file(&self, index: FileIndex) -> Option<&Arc<dyn OpenFile>> {
-        self.engaged()?.files.known(index).map(|handle| &handle.file)
+        self.work.as_ref()?.file(index)
     }
 
-    /// Reports whether a connection belongs to the session.
-    pub fn is_bound(&self, link: PathId) -> bool {
-        link == PathId::CONTROL || (link.0 <= PATH_ID_MAX && self.bound & (1 << link.0) != 0)
+    /// Returns the next request if it is complete. Otherwise returns the number of bytes that must
+    /// be there first, as far as the present bytes show it: at most the largest argument and two
+    /// headers. A driver takes memory for a request only when these bytes have arrived.
+    pub fn front(&self, input: &[u8]) -> Result<RequestFront, usize> {
+        self.client.stage.front(input)
     }
 
     /// Returns the next task that has become possible.
     pub fn next_todo(&mut self) -> Option<DriverTask> {
-        self.engaged.as_mut()?.ready.pop_front()
-    }
-
-    /// Returns the charge of an unanswered request, for the driver to adapt.
-    pub fn charge_mut(&mut self, id: CallId) -> Option<&mut Charge> {
-        self.call_mut(id).map(|call| &mut call.charge)
-    }
-
-    /// Replies with an error and keeps the session.
-    pub(crate) fn refuse(
-        &mut self,
-        streamid: StreamId,
-        link: PathId,
-        code: ErrorCode,
-        text: &str,
-        out: &mut dyn ReplyOutputs,
-    ) -> DriverTask {
-        replies::error(out.link(link), streamid, code, text);
-        DriverTask::Nothing
-    }
-
-    /// Replies with an error of our own crates and keeps the session.
-    pub(crate) fn fail(
-        &mut self,
-        streamid: StreamId,
-        error: &Error,
-        out: &mut dyn ReplyOutputs,
-    ) -> DriverTask {
-        self.refuse(streamid, PathId::CONTROL, crate::wire_code(error.kind), &error.text, out)
-    }
-
-    /// Replies that the request succeeded, without data.
-    pub(crate) fn done(&mut self, streamid: StreamId, out: &mut dyn ReplyOutputs) -> DriverTask {
-        replies::ok(out.link(PathId::CONTROL), streamid, &[]);
-        DriverTask::Nothing
-    }
-
-    /// Ends the session after the reply to a protocol violation. The rest of the input is ignored.
-    pub(crate) fn violated(&mut self) -> DriverTask {
-        self.end();
-        DriverTask::Close
-    }
-
-    /// Registers a request that will be answered later.
-    pub(crate) fn call(&mut self, streamid: StreamId, link: PathId, kind: CallKind) -> CallId {
-        let engaged = self.engage();
-        let charge = std::mem::take(&mut engaged.arriving);
-        engaged.opening += usize::from(matches!(kind, CallKind::Open { .. }));
-        let descriptor = Descriptor::NONE;
-        let call =
-            UnansweredCall { streamid, link, is_deferred: false, sequence: None, kind, charge, descriptor };
-        CallId(engaged.calls.insert(call))
-    }
-
-    pub(crate) fn call_mut(&mut self, id: CallId) -> Option<&mut UnansweredCall> {
-        self.engaged.as_mut()?.calls.get_mut(id.0)
-    }
-
-    pub(crate) fn finish_call(&mut self, id: CallId) -> Option<UnansweredCall> {
-        let engaged = self.engaged.as_mut()?;
-        let call = engaged.calls.remove(id.0)?;
-        engaged.opening -= usize::from(matches!(call.kind, CallKind::Open { .. }));
-        Some(call)
-    }
-
-    /// Takes a descriptor for a file that is about to be opened.
-    pub(crate) fn take_descriptor(&self) -> Result<Descriptor, Error> {
-        let own = self.files_open() + self.engaged.as_ref().map_or(0, |engaged| engaged.opening);
-        let descriptor =
-            if own < self.settings.files_max { self.settings.descriptors.open(own) } else { None };
-        descriptor.ok_or_else(|| Error::new(ErrorKind::Overloaded, "too many open files in this session"))
+        self.present_work()?.next_todo()
     }
 
     /// Appends a task to the queue of [`Session::next_todo`].
     pub fn push(&mut self, todo: DriverTask) {
-        if !matches!(todo, DriverTask::Nothing) {
-            self.engage().ready.push_back(todo);
-        }
+        self.work().push(todo);
     }
 
-    /// Announces data to discard. Then the error is sent on the connection `reply`.
-    pub(crate) fn discard(
-        &mut self,
-        streamid: StreamId,
-        reply: PathId,
-        (link, length): (PathId, usize),
-        error: Error,
-    ) -> DriverTask {
-        let call = self.call(streamid, reply, CallKind::Refused(error));
-        let into = Destination::Discard;
-        DriverTask::Receive(PayloadAnnouncement { call, link, length, into, checkpoint: false, held: false })
+    /// Returns the charge of an unanswered request, for the driver to adapt.
+    pub fn charge_mut(&mut self, id: CallId) -> Option<&mut Charge> {
+        self.present_work()?.call_mut(id).map(|call| &mut call.charge)
+    }
+
+    /// Ends the session: takes no further request, drops operations that have not started, and
+    /// releases each file when its last operation has ended.
+    pub fn end(&mut self) {
+        if self.is_ending() {
+            return;
+        }
+        self.client.end();
+        if let Some(work) = self.present_work() {
+            work.end();
+        }
+    }
+}
+
+/// Connections.
+impl Session {
+    /// Reports whether a connection belongs to the session.
+    pub fn is_bound(&self, link: PathId) -> bool {
+        self.links.has(link)
     }
 
     /// Gives the lowest free path id to a connection from `address`, which is encrypted or not.
     pub fn bind(&mut self, address: Option<std::net::IpAddr>, is_tls: bool) -> Result<PathId, Error> {
-        match self.stage {
+        match self.client.stage {
             SessionStage::Handshake | SessionStage::Greeting | SessionStage::Authenticating => {
                 return Err(Error::new(ErrorKind::ArgInvalid, "session not logged in"));
             }
             SessionStage::Ending => return Err(Error::new(ErrorKind::NotFound, "session just closed")),
             SessionStage::Active => {}
         }
-        if address != self.caller.identity.address {
+        if address != self.client.caller.identity.address {
             return Err(Error::new(ErrorKind::NotAuthorized, "cross-host bind not allowed"));
         }
-        if !is_tls && self.needs_tls_on_links() {
+        if !is_tls && self.client.needs_tls_on_links() {
             return Err(Error::new(ErrorKind::TlsRequired, "bind requires TLS"));
         }
-        let free = (1..=PATH_ID_MAX).find(|&p| self.bound & (1 << p) == 0);
-        let Some(path) = free else { return Err(Error::new(ErrorKind::NoMemory, "bind limit exceeded")) };
-        self.bound |= 1 << path;
-        Ok(PathId(path))
+        self.links.bind()
+    }
+
+    /// Frees the path id of a bound connection that was lost.
+    pub fn unbind(&mut self, link: PathId) {
+        self.links.unbind(link);
     }
 
     /// Replies to a kXR_bind whose connection has joined.
@@ -339,11 +212,131 @@ impl Session {
         let text = format!("Request did not arrive in time; {} of {bytes} bytes came", input.len());
         replies::error(out.link(link), streamid, ErrorCode::INVALID_REQUEST, &text);
     }
+}
 
-    /// Frees the path id of a bound connection that was lost.
-    pub fn unbind(&mut self, link: PathId) {
-        if link.0 <= PATH_ID_MAX {
-            self.bound &= !(1 << link.0);
+/// Login.
+impl Session {
+    /// Reports whether this request can only be taken after the name of the client's host is known.
+    /// The driver looks it up and calls [`Session::set_peer_host`].
+    pub fn needs_peer_host(&self, front: &RequestFront) -> bool {
+        self.client.needs_peer_host(front)
+    }
+
+    /// Stores the result of the look-up of the client's host.
+    pub fn set_peer_host(&mut self, name: HostName) {
+        self.client.set_peer_host(name);
+    }
+
+    /// Takes the result of a step.
+    pub fn authenticated(&mut self, result: AuthenticationResult, out: &mut dyn ReplyOutputs) -> DriverTask {
+        let todo = self.client.authenticated(result, out);
+        self.close_if_asked(todo)
+    }
+
+    /// Refuses a step that the driver could not execute.
+    pub fn refuse_step(&mut self, reason: &str, out: &mut dyn ReplyOutputs) -> DriverTask {
+        let todo = self.client.refuse_step(reason, out);
+        self.close_if_asked(todo)
+    }
+
+    /// Sends a refusal whose delay has ended.
+    pub fn send_delayed_refusal(&mut self, out: &mut dyn ReplyOutputs) {
+        self.client.send_delayed_refusal(out);
+    }
+
+    /// Ends the session if this task closes it, or if the client has no further attempt to log in.
+    pub(crate) fn close_if_asked(&mut self, todo: DriverTask) -> DriverTask {
+        match &todo {
+            DriverTask::Close => self.end(),
+            DriverTask::LoginRefused { .. } if self.client.has_no_attempt_left() => {
+                self.end();
+                self.push(DriverTask::Close);
+            }
+            _ => {}
         }
+        todo
+    }
+}
+
+/// Results of the tasks of the driver.
+impl Session {
+    fn answers<'a>(&'a mut self, out: &'a mut dyn ReplyOutputs) -> Option<Answers<'a>> {
+        let accepts_deferred_reply = self.client.caller.accepts_deferred_reply;
+        Some(Answers { work: self.work.as_deref_mut()?, out, accepts_deferred_reply })
+    }
+
+    /// Notifies the client that an answer will be late. Called at most once per call, before
+    /// [`Session::answered`].
+    pub fn defer_answer(&mut self, id: CallId, seconds: u32, text: &str, out: &mut dyn ReplyOutputs) {
+        if let Some(mut answers) = self.answers(out) {
+            answers.defer(id, seconds, text);
+        }
+    }
+
+    /// Reports the answer to a call.
+    pub fn answered(&mut self, id: CallId, answer: Answer, out: &mut dyn ReplyOutputs) -> DriverTask {
+        self.answers(out).map_or(DriverTask::Nothing, |mut answers| answers.answered(id, answer))
+    }
+
+    /// Reports that all data of an announcement has arrived and was written or discarded.
+    pub fn received(
+        &mut self,
+        id: CallId,
+        received: ReceiveResult,
+        out: &mut dyn ReplyOutputs,
+    ) -> DriverTask {
+        let Some(work) = self.present_work() else { return DriverTask::Nothing };
+        WriteReplies { work, out }.received(id, received)
+    }
+
+    /// Reports that a read was answered immediately.
+    pub fn read_answered(&mut self, task: &ReadTask) {
+        if task.sequence.is_some() {
+            self.end_read(task.sequence);
+        }
+    }
+
+    fn end_read(&mut self, sequence: Option<SequenceId>) {
+        if let Some(work) = self.present_work() {
+            work.end_operation(sequence);
+        }
+    }
+
+    /// Redirects the client for a read.
+    pub fn read_redirected(&mut self, task: &ReadTask, to: &RedirectAnswer, out: &mut dyn ReplyOutputs) {
+        replies::redirect(out.link(task.link), task.streamid, to);
+        self.end_read(task.sequence);
+    }
+
+    /// Redirects the client for a vector read.
+    pub fn vector_read_redirected(
+        &mut self,
+        task: &ReadVectorTask,
+        to: &RedirectAnswer,
+        out: &mut dyn ReplyOutputs,
+    ) {
+        replies::redirect(out.link(PathId::CONTROL), task.streamid, to);
+        self.end_read(task.sequence);
+    }
+
+    /// Registers a read that does not complete immediately, before another request is taken.
+    pub fn read_began(&mut self, task: &ReadTask) -> ReadReply {
+        ReadReply::of_range(task, self.work().register_read(task))
+    }
+
+    /// Registers a vector read that does not complete immediately.
+    pub fn vector_read_began(&mut self, task: &ReadVectorTask) -> ReadReply {
+        ReadReply::of_vector(task, self.work().register_vector_read(task))
+    }
+
+    /// Reports the end of a read: its reply is complete, or its connection is lost.
+    pub fn read_ended(&mut self, reply: ReadReply) {
+        self.end_read(Some(reply.sequence()));
+    }
+
+    /// Reports the failure of a read. The error completes its reply.
+    pub fn read_failed(&mut self, reply: ReadReply, error: &Error, out: &mut dyn ReplyOutputs) {
+        reply.fail(error, out);
+        self.read_ended(reply);
     }
 }

@@ -4,13 +4,12 @@
 //! or after the login if the rest of the session must be encrypted. The session decides; its driver
 //! performs the handshake ([`DriverTask::StartTls`]). Source: xroot protocol 5.2.0, section 1.8.
 
-use crate::ids::PathId;
-use crate::state::{ReplyOutputs, Session, SessionStage};
+use crate::greeting::{ClientLogin, SessionStage};
+use crate::reply::Replier;
 use crate::step::DriverTask;
 use config::{TlsOperations, TlsRequirements};
 use wire::xroot::codes::{ErrorCode, Expect};
 use wire::xroot::flags::{ProtocolFlags, ServerFlags};
-use wire::xroot::header::StreamId;
 use wire::xroot::request::Protocol;
 
 /// Returns the flags that announce requirements. Clients that do not support TLS receive the same.
@@ -36,9 +35,9 @@ pub(crate) enum LinkEncryption {
     Tls,
 }
 
-impl Session {
+impl ClientLogin {
     /// Reports whether the control connection is encrypted, or switches after its output.
-    pub fn is_tls(&self) -> bool {
+    pub(crate) fn is_tls(&self) -> bool {
         self.encryption == LinkEncryption::Tls
     }
 
@@ -81,11 +80,7 @@ impl Session {
     }
 
     /// Refuses a login in clear text if it must be encrypted.
-    pub(crate) fn refuse_clear_login(
-        &mut self,
-        id: StreamId,
-        out: &mut dyn ReplyOutputs,
-    ) -> Option<DriverTask> {
+    pub(crate) fn refuse_clear_login(&self, reply: &mut Replier<'_>) -> Option<DriverTask> {
         if self.is_tls() || !self.tls_operations().login {
             return None;
         }
@@ -93,13 +88,12 @@ impl Session {
             LinkEncryption::Unsupported => "login requires TLS support",
             _ => "login requires TLS be enabled",
         };
-        self.refuse(id, PathId::CONTROL, ErrorCode::TLS_REQUIRED, text, out);
-        Some(self.violated())
+        Some(reply.refuse_and_close(ErrorCode::TLS_REQUIRED, text))
     }
 
     /// Returns the task after the reply that ends a login: to switch to TLS if the session must be
     /// encrypted. A client that cannot is refused.
-    pub(crate) fn encrypt_session(&mut self, id: StreamId, out: &mut dyn ReplyOutputs) -> DriverTask {
+    pub(crate) fn encrypt_session(&mut self, reply: &mut Replier<'_>) -> DriverTask {
         if self.is_tls() || !self.tls_operations().includes_session() {
             return DriverTask::Nothing;
         }
@@ -107,8 +101,7 @@ impl Session {
             self.encryption = LinkEncryption::Tls;
             return DriverTask::StartTls;
         }
-        self.refuse(id, PathId::CONTROL, ErrorCode::TLS_REQUIRED, "session requires TLS support", out);
-        self.violated()
+        reply.refuse_and_close(ErrorCode::TLS_REQUIRED, "session requires TLS support")
     }
 
     /// Reports whether a connection in clear text must not join this session.

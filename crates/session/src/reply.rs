@@ -1,0 +1,61 @@
+//! Replies that consist of an error or of nothing: the ones that any request can get.
+
+use crate::ids::PathId;
+use crate::replies;
+use crate::step::DriverTask;
+use base::Error;
+use wire::xroot::codes::ErrorCode;
+use wire::xroot::header::StreamId;
+
+/// Output buffers for replies, one per connection. Replies for a lost connection are discarded.
+pub trait ReplyOutputs {
+    /// Returns the output of a connection. Callers append whole frames.
+    fn link(&mut self, link: PathId) -> &mut Vec<u8>;
+}
+
+/// The reply to one request that arrived on the control connection.
+pub(crate) struct Replier<'a> {
+    pub(crate) id: StreamId,
+    pub(crate) out: &'a mut dyn ReplyOutputs,
+}
+
+impl<'a> Replier<'a> {
+    pub(crate) fn new(id: StreamId, out: &'a mut dyn ReplyOutputs) -> Self {
+        Self { id, out }
+    }
+
+    /// Returns the output of the control connection.
+    pub(crate) fn control(&mut self) -> &mut Vec<u8> {
+        self.out.link(PathId::CONTROL)
+    }
+
+    /// Replies with an error and keeps the session.
+    pub(crate) fn refuse(&mut self, code: ErrorCode, text: &str) -> DriverTask {
+        self.refuse_on(PathId::CONTROL, code, text)
+    }
+
+    /// Replies with an error on another connection and keeps the session.
+    pub(crate) fn refuse_on(&mut self, link: PathId, code: ErrorCode, text: &str) -> DriverTask {
+        replies::error(self.out.link(link), self.id, code, text);
+        DriverTask::Nothing
+    }
+
+    /// Replies with an error after which the session ends, because the client violated the protocol
+    /// or the end of its request cannot be found. The rest of the input is ignored.
+    pub(crate) fn refuse_and_close(&mut self, code: ErrorCode, text: &str) -> DriverTask {
+        self.refuse(code, text);
+        DriverTask::Close
+    }
+
+    /// Replies with an error of our own crates and keeps the session.
+    pub(crate) fn fail(&mut self, error: &Error) -> DriverTask {
+        self.refuse(crate::wire_code(error.kind), &error.text)
+    }
+
+    /// Replies that the request succeeded, with these bytes.
+    pub(crate) fn succeed(&mut self, body: &[u8]) -> DriverTask {
+        let id = self.id;
+        replies::ok(self.control(), id, body);
+        DriverTask::Nothing
+    }
+}
