@@ -31,6 +31,9 @@ pub(crate) const NO_SHARED_WRITE: u32 = ANY_MODE & !SHARED_WRITE;
 /// The bit of directories in which users can replace only files of their own.
 pub(crate) const STICKY: u32 = 0o1000;
 
+/// Number of reads of a file that changes each time.
+const READS_MAX: u32 = 3;
+
 /// The demands on a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FileTrust {
@@ -118,23 +121,39 @@ impl FileStamp {
     }
 }
 
-/// Reads a regular file as a whole. A file that changes meanwhile is an error, because the content
+/// The content of a file, and its state at that time.
+type StampedContent = (Zeroizing<Vec<u8>>, FileStamp);
+
+/// Reads a regular file as a whole. A file that changes meanwhile is read again, because the content
 /// may be half old and half new. Blocks.
-pub(crate) fn read_trusted(
-    path: &Path,
-    trust: &FileTrust,
-) -> Result<(Zeroizing<Vec<u8>>, FileStamp), TrustedFileError> {
-    let mut file = open(path, trust)?;
-    let before = file.metadata()?;
-    check(path, &before, trust)?;
-    read_unchanged(&mut file, &before, trust.bytes_max)
+pub(crate) fn read_trusted(path: &Path, trust: &FileTrust) -> Result<StampedContent, TrustedFileError> {
+    until_unchanged(|| {
+        let mut file = open(path, trust)?;
+        let before = file.metadata()?;
+        check(path, &before, trust)?;
+        read_unchanged(&mut file, &before, trust.bytes_max)
+    })
 }
 
+/// Repeats a read that found a change. A program that replaces a file is done with it soon, but one
+/// that writes without end must not hold the reader.
+fn until_unchanged(
+    mut read: impl FnMut() -> Result<Option<StampedContent>, TrustedFileError>,
+) -> Result<StampedContent, TrustedFileError> {
+    for _ in 0..READS_MAX {
+        if let Some(content) = read()? {
+            return Ok(content);
+        }
+    }
+    Err(io::Error::other("it changed while it was read; try again").into())
+}
+
+/// Returns the content, or `None` if the file is no longer as `before`.
 fn read_unchanged(
     file: &mut File,
     before: &Metadata,
     bytes_max: u64,
-) -> Result<(Zeroizing<Vec<u8>>, FileStamp), TrustedFileError> {
+) -> Result<Option<StampedContent>, TrustedFileError> {
     // One allocation, because growing would leave copies of keys behind.
     let capacity = before.len().min(bytes_max) + 1;
     let mut text = Zeroizing::new(Vec::with_capacity(usize::try_from(capacity).unwrap_or(0)));
@@ -144,10 +163,8 @@ fn read_unchanged(
         return Err(io::Error::other(format!("it is larger than {bytes_max} bytes")).into());
     }
     let stamp = FileStamp::of(before);
-    if FileStamp::of(&file.metadata()?) != stamp || length != before.len() {
-        return Err(io::Error::other("it changed while it was read; try again").into());
-    }
-    Ok((text, stamp))
+    let is_unchanged = FileStamp::of(&file.metadata()?) == stamp && length == before.len();
+    Ok(is_unchanged.then_some((text, stamp)))
 }
 
 /// Opens the file in its directory, which is checked.
@@ -332,20 +349,35 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_changes_while_it_is_read_is_refused() {
+    fn a_file_that_changes_while_it_is_read_is_read_again() {
         let path = std::env::temp_dir().join(format!("auth-changing-{}", std::process::id()));
         fs::write(&path, "ab").unwrap();
         let mut file = File::open(&path).unwrap();
         let before = file.metadata().unwrap();
-        assert!(read_unchanged(&mut file, &before, 10).is_ok());
-        File::options().append(true).open(&path).unwrap().write_all(b"c").unwrap();
-        let mut file = File::open(&path).unwrap();
-        let error = read_unchanged(&mut file, &before, 10).unwrap_err();
-        assert!(format!("{error:?}").contains("changed while it was read"), "{error:?}");
+        assert!(read_unchanged(&mut file, &before, 10).unwrap().is_some());
+        // Another program changes the file between the look at its state and the read.
+        let mut reads = 0;
+        let mut read = |changes: u32, change: &dyn Fn()| {
+            let result = until_unchanged(|| {
+                let mut file = File::open(&path).unwrap();
+                let before = file.metadata().unwrap();
+                reads += 1;
+                if reads <= changes {
+                    change();
+                }
+                read_unchanged(&mut file, &before, 10)
+            });
+            (std::mem::take(&mut reads), result.map(|(text, _)| text.to_vec()))
+        };
+        let append = || File::options().append(true).open(&path).unwrap().write_all(b"c").unwrap();
         // A change of permissions alone counts: the check of them was before it.
-        let before = file.metadata().unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
-        assert!(read_unchanged(&mut File::open(&path).unwrap(), &before, 10).is_err());
+        let permit = || fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+        assert!(matches!(read(1, &append), (2, Ok(text)) if text == b"abc"));
+        assert!(matches!(read(2, &append), (3, Ok(text)) if text == b"abccc"));
+        assert!(matches!(read(1, &permit), (2, Ok(text)) if text == b"abccc"));
+        let (reads, result) = read(9, &append);
+        assert_eq!(reads, READS_MAX);
+        assert!(format!("{:?}", result.unwrap_err()).contains("changed while it was read"));
         fs::remove_file(path).unwrap();
     }
 }

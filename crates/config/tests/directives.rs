@@ -122,6 +122,7 @@ fn examples_match_the_standing() {
     // Examples that other lines complete.
     let completed = |name: &str| match name {
         "sec.protparm" => "sec.protocol sss\nxrootd.seclib default\n",
+        "voms.mapfile" => "sec.protocol gsi -vomsat:extract\nxrootd.seclib default\n",
         // Settings of authorization need the directive that enables it.
         name if name.starts_with("acc.") || name == "ofs.authlib" => "ofs.authorize\n",
         "macaroons.secretkey" => "ofs.authorize\nofs.authlib ++ libXrdMacaroons.so\nall.sitename S\n",

@@ -166,6 +166,25 @@ fn attributes_of_voms_are_used_if_an_option_asks_for_them() {
 }
 
 #[test]
+fn a_map_of_groups_that_nothing_uses_is_reported() {
+    let problems =
+        |text: &str| -> Vec<_> { read(text).report.problems().iter().map(ToString::to_string).collect() };
+    assert_eq!(problems("voms.mapfile /v\nsec.protocol gsi -vomsat:extract"), [""; 0]);
+    for text in [
+        "voms.mapfile /v\nsec.protocol gsi",
+        "voms.mapfile /v\nsec.protocol gsi -vomsat:0",
+        "voms.mapfile /v",
+    ] {
+        let problems = problems(text);
+        let [problem] = problems.as_slice() else { panic!("{text}: {problems:?}") };
+        assert!(
+            problem.contains("voms.mapfile has no effect, because attributes of VOMS are not used"),
+            "{problem}"
+        );
+    }
+}
+
+#[test]
 fn shown_values_have_the_same_effect() {
     let text = "sec.protocol gsi -certdir:/a,/b -crldir:/d -ca:0 -crl:2 -gridmap:/m -gmapopt:usemap,usedn -authzpxy \
                 -moninfo -showdn:1 -defaulthash -vomsat:require \

@@ -49,6 +49,7 @@ pub(crate) use shared::unprotected;
 pub use standing::{Standing, UsageFrequency};
 pub(crate) use tls::check_tls;
 pub(crate) use token_login::check_token_login;
+pub(crate) use voms::check_voms;
 
 /// All tables.
 pub static SECTIONS: &[Section] = &[

@@ -5,8 +5,10 @@ use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::grid_login::{invalid, unknown};
 use super::shared::unprotected;
-use crate::effective::{VomsGroups, VomsOptions};
+use crate::effective::{AuthProtocol, Effective, VomsGroups, VomsOptions};
 use crate::language::DirectiveToken;
+use crate::report::{ConfigReport, ProblemKind};
+use crate::setting::Setting;
 
 /// Libraries that extract attributes. They stand for the code of this server.
 const EXTRACTORS: [&str; 3] = ["default", "libXrdVoms.so", "libXrdSecgsiVOMS.so"];
@@ -98,4 +100,20 @@ pub(super) fn map_file(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> 
     draft.finish(arguments);
     draft.effective.security.voms_map.set(Some(path.into()), arguments.origin());
     Ok(())
+}
+
+/// Reports a map of groups that no `sec.protocol gsi` uses.
+pub(crate) fn check_voms(effective: &Effective, report: &mut ConfigReport) {
+    let security = &effective.security;
+    let uses_attributes = |protocol: &Setting<AuthProtocol>| match &protocol.value {
+        AuthProtocol::Gsi(options) => options.voms.is_some(),
+        _ => false,
+    };
+    if security.voms_map.is_none() || security.protocols.iter().any(uses_attributes) {
+        return;
+    }
+    let what = "voms.mapfile has no effect, because attributes of VOMS are not used";
+    let allowed = "add -vomsat:extract to sec.protocol gsi, or remove it";
+    let origin = security.voms_map.origin.clone();
+    report.add_about("voms.mapfile", ProblemKind::Doubtful, origin, what, allowed);
 }
