@@ -1,9 +1,11 @@
 """The real command line programs, and data for them."""
 
+import contextlib
 import random
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import peers
 
@@ -47,14 +49,43 @@ class Result:
         return f"exit status {self.status}\n{self.out}{self.err}"
 
 
+def _to_its_end(command, input, seconds, **where):
+    """Runs a program to its end. One that takes too long is killed after a look at its state."""
+    stdin = subprocess.DEVNULL if input is None else subprocess.PIPE
+    with subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **where) as process:
+        try:
+            out, err = process.communicate(input, timeout=seconds)
+        except subprocess.TimeoutExpired as late:
+            state = _state_of(process.pid)
+            process.kill()
+            out, err = process.communicate()
+            raise AssertionError(f"{late}\n{state}\n{out.decode(errors='replace')}{err.decode(errors='replace')}") from late
+        except BaseException:
+            process.kill()
+            raise
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def _state_of(process):
+    """Returns for what each thread of a process waits, and the state of its connections at both ends, so that a
+    failure shows which end does not answer."""
+    lines = []
+    for thread in sorted(Path(f"/proc/{process}/task").glob("*")):
+        with contextlib.suppress(OSError):
+            lines.append(" ".join((thread / name).read_text().strip() for name in ["comm", "wchan", "syscall"]))
+    sockets = subprocess.run(["ss", "-Htnpoi"], capture_output=True, text=True, check=True).stdout.replace("\n\t", " ").splitlines()
+    own = [line.split() for line in sockets if f"pid={process}," in line]
+    ends = {end for words in own for end in words[3:5]}
+    return "\n".join(lines + [" ".join(line.split()) for line in sockets if ends & set(line.split()[3:5])])
+
+
 def run(command, input=None, cwd=None, seconds=PATIENCE_SECONDS, **environment):
     """Runs a program to its end and fails if that takes longer than `seconds`. A real one is run
-    again, at most five times, after a segmentation fault at its exit or the message "Archive not
-    opened."; ours must not fail."""
+    again, at most five times, after a segmentation fault or an abort at its exit or the message
+    "Archive not opened."; ours must not fail."""
     for _ in range(6):
-        done = subprocess.run([str(word) for word in command], input=input, cwd=cwd, capture_output=True, timeout=seconds,
-                              env=peers.environment(**environment), **({} if input is not None else {"stdin": subprocess.DEVNULL}))
-        raced = done.returncode == -signal.SIGSEGV or b"Archive not opened." in done.stderr + done.stdout
+        done = _to_its_end([str(word) for word in command], input, seconds, cwd=cwd, env=peers.environment(**environment))
+        raced = done.returncode in (-signal.SIGSEGV, -signal.SIGABRT) or b"Archive not opened." in done.stderr + done.stdout
         if not raced or str(command[0]) not in PROGRAMS:
             break
         if command[0] == XRDCP:
