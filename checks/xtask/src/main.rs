@@ -11,6 +11,7 @@
 //! | `dead`        | unused source files and documents, broken links                      |
 //! | `conformance` | the tests named in `docs/conformance.md` exist, and passed (`--ran`) |
 //! | `names`       | the share of type names that are defined in several files            |
+//! | `spread`      | the number of files with methods of one type                         |
 
 mod arrows;
 mod banned;
@@ -19,6 +20,7 @@ mod dead;
 mod modules;
 mod names;
 mod shape;
+mod spread;
 mod tree;
 
 use anyhow::{Context, bail};
@@ -71,6 +73,7 @@ fn check(tree: &SourceTree, ran: Option<&conformance::TestResults>) -> Vec<TidyF
     findings.extend(banned::check(&modules));
     findings.extend(dead::check(tree, &modules));
     findings.extend(names::check(&modules));
+    findings.extend(spread::check(&modules));
     findings.extend(conformance::check(tree, &modules, ran));
     findings.sort();
     findings.dedup();

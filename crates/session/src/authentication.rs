@@ -12,7 +12,7 @@
 //! the third failure on, a refusal is delayed; the driver has the clock
 //! ([`DriverTask::LoginRefused`]). Meanwhile the session takes no request.
 
-use crate::greeting::{ClientLogin, SessionStage};
+use crate::greeting::{SessionClient, SessionStage};
 use crate::login_policy::{HostRequirement, LoginPolicy, ProtocolSet, RequiredProtocols};
 use crate::pending_logins::PendingLoginSlot;
 use crate::reply::{Replier, ReplyOutputs};
@@ -118,7 +118,7 @@ impl fmt::Debug for AuthenticationTask {
     }
 }
 
-impl ClientLogin {
+impl SessionClient {
     /// Reports whether the client has logged in and is not authenticated yet.
     pub(crate) fn is_authenticating(&self) -> bool {
         self.stage == SessionStage::Authenticating

@@ -45,7 +45,7 @@ pub(crate) enum SessionStage {
 
 /// The client of a session: who it is, what it must do before its requests are served, and the
 /// encryption of its control connection.
-pub(crate) struct ClientLogin {
+pub(crate) struct SessionClient {
     pub(crate) id: SessionId,
     pub(crate) settings: Arc<Settings>,
     pub(crate) stage: SessionStage,
@@ -59,7 +59,7 @@ pub(crate) struct ClientLogin {
     pub(crate) encryption: LinkEncryption,
 }
 
-impl ClientLogin {
+impl SessionClient {
     /// Returns a client that has sent nothing.
     pub(crate) fn new(id: SessionId, settings: Arc<Settings>, peer: Peer) -> Self {
         let told = LoginNames { host: &peer.host, ..LoginNames::default() };

@@ -21,7 +21,7 @@
 //! |---|---|
 //! | `state` | [`Session`]: composes the objects below, and is the interface to the driver |
 //! | `machine` | takes requests and passes each to its family |
-//! | `greeting` | `ClientLogin`: stage and identity of the client; handshake, kXR_protocol, kXR_login |
+//! | `greeting` | `SessionClient`: stage and identity of the client; handshake, kXR_protocol, kXR_login |
 //! | `authentication` | kXR_auth: from a login to the identity of the client |
 //! | `tls` | operations that must be encrypted, and the switch of a connection to TLS |
 //! | `login_policy` | which protocols are offered to a host, and which are accepted |
@@ -30,7 +30,7 @@
 //! | `work` | `SessionWork`: open files, calls, tasks that have become possible |
 //! | `ordering` | use of the sequencer by requests, closes and the end of the session |
 //! | `sequencer` | order of operations on open files: which may start, which must wait |
-//! | `paths` | `PathRequest`: requests that name a path |
+//! | `paths` | `NamespaceRequest`: requests that name a path |
 //! | `handles` | `FileRequest`: requests on an open file |
 //! | `attributes` | kXR_fattr |
 //! | `query` | `QueryRequest`: kXR_query and kXR_set |

@@ -6,7 +6,7 @@ use crate::framing::{FrontRequest, HeaderRefusal, RequestFront, is_by_handle, pa
 use crate::greeting::SessionStage;
 use crate::handles::FileRequest;
 use crate::ids::PathId;
-use crate::paths::PathRequest;
+use crate::paths::NamespaceRequest;
 use crate::query::QueryRequest;
 use crate::reply::{Replier, ReplyOutputs};
 use crate::sequencer::Access;
@@ -138,9 +138,9 @@ impl Session {
         FileRequest { work: self.work(), links, reply }
     }
 
-    fn on_path<'a>(&'a mut self, reply: Replier<'a>) -> PathRequest<'a> {
+    fn on_path<'a>(&'a mut self, reply: Replier<'a>) -> NamespaceRequest<'a> {
         let work = SessionWork::begin(&mut self.work, false);
-        PathRequest { client: &self.client, work, prepares: &mut self.prepares, reply }
+        NamespaceRequest { client: &self.client, work, prepares: &mut self.prepares, reply }
     }
 
     fn query<'a>(&'a mut self, reply: Replier<'a>) -> QueryRequest<'a> {

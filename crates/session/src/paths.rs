@@ -4,7 +4,7 @@
 
 use crate::call::CallKind;
 use crate::files::from_wire;
-use crate::greeting::ClientLogin;
+use crate::greeting::SessionClient;
 use crate::ids::PathId;
 use crate::reply::Replier;
 use crate::step::DriverTask;
@@ -23,15 +23,15 @@ use wire::xroot::request::{Dirlist, Locate, Mv, Open, Prepare, Request, Statx};
 const MODE_BITS: u16 = 0o777;
 
 /// One request on names.
-pub(crate) struct PathRequest<'a> {
-    pub(crate) client: &'a ClientLogin,
+pub(crate) struct NamespaceRequest<'a> {
+    pub(crate) client: &'a SessionClient,
     pub(crate) work: &'a mut SessionWork,
     /// Number of prepare requests of the session so far.
     pub(crate) prepares: &'a mut u32,
     pub(crate) reply: Replier<'a>,
 }
 
-impl PathRequest<'_> {
+impl NamespaceRequest<'_> {
     /// Starts the operation on the name space for a request.
     pub(crate) fn start(&mut self, request: &Request<'_>) -> DriverTask {
         let kind = match request {

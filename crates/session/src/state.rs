@@ -1,12 +1,12 @@
 //! A session and its interface to the driver, except for taking requests (`machine`).
 //!
-//! [`Session`] composes the objects that have the jobs: [`ClientLogin`], [`SessionWork`] and
+//! [`Session`] composes the objects that have the jobs: [`SessionClient`], [`SessionWork`] and
 //! [`BoundLinks`].
 
 use crate::answers::Answers;
 use crate::authentication::AuthenticationResult;
 use crate::framing::RequestFront;
-use crate::greeting::{ClientLogin, SessionStage};
+use crate::greeting::{SessionClient, SessionStage};
 use crate::ids::{CallId, FileIndex, PathId, SequenceId};
 use crate::links::BoundLinks;
 use crate::reads::ReadReply;
@@ -29,7 +29,7 @@ use wire::xroot::header::{SessionId, StreamId};
 /// methods for reads, gives commands by `bind`, `unbind` and `end`, and takes the next task from
 /// `next_todo`.
 pub struct Session {
-    pub(crate) client: ClientLogin,
+    pub(crate) client: SessionClient,
     pub(crate) links: BoundLinks,
     /// Number of prepare requests so far.
     pub(crate) prepares: u32,
@@ -41,7 +41,7 @@ pub struct Session {
 impl Session {
     /// Returns a session that has received nothing. `id` must be unguessable and unique.
     pub fn new(id: SessionId, settings: Arc<Settings>, peer: Peer) -> Self {
-        let client = ClientLogin::new(id, settings, peer);
+        let client = SessionClient::new(id, settings, peer);
         Self { client, links: BoundLinks::default(), prepares: 0, work: None }
     }
 

@@ -4,7 +4,7 @@
 //! or after the login if the rest of the session must be encrypted. The session decides; its driver
 //! performs the handshake ([`DriverTask::StartTls`]). Source: xroot protocol 5.2.0, section 1.8.
 
-use crate::greeting::{ClientLogin, SessionStage};
+use crate::greeting::{SessionClient, SessionStage};
 use crate::reply::Replier;
 use crate::step::DriverTask;
 use config::{TlsOperations, TlsRequirements};
@@ -35,7 +35,7 @@ pub(crate) enum LinkEncryption {
     Tls,
 }
 
-impl ClientLogin {
+impl SessionClient {
     /// Reports whether the control connection is encrypted, or switches after its output.
     pub(crate) fn is_tls(&self) -> bool {
         self.encryption == LinkEncryption::Tls
