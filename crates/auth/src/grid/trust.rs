@@ -61,14 +61,16 @@ impl GridTrust {
         &self.settings
     }
 
-    /// Reads the directories again. The earlier content stays in force after an error. Blocks.
+    /// Reads the directories again: those of the authorities and that of the signers, also if the others
+    /// cannot be read. The earlier content of those that cannot be read stays in force. Blocks.
     ///
     /// # Errors
     /// As for [`Self::open`].
     pub fn refresh(&self) -> Result<(), GridTrustError> {
+        let signers = self.voms.as_ref().map_or(Ok(()), VomsDirectory::refresh);
         let store = Arc::new(AuthorityStore::read(&self.settings)?);
         *self.store.write().unwrap_or_else(PoisonError::into_inner) = store;
-        self.voms.as_ref().map_or(Ok(()), VomsDirectory::refresh)
+        signers
     }
 
     /// Reports whether there is an authority of this hash: eight hexadecimal digits of the new or the

@@ -69,14 +69,22 @@ impl Site {
         self.signers.put(&format!("cms/{host}.lsc"), text);
     }
 
-    /// Returns the memberships of a chain whose proxy has these attributes.
-    fn memberships(&self, attributes: &[Vec<u8>]) -> Vec<VomsMembership> {
+    /// Reads the directories.
+    fn trust(&self) -> GridTrust {
         let settings = GridTrustSettings {
             directories: vec![self.authorities.0.clone()],
             ..GridTrustSettings::default()
         };
         let trust = GridTrust::open(settings).unwrap();
-        let trust = trust.with_attributes(VomsDirectory::open(&self.signers.0).unwrap());
+        trust.with_attributes(VomsDirectory::open(&self.signers.0).unwrap())
+    }
+
+    /// Returns the memberships of a chain whose proxy has these attributes.
+    fn memberships(&self, attributes: &[Vec<u8>]) -> Vec<VomsMembership> {
+        self.memberships_by(&self.trust(), attributes)
+    }
+
+    fn memberships_by(&self, trust: &GridTrust, attributes: &[Vec<u8>]) -> Vec<VomsMembership> {
         let user = named("User");
         let mut subject = user.clone();
         subject.push(("CN", "1".to_owned()));
@@ -303,4 +311,16 @@ fn a_defect_of_one_attribute_certificate_leaves_the_others() {
 fn a_directory_that_cannot_be_read_is_an_error() {
     let error = VomsDirectory::open(std::path::Path::new("/nonexistent/vomsdir")).err().unwrap();
     assert!(error.to_string().contains("cannot read /nonexistent/vomsdir"), "{error}");
+}
+
+#[test]
+fn signers_are_read_again_although_the_authorities_cannot_be_read() {
+    let site = Site::new();
+    let trust = site.trust();
+    let attributes = [DraftAttributes::new(&site).sign(&site.signer)];
+    std::fs::remove_file(site.signers.0.join("cms/voms.example.org.lsc")).unwrap();
+    std::fs::remove_dir_all(&site.authorities.0).unwrap();
+    assert_eq!(site.memberships_by(&trust, &attributes).len(), 1);
+    assert!(trust.refresh().is_err());
+    assert_eq!(site.memberships_by(&trust, &attributes).len(), 0);
 }
