@@ -148,6 +148,12 @@ fn until_unchanged(
     Err(io::Error::other("it changed while it was read; try again").into())
 }
 
+/// Checks that others cannot exchange a file or directory: its directory, and the link if it is one.
+/// Blocks.
+pub(crate) fn check_place(path: &Path, trust: &FileTrust) -> Result<(), TrustedFileError> {
+    open(path, trust).map(drop)
+}
+
 /// Returns the content, or `None` if the file is no longer as `before`.
 fn read_unchanged(
     file: &mut File,

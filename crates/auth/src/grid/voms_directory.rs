@@ -5,14 +5,15 @@
 //! | `VO/HOST.lsc` | names of the signer of the server HOST, of its issuer, and so on, a name per line |
 //! | `VO/NAME.pem` | certificate of a signer |
 //!
-//! A file that cannot be used is left out and logged, so that fewer attributes are trusted.
+//! A file that cannot be used is left out and logged, so that fewer attributes are trusted. So is an
+//! organization whose directory others could add or exchange.
 
 use super::certificate::GridCertificate;
 use super::fault::GridTrustError;
 use super::map::usual_name;
 use super::name::DistinguishedName;
 use super::pem::certificates_of_pem;
-use crate::trusted_file::{FileTrust, NO_SHARED_WRITE, TrustedOwner, read_trusted};
+use crate::trusted_file::{FileTrust, NO_SHARED_WRITE, TrustedOwner, check_place, read_trusted};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -144,6 +145,10 @@ fn read(directory: &Path) -> Result<HashMap<String, OrganizationSigners>, GridTr
     for path in entries(directory)? {
         let Some(organization) = path.file_name().and_then(|name| name.to_str()) else { continue };
         if !path.is_dir() {
+            continue;
+        }
+        if let Err(error) = check_place(&path, &TRUST) {
+            tracing::warn!("VOMS: {}", GridTrustError::of_file(&path, error));
             continue;
         }
         let mut signers = OrganizationSigners::default();

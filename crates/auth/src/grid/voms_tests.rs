@@ -7,6 +7,8 @@ use super::test_certificates::{
     key_usage, name, now, oid, pem_of, proxy_info, server_auth_only, signed,
 };
 use super::*;
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::time::{Duration, UNIX_EPOCH};
 
 const ATTRIBUTES: &[u8] = &[0x2b, 6, 1, 4, 1, 0xbe, 0x45, 100, 100, 5];
@@ -323,4 +325,28 @@ fn signers_are_read_again_although_the_authorities_cannot_be_read() {
     assert_eq!(site.memberships_by(&trust, &attributes).len(), 1);
     assert!(trust.refresh().is_err());
     assert_eq!(site.memberships_by(&trust, &attributes).len(), 0);
+}
+
+/// Whoever can add or exchange the directory of an organization decides who its signers are.
+#[test]
+fn organizations_count_only_in_a_directory_that_others_cannot_write() {
+    let site = Site::new();
+    let set = |mode| std::fs::set_permissions(&site.signers.0, Permissions::from_mode(mode)).unwrap();
+    for (mode, is_used) in [(0o755, true), (0o775, false), (0o777, false), (0o1777, true)] {
+        set(mode);
+        assert_eq!(!site.names(|_| {}).is_empty(), is_used, "{mode:o}");
+    }
+    // In a sticky directory others can add links to directories that are trusted.
+    let link = site.signers.0.join("atlas");
+    symlink("cms", &link).unwrap();
+    let of_atlas = |draft: &mut DraftAttributes| {
+        draft.address = "atlas://voms.example.org:1".to_owned();
+        draft.names = vec!["/atlas".to_owned()];
+    };
+    assert_eq!(site.names(of_atlas), ["/atlas"]);
+    if rustix::process::geteuid().is_root() {
+        lchown(&link, Some(4711), None).unwrap();
+        assert_eq!(site.names(of_atlas), [""; 0]);
+        assert_eq!(site.names(|_| {}), BOTH);
+    }
 }
