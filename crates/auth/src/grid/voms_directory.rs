@@ -108,10 +108,10 @@ impl OrganizationSigners {
         let (content, _) =
             read_trusted(path, &TRUST).map_err(|error| GridTrustError::of_file(path, error).to_string())?;
         if extension == "pem" {
-            for encoded in certificates_of_pem(&content).map_err(|fault| fault.reason.to_string())? {
-                self.certificates
-                    .push(GridCertificate::parse(&encoded).map_err(|reason| reason.to_string())?);
-            }
+            let encoded = certificates_of_pem(&content).map_err(|fault| fault.reason.to_string())?;
+            let parsed = encoded.iter().map(|one| GridCertificate::parse(one));
+            let parsed: Vec<_> = parsed.collect::<Result<_, _>>().map_err(|reason| reason.to_string())?;
+            self.certificates.extend(parsed);
             return Ok(());
         }
         let text = std::str::from_utf8(&content).map_err(|_| "it is not UTF-8")?;

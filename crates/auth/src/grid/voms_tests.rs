@@ -290,6 +290,10 @@ fn certificates_of_signers_are_an_alternative_to_lists() {
     site.signers.put("cms/signer.pem", pem_of(&site.signer_certificate));
     assert_eq!(site.names(|_| {}), BOTH);
     assert_eq!(site.names(|draft| draft.certificates.clear()), BOTH);
+    // A file with a certificate that is malformed is not used at all.
+    site.signers.put("cms/signer.pem", pem_of(&site.signer_certificate) + &pem_of(&[0x30, 0]));
+    assert_eq!(site.names(|_| {}), [""; 0]);
+    site.signers.put("cms/signer.pem", pem_of(&site.signer_certificate));
     // A file that anybody can write is not used.
     let writable = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     std::fs::set_permissions(site.signers.0.join("cms/signer.pem"), writable).unwrap();
