@@ -22,6 +22,8 @@ const NAMES: &[u8] = &[0x2b, 6, 1, 4, 1, 0xbe, 0x45, 100, 100, 4];
 const SIGNERS: &[u8] = &[0x2b, 6, 1, 4, 1, 0xbe, 0x45, 100, 100, 10];
 /// The extension with further attributes, which are not used.
 const TAGS: &[u8] = &[0x2b, 6, 1, 4, 1, 0xbe, 0x45, 100, 100, 11];
+/// The extension that restricts the attributes to named servers.
+const TARGETS: &[u8] = &[0x55, 0x1d, 55];
 /// The extension of certificates that are never revoked.
 const NO_REVOCATION: &[u8] = &[0x55, 0x1d, 56];
 /// The extension that names the key of the signer.
@@ -203,7 +205,8 @@ fn read_extensions(mut list: DerReader<'_>) -> Result<(Vec<GridCertificate>, boo
                 }
             }
             TAGS | NO_REVOCATION | AUTHORITY_KEY => {}
-            // Among them is the restriction to named servers.
+            // RFC 5755 demands that it is critical. An issuer that forgets this means it nevertheless.
+            TARGETS => has_unknown_critical = true,
             _ => has_unknown_critical |= is_critical,
         }
     }

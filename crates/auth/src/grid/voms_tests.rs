@@ -200,7 +200,7 @@ fn verified_attributes_have_organization_names_and_end() {
 fn attributes_with_one_defect_do_not_count() {
     let site = Site::new();
     assert_eq!(site.names(|_| {}), BOTH);
-    let defects: [(&str, Change); 14] = [
+    let defects: [(&str, Change); 15] = [
         ("another serial number", |draft| draft.serial += 1),
         ("another holder", |draft| draft.holder = named("Other")),
         ("expired", |draft| draft.validity = (NOW - DAY, NOW - 1)),
@@ -215,6 +215,9 @@ fn attributes_with_one_defect_do_not_count() {
         ("no certificate of the signer", |draft| draft.certificates.clear()),
         ("a restriction to other servers", |draft| {
             draft.extensions.push(extension(TARGETS, true, &[0x30, 0]));
+        }),
+        ("the same, not critical", |draft| {
+            draft.extensions.push(extension(TARGETS, false, &[0x30, 0]));
         }),
         ("a path as organization", |draft| {
             draft.address = "../cms://voms.example.org:1".to_owned();
