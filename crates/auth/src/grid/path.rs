@@ -20,8 +20,14 @@ use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
 /// Maximum number of intermediate authorities. The library has the same limit.
 const INTERMEDIATES_MAX: usize = 6;
-/// Maximum number of signatures that are verified to find a path.
-const SIGNATURES_MAX: usize = 40;
+/// The signatures that may still be verified to find paths.
+pub(super) struct SignatureBudget(usize);
+
+impl Default for SignatureBudget {
+    fn default() -> Self {
+        Self(40)
+    }
+}
 
 /// The signatures that are accepted.
 static ALGORITHMS: [&dyn SignatureVerificationAlgorithm; 7] = [
@@ -56,23 +62,25 @@ impl From<ChainRole> for PathPurpose {
 }
 
 /// The search for a path.
-struct PathSearch<'a> {
+struct PathSearch<'a, 'b> {
     store: &'a AuthorityStore,
     sent: &'a [GridCertificate],
     now: SystemTime,
-    signatures_left: usize,
+    signatures: &'b mut SignatureBudget,
     /// The reason of the most promising failure.
     fault: Option<ChainFault>,
 }
 
-/// Finds the path of an end entity. `sent` are the other certificates of the peer.
+/// Finds the path of an end entity. `sent` are the other certificates of the peer, whose paths share
+/// one budget where it can send several.
 pub(super) fn find_path<'a>(
     store: &'a AuthorityStore,
     end_entity: &'a GridCertificate,
     sent: &'a [GridCertificate],
     now: SystemTime,
+    signatures: &mut SignatureBudget,
 ) -> Result<CertificatePath<'a>, ChainFault> {
-    let mut search = PathSearch { store, sent, now, signatures_left: SIGNATURES_MAX, fault: None };
+    let mut search = PathSearch { store, sent, now, signatures, fault: None };
     let mut path = vec![end_entity];
     if search.extend(&mut path) {
         return Ok(CertificatePath(path));
@@ -84,7 +92,7 @@ pub(super) fn find_path<'a>(
     Err(search.fault.unwrap_or_else(unknown))
 }
 
-impl<'a> PathSearch<'a> {
+impl<'a> PathSearch<'a, '_> {
     /// Extends the path to a root, and reports whether there is one.
     fn extend(&mut self, path: &mut Vec<&'a GridCertificate>) -> bool {
         let Some(head) = path.last().copied() else { return false };
@@ -121,8 +129,9 @@ impl<'a> PathSearch<'a> {
         if !signed.kind.is_sha2() {
             return Err(of_head(ChainFaultReason::SignatureAlgorithm));
         }
-        self.signatures_left = self
-            .signatures_left
+        self.signatures.0 = self
+            .signatures
+            .0
             .checked_sub(1)
             .ok_or_else(|| of_head(ChainFaultReason::Size("too many authorities of the same name")))?;
         let key = issuer.key().map_err(|malformed| of_issuer(malformed.into()))?;

@@ -4,7 +4,7 @@ use super::certificate::{GridCertificate, key_usage};
 use super::directory::AuthorityStore;
 use super::fault::{ChainFault, ChainFaultReason, GridTrustError};
 use super::limits::{CERTIFICATES_MAX, CHAIN_BYTES_MAX};
-use super::path::find_path;
+use super::path::{SignatureBudget, find_path};
 use super::proxy::{check_proxy, is_proxy};
 use super::settings::{ChainRole, GridTrustSettings};
 use super::verified::VerifiedChain;
@@ -109,7 +109,7 @@ impl GridTrust {
         let summary = self.check_proxies(&chain, proxies, role, now)?;
         check_end_entity(end_entity, role, now).map_err(|reason| reason.of(end_entity.subject().text()))?;
         let store = self.store();
-        let path = find_path(&store, end_entity, sent, now)?;
+        let path = find_path(&store, end_entity, sent, now, &mut SignatureBudget::default())?;
         path.check(&store, &self.settings, role.into(), now)?;
         let memberships = self.memberships(&store, chain.get(..proxies).unwrap_or_default(), end_entity, now);
         let of_proxies = chain.iter().take(proxies).map(|proxy| proxy.not_after);

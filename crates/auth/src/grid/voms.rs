@@ -4,7 +4,7 @@ use super::attribute_certificate::AttributeCertificate;
 use super::certificate::{GridCertificate, key_usage};
 use super::directory::AuthorityStore;
 use super::fqan::Fqan;
-use super::path::{PathPurpose, find_path};
+use super::path::{PathPurpose, SignatureBudget, find_path};
 use super::settings::GridTrustSettings;
 use super::voms_directory::VomsDirectory;
 use std::time::SystemTime;
@@ -49,7 +49,7 @@ impl AttributeVerifier<'_> {
         proxies: &[GridCertificate],
         end_entity: &GridCertificate,
     ) -> Vec<VomsMembership> {
-        let (mut found, mut verified) = (Vec::new(), 0);
+        let (mut found, mut verified, mut signatures) = (Vec::new(), 0, SignatureBudget::default());
         for proxy in proxies {
             let Some(value) = &proxy.extensions.attributes else { continue };
             let Ok(certificates) = AttributeCertificate::read_all(value) else {
@@ -62,7 +62,7 @@ impl AttributeVerifier<'_> {
                     self.leave_out(end_entity, "there are more than 8 attribute certificates");
                     return found;
                 }
-                match self.verify(&certificate, end_entity) {
+                match self.verify(&certificate, end_entity, &mut signatures) {
                     Ok(membership) => found.push(membership),
                     Err(reason) => self.leave_out(end_entity, &reason),
                 }
@@ -79,6 +79,7 @@ impl AttributeVerifier<'_> {
         &self,
         attributes: &AttributeCertificate<'_>,
         end_entity: &GridCertificate,
+        signatures: &mut SignatureBudget,
     ) -> Result<VomsMembership, String> {
         let organization = attributes.organization;
         if attributes.has_unknown_critical {
@@ -98,7 +99,7 @@ impl AttributeVerifier<'_> {
         {
             return Err(format!("a name is not one of {organization:?}"));
         }
-        let signed_until = self.verify_signer(attributes)?;
+        let signed_until = self.verify_signer(attributes, signatures)?;
         Ok(VomsMembership {
             organization: organization.to_owned(),
             names: attributes.names.clone(),
@@ -107,7 +108,11 @@ impl AttributeVerifier<'_> {
     }
 
     /// Verifies the signature and the signer. Returns the end of the validity of the signer.
-    fn verify_signer(&self, attributes: &AttributeCertificate<'_>) -> Result<SystemTime, String> {
+    fn verify_signer(
+        &self,
+        attributes: &AttributeCertificate<'_>,
+        signatures: &mut SignatureBudget,
+    ) -> Result<SystemTime, String> {
         let (organization, host) = (attributes.organization, &attributes.host);
         let content = self.directory.content();
         let signers = content
@@ -130,7 +135,8 @@ impl AttributeVerifier<'_> {
         if signer.extensions.is_authority() || !signer.extensions.allows(key_usage::DIGITAL_SIGNATURE) {
             return Err("the certificate of the signer is not one for signatures".to_owned());
         }
-        let path = find_path(self.store, signer, above, self.now).map_err(|fault| fault.to_string())?;
+        let path =
+            find_path(self.store, signer, above, self.now, signatures).map_err(|fault| fault.to_string())?;
         path.check(self.store, self.settings, PathPurpose::AttributeSigner, self.now)
             .map_err(|fault| fault.to_string())?;
         if !signers.trusts(host, signer, &path.names()) {

@@ -2,6 +2,7 @@
 
 use super::certificate::key_usage::DIGITAL_SIGNATURE;
 use super::der::tag;
+use super::signature::verifications;
 use super::test_certificates::{
     DAY, DraftCertificate, NOW, Name, TestDirectory, TestKey, element, encoded_name, extension, integer,
     key_usage, name, now, oid, pem_of, proxy_info, server_auth_only, signed,
@@ -316,22 +317,25 @@ fn a_defect_of_one_attribute_certificate_leaves_the_others() {
     assert_eq!(site.memberships(&[good, vec![0x30, 0]]).len(), 0);
 }
 
+/// The proxy is signed again, so that only the attributes themselves are wrong.
+#[test]
+fn attributes_with_a_changed_byte_do_not_count() {
+    let (site, mut attributes) = (Site::new(), Vec::new());
+    let trust = site.trust();
+    attributes.push(DraftAttributes::new(&site).sign(&site.signer));
+    assert_eq!(site.memberships_by(&trust, &attributes).len(), 1);
+    for index in 0..attributes[0].len() {
+        let change = 1 << (index % 8);
+        attributes[0][index] ^= change;
+        assert!(site.memberships_by(&trust, &attributes).is_empty(), "{index}");
+        attributes[0][index] ^= change;
+    }
+}
+
 #[test]
 fn a_directory_that_cannot_be_read_is_an_error() {
     let error = VomsDirectory::open(std::path::Path::new("/nonexistent/vomsdir")).err().unwrap();
     assert!(error.to_string().contains("cannot read /nonexistent/vomsdir"), "{error}");
-}
-
-#[test]
-fn signers_are_read_again_although_the_authorities_cannot_be_read() {
-    let site = Site::new();
-    let trust = site.trust();
-    let attributes = [DraftAttributes::new(&site).sign(&site.signer)];
-    std::fs::remove_file(site.signers.0.join("cms/voms.example.org.lsc")).unwrap();
-    std::fs::remove_dir_all(&site.authorities.0).unwrap();
-    assert_eq!(site.memberships_by(&trust, &attributes).len(), 1);
-    assert!(trust.refresh().is_err());
-    assert_eq!(site.memberships_by(&trust, &attributes).len(), 0);
 }
 
 /// Whoever can add or exchange the directory of an organization decides who its signers are.
@@ -356,4 +360,36 @@ fn organizations_count_only_in_a_directory_that_others_cannot_write() {
         assert_eq!(site.names(of_atlas), [""; 0]);
         assert_eq!(site.names(|_| {}), BOTH);
     }
+}
+
+#[test]
+fn signers_are_read_again_although_the_authorities_cannot_be_read() {
+    let site = Site::new();
+    let trust = site.trust();
+    let attributes = [DraftAttributes::new(&site).sign(&site.signer)];
+    std::fs::remove_file(site.signers.0.join("cms/voms.example.org.lsc")).unwrap();
+    std::fs::remove_dir_all(&site.authorities.0).unwrap();
+    assert_eq!(site.memberships_by(&trust, &attributes).len(), 1);
+    assert!(trust.refresh().is_err());
+    assert_eq!(site.memberships_by(&trust, &attributes).len(), 0);
+}
+
+/// The name of a trusted signer is no secret: anybody can sign attributes with it, and send authorities
+/// among which a path is searched for.
+#[test]
+fn forged_signers_cost_few_verifications() {
+    let site = Site::new();
+    let forged = named("Forged");
+    let keys: Vec<TestKey> = (0..8).map(|_| TestKey::p256()).collect();
+    let signer = DraftCertificate::new(&named("host/voms.example.org"), &forged, 9).of_end_entity();
+    let mut certificates = vec![signer.sign(&site.user, &keys[7])];
+    // The issuer of each is the last one that is tried.
+    let authority = DraftCertificate::new(&forged, &forged, 1).of_authority(None);
+    certificates.extend((1..8).map(|index| authority.sign(&keys[index], &keys[index - 1])));
+    let draft = DraftAttributes { certificates, ..DraftAttributes::new(&site) };
+    let forged = vec![draft.sign(&site.user); 8];
+    let before = verifications();
+    assert!(site.memberships(&forged).is_empty());
+    let count = verifications() - before;
+    assert!(count < 60, "{count}");
 }
