@@ -1,4 +1,5 @@
-//! Messages of children about files: present, removed, absent; and their reports to the parents.
+//! Messages of children about files: present, leased, removed, absent; and their reports to the
+//! parents.
 //!
 //! A child's message changes the cache and settles queries. Parents have their own caches, so this
 //! file also decides which changes go up to them.
@@ -6,277 +7,236 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ResolverAction;
 use super::checked_path::checked;
-use super::parent_queries::presence;
+use super::engine::AnswerEngine;
+use super::lease_book::end_below;
+use super::locations::presence;
 use super::queries::Settle;
-use super::{LocationResolver, ResolverAction};
 use crate::cache::CachedLocation;
-use crate::slots::{Slot, SlotMask};
+use crate::lease_number::{LeaseNumber, LeaseReport};
+use crate::leases::LEASE;
+use crate::slots::Slot;
 
-impl LocationResolver {
-    /// Records that a child has a path, or that the path is being staged there. The message is kept
-    /// even without a query if there are parents, because their knowledge may be older, and live
-    /// longer, than the memory of this node.
-    pub fn have(
-        &mut self,
+/// One message of one child about one path.
+pub(super) struct ChildMessage<'a> {
+    engine: &'a mut AnswerEngine,
+    actions: &'a mut Vec<ResolverAction>,
+    slot: Slot,
+    path: &'a [u8],
+    now: Duration,
+}
+
+impl<'a> ChildMessage<'a> {
+    /// Creates a message; `None` if the path is not valid.
+    pub(super) fn new(
+        engine: &'a mut AnswerEngine,
         slot: Slot,
-        path: &[u8],
-        pending: bool,
+        path: &'a [u8],
         now: Duration,
-        actions: &mut Vec<ResolverAction>,
-    ) {
-        if let Some(path) = self.unknown(slot, path, now) {
-            let bounces = self.cell.bounces();
-            self.shared.cache.enter(path, now, bounces, |location| location.found(slot, pending));
-            self.reliance.note(path, now);
-            actions.push(ResolverAction::Announce { path: Arc::from(path), pending });
-            return self.look_at_path(path, now, actions);
-        }
-        self.end_rival(slot, path, now, actions);
-        self.holders(Some(slot), path, |location| location.found(slot, pending), now, actions);
-    }
-
-    /// Returns a path of this child that only parents may know.
-    fn unknown<'a>(&self, slot: Slot, path: &'a [u8], now: Duration) -> Option<&'a [u8]> {
-        if !self.settings.has_parents {
-            return None;
-        }
+        actions: &'a mut Vec<ResolverAction>,
+    ) -> Option<Self> {
         let path = checked(path).ok()?;
-        let is_known = self.queries.find(path).is_some()
-            || self.shared.cache.lookup(path, now, self.cell.bounces()).is_some();
-        let is_exported = || self.cell.paths().rights(path).is_some_and(|rights| rights.read.contains(slot));
-        (!is_known && is_exported()).then_some(path)
+        Some(Self { engine, actions, slot, path, now })
     }
 
-    /// Records that a path is below a child, but only at draining nodes.
-    pub fn have_draining(
-        &mut self,
-        slot: Slot,
-        path: &[u8],
-        now: Duration,
-        actions: &mut Vec<ResolverAction>,
-    ) {
-        self.end_rival(slot, path, now, actions);
-        self.holders(Some(slot), path, |location| location.found_draining(slot), now, actions);
+    /// The child has the path, or is staging it.
+    pub(super) fn have(&mut self, pending: bool) {
+        let (slot, path, now) = (self.slot, self.path, self.now);
+        if self.is_known_to_parents_only() {
+            self.engine.locations.enter(path, now, |location| location.found(slot, pending));
+            self.engine.note_reliance(path, now);
+            self.actions.push(ResolverAction::Announce { path: Arc::from(path), pending });
+            return self.engine.look_at_path(path, now, self.actions);
+        }
+        self.end_rival();
+        self.record_holder(|location| location.found(slot, pending));
     }
 
-    /// Records that a child has a name, or is about to have it, for as long as the location is
-    /// kept.
-    fn note_name(&self, slot: Slot, path: &[u8]) {
-        if self.cell.child(slot).is_some_and(|child| child.lists_all) {
-            self.shared.inventories.add(slot, path);
+    /// Reports whether only parents may know this path of the child.
+    fn is_known_to_parents_only(&self) -> bool {
+        let engine = &*self.engine;
+        if !engine.has_parents() {
+            return false;
+        }
+        let is_known = engine.queries.open.find(self.path).is_some()
+            || engine.locations.lookup(self.path, self.now).is_some();
+        !is_known && engine.locations.is_exported_by(self.slot, self.path)
+    }
+
+    /// The path is below the child, but only at draining nodes.
+    pub(super) fn have_draining(&mut self) {
+        let slot = self.slot;
+        self.end_rival();
+        self.record_holder(|location| location.found_draining(slot));
+    }
+
+    fn record_holder(&mut self, note: impl Fn(&mut CachedLocation)) {
+        self.engine.record_holders(Some(self.slot), self.path, note, self.now, self.actions);
+    }
+
+    /// Ends the lease of another child, because this child has the path.
+    fn end_rival(&mut self) {
+        let known = self.engine.known(self.path, self.now);
+        let locations = &self.engine.locations;
+        if let Some(rival) = locations.rival(&known, self.slot) {
+            end_below(locations.cell(), rival, self.path, LeaseNumber::CREATING, self.actions);
         }
     }
 
-    /// Records the holders of a path, from the message of a child or from an own look-up.
-    pub(super) fn holders(
-        &mut self,
-        said_by: Option<Slot>,
-        path: &[u8],
-        note: impl Fn(&mut CachedLocation),
-        now: Duration,
-        actions: &mut Vec<ResolverAction>,
-    ) {
-        let Ok(path) = checked(path) else { return };
-        if let Some(slot) = said_by {
-            self.note_name(slot, path);
-        }
-        let query = self.queries.find(path);
-        let bounces = self.cell.bounces();
-        let found = |location: &mut CachedLocation| {
-            let before = *location;
-            note(location);
-            (before, *location)
-        };
-        let cache = &self.shared.cache;
-        let changed = cache.update(path, now, bounces, found).or_else(|| {
-            // The location was evicted during its query.
-            query.is_some().then(|| cache.enter(path, now, bounces, found))
-        });
-        let Some((before, after)) = changed else { return };
-        let rights = self.cell.paths().rights(path).unwrap_or_default();
-        let said = presence(&after, rights);
-        let same = said == presence(&before, rights)
-            && self.only_draining(&after, rights) == self.only_draining(&before, rights);
-        let news = self.settings.has_parents && !same;
-        if let Some(pending) = said.filter(|_| news) {
-            self.reliance.note(path, now);
-            actions.push(ResolverAction::Announce { path: Arc::from(path), pending });
-        }
-        let why = if news { Settle::Announced } else { Settle::Heard };
-        match (said_by, query) {
-            (Some(slot), query) => self.settle_reply(query, slot, why, now, actions),
-            (None, Some(id)) => self.settle(id, why, now, actions),
-            (None, None) => {}
-        }
-        self.look_at_path(path, now, actions);
-    }
-
-    /// Records a path of the inventory of a child that logged in. It works as [`Self::have`], but
+    /// The path is in the inventory of the child, which logged in. It works as [`Self::have`], but
     /// the path is kept even without a query.
-    pub fn inventory(
-        &mut self,
-        slot: Slot,
-        path: &[u8],
-        pending: bool,
-        now: Duration,
-        actions: &mut Vec<ResolverAction>,
-    ) {
-        let Ok(path) = checked(path) else { return };
-        self.note_name(slot, path);
-        let bounces = self.cell.bounces();
-        if self.shared.cache.update(path, now, bounces, |_| ()).is_some() || self.queries.find(path).is_some()
-        {
-            self.have(slot, path, pending, now, actions);
-        } else if self.cell.paths().rights(path).is_some_and(|rights| rights.read.contains(slot)) {
-            self.shared.cache.enter(path, now, bounces, |location| location.found(slot, pending));
-            if self.settings.has_parents {
+    pub(super) fn inventory(&mut self, pending: bool) {
+        let (slot, path, now) = (self.slot, self.path, self.now);
+        let locations = &self.engine.locations;
+        locations.note_name(slot, path);
+        if locations.update(path, now, |_| ()).is_some() || self.engine.queries.open.find(path).is_some() {
+            self.have(pending);
+        } else if locations.is_exported_by(slot, path) {
+            locations.enter(path, now, |location| location.found(slot, pending));
+            if self.engine.has_parents() {
                 // The parents receive the inventory, too.
-                self.reliance.note(path, now);
+                self.engine.note_reliance(path, now);
             }
-            self.look_at_path(path, now, actions);
+            self.engine.look_at_path(path, now, self.actions);
         }
     }
 
-    /// Begins the inventory of a child.
-    pub fn begin_list(&mut self, slot: Slot) {
-        self.cell.begin_list(slot);
-    }
-
-    /// Ends the inventory of files of a child that logged in.
-    pub fn listed(&mut self, slot: Slot) {
-        self.cell.list(slot);
-        self.shared.publish(&self.cell);
-    }
-
-    /// Ends a complete inventory: the child has listed all files and all other names, and reports
-    /// each new name (decision 002).
-    pub fn listed_completely(&mut self, slot: Slot) {
-        self.cell.list_completely(slot);
-        self.shared.publish(&self.cell);
-    }
-
-    /// Records that a child no longer has a path. The message of an inner node does not cover nodes
-    /// below it whose replies are outstanding. Until the child has confirmed its lease of the path,
-    /// the message counts as older than the lease.
-    pub fn gone(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<ResolverAction>) {
-        let Ok(path) = checked(path) else { return };
-        if self.unconfirmed.contains(slot, path, now) {
+    /// The child confirms its lease of the path, or reports that a client is on its way to create
+    /// the path there. If the path exists elsewhere, or is leased to another child, one of the two
+    /// leases ends. The age of the lease decides later whether it ended by itself, so it counts
+    /// from the grant also if this node learns of the lease at a return of the child.
+    pub(super) fn have_leased(&mut self, lease: LeaseReport) {
+        let (slot, path, now) = (self.slot, self.path, self.now);
+        let number = lease.number;
+        if self.engine.leases.confirm(slot, path, number, now) {
             return;
         }
-        let rights = self.cell.paths().rights(path).unwrap_or_default();
-        let definite = self.cell.definite();
-        let inner = !self.cell.servers().contains(slot);
-        if self.is_placement_kept(slot, path, now) {
-            return self.settle_reply(self.queries.find(path), slot, Settle::Heard, now, actions);
+        let before = self.engine.known(path, now);
+        let locations = &self.engine.locations;
+        let cell = locations.cell();
+        let rival = locations.rival(&before, slot);
+        let placed = before.placed.map(Slot::mask).unwrap_or_default();
+        let exists = !((before.have & cell.connected()) - placed - slot.mask()).is_empty();
+        if exists && !locations.is_file_system_shared() {
+            end_below(cell, slot, path, LeaseNumber::CREATING, self.actions);
+        } else if let Some(rival) = rival {
+            // If the rival lease is the later one, the rival reports it.
+            end_below(cell, rival, path, number, self.actions);
         }
-        let shared = self.shared.chooser.policy().shared.is_some();
-        let changed = self.shared.cache.update(path, now, self.cell.bounces(), |location| {
-            let whole = *location;
-            let before = presence(location, rights);
-            let had = location.have.contains(slot) && definite.contains(slot);
-            // The child may have received a lease after it sent this message.
-            let placed = location.placed == Some(slot);
-            if placed {
-                location.failed = Some(slot);
-            }
-            let again = placed || inner && (had || location.unasked.contains(slot));
-            let others = if shared { location.have } else { SlotMask::EMPTY };
-            others.iter().for_each(|other| location.missed(other));
-            location.missed(slot);
-            let lost = presence(location, rights).is_none();
-            if lost && before.is_some() {
-                // Another child may have received the file without a report, so the next request
-                // queries the children that send NOT_HERE replies once more.
-                location.unasked |= definite - slot.mask();
-            }
-            if again {
-                location.unasked.insert(slot);
-            }
-            (whole, *location)
+        self.engine.leases.note_placed(path, lease, now);
+        let announced = self.actions.len();
+        self.record_holder(|location| {
+            location.invalidate(rival.map(Slot::mask).unwrap_or_default());
+            location.place(slot);
         });
-        if changed.is_none() && self.may_be_relied_on(slot, path, now) {
-            return self.gone_unknown(slot, path, now, actions);
+        if let Some(left) = lease.left {
+            self.engine.locations.set_placement_age(path, slot, LEASE.saturating_sub(left), now);
         }
-        if let Some((before, after)) = changed.filter(|_| self.settings.has_parents) {
+        let is_announcement = |action: &ResolverAction| matches!(action, ResolverAction::Announce { .. });
+        let is_announced = self.actions.iter().skip(announced).any(is_announcement);
+        if self.engine.has_parents() && !is_announced && before.have.contains(slot) {
+            // The child keeps its lease, or has another one.
+            self.actions.push(ResolverAction::Announce { path: Arc::from(path), pending: true });
+        }
+    }
+
+    /// The child no longer has the path. The message of an inner node does not cover nodes below it
+    /// whose replies are outstanding. Until the child has confirmed its lease of the path, the
+    /// message counts as older than the lease.
+    pub(super) fn gone(&mut self) {
+        let (slot, path, now) = (self.slot, self.path, self.now);
+        if self.engine.leases.is_unconfirmed(slot, path, now) {
+            return;
+        }
+        if self.is_placement_kept() {
+            return self.settle_reply(self.engine.queries.open.find(path));
+        }
+        let rights = self.engine.locations.rights(path).unwrap_or_default();
+        let changed = self.engine.locations.holder_gone(slot, path, rights, now);
+        if changed.is_none() && self.engine.may_be_relied_on(slot, path, now) {
+            return self.gone_unknown();
+        }
+        if let Some((before, after)) = changed.filter(|_| self.engine.has_parents()) {
+            let locations = &self.engine.locations;
             match presence(&after, rights) {
-                None => actions.push(ResolverAction::Retract { path: Arc::from(path) }),
+                None => self.actions.push(ResolverAction::Retract { path: Arc::from(path) }),
                 // The remaining holders are draining.
                 Some(pending)
-                    if self.only_draining(&after, rights) != self.only_draining(&before, rights) =>
+                    if locations.only_draining(&after, rights)
+                        != locations.only_draining(&before, rights) =>
                 {
-                    actions.push(ResolverAction::Announce { path: Arc::from(path), pending });
+                    self.actions.push(ResolverAction::Announce { path: Arc::from(path), pending });
                 }
                 Some(_) => {}
             }
         }
-        let query = self.queries.find(path);
         let was_placed = changed.is_some_and(|(before, _)| before.placed == Some(slot));
-        if was_placed && self.settings.supervises {
+        self.settle_gone(was_placed);
+    }
+
+    /// Settles the query for the path after the child reported it as gone. `was_placed`: the child
+    /// had been chosen to create it.
+    fn settle_gone(&mut self, was_placed: bool) {
+        let (path, now) = (self.path, self.now);
+        let query = self.engine.queries.open.find(path);
+        if was_placed && self.engine.supervises() {
             // Parents receive "not here", so clients that they sent here for the file arrive too
             // late.
-            self.leases.ended_below(path, now);
+            self.engine.leases.own_mut().ended_below(path, now);
         }
         if let Some(id) = query.filter(|_| was_placed) {
             // The requests that wait to create the file need the replies of all children once more.
-            self.ask(path, false, false, now, actions);
-            self.settle(id, Settle::Heard, now, actions);
-        } else if !inner {
-            self.settle_reply(query, slot, Settle::Heard, now, actions);
+            self.engine.ask(path, false, false, now, self.actions);
+            self.engine.settle(id, Settle::Heard, now, self.actions);
+        } else if self.is_from_server() {
+            self.settle_reply(query);
         } else if let Some(id) = query {
             // If the child was queried, its reply is still outstanding.
-            self.settle(id, Settle::Heard, now, actions);
+            self.engine.settle(id, Settle::Heard, now, self.actions);
         }
     }
 
-    /// Reports whether parents may know a path of this child that this node has forgotten.
-    fn may_be_relied_on(&mut self, slot: Slot, path: &[u8], now: Duration) -> bool {
-        let is_exported = || self.cell.paths().rights(path).is_some_and(|rights| rights.read.contains(slot));
-        self.settings.has_parents && is_exported() && self.reliance.contains(path, now)
+    /// Reports whether the absence of a file at a child that was chosen for it is ignored, because
+    /// the client that creates the file may be on its way.
+    fn is_placement_kept(&self) -> bool {
+        !self.engine.locations.cell().lessees().contains(self.slot)
+            && self.engine.known(self.path, self.now).placed == Some(self.slot)
     }
 
     /// Handles the loss of a path that this node has forgotten and on which parents rely. A real
     /// parent applies "gone" to all nodes below this one, so the other children are queried first.
-    fn gone_unknown(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<ResolverAction>) {
-        let is_server = self.cell.servers().contains(slot);
-        self.shared.cache.enter(path, now, self.cell.bounces(), |location| {
+    fn gone_unknown(&mut self) {
+        let (slot, path, now) = (self.slot, self.path, self.now);
+        let is_server = self.is_from_server();
+        self.engine.locations.enter(path, now, |location| {
             if is_server {
                 location.missed(slot);
             }
         });
-        self.ask(path, false, false, now, actions);
-        let query = self.queries.find(path);
-        match query.and_then(|id| self.queries.get_mut(id)) {
+        self.engine.ask(path, false, false, now, self.actions);
+        let query = self.engine.queries.open.find(path);
+        match query.and_then(|id| self.engine.queries.open.get_mut(id)) {
             Some(query) => query.retracts = true,
-            None => actions.push(ResolverAction::Retract { path: Arc::from(path) }),
+            None => self.actions.push(ResolverAction::Retract { path: Arc::from(path) }),
         }
         if is_server {
-            self.settle_reply(query, slot, Settle::Heard, now, actions);
+            self.settle_reply(query);
         }
     }
 
-    /// Ends a query that was made for parents: they receive "gone" if no child has the path.
-    pub(super) fn retract_unknown(&mut self, id: usize, now: Duration, actions: &mut Vec<ResolverAction>) {
-        let Some(query) = self.queries.get(id).filter(|query| query.retracts) else { return };
-        let path = query.path.clone();
-        let rights = self.cell.paths().rights(&path).unwrap_or_default();
-        if presence(&self.known(&path, now), rights).is_none() {
-            actions.push(ResolverAction::Retract { path });
-        }
-    }
-
-    /// Records the reply of a child that it does not have a path.
-    pub fn not_here(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<ResolverAction>) {
-        let Ok(path) = checked(path) else { return };
+    /// The child replies that it does not have the path.
+    pub(super) fn not_here(&mut self) {
+        let (slot, path, now) = (self.slot, self.path, self.now);
         // The reply counts however late it is, because a child sends it only for a query.
-        self.unresponsive.note_reply(slot, path);
-        if self.unconfirmed.contains(slot, path, now) {
+        self.engine.queries.unresponsive.note_reply(slot, path);
+        if self.engine.leases.is_unconfirmed(slot, path, now) {
             return;
         }
         // A server with leases would have replied with its lease. Below an inner node there may be
         // real daemons.
-        let is_certain = (self.cell.servers() & self.cell.lessees()).contains(slot);
-        let known = self.shared.cache.update(path, now, self.cell.bounces(), |location| {
+        let is_certain = self.is_from_server() && self.engine.locations.cell().lessees().contains(slot);
+        let known = self.engine.locations.update(path, now, |location| {
             let before = (location.have, location.pending);
             if is_certain {
                 location.missed(slot);
@@ -285,11 +245,20 @@ impl LocationResolver {
             }
             before == (location.have, location.pending)
         });
-        let query = self.queries.find(path);
+        let query = self.engine.queries.open.find(path);
         if known == Some(true) {
-            self.settle_absence(query, slot, now, actions);
+            self.engine.settle_absence(query, slot, now, self.actions);
         } else {
-            self.settle_reply(query, slot, Settle::Heard, now, actions);
+            self.settle_reply(query);
         }
+    }
+
+    fn is_from_server(&self) -> bool {
+        self.engine.locations.cell().servers().contains(self.slot)
+    }
+
+    /// Judges the requests that wait for a query again, because the child replied to it.
+    fn settle_reply(&mut self, query: Option<usize>) {
+        self.engine.settle_reply(query, self.slot, Settle::Heard, self.now, self.actions);
     }
 }

@@ -1,4 +1,4 @@
-//! Events of the tree about children: joined, changed, lost, left.
+//! Events of the tree about children: joined, changed, lost, left; and their messages about files.
 //!
 //! The tree decides about membership; this file applies its decisions to the cell, to open queries
 //! and to the leases of absent children.
@@ -6,18 +6,108 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::limits::{ANNOUNCED, EXPECTED_BACK, SEATED_WITHIN, STEPS_AT_ONCE};
+use super::child_messages::ChildMessage;
+use super::limits::{EXPECTED_BACK, SEATED_WITHIN};
 use super::missed::MissedUntil;
-use super::queries::Settle;
-use super::{AttachedChild, LocationResolver, ResolverAction};
+use super::{LocationResolver, ResolverAction};
 use crate::cell::{CellChild, ChildKind, ChildState, Interface, Newness};
+use crate::lease_number::LeaseReport;
 use crate::leases::LEASE;
 use crate::paths::ChildExport;
-use crate::slots::{Slot, SlotMask};
-use crate::tree::limits::STABLE;
+use crate::slots::Slot;
 use crate::tree::{ChildChange, ClusterMember, Extensions};
 
 impl LocationResolver {
+    /// Records that a child has a path, or that the path is being staged there. The message is kept
+    /// even without a query if there are parents, because their knowledge may be older, and live
+    /// longer, than the memory of this node.
+    pub fn have(
+        &mut self,
+        slot: Slot,
+        path: &[u8],
+        pending: bool,
+        now: Duration,
+        actions: &mut Vec<ResolverAction>,
+    ) {
+        if let Some(mut message) = ChildMessage::new(&mut self.engine, slot, path, now, actions) {
+            message.have(pending);
+        }
+    }
+
+    /// Records that a path is below a child, but only at draining nodes.
+    pub fn have_draining(
+        &mut self,
+        slot: Slot,
+        path: &[u8],
+        now: Duration,
+        actions: &mut Vec<ResolverAction>,
+    ) {
+        if let Some(mut message) = ChildMessage::new(&mut self.engine, slot, path, now, actions) {
+            message.have_draining();
+        }
+    }
+
+    /// Records that a child confirms the lease of a path, or reports that a client is on its way to
+    /// create the path there. If the path exists elsewhere, or is leased to another child, one of
+    /// the two leases ends.
+    pub fn have_leased(
+        &mut self,
+        slot: Slot,
+        path: &[u8],
+        lease: LeaseReport,
+        now: Duration,
+        actions: &mut Vec<ResolverAction>,
+    ) {
+        if let Some(mut message) = ChildMessage::new(&mut self.engine, slot, path, now, actions) {
+            message.have_leased(lease);
+        }
+    }
+
+    /// Records a path of the inventory of a child that logged in. It works as [`Self::have`], but
+    /// the path is kept even without a query.
+    pub fn inventory(
+        &mut self,
+        slot: Slot,
+        path: &[u8],
+        pending: bool,
+        now: Duration,
+        actions: &mut Vec<ResolverAction>,
+    ) {
+        if let Some(mut message) = ChildMessage::new(&mut self.engine, slot, path, now, actions) {
+            message.inventory(pending);
+        }
+    }
+
+    /// Records that a child no longer has a path.
+    pub fn gone(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<ResolverAction>) {
+        if let Some(mut message) = ChildMessage::new(&mut self.engine, slot, path, now, actions) {
+            message.gone();
+        }
+    }
+
+    /// Records the reply of a child that it does not have a path.
+    pub fn not_here(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<ResolverAction>) {
+        if let Some(mut message) = ChildMessage::new(&mut self.engine, slot, path, now, actions) {
+            message.not_here();
+        }
+    }
+
+    /// Begins the inventory of a child.
+    pub fn begin_list(&mut self, slot: Slot) {
+        self.engine.locations.cell_mut().begin_list(slot);
+    }
+
+    /// Ends the inventory of files of a child that logged in.
+    pub fn listed(&mut self, slot: Slot) {
+        self.engine.locations.change_cell(|cell| cell.list(slot));
+    }
+
+    /// Ends a complete inventory: the child has listed all files and all other names, and reports
+    /// each new name (decision 002).
+    pub fn listed_completely(&mut self, slot: Slot) {
+        self.engine.locations.change_cell(|cell| cell.list_completely(slot));
+    }
+
     /// Applies a change of the child in `slot`, as reported by the tree. `member` is the child in
     /// the tree, `None` if the slot is free; `interfaces` are its addresses, which only the driver
     /// can determine.
@@ -33,20 +123,19 @@ impl LocationResolver {
         match (change, member) {
             (ChildChange::Freed, _) | (_, None) => {
                 if change == ChildChange::Lost {
-                    self.cell.miss_lessee(slot, now.saturating_add(LEASE));
+                    self.engine.locations.cell_mut().miss_lessee(slot, now.saturating_add(LEASE));
                     self.miss(slot, now);
-                } else if self.cell.connected().contains(slot) {
+                } else if self.cell().connected().contains(slot) {
                     self.send_away(slot, now);
                 }
-                self.links.remove(&slot);
-                self.expected.retain(|(_, other)| *other != slot);
+                self.presence.forget(slot);
                 self.leave(slot, now, actions);
             }
             (ChildChange::Reset, _) => self.bounce(slot),
             (ChildChange::Figures, Some(member)) => self.measure(slot, member),
             (ChildChange::Lost, _) => {
-                self.cell.miss_lessee(slot, now.saturating_add(LEASE));
-                let expected = self.expect(slot, now);
+                self.engine.locations.cell_mut().miss_lessee(slot, now.saturating_add(LEASE));
+                let expected = self.presence.expect(slot, now);
                 let away = |child: &mut CellChild| {
                     child.state.connected = false;
                     child.state.expected = expected;
@@ -54,71 +143,56 @@ impl LocationResolver {
                 self.change(slot, away, now, actions);
             }
             (ChildChange::Joined { .. } | ChildChange::Condition | ChildChange::Draining, Some(member)) => {
-                let fresh =
-                    change == ChildChange::Joined { fresh: true } || self.cell().child(slot).is_none();
-                let mut child = child(member, interfaces);
-                child.state.newness = self.newness(slot, &child, change, now);
-                self.note_arrival(child.id);
-                self.measure(slot, member);
-                if fresh {
-                    self.expected.retain(|(_, other)| *other != slot);
-                    // The tree refuses lists that cannot be read; a child without paths gets no
-                    // requests.
-                    let exports = ChildExport::parse_list(member.paths.as_bytes()).unwrap_or_default();
-                    self.join(slot, child, &exports, now, actions);
-                } else {
-                    self.change(slot, |known| *known = child, now, actions);
-                }
-                let before = self.links.get(&slot).map(|attached| attached.link);
-                match member.link {
-                    Some(link) if before != Some(link) => {
-                        self.links.insert(slot, AttachedChild { link, since: now });
-                    }
-                    Some(_) => {}
-                    None => drop(self.links.remove(&slot)),
-                }
-                if !fresh && before != member.link {
-                    // The child reconnected, or an alternate took its place: messages on the old
-                    // connection may be lost. Most likely its process was restarted, and works.
-                    self.unresponsive.reset(slot);
-                    self.cell.invalidate(slot);
-                    self.shared.publish(&self.cell);
-                    self.lost(slot, now, actions);
-                }
+                self.update(slot, change, member, interfaces, now, actions);
             }
         }
     }
 
-    /// Returns how well the other managers know a child. A new child that reports that all of them
-    /// know it gets no files for a moment. A child that an earlier run of this node has chosen is
-    /// not new.
-    fn newness(&mut self, slot: Slot, child: &CellChild, change: ChildChange, now: Duration) -> Newness {
-        let before = self.cell.child(slot).filter(|before| before.id == child.id);
-        let is_login = matches!(change, ChildChange::Joined { .. });
-        let is_of_earlier_run = self.cell.absent().iter().any(|one| one.id == child.id && one.seat.is_none());
-        match (before.map(|before| before.state.newness), child.state.newness) {
-            (_, Newness::Unknown) if is_login && is_of_earlier_run => Newness::None,
-            (Some(Newness::None), Newness::Unknown) if !is_login => Newness::None,
-            (Some(Newness::Unknown), Newness::None) => {
-                self.announced.retain(|(_, other)| *other != slot);
-                self.announced.push((now.saturating_add(ANNOUNCED), slot));
-                Newness::Announced
-            }
-            (Some(Newness::Announced), Newness::None) => Newness::Announced,
-            (_, newness) => newness,
+    /// Applies the current state of a connected child.
+    fn update(
+        &mut self,
+        slot: Slot,
+        change: ChildChange,
+        member: &ClusterMember,
+        interfaces: Vec<Interface>,
+        now: Duration,
+        actions: &mut Vec<ResolverAction>,
+    ) {
+        let fresh = change == ChildChange::Joined { fresh: true } || self.cell().child(slot).is_none();
+        let mut child = child(member, interfaces);
+        let cell = self.engine.locations.cell();
+        child.state.newness = self.presence.newness(cell, slot, &child, change, now);
+        self.note_arrival(child.id);
+        self.measure(slot, member);
+        if fresh {
+            self.presence.forget_loss(slot);
+            // The tree refuses lists that cannot be read; a child without paths gets no requests.
+            let exports = ChildExport::parse_list(member.paths.as_bytes()).unwrap_or_default();
+            self.join(slot, child, &exports, now, actions);
+        } else {
+            self.change(slot, |known| *known = child, now, actions);
+        }
+        let is_reconnected = self.presence.attach(slot, member.link, now) && !fresh;
+        if is_reconnected {
+            // The child reconnected, or an alternate took its place: messages on the old connection
+            // may be lost. Most likely its process was restarted, and works.
+            self.engine.queries.unresponsive.reset(slot);
+            self.engine.locations.change_cell(|cell| cell.invalidate(slot));
+            self.engine.lose_child(slot, now, actions);
         }
     }
 
     /// Chooses children for new files that have been known to all managers for a moment.
-    pub(super) fn choose_announced(&mut self, now: Duration) {
-        for (_, slot) in self.announced.extract_if(.., |(until, _)| *until <= now).collect::<Vec<_>>() {
-            self.review_held();
-            self.cell.change(slot, |child| {
-                if child.state.newness == Newness::Announced {
-                    child.state.newness = Newness::None;
-                }
+    fn choose_announced(&mut self, now: Duration) {
+        for slot in self.presence.take_announced(now) {
+            self.engine.review_held();
+            self.engine.locations.change_cell(|cell| {
+                cell.change(slot, |child| {
+                    if child.state.newness == Newness::Announced {
+                        child.state.newness = Newness::None;
+                    }
+                });
             });
-            self.shared.publish(&self.cell);
         }
     }
 
@@ -136,22 +210,19 @@ impl LocationResolver {
         now: Duration,
         actions: &mut Vec<ResolverAction>,
     ) {
-        self.unresponsive.reset(slot);
-        self.review_held();
-        if self
-            .cell
-            .child(slot)
-            .is_none_or(|before| before.interfaces != child.interfaces || before.port != child.port)
-        {
-            self.replaced.note(slot);
+        let engine = &mut self.engine;
+        engine.queries.unresponsive.reset(slot);
+        engine.review_held();
+        let before = engine.locations.cell().child(slot);
+        if before.is_none_or(|before| before.interfaces != child.interfaces || before.port != child.port) {
+            engine.note_replaced(slot);
         }
-        self.cell.join(slot, child, exports);
-        self.shared.publish(&self.cell);
-        self.shared.inventories.clear(slot);
-        self.unresponsive.left(slot);
+        engine.locations.change_cell(|cell| cell.join(slot, child, exports));
+        engine.locations.shared().inventories.clear(slot);
+        engine.queries.unresponsive.left(slot);
         self.note_idle(slot, now);
         // Queries to its predecessor will not be answered.
-        self.lost(slot, now, actions);
+        self.engine.lose_child(slot, now, actions);
     }
 
     /// Changes the state of the child in `slot`, but not its files: reconnected, lost, suspended,
@@ -163,13 +234,12 @@ impl LocationResolver {
         now: Duration,
         actions: &mut Vec<ResolverAction>,
     ) {
-        let before = self.cell.connected();
-        self.review_held();
-        self.cell.change(slot, change);
-        self.shared.publish(&self.cell);
+        let before = self.cell().connected();
+        self.engine.review_held();
+        self.engine.locations.change_cell(|cell| cell.change(slot, change));
         self.note_idle(slot, now);
-        if (before - self.cell.connected()).contains(slot) {
-            self.lost(slot, now, actions);
+        if (before - self.cell().connected()).contains(slot) {
+            self.engine.lose_child(slot, now, actions);
         }
     }
 
@@ -177,65 +247,69 @@ impl LocationResolver {
     /// may be unable to report the absence of files meanwhile.
     fn note_idle(&mut self, slot: Slot, now: Duration) {
         let idle = |child: &CellChild| child.kind == ChildKind::Inner && child.state.suspended;
-        self.unresponsive.note(slot, self.cell.child(slot).is_some_and(idle), now);
+        let is_idle = self.cell().child(slot).is_some_and(idle);
+        self.engine.queries.unresponsive.note(slot, is_idle, now);
     }
 
     /// Records that the nodes below the child in `slot` changed.
     pub fn bounce(&mut self, slot: Slot) {
-        self.cell.bounce(slot);
-        self.shared.publish(&self.cell);
+        self.engine.locations.change_cell(|cell| cell.bounce(slot));
     }
 
     /// Frees the slot.
     pub fn leave(&mut self, slot: Slot, now: Duration, actions: &mut Vec<ResolverAction>) {
-        self.review_held();
-        self.cell.leave(slot);
-        self.shared.publish(&self.cell);
-        self.unresponsive.left(slot);
-        self.lost(slot, now, actions);
+        self.engine.review_held();
+        self.engine.locations.change_cell(|cell| cell.leave(slot));
+        self.engine.queries.unresponsive.left(slot);
+        self.engine.lose_child(slot, now, actions);
     }
 
     /// Sets whether the quorum of children is present, as needed for answers that depend on all of
     /// them.
     pub fn set_quorum(&mut self, quorum: bool) {
-        self.enough = quorum;
-        let quorum = quorum && !self.missed.hold_clients();
-        if quorum != self.cell.quorum() {
-            self.review_held();
-            self.cell.set_quorum(quorum);
-            self.shared.publish(&self.cell);
+        self.presence.has_quorum = quorum;
+        self.apply_quorum();
+    }
+
+    /// Applies the quorum to the cell. It counts as missing while requests of clients wait for a
+    /// missed child.
+    fn apply_quorum(&mut self) {
+        let quorum = self.presence.has_quorum && !self.engine.missed.hold_clients();
+        if quorum != self.cell().quorum() {
+            self.engine.review_held();
+            self.engine.locations.change_cell(|cell| cell.set_quorum(quorum));
         }
     }
 
     /// Records a lost child whose slot is not kept. Most likely it will reconnect with its files
     /// and leases.
     fn miss(&mut self, slot: Slot, now: Duration) {
-        if let Some(id) = self.cell.child(slot).map(|child| child.id) {
+        if let Some(id) = self.cell().child(slot).map(|child| child.id) {
             let until = MissedUntil {
                 clients: now.saturating_add(SEATED_WITHIN),
                 parents: now.saturating_add(EXPECTED_BACK),
             };
-            self.missed.miss(id, until, self.stayed(slot, now));
-            self.set_quorum(self.enough);
+            self.engine.missed.miss(id, until, self.presence.has_stayed(slot, now));
+            self.apply_quorum();
         }
     }
 
     /// Records a child that was redirected to a cell below, or elsewhere. Until it has arrived,
     /// queries for its files and leases are not answered.
     fn send_away(&mut self, slot: Slot, now: Duration) {
-        self.cell.miss_lessee(slot, now.saturating_add(LEASE));
-        if let Some(id) = self.cell.child(slot).map(|child| child.id) {
+        self.engine.locations.cell_mut().miss_lessee(slot, now.saturating_add(LEASE));
+        if let Some(id) = self.cell().child(slot).map(|child| child.id) {
             let until = now.saturating_add(SEATED_WITHIN);
-            self.missed.miss(id, MissedUntil { clients: until, parents: until }, true);
-            self.set_quorum(self.enough);
+            self.engine.missed.miss(id, MissedUntil { clients: until, parents: until }, true);
+            self.apply_quorum();
         }
     }
 
     /// Records that a missed node has a place, here or below.
     fn note_arrival(&mut self, id: u64) {
-        if self.missed.note_arrival(id) {
-            self.review_held();
-            self.set_quorum(self.enough);
+        if self.engine.missed.note_arrival(id) {
+            self.engine.review_held();
+            self.apply_quorum();
         }
     }
 
@@ -246,24 +320,12 @@ impl LocationResolver {
     pub fn await_lessees(&mut self, ids: impl IntoIterator<Item = u64>, now: Duration) {
         let until = now.saturating_add(LEASE);
         for id in ids {
-            if self.cell.await_lessee(id, until) && self.settings.has_parents {
-                self.missed.miss(id, MissedUntil { clients: now, parents: until }, true);
+            if self.engine.locations.cell_mut().await_lessee(id, until) && self.engine.has_parents() {
+                self.engine.missed.miss(id, MissedUntil { clients: now, parents: until }, true);
             }
         }
-        self.set_quorum(self.enough);
-        self.shared.publish(&self.cell);
-    }
-
-    /// Expects clients with leases of an earlier run of this node for `time`, see
-    /// [`crate::Leases::recover`].
-    pub fn recover_leases(&mut self, time: Duration, now: Duration) {
-        self.leases.recover(time, now);
-    }
-
-    /// Sets whether a parent that grants no leases is connected, see
-    /// [`crate::Leases::set_plain_parent`].
-    pub fn set_plain_parent(&mut self, is_connected: bool) {
-        self.leases.set_plain_parent(is_connected);
+        self.apply_quorum();
+        self.engine.locations.publish();
     }
 
     /// Records that cells below have accepted the nodes with these numbers of system ids. Their
@@ -271,10 +333,11 @@ impl LocationResolver {
     /// changed.
     pub fn found_below(&mut self, ids: &[u64]) -> bool {
         ids.iter().for_each(|id| self.note_arrival(*id));
-        let found = ids.iter().filter(|id| self.cell.found_below(**id)).count() > 0;
+        let cell = self.engine.locations.cell_mut();
+        let found = ids.iter().filter(|id| cell.found_below(**id)).count() > 0;
         if found {
-            self.review_held();
-            self.shared.publish(&self.cell);
+            self.engine.review_held();
+            self.engine.locations.publish();
         }
         found
     }
@@ -283,80 +346,44 @@ impl LocationResolver {
     /// next start. An inner node includes real daemons, because it must not report their files as
     /// missing.
     pub fn lessees(&self) -> BTreeSet<u64> {
-        let connected = self.cell.connected();
-        let lessees = if self.settings.has_parents { connected } else { self.cell.lessees() & connected };
-        let here = self.cell.children().filter(|(slot, _)| lessees.contains(*slot));
-        here.map(|(_, child)| child.id).chain(self.cell.absent().iter().map(|one| one.id)).collect()
+        let (cell, connected) = (self.cell(), self.cell().connected());
+        let lessees = if self.engine.has_parents() { connected } else { cell.lessees() & connected };
+        let here = cell.children().filter(|(slot, _)| lessees.contains(*slot));
+        here.map(|(_, child)| child.id).chain(cell.absent().iter().map(|one| one.id)).collect()
     }
 
-    /// Reports whether a lost child is expected to reconnect. The time counts from its first loss,
-    /// however often it reconnected briefly since (flapping).
-    fn expect(&mut self, slot: Slot, now: Duration) -> bool {
-        let known = self.expected.iter().find(|(_, other)| *other == slot).map(|(until, _)| *until);
-        if let Some(until) = known.filter(|_| !self.stayed(slot, now)) {
-            return until > now;
+    /// Returns the time of the next work for [`Self::review_presence`].
+    pub(super) fn next_presence(&self) -> Option<Duration> {
+        let cell = self.cell();
+        let times = [
+            self.presence.next_overdue(cell),
+            self.presence.next_announced(),
+            self.engine.missed.next_deadline(),
+            cell.absent().next_deadline(),
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    /// Gives up children that were lost long ago, and chooses new ones for files that have been
+    /// known for long enough.
+    pub(super) fn review_presence(&mut self, now: Duration) {
+        self.give_up_lost(now);
+        self.choose_announced(now);
+    }
+
+    fn give_up_lost(&mut self, now: Duration) {
+        if self.engine.missed.give_up(now) {
+            self.engine.review_held();
         }
-        self.expected.retain(|(_, other)| *other != slot);
-        self.expected.push((now.saturating_add(EXPECTED_BACK), slot));
-        true
-    }
-
-    /// Reports whether the lost child had been connected for more than a moment.
-    fn stayed(&self, slot: Slot, now: Duration) -> bool {
-        self.links.get(&slot).is_none_or(|attached| now >= attached.since.saturating_add(STABLE))
-    }
-
-    /// Records that a child will not reply to its queries: it has to be queried again if it
-    /// reconnects.
-    fn lost(&mut self, slot: Slot, now: Duration, actions: &mut Vec<ResolverAction>) {
-        self.unconfirmed.forget(slot);
-        self.queries.lose(slot);
-        self.settle_lost(now, actions);
-    }
-
-    /// Settles a limited number of the queries of lost children. The next tick continues with the
-    /// others; until then they count as open.
-    pub(super) fn settle_lost(&mut self, now: Duration, actions: &mut Vec<ResolverAction>) {
-        let before = self.steps();
-        while self.steps() - before < STEPS_AT_ONCE {
-            let Some((slot, id)) = self.queries.next_lost() else { return };
-            let Some(query) = self.queries.get(id) else { continue };
-            let (path, outstanding) = (query.path.clone(), query.outstanding() - slot.mask());
-            self.queries.set_outstanding(id, outstanding);
-            // With a shared file system only this server was queried.
-            let shared = self.shared.chooser.policy().shared.is_some();
-            let unasked = if shared { SlotMask::ALL } else { slot.mask() };
-            self.shared.cache.update(&path, now, self.cell.bounces(), |location| {
-                location.unasked |= unasked;
-            });
-            self.settle(id, Settle::Heard, now, actions);
+        self.apply_quorum();
+        if self.engine.locations.cell_mut().forget_absent(now) {
+            self.engine.review_held();
+            self.engine.locations.publish();
         }
-    }
-
-    /// Returns the next time at which a lost child is given up.
-    pub(super) fn next_given_up(&self) -> Option<Duration> {
-        let expected = self.expected.iter().filter(|(_, slot)| self.cell.expected().contains(*slot));
-        let absent = self.cell.absent().next_deadline();
-        expected.map(|(until, _)| *until).chain(self.missed.next_deadline()).chain(absent).min()
-    }
-
-    /// Gives up children that were lost long ago.
-    pub(super) fn give_up_lost(&mut self, now: Duration) {
-        if self.missed.give_up(now) {
-            self.review_held();
-        }
-        self.set_quorum(self.enough);
-        if self.cell.forget_absent(now) {
-            self.review_held();
-            self.shared.publish(&self.cell);
-        }
-        let expected = self.cell.expected();
-        let over = self.expected.iter().filter(|(until, slot)| *until <= now && expected.contains(*slot));
-        let over: Vec<Slot> = over.map(|(_, slot)| *slot).collect();
-        for slot in over {
-            self.review_held();
-            self.cell.change(slot, |child| child.state.expected = false);
-            self.shared.publish(&self.cell);
+        for slot in self.presence.overdue(self.engine.locations.cell(), now) {
+            self.engine.review_held();
+            let give_up = |child: &mut CellChild| child.state.expected = false;
+            self.engine.locations.change_cell(|cell| cell.change(slot, give_up));
         }
     }
 }

@@ -73,7 +73,7 @@ impl QueryWaiter {
 #[derive(Debug)]
 pub(super) struct ChildQuery {
     pub(super) path: Arc<[u8]>,
-    /// Children without a reply; [`Queries::awaiting`] finds the query by each.
+    /// Children without a reply; [`Queries::lose`] finds the query by each.
     outstanding: SlotMask,
     pub(super) started: Duration,
     /// The time at which a child was last queried.

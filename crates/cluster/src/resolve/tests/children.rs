@@ -55,14 +55,14 @@ fn a_real_supervisor_out_of_service_that_says_nothing_has_lost_what_it_had() {
     stage.change(1, |child| child.kind = ChildKind::Inner);
     stage.learn("/f", &[1]);
     // Its connection breaks and is restored; then its servers move to another node.
-    stage.machine.cell.invalidate(slot(1));
+    stage.machine.engine.locations.cell_mut().invalidate(slot(1));
     stage.change(1, |child| child.state.suspended = true);
     assert_eq!(stage.read(1, "/f"), None);
     assert_eq!(stage.queried(), mask(&[1]));
     stage.pass(SILENCE.as_secs_f64());
     assert_eq!(code(&stage.answer()), 1, "nobody waits for ever");
     // The resolver waits for a child that answers.
-    stage.machine.cell.invalidate(slot(1));
+    stage.machine.engine.locations.cell_mut().invalidate(slot(1));
     assert_eq!(stage.read(2, "/f"), None);
     stage.have(1, "/f");
     assert_eq!(stage.answer(), seconds(30));
@@ -290,7 +290,7 @@ fn one_that_stood_by_is_asked_what_the_one_before_it_was_asked() {
 #[test]
 fn one_that_never_answered_is_taken_at_its_word_again_when_it_is_back() {
     let mut stage = Stage::new(0);
-    stage.machine.settings.mute = Duration::ZERO;
+    stage.machine.engine.queries.mute = Duration::ZERO;
     follow(&mut stage, ChildChange::Joined { fresh: true }, Some(member(Some(1))));
     assert_eq!(stage.read(1, "/f"), None);
     stage.pass(10.0);
@@ -339,7 +339,7 @@ fn one_that_comes_and_goes_holds_up_a_supervisor_as_if_it_was_lost_once() {
 #[test]
 fn one_that_comes_and_goes_is_waited_for_as_if_it_was_lost_once() {
     let mut stage = Stage::new(2);
-    stage.machine.settings.hold = Duration::from_secs(60);
+    stage.machine.engine.settings.hold = Duration::from_secs(60);
     let mut link = 1;
     follow(&mut stage, ChildChange::Joined { fresh: true }, Some(member(Some(link))));
     let mut token = 0;
@@ -443,7 +443,7 @@ fn a_newcomer_without_others_gets_files_at_once() {
 #[test]
 fn a_creator_waits_until_all_managers_choose_the_newcomer() {
     let mut stage = Stage::with(cell(1), Policy::default(), false);
-    stage.machine.settings.hold = Duration::from_secs(30);
+    stage.machine.engine.settings.hold = Duration::from_secs(30);
     let known = member(Some(1));
     let mut newcomer = known.clone();
     newcomer.condition.newcomer = true;

@@ -66,7 +66,7 @@ fn the_next_creator_does_not_wait_for_a_lease_that_was_lost_with_its_connection(
     stage.actions.clear();
     stage.change(at, |child| child.state.connected = false);
     stage.change(at, |child| child.state.connected = true);
-    stage.machine.cell.invalidate(slot(at));
+    stage.machine.engine.locations.cell_mut().invalidate(slot(at));
     assert_eq!(stage.intend(2, "/f", Intent::Create), None);
     assert_eq!(stage.queried(), mask(&[at]));
     stage.not_here(&[at], "/f");

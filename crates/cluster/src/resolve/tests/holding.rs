@@ -10,7 +10,8 @@ use crate::tree::{Address, ChildChange};
 fn patient(servers: u8, has_parents: bool) -> Stage {
     let mut stage = Stage::with(cell(servers), Policy::default(), has_parents);
     let settings = ResolveSettings::default();
-    (stage.machine.settings.hold, stage.machine.settings.mute) = (settings.hold, settings.mute);
+    stage.machine.engine.settings.hold = settings.hold;
+    stage.machine.engine.queries.mute = settings.mute;
     stage
 }
 
@@ -71,7 +72,7 @@ fn no_file_is_placed_for_a_disconnected_client() {
     stage.not_here(&[0], "/other");
     assert_eq!(stage.answered(), []);
     for path in ["/new", "/other"] {
-        let known = stage.machine.known(path.as_bytes(), stage.now);
+        let known = stage.machine.engine.known(path.as_bytes(), stage.now);
         assert_eq!(known.placed, None, "the next one who makes it is placed anew");
     }
 }
@@ -118,7 +119,7 @@ fn each_held_request_has_a_deadline() {
 fn a_supervisor_without_children_redirects_clients_back() {
     let deserted = || {
         let mut stage = patient(0, true);
-        stage.machine.settings.supervises = true;
+        stage.machine.engine.settings.supervises = true;
         stage.machine.set_quorum(false);
         stage
     };
@@ -347,7 +348,7 @@ fn paths_that_wait_are_bounded_by_their_bytes() {
     assert_eq!(stage.machine.stats().waiters, queried);
     // Requests that are held for a lost child. The first one beyond the limit is asked to retry.
     let mut stage = Stage::new(2);
-    stage.machine.settings.hold = Duration::from_secs(30);
+    stage.machine.engine.settings.hold = Duration::from_secs(30);
     stage.machine.set_quorum(true);
     stage.change(1, |child| (child.state.connected, child.state.expected) = (false, true));
     let hold = |stage: &mut Stage, number: usize| {

@@ -463,7 +463,7 @@ fn an_inner_node_forwards_the_end_of_a_lease_and_reports_a_lease_that_stays() {
 #[test]
 fn a_supervisor_sends_creators_back_once_it_has_reported_the_end_of_the_lease_of_its_child() {
     let mut stage = Stage::with(cell(2), Policy::default(), true);
-    stage.machine.settings.supervises = true;
+    stage.machine.engine.settings.supervises = true;
     stage.lease("/f", LEASE, 1);
     let (mut stage, at) = placed(stage);
     stage.actions.clear();

@@ -11,7 +11,7 @@ const LEASED: Option<StateReply> = Some(StateReply::Have { pending: true });
 /// Returns a supervisor of these servers.
 fn supervisor(servers: u8) -> Stage {
     let mut stage = Stage::with(cell(servers), Policy::default(), true);
-    stage.machine.settings.supervises = true;
+    stage.machine.engine.settings.supervises = true;
     stage
 }
 
@@ -60,7 +60,7 @@ fn after_a_restart_no_file_is_missing_until_all_children_reconnect_or_their_leas
 fn a_supervisor_without_children_waits_for_those_of_the_earlier_run() {
     let spare = |recorded: &Stage| {
         let mut stage = Stage::with(Cell::new(&[]), Policy::default(), true);
-        stage.machine.settings.supervises = true;
+        stage.machine.engine.settings.supervises = true;
         stage.machine.set_quorum(false);
         stage.machine.await_lessees(recorded.machine.lessees(), stage.now);
         stage.pass(0.0);

@@ -22,7 +22,7 @@ impl Stage {
 /// Returns a resolver that holds requests for missing paths, because a lost child may have them.
 fn holding(requests: u64) -> Stage {
     let mut stage = Stage::new(2);
-    stage.machine.settings.hold = Duration::from_secs(30);
+    stage.machine.engine.settings.hold = Duration::from_secs(30);
     stage.machine.set_quorum(true);
     stage.change(1, |child| (child.state.connected, child.state.expected) = (false, true));
     for token in 1..=requests {
@@ -96,8 +96,16 @@ fn the_loss_of_a_child_costs_its_own_queries_only() {
     let lost = |queries: u64| {
         let mut stage = Stage::new(2);
         // Child 1 exports another path and was queried once.
-        stage.machine.cell.join(slot(0), server(0), &ChildExport::parse_list(b"w /zero").unwrap());
-        stage.machine.cell.join(slot(1), server(1), &ChildExport::parse_list(b"w /one").unwrap());
+        stage.machine.engine.locations.cell_mut().join(
+            slot(0),
+            server(0),
+            &ChildExport::parse_list(b"w /zero").unwrap(),
+        );
+        stage.machine.engine.locations.cell_mut().join(
+            slot(1),
+            server(1),
+            &ChildExport::parse_list(b"w /one").unwrap(),
+        );
         for token in 1..=queries {
             assert_eq!(stage.read(token, &format!("/zero/{token}")), None);
         }
@@ -198,7 +206,7 @@ fn a_message_that_answers_none_of_many_creators_is_worked_off_in_steps() {
 #[test]
 fn a_message_about_a_path_for_which_many_are_held_is_worked_off_in_steps() {
     let mut stage = Stage::new(2);
-    stage.machine.settings.hold = Duration::from_secs(30);
+    stage.machine.engine.settings.hold = Duration::from_secs(30);
     stage.machine.set_quorum(true);
     stage.change(1, |child| (child.state.connected, child.state.expected) = (false, true));
     for token in 1..=MANY {
@@ -230,7 +238,7 @@ fn requests_of_clients_that_left_one_by_one_cost_a_constant_each() {
 #[test]
 fn no_file_is_placed_for_a_client_that_left_while_it_was_held() {
     let mut stage = holding(FEW);
-    stage.machine.review_held();
+    stage.machine.engine.review_held();
     stage.now += Duration::from_secs(30);
     stage.answered();
     stage.machine.tick_for(stage.now, &|token| token.0 % 2 == 0, &mut stage.actions);

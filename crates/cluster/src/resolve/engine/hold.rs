@@ -6,19 +6,19 @@
 
 use std::time::Duration;
 
-use super::held_requests::HeldRequest;
-use super::limits::{PATIENCE, REVIEWS_AT_ONCE};
-use super::parent_queries::StateReport;
-use super::queries::{QueryWaiter, RequestToken, WAITERS_MAX, WaiterRequest};
-use super::{LocationResolver, ResolverAction};
+use super::super::ResolverAction;
+use super::super::held_requests::HeldRequest;
+use super::super::limits::{PATIENCE, REVIEWS_AT_ONCE};
+use super::super::queries::{QueryWaiter, RequestToken, WAITERS_MAX, WaiterRequest};
+use super::{AnswerEngine, StateReport};
 use crate::request::{ClusterAnswer, ErrorCode};
 
-impl LocationResolver {
+impl AnswerEngine {
     /// Drops the requests with these tokens, because the clients that sent them have disconnected.
-    pub fn abandon(&mut self, gone: impl IntoIterator<Item = RequestToken>) {
+    pub(in crate::resolve) fn abandon(&mut self, gone: impl IntoIterator<Item = RequestToken>) {
         for token in gone {
             if self.held.take_token(token).is_none() {
-                self.queries.abandon(token);
+                self.queries.open.abandon(token);
             }
         }
     }
@@ -43,7 +43,8 @@ impl LocationResolver {
             let text = "No server is here that could have the file.";
             return Some(ClusterAnswer::error(ErrorCode::SERVER_ERROR, text));
         }
-        let is_full = self.held.len() + self.queries.waiters() >= WAITERS_MAX || !self.held.has_room(path);
+        let is_full =
+            self.held.len() + self.queries.open.waiters() >= WAITERS_MAX || !self.held.has_room(path);
         if until <= now || is_full {
             return answer;
         }
@@ -57,27 +58,26 @@ impl LocationResolver {
             return Some(Duration::ZERO);
         }
         let over = self.held.next_deadline()?;
-        let concerned = !self.empty_noted && (self.held.has_states() || self.door.is_some());
-        let soon = self.empty_until.filter(|_| concerned);
+        let concerned = self.held.has_states() || self.door.is_some();
+        let soon = self.empty.next_deadline().filter(|_| concerned);
         Some(soon.map_or(over, |until| until.min(over)))
     }
 
     /// Marks all held requests as to be judged again, because a change may concern them.
-    pub(super) fn review_held(&mut self) {
+    pub(in crate::resolve) fn review_held(&mut self) {
         self.version += 1;
         self.held.review_all();
     }
 
     /// Judges a limited number of held requests again after a change, and ends those whose deadline
     /// has passed.
-    pub(super) fn look_at_held(
+    pub(in crate::resolve) fn look_at_held(
         &mut self,
         now: Duration,
         is_gone: &dyn Fn(RequestToken) -> bool,
         actions: &mut Vec<ResolverAction>,
     ) {
-        if !self.empty_noted && self.empty_until.is_some_and(|until| until <= now) {
-            self.empty_noted = true;
+        if self.empty.note_end(now) {
             self.held.review_all();
         }
         for _ in 0..REVIEWS_AT_ONCE {
@@ -89,7 +89,12 @@ impl LocationResolver {
     }
 
     /// Judges a limited number of the requests held for this path again; the next tick continues.
-    pub(super) fn look_at_path(&mut self, path: &[u8], now: Duration, actions: &mut Vec<ResolverAction>) {
+    pub(in crate::resolve) fn look_at_path(
+        &mut self,
+        path: &[u8],
+        now: Duration,
+        actions: &mut Vec<ResolverAction>,
+    ) {
         if self.held.is_empty() {
             return;
         }
@@ -105,18 +110,14 @@ impl LocationResolver {
         self.ask(&path, false, false, now, actions);
         let token = waiter.token;
         if let WaiterRequest::State = waiter.request {
-            let rights = self.cell.paths().rights(&path).unwrap_or_default();
+            let rights = self.locations.rights(&path).unwrap_or_default();
             let location = self.known(&path, now);
             match self.judge_state(&path, &location, rights, now) {
                 StateReport::Say(reply) => {
-                    self.note_reply(&path, reply, now);
+                    self.note_state_reply(&path, reply, now);
                     actions.push(ResolverAction::Reply { token, path, reply });
                 }
-                StateReport::Await => {
-                    if let Some(id) = self.queries.find(&path) {
-                        self.queries.wait(id, waiter);
-                    }
-                }
+                StateReport::Await => drop(self.queries.wait(&path, waiter)),
                 StateReport::Hold => drop(self.hold(&path, waiter, None, now)),
             }
             return;
