@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Copier;
 use super::failure::{CopyError, Side};
 use super::opening::unless_stopped;
 use super::options::Watch;
 use super::place::Place;
 use super::tree::CopyListener;
+use crate::client::Client;
 use crate::cluster_listing::AwayServers;
 use crate::failure::Error;
 use crate::url::Url;
@@ -25,25 +25,30 @@ const QUERY_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of servers that an error names.
 const NAMED_MAX: usize = 4;
 
-impl Copier {
+/// The check of both ends of a synchronization that deletes.
+pub(super) struct AwayCheck<'a> {
+    pub(super) client: &'a Client,
+    pub(super) ends: [(&'a Place, Side); 2],
+    pub(super) watch: &'a Watch,
+}
+
+impl AwayCheck<'_> {
     /// Refuses deletions while a server of one of the ends is away. A manager that does not know
     /// that yet has the time `window`. Managers that do not report it are noted. Returns the
     /// connected servers of each end.
-    pub(super) async fn nobody_is_away(
+    pub(super) async fn check(
         &self,
-        ends: [(&Place, Side); 2],
         window: Duration,
         listener: &Arc<dyn CopyListener>,
-        watch: &Watch,
     ) -> Result<[BTreeSet<String>; 2], CopyError> {
         let mut present = [BTreeSet::new(), BTreeSet::new()];
-        for ((place, side), present) in ends.into_iter().zip(&mut present) {
+        for ((place, side), present) in self.ends.into_iter().zip(&mut present) {
             let Place::Remote(url) = place else { continue };
             let away = async {
                 let away = self.servers_away(url, window, listener).await;
                 away.map_err(|error| CopyError::on(side, error))
             };
-            let away = unless_stopped(watch, away).await?;
+            let away = unless_stopped(self.watch, away).await?;
             if away.count > 0 {
                 return Err(CopyError::Usage(refusal(place, away.count, &away.addresses)));
             }
@@ -87,16 +92,11 @@ impl Copier {
 
     /// Refuses deletions if a server is away, or is not part of the tree of its end: it was away,
     /// or its manager did not answer, when the servers of the trees were determined.
-    pub(super) async fn nobody_was_away(
-        &self,
-        ends: [(&Place, Side); 2],
-        trees: [&Tree; 2],
-        watch: &Watch,
-    ) -> Result<(), CopyError> {
+    pub(super) async fn check_trees(&self, trees: [&Tree; 2]) -> Result<(), CopyError> {
         // The first check has noted the managers that do not report it, and has waited.
         let silent: Arc<dyn CopyListener> = Arc::new(());
-        let present = self.nobody_is_away(ends, Duration::ZERO, &silent, watch).await?;
-        for (((place, _), tree), present) in ends.into_iter().zip(trees).zip(&present) {
+        let present = self.check(Duration::ZERO, &silent).await?;
+        for (((place, _), tree), present) in self.ends.into_iter().zip(trees).zip(&present) {
             let known: BTreeSet<String> =
                 tree.servers().iter().map(|server| server.url().authority()).collect();
             if let Some(server) = present.difference(&known).next() {

@@ -33,20 +33,25 @@ pub enum Reason {
     Checksum,
 }
 
-impl Copier {
-    /// The reason to copy a file; `None` when both are equal.
+/// Decides whether files have to be copied.
+pub(super) struct EqualityCheck<'a> {
+    pub(super) copier: &'a Copier,
+    pub(super) equal: Equal,
+}
+
+impl EqualityCheck<'_> {
+    /// Returns the reason to copy a file; `None` if the target has an equal one.
     pub(super) async fn difference(
         &self,
         job: &CopyJob,
         source: &WalkItem,
         target: Option<&WalkItem>,
-        equal: Equal,
     ) -> Result<Option<Reason>, CopyError> {
         let Some(target) = target else { return Ok(Some(Reason::Missing)) };
         if target.size != source.size {
             return Ok(Some(Reason::Size));
         }
-        match equal {
+        match self.equal {
             Equal::Size => Ok(None),
             Equal::Time => Ok((target.modified < source.modified).then_some(Reason::Newer)),
             Equal::Checksum(algorithm) => {
@@ -59,7 +64,7 @@ impl Copier {
         }
     }
 
-    /// In lower-case hexadecimal.
+    /// Returns the checksum of a file in lower-case hexadecimal.
     async fn checksum_of(
         &self,
         place: &Place,
@@ -70,10 +75,11 @@ impl Copier {
             Place::Local(path) => {
                 let path = path.clone();
                 let sum = move || local_checksum(&path, algorithm);
-                self.disk.run(sum).await.unwrap_or(Err(CopyError::Cancelled))
+                self.copier.disk.run(sum).await.unwrap_or(Err(CopyError::Cancelled))
             }
             Place::Remote(url) => {
-                let sum = self.client.file_system(url).checksum(&url.path, Some(algorithm.name())).await;
+                let sum =
+                    self.copier.client.file_system(url).checksum(&url.path, Some(algorithm.name())).await;
                 let sum = sum.map_err(|error| CopyError::Remote { side, error })?;
                 // Some servers leave leading zeros out.
                 Ok(format!("{:0>width$}", sum.value.to_ascii_lowercase(), width = algorithm.bytes() * 2))

@@ -21,7 +21,7 @@ use super::pump::Pump;
 use super::repair::Repair;
 use super::source::{SourceKind, SourceReader};
 use super::target::CopyTarget;
-use super::third::ThirdPartyRefusal;
+use super::third::{ThirdPartyCopy, ThirdPartyRefusal};
 use crate::failure::{Cause, Error};
 use crate::url::Url;
 
@@ -46,52 +46,49 @@ fn check_options(job: &CopyJob, options: &CopyOptions) -> Result<(), CopyError> 
     Ok(())
 }
 
-impl Copier {
-    /// Copies one file. `watch` receives the progress and can stop the copy.
-    ///
-    /// # Errors
-    /// [`CopyError`]. No target that looks complete remains then, unless `options` request it.
-    pub async fn copy(
-        &self,
-        job: &CopyJob,
-        options: &CopyOptions,
-        watch: &Watch,
-    ) -> Result<CopyDone, CopyError> {
-        let own_files = async { self.descriptors.of(job).await.ok_or(CopyError::Cancelled) };
-        let _own_files = unless_stopped(watch, own_files).await?;
+/// The copy of one file, which is retried after temporary failures.
+#[derive(Clone, Copy)]
+pub(super) struct FileCopy<'a> {
+    pub(super) copier: &'a Copier,
+    pub(super) job: &'a CopyJob,
+    pub(super) options: &'a CopyOptions,
+    /// Receives the progress, and can stop the copy.
+    pub(super) watch: &'a Watch,
+}
+
+impl FileCopy<'_> {
+    /// Copies the file within the deadline of a copy, once it may open its local files.
+    pub(super) async fn run(&self) -> Result<CopyDone, CopyError> {
+        let own_files = async { self.copier.descriptors.of(self.job).await.ok_or(CopyError::Cancelled) };
+        let _own_files = unless_stopped(self.watch, own_files).await?;
         let begun = Instant::now();
-        let seconds = self.client.settings().cp_timeout;
+        let seconds = self.copier.client.settings().cp_timeout;
         let made = if seconds == 0 {
             // Boxed because a large value that is used twice in a future would be on the stack
             // twice.
-            Box::pin(self.attempts(job, options, watch)).await
+            Box::pin(self.attempts()).await
         } else {
-            Box::pin(self.within(Duration::from_secs(seconds), job, options, watch)).await
+            Box::pin(self.within(Duration::from_secs(seconds))).await
         };
         made.map(|done| CopyDone { time: begun.elapsed(), ..done })
     }
 
     /// Copies one file, or stops at its deadline.
-    async fn within(
-        &self,
-        limit: Duration,
-        job: &CopyJob,
-        options: &CopyOptions,
-        watch: &Watch,
-    ) -> Result<CopyDone, CopyError> {
-        let told = watch.clone();
+    async fn within(&self, limit: Duration) -> Result<CopyDone, CopyError> {
+        let told = self.watch.clone();
         let own = Watch::new(move |Progress { done, total }| told.tell(done, total));
-        let mut work = Box::pin(self.attempts(job, options, &own));
+        let cancellable = FileCopy { watch: &own, ..*self };
+        let mut work = Box::pin(cancellable.attempts());
         let is_late = tokio::select! {
             made = &mut work => return made,
-            () = watch.cancelled() => false,
+            () = self.watch.cancelled() => false,
             () = tokio::time::sleep(limit) => true,
         };
         own.cancel();
         match work.await {
             Err(CopyError::Cancelled) if is_late => {
                 let late = Cause::TimedOut(limit.as_secs());
-                Err(CopyError::source(Error::new("copy", &job.source, late)))
+                Err(CopyError::source(Error::new("copy", &self.job.source, late)))
             }
             made => made,
         }
@@ -99,7 +96,8 @@ impl Copier {
 
     /// Refuses a copy of a file onto itself, because writing from the start would destroy the
     /// source. The open files are compared again before the target is truncated.
-    async fn not_onto_itself(&self, job: &CopyJob, options: &CopyOptions) -> Result<(), CopyError> {
+    async fn not_onto_itself(&self) -> Result<(), CopyError> {
+        let job = self.job;
         let is_same = match (&job.source, &job.target) {
             (Place::Local(source), Place::Local(target)) => {
                 let (source, target) = (source.clone(), target.clone());
@@ -107,11 +105,11 @@ impl Copier {
                     (Ok(a), Ok(b)) => a.is_file() && LocalId::of(&a) == LocalId::of(&b),
                     _ => false,
                 };
-                self.disk.run(look).await.unwrap_or(false)
+                self.copier.disk.run(look).await.unwrap_or(false)
             }
             (Place::Remote(source), Place::Remote(target)) => {
                 let place = |url: &Url| (url.authority(), url.path.clone());
-                place(source) == place(target) && options.member_of(&job.source).is_none()
+                place(source) == place(target) && self.options.member_of(&job.source).is_none()
             }
             _ => false,
         };
@@ -122,41 +120,36 @@ impl Copier {
     }
 
     /// Copies one file and retries it after temporary failures, as often as the options allow.
-    async fn attempts(
-        &self,
-        job: &CopyJob,
-        options: &CopyOptions,
-        watch: &Watch,
-    ) -> Result<CopyDone, CopyError> {
-        self.not_onto_itself(job, options).await?;
-        let mut options = options.clone();
+    async fn attempts(&self) -> Result<CopyDone, CopyError> {
+        self.not_onto_itself().await?;
+        let mut options = self.options.clone();
         let mut attempts = 0;
         loop {
-            let made = self.attempt(job, &options, watch).await;
+            let made = FileCopy { options: &options, ..*self }.attempt().await;
             match made {
                 Ok(done) => return Ok(done),
-                Err(error) if error.is_transient() && attempts < options.retries && !watch.is_cancelled() => {
+                Err(error)
+                    if error.is_transient() && attempts < options.retries && !self.watch.is_cancelled() =>
+                {
                     attempts += 1;
                 }
                 Err(error) => return Err(error),
             }
             // `CpRetryPolicy` decides between continuing and restarting.
-            options.resume |= self.client.settings().cp_retry_policy.eq_ignore_ascii_case("continue");
+            options.resume |= self.copier.client.settings().cp_retry_policy.eq_ignore_ascii_case("continue");
         }
     }
 
-    async fn attempt(
-        &self,
-        job: &CopyJob,
-        options: &CopyOptions,
-        watch: &Watch,
-    ) -> Result<CopyDone, CopyError> {
+    /// Copies the file once: between the servers, or through this client.
+    async fn attempt(&self) -> Result<CopyDone, CopyError> {
+        let Self { copier, job, options, watch } = *self;
         check_options(job, options)?;
         // Servers copy only whole files from each other.
         let mut member = options.zip_append || options.member_of(&job.source).is_some();
         if options.third_party != ThirdParty::Never && !member {
-            member = unless_stopped(watch, Box::pin(self.metalink(&job.source, options))).await?.is_some();
+            member = unless_stopped(watch, Box::pin(copier.metalink(&job.source, options))).await?.is_some();
         }
+        let third_party = ThirdPartyCopy { copier, job, options, watch };
         match options.third_party {
             ThirdParty::Only if member => {
                 let text =
@@ -166,10 +159,10 @@ impl Copier {
             ThirdParty::Never => {}
             ThirdParty::First if member => {}
             ThirdParty::Only => {
-                let copied = Box::pin(self.third_party(job, options, watch)).await;
+                let copied = Box::pin(third_party.run()).await;
                 return copied.map_err(ThirdPartyRefusal::into_error);
             }
-            ThirdParty::First => match Box::pin(self.third_party(job, options, watch)).await {
+            ThirdParty::First => match Box::pin(third_party.run()).await {
                 Ok(done) => return Ok(done),
                 Err(ThirdPartyRefusal::Failed(error)) => return Err(error),
                 // Fallback: the bytes pass through this client.
@@ -177,9 +170,16 @@ impl Copier {
                 Err(ThirdPartyRefusal::Cannot(_)) => {}
             },
         }
+        self.transfer().await
+    }
+
+    /// Copies the file through this client.
+    async fn transfer(&self) -> Result<CopyDone, CopyError> {
+        let Self { copier, job, options, watch } = *self;
         // Each step has a box of its own that is freed after it, because thousands of copies hold
         // the memory of the transfer step only.
-        let source = unless_stopped(watch, Box::pin(SourceReader::open(self, &job.source, options))).await?;
+        let source =
+            unless_stopped(watch, Box::pin(SourceReader::open(copier, &job.source, options))).await?;
         if let (Some(size), Place::Local(path)) = (source.size, &job.target)
             && size <= options.chunk_bytes as u64
             && options.checksums.is_empty()
@@ -193,19 +193,19 @@ impl Copier {
                 0 => Bytes::new(),
                 _ => unless_stopped(watch, Box::pin(source.read(0, length))).await?,
             };
-            return Box::pin(self.small(source, path.clone(), data, options, watch)).await;
+            return Box::pin(self.small(source, path.clone(), data)).await;
         }
-        let begin = Box::pin(Checks::begin(self, &source, &job.target, options));
+        let begin = Box::pin(Checks::begin(copier, &source, &job.target, options));
         let mut checks = unless_stopped(watch, begin).await?;
         let attributes = if options.attributes {
-            unless_stopped(watch, Box::pin(attributes::of_source(self, &source))).await?
+            unless_stopped(watch, Box::pin(attributes::of_source(copier, &source))).await?
         } else {
             Vec::new()
         };
-        let (target, from) = Box::pin(CopyTarget::open(self, &job.target, &source, options, watch)).await?;
-        let flow = self.flow(job, options, watch, source, target, from, &mut checks);
+        let (target, from) = Box::pin(CopyTarget::open(copier, &job.target, &source, options, watch)).await?;
+        let flow = self.flow(source, target, from, &mut checks);
         let (done, at) = Box::pin(flow).await?;
-        Box::pin(attributes::set(self, &job.target, at.as_ref(), attributes)).await?;
+        Box::pin(attributes::set(copier, &job.target, at.as_ref(), attributes)).await?;
         Ok(done)
     }
 
@@ -215,36 +215,33 @@ impl Copier {
         source: SourceReader,
         path: std::path::PathBuf,
         data: Bytes,
-        options: &CopyOptions,
-        watch: &Watch,
     ) -> Result<CopyDone, CopyError> {
         let size = data.len() as u64;
-        let (kept, id) = (kept(source.kept, options), source.local_id());
-        let options = options.clone();
+        let (kept, id) = (kept(source.kept, self.options), source.local_id());
+        let options = self.options.clone();
         let write = move || {
             let (mut target, _) = LocalTarget::create(&path, &options, id)?;
             target.write(0, &data)?;
             target.finish(size, kept)
         };
-        self.disk.run(write).await.unwrap_or(Err(CopyError::Cancelled))?;
-        watch.advance(size, Some(size));
+        self.copier.disk.run(write).await.unwrap_or(Err(CopyError::Cancelled))?;
+        self.watch.advance(size, Some(size));
         Ok(CopyDone::of(size, size))
     }
 
-    #[allow(clippy::too_many_arguments)]
+    /// Moves the bytes from byte `from` on, verifies them and publishes the target. Returns also
+    /// its URL if it is at a server.
     async fn flow(
         &self,
-        job: &CopyJob,
-        options: &CopyOptions,
-        watch: &Watch,
         source: SourceReader,
         target: CopyTarget,
         from: u64,
         checks: &mut Checks,
     ) -> Result<(CopyDone, Option<Url>), CopyError> {
+        let Self { copier, job, options, watch } = *self;
         let (size, kept) = (source.size, kept(source.kept, options));
         let ordered = options.resume || !matches!(source.from, SourceKind::Many(_));
-        let flow = target.into_flow(self, from, checks.sums(), ordered, options);
+        let flow = target.into_flow(copier, from, checks.sums(), ordered, options);
         let (into, ending) = Box::pin(flow).await?;
         let ends_with_hole = Box::pin(source.extents(from)).await.last().map(|extent| extent.end) != size;
         let pump = Box::pin(Pump::new(source, into, from, options, watch.clone())).await;
@@ -259,25 +256,25 @@ impl Copier {
         let size = match run.await {
             Ok(size) => size,
             Err(error) => {
-                Box::pin(ending.give_up(self, pump.whole_to(), options)).await;
+                Box::pin(ending.give_up(copier, pump.whole_to(), options)).await;
                 return Err(error);
             }
         };
         let copied = pump.copied();
-        let mut written = Box::pin(ending.written(self, size)).await?;
+        let mut written = Box::pin(ending.written(copier, size)).await?;
         let verified = async {
             checks.hear().await?;
             let SourceKind::Many(sources) = &pump.source.from else {
                 return checks.verify_source(&job.source, &written.sums);
             };
             let (source, chunk_bytes) = (&job.source, options.chunk_bytes);
-            let repair = Repair { copier: self, sources, checks, source, size, chunk_bytes };
+            let repair = Repair { copier, sources, checks, source, size, chunk_bytes };
             repair.verify(&mut written).await
         };
         let mut checksums = match unless_stopped(watch, Box::pin(verified)).await {
             Ok(told) => told,
             Err(error) => {
-                Box::pin(written.discard(self, options)).await;
+                Box::pin(written.discard(copier, options)).await;
                 return Err(error);
             }
         };
@@ -286,13 +283,13 @@ impl Copier {
             _ => Vec::new(),
         };
         let (sums, own) = (written.sums.clone(), written.identity());
-        let at = Box::pin(written.finish(self, size, ends_with_hole, kept)).await?;
-        let verified = Box::pin(checks.verify_target(self, &job.target, at.as_ref(), &sums));
+        let at = Box::pin(written.finish(copier, size, ends_with_hole, kept)).await?;
+        let verified = Box::pin(checks.verify_target(copier, &job.target, at.as_ref(), &sums));
         match unless_stopped(watch, verified).await {
             Ok(told) => checksums.extend(told),
             Err(error) => {
                 if let (Some(at), CopyError::Checksum { .. }) = (&at, &error) {
-                    remove_own(&self.client, at, own.as_ref()).await;
+                    remove_own(&copier.client, at, own.as_ref()).await;
                 }
                 return Err(error);
             }

@@ -21,41 +21,29 @@ use crate::file::OpenWith;
 use crate::metalink::{METALINK_BYTES_MAX, Metalink, MetalinkError};
 use crate::url::{Scheme, Url};
 
-impl Copier {
-    /// Reads the metalink at this place; `None` if `options` disable metalinks or the name has
-    /// another suffix.
-    ///
-    /// # Errors
-    /// [`CopyError`].
-    pub async fn metalink(
-        &self,
-        place: &Place,
-        options: &CopyOptions,
-    ) -> Result<Option<Metalink>, CopyError> {
-        let named = match place {
+/// The document at a place whose name has the suffix of metalinks.
+pub(super) struct MetalinkDocument<'a> {
+    copier: &'a Copier,
+    place: &'a Place,
+}
+
+impl<'a> MetalinkDocument<'a> {
+    /// Returns the document at `place`; `None` if its name has another suffix.
+    pub(super) fn at(copier: &'a Copier, place: &'a Place) -> Option<Self> {
+        let is_named = match place {
             Place::Local(path) => path.to_str().is_some_and(Metalink::is_named_by),
             Place::Remote(url) => Metalink::is_named_by(&url.path),
             Place::Stream => false,
         };
-        if !named || !options.metalinks {
-            return Ok(None);
-        }
+        is_named.then_some(Self { copier, place })
+    }
+
+    /// Reads the document, and prepares its locations for a copy.
+    pub(super) async fn read(&self) -> Result<Metalink, CopyError> {
+        let place = self.place;
         let bad = |error| CopyError::Metalink { place: place.to_string(), error };
-        let bytes = match place {
-            Place::Remote(url) => {
-                let seconds = self.client.settings().max_metalink_wait.max(1);
-                let read = tokio::time::timeout(Duration::from_secs(seconds), self.read_remote(url)).await;
-                let late = |_| Err(Error::new("read", url, Cause::TimedOut(seconds)));
-                read.unwrap_or_else(late).map_err(CopyError::source)?
-            }
-            Place::Local(path) => {
-                let path = path.clone();
-                let read = move || read_local(&path);
-                self.disk.run(read).await.unwrap_or(Err(CopyError::Cancelled))?
-            }
-            Place::Stream => return Ok(None),
-        };
-        let settings = self.client.settings();
+        let bytes = self.bytes().await?;
+        let settings = self.copier.client.settings();
         let mut metalink = Metalink::parse(&bytes, &settings.glfn_redirector).map_err(bad)?;
         if let Some(of_user) = place.url() {
             // Local files are excluded because a document of a server must not select files of this
@@ -71,12 +59,31 @@ impl Copier {
         if metalink.urls.is_empty() {
             return Err(bad(MetalinkError::Malformed("it names no place that can be read from".to_owned())));
         }
-        Ok(Some(metalink))
+        Ok(metalink)
     }
 
-    /// Reads a file at a server up to the size limit of metalinks plus one byte.
+    /// Reads the document up to the size limit of metalinks plus one byte.
+    async fn bytes(&self) -> Result<Vec<u8>, CopyError> {
+        match self.place {
+            Place::Remote(url) => {
+                let seconds = self.copier.client.settings().max_metalink_wait.max(1);
+                let read = tokio::time::timeout(Duration::from_secs(seconds), self.read_remote(url)).await;
+                let late = |_| Err(Error::new("read", url, Cause::TimedOut(seconds)));
+                read.unwrap_or_else(late).map_err(CopyError::source)
+            }
+            Place::Local(path) => {
+                let path = path.clone();
+                let read = move || read_local(&path);
+                self.copier.disk.run(read).await.unwrap_or(Err(CopyError::Cancelled))
+            }
+            // `at` returns no document of a stream.
+            Place::Stream => Ok(Vec::new()),
+        }
+    }
+
+    /// Reads a file at a server up to the same limit.
     async fn read_remote(&self, url: &Url) -> Result<Vec<u8>, Error> {
-        let file = self.client.open(url, &OpenWith::read()).await?;
+        let file = self.copier.client.open(url, &OpenWith::read()).await?;
         let size = usize::try_from(file.known_stat().await?.size).unwrap_or(usize::MAX);
         let read = file.read_range(false, 0, size.min(METALINK_BYTES_MAX + 1)).await?;
         file.close().await.ok();

@@ -11,8 +11,11 @@
 //! | file | content |
 //! |---|---|
 //! | `mod` | [`Copier`] |
-//! | `tree` | [`CopyAll`]: directories, patterns, several files at once |
+//! | `tree` | [`CopyAll`]: directories, patterns, several sources |
+//! | `parallel` | concurrent copies of many files; [`Tally`] |
 //! | `sync` | [`DirectorySync`]: synchronization of directories |
+//! | `comparison` | the comparison of two trees |
+//! | `surplus` | removal of the entries that only the target of a synchronization has |
 //! | `away` | the check that no server of a cluster is away |
 //! | `equal` | the test whether a file need not be copied |
 //! | `nested` | the test whether one directory is inside another |
@@ -48,6 +51,7 @@ mod attributes;
 mod away;
 mod checks;
 mod checksum_vote;
+mod comparison;
 mod continued;
 mod descriptors;
 pub(crate) mod disk;
@@ -66,6 +70,7 @@ mod note;
 mod opening;
 mod options;
 mod overwrite;
+mod parallel;
 mod pattern;
 mod place;
 mod provenance;
@@ -78,16 +83,25 @@ mod sample;
 mod sequence;
 mod shares;
 mod source;
+mod surplus;
 mod sync;
 mod target;
 mod third;
 mod tree;
 mod upload_note;
 
+use std::sync::Arc;
+
 use crate::client::Client;
+use crate::metalink::Metalink;
 use crate::walk::Tree;
 use descriptors::Descriptors;
 use disk::DiskThreads;
+use job::FileCopy;
+use mirrored::MetalinkDocument;
+use nested::NestingCheck;
+use publish::create_directories;
+use sync::SyncRun;
 
 pub use equal::{Equal, Reason};
 pub use failure::{CopyError, Side};
@@ -96,11 +110,12 @@ pub use nested::TargetPath;
 pub use options::{
     Against, ChecksumWish, CopyDone, CopyJob, CopyOptions, Progress, Share, ThirdParty, Watch,
 };
+pub use parallel::Tally;
 pub use pattern::{has_wildcard, matches};
 pub use place::Place;
 pub use rate::Rate;
 pub use sync::{DirectorySync, SyncStep};
-pub use tree::{CopyAll, CopyListener, PARALLEL, Tally};
+pub use tree::{CopyAll, CopyListener, PARALLEL};
 
 /// Copies files. Clones share connections, memory, threads and the limit of open files. If the
 /// limit of the process (`ulimit -n` at the creation of this object) does not allow all copies of
@@ -124,6 +139,93 @@ impl Copier {
     pub fn new(client: &Client) -> Self {
         let disk = DiskThreads::start(DiskThreads::threads(client.settings()));
         Self { client: client.clone(), disk, descriptors: Descriptors::of_process() }
+    }
+
+    /// Copies one file. `watch` receives the progress and can stop the copy.
+    ///
+    /// # Errors
+    /// [`CopyError`]. No target that looks complete remains then, unless `options` request it.
+    pub async fn copy(
+        &self,
+        job: &CopyJob,
+        options: &CopyOptions,
+        watch: &Watch,
+    ) -> Result<CopyDone, CopyError> {
+        FileCopy { copier: self, job, options, watch }.run().await
+    }
+
+    /// Copies files and directories. Failures are reported to `listener`, and the other copies
+    /// continue.
+    ///
+    /// # Errors
+    /// [`CopyError`] if there is nothing that could be copied, or the copies were cancelled.
+    pub async fn copy_all(
+        &self,
+        all: &CopyAll,
+        listener: Arc<dyn CopyListener>,
+        watch: &Watch,
+    ) -> Result<Tally, CopyError> {
+        all.run(self, listener, watch).await
+    }
+
+    /// Makes `sync.target` equal to `sync.source`. `tell` is called for each copy before it begins,
+    /// and for each removal.
+    ///
+    /// # Errors
+    /// [`CopyError`] if one of the directories cannot be read, or the synchronization was
+    /// cancelled. Failures of single files are reported to `listener`.
+    pub async fn sync(
+        &self,
+        sync: &DirectorySync,
+        tell: impl Fn(&SyncStep),
+        listener: Arc<dyn CopyListener>,
+        watch: &Watch,
+    ) -> Result<Tally, CopyError> {
+        SyncRun { copier: self, sync, tell: &tell, listener: &listener, watch }.run().await
+    }
+
+    /// Reads the metalink at this place; `None` if `options` disable metalinks or the name has
+    /// another suffix.
+    ///
+    /// # Errors
+    /// [`CopyError`].
+    pub async fn metalink(
+        &self,
+        place: &Place,
+        options: &CopyOptions,
+    ) -> Result<Option<Metalink>, CopyError> {
+        match MetalinkDocument::at(self, place).filter(|_| options.metalinks) {
+            Some(document) => document.read().await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Refuses a directory `inner` that is equal to `outer` or inside it, under any name.
+    ///
+    /// # Errors
+    /// [`CopyError`] because a copy from `outer` to `inner` would copy its own results.
+    pub async fn not_nested(&self, outer: &Place, inner: &Place) -> Result<(), CopyError> {
+        NestingCheck { copier: self, outer, inner }.run().await
+    }
+
+    /// Creates a directory and its missing ancestors. With `sync`, local ones survive a loss of
+    /// power.
+    ///
+    /// # Errors
+    /// [`CopyError`].
+    pub async fn make_directory(&self, place: &Place, sync: bool) -> Result<(), CopyError> {
+        match place {
+            Place::Local(path) => {
+                let path = path.clone();
+                let create = move || create_directories(&path, sync);
+                self.disk.run(create).await.unwrap_or(Err(CopyError::Cancelled))
+            }
+            Place::Remote(url) => {
+                let made = self.client.file_system(url).mkdir_all(&url.path, 0o755).await;
+                made.map_err(CopyError::target)
+            }
+            Place::Stream => Ok(()),
+        }
     }
 
     /// Creates a walk tree for a directory of this machine that is copied to `target`.

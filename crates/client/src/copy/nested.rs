@@ -15,16 +15,21 @@ use crate::cluster_listing::join_bounded;
 use crate::path::RemotePath;
 use crate::url::Url;
 
-impl Copier {
-    /// Refuses a directory `inner` that is equal to `outer` or inside it, under any name.
-    ///
-    /// # Errors
-    /// [`CopyError`] because a copy from `outer` to `inner` would copy its own results.
-    pub async fn not_nested(&self, outer: &Place, inner: &Place) -> Result<(), CopyError> {
+/// The check whether one directory is inside another.
+pub(super) struct NestingCheck<'a> {
+    pub(super) copier: &'a Copier,
+    pub(super) outer: &'a Place,
+    pub(super) inner: &'a Place,
+}
+
+impl NestingCheck<'_> {
+    /// Refuses directory `inner` if it is equal to `outer` or inside it, under any name.
+    pub(super) async fn run(&self) -> Result<(), CopyError> {
+        let Self { copier, outer, inner } = *self;
         let is_nested = match (outer, inner) {
             (Place::Local(outer), Place::Local(inner)) => {
                 let (outer, inner) = (outer.clone(), inner.clone());
-                self.disk.run(move || is_local_nested(&outer, &inner)).await.unwrap_or(false)
+                copier.disk.run(move || is_local_nested(&outer, &inner)).await.unwrap_or(false)
             }
             (Place::Remote(outer), Place::Remote(inner)) => self.is_remote_nested(outer, inner).await,
             _ => false,
@@ -40,8 +45,9 @@ impl Copier {
         if outer.authority() == inner.authority() && path.starts_with(&above) {
             return true;
         }
-        let Ok(root) = self.client.file_system(outer).stat(&outer.path).await else { return false };
-        let files = self.client.file_system(inner);
+        let client = &self.copier.client;
+        let Ok(root) = client.file_system(outer).stat(&outer.path).await else { return false };
+        let files = client.file_system(inner);
         for count in (0..=path.len()).rev() {
             let Some(part) = part_of(&path, count) else { return false };
             // Numbers are unique only at one server; number, time and owner together identify one

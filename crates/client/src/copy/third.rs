@@ -58,20 +58,24 @@ struct ThirdPartySource {
     identity: Option<RemoteFileIdentity>,
 }
 
-impl Copier {
+/// The copy of one file between two servers.
+pub(super) struct ThirdPartyCopy<'a> {
+    pub(super) copier: &'a Copier,
+    pub(super) job: &'a CopyJob,
+    pub(super) options: &'a CopyOptions,
+    pub(super) watch: &'a Watch,
+}
+
+impl ThirdPartyCopy<'_> {
     /// Lets the server of the target fetch the file.
-    pub(super) async fn third_party(
-        &self,
-        job: &CopyJob,
-        options: &CopyOptions,
-        watch: &Watch,
-    ) -> Result<CopyDone, ThirdPartyRefusal> {
+    pub(super) async fn run(&self) -> Result<CopyDone, ThirdPartyRefusal> {
+        let Self { copier, job, options, watch } = *self;
         let (Place::Remote(source), Place::Remote(target)) = (&job.source, &job.target) else {
             let text = "servers copy from each other only when both places are at servers";
             return Err(ThirdPartyRefusal::Cannot(CopyError::Usage(text.to_owned())));
         };
-        let settings = self.client.settings();
-        let (client, asking) = (steadfast(&self.client, settings.cp_tpc_timeout), &self.client);
+        let settings = copier.client.settings();
+        let (client, asking) = (steadfast(&copier.client, settings.cp_tpc_timeout), &copier.client);
         let limit = settings.cp_init_timeout.max(1);
         let end = Instant::now() + Duration::from_secs(limit);
         let stop = async || {
@@ -100,7 +104,8 @@ impl Copier {
         };
         if options.force {
             let identities = seen.identity.as_slice();
-            let compared = not_the_source_by_open(self, target, &job.source, identities, false, stop()).await;
+            let compared =
+                not_the_source_by_open(copier, target, &job.source, identities, false, stop()).await;
             compared.map_err(ThirdPartyRefusal::Failed)?;
         }
         let file = open_target(&client, target, &seen, &key, options, stop()).await?;
@@ -117,31 +122,29 @@ impl Copier {
         let (at, own) = (file.location(), file.identity());
         let closed = file.close().await.map_err(CopyError::target);
         closed.map_err(ThirdPartyRefusal::Failed)?;
-        let checksums =
-            self.compared(job, options, &seen, &at, own.as_ref()).await.map_err(ThirdPartyRefusal::Failed)?;
+        let checksums = self.compared(&seen, &at, own.as_ref()).await.map_err(ThirdPartyRefusal::Failed)?;
         Ok(CopyDone { third_party: true, checksums, ..CopyDone::of(seen.size, seen.size) })
     }
 
     /// Compares the checksums of both servers.
     async fn compared(
         &self,
-        job: &CopyJob,
-        options: &CopyOptions,
         seen: &ThirdPartySource,
         at: &Url,
         own: Option<&RemoteFileIdentity>,
     ) -> Result<Vec<(Place, crate::answers::FileChecksum)>, CopyError> {
-        let has = self.client.file_system(at).find(&at.path).await.map_err(CopyError::target)?;
+        let Self { copier, job, options, .. } = *self;
+        let has = copier.client.file_system(at).find(&at.path).await.map_err(CopyError::target)?;
         let has = has.map_or(0, |stat| stat.size);
         if has != seen.size {
             let place = job.target.to_string();
             return Err(CopyError::Short { place, at: has, size: seen.size });
         }
         let mut told = Vec::new();
-        for wish in Checks::wishes(self, Some(&seen.at), options).await {
+        for wish in Checks::wishes(copier, Some(&seen.at), options).await {
             let (algorithm, against) = wish;
             let ask = async |url: &Url| {
-                self.client.file_system(url).checksum(&url.path, Some(algorithm.name())).await
+                copier.client.file_system(url).checksum(&url.path, Some(algorithm.name())).await
             };
             let (of_source, of_target) = match against {
                 Against::PrintSource => (Some(ask(&seen.at).await.map_err(CopyError::source)?), None),
@@ -161,7 +164,7 @@ impl Copier {
             if let (Some(expected), Some(found)) = (expected, &of_target) {
                 let compared = super::checks::compare(&job.target, algorithm, found, &expected);
                 if let Err(error) = compared {
-                    remove_own(&self.client, at, own).await;
+                    remove_own(&copier.client, at, own).await;
                     return Err(error);
                 }
             }

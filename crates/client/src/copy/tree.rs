@@ -1,32 +1,24 @@
 //! Copies of many files: directories, patterns, lists.
 //!
-//! Directories are walked while the first files are copied already. The number of concurrent copies
-//! and their memory are limited: many small files, few large ones.
+//! Directories are walked while `parallel` copies the first files already.
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinSet;
-use wire::xroot::ErrorCode;
+use tokio::sync::mpsc;
 
 use super::Copier;
-use super::failure::{CopyError, Side};
+use super::failure::CopyError;
 use super::nested::TargetPath;
 use super::options::{CopyDone, CopyJob, CopyOptions, Progress, Watch};
+use super::parallel::{ParallelCopies, Tally};
 use super::place::Place;
-use super::publish::create_directories;
 use crate::abort_on_drop::AbortOnDrop;
 use crate::walk::{Directory, Tree, Walk};
 
 /// Default number of concurrent copies.
 pub const PARALLEL: usize = 64;
-/// Memory for the chunks of all concurrent copies.
-const MEMORY_BYTES: usize = 64 * 1024 * 1024;
-/// Unit of that memory.
-const PERMIT_BYTES: usize = 64 * 1024;
 /// Maximum number of files that are found and not started.
 pub(super) const KNOWN_MAX: usize = 1024;
 
@@ -67,174 +59,28 @@ impl CopyListener for () {
     fn missed(&self, _: &CopyError) {}
 }
 
-/// The numbers of copied and failed files.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Tally {
-    /// Number of files copied.
-    pub copied: u64,
-    /// Number of bytes copied.
-    pub bytes: u64,
-    /// Number of files and directories that failed.
-    pub failed: u64,
-}
-
-impl Copier {
-    /// Copies files and directories. Failures are reported to `listener`, and the other copies
-    /// continue.
-    ///
-    /// # Errors
-    /// [`CopyError`] if there is nothing that could be copied, or the copies were cancelled.
-    pub async fn copy_all(
+impl CopyAll {
+    /// Copies the files while it finds them.
+    pub(super) async fn run(
         &self,
-        all: &CopyAll,
+        copier: &Copier,
         listener: Arc<dyn CopyListener>,
         watch: &Watch,
     ) -> Result<Tally, CopyError> {
         let (found, jobs) = mpsc::channel(KNOWN_MAX);
-        let walk = Finder {
-            copier: self.clone(),
+        let finder = Finder {
+            copier: copier.clone(),
             listener: listener.clone(),
             found,
-            recursive: all.recursive,
-            options: all.options.clone(),
+            recursive: self.recursive,
+            options: self.options.clone(),
             failed: AtomicU64::new(0),
         };
-        let walking = AbortOnDrop::spawn(walk.run(all.sources.clone(), all.target.clone()));
-        let mut tally = self.copy_found(jobs, &all.options, all.parallel, listener, watch).await?;
-        tally.failed += walking.join().await.unwrap_or(Err(CopyError::Cancelled))?;
+        let finding = AbortOnDrop::spawn(finder.run(self.sources.clone(), self.target.clone()));
+        let copies = ParallelCopies::new(copier, &self.options, listener, watch);
+        let mut tally = copies.run(jobs, self.parallel).await?;
+        tally.failed += finding.join().await.unwrap_or(Err(CopyError::Cancelled))?;
         Ok(tally)
-    }
-
-    /// Creates a directory and its missing ancestors. With `sync`, local ones survive a loss of
-    /// power.
-    ///
-    /// # Errors
-    /// [`CopyError`].
-    pub async fn make_directory(&self, place: &Place, sync: bool) -> Result<(), CopyError> {
-        match place {
-            Place::Local(path) => {
-                let path = path.clone();
-                let create = move || create_directories(&path, sync);
-                self.disk.run(create).await.unwrap_or(Err(CopyError::Cancelled))
-            }
-            Place::Remote(url) => {
-                let made = self.client.file_system(url).mkdir_all(&url.path, 0o755).await;
-                made.map_err(CopyError::target)
-            }
-            Place::Stream => Ok(()),
-        }
-    }
-
-    /// Copies files as they are found.
-    pub(super) async fn copy_found(
-        &self,
-        mut jobs: mpsc::Receiver<CopyJob>,
-        options: &CopyOptions,
-        parallel: usize,
-        listener: Arc<dyn CopyListener>,
-        watch: &Watch,
-    ) -> Result<Tally, CopyError> {
-        let memory = Arc::new(Semaphore::new(MEMORY_BYTES / PERMIT_BYTES));
-        let mut running = JoinSet::new();
-        let mut tally = Tally::default();
-        let full = Arc::new(FullServers::default());
-        loop {
-            let room = running.len() < parallel.max(1);
-            tokio::select! {
-                biased;
-                () = watch.cancelled() => break,
-                Some(ended) = running.join_next(), if !running.is_empty() => tally.count(ended.ok()),
-                job = jobs.recv(), if room => match job {
-                    Some(job) => match full.refusal(&job) {
-                        Some(error) => {
-                            listener.ended(&job, &Err(error));
-                            tally.count(None);
-                        }
-                        None => {
-                            let (options, listener) = (options.clone(), listener.clone());
-                            let (watch, memory, full) = (watch.clone(), memory.clone(), full.clone());
-                            running.spawn(self.clone().one(job, options, listener, watch, memory, full));
-                        }
-                    },
-                    None => break,
-                },
-            }
-        }
-        while let Some(ended) = running.join_next().await {
-            tally.count(ended.ok());
-        }
-        if watch.is_cancelled() { Err(CopyError::Cancelled) } else { Ok(tally) }
-    }
-
-    /// Copies one file once there is memory for it.
-    async fn one(
-        self,
-        job: CopyJob,
-        options: CopyOptions,
-        listener: Arc<dyn CopyListener>,
-        watch: Watch,
-        memory: Arc<Semaphore>,
-        full: Arc<FullServers>,
-    ) -> Option<u64> {
-        let most = options.chunk_bytes * options.chunks;
-        let bytes = job.size.and_then(|size| usize::try_from(size).ok()).map_or(most, |size| size.min(most));
-        let permits = bytes.div_ceil(PERMIT_BYTES).clamp(1, MEMORY_BYTES / PERMIT_BYTES);
-        let _memory = tokio::select! {
-            permits = memory.acquire_many(u32::try_from(permits).unwrap_or(1)) => permits.ok()?,
-            () = watch.cancelled() => return None,
-        };
-        listener.began(&job);
-        let told = {
-            let (listener, job) = (listener.clone(), job.clone());
-            watch.child(move |progress| listener.progress(&job, progress))
-        };
-        let result = self.copy(&job, &options, &told).await;
-        if let Err(error) = &result {
-            full.note(&job, error);
-        }
-        listener.ended(&job, &result);
-        result.ok().map(|done| done.copied)
-    }
-}
-
-/// Servers without space for the uploads of one command: the smallest size that each had no space
-/// for. A file of that size or more is not begun there. Servers of a cluster do not count, because
-/// its manager may choose another one for the next file.
-#[derive(Default)]
-struct FullServers(Mutex<HashMap<String, u64>>);
-
-impl FullServers {
-    /// Returns the error of a copy that would find no space.
-    fn refusal(&self, job: &CopyJob) -> Option<CopyError> {
-        let server = job.target.url()?.authority();
-        let sizes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let too_large = sizes.get(&server).is_some_and(|least| job.size.is_some_and(|size| size >= *least));
-        too_large.then(|| CopyError::Full { target: job.target.to_string(), server })
-    }
-
-    /// Records a failed copy.
-    fn note(&self, job: &CopyJob, error: &CopyError) {
-        let CopyError::Remote { side: Side::Target, error } = error else { return };
-        let (Some(url), Some(size)) = (job.target.url(), job.size) else { return };
-        let server = url.authority();
-        let is_full = matches!(error.code(), Some(ErrorCode::NO_SPACE | ErrorCode::OVER_QUOTA));
-        if is_full && error.failure().server.as_ref().is_none_or(|at| *at == server) {
-            let mut sizes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let least = sizes.entry(server).or_insert(size);
-            *least = size.min(*least);
-        }
-    }
-}
-
-impl Tally {
-    fn count(&mut self, ended: Option<Option<u64>>) {
-        match ended.flatten() {
-            Some(bytes) => {
-                self.copied += 1;
-                self.bytes += bytes;
-            }
-            None => self.failed += 1,
-        }
     }
 }
 
