@@ -18,6 +18,7 @@ use crate::failure::{Cause, Error};
 use crate::file::File;
 use crate::filesystem::FileSystem;
 use crate::path::RequestTarget;
+use crate::url::Url;
 
 /// Name of an attribute, and its value; `None` if it is missing.
 pub type NamedValue = (String, Option<Vec<u8>>);
@@ -105,122 +106,64 @@ fn listed(body: &[u8]) -> Result<Vec<Attribute>, Cause> {
     Ok(decode_list(body, true)?.iter().map(attribute).collect())
 }
 
-impl FileSystem {
-    async fn attributes<T>(
-        &self,
-        name: &'static str,
-        path: &str,
-        repeatable: bool,
-        ask: &AttributeRequest<'_>,
-        parse: impl Fn(&[u8]) -> Result<T, Cause>,
-    ) -> Result<T, Error> {
-        let request = |url: &crate::Url, _: bool| ask.request(FileHandle::default(), &url.target());
-        let arrived = self.ask(name, path, repeatable, request).await?;
-        self.parsed(name, path, &arrived, parse)
-    }
-
-    /// Returns the values of extended attributes of a path, in the order of the names; `None` for a
-    /// missing one.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn attribute_values(&self, path: &str, names: &[&str]) -> Result<Vec<NamedValue>, Error> {
-        let mut all = Vec::new();
-        for some in names.chunks(FATTR_ATTRIBUTES_MAX) {
-            all.extend(self.attributes("xattr get", path, true, &AttributeRequest::get(some), values).await?);
-        }
-        Ok(all)
-    }
-
-    /// Sets extended attributes of a path; with `only_new` only those that do not exist.
-    ///
-    /// # Errors
-    /// [`Error`] of the first attribute that could not be set; others may be set.
-    pub async fn set_attributes(
-        &self,
-        path: &str,
-        attributes: &[(&str, &[u8])],
-        only_new: bool,
-    ) -> Result<(), Error> {
-        for some in attributes.chunks(FATTR_ATTRIBUTES_MAX) {
-            let ask = AttributeRequest::set(some, only_new);
-            self.attributes("xattr set", path, !only_new, &ask, all_done).await?;
-        }
-        Ok(())
-    }
-
-    /// Removes extended attributes of a path.
-    ///
-    /// # Errors
-    /// [`Error`] of the first attribute that could not be removed; others may be removed.
-    pub async fn remove_attributes(&self, path: &str, names: &[&str]) -> Result<(), Error> {
-        for some in names.chunks(FATTR_ATTRIBUTES_MAX) {
-            self.attributes("xattr del", path, false, &AttributeRequest::del(some), all_done).await?;
-        }
-        Ok(())
-    }
-
-    /// Returns all extended attributes of a path.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn list_attributes(&self, path: &str) -> Result<Vec<Attribute>, Error> {
-        self.attributes("xattr list", path, true, &AttributeRequest::list(), listed).await
-    }
+/// The object whose attributes are accessed.
+pub(crate) enum AttributeOwner<'a> {
+    /// A path of a file system.
+    Path(&'a FileSystem, &'a str),
+    /// An open file.
+    File(&'a File),
 }
 
-impl File {
-    async fn attributes<T>(
+impl AttributeOwner<'_> {
+    /// Sends one request and decodes the reply.
+    async fn send<T>(
         &self,
         name: &'static str,
         repeatable: bool,
         ask: &AttributeRequest<'_>,
         parse: impl Fn(&[u8]) -> Result<T, Cause>,
     ) -> Result<T, Error> {
-        let request = |fhandle| ask.request(fhandle, &RequestTarget::new(""));
-        let received = self.ask(name, repeatable, Bytes::new(), request).await?;
-        parse(&received.body).map_err(|cause| self.error(name, cause))
+        match *self {
+            Self::Path(files, path) => {
+                let request = |url: &Url, _: bool| ask.request(FileHandle::default(), &url.target());
+                let arrived = files.ask(name, path, repeatable, request).await?;
+                files.parsed(name, path, &arrived, parse)
+            }
+            Self::File(file) => {
+                let request = |fhandle| ask.request(fhandle, &RequestTarget::new(""));
+                let received = file.ask(name, repeatable, Bytes::new(), request).await?;
+                parse(&received.body).map_err(|cause| file.error(name, cause))
+            }
+        }
     }
 
-    /// Works as [`FileSystem::attribute_values`].
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn attribute_values(&self, names: &[&str]) -> Result<Vec<NamedValue>, Error> {
+    /// Returns the values of attributes, in the order of the names; `None` for a missing one.
+    pub(crate) async fn values(&self, names: &[&str]) -> Result<Vec<NamedValue>, Error> {
         let mut all = Vec::new();
         for some in names.chunks(FATTR_ATTRIBUTES_MAX) {
-            all.extend(self.attributes("xattr get", true, &AttributeRequest::get(some), values).await?);
+            all.extend(self.send("xattr get", true, &AttributeRequest::get(some), values).await?);
         }
         Ok(all)
     }
 
-    /// Works as [`FileSystem::set_attributes`].
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn set_attributes(&self, attributes: &[(&str, &[u8])], only_new: bool) -> Result<(), Error> {
+    /// Sets attributes; with `only_new` only those that do not exist.
+    pub(crate) async fn set(&self, attributes: &[(&str, &[u8])], only_new: bool) -> Result<(), Error> {
         for some in attributes.chunks(FATTR_ATTRIBUTES_MAX) {
-            self.attributes("xattr set", !only_new, &AttributeRequest::set(some, only_new), all_done).await?;
+            self.send("xattr set", !only_new, &AttributeRequest::set(some, only_new), all_done).await?;
         }
         Ok(())
     }
 
-    /// Works as [`FileSystem::remove_attributes`].
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn remove_attributes(&self, names: &[&str]) -> Result<(), Error> {
+    /// Removes attributes.
+    pub(crate) async fn remove(&self, names: &[&str]) -> Result<(), Error> {
         for some in names.chunks(FATTR_ATTRIBUTES_MAX) {
-            self.attributes("xattr del", false, &AttributeRequest::del(some), all_done).await?;
+            self.send("xattr del", false, &AttributeRequest::del(some), all_done).await?;
         }
         Ok(())
     }
 
-    /// Works as [`FileSystem::list_attributes`].
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn list_attributes(&self) -> Result<Vec<Attribute>, Error> {
-        self.attributes("xattr list", true, &AttributeRequest::list(), listed).await
+    /// Returns all attributes.
+    pub(crate) async fn list(&self) -> Result<Vec<Attribute>, Error> {
+        self.send("xattr list", true, &AttributeRequest::list(), listed).await
     }
 }

@@ -54,27 +54,26 @@ pub(crate) fn not_asked(error: Error, why: &Error) -> Error {
     error.afterwards(format!("its server cannot be asked ({})", why.cause()))
 }
 
-impl FileSystem {
+/// One change of an entry.
+struct Change<'a> {
+    files: &'a FileSystem,
+    /// The operation as errors name it.
+    name: &'static str,
+    path: &'a str,
+}
+
+impl Change<'_> {
     /// Makes a change that has the same effect when it is made twice.
-    async fn change(
-        &self,
-        name: &'static str,
-        path: &str,
-        request: impl Fn(&RequestTarget) -> Encoded + Sync,
-    ) -> Result<(), Error> {
-        self.ask(name, path, true, |url, _| request(&url.target())).await.map(|_| ())
+    async fn make(&self, request: impl Fn(&RequestTarget) -> Encoded + Sync) -> Result<(), Error> {
+        self.files.ask(self.name, self.path, true, |url, _| request(&url.target())).await.map(|_| ())
     }
 
     /// Makes a change that must not be made twice. An uncertain error is returned with the server
     /// of the request.
-    async fn change_once(
-        &self,
-        name: &'static str,
-        path: &str,
-        request: impl Fn(&Url, bool) -> Encoded + Sync,
-    ) -> Result<(), (Error, Url)> {
-        let url = self.url_of(name, path).map_err(|error| (error, self.url.clone()))?;
-        let mut route = Route::new(&self.client, &url, self.client.end());
+    async fn make_once(&self, request: impl Fn(&Url, bool) -> Encoded + Sync) -> Result<(), (Error, Url)> {
+        let Self { files, name, path } = *self;
+        let url = files.url_of(name, path).map_err(|error| (error, files.url.clone()))?;
+        let mut route = Route::new(&files.client, &url, files.client.end());
         let ask = PathRequest {
             name,
             repeat: Repeat::Never,
@@ -82,31 +81,66 @@ impl FileSystem {
             limit: BodyLimit::ANSWER,
             request: &request,
         };
-        let done = route.ask(&self.client, &ask).await;
+        let done = route.ask(&files.client, &ask).await;
         done.map(|_| ()).map_err(|error| (error, route.at))
     }
 
-    /// Removes an entry. When the reply is lost, it counts as removed if it no longer exists.
-    async fn remove(
-        &self,
-        name: &'static str,
-        path: &str,
-        request: impl Fn(&RequestTarget) -> Encoded + Sync,
-    ) -> Result<(), Error> {
-        let (error, at) = match self.change_once(name, path, |url, _| request(&url.target())).await {
+    /// Removes the entry. When the reply is lost, it counts as removed if it no longer exists.
+    async fn remove(&self, request: impl Fn(&RequestTarget) -> Encoded + Sync) -> Result<(), Error> {
+        let (error, at) = match self.make_once(|url, _| request(&url.target())).await {
             Ok(()) => return Ok(()),
             Err(failed) => failed,
         };
         if !error.is_uncertain() {
             return Err(error);
         }
-        match look_at(&self.client, &at).await {
+        match look_at(&self.files.client, &at).await {
             Ok(None) => Ok(()),
             Ok(Some(_)) => Err(error.afterwards("something of that name is there")),
             Err(why) => Err(not_asked(error, &why)),
         }
     }
 
+    /// Creates a directory. When the reply is lost, the error describes the entry that exists now.
+    async fn create(&self, request: impl Fn(&RequestTarget) -> Encoded + Sync) -> Result<(), Error> {
+        let (error, at) = match self.make_once(|url, _| request(&url.target())).await {
+            Ok(()) => return Ok(()),
+            Err(failed) => failed,
+        };
+        if !error.is_uncertain() {
+            return Err(error);
+        }
+        Err(match look_at(&self.files.client, &at).await {
+            Ok(None) => error.afterwards("there is none of that name now"),
+            Ok(Some(found)) if found.is_dir() => error.afterwards("there is a directory of that name"),
+            Ok(Some(_)) => error.afterwards("there is a file of that name"),
+            Err(why) => not_asked(error, &why),
+        })
+    }
+
+    /// Determines whether a rename whose reply was lost was carried out at the server `at`.
+    async fn moved(
+        &self,
+        error: Error,
+        at: &Url,
+        new: &RemotePath,
+        before: Option<&StatInfo>,
+    ) -> Result<(), Error> {
+        let client = &self.files.client;
+        let (old, new) = match (look_at(client, at).await, look_at(client, &at.at(new.clone())).await) {
+            (Ok(old), Ok(new)) => (old, new),
+            (Err(why), _) | (_, Err(why)) => return Err(not_asked(error, &why)),
+        };
+        let is_it = |found: &StatInfo, before: &StatInfo| found.id != 0 && found.id == before.id;
+        match (old, new) {
+            (None, Some(found)) if before.is_some_and(|before| is_it(&found, before)) => Ok(()),
+            (None, _) => Err(error.afterwards("there is nothing of the old name")),
+            (Some(_), _) => Err(error.afterwards("something of the old name is there")),
+        }
+    }
+}
+
+impl FileSystem {
     /// Creates a directory and its missing ancestors. An existing one is accepted, whatever its
     /// permissions.
     ///
@@ -137,22 +171,8 @@ impl FileSystem {
         let request = |target: &RequestTarget| {
             Encoded::new(&Request::Mkdir(Mkdir { options, mode, path: target.as_bytes() }))
         };
-        if parents {
-            return self.change("mkdir", path, request).await;
-        }
-        let (error, at) = match self.change_once("mkdir", path, |url, _| request(&url.target())).await {
-            Ok(()) => return Ok(()),
-            Err(failed) => failed,
-        };
-        if !error.is_uncertain() {
-            return Err(error);
-        }
-        Err(match look_at(&self.client, &at).await {
-            Ok(None) => error.afterwards("there is none of that name now"),
-            Ok(Some(found)) if found.is_dir() => error.afterwards("there is a directory of that name"),
-            Ok(Some(_)) => error.afterwards("there is a file of that name"),
-            Err(why) => not_asked(error, &why),
-        })
+        let change = Change { files: self, name: "mkdir", path };
+        if parents { change.make(request).await } else { change.create(request).await }
     }
 
     /// Removes a file.
@@ -162,7 +182,7 @@ impl FileSystem {
     /// not answer.
     pub async fn rm(&self, path: &str) -> Result<(), Error> {
         let request = |target: &RequestTarget| Encoded::new(&Request::Rm(Rm { path: target.as_bytes() }));
-        self.remove("rm", path, request).await
+        Change { files: self, name: "rm", path }.remove(request).await
     }
 
     /// Removes an empty directory.
@@ -172,7 +192,7 @@ impl FileSystem {
     pub async fn rmdir(&self, path: &str) -> Result<(), Error> {
         let request =
             |target: &RequestTarget| Encoded::new(&Request::Rmdir(Rmdir { path: target.as_bytes() }));
-        self.remove("rmdir", path, request).await
+        Change { files: self, name: "rmdir", path }.remove(request).await
     }
 
     /// Renames an entry. An existing file of the new name is replaced.
@@ -194,31 +214,11 @@ impl FileSystem {
             let args = [old.as_bytes(), b" ", new.as_bytes()].concat();
             Encoded::new(&Request::Mv(Mv { arg1len, args: &args }))
         };
-        match self.change_once("mv", old, request).await {
+        let change = Change { files: self, name: "mv", path: old };
+        match change.make_once(request).await {
             Ok(()) => Ok(()),
-            Err((error, at)) if error.is_uncertain() => self.moved(error, &at, &new, before.as_ref()).await,
+            Err((error, at)) if error.is_uncertain() => change.moved(error, &at, &new, before.as_ref()).await,
             Err((error, _)) => Err(error),
-        }
-    }
-
-    /// Determines whether a rename whose reply was lost was carried out at the server `at`.
-    async fn moved(
-        &self,
-        error: Error,
-        at: &Url,
-        new: &RemotePath,
-        before: Option<&StatInfo>,
-    ) -> Result<(), Error> {
-        let (old, new) =
-            match (look_at(&self.client, at).await, look_at(&self.client, &at.at(new.clone())).await) {
-                (Ok(old), Ok(new)) => (old, new),
-                (Err(why), _) | (_, Err(why)) => return Err(not_asked(error, &why)),
-            };
-        let is_it = |found: &StatInfo, before: &StatInfo| found.id != 0 && found.id == before.id;
-        match (old, new) {
-            (None, Some(found)) if before.is_some_and(|before| is_it(&found, before)) => Ok(()),
-            (None, _) => Err(error.afterwards("there is nothing of the old name")),
-            (Some(_), _) => Err(error.afterwards("something of the old name is there")),
         }
     }
 
@@ -229,7 +229,7 @@ impl FileSystem {
     pub async fn chmod(&self, path: &str, mode: u16) -> Result<(), Error> {
         let request =
             |target: &RequestTarget| Encoded::new(&Request::Chmod(Chmod { mode, path: target.as_bytes() }));
-        self.change("chmod", path, request).await
+        Change { files: self, name: "chmod", path }.make(request).await
     }
 
     /// Sets the size of a file. The server refuses an invalid size.
@@ -242,6 +242,6 @@ impl FileSystem {
         let request = |target: &RequestTarget| {
             Encoded::new(&Request::Truncate(Truncate { fhandle, offset, path: target.as_bytes() }))
         };
-        self.change("truncate", path, request).await
+        Change { files: self, name: "truncate", path }.make(request).await
     }
 }

@@ -1,4 +1,4 @@
-//! Checksums that servers compute, and the general query.
+//! [`ChecksumQuery`]: queries for checksums that servers compute.
 //!
 //! A server that computes a checksum sends nothing until it has read the whole file. The query
 //! therefore has the timeout of [`PendingChecksums`], and the client requests the status of the
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use wire::xroot::ErrorCode;
 use wire::xroot::codes::QueryType;
 
-use crate::answers::{FileChecksum, StatInfo};
+use crate::answers::StatInfo;
 use crate::channel::BodyLimit;
 use crate::checksum_timeout::{FILE_TIME, PendingBytes, PendingChecksums, QueriedServer};
 use crate::failure::{Cause, Error};
@@ -25,48 +25,32 @@ const LOOK_TIME: Duration = Duration::from_secs(5);
 /// Timeout of a reply if no other limit applies.
 const FAR: Duration = Duration::from_secs(24 * 3600);
 
-impl FileSystem {
-    /// Sends a query. `argument` has the form that the type of query requires, without NUL. Returns
-    /// the reply as sent by the server.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn query(&self, infotype: QueryType, argument: &str) -> Result<Vec<u8>, Error> {
-        let (path, _) = argument.split_once('?').unwrap_or((argument, ""));
-        let path = if path.starts_with('/') { path } else { "/" };
-        if infotype == QueryType::CKSUM {
-            return Ok(self.ask_checksum(path, |_| RequestTarget::new(argument)).await?.received.body);
-        }
-        let argument = RequestTarget::new(argument);
-        Ok(self.ask("query", path, true, |_, _| query(infotype, &argument)).await?.received.body)
+/// A query for the checksum of a file, for which a server may have to read the file.
+pub(crate) struct ChecksumQuery<'a> {
+    files: &'a FileSystem,
+    path: &'a str,
+    /// The server that received the query.
+    server: QueriedServer,
+}
+
+impl<'a> ChecksumQuery<'a> {
+    /// Creates a query about a path.
+    pub(crate) fn of(files: &'a FileSystem, path: &'a str) -> Self {
+        Self { files, path, server: QueriedServer::default() }
     }
 
-    /// Returns the checksum of a file, of this type or the server's first type. The server may
-    /// compute it, which takes long. The timeout depends on the size of the file, or is
-    /// `RequestTimeout` if that is set.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn checksum(&self, path: &str, kind: Option<&str>) -> Result<FileChecksum, Error> {
-        let asked = kind.map_or_else(|| self.clone(), |kind| self.with_cgi(&format!("cks.type={kind}")));
-        let arrived = asked.ask_checksum(path, Url::target).await?;
-        self.parsed("checksum", path, &arrived, FileChecksum::parse)
-    }
-
-    /// Queries the checksum of a file, for which a server may have to read the file. `argument` is
-    /// the argument of the query.
-    async fn ask_checksum(
+    /// Sends the query with an argument for the URL at the server, and waits for the reply.
+    pub(crate) async fn send(
         &self,
-        path: &str,
         argument: impl Fn(&Url) -> RequestTarget + Sync,
     ) -> Result<RoutedReply, Error> {
-        let at = QueriedServer::default();
+        let client = self.files.client();
         let request = |url: &Url, _: bool| {
-            at.note(url);
+            self.server.note(url);
             query(QueryType::CKSUM, &argument(url))
         };
-        let url = self.url_of("checksum", path)?;
-        let mut route = Route::new(&self.client, &url, self.checksum_deadline());
+        let url = self.files.url_of("checksum", self.path)?;
+        let mut route = Route::new(client, &url, self.deadline());
         let ask = PathRequest {
             name: "checksum",
             repeat: Repeat::Anywhere,
@@ -74,23 +58,18 @@ impl FileSystem {
             limit: BodyLimit::ANSWER,
             request: &request,
         };
-        self.summed(path, &at, Box::pin(route.ask(&self.client, &ask))).await
+        self.wait(Box::pin(route.ask(client, &ask))).await
     }
 
     /// Returns the final deadline for a server that computes a checksum.
-    fn checksum_deadline(&self) -> Instant {
-        let client = self.client();
+    fn deadline(&self) -> Instant {
+        let client = self.files.client();
         if client.settings().is_set("RequestTimeout") { client.end() } else { Instant::now() + FAR }
     }
 
-    /// Waits for a checksum of a path as long as a reply can be expected.
-    async fn summed<T>(
-        &self,
-        path: &str,
-        at: &QueriedServer,
-        asked: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
-        let (pending, begun) = (self.client().pending_checksums().clone(), Instant::now());
+    /// Waits for the reply as long as it can be expected.
+    async fn wait<T>(&self, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let (pending, begun) = (self.files.client().pending_checksums().clone(), Instant::now());
         tokio::select! {
             reply = asked => {
                 // An immediate refusal or a lost connection is not a sign of computed checksums.
@@ -99,20 +78,21 @@ impl FileSystem {
                     Err(error) => error.code().is_some() && begun.elapsed() >= LOOK_TIME,
                 };
                 if worked {
-                    pending.answered(&at.server());
+                    pending.answered(&self.server.server());
                 }
                 reply
             }
-            error = Box::pin(self.overdue(path, at, &pending)) => Err(error),
+            error = Box::pin(self.overdue(&pending)) => Err(error),
         }
     }
 
-    /// Returns the reason when a checksum of a path can no longer be expected.
-    async fn overdue(&self, path: &str, at: &QueriedServer, pending: &PendingChecksums) -> Error {
+    /// Returns the reason when the reply can no longer be expected.
+    async fn overdue(&self, pending: &PendingChecksums) -> Error {
+        let Self { files, path, server: at } = self;
         let begun = Instant::now();
         tokio::time::sleep(LOOK_TIME).await;
-        let fail = |cause| self.error("checksum", path, cause);
-        let stat = match self.stat(path).await {
+        let fail = |cause| files.error("checksum", path, cause);
+        let stat = match files.stat(path).await {
             Ok(stat) if stat.is_dir() => {
                 // The text of servers that answer.
                 let text = format!("Unable to checksum {path}; is a directory");
@@ -124,7 +104,7 @@ impl FileSystem {
             other => other.ok(),
         };
         // A timeout set by the user applies; a file on tape has the timeout of any operation.
-        let settings = self.client().settings();
+        let settings = files.client().settings();
         if settings.is_set("RequestTimeout") {
             return std::future::pending().await;
         }

@@ -17,6 +17,7 @@ use crate::filesystem::{
     DEEP_LOCATE_MANAGERS_MAX, DEEP_LOCATE_NODES_MAX, DeepLocations, FileSystem, ListWith,
 };
 use crate::listing_memory::ListingMemory;
+use crate::listings::ListingRequest;
 use crate::path::RemotePath;
 
 /// Maximum number of requests of one call in flight.
@@ -82,13 +83,14 @@ async fn list_at_each(
     with: &ListWith,
     memory: &ListingMemory,
 ) -> Vec<(FileSystem, Result<Vec<ServerListing>, Error>)> {
-    if let [server] = servers {
-        return vec![(server.clone(), server.listings(path, with, memory).await)];
+    if let [files] = servers {
+        return vec![(files.clone(), ListingRequest { files, path, memory }.send(with).await)];
     }
     let list = |server: FileSystem| {
         let (path, with, memory) = (path.to_owned(), with.clone(), memory.clone());
         async move {
-            let listed = server.listings(&path, &with, &memory).await;
+            let request = ListingRequest { files: &server, path: &path, memory: &memory };
+            let listed = request.send(&with).await;
             (server, listed)
         }
     };

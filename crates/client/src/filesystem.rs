@@ -9,11 +9,16 @@ use wire::xroot::flags::{LocateOptions, PrepareOptions, PrepareOptionsX, StatOpt
 use wire::xroot::request::{Locate, Ping, Prepare, Query, Request, Set, Stat, Statx};
 use wire::xroot::{ErrorCode, FileHandle};
 
-use crate::answers::{self, RemoteEntry, ReplicaLocation, SpaceInfo, StatInfo, VfsInfo, line};
+use crate::answers::{
+    self, Attribute, FileChecksum, RemoteEntry, ReplicaLocation, SpaceInfo, StatInfo, VfsInfo, line,
+};
+use crate::attributes::{AttributeOwner, NamedValue};
 use crate::channel::{BodyLimit, ReplyContent};
+use crate::checksums::ChecksumQuery;
 use crate::client::Client;
 use crate::entries::Entries;
 use crate::failure::{Cause, Error};
+use crate::listings::ListingRequest;
 use crate::path::{NameError, RemotePath, RequestTarget};
 use crate::request_loop::Repeat;
 use crate::route::{PathRequest, Route, RoutedReply};
@@ -201,7 +206,8 @@ impl FileSystem {
     /// # Errors
     /// [`Error`].
     pub async fn list(&self, path: &str, with: &ListWith) -> Result<Vec<RemoteEntry>, Error> {
-        let listings = self.listings(path, with, &self.client.listing_memory()).await?;
+        let memory = self.client.listing_memory();
+        let listings = ListingRequest { files: self, path, memory: &memory }.send(with).await?;
         let entries = Entries::merge(listings.into_iter().map(|listing| (0, listing)));
         Ok(entries.map_err(|cause| self.error("list", path, cause))?.iter().collect())
     }
@@ -305,6 +311,34 @@ impl FileSystem {
         self.get("space", path, |target| query(QueryType::SPACE, target), SpaceInfo::parse).await
     }
 
+    /// Sends a query. `argument` has the form that the type of query requires, without NUL. Returns
+    /// the reply as sent by the server.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn query(&self, infotype: QueryType, argument: &str) -> Result<Vec<u8>, Error> {
+        let (path, _) = argument.split_once('?').unwrap_or((argument, ""));
+        let path = if path.starts_with('/') { path } else { "/" };
+        if infotype == QueryType::CKSUM {
+            let arrived = ChecksumQuery::of(self, path).send(|_| RequestTarget::new(argument)).await?;
+            return Ok(arrived.received.body);
+        }
+        let argument = RequestTarget::new(argument);
+        Ok(self.ask("query", path, true, |_, _| query(infotype, &argument)).await?.received.body)
+    }
+
+    /// Returns the checksum of a file, of this type or the server's first type. The server may
+    /// compute it, which takes long. The timeout depends on the size of the file, or is
+    /// `RequestTimeout` if that is set.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn checksum(&self, path: &str, kind: Option<&str>) -> Result<FileChecksum, Error> {
+        let asked = kind.map_or_else(|| self.clone(), |kind| self.with_cgi(&format!("cks.type={kind}")));
+        let arrived = ChecksumQuery::of(&asked, path).send(Url::target).await?;
+        self.parsed("checksum", path, &arrived, FileChecksum::parse)
+    }
+
     /// Returns values of the server's configuration, one for each key; `None` for a key that is
     /// unknown or not set.
     ///
@@ -387,6 +421,44 @@ impl FileSystem {
         let first = first.split('?').next().unwrap_or_default();
         let arrived = self.ask(name, first, true, request).await?;
         Ok(line(&arrived.received.body))
+    }
+
+    /// Returns the values of extended attributes of a path, in the order of the names; `None` for a
+    /// missing one.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn attribute_values(&self, path: &str, names: &[&str]) -> Result<Vec<NamedValue>, Error> {
+        AttributeOwner::Path(self, path).values(names).await
+    }
+
+    /// Sets extended attributes of a path; with `only_new` only those that do not exist.
+    ///
+    /// # Errors
+    /// [`Error`] of the first attribute that could not be set; others may be set.
+    pub async fn set_attributes(
+        &self,
+        path: &str,
+        attributes: &[(&str, &[u8])],
+        only_new: bool,
+    ) -> Result<(), Error> {
+        AttributeOwner::Path(self, path).set(attributes, only_new).await
+    }
+
+    /// Removes extended attributes of a path.
+    ///
+    /// # Errors
+    /// [`Error`] of the first attribute that could not be removed; others may be removed.
+    pub async fn remove_attributes(&self, path: &str, names: &[&str]) -> Result<(), Error> {
+        AttributeOwner::Path(self, path).remove(names).await
+    }
+
+    /// Returns all extended attributes of a path.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn list_attributes(&self, path: &str) -> Result<Vec<Attribute>, Error> {
+        AttributeOwner::Path(self, path).list().await
     }
 
     /// Sends a ping and returns the time until the reply.

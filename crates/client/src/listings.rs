@@ -22,16 +22,18 @@ use crate::url::Url;
 /// Number of names whose status is requested before the replies are stored.
 const STEP: usize = 256;
 
-impl FileSystem {
-    /// Requests the listing of a directory, charged to `memory`. If the server does not send the
-    /// requested status, it is requested for each entry; entries without one are in a second
-    /// listing.
-    pub(crate) async fn listings(
-        &self,
-        path: &str,
-        with: &ListWith,
-        memory: &ListingMemory,
-    ) -> Result<Vec<ServerListing>, Error> {
+/// A request for the listing of a directory, charged to `memory`.
+pub(crate) struct ListingRequest<'a> {
+    pub(crate) files: &'a FileSystem,
+    pub(crate) path: &'a str,
+    pub(crate) memory: &'a ListingMemory,
+}
+
+impl ListingRequest<'_> {
+    /// Requests the listing. If the server does not send the requested status, it is requested for
+    /// each entry; entries without one are in a second listing.
+    pub(crate) async fn send(&self, with: &ListWith) -> Result<Vec<ServerListing>, Error> {
+        let Self { files, path, memory } = *self;
         let mut options = DirlistOptions::NONE;
         if with.stat {
             options |= DirlistOptions::DSTAT;
@@ -43,14 +45,14 @@ impl FileSystem {
             options |= DirlistOptions::ONLINE;
         }
         let kind = with.checksum.as_deref().filter(|kind| !kind.is_empty());
-        let asked = kind.map_or_else(|| self.clone(), |kind| self.with_cgi(&format!("cks.type={kind}")));
+        let asked = kind.map_or_else(|| files.clone(), |kind| files.with_cgi(&format!("cks.type={kind}")));
         let request = |url: &Url, _: bool| {
             Encoded::new(&Request::Dirlist(Dirlist { options, path: url.target().as_bytes() }))
         };
         let (name, limit) = ("list", BodyLimit::listing(memory));
         let ask = PathRequest { name, repeat: Repeat::Anywhere, slow: false, limit, request: &request };
         let url = asked.url_of(name, path)?;
-        let arrived = Route::new(&self.client, &url, self.client.end()).ask(&self.client, &ask).await?;
+        let arrived = Route::new(&files.client, &url, files.client.end()).ask(&files.client, &ask).await?;
         asked.parsed(name, path, &arrived, ServerListing::check)?;
         let ReplyContent { body, charge, .. } = arrived.received;
         let has_status = dirlist::Listing::new(&body).has_stat();
@@ -58,28 +60,27 @@ impl FileSystem {
         if !with.stat || has_status {
             return Ok(vec![listing]);
         }
-        self.add_status(path, &listing, memory, true).await
+        self.add_status(&listing, true).await
     }
 
     /// Requests the status of each name in a listing. Returns the entries with a status, then those
     /// without. Unless `strict` is set, a failed request counts as no status.
     pub(crate) async fn add_status(
         &self,
-        path: &str,
         names: &ServerListing,
-        memory: &ListingMemory,
         strict: bool,
     ) -> Result<Vec<ServerListing>, Error> {
-        let directory = self.url_of("list", path)?.path;
+        let Self { files, path, memory } = *self;
+        let directory = files.url_of("list", path)?.path;
         let mut found = [ServerListing::empty(memory, true), ServerListing::empty(memory, false)];
         let [with, without] = &mut found;
         let ask = |name: Vec<u8>| {
             // A name that no request can carry has no status.
             let path = Name::from_bytes(&name).ok().map(|good| directory.join(&good));
-            let files = self.clone();
+            let files = files.clone();
             async move {
                 let text = match path {
-                    Some(path) => files.find_text(&path).await,
+                    Some(path) => find_text(&files, &path).await,
                     None => Ok(None),
                 };
                 (name, text)
@@ -99,19 +100,19 @@ impl FileSystem {
                     None => without.add(&name, None),
                 };
                 if !has_room {
-                    return Err(self.error("list", path, Cause::too_large(&BodyLimit::listing(memory))));
+                    return Err(files.error("list", path, Cause::too_large(&BodyLimit::listing(memory))));
                 }
             }
         }
     }
+}
 
-    /// Returns the status in the wire format, or `None` if the path does not exist.
-    async fn find_text(&self, path: &RemotePath) -> Result<Option<Vec<u8>>, Error> {
-        let text = |body: &[u8]| StatText::decode(body).map(|_| body.to_vec()).map_err(Cause::from);
-        match self.get("stat", path, |target| stat(target, StatOptions::NONE), text).await {
-            Ok(text) => Ok(Some(text)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
+/// Returns the status in the wire format, or `None` if the path does not exist.
+async fn find_text(files: &FileSystem, path: &RemotePath) -> Result<Option<Vec<u8>>, Error> {
+    let text = |body: &[u8]| StatText::decode(body).map(|_| body.to_vec()).map_err(Cause::from);
+    match files.get("stat", path, |target| stat(target, StatOptions::NONE), text).await {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
     }
 }

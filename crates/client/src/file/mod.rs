@@ -29,7 +29,8 @@ use wire::xroot::reply::{ChkpointSizes, OpenDetail, OpenReply};
 use wire::xroot::request::{Chkpoint, Close, Query, Request, Stat, Sync, Truncate};
 use wire::xroot::{ErrorCode, FileHandle};
 
-use crate::answers::{StatInfo, line};
+use crate::answers::{Attribute, StatInfo, line};
+use crate::attributes::{AttributeOwner, NamedValue};
 use crate::changes::{ROUNDS_AGAIN, look_at, not_asked};
 use crate::channel::{BodyLimit, Channel, ChannelGuard};
 use crate::client::Client;
@@ -306,6 +307,38 @@ impl File {
         let request =
             |fhandle| Encoded::new(&Request::Chkpoint(Chkpoint { fhandle, opcode, embedded: None }));
         Ok(self.ask("checkpoint", false, Bytes::new(), request).await?.body)
+    }
+
+    /// Works as [`FileSystem::attribute_values`](crate::FileSystem::attribute_values).
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn attribute_values(&self, names: &[&str]) -> Result<Vec<NamedValue>, Error> {
+        AttributeOwner::File(self).values(names).await
+    }
+
+    /// Works as [`FileSystem::set_attributes`](crate::FileSystem::set_attributes).
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn set_attributes(&self, attributes: &[(&str, &[u8])], only_new: bool) -> Result<(), Error> {
+        AttributeOwner::File(self).set(attributes, only_new).await
+    }
+
+    /// Works as [`FileSystem::remove_attributes`](crate::FileSystem::remove_attributes).
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn remove_attributes(&self, names: &[&str]) -> Result<(), Error> {
+        AttributeOwner::File(self).remove(names).await
+    }
+
+    /// Works as [`FileSystem::list_attributes`](crate::FileSystem::list_attributes).
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn list_attributes(&self) -> Result<Vec<Attribute>, Error> {
+        AttributeOwner::File(self).list().await
     }
 
     pub(crate) fn error(&self, name: &'static str, cause: impl Into<Cause>) -> Error {

@@ -9,6 +9,7 @@ use crate::entries::ServerListing;
 use crate::failure::{Cause, Error};
 use crate::filesystem::{FileSystem, ListWith};
 use crate::listing_memory::ListingMemory;
+use crate::listings::ListingRequest;
 use crate::path::RemotePath;
 
 /// Lists a directory with status. Entries whose status the server cannot determine have none.
@@ -17,11 +18,12 @@ pub(super) async fn list_exactly(
     path: &RemotePath,
     memory: &ListingMemory,
 ) -> Result<Vec<ServerListing>, Error> {
-    let plain = async || server.listings(path, &ListWith::default(), memory).await;
+    let request = ListingRequest { files: server, path, memory };
+    let plain = async || request.send(&ListWith::default()).await;
     // Only hashes of the first listing are kept because the second listing needs the memory.
     let hasher = RandomState::new();
     let before = hashes(&hasher, plain().await?.iter().flat_map(ServerListing::names));
-    let found = server.listings(path, &ListWith { stat: true, ..ListWith::default() }, memory).await?;
+    let found = request.send(&ListWith { stat: true, ..ListWith::default() }).await?;
     let known = hashes(&hasher, found.iter().flat_map(ServerListing::names));
     if before.iter().all(|hash| known.binary_search(hash).is_ok()) {
         return Ok(found);
@@ -41,7 +43,7 @@ pub(super) async fn list_exactly(
     // Some servers end the listing at the first such entry, so the status of the others is
     // requested one by one.
     let mut listings = found;
-    listings.extend(server.add_status(path, &missing, memory, false).await?);
+    listings.extend(request.add_status(&missing, false).await?);
     Ok(listings)
 }
 

@@ -48,6 +48,7 @@ use crate::entries::{Entries, ServerListing};
 use crate::failure::{Cause, Error};
 use crate::filesystem::{FileSystem, ListWith};
 use crate::listing_memory::ListingMemory;
+use crate::listings::ListingRequest;
 use crate::path::RelativePath;
 use crate::url::Url;
 
@@ -483,7 +484,7 @@ impl Tree {
                 if is_exact {
                     list_exactly(&server, &path, &memory).await
                 } else {
-                    server.listings(&path, &with, &memory).await
+                    ListingRequest { files: &server, path: &path, memory: &memory }.send(&with).await
                 }
             }
         };
