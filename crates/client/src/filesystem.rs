@@ -24,11 +24,6 @@ use crate::request_loop::Repeat;
 use crate::route::{PathRequest, Route, RoutedReply};
 use crate::url::Url;
 
-/// Maximum number of managers that a deep locate asks.
-pub(crate) const DEEP_LOCATE_MANAGERS_MAX: usize = 4096;
-/// Maximum number of managers and servers that a deep locate finds.
-pub(crate) const DEEP_LOCATE_NODES_MAX: usize = 65_536;
-
 /// The name space behind one URL.
 ///
 /// Paths are absolute and without cgi, which is that of the URL (see [`FileSystem::at`]). A path
@@ -51,15 +46,6 @@ pub struct ListWith {
     pub checksum: Option<String>,
     /// Restricts the listing to entries that need no staging.
     pub online: bool,
-}
-
-/// The locations of a path at the servers behind several managers.
-#[derive(Default)]
-pub(crate) struct DeepLocations {
-    pub(crate) servers: Vec<ReplicaLocation>,
-    /// Errors of managers whose servers are not known. A manager that does not know the path has no
-    /// such servers.
-    pub(crate) failed: Vec<Error>,
 }
 
 impl Client {
@@ -212,15 +198,6 @@ impl FileSystem {
         Ok(entries.map_err(|cause| self.error("list", path, cause))?.iter().collect())
     }
 
-    /// Returns the entries of a directory on all servers of a cluster, each name once. Servers that
-    /// fail are omitted. [`FileSystem::list_cluster`] reports them.
-    ///
-    /// # Errors
-    /// [`Error`] of the locate, or of every server.
-    pub async fn list_all(&self, path: &str, with: &ListWith) -> Result<Vec<RemoteEntry>, Error> {
-        Ok(self.list_cluster(path, with).await?.entries.iter().collect())
-    }
-
     /// Returns this name space at one location.
     #[must_use]
     pub fn beside(&self, location: &ReplicaLocation) -> Self {
@@ -245,62 +222,6 @@ impl FileSystem {
         };
         let arrived = self.ask("locate", path, true, request).await?;
         Ok(answers::locations(&arrived.received.body))
-    }
-
-    /// Returns the servers that have a path. Every manager in the reply is asked in turn. The error
-    /// of one manager is ignored if another manager knows a location. Servers of a nearer manager
-    /// come first.
-    ///
-    /// # Errors
-    /// [`Error`], also if there are more than 4,096 managers or 65,536 nodes.
-    pub async fn locate_deep(
-        &self,
-        path: &str,
-        options: LocateOptions,
-    ) -> Result<Vec<ReplicaLocation>, Error> {
-        Ok(self.locate_each(path, options).await?.servers)
-    }
-
-    /// Implements [`FileSystem::locate_deep`], and returns the errors of managers, too.
-    pub(crate) async fn locate_each(
-        &self,
-        path: &str,
-        options: LocateOptions,
-    ) -> Result<DeepLocations, Error> {
-        let (mut managers, mut seen) = (0, std::collections::HashSet::new());
-        let mut open = std::collections::VecDeque::new();
-        let mut more = self.locate(path, options).await?;
-        let mut found = DeepLocations::default();
-        let mut missing = None;
-        loop {
-            open.extend(more.drain(..).filter(|location| seen.insert(location.address.clone())));
-            if seen.len() > DEEP_LOCATE_NODES_MAX {
-                return Err(self.too_many("locate", path, DEEP_LOCATE_NODES_MAX));
-            }
-            let Some(location) = open.pop_front() else { break };
-            if !location.is_manager {
-                found.servers.push(location);
-                continue;
-            }
-            managers += 1;
-            if managers > DEEP_LOCATE_MANAGERS_MAX {
-                return Err(self.too_many("locate", path, DEEP_LOCATE_MANAGERS_MAX));
-            }
-            match self.beside(&location).locate(path, options).await {
-                Ok(locations) => more = locations,
-                Err(error) if error.is_not_found() => missing = Some(error),
-                Err(error) => found.failed.push(error),
-            }
-        }
-        match found.failed.pop_if(|_| found.servers.is_empty()).or(missing) {
-            Some(error) if found.servers.is_empty() => Err(error),
-            _ => Ok(found),
-        }
-    }
-
-    /// Creates the error of a cluster that is larger than this client supports.
-    pub(crate) fn too_many(&self, name: &'static str, path: &str, limit: usize) -> Error {
-        self.error(name, path, Cause::TooLarge(format!("{limit} nodes")))
     }
 
     /// Returns the space behind a path; cgi `oss.cgroup=NAME` selects one by name.

@@ -19,8 +19,9 @@
 //! | `credentials` | [`Credentials`]: the credentials of a client, and the choice of a URL |
 //! | `filesystem` | [`FileSystem`]: operations on paths |
 //! | `changes` | changes of the name space of a [`FileSystem`], and their lost replies |
-//! | `checksums` | checksums that servers compute |
-//! | `cluster_listing` | [`Merged`]: directories of all servers of a cluster as one; wildcards |
+//! | `cluster` | operations of a [`FileSystem`] on all servers of a cluster |
+//! | `cluster_listing` | [`Merged`]: directories of all servers of a cluster as one |
+//! | `pattern_search` | [`Matches`]: the paths of a cluster that match a pattern |
 //! | `attributes` | extended attributes of paths and files |
 //! | `file` | [`File`], [`OpenWith`]: an open file, which survives its connection and its server |
 //! | `identity` | [`RemoteFileIdentity`]: the identity of a file, whatever its path leads to later |
@@ -49,6 +50,8 @@
 //! | `connect` | tries addresses of both families, uses the first that answers; login |
 //! | `authentication` | chooses authentication protocols and drives their exchanges |
 //! | `channel` | [`Channel`]: a connection that one task drives for many callers |
+//! | `listings` | requests for listings, in the wire format |
+//! | `checksums` | queries for checksums that servers compute |
 //! | `checksum_timeout` | the timeout of checksums |
 //! | `buffer_pool` | [`DataBufferPool`]: reused memory for file data |
 //! | `abort_on_drop` | `AbortOnDrop`: a task that ends with its owner |
@@ -74,6 +77,7 @@ mod channel;
 mod checksum_timeout;
 mod checksums;
 mod client;
+mod cluster;
 mod cluster_listing;
 mod connect;
 pub mod copy;
@@ -87,6 +91,7 @@ mod listing_memory;
 mod listings;
 pub mod metalink;
 mod path;
+mod pattern_search;
 mod pool;
 mod reader;
 mod redirect;
@@ -121,7 +126,8 @@ pub use attributes::NamedValue;
 pub use buffer_pool::{DataBufferPool, PooledBuffer};
 pub use channel::Channel;
 pub use client::Client;
-pub use cluster_listing::{AwayServers, ClusterServers, Matches, Merged, join_bounded, list_merged};
+pub use cluster::{AwayServers, ClusterServers};
+pub use cluster_listing::{Merged, join_bounded, list_merged};
 pub use connect::{AddressFilter, Resolver, Resolving};
 pub use credentials::Credentials;
 pub use entries::Entries;
@@ -130,6 +136,7 @@ pub use file::{File, OpenWith, READ_BYTES_MAX, VectorLimits, WRITE_BYTES_MAX};
 pub use filesystem::{FileSystem, ListWith};
 pub use identity::RemoteFileIdentity;
 pub use path::{EntryName, Name, NameError, RelativePath, RemotePath, RequestTarget};
+pub use pattern_search::Matches;
 pub use rawclient::{ConnectionError, Demand, ServerInfo, local_zone};
 pub use reader::{CacheStatistics, Caching, Reader};
 pub use settings::{SettingError, Settings, Source};

@@ -15,7 +15,7 @@ use super::options::Watch;
 use super::place::Place;
 use super::tree::CopyListener;
 use crate::client::Client;
-use crate::cluster_listing::AwayServers;
+use crate::cluster::AwayServers;
 use crate::failure::Error;
 use crate::url::Url;
 use crate::walk::Tree;

@@ -41,7 +41,8 @@ use std::sync::Arc;
 
 use crate::channel::BodyLimit;
 use crate::client::Client;
-use crate::cluster_listing::{ClusterServers, join_bounded};
+use crate::cluster::ClusterServers;
+use crate::cluster_listing::join_bounded;
 use crate::copy::Place;
 use crate::copy::disk::DiskThreads;
 use crate::entries::{Entries, ServerListing};
