@@ -15,7 +15,7 @@ use wire::xroot::request::{Fattr, Request};
 
 use crate::answers::Attribute;
 use crate::failure::{Cause, Error};
-use crate::file::File;
+use crate::file::RecoverableHandle;
 use crate::filesystem::FileSystem;
 use crate::path::RequestTarget;
 use crate::url::Url;
@@ -111,7 +111,7 @@ pub(crate) enum AttributeOwner<'a> {
     /// A path of a file system.
     Path(&'a FileSystem, &'a str),
     /// An open file.
-    File(&'a File),
+    File(&'a RecoverableHandle),
 }
 
 impl AttributeOwner<'_> {
@@ -129,10 +129,10 @@ impl AttributeOwner<'_> {
                 let arrived = files.ask(name, path, repeatable, request).await?;
                 files.parsed(name, path, &arrived, parse)
             }
-            Self::File(file) => {
+            Self::File(handle) => {
                 let request = |fhandle| ask.request(fhandle, &RequestTarget::new(""));
-                let received = file.ask(name, repeatable, Bytes::new(), request).await?;
-                parse(&received.body).map_err(|cause| file.error(name, cause))
+                let received = handle.ask(name, repeatable, Bytes::new(), request).await?;
+                parse(&received.body).map_err(|cause| handle.error(name, cause))
             }
         }
     }

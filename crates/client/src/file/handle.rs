@@ -1,33 +1,33 @@
-//! Requests by file handle, and recovery of the handle after a lost connection.
+//! [`RecoverableHandle`]: requests by file handle, and recovery of the handle after a lost
+//! connection.
 //!
-//! A file open for reading continues at another server if a balancer knows one, otherwise at the
-//! same. A file open for writing never moves to another server ([`Home`]), because an older replica
-//! there would become a mixture of both. The reopened file must be the lost one
+//! The module `open` opens the file again. The reopened file must be the lost one
 //! ([`RemoteFileIdentity`]) and contain all acknowledged writes. Source: xroot protocol 5.2.0,
 //! section 5.2.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use rawclient::Encoded;
 use tokio::time::Instant;
+use wire::xroot::flags::OpenOptions;
 use wire::xroot::request::{Close, Request};
 use wire::xroot::{ErrorCode, FileHandle};
 
-use super::{File, Home, OpenHandle, open};
+use super::open::{FileOpening, Home, OpenHandle};
+use super::open_with::OpenWith;
+use crate::buffer_pool::DataBufferPool;
 use crate::channel::{BodyLimit, Channel, ReplyContent, ReplySink};
+use crate::client::Client;
 use crate::failure::{Cause, Error};
 use crate::identity::RemoteFileIdentity;
 use crate::redirect::{CgiMerge, target};
 use crate::request_loop::{Attempts, Exchange, LossKind, LostReply, RecoveryPolicy, Repeat};
-use crate::route::{Balancer, Route};
 use crate::settings::Settings;
 use crate::url::Url;
 
-/// Rounds of attempts to reconnect to a server: about eight seconds, enough for a restart.
-const ROUNDS_AGAIN: u64 = 6;
 /// Deadline for reopening a file.
 const AGAIN_TIME: Duration = Duration::from_secs(60);
 
@@ -38,9 +38,110 @@ pub(super) struct Current {
     pub(super) fhandle: FileHandle,
 }
 
-impl File {
+/// The handle of an open file, which is recovered after a lost connection.
+pub(crate) struct RecoverableHandle {
+    client: Client,
+    /// The URL of the user.
+    origin: Url,
+    with: OpenWith,
+    opened: Mutex<OpenHandle>,
+    /// Held during a reopen.
+    reopening: tokio::sync::Mutex<()>,
+    closed: AtomicBool,
+    /// End of the furthest acknowledged write.
+    written_to: AtomicU64,
+    /// Set while a checkpoint is active. It ends with the connection, so the file must not be
+    /// reopened.
+    checkpoint: AtomicBool,
+    recoveries: AtomicU64,
+}
+
+impl RecoverableHandle {
+    /// Creates the handle of a file that was opened.
+    pub(super) fn new(client: Client, origin: Url, with: OpenWith, opened: OpenHandle) -> Self {
+        Self {
+            client,
+            origin,
+            with,
+            opened: Mutex::new(opened),
+            reopening: tokio::sync::Mutex::default(),
+            closed: AtomicBool::new(false),
+            written_to: AtomicU64::new(0),
+            checkpoint: AtomicBool::new(false),
+            recoveries: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the URL of the user.
+    pub(super) fn origin(&self) -> &Url {
+        &self.origin
+    }
+
+    /// Returns the memory for data.
+    pub(super) fn blocks(&self) -> &DataBufferPool {
+        self.client.blocks()
+    }
+
+    /// Reports whether the file is open for writing.
+    pub(super) fn is_writable(&self) -> bool {
+        self.with.is_writable()
+    }
+
+    /// Returns the number of reopens after a lost connection.
+    pub(super) fn recoveries(&self) -> u64 {
+        self.recoveries.load(Ordering::Relaxed)
+    }
+
+    /// Returns the last successful open.
+    pub(super) fn opened(&self) -> MutexGuard<'_, OpenHandle> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the current connection.
+    pub(super) fn channel(&self) -> Arc<Channel> {
+        self.opened().guard.channel().clone()
+    }
+
+    /// Creates an error of an operation at the current server.
+    pub(crate) fn error(&self, name: &'static str, cause: impl Into<Cause>) -> Error {
+        let authority = self.opened().at.authority();
+        Error::new(name, &self.origin, cause).at(authority, &[])
+    }
+
+    /// Records a write that the server has acknowledged, up to byte `end`.
+    pub(super) fn acknowledge_write(&self, end: u64) {
+        self.written_to.fetch_max(end, Ordering::AcqRel);
+    }
+
+    /// Records a truncation that the server has acknowledged.
+    pub(super) fn acknowledge_size(&self, size: u64) {
+        self.written_to.store(size, Ordering::Release);
+    }
+
+    /// Records whether a checkpoint is active.
+    pub(super) fn set_checkpoint(&self, is_active: bool) {
+        self.checkpoint.store(is_active, Ordering::Release);
+    }
+
+    /// Closes the file. Later requests fail. For a file open for reading, a temporary error
+    /// counts as success.
+    pub(super) async fn close(&self) -> Result<(), Error> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(self.error("close", Cause::Closed));
+        }
+        let request = |fhandle| Encoded::new(&Request::Close(Close { fhandle }));
+        let writable = self.is_writable();
+        let closed = self.ask("close", writable, Bytes::new(), request).await;
+        self.closed.store(true, Ordering::Release);
+        match closed {
+            Err(error) if !writable && error.is_transient() => Ok(()),
+            closed => closed.map(|_| ()),
+        }
+    }
+
+    /// Returns the current server, connection and handle.
     pub(super) fn current(&self) -> Result<Current, Cause> {
-        if self.0.closed.load(Ordering::Acquire) {
+        if self.closed.load(Ordering::Acquire) {
             return Err(Cause::Closed);
         }
         let opened = self.opened();
@@ -97,7 +198,7 @@ impl File {
         request: impl Fn(FileHandle) -> Encoded,
         sink: impl Fn() -> ReplySink,
     ) -> Result<ReplyContent, Error> {
-        let client = &self.0.client;
+        let client = &self.client;
         let mut by_handle = ByHandle {
             file: self,
             name,
@@ -111,23 +212,16 @@ impl File {
         Attempts::new(client, name, repeat, client.end()).run(&mut by_handle).await
     }
 
-    /// Reports whether the file may move to another server.
-    fn may_move(&self) -> bool {
-        let opened = self.opened();
-        let Home::Anywhere(balancer) = &opened.home else { return false };
-        balancer.as_ref().is_some_and(|balancer| balancer.url.authority() != opened.at.authority())
-    }
-
     fn may_recover(&self) -> bool {
-        let settings = self.0.client.settings();
+        let settings = self.client.settings();
         let switch = if self.is_writable() { &settings.write_recovery } else { &settings.read_recovery };
-        Settings::is_on(switch) && !self.0.checkpoint.load(Ordering::Acquire)
+        Settings::is_on(switch) && !self.checkpoint.load(Ordering::Acquire)
     }
 
     /// Reopens the file, unless another caller has done so since `generation`. The target is the
     /// redirect `to` if there is one, otherwise a server of the balancer, otherwise the same
     /// server.
-    pub(super) async fn recover(
+    async fn recover(
         &self,
         name: &'static str,
         generation: u64,
@@ -135,7 +229,7 @@ impl File {
         to: Option<Url>,
         end: Instant,
     ) -> Result<(), Error> {
-        let _reopening = self.0.reopening.lock().await;
+        let _reopening = self.reopening.lock().await;
         let (at, home, before) = {
             let opened = self.opened();
             if opened.generation != generation {
@@ -145,65 +239,27 @@ impl File {
         };
         let end = end.min(Instant::now() + AGAIN_TIME);
         let place = at.authority();
+        let opening = FileOpening { client: &self.client, origin: &self.origin, with: &self.with };
         let opened = match home {
-            Home::Here => {
-                let mut route = Route::back_to(&self.0.client, &self.0.origin, at, ROUNDS_AGAIN, end);
-                self.open_again(&mut route, generation).await
-            }
+            Home::Here => opening.again_at(at, generation, end).await,
             Home::Anywhere(balancer) => {
-                self.open_anywhere(at, balancer.map(|balancer| *balancer), to, generation, end).await
+                opening.again_anywhere(at, balancer.map(|balancer| *balancer), to, generation, end).await
             }
         };
         let opened = opened.map_err(|error| {
             let cause = Cause::NotRecovered { lost: lost.to_string(), again: error.cause().to_string() };
-            Error::new(name, &self.0.origin, cause).at(place, &[])
+            Error::new(name, &self.origin, cause).at(place, &[])
         })?;
         self.check_again(before.as_ref(), &opened).map_err(|cause| {
             let close = Encoded::new(&Request::Close(Close { fhandle: opened.fhandle }));
             opened.guard.channel().post(close);
             self.error(name, cause)
         })?;
-        self.0.recoveries.fetch_add(1, Ordering::Relaxed);
+        self.recoveries.fetch_add(1, Ordering::Relaxed);
         let mut place = self.opened();
         // The status of the first open is kept because callers compare it.
         *place = OpenHandle { stat: place.stat.take().or(opened.stat.clone()), ..opened };
         Ok(())
-    }
-
-    /// Reopens a file that was open for reading at any server that has it.
-    async fn open_anywhere(
-        &self,
-        at: Url,
-        balancer: Option<Balancer>,
-        to: Option<Url>,
-        generation: u64,
-        end: Instant,
-    ) -> Result<OpenHandle, Error> {
-        let way = |at: Url, balancer: Option<Balancer>| {
-            Route::again(&self.0.client, &self.0.origin, at, balancer, ROUNDS_AGAIN, end)
-        };
-        let first = if let Some(to) = to {
-            Some(way(to, balancer.clone()))
-        } else if self.may_move() {
-            let mut route = way(at.clone(), balancer.clone());
-            route.return_to_balancer("srverr");
-            // If the balancer knows no other server, the lost one may return.
-            Some(route)
-        } else {
-            let others = self.0.origin.each().filter(|url| url.authority() != at.authority()).collect();
-            way(at.clone(), None).among(others)
-        };
-        if let Some(mut route) = first
-            && let Ok(opened) = self.open_again(&mut route, generation).await
-        {
-            return Ok(opened);
-        }
-        self.open_again(&mut way(at, balancer), generation).await
-    }
-
-    async fn open_again(&self, route: &mut Route, generation: u64) -> Result<OpenHandle, Error> {
-        let with = &self.0.with;
-        open(&self.0.client, route, with, with.again_options(), generation + 1).await
     }
 
     /// Checks that the reopened file is the lost one.
@@ -215,16 +271,29 @@ impl File {
                 Home::Anywhere(_) => Ok(()),
             };
         };
-        let written_to = self.0.written_to.load(Ordering::Acquire);
+        let written_to = self.written_to.load(Ordering::Acquire);
         let size = self.opened().stat.as_ref().map_or(before.size, |stat| stat.size);
         before.check_again(now, written_to, size).map_err(Cause::Changed)
+    }
+}
+
+impl Drop for RecoverableHandle {
+    fn drop(&mut self) {
+        let posc = self.with.options.intersects(OpenOptions::POSC);
+        // Closing would publish an incomplete file.
+        if *self.closed.get_mut() || posc {
+            return;
+        }
+        let opened = self.opened.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let close = Encoded::new(&Request::Close(Close { fhandle: opened.fhandle }));
+        opened.guard.channel().post(close);
     }
 }
 
 /// A request by file handle. It is made at the server of the file, which is reopened when that
 /// server is lost.
 struct ByHandle<'a, F, S> {
-    file: &'a File,
+    file: &'a RecoverableHandle,
     name: &'static str,
     payload: Bytes,
     request: F,
@@ -289,7 +358,7 @@ impl<F: Fn(FileHandle) -> Encoded, S: Fn() -> ReplySink> RecoveryPolicy for ByHa
     async fn lost(&mut self, attempts: &mut Attempts<'_>, loss: LostReply) -> Result<(), Error> {
         let is_recoverable = match loss.kind {
             LossKind::Disconnected | LossKind::Silent => true,
-            LossKind::Unusable => self.file.may_move(),
+            LossKind::Unusable => self.file.opened().may_move(),
             LossKind::Exhausted => false,
         };
         if !is_recoverable || !self.file.may_recover() {
@@ -301,7 +370,7 @@ impl<F: Fn(FileHandle) -> Encoded, S: Fn() -> ReplySink> RecoveryPolicy for ByHa
 
 impl<F, S> ByHandle<'_, F, S> {
     async fn reopen(&self, attempts: &Attempts<'_>, cause: &Cause, to: Option<Url>) -> Result<(), Error> {
-        tracing::debug!(operation = self.name, file = %self.file.0.origin, %cause, "opening again");
+        tracing::debug!(operation = self.name, file = %self.file.origin, %cause, "opening again");
         // Boxed because this rare case would enlarge the future of each request.
         Box::pin(self.file.recover(self.name, self.generation, cause, to, attempts.end)).await
     }

@@ -1,15 +1,19 @@
 //! [`File`]: an open file that survives the loss of its connection and server.
 //!
-//! | file        | contents                                              |
-//! |-------------|-------------------------------------------------------|
-//! | `mod`       | [`File`]: open, stat, sync, truncate, close           |
-//! | `open_with` | [`OpenWith`]: the options of an open                  |
-//! | `handle`    | requests by handle, and reopening after a lost handle |
-//! | `read`      | reads, plain and with page checksums                  |
-//! | `vector`    | vector reads: split, merged and reassembled           |
-//! | `write`     | writes, plain, with page checksums and in vectors     |
+//! | file         | contents                                             |
+//! |--------------|------------------------------------------------------|
+//! | `mod`        | [`File`]: the operations                             |
+//! | `open_with`  | [`OpenWith`]: the options of an open                 |
+//! | `open`       | opens, for the first time and again                  |
+//! | `handle`     | requests by handle, and recovery of a lost handle    |
+//! | `read`       | reads, plain and with page checksums                 |
+//! | `vector`     | vector reads: split, merged and reassembled          |
+//! | `write`      | writes, plain, with page checksums and in vectors    |
+//! | `checkpoint` | checkpoints: changes that can be undone together     |
 
+mod checkpoint;
 mod handle;
+mod open;
 mod open_with;
 mod read;
 mod vector;
@@ -17,29 +21,30 @@ mod write;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use base::CopyRange;
 use bytes::Bytes;
 use rawclient::Encoded;
-use wire::Decode;
-use wire::xroot::codes::{ChkpointOpcode, QueryType};
-use wire::xroot::flags::{OpenOptions, StatOptions, StatWants};
-use wire::xroot::reply::{ChkpointSizes, OpenDetail, OpenReply};
-use wire::xroot::request::{Chkpoint, Close, Query, Request, Stat, Sync, Truncate};
-use wire::xroot::{ErrorCode, FileHandle};
+use wire::xroot::codes::QueryType;
+use wire::xroot::flags::{StatOptions, StatWants};
+use wire::xroot::reply::ChkpointSizes;
+use wire::xroot::request::{Query, Request, Stat, Sync, Truncate};
 
 use crate::answers::{Attribute, StatInfo, line};
 use crate::attributes::{AttributeOwner, NamedValue};
-use crate::changes::{ROUNDS_AGAIN, look_at, not_asked};
-use crate::channel::{BodyLimit, Channel, ChannelGuard};
+use crate::channel::Channel;
 use crate::client::Client;
-use crate::failure::{Cause, Error};
+use crate::failure::Error;
 use crate::identity::RemoteFileIdentity;
-use crate::request_loop::Repeat;
-use crate::route::{Balancer, PathRequest, Route};
 use crate::url::Url;
 
+use checkpoint::Checkpoint;
+use open::FileOpening;
+use read::RangeRead;
+use vector::VectorRead;
+use write::FileWriter;
+
+pub(crate) use handle::RecoverableHandle;
 pub use open_with::OpenWith;
 pub use read::READ_BYTES_MAX;
 pub use vector::VectorLimits;
@@ -51,50 +56,11 @@ pub use write::WRITE_BYTES_MAX;
 ///
 /// Offsets and lengths are in bytes. Any number of operations may run concurrently.
 #[derive(Clone)]
-pub struct File(Arc<RemoteFileState>);
-
-struct RemoteFileState {
-    client: Client,
-    /// The URL of the user.
-    origin: Url,
-    with: OpenWith,
-    opened: Mutex<OpenHandle>,
-    /// Held during a reopen.
-    reopening: tokio::sync::Mutex<()>,
-    closed: AtomicBool,
-    /// End of the furthest acknowledged write.
-    written_to: AtomicU64,
-    /// Set while a checkpoint is active. It ends with the connection, so the file must not be
-    /// reopened.
-    checkpoint: AtomicBool,
-    recoveries: AtomicU64,
-}
-
-/// The server and handle of the open file.
-struct OpenHandle {
-    /// Number of opens.
-    generation: u64,
-    guard: Arc<ChannelGuard>,
-    fhandle: FileHandle,
-    at: Url,
-    home: Home,
-    stat: Option<StatInfo>,
-    /// Identity of the file as reported by this open.
-    identity: Option<RemoteFileIdentity>,
-}
-
-/// The servers at which a file may be reopened after a lost connection.
-#[derive(Clone)]
-enum Home {
-    /// For readers: each server with the file that the balancer knows.
-    Anywhere(Option<Box<Balancer>>),
-    /// For writers: only the same server.
-    Here,
-}
+pub struct File(Arc<RecoverableHandle>);
 
 impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "File({})", self.0.origin)
+        write!(f, "File({})", self.0.origin())
     }
 }
 
@@ -114,58 +80,38 @@ impl File {
         if let Some(size) = with.expected_size {
             url.cgi.entry("oss.asize".to_owned()).or_insert_with(|| size.to_string());
         }
-        let mut route = Route::new(client, &url, client.end());
-        let opened = match open(client, &mut route, with, with.sent_options(), 0).await {
-            Err(error) if error.is_uncertain() && with.options.intersects(OpenOptions::NEW) => {
-                Box::pin(created(client, &route, with, error)).await?
-            }
-            opened => opened?,
-        };
-        Ok(Self(Arc::new(RemoteFileState {
-            client: client.clone(),
-            origin: url,
-            with: with.clone(),
-            opened: Mutex::new(opened),
-            reopening: tokio::sync::Mutex::default(),
-            closed: AtomicBool::new(false),
-            written_to: AtomicU64::new(0),
-            checkpoint: AtomicBool::new(false),
-            recoveries: AtomicU64::new(0),
-        })))
-    }
-
-    fn opened(&self) -> MutexGuard<'_, OpenHandle> {
-        self.0.opened.lock().unwrap_or_else(PoisonError::into_inner)
+        let opened = FileOpening { client, origin: &url, with }.first().await?;
+        Ok(Self(Arc::new(RecoverableHandle::new(client.clone(), url, with.clone(), opened))))
     }
 
     /// Returns the URL as it was opened.
     #[must_use]
     pub fn url(&self) -> &Url {
-        &self.0.origin
+        self.0.origin()
     }
 
     /// Returns the URL at the current server, after all redirects.
     #[must_use]
     pub fn location(&self) -> Url {
-        self.opened().at.clone()
+        self.0.opened().at.clone()
     }
 
     /// Returns the current connection.
     #[must_use]
     pub fn channel(&self) -> Arc<Channel> {
-        self.opened().guard.channel().clone()
+        self.0.channel()
     }
 
     /// Returns the status in the reply to the open; it does not show later writes.
     #[must_use]
     pub fn stat_at_open(&self) -> Option<StatInfo> {
-        self.opened().stat.clone()
+        self.0.opened().stat.clone()
     }
 
     /// Returns the identity of the file at the current server, as reported by the open.
     #[must_use]
     pub fn identity(&self) -> Option<RemoteFileIdentity> {
-        self.opened().identity.clone()
+        self.0.opened().identity.clone()
     }
 
     /// Returns the status in the reply to the open, or requests it if there was none.
@@ -182,13 +128,13 @@ impl File {
     /// Returns the number of reopens after a lost connection.
     #[must_use]
     pub fn recoveries(&self) -> u64 {
-        self.0.recoveries.load(Ordering::Relaxed)
+        self.0.recoveries()
     }
 
     /// Reports whether it is open for writing.
     #[must_use]
     pub fn is_writable(&self) -> bool {
-        self.0.with.is_writable()
+        self.0.is_writable()
     }
 
     /// Returns the current status.
@@ -200,8 +146,8 @@ impl File {
             let (options, wants) = (StatOptions::NONE, StatWants::NONE);
             Encoded::new(&Request::Stat(Stat { options, wants, fhandle, path: b"" }))
         };
-        let received = self.ask("stat", true, Bytes::new(), request).await?;
-        StatInfo::parse(&received.body).map_err(|cause| self.error("stat", cause))
+        let received = self.0.ask("stat", true, Bytes::new(), request).await?;
+        StatInfo::parse(&received.body).map_err(|cause| self.0.error("stat", cause))
     }
 
     /// Writes all data to stable storage.
@@ -210,7 +156,7 @@ impl File {
     /// [`Error`].
     pub async fn sync(&self) -> Result<(), Error> {
         let request = |fhandle| Encoded::new(&Request::Sync(Sync { fhandle }));
-        self.ask("sync", true, Bytes::new(), request).await.map(|_| ())
+        self.0.ask("sync", true, Bytes::new(), request).await.map(|_| ())
     }
 
     /// Sets its size.
@@ -220,8 +166,8 @@ impl File {
     pub async fn truncate(&self, size: u64) -> Result<(), Error> {
         let offset = i64::try_from(size).unwrap_or(i64::MAX);
         let request = |fhandle| Encoded::new(&Request::Truncate(Truncate { fhandle, offset, path: b"" }));
-        self.ask("truncate", true, Bytes::new(), request).await?;
-        self.0.written_to.store(size, Ordering::Release);
+        self.0.ask("truncate", true, Bytes::new(), request).await?;
+        self.0.acknowledge_size(size);
         Ok(())
     }
 
@@ -232,17 +178,7 @@ impl File {
     /// # Errors
     /// [`Error`].
     pub async fn close(&self) -> Result<(), Error> {
-        if self.0.closed.load(Ordering::Acquire) {
-            return Err(self.error("close", Cause::Closed));
-        }
-        let request = |fhandle| Encoded::new(&Request::Close(Close { fhandle }));
-        let writable = self.is_writable();
-        let closed = self.ask("close", writable, Bytes::new(), request).await;
-        self.0.closed.store(true, Ordering::Release);
-        match closed {
-            Err(error) if !writable && error.is_transient() => Ok(()),
-            closed => closed.map(|_| ()),
-        }
+        self.0.close().await
     }
 
     /// Sends a query by handle and returns the raw reply. Some types only accept an empty argument.
@@ -252,7 +188,7 @@ impl File {
     pub async fn query(&self, infotype: QueryType, argument: &[u8]) -> Result<Vec<u8>, Error> {
         let args = if argument.is_empty() { Vec::new() } else { [argument, b"\0"].concat() };
         let request = |fhandle| Encoded::new(&Request::Query(Query { infotype, fhandle, args: &args }));
-        Ok(self.ask("query", true, Bytes::new(), request).await?.body)
+        Ok(self.0.ask("query", true, Bytes::new(), request).await?.body)
     }
 
     /// Returns the visa of the file as the server sent it; few servers support it.
@@ -263,15 +199,111 @@ impl File {
         Ok(line(&self.query(QueryType::VISA, b"").await?))
     }
 
+    /// Reads `length` bytes from `offset`, or fewer at the end of the file. The maximum is
+    /// [`READ_BYTES_MAX`].
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn read(&self, offset: u64, length: usize) -> Result<Bytes, Error> {
+        RangeRead::new(&self.0, offset, length).plain().await
+    }
+
+    /// Reads like [`File::read`] into the front of `into` and returns the number of bytes.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn read_into(&self, offset: u64, into: &mut [u8]) -> Result<usize, Error> {
+        let data = self.read(offset, into.len()).await?;
+        if let Some(place) = into.get_mut(..data.len()) {
+            place.copy_from_slice(&data);
+        }
+        Ok(data.len())
+    }
+
+    /// Reads like [`File::read`] and verifies a checksum for each page. The fallback for servers
+    /// without page checksums is a plain read; see
+    /// [`Channel::has_page_io`](crate::Channel::has_page_io).
+    ///
+    /// # Errors
+    /// [`Error`]; with [`Cause::Corrupt`](crate::Cause::Corrupt) if a page is still wrong after all retries.
+    pub async fn read_pages(&self, offset: u64, length: usize) -> Result<Bytes, Error> {
+        RangeRead::new(&self.0, offset, length).pages().await
+    }
+
+    /// Reads a range with or without page checksums. A reply that is shorter than its request is
+    /// not the end of the file, so this function reads on until the range is complete or the server
+    /// sends no byte.
+    ///
+    /// # Errors
+    /// Those of [`File::read_pages`].
+    pub(crate) async fn read_range(&self, pages: bool, offset: u64, length: usize) -> Result<Bytes, Error> {
+        RangeRead::new(&self.0, offset, length).complete(pages).await
+    }
+
+    /// Reads ranges, given as offset and length. All of them have to lie within the file. The data
+    /// is returned in the order of the ranges.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn read_vector(&self, ranges: &[(u64, usize)]) -> Result<Vec<Bytes>, Error> {
+        self.read_vector_with(ranges, VectorLimits::default()).await
+    }
+
+    /// Reads ranges from a server with unusual limits (`query config readv_ior_max readv_iov_max`).
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn read_vector_with(
+        &self,
+        ranges: &[(u64, usize)],
+        limits: VectorLimits,
+    ) -> Result<Vec<Bytes>, Error> {
+        VectorRead { handle: &self.0, limits }.read(ranges).await
+    }
+
+    /// Writes `data` at `offset`. The maximum is [`WRITE_BYTES_MAX`].
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn write(&self, offset: u64, data: impl Into<Bytes>) -> Result<(), Error> {
+        FileWriter::of(&self.0).write(offset, data.into()).await
+    }
+
+    /// Writes like [`File::write`] with a checksum for each page, which the server verifies. The
+    /// fallback for servers without page checksums is a plain write.
+    ///
+    /// # Errors
+    /// [`Error`]; with [`Cause::Corrupt`](crate::Cause::Corrupt) if pages still arrive damaged after all retries.
+    pub async fn write_pages(&self, offset: u64, data: impl Into<Bytes>) -> Result<(), Error> {
+        FileWriter::of(&self.0).write_pages(offset, data.into()).await
+    }
+
+    /// Writes pieces, given as offset and data, in few requests. With `sync` the server writes them
+    /// to stable storage.
+    ///
+    /// # Errors
+    /// [`Error`]; some pieces may be written then.
+    pub async fn write_vector(&self, pieces: &[(u64, Bytes)], sync: bool) -> Result<(), Error> {
+        FileWriter::of(&self.0).write_vector(pieces, sync).await
+    }
+
+    /// Shares the blocks of ranges of `from` with this file.
+    /// Both files have to be open on one connection, and the file system of the server has to
+    /// support it. Otherwise the call fails, and the data has to be copied.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn clone_ranges(&self, from: &Self, ranges: &[CopyRange]) -> Result<(), Error> {
+        FileWriter::of(&self.0).clone_ranges(&from.0, ranges).await
+    }
+
     /// Begins a checkpoint. Until the commit, [`File::roll_back`] or the loss of the connection
     /// undoes all changes. The file does not survive its connection during that time.
     ///
     /// # Errors
     /// [`Error`].
     pub async fn begin_checkpoint(&self) -> Result<(), Error> {
-        self.checkpoint(ChkpointOpcode::BEGIN).await?;
-        self.0.checkpoint.store(true, Ordering::Release);
-        Ok(())
+        Checkpoint::of(&self.0).begin().await
     }
 
     /// Commits all changes since [`File::begin_checkpoint`].
@@ -279,9 +311,7 @@ impl File {
     /// # Errors
     /// [`Error`].
     pub async fn commit_checkpoint(&self) -> Result<(), Error> {
-        self.checkpoint(ChkpointOpcode::COMMIT).await?;
-        self.0.checkpoint.store(false, Ordering::Release);
-        Ok(())
+        Checkpoint::of(&self.0).commit().await
     }
 
     /// Undoes all changes since [`File::begin_checkpoint`].
@@ -289,9 +319,7 @@ impl File {
     /// # Errors
     /// [`Error`].
     pub async fn roll_back(&self) -> Result<(), Error> {
-        self.checkpoint(ChkpointOpcode::ROLLBACK).await?;
-        self.0.checkpoint.store(false, Ordering::Release);
-        Ok(())
+        Checkpoint::of(&self.0).roll_back().await
     }
 
     /// Returns the maximum and current size of the checkpoint.
@@ -299,14 +327,23 @@ impl File {
     /// # Errors
     /// [`Error`].
     pub async fn checkpoint_sizes(&self) -> Result<ChkpointSizes, Error> {
-        let body = self.checkpoint(ChkpointOpcode::QUERY).await?;
-        ChkpointSizes::decode(&body).map_err(|error| self.error("checkpoint", error))
+        Checkpoint::of(&self.0).sizes().await
     }
 
-    async fn checkpoint(&self, opcode: ChkpointOpcode) -> Result<Vec<u8>, Error> {
-        let request =
-            |fhandle| Encoded::new(&Request::Chkpoint(Chkpoint { fhandle, opcode, embedded: None }));
-        Ok(self.ask("checkpoint", false, Bytes::new(), request).await?.body)
+    /// Writes `data` at `offset` under the checkpoint of [`File::begin_checkpoint`].
+    ///
+    /// # Errors
+    /// [`Error`]; with 3021 (over quota) if the checkpoint is full.
+    pub async fn write_checkpointed(&self, offset: u64, data: impl Into<Bytes>) -> Result<(), Error> {
+        Checkpoint::of(&self.0).write(offset, data.into()).await
+    }
+
+    /// Sets the size under the checkpoint of [`File::begin_checkpoint`].
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn truncate_checkpointed(&self, size: u64) -> Result<(), Error> {
+        Checkpoint::of(&self.0).truncate(size).await
     }
 
     /// Works as [`FileSystem::attribute_values`](crate::FileSystem::attribute_values).
@@ -314,7 +351,7 @@ impl File {
     /// # Errors
     /// [`Error`].
     pub async fn attribute_values(&self, names: &[&str]) -> Result<Vec<NamedValue>, Error> {
-        AttributeOwner::File(self).values(names).await
+        AttributeOwner::File(&self.0).values(names).await
     }
 
     /// Works as [`FileSystem::set_attributes`](crate::FileSystem::set_attributes).
@@ -322,7 +359,7 @@ impl File {
     /// # Errors
     /// [`Error`].
     pub async fn set_attributes(&self, attributes: &[(&str, &[u8])], only_new: bool) -> Result<(), Error> {
-        AttributeOwner::File(self).set(attributes, only_new).await
+        AttributeOwner::File(&self.0).set(attributes, only_new).await
     }
 
     /// Works as [`FileSystem::remove_attributes`](crate::FileSystem::remove_attributes).
@@ -330,7 +367,7 @@ impl File {
     /// # Errors
     /// [`Error`].
     pub async fn remove_attributes(&self, names: &[&str]) -> Result<(), Error> {
-        AttributeOwner::File(self).remove(names).await
+        AttributeOwner::File(&self.0).remove(names).await
     }
 
     /// Works as [`FileSystem::list_attributes`](crate::FileSystem::list_attributes).
@@ -338,89 +375,6 @@ impl File {
     /// # Errors
     /// [`Error`].
     pub async fn list_attributes(&self) -> Result<Vec<Attribute>, Error> {
-        AttributeOwner::File(self).list().await
+        AttributeOwner::File(&self.0).list().await
     }
-
-    pub(crate) fn error(&self, name: &'static str, cause: impl Into<Cause>) -> Error {
-        let authority = self.opened().at.authority();
-        Error::new(name, &self.0.origin, cause).at(authority, &[])
-    }
-}
-
-impl Drop for RemoteFileState {
-    fn drop(&mut self) {
-        let posc = self.with.options.intersects(OpenOptions::POSC);
-        // Closing would publish an incomplete file.
-        if *self.closed.get_mut() || posc {
-            return;
-        }
-        let opened = self.opened.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let close = Encoded::new(&Request::Close(Close { fhandle: opened.fhandle }));
-        opened.guard.channel().post(close);
-    }
-}
-
-/// Determines the fate of a new file whose open lost its reply. If the file does not exist, it is
-/// created now: the server has ended the session of the lost connection, and with it the request.
-async fn created(client: &Client, lost: &Route, with: &OpenWith, error: Error) -> Result<OpenHandle, Error> {
-    let at = &lost.at;
-    match look_at(client, at).await {
-        // The connection is alive, so the server may still execute the request.
-        Ok(None) if matches!(error.cause(), Cause::TimedOut(_)) => {
-            return Err(error.afterwards("there is none of that name now"));
-        }
-        Ok(None) => {}
-        Ok(Some(found)) if found.size == 0 => {
-            return Err(error.afterwards("there is an empty file of that name"));
-        }
-        Ok(Some(found)) => {
-            let text = format!("there is a file of {} bytes", found.size);
-            let cause = Cause::Server { code: ErrorCode::IT_EXISTS, text };
-            return Err(Error::new("open", &lost.origin, cause).at(at.authority(), &[]));
-        }
-        Err(why) => return Err(not_asked(error, &why)),
-    }
-    let mut route = Route::back_to(client, &lost.origin, at.clone(), ROUNDS_AGAIN, client.end());
-    let opened = open(client, &mut route, with, with.sent_options(), 0).await;
-    // The existing file may be the result of the first request.
-    opened.map_err(|error| error.uncertain(true))
-}
-
-/// Opens a file along `route`.
-async fn open(
-    client: &Client,
-    route: &mut Route,
-    with: &OpenWith,
-    options: OpenOptions,
-    generation: u64,
-) -> Result<OpenHandle, Error> {
-    let request = |url: &Url, waited: bool| {
-        let options = if waited { options.without(OpenOptions::REFRESH) } else { options };
-        with.request(&url.target(), options)
-    };
-    let repeat = match options {
-        options if options.intersects(OpenOptions::NEW) => Repeat::Never,
-        // An open that truncates or creates must not move. Its result would remain at one server
-        // while the file is written at another.
-        options if options.intersects(OpenOptions::DELETE) => Repeat::AtServer,
-        _ => Repeat::Anywhere,
-    };
-    let ask = PathRequest { name: "open", repeat, slow: false, limit: BodyLimit::ANSWER, request: &request };
-    let arrived = route.ask(client, &ask).await?;
-    let reply = OpenReply::decode(&arrived.received.body).map_err(|error| route.error("open", error))?;
-    let stat = match &reply.detail {
-        OpenDetail::Stat(stat) => Some(StatInfo::of(stat)),
-        OpenDetail::None | OpenDetail::Compression => None,
-    };
-    let is_writable = with.is_writable();
-    let identity = stat.as_ref().map(|stat| RemoteFileIdentity::new(route.at.authority(), stat, is_writable));
-    Ok(OpenHandle {
-        generation,
-        guard: Arc::new(arrived.channel.guard()),
-        fhandle: reply.fhandle,
-        at: route.at.clone(),
-        home: if is_writable { Home::Here } else { Home::Anywhere(route.balancer.clone().map(Box::new)) },
-        stat,
-        identity,
-    })
 }

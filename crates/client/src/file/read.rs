@@ -12,7 +12,7 @@ use wire::xroot::flags::PageFlags;
 use wire::xroot::request::read::ReadArgument;
 use wire::xroot::request::{Pgread, Read, Request, SegmentList};
 
-use super::File;
+use super::handle::RecoverableHandle;
 use crate::buffer_pool::PooledBuffer;
 use crate::channel::{PagesAt, ReplyContent, ReplySink};
 use crate::failure::{Cause, Error};
@@ -22,14 +22,22 @@ pub const READ_BYTES_MAX: usize = 1 << 30;
 /// Number of retries for a page with a wrong checksum.
 const PAGE_RETRIES: u32 = 3;
 
-impl File {
-    /// Reads `length` bytes from `offset`, or fewer at the end of the file. The maximum is
-    /// [`READ_BYTES_MAX`].
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn read(&self, offset: u64, length: usize) -> Result<Bytes, Error> {
-        let (from, rlen) = self.range("read", offset, length)?;
+/// The read of one range.
+pub(super) struct RangeRead<'a> {
+    handle: &'a RecoverableHandle,
+    offset: u64,
+    length: usize,
+}
+
+impl<'a> RangeRead<'a> {
+    pub(super) fn new(handle: &'a RecoverableHandle, offset: u64, length: usize) -> Self {
+        Self { handle, offset, length }
+    }
+
+    /// Implements [`File::read`](super::File::read).
+    pub(super) async fn plain(&self) -> Result<Bytes, Error> {
+        let Self { handle, length, .. } = *self;
+        let (from, rlen) = self.check("read")?;
         if length == 0 {
             return Ok(Bytes::new());
         }
@@ -37,62 +45,41 @@ impl File {
             let argument = Some(ReadArgument { pathid: 0, preread: SegmentList::default() });
             Encoded::new(&Request::Read(Read { fhandle, offset: from, rlen, argument }))
         };
-        let sink = || ReplySink::Block(self.0.client.blocks().take(length), length);
-        let received = self.ask_into("read", true, Bytes::new(), request, sink).await?;
+        let sink = || ReplySink::Block(handle.blocks().take(length), length);
+        let received = handle.ask_into("read", true, Bytes::new(), request, sink).await?;
         Ok(received.block.map(PooledBuffer::into_bytes).unwrap_or_default())
     }
 
-    /// Reads like [`File::read`] into the front of `into` and returns the number of bytes.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn read_into(&self, offset: u64, into: &mut [u8]) -> Result<usize, Error> {
-        let data = self.read(offset, into.len()).await?;
-        if let Some(place) = into.get_mut(..data.len()) {
-            place.copy_from_slice(&data);
+    /// Implements [`File::read_pages`](super::File::read_pages).
+    pub(super) async fn pages(&self) -> Result<Bytes, Error> {
+        if !self.handle.channel().has_page_io() {
+            return self.plain().await;
         }
-        Ok(data.len())
-    }
-
-    /// Reads like [`File::read`] and verifies a checksum for each page. The fallback for servers
-    /// without page checksums is a plain read; see
-    /// [`Channel::has_page_io`](crate::Channel::has_page_io).
-    ///
-    /// # Errors
-    /// [`Error`]; with [`Cause::Corrupt`] if a page is still wrong after all retries.
-    pub async fn read_pages(&self, offset: u64, length: usize) -> Result<Bytes, Error> {
-        if !self.channel().has_page_io() {
-            return self.read(offset, length).await;
-        }
-        self.range("pgread", offset, length)?;
-        if length == 0 {
+        self.check("pgread")?;
+        if self.length == 0 {
             return Ok(Bytes::new());
         }
-        let received = self.pgread(offset, length, PageFlags::NONE).await?;
-        let (mut block, bad) = self.separated(received, offset, length)?;
+        let received = self.pgread(PageFlags::NONE).await?;
+        let (mut block, bad) = self.separated(received)?;
         for page in &bad {
-            Box::pin(self.read_again(&mut block, offset, page, bad.len())).await?;
+            Box::pin(self.read_again(&mut block, page, bad.len())).await?;
         }
         Ok(block.into_bytes())
     }
 
-    /// Reads a range with or without page checksums. A reply that is shorter than its request is
-    /// not the end of the file, so this function reads on until the range is complete or the server
-    /// sends no byte.
-    ///
-    /// # Errors
-    /// Those of [`File::read_pages`].
-    pub(crate) async fn read_range(&self, pages: bool, offset: u64, length: usize) -> Result<Bytes, Error> {
-        let first = self.read_once(pages, offset, length).await?;
+    /// Implements [`File::read_range`](super::File::read_range).
+    pub(super) async fn complete(&self, pages: bool) -> Result<Bytes, Error> {
+        let Self { handle, offset, length } = *self;
+        let first = self.once(pages).await?;
         if first.len() >= length || first.is_empty() {
             return Ok(first);
         }
-        let mut range = self.0.client.blocks().take(length);
+        let mut range = handle.blocks().take(length);
         range.data().extend_from_slice(&first);
         drop(first);
         while range.len() < length {
             let (at, rest) = (offset.saturating_add(range.len() as u64), length - range.len());
-            let next = self.read_once(pages, at, rest).await?;
+            let next = Self::new(handle, at, rest).once(pages).await?;
             if next.is_empty() {
                 break;
             }
@@ -101,75 +88,69 @@ impl File {
         Ok(range.into_bytes())
     }
 
-    async fn read_once(&self, pages: bool, offset: u64, length: usize) -> Result<Bytes, Error> {
-        if pages { self.read_pages(offset, length).await } else { self.read(offset, length).await }
+    async fn once(&self, pages: bool) -> Result<Bytes, Error> {
+        if pages { self.pages().await } else { self.plain().await }
     }
 
-    fn range(&self, name: &'static str, offset: u64, length: usize) -> Result<(i64, i32), Error> {
+    /// Checks the range. Returns offset and length as requests have them.
+    fn check(&self, name: &'static str) -> Result<(i64, i32), Error> {
+        let Self { handle, offset, length } = *self;
         let bad = || {
             let text = format!("{length} bytes from {offset} on cannot be read at once");
-            self.error(name, Cause::BadArgument(text))
+            handle.error(name, Cause::BadArgument(text))
         };
         let from = i64::try_from(offset).map_err(|_| bad())?;
         let rlen = i32::try_from(length).ok().filter(|_| length <= READ_BYTES_MAX).ok_or_else(bad)?;
         Ok((from, rlen))
     }
 
-    async fn pgread(&self, offset: u64, length: usize, reqflags: PageFlags) -> Result<ReplyContent, Error> {
-        let (from, rlen) = self.range("pgread", offset, length)?;
+    async fn pgread(&self, reqflags: PageFlags) -> Result<ReplyContent, Error> {
+        let Self { handle, offset, length } = *self;
+        let (from, rlen) = self.check("pgread")?;
         let most = pages::interleaved_length(offset, length);
         let request = |fhandle: FileHandle| {
             let (pathid, reqflags) = (Some(0), Some(reqflags));
             Encoded::new(&Request::Pgread(Pgread { fhandle, offset: from, rlen, pathid, reqflags }))
         };
-        let sink = || ReplySink::Block(self.0.client.blocks().take(most), most);
-        self.ask_into("pgread", true, Bytes::new(), request, sink).await
+        let sink = || ReplySink::Block(handle.blocks().take(most), most);
+        handle.ask_into("pgread", true, Bytes::new(), request, sink).await
     }
 
     /// Removes the checksums from a reply and returns the pages with wrong ones.
-    fn separated(
-        &self,
-        received: ReplyContent,
-        offset: u64,
-        length: usize,
-    ) -> Result<(PooledBuffer, Vec<Page>), Error> {
+    fn separated(&self, received: ReplyContent) -> Result<(PooledBuffer, Vec<Page>), Error> {
+        let Self { handle, offset, length } = *self;
         let ReplyContent { block, pages, .. } = received;
-        let mut block = block.unwrap_or_else(|| self.0.client.blocks().take(0));
+        let mut block = block.unwrap_or_else(|| handle.blocks().take(0));
         let mut bad = Vec::new();
         let joined = if is_in_order(&pages, offset) {
             close_up(block.data(), offset, &mut bad)
         } else {
-            let taken = self.0.client.blocks().take(length);
+            let taken = handle.blocks().take(length);
             let other = sort(block.as_ref(), &pages, offset, length, taken, &mut bad);
             other.map(|other| block = other)
         };
         joined.ok_or_else(|| {
             let text = "pages are missing, stand twice, or lie outside of what was asked for";
-            self.error("pgread", Cause::BadAnswer(text.to_owned()))
+            handle.error("pgread", Cause::BadAnswer(text.to_owned()))
         })?;
         Ok((block, bad))
     }
 
     /// Reads a page again until it is correct.
-    async fn read_again(
-        &self,
-        block: &mut PooledBuffer,
-        offset: u64,
-        page: &Page,
-        count: usize,
-    ) -> Result<(), Error> {
+    async fn read_again(&self, block: &mut PooledBuffer, page: &Page, count: usize) -> Result<(), Error> {
+        let part = Self::new(self.handle, page.offset, page.length);
         for _ in 0..PAGE_RETRIES {
-            let received = self.pgread(page.offset, page.length, PageFlags::RETRY).await?;
-            let (again, bad) = self.separated(received, page.offset, page.length)?;
+            let received = part.pgread(PageFlags::RETRY).await?;
+            let (again, bad) = part.separated(received)?;
             if bad.is_empty() && again.len() == page.length {
-                let at = usize::try_from(page.offset - offset).unwrap_or(usize::MAX);
+                let at = usize::try_from(page.offset - self.offset).unwrap_or(usize::MAX);
                 if let Some(place) = block.data().get_mut(at..at + page.length) {
                     place.copy_from_slice(again.as_ref());
                 }
                 return Ok(());
             }
         }
-        Err(self.error("pgread", Cause::Corrupt { offset: page.offset, pages: count }))
+        Err(self.handle.error("pgread", Cause::Corrupt { offset: page.offset, pages: count }))
     }
 }
 

@@ -11,7 +11,7 @@ use wire::xroot::limits::{READV_SEGMENT_BYTES_MAX, READV_SEGMENTS_MAX, SEGMENT_B
 use wire::xroot::request::{Readv, Request, Segment, SegmentList};
 use wire::{Encode, FixedLayout};
 
-use super::File;
+use super::handle::RecoverableHandle;
 use crate::buffer_pool::PooledBuffer;
 use crate::channel::ReplySink;
 use crate::failure::{Cause, Error};
@@ -93,43 +93,35 @@ fn pack(elements: &[Element], limits: VectorLimits) -> Vec<usize> {
     counts
 }
 
-impl File {
-    /// Reads ranges, given as offset and length. All of them have to lie within the file. The data
-    /// is returned in the order of the ranges.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn read_vector(&self, ranges: &[(u64, usize)]) -> Result<Vec<Bytes>, Error> {
-        self.read_vector_with(ranges, VectorLimits::default()).await
-    }
+/// Vector reads of a file.
+pub(super) struct VectorRead<'a> {
+    pub(super) handle: &'a RecoverableHandle,
+    pub(super) limits: VectorLimits,
+}
 
-    /// Reads ranges from a server with unusual limits (`query config readv_ior_max readv_iov_max`).
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn read_vector_with(
-        &self,
-        ranges: &[(u64, usize)],
-        limits: VectorLimits,
-    ) -> Result<Vec<Bytes>, Error> {
+impl VectorRead<'_> {
+    /// Implements [`File::read_vector_with`](super::File::read_vector_with).
+    pub(super) async fn read(&self, ranges: &[(u64, usize)]) -> Result<Vec<Bytes>, Error> {
         let fits = |&(offset, length): &(u64, usize)| {
             offset.checked_add(length as u64).is_some_and(|end| i64::try_from(end).is_ok())
         };
         if !ranges.iter().all(fits) {
-            return Err(self.error("readv", Cause::BadArgument("a range ends beyond 2^63".to_owned())));
+            let text = "a range ends beyond 2^63".to_owned();
+            return Err(self.handle.error("readv", Cause::BadArgument(text)));
         }
-        let (elements, places) = plan(ranges, limits);
+        let (elements, places) = plan(ranges, self.limits);
         let mut found = Vec::with_capacity(elements.len());
         let mut rest = elements.as_slice();
-        for count in pack(&elements, limits) {
+        for count in pack(&elements, self.limits) {
             let (now, later) = rest.split_at_checked(count).unwrap_or((rest, &[]));
             rest = later;
-            self.readv(now, &mut found).await?;
+            self.send(now, &mut found).await?;
         }
         Ok(places.iter().map(|place| gather(&found, *place)).collect())
     }
 
-    async fn readv(&self, elements: &[Element], found: &mut Vec<Bytes>) -> Result<(), Error> {
+    /// Sends one request, and adds the data of its elements to `found`.
+    async fn send(&self, elements: &[Element], found: &mut Vec<Bytes>) -> Result<(), Error> {
         let most = elements.iter().map(|element| element.length + SEGMENT_BYTES).sum();
         let request = |fhandle: FileHandle| {
             let mut list = Vec::with_capacity(elements.len() * SEGMENT_BYTES);
@@ -141,13 +133,13 @@ impl File {
             }
             Encoded::new(&Request::Readv(Readv { pathid: 0, segments: SegmentList::new(&list) }))
         };
-        let sink = || ReplySink::Block(self.0.client.blocks().take(most), most);
-        let received = self.ask_into("readv", true, Bytes::new(), request, sink).await?;
+        let sink = || ReplySink::Block(self.handle.blocks().take(most), most);
+        let received = self.handle.ask_into("readv", true, Bytes::new(), request, sink).await?;
         let mut answer = received.block.map(PooledBuffer::into_bytes).unwrap_or_default();
         for element in elements {
             let data = take(&mut answer, element).ok_or_else(|| {
                 let text = format!("the element at {} is not what was asked for", element.offset);
-                self.error("readv", Cause::BadAnswer(text))
+                self.handle.error("readv", Cause::BadAnswer(text))
             })?;
             found.push(data);
         }
