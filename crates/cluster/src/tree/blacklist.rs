@@ -1,7 +1,7 @@
 //! The administrator's black list (or white list) of nodes. Source: cms protocol 3, black list
 //! file.
 //!
-//! The list is checked at each login and, when it changes, for all children: see `members::orders`.
+//! The list is checked at each login and, when it changes, for all children: see `members`.
 
 use super::address::Address;
 use super::peer_address::PeerAddress;

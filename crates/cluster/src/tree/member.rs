@@ -4,11 +4,17 @@ use std::time::Duration;
 
 use super::address::Address;
 use super::connection_id::ConnectionId;
-use super::identity::NodeIdentity;
+use super::identity::{NodeId, NodeIdentity};
 use super::limits::{MISSED, PROVEN};
+use super::message::LoginMessage;
+use super::peer_address::PeerAddress;
 use wire::cms::Extensions;
+use wire::cms::flags::Mode;
 use wire::cms::login::Role;
 use wire::cms::message::SpaceSums;
+
+/// The port of a data server that did not report it. Source: cms protocol 3, login record.
+const DATA_PORT: u16 = 1094;
 
 /// The space of a node, in MB of 2^20 bytes as on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -180,6 +186,47 @@ impl Service {
 }
 
 impl ClusterMember {
+    /// Creates the record of a node that logs in now. `extensions` are those that both ends support.
+    pub(super) fn from_login(
+        link: ConnectionId,
+        peer: &PeerAddress,
+        login: &LoginMessage,
+        id: NodeId,
+        role: Role,
+        extensions: Extensions,
+        now: Duration,
+    ) -> Self {
+        let data_port = if login.data_port == 0 { DATA_PORT } else { login.data_port };
+        Self {
+            identity: NodeIdentity { id, ip: peer.ip, data_port },
+            role,
+            address: Address::new(&peer.host, login.cluster_port).beside(&login.interfaces),
+            data: Address::new(&peer.host, data_port),
+            paths: login.paths.clone(),
+            site: login.site.clone(),
+            host: login.host.clone().unwrap_or_default(),
+            software: login.software.clone(),
+            instance: login.instance.clone(),
+            version: login.version,
+            extensions,
+            condition: Condition {
+                suspended: login.mode.contains(Mode::SUSPEND),
+                nostage: login.mode.contains(Mode::NOSTAGE),
+                ..Condition::default()
+            },
+            space: login.space,
+            sums: None,
+            share: login.mode.share_percent(),
+            load: LoadReport::default(),
+            link: Some(link),
+            since: now,
+            heard: now,
+            pinged: now,
+            pings: 0,
+            service: Service::default(),
+        }
+    }
+
     /// Reports whether the child is a node of our own.
     pub const fn is_own(&self) -> bool {
         self.extensions.is_own()

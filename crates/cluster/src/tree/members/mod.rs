@@ -4,65 +4,56 @@
 //!
 //! | file | responsibility |
 //! |---|---|
-//! | here | the state, connections and their ends, service |
-//! | `login` | a login from its arrival to its place |
+//! | here | the children: the ends of their connections, liveness, service, and orders about them |
+//! | `admission` | a login from its arrival to its place |
 //! | `seating` | the choice of a place: own cell, a cell below, or waiting |
-//! | `health` | pings, timeouts, places kept for lost children |
-//! | `reporter` | changes collected for reports to the own parents |
+//! | `parked` | logins that wait for a place |
+//! | `contests` | logins with the identity of a connected node |
+//! | `connections` | the connections by role, and the ways in which they end |
+//! | `liveness` | pings, timeouts, the time for which places are kept |
+//! | `service` | the quorum, and the time at which the cell is settled |
 //! | `reports` | reports of children about themselves, and reports to the own parents |
+//! | `reporter` | changes collected for reports to the own parents |
 //! | `resets` | the rate limit for resets by a child |
-//! | `orders` | orders of the administrator: black list, drain, suspend |
+//! | `orders` | orders of the administrator: black list, drained nodes |
 
-mod health;
-mod login;
+mod admission;
+mod connections;
+mod contests;
+mod liveness;
 mod orders;
+mod parked;
 mod reporter;
 mod reports;
 mod resets;
 mod seating;
+mod service;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::time::Duration;
 
 pub use reporter::Totals;
 
-use super::action::{ChildChange, NodeAction, Notice, RefusalReason};
+use super::action::{ChildChange, NodeAction, Notice};
 use super::address::Address;
-use super::blacklist::Blacklist;
+use super::blacklist::{Blacklist, BlacklistVerdict};
 use super::cell_directory::{CellDirectory, FreeSlots};
 use super::connection_id::ConnectionId;
-use super::limits::{DROP_UNHEARD, FIRST_START, ORPHANED, SETTLE, SETTLE_MAX, STABLE};
+use super::limits::ORPHANED;
 use super::member::ClusterMember;
 use super::member_slots::MemberSlots;
-use super::message::NodeMessage;
+use super::message::{LoginRefusal, NodeMessage};
 use super::parent::ParentSettings;
-use super::parking::{Parked, Parking};
 use super::role::AcceptorRole;
 use crate::{CELL_SLOTS, Slot, SlotMask};
+use connections::{ConnectionRole, NodeConnections};
+use contests::Contests;
+use liveness::Liveness;
+use orders::AdminOrders;
+use parked::ParkedLogins;
 use reporter::Reporter;
 use resets::Resets;
-
-/// The role of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum ConnectionRole {
-    /// A child.
-    Child(Slot),
-    /// An alternate, which stands by for a child.
-    Alternate(Slot),
-    /// A login that waits for a cell.
-    Parked,
-    /// A login that waits until the older connection of the same node proves to be dead.
-    Contest,
-}
-
-/// A login with the identity of a connected node.
-#[derive(Debug)]
-struct Contest {
-    link: ConnectionId,
-    member: Box<ClusterMember>,
-    slot: Slot,
-    due: Duration,
-}
+use service::CellService;
 
 /// The distance of this node, a supervisor, from a root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,53 +73,19 @@ pub struct Members {
     cell: MemberSlots,
     directory: CellDirectory,
     waiting: ParkedLogins,
-    contests: Vec<Contest>,
-    links: HashMap<ConnectionId, ConnectionRole>,
-    /// Children that have sent nothing since their login.
-    unheard: SlotMask,
+    contests: Contests,
+    links: NodeConnections,
+    liveness: Liveness,
+    service: CellService,
+    orders: AdminOrders,
     /// Children that a cell below has accepted although their connection here appears to be up,
     /// with the time since then.
     elsewhere: HashMap<Slot, Duration>,
-    blacklist: Blacklist,
     reporter: Reporter,
     resets: Resets,
     standing: RootDistance,
-    suspended_by_order: bool,
-    /// Ids of nodes that the administrator drains here.
-    drained: BTreeSet<String>,
-    serves: bool,
-    began: Duration,
-    /// The last arrival of a supervisor. For a while after it, places at the root are kept for
-    /// further supervisors.
+    /// The last arrival of a supervisor.
     last_parent: Duration,
-    /// The last arrival of any node.
-    last_arrival: Duration,
-    /// The time since which it serves without being settled.
-    unsettled: Option<Duration>,
-    /// The time at which it stopped serving, and the value of `unsettled` then.
-    stopped: Option<(Duration, Option<Duration>)>,
-    /// The time at which reserved places are given to waiting logins.
-    relax_at: Option<Duration>,
-    health_at: Option<Duration>,
-    warned_full: bool,
-    releasing: bool,
-}
-
-/// Logins that are held back.
-#[derive(Debug, Default)]
-struct ParkedLogins {
-    parents: Parking,
-    leaves: Parking,
-}
-
-impl ParkedLogins {
-    fn of(&self, parents: bool) -> &Parking {
-        if parents { &self.parents } else { &self.leaves }
-    }
-
-    fn of_mut(&mut self, parents: bool) -> &mut Parking {
-        if parents { &mut self.parents } else { &mut self.leaves }
-    }
 }
 
 impl Members {
@@ -136,30 +93,20 @@ impl Members {
     pub fn new(settings: ParentSettings, now: Duration) -> Self {
         let alone = settings.acceptor == AcceptorRole::Supervisor;
         Self {
-            settings,
             cell: MemberSlots::default(),
             directory: CellDirectory::default(),
             waiting: ParkedLogins::default(),
-            contests: Vec::new(),
-            links: HashMap::new(),
-            unheard: SlotMask::EMPTY,
+            contests: Contests::default(),
+            links: NodeConnections::default(),
+            liveness: Liveness::new(&settings),
+            service: CellService::new(&settings, now),
+            orders: AdminOrders::default(),
             elsewhere: HashMap::new(),
-            blacklist: Blacklist::default(),
             reporter: Reporter::new(alone),
             resets: Resets::default(),
             standing: if alone { RootDistance::Alone(now) } else { RootDistance::Near },
-            suspended_by_order: false,
-            drained: BTreeSet::new(),
-            serves: false,
-            began: now,
             last_parent: now,
-            last_arrival: now,
-            unsettled: None,
-            stopped: None,
-            relax_at: None,
-            health_at: None,
-            warned_full: false,
-            releasing: false,
+            settings,
         }
     }
 
@@ -200,7 +147,7 @@ impl Members {
 
     /// Returns the number of logins that wait for a cell.
     pub fn waiting(&self) -> usize {
-        self.waiting.leaves.len() + self.waiting.parents.len()
+        self.waiting.len()
     }
 
     /// Returns the number of connections of children, of alternates and of waiting logins.
@@ -218,49 +165,24 @@ impl Members {
 
     /// Returns the slot of a connection; `None` if it does not belong to a child.
     pub fn slot(&self, link: ConnectionId) -> Option<Slot> {
-        match self.links.get(&link) {
-            Some(ConnectionRole::Child(slot)) => Some(*slot),
-            _ => None,
-        }
+        self.links.slot(link)
     }
 
     /// Reports whether the connection belongs to a node, accepted or waiting.
     pub fn knows(&self, link: ConnectionId) -> bool {
-        self.links.contains_key(&link)
+        self.links.contains(link)
     }
 
     /// Reports whether clients are served: enough children are connected and no order forbids
     /// service.
     pub fn serves(&self) -> bool {
-        self.serves
+        self.service.serves()
     }
 
     /// Reports whether all expected nodes appear to be connected. Only then a missing reply from
     /// all children means that a file does not exist.
     pub fn is_settled(&self, now: Duration) -> bool {
-        let complete = self.settings.expected > 0 && self.known() >= self.settings.expected;
-        self.serves && (complete || self.settles_at().is_none_or(|at| at <= now))
-    }
-
-    /// Returns the time at which the cell is settled if no further node arrives; `None` if it is
-    /// settled or does not serve. It stays settled: a node that arrives later is queried from then
-    /// on.
-    fn settles_at(&self) -> Option<Duration> {
-        let since = self.unsettled?;
-        let settles = (self.last_arrival + SETTLE).clamp(since, since + SETTLE_MAX);
-        let first_start = if self.settings.first_start { FIRST_START } else { Duration::ZERO };
-        Some(settles.max(self.began + first_start))
-    }
-
-    /// Returns the number of known nodes: children, waiting logins, and the children of reported
-    /// cells.
-    fn known(&self) -> usize {
-        let below = self
-            .directory
-            .entries()
-            .iter()
-            .map(|entry| usize::from(entry.places.leaves) + usize::from(entry.places.parents));
-        self.cell.used().len() + self.waiting() + below.sum::<usize>()
+        self.service.is_settled(|| self.seats().known_nodes(), now)
     }
 
     /// Returns the places of the own cell, for reports to parents.
@@ -271,25 +193,15 @@ impl Members {
 
     /// Handles the end of a node's connection.
     pub fn closed(&mut self, link: ConnectionId, now: Duration, out: &mut Vec<NodeAction>) {
-        match self.links.remove(&link) {
+        match self.links.remove(link) {
             Some(ConnectionRole::Child(slot)) => self.lost(slot, now, out),
             Some(ConnectionRole::Alternate(_)) => {
                 self.cell.dismiss(link);
             }
-            Some(ConnectionRole::Parked) => drop(self.take_waiting(link)),
-            Some(ConnectionRole::Contest) => self.contests.retain(|contest| contest.link != link),
+            Some(ConnectionRole::Parked) => drop(self.waiting.remove(link)),
+            Some(ConnectionRole::Contest) => self.contests.forget(link),
             None => {}
         }
-    }
-
-    fn take_waiting(&mut self, link: ConnectionId) -> Option<Parked> {
-        self.waiting.leaves.release(link).or_else(|| self.waiting.parents.release(link))
-    }
-
-    /// Ends a connection from this side.
-    fn close(&mut self, link: ConnectionId, out: &mut Vec<NodeAction>) {
-        self.links.remove(&link);
-        out.push(NodeAction::Close { link });
     }
 
     /// Handles the loss of a child's connection.
@@ -300,7 +212,7 @@ impl Members {
         self.cell.lose(slot, now);
         if let Some(link) = self.cell.get(slot).and_then(|member| member.link) {
             // The alternate takes over; it has the same files as the lost node.
-            self.links.insert(link, ConnectionRole::Child(slot));
+            self.links.assign(link, ConnectionRole::Child(slot));
             out.push(NodeAction::Child { slot, change: ChildChange::Condition });
         } else if went {
             // The child is not lost: it has its place below, so its slot is freed at once.
@@ -310,16 +222,10 @@ impl Members {
             self.free(slot, now, out);
         } else {
             out.push(NodeAction::Child { slot, change: ChildChange::Lost });
-            self.wake_health(now + self.kept_for(slot));
+            self.liveness.wake(now + self.liveness.kept_for(slot));
         }
         self.contest_won(slot, now, out);
         self.review(now, out);
-    }
-
-    /// Returns the time for which the place of a lost child is kept.
-    fn kept_for(&self, slot: Slot) -> Duration {
-        let longest = self.settings.drop;
-        if self.unheard.contains(slot) { longest.min(DROP_UNHEARD) } else { longest }
     }
 
     /// Empties the slot of a node that a cell below has accepted. Nodes whose slots are freed count
@@ -333,10 +239,10 @@ impl Members {
     /// Empties a slot. The node that was connected there has its notice already.
     fn free(&mut self, slot: Slot, now: Duration, out: &mut Vec<NodeAction>) {
         self.elsewhere.remove(&slot);
-        self.unheard.remove(slot);
+        self.liveness.note_received(slot);
         if let Some(member) = self.cell.take(slot) {
             if let Some(link) = member.link {
-                self.links.remove(&link);
+                self.links.remove(link);
             }
             self.cells_lost(slot, now);
             self.reporter.changed(now);
@@ -353,20 +259,11 @@ impl Members {
 
     /// Checks whether the last change starts or stops service, and notifies the nodes concerned.
     fn review(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
-        self.note_service(now);
-        let enough = self.cell.active().len() >= self.minimum(now);
-        let serves = enough && !self.suspended_by_order;
-        if serves != self.serves {
-            self.serves = serves;
-            if serves {
-                // A short interruption of service is not a new start: children lost in it are
-                // expected anyway.
-                let short = self.stopped.take().filter(|(at, _)| now < *at + STABLE);
-                self.unsettled = short.map_or(Some(now), |(_, unsettled)| unsettled);
-            } else {
-                self.stopped = Some((now, self.unsettled.take()));
-            }
-            out.push(NodeAction::Service { serves });
+        if let Some(until) = service::note_service(&mut self.cell, now) {
+            self.liveness.wake(until);
+        }
+        if self.service.review(self.cell.active().len(), self.minimum(now), now) {
+            out.push(NodeAction::Service { serves: self.service.serves() });
         }
         self.release(now, out);
     }
@@ -383,7 +280,7 @@ impl Members {
                     self.send_away(slot, now, out);
                 }
             }
-            RootDistance::Alone(_) => self.wake_health(now + ORPHANED),
+            RootDistance::Alone(_) => self.liveness.wake(now + ORPHANED),
         }
     }
 
@@ -391,33 +288,156 @@ impl Members {
     fn send_away(&mut self, slot: Slot, now: Duration, out: &mut Vec<NodeAction>) {
         let link = self.cell.get(slot).and_then(|member| member.link);
         if let Some(link) = link {
-            out.push(NodeAction::Send {
-                link,
-                message: NodeMessage::Try { hosts: Vec::new(), permanent: false },
-            });
-            self.close(link, out);
+            self.links.redirect(link, Vec::new(), out);
         }
         self.free(slot, now, out);
         self.review(now, out);
     }
 
-    fn refuse(&mut self, link: ConnectionId, host: &str, reason: RefusalReason, out: &mut Vec<NodeAction>) {
-        self.links.remove(&link);
-        out.push(NodeAction::Notice(Notice::Refused { host: host.to_owned(), reason }));
-        out.push(NodeAction::Close { link });
+    /// Records that bytes arrived on a connection.
+    pub fn note_received(&mut self, link: ConnectionId, now: Duration, out: &mut Vec<NodeAction>) {
+        match self.links.role(link) {
+            Some(ConnectionRole::Child(slot)) => {
+                self.liveness.note_received(slot);
+                if let Some(member) = self.cell.get_mut(slot) {
+                    member.heard = now;
+                }
+                if !self.contests.is_empty() {
+                    self.contest_lost(slot, out);
+                }
+            }
+            Some(ConnectionRole::Alternate(_)) => {
+                if let Some(member) = self.cell.alternate_mut(link) {
+                    member.heard = now;
+                }
+            }
+            Some(ConnectionRole::Parked | ConnectionRole::Contest) | None => {}
+        }
+    }
+
+    /// Sends due pings, closes timed-out connections, and frees places at the end of their time.
+    fn check_health(&mut self, now: Duration, out: &mut Vec<NodeAction>) {
+        if !self.liveness.take_due(now) {
+            return;
+        }
+        for slot in self.cell.used() {
+            self.check_child(slot, now, out);
+        }
+        for link in self.liveness.silent_alternates(&self.cell, now) {
+            self.cell.dismiss(link);
+            self.links.close(link, out);
+        }
+        self.liveness.ping_alternates(&mut self.cell, now, out);
+        self.review(now, out);
+        if let RootDistance::Alone(since) = self.standing {
+            if now < since + ORPHANED {
+                self.liveness.wake(since + ORPHANED);
+            } else {
+                // Parents cannot find files below this node, so its children are redirected
+                // elsewhere.
+                for slot in self.cell.used() {
+                    self.send_away(slot, now, out);
+                }
+            }
+        }
+    }
+
+    fn check_child(&mut self, slot: Slot, now: Duration, out: &mut Vec<NodeAction>) {
+        let Some(member) = self.cell.get_mut(slot) else { return };
+        let Some(link) = member.link else {
+            let due = member.since + self.liveness.kept_for(slot);
+            if due > now {
+                return self.liveness.wake(due);
+            }
+            self.free(slot, now, out);
+            return self.review(now, out);
+        };
+        if self.liveness.is_silent(member, now) {
+            out.push(NodeAction::Notice(Notice::Silent { address: member.address.clone() }));
+            self.links.close(link, out);
+            return self.lost(slot, now, out);
+        }
+        self.liveness.ping(link, member, now, out);
+    }
+
+    /// Replaces the black list: banned children are disconnected at once, waiting logins too.
+    pub fn set_blacklist(&mut self, list: Blacklist, now: Duration, out: &mut Vec<NodeAction>) {
+        self.orders.blacklist = list;
+        for slot in self.cell.used() {
+            let Some(member) = self.cell.get(slot) else { continue };
+            let verdict = self.orders.verdict(member);
+            if verdict == BlacklistVerdict::Fine {
+                continue;
+            }
+            if let Some(link) = member.link {
+                let message = match verdict {
+                    // An error would not belong to a request now: the node gets it at its next
+                    // login.
+                    BlacklistVerdict::Elsewhere(hosts) if member.is_own() => {
+                        NodeMessage::Try { hosts, permanent: true }
+                    }
+                    _ => NodeMessage::Disc,
+                };
+                out.push(NodeAction::Send { link, message });
+                self.links.close(link, out);
+            }
+            self.free(slot, now, out);
+        }
+        for parents in [true, false] {
+            let banned = |member: &ClusterMember| self.orders.verdict(member) != BlacklistVerdict::Fine;
+            for link in self.waiting.of(parents).links(banned) {
+                self.waiting.remove(link);
+                let refusal =
+                    LoginRefusal { banned: true, text: "this node is on the black list".to_owned() };
+                out.push(NodeAction::Send { link, message: NodeMessage::Refusal(refusal) });
+                self.links.close(link, out);
+            }
+        }
+        self.review(now, out);
+    }
+
+    /// Drains a child, or ends that: its clients move to others, and no connection is cut. `false`
+    /// if there is no such child.
+    pub fn drain(&mut self, slot: Slot, draining: bool, out: &mut Vec<NodeAction>) -> bool {
+        self.orders.drain(&mut self.cell, slot, draining, out)
+    }
+
+    /// Reports whether there are children and all of them are draining.
+    pub fn all_drain(&self) -> bool {
+        let mut active = self.cell.iter().filter(|(_, member)| member.is_active()).peekable();
+        active.peek().is_some() && active.all(|(_, member)| member.condition.drains())
+    }
+
+    /// Returns the ids of nodes that are drained by order, connected or not.
+    pub fn drained(&self) -> impl Iterator<Item = &str> {
+        self.orders.drained()
+    }
+
+    /// Sets the nodes that were drained when this one ended: they get the order again when they
+    /// join.
+    pub fn set_drained(&mut self, ids: impl IntoIterator<Item = String>) {
+        self.orders.set_drained(ids);
+    }
+
+    /// Suspends service of all nodes below, or resumes it.
+    pub fn suspend(&mut self, suspended: bool, now: Duration, out: &mut Vec<NodeAction>) {
+        self.service.suspend(suspended);
+        self.review(now, out);
+    }
+
+    /// Returns the quorum: the least number of active children for service.
+    pub fn minimum(&self, now: Duration) -> usize {
+        self.service.quorum(&self.cell, self.liveness.unheard(), now)
     }
 
     /// Returns the time of the next work for [`tick`](Self::tick).
     pub fn deadline(&self) -> Option<Duration> {
-        let contests = self.contests.iter().map(|contest| contest.due).min();
         [
-            self.health_at,
-            contests,
-            self.waiting.leaves.deadline(),
-            self.waiting.parents.deadline(),
+            self.liveness.deadline(),
+            self.contests.deadline(),
+            self.waiting.deadline(),
             self.directory.deadline(),
-            self.relax_at,
-            self.settles_at(),
+            self.service.settles_at(),
             self.reporter.due(),
             self.resets.deadline(),
         ]
@@ -432,11 +452,9 @@ impl Members {
         for slot in self.resets.take_due(now) {
             out.push(NodeAction::Child { slot, change: ChildChange::Reset });
         }
-        if self.settles_at().is_some_and(|at| at <= now) {
-            self.unsettled = None;
-        }
+        self.service.settle(now);
         self.check_health(now, out);
-        let relaxed = self.relax_at.take_if(|due| *due <= now).is_some();
+        let relaxed = self.waiting.take_relaxed(now);
         let mut nodes = Vec::new();
         let freed = self.directory.age(now, &mut nodes);
         if !nodes.is_empty() {

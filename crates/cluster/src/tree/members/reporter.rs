@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::super::address::Address;
 use super::super::limits::REPORT;
-use super::super::member::LoadReport;
+use super::super::member::{ClusterMember, LoadReport};
 use super::super::message::CellReport;
+use wire::cms::message::SpaceSums;
 
 /// The maximum number of newly arrived nodes in one report, so that a report fits a frame even if
 /// every cell has this number.
@@ -31,14 +32,54 @@ pub struct Totals {
     pub load: LoadReport,
 }
 
+impl Totals {
+    /// Returns space and load of these children.
+    pub(super) fn of<'a>(children: impl Iterator<Item = &'a ClusterMember>) -> Self {
+        let mut totals = Self::default();
+        let mut loads = [0u32; 6];
+        for member in children {
+            totals.children += 1;
+            // Without a report of the nodes below it, only a node's own figures are known: for a
+            // real inner node those of its best child.
+            let own = SpaceSums {
+                total_mb: u64::from(member.space.total_mb.max(member.space.free_mb)),
+                free_mb: u64::from(member.space.free_mb),
+            };
+            let sums = member.sums.unwrap_or(own);
+            totals.total_mb += sums.total_mb;
+            totals.free_mb += sums.free_mb;
+            totals.stages |= !member.condition.nostage;
+            if member.space.is_writable() && member.space.free_mb >= totals.best_free_mb {
+                totals.best_free_mb = member.space.free_mb;
+                totals.best_used_percent = member.space.used_percent;
+            }
+            for (sum, part) in loads.iter_mut().zip(member.load.parts()) {
+                *sum += u32::from(part);
+            }
+        }
+        let count = totals.children.max(1) as u32;
+        totals.load = LoadReport::from_parts(loads.map(|sum| (sum / count) as u8));
+        totals
+    }
+}
+
 /// Changes of cells that the parents of a supervisor have not received yet.
 #[derive(Debug, Default)]
 pub(super) struct Reporter {
     /// The node has parents to report to; a manager has none.
     enabled: bool,
-    pub(super) due: Option<Duration>,
-    pub(super) own: bool,
-    pub(super) joined: Vec<u64>,
+    due: Option<Duration>,
+    own: bool,
+    joined: Vec<u64>,
+    below: BTreeMap<u64, CellReport>,
+}
+
+/// Changes that are to be sent now.
+#[derive(Debug)]
+pub(super) struct DueReports {
+    /// The nodes that joined; `None` if the own cell did not change.
+    pub(super) joined: Option<Vec<u64>>,
+    /// The changes of the cells below.
     pub(super) below: BTreeMap<u64, CellReport>,
 }
 
@@ -47,7 +88,7 @@ impl Reporter {
         Self { enabled, ..Self::default() }
     }
 
-    pub(super) fn arm(&mut self, now: Duration) {
+    fn arm(&mut self, now: Duration) {
         if self.enabled {
             self.due.get_or_insert(now + REPORT);
         }
@@ -85,6 +126,14 @@ impl Reporter {
             report.joined.truncate(JOINED_MAX);
         }
         self.below.insert(report.id, report);
+    }
+
+    /// Takes the changes, if they are due.
+    pub(super) fn take_due(&mut self, now: Duration) -> Option<DueReports> {
+        self.due.take_if(|due| *due <= now)?;
+        let joined = std::mem::take(&mut self.joined);
+        let joined = std::mem::take(&mut self.own).then_some(joined);
+        Some(DueReports { joined, below: std::mem::take(&mut self.below) })
     }
 
     /// Returns the time at which the changes are to be sent.

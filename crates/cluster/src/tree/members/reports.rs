@@ -5,15 +5,16 @@
 use std::time::Duration;
 
 use super::super::action::{ChildChange, NodeAction};
+use super::super::address::Address;
 use super::super::connection_id::ConnectionId;
 use super::super::limits::{LEVELS_MAX, RESERVATION};
-use super::super::member::{ClusterMember, LoadReport};
+use super::super::member::ClusterMember;
 use super::super::message::{CellReport, NodeMessage, StatusMessage};
 use super::super::role::AcceptorRole;
-use super::reporter::Totals;
-use super::{ConnectionRole, Members};
+use super::Members;
+use super::connections::ConnectionRole;
+use super::reporter::{DueReports, Totals};
 use crate::{Slot, SlotMask};
-use wire::cms::message::SpaceSums;
 
 /// The maximum depth of reported cells below a node: as deep as real supervisors might be stacked.
 const DEPTH_MAX: u8 = 2 * LEVELS_MAX;
@@ -22,16 +23,9 @@ impl Members {
     /// Returns the changes of the own cell and those below, for all parents of our own; empty if
     /// none are due.
     pub fn reports(&mut self, now: Duration) -> Vec<CellReport> {
-        if self.reporter.due.take_if(|due| *due <= now).is_none() {
-            return Vec::new();
-        }
-        let mut reports = Vec::new();
-        let joined = std::mem::take(&mut self.reporter.joined);
-        if std::mem::take(&mut self.reporter.own) {
-            reports.push(CellReport { joined, ..self.own_report() });
-        }
-        reports.extend(std::mem::take(&mut self.reporter.below).into_values());
-        reports
+        let Some(DueReports { joined, below }) = self.reporter.take_due(now) else { return Vec::new() };
+        let own = joined.map(|joined| CellReport { joined, ..self.own_report() });
+        own.into_iter().chain(below.into_values()).collect()
     }
 
     /// Returns all cells, for a new parent.
@@ -67,7 +61,7 @@ impl Members {
         now: Duration,
         out: &mut Vec<NodeAction>,
     ) {
-        match (self.links.get(&link).copied(), message) {
+        match (self.links.role(link), message) {
             (Some(_), NodeMessage::Disc) => {
                 // The node found its place elsewhere: no place is kept for it.
                 out.push(NodeAction::Send { link, message: NodeMessage::Disc });
@@ -95,14 +89,13 @@ impl Members {
             (Some(ConnectionRole::Parked), message) => {
                 // The reply is sent before the place is assigned, so that it is valid from the
                 // first moment.
-                let waiting = &mut self.waiting;
-                if let Some(member) = waiting.leaves.get_mut(link).or_else(|| waiting.parents.get_mut(link)) {
+                if let Some(member) = self.waiting.member_mut(link) {
                     take(member, &message);
                 }
             }
             (Some(ConnectionRole::Contest), message) => {
-                if let Some(contest) = self.contests.iter_mut().find(|contest| contest.link == link) {
-                    take(&mut contest.member, &message);
+                if let Some(member) = self.contests.member_mut(link) {
+                    take(member, &message);
                 }
             }
             (None, _) => {}
@@ -194,7 +187,7 @@ impl Members {
             }
         } else {
             if let Some(link) = self.cell.get(slot).and_then(|member| member.link) {
-                self.close(link, out);
+                self.links.close(link, out);
             }
             self.free(slot, now, out);
             self.review(now, out);
@@ -209,7 +202,7 @@ impl Members {
     /// Reports whether the node in a slot is absent: disconnected, or silent beyond the limit.
     fn is_gone(&self, slot: Slot, now: Duration) -> bool {
         self.cell.get(slot).is_some_and(|member| {
-            let silent = now > member.heard + self.interval(member) * 2;
+            let silent = now > member.heard + self.liveness.interval(member) * 2;
             !member.is_online() || silent
         })
     }
@@ -221,32 +214,8 @@ impl Members {
 
     /// Returns space and load of these children.
     pub fn totals_of(&self, slots: SlotMask) -> Totals {
-        let mut totals = Totals::default();
-        let mut loads = [0u32; 6];
         let chosen = self.cell.iter().filter(|(slot, member)| slots.contains(*slot) && member.is_active());
-        for (_, member) in chosen {
-            totals.children += 1;
-            // Without a report of the nodes below it, only a node's own figures are known: for a
-            // real inner node those of its best child.
-            let own = SpaceSums {
-                total_mb: u64::from(member.space.total_mb.max(member.space.free_mb)),
-                free_mb: u64::from(member.space.free_mb),
-            };
-            let sums = member.sums.unwrap_or(own);
-            totals.total_mb += sums.total_mb;
-            totals.free_mb += sums.free_mb;
-            totals.stages |= !member.condition.nostage;
-            if member.space.is_writable() && member.space.free_mb >= totals.best_free_mb {
-                totals.best_free_mb = member.space.free_mb;
-                totals.best_used_percent = member.space.used_percent;
-            }
-            for (sum, part) in loads.iter_mut().zip(member.load.parts()) {
-                *sum += u32::from(part);
-            }
-        }
-        let count = totals.children.max(1) as u32;
-        totals.load = LoadReport::from_parts(loads.map(|sum| (sum / count) as u8));
-        totals
+        Totals::of(chosen.map(|(_, member)| member))
     }
 }
 
@@ -271,7 +240,7 @@ fn take(member: &mut ClusterMember, message: &NodeMessage) -> ReportedChange {
                 member.condition.nostage = !stages;
             }
             if let Some(port) = status.data_port {
-                member.data = super::super::address::Address::new(member.data.host(), port);
+                member.data = Address::new(member.data.host(), port);
             }
             // Bits that have another meaning for real nodes are ignored.
             if let Some(drains) = status.drains.filter(|_| member.is_own()) {
