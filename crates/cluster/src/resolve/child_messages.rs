@@ -40,7 +40,7 @@ impl<'a> ChildMessage<'a> {
         Some(Self { engine, actions, slot, path, now })
     }
 
-    /// The child has the path, or is staging it.
+    /// Records that the child has the path, or is staging it.
     pub(super) fn have(&mut self, pending: bool) {
         let (slot, path, now) = (self.slot, self.path, self.now);
         if self.is_known_to_parents_only() {
@@ -64,7 +64,7 @@ impl<'a> ChildMessage<'a> {
         !is_known && engine.locations.is_exported_by(self.slot, self.path)
     }
 
-    /// The path is below the child, but only at draining nodes.
+    /// Records that the path is below the child, but only at draining nodes.
     pub(super) fn have_draining(&mut self) {
         let slot = self.slot;
         self.end_rival();
@@ -84,8 +84,8 @@ impl<'a> ChildMessage<'a> {
         }
     }
 
-    /// The path is in the inventory of the child, which logged in. It works as [`Self::have`], but
-    /// the path is kept even without a query.
+    /// Records that the path is in the inventory of the child, which logged in. It works as
+    /// [`Self::have`], but the path is kept even without a query.
     pub(super) fn inventory(&mut self, pending: bool) {
         let (slot, path, now) = (self.slot, self.path, self.now);
         let locations = &self.engine.locations;
@@ -102,10 +102,10 @@ impl<'a> ChildMessage<'a> {
         }
     }
 
-    /// The child confirms its lease of the path, or reports that a client is on its way to create
-    /// the path there. If the path exists elsewhere, or is leased to another child, one of the two
-    /// leases ends. The age of the lease decides later whether it ended by itself, so it counts
-    /// from the grant also if this node learns of the lease at a return of the child.
+    /// Records that the child confirms its lease of the path, or reports that a client is on its
+    /// way to create the path there. If the path exists elsewhere, or is leased to another child,
+    /// one of the two leases ends. The age of the lease decides later whether it ended by itself,
+    /// so it counts from the grant also if this node learns of the lease at a return of the child.
     pub(super) fn have_leased(&mut self, lease: LeaseReport) {
         let (slot, path, now) = (self.slot, self.path, self.now);
         let number = lease.number;
@@ -141,9 +141,9 @@ impl<'a> ChildMessage<'a> {
         }
     }
 
-    /// The child no longer has the path. The message of an inner node does not cover nodes below it
-    /// whose replies are outstanding. Until the child has confirmed its lease of the path, the
-    /// message counts as older than the lease.
+    /// Records that the child no longer has the path. The message of an inner node does not cover
+    /// nodes below it whose replies are outstanding. Until the child has confirmed its lease of the
+    /// path, the message counts as older than the lease.
     pub(super) fn gone(&mut self) {
         let (slot, path, now) = (self.slot, self.path, self.now);
         if self.engine.leases.is_unconfirmed(slot, path, now) {
@@ -225,7 +225,7 @@ impl<'a> ChildMessage<'a> {
         }
     }
 
-    /// The child replies that it does not have the path.
+    /// Records the reply of the child that it does not have the path.
     pub(super) fn not_here(&mut self) {
         let (slot, path, now) = (self.slot, self.path, self.now);
         // The reply counts however late it is, because a child sends it only for a query.

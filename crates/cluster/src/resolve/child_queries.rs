@@ -1,5 +1,5 @@
-//! Queries to children: the choice of the children that are asked, and the meaning of their
-//! silence.
+//! Queries to children: the choice of the children that are asked, and the meaning of a missing
+//! reply.
 //!
 //! A query asks each child whose state for a path is unknown. Most children send explicit NOT_HERE
 //! replies; for the others, and for unresponsive children, a missing reply means absence after the

@@ -128,14 +128,14 @@ impl LocationResolver {
                 } else if self.cell().connected().contains(slot) {
                     self.send_away(slot, now);
                 }
-                self.presence.forget(slot);
+                self.connections.forget(slot);
                 self.leave(slot, now, actions);
             }
             (ChildChange::Reset, _) => self.bounce(slot),
             (ChildChange::Figures, Some(member)) => self.measure(slot, member),
             (ChildChange::Lost, _) => {
                 self.engine.locations.cell_mut().miss_lessee(slot, now.saturating_add(LEASE));
-                let expected = self.presence.expect(slot, now);
+                let expected = self.connections.expect(slot, now);
                 let away = |child: &mut CellChild| {
                     child.state.connected = false;
                     child.state.expected = expected;
@@ -161,18 +161,18 @@ impl LocationResolver {
         let fresh = change == ChildChange::Joined { fresh: true } || self.cell().child(slot).is_none();
         let mut child = child(member, interfaces);
         let cell = self.engine.locations.cell();
-        child.state.newness = self.presence.newness(cell, slot, &child, change, now);
+        child.state.newness = self.connections.newness(cell, slot, &child, change, now);
         self.note_arrival(child.id);
         self.measure(slot, member);
         if fresh {
-            self.presence.forget_loss(slot);
+            self.connections.forget_loss(slot);
             // The tree refuses lists that cannot be read; a child without paths gets no requests.
             let exports = ChildExport::parse_list(member.paths.as_bytes()).unwrap_or_default();
             self.join(slot, child, &exports, now, actions);
         } else {
             self.change(slot, |known| *known = child, now, actions);
         }
-        let is_reconnected = self.presence.attach(slot, member.link, now) && !fresh;
+        let is_reconnected = self.connections.attach(slot, member.link, now) && !fresh;
         if is_reconnected {
             // The child reconnected, or an alternate took its place: messages on the old connection
             // may be lost. Most likely its process was restarted, and works.
@@ -184,7 +184,7 @@ impl LocationResolver {
 
     /// Chooses children for new files that have been known to all managers for a moment.
     fn choose_announced(&mut self, now: Duration) {
-        for slot in self.presence.take_announced(now) {
+        for slot in self.connections.take_announced(now) {
             self.engine.review_held();
             self.engine.locations.change_cell(|cell| {
                 cell.change(slot, |child| {
@@ -267,14 +267,14 @@ impl LocationResolver {
     /// Sets whether the quorum of children is present, as needed for answers that depend on all of
     /// them.
     pub fn set_quorum(&mut self, quorum: bool) {
-        self.presence.has_quorum = quorum;
+        self.connections.has_quorum = quorum;
         self.apply_quorum();
     }
 
     /// Applies the quorum to the cell. It counts as missing while requests of clients wait for a
     /// missed child.
     fn apply_quorum(&mut self) {
-        let quorum = self.presence.has_quorum && !self.engine.missed.hold_clients();
+        let quorum = self.connections.has_quorum && !self.engine.missed.hold_clients();
         if quorum != self.cell().quorum() {
             self.engine.review_held();
             self.engine.locations.change_cell(|cell| cell.set_quorum(quorum));
@@ -289,7 +289,7 @@ impl LocationResolver {
                 clients: now.saturating_add(SEATED_WITHIN),
                 parents: now.saturating_add(EXPECTED_BACK),
             };
-            self.engine.missed.miss(id, until, self.presence.has_stayed(slot, now));
+            self.engine.missed.miss(id, until, self.connections.has_stayed(slot, now));
             self.apply_quorum();
         }
     }
@@ -352,12 +352,12 @@ impl LocationResolver {
         here.map(|(_, child)| child.id).chain(cell.absent().iter().map(|one| one.id)).collect()
     }
 
-    /// Returns the time of the next work for [`Self::review_presence`].
-    pub(super) fn next_presence(&self) -> Option<Duration> {
+    /// Returns the time of the next work for [`Self::review_children`].
+    pub(super) fn next_child_deadline(&self) -> Option<Duration> {
         let cell = self.cell();
         let times = [
-            self.presence.next_overdue(cell),
-            self.presence.next_announced(),
+            self.connections.next_overdue(cell),
+            self.connections.next_announced(),
             self.engine.missed.next_deadline(),
             cell.absent().next_deadline(),
         ];
@@ -366,7 +366,7 @@ impl LocationResolver {
 
     /// Gives up children that were lost long ago, and chooses new ones for files that have been
     /// known for long enough.
-    pub(super) fn review_presence(&mut self, now: Duration) {
+    pub(super) fn review_children(&mut self, now: Duration) {
         self.give_up_lost(now);
         self.choose_announced(now);
     }
@@ -380,7 +380,7 @@ impl LocationResolver {
             self.engine.review_held();
             self.engine.locations.publish();
         }
-        for slot in self.presence.overdue(self.engine.locations.cell(), now) {
+        for slot in self.connections.overdue(self.engine.locations.cell(), now) {
             self.engine.review_held();
             let give_up = |child: &mut CellChild| child.state.expected = false;
             self.engine.locations.change_cell(|cell| cell.change(slot, give_up));

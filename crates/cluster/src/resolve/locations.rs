@@ -140,7 +140,7 @@ impl Locations {
 
     /// Invalidates the state of the children that a client avoids or that are creating the file:
     /// the client returned from them, or wants to create a file that another client is creating.
-    /// Returns the child that was chosen for the file, has the lease of it, and was tried in vain.
+    /// Returns the child that was chosen for the file and keeps its lease, if the client tried it.
     pub(super) fn invalidate_tried(&self, path: &[u8], question: &Question, now: Duration) -> Option<Slot> {
         let options = &question.options;
         let tried = question.avoided.never;

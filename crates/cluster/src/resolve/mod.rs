@@ -24,17 +24,17 @@
 //! | [`LocationResolver`] | the interface for clients; for children, in `children`; for parents, in `parents` |
 //! | `AnswerEngine` | judges requests, lets them wait, and judges them again |
 //! | `Locations` | the cell and the cache, read together |
-//! | `ChildQueries` | the children that are asked, and the meaning of their silence |
+//! | `ChildQueries` | the children that are asked, and the meaning of a missing reply |
 //! | `LeaseBook` | leases from parents and of children |
 //! | `ChildMessage` | applies one message of a child about a path |
-//! | `ChildPresence` | the comings and goings of children |
+//! | `ChildConnections` | the connections of children, and the times at which the waits for them end |
 //!
 //! The resolver runs on one thread. Connections read its knowledge through [`LocationReader`], each
 //! on its own thread. Source: cms protocol 3, sections "state handling" to "locate".
 
 mod checked_path;
+mod child_connections;
 mod child_messages;
-mod child_presence;
 mod child_queries;
 mod children;
 mod effective_location;
@@ -70,7 +70,7 @@ pub use queries::{QUERIES_MAX, RequestToken, WAITERS_MAX};
 pub use reader::{LocationReader, ResolverShared};
 
 use checked_path::checked;
-use child_presence::ChildPresence;
+use child_connections::ChildConnections;
 use engine::AnswerEngine;
 use locations::Locations;
 use select::Question;
@@ -92,7 +92,7 @@ use crate::tried_children::TriedChildren;
 /// [`base::LogicalPath`] holds them; `now` is the time since the start.
 pub struct LocationResolver {
     engine: AnswerEngine,
-    presence: ChildPresence,
+    connections: ChildConnections,
 }
 
 impl LocationResolver {
@@ -105,11 +105,11 @@ impl LocationResolver {
         settings: ResolveSettings,
         rng: Box<dyn Rng>,
     ) -> Self {
-        let presence = ChildPresence::new(cell.quorum());
+        let connections = ChildConnections::new(cell.quorum());
         let inventories = Inventories::new(cache.key());
         let shared = ResolverShared::new(cache, chooser, cell.clone(), inventories, !settings.has_parents);
         let locations = Locations::new(cell, Arc::new(shared));
-        Self { engine: AnswerEngine::new(locations, settings, rng), presence }
+        Self { engine: AnswerEngine::new(locations, settings, rng), connections }
     }
 
     /// Returns the shared part from which readers are made.
@@ -134,7 +134,7 @@ impl LocationResolver {
 
     /// Returns the time of the next work for [`Self::tick`].
     pub fn next_deadline(&self) -> Option<Duration> {
-        [self.engine.next_deadline(), self.next_presence()].into_iter().flatten().min()
+        [self.engine.next_deadline(), self.next_child_deadline()].into_iter().flatten().min()
     }
 
     /// Chooses a child for a client. `tried` is the client's list of the nodes it has already
@@ -275,7 +275,7 @@ impl LocationResolver {
         is_gone: &dyn Fn(RequestToken) -> bool,
         actions: &mut Vec<ResolverAction>,
     ) {
-        self.review_presence(now);
+        self.review_children(now);
         self.engine.watch_empty(now);
         self.engine.end_leases(now, actions);
         self.engine.look_at_held(now, is_gone, actions);

@@ -49,7 +49,7 @@ use crate::{CELL_SLOTS, Slot, SlotMask};
 use connections::{ConnectionRole, NodeConnections};
 use contests::Contests;
 use liveness::Liveness;
-use orders::AdminOrders;
+use orders::NodeOrders;
 use parked::ParkedLogins;
 use reporter::Reporter;
 use resets::Resets;
@@ -77,7 +77,7 @@ pub struct Members {
     links: NodeConnections,
     liveness: Liveness,
     service: CellService,
-    orders: AdminOrders,
+    orders: NodeOrders,
     /// Children that a cell below has accepted although their connection here appears to be up,
     /// with the time since then.
     elsewhere: HashMap<Slot, Duration>,
@@ -100,7 +100,7 @@ impl Members {
             links: NodeConnections::default(),
             liveness: Liveness::new(&settings),
             service: CellService::new(&settings, now),
-            orders: AdminOrders::default(),
+            orders: NodeOrders::default(),
             elsewhere: HashMap::new(),
             reporter: Reporter::new(alone),
             resets: Resets::default(),

@@ -12,13 +12,13 @@ use crate::Slot;
 
 /// The orders that apply to children, connected or not.
 #[derive(Debug, Default)]
-pub(super) struct AdminOrders {
+pub(super) struct NodeOrders {
     pub(super) blacklist: Blacklist,
     /// Ids of nodes that the administrator drains here.
     drained: BTreeSet<String>,
 }
 
-impl AdminOrders {
+impl NodeOrders {
     /// Returns the verdict of the black list on a node that has logged in.
     pub(super) fn verdict(&self, member: &ClusterMember) -> BlacklistVerdict {
         let peer = PeerAddress { ip: member.identity.ip, host: member.address.host().to_owned() };

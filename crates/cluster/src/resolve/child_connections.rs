@@ -19,8 +19,8 @@ struct AttachedChild {
     since: Duration,
 }
 
-/// The comings and goings of children.
-pub(super) struct ChildPresence {
+/// The connections of children, and the times at which the waits for them end.
+pub(super) struct ChildConnections {
     /// The time until which each lost child is expected to reconnect. For a child that has only
     /// just reconnected, it still counts from the first loss (flapping).
     expected: Vec<(Duration, Slot)>,
@@ -32,7 +32,7 @@ pub(super) struct ChildPresence {
     pub(super) has_quorum: bool,
 }
 
-impl ChildPresence {
+impl ChildConnections {
     pub(super) fn new(has_quorum: bool) -> Self {
         Self { expected: Vec::new(), announced: Vec::new(), links: HashMap::new(), has_quorum }
     }
@@ -61,7 +61,7 @@ impl ChildPresence {
         self.expected.retain(|(_, other)| *other != slot);
     }
 
-    /// Returns how well the other managers know a child. A new child that reports that all of them
+    /// Returns the knowledge of the other managers about a child. A new child that reports that all of them
     /// know it gets no files for a moment. A child that an earlier run of this node has chosen is
     /// not new.
     pub(super) fn newness(
