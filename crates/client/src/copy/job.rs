@@ -21,7 +21,7 @@ use super::pump::Pump;
 use super::repair::Repair;
 use super::source::{SourceKind, SourceReader};
 use super::target::CopyTarget;
-use super::third::{ThirdPartyCopy, ThirdPartyRefusal};
+use super::third::{ThirdPartyRefusal, ThirdPartyTransfer};
 use crate::failure::{Cause, Error};
 use crate::url::Url;
 
@@ -149,7 +149,7 @@ impl FileCopy<'_> {
         if options.third_party != ThirdParty::Never && !member {
             member = unless_stopped(watch, Box::pin(copier.metalink(&job.source, options))).await?.is_some();
         }
-        let third_party = ThirdPartyCopy { copier, job, options, watch };
+        let third_party = ThirdPartyTransfer { copier, job, options, watch };
         match options.third_party {
             ThirdParty::Only if member => {
                 let text =

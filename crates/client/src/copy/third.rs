@@ -59,14 +59,14 @@ struct ThirdPartySource {
 }
 
 /// The copy of one file between two servers.
-pub(super) struct ThirdPartyCopy<'a> {
+pub(super) struct ThirdPartyTransfer<'a> {
     pub(super) copier: &'a Copier,
     pub(super) job: &'a CopyJob,
     pub(super) options: &'a CopyOptions,
     pub(super) watch: &'a Watch,
 }
 
-impl ThirdPartyCopy<'_> {
+impl ThirdPartyTransfer<'_> {
     /// Lets the server of the target fetch the file.
     pub(super) async fn run(&self) -> Result<CopyDone, ThirdPartyRefusal> {
         let Self { copier, job, options, watch } = *self;

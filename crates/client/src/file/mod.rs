@@ -40,8 +40,8 @@ use crate::url::Url;
 
 use checkpoint::Checkpoint;
 use open::FileOpening;
-use read::RangeRead;
-use vector::VectorRead;
+use read::FileRead;
+use vector::FileVectorRead;
 use write::FileWriter;
 
 pub(crate) use handle::RecoverableHandle;
@@ -205,7 +205,7 @@ impl File {
     /// # Errors
     /// [`Error`].
     pub async fn read(&self, offset: u64, length: usize) -> Result<Bytes, Error> {
-        RangeRead::new(&self.0, offset, length).plain().await
+        FileRead::new(&self.0, offset, length).plain().await
     }
 
     /// Reads like [`File::read`] into the front of `into` and returns the number of bytes.
@@ -227,7 +227,7 @@ impl File {
     /// # Errors
     /// [`Error`]; with [`Cause::Corrupt`](crate::Cause::Corrupt) if a page is still wrong after all retries.
     pub async fn read_pages(&self, offset: u64, length: usize) -> Result<Bytes, Error> {
-        RangeRead::new(&self.0, offset, length).pages().await
+        FileRead::new(&self.0, offset, length).pages().await
     }
 
     /// Reads a range with or without page checksums. A reply that is shorter than its request is
@@ -237,7 +237,7 @@ impl File {
     /// # Errors
     /// Those of [`File::read_pages`].
     pub(crate) async fn read_range(&self, pages: bool, offset: u64, length: usize) -> Result<Bytes, Error> {
-        RangeRead::new(&self.0, offset, length).complete(pages).await
+        FileRead::new(&self.0, offset, length).complete(pages).await
     }
 
     /// Reads ranges, given as offset and length. All of them have to lie within the file. The data
@@ -258,7 +258,7 @@ impl File {
         ranges: &[(u64, usize)],
         limits: VectorLimits,
     ) -> Result<Vec<Bytes>, Error> {
-        VectorRead { handle: &self.0, limits }.read(ranges).await
+        FileVectorRead { handle: &self.0, limits }.read(ranges).await
     }
 
     /// Writes `data` at `offset`. The maximum is [`WRITE_BYTES_MAX`].

@@ -23,13 +23,13 @@ pub const READ_BYTES_MAX: usize = 1 << 30;
 const PAGE_RETRIES: u32 = 3;
 
 /// The read of one range.
-pub(super) struct RangeRead<'a> {
+pub(super) struct FileRead<'a> {
     handle: &'a RecoverableHandle,
     offset: u64,
     length: usize,
 }
 
-impl<'a> RangeRead<'a> {
+impl<'a> FileRead<'a> {
     pub(super) fn new(handle: &'a RecoverableHandle, offset: u64, length: usize) -> Self {
         Self { handle, offset, length }
     }

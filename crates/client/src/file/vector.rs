@@ -94,12 +94,12 @@ fn pack(elements: &[Element], limits: VectorLimits) -> Vec<usize> {
 }
 
 /// Vector reads of a file.
-pub(super) struct VectorRead<'a> {
+pub(super) struct FileVectorRead<'a> {
     pub(super) handle: &'a RecoverableHandle,
     pub(super) limits: VectorLimits,
 }
 
-impl VectorRead<'_> {
+impl FileVectorRead<'_> {
     /// Implements [`File::read_vector_with`](super::File::read_vector_with).
     pub(super) async fn read(&self, ranges: &[(u64, usize)]) -> Result<Vec<Bytes>, Error> {
         let fits = |&(offset, length): &(u64, usize)| {
