@@ -57,15 +57,15 @@ class GridSite:
         os.chmod(pair.key, 0o600)
         return pair
 
-    def proxy(self, name, of=None, length=5, bits=2048, days=1, policy="id-ppl-inheritAll"):
-        """Issues a proxy of a pair or of a proxy file, and returns its file."""
+    def proxy(self, name, of=None, length=5, bits=2048, days=1, policy="id-ppl-inheritAll", extension=""):
+        """Issues a proxy of a pair or of a proxy file, with one more extension, and returns its file."""
         if of is None:
             of = self.user
         if not isinstance(of, Pair):
             of = Pair(of, of)
         key, request, file, issued = (self.directory / f"{name}.{part}" for part in ("pkey", "pcsr", "pext", "pcrt"))
         serial = 1000 + len(os.listdir(self.directory))
-        file.write_text(PROXY_INFORMATION.format(length=length, policy=policy))
+        file.write_text(PROXY_INFORMATION.format(length=length, policy=policy) + f"\n{extension}\n")
         subject = f"{of.subject}/CN={serial}"
         openssl("req", "-newkey", f"rsa:{bits}", "-nodes", "-keyout", key, "-out", request, "-subj", subject)
         openssl("x509", "-req", "-in", request, "-CA", of.certificate, "-CAkey", of.key, "-set_serial", serial, "-days", days, "-out", issued,
