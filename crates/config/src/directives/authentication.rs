@@ -8,6 +8,7 @@ use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::grid_login::gsi_options;
 use super::kerberos_login::krb5_options;
+use super::protocol_parameters::{PendingParameters, ProtocolParameters};
 use super::shared::{trace, unprotected};
 use super::token_login::ztn_options;
 use crate::effective::{
@@ -44,29 +45,6 @@ const FORWARDED_ID_MIN: usize = 2;
 
 /// The options of `sec.trace`.
 const TRACE_OPTIONS: &[&str] = &["debug", "auth", "authentication"];
-
-/// `sec.protparm` lines whose `sec.protocol` has not come yet.
-#[derive(Default)]
-pub(crate) struct ProtocolParameters(Vec<PendingParameters>);
-
-struct PendingParameters {
-    id: String,
-    origin: Origin,
-    tokens: Vec<DirectiveToken>,
-}
-
-impl ProtocolParameters {
-    /// Takes the parameters of a protocol, in the order of the file.
-    fn take(&mut self, id: &str) -> Vec<DirectiveToken> {
-        let taken = self.0.extract_if(.., |pending| pending.id == id);
-        taken.flat_map(|pending| pending.tokens).collect()
-    }
-
-    fn bytes_of(&self, id: &str) -> usize {
-        let tokens = self.0.iter().filter(|pending| pending.id == id).flat_map(|pending| &pending.tokens);
-        tokens.map(|token| token.text.len() + 1).sum()
-    }
-}
 
 /// `{default|path}`.
 pub(super) fn library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
@@ -131,7 +109,7 @@ pub(super) fn parameters(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -
         let what = format!("the parameters of {} exceed {PARAMETER_BYTES_MAX} bytes", token.text);
         return Err(DirectiveFault::at(token, what, ""));
     }
-    draft.parameters.0.push(PendingParameters { id: token.text.clone(), origin: arguments.origin(), tokens });
+    draft.parameters.add(PendingParameters { id: token.text.clone(), origin: arguments.origin(), tokens });
     Ok(())
 }
 
@@ -231,7 +209,7 @@ pub(crate) fn check_security(
     let mut add = |kind, origin: &Origin, what: String, allowed: &str| {
         report.add(kind, origin.clone(), what, allowed);
     };
-    for pending in parameters.0 {
+    for pending in parameters.into_rest() {
         let what = format!("sec.protparm: there is no sec.protocol {} after it", pending.id);
         add(ProblemKind::BadValue, &pending.origin, what, "add that line, or remove the parameters");
     }

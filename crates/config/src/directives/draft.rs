@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use super::arguments::Arguments;
-use super::authentication::ProtocolParameters;
 use super::export_options::{ExportDraft, OptionEntry};
 use super::missing::MissingPart;
+use super::protocol_parameters::ProtocolParameters;
 use crate::effective::Effective;
 use crate::language::DirectiveToken;
 use crate::report::{ConfigReport, ProblemKind};

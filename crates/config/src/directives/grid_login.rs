@@ -6,6 +6,7 @@
 use super::arguments::Arguments;
 use super::draft::Draft;
 use super::fault::DirectiveFault;
+use super::gsi_fault::{invalid, unknown};
 use super::shared::unprotected;
 use super::voms::VomsDraft;
 use crate::effective::{
@@ -16,11 +17,6 @@ use crate::setting::Setting;
 use crate::values;
 use std::path::PathBuf;
 use std::time::Duration;
-
-const ALLOWED_OPTIONS: &str = "allowed: -certdir:path, -cert:path, -key:path, -cipher:name[:…], -md:name[:…], -ca:n, \
-                               -crl:n, -crldir:path, -crlext:text, -crlrefresh:seconds, -gridmap:path, -gmapopt:n, \
-                               -gmapto:seconds, -vomsat:n, -vomsfun:default, -vomsfunparms:[…], -authzpxy[:…], \
-                               -moninfo, -showdn:n, -defaulthash";
 
 /// Options that are known, but not in force with any value.
 const NOT_IN_FORCE: [&str; 7] =
@@ -64,18 +60,6 @@ pub(super) fn gsi_options(tokens: &[DirectiveToken]) -> Result<GsiOptions, Direc
     }
     options.voms = voms.finish();
     Ok(options)
-}
-
-pub(super) fn unknown(token: &DirectiveToken) -> DirectiveFault {
-    DirectiveFault::at(token, format!("unknown option '{}' of gsi", token.text), ALLOWED_OPTIONS)
-}
-
-pub(super) fn invalid(token: &DirectiveToken, allowed: &str) -> DirectiveFault {
-    DirectiveFault::at(
-        token,
-        format!("invalid option '{}' of gsi", token.text),
-        format!("allowed: {allowed}"),
-    )
 }
 
 /// Takes an option with a value.

@@ -3,7 +3,7 @@
 use super::arguments::Arguments;
 use super::draft::Draft;
 use super::fault::DirectiveFault;
-use super::grid_login::{invalid, unknown};
+use super::gsi_fault::{invalid, unknown};
 use super::shared::unprotected;
 use crate::effective::{AuthProtocol, Effective, VomsGroups, VomsOptions};
 use crate::language::DirectiveToken;
