@@ -152,6 +152,11 @@ impl ClientOperation {
         self.managers.contains(&self.at)
     }
 
+    /// Reports whether it waits for the answer to this request.
+    pub(crate) fn is_current(&self, attempt: u32) -> bool {
+        self.attempt == attempt && self.end.is_none()
+    }
+
     /// Returns the tried hosts.
     pub fn tried(&self) -> &[usize] {
         &self.tried

@@ -253,7 +253,7 @@ impl ClientLoad {
         let mut open =
             world.operations.iter().skip(first).zip(&expected).filter(|(one, _)| one.end.is_none());
         let is_kept = |(one, ends): (&ClientOperation, &Vec<ClientResult>)| {
-            *ends == [ClientResult::Missing] && world.keeps_places(one.at)
+            *ends == [ClientResult::Missing] && world.hosts.get(one.at).is_some_and(SimHost::keeps_places)
         };
         if self.silence && open.all(is_kept) {
             let end = world.now + limits::DROP;
@@ -272,7 +272,7 @@ impl ClientLoad {
     /// are reported as missing.
     fn carry_on(&mut self, world: &mut World) -> Result<(), String> {
         let hosts = 0..world.len();
-        let below = |host: usize, parent: usize| world.parents_of(host, world.now).contains(&parent);
+        let below = |host: usize, parent: usize| world.tree().parents_of(host, world.now).contains(&parent);
         let idle = hosts.clone().find(|host| {
             world.kind(*host) == HostKind::Supervisor && hosts.clone().any(|child| below(child, *host))
         });
@@ -315,11 +315,11 @@ impl ClientLoad {
     /// Lets a server flap every other second: new files are created at others meanwhile.
     fn come_and_go(&mut self, world: &mut World) -> Result<(), String> {
         let supervised = |server: &usize| {
-            let parents = world.parents_of(*server, world.now);
+            let parents = world.tree().parents_of(*server, world.now);
             parents.iter().any(|parent| world.kind(*parent) == HostKind::Supervisor)
         };
         let server = self.servers.iter().copied().find(supervised);
-        let Some(server) = server.filter(|_| world.honest()) else { return Ok(()) };
+        let Some(server) = server.filter(|_| world.tree().is_honest()) else { return Ok(()) };
         let first = world.operations.len();
         let managers = self.managers.clone();
         for after in [5, 12] {

@@ -26,6 +26,18 @@ pub(crate) struct SimConnection {
 }
 
 impl SimConnection {
+    /// Returns the time at which a message arrives at a side that would arrive at `at` without
+    /// others: messages keep their order.
+    pub(crate) fn arrival(&mut self, to: usize, mut at: Duration, now: Duration) -> Duration {
+        if now < self.stall.1 {
+            // It follows all messages that were in transit at the beginning of the stall.
+            at = at.max(self.stall.1 + Duration::from_nanos(1));
+        }
+        let end = &mut self.ends[to];
+        end.last = end.last.max(at);
+        end.last
+    }
+
     /// Reports whether it stalled at that time or within `margin` before.
     pub(crate) fn stood_still(&self, at: Duration, margin: Duration) -> bool {
         let (from, until) = self.stall;

@@ -2,6 +2,10 @@
 //!
 //! The tables of `main` and the checks of `fault_counts` use them.
 
+use cluster::tree::NodeMessage;
+
+use crate::messages::SimMessage;
+
 /// The counts so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
@@ -61,4 +65,21 @@ pub struct Counts {
     pub apart: u64,
     /// Managers that crashed while logins were parked there.
     pub parked: u64,
+}
+
+impl Counts {
+    /// Counts a message that is sent.
+    pub(crate) fn add_sent(&mut self, message: &SimMessage) {
+        match message {
+            SimMessage::Files(_) => self.files += 1,
+            SimMessage::Tree(NodeMessage::Ping | NodeMessage::Pong) => self.pings += 1,
+            SimMessage::Tree(_) => self.messages += 1,
+        }
+        match message {
+            SimMessage::Tree(NodeMessage::Login(_)) => self.logins += 1,
+            SimMessage::Tree(NodeMessage::Try { .. }) => self.tries += 1,
+            SimMessage::Tree(NodeMessage::Occupancy(_)) => self.reports += 1,
+            _ => {}
+        }
+    }
 }

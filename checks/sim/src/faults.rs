@@ -209,7 +209,7 @@ impl FaultRun {
             host_faults.pass(world, Duration::MAX);
         }
         world.heal();
-        world.conditions.faulty_per_million = 0;
+        world.network.conditions.faulty_per_million = 0;
         for host in 0..world.len() {
             world.start(host);
         }
@@ -246,8 +246,9 @@ impl FaultRun {
     /// Checks the invariants of the end.
     fn judge(&self) -> Result<(), String> {
         let world = &self.world;
+        let supervisors = world.hosts.iter().filter(|host| host.kind.is_supervisor()).count();
         for manager in 0..self.formation.managers {
-            world.remembers_too_much(manager)?;
+            world.hosts[manager].check_stale_state(supervisors)?;
         }
         let limit = MESSAGES_PER_NODE_AND_SECOND * world.len() as f64 * world.now.as_secs_f64();
         if world.counts.messages as f64 > limit {
@@ -347,12 +348,5 @@ impl FaultRun {
     fn pause(&mut self) {
         let next = self.world.now + self.rng.time(Duration::from_millis(1500));
         self.world.run(next, |_| false);
-    }
-}
-
-impl World {
-    /// Returns the role of a host.
-    pub fn kind(&self, host: usize) -> HostKind {
-        self.hosts[host].kind
     }
 }

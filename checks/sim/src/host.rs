@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use cluster::tree::{
-    AcceptorRole, Address, ChildSettings, ClusterNode, ConnectionId, Extensions, LoginMessage, Mode,
+    AcceptorRole, Address, ChildSettings, ClusterNode, ConnectionId, Extensions, LoginMessage, Members, Mode,
     NodeAction, NodeEvent, NodeId, ParentSettings,
 };
 use cluster::{CacheSettings, NameChangeSet, WINDOW};
@@ -238,6 +238,24 @@ impl SimHost {
         }
     }
 
+    /// Returns its number.
+    pub(crate) const fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Returns its process if that is one of our own.
+    pub(crate) fn own(&self) -> Option<&OwnProcess> {
+        match &self.machine {
+            Some(HostProcess::Own(own)) => Some(own),
+            _ => None,
+        }
+    }
+
+    /// Returns the children of its process if that is a parent of our own.
+    fn members(&self) -> Option<&Members> {
+        self.own()?.node.members()
+    }
+
     /// Returns the nodes at which it looks for its parent.
     pub(crate) fn homes(&self) -> &[usize] {
         &self.managers
@@ -250,7 +268,7 @@ impl SimHost {
 
     /// Stores the state that its process needs after a crash.
     pub(crate) fn note_record(&mut self) {
-        if let Some(HostProcess::Own(own)) = &self.machine {
+        if let Some(own) = self.own() {
             let record = own.record();
             self.record = LeaseState { leases: self.record.leases.max(record.leases), ..record };
         }
@@ -334,12 +352,69 @@ impl SimHost {
 
     /// Checks that a node has managers or one inner node as parents, never both.
     pub(crate) fn check_places(&self) {
-        if let Some(HostProcess::Own(own)) = &self.machine {
+        if let Some(own) = self.own() {
             for membership in own.node.memberships() {
                 let (roots, inner) = (membership.attached_roots().count(), membership.inner().is_some());
                 assert!(!(inner && roots > 0), "host {} is in two places", self.index);
             }
         }
+    }
+
+    /// Returns the first violation of the limits of work by a process of our own.
+    pub(crate) fn take_work_error(&mut self) -> Option<String> {
+        match &mut self.machine {
+            Some(HostProcess::Own(own)) => own.take_work_error(),
+            _ => None,
+        }
+    }
+
+    /// Reports whether all places of a parent of our own are taken.
+    pub(crate) fn is_full(&self) -> bool {
+        self.members().is_some_and(|members| members.used().len() == cluster::CELL_SLOTS)
+    }
+
+    /// Reports whether logins are parked at a parent of our own.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.members().is_some_and(|members| members.waiting() > 0)
+    }
+
+    /// Reports whether a parent of our own keeps places for lost children.
+    pub(crate) fn keeps_places(&self) -> bool {
+        self.members().is_some_and(|members| members.used() != members.online())
+    }
+
+    /// Checks that a parent of our own keeps no stale state while all nodes have a place: parked
+    /// logins, connections without a node, cells of supervisors that never existed.
+    ///
+    /// # Errors
+    ///
+    /// The stale state.
+    pub(crate) fn check_stale_state(&self, supervisors: usize) -> Result<(), String> {
+        let Some(members) = self.members() else { return Ok(()) };
+        let (cells, waiting) = (members.directory().entries().len(), members.waiting());
+        let (links, online) = (members.connections(), members.online().len());
+        if cells > supervisors || links > online + waiting {
+            return Err(format!("{cells} cells, {waiting} wait, {links} connections of {online} children"));
+        }
+        Ok(())
+    }
+
+    /// Describes the state of a process of our own for an error message.
+    pub(crate) fn state(&self, now: Duration) -> Option<String> {
+        let (host, own) = (self.index, self.own()?);
+        let Some(members) = own.node.members() else { return Some(format!("host {host} is a server")) };
+        let local = self.local(now);
+        let active = members.members().filter(|(_, member)| member.is_active()).count();
+        Some(format!(
+            "host {host} serves: {}, settled: {}, {} places used, {} online, {active} of at least {} active, {}, {:?}",
+            members.serves(),
+            members.is_settled(local),
+            members.used().len(),
+            members.online().len(),
+            members.minimum(local),
+            own.cell(),
+            own.stats(),
+        ))
     }
 
     pub(crate) fn dies(&self) -> bool {

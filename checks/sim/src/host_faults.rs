@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::host::{HostKind, HostProcess};
+use crate::host::HostKind;
 use crate::sim_rng::SimRng;
 use crate::world::World;
 
@@ -90,7 +90,7 @@ impl HostFaults {
                     self.over.push((world.now + self.rng.time(APART), HostFault::Apart(*other), host));
                 }
             }
-            6 | 7 if world.has_waiting(0) => {
+            6 | 7 if world.hosts[0].has_waiting() => {
                 world.crash(0, self.rng.happens(300_000));
                 world.start(0);
             }
@@ -107,76 +107,6 @@ impl HostFaults {
                 HostFault::Drain => world.drain(host, false),
                 HostFault::Apart(other) => world.set_apart(host, other, false),
             }
-        }
-    }
-}
-
-impl World {
-    /// Freezes a host until then; its clock may stop, too.
-    pub fn stand_still(&mut self, index: usize, until: Duration, clock: bool) {
-        let now = self.now;
-        let host = &mut self.hosts[index];
-        if host.machine.is_none() || until <= now || host.still_until(now).is_some() {
-            return;
-        }
-        host.stand_still(now, until, clock);
-        self.counts.still[0] += 1;
-        self.counts.still[1] += u64::from(clock);
-    }
-
-    /// Makes the disk of a host hang, or ends that.
-    pub fn hang(&mut self, index: usize, hangs: bool) {
-        self.counts.hung += u64::from(hangs);
-        self.hosts[index].disk.hangs = hangs;
-        if !hangs {
-            self.with(index, |machine, disk, now, out| {
-                if let HostProcess::Own(own) = machine {
-                    own.revived(disk, now, out);
-                }
-            });
-        }
-    }
-
-    /// Suspends a node of our own, or resumes it.
-    pub fn suspend(&mut self, index: usize, suspended: bool) {
-        let host = &mut self.hosts[index];
-        if suspended && !host.suspended {
-            self.counts.suspended[usize::from(host.kind.is_supervisor())] += 1;
-        }
-        host.suspended = suspended;
-        self.with(index, |machine, disk, now, out| {
-            if let HostProcess::Own(own) = machine {
-                own.suspend(suspended, disk, now, out);
-            }
-        });
-    }
-
-    /// Drains a server of our own, or ends that.
-    pub fn drain(&mut self, index: usize, draining: bool) {
-        self.counts.drained += u64::from(draining && !self.hosts[index].draining);
-        self.hosts[index].draining = draining;
-        self.with(index, |machine, disk, now, out| {
-            if let HostProcess::Own(own) = machine {
-                own.drain(draining, disk, now, out);
-            }
-        });
-    }
-
-    /// Separates two hosts from each other, or ends that; others reach both.
-    pub fn set_apart(&mut self, one: usize, other: usize, apart: bool) {
-        let pair = (one as u32, other as u32);
-        self.apart.retain(|known| *known != pair);
-        if apart {
-            self.counts.apart += 1;
-            self.apart.push(pair);
-        }
-    }
-
-    /// Reports whether logins are parked at a host of our own.
-    pub(crate) fn has_waiting(&self, index: usize) -> bool {
-        match self.hosts.get(index).and_then(|host| host.machine.as_ref()) {
-            Some(HostProcess::Own(own)) => own.node.members().is_some_and(|members| members.waiting() > 0),
-            _ => false,
         }
     }
 }

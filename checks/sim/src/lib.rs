@@ -6,8 +6,9 @@
 //!
 //! | file | responsibility |
 //! |---|---|
-//! | `world` | events in their order |
-//! | `network`, `connection` | connections and their faults |
+//! | `world` | all hosts, and what happens to them |
+//! | `event_queue` | the events to come, in their order |
+//! | `network`, `connection`, `separations` | connections and their faults, hosts that are separated |
 //! | `counts`, `fault_counts` | counts of events, and of the faults in the worlds of many seeds |
 //! | `host` | the process, the clock and the stored state of a host |
 //! | `host_address` | names, addresses and ports of hosts |
@@ -18,7 +19,9 @@
 //! | `flood` | a hostile program |
 //! | `stranger`, `orders` | redirectors and others that order changes of names without permission |
 //! | `messages`, `disk` | messages about files, and files |
-//! | `client`, `service` | clients, and checks of their answers |
+//! | `client` | clients |
+//! | `answer_checks`, `location_check` | checks of their answers |
+//! | `tree_view` | the parents of each host over connections that work |
 //! | `shape` | the resulting tree, and checks that it is one |
 //! | `host_faults` | faults of one host: stalls, hung disks, separation from another one, orders |
 //! | `faults`, `client_load` | a minute of faults, its clients, and checks of nodes and files afterwards |
@@ -29,12 +32,14 @@
 //! | `queues` | work queues in front of the state machines, under overload |
 //! | `sim_rng` | random numbers that can be reproduced |
 
+mod answer_checks;
 pub mod behaviour;
 pub mod client;
 pub mod client_load;
 mod connection;
 pub mod counts;
 pub mod disk;
+mod event_queue;
 pub mod fault_counts;
 pub mod faults;
 pub mod flood;
@@ -43,6 +48,7 @@ pub mod host;
 mod host_address;
 pub mod host_faults;
 pub mod location;
+mod location_check;
 mod location_service;
 pub mod messages;
 mod network;
@@ -53,9 +59,10 @@ pub mod queues;
 mod real_locations;
 pub mod real_node;
 pub mod request_crowds;
-pub mod service;
+mod separations;
 pub mod shape;
 pub mod sim_rng;
 mod stranger;
+mod tree_view;
 pub mod windows;
 pub mod world;

@@ -268,6 +268,12 @@ impl OwnProcess {
         self.orders = orders;
     }
 
+    /// Returns the first event that exceeded the limit of steps, or the violated limit of the work
+    /// queue.
+    pub(crate) fn take_work_error(&mut self) -> Option<String> {
+        self.costly.take().or_else(|| self.turns.as_ref().and_then(|turns| turns.error()))
+    }
+
     /// Counts the requests and queries that one event looked at.
     fn count_steps(&mut self, steps: u64, now: Duration) {
         let steps = if self.does(Sabotage::Rescans) { steps + self.in_hand() } else { steps };

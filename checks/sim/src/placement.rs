@@ -236,7 +236,7 @@ fn outages(world: &mut World, servers: &[usize]) {
         if world.hosts.get(server).is_some_and(|host| host.seated + STAYED > world.now) {
             continue;
         }
-        let parents = world.parents_of(server, world.now);
+        let parents = world.tree().parents_of(server, world.now);
         let parent = parents.get(world.rng.below(parents.len().max(1) as u64) as usize).copied();
         match world.rng.below(4) {
             0 => restart(world, server),

@@ -53,17 +53,6 @@ impl CrowdOutcome {
     }
 }
 
-impl World {
-    /// Checks the cost of an event for its host, and the work in its queue.
-    pub(crate) fn judge_work(&mut self, index: usize) {
-        let Some(HostProcess::Own(own)) = &mut self.hosts[index].machine else { return };
-        let error = own.costly.take().or_else(|| own.turns.as_ref().and_then(|turns| turns.error()));
-        if let Some(error) = error {
-            self.wrong.push(format!("host {index}: {error}"));
-        }
-    }
-}
-
 /// Causes an event of a server that concerns all its queries.
 fn happen(world: &mut World, rng: &mut SimRng, server: usize, paths: u64) {
     let path: Name = format!("/crowd/{}", rng.below(paths)).into_bytes().into();

@@ -6,8 +6,8 @@ use std::collections::{HashSet, VecDeque};
 
 use cluster::CELL_SLOTS;
 
-use crate::host::{HostKind, HostProcess, SimHost};
-use crate::world::World;
+use crate::host::{HostKind, SimHost};
+use crate::network::Network;
 
 /// A valid tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,23 +20,23 @@ pub struct Shape {
     pub widest: usize,
 }
 
-impl World {
+impl Shape {
     /// Returns the tree of a manager: from the cells down, each child confirmed from its own side.
     ///
     /// # Errors
     ///
     /// The violation of the tree: a child with two parents in this tree, a child that does not
     /// confirm its parent, more than 64 children, or a running node outside the tree.
-    pub fn shape(&self, manager: usize) -> Result<Shape, String> {
+    pub(crate) fn of(hosts: &[SimHost], network: &Network, manager: usize) -> Result<Self, String> {
         let children = |parent: usize| {
             let child = |link: cluster::tree::ConnectionId| {
-                let end = self.links[link.0 as usize].ends[0];
+                let end = network.link(link.0 as u32).ends[0];
                 let child = end.host as usize;
-                let confirmed = end.epoch == self.hosts[child].epoch
-                    && self.hosts[child].parent_links().contains(&end.link);
-                ShapeChild { host: child, confirmed, inner: self.hosts[child].kind.is_supervisor() }
+                let confirmed =
+                    end.epoch == hosts[child].epoch && hosts[child].parent_links().contains(&end.link);
+                ShapeChild { host: child, confirmed, inner: hosts[child].kind.is_supervisor() }
             };
-            self.hosts[parent].child_links().into_iter().map(child).collect()
+            hosts[parent].child_links().into_iter().map(child).collect()
         };
         let (shape, seen) = tree(manager, children)?;
         let is_up = |host: &SimHost| {
@@ -44,35 +44,16 @@ impl World {
                 && !host.kind.is_manager()
                 && !matches!(host.kind, HostKind::Flood | HostKind::Stranger)
         };
-        let up = self.hosts.iter().filter(|host| is_up(host)).count();
+        let up = hosts.iter().filter(|host| is_up(host)).count();
         if shape.nodes == up {
             return Ok(shape);
         }
-        let missing =
-            self.hosts.iter().enumerate().find(|(index, host)| is_up(host) && !seen.contains(index));
+        let missing = hosts.iter().enumerate().find(|(index, host)| is_up(host) && !seen.contains(index));
         Err(format!(
             "{} of {up} nodes are in the tree; missing e.g. {:?}",
             shape.nodes,
             missing.map(|(index, host)| (index, host.kind))
         ))
-    }
-
-    /// Checks that a manager of our own keeps no stale state: parked logins while all nodes have a
-    /// place, connections without a node, cells of supervisors that never existed.
-    ///
-    /// # Errors
-    ///
-    /// The stale state.
-    pub fn remembers_too_much(&self, manager: usize) -> Result<(), String> {
-        let Some(HostProcess::Own(own)) = &self.hosts[manager].machine else { return Ok(()) };
-        let Some(members) = own.node.members() else { return Ok(()) };
-        let supervisors = self.hosts.iter().filter(|host| host.kind.is_supervisor()).count();
-        let (cells, waiting) = (members.directory().entries().len(), members.waiting());
-        let (links, online) = (members.connections(), members.online().len());
-        if cells > supervisors || links > online + waiting {
-            return Err(format!("{cells} cells, {waiting} wait, {links} connections of {online} children"));
-        }
-        Ok(())
     }
 }
 

@@ -12,19 +12,16 @@
 
 use std::time::Duration;
 
-use cluster::{CacheSettings, WINDOW_TICKS};
+use cluster::CacheSettings;
 
 use crate::client::ClientResult;
 use crate::formation::Formation;
 use crate::host::{HostKind, HostProcess};
-use crate::messages::{HostReply, Name, RequestedAction};
+use crate::location_check::NEWS;
+use crate::messages::{Name, RequestedAction};
 use crate::own_process::Sabotage;
 use crate::sim_rng::{SimRng, on_all_processors};
 use crate::world::{NetworkConditions, World};
-
-/// The time for reports to reach the top, with the queries that they cause: at most four round
-/// trips of 2 to 6 ms.
-const NEWS: Duration = Duration::from_millis(30);
 
 /// The number of changes and readers of one history.
 const STEPS: usize = 120;
@@ -173,7 +170,7 @@ impl WindowHistory {
             return self.world.begin_again(host, at);
         }
         let until = self.world.now + length;
-        for parent in self.world.parents_of(host, self.world.now) {
+        for parent in self.world.tree().parents_of(host, self.world.now) {
             self.world.keep_apart(host, parent, until);
         }
     }
@@ -265,97 +262,4 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<WindowOutcome, Strin
 pub fn run_all(seeds: &[u64]) -> Result<WindowOutcome, String> {
     let outcomes = on_all_processors(seeds, |seed| run(seed, None))?;
     Ok(outcomes.into_iter().fold(WindowOutcome::default(), WindowOutcome::plus))
-}
-
-/// Returns a window with the step in which it ends.
-fn whole(window: Duration) -> Duration {
-    window + window / WINDOW_TICKS + Duration::from_secs(1)
-}
-
-impl World {
-    /// Returns the time after which the caches from a server up to this node have forgotten a
-    /// location, and the time for a cached absence.
-    fn forgotten_after(&self, host: usize) -> (Duration, Duration) {
-        let times = |host: usize| {
-            let cache = &self.hosts[host].cache;
-            let window = whole(cache.window);
-            // Counted in whole seconds.
-            let nowhere = cache.nowhere.map(|time| time + Duration::from_secs(2));
-            (window, nowhere.map_or(window, |time| time.min(window)))
-        };
-        let inner = (0..self.len()).filter(|one| self.kind(*one) == HostKind::Supervisor && *one != host);
-        let below = inner
-            .map(times)
-            .fold((Duration::ZERO, Duration::ZERO), |most, one| (most.0.max(one.0), most.1.max(one.1)));
-        let own = times(host);
-        let news = self.known_within.unwrap_or_default();
-        (own.0 + below.0 + news, own.1 + below.1 + news)
-    }
-
-    /// Checks the answer of an inner node to a reader by the current contents of the disks.
-    pub(crate) fn judge_location(&mut self, host: usize, number: u32, told: &HostReply) {
-        let Some(operation) = self.operations.get(number as usize) else { return };
-        if operation.wish != RequestedAction::Read || !operation.tried().is_empty() {
-            return;
-        }
-        let path = operation.path.clone();
-        let error = match (self.kind(host), told) {
-            (HostKind::Manager, HostReply::Missing) => self
-                .holder(host, &path)
-                .map(|holder| format!("{host} reports that it is missing; {holder} has it")),
-            (HostKind::Manager | HostKind::Supervisor, HostReply::Redirect(to))
-                if self.is_long_gone(host, *to, &path) =>
-            {
-                Some(format!("{host} redirects to {to}, where it is gone"))
-            }
-            _ => None,
-        };
-        if let Some(error) = error {
-            let path = String::from_utf8_lossy(&path);
-            self.wrong.push(format!("{:?}: reader {number} of {path}: {error}", self.now));
-        }
-    }
-
-    /// Returns a server that has had a path for long enough to be known to this manager.
-    fn holder(&self, manager: usize, path: &Name) -> Option<usize> {
-        let (_, nowhere) = self.forgotten_after(manager);
-        (0..self.len()).find(|index| {
-            let found = &self.hosts[*index];
-            let Some(file) = found.disk.files.get(path) else { return false };
-            let bound = if file.is_quiet { nowhere } else { self.known_within.unwrap_or_default() };
-            file.since + bound <= self.now && self.belongs(*index, manager, self.now)
-        })
-    }
-
-    /// Reports whether a path has been gone at this child, and at all servers below it, for long
-    /// enough to be known to its parent.
-    fn is_long_gone(&self, host: usize, to: usize, path: &Name) -> bool {
-        let (window, _) = self.forgotten_after(host);
-        let below = |index: &usize| {
-            self.kind(*index) == HostKind::Server
-                && (*index == to || self.hosts[*index].homes().contains(&to))
-        };
-        let mut servers = (0..self.len()).filter(below).peekable();
-        if servers.peek().is_none() || !self.belongs(to, host, self.now) {
-            return false;
-        }
-        servers.all(|index| {
-            let server = &self.hosts[index];
-            // A lost server still has its files.
-            if index != to && !self.belongs(index, to, self.now) {
-                return false;
-            }
-            let Some(removed) = server.disk.removed.get(path) else { return !server.disk.has(path) };
-            let bound = if removed.is_quiet { window } else { self.known_within.unwrap_or_default() };
-            // A connection that broke meanwhile, or whose login the child has not yet received,
-            // may have lost the report; then the next query corrects it.
-            let is_connected_since =
-                [server, &self.hosts[to]].iter().all(|one| one.seated + NEWS < removed.at);
-            // The parent may know the file from an earlier run of the child, which reported it. The
-            // next query corrects that, too.
-            let is_of_this_run = index == to || self.hosts[to].seated < removed.since;
-            let is_known = is_connected_since && (is_of_this_run || removed.at + window <= self.now);
-            removed.at.saturating_add(bound) <= self.now && is_known
-        })
-    }
 }

@@ -1,133 +1,29 @@
 //! The world of a simulation: hosts, the network and virtual time, one event after the other.
 //!
 //! One thread handles the events in their order, so that a seed gives the same history each time.
+//! Here hosts start, crash and do their work; `delivery` handles connections, and `requests` those
+//! of clients.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+mod delivery;
+mod requests;
+
 use std::time::Duration;
 
 use cluster::tree::{ChildChange, NodeAction, NodeEvent, Notice};
 
+use crate::answer_checks::AnswerCheck;
 use crate::client::ClientOperation;
-use crate::connection::SimConnection;
 use crate::counts::Counts;
 use crate::disk::HostDisk;
+use crate::event_queue::{EventQueue, WorldEvent};
 use crate::host::{HostKind, HostProcess, SimHost};
 use crate::host_address::host_of_name;
-use crate::messages::{HostReply, ProcessAction, SimMessage};
+use crate::messages::{Name, ProcessAction, SimMessage};
+use crate::network::Network;
+pub use crate::network::NetworkConditions;
+use crate::shape::Shape;
 use crate::sim_rng::SimRng;
-
-/// The properties of the network.
-#[derive(Clone, Copy, Debug)]
-pub struct NetworkConditions {
-    /// The one-way latency of a connection.
-    pub latency: Duration,
-    /// The maximum additional latency of a message; messages of one connection keep their order.
-    pub jitter: Duration,
-    /// The rate of connections with a fault, in parts per million. A third of them break, a third
-    /// fall silent for good, and a third stall for up to 10 s.
-    pub faulty_per_million: u64,
-    /// The time after the start of a connection within which a fault occurs.
-    pub fault_within: Duration,
-    /// The maximum error of a clock's speed, in parts per million.
-    pub drift_per_million: u64,
-}
-
-impl Default for NetworkConditions {
-    fn default() -> Self {
-        Self {
-            latency: Duration::from_millis(1),
-            jitter: Duration::from_micros(200),
-            faulty_per_million: 10_000,
-            fault_within: Duration::from_secs(5),
-            drift_per_million: 200,
-        }
-    }
-}
-
-pub(crate) enum WorldEvent {
-    Start(u32),
-    Arrive {
-        link: u32,
-    },
-    Made {
-        link: u32,
-    },
-    Message {
-        link: u32,
-        to: usize,
-        sent: Duration,
-        message: Box<SimMessage>,
-    },
-    Ended {
-        link: u32,
-        to: usize,
-    },
-    Break {
-        link: u32,
-    },
-    Silence {
-        link: u32,
-    },
-    Stall {
-        link: u32,
-    },
-    /// The separation of two hosts ends.
-    Together {
-        pair: (u32, u32),
-    },
-    Timer {
-        host: u32,
-        epoch: u32,
-    },
-    /// A client's request reaches a host.
-    Ask {
-        operation: u32,
-        attempt: u32,
-        host: u32,
-        lost: bool,
-    },
-    /// An answer reaches a client.
-    Told {
-        operation: u32,
-        attempt: u32,
-        told: HostReply,
-    },
-    /// A client's timeout passes.
-    Patience {
-        operation: u32,
-        attempt: u32,
-    },
-    /// A client sends its next request.
-    Send {
-        operation: u32,
-        attempt: u32,
-        host: u32,
-    },
-}
-
-struct Scheduled {
-    at: Duration,
-    order: u64,
-    what: WorldEvent,
-}
-
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Self) -> bool {
-        self.order == other.order
-    }
-}
-impl Eq for Scheduled {}
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
-    }
-}
+use crate::tree_view::TreeView;
 
 /// Maximum number of messages and timers that wait, for each host. With more, messages cause each
 /// other without end.
@@ -143,23 +39,16 @@ pub struct World {
     pub counts: Counts,
     /// The random generator.
     pub rng: SimRng,
-    /// The current properties of the network.
-    pub conditions: NetworkConditions,
     pub(crate) hosts: Vec<SimHost>,
-    pub(crate) links: Vec<SimConnection>,
-    queue: BinaryHeap<Reverse<Scheduled>>,
-    scheduled: u64,
-    /// The group of each host while the network is split.
-    pub(crate) split: Vec<u8>,
-    /// Pairs of hosts that are separated from each other only.
-    pub(crate) apart: Vec<(u32, u32)>,
+    pub(crate) network: Network,
+    queue: EventQueue,
     actions: Vec<ProcessAction>,
     /// The operations of clients.
     pub operations: Vec<ClientOperation>,
     /// A path whose messages are printed on the standard output.
     pub trace: Option<String>,
-    /// Each answer to a reader is checked by the rules of `windows`; reports of changes arrive
-    /// within this time.
+    /// Each answer to a reader is checked by the rules of `location_check`; reports of changes
+    /// arrive within this time.
     pub(crate) known_within: Option<Duration>,
     /// Answers that were wrong at their time.
     pub wrong: Vec<String>,
@@ -178,13 +67,9 @@ impl World {
             now: Duration::ZERO,
             counts: Counts::default(),
             rng: SimRng::new(seed),
-            conditions,
             hosts: Vec::new(),
-            links: Vec::new(),
-            queue: BinaryHeap::new(),
-            scheduled: 0,
-            split: Vec::new(),
-            apart: Vec::new(),
+            network: Network::new(conditions),
+            queue: EventQueue::default(),
             actions: Vec::new(),
             operations: Vec::new(),
             trace: std::env::var("SIM_TRACE").ok(),
@@ -199,10 +84,10 @@ impl World {
     /// Adds a host that starts at `at`, and returns its number.
     pub fn add(&mut self, kind: HostKind, managers: &[usize], at: Duration) -> usize {
         let index = self.hosts.len();
-        let drift = self.conditions.drift_per_million;
+        let drift = self.network.conditions.drift_per_million;
         let rate = 1.0 + (self.rng.below(2 * drift + 1) as f64 - drift as f64) / 1e6;
         self.hosts.push(SimHost::new(index, kind, managers.to_vec(), rate));
-        self.split.push(0);
+        self.network.separations.add_host();
         self.schedule(at, WorldEvent::Start(index as u32));
         index
     }
@@ -217,16 +102,42 @@ impl World {
         self.hosts.is_empty()
     }
 
+    /// Returns the role of a host.
+    pub fn kind(&self, host: usize) -> HostKind {
+        self.hosts[host].kind
+    }
+
+    /// Returns the tree over the connections that work now.
+    pub(crate) fn tree(&self) -> TreeView<'_> {
+        TreeView { now: self.now, hosts: &self.hosts, network: &self.network }
+    }
+
+    /// Returns the tree of a manager.
+    ///
+    /// # Errors
+    ///
+    /// The violation of the tree: a child with two parents in this tree, a child that does not
+    /// confirm its parent, more than 64 children, or a running node outside the tree.
+    pub fn shape(&self, manager: usize) -> Result<Shape, String> {
+        Shape::of(&self.hosts, &self.network, manager)
+    }
+
+    /// Describes the state of a host of our own for an error message.
+    pub fn state_of(&self, host: usize) -> String {
+        let text = self.hosts.get(host).and_then(|found| found.state(self.now));
+        text.unwrap_or_else(|| format!("host {host} is none of our own"))
+    }
+
+    fn answer_check(&self) -> AnswerCheck<'_> {
+        AnswerCheck { tree: self.tree(), operations: &self.operations }
+    }
+
     /// Runs until `end`, or until `stop` returns `true` after an event.
     pub fn run(&mut self, end: Duration, mut stop: impl FnMut(&Self) -> bool) {
-        while let Some(Reverse(next)) = self.queue.peek() {
-            if next.at > end {
-                break;
-            }
-            let Some(Reverse(next)) = self.queue.pop() else { break };
-            self.now = next.at;
+        while let Some((at, what)) = self.queue.take_until(end) {
+            self.now = at;
             self.counts.events += 1;
-            self.happen(next.what);
+            self.happen(what);
             if stop(self) {
                 return;
             }
@@ -234,11 +145,10 @@ impl World {
         self.now = self.now.max(end);
     }
 
-    pub(crate) fn schedule(&mut self, at: Duration, what: WorldEvent) {
-        self.scheduled += 1;
+    fn schedule(&mut self, at: Duration, what: WorldEvent) {
         let most = QUEUED_PER_HOST_MAX * self.hosts.len().max(HOSTS_LEAST);
         assert!(self.queue.len() <= most, "a storm: {most} messages and timers wait at {:?}", self.now);
-        self.queue.push(Reverse(Scheduled { at, order: self.scheduled, what }));
+        self.queue.add(at, what);
     }
 
     fn happen(&mut self, what: WorldEvent) {
@@ -252,7 +162,7 @@ impl World {
             WorldEvent::Break { .. } | WorldEvent::Silence { .. } | WorldEvent::Stall { .. } => {
                 self.fault(&what)
             }
-            WorldEvent::Together { pair } => self.bring_together(pair),
+            WorldEvent::Together { pair } => self.network.separations.remove_pair(pair),
             WorldEvent::Timer { host, epoch } => self.timer(host as usize, epoch),
             WorldEvent::Ask { operation, attempt, host, lost } => {
                 self.ask(operation, attempt, host as usize, lost)
@@ -291,7 +201,7 @@ impl World {
 
     /// Ends a host's process. `quietly`: its machine is down too, so its connections do not end.
     pub fn crash(&mut self, index: usize, quietly: bool) {
-        self.counts.parked += u64::from(self.has_waiting(index));
+        self.counts.parked += u64::from(self.hosts[index].has_waiting());
         let host = &mut self.hosts[index];
         if host.machine.take().is_none() {
             return;
@@ -315,18 +225,8 @@ impl World {
             self.placed -= 1;
             self.changed = self.now;
         }
-        for link in 0..self.links.len() {
-            for side in [0, 1] {
-                let end = self.links[link].ends[side];
-                if end.host as usize == index && end.open {
-                    self.links[link].ends[side].open = false;
-                    if quietly {
-                        self.links[link].silent = true;
-                    } else {
-                        self.tell_end(link as u32, 1 - side);
-                    }
-                }
-            }
+        for (link, to) in self.network.lose_host(index, quietly) {
+            self.tell_end(link, to);
         }
         if !quietly {
             self.clients_lose(index);
@@ -335,22 +235,98 @@ impl World {
 
     /// Splits the network: hosts of different groups are separated.
     pub fn split(&mut self, group: impl Fn(usize) -> u8) {
-        for (index, of) in self.split.iter_mut().enumerate() {
-            *of = group(index);
-        }
+        self.network.separations.split(group);
     }
 
     /// Separates one host from all others, or ends that.
     pub fn cut_off(&mut self, index: usize, off: bool) {
-        if let Some(group) = self.split.get_mut(index) {
-            *group = if off { group.wrapping_add(128) } else { *group % 128 };
+        self.network.separations.cut_off(index, off);
+    }
+
+    /// Ends all separations of hosts.
+    pub fn heal(&mut self) {
+        self.network.separations.heal();
+    }
+
+    /// Separates two hosts from each other, or ends that; others reach both.
+    pub fn set_apart(&mut self, one: usize, other: usize, apart: bool) {
+        let pair = (one as u32, other as u32);
+        self.network.separations.remove_all_of(pair);
+        if apart {
+            self.counts.apart += 1;
+            self.network.separations.add_pair(pair);
         }
     }
 
-    /// Ends the split.
-    pub fn heal(&mut self) {
-        self.split.fill(0);
-        self.apart.clear();
+    /// Freezes a host until then; its clock may stop, too.
+    pub fn stand_still(&mut self, index: usize, until: Duration, clock: bool) {
+        let now = self.now;
+        let host = &mut self.hosts[index];
+        if host.machine.is_none() || until <= now || host.still_until(now).is_some() {
+            return;
+        }
+        host.stand_still(now, until, clock);
+        self.counts.still[0] += 1;
+        self.counts.still[1] += u64::from(clock);
+    }
+
+    /// Makes the disk of a host hang, or ends that.
+    pub fn hang(&mut self, index: usize, hangs: bool) {
+        self.counts.hung += u64::from(hangs);
+        self.hosts[index].disk.hangs = hangs;
+        if !hangs {
+            self.with(index, |machine, disk, now, out| {
+                if let HostProcess::Own(own) = machine {
+                    own.revived(disk, now, out);
+                }
+            });
+        }
+    }
+
+    /// Suspends a node of our own, or resumes it.
+    pub fn suspend(&mut self, index: usize, suspended: bool) {
+        let host = &mut self.hosts[index];
+        if suspended && !host.suspended {
+            self.counts.suspended[usize::from(host.kind.is_supervisor())] += 1;
+        }
+        host.suspended = suspended;
+        self.with(index, |machine, disk, now, out| {
+            if let HostProcess::Own(own) = machine {
+                own.suspend(suspended, disk, now, out);
+            }
+        });
+    }
+
+    /// Drains a server of our own, or ends that.
+    pub fn drain(&mut self, index: usize, draining: bool) {
+        self.counts.drained += u64::from(draining && !self.hosts[index].draining);
+        self.hosts[index].draining = draining;
+        self.with(index, |machine, disk, now, out| {
+            if let HostProcess::Own(own) = machine {
+                own.drain(draining, disk, now, out);
+            }
+        });
+    }
+
+    /// Adds or removes a file on a disk without a client. Parents are notified if `told` is set.
+    pub fn change(&mut self, index: usize, path: &Name, here: bool, told: bool) {
+        let local = self.hosts[index].local(self.now);
+        let disk = &mut self.hosts[index].disk;
+        if here {
+            disk.put(path, None, local);
+            if let Some(file) = disk.files.get_mut(path) {
+                file.is_quiet = !told;
+            }
+        } else {
+            disk.remove(path, local, !told);
+        }
+        if told {
+            self.with(index, |machine, disk, now, out| match machine {
+                HostProcess::Own(own) => own.changed(path, disk, now, out),
+                HostProcess::Real(node) => node.changed(path, here, out),
+                HostProcess::Flood(_) | HostProcess::Stranger(_) => {}
+            });
+        }
     }
 
     fn timer(&mut self, index: usize, epoch: u32) {
@@ -385,12 +361,17 @@ impl World {
                 ProcessAction::Tell { operation, attempt, told } => {
                     self.tell(index, operation, attempt, told)
                 }
-                ProcessAction::Made(path) => self.made(index, &path),
+                ProcessAction::Made(path) => {
+                    let error = self.answer_check().error_of_created(index, &path);
+                    self.wrong.extend(error);
+                }
             }
         }
         self.actions = actions;
-        self.judge_work(index);
         let host = &mut self.hosts[index];
+        if let Some(error) = host.take_work_error() {
+            self.wrong.push(format!("host {index}: {error}"));
+        }
         host.check_places();
         if is_noted {
             host.note_record();
@@ -435,7 +416,7 @@ impl World {
 
     /// Records that a parent has accepted a child.
     fn seated(&mut self, index: usize, slot: cluster::Slot) {
-        let Some(HostProcess::Own(own)) = &self.hosts[index].machine else { return };
+        let Some(own) = self.hosts[index].own() else { return };
         let member = own.node.members().and_then(|members| members.member(slot));
         let child = member.and_then(|member| host_of_name(member.data.host()));
         if let Some(child) = child.filter(|child| *child < self.hosts.len()) {
@@ -446,5 +427,34 @@ impl World {
                 println!("{:?} {index} takes in {child}", self.now);
             }
         }
+    }
+
+    /// Checks that a parent that accepted a child is not below it.
+    fn judge_place(&mut self, parent: usize, child: usize) {
+        let inner = self.hosts[child].kind.is_supervisor() || self.hosts[child].kind.is_manager();
+        if inner && self.tree().ancestors(parent).contains(&child) {
+            self.wrong.push(format!("{:?}: {parent} takes in {child}, which is above it", self.now));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formation::Formation;
+
+    #[test]
+    fn who_takes_in_the_node_above_it_is_noticed() {
+        let mut world = Formation { within: Duration::from_secs(1), ..Formation::new(80, 1) }.world(1);
+        world.run(Duration::from_secs(10), |_| false);
+        let supervisor = (0..world.len()).find(|host| world.kind(*host) == HostKind::Supervisor).unwrap();
+        assert_eq!(world.tree().ancestors(supervisor), [0]);
+        let below = (0..world.len()).find(|host| world.tree().ancestors(*host) == [supervisor, 0]).unwrap();
+        for (parent, child) in [(0, supervisor), (supervisor, below), (0, below)] {
+            world.judge_place(parent, child);
+        }
+        assert_eq!(world.wrong, [""; 0]);
+        world.judge_place(supervisor, 0);
+        assert_eq!(world.wrong.len(), 1);
     }
 }
