@@ -3,35 +3,37 @@
 //! It repeats the wiring of the server without sockets and threads, so that the state machines run
 //! unchanged.
 
+mod file_messages;
+mod inventory;
 mod leases;
 mod orders;
+mod parents;
 mod serving;
 mod turns;
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use cluster::tree::{
-    ClusterMember, ClusterNode, ConnectionId, Extensions, NodeAction, NodeEvent, NodeMessage, StatusMessage,
-    inventory,
+    ClusterMember, ClusterNode, ConnectionId, NodeAction, NodeEvent, NodeMessage, StatusMessage,
 };
 use cluster::{
-    CacheSettings, Leases, NameChangeSet, OwnHost, RequestToken, ResolveStats, STEPS_MAX, StateAsk,
-    StateReply,
+    CacheSettings, LeaseReport, NameChangeSet, OwnHost, RequestToken, ResolveStats, STEPS_MAX, StateAsk,
 };
 
+use self::inventory::InventoryReports;
+use self::leases::NodeLeases;
+use self::orders::OrderReceiver;
+use self::parents::Parents;
+use self::serving::FileService;
 use crate::disk::{HostDisk, LeaseState};
 use crate::host_address::DATA_PORT;
 use crate::location_service::{LocationService, told};
-use crate::messages::{FileMessage, Name, ProcessAction};
+use crate::messages::{ClientRequest, FileMessage, HostReply, Name, ProcessAction};
 use crate::sim_rng::SimRng;
 
 pub use crate::behaviour::{QueryBehaviour, Sabotage};
 pub(crate) use turns::WorkTurns;
-
-/// Paths in one message of an inventory.
-const PATHS_PER_MESSAGE: usize = 500;
 
 /// Returns the token of a client's request, which consists of its numbers. The tokens of parents'
 /// queries are numbered from the other end. So no state is kept for requests that may never be
@@ -47,12 +49,8 @@ pub struct OwnProcess {
     location_service: Option<Box<LocationService>>,
     behaviour: QueryBehaviour,
     sabotage: Option<Sabotage>,
-    /// Parents get the inventory at login.
-    inventory: bool,
-    /// Parents that received the inventory.
-    greeted: BTreeSet<ConnectionId>,
-    /// Parents that received the running leases.
-    informed: BTreeSet<ConnectionId>,
+    inventory: InventoryReports,
+    leases: NodeLeases,
     actions: Vec<NodeAction>,
     orders: Vec<cluster::ResolverAction>,
     /// Queries of parents for a hung disk.
@@ -65,10 +63,6 @@ pub struct OwnProcess {
     pub(crate) costly: Option<String>,
     /// Of a manager: changes of names that it forwards for redirectors.
     pub(crate) forwarded: NameChangeSet,
-    /// Of a server: the files that clients are about to create here.
-    leases: Leases,
-    /// The time until which clients with leases of a parent may arrive.
-    granted: Option<Duration>,
 }
 
 impl OwnProcess {
@@ -88,9 +82,8 @@ impl OwnProcess {
             location_service,
             behaviour: QueryBehaviour::Honest,
             sabotage: None,
-            inventory: false,
-            greeted: BTreeSet::new(),
-            informed: BTreeSet::new(),
+            inventory: InventoryReports::new(false),
+            leases: NodeLeases::new(None),
             actions: Vec::new(),
             orders: Vec::new(),
             unanswered: Vec::new(),
@@ -98,15 +91,14 @@ impl OwnProcess {
             steps_most: 0,
             costly: None,
             forwarded: NameChangeSet::NONE,
-            leases: Leases::default(),
-            granted: None,
         }
     }
 
     /// Sets the behaviour, and whether the node sends its inventory at each login.
     #[must_use]
     pub fn with(mut self, behaviour: QueryBehaviour, inventory: bool, sabotage: Option<Sabotage>) -> Self {
-        (self.behaviour, self.inventory, self.sabotage) = (behaviour, inventory, sabotage);
+        (self.behaviour, self.sabotage) = (behaviour, sabotage);
+        (self.inventory, self.leases) = (InventoryReports::new(inventory), NodeLeases::new(sabotage));
         self
     }
 
@@ -126,7 +118,7 @@ impl OwnProcess {
         }
         match (record.leases, &mut self.location_service) {
             (Some(time), Some(location_service)) => location_service.resolver.recover_leases(time, now),
-            (Some(time), None) => self.leases.recover(time, now),
+            (Some(time), None) => self.leases.at_server.recover(time, now),
             (None, _) => {}
         }
         self
@@ -139,7 +131,7 @@ impl OwnProcess {
             .as_ref()
             .map(|location_service| location_service.resolver.lessees())
             .unwrap_or_default();
-        LeaseState { lessees, leases: self.granted }
+        LeaseState { lessees, leases: self.leases.granted() }
     }
 
     /// Returns the counts of a parent.
@@ -171,7 +163,7 @@ impl OwnProcess {
             .as_ref()
             .and_then(|location_service| location_service.resolver.next_deadline());
         let turn = self.turns.as_ref().and_then(|turns| turns.deadline());
-        [self.node.deadline(), location_service, self.leases.next_deadline(), turn]
+        [self.node.deadline(), location_service, self.leases.at_server.next_deadline(), turn]
             .into_iter()
             .flatten()
             .min()
@@ -193,14 +185,14 @@ impl OwnProcess {
         if self.does(Sabotage::Reports) {
             let status =
                 |(link, _)| NodeAction::Send { link, message: NodeMessage::Status(StatusMessage::default()) };
-            let reports: Vec<NodeAction> = self.parents().map(status).collect();
+            let reports: Vec<NodeAction> = Parents::of(&self.node).all().map(status).collect();
             (0..30).for_each(|_| out.extend(reports.iter().cloned().map(ProcessAction::Tree)));
         }
         self.location_service(now, out, |location_service, orders| {
             location_service.resolver.tick(now, orders)
         });
-        for path in self.leases.take_ended(now) {
-            self.report(&path, disk, out);
+        for path in self.leases.at_server.take_ended(now) {
+            Parents::of(&self.node).report(&path, disk, out);
         }
         self.take_turn(disk, now, out);
     }
@@ -226,7 +218,7 @@ impl OwnProcess {
                 self.location_service(now, out, |location_service, orders| {
                     location_service.resolver.follow(slot, change, member.as_ref(), interfaces, now, orders);
                 });
-                let wants = member.filter(|member| inventory::is_wanted(member, change));
+                let wants = member.filter(|member| cluster::tree::inventory::is_wanted(member, change));
                 let link = wants.and_then(|member| member.link);
                 out.extend(link.map(|link| ProcessAction::Files(link, FileMessage::InventoryWanted)));
             }
@@ -239,9 +231,9 @@ impl OwnProcess {
         }
         self.actions = actions;
         if self.location_service.is_none() {
-            self.greet(disk, out);
+            self.inventory.greet(Parents::of(&self.node), disk, out);
         }
-        self.report_leases(now, out);
+        self.leases.greet(Parents::of(&self.node), self.location_service.as_deref(), now, out);
     }
 
     /// Calls the desk, and executes its actions.
@@ -339,55 +331,11 @@ impl OwnProcess {
             cluster::ResolverAction::Announce { path, pending } => {
                 let draining = self.drains(&path, now);
                 let leased = if pending { self.lease_report(&path, now) } else { None };
-                self.tell_parents(&FileMessage::Have { path, pending, draining, leased }, out);
+                Parents::of(&self.node).tell(&FileMessage::Have { path, pending, draining, leased }, out);
             }
-            cluster::ResolverAction::Retract { path } => self.tell_parents(&FileMessage::Gone { path }, out),
-        }
-    }
-
-    fn parents(&self) -> impl Iterator<Item = (ConnectionId, Extensions)> {
-        self.node.memberships().iter().flat_map(|membership| membership.parents())
-    }
-
-    fn tell_parents(&self, message: &FileMessage, out: &mut Vec<ProcessAction>) {
-        let for_peer = |(link, extensions): (ConnectionId, Extensions)| {
-            let mut message = message.clone();
-            if let FileMessage::Have { leased, .. } = &mut message {
-                leased.take_if(|_| !extensions.contains(Extensions::LEASES));
+            cluster::ResolverAction::Retract { path } => {
+                Parents::of(&self.node).tell(&FileMessage::Gone { path }, out)
             }
-            ProcessAction::Files(link, message)
-        };
-        out.extend(self.parents().map(for_peer));
-    }
-
-    fn reply(
-        &mut self,
-        link: ConnectionId,
-        path: Name,
-        reply: StateReply,
-        now: Duration,
-        out: &mut Vec<ProcessAction>,
-    ) {
-        let Some((_, extensions)) = self.parents().find(|(parent, _)| *parent == link) else { return };
-        match reply {
-            StateReply::Have { pending } => {
-                let draining = extensions.is_own() && self.drains(&path, now);
-                let tells = pending && extensions.contains(Extensions::LEASES);
-                let leased = if tells { self.lease_report(&path, now) } else { None };
-                out.push(ProcessAction::Files(link, FileMessage::Have { path, pending, draining, leased }));
-            }
-            // A real parent has no such reply; a missing one means absence.
-            StateReply::NotHere if extensions.contains(Extensions::NOT_HERE) => {
-                let ended = match &mut self.location_service {
-                    Some(location_service) => location_service.resolver.has_lease_ended(&path, now),
-                    None => self.leases.has_ended(&path, now),
-                };
-                if ended {
-                    out.push(ProcessAction::Files(link, FileMessage::Gone { path: path.clone() }));
-                }
-                out.push(ProcessAction::Files(link, FileMessage::NotHere { path }));
-            }
-            StateReply::NotHere => {}
         }
     }
 
@@ -415,166 +363,103 @@ impl OwnProcess {
         for (link, path) in std::mem::take(&mut self.unanswered) {
             self.look(link, path, disk, now, out);
         }
-        self.greet(disk, out);
+        self.inventory.greet(Parents::of(&self.node), disk, out);
     }
 
-    /// Sends the inventory to new parents of our own.
-    fn greet(&mut self, disk: &HostDisk, out: &mut Vec<ProcessAction>) {
-        if !self.inventory || disk.hangs {
-            return;
-        }
-        let parents: Vec<(ConnectionId, Extensions)> = self.parents().collect();
-        self.greeted.retain(|link| parents.iter().any(|(parent, _)| parent == link));
-        for (link, extensions) in parents {
-            if self.greeted.insert(link) && extensions.contains(Extensions::INVENTORY) {
-                list(link, disk, out);
-            }
-        }
-    }
-
-    /// Handles a parent's request for the inventory: a server sends its own, an inner node asks its
-    /// children.
-    fn inventory_wanted(&self, link: ConnectionId, disk: &HostDisk, out: &mut Vec<ProcessAction>) {
-        match self.node.members() {
-            Some(members) => {
-                out.extend(
-                    inventory::sources(members)
-                        .map(|link| ProcessAction::Files(link, FileMessage::InventoryWanted)),
-                );
-            }
-            None if self.inventory && !disk.hangs => list(link, disk, out),
-            None => {}
-        }
-    }
-
-    /// Forwards the inventory of a child to the parents that accept it.
-    fn pass_on_inventory(&self, link: ConnectionId, message: &FileMessage, out: &mut Vec<ProcessAction>) {
-        let FileMessage::Inventory { .. } = message else { return };
-        let members = self.node.members();
-        let child = members.and_then(|members| members.member(self.node.slot(link)?));
-        if child.is_some_and(inventory::is_passed_on) {
-            let able =
-                |(_, extensions): &(ConnectionId, Extensions)| extensions.contains(Extensions::INVENTORY);
-            out.extend(
-                self.parents().filter(able).map(|(parent, _)| ProcessAction::Files(parent, message.clone())),
-            );
-        }
-    }
-
-    /// Handles a message about files.
-    pub fn files(
+    /// Handles a client's request.
+    pub fn serve(
         &mut self,
-        link: ConnectionId,
-        message: FileMessage,
+        request: &ClientRequest,
         disk: &mut HostDisk,
         now: Duration,
         out: &mut Vec<ProcessAction>,
     ) {
-        let state = matches!(message, FileMessage::State { .. });
-        self.handle(NodeEvent::Heard { link, state }, disk, now, out);
-        if let FileMessage::Lease { path, time, number } = message {
-            return self.lease(link, &path, time, number, now, out);
-        }
-        if let FileMessage::State { path, ask } = message {
-            self.asked(link, path, ask, disk, now, out);
-            return;
-        }
-        if let FileMessage::InventoryWanted = message {
-            return self.inventory_wanted(link, disk, out);
-        }
-        if let FileMessage::Order(order) = message {
-            return self.ordered(link, order, disk, now, out);
-        }
-        let Some(slot) = self.node.slot(link) else { return };
-        self.pass_on_inventory(link, &message, out);
-        if let FileMessage::Inventory { paths, last } = message {
-            for path in paths {
-                self.location_service(now, out, |location_service, orders| {
-                    location_service.resolver.inventory(slot, &path, false, now, orders);
-                });
-            }
-            if last {
-                self.location_service(now, out, |location_service, _| location_service.resolver.listed(slot));
-            }
-            return;
-        }
-        self.location_service(now, out, |location_service, orders| match message {
-            FileMessage::Have { path, leased: Some(lease), .. } => {
-                location_service.resolver.have_leased(slot, &path, lease, now, orders);
-            }
-            FileMessage::Have { path, draining: true, .. } => {
-                location_service.resolver.have_draining(slot, &path, now, orders)
-            }
-            FileMessage::Have { path, pending, .. } => {
-                location_service.resolver.have(slot, &path, pending, now, orders)
-            }
-            FileMessage::Gone { path } => location_service.resolver.gone(slot, &path, now, orders),
-            FileMessage::NotHere { path } => location_service.resolver.not_here(slot, &path, now, orders),
-            FileMessage::Inventory { .. }
-            | FileMessage::State { .. }
-            | FileMessage::Lease { .. }
-            | FileMessage::Order(_)
-            | FileMessage::InventoryWanted => {}
-        });
-    }
-
-    /// Handles a parent's query for a path.
-    fn asked(
-        &mut self,
-        link: ConnectionId,
-        path: Name,
-        ask: StateAsk,
-        disk: &HostDisk,
-        now: Duration,
-        out: &mut Vec<ProcessAction>,
-    ) {
+        let ClientRequest { operation, attempt, .. } = *request;
         if self.location_service.is_none() {
             if disk.hangs {
-                self.unanswered.push((link, path));
-            } else {
-                self.look(link, path, disk, now, out);
+                return;
             }
+            let told = self.file_service(disk, now, out).perform(request);
+            out.push(ProcessAction::Tell { operation, attempt, told });
             return;
         }
-        let mut reply = None;
+        let mut answer = None;
+        self.location_service(now, out, |location_service, _| answer = location_service.warm(request, now));
+        let told = match answer {
+            Some(answer) => told(answer),
+            None => {
+                let in_line = self.does(Sabotage::Lines);
+                let Some(turns) = &mut self.turns else { return self.ask(request, now, out) };
+                turns.enqueue(request, in_line, now)
+            }
+        };
+        out.push(ProcessAction::Tell { operation, attempt, told });
+    }
+
+    /// Passes a client's request to the resolver.
+    fn ask(&mut self, request: &ClientRequest, now: Duration, out: &mut Vec<ProcessAction>) {
+        let ClientRequest { operation, attempt, .. } = *request;
+        let mut answer = None;
         self.location_service(now, out, |location_service, orders| {
-            reply = location_service.resolver.state(RequestToken(link.0), &path, ask, now, orders);
+            let token = client_token(operation, attempt);
+            location_service.waiting.insert(token);
+            answer = location_service.cold(request, token, now, orders);
+            if answer.is_some() {
+                location_service.waiting.remove(&token);
+            }
         });
-        if let Some(reply) = reply {
-            self.reply(link, path, reply, now, out);
+        // A request that was answered meanwhile no longer waits: its answer is among the actions.
+        let told = answer.map_or(HostReply::Later, told);
+        out.push(ProcessAction::Tell { operation, attempt, told });
+    }
+
+    /// Records a change of the disk without a client, and notifies parents.
+    pub fn changed(&mut self, path: &Name, disk: &mut HostDisk, now: Duration, out: &mut Vec<ProcessAction>) {
+        self.file_service(disk, now, out).changed(path);
+    }
+
+    /// Takes a batch of work from the queue of the thread if it is due.
+    fn take_turn(&mut self, disk: &HostDisk, now: Duration, out: &mut Vec<ProcessAction>) {
+        let Some(batch) = self.turns.as_mut().and_then(|turns| turns.take_due(now)) else { return };
+        if batch.is_reset && !self.does(Sabotage::Loses) {
+            self.tree(disk, now, out, |node, now, actions| node.reset(now, actions));
+        }
+        for path in batch.changed.iter().chain(&batch.missed) {
+            Parents::of(&self.node).report(&path.as_bytes().into(), disk, out);
+        }
+        for arrival in batch.requests {
+            self.ask(&arrival.request, now, out);
         }
     }
 
-    /// Answers a parent's query at a server.
-    fn look(
-        &mut self,
-        link: ConnectionId,
-        path: Name,
-        disk: &HostDisk,
+    /// Returns the lease of a path that a client is about to create here or below.
+    fn lease_report(&mut self, path: &[u8], now: Duration) -> Option<LeaseReport> {
+        self.leases.report(path, self.location_service.as_deref_mut(), now)
+    }
+
+    fn file_service<'a>(
+        &'a mut self,
+        disk: &'a mut HostDisk,
         now: Duration,
-        out: &mut Vec<ProcessAction>,
-    ) {
-        let has = disk.has(&path) && !self.does(Sabotage::Denies);
-        let here = self.behaviour == QueryBehaviour::Claims || has;
-        let pending = !here && self.lease_report(&path, now).is_some();
-        let reply = if here || pending { StateReply::Have { pending } } else { StateReply::NotHere };
-        if self.behaviour != QueryBehaviour::Mute {
-            let times = if self.does(Sabotage::Chatters) { 20 } else { 1 };
-            (0..times).for_each(|_| self.reply(link, path.clone(), reply, now, out));
+        out: &'a mut Vec<ProcessAction>,
+    ) -> FileService<'a> {
+        FileService {
+            node: &self.node,
+            leases: &mut self.leases,
+            turns: self.turns.as_deref_mut(),
+            sabotage: self.sabotage,
+            disk,
+            now,
+            out,
         }
     }
-}
 
-/// Returns the message for a file that exists here.
-fn here(path: &Name) -> FileMessage {
-    FileMessage::Have { path: path.clone(), pending: false, draining: false, leased: None }
-}
-
-/// Sends the inventory to a parent.
-fn list(link: ConnectionId, disk: &HostDisk, out: &mut Vec<ProcessAction>) {
-    let paths: Vec<Name> = disk.files.keys().cloned().collect();
-    let parts = paths.chunks(PATHS_PER_MESSAGE).map(<[Name]>::to_vec);
-    let say = |paths, last| ProcessAction::Files(link, FileMessage::Inventory { paths, last });
-    out.extend(parts.map(|paths| say(paths, false)));
-    out.push(say(Vec::new(), true));
+    fn order_receiver(&mut self) -> OrderReceiver<'_> {
+        OrderReceiver {
+            node: &self.node,
+            location_service: self.location_service.as_deref_mut(),
+            forwarded: self.forwarded,
+            sabotage: self.sabotage,
+        }
+    }
 }

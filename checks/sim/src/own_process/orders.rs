@@ -3,16 +3,28 @@
 
 use std::time::Duration;
 
-use cluster::tree::{AcceptorRole, ConnectionId, Extensions};
-use cluster::{LoginClass, NameChange, OrderPermit, PeerOrder};
+use cluster::tree::{AcceptorRole, ClusterNode, ConnectionId};
+use cluster::{LoginClass, NameChange, NameChangeSet, OrderPermit, PeerOrder};
 
-use super::{OwnProcess, Sabotage, here};
+use super::Sabotage;
+use super::parents::{Parents, here};
 use crate::disk::HostDisk;
+use crate::location_service::LocationService;
 use crate::messages::{ChangeOrder, FileMessage, ProcessAction};
 
-impl OwnProcess {
+/// A node that receives an order.
+pub(super) struct OrderReceiver<'a> {
+    pub(super) node: &'a ClusterNode,
+    /// Of a parent.
+    pub(super) location_service: Option<&'a mut LocationService>,
+    /// Changes that a manager forwards for redirectors.
+    pub(super) forwarded: NameChangeSet,
+    pub(super) sabotage: Option<Sabotage>,
+}
+
+impl OrderReceiver<'_> {
     /// Handles an order to change names.
-    pub(super) fn ordered(
+    pub(super) fn handle(
         &mut self,
         link: ConnectionId,
         order: ChangeOrder,
@@ -39,10 +51,14 @@ impl OwnProcess {
         }
     }
 
+    fn does(&self, sabotage: Sabotage) -> bool {
+        self.sabotage == Some(sabotage)
+    }
+
     fn class(&self, link: ConnectionId) -> LoginClass {
-        let is_parent = |(parent, _): (ConnectionId, Extensions)| parent == link;
         if link.is_outward() {
-            return if self.parents().any(is_parent) { LoginClass::Parent } else { LoginClass::Visitor };
+            let is_parent = Parents::of(self.node).extensions(link).is_some();
+            return if is_parent { LoginClass::Parent } else { LoginClass::Visitor };
         }
         match self.node.slot(link) {
             Some(_) => LoginClass::Child,
@@ -73,29 +89,29 @@ impl OwnProcess {
     }
 
     fn carry_out(
-        &mut self,
+        &self,
         _permit: OrderPermit,
         order: &ChangeOrder,
         disk: &mut HostDisk,
         now: Duration,
         out: &mut Vec<ProcessAction>,
     ) {
-        let path = &order.path;
+        let (path, parents) = (&order.path, Parents::of(self.node));
         let was_here = disk.has(path);
         match (order.change, &order.to) {
             (NameChange::Rm, _) if was_here => {
                 disk.remove(path, now, false);
-                self.tell_parents(&FileMessage::Gone { path: path.clone() }, out);
+                parents.tell(&FileMessage::Gone { path: path.clone() }, out);
             }
             (NameChange::Mv, Some(to)) if was_here => {
                 disk.remove(path, now, false);
                 disk.put(to, None, now);
-                self.tell_parents(&FileMessage::Gone { path: path.clone() }, out);
-                self.tell_parents(&here(to), out);
+                parents.tell(&FileMessage::Gone { path: path.clone() }, out);
+                parents.tell(&here(to), out);
             }
             (NameChange::Mkdir, _) if !was_here => {
                 disk.put(path, None, now);
-                self.tell_parents(&here(path), out);
+                parents.tell(&here(path), out);
             }
             _ => {}
         }

@@ -1,78 +1,46 @@
-//! Requests of clients at a node of our own, and changes of names at a server.
+//! The files of a server of our own: requests of clients, and changes of names.
 //!
-//! Servers answer from their disks, because they have no resolver; inner nodes use the desk.
+//! A server answers from its disk, because it has no resolver.
 
 use std::time::Duration;
 
+use cluster::tree::ClusterNode;
 use cluster::{CreationOutcome, ErrorCode, OVERTAKEN, Permit};
 
-use super::{OwnProcess, Sabotage, client_token, here};
+use super::leases::NodeLeases;
+use super::parents::Parents;
+use super::{Sabotage, WorkTurns};
 use crate::disk::HostDisk;
 use crate::host_address::host_of_name;
-use crate::location_service::told;
 use crate::messages::{ClientRequest, FileMessage, HostReply, Name, ProcessAction, RequestedAction};
 
-impl OwnProcess {
-    /// Handles a client's request.
-    pub fn serve(
-        &mut self,
-        request: &ClientRequest,
-        disk: &mut HostDisk,
-        now: Duration,
-        out: &mut Vec<ProcessAction>,
-    ) {
-        let ClientRequest { operation, attempt, .. } = *request;
-        if self.location_service.is_none() {
-            if disk.hangs {
-                return;
-            }
-            let told = self.perform(request, disk, now, out);
-            out.push(ProcessAction::Tell { operation, attempt, told });
-            return;
-        }
-        let mut answer = None;
-        self.location_service(now, out, |location_service, _| answer = location_service.warm(request, now));
-        let told = match answer {
-            Some(answer) => told(answer),
-            None if self.turns.is_some() => self.enqueue(request, now),
-            None => return self.ask(request, now, out),
-        };
-        out.push(ProcessAction::Tell { operation, attempt, told });
-    }
+/// The file service of a server during one event.
+pub(super) struct FileService<'a> {
+    pub(super) node: &'a ClusterNode,
+    pub(super) leases: &'a mut NodeLeases,
+    /// The thread that reports names to parents; without it they are reported at once.
+    pub(super) turns: Option<&'a mut WorkTurns>,
+    pub(super) sabotage: Option<Sabotage>,
+    pub(super) disk: &'a mut HostDisk,
+    pub(super) now: Duration,
+    pub(super) out: &'a mut Vec<ProcessAction>,
+}
 
-    /// Passes a client's request to the resolver.
-    pub(super) fn ask(&mut self, request: &ClientRequest, now: Duration, out: &mut Vec<ProcessAction>) {
-        let ClientRequest { operation, attempt, .. } = *request;
-        let mut answer = None;
-        self.location_service(now, out, |location_service, orders| {
-            let token = client_token(operation, attempt);
-            location_service.waiting.insert(token);
-            answer = location_service.cold(request, token, now, orders);
-            if answer.is_some() {
-                location_service.waiting.remove(&token);
-            }
-        });
-        // A request that was answered meanwhile no longer waits: its answer is among the actions.
-        let told = answer.map_or(HostReply::Later, told);
-        out.push(ProcessAction::Tell { operation, attempt, told });
+impl FileService<'_> {
+    fn does(&self, sabotage: Sabotage) -> bool {
+        self.sabotage == Some(sabotage)
     }
 
     /// Executes a request at the server itself.
-    fn perform(
-        &mut self,
-        request: &ClientRequest,
-        disk: &mut HostDisk,
-        now: Duration,
-        out: &mut Vec<ProcessAction>,
-    ) -> HostReply {
+    pub(super) fn perform(&mut self, request: &ClientRequest) -> HostReply {
         if self.does(Sabotage::Circles) {
             return HostReply::Redirect(0);
         }
-        let path = &request.path;
-        let file = disk.files.get(path).copied();
+        let (path, now) = (&request.path, self.now);
+        let file = self.disk.files.get(path).copied();
         let Some(file) = file else {
             if request.wish == RequestedAction::Create {
-                let permit = self.leases.begin(path, now);
+                let permit = self.leases.at_server.begin(path, now);
                 if permit == Permit::Later && !self.does(Sabotage::Ignores) {
                     return HostReply::Wait(OVERTAKEN);
                 }
@@ -81,22 +49,22 @@ impl OwnProcess {
                     return door.map_or(HostReply::Failed(ErrorCode::SERVER_ERROR), HostReply::Redirect);
                 }
                 if permit == Permit::Leased {
-                    self.leases.end(path, CreationOutcome::Created, now);
+                    self.leases.at_server.end(path, CreationOutcome::Created, now);
                 }
-                disk.put(path, Some(request.operation), now);
-                out.push(ProcessAction::Made(path.clone()));
-                self.name_changed(path, disk, now, out);
+                self.disk.put(path, Some(request.operation), now);
+                self.out.push(ProcessAction::Made(path.clone()));
+                self.name_changed(path);
                 return HostReply::Done;
             }
             // The node that redirected the client here gets a report, unless another client is
             // about to create the file.
-            if self.lease_report(path, now).is_some() {
+            if self.leases.report(path, None, now).is_some() {
                 return HostReply::Missing;
             }
             if let Some(turns) = &mut self.turns {
                 turns.name_missed(path, now);
             } else {
-                self.tell_parents(&FileMessage::Gone { path: path.clone() }, out);
+                Parents::of(self.node).tell(&FileMessage::Gone { path: path.clone() }, self.out);
             }
             return HostReply::Missing;
         };
@@ -105,11 +73,11 @@ impl OwnProcess {
             RequestedAction::Create if file.maker == Some(request.operation) => HostReply::Done,
             RequestedAction::Create => HostReply::Exists,
             RequestedAction::Remove | RequestedAction::Rename(_) => {
-                disk.remove(path, now, false);
-                self.name_changed(path, disk, now, out);
+                self.disk.remove(path, now, false);
+                self.name_changed(path);
                 if let RequestedAction::Rename(to) = &request.wish {
-                    disk.put(to, file.maker, now);
-                    self.name_changed(to, disk, now, out);
+                    self.disk.put(to, file.maker, now);
+                    self.name_changed(to);
                 }
                 HostReply::Done
             }
@@ -118,30 +86,18 @@ impl OwnProcess {
     }
 
     /// Records a change of the disk without a client, and notifies parents.
-    pub fn changed(&mut self, path: &Name, disk: &HostDisk, now: Duration, out: &mut Vec<ProcessAction>) {
-        if disk.has(path) {
-            self.leases.exists(path);
+    pub(super) fn changed(&mut self, path: &Name) {
+        if self.disk.has(path) {
+            self.leases.at_server.exists(path);
         }
-        self.name_changed(path, disk, now, out);
+        self.name_changed(path);
     }
 
     /// Records that a name was created or removed. Parents are notified at once or by the thread.
-    pub(super) fn name_changed(
-        &mut self,
-        path: &Name,
-        disk: &HostDisk,
-        now: Duration,
-        out: &mut Vec<ProcessAction>,
-    ) {
+    fn name_changed(&mut self, path: &Name) {
         match &mut self.turns {
-            Some(turns) => turns.name_changed(path, now),
-            None => self.report(path, disk, out),
+            Some(turns) => turns.name_changed(path, self.now),
+            None => Parents::of(self.node).report(path, self.disk, self.out),
         }
-    }
-
-    /// Reports the state of a path to parents.
-    pub(super) fn report(&self, path: &Name, disk: &HostDisk, out: &mut Vec<ProcessAction>) {
-        let message = if disk.has(path) { here(path) } else { FileMessage::Gone { path: path.clone() } };
-        self.tell_parents(&message, out);
     }
 }

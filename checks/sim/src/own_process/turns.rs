@@ -9,16 +9,14 @@ use base::LogicalPath;
 use cluster::work_queue::{CHANGES_MAX, MISSES_MAX, REQUEST_BYTES_MAX, REQUESTS_AT_ONCE, REQUESTS_MAX};
 use cluster::{WorkBatch, WorkQueue};
 
-use super::{OwnProcess, Sabotage};
-use crate::disk::HostDisk;
-use crate::messages::{ClientRequest, HostReply, Name, ProcessAction};
+use crate::messages::{ClientRequest, HostReply, Name};
 
 /// The delay before a client retries that was refused by a full queue.
 const BUSY: Duration = Duration::from_secs(5);
 
 /// A request with its arrival.
-struct QueuedRequest {
-    request: ClientRequest,
+pub(super) struct QueuedRequest {
+    pub(super) request: ClientRequest,
     /// The last turn before its arrival.
     turn: u64,
     /// Earlier waiting requests of the same client.
@@ -82,6 +80,34 @@ impl WorkTurns {
         }
     }
 
+    /// Adds a request of a client. With `in_line` all clients share one place in the queue.
+    pub(super) fn enqueue(&mut self, request: &ClientRequest, in_line: bool, now: Duration) -> HostReply {
+        let bytes = request.path.len() + request.tried.len();
+        let ahead = self.waiting.get(&request.client).copied().unwrap_or_default();
+        let arrival = QueuedRequest { request: request.clone(), turn: self.turns, ahead };
+        let client = if in_line { 0 } else { request.client };
+        if self.queue.add_request(client, bytes, arrival).is_err() {
+            self.refused += 1;
+            return HostReply::Wait(BUSY);
+        }
+        *self.waiting.entry(request.client).or_default() += 1;
+        self.clients_most = self.clients_most.max(self.waiting.len() as u64);
+        self.arm(now);
+        HostReply::Later
+    }
+
+    /// Takes a batch of work if it is due.
+    pub(super) fn take_due(&mut self, now: Duration) -> Option<WorkBatch<(), (), QueuedRequest>> {
+        self.at.filter(|at| *at <= now)?;
+        self.turns += 1;
+        let mut batch = WorkBatch::default();
+        self.queue.take(&mut batch);
+        self.at = (!self.queue.is_empty()).then_some(now + self.pace);
+        self.resets += u64::from(batch.is_reset);
+        batch.requests.iter().for_each(|arrival| self.note_taken(arrival));
+        Some(batch)
+    }
+
     /// Returns the first violated rule.
     pub(crate) fn error(&self) -> Option<String> {
         let stats = self.queue.stats();
@@ -114,48 +140,6 @@ impl WorkTurns {
                 "a request of client {client} with {} before it waited for {waited} turns, its share is {share}",
                 arrival.ahead
             ));
-        }
-    }
-}
-
-impl OwnProcess {
-    /// Adds a request of a client.
-    pub(super) fn enqueue(&mut self, request: &ClientRequest, now: Duration) -> HostReply {
-        let in_line = self.does(Sabotage::Lines);
-        let Some(turns) = &mut self.turns else { return HostReply::Later };
-        let bytes = request.path.len() + request.tried.len();
-        let ahead = turns.waiting.get(&request.client).copied().unwrap_or_default();
-        let arrival = QueuedRequest { request: request.clone(), turn: turns.turns, ahead };
-        let client = if in_line { 0 } else { request.client };
-        if turns.queue.add_request(client, bytes, arrival).is_err() {
-            turns.refused += 1;
-            return HostReply::Wait(BUSY);
-        }
-        *turns.waiting.entry(request.client).or_default() += 1;
-        turns.clients_most = turns.clients_most.max(turns.waiting.len() as u64);
-        turns.arm(now);
-        HostReply::Later
-    }
-
-    /// Takes a batch of work if it is due.
-    pub(super) fn take_turn(&mut self, disk: &HostDisk, now: Duration, out: &mut Vec<ProcessAction>) {
-        let Some(turns) = self.turns.as_mut().filter(|turns| turns.at.is_some_and(|at| at <= now)) else {
-            return;
-        };
-        turns.turns += 1;
-        let mut turn = WorkBatch::default();
-        turns.queue.take(&mut turn);
-        turns.at = (!turns.queue.is_empty()).then_some(now + turns.pace);
-        turns.resets += u64::from(turn.is_reset);
-        turn.requests.iter().for_each(|arrival| turns.note_taken(arrival));
-        if turn.is_reset && !self.does(Sabotage::Loses) {
-            self.tree(disk, now, out, |node, now, actions| node.reset(now, actions));
-        }
-        for path in turn.changed.iter().chain(&turn.missed) {
-            self.report(&path.as_bytes().into(), disk, out);
-        }
-        for arrival in turn.requests {
-            self.ask(&arrival.request, now, out);
         }
     }
 }
