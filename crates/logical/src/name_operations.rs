@@ -129,7 +129,7 @@ pub(crate) fn remove(changes: &Arc<NameOperations>, target: Target, reply: &Repl
         changes.events.removed(&path);
         changes.open_table.locks.disturb(&path);
         changes.persist.forget(pending, &path, changes.backend.as_ref());
-        changes.persist.end_absent_removed(&path, changes.backend.as_ref());
+        changes.persist.absent().end_removed(&path, changes.backend.as_ref());
         changes.checkpoints.removed(&path);
         Ok(Value::Nothing)
     })
@@ -188,8 +188,8 @@ pub(crate) fn rename(
             renaming.done();
             changes.persist.forget(replaced, &new, changes.backend.as_ref());
             if old != new {
-                changes.persist.end_absent_replaced(&new, changes.backend.as_ref());
-                changes.persist.move_absent(&old, &new, changes.backend.as_ref());
+                changes.persist.absent().end_replaced(&new, changes.backend.as_ref());
+                changes.persist.absent().move_records(&old, &new, changes.backend.as_ref());
             }
         }
         changes.persist.moved(moving, renamed.is_ok(), changes.backend.as_ref());

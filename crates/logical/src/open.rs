@@ -116,7 +116,7 @@ pub(crate) fn open(opener: &Arc<OpenServices>, plan: &OpenPlan) -> Answer {
         return Answer::Error(unable(plan.verb(), &plan.path, errno::TEXT_BUSY));
     }
     let must_be_there =
-        plan.creates && !plan.request.force && opener.services.persist.has_identified_record(&plan.plain);
+        plan.creates && !plan.request.force && opener.services.persist.absent().has_identified(&plan.plain);
     if must_be_there && opener.services.backend.stat(&plan.plain).is_err() {
         return Answer::Error(refusals::absent(plan));
     }
@@ -187,7 +187,7 @@ fn plain(opener: &Arc<OpenServices>, plan: &OpenPlan, lock: LockTicket) -> Answe
     if plan.creates {
         opener.services.events.created_parents(&above);
         // The file is new or was truncated, so it is not the unfinished file of an earlier run.
-        opener.services.persist.end_absent_created(&plan.plain, opener.services.backend.as_ref());
+        opener.services.persist.absent().end_created(&plan.plain, opener.services.backend.as_ref());
     }
     let answer = finish(opener, plan, file, lock, SharedOpen::Plain);
     // A file created as a copy is announced after its content was copied.

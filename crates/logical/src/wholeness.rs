@@ -99,20 +99,20 @@ impl WholenessRule {
 
     /// Reports whether files without the bit may be unfinished. Never blocks.
     pub(crate) fn has_absent_records(&self) -> bool {
-        self.persist.has_absent()
+        !self.persist.absent().is_empty()
     }
 
     /// Returns the state if the number attribute is not needed. Never blocks.
     pub(crate) fn now(&self, path: &LogicalPath, metadata: &Metadata) -> Option<Wholeness> {
         if !describe::has_mark_bit(metadata) {
             let is_unresolved =
-                describe::kind(metadata) == FileKind::File && self.persist.has_identified_record(path);
+                describe::kind(metadata) == FileKind::File && self.persist.absent().has_identified(path);
             Some(if is_unresolved { Wholeness::Unresolved } else { Wholeness::Whole })
         } else if self.persist.is_known(metadata) {
             Some(Wholeness::Pending)
         } else if self.has_own_user(metadata)
             || describe::is_being_created(metadata)
-            || self.persist.is_absent(path)
+            || self.persist.absent().has(path)
         {
             Some(self.by_age(metadata))
         } else {

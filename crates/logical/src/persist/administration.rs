@@ -38,10 +38,7 @@ impl UnfinishedFiles {
                 UnfinishedFile { path: pending.record.path.clone(), state }
             })
             .collect();
-        all.extend(self.absent.all().into_iter().map(|absent| UnfinishedFile {
-            path: absent.record.path,
-            state: UnfinishedState::Absent { directory: absent.directory },
-        }));
+        all.extend(self.absent.list());
         all
     }
 
@@ -62,11 +59,11 @@ impl UnfinishedFiles {
         let pending = self.number_at(path);
         if let Some(number) = pending {
             self.forget_number(number);
-            self.end_in_journal([number]);
+            self.journal.end([number]);
         }
-        let was_absent = self.is_absent(path);
+        let was_absent = self.absent.has(path);
         // The command ends the record in any case, so nothing has to be durable before.
-        self.end_absent_of(path, || Ok(()));
+        self.absent.end(path, || Ok(()));
         pending.is_some() || was_absent
     }
 }
@@ -136,7 +133,7 @@ impl AdminOrders {
             (_, Some(recorded)) if recorded != *path => {
                 format!("its record names it {}: clear that name", recorded.escaped())
             }
-            (false, None) if !persist.is_absent(path) => format!(
+            (false, None) if !persist.absent.has(path) => format!(
                 "it was changed in the last {} s, so another server may be writing it: try again later, or use --force if none is",
                 self.wholeness.hold.as_secs()
             ),

@@ -71,7 +71,7 @@ impl UnfinishedFiles {
             return Err(error);
         }
         self.forget_number(ticket.number);
-        self.end_in_journal([ticket.number]);
+        self.journal.end([ticket.number]);
         Ok(ReleasedFile::Persisted)
     }
 

@@ -10,13 +10,14 @@
 //! removed before its record ends. A record without a marked file has no effect.
 
 mod absent;
+mod absent_files;
 mod administration;
 mod claim;
 mod closing;
-mod ending;
 mod log;
 mod mark;
 mod recovery;
+mod shared_journal;
 mod table;
 mod unfinished;
 mod walk;
@@ -26,7 +27,8 @@ use crate::describe;
 use crate::errno;
 use crate::journal::JournalDirectory;
 use crate::proof::{self, Proof};
-use absent::{AbsentRecord, AbsentRecords, warn_of_absent};
+use absent::{AbsentRecords, warn_of_absent};
+use absent_files::AbsentFiles;
 pub use administration::ClearOutcome;
 use base::{Clock, Identity, LogicalPath};
 use claim::Claims;
@@ -36,6 +38,7 @@ pub(crate) use log::UnfinishedRecord;
 use mark::MarkedFile;
 pub(crate) use mark::withdraw;
 use recovery::{RecoveredRecord, adopt, recover};
+use shared_journal::{SharedJournal, sync_removal};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -84,12 +87,9 @@ pub(crate) struct UnfinishedFiles {
     /// Number of files in the table; lets the common case of none pass without its lock.
     count: AtomicUsize,
     claims: Claims,
-    /// Records of files that cannot be found.
-    absent: AbsentRecords,
-    /// Locked on pool threads only, because its holder may wait for a disk.
-    log: Mutex<UnfinishedJournal>,
-    /// Location of the journal, for log messages.
-    journal: String,
+    /// Files that cannot be found.
+    absent: AbsentFiles,
+    journal: Arc<SharedJournal>,
 }
 
 impl UnfinishedFiles {
@@ -107,7 +107,7 @@ impl UnfinishedFiles {
                  closed successfully may be short or empty"
             );
         }
-        let journal = journals.location();
+        let location = journals.location();
         let mut log = UnfinishedJournal::load(journals, config.sync)?;
         let mut table = PendingTable::default();
         let expires = clock.now() + config.hold;
@@ -132,7 +132,7 @@ impl UnfinishedFiles {
                     );
                 }
                 RecoveredRecord::Absent(directory) | RecoveredRecord::Unreadable(directory) => {
-                    warn_of_absent(record, &directory, &journal);
+                    warn_of_absent(record, &directory, &location);
                     absent.insert(record.clone(), directory);
                 }
                 RecoveredRecord::Over => {}
@@ -143,33 +143,19 @@ impl UnfinishedFiles {
             table.files.contains_key(&record.number) || is_absent == Some(true)
         })?;
         let count = AtomicUsize::new(table.files.len());
-        let (table, log, claims) = (Mutex::new(table), Mutex::new(log), Claims::default());
-        Ok(Self { config, clock, table, count, claims, log, absent, journal })
+        let journal = Arc::new(SharedJournal::new(log, config.durability, location));
+        let absent = AbsentFiles::new(absent, journal.clone());
+        let (table, claims) = (Mutex::new(table), Claims::default());
+        Ok(Self { config, clock, table, count, claims, absent, journal })
     }
 
-    /// Reports whether a path has a record whose file cannot be found. Never blocks.
-    pub(crate) fn is_absent(&self, path: &LogicalPath) -> bool {
-        self.absent.at(path, |_| ()).is_some()
-    }
-
-    /// Reports whether there are any such records. Never blocks.
-    pub(crate) fn has_absent(&self) -> bool {
-        !self.absent.is_empty()
-    }
-
-    /// Reports whether a path has a record with an identity. Then a file there may be unfinished
-    /// although it has no mark, and no file may be created there, because the unfinished one may
-    /// reappear. A record without an identity proves too little for either. Never blocks.
-    pub(crate) fn has_identified_record(&self, path: &LogicalPath) -> bool {
-        self.absent.at(path, AbsentRecord::is_identified) == Some(true)
+    /// Returns the files of earlier runs that cannot be found.
+    pub(crate) fn absent(&self) -> &AbsentFiles {
+        &self.absent
     }
 
     fn table(&self) -> MutexGuard<'_, PendingTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn log(&self) -> MutexGuard<'_, UnfinishedJournal> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn recount(&self, table: &PendingTable) {
@@ -230,7 +216,7 @@ impl UnfinishedFiles {
         pending.expires = None;
         let (ticket, record) = (PendingTicket { number: record.number, ticket, before }, record.clone());
         drop(table);
-        if !same && let Err(error) = self.log().pending(&record) {
+        if !same && let Err(error) = self.journal.pending(&record) {
             tracing::warn!(path = %path.shown(), %error, "cannot write a change of creator to the journal of unfinished files; after a restart the earlier creator owns the file");
         }
         Admission::Resume(ticket)
@@ -275,6 +261,16 @@ impl UnfinishedFiles {
         self.forget(Some(ticket.number), path, backend);
     }
 
+    /// Ends the record of a file that was removed or replaced. The record is selected by number,
+    /// because the path may have another unfinished file by now. May wait for a disk.
+    pub(crate) fn forget(&self, number: Option<u64>, path: &LogicalPath, backend: &dyn Backend) {
+        let Some(number) = number else { return };
+        self.forget_number(number);
+        if self.journal.has(number) {
+            self.journal.end_once_durable(path, &[number], || sync_removal(backend, path));
+        }
+    }
+
     fn forget_number(&self, number: u64) {
         let mut table = self.table();
         table.remove(number);
@@ -311,12 +307,12 @@ impl UnfinishedFiles {
             pending.record.mode = mode.unwrap_or(pending.record.mode);
             pending.record.clone()
         };
-        self.log().pending(&record)?;
+        self.journal.pending(&record)?;
         if is_created {
             MarkedFile::set_created(file, record.mode, self.config.durability)?;
         }
         // From here on this record applies to the path.
-        self.end_absent_at(&path, || Ok(()));
+        self.absent.end_identified(&path, || Ok(()));
         Ok(())
     }
 
@@ -330,7 +326,7 @@ impl UnfinishedFiles {
             pending.record.mode = mode;
             pending.record.clone()
         };
-        if let Err(error) = self.log().pending(&record) {
+        if let Err(error) = self.journal.pending(&record) {
             tracing::warn!(path = %record.path.shown(), %error, "cannot write a change of mode to the journal of unfinished files; after a restart the earlier mode applies");
         }
     }
@@ -427,9 +423,9 @@ impl UnfinishedFiles {
             }
             RecoveredRecord::Absent(directory) => {
                 // Its file system may have been unmounted meanwhile.
-                warn_of_absent(&record, &directory, &self.journal);
+                warn_of_absent(&record, &directory, self.journal.location());
                 self.forget_number(ticket.number);
-                self.absent.insert(record, directory);
+                self.absent.add(record, directory);
                 return None;
             }
         };
@@ -498,7 +494,7 @@ impl UnfinishedFiles {
             let new = record.path.moved(from, to);
             let new = new.ok_or_else(|| io::Error::from_raw_os_error(errno::INVALID))?;
             let record = UnfinishedRecord { also: Some(new), ..record };
-            self.log().pending(&record)?;
+            self.journal.pending(&record)?;
             moving.push(record);
         }
         Ok(moving)
@@ -526,7 +522,7 @@ impl UnfinishedFiles {
             table.insert(pending);
             now
         };
-        if let Err(error) = self.log().pending(&now) {
+        if let Err(error) = self.journal.pending(&now) {
             tracing::warn!(path = %now.path.shown(), %error, "cannot write a completed rename to the journal of unfinished files; a restart searches both paths");
         }
     }
