@@ -8,7 +8,8 @@
 //! |---|---|
 //! | `world` | all hosts, and what happens to them |
 //! | `event_queue` | the events to come, in their order |
-//! | `network`, `connection`, `separations` | connections and their faults, hosts that are separated |
+//! | `network`, `connection` | connections and their faults |
+//! | `separations` | hosts that cannot reach each other |
 //! | `counts`, `fault_counts` | counts of events, and of the faults in the worlds of many seeds |
 //! | `host` | the process, the clock and the stored state of a host |
 //! | `host_address` | names, addresses and ports of hosts |

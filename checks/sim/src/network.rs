@@ -126,9 +126,9 @@ impl Network {
         (0..self.links.len() as u32).filter(|number| connects(self.link(*number))).collect()
     }
 
-    /// Closes the ends of a host whose process ended, and returns the other ends, which are to be
-    /// notified: the connection and the side. `quietly`: its machine is down too, so the connections
-    /// fall silent instead.
+    /// Closes the ends of a host whose process ended. Returns the connections and the sides that
+    /// have to be notified. `quietly`: its machine is down too, so the connections fall silent
+    /// instead.
     pub(crate) fn lose_host(&mut self, index: usize, quietly: bool) -> Vec<(u32, usize)> {
         let mut others = Vec::new();
         for (number, link) in self.links.iter_mut().enumerate() {
