@@ -122,7 +122,7 @@ impl ConnectionTask {
             return;
         }
         SessionDriver::link_lost(&self.driver, self.link);
-        let hub = self.driver.borrow().hub.clone();
+        let hub = self.driver.borrow().hub().clone();
         let (socket, place) = (self.socket.take(), self.place.take());
         match (end, socket, place) {
             (CloseReason::Join(streamid, entry), Some(socket), Some(ConnectionCount { attendee, .. })) => {
@@ -244,7 +244,7 @@ fn turn(
     if !driver.begin_turn(link, context.waker()) {
         return Poll::Ready(CloseReason::Closed);
     }
-    if driver.links.get(link).is_some_and(|state| state.closing == CloseState::Now) {
+    if driver.links_mut().get(link).is_some_and(|state| state.closing == CloseState::Now) {
         return Poll::Ready(CloseReason::Closing);
     }
     let (mut sent, mut ahead) = (0, None);
@@ -252,8 +252,8 @@ fn turn(
         let flow = work(driver, link, input, &mut ahead);
         driver.advance(link);
         driver.check_argument(link, input, &flow);
-        let tick = driver.hub.tick();
-        let Some((state, account)) = driver.links.get_with_account(link) else {
+        let tick = driver.hub().tick();
+        let Some((state, account)) = driver.links_mut().get_with_account(link) else {
             return Poll::Ready(CloseReason::Closed);
         };
         state.news = false;
@@ -272,7 +272,7 @@ fn turn(
         let is_sent = flushed == FlushOutcome::All || (closing && state.out.is_empty());
         sent += left;
         driver.note_sent(left as u64);
-        driver.links.wake_others(link, left > 0);
+        driver.links_mut().wake_others(link, left > 0);
         if is_sent && let Some(reason) = end_after_output(driver, closing, &flow) {
             return Poll::Ready(reason);
         }
@@ -283,8 +283,8 @@ fn turn(
         let is_over = matches!(flow, InputFlow::Turn) || flushed == FlushOutcome::Turn || sent >= ROUND_BYTES;
         if is_over {
             // Other connections run first, then this one continues.
-            input.keep(driver.links.account());
-            driver.links.end_turn(link, socket.held_bytes());
+            input.keep(driver.links().account());
+            driver.links_mut().end_turn(link, socket.held_bytes());
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -320,11 +320,11 @@ fn pause(
     input: &mut Input,
     context: &mut Context<'_>,
 ) -> Poll<CloseReason> {
-    input.keep(driver.links.account());
-    driver.links.end_turn(link, socket.held_bytes());
+    input.keep(driver.links().account());
+    driver.links_mut().end_turn(link, socket.held_bytes());
     // A connection that waits for memory is not read. Its end must be noticed nevertheless, because
     // it occupies a position in the queue and may hold part of an argument.
-    if driver.is_short && socket.poll_ended(context).is_ready() {
+    if driver.links().awaits_memory() && socket.poll_ended(context).is_ready() {
         return Poll::Ready(CloseReason::Closed);
     }
     Poll::Pending
@@ -341,12 +341,12 @@ fn work(
         driver.unpark();
         let flow = driver.process(input, ahead);
         // Bytes that are taken later are kept with the input.
-        ahead.take().into_iter().for_each(|ahead| ahead.join(input, driver.links.account()));
+        ahead.take().into_iter().for_each(|ahead| ahead.join(input, driver.links().account()));
         return flow;
     }
     // A bound connection carries only payload that the control connection announced.
     while !input.is_empty() {
-        let Some(state) = driver.links.get(link) else { return InputFlow::Full };
+        let Some(state) = driver.links_mut().get(link) else { return InputFlow::Full };
         let Some(key) = state.expected.front().copied() else {
             if state.unannounced.is_none() {
                 let streamid = input.bytes().first_chunk().copied().unwrap_or_default();
@@ -377,14 +377,14 @@ fn arrive(
     context: &mut Context<'_>,
 ) -> Poll<Result<bool, ()>> {
     let arrived = receive(driver, link, socket, input, ahead, flow, context);
-    let tick = driver.hub.tick();
+    let tick = driver.hub().tick();
     let begun = match flow {
         InputFlow::More(_) => true,
         // The server does not take the present input.
         InputFlow::Full => false,
         _ => driver.awaits_payload(link),
     };
-    if let Some(state) = driver.links.get(link) {
+    if let Some(state) = driver.links_mut().get(link) {
         match &arrived {
             Poll::Ready(Ok(true)) => {}
             Poll::Pending if begun => state.input_lag.run(tick),
@@ -404,7 +404,7 @@ fn receive(
     flow: &InputFlow,
     context: &mut Context<'_>,
 ) -> Poll<Result<bool, ()>> {
-    let expected = driver.links.get(link).and_then(|state| state.expected.front().copied());
+    let expected = driver.links_mut().get(link).and_then(|state| state.expected.front().copied());
     if let Some(key) = expected {
         if driver.payload_waits(key) {
             return Poll::Ready(Ok(false));
@@ -428,7 +428,7 @@ fn receive(
     } else if input.likely > 0
         && input.is_empty()
         && matches!(flow, InputFlow::Go)
-        && let Ok(charge) = driver.links.account().reserve(MemoryPurpose::Data, BLOCK_BYTES, 0)
+        && let Ok(charge) = driver.links().account().reserve(MemoryPurpose::Data, BLOCK_BYTES, 0)
     {
         let block = DataBlock::with_room(BLOCK_BYTES, charge);
         return arrive_ahead(driver, link, socket, input, block, ahead, context);
@@ -444,9 +444,9 @@ fn receive(
         }
         _ => input.bytes().len() + 1,
     };
-    if let Err((shortage, more)) = input.make_room(wanted, driver.links.account()) {
-        driver.wait_with_argument(input, shortage, more);
-        driver.links.get(link).into_iter().for_each(|state| state.held_up = true);
+    if let Err((shortage, more)) = input.make_room(wanted, driver.links().account()) {
+        driver.links_mut().memory().wait_with_argument(input, shortage, more);
+        driver.links_mut().get(link).into_iter().for_each(|state| state.held_up = true);
         return Poll::Ready(Ok(false));
     }
     let was_empty = input.is_empty();
@@ -483,7 +483,7 @@ fn arrive_ahead(
         Poll::Ready(Ok(came)) if came > 0 => came,
         other => return other.map(|_| Err(())),
     };
-    input.append(head.get(..came).unwrap_or(&head), driver.links.account());
+    input.append(head.get(..came).unwrap_or(&head), driver.links().account());
     let filled = came.checked_sub(head.len()).filter(|filled| *filled > 0);
     *ahead = filled.map(|filled| PayloadAhead { block, filled });
     driver.arrived(link, came);

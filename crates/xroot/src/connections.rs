@@ -4,6 +4,7 @@
 //! one request may use different connections.
 
 use crate::client_delay::ClientDelay;
+use crate::memory::SessionMemory;
 use crate::outbox::{FlushOutcome, Outbox};
 use crate::{EXPECTED_MAX, OUTPUT_HIGH_BYTES};
 use base::{Account, Charge};
@@ -78,6 +79,9 @@ pub(crate) struct LinkState {
     pub(crate) short: bool,
     /// Set if the server takes no further request from it.
     pub(crate) held_up: bool,
+    /// Set while work waits for memory of the process. The control connection waits on behalf of
+    /// all work of its session.
+    pub(crate) awaits_memory: bool,
     /// Time for which the server has waited for the rest of a request or payload.
     pub(crate) input_lag: ClientDelay,
 }
@@ -192,6 +196,35 @@ impl SessionConnections {
     /// Returns the memory account of the session.
     pub(crate) fn account(&self) -> &Rc<Account> {
         &self.account
+    }
+
+    /// Returns the memory of the session, for reservations.
+    #[inline]
+    pub(crate) fn memory(&mut self) -> SessionMemory<'_> {
+        SessionMemory::new(&self.account, &mut self.control)
+    }
+
+    /// Reports whether work of the session waits for memory of the process.
+    pub(crate) fn awaits_memory(&self) -> bool {
+        self.control.as_ref().is_some_and(|control| control.awaits_memory)
+    }
+
+    /// Wakes the bound connections to retry if memory may be available again.
+    pub(crate) fn retry_memory(&mut self) {
+        let waited = self.control.as_mut().map(|control| std::mem::take(&mut control.awaits_memory));
+        if waited.unwrap_or(false) | self.account.take_has_room_again() {
+            self.wake_bound();
+        }
+    }
+
+    /// Returns the seconds for which the session has held memory of the process without progress of
+    /// its client. Each connection counts separately: only a connection from which the server does
+    /// not read is excused.
+    pub(crate) fn stalled_for(&self, tick: u32) -> u32 {
+        if !self.account.holds_claim() {
+            return 0;
+        }
+        self.iter().map(|link| link.waits_for_client(tick)).max().unwrap_or(0)
     }
 
     /// Returns a connection, and the account to which additions to its output are charged.

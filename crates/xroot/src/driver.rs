@@ -15,7 +15,9 @@ use crate::receipt::Receipt;
 use crate::registry::SessionHome;
 use crate::transfer::Transfer;
 use crate::{OUTPUT_LOW_BYTES, ROUND_REQUESTS, TRANSFERS_MAX};
-use base::{Account, Charge, Error, ErrorKind, MemoryPurpose};
+use base::{Error, ErrorKind, MemoryPurpose};
+use context::SessionContext;
+use jobs::{DriverJob, JobKey, JobWork};
 use net::LoopHandle;
 use session::{CallId, DriverTask, PathId, RequestFront, Session};
 use slab::Slab;
@@ -25,40 +27,23 @@ use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use vfs::{Answer, DeferredReply, FileOperation, OpenFile, Operation, ReplyTo, ReplyToken, Started, Value};
+use vfs::{Answer, DeferredReply, FileOperation, OpenFile, Operation, Started, Value};
 use wire::xroot::header::{SessionId, StreamId};
 
+mod context;
 mod ending;
+mod jobs;
 mod login;
 mod loop_session;
 mod payload;
 mod reads;
 mod session_log;
+mod timeouts;
 mod turn;
 mod vectors;
 
 /// The hub of the sessions of one loop.
 pub(crate) type SessionHub = Hub<SessionDriver>;
-
-/// Set in the token of calls that belong to the driver itself and not to the session.
-const JOB: u64 = 1 << 32;
-
-/// An operation started by the driver itself, with the charge for its memory.
-pub(crate) struct DriverJob {
-    pub(crate) work: JobWork,
-    charge: Charge,
-}
-
-/// Purpose of a job.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum JobWork {
-    /// Reads a piece of a transfer.
-    Read(usize),
-    /// Writes a piece of payload.
-    Piece(usize),
-    /// The owner of the job no longer exists.
-    Orphan,
-}
 
 /// The next step of the control connection after its input was processed.
 pub(crate) enum InputFlow {
@@ -79,11 +64,7 @@ pub(crate) enum InputFlow {
 
 /// One session and its driver state.
 pub(crate) struct SessionDriver {
-    pub(crate) owner: u64,
-    pub(crate) hub: Rc<SessionHub>,
-    pub(crate) session: Session,
-    pub(crate) links: SessionConnections,
-    pub(crate) jobs: Lazy<Slab<DriverJob>>,
+    context: SessionContext,
     pub(crate) transfers: Lazy<Slab<Transfer>>,
     pub(crate) rare: Lazy<RareState>,
     /// Creation time since the start of the loop.
@@ -93,13 +74,11 @@ pub(crate) struct SessionDriver {
     /// Bytes sent on all connections of the session.
     sent: u64,
     /// Tick of the last arrival.
-    pub(crate) active: u32,
+    active: u32,
     broken: bool,
     /// Set while tasks of the session are executed.
     is_running: bool,
     logged_in: bool,
-    /// Set while work waits for memory of the process.
-    pub(crate) is_short: bool,
 }
 
 /// State that few sessions have at any time.
@@ -140,13 +119,11 @@ impl LazyTable for RareState {
 
 impl SessionDriver {
     pub(crate) fn new(hub: &Rc<SessionHub>, home: &LoopHandle, session: Session) -> Rc<RefCell<Self>> {
-        let owner = hub.new_owner();
-        let mut driver = Self {
-            owner,
-            hub: hub.clone(),
-            session,
-            links: SessionConnections::new(Account::new(&hub.shared.memory)),
-            jobs: Lazy::default(),
+        let context = SessionContext::new(hub, session);
+        context.register(home);
+        let owner = context.owner;
+        let driver = Rc::new(RefCell::new(Self {
+            context,
             transfers: Lazy::default(),
             rare: Lazy::default(),
             born: hub.now(),
@@ -156,25 +133,29 @@ impl SessionDriver {
             broken: false,
             is_running: false,
             logged_in: false,
-            is_short: false,
-        };
-        driver.links.insert(PathId::CONTROL);
-        driver.register(home);
-        let driver = Rc::new(RefCell::new(driver));
+        }));
         hub.insert(owner, driver.clone());
         driver
     }
 
-    /// Registers the session, so that others can join or end it.
-    fn register(&self, home: &LoopHandle) {
-        let caller = self.session.caller().clone();
-        let entry = SessionHome { home: home.clone(), owner: self.owner, caller };
-        self.hub.shared.registry.insert(self.session.id(), entry);
+    /// Returns the hub of the loop.
+    pub(crate) fn hub(&self) -> &Rc<SessionHub> {
+        &self.context.hub
+    }
+
+    /// Returns the connections of the session.
+    pub(crate) fn links(&self) -> &SessionConnections {
+        &self.context.links
+    }
+
+    /// Returns the connections of the session.
+    pub(crate) fn links_mut(&mut self) -> &mut SessionConnections {
+        &mut self.context.links
     }
 
     /// Returns the next payload expected on the control connection.
     fn expected(&mut self) -> Option<usize> {
-        self.links.get(PathId::CONTROL).and_then(|link| link.expected.front().copied())
+        self.context.links.get(PathId::CONTROL).and_then(|link| link.expected.front().copied())
     }
 
     /// Takes requests from the input, up to the limit of a turn. The bytes received `ahead` follow
@@ -202,14 +183,14 @@ impl SessionDriver {
                 }
                 continue;
             }
-            next.into_iter().for_each(|next| next.join(input, self.links.account()));
-            if self.session.is_ending() {
+            next.into_iter().for_each(|next| next.join(input, self.context.links.account()));
+            if self.context.session.is_ending() {
                 input.clear();
                 return InputFlow::Go;
             }
-            if self.hub.draining.get() {
+            if self.context.hub.draining.get() {
                 if self.is_quiet() {
-                    self.session.end();
+                    self.context.session.end();
                     self.run(DriverTask::Nothing);
                     self.close_links(CloseState::AfterOutput);
                 }
@@ -226,9 +207,9 @@ impl SessionDriver {
             if round == ROUND_REQUESTS {
                 break;
             }
-            match self.session.front(input.bytes()) {
+            match self.context.session.front(input.bytes()) {
                 Ok(front) => {
-                    if !self.session.is_active() && self.awaits_peer_host(&front) {
+                    if !self.context.session.is_active() && self.awaits_peer_host(&front) {
                         return InputFlow::Full;
                     }
                     if !self.take(&front, input) {
@@ -236,7 +217,7 @@ impl SessionDriver {
                     }
                 }
                 Err(needed) => match ahead.take() {
-                    Some(ahead) => ahead.join(input, self.links.account()),
+                    Some(ahead) => ahead.join(input, self.context.links.account()),
                     None => return InputFlow::More(needed),
                 },
             }
@@ -250,13 +231,17 @@ impl SessionDriver {
         let cost = front.header().map_or(0, costs::of);
         // Input of bound connections waits for requests after this one, so it must not block this
         // one.
-        let own = input.charged() + self.links.unannounced_bytes();
-        let Some(charge) = self.reserve(MemoryPurpose::Request, cost, own) else { return false };
-        let was_active = self.session.is_active();
-        let todo = self.session.take_front(front, input.bytes(), charge, &mut self.links);
+        let own = input.charged() + self.context.links.unannounced_bytes();
+        let Some(charge) = self.context.reserve(MemoryPurpose::Request, cost, own) else { return false };
+        let was_active = self.context.session.is_active();
+        let todo = self.context.session.take_front(front, input.bytes(), charge, &mut self.context.links);
         input.consume(front.bytes());
-        self.links.get(PathId::CONTROL).into_iter().for_each(|link| link.input_lag = ClientDelay::NONE);
-        self.hub.stats.requests.add(1);
+        self.context
+            .links
+            .get(PathId::CONTROL)
+            .into_iter()
+            .for_each(|link| link.input_lag = ClientDelay::NONE);
+        self.context.hub.stats.requests.add(1);
         if !was_active {
             self.note_login(was_active);
         }
@@ -267,14 +252,15 @@ impl SessionDriver {
 
     /// Reports whether the session may take another request. `false` stops reading (back-pressure).
     fn has_room(&self) -> bool {
-        let room =
-            self.session.has_room() && self.transfers.len() < TRANSFERS_MAX && self.rare.parked.is_empty();
-        room && !self.links.is_full()
+        let room = self.context.session.has_room()
+            && self.transfers.len() < TRANSFERS_MAX
+            && self.rare.parked.is_empty();
+        room && !self.context.links.is_full()
     }
 
     /// Reports whether nothing is in flight.
     fn is_quiet(&self) -> bool {
-        self.session.calls_in_flight() == 0
+        self.context.session.calls_in_flight() == 0
             && self.transfers.is_empty()
             && self.rare.receipts.is_empty()
             && self.rare.parked.is_empty()
@@ -285,13 +271,13 @@ impl SessionDriver {
     /// with the requests in flight. For example, the end of one write may end the next.
     pub(crate) fn run(&mut self, first: DriverTask) {
         if std::mem::replace(&mut self.is_running, true) {
-            self.session.push(first);
+            self.context.session.push(first);
             return;
         }
         let mut todo = first;
         loop {
             todo = match self.run_one(todo) {
-                DriverTask::Nothing => match self.session.next_todo() {
+                DriverTask::Nothing => match self.context.session.next_todo() {
                     Some(next) => next,
                     None => break,
                 },
@@ -311,7 +297,7 @@ impl SessionDriver {
             DriverTask::ReadWithHints(task, hints) => self.read_with_hints(task, &hints),
             DriverTask::ReadVector(task) => self.read_vector(task),
             DriverTask::Receive(receive) => {
-                self.hub.stats.receive(&receive.into);
+                self.context.hub.stats.receive(&receive.into);
                 self.expect(receive);
             }
             DriverTask::Proceed(call) => self.proceed(call),
@@ -321,32 +307,32 @@ impl SessionDriver {
             DriverTask::StartTls => self.rare.starts_tls = true,
             DriverTask::LoginRefused { reason, delay_seconds } => self.login_refused(reason, delay_seconds),
             DriverTask::Statistics { call, selection } => {
-                let text = self.hub.shared.statistics(&selection);
+                let text = self.context.hub.shared.statistics(&selection);
                 let answer = Answer::Value(Value::Text(text.into_bytes()));
-                return self.session.answered(call, answer, &mut self.links);
+                return self.context.session.answered(call, answer, &mut self.context.links);
             }
         }
         DriverTask::Nothing
     }
 
     fn call(&mut self, id: CallId, operation: Operation) -> DriverTask {
-        if matches!(operation, Operation::ListMore(_)) && !self.may_list_on(id) {
+        if matches!(operation, Operation::ListMore(_)) && !self.context.may_list_on(id) {
             self.rare.parked.push_back((id, operation));
             return DriverTask::Nothing;
         }
         if matches!(operation, Operation::Open(..)) {
-            self.hub.stats.opens.add(1);
+            self.context.hub.stats.opens.add(1);
         }
-        let reply = self.reply_to(u64::from(id.0));
-        let started = self.hub.shared.files.start(self.session.caller(), operation, &reply);
+        let reply = self.context.reply_to(u64::from(id.0));
+        let started = self.context.hub.shared.files.start(self.context.session.caller(), operation, &reply);
         self.started(id, started)
     }
 
     fn file_call(&mut self, id: CallId, file: &Arc<dyn OpenFile>, operation: FileOperation) -> DriverTask {
         if matches!(operation, FileOperation::Sync) {
-            self.hub.stats.syncs.add(1);
+            self.context.hub.stats.syncs.add(1);
         }
-        let reply = self.reply_to(u64::from(id.0));
+        let reply = self.context.reply_to(u64::from(id.0));
         let started = file.start(operation, &reply);
         self.started(id, started)
     }
@@ -354,39 +340,13 @@ impl SessionDriver {
     fn started(&mut self, id: CallId, started: Started) -> DriverTask {
         match started {
             Started::Done(answer) => {
-                self.note(&answer);
-                self.session.answered(id, answer, &mut self.links)
+                self.context.note(&answer);
+                self.context.session.answered(id, answer, &mut self.context.links)
             }
             Started::Pending => DriverTask::Nothing,
             Started::Later { seconds, text } => {
-                self.session.defer_answer(id, seconds, text, &mut self.links);
+                self.context.session.defer_answer(id, seconds, text, &mut self.context.links);
                 DriverTask::Nothing
-            }
-        }
-    }
-
-    fn reply_to(&self, call: u64) -> ReplyTo {
-        ReplyTo::new(self.hub.mailbox.clone(), ReplyToken { owner: self.owner, call })
-    }
-
-    /// Starts an operation of the driver itself. The charge returns with the answer.
-    pub(crate) fn start_job(
-        &mut self,
-        work: JobWork,
-        charge: Charge,
-        file: &Arc<dyn OpenFile>,
-        operation: FileOperation,
-    ) -> Option<(Answer, Charge)> {
-        let key = self.jobs.vacant_key();
-        let reply = self.reply_to(JOB | key as u64);
-        match file.start(operation, &reply) {
-            Started::Done(answer) => Some((answer, charge)),
-            Started::Pending | Started::Later { .. } => {
-                // Inserted only after the start, so that each registered job has an answer: a job
-                // whose start panics is not registered. The answer arrives through the mailbox,
-                // never earlier than this.
-                self.jobs.insert(DriverJob { work, charge });
-                None
             }
         }
     }
@@ -394,16 +354,15 @@ impl SessionDriver {
     /// Delivers a late answer.
     pub(crate) fn deliver(this: &Rc<RefCell<Self>>, call: u64, answer: Answer) {
         Self::guarded(this, |driver| {
-            driver.hub.stats.late_answers.add(1);
-            if call & JOB == 0 {
+            driver.context.hub.stats.late_answers.add(1);
+            let Some(key) = JobKey::of_call(call) else {
                 let id = CallId(u32::try_from(call).unwrap_or(u32::MAX));
-                driver.note(&answer);
-                let todo = driver.session.answered(id, answer, &mut driver.links);
+                driver.context.note(&answer);
+                let todo = driver.context.session.answered(id, answer, &mut driver.context.links);
                 driver.run(todo);
                 return;
-            }
-            let key = usize::try_from(call & !JOB).unwrap_or(usize::MAX);
-            let Some(DriverJob { work, charge }) = driver.jobs.try_remove(key) else { return };
+            };
+            let Some(DriverJob { work, charge }) = driver.context.jobs.remove(key) else { return };
             match work {
                 JobWork::Read(transfer) => driver.piece_read(transfer, answer, charge),
                 JobWork::Piece(receipt) => driver.piece_written(receipt, answer, charge),
@@ -426,7 +385,7 @@ impl SessionDriver {
 
     /// Wakes the tasks of all connections.
     pub(crate) fn wake_all(&self) {
-        self.links.wake_all();
+        self.context.links.wake_all();
     }
 
     pub(crate) fn has_parked(&self) -> bool {
@@ -435,7 +394,8 @@ impl SessionDriver {
 
     /// Continues a listing that waited for room in the output.
     pub(crate) fn unpark(&mut self) {
-        let room = self.links.get(PathId::CONTROL).is_none_or(|link| link.out.pending() < OUTPUT_LOW_BYTES);
+        let room =
+            self.context.links.get(PathId::CONTROL).is_none_or(|link| link.out.pending() < OUTPUT_LOW_BYTES);
         if room
             && self.has_parked()
             && let Some((id, operation)) = self.rare.parked.pop_front()
@@ -451,29 +411,29 @@ impl SessionDriver {
     }
 
     fn find_session(&mut self, streamid: StreamId, id: SessionId) {
-        match self.hub.shared.registry.find(id) {
+        match self.context.hub.shared.registry.find(id) {
             Some(entry) => self.rare.join = Some((streamid, entry)),
             None => {
-                let out = session::ReplyOutputs::link(&mut self.links, PathId::CONTROL);
+                let out = session::ReplyOutputs::link(&mut self.context.links, PathId::CONTROL);
                 Session::refuse_bind(streamid, &Error::new(ErrorKind::NotFound, "session not found"), out);
             }
         }
     }
 
     fn end_other(&mut self, call: CallId, id: SessionId) -> DriverTask {
-        let answer = match self.hub.shared.registry.find(id) {
+        let answer = match self.context.hub.shared.registry.find(id) {
             None => Answer::DONE,
-            Some(entry) if !entry.caller.is_same_client(self.session.caller()) => {
+            Some(entry) if !entry.caller.is_same_client(self.context.session.caller()) => {
                 Answer::error(ErrorKind::NotAuthorized, "not session owner")
             }
             Some(entry) => {
-                let reply = self.reply_to(u64::from(call.0)).defer();
-                let shared = self.hub.shared.clone();
+                let reply = self.context.reply_to(u64::from(call.0)).defer();
+                let shared = self.context.hub.shared.clone();
                 entry.home.run(move || SessionHub::of(&shared).terminate(entry.owner, reply));
                 return DriverTask::Nothing;
             }
         };
-        self.session.answered(call, answer, &mut self.links)
+        self.context.session.answered(call, answer, &mut self.context.links)
     }
 
     /// Adds a connection from `address` to the session. Returns its path id.
@@ -483,15 +443,20 @@ impl SessionDriver {
         address: Option<IpAddr>,
         is_tls: bool,
     ) -> Result<PathId, Error> {
-        let link = self.session.bind(address, is_tls)?;
-        self.links.insert(link);
-        self.session.bound(streamid, link, &mut self.links);
+        let link = self.context.session.bind(address, is_tls)?;
+        self.context.links.insert(link);
+        self.context.session.bound(streamid, link, &mut self.context.links);
         Ok(link)
     }
 
     /// Returns the address of the client.
     pub(crate) fn peer_address(&self) -> Option<IpAddr> {
-        self.session.caller().identity.address
+        self.context.peer_address()
+    }
+
+    /// Logs a failed request.
+    pub(crate) fn note_failure(&self, error: &Error) {
+        self.context.note_failure(error);
     }
 }
 

@@ -29,7 +29,7 @@
 //! | `outbox` | replies and file ranges that wait for the socket |
 //! | `transfer`, `range_read`, `vector_read` | reads that take several steps |
 //! | `block` | buffers of file data in flight, with the charge for their memory |
-//! | `memory` | admission of work by memory, and timeouts of connections that hold memory |
+//! | `memory` | admission of work by memory |
 //! | `costs` | memory that a request may use, computed from its header |
 //! | `receipt` | payload on its way to files |
 //! | `lazy` | tables that are allocated only while they have entries |

@@ -31,10 +31,10 @@ pub(crate) fn start(
             Err(error) => {
                 {
                     let driver = driver.borrow();
-                    driver.hub.stats.failed_handshakes.add(1);
+                    driver.hub().stats.failed_handshakes.add(1);
                     let text = format!("TLS handshake: {error}");
                     driver.note_failure(&Error::new(ErrorKind::TlsRequired, text));
-                    driver.hub.stats.disconnections.add(1);
+                    driver.hub().stats.disconnections.add(1);
                 }
                 SessionDriver::link_lost(&driver, link);
                 linger(&mut socket).await;
@@ -54,9 +54,9 @@ async fn handshake(
 ) -> io::Result<()> {
     let (server, slot, _charge) = {
         let driver = driver.borrow();
-        let config = &driver.hub.shared.config;
+        let config = &driver.hub().shared.config;
         let slot = config.settings.pending_logins.enter(driver.peer_address());
-        (config.tls.clone(), slot, driver.links.account().charge(HANDSHAKE_BYTES_MAX))
+        (config.tls.clone(), slot, driver.links().account().charge(HANDSHAKE_BYTES_MAX))
     };
     let server = server.ok_or_else(|| io::Error::other("the server has no certificate"))?;
     let slot = slot.ok_or_else(|| {
@@ -66,7 +66,7 @@ async fn handshake(
     poll_fn(|context| {
         let mut session = driver.borrow_mut();
         let is_open = session.begin_turn(link, context.waker())
-            && session.links.get(link).is_some_and(|state| state.closing != CloseState::Now);
+            && session.links_mut().get(link).is_some_and(|state| state.closing != CloseState::Now);
         drop(session);
         if !is_open {
             return Poll::Ready(Err(io::Error::other("the session has ended")));

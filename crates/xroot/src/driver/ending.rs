@@ -2,7 +2,8 @@
 //!
 //! All ways are in one file because each must release the same files, buffers and charges.
 
-use super::{JobWork, SessionDriver};
+use super::SessionDriver;
+use super::timeouts::ConnectionTimeouts;
 use crate::connections::{CloseState, LinkState};
 use crate::hub::{LoopTime, TICK};
 use base::ErrorKind;
@@ -18,11 +19,11 @@ impl SessionDriver {
     /// Ends the session after a panic and closes its connections immediately.
     pub(crate) fn break_off(this: &Rc<RefCell<Self>>) {
         let mut driver = this.borrow_mut();
-        driver.hub.stats.panics.add(1);
+        driver.context.hub.stats.panics.add(1);
         (driver.broken, driver.is_running) = (true, false);
-        tracing::error!(client = %driver.session.caller().identity, "a request panicked; closing its connection");
+        tracing::error!(client = %driver.context.session.caller().identity, "a request panicked; closing its connection");
         let ended = catch_unwind(AssertUnwindSafe(|| {
-            driver.session.end();
+            driver.context.session.end();
             driver.run(DriverTask::Nothing);
         }));
         if ended.is_err() {
@@ -31,16 +32,16 @@ impl SessionDriver {
         // A reply may be incomplete, and so may the state from which it was made.
         driver.transfers.clear();
         driver.rare.receipts.clear();
-        // Pools may still run these jobs. Buffers and charges return with their answers.
-        driver.jobs.iter_mut().for_each(|(_, job)| job.work = JobWork::Orphan);
+        // Pools may still run these jobs.
+        driver.context.jobs.orphan_all();
         driver.rare.parked.clear();
-        driver.links.forget_work();
+        driver.context.links.forget_work();
         driver.close_links(CloseState::Now);
     }
 
     /// Closes all connections.
     pub(crate) fn close_links(&mut self, when: CloseState) {
-        for link in self.links.iter_mut() {
+        for link in self.context.links.iter_mut() {
             link.close(when);
         }
     }
@@ -54,7 +55,7 @@ impl SessionDriver {
     /// Ends the session immediately.
     pub(crate) fn abort(this: &Rc<RefCell<Self>>) {
         Self::guarded(this, |driver| {
-            driver.session.end();
+            driver.context.session.end();
             driver.run(DriverTask::Nothing);
             driver.drop_output();
             driver.close_links(CloseState::Now);
@@ -65,24 +66,27 @@ impl SessionDriver {
     pub(crate) fn check_time(this: &Rc<RefCell<Self>>, now: LoopTime, tick: u32) {
         let late = {
             let driver = this.borrow();
-            let config = &driver.hub.shared.config;
+            let config = &driver.context.hub.shared.config;
             let greets = driver.is_login_late(now);
             // The last arrival was between its tick and the next one.
             let silence = TICK * tick.saturating_sub(driver.active).saturating_sub(1);
             let silent = silence > Duration::ZERO
                 && config.idle.is_some_and(|most| silence >= most)
                 && driver.is_quiet();
-            !driver.session.is_ending() && (greets || silent)
+            !driver.context.session.is_ending() && (greets || silent)
         };
         if late {
             return Self::abort(this);
         }
         let checked = catch_unwind(AssertUnwindSafe(|| {
             let mut driver = this.borrow_mut();
-            driver.check_bound();
+            driver.timeouts().refuse_unannounced();
             driver.check_refusal(tick);
-            driver.wake_overdue(tick);
-            driver.close_overdue(tick);
+            driver.timeouts().wake_overdue(tick);
+            if driver.timeouts().close_overdue(tick) {
+                driver.drop_output_of(|link| link.closing == CloseState::Now);
+                driver.run(DriverTask::Nothing);
+            }
             if driver.active < tick {
                 driver.shrink();
             }
@@ -94,10 +98,28 @@ impl SessionDriver {
         }
     }
 
+    fn timeouts(&mut self) -> ConnectionTimeouts<'_> {
+        ConnectionTimeouts::new(&mut self.context)
+    }
+
+    /// Ends the session because others need the memory that it holds.
+    pub(crate) fn end_stalled(this: &Rc<RefCell<Self>>, seconds: u32) {
+        {
+            let context = &this.borrow().context;
+            tracing::warn!(
+                client = %context.session.caller().identity,
+                "closing a connection: its client has sent and received nothing for {seconds} s, and others wait for the \
+                 {} bytes of memory that it holds",
+                context.links.account().used()
+            );
+        }
+        Self::abort(this);
+    }
+
     /// Frees memory that the session does not need while it is idle.
     fn shrink(&mut self) {
-        self.session.shrink();
-        self.jobs.shrink();
+        self.context.session.shrink();
+        self.context.jobs.shrink();
         self.transfers.shrink();
         self.rare.shrink();
     }
@@ -105,7 +127,7 @@ impl SessionDriver {
     /// Removes a lost connection.
     pub(crate) fn link_lost(this: &Rc<RefCell<Self>>, link: PathId) {
         Self::guarded(this, |driver| {
-            if let Some(mut state) = driver.links.remove(link) {
+            if let Some(mut state) = driver.context.links.remove(link) {
                 state.out.clear();
                 for receipt in std::mem::take(&mut state.expected) {
                     driver.payload_lost(receipt);
@@ -115,15 +137,15 @@ impl SessionDriver {
                 }
                 state.shrink();
             }
-            driver.session.unbind(link);
+            driver.context.session.unbind(link);
             if link == PathId::CONTROL {
-                driver.session.end();
+                driver.context.session.end();
                 driver.drop_output();
                 driver.close_links(CloseState::Now);
                 for (id, _) in driver.take_parked() {
                     // The listing has no reader, so the answer is dropped.
                     let answer = Answer::error(ErrorKind::Cancelled, "the connection was lost");
-                    driver.session.answered(id, answer, &mut driver.links);
+                    driver.context.session.answered(id, answer, &mut driver.context.links);
                 }
             }
             driver.run(DriverTask::Nothing);
@@ -137,9 +159,9 @@ impl SessionDriver {
     }
 
     /// Drops the output of selected connections.
-    pub(crate) fn drop_output_of(&mut self, which: impl Fn(&LinkState) -> bool) {
+    fn drop_output_of(&mut self, which: impl Fn(&LinkState) -> bool) {
         let mut transfers = Vec::new();
-        for link in self.links.iter_mut().filter(|link| !link.is_idle() && which(link)) {
+        for link in self.context.links.iter_mut().filter(|link| !link.is_idle() && which(link)) {
             link.out.clear();
             transfers.extend(std::mem::take(&mut link.transfers));
         }
@@ -155,11 +177,11 @@ impl SessionDriver {
         let mut waiting = Vec::new();
         // After a panic the set of unanswered calls is unknown. Dropped calls release their files.
         // Their charges return early; they are at most those of the requests of one session.
-        let settled = driver.broken || driver.session.is_finished();
-        let gone = settled && driver.jobs.is_empty() && driver.links.is_empty();
+        let settled = driver.broken || driver.context.session.is_finished();
+        let gone = settled && driver.context.jobs.is_empty() && driver.context.links.is_empty();
         if gone {
-            driver.hub.remove(driver.owner);
-            let known = driver.hub.shared.registry.remove(driver.session.id());
+            driver.context.hub.remove(driver.context.owner);
+            let known = driver.context.hub.shared.registry.remove(driver.context.session.id());
             if known {
                 driver.log_disconnect();
             }

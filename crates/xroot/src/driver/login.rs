@@ -19,22 +19,23 @@ impl SessionDriver {
         if self.rare.login.peer_host {
             return true;
         }
-        if !self.session.needs_peer_host(front) {
+        if !self.context.session.needs_peer_host(front) {
             return false;
         }
         let address = self.peer_address();
-        let (Some(PeerNames(names)), Some(address)) = (&self.hub.shared.config.peer_names, address) else {
-            self.session.set_peer_host(HostName::Unknown);
+        let (Some(PeerNames(names)), Some(address)) = (&self.context.hub.shared.config.peer_names, address)
+        else {
+            self.context.session.set_peer_host(HostName::Unknown);
             return false;
         };
-        let (looked_up, hub, owner) = (names(address), self.hub.clone(), self.owner);
+        let (looked_up, hub, owner) = (names(address), self.context.hub.clone(), self.context.owner);
         self.rare.login.peer_host = true;
         tokio::task::spawn_local(async move {
             let name = looked_up.await;
             if let Some(driver) = hub.find(owner) {
                 Self::guarded(&driver, |driver| {
                     driver.rare.login.peer_host = false;
-                    driver.session.set_peer_host(name);
+                    driver.context.session.set_peer_host(name);
                 });
             }
         });
@@ -44,13 +45,17 @@ impl SessionDriver {
     /// Records the transition of the session that a request or the step of an authentication has
     /// caused.
     pub(super) fn note_login(&mut self, was_active: bool) {
-        if !was_active && self.session.is_active() {
+        if !was_active && self.context.session.is_active() {
             self.rare.login.since = None;
-            self.hub.stats.logins.add(1);
-            self.hub.shared.registry.logged_in(self.session.id(), self.session.caller());
+            self.context.hub.stats.logins.add(1);
+            self.context
+                .hub
+                .shared
+                .registry
+                .logged_in(self.context.session.id(), self.context.session.caller());
             self.log_login();
-        } else if self.session.is_authenticating() && self.rare.login.since.is_none() {
-            self.rare.login.since = Some(self.hub.now());
+        } else if self.context.session.is_authenticating() && self.rare.login.since.is_none() {
+            self.rare.login.since = Some(self.context.hub.now());
         }
     }
 
@@ -59,11 +64,11 @@ impl SessionDriver {
         if !task.is_expensive() {
             return self.take_step(task.run(SystemTime::now()));
         }
-        let home = self.hub.shared.registry.find(self.session.id()).map(|entry| entry.home);
-        let (Some(home), Some(LoginPool(pool))) = (home, &self.hub.shared.config.login_pool) else {
-            return self.session.refuse_step("there is no thread for it", &mut self.links);
+        let home = self.context.hub.shared.registry.find(self.context.session.id()).map(|entry| entry.home);
+        let (Some(home), Some(LoginPool(pool))) = (home, &self.context.hub.shared.config.login_pool) else {
+            return self.context.session.refuse_step("there is no thread for it", &mut self.context.links);
         };
-        let (shared, owner, host) = (self.hub.shared.clone(), self.owner, task.owner());
+        let (shared, owner, host) = (self.context.hub.shared.clone(), self.context.owner, task.owner());
         let run = move || {
             let result = task.run(SystemTime::now());
             home.run(move || {
@@ -75,7 +80,9 @@ impl SessionDriver {
         if pool(host, Box::new(run)) {
             DriverTask::Nothing
         } else {
-            self.session.refuse_step("too many authentications wait for a thread", &mut self.links)
+            self.context
+                .session
+                .refuse_step("too many authentications wait for a thread", &mut self.context.links)
         }
     }
 
@@ -87,26 +94,26 @@ impl SessionDriver {
     }
 
     fn take_step(&mut self, result: AuthenticationResult) -> DriverTask {
-        let was_active = self.session.is_active();
-        tracing::debug!(target: "auth", "{}: {result:?}", self.session.caller().identity);
-        let todo = self.session.authenticated(result, &mut self.links);
+        let was_active = self.context.session.is_active();
+        tracing::debug!(target: "auth", "{}: {result:?}", self.context.session.caller().identity);
+        let todo = self.context.session.authenticated(result, &mut self.context.links);
         self.note_login(was_active);
         todo
     }
 
     /// Logs a refusal, and delays it if required.
     pub(super) fn login_refused(&mut self, reason: String, delay_seconds: u32) {
-        self.hub.stats.refused_logins.add(1);
-        self.note_failure(&Error::new(ErrorKind::AuthFailed, reason));
+        self.context.hub.stats.refused_logins.add(1);
+        self.context.note_failure(&Error::new(ErrorKind::AuthFailed, reason));
         if delay_seconds > 0 {
-            self.rare.login.refusal_due = Some(self.hub.tick().saturating_add(delay_seconds));
+            self.rare.login.refusal_due = Some(self.context.hub.tick().saturating_add(delay_seconds));
         }
     }
 
     /// Reports whether the time for a login, or for its authentication, has passed.
     pub(super) fn is_login_late(&self, now: LoopTime) -> bool {
-        let config = &self.hub.shared.config;
-        if self.session.is_active() {
+        let config = &self.context.hub.shared.config;
+        if self.context.session.is_active() {
             return false;
         }
         match self.rare.login.since {
@@ -121,8 +128,8 @@ impl SessionDriver {
             return;
         }
         self.rare.login.refusal_due = None;
-        self.session.send_delayed_refusal(&mut self.links);
-        if let Some(waker) = self.links.get(PathId::CONTROL).and_then(|link| link.waker.as_ref()) {
+        self.context.session.send_delayed_refusal(&mut self.context.links);
+        if let Some(waker) = self.context.links.get(PathId::CONTROL).and_then(|link| link.waker.as_ref()) {
             waker.wake_by_ref();
         }
     }

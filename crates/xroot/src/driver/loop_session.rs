@@ -1,6 +1,6 @@
 //! A session as the hub of its loop uses it.
 //!
-//! The functions behind it have the same names and are in the files of their subjects.
+//! The functions behind it have the same names; most are in `ending`.
 
 use super::{SessionDriver, SessionHub};
 use crate::hub::{HubTable, LoopSession, LoopTime};
@@ -35,7 +35,7 @@ impl LoopSession for SessionDriver {
     }
 
     fn stalled_for(&mut self, tick: u32) -> u32 {
-        SessionDriver::stalled_for(self, tick)
+        self.context.links.stalled_for(tick)
     }
 
     fn end_stalled(this: &Rc<RefCell<Self>>, seconds: u32) {
@@ -43,6 +43,6 @@ impl LoopSession for SessionDriver {
     }
 
     fn wake_all(&self) {
-        SessionDriver::wake_all(self);
+        self.context.links.wake_all();
     }
 }

@@ -10,7 +10,8 @@
 //! Where extents may overlap, a piece waits for the previous one, so that the last one takes
 //! effect. After an error the rest of the payload is discarded, so that the next request is found.
 
-use super::{JobWork, SessionDriver};
+use super::SessionDriver;
+use super::jobs::JobWork;
 use crate::PAYLOAD_AHEAD_MIN;
 use crate::block::DataBlock;
 use crate::client_delay::ClientDelay;
@@ -34,7 +35,7 @@ impl SessionDriver {
             }
             return;
         }
-        match self.links.get(link) {
+        match self.context.links.get(link) {
             Some(state) => {
                 state.expected.push_back(key);
                 state.news = true;
@@ -50,7 +51,7 @@ impl SessionDriver {
             return;
         };
         (receipt.held, receipt.released) = (false, true);
-        if let Some(state) = self.links.get(receipt.link) {
+        if let Some(state) = self.context.links.get(receipt.link) {
             state.news = true;
         }
         self.finish_if_complete(key);
@@ -113,7 +114,7 @@ impl SessionDriver {
 
     /// Starts a piece of the current extent. Returns `false` if memory is short.
     fn open_piece(&mut self, key: usize) -> bool {
-        let Some(charge) = self.reserve(MemoryPurpose::Data, BLOCK_BYTES, 0) else { return false };
+        let Some(charge) = self.context.reserve(MemoryPurpose::Data, BLOCK_BYTES, 0) else { return false };
         let Some(receipt) = self.rare.receipts.get_mut(key) else { return false };
         if let Some(place) = receipt.places.front() {
             receipt.piece = Some((DataBlock::with_room(BLOCK_BYTES, charge), 0, place.piece()));
@@ -182,7 +183,8 @@ impl SessionDriver {
         receipt.in_flight += 1;
         let (buffer, charge) = block.cut(length).into_parts();
         let operation = FileOperation::Write { buffer, offset, checkpoint };
-        if let Some((answer, charge)) = self.start_job(JobWork::Piece(key), charge, &file, operation) {
+        if let Some((answer, charge)) = self.context.start_job(JobWork::Piece(key), charge, &file, operation)
+        {
             self.piece_ended(key, answer, charge);
         }
     }
@@ -193,10 +195,10 @@ impl SessionDriver {
         let PayloadAhead { block, filled } = ahead;
         let room = self.rare.receipts.get(key).map_or(0, Receipt::room_ahead);
         let Some(receipt) = self.rare.receipts.get_mut(key).filter(|_| room > 0) else {
-            return PayloadAhead { block, filled }.join(input, self.links.account());
+            return PayloadAhead { block, filled }.join(input, self.context.links.account());
         };
         let taken = filled.min(room);
-        input.append(block.get(taken..filled).unwrap_or_default(), self.links.account());
+        input.append(block.get(taken..filled).unwrap_or_default(), self.context.links.account());
         receipt.piece = Some((block, 0, room));
         self.payload_came(key, taken);
     }
@@ -228,7 +230,7 @@ impl SessionDriver {
         if receipt.left == 0 {
             let link = receipt.link;
             let written = receipt.in_flight == 0 && receipt.piece.is_none();
-            if let Some(state) = self.links.get(link)
+            if let Some(state) = self.context.links.get(link)
                 && state.expected.front() == Some(&key)
             {
                 state.expected.pop_front();
@@ -245,9 +247,9 @@ impl SessionDriver {
     fn finish_receipt(&mut self, key: usize) {
         let Some(receipt) = self.rare.receipts.try_remove(key) else { return };
         if let Some(error) = &receipt.result.error {
-            self.note_failure(error);
+            self.context.note_failure(error);
         }
-        let todo = self.session.received(receipt.call, receipt.result, &mut self.links);
+        let todo = self.context.session.received(receipt.call, receipt.result, &mut self.context.links);
         self.run(todo);
     }
 

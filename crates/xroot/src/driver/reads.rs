@@ -4,7 +4,8 @@
 //! copy where possible. Cold data is read by the pool, a block at a time, while other requests of
 //! the connection continue. Vector reads are in `vectors`.
 
-use super::{JobWork, SessionDriver};
+use super::SessionDriver;
+use super::jobs::JobWork;
 use crate::block::{DataBlock, put};
 use crate::connections::SessionConnections;
 use crate::failures::unexpected_answer;
@@ -32,23 +33,23 @@ enum ReadAttempt {
 impl SessionDriver {
     /// Executes a read: in place if it is small and its data is in memory, otherwise as a transfer.
     pub(crate) fn read(&mut self, task: ReadTask) {
-        self.hub.stats.reads.add(1);
-        let Some(file) = self.session.file(task.file) else { return };
-        let caller = self.session.caller();
+        self.context.hub.stats.reads.add(1);
+        let Some(file) = self.context.session.file(task.file) else { return };
+        let caller = self.context.session.caller();
         if caller.accepts_read_redirect
-            && let Some(to) = self.hub.shared.files.read_redirect(caller, &**file)
+            && let Some(to) = self.context.hub.shared.files.read_redirect(caller, &**file)
         {
             // The client opens the file at the other server and continues there.
-            return self.session.read_redirected(&task, &to, &mut self.links);
+            return self.context.session.read_redirected(&task, &to, &mut self.context.links);
         }
-        let lends = self.hub.shared.config.sendfile;
-        let attempt = read_on_the_spot(&mut self.links, lends, &**file, &task);
+        let lends = self.context.hub.shared.config.sendfile;
+        let attempt = read_on_the_spot(&mut self.context.links, lends, &**file, &task);
         if attempt == ReadAttempt::Answered {
-            return self.session.read_answered(&task);
+            return self.context.session.read_answered(&task);
         }
         let file = file.clone();
         let range = RangeRead {
-            reply: self.session.read_began(&task),
+            reply: self.context.session.read_began(&task),
             file,
             offset: task.offset,
             paged: task.paged,
@@ -61,16 +62,16 @@ impl SessionDriver {
     /// Executes a read and prefetches ranges.
     pub(crate) fn read_with_hints(&mut self, task: ReadTask, hints: &[(Arc<dyn OpenFile>, u64, u64)]) {
         self.read(task);
-        self.hub.stats.pre_reads.add(hints.len() as u64);
+        self.context.hub.stats.pre_reads.add(hints.len() as u64);
         hints.iter().for_each(|(file, offset, length)| file.prefetch(*offset, *length));
     }
 
     pub(crate) fn begin_transfer(&mut self, link: PathId, work: TransferWork) {
-        self.hub.stats.transfers.add(1);
+        self.context.hub.stats.transfers.add(1);
         // The request was taken only because its memory was reserved.
-        let charge = self.links.account().charge(work.bytes());
+        let charge = self.context.links.account().charge(work.bytes());
         let key = self.transfers.insert(Transfer::new(link, work, charge));
-        match self.links.get(link) {
+        match self.context.links.get(link) {
             Some(state) => {
                 state.transfers.push_back(key);
                 state.news = true;
@@ -84,7 +85,7 @@ impl SessionDriver {
     /// wait.
     pub(crate) fn advance(&mut self, link: PathId) {
         loop {
-            let Some(state) = self.links.get(link) else { return };
+            let Some(state) = self.context.links.get(link) else { return };
             if state.out.pending() >= OUTPUT_LOW_BYTES {
                 return;
             }
@@ -96,7 +97,7 @@ impl SessionDriver {
             };
             if !self.make(key) {
                 // The memory may be held by the output of another connection.
-                self.links.get(link).into_iter().for_each(|state| state.short = true);
+                self.context.links.get(link).into_iter().for_each(|state| state.short = true);
                 return;
             }
         }
@@ -118,7 +119,7 @@ impl SessionDriver {
                 transfer.turn += bytes;
                 if transfer.turn >= FRAME_BYTES_MAX {
                     transfer.turn = 0;
-                    if let Some(state) = self.links.get(link)
+                    if let Some(state) = self.context.links.get(link)
                         && let Some(at) = state.transfers.iter().position(|&k| k == key)
                         && let Some(key) = state.transfers.remove(at)
                     {
@@ -137,7 +138,7 @@ impl SessionDriver {
     /// the read.
     fn put_back(&mut self, key: usize, work: TransferWork) -> Option<&mut Transfer> {
         let Some(transfer) = self.transfers.get_mut(key) else {
-            self.session.read_ended(work.into_reply());
+            self.context.session.read_ended(work.into_reply());
             return None;
         };
         transfer.work = Some(work);
@@ -151,14 +152,14 @@ impl SessionDriver {
         range: &mut RangeRead,
     ) -> Result<FrameProgress, Error> {
         if !range.paged
-            && self.hub.shared.config.sendfile
+            && self.context.hub.shared.config.sendfile
             && let Some(made) = self.send_range(link, range)
         {
             return Ok(made);
         }
         let piece = range.piece();
         let bytes = range.bytes_for(piece);
-        let Some(charge) = self.reserve(MemoryPurpose::Data, bytes, 0) else {
+        let Some(charge) = self.context.reserve(MemoryPurpose::Data, bytes, 0) else {
             return Ok(FrameProgress::Short);
         };
         let mut block = if bytes < BLOCK_BYTES {
@@ -191,7 +192,7 @@ impl SessionDriver {
                 let (buffer, charge) = block.into_parts();
                 let operation = FileOperation::Read { buffer, pieces: vec![piece] };
                 let file = range.file.clone();
-                match self.start_job(JobWork::Read(key), charge, &file, operation) {
+                match self.context.start_job(JobWork::Read(key), charge, &file, operation) {
                     Some((answer, charge)) => self.take_piece(link, range, answer, charge),
                     None => Ok(FrameProgress::Waits),
                 }
@@ -215,7 +216,7 @@ impl SessionDriver {
         if length < SENDFILE_BYTES_MIN || !range.file.is_resident(range.offset, length) {
             return None;
         }
-        let (state, account) = self.links.get_with_account(link)?;
+        let (state, account) = self.context.links.get_with_account(link)?;
         let frame = range.reply.frame(length, length);
         state.out.tail(account).extend_from_slice(&frame.header);
         let ragged = ragged_end(range.offset, length);
@@ -246,7 +247,7 @@ impl SessionDriver {
             (header..piece.at + read, frame.end, frame.is_last)
         };
         range.offset += read as u64;
-        if let Some((state, account)) = self.links.get_with_account(link) {
+        if let Some((state, account)) = self.context.links.get_with_account(link) {
             state.out.push_block(block, bytes, account);
             if let Some(end) = end {
                 state.out.tail(account).extend_from_slice(&end);
@@ -294,9 +295,9 @@ impl SessionDriver {
     }
 
     fn fail_transfer(&mut self, key: usize, error: &Error) {
-        self.note_failure(error);
+        self.context.note_failure(error);
         if let Some(reply) = self.remove_transfer(key) {
-            self.session.read_failed(reply, error, &mut self.links);
+            self.context.session.read_failed(reply, error, &mut self.context.links);
         }
         self.run(DriverTask::Nothing);
     }
@@ -309,20 +310,16 @@ impl SessionDriver {
     /// Ends a transfer that has made its last frame or whose connection was lost.
     pub(crate) fn drop_transfer(&mut self, key: usize) {
         if let Some(reply) = self.remove_transfer(key) {
-            self.session.read_ended(reply);
+            self.context.session.read_ended(reply);
         }
     }
 
     /// Removes a transfer from the tables. The result of a piece that the pool still reads is
     /// dropped; its buffer lives until then.
     fn remove_transfer(&mut self, key: usize) -> Option<ReadReply> {
-        for (_, job) in self.jobs.iter_mut() {
-            if matches!(job.work, JobWork::Read(of) if of == key) {
-                job.work = JobWork::Orphan;
-            }
-        }
+        self.context.jobs.orphan_reads_of(key);
         let transfer = self.transfers.try_remove(key)?;
-        if let Some(state) = self.links.get(transfer.link) {
+        if let Some(state) = self.context.links.get(transfer.link) {
             state.transfers.retain(|&other| other != key);
         }
         transfer.work.map(TransferWork::into_reply)

@@ -3,14 +3,13 @@
 //! Warnings about failed requests are rate-limited by `failures`.
 
 use super::SessionDriver;
-use base::{Error, Size};
-use vfs::Answer;
+use base::Size;
 
 impl SessionDriver {
     pub(super) fn log_login(&mut self) {
         self.logged_in = true;
-        if self.hub.shared.config.log_logins {
-            let identity = &self.session.caller().identity;
+        if self.context.hub.shared.config.log_logins {
+            let identity = &self.context.session.caller().identity;
             tracing::info!(
                 application = identity.application(),
                 release = identity.release(),
@@ -18,13 +17,13 @@ impl SessionDriver {
                 self.authenticated_as()
             );
         } else {
-            tracing::debug!("{} login{}", self.session.caller().identity, self.authenticated_as());
+            tracing::debug!("{} login{}", self.context.session.caller().identity, self.authenticated_as());
         }
     }
 
     /// Returns ` as NAME by PROTOCOL` for a client that authenticated, otherwise nothing.
     fn authenticated_as(&self) -> String {
-        let caller = self.session.caller();
+        let caller = self.context.session.caller();
         match caller.entity() {
             Some(entity) => {
                 let name = entity.name.as_deref().map(|name| format!(" as {name}")).unwrap_or_default();
@@ -34,24 +33,12 @@ impl SessionDriver {
         }
     }
 
-    /// Logs the error of an answer, if it is one.
-    pub(super) fn note(&self, answer: &Answer) {
-        if let Answer::Error(error) = answer {
-            self.note_failure(error);
-        }
-    }
-
-    /// Logs a failed request.
-    pub(crate) fn note_failure(&self, error: &Error) {
-        self.hub.shared.failures.note(&self.session.caller().identity, error);
-    }
-
     /// Logs the duration of the session and the bytes that it sent and received.
     pub(super) fn log_disconnect(&self) {
         // A connection that joined another session was never logged in itself.
-        if self.hub.shared.config.log_disconnects && self.logged_in {
-            let seconds = self.hub.now().since(self.born).as_secs();
-            let identity = &self.session.caller().identity;
+        if self.context.hub.shared.config.log_disconnects && self.logged_in {
+            let seconds = self.context.hub.now().since(self.born).as_secs();
+            let identity = &self.context.session.caller().identity;
             let (sent, received) = (Size(self.sent), Size(self.received));
             tracing::info!("{identity} left after {}: {sent} sent, {received} received", duration(seconds));
         }

@@ -4,7 +4,8 @@
 //! element that is not in memory, the pool reads the rest of the frame, in one job per file instead
 //! of one per element. Reads of one range are in `reads`.
 
-use super::{JobWork, SessionDriver};
+use super::SessionDriver;
+use super::jobs::JobWork;
 use crate::block::{DataBlock, put};
 use crate::failures::unexpected_answer;
 use crate::transfer::{FrameProgress, TransferWork};
@@ -17,19 +18,19 @@ use wire::xroot::limits::{RESPONSE_HEADER_BYTES, SEGMENT_BYTES};
 
 impl SessionDriver {
     pub(crate) fn read_vector(&mut self, task: ReadVectorTask) {
-        self.hub.stats.vector_reads.add(1);
-        self.hub.stats.read_segments.add(task.elements.len() as u64);
+        self.context.hub.stats.vector_reads.add(1);
+        self.context.hub.stats.read_segments.add(task.elements.len() as u64);
         if let Some(to) = self.vector_goes_to(&task) {
-            return self.session.vector_read_redirected(&task, &to, &mut self.links);
+            return self.context.session.vector_read_redirected(&task, &to, &mut self.context.links);
         }
         let mut files: Vec<(FileIndex, Arc<dyn OpenFile>)> = Vec::new();
         for element in &task.elements {
             let known = files.iter().any(|(index, _)| *index == element.file);
-            if !known && let Some(file) = self.session.file(element.file).cloned() {
+            if !known && let Some(file) = self.context.session.file(element.file).cloned() {
                 files.push((element.file, file));
             }
         }
-        let reply = self.session.vector_read_began(&task);
+        let reply = self.context.session.vector_read_began(&task);
         let link = reply.link();
         self.begin_transfer(link, TransferWork::Vector(VectorRead::new(reply, task.elements, files)));
     }
@@ -37,14 +38,14 @@ impl SessionDriver {
     /// Returns the server to which the client is redirected, if any. A vector over several files is
     /// not redirected; the client moves with a read of a single file.
     fn vector_goes_to(&self, task: &ReadVectorTask) -> Option<RedirectAnswer> {
-        let caller = self.session.caller();
+        let caller = self.context.session.caller();
         if !caller.accepts_read_redirect {
             return None;
         }
         let first = task.elements.first()?.file;
         let is_one_file = task.elements.iter().all(|element| element.file == first);
-        let file = self.session.file(first).filter(|_| is_one_file)?;
-        self.hub.shared.files.read_redirect(caller, &**file)
+        let file = self.context.session.file(first).filter(|_| is_one_file)?;
+        self.context.hub.shared.files.read_redirect(caller, &**file)
     }
 
     pub(crate) fn make_vector(
@@ -55,7 +56,7 @@ impl SessionDriver {
     ) -> Result<FrameProgress, Error> {
         if vector.next == vector.end {
             let (end, bytes) = vector.next_frame();
-            let room = self.reserve(MemoryPurpose::Data, DataBlock::size_for(bytes), 0);
+            let room = self.context.reserve(MemoryPurpose::Data, DataBlock::size_for(bytes), 0);
             let Some(charge) = room else { return Ok(FrameProgress::Short) };
             vector.begin_frame(end, DataBlock::with_room(bytes, charge));
         }
@@ -80,7 +81,7 @@ impl SessionDriver {
                     let (block, pieces) = vector.missing();
                     let (buffer, charge) = block.into_parts();
                     let operation = FileOperation::Read { buffer, pieces };
-                    return match self.start_job(JobWork::Read(key), charge, &file, operation) {
+                    return match self.context.start_job(JobWork::Read(key), charge, &file, operation) {
                         Some((answer, charge)) => self.take_vector_piece(link, vector, answer, charge),
                         None => Ok(FrameProgress::Waits),
                     };
@@ -95,7 +96,7 @@ impl SessionDriver {
         let body = vector.filled - RESPONSE_HEADER_BYTES;
         let frame = vector.reply.vector_frame(vector.end - vector.first, body);
         put(&mut block, 0, &frame.header);
-        if let Some((state, account)) = self.links.get_with_account(link) {
+        if let Some((state, account)) = self.context.links.get_with_account(link) {
             state.out.push_block(block, 0..vector.filled, account);
         }
         vector.first = vector.end;
