@@ -13,13 +13,12 @@ use crate::lazy::{Lazy, LazyTable};
 use crate::login_waits::LoginWaits;
 use crate::receipt::Receipt;
 use crate::registry::SessionHome;
-use crate::transfer::Transfer;
-use crate::{OUTPUT_LOW_BYTES, ROUND_REQUESTS, TRANSFERS_MAX};
-use base::{Error, ErrorKind, MemoryPurpose};
+use crate::{OUTPUT_LOW_BYTES, ROUND_REQUESTS};
+use base::{Charge, Error, ErrorKind, MemoryPurpose};
 use context::SessionContext;
 use jobs::{DriverJob, JobKey, JobWork};
 use net::LoopHandle;
-use session::{CallId, DriverTask, PathId, RequestFront, Session};
+use session::{CallId, DriverTask, PathId, ReadTask, RequestFront, Session};
 use slab::Slab;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -27,20 +26,23 @@ use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
+use transfers::{TransferStep, Transfers};
 use vfs::{Answer, DeferredReply, FileOperation, OpenFile, Operation, Started, Value};
 use wire::xroot::header::{SessionId, StreamId};
 
 mod context;
 mod ending;
+mod frame_context;
 mod jobs;
 mod login;
 mod loop_session;
 mod payload;
-mod reads;
 mod session_log;
 mod timeouts;
+mod transfers;
 mod turn;
-mod vectors;
+
+pub(crate) use frame_context::FrameContext;
 
 /// The hub of the sessions of one loop.
 pub(crate) type SessionHub = Hub<SessionDriver>;
@@ -65,7 +67,7 @@ pub(crate) enum InputFlow {
 /// One session and its driver state.
 pub(crate) struct SessionDriver {
     context: SessionContext,
-    pub(crate) transfers: Lazy<Slab<Transfer>>,
+    transfers: Transfers,
     pub(crate) rare: Lazy<RareState>,
     /// Creation time since the start of the loop.
     born: LoopTime,
@@ -124,7 +126,7 @@ impl SessionDriver {
         let owner = context.owner;
         let driver = Rc::new(RefCell::new(Self {
             context,
-            transfers: Lazy::default(),
+            transfers: Transfers::default(),
             rare: Lazy::default(),
             born: hub.now(),
             received: 0,
@@ -252,9 +254,8 @@ impl SessionDriver {
 
     /// Reports whether the session may take another request. `false` stops reading (back-pressure).
     fn has_room(&self) -> bool {
-        let room = self.context.session.has_room()
-            && self.transfers.len() < TRANSFERS_MAX
-            && self.rare.parked.is_empty();
+        let room =
+            self.context.session.has_room() && !self.transfers.is_full() && self.rare.parked.is_empty();
         room && !self.context.links.is_full()
     }
 
@@ -294,8 +295,15 @@ impl SessionDriver {
             DriverTask::Call(id, operation) => return self.call(id, operation),
             DriverTask::FileCall(id, file, operation) => return self.file_call(id, &file, operation),
             DriverTask::Read(task) => self.read(task),
-            DriverTask::ReadWithHints(task, hints) => self.read_with_hints(task, &hints),
-            DriverTask::ReadVector(task) => self.read_vector(task),
+            DriverTask::ReadWithHints(task, hints) => {
+                self.read(task);
+                self.prefetch(&hints);
+            }
+            DriverTask::ReadVector(task) => {
+                if let Some(link) = self.transfers.read_vector(&mut self.context, task) {
+                    self.advance(link);
+                }
+            }
             DriverTask::Receive(receive) => {
                 self.context.hub.stats.receive(&receive.into);
                 self.expect(receive);
@@ -313,6 +321,37 @@ impl SessionDriver {
             }
         }
         DriverTask::Nothing
+    }
+
+    /// Executes a read.
+    fn read(&mut self, task: ReadTask) {
+        if let Some(link) = self.transfers.read(&mut self.context, task) {
+            self.advance(link);
+        }
+    }
+
+    /// Prefetches ranges of files.
+    fn prefetch(&self, hints: &[(Arc<dyn OpenFile>, u64, u64)]) {
+        self.context.hub.stats.pre_reads.add(hints.len() as u64);
+        hints.iter().for_each(|(file, offset, length)| file.prefetch(*offset, *length));
+    }
+
+    /// Makes frames of the reads of a connection while its output has room, and executes the tasks
+    /// that the end of each read makes possible.
+    pub(crate) fn advance(&mut self, link: PathId) {
+        while self.transfers.advance(&mut self.context, link) {
+            self.run(DriverTask::Nothing);
+        }
+    }
+
+    /// Continues a read after the pool has read a piece.
+    fn piece_read(&mut self, transfer: usize, answer: Answer, charge: Charge) {
+        let taken = self.transfers.take_piece(&mut self.context, transfer, answer, charge);
+        let Some((link, step)) = taken else { return };
+        if step == TransferStep::Ended {
+            self.run(DriverTask::Nothing);
+        }
+        self.advance(link);
     }
 
     fn call(&mut self, id: CallId, operation: Operation) -> DriverTask {

@@ -1,10 +1,12 @@
 //! Reads that take several steps, as the driver keeps them between the steps.
 
 use crate::costs::CALL_BYTES;
+use crate::driver::FrameContext;
 use crate::range_read::RangeRead;
 use crate::vector_read::VectorRead;
-use base::Charge;
+use base::{Charge, Error};
 use session::{PathId, ReadReply};
+use vfs::Answer;
 
 /// A read in progress.
 pub(crate) struct Transfer {
@@ -38,6 +40,27 @@ impl TransferWork {
         match self {
             Self::Range(_) => CALL_BYTES,
             Self::Vector(vector) => CALL_BYTES + vector.bytes(),
+        }
+    }
+
+    /// Makes the next frame.
+    pub(crate) fn make_frame(&mut self, context: &mut FrameContext<'_>) -> Result<FrameProgress, Error> {
+        match self {
+            Self::Range(range) => range.make_frame(context),
+            Self::Vector(vector) => vector.make_frame(context),
+        }
+    }
+
+    /// Continues after the pool has read pieces.
+    pub(crate) fn take_piece(
+        &mut self,
+        context: &mut FrameContext<'_>,
+        answer: Answer,
+        charge: Charge,
+    ) -> Result<FrameProgress, Error> {
+        match self {
+            Self::Range(range) => range.take_piece(context, answer, charge),
+            Self::Vector(vector) => vector.take_pieces(context, answer, charge),
         }
     }
 

@@ -1,12 +1,19 @@
-//! A vector read: its frames, and the elements that one call reads.
+//! A vector read: one frame after another, cut between elements.
+//!
+//! Each element has a 16-byte header before its data. Data in memory is read in place, adjacent
+//! elements in one call. At the first element that is not in memory, the pool reads the rest of the
+//! frame, in one job per file instead of one per element.
 
 use crate::block::{DataBlock, put};
 use crate::costs::READ_ELEMENT_BYTES;
-use base::{Error, ErrorKind, ReadPiece};
+use crate::driver::FrameContext;
+use crate::failures::unexpected_answer;
+use crate::transfer::FrameProgress;
+use base::{Charge, Error, ErrorKind, ReadPiece};
 use session::{FileIndex, ReadElement, ReadReply};
 use std::io::IoSliceMut;
 use std::sync::Arc;
-use vfs::OpenFile;
+use vfs::{Answer, Now, OpenFile, Value};
 use wire::xroot::limits::{READV_FRAME_BYTES_MAX, RESPONSE_HEADER_BYTES, SEGMENT_BYTES};
 
 /// Maximum number of elements read in one call.
@@ -28,21 +35,21 @@ const _: () = assert!(GATHERED_BYTES_MAX <= READV_FRAME_BYTES_MAX);
 /// A vector read in progress.
 pub(crate) struct VectorRead {
     pub(crate) reply: ReadReply,
-    pub(crate) elements: Vec<ReadElement>,
+    elements: Vec<ReadElement>,
     /// First element of the current frame.
-    pub(crate) first: usize,
+    first: usize,
     /// End of the elements of the current frame (exclusive).
-    pub(crate) end: usize,
+    end: usize,
     /// The next element to read.
-    pub(crate) next: usize,
+    next: usize,
     /// The current frame. Its header occupies the first bytes.
-    pub(crate) frame: DataBlock,
+    frame: DataBlock,
     /// Bytes of the frame that are filled.
-    pub(crate) filled: usize,
+    filled: usize,
     /// Lengths of the pieces that the pool reads.
-    pub(crate) wanted: Vec<usize>,
+    wanted: Vec<usize>,
     /// The files of the vector.
-    pub(crate) files: Vec<(FileIndex, Arc<dyn OpenFile>)>,
+    files: Vec<(FileIndex, Arc<dyn OpenFile>)>,
 }
 
 impl VectorRead {
@@ -69,15 +76,90 @@ impl VectorRead {
         self.elements.len() * READ_ELEMENT_BYTES
     }
 
+    /// Makes the next frame, or lets the pool read the part of it that is not in memory.
+    pub(crate) fn make_frame(&mut self, context: &mut FrameContext<'_>) -> Result<FrameProgress, Error> {
+        if self.next == self.end {
+            let (end, bytes) = self.next_frame();
+            let room = context.reserve(DataBlock::size_for(bytes));
+            let Some(charge) = room else { return Ok(FrameProgress::Short) };
+            self.begin_frame(end, DataBlock::with_room(bytes, charge));
+        }
+        while let Some(&element) = self.elements.get(self.next).filter(|_| self.next < self.end) {
+            let file = self.file_of(element.file)?;
+            if self.read_neighbours(&*file) {
+                continue;
+            }
+            let at = self.filled + SEGMENT_BYTES;
+            put(&mut self.frame, self.filled, &element.header());
+            let Some(room) = self.frame.get_mut(at..at + element.extent.length) else {
+                return Err(beyond(&*file));
+            };
+            match file.read_now(element.extent.offset, room) {
+                Now::Done(Ok(read)) if read == element.extent.length => {
+                    self.filled = at + read;
+                    self.next += 1;
+                }
+                Now::Done(Ok(_)) => return Err(beyond(&*file)),
+                Now::Done(Err(error)) => return Err(error),
+                Now::WouldBlock => {
+                    let (block, pieces) = self.missing();
+                    return match context.start_read(&file, block.into_parts(), pieces) {
+                        Some((answer, charge)) => self.take_pieces(context, answer, charge),
+                        None => Ok(FrameProgress::Waits),
+                    };
+                }
+            }
+        }
+        Ok(self.push_frame(context))
+    }
+
+    fn push_frame(&mut self, context: &mut FrameContext<'_>) -> FrameProgress {
+        let mut block = std::mem::take(&mut self.frame);
+        let body = self.filled - RESPONSE_HEADER_BYTES;
+        let frame = self.reply.vector_frame(self.end - self.first, body);
+        put(&mut block, 0, &frame.header);
+        if let Some((state, account)) = context.output() {
+            state.out.push_block(block, 0..self.filled, account);
+        }
+        self.first = self.end;
+        if frame.is_last { FrameProgress::Last } else { FrameProgress::Frame(body) }
+    }
+
+    /// Continues after the pool has read the missing pieces.
+    pub(crate) fn take_pieces(
+        &mut self,
+        context: &mut FrameContext<'_>,
+        answer: Answer,
+        charge: Charge,
+    ) -> Result<FrameProgress, Error> {
+        let Answer::Value(Value::Data { buffer, lengths }) = answer else {
+            return Err(unexpected_answer(answer));
+        };
+        self.frame = DataBlock::from_parts(buffer, charge);
+        let index = self.elements.get(self.next).map(|element| element.file);
+        if lengths != self.wanted {
+            let file = index.map(|index| self.file_of(index)).transpose()?;
+            return Err(file.map_or_else(|| unexpected_answer(Answer::DONE), |file| beyond(&*file)));
+        }
+        for &length in &self.wanted {
+            self.filled += SEGMENT_BYTES + length;
+            self.next += 1;
+        }
+        if self.next == self.end {
+            return Ok(self.push_frame(context));
+        }
+        Ok(FrameProgress::Frame(0))
+    }
+
     /// Returns a file that was open when the request arrived. A close waits for the whole vector.
-    pub(crate) fn file_of(&self, index: FileIndex) -> Result<Arc<dyn OpenFile>, Error> {
+    fn file_of(&self, index: FileIndex) -> Result<Arc<dyn OpenFile>, Error> {
         let found = self.files.iter().find(|(known, _)| *known == index).map(|(_, file)| file.clone());
         found.ok_or_else(|| Error::new(ErrorKind::FileNotOpen, "readv does not refer to an open file"))
     }
 
     /// Selects the elements of the next frame. Returns their end and the length of the frame in
     /// bytes.
-    pub(crate) fn next_frame(&self) -> (usize, usize) {
+    fn next_frame(&self) -> (usize, usize) {
         let mut bytes = RESPONSE_HEADER_BYTES;
         let mut end = self.first;
         for element in self.elements.iter().skip(self.first) {
@@ -91,7 +173,7 @@ impl VectorRead {
         (end, bytes)
     }
 
-    pub(crate) fn begin_frame(&mut self, end: usize, frame: DataBlock) {
+    fn begin_frame(&mut self, end: usize, frame: DataBlock) {
         self.end = end;
         self.next = self.first;
         self.filled = RESPONSE_HEADER_BYTES;
@@ -100,7 +182,7 @@ impl VectorRead {
 
     /// Reads adjacent elements in one call if they ascend with small gaps and all data is in
     /// memory. The gaps are read too and discarded.
-    pub(crate) fn read_neighbours(&mut self, file: &dyn OpenFile) -> bool {
+    fn read_neighbours(&mut self, file: &dyn OpenFile) -> bool {
         let (run, skips) = self.neighbours();
         if run < 2 {
             return false;
@@ -112,7 +194,7 @@ impl VectorRead {
     }
 
     /// Reads the next `run` elements. The data between them goes to `gaps`.
-    pub(crate) fn read_run(&mut self, file: &dyn OpenFile, run: usize, mut gaps: &mut [u8]) -> bool {
+    fn read_run(&mut self, file: &dyn OpenFile, run: usize, mut gaps: &mut [u8]) -> bool {
         let Some(start) = self.elements.get(self.next).map(|first| first.extent.offset) else { return false };
         let Some(mut rest) = self.frame.get_mut(self.filled..) else { return false };
         let mut places = Vec::with_capacity(2 * run);
@@ -147,7 +229,7 @@ impl VectorRead {
 
     /// Returns the number of adjacent elements from the next one on in one file, and whether there
     /// are gaps.
-    pub(crate) fn neighbours(&self) -> (usize, bool) {
+    fn neighbours(&self) -> (usize, bool) {
         let (mut count, mut skips) = (0, false);
         let mut end = None;
         for element in self.elements.iter().take(self.end).skip(self.next).take(NEIGHBOURS_MAX) {
@@ -171,7 +253,7 @@ impl VectorRead {
     }
 
     /// Returns the missing part of the frame for one file: the frame as the buffer, and the pieces.
-    pub(crate) fn missing(&mut self) -> (DataBlock, Vec<ReadPiece>) {
+    fn missing(&mut self) -> (DataBlock, Vec<ReadPiece>) {
         let file = self.elements.get(self.next).map(|element| element.file);
         let mut pieces = Vec::new();
         self.wanted.clear();
@@ -192,4 +274,9 @@ impl VectorRead {
         let length = at + rest.map(|element| SEGMENT_BYTES + element.extent.length).sum::<usize>();
         (frame.cut(length), pieces)
     }
+}
+
+/// Returns the error of a vector read beyond the end of a file, which fails as a whole.
+fn beyond(file: &dyn OpenFile) -> Error {
+    Error::new(ErrorKind::FsError, format!("Unable to readv {}; illegal seek", file.path().text()))
 }

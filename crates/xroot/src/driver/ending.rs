@@ -133,7 +133,7 @@ impl SessionDriver {
                     driver.payload_lost(receipt);
                 }
                 for transfer in std::mem::take(&mut state.transfers) {
-                    driver.drop_transfer(transfer);
+                    driver.transfers.end(&mut driver.context, transfer);
                 }
                 state.shrink();
             }
@@ -165,7 +165,7 @@ impl SessionDriver {
             link.out.clear();
             transfers.extend(std::mem::take(&mut link.transfers));
         }
-        transfers.into_iter().for_each(|transfer| self.drop_transfer(transfer));
+        transfers.into_iter().for_each(|transfer| self.transfers.end(&mut self.context, transfer));
     }
 
     fn take_parked(&mut self) -> VecDeque<(CallId, Operation)> {

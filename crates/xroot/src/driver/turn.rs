@@ -55,7 +55,6 @@ impl SessionDriver {
     /// Reports whether sent output may have made room for further work of this connection.
     pub(crate) fn has_further_work(&mut self, link: PathId) -> bool {
         let Some(state) = self.context.links.get(link) else { return false };
-        let ready = state.transfers.iter().any(|&key| self.transfers.get(key).is_some_and(|t| !t.waiting));
-        ready || (link == PathId::CONTROL && self.has_parked())
+        self.transfers.has_ready(&state.transfers) || (link == PathId::CONTROL && self.has_parked())
     }
 }
