@@ -11,15 +11,14 @@ use crate::hub::{Hub, LoopTime};
 use crate::input::{Input, PayloadAhead};
 use crate::lazy::{Lazy, LazyTable};
 use crate::login_waits::LoginWaits;
-use crate::receipt::Receipt;
 use crate::registry::SessionHome;
 use crate::{OUTPUT_LOW_BYTES, ROUND_REQUESTS};
 use base::{Charge, Error, ErrorKind, MemoryPurpose};
 use context::SessionContext;
 use jobs::{DriverJob, JobKey, JobWork};
 use net::LoopHandle;
+use receipts::Receipts;
 use session::{CallId, DriverTask, PathId, ReadTask, RequestFront, Session};
-use slab::Slab;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -36,7 +35,7 @@ mod frame_context;
 mod jobs;
 mod login;
 mod loop_session;
-mod payload;
+mod receipts;
 mod session_log;
 mod timeouts;
 mod transfers;
@@ -87,7 +86,7 @@ pub(crate) struct SessionDriver {
 #[derive(Default)]
 pub(crate) struct RareState {
     /// Writes whose payload has not been written completely.
-    pub(crate) receipts: Slab<Receipt>,
+    receipts: Receipts,
     /// Pages of listings that wait for room in the output.
     parked: VecDeque<(CallId, Operation)>,
     /// Replies to send at the end of this session.
@@ -101,7 +100,7 @@ pub(crate) struct RareState {
 
 impl LazyTable for RareState {
     const EMPTY: &'static Self = &Self {
-        receipts: Slab::new(),
+        receipts: Receipts::NONE,
         parked: VecDeque::new(),
         waiting_for_end: Vec::new(),
         join: None,
@@ -172,7 +171,10 @@ impl SessionDriver {
             }
             let next = ahead.take_if(|_| input.is_empty());
             if let Some(receipt) = self.expected() {
-                next.into_iter().for_each(|next| self.take_ahead(receipt, next, input));
+                if let Some(next) = next {
+                    let todo = self.rare.receipts.take_ahead(&mut self.context, receipt, next, input);
+                    self.run_if_any(todo);
+                }
                 let taken = self.feed(receipt, input.bytes());
                 input.consume(taken);
                 // The last byte may have completed the request for which a drain waits.
@@ -248,7 +250,7 @@ impl SessionDriver {
             self.note_login(was_active);
         }
         self.run(todo);
-        input.expect_payload(self.expected().map_or(0, |receipt| self.piece_ahead(receipt)));
+        input.expect_payload(self.expected().map_or(0, |receipt| self.rare.receipts.piece_ahead(receipt)));
         true
     }
 
@@ -288,6 +290,12 @@ impl SessionDriver {
         self.is_running = false;
     }
 
+    fn run_if_any(&mut self, todo: Option<DriverTask>) {
+        if let Some(todo) = todo {
+            self.run(todo);
+        }
+    }
+
     fn run_one(&mut self, todo: DriverTask) -> DriverTask {
         match todo {
             DriverTask::Nothing => {}
@@ -306,9 +314,13 @@ impl SessionDriver {
             }
             DriverTask::Receive(receive) => {
                 self.context.hub.stats.receive(&receive.into);
-                self.expect(receive);
+                let todo = self.rare.receipts.expect(&mut self.context, receive);
+                self.run_if_any(todo);
             }
-            DriverTask::Proceed(call) => self.proceed(call),
+            DriverTask::Proceed(call) => {
+                let todo = self.rare.receipts.proceed(&mut self.context, call);
+                self.run_if_any(todo);
+            }
             DriverTask::Bind { streamid, session } => self.find_session(streamid, session),
             DriverTask::EndSession { call, session } => return self.end_other(call, session),
             DriverTask::Authenticate(task) => return self.authenticate(*task),
@@ -404,7 +416,11 @@ impl SessionDriver {
             let Some(DriverJob { work, charge }) = driver.context.jobs.remove(key) else { return };
             match work {
                 JobWork::Read(transfer) => driver.piece_read(transfer, answer, charge),
-                JobWork::Piece(receipt) => driver.piece_written(receipt, answer, charge),
+                JobWork::Piece(receipt) => {
+                    let context = &mut driver.context;
+                    let todo = driver.rare.receipts.piece_written(context, receipt, answer, charge);
+                    driver.run_if_any(todo);
+                }
                 // The buffer is returned before its charge.
                 JobWork::Orphan => drop(answer),
             }

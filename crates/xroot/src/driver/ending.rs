@@ -130,7 +130,8 @@ impl SessionDriver {
             if let Some(mut state) = driver.context.links.remove(link) {
                 state.out.clear();
                 for receipt in std::mem::take(&mut state.expected) {
-                    driver.payload_lost(receipt);
+                    let todo = driver.rare.receipts.lost(&mut driver.context, receipt);
+                    driver.run_if_any(todo);
                 }
                 for transfer in std::mem::take(&mut state.transfers) {
                     driver.transfers.end(&mut driver.context, transfer);

@@ -46,10 +46,41 @@ impl SessionDriver {
         self.context.links.get(link).into_iter().for_each(|state| state.input_lag.credit(bytes, tick));
     }
 
+    /// Consumes payload from the front of `bytes`. Returns the number of bytes consumed. 0 means
+    /// that pieces in flight must end first.
+    pub(crate) fn feed(&mut self, key: usize, bytes: &[u8]) -> usize {
+        let taken = self.rare.receipts.feed(&mut self.context, key, bytes);
+        let todo = self.rare.receipts.complete(&mut self.context, key);
+        self.run_if_any(todo);
+        taken
+    }
+
+    /// Returns room for payload that is read directly from the socket. Returns `None` if that does
+    /// not pay or is not possible.
+    pub(crate) fn payload_room(&mut self, key: usize) -> Option<&mut [u8]> {
+        self.rare.receipts.room(&mut self.context, key)
+    }
+
+    /// Records bytes that were read into the room of [`Self::payload_room`].
+    pub(crate) fn payload_came(&mut self, key: usize, bytes: usize) {
+        let todo = self.rare.receipts.came(&mut self.context, key, bytes);
+        self.run_if_any(todo);
+    }
+
+    /// Reports whether reading from the connection must pause until pieces have been written.
+    pub(crate) fn payload_waits(&self, key: usize) -> bool {
+        self.rare.receipts.must_wait(key)
+    }
+
+    /// Reports, once, whether held payload was released.
+    pub(crate) fn was_released(&mut self, key: usize) -> bool {
+        self.rare.receipts.take_released(key)
+    }
+
     /// Reports whether announced data is expected on the connection and may be received now.
     pub(crate) fn awaits_payload(&mut self, link: PathId) -> bool {
         let expected = self.context.links.get(link).and_then(|state| state.expected.front().copied());
-        expected.is_some_and(|key| self.rare.receipts.get(key).is_some_and(|receipt| !receipt.is_held()))
+        expected.is_some_and(|key| self.rare.receipts.may_arrive(key))
     }
 
     /// Reports whether sent output may have made room for further work of this connection.
