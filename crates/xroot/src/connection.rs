@@ -304,10 +304,7 @@ fn end_after_output(driver: &mut SessionDriver, is_closing: bool, flow: &InputFl
     match flow {
         _ if is_closing => Some(CloseReason::Closing),
         InputFlow::Join => driver.take_join().map(|(streamid, entry)| CloseReason::Join(streamid, entry)),
-        InputFlow::StartTls => {
-            driver.rare.starts_tls = false;
-            Some(CloseReason::StartTls)
-        }
+        InputFlow::StartTls => driver.take_starts_tls().then_some(CloseReason::StartTls),
         _ => None,
     }
 }

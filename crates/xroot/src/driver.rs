@@ -3,30 +3,47 @@
 //! Nothing here blocks. A task that cannot complete immediately is started, and its answer returns
 //! through [`SessionDriver::deliver`]. A panic while a request runs ends this session only: it is
 //! caught at each entry point, and nothing shared is borrowed across it.
+//!
+//! The driver passes each task to the part whose job it is. The parts do not know each other; they
+//! share the [`SessionContext`].
+//!
+//! | part | job |
+//! |---|---|
+//! | `context` | the session machine, its connections, and the operations in flight |
+//! | `transfers` | reads, in place or frame by frame |
+//! | `frame_context` | memory, pool and output for the next frame of a read |
+//! | `receipts` | payload that arrives, and its way into files |
+//! | `login` | steps of a login that wait for a name, a thread or a delay |
+//! | `timeouts` | time limits of connections |
+//! | `jobs` | file operations that the driver itself has started |
+//! | `rare_state` | state that few sessions have at any time |
+//! | `session_log` | log lines of logins and disconnects |
+//! | `turn` | calls of the tasks of connections |
+//! | `ending` | the end of the session and of its connections |
+//! | `loop_session` | calls of the hub of the loop |
 
 use crate::client_delay::ClientDelay;
 use crate::connections::{CloseState, SessionConnections};
 use crate::costs;
 use crate::hub::{Hub, LoopTime};
 use crate::input::{Input, PayloadAhead};
-use crate::lazy::{Lazy, LazyTable};
-use crate::login_waits::LoginWaits;
+use crate::lazy::Lazy;
 use crate::registry::SessionHome;
 use crate::{OUTPUT_LOW_BYTES, ROUND_REQUESTS};
 use base::{Charge, Error, ErrorKind, MemoryPurpose};
 use context::SessionContext;
 use jobs::{DriverJob, JobKey, JobWork};
+use login::LoginSteps;
 use net::LoopHandle;
-use receipts::Receipts;
+use rare_state::RareState;
 use session::{CallId, DriverTask, PathId, ReadTask, RequestFront, Session};
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use transfers::{TransferStep, Transfers};
-use vfs::{Answer, DeferredReply, FileOperation, OpenFile, Operation, Started, Value};
+use vfs::{Answer, FileOperation, OpenFile, Operation, Started, Value};
 use wire::xroot::header::{SessionId, StreamId};
 
 mod context;
@@ -35,6 +52,7 @@ mod frame_context;
 mod jobs;
 mod login;
 mod loop_session;
+mod rare_state;
 mod receipts;
 mod session_log;
 mod timeouts;
@@ -67,7 +85,7 @@ pub(crate) enum InputFlow {
 pub(crate) struct SessionDriver {
     context: SessionContext,
     transfers: Transfers,
-    pub(crate) rare: Lazy<RareState>,
+    rare: Lazy<RareState>,
     /// Creation time since the start of the loop.
     born: LoopTime,
     /// Bytes received on all connections of the session.
@@ -80,42 +98,6 @@ pub(crate) struct SessionDriver {
     /// Set while tasks of the session are executed.
     is_running: bool,
     logged_in: bool,
-}
-
-/// State that few sessions have at any time.
-#[derive(Default)]
-pub(crate) struct RareState {
-    /// Writes whose payload has not been written completely.
-    receipts: Receipts,
-    /// Pages of listings that wait for room in the output.
-    parked: VecDeque<(CallId, Operation)>,
-    /// Replies to send at the end of this session.
-    waiting_for_end: Vec<DeferredReply>,
-    /// The session that this connection joins.
-    join: Option<(StreamId, SessionHome)>,
-    /// The control connection switches to TLS.
-    pub(crate) starts_tls: bool,
-    login: LoginWaits,
-}
-
-impl LazyTable for RareState {
-    const EMPTY: &'static Self = &Self {
-        receipts: Receipts::NONE,
-        parked: VecDeque::new(),
-        waiting_for_end: Vec::new(),
-        join: None,
-        starts_tls: false,
-        login: LoginWaits::NONE,
-    };
-
-    fn is_empty(&self) -> bool {
-        self.receipts.is_empty()
-            && self.parked.is_empty()
-            && self.waiting_for_end.is_empty()
-            && self.join.is_none()
-            && !self.starts_tls
-            && self.login.is_over()
-    }
 }
 
 impl SessionDriver {
@@ -137,6 +119,10 @@ impl SessionDriver {
         }));
         hub.insert(owner, driver.clone());
         driver
+    }
+
+    fn login(&mut self) -> LoginSteps<'_> {
+        LoginSteps { context: &mut self.context, rare: &mut self.rare, logged_in: &mut self.logged_in }
     }
 
     /// Returns the hub of the loop.
@@ -213,7 +199,7 @@ impl SessionDriver {
             }
             match self.context.session.front(input.bytes()) {
                 Ok(front) => {
-                    if !self.context.session.is_active() && self.awaits_peer_host(&front) {
+                    if !self.context.session.is_active() && self.login().awaits_peer_host(&front) {
                         return InputFlow::Full;
                     }
                     if !self.take(&front, input) {
@@ -247,7 +233,7 @@ impl SessionDriver {
             .for_each(|link| link.input_lag = ClientDelay::NONE);
         self.context.hub.stats.requests.add(1);
         if !was_active {
-            self.note_login(was_active);
+            self.login().note_transition(was_active);
         }
         self.run(todo);
         input.expect_payload(self.expected().map_or(0, |receipt| self.rare.receipts.piece_ahead(receipt)));
@@ -323,9 +309,9 @@ impl SessionDriver {
             }
             DriverTask::Bind { streamid, session } => self.find_session(streamid, session),
             DriverTask::EndSession { call, session } => return self.end_other(call, session),
-            DriverTask::Authenticate(task) => return self.authenticate(*task),
+            DriverTask::Authenticate(task) => return self.login().authenticate(*task),
             DriverTask::StartTls => self.rare.starts_tls = true,
-            DriverTask::LoginRefused { reason, delay_seconds } => self.login_refused(reason, delay_seconds),
+            DriverTask::LoginRefused { reason, delay_seconds } => self.login().refuse(reason, delay_seconds),
             DriverTask::Statistics { call, selection } => {
                 let text = self.context.hub.shared.statistics(&selection);
                 let answer = Answer::Value(Value::Text(text.into_bytes()));

@@ -1,5 +1,6 @@
 //! [`LoginWaits`]: the pending operations of the login of a session.
 
+use crate::front_end::Config;
 use crate::hub::LoopTime;
 
 /// What a login waits for.
@@ -18,5 +19,14 @@ impl LoginWaits {
 
     pub(crate) fn is_over(&self) -> bool {
         !self.peer_host && self.refusal_due.is_none() && self.since.is_none()
+    }
+
+    /// Reports whether the time for a login, or for its authentication, has passed. `born` is the
+    /// start of the session.
+    pub(crate) fn is_late(&self, born: LoopTime, now: LoopTime, config: &Config) -> bool {
+        match self.since {
+            Some(since) => now.since(since) > config.login_timeout,
+            None => now.since(born) > config.hail,
+        }
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! All ways are in one file because each must release the same files, buffers and charges.
 
-use super::SessionDriver;
+use super::context::SessionContext;
 use super::timeouts::ConnectionTimeouts;
+use super::{SessionDriver, session_log};
 use crate::connections::{CloseState, LinkState};
 use crate::hub::{LoopTime, TICK};
-use base::ErrorKind;
+use base::{ErrorKind, Size};
 use session::{CallId, DriverTask, PathId};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -67,7 +68,8 @@ impl SessionDriver {
         let late = {
             let driver = this.borrow();
             let config = &driver.context.hub.shared.config;
-            let greets = driver.is_login_late(now);
+            let greets =
+                !driver.context.session.is_active() && driver.rare.login.is_late(driver.born, now, config);
             // The last arrival was between its tick and the next one.
             let silence = TICK * tick.saturating_sub(driver.active).saturating_sub(1);
             let silent = silence > Duration::ZERO
@@ -81,7 +83,7 @@ impl SessionDriver {
         let checked = catch_unwind(AssertUnwindSafe(|| {
             let mut driver = this.borrow_mut();
             driver.timeouts().refuse_unannounced();
-            driver.check_refusal(tick);
+            driver.login().check_refusal(tick);
             driver.timeouts().wake_overdue(tick);
             if driver.timeouts().close_overdue(tick) {
                 driver.drop_output_of(|link| link.closing == CloseState::Now);
@@ -190,6 +192,17 @@ impl SessionDriver {
         }
         drop(driver);
         waiting.into_iter().for_each(|reply| reply.send(Answer::DONE));
+    }
+
+    /// Logs the end of a session that had logged in. A connection that joined another session was
+    /// never logged in itself.
+    fn log_disconnect(&self) {
+        let SessionContext { hub, session, .. } = &self.context;
+        if hub.shared.config.log_disconnects && self.logged_in {
+            let age = hub.now().since(self.born);
+            let identity = &session.caller().identity;
+            session_log::log_disconnect(identity, age, Size(self.sent), Size(self.received));
+        }
     }
 
     fn take_waiting_for_end(&mut self) -> Vec<DeferredReply> {

@@ -1,18 +1,28 @@
-//! Logins: the name of the client's host, the steps of an authentication, and delayed refusals.
+//! [`LoginSteps`]: the name of the client's host, the steps of an authentication, and delayed
+//! refusals.
 //!
 //! A session has no clock, thread or name service, so its driver provides them. While one of them
 //! is awaited, no input of the connection is taken.
 
-use super::{SessionDriver, SessionHub};
+use super::context::SessionContext;
+use super::rare_state::RareState;
+use super::{SessionDriver, SessionHub, session_log};
 use crate::front_end::{LoginPool, PeerNames};
-use crate::hub::LoopTime;
+use crate::lazy::Lazy;
 use base::{Error, ErrorKind};
 use session::{AuthenticationResult, AuthenticationTask, DriverTask, HostName, PathId, RequestFront};
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::time::SystemTime;
 
-impl SessionDriver {
+/// The login of a session, while one of its steps is executed.
+pub(super) struct LoginSteps<'a> {
+    pub(super) context: &'a mut SessionContext,
+    /// Owns the state of a login that waits.
+    pub(super) rare: &'a mut Lazy<RareState>,
+    /// Set when the login has succeeded.
+    pub(super) logged_in: &'a mut bool,
+}
+
+impl LoginSteps<'_> {
     /// Reports whether the next request must wait for the name of the client's host. Starts its
     /// look-up.
     pub(super) fn awaits_peer_host(&mut self, front: &RequestFront) -> bool {
@@ -22,7 +32,7 @@ impl SessionDriver {
         if !self.context.session.needs_peer_host(front) {
             return false;
         }
-        let address = self.peer_address();
+        let address = self.context.peer_address();
         let (Some(PeerNames(names)), Some(address)) = (&self.context.hub.shared.config.peer_names, address)
         else {
             self.context.session.set_peer_host(HostName::Unknown);
@@ -33,29 +43,29 @@ impl SessionDriver {
         tokio::task::spawn_local(async move {
             let name = looked_up.await;
             if let Some(driver) = hub.find(owner) {
-                Self::guarded(&driver, |driver| {
-                    driver.rare.login.peer_host = false;
-                    driver.context.session.set_peer_host(name);
-                });
+                SessionDriver::guarded(&driver, |driver| driver.login().take_peer_host(name));
             }
         });
         true
     }
 
+    fn take_peer_host(&mut self, name: HostName) {
+        self.rare.login.peer_host = false;
+        self.context.session.set_peer_host(name);
+    }
+
     /// Records the transition of the session that a request or the step of an authentication has
     /// caused.
-    pub(super) fn note_login(&mut self, was_active: bool) {
-        if !was_active && self.context.session.is_active() {
+    pub(super) fn note_transition(&mut self, was_active: bool) {
+        let SessionContext { hub, session, .. } = &*self.context;
+        if !was_active && session.is_active() {
             self.rare.login.since = None;
-            self.context.hub.stats.logins.add(1);
-            self.context
-                .hub
-                .shared
-                .registry
-                .logged_in(self.context.session.id(), self.context.session.caller());
-            self.log_login();
-        } else if self.context.session.is_authenticating() && self.rare.login.since.is_none() {
-            self.rare.login.since = Some(self.context.hub.now());
+            hub.stats.logins.add(1);
+            hub.shared.registry.logged_in(session.id(), session.caller());
+            *self.logged_in = true;
+            session_log::log_login(session.caller(), hub.shared.config.log_logins);
+        } else if session.is_authenticating() && self.rare.login.since.is_none() {
+            self.rare.login.since = Some(hub.now());
         }
     }
 
@@ -73,52 +83,34 @@ impl SessionDriver {
             let result = task.run(SystemTime::now());
             home.run(move || {
                 if let Some(driver) = SessionHub::of(&shared).find(owner) {
-                    Self::step_done(&driver, result);
+                    SessionDriver::guarded(&driver, |driver| {
+                        let todo = driver.login().take_step(result);
+                        driver.run(todo);
+                    });
                 }
             });
         };
         if pool(host, Box::new(run)) {
-            DriverTask::Nothing
-        } else {
-            self.context
-                .session
-                .refuse_step("too many authentications wait for a thread", &mut self.context.links)
+            return DriverTask::Nothing;
         }
-    }
-
-    fn step_done(this: &Rc<RefCell<Self>>, result: AuthenticationResult) {
-        Self::guarded(this, |driver| {
-            let todo = driver.take_step(result);
-            driver.run(todo);
-        });
+        let SessionContext { session, links, .. } = &mut *self.context;
+        session.refuse_step("too many authentications wait for a thread", links)
     }
 
     fn take_step(&mut self, result: AuthenticationResult) -> DriverTask {
         let was_active = self.context.session.is_active();
         tracing::debug!(target: "auth", "{}: {result:?}", self.context.session.caller().identity);
         let todo = self.context.session.authenticated(result, &mut self.context.links);
-        self.note_login(was_active);
+        self.note_transition(was_active);
         todo
     }
 
     /// Logs a refusal, and delays it if required.
-    pub(super) fn login_refused(&mut self, reason: String, delay_seconds: u32) {
+    pub(super) fn refuse(&mut self, reason: String, delay_seconds: u32) {
         self.context.hub.stats.refused_logins.add(1);
         self.context.note_failure(&Error::new(ErrorKind::AuthFailed, reason));
         if delay_seconds > 0 {
             self.rare.login.refusal_due = Some(self.context.hub.tick().saturating_add(delay_seconds));
-        }
-    }
-
-    /// Reports whether the time for a login, or for its authentication, has passed.
-    pub(super) fn is_login_late(&self, now: LoopTime) -> bool {
-        let config = &self.context.hub.shared.config;
-        if self.context.session.is_active() {
-            return false;
-        }
-        match self.rare.login.since {
-            Some(since) => now.since(since) > config.login_timeout,
-            None => now.since(self.born) > config.hail,
         }
     }
 

@@ -1,48 +1,38 @@
-//! Log lines about a session: login, failed requests, disconnect.
-//!
-//! Warnings about failed requests are rate-limited by `failures`.
+//! Log lines about a session: login and disconnect. Those about failed requests are in `failures`.
 
-use super::SessionDriver;
-use base::Size;
+use base::{Identity, Size};
+use std::time::Duration;
+use vfs::Caller;
 
-impl SessionDriver {
-    pub(super) fn log_login(&mut self) {
-        self.logged_in = true;
-        if self.context.hub.shared.config.log_logins {
-            let identity = &self.context.session.caller().identity;
-            tracing::info!(
-                application = identity.application(),
-                release = identity.release(),
-                "{identity} login{}",
-                self.authenticated_as()
-            );
-        } else {
-            tracing::debug!("{} login{}", self.context.session.caller().identity, self.authenticated_as());
-        }
+/// Logs a login, at level info if it `is_logged`, otherwise at level debug.
+pub(super) fn log_login(caller: &Caller, is_logged: bool) {
+    let identity = &caller.identity;
+    if is_logged {
+        tracing::info!(
+            application = identity.application(),
+            release = identity.release(),
+            "{identity} login{}",
+            authenticated_as(caller)
+        );
+    } else {
+        tracing::debug!("{identity} login{}", authenticated_as(caller));
     }
+}
 
-    /// Returns ` as NAME by PROTOCOL` for a client that authenticated, otherwise nothing.
-    fn authenticated_as(&self) -> String {
-        let caller = self.context.session.caller();
-        match caller.entity() {
-            Some(entity) => {
-                let name = entity.name.as_deref().map(|name| format!(" as {name}")).unwrap_or_default();
-                format!("{name} by {}", entity.protocol)
-            }
-            None => String::new(),
+/// Returns ` as NAME by PROTOCOL` for a client that authenticated, otherwise nothing.
+fn authenticated_as(caller: &Caller) -> String {
+    match caller.entity() {
+        Some(entity) => {
+            let name = entity.name.as_deref().map(|name| format!(" as {name}")).unwrap_or_default();
+            format!("{name} by {}", entity.protocol)
         }
+        None => String::new(),
     }
+}
 
-    /// Logs the duration of the session and the bytes that it sent and received.
-    pub(super) fn log_disconnect(&self) {
-        // A connection that joined another session was never logged in itself.
-        if self.context.hub.shared.config.log_disconnects && self.logged_in {
-            let seconds = self.context.hub.now().since(self.born).as_secs();
-            let identity = &self.context.session.caller().identity;
-            let (sent, received) = (Size(self.sent), Size(self.received));
-            tracing::info!("{identity} left after {}: {sent} sent, {received} received", duration(seconds));
-        }
-    }
+/// Logs the duration of a session and the bytes that it sent and received.
+pub(super) fn log_disconnect(identity: &Identity, age: Duration, sent: Size, received: Size) {
+    tracing::info!("{identity} left after {}: {sent} sent, {received} received", duration(age.as_secs()));
 }
 
 /// A duration in the two largest units that it has: `7 s`, `2 min 5 s`, `3 h 20 min`.

@@ -32,6 +32,11 @@ impl SessionDriver {
         }
     }
 
+    /// Reports, once, whether the connection switches to TLS.
+    pub(crate) fn take_starts_tls(&mut self) -> bool {
+        std::mem::take(&mut self.rare.starts_tls)
+    }
+
     /// Counts bytes that have left.
     pub(crate) fn note_sent(&mut self, bytes: u64) {
         self.context.hub.stats.bytes_out.add(bytes);

@@ -1,0 +1,46 @@
+//! [`RareState`]: the parts of a session that are allocated on demand.
+
+use super::receipts::Receipts;
+use crate::lazy::LazyTable;
+use crate::login_waits::LoginWaits;
+use crate::registry::SessionHome;
+use session::CallId;
+use std::collections::VecDeque;
+use vfs::{DeferredReply, Operation};
+use wire::xroot::header::StreamId;
+
+/// State that few sessions have at any time.
+#[derive(Default)]
+pub(super) struct RareState {
+    /// Writes whose payload has not been written completely.
+    pub(super) receipts: Receipts,
+    /// Pages of listings that wait for room in the output.
+    pub(super) parked: VecDeque<(CallId, Operation)>,
+    /// Replies to send at the end of this session.
+    pub(super) waiting_for_end: Vec<DeferredReply>,
+    /// The session that this connection joins.
+    pub(super) join: Option<(StreamId, SessionHome)>,
+    /// The control connection switches to TLS.
+    pub(super) starts_tls: bool,
+    pub(super) login: LoginWaits,
+}
+
+impl LazyTable for RareState {
+    const EMPTY: &'static Self = &Self {
+        receipts: Receipts::NONE,
+        parked: VecDeque::new(),
+        waiting_for_end: Vec::new(),
+        join: None,
+        starts_tls: false,
+        login: LoginWaits::NONE,
+    };
+
+    fn is_empty(&self) -> bool {
+        self.receipts.is_empty()
+            && self.parked.is_empty()
+            && self.waiting_for_end.is_empty()
+            && self.join.is_none()
+            && !self.starts_tls
+            && self.login.is_over()
+    }
+}
