@@ -4,8 +4,8 @@
 //! through [`SessionDriver::deliver`]. A panic while a request runs ends this session only: it is
 //! caught at each entry point, and nothing shared is borrowed across it.
 //!
-//! The driver passes each task to the part whose job it is. The parts do not know each other; they
-//! share the [`SessionContext`].
+//! The driver passes each task to the part whose job it is. Reads, payload and logins do not know
+//! each other; they share the [`SessionContext`].
 //!
 //! | part | job |
 //! |---|---|
@@ -173,7 +173,9 @@ impl SessionDriver {
                 }
                 continue;
             }
-            next.into_iter().for_each(|next| next.join(input, self.context.links.account()));
+            if let Some(next) = next {
+                next.join(input, self.context.links.account());
+            }
             if self.context.session.is_ending() {
                 input.clear();
                 return InputFlow::Go;

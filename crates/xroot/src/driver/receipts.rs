@@ -138,7 +138,7 @@ impl Receipts {
     }
 
     /// Records bytes that were read into the room of [`Self::room`].
-    pub(super) fn came(
+    pub(super) fn note_arrived(
         &mut self,
         context: &mut SessionContext,
         key: usize,
@@ -223,7 +223,7 @@ impl Receipts {
         let taken = filled.min(room);
         input.append(block.get(taken..filled).unwrap_or_default(), context.links.account());
         receipt.piece = Some((block, 0, room));
-        self.came(context, key, taken)
+        self.note_arrived(context, key, taken)
     }
 
     /// Returns the length of the first piece of announced payload if the payload of the next

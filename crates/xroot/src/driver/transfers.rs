@@ -114,10 +114,11 @@ impl Transfers {
     pub(super) fn advance(&mut self, context: &mut SessionContext, link: PathId) -> bool {
         loop {
             let Some(state) = context.links.get(link) else { return false };
-            if state.out.pending() >= OUTPUT_LOW_BYTES {
+            let work = &**state;
+            if work.out.pending() >= OUTPUT_LOW_BYTES {
                 return false;
             }
-            let Some(key) = self.next_ready(&state.transfers) else { return false };
+            let Some(key) = self.next_ready(&work.transfers) else { return false };
             match self.make_frame(context, key) {
                 TransferStep::Made => {}
                 TransferStep::Ended => return true,

@@ -68,7 +68,7 @@ impl SessionDriver {
 
     /// Records bytes that were read into the room of [`Self::payload_room`].
     pub(crate) fn payload_came(&mut self, key: usize, bytes: usize) {
-        let todo = self.rare.receipts.came(&mut self.context, key, bytes);
+        let todo = self.rare.receipts.note_arrived(&mut self.context, key, bytes);
         self.run_if_any(todo);
     }
 
