@@ -7,9 +7,9 @@
 //!      └──kXR_login of a host that needs no authentication──▶ Active
 //! ```
 //!
-//! Before `Active`, [`crate::Session`] passes nothing to a file system. A step of an exchange can compute
-//! for long, so the driver executes it ([`DriverTask::Authenticate`]) and chooses the thread. From
-//! the third failure on, a refusal is delayed; the driver has the clock
+//! Before `Active`, [`crate::Session`] passes nothing to a file system. A step of an exchange can
+//! compute for long, so the driver executes it ([`DriverTask::Authenticate`]) and chooses the thread.
+//! From the third failure on, a refusal is delayed; the driver has the clock
 //! ([`DriverTask::LoginRefused`]). Meanwhile the session takes no request.
 
 use crate::greeting::{SessionClient, SessionStage};

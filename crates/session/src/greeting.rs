@@ -76,7 +76,12 @@ impl SessionClient {
         }
     }
 
-    /// Ends the stay of the client.
+    /// Reports whether the session is ending.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.stage == SessionStage::Ending
+    }
+
+    /// Ends the session of the client.
     pub(crate) fn end(&mut self) {
         self.stage = SessionStage::Ending;
         self.security = None;

@@ -20,7 +20,7 @@
 //! | file | content |
 //! |---|---|
 //! | `state` | [`Session`]: composes the objects below, and is the interface to the driver |
-//! | `machine` | takes requests and passes each to its family |
+//! | `machine` | takes requests and passes each to its family; kXR_ping, kXR_bind, kXR_endsess, refusals |
 //! | `greeting` | `SessionClient`: stage and identity of the client; handshake, kXR_protocol, kXR_login |
 //! | `authentication` | kXR_auth: from a login to the identity of the client |
 //! | `tls` | operations that must be encrypted, and the switch of a connection to TLS |
@@ -35,9 +35,9 @@
 //! | `attributes` | kXR_fattr |
 //! | `query` | `QueryRequest`: kXR_query and kXR_set |
 //! | `answers` | `Answers`: answers of the file system, encoded as replies |
-//! | `write_replies` | `WriteReplies`: replies to writes whose data has arrived |
+//! | `write_replies` | `WriteReplies`: replies after the data of a request has arrived |
 //! | `reads` | replies to reads: the headers around the data of the driver |
-//! | `reply` | `Replier`: errors and empty replies |
+//! | `reply` | `Replier`: immediate replies, errors and successes |
 //! | `replies` | encoders of replies from types of `vfs` |
 //! | `framing` | end of a request in the input, refusal because of a header |
 //! | `call` | a request without an answer |

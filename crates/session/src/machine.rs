@@ -1,5 +1,8 @@
 //! Requests of a session: takes one after another and passes each to the object of its family
 //! (`paths`, `handles`, `query`, ...).
+//!
+//! It answers requests that belong to no family itself, and those that their header or a missing
+//! signature refuses.
 
 use crate::call::CallKind;
 use crate::framing::{FrontRequest, HeaderRefusal, RequestFront, is_by_handle, passes_before_authentication};
@@ -45,7 +48,7 @@ impl Session {
             self.work().arriving = charge;
         }
         let todo = self.take_request(front, input, out);
-        let todo = self.close_if_asked(todo);
+        self.close_if_asked(&todo);
         if let Some(work) = self.present_work() {
             work.arriving = Charge::NONE;
         }
@@ -139,12 +142,12 @@ impl Session {
     }
 
     fn on_path<'a>(&'a mut self, reply: Replier<'a>) -> NamespaceRequest<'a> {
-        let work = SessionWork::begin(&mut self.work, false);
+        let work = SessionWork::begin(&mut self.work, self.client.is_ending());
         NamespaceRequest { client: &self.client, work, prepares: &mut self.prepares, reply }
     }
 
     fn query<'a>(&'a mut self, reply: Replier<'a>) -> QueryRequest<'a> {
-        let work = SessionWork::begin(&mut self.work, false);
+        let work = SessionWork::begin(&mut self.work, self.client.is_ending());
         let on_file = FileRequest { work, links: self.links, reply };
         QueryRequest { settings: &self.client.settings, caller: &self.client.caller, on_file }
     }

@@ -133,8 +133,9 @@ impl ReadTask {
     }
 
     /// Replies with the data that `read` appends to the output of the task's connection: at most
-    /// [`ReadTask::length`] bytes, without page checksums. [`crate::Session::read_answered`] must follow.
-    /// Returns `false` and leaves the output unchanged if the data is not available immediately.
+    /// [`ReadTask::length`] bytes, without page checksums. [`crate::Session::read_answered`] must
+    /// follow. Returns `false` and leaves the output unchanged if the data is not available
+    /// immediately.
     pub fn answer(&self, out: &mut Vec<u8>, read: impl FnOnce(&mut Vec<u8>) -> Now<usize>) -> bool {
         let start = out.len();
         // Replaced when the length of the data is known.

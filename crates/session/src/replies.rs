@@ -1,6 +1,6 @@
 //! Encoders of replies that translate types of `vfs` into types of `wire`.
 //!
-//! `answers` and `handles` use them. They are here so that the mapping of each type exists once.
+//! They are here so that the mapping of each type exists once.
 
 use crate::settings::Signing;
 use crate::step::BadPage;

@@ -1,4 +1,4 @@
-//! Replies that consist of an error or of nothing: the ones that any request can get.
+//! [`Replier`]: the immediate replies to a request, errors and successes.
 
 use crate::ids::PathId;
 use crate::replies;
@@ -16,7 +16,7 @@ pub trait ReplyOutputs {
 /// The reply to one request that arrived on the control connection.
 pub(crate) struct Replier<'a> {
     pub(crate) id: StreamId,
-    pub(crate) out: &'a mut dyn ReplyOutputs,
+    out: &'a mut dyn ReplyOutputs,
 }
 
 impl<'a> Replier<'a> {

@@ -72,7 +72,7 @@ impl Session {
 
     /// Reports whether the session is ending.
     pub fn is_ending(&self) -> bool {
-        self.client.stage == SessionStage::Ending
+        self.client.is_ending()
     }
 
     /// Reports whether the session has ended and released all files, so that it can be dropped.
@@ -94,8 +94,7 @@ impl Session {
 
     /// Returns the work of the session, which begins if there is none.
     pub(crate) fn work(&mut self) -> &mut SessionWork {
-        let is_ending = self.is_ending();
-        SessionWork::begin(&mut self.work, is_ending)
+        SessionWork::begin(&mut self.work, self.client.is_ending())
     }
 
     /// Returns the work of the session, if there is any.
@@ -230,13 +229,15 @@ impl Session {
     /// Takes the result of a step.
     pub fn authenticated(&mut self, result: AuthenticationResult, out: &mut dyn ReplyOutputs) -> DriverTask {
         let todo = self.client.authenticated(result, out);
-        self.close_if_asked(todo)
+        self.close_if_asked(&todo);
+        todo
     }
 
     /// Refuses a step that the driver could not execute.
     pub fn refuse_step(&mut self, reason: &str, out: &mut dyn ReplyOutputs) -> DriverTask {
         let todo = self.client.refuse_step(reason, out);
-        self.close_if_asked(todo)
+        self.close_if_asked(&todo);
+        todo
     }
 
     /// Sends a refusal whose delay has ended.
@@ -245,8 +246,8 @@ impl Session {
     }
 
     /// Ends the session if this task closes it, or if the client has no further attempt to log in.
-    pub(crate) fn close_if_asked(&mut self, todo: DriverTask) -> DriverTask {
-        match &todo {
+    pub(crate) fn close_if_asked(&mut self, todo: &DriverTask) {
+        match todo {
             DriverTask::Close => self.end(),
             DriverTask::LoginRefused { .. } if self.client.has_no_attempt_left() => {
                 self.end();
@@ -254,7 +255,6 @@ impl Session {
             }
             _ => {}
         }
-        todo
     }
 }
 

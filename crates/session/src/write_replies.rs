@@ -1,4 +1,5 @@
-//! Replies to writes, when their data has arrived and was written or discarded.
+//! Replies to writes and to refused requests, when their data has arrived and was written or
+//! discarded.
 //!
 //! A kXR_writev with sync then syncs its files one after the other. Pages with wrong checksums are
 //! recorded, because the close of their file fails unless they are corrected.

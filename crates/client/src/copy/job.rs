@@ -149,7 +149,6 @@ impl FileCopy<'_> {
         if options.third_party != ThirdParty::Never && !member {
             member = unless_stopped(watch, Box::pin(copier.metalink(&job.source, options))).await?.is_some();
         }
-        let third_party = ThirdPartyTransfer { copier, job, options, watch };
         match options.third_party {
             ThirdParty::Only if member => {
                 let text =
@@ -159,16 +158,18 @@ impl FileCopy<'_> {
             ThirdParty::Never => {}
             ThirdParty::First if member => {}
             ThirdParty::Only => {
-                let copied = Box::pin(third_party.run()).await;
+                let copied = Box::pin(ThirdPartyTransfer { copier, job, options, watch }.run()).await;
                 return copied.map_err(ThirdPartyRefusal::into_error);
             }
-            ThirdParty::First => match Box::pin(third_party.run()).await {
-                Ok(done) => return Ok(done),
-                Err(ThirdPartyRefusal::Failed(error)) => return Err(error),
-                // Fallback: the bytes pass through this client.
-                Err(ThirdPartyRefusal::Cannot(CopyError::Cancelled)) => return Err(CopyError::Cancelled),
-                Err(ThirdPartyRefusal::Cannot(_)) => {}
-            },
+            ThirdParty::First => {
+                match Box::pin(ThirdPartyTransfer { copier, job, options, watch }.run()).await {
+                    Ok(done) => return Ok(done),
+                    Err(ThirdPartyRefusal::Failed(error)) => return Err(error),
+                    // Fallback: the bytes pass through this client.
+                    Err(ThirdPartyRefusal::Cannot(CopyError::Cancelled)) => return Err(CopyError::Cancelled),
+                    Err(ThirdPartyRefusal::Cannot(_)) => {}
+                }
+            }
         }
         self.transfer().await
     }

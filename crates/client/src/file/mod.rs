@@ -225,7 +225,8 @@ impl File {
     /// [`Channel::has_page_io`](crate::Channel::has_page_io).
     ///
     /// # Errors
-    /// [`Error`]; with [`Cause::Corrupt`](crate::Cause::Corrupt) if a page is still wrong after all retries.
+    /// [`Error`]; with [`Cause::Corrupt`](crate::Cause::Corrupt) if a page is still wrong after all
+    /// retries.
     pub async fn read_pages(&self, offset: u64, length: usize) -> Result<Bytes, Error> {
         FileRead::new(&self.0, offset, length).pages().await
     }
@@ -273,7 +274,8 @@ impl File {
     /// fallback for servers without page checksums is a plain write.
     ///
     /// # Errors
-    /// [`Error`]; with [`Cause::Corrupt`](crate::Cause::Corrupt) if pages still arrive damaged after all retries.
+    /// [`Error`]; with [`Cause::Corrupt`](crate::Cause::Corrupt) if pages still arrive damaged after
+    /// all retries.
     pub async fn write_pages(&self, offset: u64, data: impl Into<Bytes>) -> Result<(), Error> {
         FileWriter::of(&self.0).write_pages(offset, data.into()).await
     }

@@ -61,9 +61,9 @@ impl ChildConnections {
         self.expected.retain(|(_, other)| *other != slot);
     }
 
-    /// Returns the knowledge of the other managers about a child. A new child that reports that all of them
-    /// know it gets no files for a moment. A child that an earlier run of this node has chosen is
-    /// not new.
+    /// Returns the knowledge of the other managers about a child. A new child that reports that all
+    /// of them know it gets no files for a moment. A child that an earlier run of this node has
+    /// chosen is not new.
     pub(super) fn newness(
         &mut self,
         cell: &Cell,

@@ -164,8 +164,9 @@ impl ChildQueries {
     }
 
     /// Records that a child does not have the path of a query, if that changed no known location.
-    /// Returns `false`, without any change, if the waiting requests have to be judged again: the
-    /// last reply has arrived, or they were judged for an older version of the cell.
+    /// Returns `false`, without any change, if the query is gone or did not ask the child, or if the
+    /// waiting requests have to be judged again: the last reply has arrived, or they were judged for
+    /// an older version of the cell.
     pub(super) fn note_absence(
         &mut self,
         locations: &Locations,
@@ -220,7 +221,7 @@ impl ChildQueries {
         Some(Settle::GivenUp)
     }
 
-    /// Records that a lost child will not reply to a query. Reports whether the query is open.
+    /// Records that a lost child will not reply to a query. Reports whether the query exists.
     pub(super) fn give_up_reply(
         &mut self,
         locations: &Locations,

@@ -1,6 +1,6 @@
 //! [`ConnectionTimeouts`]: time limits for data that a client sends late or does not take.
 //!
-//! The time limit of a login is in `login`, that of an idle session in `ending`.
+//! The time limit of a login is in `login_waits`, that of an idle session in `ending`.
 
 use super::context::SessionContext;
 use crate::connections::{CloseState, LinkState};
@@ -76,12 +76,14 @@ impl<'a> ConnectionTimeouts<'a> {
     pub(super) fn close_overdue(self, tick: u32) -> bool {
         let most = self.context.hub.shared.config.stalled_seconds;
         let links = self.context.links.iter_mut();
-        let overdue = links
-            .filter(|link| link.closing == CloseState::AfterOutput && link.output_waits(tick) > most)
-            .map(|link| {
-                link.close(CloseState::Now);
-                link.waker.iter().for_each(Waker::wake_by_ref);
-            });
-        overdue.count() > 0
+        let is_overdue =
+            |link: &&mut LinkState| link.closing == CloseState::AfterOutput && link.output_waits(tick) > most;
+        let mut any = false;
+        for link in links.filter(is_overdue) {
+            link.close(CloseState::Now);
+            link.waker.iter().for_each(Waker::wake_by_ref);
+            any = true;
+        }
+        any
     }
 }

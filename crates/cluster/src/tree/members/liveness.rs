@@ -68,7 +68,7 @@ impl Liveness {
         self.next
     }
 
-    /// Reports whether a check is due, which schedules the next one.
+    /// Reports whether a check is due. The check itself schedules the next one by [`Self::wake`].
     pub(super) fn take_due(&mut self, now: Duration) -> bool {
         self.next.take_if(|due| *due <= now).is_some()
     }
@@ -78,8 +78,8 @@ impl Liveness {
         self.unheard.insert(slot);
     }
 
-    /// Records that a child has sent something, or that its slot is free.
-    pub(super) fn note_received(&mut self, slot: Slot) {
+    /// Ends the wait for the first message of a child: it has sent something, or its slot is free.
+    pub(super) fn end_first_wait(&mut self, slot: Slot) {
         self.unheard.remove(slot);
     }
 

@@ -239,7 +239,7 @@ impl Members {
     /// Empties a slot. The node that was connected there has its notice already.
     fn free(&mut self, slot: Slot, now: Duration, out: &mut Vec<NodeAction>) {
         self.elsewhere.remove(&slot);
-        self.liveness.note_received(slot);
+        self.liveness.end_first_wait(slot);
         if let Some(member) = self.cell.take(slot) {
             if let Some(link) = member.link {
                 self.links.remove(link);
@@ -298,7 +298,7 @@ impl Members {
     pub fn note_received(&mut self, link: ConnectionId, now: Duration, out: &mut Vec<NodeAction>) {
         match self.links.role(link) {
             Some(ConnectionRole::Child(slot)) => {
-                self.liveness.note_received(slot);
+                self.liveness.end_first_wait(slot);
                 if let Some(member) = self.cell.get_mut(slot) {
                     member.heard = now;
                 }
