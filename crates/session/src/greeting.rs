@@ -43,8 +43,7 @@ pub(crate) enum SessionStage {
     Ending,
 }
 
-/// The client of a session: who it is, what it must do before its requests are served, and the
-/// encryption of its control connection.
+/// The client of a session: its identity, its login, and the encryption of its control connection.
 pub(crate) struct SessionClient {
     pub(crate) id: SessionId,
     pub(crate) settings: Arc<Settings>,

@@ -80,15 +80,7 @@ impl FileRequest<'_> {
             let text = format!("Unable to read {}; invalid argument", file.path().text());
             return self.reply.refuse_on(path, ErrorCode::ARG_INVALID, &text);
         };
-        let task = ReadTask {
-            streamid: self.reply.id,
-            link: path,
-            file: index,
-            offset,
-            length,
-            paged: false,
-            sequence: None,
-        };
+        let task = self.read_task(path, index, Extent { offset, length }, false);
         if hints.is_empty() {
             return self.work.submit_read(task);
         }
@@ -98,6 +90,11 @@ impl FileRequest<'_> {
         });
         let hints = hints.collect();
         self.work.submit_read_with_hints(task, hints)
+    }
+
+    fn read_task(&self, link: PathId, file: FileIndex, extent: Extent, paged: bool) -> ReadTask {
+        let Extent { offset, length } = extent;
+        ReadTask { streamid: self.reply.id, link, file, offset, length, paged, sequence: None }
     }
 
     pub(crate) fn page_read(&mut self, m: &Pgread) -> DriverTask {
@@ -115,15 +112,7 @@ impl FileRequest<'_> {
             let text = format!("Unable to read {}; invalid argument", file.path().text());
             return self.reply.refuse_on(path, ErrorCode::ARG_INVALID, &text);
         };
-        let task = ReadTask {
-            streamid: self.reply.id,
-            link: path,
-            file: index,
-            offset,
-            length,
-            paged: true,
-            sequence: None,
-        };
+        let task = self.read_task(path, index, Extent { offset, length }, true);
         self.work.submit_read(task)
     }
 
