@@ -49,7 +49,9 @@ pub(super) struct AttributeCertificate<'a> {
     pub(super) names: Vec<Fqan>,
     /// The certificate of the signer, then of its authorities; may be empty.
     pub(super) signers: Vec<GridCertificate>,
-    pub(super) has_unknown_critical: bool,
+    /// Set if an extension that is not supported may restrict the attributes: one that is critical,
+    /// or the list of servers for which they are meant.
+    pub(super) restricts_otherwise: bool,
 }
 
 impl<'a> AttributeCertificate<'a> {
@@ -88,7 +90,7 @@ impl<'a> AttributeCertificate<'a> {
         let (organization, host, names) = read_attributes(fields.sequence()?)?;
         // The unique identifier of the issuer is not used.
         fields.optional(&[tag::BIT_STRING])?;
-        let (signers, has_unknown_critical) = match fields.optional(&[tag::SEQUENCE])? {
+        let (signers, restricts_otherwise) = match fields.optional(&[tag::SEQUENCE])? {
             Some(list) => read_extensions(DerReader::new(list.content))?,
             None => (Vec::new(), false),
         };
@@ -104,7 +106,7 @@ impl<'a> AttributeCertificate<'a> {
             host,
             names,
             signers,
-            has_unknown_critical,
+            restricts_otherwise,
         })
     }
 
@@ -186,9 +188,9 @@ fn text(bytes: &[u8]) -> Result<&str, MalformedDer> {
     std::str::from_utf8(bytes).map_err(|_| MalformedDer)
 }
 
-/// Returns the certificates of the signer, and whether an extension that must be known is not.
+/// Returns the certificates of the signer, and [`AttributeCertificate::restricts_otherwise`].
 fn read_extensions(mut list: DerReader<'_>) -> Result<(Vec<GridCertificate>, bool), MalformedDer> {
-    let (mut signers, mut has_unknown_critical) = (None, false);
+    let (mut signers, mut restricts_otherwise) = (None, false);
     for _ in 0..ITEMS_MAX {
         if list.is_empty() {
             break;
@@ -206,12 +208,12 @@ fn read_extensions(mut list: DerReader<'_>) -> Result<(Vec<GridCertificate>, boo
             }
             TAGS | NO_REVOCATION | AUTHORITY_KEY => {}
             // RFC 5755 demands that it is critical. An issuer that forgets this means it nevertheless.
-            TARGETS => has_unknown_critical = true,
-            _ => has_unknown_critical |= is_critical,
+            TARGETS => restricts_otherwise = true,
+            _ => restricts_otherwise |= is_critical,
         }
     }
     list.end()?;
-    Ok((signers.unwrap_or_default(), has_unknown_critical))
+    Ok((signers.unwrap_or_default(), restricts_otherwise))
 }
 
 fn read_signers(value: &[u8]) -> Result<Vec<GridCertificate>, MalformedDer> {

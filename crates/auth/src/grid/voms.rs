@@ -82,7 +82,7 @@ impl AttributeVerifier<'_> {
         signatures: &mut SignatureBudget,
     ) -> Result<VomsMembership, String> {
         let organization = attributes.organization;
-        if attributes.has_unknown_critical {
+        if attributes.restricts_otherwise {
             return Err("a critical extension is not supported".to_owned());
         }
         if self.now < attributes.not_before || self.now > attributes.not_after {
