@@ -8,7 +8,7 @@ mod support;
 use serde_json::Value;
 use std::fs;
 use std::process::Output;
-use support::{Scratch, Server, run, stderr, stdout};
+use support::{Scratch, Server, program, run, stderr, stdout};
 
 /// Starts a server with a file slightly larger than 1 MiB, and ten small ones.
 fn served(name: &str) -> (Scratch, Server) {
@@ -67,6 +67,43 @@ fn every_load_gets_what_it_asks_for() {
     assert_eq!(left.len(), 3, "big, many and made: what was written is removed: {left:?}");
 }
 
+/// Loads log in with TLS and credentials: with full and resumed handshakes, in both orders of TLS and
+/// login, and for each direction of data.
+#[test]
+fn loads_use_tls_and_credentials() {
+    let scratch = Scratch::new("bench-secured");
+    fs::create_dir_all(scratch.path("data")).unwrap();
+    let generated = bench(&scratch, &["gen", &scratch.text("data/big"), "--size", "1050000"]);
+    assert!(generated.status.success());
+    for (number, tls) in ["capable all", "session", "login"].into_iter().enumerate() {
+        let text = format!("xrootd.seclib libXrdSec.so\nsec.protocol unix\nxrootd.tls {tls}\n");
+        let config = scratch.write(&format!("{number}.cfg"), text);
+        let mut server = Server::serve(&scratch, &["--tls", "self", "--config", config.to_str().unwrap()]);
+        let hint = server.said(|line| line.contains("X509_CERT_FILE="));
+        let (_, hint) = hint.split_once("X509_CERT_FILE=").unwrap();
+        let (file, _) = hint.split_once(' ').unwrap();
+        let scheme = if tls == "capable all" { "roots" } else { "root" };
+        for (load, path, options) in [
+            ("connect", "", "-c 5 --operations 20"),
+            ("connect", "", "-c 5 --operations 20 --resume"),
+            ("read", "/big", "-s 24,2k,300k -c 3 -d 4 --operations 200 --verify"),
+            ("stream", "/big", "-s 1m -c 2 --operations 20 --verify"),
+            ("pgwrite", "/new", "-s 5000,300k -c 2 -d 3 --file-size 1m --operations 40 --verify"),
+        ] {
+            let url = format!("{scheme}://localhost:{}/{path}", server.port);
+            let mut command = program("scalla", &scratch);
+            command.env("X509_CERT_FILE", file).args(["bench", load, &url, "--json"]);
+            let output = command.args(options.split_whitespace()).output().unwrap();
+            assert!(output.status.success(), "{tls} {load}: {}{}", stdout(&output), stderr(&output));
+            let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+            assert_eq!(report["errors"], 0, "{tls} {load} {options}");
+        }
+        let url = format!("{scheme}://localhost:{}//big", server.port);
+        let untrusted = bench(&scratch, &["read", &url]);
+        assert_eq!(untrusted.status.code(), Some(1), "{tls}: without the authority");
+    }
+}
+
 #[test]
 fn bytes_are_counted_and_the_server_is_watched() {
     let (scratch, server) = served("bench-count");
@@ -113,7 +150,7 @@ fn what_cannot_be_is_said() {
     let url = |path: &str| format!("root://localhost:{}/{path}", server.port);
     let table = [
         (vec!["read", "gopher://h//f"], "`gopher` is no protocol"),
-        (vec!["read", "roots://h//f"], "cannot do TLS"),
+        (vec!["read", "roots://h//f", "--discard"], "the kernel cannot discard encrypted data"),
         (vec!["read", "https://h//f"], "not an xroot server"),
         (vec!["read", "root://h/f"], "two slashes"),
         (vec!["open", "root://h//f", "--files", "3"], "has no %d"),

@@ -318,7 +318,7 @@ async fn log_in(stream: &mut ServerStream, request: &LoginRequest) -> Result<Con
                     }
                     if let Some(authentication) = &mut authentication {
                         let credentials = authentication.next(step).await?;
-                        machine.authenticate(credentials.id, &credentials.bytes);
+                        machine.authenticate(credentials.protocol, &credentials.payload);
                     }
                 }
                 ConnectionEvent::StartTls => {

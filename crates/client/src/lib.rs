@@ -48,7 +48,9 @@
 //! | `redirect` | the target of a redirect, and what it may change |
 //! | `pool` | connections shared by all operations for the same server and user |
 //! | `connect` | tries addresses of both families, uses the first that answers; login |
-//! | `authentication` | chooses authentication protocols and drives their exchanges |
+//! | `authentication` | the login at a server, and the threads of its authentication |
+//! | `credential_exchange` | chooses authentication protocols and drives their exchanges |
+//! | `secured_login` | [`SecuredLogin`]: TLS and credentials for connections without Tokio |
 //! | `channel` | [`Channel`]: a connection that one task drives for many callers |
 //! | `listings` | requests for listings, in the wire format |
 //! | `checksums` | queries for checksums that servers compute |
@@ -81,6 +83,7 @@ mod cluster;
 mod cluster_listing;
 mod connect;
 pub mod copy;
+mod credential_exchange;
 mod credentials;
 mod entries;
 mod failure;
@@ -97,6 +100,7 @@ mod reader;
 mod redirect;
 mod request_loop;
 mod route;
+mod secured_login;
 mod server_stream;
 mod settings;
 mod sums;
@@ -139,6 +143,7 @@ pub use path::{EntryName, Name, NameError, RelativePath, RemotePath, RequestTarg
 pub use pattern_search::Matches;
 pub use rawclient::{ConnectionError, Demand, ServerInfo, local_zone};
 pub use reader::{CacheStatistics, Caching, Reader};
+pub use secured_login::SecuredLogin;
 pub use settings::{SettingError, Settings, Source};
 pub use sums::PassingSums;
 pub use url::{Scheme, Url};

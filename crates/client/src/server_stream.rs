@@ -94,11 +94,8 @@ impl ServerStream {
     /// # Errors
     /// The server is not trusted, or sent something else.
     pub(crate) async fn encrypt(&mut self, config: &Arc<ClientConfig>, host: &str) -> io::Result<()> {
-        let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
-        let name = ServerName::try_from(host.to_owned()).map_err(|_| {
-            io::Error::new(io::ErrorKind::InvalidInput, format!("{host} is not a name of a host"))
-        })?;
-        let mut connection = ClientConnection::new(config.clone(), name).map_err(io::Error::other)?;
+        let mut connection =
+            ClientConnection::new(config.clone(), server_name(host)?).map_err(io::Error::other)?;
         connection.set_buffer_limit(Some(ENCRYPTED_BYTES_MAX));
         let mut tls = Box::new(TlsState { connection, received: Vec::new(), at: 0, decrypted: 0 });
         let mut received = 0;
@@ -212,6 +209,16 @@ impl ServerStream {
         }
         Ok(())
     }
+}
+
+/// Returns the name that the certificate of a host must have.
+///
+/// # Errors
+/// It cannot be the name of a host.
+pub(crate) fn server_name(host: &str) -> io::Result<ServerName<'static>> {
+    let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
+    ServerName::try_from(host.to_owned())
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("{host} is not a name of a host")))
 }
 
 impl TlsState {

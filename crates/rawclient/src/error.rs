@@ -50,6 +50,8 @@ pub enum ConnectionError {
     Demands(Demand),
     /// The client requires TLS, and the server does not switch to it.
     NoTls,
+    /// The client has no authorities or no credentials for this server.
+    Insecure(String),
 }
 
 impl From<WireError> for ConnectionError {
@@ -69,6 +71,7 @@ impl fmt::Display for ConnectionError {
             Self::Refused { request, code, text } => {
                 write!(f, "the server refused {request}: {code}: {text}")
             }
+            Self::Insecure(reason) => f.write_str(reason),
             Self::NoTls => write!(f, "the server has no TLS, which roots:// requires"),
             Self::Demands(demand) => write!(f, "the server demands {demand}, which this client cannot do"),
         }

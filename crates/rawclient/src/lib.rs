@@ -10,6 +10,7 @@
 //! | `encoded`, `outgoing` | encoded requests, with payloads that are not copied |
 //! | `login` | [`Login`]: the description that a client sends when it connects |
 //! | `session` | [`BlockingSession`]: one request at a time |
+//! | `security`, `encryption` | [`LoginSecurity`]: TLS and credentials of a polled connection |
 //! | `polled` | [`PolledConnection`]: a connection on a non-blocking socket |
 //! | `poller` | [`SocketPoller`]: waits for many sockets |
 //! | `zone` | the time zone of this machine |
@@ -19,11 +20,13 @@
 
 mod connection;
 mod encoded;
+mod encryption;
 mod error;
 mod login;
 mod outgoing;
 mod polled;
 mod poller;
+mod security;
 mod session;
 mod zone;
 
@@ -35,5 +38,6 @@ pub use error::{ConnectionError, Demand, SessionError, SubmitError};
 pub use login::{Login, TlsSupport};
 pub use polled::{PolledConnection, SocketRead};
 pub use poller::{Interest, SocketPoller, SocketReadiness};
+pub use security::{LoginCredentials, LoginSecurity};
 pub use session::BlockingSession;
 pub use zone::local_zone;

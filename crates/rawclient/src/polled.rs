@@ -8,7 +8,10 @@ use rustix::net::{self, AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, ConnectionEvent};
+use crate::encryption::Encryption;
+use crate::error::ConnectionError;
+use crate::security::LoginSecurity;
 
 /// Maximum number of slices in one send.
 const SLICES: usize = 16;
@@ -20,6 +23,8 @@ pub enum SocketRead {
     Bytes(usize),
     /// No bytes are available yet.
     Nothing,
+    /// The TLS handshake is complete. [`PolledConnection::next_event`] may return an event.
+    Encrypted,
     /// The server has closed the connection.
     End,
 }
@@ -29,6 +34,10 @@ pub enum SocketRead {
 pub struct PolledConnection {
     socket: OwnedFd,
     connection: Connection,
+    security: Option<Box<dyn LoginSecurity>>,
+    encryption: Option<Box<Encryption>>,
+    /// The TLS handshake was the last step of the login.
+    has_become_ready: bool,
 }
 
 impl AsFd for PolledConnection {
@@ -50,9 +59,18 @@ impl PolledConnection {
         let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
         net::sockopt::set_tcp_nodelay(&socket, true)?;
         match net::connect(&socket, &address) {
-            Ok(()) | Err(Errno::INPROGRESS) => Ok(Self { socket, connection }),
+            Ok(()) | Err(Errno::INPROGRESS) => {
+                Ok(Self { socket, connection, security: None, encryption: None, has_become_ready: false })
+            }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Sets TLS and credentials of the login, for a [`Login`](crate::Login) that supports them.
+    #[must_use]
+    pub fn secured_by(mut self, security: Box<dyn LoginSecurity>) -> Self {
+        self.security = Some(security);
+        self
     }
 
     /// Returns the state machine, which produces the events.
@@ -65,6 +83,9 @@ impl PolledConnection {
     /// # Errors
     /// The connection is lost.
     pub fn flush(&mut self) -> io::Result<bool> {
+        if let Some(encryption) = &mut self.encryption {
+            return encryption.flush(&self.socket, &mut self.connection);
+        }
         while !self.connection.is_sent() {
             let mut slices = [IoSlice::new(&[]); SLICES];
             let used = self.connection.outgoing(&mut slices);
@@ -86,12 +107,70 @@ impl PolledConnection {
         Ok(true)
     }
 
-    /// Receives bytes into the front of `buffer`, for [`Connection::next_event`].
+    /// Receives bytes into the front of `buffer`, for [`PolledConnection::next_event`].
     ///
     /// # Errors
-    /// The connection is lost, or could not be established.
-    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<SocketRead> {
-        self.read(buffer, RecvFlags::empty())
+    /// The connection is lost, or could not be established. The server is not trusted.
+    pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<SocketRead> {
+        let Some(encryption) = &mut self.encryption else {
+            return self.read(buffer, RecvFlags::empty());
+        };
+        let received = encryption.receive(&self.socket, buffer)?;
+        if !self.connection.is_tls() && encryption.is_established() {
+            self.connection.encrypted();
+            self.has_become_ready = self.connection.is_ready();
+        }
+        Ok(received)
+    }
+
+    /// Implements [`Connection::next_event`]. It continues a login with
+    /// [`PolledConnection::secured_by`] by itself, so that its steps are no events.
+    ///
+    /// # Errors
+    /// [`ConnectionError`]: the connection and its requests in flight are lost.
+    pub fn next_event<'a, 'input: 'a>(
+        &'a mut self,
+        input: &mut &'input [u8],
+    ) -> Result<Option<ConnectionEvent<'a>>, ConnectionError> {
+        if std::mem::take(&mut self.has_become_ready) {
+            self.use_session_key();
+            return Ok(Some(ConnectionEvent::Ready));
+        }
+        while !self.connection.is_ready() {
+            match self.connection.next_event(input)? {
+                None => return Ok(None),
+                Some(ConnectionEvent::StartTls) => {
+                    let Some(security) = &mut self.security else { return Err(ConnectionError::NoTls) };
+                    let tls = security.encrypt().map_err(unable)?;
+                    self.encryption = Some(Box::new(Encryption::new(tls)));
+                    // The handshake begins with the next flush.
+                    return Ok(None);
+                }
+                Some(ConnectionEvent::Authenticate(step)) => {
+                    let local = net::getsockname(&self.socket).map_err(io::Error::from);
+                    let local = local.and_then(|local| Ok(SocketAddr::try_from(local)?)).map_err(unable)?;
+                    let is_tls = self.encryption.is_some();
+                    let made = self.security.as_mut().map(|one| one.credentials(step, local, is_tls));
+                    let made = made.transpose().map_err(unable)?;
+                    if let Some(credentials) = made {
+                        self.connection.authenticate(credentials.protocol, &credentials.payload);
+                    }
+                }
+                Some(_) => {}
+            }
+            if self.connection.is_ready() {
+                self.use_session_key();
+                return Ok(Some(ConnectionEvent::Ready));
+            }
+        }
+        self.connection.next_event(input)
+    }
+
+    fn use_session_key(&mut self) {
+        let cipher = self.security.as_ref().and_then(|security| security.signature_cipher());
+        if let Some(cipher) = cipher {
+            self.connection.sign_with(cipher);
+        }
     }
 
     /// Discards received file data, at most as many bytes as `room` holds. The kernel does not copy
@@ -120,4 +199,8 @@ impl PolledConnection {
             };
         }
     }
+}
+
+fn unable(error: io::Error) -> ConnectionError {
+    ConnectionError::Insecure(error.to_string())
 }

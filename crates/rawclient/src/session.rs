@@ -17,6 +17,7 @@ use crate::error::SessionError;
 use crate::login::Login;
 use crate::polled::{PolledConnection, SocketRead};
 use crate::poller::{Interest, SocketPoller};
+use crate::security::LoginSecurity;
 
 /// Size of the receive buffer.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -31,8 +32,8 @@ pub struct BlockingSession {
 }
 
 impl BlockingSession {
-    /// Connects to the first of `addresses` that answers and logs in. No wait lasts longer than
-    /// `patience`.
+    /// Connects to the first of `addresses` that answers and logs in, without TLS and credentials.
+    /// No wait lasts longer than `patience`.
     ///
     /// # Errors
     /// The error of the last address.
@@ -41,9 +42,23 @@ impl BlockingSession {
         login: &Login,
         patience: Duration,
     ) -> Result<Self, SessionError> {
+        Self::connect_secured(addresses, login, patience, || None)
+    }
+
+    /// Implements [`BlockingSession::connect`] with the security that `security` creates for each
+    /// address.
+    ///
+    /// # Errors
+    /// The error of the last address.
+    pub fn connect_secured(
+        addresses: &[SocketAddr],
+        login: &Login,
+        patience: Duration,
+        security: impl Fn() -> Option<Box<dyn LoginSecurity>>,
+    ) -> Result<Self, SessionError> {
         let mut last = SessionError::Closed;
         for address in addresses {
-            match Self::connect_to(*address, login.clone(), patience) {
+            match Self::connect_to(*address, login.clone(), patience, security()) {
                 Ok(session) => return Ok(session),
                 Err(error) => last = error,
             }
@@ -51,8 +66,16 @@ impl BlockingSession {
         Err(last)
     }
 
-    fn connect_to(address: SocketAddr, login: Login, patience: Duration) -> Result<Self, SessionError> {
-        let link = PolledConnection::connect(address, Connection::new(login))?;
+    fn connect_to(
+        address: SocketAddr,
+        login: Login,
+        patience: Duration,
+        security: Option<Box<dyn LoginSecurity>>,
+    ) -> Result<Self, SessionError> {
+        let mut link = PolledConnection::connect(address, Connection::new(login))?;
+        if let Some(security) = security {
+            link = link.secured_by(security);
+        }
         let mut session =
             Self { link, poller: SocketPoller::new()?, patience, buffer: vec![0; BUFFER_BYTES] };
         session.poller.add(&session.link, 0, Interest::ReadAndWrite)?;
@@ -194,9 +217,10 @@ impl BlockingSession {
             let mut input = match self.link.receive(&mut self.buffer)? {
                 SocketRead::Bytes(count) => self.buffer.get(..count).unwrap_or_default(),
                 SocketRead::Nothing => continue,
+                SocketRead::Encrypted => &[],
                 SocketRead::End => return Err(SessionError::Closed),
             };
-            while let Some(event) = self.link.connection().next_event(&mut input)? {
+            while let Some(event) = self.link.next_event(&mut input)? {
                 // Only one request is in flight, so the events behind the result are not needed.
                 if let Some(found) = take(event)? {
                     return Ok(found);

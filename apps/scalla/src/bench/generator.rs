@@ -1,11 +1,12 @@
 //! The event loop of a load: a single thread drives all connections.
 
 use anyhow::{Context, bail};
+use client::SecuredLogin;
 use client::codec::Decode;
 use client::xroot::reply::{OpenDetail, OpenReply};
 use client::xroot::request::{self, Request};
 use rawclient::{
-    BlockingSession, Connection, ConnectionEvent, Interest, Login, PolledConnection, RequestOutcome,
+    BlockingSession, Connection, ConnectionEvent, Interest, PolledConnection, RequestOutcome, SessionError,
     SocketPoller, SocketRead, SocketReadiness,
 };
 use std::net::SocketAddr;
@@ -75,7 +76,7 @@ enum LoadPhase {
 /// A running load.
 pub(super) struct LoadGenerator<'p> {
     plan: &'p LoadPlan,
-    login: Login,
+    login: SecuredLogin,
     address: SocketAddr,
     poller: SocketPoller,
     connections: Vec<LoadConnection>,
@@ -106,11 +107,14 @@ pub(super) struct LoadResult {
 
 /// Returns the address at which the server replies. Reports problems with a server before the load
 /// starts.
-pub(super) fn probe_address(plan: &LoadPlan, login: &Login) -> anyhow::Result<(SocketAddr, BlockingSession)> {
+pub(super) fn probe_address(
+    plan: &LoadPlan,
+    login: &SecuredLogin,
+) -> anyhow::Result<(SocketAddr, BlockingSession)> {
     let addresses = plan.url.addresses().with_context(|| format!("cannot find {}", plan.url.host))?;
     let mut last = None;
     for address in addresses {
-        match BlockingSession::connect(&[address], login, CONNECT_TIMEOUT) {
+        match session(address, login, CONNECT_TIMEOUT) {
             Ok(session) => return Ok((address, session)),
             Err(error) => last = Some(error),
         }
@@ -120,8 +124,17 @@ pub(super) fn probe_address(plan: &LoadPlan, login: &Login) -> anyhow::Result<(S
         .with_context(|| format!("cannot use {}", plan.url.authority()))
 }
 
+/// Connects a session with TLS and credentials.
+pub(super) fn session(
+    address: SocketAddr,
+    login: &SecuredLogin,
+    timeout: Duration,
+) -> Result<BlockingSession, SessionError> {
+    BlockingSession::connect_secured(&[address], login.login(), timeout, || Some(login.security()))
+}
+
 impl<'p> LoadGenerator<'p> {
-    pub(super) fn new(plan: &'p LoadPlan, login: Login, address: SocketAddr) -> anyhow::Result<Self> {
+    pub(super) fn new(plan: &'p LoadPlan, login: SecuredLogin, address: SocketAddr) -> anyhow::Result<Self> {
         let now = Instant::now();
         Ok(Self {
             plan,
@@ -206,7 +219,8 @@ impl<'p> LoadGenerator<'p> {
         // The old connection is closed before the new one is opened, so that descriptors do not
         // accumulate.
         worker.link = None;
-        let mut link = PolledConnection::connect(self.address, Connection::new(self.login.clone()))?;
+        let link = PolledConnection::connect(self.address, Connection::new(self.login.login().clone()))?;
+        let mut link = link.secured_by(self.login.security());
         // If the server is near, the connection is usually established by now. Otherwise the loop
         // waits for it, and reading returns the error.
         let sent = link.flush().unwrap_or(false);
@@ -383,6 +397,7 @@ impl<'p> LoadGenerator<'p> {
             let count = match received {
                 Ok(SocketRead::Bytes(count)) => count,
                 Ok(SocketRead::Nothing) => return Ok(()),
+                Ok(SocketRead::Encrypted) => 0,
                 Ok(SocketRead::End) => return Err("the server closed the connection".to_owned()),
                 Err(error) => return Err(error.to_string()),
             };
@@ -407,7 +422,7 @@ impl<'p> LoadGenerator<'p> {
         let LoadConnection { link: Some(link), operations, state, .. } = &mut self.connections[number] else {
             return Ok(false);
         };
-        let event = link.connection().next_event(input).map_err(|error| error.to_string())?;
+        let event = link.next_event(input).map_err(|error| error.to_string())?;
         match event {
             None => return Ok(false),
             Some(ConnectionEvent::Ready) => return self.logged_in(number, now),
@@ -421,7 +436,6 @@ impl<'p> LoadGenerator<'p> {
                     operation.pages(plan, &frame);
                 }
             }
-            // The login of a load generator neither authenticates nor supports TLS.
             Some(
                 ConnectionEvent::StartTls
                 | ConnectionEvent::Authenticate(_)

@@ -67,6 +67,8 @@ pub(super) struct LoadPlan {
     pub(super) verify: bool,
     pub(super) discard: bool,
     pub(super) spin: bool,
+    /// Connections resume TLS sessions.
+    pub(super) resumes: bool,
     pub(super) json: bool,
 }
 
@@ -176,6 +178,7 @@ impl LoadPlan {
             verify: false,
             discard: false,
             spin: common.spin,
+            resumes: common.resume,
             json: common.json,
         })
     }
@@ -183,8 +186,7 @@ impl LoadPlan {
     fn check(&self) -> anyhow::Result<()> {
         let path = &self.url.path;
         match self.url.scheme {
-            Scheme::Root => {}
-            Scheme::Roots => bail!("{}: this client cannot do TLS yet; use root://", self.url),
+            Scheme::Root | Scheme::Roots => {}
             _ => bail!("{}: not an xroot server; use root://HOST//PATH", self.url),
         }
         if !matches!(self.kind, OperationKind::Connect | OperationKind::Idle) && !path.starts_with('/') {
@@ -192,6 +194,9 @@ impl LoadPlan {
         }
         if self.files != 1 && !path.contains("%d") {
             bail!("`{path}` has no %d, so it names one file, not {}", self.files);
+        }
+        if self.discard && self.url.scheme == Scheme::Roots {
+            bail!("--discard: the kernel cannot discard encrypted data; leave the option out");
         }
         if self.align == 0 {
             bail!("--align 0: use at least 1");

@@ -26,6 +26,7 @@ mod written_files;
 pub(crate) use options::BenchCommand;
 
 use anyhow::Context;
+use client::SecuredLogin;
 use generator::LoadGenerator;
 use load_plan::LoadPlan;
 use options::LoadCommand;
@@ -54,11 +55,7 @@ fn measure(plan: &LoadPlan) -> anyhow::Result<ExitCode> {
         pin(cpu)?;
     }
     allow_descriptors(plan.connections)?;
-    let mut login = Login::of_process("scalla-bench");
-    if let Some(user) = &plan.url.user {
-        login.user.clone_from(user);
-    }
-    login.token.clone_from(&plan.url.token);
+    let login = SecuredLogin::new(&Login::of_process("scalla-bench"), &plan.url, plan.resumes);
     let (address, session) = generator::probe_address(plan, &login)?;
     // Otherwise there would be one connection more than requested.
     drop(session);

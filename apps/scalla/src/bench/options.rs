@@ -50,7 +50,8 @@ pub(super) enum LoadCommand {
 #[derive(Args, Debug)]
 pub(super) struct LoadOptions {
     #[allow(rustdoc::broken_intra_doc_links, reason = "help text")]
-    /// root://HOST[:PORT]//PATH; %d in the path is replaced by a number (see --files).
+    /// root://HOST[:PORT]//PATH or roots://...; %d in the path is replaced by a number (see
+    /// --files). The login uses the credentials of the user, if the server demands any.
     pub(super) url: String,
     /// Number of concurrent connections.
     #[arg(short, long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
@@ -73,6 +74,10 @@ pub(super) struct LoadOptions {
     /// Poll instead of sleeping, which excludes the wake-up time from the latency.
     #[arg(long)]
     pub(super) spin: bool,
+    /// Resume TLS sessions, as programs do that connect again. By default each connection has a
+    /// full handshake.
+    #[arg(long)]
+    pub(super) resume: bool,
     /// Print the report as a JSON object.
     #[arg(long)]
     pub(super) json: bool,

@@ -1,11 +1,12 @@
 //! Verification and removal of the files that a load wrote.
 
 use anyhow::Context;
+use client::SecuredLogin;
 use client::xroot::request::{self, Request};
-use rawclient::{BlockingSession, Login};
+use rawclient::BlockingSession;
 use std::time::Duration;
 
-use super::generator::LoadResult;
+use super::generator::{self, LoadResult};
 use super::load_plan::LoadPlan;
 use super::operation::{NEW_FILE_MODE, OPEN_TO_READ};
 use super::pattern;
@@ -17,12 +18,16 @@ const PIECE: u32 = 4 << 20;
 
 /// Reads the written data back if it must be verified. Removes the files unless they are to be
 /// kept.
-pub(super) fn verify_and_remove(plan: &LoadPlan, login: &Login, ran: &mut LoadResult) -> anyhow::Result<()> {
+pub(super) fn verify_and_remove(
+    plan: &LoadPlan,
+    login: &SecuredLogin,
+    ran: &mut LoadResult,
+) -> anyhow::Result<()> {
     if !plan.kind.writes() || (plan.keep && !plan.verify) {
         return Ok(());
     }
-    let mut session = BlockingSession::connect(&[ran.address], login, REQUEST_TIMEOUT)
-        .context("cannot look at what was written")?;
+    let mut session =
+        generator::session(ran.address, login, REQUEST_TIMEOUT).context("cannot look at what was written")?;
     for number in 0..ran.written.len() {
         let target = plan.url.target_of(&plan.path(number)).text().into_owned();
         if plan.verify {
