@@ -8,6 +8,7 @@
 //! | `row`      | the description of a load and its goals           |
 //! | `rows`     | all loads                                         |
 //! | `figures`  | the measured figures and goals for them           |
+//! | `secured`  | loads with authentication and TLS                 |
 //! | `server`   | a running server                                  |
 //! | `servers`  | start and stop of the servers                     |
 //! | `agents`   | many cluster nodes in few processes               |
@@ -46,6 +47,7 @@ mod relay;
 mod report;
 mod row;
 mod rows;
+mod secured;
 mod server;
 mod servers;
 mod site;

@@ -1,6 +1,7 @@
 //! A load with its goals: the types that describe it.
 
 use crate::figures::{Figure, Goal};
+use crate::secured::RowSecurity;
 
 pub(crate) const CPU: Figure = Figure::Cpu;
 pub(crate) const THROUGHPUT: Figure = Figure::Throughput;
@@ -41,6 +42,8 @@ pub(crate) struct RowSetting {
     /// New servers are started for each run, because memory is measured.
     pub(crate) fresh: bool,
     pub(crate) cast: MeasuredServers,
+    /// Authentication or TLS; none by default.
+    pub(crate) security: Option<RowSecurity>,
 }
 
 /// The servers that run.

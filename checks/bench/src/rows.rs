@@ -1,7 +1,7 @@
 //! The loads and their goals.
 //!
-//! Ratios are ours to theirs: same machine, same run, no authentication, server and generator on
-//! one processor each. The files are in the page cache of a disk's file system unless a load names
+//! Ratios are ours to theirs: same machine, same run, server and generator on one processor each,
+//! without authentication except for those of `secured`. The files are in the page cache of a disk's file system unless a load names
 //! tmpfs.
 
 use crate::figures::{Figure, Goal};
@@ -9,6 +9,7 @@ use crate::row::{
     CPU, ClientTask, ConcurrentLoads, MeasuredServers, Row, RowLoad, RowMethod, RowSetting, SourceServers,
     THROUGHPUT, bench, words,
 };
+use crate::secured;
 use crate::server::POLLING;
 use crate::site;
 
@@ -22,6 +23,7 @@ pub(crate) fn all() -> Vec<Row> {
     rows.extend(names());
     rows.extend(crowds());
     rows.extend(neighbours());
+    rows.extend(secured::rows());
     rows.extend(site::rows());
     rows.extend(clients());
     rows.extend(sources());

@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 
 use crate::children::ChildServer;
+use crate::secured::RowSecurity;
 
 /// Path of the server of the Debian package.
 pub(crate) const XROOTD: &str = "/usr/bin/xrootd";
@@ -27,18 +28,33 @@ pub(crate) struct Server {
     /// Ports of additional servers with the same files.
     others: Vec<u16>,
     pub(crate) side: ServerSide,
+    pub(crate) security: Option<RowSecurity>,
 }
 
 impl Server {
     /// Creates a server of several processes, of which `pids` are measured; all end on drop.
     /// Returns `None` without `pids`.
     pub(crate) fn of(running: Vec<ChildServer>, pids: Vec<u32>, port: u16, side: ServerSide) -> Option<Self> {
-        (!pids.is_empty()).then_some(Self { _running: running, pids, port, others: Vec::new(), side })
+        (!pids.is_empty()).then_some(Self {
+            _running: running,
+            pids,
+            port,
+            others: Vec::new(),
+            side,
+            security: None,
+        })
     }
 
     /// Creates a server of one process, which ends on drop.
     pub(crate) fn alone(running: ChildServer, port: u16, side: ServerSide) -> Self {
-        Self { pids: vec![running.pid()], _running: vec![running], port, others: Vec::new(), side }
+        Self {
+            pids: vec![running.pid()],
+            _running: vec![running],
+            port,
+            others: Vec::new(),
+            side,
+            security: None,
+        }
     }
 
     /// Combines servers with the same files, which are measured as one.
@@ -47,7 +63,7 @@ impl Server {
         let pids = all.iter().map(Self::pid).collect();
         let port = all.first().map_or(0, |server| server.port);
         let running = all.into_iter().flat_map(|server| server._running).collect();
-        Self { _running: running, pids, port, others, side }
+        Self { _running: running, pids, port, others, side, security: None }
     }
 
     /// Returns the measured process, or the first of several.
@@ -74,9 +90,15 @@ impl Server {
         Self { side, ..self }
     }
 
+    /// Returns the same server, which demands this security.
+    pub(crate) fn secured(self, security: Option<RowSecurity>) -> Self {
+        Self { security, ..self }
+    }
+
     /// Returns the URL of a path.
     pub(crate) fn url(&self, path: &str) -> String {
-        format!("root://127.0.0.1:{}/{path}", self.port)
+        let (scheme, host) = self.security.map_or(("root", "127.0.0.1"), RowSecurity::origin);
+        format!("{scheme}://{host}:{}/{path}", self.port)
     }
 }
 

@@ -75,9 +75,11 @@ impl<'d> Fleet<'d> {
         let mut command = pinned(&self.data.program(), SERVER_CPU);
         command.arg("serve").arg(self.data.tree(setting.tmpfs));
         command.args(["--port", "0", "--admin-path"]).arg(&directory);
-        if !setting.ours.is_empty() {
+        let mut lines: Vec<_> = setting.ours.iter().map(|line| (*line).to_owned()).collect();
+        lines.extend(self.security(setting)?);
+        if !lines.is_empty() {
             let file = directory.join("scalla.cfg");
-            fs::write(&file, setting.ours.join("\n") + "\n")
+            fs::write(&file, lines.join("\n") + "\n")
                 .with_context(|| format!("cannot write {}", file.display()))?;
             command.arg("--config").arg(file);
         }
@@ -88,7 +90,11 @@ impl<'d> Fleet<'d> {
             let (address, _) = rest.split_once(',')?;
             address.rsplit_once(':')?.1.trim().parse().ok()
         })?;
-        Ok(Server::alone(running, port, ServerSide::Ours))
+        Ok(Server::alone(running, port, ServerSide::Ours).secured(setting.security))
+    }
+
+    fn security(&self, setting: &RowSetting) -> anyhow::Result<Vec<String>> {
+        setting.security.map_or(Ok(Vec::new()), |security| security.lines(self.data))
     }
 
     fn theirs(&self, setting: &RowSetting, name: &str) -> anyhow::Result<Server> {
@@ -97,9 +103,10 @@ impl<'d> Fleet<'d> {
         let (tree, work) = (self.data.tree(setting.tmpfs), directory.display());
         // Reverse DNS lookups are disabled, because they take seconds without a name server.
         let text = format!(
-            "all.export /\noss.localroot {}\nall.adminpath {work}\nall.pidpath {work}\nxrd.network nodnr\n{}\n",
+            "all.export /\noss.localroot {}\nall.adminpath {work}\nall.pidpath {work}\nxrd.network nodnr\n{}\n{}\n",
             tree.display(),
-            setting.theirs.join("\n")
+            setting.theirs.join("\n"),
+            self.security(setting)?.join("\n")
         );
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         // XRootD cannot report a port assigned by the kernel.
@@ -108,7 +115,7 @@ impl<'d> Fleet<'d> {
         command.arg("-c").arg(&file).args(["-p", &port.to_string()]).current_dir(&directory);
         let mut running = ChildServer::start(command, &log, true).context("their server")?;
         running.wait_for(&log, |text| text.contains("initialization completed").then_some(()))?;
-        Ok(Server::alone(running, port, ServerSide::Theirs))
+        Ok(Server::alone(running, port, ServerSide::Theirs).secured(setting.security))
     }
 
     fn floor(&self, setting: &RowSetting) -> anyhow::Result<Server> {
