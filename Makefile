@@ -7,7 +7,8 @@
 #   make fuzz    every fuzz target, for FUZZ_MINUTES in all (40: on two cores ten minutes for each)
 #   make abuse   hostile clients of all kinds against the release binary, beside a well-behaved one; ABUSE="--quick" or names of
 #                campaigns choose among them
-#   make soak    a cluster under real clients and ours, its nodes killed one after the other, for SOAK_MINUTES (30), and
+#   make soak    a cluster under real clients and ours, its nodes killed one after the other, for SOAK_MINUTES (30), its memory and
+#                latency under what clients and strangers can cause, and
 #                QUESTIONS (100000) about random authorization rules to the real xrdacctest and to ours, and CHAINS (5000)
 #                random chains of grid certificates to openssl and to ours
 #   make differ  10,000 random request sequences to the real xrootd and to ours, or SEQUENCES of them
@@ -51,6 +52,7 @@ soak: peers
 	SCALLA=$${CARGO_TARGET_DIR:-target}/release/scalla .venv/bin/python checks/interop/soak.py $(SOAK_MINUTES)
 	SCALLA=$${CARGO_TARGET_DIR:-target}/release/scalla .venv/bin/python checks/interop/authdb.py $(QUESTIONS)
 	GRID_CHAINS=$(CHAINS) cargo test --package scalla-auth openssl_has_the_same_verdict
+	SCALLA=$${CARGO_TARGET_DIR:-target}/release/scalla .venv/bin/python checks/interop/pressure.py
 	SCALLA=$${CARGO_TARGET_DIR:-target}/release/scalla SCALLA_PLACEMENTS=200 \
 		.venv/bin/pytest -q checks/interop/test_cluster_placement.py
 
