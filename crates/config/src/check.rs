@@ -304,6 +304,32 @@ impl DiskCheck<'_> {
             );
             self.wrong(origin, what, "give one of them another port");
         }
+        self.check_cluster_key();
+    }
+
+    /// Checks that the key table of the cluster exists, and that it protects something.
+    fn check_cluster_key(&mut self) {
+        let cluster = &self.effective.cluster;
+        let Some(key) = &cluster.key.value else { return };
+        let origin = &cluster.key.origin;
+        if !cluster.is_cluster_node() {
+            let what = "scalla.clusterkey: this server is in no cluster".to_owned();
+            return self.warn(origin, what, "name its manager: all.manager host:port");
+        }
+        if key.exempt.iter().any(|pattern| pattern.as_str() == "*") {
+            let what = "scalla.clusterkey: 'except *' lets every host join without the key".to_owned();
+            self.warn(origin, what, "name the hosts of the nodes that cannot authenticate");
+        }
+        if let Err(error) = self.disk.look(&key.keytab) {
+            let what = format!("scalla.clusterkey: {}: {}", key.keytab.display(), describe(&error));
+            let remedy = match error.kind() {
+                io::ErrorKind::NotFound => {
+                    "make it with xrdsssadmin -k cluster add PATH, and copy it to each node"
+                }
+                _ => "give the server's user access",
+            };
+            self.wrong(origin, what, remedy);
+        }
     }
 
     /// Warns of an admin directory inside an export, because clients could see state and sockets of

@@ -88,7 +88,7 @@ const XROOTD: &str = "xrootd";
 /// The program of a cluster node.
 const CMSD: &str = "cmsd";
 /// Prefixes of the directives that cmsd reads for the cluster.
-const CMSD_PREFIXES: [&str; 3] = ["all.", "cms.", "xrd."];
+const CMSD_PREFIXES: [&str; 4] = ["all.", "cms.", "scalla.clusterkey", "xrd."];
 
 /// Loads a configuration. Reads files through `source` and has no side effects. It blocks as the
 /// source does.

@@ -179,3 +179,25 @@ fn the_real_disk_is_checked() {
     assert_eq!(load(&request, &LocalFiles).effective.network.port.value, Port::Number(7));
     std::fs::remove_dir_all(&directory).unwrap();
 }
+
+#[test]
+fn a_cluster_key_that_is_missing_or_protects_nothing_is_reported() {
+    let disk = disk().file("/srv/k").denied("/srv/hidden");
+    let found = |text: &str| problems(&format!("{GOOD}{text}"), &disk);
+    assert_eq!(found("all.manager h:1\nscalla.clusterkey /srv/k except a\n"), [""; 0]);
+    for (text, expected) in [
+        ("scalla.clusterkey /srv/k\n", "f:5:1: warning: scalla.clusterkey: this server is in no cluster"),
+        ("all.manager h:1\nscalla.clusterkey /srv/none\n", "f:6:1: error: scalla.clusterkey: /srv/none: "),
+        (
+            "all.manager h:1\nscalla.clusterkey /srv/hidden\n",
+            "f:6:1: error: scalla.clusterkey: /srv/hidden: ",
+        ),
+        (
+            "all.manager h:1\nscalla.clusterkey /srv/k except a *\n",
+            "f:6:1: warning: scalla.clusterkey: 'except *'",
+        ),
+    ] {
+        let found = found(text);
+        assert!(found.len() == 1 && found[0].starts_with(expected), "{text}: {found:?}");
+    }
+}

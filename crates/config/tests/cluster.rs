@@ -138,7 +138,7 @@ fn managers_are_read_in_every_form() {
     assert_eq!(good("all.subcluster of top:1213\n").cluster.subcluster.as_ref().map(|m| m.port), Some(1213));
 }
 
-const BAD: [(&str, &str); 30] = [
+const BAD: [(&str, &str); 33] = [
     ("all.role king", "1:10: error: all.role: invalid role - king"),
     ("all.role peer manager", "1:10: error: all.role: invalid role - peer manager"),
     ("all.role proxy server", "1:10: error: all.role: role proxy server: proxies are not in force yet"),
@@ -168,6 +168,9 @@ const BAD: [(&str, &str); 30] = [
     ("cms.vnid x", "1:10: error: cms.vnid: invalid vnid 'x'"),
     ("cms.vnid </empty", "1:10: error: cms.vnid: vnid '' is invalid"),
     ("cms.perf pgm x", "1:14: error: cms.perf: perf program x is not an absolute path"),
+    ("scalla.clusterkey k", "1:19: error: scalla.clusterkey: non-absolute clusterkey path - k"),
+    ("scalla.clusterkey /k except", "1:1: error: scalla.clusterkey: clusterkey except host not specified"),
+    ("scalla.clusterkey /k except *.*", "1:29: error: scalla.clusterkey: invalid host pattern '*.*'"),
     ("cms.fsxeq rm", "1:1: error: cms.fsxeq: fsxeq program not specified"),
 ];
 
@@ -196,6 +199,7 @@ if exec cmsd
 fi
 cms.superport 2131
 cms.allow host *.x
+scalla.clusterkey /etc/k.keytab except real.x 10.*
 cms.whitelist check 2m /w
 cms.cidtag tag
 cms.vnid </id
@@ -246,6 +250,23 @@ fn all_values_are_shown_as_they_were_read() {
         alone.iter().all(|line| !line.directive.starts_with("cms.")),
         "a standalone server shows no cluster values"
     );
+}
+
+#[test]
+fn a_cluster_key_counts_whichever_program_reads_it() {
+    let key = |text: &str| {
+        let effective = good(&format!("all.manager h:1\n{text}"));
+        effective.cluster.key.as_ref().map(ToString::to_string)
+    };
+    assert_eq!(key(""), None);
+    for program in ["cmsd", "xrootd"] {
+        let text = format!("if exec {program}\nscalla.clusterkey /k except a 10.*\nfi\n");
+        assert_eq!(key(&text).as_deref(), Some("/k except a 10.*"), "{program}");
+    }
+    let both = "if exec cmsd\nscalla.clusterkey /c\nelse\nscalla.clusterkey /x\nfi\n";
+    assert_eq!(key(both).as_deref(), Some("/c"));
+    let other = "scalla.clusterkey /k\nscalla.clusterkey /k2 except A.org\n";
+    assert_eq!(key(other).as_deref(), Some("/k2 except a.org"), "the last one counts");
 }
 
 #[test]

@@ -230,8 +230,11 @@ impl Doorkeeper {
     }
 }
 
-/// Runs `question` on a thread of its own.
-async fn run_blocking<T: Send + 'static>(question: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+/// Runs `question` on a thread of its own. Returns `None` if there is no thread for it, or if it
+/// panicked.
+pub(crate) async fn run_blocking<T: Send + 'static>(
+    question: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
     let (tell, told) = tokio::sync::oneshot::channel();
     let asking = move || drop(tell.send(question()));
     std::thread::Builder::new().name("resolver".to_owned()).spawn(asking).ok()?;

@@ -267,8 +267,14 @@ impl RunningServer {
     pub(crate) fn refresh_access(&self) -> impl FnOnce() -> AccessRefresh + Send + 'static {
         let (readers, supervisor) = (&self.reload_readers, &self.supervisor);
         let until = Instant::now() + READ_TIME_MAX;
-        let keys = self.login.clone();
-        let keys = keys.map(|keys| readers.keys.start(supervisor, until, move || login::refresh(&keys)));
+        let (keys, cluster_key) = (self.login.clone(), self.cluster_key().cloned());
+        let read = move || {
+            let refused = keys.iter().flat_map(|keys| login::refresh(keys));
+            let cluster = cluster_key.and_then(|key| key.refresh().err());
+            refused.chain(cluster).collect::<Vec<_>>()
+        };
+        let has_keys = self.login.is_some() || self.cluster_key().is_some();
+        let keys = has_keys.then(|| readers.keys.start(supervisor, until, read));
         let tls = self.tls.clone();
         let tls = tls.map(|tls| readers.certificate.start(supervisor, until, move || tls.refresh()));
         let policy = self.authorization.as_ref();
@@ -299,8 +305,13 @@ impl RunningServer {
     pub(crate) fn keys_state(&self) -> String {
         let keys = self.login.as_deref().map(login::state).unwrap_or_default();
         let certificate = self.tls.as_ref().map(|tls| tls.state()).unwrap_or_default();
-        let states = [keys, certificate].into_iter().filter(|state| !state.is_empty());
+        let cluster = self.cluster_key().map(|key| key.state()).unwrap_or_default();
+        let states = [keys, cluster, certificate].into_iter().filter(|state| !state.is_empty());
         states.collect::<Vec<_>>().join("; ")
+    }
+
+    fn cluster_key(&self) -> Option<&Arc<cluster::ClusterKey>> {
+        self.cluster().and_then(ClusterThread::key)
     }
 
     /// Returns the encryption of connections; `None` without a certificate.

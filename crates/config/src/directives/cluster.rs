@@ -3,6 +3,7 @@
 //! The table is here; the functions that read the arguments are in the submodules, because one file
 //! would be too long.
 
+mod key;
 mod managers;
 mod nodes;
 mod waits;
@@ -70,6 +71,13 @@ pub(super) const SECTION: Section = Section {
                    Without it a manager or supervisor logs a warning at its start.")
             .example("host *.example.org")
             .stops_with("netgroup storage"),
+        Directive::new(&["scalla.clusterkey"], UsageFrequency::Common, "path [except host…]", key::cluster_key)
+            .default("nodes do not authenticate")
+            .help("Nodes authenticate each other with a key of this `sss` key table, of which each node \
+                   has a copy. A node or redirector without the key is refused. `except`: hosts, by name \
+                   or address with at most one `*`, that join without it, such as those of XRootD nodes. \
+                   The table is read again every minute and at a reload. See docs/cluster.md.")
+            .example("/etc/xrootd/cluster.keytab except *.old.example.org"),
         Directive::new(&["cms.blacklist"], UsageFrequency::Common, "[check time] [path]", nodes::blacklist)
             .default("none; check 600s, path cms.blacklist next to the configuration")
             .help("File of excluded servers, with lines `host` or `host redirect other:port…`. `check` \
@@ -107,7 +115,8 @@ pub(super) const SECTION: Section = Section {
             .example("$REQID $LFN"),
         Directive::guard(&["all.seclib", "cms.seclib"], UsageFrequency::Rare, "path", "libXrdSec.so")
             .default("none")
-            .help("Authentication between cluster nodes. `cms.allow` restricts by host."),
+            .help("Authentication between cluster nodes by a library. Use `scalla.clusterkey` instead; \
+                   `cms.allow` restricts by host."),
         Directive::idle(&["cms.altds"], UsageFrequency::Rare, "xroot port [[no]monitor]")
             .default("none")
             .help("Another data server for this node. The data server in this process is used.")

@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::cluster_key::ClusterKeyConfig;
 use super::network::{HostPattern, Port};
 use super::process::Trace;
 use crate::setting::Setting;
@@ -398,6 +399,8 @@ pub struct ClusterConfig {
     pub connect: Vec<Setting<HostPattern>>,
     /// `cms.allow`: hosts that may join; empty allows all.
     pub allow: Vec<Setting<HostPattern>>,
+    /// `scalla.clusterkey`; `None` means that nodes do not authenticate.
+    pub key: Setting<Option<ClusterKeyConfig>>,
     /// `cms.blacklist`, `cms.whitelist`.
     pub node_list: Setting<Option<NodeList>>,
     /// `cms.cidtag`.
@@ -552,6 +555,7 @@ impl Default for ClusterConfig {
             supervisor_port: Setting::default_of(Port::Any),
             connect: Vec::new(),
             allow: Vec::new(),
+            key: Setting::default_of(None),
             node_list: Setting::default_of(None),
             tag: Setting::default_of(None),
             virtual_id: Setting::default_of(None),

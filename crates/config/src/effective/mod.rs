@@ -5,6 +5,7 @@
 
 mod authorization;
 mod cluster;
+mod cluster_key;
 mod grid;
 mod logical;
 mod macaroons;
@@ -29,6 +30,7 @@ pub use cluster::{
     NodeRole, OperationCommand, OutsideAddress, Quorum, Scheduling, SchedulingAffinity, SelectionSpace,
     SharedFilesConfig, VIRTUAL_ID_MAX, WaitTime,
 };
+pub use cluster_key::ClusterKeyConfig;
 pub use grid::{
     AuthorityCheck, GRID_AUTHORITIES, GRID_CERTIFICATE, GRID_KEY, GRID_KEY_BITS, GRID_MAP, GridCipher,
     GridForwarding, GridMapping, GsiOptions, RevocationCheck, VomsGroups, VomsOptions,

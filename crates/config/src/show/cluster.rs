@@ -61,6 +61,8 @@ fn values(effective: &Effective, lines: &mut EffectiveLines) {
     for pattern in &cluster.allow {
         lines.restart("cms.allow", pattern, |pattern| format!("host {}", pattern.as_str()));
     }
+    lines
+        .add(Reload::Restart, "scalla.clusterkey", &cluster.key, |key| key.as_ref().map(ToString::to_string));
     if let Some(list) = &cluster.node_list.value {
         let directive = if list.white { "cms.whitelist" } else { "cms.blacklist" };
         let path = list.path.as_ref().map(|path| format!(" {}", path.display())).unwrap_or_default();

@@ -2,6 +2,7 @@
 //!
 //! It queries the name server for managers and for roles that need it. It runs once, at the start.
 
+use super::cluster_key::ClusterKey;
 use super::health::{HealthSettings, ListFile, LoadSampling, SpaceLimits};
 use super::identity::OwnNodeId;
 use super::settings::{Listen, Settings, acceptor_role};
@@ -34,13 +35,15 @@ const REPORTS_SLACK: Duration = Duration::from_secs(30);
 /// keeps the id of the node.
 ///
 /// # Errors
-/// [`StartError::Cluster`] if the role lacks a required setting, [`StartError::File`] if the id
+/// [`StartError::Cluster`] if the role lacks a required setting or the key table is not usable, [`StartError::File`] if the id
 /// cannot be kept.
 pub(crate) fn configured(effective: &Effective, data_port: u16) -> Result<Option<Settings>, StartError> {
     let cluster = &effective.cluster;
     if !cluster.is_cluster_node() {
         return Ok(None);
     }
+    // First, because a node that cannot authenticate must not touch anything.
+    let key = cluster.key.as_ref().map(|key| ClusterKey::open(key, effective)).transpose()?;
     let identity = OwnNodeId::of(effective)?;
     let role = *cluster.role;
     let own = own_entry(effective);
@@ -55,6 +58,7 @@ pub(crate) fn configured(effective: &Effective, data_port: u16) -> Result<Option
     settings.cache.window = *cluster.location_hold;
     settings.cache.nowhere = *cluster.nowhere_hold;
     settings.admission = admission(effective);
+    settings.key = key.map(Arc::new);
     let host = &effective.host;
     let addresses: Vec<IpAddr> = lookup(host);
     let loops = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];

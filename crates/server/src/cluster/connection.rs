@@ -5,9 +5,10 @@
 //! is bounded, so that a peer that does not read loses its connection instead of exhausting the
 //! memory.
 
+use super::node_login::NodeAuthentication;
 use cluster::tree::{Address, ConnectionId, Extensions, Mode};
 use std::cell::RefCell;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -69,6 +70,12 @@ pub(super) struct NodeConnection {
     pub(super) stage: ConnectionStage,
     /// The address of a peer that connected to this node.
     pub(super) ip: Option<IpAddr>,
+    /// The authentication of a peer that connected to this node.
+    pub(super) authentication: NodeAuthentication,
+    /// The address of this end of a connection to a parent.
+    pub(super) local: Option<SocketAddr>,
+    /// Set if the parent has asked this node for credentials.
+    pub(super) has_authenticated: bool,
     /// For a child, its other addresses, reported by it or found by its name. For a connection to a
     /// parent, the addresses of this node that face the parent.
     pub(super) other_addresses: Vec<IpAddr>,
@@ -89,6 +96,9 @@ impl NodeConnection {
         Self {
             stage,
             ip,
+            authentication: NodeAuthentication::Over,
+            local: None,
+            has_authenticated: false,
             other_addresses: Vec::new(),
             parent_address: None,
             failure: None,

@@ -32,7 +32,7 @@ use cluster::{
     PeerOrder, SelectOptions,
 };
 use std::cell::RefCell;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,6 +65,9 @@ pub(super) trait BackgroundOperations {
     fn connect(&self, link: ConnectionId, address: Address);
     /// Looks up the addresses of a child.
     fn look_up(&self, link: ConnectionId, host: String);
+    /// Makes credentials for a parent that has asked for them with `challenge`. `local` is the
+    /// address of this end of the connection.
+    fn authenticate(&self, link: ConnectionId, challenge: Vec<u8>, local: SocketAddr);
 }
 
 /// The drivers, and the effects that pass between them.
@@ -170,6 +173,9 @@ impl ClusterEngine {
     fn take_effect(&mut self, effect: TreeEffect) {
         match effect {
             TreeEffect::Connect(link, address) => self.background.connect(link, address),
+            TreeEffect::Authenticate(link, challenge, local) => {
+                self.background.authenticate(link, challenge, local);
+            }
             TreeEffect::LookUp(link, host) => self.background.look_up(link, host),
             TreeEffect::Child(slot, change) => {
                 if let Some(location) = &mut self.location {
@@ -281,8 +287,8 @@ impl ClusterEngine {
     }
 
     /// Handles an accepted connection.
-    pub(super) fn accepted(&mut self, ip: IpAddr) -> ConnectionId {
-        let link = self.tree.accepted(ip);
+    pub(super) fn accepted(&mut self, peer: SocketAddr) -> ConnectionId {
+        let link = self.tree.accepted(peer);
         self.route();
         link
     }
@@ -308,6 +314,12 @@ impl ClusterEngine {
     /// Handles the addresses found for the host name of a child.
     pub(super) fn named(&mut self, link: ConnectionId, found: &[IpAddr]) {
         self.tree.named(link, found);
+        self.route();
+    }
+
+    /// Handles the credentials for a parent, or the reason why there are none.
+    pub(super) fn proved(&mut self, link: ConnectionId, credentials: Result<Vec<u8>, String>) {
+        self.tree.send_credentials(link, credentials);
         self.route();
     }
 
@@ -368,6 +380,9 @@ impl ClusterEngine {
     fn frame(&mut self, link: ConnectionId, stage: ConnectionStage, frame: &CmsFrame<'_>) {
         if stage == ConnectionStage::Asking {
             return self.tree.login_answered(link, frame);
+        }
+        if self.tree.must_authenticate(link) {
+            return self.tree.authenticate(link, frame);
         }
         match Wire::decode(&frame.header, frame.payload) {
             Ok(message) => match from_frame(&message) {

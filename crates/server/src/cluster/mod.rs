@@ -10,6 +10,7 @@
 //! | `health` | load, space and the list of nodes that may join, measured on another thread |
 //! | `operations` | operations on names that a parent forwards, performed here |
 //! | `settings` | [`Settings`] of the node |
+//! | `cluster_key`, `node_login` | the key of the cluster; the authentication of a peer, step by step |
 //! | `thread` | [`ClusterThread`]: the thread of the node, and its interface for other threads |
 //! | `front` | `ClusterFront`: answers requests from the cache, or passes them on |
 //! | `engine` | [`ClusterEngine`]: passes each event to the driver it concerns |
@@ -40,6 +41,7 @@
 //! the rest.
 
 mod administration;
+mod cluster_key;
 mod configured;
 mod connection;
 mod engine;
@@ -53,6 +55,7 @@ mod lease_record;
 mod leases;
 mod location_driver;
 mod mounts;
+mod node_login;
 mod node_state;
 mod operations;
 mod orders;
@@ -79,6 +82,7 @@ mod tree_driver;
 
 pub(crate) use administration::OrderTarget;
 pub use administration::{NodeOrder, short};
+pub use cluster_key::ClusterKey;
 pub use config::NodeRole;
 pub(crate) use configured::configured;
 pub use engine::ClusterEngine;

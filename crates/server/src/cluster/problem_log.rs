@@ -5,9 +5,11 @@
 //! does not fill the log.
 
 use super::connection::{ConnectionStage, NodeConnection};
+use super::node_login::AuthenticationRefusal;
 use cluster::tree::limits::{REDIRECTORS_MAX, REDIRECTORS_PER_PEER_MAX};
 use cluster::tree::{Address, ClusterNode, Membership, RefusalReason};
 use std::collections::HashMap;
+use std::mem::Discriminant;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -36,6 +38,10 @@ pub(super) struct ProblemLog {
     refused: Repeats<String>,
     /// Refused orders of redirectors, by host and operation.
     refused_orders: Repeats<(Option<IpAddr>, &'static str)>,
+    /// Peers that did not authenticate, by host and kind of reason. The reason itself is chosen by the
+    /// peer.
+    unauthenticated: Repeats<(Option<IpAddr>, Discriminant<AuthenticationRefusal>)>,
+    open_parents: Repeats<Address>,
     place: AttachmentLog,
 }
 
@@ -187,6 +193,33 @@ impl ProblemLog {
         now: Duration,
     ) -> bool {
         self.refused_orders.due((ip, name), now)
+    }
+
+    /// Logs that a peer did not authenticate, within the rate limit.
+    pub(super) fn log_unauthenticated(
+        &mut self,
+        ip: Option<IpAddr>,
+        why: &AuthenticationRefusal,
+        now: Duration,
+    ) {
+        if self.unauthenticated.due((ip, std::mem::discriminant(why)), now) {
+            let host = ip.map_or_else(|| "a host".to_owned(), |ip| ip.to_string());
+            tracing::warn!(
+                "cluster: a login from {host} was refused, because it does not authenticate (scalla.clusterkey): {why}. \
+                 If it belongs to this cluster, give it a copy of the key table; if its program cannot authenticate, name \
+                 its host behind 'except'"
+            );
+        }
+    }
+
+    /// Logs that a parent accepts this node without authentication, within the rate limit.
+    pub(super) fn log_open_parent(&mut self, parent: &Address, now: Duration) {
+        if self.open_parents.due(parent.clone(), now) {
+            tracing::warn!(
+                "cluster: {parent} accepts this node without authentication, so foreign nodes can join there too: set \
+                 scalla.clusterkey there, or name its host behind 'except' here"
+            );
+        }
     }
 
     /// Logs that a redirector lost its place to another one, within the rate limit.

@@ -4,6 +4,7 @@
 //! crate. The other settings are for their drivers, which connect to other nodes and answer
 //! clients.
 
+use super::cluster_key::ClusterKey;
 use super::health::HealthSettings;
 use cluster::tree::{AcceptorRole, Blacklist, ChildSettings, ParentSettings};
 use cluster::{CacheSettings, LookupLimits, Policy, ResolveSettings};
@@ -63,6 +64,8 @@ pub struct Settings {
     pub cache: CacheSettings,
     /// The hosts that may connect (`cms.allow`); `None`: all.
     pub admission: Option<net::Admission>,
+    /// The key by which nodes authenticate (`scalla.clusterkey`); `None`: they do not.
+    pub key: Option<Arc<ClusterKey>>,
     /// The nodes that may not join, according to the file at the start.
     pub blacklist: Blacklist,
     /// Addresses by which clients know this node. A child at one of them would bring clients back
@@ -119,6 +122,7 @@ impl Settings {
             resolve: ResolveSettings::default(),
             cache: CacheSettings::default(),
             admission: None,
+            key: None,
             blacklist: Blacklist::default(),
             own_addresses: Vec::new(),
             own_name: None,

@@ -4,9 +4,13 @@
 //! The engine reaches them through the trait `BackgroundOperations`, so that it contains no system
 //! calls itself.
 
+use super::cluster_key::{self, ClusterKey};
 use super::connection::ConnectionOutbox;
 use super::engine::{BackgroundOperations, ClusterEngine, Frames, SharedEngine};
+use super::node_login::NodeAuthentication;
 use super::settings::Listen;
+use crate::admission::run_blocking;
+use cluster::tree::limits::LOGIN;
 use cluster::tree::{Address, ConnectionId};
 use net::Admission;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
@@ -15,7 +19,8 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::rc::{Rc, Weak};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -82,7 +87,11 @@ pub(super) async fn accept(
                         tracing::warn!("{ip} is not allowed to join the cluster (cms.allow)");
                         return;
                     }
-                    let link = engine.borrow_mut().accepted(ip);
+                    let link = engine.borrow_mut().accepted(SocketAddr::new(ip, peer.port()));
+                    let key = engine.borrow().settings().key.clone();
+                    if let Some(key) = key {
+                        excuse(&engine, link, &key, ip).await;
+                    }
                     attach(&engine, link, stream);
                 });
             }
@@ -94,7 +103,38 @@ pub(super) async fn accept(
     }
 }
 
-/// Opens connections and looks up names for the engine.
+/// Lets a peer join without authentication if its host is exempt. The connection counts among those
+/// without a login meanwhile, so a slow name service does not let them accumulate.
+async fn excuse(engine: &SharedEngine, link: ConnectionId, key: &ClusterKey, ip: IpAddr) {
+    if engine.borrow().stage(link).is_none() {
+        return;
+    }
+    let is_exempt = tokio::time::timeout(LOGIN, key.exempts(ip)).await.unwrap_or(false);
+    if let Some(connection) = engine.borrow_mut().connection(link).filter(|_| is_exempt) {
+        connection.authentication = NodeAuthentication::Over;
+    }
+}
+
+/// Reads the key table again at its interval. Each error is logged once while it lasts.
+pub(super) async fn refresh(key: Arc<ClusterKey>) -> Infallible {
+    let mut logged = None;
+    loop {
+        tokio::time::sleep(cluster_key::REFRESH).await;
+        let read = key.clone();
+        let result = run_blocking(move || read.refresh()).await;
+        let error = result
+            .unwrap_or_else(|| Err("scalla.clusterkey: there is no thread to read it".to_owned()))
+            .err();
+        if error != logged
+            && let Some(error) = &error
+        {
+            tracing::error!("cluster: {error}");
+        }
+        logged = error;
+    }
+}
+
+/// Opens connections, looks up names and makes credentials for the engine.
 pub(super) struct Dialer(pub(super) Weak<RefCell<ClusterEngine>>);
 
 impl BackgroundOperations for Dialer {
@@ -110,6 +150,12 @@ impl BackgroundOperations for Dialer {
             spawn_local(look_up(engine, link, host));
         }
     }
+
+    fn authenticate(&self, link: ConnectionId, challenge: Vec<u8>, local: SocketAddr) {
+        if let Some(engine) = self.0.upgrade() {
+            spawn_local(authenticate(engine, link, challenge, local));
+        }
+    }
 }
 
 /// Opens a connection to a parent and reports the result to the engine.
@@ -118,6 +164,7 @@ async fn connect(engine: SharedEngine, link: ConnectionId, address: Address) {
         Ok((stream, own)) => {
             if let Some(connection) = engine.borrow_mut().connection(link) {
                 connection.other_addresses = own;
+                connection.local = stream.local_addr().ok();
             }
             if attach(&engine, link, stream) {
                 engine.borrow_mut().connected(link);
@@ -173,6 +220,14 @@ async fn look_up(engine: SharedEngine, link: ConnectionId, host: String) {
     let Ok(found) = tokio::net::lookup_host((host, 0)).await else { return };
     let found: Vec<IpAddr> = found.map(|address| address.ip().to_canonical()).collect();
     engine.borrow_mut().named(link, &found);
+}
+
+/// Makes credentials for a parent on another thread, because that reads the key table.
+async fn authenticate(engine: SharedEngine, link: ConnectionId, challenge: Vec<u8>, local: SocketAddr) {
+    let Some(key) = engine.borrow().settings().key.clone() else { return };
+    let made = run_blocking(move || key.credentials(&challenge, local, SystemTime::now())).await;
+    let credentials = made.unwrap_or_else(|| Err("there is no thread to make credentials".to_owned()));
+    engine.borrow_mut().proved(link, credentials);
 }
 
 /// Spawns the tasks of a connection. Returns `false` if the engine has removed it.

@@ -5,13 +5,20 @@
 //! Nodes of this program report their state at their cluster port (`stats`). XRootD nodes report
 //! only the list of their children there (`locate *`). Below XRootD nodes only the client port is
 //! known. It is asked for the same list through a client that the caller provides.
+//!
+//! Nodes of a cluster with a key (`scalla.clusterkey`) ask for credentials. Those are made with the
+//! `sss` key table of the caller's environment.
 
+use super::cluster_key::credentials;
 use super::node_state::NodeState;
 use super::status::{Activity, ChildStatus, NodeStatus};
+use auth::sss::{SssClient, SssClientSettings};
+use auth::{ClientContext, SystemRng};
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 use wire::cms::flags::{ClientNetwork, LocateOptions, StatsModifier};
 use wire::cms::message::Locate;
 use wire::cms::response::{ResponseAnswer, locate_text};
@@ -271,6 +278,14 @@ fn plain(address: &str) -> String {
     }
 }
 
+/// The answer of a node to the login of this program.
+enum VisitAnswer {
+    /// It is accepted; the status is the one in the reply.
+    Accepted(Box<NodeStatus>),
+    /// Credentials are needed.
+    Challenge(Vec<u8>),
+}
+
 /// A connection that is logged in as a redirector.
 struct RedirectorConnection {
     stream: TcpStream,
@@ -300,27 +315,51 @@ impl RedirectorConnection {
         let env = format!("myHN={host}");
         let login = Message::Login(NodeLogin::redirector(std::process::id(), env.as_bytes()));
         self.send(&login, StreamId::NONE)?;
-        let status =
-            self.next(|header, payload| match LoginAnswer::decode(header, payload).map_err(strange)? {
-                LoginAnswer::Accepted(reply) => {
-                    let id = String::from_utf8_lossy(reply.sid.unwrap_or_default());
-                    let id = id.trim_end_matches('\0');
-                    Ok(Some(NodeStatus {
-                        // The login reply to a redirector does not contain the exact role.
-                        role: "manager".to_owned(),
-                        id: id.to_owned(),
-                        version: REAL.to_owned(),
-                        state: if reply.is_suspended() { NodeState::Suspended } else { NodeState::Serving }
-                            .into(),
-                        ..NodeStatus::default()
-                    }))
-                }
-                LoginAnswer::Refused { text, .. } => Err(refused(text)),
-                LoginAnswer::Xauth(_) => Err(refused(b"it wants its visitors to authenticate")),
-                LoginAnswer::Try(_) | LoginAnswer::Other(_) => Ok(None),
-            })?;
+        let mut answer = self.login_answer()?;
+        if let VisitAnswer::Challenge(challenge) = answer {
+            let credentials = self.credentials(&challenge, &host)?;
+            self.send(&Message::Xauth(&credentials), StreamId::NONE)?;
+            answer = self.login_answer()?;
+        }
+        let VisitAnswer::Accepted(status) = answer else {
+            return Err(refused(b"it asks for credentials again"));
+        };
         self.splitter.enter(FramePhase::Redirector);
-        Ok(status)
+        Ok(*status)
+    }
+
+    /// Reads the answer to the login.
+    fn login_answer(&mut self) -> io::Result<VisitAnswer> {
+        self.next(|header, payload| match LoginAnswer::decode(header, payload).map_err(strange)? {
+            LoginAnswer::Accepted(reply) => {
+                let id = String::from_utf8_lossy(reply.sid.unwrap_or_default());
+                let id = id.trim_end_matches('\0');
+                Ok(Some(VisitAnswer::Accepted(Box::new(NodeStatus {
+                    // The login reply to a redirector does not contain the exact role.
+                    role: "manager".to_owned(),
+                    id: id.to_owned(),
+                    version: REAL.to_owned(),
+                    state: if reply.is_suspended() { NodeState::Suspended } else { NodeState::Serving }
+                        .into(),
+                    ..NodeStatus::default()
+                }))))
+            }
+            LoginAnswer::Refused { text, .. } => Err(refused(text)),
+            LoginAnswer::Xauth(challenge) => Ok(Some(VisitAnswer::Challenge(challenge.to_vec()))),
+            LoginAnswer::Try(_) | LoginAnswer::Other(_) => Ok(None),
+        })
+    }
+
+    /// Makes credentials with the key table of the environment.
+    fn credentials(&self, challenge: &[u8], host: &str) -> io::Result<Vec<u8>> {
+        let settings = SssClientSettings::of_environment(|name| std::env::var(name).ok());
+        let client = SssClient::new(settings, Arc::new(Mutex::new(SystemRng)));
+        let context = ClientContext::new(self.stream.local_addr()?, host, "");
+        let made = credentials(&client, challenge, &context, SystemTime::now());
+        made.map_err(|why| {
+            let remedy = "it must be a copy of the file of scalla.clusterkey that belongs to this user";
+            io::Error::new(io::ErrorKind::PermissionDenied, format!("{why}; {remedy}"))
+        })
     }
 
     /// Sends a request. Returns the text of the answer, or `None` if the node refuses.

@@ -1,5 +1,6 @@
 //! The thread of the cluster node: its start, its loop and its end.
 
+use super::cluster_key::ClusterKey;
 use super::engine::{ClusterEngine, Drivers, SharedEngine};
 use super::front::ClusterFront;
 use super::health::Health;
@@ -59,6 +60,7 @@ pub struct ClusterThread {
     thread: Option<std::thread::JoinHandle<()>>,
     /// Dropped after the thread that it reports to.
     _health: Health,
+    key: Option<Arc<ClusterKey>>,
 }
 
 /// The parts that exist before the thread.
@@ -113,6 +115,7 @@ impl ClusterThread {
         };
         let leases = SharedLeases::new(clock.clone(), Box::new(end_leases), settings.place_file.as_deref());
         let away = LiveValue::default();
+        let key = settings.key.clone();
         let parts = ClusterParts {
             settings,
             clock,
@@ -149,6 +152,7 @@ impl ClusterThread {
             away,
             thread: Some(thread),
             _health: health,
+            key,
         })
     }
 
@@ -174,6 +178,11 @@ impl ClusterThread {
     /// Returns the address to which other nodes connect; `None` for a server.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
+    }
+
+    /// Returns the key by which nodes authenticate.
+    pub(crate) fn key(&self) -> Option<&Arc<ClusterKey>> {
+        self.key.as_ref()
     }
 
     /// Returns the front, through which client connections query the cluster; `None` for a server.
@@ -377,16 +386,20 @@ async fn run(parts: ClusterParts) -> Result<(), String> {
     };
     let engine = ClusterEngine::new(settings, drivers, reader_redirect, |engine| Box::new(Dialer(engine)));
     if let Some(listener) = listener {
-        if admission.is_none() {
-            warn_unrestricted(engine.borrow().settings());
-        }
+        let key = engine.borrow().settings().key.clone();
+        log_who_may_join(engine.borrow().settings(), admission.is_some());
         let listener = tokio::net::TcpListener::from_std(listener)
             .map_err(|error| format!("the cluster port cannot be served: {error}"))?;
-        spawn_essential(
-            &supervisor,
-            "the cluster port",
-            sockets::accept(engine.clone(), listener, admission),
-        );
+        let ready_in = key.map(|key| key.ready_in()).unwrap_or_default();
+        let accepting = sockets::accept(engine.clone(), listener, admission);
+        spawn_essential(&supervisor, "the cluster port", async move {
+            tokio::time::sleep(ready_in).await;
+            accepting.await
+        });
+    }
+    let key = engine.borrow().settings().key.clone();
+    if let Some(key) = key {
+        spawn_essential(&supervisor, "the refresh of the key of the cluster", sockets::refresh(key));
     }
     serve(&engine, &inbox, &supervisor, clock).await;
     Ok(())
@@ -416,8 +429,26 @@ async fn serve(engine: &SharedEngine, inbox: &Inbox, supervisor: &Supervisor, cl
     tokio::task::yield_now().await;
 }
 
-/// Logs the operations open to anyone at a cluster port that accepts all hosts.
-fn warn_unrestricted(settings: &Settings) {
+/// Logs whether nodes authenticate at the cluster port, and the operations open to anyone if it
+/// accepts all hosts. `is_restricted` is set if the configuration restricts hosts.
+fn log_who_may_join(settings: &Settings, is_restricted: bool) {
+    if let Some(key) = &settings.key {
+        let config = key.config();
+        tracing::info!("cluster: nodes authenticate with the keys of {}", config.keytab.display());
+        if !config.exempt.is_empty() {
+            let exempt: Vec<&str> = config.exempt.iter().map(config::HostPattern::as_str).collect();
+            let exempt = exempt.join(", ");
+            tracing::warn!(
+                "cluster: nodes of these hosts join without authentication (scalla.clusterkey except): {exempt}"
+            );
+        }
+        return;
+    }
+    if is_restricted {
+        return tracing::info!(
+            "cluster: nodes do not authenticate, only their hosts are checked (cms.allow); scalla.clusterkey demands a key"
+        );
+    }
     let forwarded = super::rights::forwarded(&settings.forwarding);
     let changes = NameChange::ALL.into_iter().filter(|change| forwarded.contains(*change));
     let forwarded: Vec<&str> = changes.map(NameChange::name).collect();
@@ -427,7 +458,8 @@ fn warn_unrestricted(settings: &Settings) {
     };
     tracing::warn!(
         "cluster: cms.allow is not set: every host that reaches the cluster port may join as a data server, to which clients \
-         are then sent, and as a redirector, which may ask where files are{orders}; restrict it with \"cms.allow host NAME\""
+         are then sent, and as a redirector, which may ask where files are{orders}; demand a key with \
+         \"scalla.clusterkey FILE\", or restrict it with \"cms.allow host NAME\""
     );
 }
 

@@ -5,13 +5,14 @@
 //! returned as an effect, which the engine passes on.
 
 use super::connection::{ConnectionStage, NodeConnection};
+use super::node_login::{AuthenticationRefusal, AuthenticationStep};
 use super::problem_log::ProblemLog;
 use super::settings::Settings;
 use super::state_files::NodeStateFiles;
 use base::Clock;
 use cluster::tree::{
-    self, Address, ChildChange, ClusterMember, ClusterNode, ConnectionId, Extensions, NodeAction, NodeEvent,
-    NodeMessage, Notice, PeerAddress,
+    self, Address, ChildChange, ClusterMember, ClusterNode, ConnectionId, Extensions, LoginRefusal,
+    NodeAction, NodeEvent, NodeMessage, Notice, PeerAddress,
 };
 use cluster::{Interface, OwnHost, Slot, SlotMask};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -19,12 +20,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::cms::{CmsFrame, EncodeError, LoginAnswer};
+use wire::cms::{CmsFrame, EncodeError, LoginAnswer, Message as Wire, StreamId};
 
 /// A consequence of an action of the tree machine for another driver. Effects are kept in order.
 pub(super) enum TreeEffect {
     /// A connection to a parent must be made.
     Connect(ConnectionId, Address),
+    /// Credentials must be made for a parent, which has asked with this text at this own address.
+    Authenticate(ConnectionId, Vec<u8>, SocketAddr),
     /// The addresses of a child that logged in must be looked up by its name.
     LookUp(ConnectionId, String),
     /// A child joined, changed or left.
@@ -172,10 +175,14 @@ impl TreeDriver {
     }
 
     /// Handles an accepted connection.
-    pub(super) fn accepted(&mut self, ip: IpAddr) -> ConnectionId {
-        let link = ConnectionId::accepted(self.accepted);
+    pub(super) fn accepted(&mut self, peer: SocketAddr) -> ConnectionId {
+        let (link, ip) = (ConnectionId::accepted(self.accepted), peer.ip());
         self.accepted += 1;
-        self.connections.insert(link, NodeConnection::new(ConnectionStage::first(link), Some(ip)));
+        let mut connection = NodeConnection::new(ConnectionStage::first(link), Some(ip));
+        if let Some(key) = &self.settings.key {
+            connection.authentication = key.begin(peer);
+        }
+        self.connections.insert(link, connection);
         let host = self.own_host.peer_name(ip);
         self.event(NodeEvent::Accepted { link, peer: PeerAddress { ip, host } });
         link
@@ -211,6 +218,10 @@ impl TreeDriver {
     /// Ends a connection that still exists. `by_peer` is set if the peer closed it.
     fn drop_line(&mut self, link: ConnectionId, by_peer: bool) -> bool {
         let Some(mut connection) = self.connections.remove(&link) else { return false };
+        if connection.authentication.is_pending() {
+            let why = if by_peer { AuthenticationRefusal::Left } else { AuthenticationRefusal::Silent };
+            self.problem_log.log_unauthenticated(connection.ip, &why, self.clock.now());
+        }
         self.problem_log.parted(&self.node, &mut connection, by_peer);
         connection.close();
         self.effects.push_back(TreeEffect::Ended(link));
@@ -229,9 +240,76 @@ impl TreeDriver {
         }
     }
 
+    /// Reports whether frames of this peer must pass [`Self::authenticate`].
+    pub(super) fn must_authenticate(&self, link: ConnectionId) -> bool {
+        self.connections.get(&link).is_some_and(|connection| connection.authentication.is_required())
+    }
+
+    /// Handles a frame of a peer that is not authenticated yet. It does not reach the machine.
+    pub(super) fn authenticate(&mut self, link: ConnectionId, frame: &CmsFrame<'_>) {
+        let (now, today) = (self.now(), self.clock.today());
+        let Some(connection) = self.connections.get_mut(&link) else { return };
+        let message = Wire::decode(&frame.header, frame.payload).ok();
+        let step = connection.authentication.step(message.as_ref(), today);
+        match (step, &self.settings.key) {
+            (AuthenticationStep::Ask, Some(key)) => {
+                let challenge = key.challenge();
+                self.put(link, |_, out| LoginAnswer::Xauth(&challenge).encode(out));
+            }
+            (AuthenticationStep::Send(more), _) => {
+                self.put(link, |_, out| LoginAnswer::Xauth(&more).encode(out));
+            }
+            (AuthenticationStep::Accept(login), _) => {
+                self.message(link, ConnectionStage::Anonymous, NodeMessage::Login(login));
+            }
+            (AuthenticationStep::Refuse(why), _) => {
+                self.problem_log.log_unauthenticated(connection.ip, &why, now);
+                let text =
+                    "nodes must authenticate here; the reason of the refusal is in the log of this node";
+                let refusal = NodeMessage::Refusal(LoginRefusal { banned: false, text: text.to_owned() });
+                self.put(link, |peer, out| tree::encode(&refusal, peer, out));
+                self.ended(link);
+            }
+            // A peer is asked only if there is a key.
+            (AuthenticationStep::Ask, None) => self.ended(link),
+        }
+    }
+
+    /// Handles a parent's request for credentials.
+    fn challenged(&mut self, link: ConnectionId, challenge: &[u8]) {
+        let has_key = self.settings.key.is_some();
+        let Some(connection) = self.connections.get_mut(&link) else { return };
+        let asked_before = std::mem::replace(&mut connection.has_authenticated, true);
+        match connection.local {
+            Some(local) if has_key && !asked_before => {
+                self.effects.push_back(TreeEffect::Authenticate(link, challenge.to_vec(), local));
+                return self.event(NodeEvent::Heard { link, state: false });
+            }
+            _ if asked_before => self.fails(link, || "it asks for credentials again".to_owned()),
+            _ => self.fails(link, || {
+                "it demands that nodes authenticate: set scalla.clusterkey here to a copy of its key table".to_owned()
+            }),
+        }
+        self.ended(link);
+    }
+
+    /// Sends the credentials of this node to a parent, or gives up the connection if there are none.
+    pub(super) fn send_credentials(&mut self, link: ConnectionId, credentials: Result<Vec<u8>, String>) {
+        match credentials {
+            Ok(bytes) => {
+                self.put(link, |_, out| Wire::Xauth(&bytes).encode(StreamId::NONE, Extensions::NONE, out));
+            }
+            Err(why) => {
+                self.fails(link, || why);
+                self.ended(link);
+            }
+        }
+    }
+
     /// Handles the reply to this node's login, or another message that a parent sends before it.
     pub(super) fn login_answered(&mut self, link: ConnectionId, frame: &CmsFrame<'_>) {
         let message = match LoginAnswer::decode(&frame.header, frame.payload) {
+            Ok(LoginAnswer::Xauth(challenge)) => return self.challenged(link, challenge),
             Ok(answer) => tree::from_answer(&answer),
             Err(error) => {
                 self.fails(link, || format!("it answers a login with nonsense: {error}"));
@@ -247,6 +325,13 @@ impl TreeDriver {
         if let (Some(extensions), Some(connection)) = (accepted, self.connections.get_mut(&link)) {
             connection.stage = ConnectionStage::Node;
             connection.extensions = extensions;
+            let parent = connection.parent_address.as_ref().filter(|_| !connection.has_authenticated);
+            let key = self.settings.key.as_ref().map(|key| key.config());
+            if let (Some(parent), Some(key)) = (parent, key)
+                && !key.exempts(parent.host())
+            {
+                self.problem_log.log_open_parent(parent, self.clock.now());
+            }
         }
         self.event(NodeEvent::Message { link, message });
         if accepted.is_some() {

@@ -329,6 +329,10 @@ pub(crate) fn contact_wait(
 pub(crate) fn read_by_xrootd(xrootd: &ClusterConfig, cmsd: &mut ClusterConfig) {
     cmsd.contact_wait = xrootd.contact_wait.clone();
     cmsd.forwarding = xrootd.forwarding.clone();
+    // A key that only xrootd reads still restricts the cluster port.
+    if cmsd.key.value.is_none() {
+        cmsd.key = xrootd.key.clone();
+    }
     for (list, other) in
         [(&mut cmsd.managers, &xrootd.managers), (&mut cmsd.meta_managers, &xrootd.meta_managers)]
     {
