@@ -63,5 +63,5 @@ pub use identity_text::{IDENTITY_KEY, decode_identity, encode_identity};
 pub use offers::{OFFERS_BYTES_MAX, OfferedProtocol, allowed_by, encode_offer, offered_protocols};
 pub use random::SystemRng;
 pub use secret::Secret;
-pub use server::{LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost};
+pub use server::{FileRefresh, LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost};
 pub use signing::{RequestSigner, SignatureCipher, SigningRequirements, request_hash};

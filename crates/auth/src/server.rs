@@ -95,6 +95,29 @@ pub trait ServerLogin: Send {
     }
 }
 
+/// Files of a protocol that are read again at an interval of their own.
+pub struct FileRefresh {
+    /// Time between two reads.
+    pub interval: Duration,
+    read: Box<dyn Fn() -> Result<(), String> + Send>,
+}
+
+impl FileRefresh {
+    /// Creates the refresh of some files. `read` blocks.
+    #[must_use]
+    pub fn new(interval: Duration, read: impl Fn() -> Result<(), String> + Send + 'static) -> Self {
+        Self { interval, read: Box::new(read) }
+    }
+
+    /// Reads the files again. Blocks.
+    ///
+    /// # Errors
+    /// As for [`ServerProtocol::refresh`].
+    pub fn read(&self) -> Result<(), String> {
+        (self.read)()
+    }
+}
+
 /// A protocol as the server is configured to offer it.
 pub trait ServerProtocol: Send + Sync {
     /// Returns the id, at most 7 letters and digits.
@@ -120,19 +143,20 @@ pub trait ServerProtocol: Send + Sync {
         SystemTime::UNIX_EPOCH
     }
 
-    /// Returns the interval at which [`ServerProtocol::refresh`] is to be called; `None` for a
-    /// protocol without files.
-    fn refresh_interval(&self) -> Option<Duration> {
-        None
+    /// Returns the files that are read again at an interval, grouped by their intervals.
+    fn periodic_refreshes(&self) -> Vec<FileRefresh> {
+        Vec::new()
     }
 
-    /// Reads the files of the protocol again if they have changed. It blocks. Exchanges go on with
-    /// the previous content until it returns, and after an error.
+    /// Reads all files of the protocol again. It blocks. Exchanges go on with the previous content
+    /// until it returns, and after an error.
     ///
     /// # Errors
     /// The file and the reason why its new content is not used.
     fn refresh(&self) -> Result<(), String> {
-        Ok(())
+        let failures: Vec<String> =
+            self.periodic_refreshes().iter().filter_map(|refresh| refresh.read().err()).collect();
+        if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
     }
 
     /// Describes the files in force, and the reason why the present one is not; empty for a protocol

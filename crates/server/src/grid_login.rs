@@ -15,16 +15,12 @@ use config::{
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The variable with the grid map, if the configuration names none.
 const MAP_VARIABLE: &str = "GRIDMAP";
 
 /// The variable with the directory of the signers of VOMS attributes.
 const VOMS_VARIABLE: &str = "X509_VOMS_DIR";
-
-/// Interval at which a map of VOMS groups is read again.
-const VOMS_MAP_REFRESH: Duration = Duration::from_secs(30);
 
 /// Reads certificate, key, authorities and grid map. Blocks.
 ///
@@ -132,10 +128,7 @@ fn settings(options: &GsiOptions, security: &SecurityConfig) -> GsiServerSetting
         new_hash_only: options.new_hash_only,
         accepts_limited: *security.grid_limited,
         key_bits_min: usize::try_from(*security.grid_key_bits).unwrap_or(GsiServerSettings::KEY_BITS_MIN),
-        refresh: match options.voms.is_some() && security.voms_map.is_some() {
-            true => options.map_refresh.min(options.refresh).min(VOMS_MAP_REFRESH),
-            false => options.map_refresh.min(options.refresh),
-        },
+        refresh: options.map_refresh.min(options.refresh),
         ..GsiServerSettings::new(options.certificate.clone(), options.key.clone())
     }
 }

@@ -15,7 +15,7 @@ use auth::sss::{HOME_KEYTAB, SssServer, SssServerSettings};
 use auth::tokens::TOKEN_BYTES_MAX;
 use auth::unix::UnixServer;
 use auth::ztn::{ExpiryCheck, ZtnServer, ZtnServerSettings};
-use auth::{ServerProtocol, SystemRng};
+use auth::{FileRefresh, ServerProtocol, SystemRng};
 use base::Supervisor;
 use config::{
     AuthProtocol, Effective, SigningLevel, SigningRule, SssOptions, TokenExpiry, TokenLibrary, ZtnOptions,
@@ -254,10 +254,10 @@ pub(crate) fn state(policy: &LoginPolicy) -> String {
     states.into_iter().filter(|state| !state.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
-fn refresh_one(protocol: &dyn ServerProtocol) {
-    match protocol.refresh() {
-        Ok(()) => tracing::debug!("the files of {} were read again", protocol.id()),
-        Err(error) => tracing::error!("{}: {error}", protocol.id()),
+fn refresh_files(protocol: &str, files: &FileRefresh) {
+    match files.read() {
+        Ok(()) => tracing::debug!("files of {protocol} were read again"),
+        Err(error) => tracing::error!("{protocol}: {error}"),
     }
 }
 
@@ -266,24 +266,28 @@ pub(crate) struct KeyRefresh {
     _end: Sender<()>,
 }
 
-/// A protocol whose files are read again at an interval.
+/// Files of a protocol that are read again at an interval.
 struct PeriodicRefresh {
-    protocol: Arc<dyn ServerProtocol>,
-    interval: Duration,
+    protocol: &'static str,
+    files: FileRefresh,
     due: Instant,
 }
 
-/// Starts a thread that reads the files of each protocol at its interval. `None` if there is no such
-/// protocol.
+/// Starts a thread that reads the files of the protocols at their intervals. `None` if there are no
+/// such files.
 pub(crate) fn start_refresh(
     policy: &LoginPolicy,
     supervisor: &Supervisor,
 ) -> std::io::Result<Option<KeyRefresh>> {
     let periodic = |protocol: &Arc<dyn ServerProtocol>| {
-        let interval = protocol.refresh_interval()?;
-        Some(PeriodicRefresh { protocol: protocol.clone(), interval, due: Instant::now() + interval })
+        let protocol_id = protocol.id();
+        protocol.periodic_refreshes().into_iter().map(move |files| PeriodicRefresh {
+            protocol: protocol_id,
+            due: Instant::now() + files.interval,
+            files,
+        })
     };
-    let mut refreshes: Vec<_> = policy.protocols().iter().filter_map(periodic).collect();
+    let mut refreshes: Vec<_> = policy.protocols().iter().flat_map(periodic).collect();
     if refreshes.is_empty() {
         return Ok(None);
     }
@@ -291,8 +295,8 @@ pub(crate) fn start_refresh(
     let run = move || {
         while wait_for_next(&refreshes, &ended) {
             for refresh in refreshes.iter_mut().filter(|refresh| refresh.due <= Instant::now()) {
-                refresh_one(refresh.protocol.as_ref());
-                refresh.due = Instant::now() + refresh.interval;
+                refresh_files(refresh.protocol, &refresh.files);
+                refresh.due = Instant::now() + refresh.files.interval;
             }
         }
     };

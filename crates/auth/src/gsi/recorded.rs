@@ -15,6 +15,7 @@ use crate::server::{LoginPeer, ServerLogin, ServerProtocol, ServerStep};
 use crate::sut::{SutField, SutMessage, SutWriter};
 use serde_json::Value;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 mod memberships;
@@ -26,6 +27,7 @@ const SUBJECT: &str = "/DC=test/O=Throwaway/CN=user";
 struct RecordedTrust {
     is_limited: bool,
     memberships: Vec<VomsMembership>,
+    refreshes: Arc<AtomicUsize>,
 }
 
 impl ChainTrust for RecordedTrust {
@@ -49,6 +51,7 @@ impl ChainTrust for RecordedTrust {
     }
 
     fn refresh(&self) -> Result<(), String> {
+        self.refreshes.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 

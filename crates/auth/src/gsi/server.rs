@@ -20,14 +20,16 @@ use super::{GSI, pem};
 use crate::entity::{Entity, EntityFields};
 use crate::grid::{ChainRole, VomsColumns, VomsMap};
 use crate::secret::Secret;
-use crate::server::{LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost};
+use crate::server::{
+    FileRefresh, LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost,
+};
 use crate::signing::SignatureCipher;
 use crate::sut::{SutField, SutMessage};
 use crate::trusted_file::{FileTrust, NO_SHARED_WRITE, TrustedFileError, TrustedOwner, read_trusted};
 use base::Rng;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 /// Minimum length of credentials: id, step, end, and three fields.
 const CREDENTIAL_BYTES_MIN: usize = 4 + 4 + 4 + 3 * 8;
@@ -197,6 +199,23 @@ impl GsiShared {
     fn identity(&self) -> Arc<ServerIdentity> {
         self.identity.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
+
+    /// Reads the certificate, the authorities and the map of subjects again.
+    fn refresh_certificates(&self) -> Result<(), String> {
+        let identity = ServerIdentity::read(&self.settings, self.trust.as_ref());
+        let identity = identity.map_err(|error| format!("the previous certificate stays in use: {error}"));
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = identity.as_ref().err().cloned();
+        let mut failures = Vec::new();
+        match identity {
+            Ok(identity) => {
+                *self.identity.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(identity);
+            }
+            Err(error) => failures.push(error),
+        }
+        failures.extend(self.trust.refresh().err());
+        failures.extend(self.names.subjects.as_ref().and_then(|names| names.refresh().err()));
+        if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+    }
 }
 
 impl ServerProtocol for GsiServer {
@@ -216,27 +235,14 @@ impl ServerProtocol for GsiServer {
         Box::new(self.exchange(peer))
     }
 
-    fn refresh_interval(&self) -> Option<Duration> {
-        Some(self.0.settings.refresh)
-    }
-
-    fn refresh(&self) -> Result<(), String> {
-        let shared = &self.0;
-        let identity = ServerIdentity::read(&shared.settings, shared.trust.as_ref());
-        let identity = identity.map_err(|error| format!("the previous certificate stays in use: {error}"));
-        *shared.failure.lock().unwrap_or_else(PoisonError::into_inner) = identity.as_ref().err().cloned();
-        let mut failures = Vec::new();
-        match identity {
-            Ok(identity) => {
-                *shared.identity.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(identity);
-            }
-            Err(error) => failures.push(error),
-        }
-        failures.extend(shared.trust.refresh().err());
-        failures.extend(shared.names.subjects.as_ref().and_then(|names| names.refresh().err()));
-        let groups = shared.names.groups.as_ref().and_then(|groups| groups.refresh().err());
-        failures.extend(groups.map(|error| error.to_string()));
-        if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+    fn periodic_refreshes(&self) -> Vec<FileRefresh> {
+        let shared = self.0.clone();
+        let certificates = FileRefresh::new(self.0.settings.refresh, move || shared.refresh_certificates());
+        let groups = self.0.names.groups.clone().map(|groups| {
+            let read = move || groups.refresh().map_err(|error| error.to_string());
+            FileRefresh::new(self.0.settings.groups_refresh, read)
+        });
+        std::iter::once(certificates).chain(groups).collect()
     }
 
     fn state(&self) -> String {

@@ -66,11 +66,15 @@ pub struct GsiServerSettings {
     pub key_bits_min: usize,
     /// Interval at which certificate, authorities and grid map are read again.
     pub refresh: Duration,
+    /// Interval at which the map of groups is read again.
+    pub groups_refresh: Duration,
 }
 
 impl GsiServerSettings {
     /// Interval of refreshes unless it is configured.
     pub const REFRESH: Duration = Duration::from_secs(600);
+    /// Interval of refreshes of the map of groups.
+    pub const GROUPS_REFRESH: Duration = Duration::from_secs(30);
     /// Minimum size of keys unless it is configured, in bits.
     pub const KEY_BITS_MIN: usize = 2048;
 
@@ -92,6 +96,7 @@ impl GsiServerSettings {
             accepts_limited: false,
             key_bits_min: Self::KEY_BITS_MIN,
             refresh: Self::REFRESH,
+            groups_refresh: Self::GROUPS_REFRESH,
         }
     }
 }

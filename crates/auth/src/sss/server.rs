@@ -13,7 +13,9 @@ use super::replay::{Replay, ReplayStore, UsedPacket};
 use super::settings::SssServerSettings;
 use super::{SSS, seconds};
 use crate::accounts::AccountDatabase;
-use crate::server::{LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost};
+use crate::server::{
+    FileRefresh, LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost,
+};
 
 /// Login id that is sent to a client whose own is empty.
 const NOBODY: &str = "nobody";
@@ -43,6 +45,26 @@ struct SssShared {
 impl SssShared {
     fn keys(&self) -> Arc<Keytab> {
         Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the keys by those of the file. It does not look at the time of modification, which
+    /// can stay the same when a file is replaced twice within a second. Without a file there are no
+    /// keys, because the removal of the last key removes the file.
+    fn refresh(&self) -> Result<(), String> {
+        // Held until the keys are in force, so that those of an earlier read never replace later ones.
+        let _renewal = self.renewal.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.settings.keytab.display();
+        let keys = match Keytab::open(&self.settings.keytab) {
+            Err(KeytabError::Absent { .. }) => Ok(Keytab::default()),
+            read => read.map_err(|error| format!("{shown}: the previous keys stay in use: {error}")),
+        };
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = keys.as_ref().err().cloned();
+        let keys = keys?;
+        if keys.keys.is_empty() {
+            tracing::warn!("{shown} is missing or has no keys: no client can authenticate by sss");
+        }
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+        Ok(())
     }
 }
 
@@ -114,29 +136,9 @@ impl ServerProtocol for SssServer {
         UNIX_EPOCH + Duration::from_secs(self.0.start.saturating_add(1))
     }
 
-    fn refresh_interval(&self) -> Option<Duration> {
-        Some(self.0.settings.refresh)
-    }
-
-    /// Replaces the keys by those of the file. It does not look at the time of modification, which
-    /// can stay the same when a file is replaced twice within a second. Without a file there are no
-    /// keys, because the removal of the last key removes the file.
-    fn refresh(&self) -> Result<(), String> {
-        let shared = &self.0;
-        // Held until the keys are in force, so that those of an earlier read never replace later ones.
-        let _renewal = shared.renewal.lock().unwrap_or_else(PoisonError::into_inner);
-        let shown = shared.settings.keytab.display();
-        let keys = match Keytab::open(&shared.settings.keytab) {
-            Err(KeytabError::Absent { .. }) => Ok(Keytab::default()),
-            read => read.map_err(|error| format!("{shown}: the previous keys stay in use: {error}")),
-        };
-        *shared.failure.lock().unwrap_or_else(PoisonError::into_inner) = keys.as_ref().err().cloned();
-        let keys = keys?;
-        if keys.keys.is_empty() {
-            tracing::warn!("{shown} is missing or has no keys: no client can authenticate by sss");
-        }
-        *shared.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
-        Ok(())
+    fn periodic_refreshes(&self) -> Vec<FileRefresh> {
+        let shared = self.0.clone();
+        vec![FileRefresh::new(self.0.settings.refresh, move || shared.refresh())]
     }
 
     fn state(&self) -> String {

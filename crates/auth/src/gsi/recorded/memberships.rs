@@ -79,3 +79,30 @@ fn users_of_groups_count_after_the_grid_map() {
     assert_eq!(user(&[], "/atlas"), ("0a1b2c3d.0".to_owned(), false));
     std::fs::remove_file(path).unwrap();
 }
+
+/// Authorities and their lists can be megabytes, so the short interval of the map must not apply to them.
+#[test]
+fn a_map_of_groups_has_an_interval_of_its_own() {
+    let path = std::env::temp_dir().join(format!("auth-voms-interval-{}", std::process::id()));
+    std::fs::write(&path, "\"/cms/*\" before\n").unwrap();
+    let map = Arc::new(VomsMap::open(&path).unwrap());
+    let trust = RecordedTrust::default();
+    let authority_reads = trust.refreshes.clone();
+    let mut settings = GsiServerSettings::new("/nonexistent".into(), "/nonexistent".into());
+    settings.refresh = Duration::from_secs(600);
+    let keys = load("gsi.json")["keys"].clone();
+    let (certificate, key) = (text(&keys, "host_cert_pem"), text(&keys, "host_key_pem"));
+    let maps = NameMaps { subjects: None, groups: Some(map.clone()) };
+    let rng = Box::new(SystemRng);
+    let server = GsiServer::with_certificate(settings, certificate, key, Arc::new(trust), maps, rng).unwrap();
+    std::fs::write(&path, "\"/cms/*\" after\n").unwrap();
+    let user = || map.user_for(&[Fqan::parse("/cms").unwrap()]);
+    let (short, long): (Vec<_>, Vec<_>) =
+        server.periodic_refreshes().into_iter().partition(|files| files.interval < Duration::from_secs(600));
+    assert_eq!((short.len(), long.len()), (1, 1));
+    long[0].read().unwrap_err();
+    assert_eq!((user().as_deref(), authority_reads.load(Ordering::Relaxed)), (Some("before"), 1));
+    short[0].read().unwrap();
+    std::fs::remove_file(path).unwrap();
+    assert_eq!((user().as_deref(), authority_reads.load(Ordering::Relaxed)), (Some("after"), 1));
+}
