@@ -1,8 +1,9 @@
 //! [`Glob`]: patterns of names in which a character stands for any text.
 //!
-//! Patterns and names are compared by characters, and an escape of [`super::DistinguishedName::text`]
+//! Patterns of distinguished names are compared by characters, and an escape of [`super::DistinguishedName::text`]
 //! (`\/`, `\+`, `\\`, `\xHH`) is one character. Otherwise `*` could stand for its backslash, and the
-//! value of the name `/CN=x\/CN=root` would match `*/CN=root` like an attribute.
+//! value of the name `/CN=x\/CN=root` would match `*/CN=root` like an attribute. Other names, such as
+//! those of groups, have no escapes.
 
 /// A character of a name: a byte, or an escape.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,8 +15,17 @@ enum NameCharacter {
 }
 
 impl NameCharacter {
-    /// Returns the first character of a text and its length in bytes.
-    fn first(text: &[u8]) -> Option<(Self, usize)> {
+    fn first(text: &[u8], has_escapes: bool) -> Option<(Self, usize)> {
+        if has_escapes { Self::first_escaped(text) } else { Self::first_byte(text) }
+    }
+
+    /// Returns the first character of a text, in which every byte is one, and its length in bytes.
+    fn first_byte(text: &[u8]) -> Option<(Self, usize)> {
+        text.first().map(|byte| (Self::Byte(*byte), 1))
+    }
+
+    /// Returns the first character of a distinguished name and its length in bytes.
+    fn first_escaped(text: &[u8]) -> Option<(Self, usize)> {
         Some(match *text {
             [b'\\', b'x', high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
                 (Self::Hexadecimal([high, low].map(|digit| digit.to_ascii_uppercase())), 4)
@@ -37,49 +47,61 @@ enum GlobItem {
     Character(NameCharacter),
 }
 
+impl GlobItem {
+    fn of_star(character: NameCharacter) -> Self {
+        if character == NameCharacter::Byte(b'*') { Self::Text } else { Self::Character(character) }
+    }
+}
+
+/// Returns the items of a pattern, character by character.
+fn items(mut pattern: &[u8], has_escapes: bool, item: impl Fn(NameCharacter) -> GlobItem) -> Vec<GlobItem> {
+    let mut items = Vec::new();
+    while let Some((character, length)) = NameCharacter::first(pattern, has_escapes) {
+        items.push(item(character));
+        pattern = pattern.get(length..).unwrap_or_default();
+    }
+    items
+}
+
 /// A pattern of a whole text.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Glob(Vec<GlobItem>);
+pub(crate) struct Glob {
+    items: Vec<GlobItem>,
+    has_escapes: bool,
+}
 
 impl Glob {
-    /// Parses a pattern in which `*` stands for any text.
+    /// Parses a pattern of distinguished names in which `*` stands for any text.
     pub(crate) fn with_star(pattern: &str) -> Self {
-        Self::of_characters(pattern.as_bytes(), |character| match character {
-            NameCharacter::Byte(b'*') => GlobItem::Text,
-            other => GlobItem::Character(other),
-        })
+        Self { items: items(pattern.as_bytes(), true, GlobItem::of_star), has_escapes: true }
     }
 
-    /// Parses a pattern in which `*` stands for any text and `?` for a character.
+    /// Parses a pattern of names without escapes in which `*` stands for any text.
+    pub(super) fn without_escapes(pattern: &str) -> Self {
+        Self { items: items(pattern.as_bytes(), false, GlobItem::of_star), has_escapes: false }
+    }
+
+    /// Parses a pattern of distinguished names in which `*` stands for any text and `?` for a character.
     pub(super) fn with_star_and_mark(pattern: &str) -> Self {
-        Self::of_characters(pattern.as_bytes(), |character| match character {
-            NameCharacter::Byte(b'*') => GlobItem::Text,
+        let item = |character| match character {
             NameCharacter::Byte(b'?') => GlobItem::One,
-            other => GlobItem::Character(other),
-        })
-    }
-
-    fn of_characters(mut pattern: &[u8], item: impl Fn(NameCharacter) -> GlobItem) -> Self {
-        let mut items = Vec::new();
-        while let Some((character, length)) = NameCharacter::first(pattern) {
-            items.push(item(character));
-            pattern = pattern.get(length..).unwrap_or_default();
-        }
-        Self(items)
+            other => GlobItem::of_star(other),
+        };
+        Self { items: items(pattern.as_bytes(), true, item), has_escapes: true }
     }
 
     /// Parses a regular expression of literal text, `.`, `.*`, and `\` before a literal. Returns
     /// `None` for other expressions.
     pub(super) fn of_expression(expression: &str) -> Option<Self> {
-        let (mut items, mut bytes) = (Vec::new(), expression.bytes().peekable());
+        let (mut parsed, mut bytes) = (Vec::new(), expression.bytes().peekable());
         // Characters of names can have several bytes, so literals are read together.
         let mut literals = Vec::new();
         while let Some(byte) = bytes.next() {
             match byte {
                 b'.' => {
-                    items.append(&mut Self::of_characters(&literals, GlobItem::Character).0);
+                    parsed.append(&mut items(&literals, true, GlobItem::Character));
                     literals.clear();
-                    items.push(bytes.next_if_eq(&b'*').map_or(GlobItem::One, |_| GlobItem::Text));
+                    parsed.push(bytes.next_if_eq(&b'*').map_or(GlobItem::One, |_| GlobItem::Text));
                 }
                 // Letters after a backslash are classes.
                 b'\\' => literals.push(bytes.next_if(|byte| !byte.is_ascii_alphanumeric())?),
@@ -92,14 +114,15 @@ impl Glob {
                 return None;
             }
         }
-        items.append(&mut Self::of_characters(&literals, GlobItem::Character).0);
-        Some(Self(items))
+        parsed.append(&mut items(&literals, true, GlobItem::Character));
+        Some(Self { items: parsed, has_escapes: true })
     }
 
     /// Reports whether a name matches. The time is bounded by the product of the lengths.
     pub(crate) fn matches(&self, name: &str) -> bool {
-        let (pattern, name) = (&self.0, name.as_bytes());
-        let next = |offset: usize| NameCharacter::first(name.get(offset..).unwrap_or_default());
+        let (pattern, name) = (&self.items, name.as_bytes());
+        let next =
+            |offset: usize| NameCharacter::first(name.get(offset..).unwrap_or_default(), self.has_escapes);
         let (mut at, mut read) = (0, 0);
         // The position after the last item for any text, and the end of the text that it has taken.
         let mut retry: Option<(usize, usize)> = None;

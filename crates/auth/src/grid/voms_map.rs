@@ -105,7 +105,7 @@ fn parse_line(line: &str) -> Result<MapLine, &'static str> {
         [above @ .., last] if last == "*" => (above, true),
         _ => (elements, false),
     };
-    let elements = elements.iter().map(|element| Glob::with_star(element)).collect();
+    let elements = elements.iter().map(|element| Glob::without_escapes(element)).collect();
     Ok(MapLine { elements, is_open, user: user.to_owned() })
 }
 
@@ -197,5 +197,18 @@ mod tests {
         assert_eq!(user(&["/b", "/ab/c"]).as_deref(), Some("second"));
         assert_eq!(user(&["/x", "/b"]).as_deref(), Some("any"));
         assert_eq!(user(&[]), None);
+    }
+
+    /// Distinguished names have escapes, names of groups do not.
+    #[test]
+    fn a_backslash_in_a_group_is_a_character() {
+        let user = |line: &str, group: &str| {
+            user_of(&parse(line).unwrap(), &Fqan::parse(group).unwrap()).map(str::to_owned)
+        };
+        assert_eq!(user(r#""/cms/a\\*/*" u"#, r"/cms/a\x41").as_deref(), Some("u"));
+        assert_eq!(user(r#""/cms/*41/*" u"#, r"/cms/a\x41").as_deref(), Some("u"));
+        assert_eq!(user(r#""/cms/*+b/*" u"#, r"/cms/a\+b").as_deref(), Some("u"));
+        assert_eq!(user(r#""/cms/a\\xab/*" u"#, r"/cms/a\xAB"), None);
+        assert_eq!(user(r#""/cms/a\\xab/*" u"#, r"/cms/a\xab").as_deref(), Some("u"));
     }
 }
