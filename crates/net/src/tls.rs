@@ -30,12 +30,17 @@ const RECORD_TYPES: std::ops::RangeInclusive<u8> = 20..=23;
 
 // Part of a record fits into a small buffer.
 const _: () = assert!(RECORD_HEADER_BYTES + RECORD_BYTES_MAX <= SMALL_BYTES);
+const _: () = assert!(LIBRARY_BYTES_MAX <= MESSAGE_BYTES_MAX);
 
 /// Bytes that the library keeps for received records while the connection is idle.
 const LIBRARY_BYTES_KEPT: usize = 4096;
 
-/// Maximum number of bytes that the library keeps for received records.
+/// Maximum number of bytes that the library keeps for the record that it processes.
 const LIBRARY_BYTES_MAX: usize = RECORD_HEADER_BYTES + RECORD_BYTES_MAX;
+
+/// Maximum number of bytes that the library keeps for a message of several records. It refuses longer
+/// ones.
+const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
 /// Maximum length of the decrypted content of a record.
 const CONTENT_BYTES_MAX: usize = 16 * 1024;
@@ -50,12 +55,12 @@ const UNSENT_BYTES_MAX: usize =
     ENCRYPTED_BYTES_MAX + EXPANSION_BYTES * (ENCRYPTED_BYTES_MAX / CONTENT_BYTES_MAX + 16);
 
 /// Maximum number of bytes that an encrypted connection holds between two turns: encrypted ones that
-/// the socket did not take, the decrypted content of one record, the record itself, and received bytes.
-pub const HELD_BYTES_MAX: usize = UNSENT_BYTES_MAX + CONTENT_BYTES_MAX + LIBRARY_BYTES_MAX + MEDIUM_BYTES;
-
-/// Maximum number of bytes that a handshake holds: a message of 64 KiB in the library, and received
+/// the socket did not take, the decrypted content of one record, a message in the library, and received
 /// bytes.
-pub const HANDSHAKE_BYTES_MAX: usize = 64 * 1024 + SMALL_BYTES;
+pub const HELD_BYTES_MAX: usize = UNSENT_BYTES_MAX + CONTENT_BYTES_MAX + MESSAGE_BYTES_MAX + MEDIUM_BYTES;
+
+/// Maximum number of bytes that a handshake holds: a message in the library, and received bytes.
+pub const HANDSHAKE_BYTES_MAX: usize = MESSAGE_BYTES_MAX + SMALL_BYTES;
 
 /// Runs a step of a handshake of this owner on a thread. Returns `false` if too many wait.
 type RunStep = dyn Fn(Owner, Box<dyn FnOnce() + Send>) -> bool + Send + Sync;
@@ -93,7 +98,14 @@ impl TlsServer {
         let config = self.config.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut connection = ServerConnection::new(config).map_err(io::Error::other)?;
         connection.set_buffer_limit(Some(ENCRYPTED_BYTES_MAX));
-        Ok(Box::new(TlsRecords { connection, received, at: 0, decrypted: 0, library_bytes: 0 }))
+        Ok(Box::new(TlsRecords {
+            connection,
+            received,
+            at: 0,
+            decrypted: 0,
+            library_bytes: 0,
+            message_bytes: 0,
+        }))
     }
 
     /// Processes what a handshake has received, on a thread. Steps of one owner do not delay those of
@@ -138,6 +150,9 @@ pub(crate) struct TlsRecords {
     decrypted: usize,
     /// Bytes that the library keeps for received records.
     library_bytes: usize,
+    /// Bytes of records since the last one with data. The library keeps them if they are part of a
+    /// message that a client sends after the handshake. It does not report whether they are.
+    message_bytes: usize,
 }
 
 /// A source that has nothing to read.
@@ -244,7 +259,8 @@ impl TlsRecords {
             true => self.connection.process_new_packets().map_or(0, |state| state.tls_bytes_to_write()),
             false => 0,
         };
-        let library = if self.library_bytes > LIBRARY_BYTES_KEPT { self.library_bytes } else { 0 };
+        let library = self.library_bytes.max(self.message_bytes);
+        let library = if library > LIBRARY_BYTES_KEPT { library } else { 0 };
         self.received.capacity() + self.decrypted + unsent + library
     }
 
@@ -256,7 +272,8 @@ impl TlsRecords {
     /// Processes received records until there is data to read. Returns `false` if there are no more.
     pub(crate) fn decrypt(&mut self) -> io::Result<bool> {
         while let Some(end) = self.record_end() {
-            self.library_bytes = self.library_bytes.max(end - self.at).min(LIBRARY_BYTES_MAX);
+            let (record, in_handshake) = (end - self.at, self.is_handshaking());
+            self.library_bytes = self.library_bytes.max(record).min(LIBRARY_BYTES_MAX);
             while self.at < end {
                 let mut bytes = self.received.get(self.at..end).unwrap_or_default();
                 let taken = self.connection.read_tls(&mut bytes)?;
@@ -272,7 +289,13 @@ impl TlsRecords {
                 }
             }
             if self.decrypted > 0 {
+                // Data never interrupts a message.
+                self.message_bytes = 0;
                 return Ok(true);
+            }
+            // A handshake is charged as a whole.
+            if !in_handshake {
+                self.message_bytes = (self.message_bytes + record).min(MESSAGE_BYTES_MAX);
             }
         }
         if self.at >= self.received.len() {

@@ -71,9 +71,8 @@ fn a_handshake_continues_wherever_its_records_are_split() {
     }
 }
 
-#[test]
-fn a_connection_holds_no_more_than_its_limit() {
-    let (server, config) = server_and_client();
+/// Performs a handshake.
+fn connected(server: &TlsServer, config: ClientConfig) -> (ClientConnection, Box<TlsRecords>) {
     let mut client = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
     let mut records = server.begin(Vec::new()).unwrap();
     while client.is_handshaking() || records.is_handshaking() {
@@ -84,6 +83,13 @@ fn a_connection_holds_no_more_than_its_limit() {
         client.read_tls(&mut answer.as_slice()).unwrap();
         client.process_new_packets().unwrap();
     }
+    (client, records)
+}
+
+#[test]
+fn a_connection_holds_no_more_than_its_limit() {
+    let (server, config) = server_and_client();
+    let (mut client, mut records) = connected(&server, config);
     let idle = records.take_buffer();
     records.put_buffer(idle);
     records.received = Vec::new();
@@ -116,4 +122,45 @@ fn a_connection_holds_no_more_than_its_limit() {
     records.put_buffer(idle);
     records.settle();
     assert_eq!(records.held_bytes(), 0, "idle again");
+}
+
+/// Encrypts the bytes of a handshake message of a client of TLS 1.3, as a record with this number.
+fn handshake_record(secrets: &rustls::ConnectionTrafficSecrets, number: u64, message: &[u8]) -> Vec<u8> {
+    use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+    let rustls::ConnectionTrafficSecrets::Aes256Gcm { key, iv } = secrets else { panic!("another cipher") };
+    let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key.as_ref()).unwrap());
+    let mut nonce: [u8; 12] = iv.as_ref().try_into().unwrap();
+    for (byte, number) in nonce[4..].iter_mut().zip(number.to_be_bytes()) {
+        *byte ^= number;
+    }
+    let mut content = [message, &[HANDSHAKE_MESSAGE]].concat();
+    let length = u16::try_from(content.len() + AES_256_GCM.tag_len()).unwrap().to_be_bytes();
+    let header = [23, 3, 3, length[0], length[1]];
+    key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(header), &mut content)
+        .unwrap();
+    [&header[..], &content].concat()
+}
+
+/// The type of records with handshake messages.
+const HANDSHAKE_MESSAGE: u8 = 22;
+/// The type of a message that a client may send after the handshake.
+const KEY_UPDATE: u8 = 24;
+
+#[test]
+fn an_unfinished_message_is_part_of_the_memory() {
+    let (server, mut config) = server_and_client();
+    config.enable_secret_extraction = true;
+    let (client, mut records) = connected(&server, config);
+    let secrets = client.dangerous_extract_secrets().unwrap();
+    let (number, secrets) = secrets.tx;
+    let length = 60_000_u32.to_be_bytes();
+    let message = [&[KEY_UPDATE, length[1], length[2], length[3]][..], &[0; 50_000]].concat();
+    for (number, part) in (number..).zip(message.chunks(10_000)) {
+        records.append(&handshake_record(&secrets, number, part));
+        assert!(!records.decrypt().unwrap());
+        records.received = Vec::new();
+        records.settle();
+    }
+    let held = records.held_bytes();
+    assert!(held >= message.len() && held <= HELD_BYTES_MAX, "{held}");
 }
