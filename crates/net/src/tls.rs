@@ -269,7 +269,8 @@ impl TlsRecords {
         self.received.extend_from_slice(bytes);
     }
 
-    /// Processes received records until there is data to read. Returns `false` if there are no more.
+    /// Processes received records until there is data or the end of the peer to read. Returns `false` if
+    /// there are no more.
     pub(crate) fn decrypt(&mut self) -> io::Result<bool> {
         while let Some(end) = self.record_end() {
             let (record, in_handshake) = (end - self.at, self.is_handshaking());
@@ -283,8 +284,8 @@ impl TlsRecords {
                     .process_new_packets()
                     .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
                 self.decrypted = state.plaintext_bytes_to_read();
-                if taken == 0 {
-                    // The peer has announced its end.
+                // Peers may announce their end and leave the connection open, so no other event follows.
+                if state.peer_has_closed() {
                     return Ok(true);
                 }
             }

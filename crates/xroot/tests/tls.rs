@@ -291,6 +291,17 @@ fn damaged_and_truncated_records_end_the_connection_and_change_nothing() {
     }
 }
 
+/// A client may announce its end and leave the connection open.
+#[test]
+fn an_announced_end_of_the_data_ends_the_session() {
+    let trust = trust();
+    let server = server(&trust, TlsOperations::default());
+    let mut client = logged_in(encrypted(&server, &trust));
+    client.announce_end();
+    server.until_sessions(0);
+    assert!(client.try_reply().is_none());
+}
+
 #[test]
 fn the_memory_of_encryption_is_charged_to_the_session() {
     const BOUND: usize = 12;

@@ -164,3 +164,18 @@ fn an_unfinished_message_is_part_of_the_memory() {
     let held = records.held_bytes();
     assert!(held >= message.len() && held <= HELD_BYTES_MAX, "{held}");
 }
+
+#[test]
+fn an_announced_end_is_an_end() {
+    let (server, config) = server_and_client();
+    let (mut client, mut records) = connected(&server, config);
+    client.writer().write_all(b"last").unwrap();
+    client.send_close_notify();
+    records.append(&sent_by(&mut client));
+    let mut place = [MaybeUninit::uninit(); 16];
+    assert!(records.decrypt().unwrap());
+    assert_eq!(records.read(&mut place).unwrap(), Some(4));
+    assert_eq!(records.read(&mut place).unwrap(), None);
+    assert!(records.decrypt().unwrap(), "the end is to be read");
+    assert_eq!(records.read(&mut place).unwrap(), Some(0));
+}

@@ -68,6 +68,15 @@ impl Client {
         }
     }
 
+    /// Announces the end of the data over an encrypted connection, which stays open.
+    pub fn announce_end(&mut self) {
+        let tls = self.tls.as_mut().unwrap();
+        tls.send_close_notify();
+        while tls.wants_write() {
+            tls.write_tls(&mut self.stream).unwrap();
+        }
+    }
+
     /// Encrypts bytes without sending them.
     pub fn record(&mut self, bytes: &[u8]) -> Vec<u8> {
         let tls = self.tls.as_mut().unwrap();
