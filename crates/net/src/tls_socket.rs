@@ -14,6 +14,10 @@ use std::task::{Context, Poll, ready};
 /// Maximum number of records of a client in a handshake. A real client sends three to six.
 const HANDSHAKE_RECORDS_MAX: usize = 32;
 
+/// The alert that the server cannot perform a handshake (`internal_error`, fatal), as a record in clear
+/// text.
+const REFUSAL: [u8; 7] = [0x15, 3, 3, 0, 2, 2, 80];
+
 /// Maximum number of receives until other connections of the loop run.
 const RECEIVES_MAX: usize = 4;
 
@@ -57,6 +61,13 @@ impl Socket {
         }
     }
 
+    /// Reports to a client that begins a handshake that the server cannot perform it. Nothing must have
+    /// been encrypted.
+    pub fn refuse_tls(&self) {
+        // The client may have disconnected already.
+        let _ = self.write_raw(&[IoSlice::new(&REFUSAL)], false);
+    }
+
     async fn handshake(&mut self, server: &TlsServer, owner: Owner, received: Vec<u8>) -> io::Result<()> {
         let mut records = server.begin(received)?;
         let mut steps = 0;
@@ -81,7 +92,16 @@ impl Socket {
             if steps > HANDSHAKE_RECORDS_MAX {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "too many records"));
             }
-            let HandshakeStep { records: stepped, result } = server.step(owner, records).await?;
+            let HandshakeStep { records: stepped, result } = match server.step(owner, records).await {
+                Ok(step) => step,
+                Err(error) => {
+                    // Later alerts must be encrypted.
+                    if steps == 1 {
+                        self.refuse_tls();
+                    }
+                    return Err(error);
+                }
+            };
             records = stepped;
             if let Err(error) = result {
                 // The alert reports the reason to the client, which may have disconnected already.

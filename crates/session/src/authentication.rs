@@ -159,9 +159,12 @@ impl SessionClient {
             let text = "login requires TLS support";
             return reply.refuse_and_close(ErrorCode::TLS_REQUIRED, text);
         }
-        let Some(slot) = self.settings.pending_logins.enter(self.caller.identity.address) else {
-            let text = "too many clients are being authenticated; try again later";
-            return reply.refuse_and_close(ErrorCode::OVERLOADED, text);
+        let slot = match self.settings.pending_logins.enter(self.caller.identity.address) {
+            Ok(slot) => slot,
+            Err(limit) => {
+                let text = format!("{limit}; try again later");
+                return reply.refuse_and_close(ErrorCode::OVERLOADED, &text);
+            }
         };
         let user = self.caller.identity.user();
         let unknown = IpAddr::V6(Ipv6Addr::UNSPECIFIED);

@@ -87,7 +87,7 @@ pub use error::wire_code;
 pub use framing::RequestFront;
 pub use ids::{CallId, FileIndex, PathId, SequenceId};
 pub use login_policy::LoginPolicy;
-pub use pending_logins::{PendingLoginSlot, PendingLogins};
+pub use pending_logins::{PendingLoginLimit, PendingLoginSlot, PendingLogins};
 pub use reads::{ReadFrame, ReadReply};
 pub use reply::ReplyOutputs;
 pub use settings::{

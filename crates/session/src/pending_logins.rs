@@ -7,8 +7,32 @@
 use crate::settings::{PENDING_LOGINS_MAX, PENDING_LOGINS_PER_HOST_MAX};
 use base::{ClientHost, Owner};
 use std::collections::HashMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The limit that a further client would exceed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PendingLoginLimit {
+    /// That of its host.
+    Host,
+    /// That of all hosts.
+    Total,
+}
+
+impl fmt::Display for PendingLoginLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host => write!(
+                f,
+                "{PENDING_LOGINS_PER_HOST_MAX} clients of this host already perform a TLS handshake or a login"
+            ),
+            Self::Total => {
+                write!(f, "{PENDING_LOGINS_MAX} clients already perform a TLS handshake or a login")
+            }
+        }
+    }
+}
 
 /// The clients of a front end that are not authenticated yet. Handshakes count too.
 #[derive(Default, Debug)]
@@ -40,21 +64,26 @@ impl PendingLogins {
         self.counts().total
     }
 
-    /// Counts a client until the result is dropped. `None` if there are too many, in total or of
-    /// this host.
-    pub fn enter(self: &Arc<Self>, address: Option<IpAddr>) -> Option<PendingLoginSlot> {
+    /// Counts a client until the result is dropped.
+    ///
+    /// # Errors
+    /// There are too many, of this host or in total.
+    pub fn enter(self: &Arc<Self>, address: Option<IpAddr>) -> Result<PendingLoginSlot, PendingLoginLimit> {
         let host = ClientHost::from(address);
         let mut counts = self.counts();
         let of_host = counts.by_host.get(&host).map_or(0, |logins| logins.count);
-        if counts.total >= PENDING_LOGINS_MAX || of_host >= PENDING_LOGINS_PER_HOST_MAX {
-            return None;
+        if of_host >= PENDING_LOGINS_PER_HOST_MAX {
+            return Err(PendingLoginLimit::Host);
+        }
+        if counts.total >= PENDING_LOGINS_MAX {
+            return Err(PendingLoginLimit::Total);
         }
         counts.total += 1;
         let of_host =
             counts.by_host.entry(host).or_insert_with(|| HostLogins { count: 0, owner: Owner::unique() });
         of_host.count += 1;
         let owner = of_host.owner;
-        Some(PendingLoginSlot { logins: self.clone(), host, owner })
+        Ok(PendingLoginSlot { logins: self.clone(), host, owner })
     }
 }
 
@@ -99,15 +128,18 @@ mod tests {
     fn one_host_has_a_limit_of_its_own() {
         let logins = Arc::new(PendingLogins::default());
         let mut slots: Vec<_> = (0..PENDING_LOGINS_PER_HOST_MAX).map(|_| logins.enter(address(7))).collect();
-        assert!(slots.iter().all(Option::is_some) && logins.enter(address(7)).is_none());
-        let owner = |slot: &Option<PendingLoginSlot>| slot.as_ref().map(PendingLoginSlot::owner);
+        assert!(slots.iter().all(Result::is_ok));
+        assert_eq!(logins.enter(address(7)).unwrap_err(), PendingLoginLimit::Host);
+        let owner = |slot: &Result<PendingLoginSlot, PendingLoginLimit>| {
+            slot.as_ref().ok().map(PendingLoginSlot::owner)
+        };
         assert!(slots.iter().all(|slot| owner(slot) == owner(&slots[0])));
         let other = logins.enter(address(8));
-        assert!(other.is_some() && owner(&other) != owner(&slots[0]));
+        assert!(other.is_ok() && owner(&other) != owner(&slots[0]));
         drop(other);
         slots.pop();
         slots.push(logins.enter(address(7)));
-        assert!(slots.iter().all(Option::is_some));
+        assert!(slots.iter().all(Result::is_ok));
         assert_eq!(logins.count(), PENDING_LOGINS_PER_HOST_MAX);
         drop(slots);
         assert_eq!(logins.count(), 0);
@@ -119,6 +151,7 @@ mod tests {
         let logins = Arc::new(PendingLogins::default());
         let hosts = u32::try_from(PENDING_LOGINS_MAX).unwrap();
         let slots: Vec<_> = (0..hosts).map(|host| logins.enter(address(host))).collect();
-        assert!(slots.iter().all(Option::is_some) && logins.enter(address(hosts)).is_none());
+        assert!(slots.iter().all(Result::is_ok));
+        assert_eq!(logins.enter(address(hosts)).unwrap_err(), PendingLoginLimit::Total);
     }
 }

@@ -45,7 +45,7 @@ pub(crate) fn start(
 }
 
 /// Performs the handshake, unless the session ends meanwhile. It counts as a login of its host until
-/// it ends.
+/// it ends. A client of a host at its limit receives an alert.
 async fn handshake(
     driver: &Rc<RefCell<SessionDriver>>,
     link: PathId,
@@ -58,10 +58,17 @@ async fn handshake(
         let slot = config.settings.pending_logins.enter(driver.peer_address());
         (config.tls.clone(), slot, driver.links().account().charge(HANDSHAKE_BYTES_MAX))
     };
-    let server = server.ok_or_else(|| io::Error::other("the server has no certificate"))?;
-    let slot = slot.ok_or_else(|| {
-        io::Error::other("too many clients of this host, or in total, log in at the same time")
-    })?;
+    let Some(server) = server else {
+        socket.refuse_tls();
+        return Err(io::Error::other("the server has no certificate"));
+    };
+    let slot = match slot {
+        Ok(slot) => slot,
+        Err(limit) => {
+            socket.refuse_tls();
+            return Err(io::Error::other(limit.to_string()));
+        }
+    };
     let mut accepted = pin!(socket.accept_tls(&server, slot.owner(), received));
     poll_fn(|context| {
         let mut session = driver.borrow_mut();
