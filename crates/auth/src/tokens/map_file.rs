@@ -6,7 +6,7 @@
 //! rule without conditions must not have any, because a misspelt condition would name everybody.
 
 use super::claims::is_name;
-use super::map_paths::BearerRules;
+use super::map_paths::{BearerRules, RulePaths};
 use base::LogicalPath;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
@@ -64,7 +64,7 @@ impl MapFile {
     pub(super) fn rules_of(&self, bearer: MappedBearer<'_>) -> BearerRules {
         let groups: HashSet<&str> = bearer.groups.iter().map(|group| &**group).collect();
         let matching = (0..).zip(&self.0).filter(|(_, rule)| rule.matches(bearer, &groups));
-        BearerRules::new(matching.map(|(index, rule)| (index, rule.path.as_ref())))
+        BearerRules::new(self, matching.map(|(index, _)| index))
     }
 
     /// Returns the name for a request on `path`, and the number of the rule. `rules` are those of the
@@ -75,7 +75,7 @@ impl MapFile {
         bases: &[LogicalPath],
         path: &LogicalPath,
     ) -> Option<(&str, usize)> {
-        self.result(rules.first(bases, path)?)
+        self.result(rules.first(self, bases, path)?)
     }
 
     /// Returns the name for a login, which has no path.
@@ -86,6 +86,13 @@ impl MapFile {
     fn result(&self, rule: u32) -> Option<(&str, usize)> {
         let found = self.0.get(usize::try_from(rule).ok()?)?;
         Some((&found.result, found.number))
+    }
+}
+
+impl RulePaths for MapFile {
+    fn path(&self, rule: u32) -> &[u8] {
+        let rule = usize::try_from(rule).ok().and_then(|rule| self.0.get(rule));
+        rule.and_then(|rule| rule.path.as_ref()).map_or(b"", LogicalPath::as_bytes)
     }
 }
 

@@ -6,49 +6,55 @@
 
 use base::LogicalPath;
 
-/// The rules of one bearer. Numbers are positions of rules in the file; the lowest decides.
+/// The paths of the rules of a map file.
+pub(super) trait RulePaths {
+    /// Returns the path of a rule, by its position; empty if it has none.
+    fn path(&self, rule: u32) -> &[u8];
+}
+
+/// The rules of one bearer, by their positions in the file; the lowest decides. The paths are not kept,
+/// because tokens with many rules are cached. So all methods need those of the same file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct BearerRules {
-    /// Sorted by path. A rule that never decides is not in the list.
-    paths: Box<[PathRule]>,
+    /// Rules with a path, sorted by it. A rule that never decides is not in the list.
+    with_path: Box<[u32]>,
     /// Bytes of the longest path.
     bytes_max: usize,
     /// The first rule for all paths below the base paths.
     everywhere: Option<u32>,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct PathRule {
-    path: LogicalPath,
-    rule: u32,
-}
-
 impl BearerRules {
     /// Takes rules in the order of the file.
-    pub(super) fn new<'a>(rules: impl Iterator<Item = (u32, Option<&'a LogicalPath>)>) -> Self {
+    pub(super) fn new(file: &impl RulePaths, rules: impl Iterator<Item = u32>) -> Self {
         let (mut all, mut everywhere) = (Self::default(), None);
-        let mut paths = Vec::new();
-        for (rule, path) in rules {
-            let Some(path) = path else {
+        let mut with_path = Vec::new();
+        for rule in rules {
+            if file.path(rule).is_empty() {
                 everywhere = Some(rule);
                 break;
-            };
-            paths.push(PathRule { path: path.clone(), rule });
+            }
+            with_path.push(rule);
         }
         // The sort is stable, so the first rule of a path is kept.
-        paths.sort_by(|a, b| a.path.as_bytes().cmp(b.path.as_bytes()));
-        paths.dedup_by(|later, first| later.path == first.path);
-        all.bytes_max = paths.iter().map(|rule| rule.path.as_bytes().len()).max().unwrap_or(0);
-        all.paths = paths.into();
-        let decides = |rule: &&PathRule| all.first_within(rule.path.as_bytes()) == Some(rule.rule);
-        let deciding: Vec<PathRule> = all.paths.iter().filter(decides).cloned().collect();
-        Self { paths: deciding.into(), bytes_max: all.bytes_max, everywhere }
+        with_path.sort_by(|a, b| file.path(*a).cmp(file.path(*b)));
+        with_path.dedup_by(|later, first| file.path(*later) == file.path(*first));
+        all.bytes_max = with_path.iter().map(|rule| file.path(*rule).len()).max().unwrap_or(0);
+        all.with_path = with_path.into();
+        let decides = |rule: &u32| all.first_within(file, file.path(*rule)) == Some(*rule);
+        let deciding: Vec<u32> = all.with_path.iter().copied().filter(decides).collect();
+        Self { with_path: deciding.into(), bytes_max: all.bytes_max, everywhere }
     }
 
     /// Returns the rule for a path. There is none outside of the base paths.
-    pub(super) fn first(&self, bases: &[LogicalPath], path: &LogicalPath) -> Option<u32> {
+    pub(super) fn first(
+        &self,
+        file: &impl RulePaths,
+        bases: &[LogicalPath],
+        path: &LogicalPath,
+    ) -> Option<u32> {
         let below = bases.iter().filter_map(|base| rest(path, base));
-        below.filter_map(|rest| self.first_within(rest).into_iter().chain(self.everywhere).min()).min()
+        below.filter_map(|rest| self.first_within(file, rest).into_iter().chain(self.everywhere).min()).min()
     }
 
     /// Returns the rule for a bearer without regard to a path.
@@ -57,40 +63,45 @@ impl BearerRules {
     }
 
     /// Reports whether a rule has a path below `directory`, so that the name may differ there.
-    pub(super) fn has_path_below(&self, bases: &[LogicalPath], directory: &LogicalPath) -> bool {
+    pub(super) fn has_path_below(
+        &self,
+        file: &impl RulePaths,
+        bases: &[LogicalPath],
+        directory: &LogicalPath,
+    ) -> bool {
         let is_below = |base: &LogicalPath| match rest(directory, base) {
-            Some(rest) => self.has_longer(rest),
-            None => base.is_within(directory) && (!self.paths.is_empty() || self.everywhere.is_some()),
+            Some(rest) => self.has_longer(file, rest),
+            None => base.is_within(directory) && (!self.with_path.is_empty() || self.everywhere.is_some()),
         };
         bases.iter().any(is_below)
     }
 
     /// Returns the lowest rule whose path is one of `rest`, which is below a base path, or above it.
-    fn first_within(&self, rest: &[u8]) -> Option<u32> {
+    fn first_within(&self, file: &impl RulePaths, rest: &[u8]) -> Option<u32> {
         let rest = rest.strip_suffix(b"/").unwrap_or(rest);
         let limit = rest.len().min(self.bytes_max);
         let ends = (1..=limit).filter(|end| *end == rest.len() || rest.get(*end) == Some(&b'/'));
-        let above = ends.filter_map(|end| self.of(rest.get(..end)?));
-        above.chain(self.of(b"/")).min()
+        let above = ends.filter_map(|end| self.of(file, rest.get(..end)?));
+        above.chain(self.of(file, b"/")).min()
     }
 
     /// Returns the rule with exactly this path.
-    fn of(&self, path: &[u8]) -> Option<u32> {
-        let at = self.paths.binary_search_by(|rule| rule.path.as_bytes().cmp(path)).ok()?;
-        self.paths.get(at).map(|found| found.rule)
+    fn of(&self, file: &impl RulePaths, path: &[u8]) -> Option<u32> {
+        let at = self.with_path.binary_search_by(|rule| file.path(*rule).cmp(path)).ok()?;
+        self.with_path.get(at).copied()
     }
 
     /// Reports whether a path is below `rest`.
-    fn has_longer(&self, rest: &[u8]) -> bool {
+    fn has_longer(&self, file: &impl RulePaths, rest: &[u8]) -> bool {
         let rest = rest.strip_suffix(b"/").unwrap_or(rest);
         let prefix = [rest, b"/"].concat();
-        let at = self.paths.partition_point(|rule| rule.path.as_bytes() <= prefix.as_slice());
-        self.paths.get(at).is_some_and(|next| next.path.as_bytes().starts_with(&prefix))
+        let at = self.with_path.partition_point(|rule| file.path(*rule) <= prefix.as_slice());
+        self.with_path.get(at).is_some_and(|next| file.path(*next).starts_with(&prefix))
     }
 
-    /// Returns an estimate of the memory in bytes.
+    /// Returns the memory in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.paths.iter().map(|rule| size_of::<PathRule>() + rule.path.as_bytes().len()).sum()
+        size_of_val(&*self.with_path)
     }
 }
 
@@ -108,10 +119,14 @@ mod tests {
         LogicalPath::parse(text.as_bytes()).unwrap().without_slash()
     }
 
+    impl RulePaths for &[&str] {
+        fn path(&self, rule: u32) -> &[u8] {
+            self[rule as usize].as_bytes()
+        }
+    }
+
     fn rules(texts: &[&str]) -> BearerRules {
-        let paths: Vec<Option<LogicalPath>> =
-            texts.iter().map(|text| (!text.is_empty()).then(|| path(text))).collect();
-        BearerRules::new((0..).zip(paths.iter().map(Option::as_ref)))
+        BearerRules::new(&texts, 0..u32::try_from(texts.len()).unwrap())
     }
 
     /// Compares with the definition: the first rule whose path, below a base path, is above.
@@ -140,7 +155,7 @@ mod tests {
                     let applies =
                         |rule: &&str| bases.iter().any(|base| path(place).is_within(&full(rule, base)));
                     let expected = list.iter().position(applies);
-                    let found = rules(list).first(&bases, &path(place)).map(|rule| rule as usize);
+                    let found = rules(list).first(&list, &bases, &path(place)).map(|rule| rule as usize);
                     assert_eq!(found, expected, "{list:?} {bases:?} {place}");
                 }
             }
@@ -150,7 +165,7 @@ mod tests {
     #[test]
     fn rules_below_a_directory_are_found() {
         let found = |list: &[&str], base: &str, directory: &str| {
-            rules(list).has_path_below(&[path(base)], &path(directory))
+            rules(list).has_path_below(&list, &[path(base)], &path(directory))
         };
         assert!(found(&["/a/b"], "/s", "/s/a") && found(&["/a/b"], "/s", "/s") && found(&["/a"], "/s", "/"));
         assert!(!found(&["/a/b"], "/s", "/s/a/b") && !found(&["/a/b"], "/s", "/s/a/b/c"));
@@ -163,8 +178,8 @@ mod tests {
 
     #[test]
     fn the_cost_does_not_grow_with_the_path_of_the_client() {
-        let rules = rules(&["/a/b"]);
-        let deep = path(&"/a".repeat(500));
-        assert_eq!((rules.bytes_max, rules.first(&[path("/")], &deep)), (4, None));
+        let file: &[&str] = &["/a/b"];
+        let (rules, deep) = (rules(file), path(&"/a".repeat(500)));
+        assert_eq!((rules.bytes_max, rules.first(&file, &[path("/")], &deep)), (4, None));
     }
 }

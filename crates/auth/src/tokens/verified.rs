@@ -118,8 +118,8 @@ impl VerifiedToken {
     /// another name there.
     #[must_use]
     pub fn has_map_rule_below(&self, directory: &LogicalPath) -> bool {
-        let maps = self.issuer.strategies.mapping;
-        maps && self.map_rules.has_path_below(&self.issuer.base_paths, directory)
+        let map = self.issuer.map.as_ref().filter(|_| self.issuer.strategies.mapping);
+        map.is_some_and(|map| self.map_rules.has_path_below(map, &self.issuer.base_paths, directory))
     }
 
     fn name_of_map<'a>(&'a self, map: &'a MapFile, path: &LogicalPath) -> Option<(&'a str, usize)> {

@@ -423,6 +423,31 @@ fn the_cache_is_bounded_in_bytes() {
     assert!(tokens > 0);
 }
 
+/// A token that is not cached is verified for each request.
+#[test]
+fn a_token_with_as_many_map_rules_as_possible_is_cached() {
+    let scratch = Scratch::new();
+    let rule = |number| json!({"path": format!("/{number:060}"), "result": format!("u{number}")});
+    let rules: Vec<Value> = (0..MAP_RULES_MAX).map(rule).collect();
+    let map = scratch.write("map", &serde_json::to_string(&rules).unwrap());
+    let keys = scratch.write("keys", &vector("ztn.json")["keys"]["jwks"].to_string());
+    let text = format!(
+        "[Global]\naudience = https://localhost:23040\n[Issuer one]\nissuer = {ISSUER}\nbase_path = /protected\njwks_file = {}\nname_mapfile = {}\n",
+        keys.display(),
+        map.display()
+    );
+    let source = TokenPolicySource { path: scratch.write("cfg", &text), check: AuthdbCheck::ForServer };
+    let policy = TokenPolicy::load(source).unwrap();
+    let token = token(&json!({}));
+    assert_eq!(fault(&policy, &token), None);
+    let Some(TokenVerdict::Valid(cached)) = policy.recall(token.as_bytes(), now()) else {
+        panic!("not cached")
+    };
+    let last = MAP_RULES_MAX - 1;
+    let path = path(&format!("/protected/{last:060}/f"));
+    assert_eq!(cached.mapped_name(&path).map(|(name, _)| name.to_owned()), Some(format!("u{last}")));
+}
+
 #[test]
 fn no_message_contains_a_token() {
     let policy = recorded_policy("");
