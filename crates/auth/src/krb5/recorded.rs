@@ -47,6 +47,9 @@ fn the_recorded_login_has_the_recorded_identity() {
     assert_eq!(Some(&*entity.protocol), expected["prot"].as_str());
     assert_eq!(entity.name.as_deref(), expected["name"].as_str());
     assert!(&*entity.host == "h.o" && entity.forwarded_ticket.is_none() && entity.attributes.is_empty());
+    // With the skew for which a ticket is accepted after its end.
+    let end = seconds(&connection["decoded"]["ticket_end"]);
+    assert_eq!(entity.expires, Some(system_time(end + 300)));
 }
 
 #[test]
@@ -182,12 +185,31 @@ fn a_forwarded_ticket_must_be_that_of_the_client() {
     let realm = TestRealm::at(time);
     let mut exchange = KerberosExchange::new(realm.contexts()().unwrap()).unwrap();
     let keytab = realm.keytab().display().to_string();
-    let client = exchange.accept(&sent[0][PREFIX.len()..], SERVICE, Some(&keytab)).unwrap();
-    assert_eq!(client, ALICE);
+    let accepted = exchange.accept(&sent[0][PREFIX.len()..], SERVICE, Some(&keytab)).unwrap();
+    assert_eq!(accepted.client, ALICE);
     let cache = format!("FILE:{}/stolen", realm.directory.display());
     let error = exchange.store_forwarded(&sent[1][PREFIX.len()..], "bob@TEST.EXAMPLE", &cache).unwrap_err();
     assert!(error.text.contains("that of another client"), "{error:?}");
     assert!(!realm.directory.join("stolen").exists());
+}
+
+/// A ticket for another service would be stored as if it could get tickets for all.
+#[test]
+fn a_forwarded_ticket_must_be_one_that_grants_tickets() {
+    let (connection, sent, time) = connection(0);
+    let realm = TestRealm::at(time);
+    let (range, times) = (ticket_range(&sent[0]), [time - 100, time - 100, time + 3600, 0]);
+    realm.write_cache(&["xrootd", "localhost"], &session_key(&connection), times, &sent[0][range]);
+    let cache = format!("FILE:{}", realm.cache().display());
+    let exchange = || KerberosExchange::new(realm.contexts()().unwrap()).unwrap();
+    let (mut client, mut server) = (exchange(), exchange());
+    let request = client.request(Some(&cache), SERVICE).unwrap();
+    server.accept(&request, SERVICE, Some(&realm.keytab().display().to_string())).unwrap();
+    let forwarded = client.forward_service_ticket(&cache, SERVICE).unwrap();
+    let stored = realm.directory.join("stored");
+    let error = server.store_forwarded(&forwarded, ALICE, &format!("FILE:{}", stored.display())).unwrap_err();
+    assert!(error.text.contains("not a ticket-granting ticket"), "{error:?}");
+    assert!(!stored.exists());
 }
 
 #[test]

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base::errno_text;
 
 use super::forwarded::{ForwardedTicket, TicketFiles, ticket_path};
-use super::library::{KerberosError, KerberosExchange};
+use super::library::{AcceptedTicket, KerberosError, KerberosExchange};
 use super::message::{KerberosMessage, message};
 use super::settings::Krb5ServerSettings;
 use super::{ContextMaker, FORWARD_CHALLENGE, FORWARD_PARAMETER, KRB5, PREFIX, system_contexts};
@@ -21,6 +21,9 @@ use crate::trusted_file::{FileTrust, TrustedFileError, TrustedOwner, read_truste
 const KEYTAB_MODES: u32 = 0o640;
 /// Maximum size of a key table in bytes.
 const KEYTAB_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// The difference of clocks that the library allows by default. Logins with a ticket are accepted for
+/// this time after its end, and so the identity of the client lasts as long.
+const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(300);
 /// Maximum length of a local name.
 const NAME_BYTES_MAX: usize = 64;
 /// Variables that can turn off the replay cache of the library, with the begin of that value.
@@ -212,7 +215,7 @@ struct Krb5ServerLogin {
 /// The message that the client sends next.
 enum AcceptorStage {
     Request,
-    Ticket { exchange: KerberosExchange, client: String, name: String },
+    Ticket { exchange: KerberosExchange, accepted: AcceptedTicket, name: String },
     Over,
 }
 
@@ -226,8 +229,8 @@ impl ServerLogin for Krb5ServerLogin {
         let stage = std::mem::replace(&mut self.stage, AcceptorStage::Over);
         let step = match stage {
             AcceptorStage::Request => self.accept(credentials),
-            AcceptorStage::Ticket { exchange, client, name } => {
-                self.take_ticket(exchange, &client, &name, credentials)
+            AcceptorStage::Ticket { exchange, accepted, name } => {
+                self.take_ticket(exchange, &accepted, &name, credentials)
             }
             AcceptorStage::Over => Err("the exchange is over".to_owned()),
         };
@@ -244,19 +247,19 @@ impl Krb5ServerLogin {
         if settings.checks_addresses {
             exchange.restrict_to(self.address).map_err(text)?;
         }
-        let client = exchange.accept(request, service, keytab.as_deref()).map_err(text)?;
-        let name = self.shared.name(&exchange, &client)?;
+        let accepted = exchange.accept(request, service, keytab.as_deref()).map_err(text)?;
+        let name = self.shared.name(&exchange, &accepted.client)?;
         if settings.ticket_file.is_none() {
-            return Ok(self.done(&name, None));
+            return Ok(self.done(&name, &accepted, None));
         }
-        self.stage = AcceptorStage::Ticket { exchange, client, name };
+        self.stage = AcceptorStage::Ticket { exchange, accepted, name };
         Ok(ServerStep::Continue(FORWARD_CHALLENGE.to_vec()))
     }
 
     fn take_ticket(
         &self,
         mut exchange: KerberosExchange,
-        client: &str,
+        accepted: &AcceptedTicket,
         name: &str,
         credentials: &[u8],
     ) -> Result<ServerStep, String> {
@@ -266,17 +269,18 @@ impl Krb5ServerLogin {
         let path = ticket_path(template, name, accounts.as_deref())?;
         let stored = tickets.store(&path, |new| {
             let cache = format!("FILE:{}", new.display());
-            exchange.store_forwarded(ticket, client, &cache).map_err(|error| error.text)
+            exchange.store_forwarded(ticket, &accepted.client, &cache).map_err(|error| error.text)
         })?;
-        Ok(self.done(name, Some(stored)))
+        Ok(self.done(name, accepted, Some(stored)))
     }
 
-    fn done(&self, name: &str, ticket: Option<ForwardedTicket>) -> ServerStep {
+    fn done(&self, name: &str, accepted: &AcceptedTicket, ticket: Option<ForwardedTicket>) -> ServerStep {
         ServerStep::Done(Entity::new(EntityFields {
             protocol: KRB5.into(),
             name: Some(name.into()),
             host: self.host.as_str().into(),
             forwarded_ticket: ticket.map(Arc::new),
+            expires: Some(UNIX_EPOCH + Duration::from_secs(accepted.end.into()) + CLOCK_DIFFERENCE_MAX),
             ..EntityFields::default()
         }))
     }

@@ -231,13 +231,18 @@ impl KerberosContext {
         self.own(code, raw, Release::Silent(self.library.free_principal))
     }
 
+    /// Returns the service that grants tickets in the realm of a principal.
+    pub(super) fn granting_service(&self, principal: &str) -> Result<Owned<'_>, KerberosError> {
+        let realm = principal.rsplit('@').next().unwrap_or_default();
+        self.principal(&format!("krbtgt/{realm}@{realm}"))
+    }
+
     /// Returns the owner of a cache, and the end of its ticket-granting ticket in seconds since 1970.
     pub(in crate::krb5) fn ticket_end(&self, cache: Option<&str>) -> Result<(String, u32), KerberosError> {
         let cache = self.cache(cache)?;
         let owner = self.owner(&cache)?;
         let name = self.name_of(owner.raw)?;
-        let realm = name.rsplit('@').next().unwrap_or_default();
-        let service = self.principal(&format!("krbtgt/{realm}@{realm}"))?;
+        let service = self.granting_service(&name)?;
         let mut wanted = KrbCreds::between(owner.raw, service.raw);
         let mut found = KrbCreds::between(null_mut(), null_mut());
         // SAFETY: All objects belong to this context, and the last one has room for the result.
@@ -273,17 +278,10 @@ impl KerberosContext {
     /// Creates a context with a configuration file instead of that of the system, and a clock that shows
     /// this time.
     pub(in crate::krb5) fn of_test(path: &std::path::Path, seconds: i32) -> Self {
-        use super::functions::LIBRARY;
+        use super::functions::test_symbol as symbol;
         use std::ffi::{CString, c_char, c_long};
         use std::os::unix::ffi::OsStrExt;
         let library = functions().unwrap_or_else(|error| panic!("{error}"));
-        let symbol = |name: &CStr| {
-            // SAFETY: The library is open already, and the names end with a NUL.
-            let address =
-                unsafe { libc::dlsym(libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW), name.as_ptr()) };
-            assert!(!address.is_null(), "{name:?}");
-            address
-        };
         let path = CString::new(path.as_os_str().as_bytes()).unwrap();
         let (mut profile, mut raw): (Raw, Raw) = (null_mut(), null_mut());
         // SAFETY: The symbols are functions with these signatures. The profile stays allocated, because

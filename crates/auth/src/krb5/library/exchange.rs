@@ -6,13 +6,22 @@ use std::ptr::null_mut;
 
 use super::context::{KerberosContext, Owned};
 use super::error::{KerberosError, text};
-use super::functions::{KrbAddress, KrbCreds, KrbData, Raw};
+use super::functions::{KrbAddress, KrbCreds, KrbData, KrbTicket, Raw};
 
 /// Option of an AP-REQ that XRootD's clients set. The ticket is an ordinary one nevertheless.
 const USE_SESSION_KEY: i32 = 0x4000_0000;
 /// Address types.
 const INET: i32 = 2;
 const INET6: i32 = 24;
+
+/// A ticket of a client that was verified.
+#[derive(PartialEq, Eq, Debug)]
+pub(in crate::krb5) struct AcceptedTicket {
+    /// The principal of the client.
+    pub(in crate::krb5) client: String,
+    /// The end of its validity in seconds since 1970.
+    pub(in crate::krb5) end: u32,
+}
 
 /// The state of one exchange, on either side: a context, and the session key in it.
 pub(in crate::krb5) struct KerberosExchange {
@@ -58,21 +67,21 @@ impl KerberosExchange {
         self.context.check(code)
     }
 
-    /// Verifies an AP-REQ with the key of a service, and returns the client. Blocks.
+    /// Verifies an AP-REQ with the key of a service. Blocks.
     pub(in crate::krb5) fn accept(
         &mut self,
         request: &[u8],
         service: &str,
         keytab: Option<&str>,
-    ) -> Result<String, KerberosError> {
+    ) -> Result<AcceptedTicket, KerberosError> {
         let context = &self.context;
         let (service, keytab) = (context.principal(service)?, context.keytab(keytab)?);
         let mut copy = request.to_vec();
-        let message = KrbData::of(&mut copy)?;
+        let (message, mut ticket) = (KrbData::of(&mut copy)?, null_mut());
         // The name of the service in a ticket is not protected; its key is what counts, and only keys of
         // this service are tried.
-        // SAFETY: All objects belong to this context. The state exists, so the library does not replace
-        // it. Null means that options and ticket are not wanted.
+        // SAFETY: All objects belong to this context, and the last pointer is valid for the result. The
+        // state exists, so the library does not replace it. Null means that options are not wanted.
         let code = unsafe {
             (context.library.rd_req)(
                 context.raw,
@@ -81,26 +90,27 @@ impl KerberosExchange {
                 service.raw,
                 keytab.raw,
                 null_mut(),
-                null_mut(),
+                &raw mut ticket,
             )
         };
         context.check(code)?;
-        let mut authenticator = null_mut();
-        // SAFETY: The state is valid, and the pointer is valid for the result.
-        let code = unsafe {
-            (context.library.auth_con_getauthenticator)(context.raw, self.raw, &raw mut authenticator)
-        };
-        context.check(code)?;
-        // SAFETY: The function succeeded. The client of the authenticator is that of the ticket, because
-        // the verification compares them. The copy is released once.
-        unsafe {
-            let name = context.name_of((*authenticator).client);
-            (context.library.free_authenticator)(context.raw, authenticator);
-            name
-        }
+        let accepted = self.accepted(ticket);
+        // SAFETY: The function succeeded, so the ticket is valid. It is released once.
+        unsafe { (context.library.free_ticket)(context.raw, ticket) };
+        accepted
     }
 
-    /// Stores the ticket of a KRB-CRED in a new cache. It must be a ticket of the client. Blocks.
+    /// Returns the client and the end of a ticket that was verified.
+    fn accepted(&self, ticket: *const KrbTicket) -> Result<AcceptedTicket, KerberosError> {
+        // SAFETY: A ticket that is not null is valid, and so is its decrypted part.
+        let part = unsafe { ticket.as_ref().and_then(|ticket| ticket.decrypted.as_ref()) };
+        let part = part.ok_or_else(|| KerberosError::new("the library returned no ticket"))?;
+        let [_, _, end, _] = part.times;
+        Ok(AcceptedTicket { client: self.context.name_of(part.client)?, end })
+    }
+
+    /// Stores the ticket of a KRB-CRED in a new cache. It must be the ticket-granting ticket of the
+    /// client. Blocks.
     pub(in crate::krb5) fn store_forwarded(
         &mut self,
         message: &[u8],
@@ -137,12 +147,16 @@ impl KerberosExchange {
             return Err(KerberosError::new("the client forwarded no ticket"));
         }
         // SAFETY: The ticket is valid while the list is.
-        let owner = unsafe { (*first).client };
-        // SAFETY: Both are principals of the library; a missing one is not compared.
-        let is_own = !owner.is_null()
-            && unsafe { (context.library.principal_compare)(context.raw, owner, client.raw) } != 0;
-        if !is_own {
+        let (owner, service) = unsafe { ((*first).client, (*first).server) };
+        let is_same = |one: Raw, other: &Owned<'_>| {
+            // SAFETY: Both are principals of the library; a missing one is not compared.
+            !one.is_null() && unsafe { (context.library.principal_compare)(context.raw, one, other.raw) } != 0
+        };
+        if !is_same(owner, client) {
             return Err(KerberosError::new("the forwarded ticket is that of another client"));
+        }
+        if !is_same(service, &context.granting_service(&context.name_of(client.raw)?)?) {
+            return Err(KerberosError::new("the forwarded ticket is not a ticket-granting ticket"));
         }
         let cache = context.cache(Some(cache))?;
         // SAFETY: All objects belong to this context.
@@ -211,5 +225,42 @@ impl KerberosExchange {
             )
         };
         context.message(code, made)
+    }
+}
+
+#[cfg(test)]
+impl KerberosExchange {
+    /// Makes the KRB-CRED with the ticket for a service, which no client of this crate forwards.
+    pub(in crate::krb5) fn forward_service_ticket(
+        &mut self,
+        cache: &str,
+        service: &str,
+    ) -> Result<Vec<u8>, KerberosError> {
+        use super::functions::test_symbol;
+        type MakeCredentials =
+            unsafe extern "C" fn(Raw, Raw, *mut KrbCreds, *mut *mut KrbData, *mut std::ffi::c_void) -> i32;
+        let context = &self.context;
+        let (cache, service) = (context.cache(Some(cache))?, context.principal(service)?);
+        let client = context.owner(&cache)?;
+        let mut wanted = KrbCreds::between(client.raw, service.raw);
+        let (mut ticket, mut made) = (null_mut(), null_mut());
+        // SAFETY: All objects belong to this context, the pointers are valid for the results, and the
+        // symbol is a function with this signature. The message stays allocated in its frame, because a
+        // test makes few of them.
+        unsafe {
+            let make: MakeCredentials = std::mem::transmute(test_symbol(c"krb5_mk_1cred"));
+            let code = (context.library.get_credentials)(
+                context.raw,
+                0,
+                cache.raw,
+                &raw mut wanted,
+                &raw mut ticket,
+            );
+            context.check(code)?;
+            let code = make(context.raw, self.raw, ticket, &raw mut made, null_mut());
+            (context.library.free_creds)(context.raw, ticket);
+            context.check(code)?;
+            context.message(code, std::ptr::read(made))
+        }
     }
 }

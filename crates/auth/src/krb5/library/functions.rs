@@ -49,11 +49,30 @@ pub(super) struct KrbCreds {
     pub(super) authorization: Raw,
 }
 
-/// The first fields of `krb5_authenticator`.
+/// `krb5_ticket`.
 #[repr(C)]
-pub(super) struct KrbAuthenticator {
+pub(super) struct KrbTicket {
     pub(super) magic: i32,
+    pub(super) server: Raw,
+    pub(super) encryption_magic: i32,
+    pub(super) encryption_type: i32,
+    pub(super) key_version: c_uint,
+    pub(super) encrypted: KrbData,
+    pub(super) decrypted: *mut KrbTicketPart,
+}
+
+/// The first fields of `krb5_enc_tkt_part`, the decrypted part of a ticket.
+#[repr(C)]
+pub(super) struct KrbTicketPart {
+    pub(super) magic: i32,
+    pub(super) flags: i32,
+    pub(super) session_key: Raw,
     pub(super) client: Raw,
+    pub(super) transited_magic: i32,
+    pub(super) transited_type: u8,
+    pub(super) transited: KrbData,
+    /// As in [`KrbCreds`].
+    pub(super) times: [u32; 4],
 }
 
 /// `krb5_keytab_entry`. Only the library reads and writes it.
@@ -71,6 +90,8 @@ pub(super) struct KrbKeytabEntry {
 
 const _: () = assert!(size_of::<usize>() != 8 || size_of::<KrbCreds>() == 120);
 const _: () = assert!(size_of::<usize>() != 8 || size_of::<KrbKeytabEntry>() == 48);
+const _: () = assert!(size_of::<usize>() != 8 || size_of::<KrbTicket>() == 56);
+const _: () = assert!(size_of::<usize>() != 8 || std::mem::offset_of!(KrbTicketPart, times) == 48);
 
 /// Declares the functions of the library that are used, and their look-up by name.
 macro_rules! functions {
@@ -132,9 +153,8 @@ functions! {
     auth_con_init: fn(Raw, *mut Raw) -> i32,
     auth_con_free: fn(Raw, Raw) -> i32,
     auth_con_setaddrs: fn(Raw, Raw, *mut KrbAddress, *mut KrbAddress) -> i32,
-    auth_con_getauthenticator: fn(Raw, Raw, *mut *mut KrbAuthenticator) -> i32,
-    free_authenticator: fn(Raw, *mut KrbAuthenticator),
-    rd_req: fn(Raw, *mut Raw, *const KrbData, Raw, Raw, *mut i32, *mut Raw) -> i32,
+    rd_req: fn(Raw, *mut Raw, *const KrbData, Raw, Raw, *mut i32, *mut *mut KrbTicket) -> i32,
+    free_ticket: fn(Raw, *mut KrbTicket),
     rd_cred: fn(Raw, Raw, *mut KrbData, *mut *mut *mut KrbCreds, Raw) -> i32,
     free_tgt_creds: fn(Raw, *mut *mut KrbCreds),
     mk_req_extended: fn(Raw, *mut Raw, i32, *mut KrbData, *mut KrbCreds, *mut KrbData) -> i32,
@@ -175,6 +195,15 @@ fn loader_error() -> String {
 pub(super) fn functions() -> Result<&'static Functions, LibraryFault> {
     static FUNCTIONS: OnceLock<Result<Functions, LibraryFault>> = OnceLock::new();
     FUNCTIONS.get_or_init(|| open(LIBRARY)).as_ref().map_err(Clone::clone)
+}
+
+/// Returns the address of a function that only tests use.
+#[cfg(test)]
+pub(super) fn test_symbol(name: &CStr) -> Raw {
+    // SAFETY: The library is open already, and the names end with a NUL.
+    let address = unsafe { libc::dlsym(libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW), name.as_ptr()) };
+    assert!(!address.is_null(), "{name:?}");
+    address
 }
 
 impl KrbData {

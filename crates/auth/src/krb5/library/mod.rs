@@ -22,4 +22,4 @@ mod functions;
 
 pub(super) use context::KerberosContext;
 pub(super) use error::{KerberosError, LibraryFault};
-pub(super) use exchange::KerberosExchange;
+pub(super) use exchange::{AcceptedTicket, KerberosExchange};
