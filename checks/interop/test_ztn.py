@@ -13,6 +13,7 @@ import pytest
 
 import peers
 import raw
+from codes import Exit
 from issuers import AUDIENCE, Issuer, place_rules_and_files
 from test_tls import Authority
 from tools import XRDCP, XRDFS, run, scalla, wait_until
@@ -135,6 +136,28 @@ def test_logins_have_the_rights_of_their_scopes(ours, authority, issuer, tmp_pat
     wait_until(lambda: " login by ztn" in ours.output())
     assert re.search(r"grant ztn \*@\S+ stat /protected/sub/f \(token of alice", ours.output())
     assert not any(part in ours.output() for secret in (token, own) for part in secret.split("."))
+
+
+def test_check_explains_where_a_login_differs_from_a_request(authority, issuer):
+    more = "map_subject = true\nauthorization_strategy = capability group mapping\n"
+    with prepared(peers.Ours, issuer, authority, more, "sec.protocol ztn -maxsz 2k") as server:
+        config = server.work / "scalla.cfg"
+        check = lambda token, path, *words: scalla("auth", "check", token, path, "read", "--config", config, *words)
+        token = issuer.token(scope="storage.read:/sub")
+        # The rules see the name of a client that logged in.
+        denied = check(token, "/mapped/f").fails(Exit.FAILED, "denied: the bearer read /mapped/f")
+        assert "after a login with it (ztn), as alice, it is allowed" in denied.all
+        assert outcome(xrdfs(server, authority, token, "stat", "/mapped/f")) == "ok"
+        assert "ztn" not in check(token, "/protected/sub/f").ok().all
+        login = json.loads(check(token, "/protected/sub/f", "--json").ok().out)["login"]
+        assert login == {"accepted": True, "name": "alice", "allowed": True}
+        # A token that is too long for a login can be sent with requests.
+        long = issuer.token(scope="storage.read:/sub", wlcg_groups=["/" + "g" * 20] * 100)
+        assert len(long) > 2048
+        allowed = check(long, "/protected/sub/f").ok()
+        assert "a login with it (ztn) is refused: the token is longer than -maxsz allows" in allowed.out
+        assert login_error(server, long) == 3030
+        assert not json.loads(check(long, "/protected/sub/f", "--json").ok().out)["login"]["accepted"]
 
 
 @pytest.mark.parametrize("kind", [peers.Ours, peers.Theirs])

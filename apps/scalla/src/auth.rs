@@ -2,6 +2,7 @@
 //! issues macaroons, manages grid proxies, and makes the files of a protected server.
 
 mod init;
+mod login_explanation;
 mod macaroon;
 mod macaroon_explanation;
 mod proxy;
@@ -15,15 +16,16 @@ use crate::printer::{err, out};
 use crate::usage_error::UsageError;
 use anyhow::Context;
 use auth::access::{
-    AccessClient, AccessDatabase, AccessExplanation, AccessOperation, AccessPolicy, AuditedDecisions,
-    AuthdbCheck, CredentialLayer, DecidingPair, LayerDecision, Principal, RecordKind, RequestIdentity,
-    RequestToken, TokenOrigin,
+    AccessClient, AccessDatabase, AccessExplanation, AccessOperation, AccessPolicy, AccessRequest,
+    AuditedDecisions, AuthdbCheck, CredentialLayer, DecidingPair, LayerDecision, Principal, RecordKind,
+    RequestIdentity, RequestToken, TokenOrigin,
 };
 use auth::macaroons::{MacaroonPolicy, is_macaroon_text};
 use auth::tokens::{TOKEN_BYTES_MAX, TokenPolicy, TokenPolicySource, claimed_issuer, is_token_text};
 use base::LogicalPath;
 use clap::Subcommand;
 use config::{AuthorizationConfig, Effective, Loaded};
+use login_explanation::TokenLogin;
 use serde_json::json;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -176,30 +178,15 @@ impl CheckAccessOptions {
         let token = self.token(&policy)?;
         let principal = self.principal(token.is_some());
         let client = AccessClient::Bearer(principal, RequestIdentity::default());
-        let request = policy.request(client, token.as_ref());
-        let layer = request.layer(operation, &path);
-        let (mut is_allowed, mut rules) = match layer {
-            LayerDecision::Rules(_) if !values.layers.rules => (false, None),
-            LayerDecision::Rules(client) => {
-                let database = database(values)?;
-                let found = database.explain(&client.principal(), operation, &path);
-                (found.is_allowed, Some((database, found)))
+        let decision = AccessDecision::of(values, policy.request(client, token.as_ref()), operation, &path)?;
+        let is_allowed = decision.is_allowed;
+        let login = match &token {
+            Some(_) => {
+                TokenLogin::of(&effective, &policy, (self.user.as_bytes(), &self.host), operation, &path)?
             }
-            decision => (decision.allows_by_credential(), None),
+            None => None,
         };
-        // A server then creates the file, unless it exists.
-        let exclusive = request.layer(AccessOperation::ExclusiveCreate, &path);
-        let is_granted = match exclusive {
-            LayerDecision::Scope(..) => true,
-            LayerDecision::Macaroon { is_allowed, .. } => is_allowed,
-            _ => false,
-        };
-        let is_for_new = operation == AccessOperation::Create && !is_allowed && is_granted;
-        let layer = if is_for_new { exclusive } else { layer };
-        if is_for_new {
-            (is_allowed, rules) = (true, None);
-        }
-        let explained = ExplainedDecision { is_allowed, is_for_new, layer, token: token.as_ref(), rules };
+        let explained = ExplainedDecision { decision, token: token.as_ref(), login };
         if self.json {
             out().json(&explained.as_json(&path));
         } else {
@@ -250,7 +237,8 @@ impl CheckAccessOptions {
         path: &LogicalPath,
         policy: &AccessPolicy,
     ) {
-        let ExplainedDecision { is_allowed, is_for_new, layer, token, rules } = explained;
+        let ExplainedDecision { decision, token, login } = explained;
+        let AccessDecision { is_allowed, is_for_new, layer, rules } = decision;
         let answer = if *is_allowed { "allowed" } else { "denied" };
         // A token is a secret, and this output may go to a log.
         let who = if token.is_some() { "the bearer" } else { &self.user };
@@ -273,31 +261,75 @@ impl CheckAccessOptions {
             }
             None => {}
         }
+        if let Some(line) = login.as_ref().and_then(|login| login.difference(*is_allowed)) {
+            out().line(format_args!("  {line}"));
+        }
+    }
+}
+
+/// A decision about an operation.
+struct AccessDecision<'a> {
+    is_allowed: bool,
+    /// It is allowed for a file that does not exist.
+    is_for_new: bool,
+    layer: LayerDecision<'a>,
+    /// The rules and their explanation, if they decide.
+    rules: Option<(AccessDatabase, AccessExplanation)>,
+}
+
+impl<'a> AccessDecision<'a> {
+    /// Decides as a server with this configuration.
+    fn of(
+        values: &AuthorizationConfig,
+        request: AccessRequest<'a>,
+        operation: AccessOperation,
+        path: &LogicalPath,
+    ) -> anyhow::Result<Self> {
+        let layer = request.layer(operation, path);
+        let (is_allowed, rules) = match layer {
+            LayerDecision::Rules(_) if !values.layers.rules => (false, None),
+            LayerDecision::Rules(client) => {
+                let database = database(values)?;
+                let found = database.explain(&client.principal(), operation, path);
+                (found.is_allowed, Some((database, found)))
+            }
+            decision => (decision.allows_by_credential(), None),
+        };
+        // A server then creates the file, unless it exists.
+        let exclusive = request.layer(AccessOperation::ExclusiveCreate, path);
+        let is_granted = match exclusive {
+            LayerDecision::Scope(..) => true,
+            LayerDecision::Macaroon { is_allowed, .. } => is_allowed,
+            _ => false,
+        };
+        if operation == AccessOperation::Create && !is_allowed && is_granted {
+            return Ok(Self { is_allowed: true, is_for_new: true, layer: exclusive, rules: None });
+        }
+        Ok(Self { is_allowed, is_for_new: false, layer, rules })
     }
 }
 
 /// A decision with its reasons.
 struct ExplainedDecision<'a> {
-    is_allowed: bool,
-    /// It is allowed for a file that does not exist.
-    is_for_new: bool,
-    layer: LayerDecision<'a>,
+    decision: AccessDecision<'a>,
     /// The results for the token, if one is given.
     token: Option<&'a RequestToken>,
-    /// The rules and their explanation, if they decide.
-    rules: Option<(AccessDatabase, AccessExplanation)>,
+    /// The decision after a login with the token, if the configuration has such logins.
+    login: Option<TokenLogin>,
 }
 
 impl ExplainedDecision<'_> {
     fn as_json(&self, path: &LogicalPath) -> serde_json::Value {
-        let mut object = match &self.rules {
+        let mut object = match &self.decision.rules {
             Some((database, found)) => as_json(database, found),
-            None => json!({"allowed": self.is_allowed}),
+            None => json!({"allowed": self.decision.is_allowed}),
         };
-        let token = token_explanation::as_json(self.token, self.layer, path);
+        let token = token_explanation::as_json(self.token, self.decision.layer, path);
         if let (Some(object), serde_json::Value::Object(token)) = (object.as_object_mut(), token) {
             object.extend(token);
             object.insert("macaroon".to_owned(), macaroon_explanation::as_json(self.token));
+            let login = self.login.as_ref().map_or(serde_json::Value::Null, TokenLogin::as_json);
+            object.insert("login".to_owned(), login);
         }
         object
     }

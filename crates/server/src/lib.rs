@@ -61,6 +61,7 @@ pub use authorization::{authdb_source, macaroon_settings};
 pub use daemon::{Launch, LogTarget, run};
 pub use error::StartError;
 pub use issuer_keys::download_keys;
+pub use login::token_login;
 pub use process::{User, UserError, default_admin_directory};
 pub use running::{RefusedCounts, RunningServer};
 pub use stand_in::{APPEARANCE, stand_in};

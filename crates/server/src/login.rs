@@ -80,6 +80,19 @@ fn protocol(
     })
 }
 
+/// Returns the login by tokens of a configuration; `None` if it has none. `access` is its authorization.
+///
+/// # Errors
+/// The reason why a server with this configuration does not start.
+pub fn token_login(effective: &Effective, access: &AccessPolicy) -> Result<Option<ZtnServer>, StartError> {
+    let security = &effective.security;
+    let options = security.protocols.iter().find_map(|protocol| match &protocol.value {
+        AuthProtocol::Ztn(options) if *security.enabled => Some(options),
+        _ => None,
+    });
+    options.map(|options| ztn(options, effective.network.tls.is_some(), Some(access))).transpose()
+}
+
 /// Returns the login by tokens. The check of the configuration reports the same errors with their
 /// line.
 fn ztn(options: &ZtnOptions, has_tls: bool, access: Option<&AccessPolicy>) -> Result<ZtnServer, StartError> {
