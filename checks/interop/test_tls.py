@@ -23,7 +23,8 @@ class Authority:
     def __init__(self, directory):
         self.directory = directory / "certificates"
         self.certificate, self.key = directory / "host.pem", directory / "host.key"
-        authority, authority_key, request = directory / "ca.pem", directory / "ca.key", directory / "host.csr"
+        self.file = authority = directory / "ca.pem"
+        authority_key, request = directory / "ca.key", directory / "host.csr"
         extensions = directory / "extensions"
         extensions.write_text("subjectAltName=DNS:localhost,DNS:localhost.localdomain\nextendedKeyUsage=serverAuth\n")
         openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", authority_key, "-out", authority, "-days", "90",
@@ -143,3 +144,21 @@ def test_no_client_renegotiates(serve, authority):
         rest, _ = client.communicate(b"R\n", timeout=30)
     assert b"RENEGOTIATING" in rest and b"no renegotiation" in rest and client.returncode != 0, rest
     run([peers.program(), "ls", f"roots://localhost:{server.port}/"], X509_CERT_DIR=str(authority.directory)).ok()
+
+
+@pytest.mark.parametrize("place", ["certdir", "certfile"])
+def test_third_party_copies_trust_the_authorities_of_the_configuration(authority, tmp_path, place):
+    """The source requires encryption, and only the configuration of the target has its authority."""
+    local = "scalla.tpcsource allow loopback\nofs.tpc ttl 60 60\n"
+    trusted = authority.directory if place == "certdir" else authority.file
+    with (peers.Ours(settings=peers.SETTINGS + local + authority.settings("xrootd.tls capable all")) as source,
+          peers.Ours(settings=peers.SETTINGS + local + f"xrd.tlsca {place} {trusted}\n") as target,
+          peers.Ours(settings=peers.SETTINGS + local) as other):
+        (tmp_path / "up").write_bytes(CONTENT)
+        client = {"X509_CERT_DIR": str(authority.directory)}
+        run([peers.program(), "cp", tmp_path / "up", f"root://localhost:{source.port}//f"], **client).ok()
+        copy = lambda to: run([peers.program(), "cp", "--tpc", "only", f"root://localhost:{source.port}//f",
+                               f"root://localhost:{to.port}//f"], **client)
+        copy(target).ok()
+        assert (target.tree / "f").read_bytes() == CONTENT
+        assert copy(other).status != 0

@@ -260,6 +260,23 @@ def test_keys_are_fetched_and_kept(key_server, tmp_path, document):
         check().fails(Exit.FAILED, "cannot be fetched", "404")
 
 
+def test_keys_are_fetched_from_servers_that_the_configuration_trusts(key_server, tmp_path):
+    """The file of `xrd.tlsca` counts before that of the environment."""
+    issuer = Issuer(tmp_path, key_server.url)
+    key_server.keys = issuer.keys
+    with trees(peers.Ours, issuer, "", fetches=True) as server:
+        server.stop()
+        trusted = server.work / "trusted.pem"
+        peers.place(trusted, key_server.certificate.read_bytes())
+        server.settings += f"xrd.tlsca certfile {trusted}\nsetenv SSL_CERT_FILE = /nonexistent\n"
+        server.start()
+        wait_until(lambda: "1 keys of" in server.output())
+        token = issuer.token(scope="storage.read:/")
+        assert outcome(xrdfs(server, "stat", f"/protected/f?{arguments(token)}")) == "ok"
+        check = scalla("auth", "check", token, "/protected/f", "read", "--config", server.work / "scalla.cfg")
+        assert "the scope storage.read:/ allows it" in check.ok().out
+
+
 def test_an_issuer_that_does_not_answer_costs_only_its_tokens(key_server, tmp_path):
     issuer = Issuer(tmp_path, key_server.url)
     with fetching(key_server, issuer) as server:

@@ -175,7 +175,8 @@ impl CheckAccessOptions {
         }
         let values = &effective.authorization;
         let policy = AccessPolicy::new(credentials(&effective)?, None, AuditedDecisions::default());
-        let token = self.token(&policy)?;
+        let trusted = server::trusted_servers(&effective).and_then(|trusted| trusted.file);
+        let token = self.token(&policy, trusted.as_deref())?;
         let principal = self.principal(token.is_some());
         let client = AccessClient::Bearer(principal, RequestIdentity::default());
         let decision = AccessDecision::of(values, policy.request(client, token.as_ref()), operation, &path)?;
@@ -195,8 +196,9 @@ impl CheckAccessOptions {
         Ok(if is_allowed { ExitCode::SUCCESS } else { ExitCode::from(exit_status::FAILED) })
     }
 
-    /// Verifies the token that is given instead of a user.
-    fn token(&self, policy: &AccessPolicy) -> anyhow::Result<Option<RequestToken>> {
+    /// Verifies the token that is given instead of a user. The keys of its issuer are fetched from a server
+    /// that the file `trusted` trusts.
+    fn token(&self, policy: &AccessPolicy, trusted: Option<&Path>) -> anyhow::Result<Option<RequestToken>> {
         if !is_credential(&self.user) {
             return Ok(None);
         }
@@ -210,7 +212,7 @@ impl CheckAccessOptions {
             && let Some(issuer) = claimed_issuer(text)
             && tokens.remote_issuers().contains(&issuer)
         {
-            let (keys, _) = server::download_keys(&issuer)
+            let (keys, _) = server::download_keys(&issuer, trusted)
                 .map_err(|reason| anyhow::anyhow!("the keys of {issuer} cannot be fetched: {reason}"))?;
             tokens.set_keys(&issuer, Some(keys));
         }

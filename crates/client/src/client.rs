@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use auth::tls::TrustAnchors;
 use rawclient::Login;
 use tokio::time::Instant;
 
@@ -17,6 +18,7 @@ use crate::listing_memory::ListingMemory;
 use crate::pool::{ConnectionPool, ConnectionRequest};
 use crate::redirect::RedirectScope;
 use crate::settings::Settings;
+use crate::tls_trust::TlsTrust;
 use crate::url::Url;
 use crate::waits::{WaitFor, Waits};
 
@@ -58,16 +60,22 @@ impl Client {
     #[must_use]
     pub fn with(settings: Settings, credentials: Credentials, program: &str) -> Self {
         let login = login_of(program, &settings);
-        Self::build(settings, login, credentials, None, RedirectScope::Request)
+        Self::build(settings, login, credentials, None, TlsTrust::default(), RedirectScope::Request)
     }
 
     /// Creates a client for a server that acts for its clients. It has no credentials, connects
     /// only to addresses which `filter` allows, and its requests remain as they are: redirects lead
-    /// to other servers, but change neither path nor user nor the given cgi.
+    /// to other servers, but change neither path nor user nor the given cgi. It trusts the authorities
+    /// of `trusted`; `None` for those that the environment names.
     #[must_use]
-    pub fn for_server(settings: Settings, program: &str, filter: AddressFilter) -> Self {
-        let login = login_of(program, &settings);
-        Self::build(settings, login, Credentials::none(), Some(filter), RedirectScope::Place)
+    pub fn for_server(
+        settings: Settings,
+        program: &str,
+        filter: AddressFilter,
+        trusted: Option<TrustAnchors>,
+    ) -> Self {
+        let (login, tls) = (login_of(program, &settings), TlsTrust::of(trusted));
+        Self::build(settings, login, Credentials::none(), Some(filter), tls, RedirectScope::Place)
     }
 
     /// Creates a client with other settings, and with credentials and limits of this one.
@@ -75,7 +83,8 @@ impl Client {
         let ClientState { pool, redirects, .. } = &*self.0;
         let mut login = pool.login().clone();
         login.info.clone_from(&settings.mon_info);
-        Self::build(settings, login, pool.credentials().clone(), pool.filter().cloned(), *redirects)
+        let (credentials, filter) = (pool.credentials().clone(), pool.filter().cloned());
+        Self::build(settings, login, credentials, filter, pool.tls().clone(), *redirects)
     }
 
     fn build(
@@ -83,10 +92,11 @@ impl Client {
         login: Login,
         credentials: Credentials,
         filter: Option<AddressFilter>,
+        tls: TlsTrust,
         redirects: RedirectScope,
     ) -> Self {
         let blocks = DataBufferPool::default();
-        let pool = ConnectionPool::new(login, credentials, filter, blocks.clone());
+        let pool = ConnectionPool::new(login, credentials, filter, tls, blocks.clone());
         Self(Arc::new(ClientState {
             settings,
             pool,

@@ -114,9 +114,14 @@ impl ConnectionPool {
         login: Login,
         credentials: Credentials,
         filter: Option<AddressFilter>,
+        tls: TlsTrust,
         blocks: DataBufferPool,
     ) -> Self {
-        Self { slots: Mutex::default(), tls: TlsTrust::default(), login, credentials, filter, blocks }
+        Self { slots: Mutex::default(), tls, login, credentials, filter, blocks }
+    }
+
+    pub(crate) const fn tls(&self) -> &TlsTrust {
+        &self.tls
     }
 
     pub(crate) const fn login(&self) -> &Login {

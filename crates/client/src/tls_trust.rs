@@ -12,13 +12,23 @@ use crate::server_stream::ServerStream;
 
 /// The authorities of one client. Clones share them.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct TlsTrust(Arc<OnceCell<Arc<ClientConfig>>>);
+pub(crate) struct TlsTrust {
+    /// Their places; `None` for those that the environment names.
+    places: Option<TrustAnchors>,
+    config: Arc<OnceCell<Arc<ClientConfig>>>,
+}
 
 impl TlsTrust {
+    /// Trusts the authorities of these places; `None` for those that the environment names.
+    pub(crate) fn of(places: Option<TrustAnchors>) -> Self {
+        Self { places, config: Arc::default() }
+    }
+
     /// Returns the context of connections, or the reason why no server can be verified.
     pub(crate) async fn config(&self) -> Result<Arc<ClientConfig>, Cause> {
         // A failure is not kept: the file system may come back.
-        self.0.get_or_try_init(read).await.cloned().map_err(Cause::Tls)
+        let read = || read(self.places.clone());
+        self.config.get_or_try_init(read).await.cloned().map_err(Cause::Tls)
     }
 
     /// Performs the TLS handshake with a server whose certificate must be for `host`.
@@ -35,10 +45,10 @@ impl TlsTrust {
 }
 
 /// Reads the authorities on a thread of its own, because a file system can block.
-async fn read() -> Result<Arc<ClientConfig>, String> {
+async fn read(places: Option<TrustAnchors>) -> Result<Arc<ClientConfig>, String> {
     let (answer, result) = oneshot::channel();
     let work = move || {
-        let config = TrustAnchors::of_environment().client_config();
+        let config = places.unwrap_or_else(TrustAnchors::of_environment).client_config();
         // The caller may have given up.
         let _ = answer.send(config.map_err(|error| error.to_string()));
     };

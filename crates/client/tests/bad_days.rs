@@ -170,7 +170,7 @@ async fn an_address_filter_can_replace_the_address() {
         "127.0.0.2" => Ok(vec!["127.0.0.1".parse().unwrap()]),
         other => Err(format!("{other} was asked for")),
     });
-    let client = Client::for_server(Settings::default(), "test", filter);
+    let client = Client::for_server(Settings::default(), "test", filter, None);
     let url = Url::parse(&server.url("/").to_string().replace("127.0.0.1", "127.0.0.2")).unwrap();
     assert_eq!(client.file_system(&url).stat("/a").await.unwrap().size, 7);
 }
@@ -185,7 +185,7 @@ async fn a_filtered_redirect_fails_with_the_reason() {
         "127.0.0.2" => Err("127.0.0.2 is forbidden".to_owned()),
         _ => Ok(vec![address]),
     });
-    let client = Client::for_server(Settings::default(), "test", filter);
+    let client = Client::for_server(Settings::default(), "test", filter, None);
     let error = client.file_system(&server.url("/")).stat("/a").await.unwrap_err();
     assert_eq!(error.cause(), &Cause::NotAllowed("127.0.0.2 is forbidden".to_owned()));
     assert_eq!(error.cause().to_string(), "no address that is allowed: 127.0.0.2 is forbidden");

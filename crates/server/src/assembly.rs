@@ -7,6 +7,7 @@ use crate::VERSION;
 use crate::adapters::SystemNames;
 use crate::process;
 use crate::third_party::{Outbound, ProgramPuller, Puller};
+use auth::tls::TrustAnchors;
 use base::{DescriptorBudget, LogicalPath};
 use config::{AddressFamily, ChecksumKind, Effective, KeepAlive, NodeRole};
 use digest::Algorithm;
@@ -197,11 +198,12 @@ pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
 }
 
 /// Returns the configuration of third-party copies, with the program or client that carries them
-/// out.
+/// out. It trusts sources by the authorities of `trusted`; `None` for those of the environment.
 pub(crate) fn third_party(
     copies: &config::ThirdPartyCopy,
     sources: &config::CopySources,
     host: &str,
+    trusted: Option<TrustAnchors>,
 ) -> logical::ThirdPartyParts {
     let outbound = Outbound::new(sources.clone(), host);
     let path = |text: &String| LogicalPath::parse(text.as_bytes()).ok();
@@ -232,8 +234,10 @@ pub(crate) fn third_party(
         log_success: copies.log_success,
     };
     let fetcher: Arc<dyn logical::Fetcher> = match &copies.program {
-        Some(program) => Arc::new(ProgramPuller::new(program.clone(), copies.scan, copies.echo, outbound)),
-        None => Arc::new(Puller::new(outbound)),
+        Some(program) => {
+            Arc::new(ProgramPuller::new(program.clone(), copies.scan, copies.echo, outbound, trusted))
+        }
+        None => Arc::new(Puller::new(outbound, trusted)),
     };
     logical::ThirdPartyParts { settings, fetcher, names: Arc::new(SystemNames) }
 }

@@ -5,6 +5,7 @@ use crate::adapters::SystemNetgroups;
 use crate::error::StartError;
 use crate::issuer_keys::IssuerKeys;
 use crate::login;
+use crate::tls;
 use auth::access::{
     AccessPolicy, AuditedDecisions, AuthdbCheck, AuthdbEncoding, AuthdbSource, Authorizer,
     AuthorizerSettings, CredentialLayer, PathMatch, RulesRefresh,
@@ -97,7 +98,8 @@ impl ServerAuthorization {
         }
         if let Some(tokens) = policy.tokens().cloned() {
             let directory = effective.admin_directory().join(ISSUER_KEYS);
-            keys = Some(IssuerKeys::start(tokens.clone(), &directory, supervisor)?);
+            let trusted = tls::trusted_servers(effective).and_then(|trusted| trusted.file);
+            keys = Some(IssuerKeys::start(tokens.clone(), &directory, trusted, supervisor)?);
             let mut logged = String::new();
             let refresh = move || report(&tokens.refresh(false), &tokens, &mut logged);
             let thread = ("token-issuers", "the renewal of token issuers");

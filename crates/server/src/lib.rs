@@ -65,6 +65,7 @@ pub use login::token_login;
 pub use process::{User, UserError, default_admin_directory};
 pub use running::{RefusedCounts, RunningServer};
 pub use stand_in::{APPEARANCE, stand_in};
+pub use tls::trusted_servers;
 
 /// The version, as `-v` and `query config version` report it.
 pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));

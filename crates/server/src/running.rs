@@ -16,7 +16,7 @@ use crate::redirector::Redirector;
 use crate::reload_reads::{PartRead, READ_TIME_MAX, ReloadReaders};
 use crate::static_redirects::StaticRedirects;
 use crate::third_party::Handoff;
-use crate::tls::{CertificateWatch, ServerTls};
+use crate::tls::{self, CertificateWatch, ServerTls};
 use base::{Identity, LogicalPath, Supervisor};
 use config::Effective;
 use logical::{
@@ -463,7 +463,8 @@ fn admission(keeper: Arc<Doorkeeper>) -> Admission {
 fn offer_third_party_copies(logical: &Logical, effective: &Effective) {
     if let Some(copies) = &effective.logical.third_party.value {
         let sources = &effective.logical.copy_sources;
-        logical.copy_for_others(assembly::third_party(copies, sources, &effective.host));
+        let trusted = tls::trusted_servers(effective);
+        logical.copy_for_others(assembly::third_party(copies, sources, &effective.host, trusted));
     }
 }
 

@@ -6,9 +6,9 @@
 
 use crate::error::StartError;
 use crate::login::keep_out_of_core_dumps;
-use auth::tls::{CertificateFiles, SelfSigned, ServerCertificate, TlsError, TlsServerOptions};
+use auth::tls::{CertificateFiles, SelfSigned, ServerCertificate, TlsError, TlsServerOptions, TrustAnchors};
 use base::Supervisor;
-use config::{Effective, TlsCertificate};
+use config::{Effective, TlsAuthorities, TlsCertificate};
 use net::TlsServer;
 use std::num::NonZero;
 use std::path::Path;
@@ -30,6 +30,15 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// The times before the expiry of a certificate at which it is logged, in days.
 const WARNING_DAYS: [u32; 2] = [30, 3];
+
+/// Returns the authorities of `xrd.tlsca`, by which this server trusts servers to which it connects.
+/// `None` if the configuration names none; those of the environment or of the system count then.
+#[must_use]
+pub fn trusted_servers(effective: &Effective) -> Option<TrustAnchors> {
+    let authorities = effective.network.tls_authorities.value.clone();
+    let TlsAuthorities { directory, file } = authorities.filter(|found| !found.verifies_nothing())?;
+    Some(TrustAnchors { directory, file })
+}
 
 /// The certificate of a server, and the encryption of its connections.
 pub(crate) struct ServerTls {

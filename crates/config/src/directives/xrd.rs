@@ -94,7 +94,8 @@ pub(super) const SECTION: Section = Section {
             tls::authorities,
         )
         .default("none; required with xrd.tls")
-        .help("Certificate authorities that this host trusts. Clients are not asked for certificates, because \
+        .help("Certificate authorities that this host trusts: as those of the sources of third-party copies, \
+               and with `certfile` as those of issuers of tokens. Clients are not asked for certificates, because \
                they authenticate by `sec.protocol`; so the options for those have no effect.")
         .example("certdir /etc/grid-security/certificates"),
         Directive::new(&["xrd.tlsciphers"], UsageFrequency::Rare, "list", tls::ciphers)

@@ -27,13 +27,14 @@ struct IssuerMetadata {
     jwks_uri: String,
 }
 
-/// Fetches the keys of an issuer. Returns them also as text. Blocks, for each of up to three requests
-/// at most 4 s.
+/// Fetches the keys of an issuer. Returns them also as text. Servers must have a certificate of an
+/// authority in the file `trusted`; without it, of one that the environment or the system names. Blocks,
+/// for each of up to three requests at most 4 s.
 ///
 /// # Errors
 /// The reason.
-pub fn download_keys(issuer: &str) -> Result<(KeySet, Vec<u8>), String> {
-    let agent = agent(trusted_certificates()?);
+pub fn download_keys(issuer: &str, trusted: Option<&Path>) -> Result<(KeySet, Vec<u8>), String> {
+    let agent = agent(trusted.map_or_else(trusted_certificates, certificates)?);
     let address = metadata(&agent, issuer)?.jwks_uri;
     if !address.starts_with("https://") {
         return Err(format!("its keys are at {address:?}, which is not an HTTPS address"));

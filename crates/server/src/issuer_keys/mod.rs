@@ -22,7 +22,7 @@ use base::{Owner, Supervisor};
 use kept_keys::KeptKeys;
 use schedule::FetchSchedule;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -44,18 +44,19 @@ struct KeyFetcher {
     schedule: Mutex<FetchSchedule>,
     kept: KeptKeys,
     started: Instant,
-    download: DownloadKeys,
+    download: Box<DownloadKeys>,
 }
 
 /// Fetches the keys of an issuer. Returns them also as text. Blocks.
-type DownloadKeys = fn(&str) -> Result<(KeySet, Vec<u8>), String>;
+type DownloadKeys = dyn Fn(&str) -> Result<(KeySet, Vec<u8>), String> + Send + Sync;
 
 impl IssuerKeys {
     /// Puts the keys of an earlier run into force and starts to fetch. `directory` is for keys on
-    /// disk.
+    /// disk, and `trusted` as for [`download_keys`].
     pub(crate) fn start(
         tokens: Arc<TokenPolicy>,
         directory: &Path,
+        trusted: Option<PathBuf>,
         supervisor: &Supervisor,
     ) -> Result<Self, StartError> {
         let fetcher = Arc::new(KeyFetcher {
@@ -63,7 +64,7 @@ impl IssuerKeys {
             schedule: Mutex::default(),
             kept: KeptKeys::new(directory),
             started: Instant::now(),
-            download: download_keys,
+            download: Box::new(move |issuer| download_keys(issuer, trusted.as_deref())),
         });
         fetcher.restore();
         let (end, ended) = mpsc::channel();
@@ -171,7 +172,7 @@ mod tests {
 
     const ISSUER: &str = "https://issuer.example.org";
 
-    fn fetcher(download: DownloadKeys) -> Arc<KeyFetcher> {
+    fn fetcher(download: Box<DownloadKeys>) -> Arc<KeyFetcher> {
         let text = format!("[Issuer a]\nissuer = {ISSUER}\nbase_path = /\n");
         let (path, check) = ("/nonexistent".into(), AuthdbCheck::None);
         let file = IssuerFile::parse(text.as_bytes(), Path::new("/f"), &mut |_, _| Err(String::new()));
@@ -186,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_fetch_that_panics_is_repeated() {
-        let fetcher = fetcher(|_| panic!("as by a defect of the HTTPS client"));
+        let fetcher = fetcher(Box::new(|_| panic!("as by a defect of the HTTPS client")));
         let (due, _) = fetcher.schedule().take_due(&[ISSUER.to_owned()], Duration::ZERO);
         assert_eq!(due, [ISSUER]);
         assert_eq!(fetcher.schedule().next_due(Duration::ZERO), None);

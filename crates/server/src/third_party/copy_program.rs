@@ -11,6 +11,7 @@
 
 use super::fetcher::{PullCancel, SharedThreads, until_cancelled};
 use super::outbound::{ClientOutbound, Outbound};
+use auth::tls::TrustAnchors;
 use base::{Error, ErrorKind};
 use config::{CopyProgram, CopyScan};
 use logical::{Fetcher, RunningTransfer, TransferCompletion, TransferRequest, TransferResult, TransferSink};
@@ -45,11 +46,30 @@ pub(crate) struct ProgramPuller {
     echo: bool,
     threads: SharedThreads,
     outbound: Outbound,
+    trusted: Option<TrustAnchors>,
 }
 
 impl ProgramPuller {
-    pub(crate) fn new(program: CopyProgram, scan: CopyScan, echo: bool, outbound: Outbound) -> Self {
-        Self { program, scan, echo, threads: SharedThreads::default(), outbound }
+    /// Creates it with the policy for its connections, and the authorities that the program finds in its
+    /// environment; `None` for those of the environment of the server.
+    pub(crate) fn new(
+        program: CopyProgram,
+        scan: CopyScan,
+        echo: bool,
+        outbound: Outbound,
+        trusted: Option<TrustAnchors>,
+    ) -> Self {
+        Self { program, scan, echo, threads: SharedThreads::default(), outbound, trusted }
+    }
+
+    /// Names authorities in the environment of a program, as XRootD does.
+    fn name_authorities(command: &mut Command, trusted: &TrustAnchors) {
+        for (name, place) in [("X509_CERT_DIR", &trusted.directory), ("X509_CERT_FILE", &trusted.file)] {
+            match place {
+                Some(place) => command.env(name, place),
+                None => command.env_remove(name),
+            };
+        }
     }
 
     /// Builds the command line, for a source at that host and port. Source and destination cannot
@@ -98,7 +118,7 @@ impl Fetcher for ProgramPuller {
                 return running;
             }
         };
-        let program = self.program.clone();
+        let (program, trusted) = (self.program.clone(), self.trusted.clone());
         let (scan, echo) = (self.scan, self.echo);
         let outbound = self.outbound.for_client(fetch.client_address);
         threads.spawn(async move {
@@ -106,7 +126,10 @@ impl Fetcher for ProgramPuller {
                 Ok(source) => source,
                 Err(error) => return finish.done(Err(error)),
             };
-            let command = Self::command(&program, &fetch, &source, &path);
+            let mut command = Self::command(&program, &fetch, &source, &path);
+            if let Some(trusted) = &trusted {
+                Self::name_authorities(&mut command, trusted);
+            }
             let name = program.path.display().to_string();
             let run = CopyProgramRun { name, scan, echo, size: fetch.size, path };
             finish.done(run.run(command, cancelled, sink.as_ref()).await);
@@ -355,8 +378,9 @@ mod tests {
         let script = format!("for f; do :; done; cd ${{f%/f}} || exit; {script}");
         let arguments = ["-c", &script, "sh"].map(str::to_owned).to_vec();
         let program = CopyProgram { path: "/bin/sh".into(), arguments };
-        let runner =
-            ProgramPuller::new(program, CopyScan::All, false, Outbound::new(CopySources::default(), "here"));
+        let outbound = Outbound::new(CopySources::default(), "here");
+        let trusted = TrustAnchors { directory: Some("/trusted".into()), file: None };
+        let runner = ProgramPuller::new(program, CopyScan::All, false, outbound, Some(trusted));
         let fetch = TransferRequest {
             source: "127.0.0.1:1".to_owned(),
             path: "/theirs".to_owned(),
@@ -381,6 +405,11 @@ mod tests {
     #[test]
     fn a_program_writes_the_file_of_the_destination() {
         assert_eq!(copied("printf 12345 > $f").unwrap().bytes, 5);
+    }
+
+    #[test]
+    fn a_program_finds_the_authorities_in_its_environment() {
+        assert_eq!(copied("printf %s $X509_CERT_DIR > $f").unwrap().bytes, "/trusted".len() as u64);
     }
 
     #[test]

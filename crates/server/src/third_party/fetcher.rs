@@ -5,6 +5,7 @@
 //! computed as it grows.
 
 use super::outbound::{ClientOutbound, Outbound};
+use auth::tls::TrustAnchors;
 use base::{Error, ErrorKind};
 use client::{AddressFilter, Bytes, Cause, Client, File, OpenWith, RemotePath, Settings, Url};
 use digest::{Algorithm, Checksum};
@@ -35,11 +36,14 @@ const ALIVE: Duration = Duration::from_secs(10);
 pub(crate) struct Puller {
     threads: SharedThreads,
     outbound: Outbound,
+    trusted: Option<TrustAnchors>,
 }
 
 impl Puller {
-    pub(crate) fn new(outbound: Outbound) -> Self {
-        Self { threads: SharedThreads::default(), outbound }
+    /// Creates it with the policy for its connections, and the authorities of servers; `None` for those
+    /// that the environment names.
+    pub(crate) fn new(outbound: Outbound, trusted: Option<TrustAnchors>) -> Self {
+        Self { threads: SharedThreads::default(), outbound, trusted }
     }
 }
 
@@ -106,6 +110,7 @@ impl Fetcher for Puller {
             return Box::new(PullCancel(cancel));
         };
         let outbound = self.outbound.for_client(fetch.client_address);
+        let trusted = self.trusted.clone();
         threads.spawn(async move {
             let writer = PullWriter::new(sink.clone());
             let result = tokio::select! {
@@ -113,7 +118,7 @@ impl Fetcher for Puller {
                 () = until_cancelled(&mut cancelled) => {
                     Err(Error::new(ErrorKind::Cancelled, "cancelled"))
                 }
-                result = pull(&fetch, outbound, &writer, sink.as_ref()) => result,
+                result = pull(&fetch, (outbound, trusted), &writer, sink.as_ref()) => result,
             };
             // No write may be in progress after the end is reported, also after a failure.
             let written = writer.drain().await;
@@ -125,14 +130,14 @@ impl Fetcher for Puller {
 
 async fn pull(
     fetch: &TransferRequest,
-    outbound: ClientOutbound,
+    (outbound, trusted): (ClientOutbound, Option<TrustAnchors>),
     writer: &PullWriter,
     sink: &dyn TransferSink,
 ) -> Result<TransferResult, Error> {
     let resolver = outbound.resolver();
     let filter = AddressFilter::new(move |host, address| outbound.choose(host, address));
     let filter = filter.with_resolver(resolver);
-    let client = Client::for_server(settings(fetch.streams), "scalla third-party copy", filter);
+    let client = Client::for_server(settings(fetch.streams), "scalla third-party copy", filter, trusted);
     let (url, file) = open(&client, fetch).await?;
     let bytes = file.stat().await.map_err(|e| failed(&e))?.size;
     // The source computes the checksum during the transfer, while the file is in its page cache.
