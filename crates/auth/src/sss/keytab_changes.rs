@@ -96,6 +96,7 @@ impl Keytab {
     /// * A link counts as a table that cannot be read, because it would be replaced.
     /// * The file has the permissions that readers require. Missing directories are created.
     /// * In a directory of its own, root can change the table of another user, which keeps its owner.
+    ///   Elsewhere the table of another user is not replaced.
     /// * The file is removed if the new table has no keys.
     /// * If `change` fails, the file stays as it is, and the inner result has the error.
     ///
@@ -114,10 +115,14 @@ impl Keytab {
         // The keys go to the user that owns the present file, even if its content is not a table.
         let owner = present.as_ref().ok().map(|(_, owner)| *owner).or_else(|| owner_for_root(path));
         let present = present.map(|(table, _)| table);
+        let is_readable = present.is_ok();
         let (table, result) = match change(present) {
             Ok(changed) => changed,
             Err(error) => return Ok(Err(error)),
         };
+        if !is_readable {
+            check_owner(path, owner)?;
+        }
         if table.keys.is_empty() {
             match fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -243,6 +248,19 @@ fn owner_for_root(path: &Path) -> Option<(u32, u32)> {
     Some((found.uid(), found.gid()))
 }
 
+/// Checks that the file at a path would not get another owner. Its present one could not read the keys.
+fn check_owner(path: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
+    let own = rustix::process::geteuid();
+    let next = owner.filter(|_| own.is_root()).map_or(own.as_raw(), |(user, _)| user);
+    match path.symlink_metadata() {
+        Ok(found) if found.is_file() && found.uid() != next => {
+            let text = "it belongs to another user and cannot be read; change it as that user, or remove it";
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Returns the error of a table whose path is a link, which a change would replace by a file.
 fn link_fault(path: &Path) -> KeytabError {
     let (reason, remedy) = ("it is a link".to_owned(), "name the file itself".to_owned());
@@ -365,6 +383,11 @@ mod tests {
             chown(&directory, Some(owner), None).unwrap();
             fs::set_permissions(&directory, fs::Permissions::from_mode(mode)).unwrap();
             assert!(change().is_err() && Keytab::open_as_editor(&table).is_err(), "{owner} {mode:o}");
+            // New keys would be those of root, so the owner could not read them.
+            let new = |_| Ok::<_, ()>((keytab.clone(), ()));
+            let refused = Keytab::update(&table, &mut crate::SystemRng, new).unwrap_err();
+            assert!(refused.to_string().contains("belongs to another user"), "{refused}");
+            assert_eq!(fs::metadata(&table).unwrap().uid(), OWNER, "{owner} {mode:o}");
         }
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "nothing is left behind");
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
