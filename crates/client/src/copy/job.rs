@@ -136,7 +136,11 @@ impl FileCopy<'_> {
                 Err(error) => return Err(error),
             }
             // `CpRetryPolicy` decides between continuing and restarting.
-            options.resume |= self.copier.client.settings().cp_retry_policy.eq_ignore_ascii_case("continue");
+            if !options.resume {
+                let policy = &self.copier.client.settings().cp_retry_policy;
+                options.resume = policy.eq_ignore_ascii_case("continue");
+                options.recorded_only = options.resume;
+            }
         }
     }
 

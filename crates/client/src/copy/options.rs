@@ -64,6 +64,9 @@ pub struct CopyOptions {
     pub force: bool,
     /// Completes the part that an earlier copy left, and keeps the part of this copy if it fails.
     pub resume: bool,
+    /// Set if only a part with a record is completed, and not a file that has its name. For retries,
+    /// whose user has not asked to complete anything.
+    pub recorded_only: bool,
     /// Writes the target under its final name from the start, instead of under a temporary name
     /// until it is complete.
     pub in_place: bool,
@@ -126,6 +129,7 @@ impl CopyOptions {
         Self {
             force: false,
             resume: false,
+            recorded_only: false,
             in_place: false,
             preserve: false,
             times: false,
