@@ -136,11 +136,12 @@ def held_requests(report):
         for number, client in enumerate(clients):
             client.send(b"".join(raw.request(request + 2, raw.STAT, b"", f"/held/{number}/{request}".encode())
                                  for request in range(1000)))
-        # A ping is answered at once, so that all requests before it were received.
+        # A ping is answered at once, so that all requests before it were received. Some of them are
+        # deferred, because the manager holds a limited number for each client.
         for client in clients:
             stream = client.start(raw.PING)
-            frame = client.frame()
-            assert (frame.stream, frame.status) == (stream, raw.OK), frame
+            while client.frame().stream != stream:
+                pass
         times = first_opens(cluster, area, "held", 200)
         report.add("60,000 held requests: first open, median", statistics.median(times), 2, "ms")
         report.add("60,000 held requests: first open, 95th percentile", sorted(times)[190], 2, "ms")

@@ -20,10 +20,11 @@ const PREFIX: &str = "scalla-bench-";
 const LOCK: &str = "lock";
 const TMPFS: &str = "/dev/shm";
 
-/// Two trees of files, which are removed on drop.
+/// Two trees of files, and certificates and keys, which are removed on drop.
 pub(crate) struct Data {
     disk: PathBuf,
     tmpfs: PathBuf,
+    security: PathBuf,
     /// Locks held while the directories are in use. The kernel releases them even if the process is
     /// killed.
     locks: Vec<File>,
@@ -36,10 +37,15 @@ impl Data {
             remove_left_over(parent);
         }
         let name = format!("{PREFIX}{}", std::process::id());
+        let security = disk.join(format!("{name}-security"));
         let (disk, tmpfs) = (disk.join(&name), Path::new(TMPFS).join(&name));
-        let mut data = Self { disk: disk.clone(), tmpfs: tmpfs.clone(), locks: Vec::new() };
-        for directory in [&disk, &tmpfs] {
-            make_directory(directory)?;
+        let mut data =
+            Self { disk: disk.clone(), tmpfs: tmpfs.clone(), security: security.clone(), locks: Vec::new() };
+        fs::create_dir(&security).with_context(|| format!("cannot create {}", security.display()))?;
+        for directory in [&disk, &tmpfs, &security] {
+            if *directory != security {
+                make_directory(directory)?;
+            }
             let file = File::create(directory.join(LOCK))?;
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             data.locks.push(file);
@@ -85,6 +91,12 @@ impl Data {
         Ok(directory)
     }
 
+    /// Returns the directory of certificates and keys. It belongs to the present user, because
+    /// programs trust no keys in directories that another user can change.
+    pub(crate) fn security_directory(&self) -> &Path {
+        &self.security
+    }
+
     /// Returns the file that is kept out of the page cache.
     pub(crate) fn cold(&self) -> PathBuf {
         self.disk.join("tree/cold")
@@ -108,7 +120,7 @@ impl Data {
 
 impl Drop for Data {
     fn drop(&mut self) {
-        for directory in [&self.disk, &self.tmpfs] {
+        for directory in [&self.disk, &self.tmpfs, &self.security] {
             if let Err(error) = fs::remove_dir_all(directory) {
                 eprintln!("cannot remove {}: {error}", directory.display());
             }

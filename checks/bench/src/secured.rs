@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::children::{run, user};
-use crate::data::{Data, make_directory};
+use crate::data::Data;
 use crate::figures::Goal;
 use crate::row::{CPU, Row, RowSetting, THROUGHPUT, bench};
 
@@ -136,7 +136,7 @@ impl RowSecurity {
 impl SecurityFiles {
     /// Creates the files, unless they are there.
     pub(crate) fn of(data: &Data) -> anyhow::Result<Self> {
-        let files = Self(data.run_directory("security")?);
+        let files = Self(data.security_directory().to_path_buf());
         if !files.path("client.keytab").exists() {
             files.create().context("cannot create certificates and keys")?;
         }
@@ -160,7 +160,7 @@ impl SecurityFiles {
             &["-days", DAYS, "-subj", AUTHORITY, "-addext", "keyUsage=critical,keyCertSign,cRLSign"],
         ])?;
         let authorities = self.path("authorities");
-        make_directory(&authorities)?;
+        fs::create_dir(&authorities)?;
         for option in ["-subject_hash", "-subject_hash_old"] {
             let name = self.openssl(&[&["x509", option, "-noout", "-in", "ca.pem"]])?;
             let file = authorities.join(format!("{}.0", name.trim()));
