@@ -166,7 +166,8 @@ impl<'a> Message<'a> {
             Code::SPACE => Self::Space,
             Code::STATE => Self::State(State::unpack(modifier, arguments)?),
             Code::STATFS => Self::Statfs(Statfs::unpack(modifier, arguments)?),
-            Code::STATUS => Self::Status(Status::decode(header.streamid, modifier)),
+            // It has no payload, so the raw bit is one of its own.
+            Code::STATUS => Self::Status(Status::decode(header.streamid, header.modifier)),
             Code::TRUNC => Self::Trunc(Trunc::unpack(modifier, arguments)?),
             Code::TRY => Self::Try(Try::unpack(modifier, arguments)?),
             Code::UPDATE => Self::Update,

@@ -55,3 +55,23 @@ impl Status {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FixedLayout;
+    use crate::cms::{Header, Message};
+
+    /// The bit of `established` is that of unpacked paths in messages with a payload.
+    #[test]
+    fn every_bit_arrives() {
+        for bit in 0..8 {
+            let sent = Status { modifier: StatusModifier(1 << bit), port: None };
+            let mut frame = Vec::new();
+            Message::Status(sent).encode(StreamId::NONE, Extensions::ALL, &mut frame).unwrap();
+            let (header, payload) = frame.split_first_chunk().unwrap();
+            let header = Header::from_bytes(header);
+            assert_eq!(Message::decode(&header, payload), Ok(Message::Status(sent)), "{bit}");
+        }
+    }
+}
