@@ -240,3 +240,32 @@ def test_order_for_a_node_that_is_not_there(cluster):
     for node in ours(cluster):
         done = node.scalla("drain", "nobody.invalid:1094")
         assert done.status == 1 and "nobody.invalid:1094" in done.err, done
+
+
+# Two managers that share a server.
+TWO_MANAGERS = clusters.Plan("""
+    m1 manager
+    m2 manager
+    s1 server m1 m2
+""")
+
+
+def test_newcomers_are_shown(request):
+    """A server that does not know all its managers yet gets no new files."""
+    cluster = clusters.Cluster(TWO_MANAGERS, "ours")
+    request.addfinalizer(cluster.remove)
+    cluster.write_configuration()
+    cluster["m1"].start()
+    cluster["m2"].start()
+    # It accepts the connection of the server, and does not answer.
+    cluster["m2"].signal(signal.SIGSTOP)
+    cluster["s1"].start()
+
+    def child():
+        known = json.loads(cluster["m1"].scalla("status", "--here", "--json").ok().out)["children"]
+        return known[0] if known else {}
+
+    wait_until(lambda: child().get("newcomer"))
+    assert "serving (newcomer)" in cluster["m1"].scalla("status", "--here").ok().out
+    cluster["m2"].signal(signal.SIGCONT)
+    wait_until(lambda: child() and "newcomer" not in child())

@@ -193,6 +193,7 @@ fn row(child: &ChildStatus, lead: &str) -> Row {
 fn state(child: &ChildStatus) -> String {
     match &child.left {
         Some(left) if left.open_files > 0 => format!("{} ({left})", child.state),
+        _ if child.newcomer => format!("{} (newcomer)", child.state),
         _ => child.state.clone(),
     }
 }
@@ -298,6 +299,7 @@ mod tests {
         let mut supervisor = child("supervisor", "s:1094", "serving");
         supervisor.node = Some(Box::new(below));
         let mut real = child("server", "[::1]:1095", "serving");
+        real.newcomer = true;
         real.version = "cms 3".to_owned();
         real.space.free_mb = 5;
         let root = NodeStatus {
@@ -327,7 +329,7 @@ manager m:1094, nodes at m:1213        man    serving                           
 │  3 locations known, 75% of 4 look-ups hit, 0 queries under way, 2 requests wait for nodes that are away
 ├─ supervisor s:1094             0            serving                             1m15s  0%                  500 MB                   50%
 │  └─ server c:1                 7     disk1  draining (1 file open, 2 clients)  1m15s  93% cpu  complete   500 MB                   50%
-└─ server [::1]:1095             0            serving                             1m15s                      5 MB (full, needs 10 MB)  50%
+└─ server [::1]:1095             0            serving (newcomer)                  1m15s                      5 MB (full, needs 10 MB)  50%
 ";
         let drawn: Vec<String> = draw(&root, false).lines().map(str::to_owned).collect();
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();

@@ -10,7 +10,7 @@ use super::settings::Settings;
 use super::tree_driver::TreeDriver;
 use crate::VERSION;
 use cluster::tree::{ClusterMember, LoadReport, Members, Membership, SpaceReport};
-use cluster::{LocationResolver, Slot};
+use cluster::{LocationResolver, Newness, Slot};
 use serde::{Deserialize, Serialize};
 use std::rc::Rc;
 use std::time::Duration;
@@ -116,6 +116,9 @@ pub struct ChildStatus {
     pub cluster_address: Option<String>,
     /// The word for its [`NodeState`].
     pub state: String,
+    /// Set until it is connected to all its managers. It gets no new files before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub newcomer: bool,
     /// The files and clients that are left at a draining server, if it was queried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<Activity>,
@@ -350,8 +353,11 @@ impl StatusInputs<'_> {
             () if is_in(cluster::Cell::listed) => Some("listed"),
             () => None,
         };
+        let known = cell.and_then(|cell| cell.child(Slot::new(slot)?));
         ChildStatus {
             slot,
+            newcomer: known
+                .is_some_and(|child| child.state.connected && child.state.newness == Newness::Unknown),
             role: child_role(member.role).to_owned(),
             id: member.identity.id.as_str().to_owned(),
             host: member.host.clone(),
