@@ -11,6 +11,7 @@ import pytest
 
 import grid
 import peers
+import raw
 from tools import XRDCP, XRDFS, pattern, run, scalla, wait_until
 
 CONTENT = pattern(300_000)
@@ -317,3 +318,49 @@ def test_our_client_delegates_by_a_signature(at_theirs, serve, own_site, tmp_pat
     # A proxy that allows no proxies below it is not delegated.
     last = site.proxy("last", length=0)
     use_by_our_client(server, tmp_path, site.client(last, XrdSecGSIDELEGPROXY="1", **WEAK))
+
+
+# As many as one host may have at the same time, less some for other logins.
+HALF_OPEN = 1000
+# Upper bound for a connection in the middle of a login: an idle one, and the state of the key agreement.
+HALF_OPEN_BYTES = 48 * 1024
+
+
+def first_credentials(site):
+    """The recorded first message of a client, with an authority of this site."""
+    recorded = json.loads((peers.REPOSITORY / "vectors/security/gsi.json").read_text())["connections"][0]["frames"]
+    frame = next(bytes.fromhex(frame["hex"]) for frame in recorded if frame.get("request") == "kXR_auth")
+    authorities = b"5cdab576.0|606cb0fc.0"
+    assert authorities in frame
+    return frame[24:].replace(authorities, f"{site.hash}.0|{site.hash}.0".encode())
+
+
+def test_half_open_logins_cost_little_and_end(serve, site, proxy):
+    """Clients that never answer the second message of the server."""
+    lines = site.settings().replace("* only gsi", "* only gsi unix")
+    server = serve(settings=peers.SETTINGS + lines + "sec.protocol unix\n")
+    (server.tree / "f").write_bytes(CONTENT)
+    established = raw.Connection(server, timeout=90)
+    memory, descriptors = server.memory(), server.descriptors()
+    credentials = first_credentials(site)
+    half_open = []
+    try:
+        for _ in range(HALF_OPEN):
+            client = raw.Connection(server, timeout=90, authenticates=False)
+            client.start(raw.AUTH, bytes(12) + b"gsi\0", credentials)
+            half_open.append(client)
+        assert all(client.frame().status == raw.AUTHMORE for client in half_open)
+        assert server.descriptors() >= descriptors + HALF_OPEN
+        assert server.memory() - memory < HALF_OPEN * HALF_OPEN_BYTES
+        established.stat("/f")
+        assert scalla("cat", url(server, "/f"), **site.client(proxy)).ok().raw == CONTENT
+        # The time limit of a login ends them.
+        for client in half_open:
+            while client.socket.recv(4096):
+                pass
+    finally:
+        for client in half_open:
+            client.socket.close()
+    established.stat("/f")
+    wait_until(lambda: server.descriptors() <= descriptors + 5)
+    assert scalla("cat", url(server, "/f"), **site.client(proxy)).ok().raw == CONTENT
