@@ -10,6 +10,7 @@
 
 use crate::pool::{Job, Pool};
 use crate::ring::Completion;
+use crate::user::StorageUser;
 use base::{CopyRange, Extent, LogicalPath, Owner, ReadPiece};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -222,6 +223,11 @@ pub struct FileSystemUsage {
 /// A backend confines every access to its tree. It does not know the export rules; the caller
 /// applies them.
 pub trait Backend: Send + Sync {
+    /// Returns this storage with the rights of a user; `None` if it only has those of the server.
+    fn as_user(&self, user: &Arc<StorageUser>) -> Option<Arc<dyn Backend>> {
+        let _ = user;
+        None
+    }
     /// Opens a file, and creates it if `how` allows that.
     fn open(&self, path: &LogicalPath, how: &OpenMode) -> io::Result<Arc<dyn StoredFile>>;
     /// Opens an existing file if its name is in memory.

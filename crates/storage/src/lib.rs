@@ -12,6 +12,7 @@
 //! | `fair_share_queue` | a queue that serves the owners of its entries in turn |
 //! | `batched_reads` | batches of small blocking reads, one thread per batch |
 //! | `ring` | reads that would block, through the event loop's own io_uring |
+//! | `user` | storage operations with the rights of a user: [`UserBackend`], [`UserSwitch`] |
 //! | `user_names` | [`UserNameCache`]: names of users and groups by number |
 //! | `faulty` | [`Faulty`]: fault injection for tests |
 //! | `posix` | [`Posix`]: files on POSIX file systems |
@@ -30,6 +31,7 @@ pub mod posix;
 mod private;
 mod refused_features;
 pub mod ring;
+mod user;
 mod user_names;
 
 pub use backend::{
@@ -45,6 +47,7 @@ pub use pool::{
 };
 pub use posix::Posix;
 pub use private::{PrivateDirectory, SharedDirectory, UntrustedFile};
+pub use user::{ActingAs, StorageUser, UserBackend, UserSwitch};
 pub use user_names::{NAMES_BELIEVED, NAMES_MAX, UserNameCache};
 
 /// Holds back the reads of this thread that would block, until [`release`] submits them as one

@@ -20,6 +20,7 @@
 
 use crate::fair_share_queue::FairShareQueue;
 use crate::look_limit::LookLimit;
+use crate::user::is_acting;
 use base::Owner;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -177,7 +178,9 @@ impl PoolShared {
 
     /// Starts another thread if the limit allows it.
     fn grow(self: &Arc<Self>, state: &mut PoolState) {
-        if state.threads < self.threads_max {
+        // A new thread inherits the rights of this one. A thread with the rights of a user therefore
+        // leaves it to the running threads, which take the waiting tasks later.
+        if state.threads < self.threads_max && !is_acting() {
             let shared = self.clone();
             let started = std::thread::Builder::new().name(self.name.clone()).spawn(move || serve(&shared));
             // If no thread can be started, the running ones take the waiting tasks later.
