@@ -35,4 +35,10 @@ pub trait AccountDatabase: Send + Sync {
     /// # Errors
     /// The database did not answer.
     fn groups_of(&self, name: &str) -> io::Result<Vec<String>>;
+
+    /// Returns the ids of all groups of a user, whose primary group is `gid`.
+    ///
+    /// # Errors
+    /// The database did not answer.
+    fn group_ids_of(&self, name: &str, gid: u32) -> io::Result<Vec<u32>>;
 }

@@ -12,12 +12,13 @@ use crate::events::EventForwarder;
 use crate::exports::ExportTable;
 use crate::open_table::OpenTable;
 use crate::persist::{ClaimScope, PathClaim, UnfinishedFiles};
+use crate::rights::with_rights;
 use crate::wholeness::WholenessRule;
 use crate::writers::{FileKey, WriterTicket};
 use base::{Error, LogicalPath};
 use std::io;
 use std::sync::Arc;
-use storage::{Backend, Metadata, OpenMode, StoredFile};
+use storage::{Backend, Metadata, OpenMode, StorageUser, StoredFile};
 use vfs::FileKind;
 
 /// Executes administrator commands.
@@ -58,18 +59,21 @@ impl ClaimedFile {
 }
 
 impl<'a> ClaimedName<'a> {
-    /// Claims a name in an export and opens its file. Blocks.
+    /// Claims a name in an export and opens its file, with the rights of `account` if there is one.
+    /// Blocks.
     pub(crate) fn take(
         orders: &'a AdminOrders,
         path: &LogicalPath,
         verb: &str,
-        write: bool,
+        (write, account): (bool, Option<Arc<StorageUser>>),
     ) -> Result<Self, Error> {
         let path = path.without_slash();
         orders.exports.find(&path, "Repairing")?;
         let claim = orders.persist.claim(&[&path], ClaimScope::Name);
         let claim = claim.ok_or_else(|| unable(verb, &path, errno::TEXT_BUSY))?;
-        let opened = orders.backend.open(&path, &OpenMode { write, ..OpenMode::default() });
+        let how = OpenMode { write, ..OpenMode::default() };
+        let backend = orders.backend.as_ref();
+        let opened = with_rights(backend, account.as_ref(), |backend| backend.open(&path, &how));
         let (file, obstacle) = match opened.and_then(|file| ClaimedFile::of(orders, file)) {
             Ok(file) => (Some(file), None),
             Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => (None, None),

@@ -41,6 +41,7 @@
 //! copy, so the grant decides, not the identity of the destination.
 
 mod check;
+mod request_name;
 mod request_token;
 
 use crate::errno::{self, unable};
@@ -72,6 +73,8 @@ struct GuardedFiles {
     policy: Arc<AccessPolicy>,
     behind: Arc<dyn FileSystem>,
     role: AuthorizationRole,
+    /// The files behind act for users, and need the names in the tokens of requests.
+    names_users: bool,
     exports: Vec<LogicalPath>,
 }
 
@@ -97,16 +100,17 @@ pub struct ForwardedChanges {
 }
 
 impl AuthorizedFiles {
-    /// Returns `behind` itself without a policy. `exports` are the exported paths.
+    /// Returns `behind` itself without a policy. `exports` are the exported paths. With
+    /// `names_users`, `behind` gets the name that the token of a request gives its bearer.
     pub fn before(
         behind: Arc<dyn FileSystem>,
         policy: Option<Arc<AccessPolicy>>,
-        role: AuthorizationRole,
+        (role, names_users): (AuthorizationRole, bool),
         exports: Vec<LogicalPath>,
     ) -> Arc<dyn FileSystem> {
         match policy {
             Some(policy) => Arc::new(Self {
-                files: Arc::new(GuardedFiles { policy, behind, role, exports }),
+                files: Arc::new(GuardedFiles { policy, behind, role, names_users, exports }),
                 verification: Pool::new("tokens", VERIFICATION_THREADS_MAX),
             }),
             None => behind,
@@ -176,6 +180,11 @@ impl GuardedFiles {
             Err(error) => return Started::Done(Answer::Error(error)),
             Ok(allowed) => allowed,
         };
+        let named = match self.named(caller, &operation, token.as_ref()) {
+            Err(error) => return Started::Done(Answer::Error(error)),
+            Ok(named) => named,
+        };
+        let caller = named.as_ref().unwrap_or(caller);
         match operation {
             Operation::Open(target, request) if allowed.is_exclusive && !request.new => {
                 self.start_exclusive(caller, (target, *request), allowed.existing, reply)
@@ -185,6 +194,21 @@ impl GuardedFiles {
                 self.start_allowed(caller, operation, allowed.existing, reply)
             }
         }
+    }
+
+    /// Returns the caller with the name of its token; `None` if that of its login counts.
+    fn named(
+        &self,
+        caller: &Arc<Caller>,
+        operation: &Operation,
+        token: Option<&RequestToken>,
+    ) -> Result<Option<Arc<Caller>>, Error> {
+        if !self.names_users || token.is_none() || !self.decides(operation) {
+            return Ok(None);
+        }
+        let check = AccessCheck { policy: &self.policy, caller, token, exports: &self.exports };
+        let name = request_name::of(&check, operation)?;
+        Ok(name.map(|name| Arc::new(caller.with_request_name(&name))))
     }
 
     /// Starts an allowed operation. `existing` is a directory that must exist.
@@ -230,7 +254,7 @@ impl GuardedFiles {
     fn decides(&self, operation: &Operation) -> bool {
         match operation {
             Operation::Open(target, request) => {
-                self.role == AuthorizationRole::Server && !collects_grant(target, request)
+                self.role == AuthorizationRole::Server && !third_party::collects_grant(target, request)
             }
             _ => true,
         }
@@ -305,7 +329,7 @@ impl GuardedFiles {
         target: &Target,
         request: &OpenRequest,
     ) -> Result<AllowedOperation, Error> {
-        if self.role != AuthorizationRole::Server || collects_grant(target, request) {
+        if self.role != AuthorizationRole::Server || third_party::collects_grant(target, request) {
             return Ok(AllowedOperation::default());
         }
         if request.new || request.delete {
@@ -328,9 +352,14 @@ impl GuardedFiles {
     ) -> Operation {
         let checked = |targets: TargetList, operation: AccessOperation, verb: &'static str| {
             let (policy, caller, token) = (self.policy.clone(), caller.clone(), token.clone());
+            // All paths are accessed with the account of the first one.
+            let has_name = self.names_users && token.is_some();
             targets.with_check(move |target| {
                 let check =
                     AccessCheck { policy: &policy, caller: &caller, token: token.as_ref(), exports: &[] };
+                if has_name && check.bearer_name(operation, &target.path) != caller.request_name() {
+                    return Err(unable(verb, &target.path, errno::ACCESS));
+                }
                 check.reading(operation, verb, target)
             })
         };
@@ -384,11 +413,4 @@ fn query_of_request(id: &[u8], caller: &Caller) -> AccessOperation {
 fn is_above_source(operation: &Operation, directory: &LogicalPath) -> bool {
     let Operation::Rename { from, .. } = operation else { return false };
     from.path.without_slash().parent().is_some_and(|above| above.is_within(directory))
-}
-
-/// Reports whether an open is that of the destination of a third-party copy at the source. The file
-/// system behind admits it only with a grant for this file.
-fn collects_grant(target: &Target, request: &OpenRequest) -> bool {
-    let changes = request.write || request.append || request.new || request.delete;
-    third_party::collect_origin(&target.cgi, changes).is_some()
 }

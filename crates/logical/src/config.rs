@@ -49,6 +49,7 @@ pub(crate) struct ModeRules {
     file: ModeRange,
     directory: ModeRange,
     umask: u32,
+    opens_private_directories: bool,
 }
 
 impl ModeRules {
@@ -59,7 +60,9 @@ impl ModeRules {
 
     /// Returns the mode of a directory that a client creates with `mode`.
     pub(crate) fn of_directory(self, mode: u32) -> u32 {
-        self.directory.apply((mode | OWNER_DIRECTORY_BITS) & CLIENT_MODE_BITS) & !self.umask
+        let mode = self.directory.apply((mode | OWNER_DIRECTORY_BITS) & CLIENT_MODE_BITS);
+        let is_opened = self.opens_private_directories && mode == OWNER_DIRECTORY_BITS;
+        if is_opened { 0o777 & !self.umask } else { mode & !self.umask }
     }
 }
 
@@ -142,6 +145,9 @@ pub struct Config {
     pub directory_mode: ModeRange,
     /// Bits removed from the modes of created files and directories: the umask of the process.
     pub umask: u32,
+    /// A directory mode of 0700 counts as 0777 before `umask`, which then decides alone
+    /// (`multiuser.umask`).
+    pub opens_private_directories: bool,
     /// Persist on successful close.
     pub persist: Persist,
     /// Checkpoints.
@@ -163,7 +169,12 @@ pub struct Config {
 impl Config {
     /// Returns the modes of created files and directories.
     pub(crate) fn creation_modes(&self) -> ModeRules {
-        ModeRules { file: self.file_mode, directory: self.directory_mode, umask: self.umask }
+        ModeRules {
+            file: self.file_mode,
+            directory: self.directory_mode,
+            umask: self.umask,
+            opens_private_directories: self.opens_private_directories,
+        }
     }
 
     /// Returns the defaults, with these exports and with journals below `directory`.
@@ -173,6 +184,7 @@ impl Config {
             file_mode: ModeRange { min: 0, max: CLIENT_MODE_BITS },
             directory_mode: ModeRange { min: 0, max: CLIENT_MODE_BITS },
             umask: 0,
+            opens_private_directories: false,
             persist: Persist {
                 mode: PersistMode::Manual,
                 hold: Duration::from_secs(600),

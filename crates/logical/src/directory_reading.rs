@@ -44,6 +44,7 @@ pub(crate) struct ListingKey {
 
 /// A directory that is being read. It is also the position of a listing that reads by itself.
 pub(crate) struct DirectoryReading {
+    services: Arc<ListingServices>,
     wanted: ListingKey,
     stream: Box<dyn DirectoryStream>,
     owners: Owners,
@@ -77,17 +78,16 @@ pub(crate) struct PageErrand {
 impl PageErrand {
     /// Queries these file systems, and calls `then` on a thread of the last one; with `None` if a
     /// pool is full.
-    pub(crate) fn describe_elsewhere<T>(mut self, services: &Arc<ListingServices>, then: T)
+    pub(crate) fn describe_elsewhere<T>(mut self, then: T)
     where
         T: FnOnce(Option<(Box<DirectoryReading>, Vec<DirectoryEntry>)>) + Send + 'static,
     {
         let Some((pool, names)) = self.names.pop() else { return then(Some((self.reading, self.entries))) };
-        let services = services.clone();
         let ask = move |then: T| {
             for name in names {
-                self.entries.extend(self.reading.entry(&services, name));
+                self.entries.extend(self.reading.entry(name));
             }
-            self.describe_elsewhere(&services, then);
+            self.describe_elsewhere(then);
         };
         job::submit_or(|job| pool.take_over(job), then, ask, |then| then(None));
     }
@@ -96,15 +96,16 @@ impl PageErrand {
 impl DirectoryReading {
     /// Opens the directory in the pool in which it is read. May wait.
     pub(crate) fn begin(
-        services: &ListingServices,
+        services: &Arc<ListingServices>,
         wanted: &ListingKey,
         place: Option<WorkPlacement>,
     ) -> Result<Box<Self>, Error> {
         let pool = place.map_or_else(|| services.backend.pool(&wanted.path).clone(), |place| place.pool);
         let stream = services.backend.list(&wanted.path.without_slash());
         let stream = stream.map_err(|error| Error::unable("open directory", &wanted.path, error))?;
-        let (wanted, owners, told) = (wanted.clone(), Owners::default(), Arc::default());
-        Ok(Box::new(Self { wanted, stream, owners, told, pool }))
+        let (services, wanted) = (services.clone(), wanted.clone());
+        let (owners, told) = (Owners::default(), Arc::default());
+        Ok(Box::new(Self { services, wanted, stream, owners, told, pool }))
     }
 
     /// Omits names that were listed already.
@@ -124,11 +125,7 @@ impl DirectoryReading {
     }
 
     /// Describes these names. May wait.
-    pub(crate) fn describe(
-        mut self: Box<Self>,
-        services: &ListingServices,
-        names: Vec<RawEntry>,
-    ) -> DescribedPage {
+    pub(crate) fn describe(mut self: Box<Self>, names: Vec<RawEntry>) -> DescribedPage {
         let mut entries = Vec::with_capacity(names.len());
         let mut away = ByPool::new();
         for raw in names {
@@ -136,7 +133,7 @@ impl DirectoryReading {
                 continue;
             }
             match self.elsewhere(&raw) {
-                None => entries.extend(self.entry(services, raw.name)),
+                None => entries.extend(self.entry(raw.name)),
                 Some(pool) => job::sort_in(&mut away, pool, raw.name),
             }
         }
@@ -158,7 +155,7 @@ impl DirectoryReading {
     }
 
     /// Returns an entry; `None` if it was removed meanwhile and its status was requested.
-    fn entry(&mut self, services: &ListingServices, name: Vec<u8>) -> Option<DirectoryEntry> {
+    fn entry(&mut self, name: Vec<u8>) -> Option<DirectoryEntry> {
         let detail = self.wanted.detail;
         if !self.needs_status() {
             return Some(DirectoryEntry { name, stat: None, checksum: None });
@@ -172,42 +169,36 @@ impl DirectoryReading {
             return None;
         }
         let stat = (detail.stat || detail.checksum).then(|| {
-            let names = self.owners.of(&metadata, services.users.as_ref());
-            let pending = self.is_pending(services, &name, &metadata);
+            let names = self.owners.of(&metadata, self.services.users.as_ref());
+            let pending = self.is_pending(&name, &metadata);
             let view = StatView { read_only: self.wanted.read_only, pending };
-            describe::stat_with(&metadata, services.users.as_ref(), view, names)
+            describe::stat_with(&metadata, self.services.users.as_ref(), view, names)
         });
         let checksum = self.wanted.algorithm.map(|algorithm| {
-            let checksum = self.stored_checksum(services, &name, algorithm, &metadata);
+            let checksum = self.stored_checksum(&name, algorithm, &metadata);
             (algorithm.name().to_owned(), checksum)
         });
         Some(DirectoryEntry { name, stat, checksum })
     }
 
-    fn is_pending(&self, services: &ListingServices, name: &[u8], metadata: &Metadata) -> bool {
-        if !describe::has_mark_bit(metadata) && !services.wholeness.has_absent_records() {
+    fn is_pending(&self, name: &[u8], metadata: &Metadata) -> bool {
+        if !describe::has_mark_bit(metadata) && !self.services.wholeness.has_absent_records() {
             return false;
         }
         let Ok(path) = self.wanted.path.join(name) else { return true };
         let number = || self.stream.attribute(name, proof::NONCE);
-        services.wholeness.decide(&path, metadata, number) != Wholeness::Whole
+        self.services.wholeness.decide(&path, metadata, number) != Wholeness::Whole
     }
 
     /// Returns the stored checksum of an entry if it is valid.
-    fn stored_checksum(
-        &self,
-        services: &ListingServices,
-        name: &[u8],
-        algorithm: Algorithm,
-        metadata: &Metadata,
-    ) -> Option<String> {
+    fn stored_checksum(&self, name: &[u8], algorithm: Algorithm, metadata: &Metadata) -> Option<String> {
         if describe::kind(metadata) != FileKind::File {
             return None;
         }
         let raw = self.stream.attribute(name, &ChecksumRecord::attribute(algorithm)).ok()??;
         let checksum = stored::valid(&raw, algorithm, metadata)?;
         let path = self.wanted.path.join(name).ok()?;
-        (!services.open_table.has_writer(&path, metadata)).then(|| checksum.hex())
+        (!self.services.open_table.has_writer(&path, metadata)).then(|| checksum.hex())
     }
 }
 

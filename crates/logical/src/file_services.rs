@@ -8,10 +8,12 @@ use crate::describe::UserDirectory;
 use crate::events::EventForwarder;
 use crate::open_table::OpenTable;
 use crate::persist::UnfinishedFiles;
+use crate::rights::{AccountView, StorageRights};
+use crate::wholeness::WholenessRule;
 use base::Clock;
 use digest::Algorithm;
 use std::sync::Arc;
-use storage::Backend;
+use storage::{Backend, StorageUser};
 
 /// The components that open files use.
 pub(crate) struct FileServices {
@@ -26,4 +28,33 @@ pub(crate) struct FileServices {
     /// Algorithm of the checksums that are computed while clients write new files.
     pub(crate) checksum_type: Option<Algorithm>,
     pub(crate) events: Arc<EventForwarder>,
+    pub(crate) wholeness: Arc<WholenessRule>,
+    /// The rights with which these components access the storage.
+    pub(crate) rights: StorageRights,
+}
+
+impl FileServices {
+    /// Returns the components with the rights of an account; `None` if the storage cannot act for
+    /// users. The tables of open, unfinished and checkpointed files stay common to all.
+    pub(crate) fn for_user(&self, user: &Arc<StorageUser>) -> Option<Self> {
+        let backend = self.backend.as_user(user)?;
+        let users: Arc<dyn UserDirectory> =
+            Arc::new(AccountView { names: self.users.clone(), user: user.clone() });
+        let wholeness = Arc::new(self.wholeness.for_account(&backend, &users));
+        let checksums = Arc::new(self.checksums.for_account(&backend, &wholeness));
+        Some(Self {
+            attribute_limits: self.attribute_limits,
+            backend,
+            clock: self.clock.clone(),
+            users,
+            open_table: self.open_table.clone(),
+            persist: self.persist.clone(),
+            checkpoints: self.checkpoints.clone(),
+            checksums,
+            checksum_type: self.checksum_type,
+            events: self.events.clone(),
+            wholeness,
+            rights: StorageRights::User(user.clone()),
+        })
+    }
 }

@@ -3,34 +3,28 @@
 
 use crate::admin_claims::AdminOrders;
 use crate::all_names::IncompleteReason;
-use crate::attribute::AttributeRequests;
 use crate::checkpoint::{BlockedFile, CheckpointEffect, CheckpointOrder, CheckpointTable};
 use crate::checksum::{ChecksumService, ChecksumServices};
+use crate::client_operations::ClientOperations;
 use crate::config::Config;
 use crate::describe::UserDirectory;
-use crate::directory_reading::ListingServices;
 use crate::events::{EventForwarder, Events};
 use crate::exports::ExportTable;
 use crate::file_services::FileServices;
 use crate::journal::{DiskDirectory, JournalDirectory};
-use crate::listing::Listings;
-use crate::name_operations::NameOperations;
-use crate::name_operations::ParentBound;
-use crate::open::OpenServices;
+use crate::multi_user::{MultiUser, UserAccounts};
 use crate::open_table::OpenTable;
 use crate::persist::{ClearOutcome, ListReply, UnfinishedFile, UnfinishedFiles, WalkLimits};
-use crate::prepare::{PrepareRequests, Prepares};
 use crate::presence::{PathPresence, PresenceServices};
-use crate::queries::{Locator, QueryServices};
-use crate::scan::Scans;
-use crate::stat::StatService;
+use crate::queries::Locator;
+use crate::rights::StorageRights;
 use crate::status::LogicalStatus;
 use crate::third_party::{ThirdPartyCopies, ThirdPartyParts};
 use crate::wholeness::WholenessRule;
-use crate::{attribute, checksum, job, listing, name_operations, open, prepare, queries, scan, stat};
+use crate::{job, prepare};
 use base::{Clock, Error, ErrorKind, LogicalPath, Owner, Supervisor};
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 use storage::Backend;
 use vfs::{Caller, FileSystem, Operation, ReplyTo, Started};
@@ -52,6 +46,9 @@ pub struct LogicalParts {
     pub locator: Option<Arc<dyn Locator>>,
     /// The journals.
     pub journals: Journals,
+    /// The accounts with whose rights operations are made; `None`: with those of the server. The
+    /// storage must be able to act for users.
+    pub accounts: Option<UserAccounts>,
 }
 
 /// The storage of data that must survive the process.
@@ -74,74 +71,18 @@ impl Journals {
 
 /// The logical file system of a data server.
 pub struct Logical {
-    services: Arc<FileServices>,
+    operations: Arc<ClientOperations>,
+    multi_user: Option<Arc<MultiUser>>,
     exports: Arc<ExportTable>,
-    opener: Arc<OpenServices>,
-    changes: Arc<NameOperations>,
     orders: AdminOrders,
-    stats: Arc<StatService>,
-    listings: Arc<Listings>,
-    attributes: Arc<AttributeRequests>,
-    inquiries: Arc<QueryServices>,
-    prepares: Arc<PrepareRequests>,
     presences: Arc<PresenceServices>,
-}
-
-/// The parts that all features share.
-struct CommonParts {
-    config: Config,
-    exports: Arc<ExportTable>,
-    wholeness: Arc<WholenessRule>,
-    services: Arc<FileServices>,
-}
-
-impl CommonParts {
-    fn opener(&self) -> OpenServices {
-        OpenServices {
-            creation_modes: self.config.creation_modes(),
-            delay_max: self.config.delay_max,
-            exports: self.exports.clone(),
-            wholeness: self.wholeness.clone(),
-            third_party: OnceLock::new(),
-            services: self.services.clone(),
-        }
-    }
-
-    fn name_changes(&self) -> NameOperations {
-        let services = &self.services;
-        NameOperations {
-            creation_modes: self.config.creation_modes(),
-            exports: self.exports.clone(),
-            backend: services.backend.clone(),
-            open_table: services.open_table.clone(),
-            persist: services.persist.clone(),
-            checkpoints: services.checkpoints.clone(),
-            checksums: services.checksums.clone(),
-            wholeness: self.wholeness.clone(),
-            events: services.events.clone(),
-        }
-    }
-
-    fn admin_orders(&self) -> AdminOrders {
-        let services = &self.services;
-        AdminOrders {
-            exports: self.exports.clone(),
-            backend: services.backend.clone(),
-            open_table: services.open_table.clone(),
-            persist: services.persist.clone(),
-            checkpoints: services.checkpoints.clone(),
-            checksums: services.checksums.clone(),
-            wholeness: self.wholeness.clone(),
-            events: services.events.clone(),
-        }
-    }
 }
 
 impl Logical {
     /// Builds the file system after recovery of the state that an earlier run left. Blocks; for the
     /// start of the server.
     pub fn new(parts: LogicalParts) -> Result<Arc<Self>, Error> {
-        let LogicalParts { config, backend, clock, users, locator, journals } = parts;
+        let LogicalParts { config, backend, clock, users, locator, journals, accounts } = parts;
         let (checkpoints, persist) = recover(&config, &backend, &clock, journals)?;
         let exports = Arc::new(ExportTable::new(&config.exports));
         let open_table = Arc::new(OpenTable::new());
@@ -156,6 +97,7 @@ impl Logical {
         });
         let checksums = Arc::new(ChecksumService::new(ChecksumServices {
             config: config.checksums.clone(),
+            shares_results: accounts.is_none(),
             delay_max: config.delay_max,
             exports: exports.clone(),
             backend: backend.clone(),
@@ -175,82 +117,60 @@ impl Logical {
             checkpoints,
             checksums,
             events: Arc::new(EventForwarder::default()),
+            wholeness,
+            rights: if accounts.is_some() { StorageRights::Server } else { StorageRights::Common },
         });
-        let common = CommonParts { config, exports, wholeness, services };
-        Ok(Arc::new(Self::with_features(common, locator)))
+        Ok(Arc::new(Self::serving(config, exports, services, (locator, accounts))))
     }
 
-    fn with_features(common: CommonParts, locator: Option<Arc<dyn Locator>>) -> Self {
-        let (opener, changes, orders) = (common.opener(), common.name_changes(), common.admin_orders());
-        let CommonParts { config, exports, wholeness, services } = common;
-        let FileServices { backend, clock, users, open_table, persist, .. } = &*services;
-        let stats = StatService {
+    fn serving(
+        config: Config,
+        exports: Arc<ExportTable>,
+        services: Arc<FileServices>,
+        (locator, accounts): (Option<Arc<dyn Locator>>, Option<UserAccounts>),
+    ) -> Self {
+        let orders = AdminOrders {
             exports: exports.clone(),
-            backend: backend.clone(),
-            users: users.clone(),
-            wholeness: wholeness.clone(),
+            backend: services.backend.clone(),
+            open_table: services.open_table.clone(),
+            persist: services.persist.clone(),
+            checkpoints: services.checkpoints.clone(),
+            checksums: services.checksums.clone(),
+            wholeness: services.wholeness.clone(),
+            events: services.events.clone(),
         };
-        let listings = Listings {
-            exports: exports.clone(),
-            checksums: config.checksums.clone(),
-            scans: Scans::new(ListingServices {
-                backend: backend.clone(),
-                clock: clock.clone(),
-                users: users.clone(),
-                open_table: open_table.clone(),
-                wholeness: wholeness.clone(),
-            }),
-        };
-        let attributes = AttributeRequests {
-            limits: config.attributes,
-            exports: exports.clone(),
-            backend: backend.clone(),
-        };
-        let inquiries = QueryServices {
-            exports: exports.clone(),
-            backend: backend.clone(),
-            locator,
-            own_address: config.own_address.clone(),
-        };
-        let ids = Prepares::new(&config.own_address.name, clock.as_ref());
-        let prepares = PrepareRequests::new(ids, exports.clone(), backend.clone());
         let presences = PresenceServices {
             exports: exports.clone(),
-            backend: backend.clone(),
-            persist: persist.clone(),
-            wholeness: wholeness.clone(),
+            backend: services.backend.clone(),
+            persist: services.persist.clone(),
+            wholeness: services.wholeness.clone(),
         };
-        Self {
-            stats: Arc::new(stats),
-            listings: Arc::new(listings),
-            attributes: Arc::new(attributes),
-            inquiries: Arc::new(inquiries),
-            prepares: Arc::new(prepares),
-            presences: Arc::new(presences),
-            opener: Arc::new(opener),
-            changes: Arc::new(changes),
-            orders,
-            exports,
-            services,
-        }
+        let clock = services.clock.clone();
+        let operations = Arc::new(ClientOperations::new(config, &exports, services, locator));
+        let multi_user = accounts.map(|accounts| MultiUser::new(accounts, operations.clone(), clock));
+        Self { operations, multi_user, exports, orders, presences: Arc::new(presences) }
+    }
+
+    fn services(&self) -> &FileServices {
+        self.operations.services()
     }
 
     /// Returns the storage.
     pub fn backend(&self) -> &Arc<dyn Backend> {
-        &self.services.backend
+        &self.services().backend
     }
 
     /// Sets the receiver of events about names. To be called once, before the first request; later
     /// calls are ignored.
     pub fn set_events(&self, events: Arc<dyn Events>) {
-        self.services.events.set(events);
+        self.services().events.set(events);
     }
 
     /// Enables third-party copies. To be called once, before the first request. Without it, an open
     /// that belongs to such a copy is refused.
     pub fn copy_for_others(&self, parts: ThirdPartyParts) {
-        let third = ThirdPartyCopies::new(parts, self.services.clock.clone());
-        let _ = self.opener.third_party.set(Arc::new(third));
+        let third = ThirdPartyCopies::new(parts, self.services().clock.clone());
+        let _ = self.operations.third_party().set(Arc::new(third));
     }
 
     /// Handles all timeouts: removes unfinished files after their hold time, ends third-party
@@ -258,18 +178,21 @@ impl Logical {
     ///
     /// To be called about once per second; [`Logical::start_timer`] does so. Never blocks.
     pub fn tick(&self) {
-        scan::tick(&self.listings.scans);
-        if let Some(third) = self.opener.third_party.get() {
+        self.operations.tick();
+        if let Some(multi_user) = &self.multi_user {
+            multi_user.tick();
+        }
+        if let Some(third) = self.operations.third_party().get() {
             third.tick();
         }
-        for (ticket, path) in self.services.persist.expired() {
-            let (services, other) = (self.services.clone(), self.services.clone());
+        for (ticket, path) in self.services().persist.expired() {
+            let (services, other) = (self.operations.services().clone(), self.operations.services().clone());
             let job = move |_| {
                 if let Some(path) = services.persist.remove(ticket, services.backend.as_ref()) {
                     services.events.removed(&path);
                 }
             };
-            job::run_where_blocking(&self.services.backend, Owner::SERVER, &path, None, job, move || {
+            job::run_where_blocking(&self.services().backend, Owner::SERVER, &path, None, job, move || {
                 other.persist.postpone(ticket)
             });
         }
@@ -289,9 +212,14 @@ impl Logical {
         supervisor.spawn("logical-timer", "the timer of the file system", beat).map(drop)
     }
 
+    /// Adds up a number of the components of all accounts.
+    fn of_accounts(&self, number: impl Fn(&ClientOperations) -> usize) -> usize {
+        self.multi_user.as_ref().map_or(0, |multi_user| multi_user.sum(number))
+    }
+
     /// Returns the present counters.
     pub fn status(&self) -> LogicalStatus {
-        let services = &self.services;
+        let services = self.services();
         let locks = services.open_table.locks.counts();
         LogicalStatus {
             open_files: services.open_table.handles(),
@@ -300,8 +228,8 @@ impl Logical {
             writers: locks.writers,
             pending_files: services.persist.count(),
             checkpoints: services.checkpoints.count(),
-            checksums: services.checksums.count(),
-            scans: self.listings.scans.count(),
+            checksums: services.checksums.count() + self.of_accounts(|of| of.services().checksums.count()),
+            scans: self.operations.scans() + self.of_accounts(ClientOperations::scans),
         }
     }
 }
@@ -375,7 +303,7 @@ impl Logical {
     /// it. Never blocks.
     pub fn freshen(&self, path: &LogicalPath) {
         if self.exports.find(path, "Preparing").is_ok() {
-            prepare::freshen(&self.services.backend, path);
+            prepare::freshen(&self.services().backend, path);
         }
     }
 
@@ -401,48 +329,9 @@ impl Logical {
 
 impl FileSystem for Logical {
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
-        match operation {
-            Operation::Open(target, request) => open::start(&self.opener, caller, target, *request, reply),
-            Operation::Stat(target) => stat::start(&self.stats, target, reply),
-            Operation::StatMany(targets) => stat::stat_many(&self.stats, caller, &targets, reply),
-            Operation::StatSpace(target) => queries::stat_space(&self.inquiries, target, reply),
-            Operation::List(target, detail) => listing::start(&self.listings, caller, target, detail, reply),
-            Operation::ListMore(rest) => listing::more(&self.listings, caller, rest, reply),
-            Operation::MakeDirectory { target, mode, parents, existing_parent } => {
-                let parents = parents.then_some(ParentBound(existing_parent));
-                name_operations::make_directory(&self.changes, target, mode, parents, reply)
-            }
-            Operation::RemoveDirectory(target) => {
-                name_operations::remove_directory(&self.changes, target, reply)
-            }
-            Operation::Remove(target) => name_operations::remove(&self.changes, target, reply),
-            Operation::Rename { from, to, existing_parent } => {
-                name_operations::rename(&self.changes, from, to, existing_parent, reply)
-            }
-            Operation::ChangeMode { target, mode } => {
-                name_operations::set_mode(&self.changes, target, mode, reply)
-            }
-            Operation::Truncate { target, size } => {
-                name_operations::truncate(&self.changes, target, size, reply)
-            }
-            Operation::Attributes(target, work) => attribute::start(&self.attributes, target, work, reply),
-            Operation::Locate(target, options) => {
-                queries::locate(&self.inquiries, caller, target, options, reply)
-            }
-            Operation::Checksum(target) => checksum::start(&self.services.checksums, caller, target, reply),
-            Operation::CancelChecksum(target) => checksum::cancel(&self.services.checksums, &target),
-            Operation::QueryAttributes(target) => queries::query_attributes(&self.inquiries, target, reply),
-            Operation::QuerySpace(target) => queries::query_space(&self.inquiries, target, reply),
-            Operation::Prepare(request, targets) => {
-                prepare::start(&self.prepares, caller, request, targets, reply)
-            }
-            Operation::CancelPrepare { id } => Started::Done(prepare::cancel(&self.prepares, &id).into()),
-            Operation::QueryPrepare { id, targets } => {
-                prepare::query(&self.prepares, caller, &id, targets, reply)
-            }
-            Operation::QueryOpaque { code, argument } => {
-                Started::Done(queries::query_opaque(&self.inquiries, code, &argument))
-            }
+        match &self.multi_user {
+            None => self.operations.start(caller, operation, reply),
+            Some(multi_user) => multi_user.start(caller, operation, reply),
         }
     }
 }

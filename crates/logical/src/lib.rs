@@ -8,11 +8,14 @@
 //! | file | content |
 //! |---|---|
 //! | `authorization` | [`AuthorizedFiles`]: decides about operations in front of a file system |
+//! | `multi_user` | makes each operation with the rights of the account of its client |
+//! | `client_operations` | dispatches each operation of [`vfs`] to its component |
+//! | `rights` | the rights with which components access the storage |
 //! | `config` | [`Config`]: the configuration of a logical file system |
 //! | `exports` | the exported parts of the name space |
 //! | `errno` | error numbers, and errors made from them |
 //! | `lookup` | the metadata of a path, with errors as clients see them |
-//! | `file_system` | [`Logical`]: dispatches each operation of [`vfs`] |
+//! | `file_system` | [`Logical`]: the file system, its timeouts, and administrator commands |
 //! | `events` | [`Events`]: events about changed names |
 //! | `job` | work on a pool, with a guaranteed answer |
 //! | `steps` | long work in steps on a pool |
@@ -57,6 +60,7 @@ mod attribute;
 mod authorization;
 mod checkpoint;
 mod checksum;
+mod client_operations;
 mod clone;
 mod describe;
 mod directory_reading;
@@ -72,6 +76,7 @@ mod journal;
 mod listing;
 mod lock;
 mod lookup;
+mod multi_user;
 mod name_operations;
 mod names;
 mod open;
@@ -84,6 +89,7 @@ mod prepare;
 mod presence;
 mod proof;
 mod queries;
+mod rights;
 mod scan;
 mod stat;
 mod status;
@@ -100,6 +106,7 @@ pub use describe::{NumberedUsers, UserDirectory};
 pub use events::Events;
 pub use file_system::{Journals, Logical, LogicalParts};
 pub use journal::{DiskDirectory, Journal, JournalDirectory};
+pub use multi_user::{AccountLimits, UserAccounts};
 pub use persist::{
     ClearOutcome, ListReply, UnfinishedFile, UnfinishedList, UnfinishedState, UnreadableEntry, WalkLimit,
     WalkLimits,

@@ -51,20 +51,14 @@ pub(crate) fn start(
     Started::Pending
 }
 
-/// Returns the next page.
-pub(crate) fn more(
-    listings: &Arc<Listings>,
-    caller: &Arc<Caller>,
-    rest: Box<dyn ListingPosition>,
-    reply: &ReplyTo,
-) -> Started {
-    let scans = &listings.scans;
+/// Returns the next page. The position determines the rights, which are those of the first page.
+pub(crate) fn more(caller: &Arc<Caller>, rest: Box<dyn ListingPosition>, reply: &ReplyTo) -> Started {
     let rest = match rest.into_any().downcast::<ScanPosition>() {
-        Ok(position) => return scan::more(scans, caller, &position, reply),
+        Ok(position) => return scan::more(caller, &position, reply),
         Err(rest) => rest,
     };
     match rest.downcast::<DirectoryReading>() {
-        Ok(reading) => own_pages::next_page(scans.services(), caller, reading, reply),
+        Ok(reading) => own_pages::next_page(caller, reading, reply),
         Err(_) => done(Err(unable("read directory", &LogicalPath::root(), errno::INVALID))),
     }
 }

@@ -26,6 +26,7 @@ use crate::job;
 use crate::lock::{LockTicket, LockUse};
 use crate::lookup;
 use crate::persist::{Admission, ClaimScope};
+use crate::proof;
 use crate::wholeness::Wholeness;
 use crate::writers::FileKey;
 use base::{Error, ErrorKind, LogicalPath};
@@ -40,6 +41,7 @@ use vfs::{Answer, ReplyTo, Started, Value};
 /// Opens a file after its request was checked.
 pub(crate) fn proceed(opener: &Arc<OpenServices>, plan: OpenPlan, reply: &ReplyTo) -> Started {
     if !plan.write
+        && opener.services.rights.are_common()
         && let Some(answer) = open_now(opener, &plan)
     {
         return Started::Done(answer);
@@ -95,6 +97,9 @@ pub(crate) fn open(opener: &Arc<OpenServices>, plan: &OpenPlan) -> Answer {
     if plan.path != plan.plain {
         return Answer::Error(slash_error(opener, plan));
     }
+    if let Err(error) = check_reachable(opener, plan) {
+        return Answer::Error(error);
+    }
     let claim =
         if plan.write { opener.services.persist.claim(&[&plan.plain], ClaimScope::Name) } else { None };
     if plan.write && claim.is_none() {
@@ -120,13 +125,7 @@ pub(crate) fn open(opener: &Arc<OpenServices>, plan: &OpenPlan) -> Answer {
     if must_be_there && opener.services.backend.stat(&plan.plain).is_err() {
         return Answer::Error(refusals::absent(plan));
     }
-    // An open for a new file never resumes an existing one.
-    let admission = if plan.write && !plan.request.new {
-        opener.services.persist.admit(&plan.plain, &plan.caller.identity, plan.asks_persist)
-    } else {
-        Admission::Free
-    };
-    match admission {
+    match admission(opener, plan) {
         Admission::Leaving => return Answer::Wait { seconds: 1, text: String::new() },
         Admission::Busy => return refusals::busy(plan),
         Admission::Resume(ticket) => return pending::resume(opener, plan, lock, ticket),
@@ -159,13 +158,35 @@ pub(crate) fn open(opener: &Arc<OpenServices>, plan: &OpenPlan) -> Answer {
     }
 }
 
+/// Checks an open for writing against the unfinished files. An open for a new file never resumes an
+/// existing one.
+fn admission(opener: &OpenServices, plan: &OpenPlan) -> Admission {
+    if !plan.write || plan.request.new {
+        return Admission::Free;
+    }
+    let who = (&plan.caller.identity, opener.services.rights.user());
+    opener.services.persist.admit(&plan.plain, who, plan.asks_persist)
+}
+
+/// Fails if the client may not look the path up. Otherwise the answers that follow from tables of
+/// this server would tell it which files others use.
+fn check_reachable(opener: &OpenServices, plan: &OpenPlan) -> Result<(), Error> {
+    if opener.services.rights.are_common() {
+        return Ok(());
+    }
+    match opener.services.backend.stat(&plan.plain) {
+        Err(error) if !proof::is_missing(&error) => Err(plan.unable(error)),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
 /// Decides whether the file at a path is complete; a missing file counts as complete. Fails if a
 /// checkpoint blocks the file.
 fn found_at(opener: &OpenServices, path: &LogicalPath) -> io::Result<Wholeness> {
     let Ok(metadata) = opener.services.backend.stat(path) else { return Ok(Wholeness::Whole) };
     let identity = || opener.services.backend.identity(path);
     opener.services.checkpoints.blocked().check_file(FileKey::from(&metadata), identity, true)?;
-    Ok(opener.wholeness.at(path, &metadata))
+    Ok(opener.services.wholeness.at(path, &metadata))
 }
 
 /// Opens a file without persist on close.

@@ -509,7 +509,11 @@ impl OpenFileState {
                 *slot = Some(
                     self.services
                         .checkpoints
-                        .begin(&self.path, &self.file, self.services.backend.as_ref())
+                        .begin(
+                            &self.path,
+                            &self.file,
+                            (self.services.backend.as_ref(), self.services.rights.user()),
+                        )
                         .map_err(fail)?,
                 );
                 self.has_checkpoint.store(true, Ordering::Release);

@@ -41,19 +41,30 @@ const CHECK_THREADS_MAX: usize = 2;
 
 /// The components that serve prepare requests.
 pub(crate) struct PrepareRequests {
-    ids: Prepares,
+    ids: Arc<Prepares>,
     exports: Arc<ExportTable>,
     backend: Arc<dyn Backend>,
     /// The pool that checks long lists of paths.
     checks: Arc<Pool>,
     /// Total length of the lists whose access times are being renewed, in bytes.
-    freshening: AtomicUsize,
+    freshening: Arc<AtomicUsize>,
 }
 
 impl PrepareRequests {
     pub(crate) fn new(ids: Prepares, exports: Arc<ExportTable>, backend: Arc<dyn Backend>) -> Self {
         let checks = Pool::for_long_work("lists", CHECK_THREADS_MAX);
-        Self { ids, exports, backend, checks, freshening: AtomicUsize::new(0) }
+        Self { ids: Arc::new(ids), exports, backend, checks, freshening: Arc::default() }
+    }
+
+    /// Returns the components for another view of the storage. Ids and limits are common.
+    pub(crate) fn with_backend(&self, backend: Arc<dyn Backend>) -> Self {
+        Self {
+            ids: self.ids.clone(),
+            exports: self.exports.clone(),
+            backend,
+            checks: self.checks.clone(),
+            freshening: self.freshening.clone(),
+        }
     }
 }
 

@@ -50,6 +50,14 @@ pub(crate) struct QueryServices {
     pub(crate) own_address: OwnAddress,
 }
 
+impl QueryServices {
+    /// Returns the components for another view of the storage.
+    pub(crate) fn with_backend(&self, backend: Arc<dyn Backend>) -> Self {
+        let (exports, locator) = (self.exports.clone(), self.locator.clone());
+        Self { exports, backend, locator, own_address: self.own_address.clone() }
+    }
+}
+
 /// Locates a file. A stand-alone server returns its own address for a path that exists.
 pub(crate) fn locate(
     inquiries: &Arc<QueryServices>,

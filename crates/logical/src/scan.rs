@@ -85,6 +85,8 @@ type ScanId = usize;
 /// One reading.
 struct Scan {
     wanted: ListingKey,
+    /// The components with the rights of its listings.
+    services: Arc<ListingServices>,
     state: Mutex<ScanState>,
     all_kept: Arc<AtomicUsize>,
 }
@@ -133,12 +135,7 @@ pub(crate) fn join(scans: &Arc<Scans>, caller: &Arc<Caller>, wanted: ListingKey,
 }
 
 /// Answers with a page of a reading.
-pub(crate) fn more(
-    scans: &Arc<Scans>,
-    caller: &Arc<Caller>,
-    position: &ScanPosition,
-    reply: &ReplyTo,
-) -> Started {
+pub(crate) fn more(caller: &Arc<Caller>, position: &ScanPosition, reply: &ReplyTo) -> Started {
     let ScanPosition { scan, page: at } = position;
     let mut state = lock(&scan.state);
     if let Some(answer) = state.page(scan, *at) {
@@ -155,17 +152,18 @@ pub(crate) fn more(
     };
     drop(state);
     if let Some(reading) = reading {
-        return own_pages::next_page(&scans.services, caller, reading, reply);
+        return own_pages::next_page(caller, reading, reply);
     }
-    let (inside, scan, caller) = (scans.clone(), scan.clone(), caller.clone());
+    let (services, scan, caller) = (scan.services.clone(), scan.clone(), caller.clone());
     let path = scan.wanted.path.clone();
-    job::spawn_where_blocking(&scans.services.backend, &path, None, reply, move |place, reply| {
+    let backend = services.backend.clone();
+    job::spawn_where_blocking(&backend, &path, None, reply, move |place, reply| {
         let told = scan.listed_names();
-        match DirectoryReading::begin(&inside.services, &scan.wanted, place) {
+        match DirectoryReading::begin(&services, &scan.wanted, place) {
             Ok(mut reading) => {
                 reading.skip(told);
                 drop(scan);
-                own_pages::read_page(&inside.services, caller, reading, reply);
+                own_pages::read_page(caller, reading, reply);
             }
             Err(error) => reply.send(Answer::Error(error)),
         }
@@ -187,9 +185,10 @@ impl Scans {
         Arc::new(Self { services: Arc::new(services), turns: Mutex::default(), kept: Arc::default() })
     }
 
-    /// Returns the components that the readings use.
-    pub(crate) fn services(&self) -> &Arc<ListingServices> {
-        &self.services
+    /// Returns the readings with other components. Only the limit of their buffers is common.
+    pub(crate) fn with_services(&self, services: ListingServices) -> Arc<Self> {
+        let kept = self.kept.clone();
+        Arc::new(Self { services: Arc::new(services), turns: Mutex::default(), kept })
     }
 
     /// Returns the number of directories that are being read or will be.
@@ -276,8 +275,7 @@ fn run(work: ScanWork, reading: Box<DirectoryReading>, ready: Option<Vec<Directo
             None => return,
             Some(DescribedPage::Here(reading, entries)) => work.keep(reading, entries),
             Some(DescribedPage::Elsewhere(errand)) => {
-                let services = work.scans.services.clone();
-                return errand.describe_elsewhere(&services, move |page| {
+                return errand.describe_elsewhere(move |page| {
                     let Some((reading, entries)) = page else {
                         return work.scan.publish(None, ScanEnd::Failed(job::overload()));
                     };
@@ -335,7 +333,7 @@ impl ScanWork {
         if !self.scan.is_wanted() {
             return None;
         }
-        Some(reading.describe(&self.scans.services, names))
+        Some(reading.describe(names))
     }
 
     /// Buffers a page. The last page that fits is published at once.
@@ -381,7 +379,8 @@ fn bytes_of(entries: &[DirectoryEntry]) -> usize {
 
 impl Scan {
     fn new(wanted: ListingKey, scans: &Scans) -> Self {
-        Self { wanted, state: Mutex::default(), all_kept: scans.kept.clone() }
+        let (services, all_kept) = (scans.services.clone(), scans.kept.clone());
+        Self { wanted, services, state: Mutex::default(), all_kept }
     }
 
     fn id(self: &Arc<Self>) -> ScanId {

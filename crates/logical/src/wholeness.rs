@@ -64,6 +64,19 @@ pub(crate) struct WholenessRule {
 }
 
 impl WholenessRule {
+    /// Returns the rule for files as an account sees them.
+    pub(crate) fn for_account(&self, backend: &Arc<dyn Backend>, users: &Arc<dyn UserDirectory>) -> Self {
+        Self {
+            persist_mode: self.persist_mode,
+            hold: self.hold,
+            exports: self.exports.clone(),
+            backend: backend.clone(),
+            persist: self.persist.clone(),
+            users: users.clone(),
+            clock: self.clock.clone(),
+        }
+    }
+
     /// Returns the state of an open file. May block.
     pub(crate) fn of_open(
         &self,

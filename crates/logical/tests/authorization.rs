@@ -85,7 +85,7 @@ fn client_of(server: &Server, role: AuthorizationRole, rules: &str, host: &str) 
 fn exporting(server: &Server, role: AuthorizationRole, rules: &str, host: &str, export: &str) -> Client {
     let policy = RuleFile::new(rules).policy();
     let exports = vec![path(export)];
-    let files = AuthorizedFiles::before(server.logical.clone(), Some(policy), role, exports);
+    let files = AuthorizedFiles::before(server.logical.clone(), Some(policy), (role, false), exports);
     Client::new(files, caller_at(host))
 }
 
@@ -288,7 +288,7 @@ fn a_directory_that_is_removed_meanwhile_is_not_created_again() {
         });
         let policy = RuleFile::new("u * /data/ann/ a /data/bob a\n").policy();
         let role = AuthorizationRole::Server;
-        let files = AuthorizedFiles::before(behind, Some(policy), role, vec![path("/data")]);
+        let files = AuthorizedFiles::before(behind, Some(policy), (role, false), vec![path("/data")]);
         let client = Client::new(files, caller_at("h.o"));
         assert_eq!(
             client.call(change()).refusal(),

@@ -65,8 +65,12 @@ fn guarded(server: &Server, layers: Vec<CredentialLayer>, rules: Option<Arc<Auth
     let audit = AuditedDecisions { grants: true, denials: true };
     let policy = Arc::new(AccessPolicy::new(layers, rules, audit));
     let exports = vec![LogicalPath::parse(b"/data").unwrap()];
-    let files =
-        AuthorizedFiles::before(server.logical.clone(), Some(policy), AuthorizationRole::Server, exports);
+    let files = AuthorizedFiles::before(
+        server.logical.clone(),
+        Some(policy),
+        (AuthorizationRole::Server, false),
+        exports,
+    );
     let names = LoginNames { user: "u", host: "h.o", ..LoginNames::default() };
     Client::new(files, Arc::new(Caller::new(Identity::new(&names, 1, None, "host"), true, false)))
 }

@@ -76,6 +76,7 @@ impl Process {
             clock: clock.clone(),
             users: Arc::new(NumberedUsers),
             locator: None,
+            accounts: None,
         };
         let logical = Logical::new(parts).unwrap();
         Self { client: Client::new(logical.clone(), caller("alice", 1)), logical }

@@ -25,7 +25,7 @@ fn guarded(
     let audit = AuditedDecisions { grants: true, denials: true };
     let policy = Arc::new(AccessPolicy::new(vec![CredentialLayer::Tokens(issuer.tokens())], rules, audit));
     let exports = vec![LogicalPath::parse(b"/data").unwrap()];
-    let files = AuthorizedFiles::before(behind, Some(policy), role, exports);
+    let files = AuthorizedFiles::before(behind, Some(policy), (role, false), exports);
     let names = LoginNames { user: "u", host: "h.o", ..LoginNames::default() };
     Client::new(files, Arc::new(Caller::new(Identity::new(&names, 1, None, "host"), true, false)))
 }

@@ -1,12 +1,9 @@
 //! Logins with Kerberos tickets: from the configuration to the protocol `krb5`.
 
+use crate::adapters::SystemAccounts;
 use crate::error::StartError;
 use auth::krb5::{Krb5Server, Krb5ServerSettings};
-use auth::{AccountDatabase, UserAccount};
 use config::Krb5Options;
-use nix::unistd::{Group, User, getgrouplist};
-use std::ffi::CString;
-use std::io;
 use std::sync::Arc;
 
 /// The variable of a principal that stands for the name of this host.
@@ -28,28 +25,6 @@ pub(crate) fn krb5(options: &Krb5Options, host: &str) -> Result<Krb5Server, Star
         .map_err(|error| StartError::Security(format!("krb5: {error}")))
 }
 
-/// The users and groups of the system. Look-ups can ask a directory server.
-struct SystemAccounts;
-
-impl AccountDatabase for SystemAccounts {
-    fn user(&self, name: &str) -> io::Result<Option<UserAccount>> {
-        let user = User::from_name(name)?;
-        Ok(user.map(|user| UserAccount { uid: user.uid.as_raw(), gid: user.gid.as_raw() }))
-    }
-
-    fn group(&self, name: &str) -> io::Result<Option<u32>> {
-        Ok(Group::from_name(name)?.map(|group| group.gid.as_raw()))
-    }
-
-    fn groups_of(&self, name: &str) -> io::Result<Vec<String>> {
-        let Some(user) = User::from_name(name)? else { return Ok(Vec::new()) };
-        let mut ids = getgrouplist(&CString::new(name)?, user.gid)?;
-        ids.sort_by_key(|id| *id != user.gid);
-        let name = |id| Ok(Group::from_gid(id)?.map(|group| group.name));
-        ids.into_iter().filter_map(|id| name(id).transpose()).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,14 +41,5 @@ mod tests {
         options.principal = "xrootd/<host>@A@B".to_owned();
         let Err(StartError::Security(text)) = krb5(&options, "h.example.org") else { panic!("it starts") };
         assert!(text.contains("the principal 'xrootd/h.example.org@A@B' is not usable: "), "{text}");
-    }
-
-    #[test]
-    fn accounts_are_those_of_the_system() {
-        assert_eq!(SystemAccounts.user("root").unwrap().map(|root| (root.uid, root.gid)), Some((0, 0)));
-        assert_eq!(SystemAccounts.user("no-such-user-4711").unwrap(), None);
-        assert_eq!(SystemAccounts.group("root").unwrap(), Some(0));
-        assert_eq!(SystemAccounts.groups_of("root").unwrap().first().map(String::as_str), Some("root"));
-        assert_eq!(SystemAccounts.groups_of("no-such-user-4711").unwrap(), [""; 0]);
     }
 }

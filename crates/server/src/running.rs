@@ -522,7 +522,7 @@ fn guarded_files(
     let policy = authorization.map(ServerAuthorization::policy);
     let exports = effective.storage.exports.iter();
     let exports = exports.filter_map(|export| LogicalPath::parse(export.prefix.as_bytes()).ok()).collect();
-    let files = AuthorizedFiles::before(files, policy, decides, exports);
+    let files = AuthorizedFiles::before(files, policy, (decides, false), exports);
     let rules = effective.protocol.redirects.iter().map(|rule| rule.value.clone()).collect();
     let copies = effective.logical.third_party.value.as_ref();
     let files = Handoff::before(files, copies.map(|copies| copies.redirects.clone()).unwrap_or_default());
@@ -546,6 +546,7 @@ fn logical(
         clock: Arc::new(SystemClock::new()),
         users: Arc::new(SystemUsers::new()),
         locator: None,
+        accounts: None,
     })
     .map_err(StartError::Recovery)
 }

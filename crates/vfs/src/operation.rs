@@ -22,7 +22,9 @@ pub struct Caller {
     /// connection.
     pub dual_stack: bool,
     entity: Option<Entity>,
-    disconnected: AtomicBool,
+    request_name: Option<Box<str>>,
+    /// Shared with the callers made from this one for single requests.
+    disconnected: Arc<AtomicBool>,
 }
 
 impl Caller {
@@ -34,7 +36,8 @@ impl Caller {
             accepts_read_redirect: moves,
             dual_stack: false,
             entity: None,
-            disconnected: AtomicBool::new(false),
+            request_name: None,
+            disconnected: Arc::default(),
         }
     }
 
@@ -53,8 +56,28 @@ impl Caller {
             accepts_read_redirect: self.accepts_read_redirect,
             dual_stack: self.dual_stack,
             entity: Some(entity),
-            disconnected: AtomicBool::new(false),
+            request_name: None,
+            disconnected: Arc::default(),
         }
+    }
+
+    /// Returns the caller for one request, whose token gives its bearer this name.
+    #[must_use]
+    pub fn with_request_name(&self, name: &str) -> Self {
+        Self {
+            identity: self.identity.clone(),
+            accepts_deferred_reply: self.accepts_deferred_reply,
+            accepts_read_redirect: self.accepts_read_redirect,
+            dual_stack: self.dual_stack,
+            entity: self.entity.clone(),
+            request_name: Some(name.into()),
+            disconnected: self.disconnected.clone(),
+        }
+    }
+
+    /// Returns the name that the token of this request gives its bearer.
+    pub fn request_name(&self) -> Option<&str> {
+        self.request_name.as_deref()
     }
 
     /// Returns the result of authentication, for authorization; `None` if the server asks for none.

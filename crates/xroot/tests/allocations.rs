@@ -58,6 +58,7 @@ fn serve(directory: &std::path::Path) -> u16 {
         clock: Arc::new(Now(Instant::now())),
         users: Arc::new(logical::NumberedUsers),
         locator: None,
+        accounts: None,
         journals,
     })
     .unwrap();

@@ -58,6 +58,7 @@ fn start(pending: &MemoryJournals, checkpoints: &MemoryJournals) -> bool {
         clock: Arc::new(FixedClock),
         users: Arc::new(NumberedUsers),
         locator: None,
+        accounts: None,
         journals: Journals { persist: Arc::new(pending.clone()), checkpoints: Arc::new(checkpoints.clone()) },
     };
     Logical::new(parts).is_ok()

@@ -270,6 +270,21 @@ impl<'a> AccessRequest<'a> {
         LayerStep::Next(client.with(identity))
     }
 
+    /// Returns the name that the token of this request gives its bearer for an operation; `None` if
+    /// the client's own name counts. A macaroon gives no name, because its bearer can add one.
+    #[must_use]
+    pub fn bearer_name(&self, operation: AccessOperation, path: &LogicalPath) -> Option<&'a str> {
+        match self.layer(operation, path) {
+            LayerDecision::Scope(token, _) => token.name(path),
+            LayerDecision::Rules(AccessClient::Bearer(_, identity)) => identity.name,
+            LayerDecision::OnMissing { token: Some(token), .. } => match self.token?.origin {
+                TokenOrigin::Request => token.mapped_name(path).map(|(name, _)| name),
+                TokenOrigin::Login => token.name_for_rules(path),
+            },
+            _ => None,
+        }
+    }
+
     /// Reports whether the client may perform an operation, without logging the decision.
     #[must_use]
     pub fn permits(&self, operation: AccessOperation, path: &LogicalPath) -> bool {

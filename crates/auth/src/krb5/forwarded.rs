@@ -157,6 +157,10 @@ mod tests {
         fn groups_of(&self, _: &str) -> io::Result<Vec<String>> {
             Ok(Vec::new())
         }
+
+        fn group_ids_of(&self, _: &str, gid: u32) -> io::Result<Vec<u32>> {
+            Ok(vec![gid])
+        }
     }
 
     fn directory(name: &str) -> PathBuf {

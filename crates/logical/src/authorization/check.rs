@@ -53,6 +53,16 @@ impl AccessCheck<'_> {
         }
     }
 
+    /// Returns the name that the token of the request gives its bearer for an operation.
+    pub(super) fn bearer_name(&self, operation: AccessOperation, path: &LogicalPath) -> Option<&str> {
+        self.request().bearer_name(operation, path)
+    }
+
+    /// Reports whether an operation is allowed. It is not an audited decision.
+    pub(super) fn permits(&self, operation: AccessOperation, path: &LogicalPath) -> bool {
+        self.request().permits(operation, path)
+    }
+
     /// Decides about an operation that only looks. A trailing `/` is part of the path, so that a
     /// rule for `/a/` covers a listing of `/a/`.
     pub(super) fn reading(

@@ -15,6 +15,7 @@ use crate::config::Checkpoints as Config;
 use crate::errno::{self, os};
 use crate::journal::{Journal, JournalDirectory};
 use crate::proof::{self, Proof, ProofSearch};
+use crate::rights::with_rights;
 use crate::writers::FileKey;
 use base::LogicalPath;
 use blocked::BlockedFiles;
@@ -26,7 +27,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use storage::{Backend, FileIdentity, OpenMode, StoredFile};
+use storage::{Backend, FileIdentity, OpenMode, StorageUser, StoredFile};
 
 /// Suffix of a journal's name.
 const SUFFIX: &str = ".checkpoint";
@@ -93,11 +94,16 @@ impl CheckpointTable {
             JournalContent::Entries(head, places) => (head, places),
         };
         let path = &head.path;
-        match restore_by_path(backend, &reader, &head, &places) {
+        let account = head.account.as_ref();
+        let restored =
+            with_rights(backend, account, |backend| restore_by_path(backend, &reader, &head, &places));
+        match restored {
             Ok(ProofSearch::Same) => {
                 tracing::warn!(path = %path.shown(), "undid an uncommitted checkpoint of an earlier run");
                 self.directory.remove(name)?;
-                let _ = backend.remove_attribute(path, proof::CHECKPOINT);
+                let _ = with_rights(backend, account, |backend| {
+                    backend.remove_attribute(path, proof::CHECKPOINT)
+                });
                 Ok(())
             }
             Ok(ProofSearch::Replaced) => self.set_aside(name, path),
@@ -169,12 +175,12 @@ impl CheckpointTable {
         self.count() > 0 && self.active().contains_key(&key)
     }
 
-    /// Starts a checkpoint. Blocks.
+    /// Starts a checkpoint of a file that `account` changes. Blocks.
     pub(crate) fn begin(
         self: &Arc<Self>,
         path: &LogicalPath,
         file: &Arc<dyn StoredFile>,
-        backend: &dyn Backend,
+        (backend, account): (&dyn Backend, Option<&Arc<StorageUser>>),
     ) -> io::Result<FileCheckpoint> {
         let metadata = file.stat()?;
         let key = FileKey::from(&metadata);
@@ -193,7 +199,8 @@ impl CheckpointTable {
         let place = ActiveCheckpoint { all: self.clone(), key, name };
         let proof = Proof::of(backend, path, file.as_ref(), set_number(file.as_ref())?)?;
         let (inode, size) = (metadata.inode, metadata.size);
-        let head = JournalHead { path: path.clone(), inode, size, proof: Some(proof.clone()) };
+        let account = account.cloned();
+        let head = JournalHead { path: path.clone(), inode, size, proof: Some(proof.clone()), account };
         let journal = self.start_journal(&place.name, &head)?;
         Ok(FileCheckpoint {
             place,

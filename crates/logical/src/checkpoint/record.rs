@@ -12,7 +12,7 @@
 //! | 24..28 | length of the path |
 //! | 28.. | path |
 //! | 4 bytes | length of the identity |
-//! | rest | identity as JSON ([`Proof`]), then CRC32C of all bytes before |
+//! | rest | identity as JSON ([`Proof`]) with the account, then CRC32C of all bytes before |
 //!
 //! | bytes of an entry | field |
 //! |---|---|
@@ -25,8 +25,12 @@
 
 use crate::journal::JournalDirectory;
 use crate::proof::Proof;
+use crate::rights::RecordedUser;
 use base::{LogicalPath, PATH_BYTES_MAX};
+use serde::{Deserialize, Serialize};
 use std::io;
+use std::sync::Arc;
+use storage::StorageUser;
 
 const MAGIC: &[u8; 4] = b"SCKP";
 const VERSION: u32 = 2;
@@ -50,6 +54,17 @@ pub(crate) struct JournalHead {
     pub(crate) size: u64,
     /// `None` in journals of version 1.
     pub(crate) proof: Option<Proof>,
+    /// The account that changes the file; `None` for the server itself.
+    pub(crate) account: Option<Arc<StorageUser>>,
+}
+
+/// The last field of a head.
+#[derive(Serialize, Deserialize)]
+struct HeadIdentity {
+    #[serde(flatten)]
+    proof: Proof,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    account: Option<RecordedUser>,
 }
 
 /// The bytes that one change overwrote: at most [`SAVED_BYTES_MAX`].
@@ -88,8 +103,9 @@ impl JournalHead {
         // A path has at most 4095 bytes.
         bytes.extend_from_slice(&(path.len() as u32).to_le_bytes());
         bytes.extend_from_slice(path);
-        if let Some(proof) = &self.proof {
-            let proof = serde_json::to_vec(proof).unwrap_or_default();
+        if let Some(proof) = self.proof.clone() {
+            let account = self.account.as_ref().map(RecordedUser::from);
+            let proof = serde_json::to_vec(&HeadIdentity { proof, account }).unwrap_or_default();
             bytes.extend_from_slice(&(proof.len() as u32).to_le_bytes());
             bytes.extend_from_slice(&proof);
         }
@@ -105,8 +121,12 @@ impl JournalHead {
         };
         let block = sealed(raw, length)?;
         let path = LogicalPath::parse(block.get(HEAD_BYTES..path_end)?).ok()?;
-        let proof = block.get(proof_at..).and_then(|proof| serde_json::from_slice(proof).ok());
-        let head = Self { path, inode: u64_at(block, 8)?, size: u64_at(block, 16)?, proof };
+        let identity = block.get(proof_at..).and_then(|text| serde_json::from_slice(text).ok());
+        let (proof, account) = match identity {
+            Some(HeadIdentity { proof, account }) => (Some(proof), account.and_then(RecordedUser::into_user)),
+            None => (None, None),
+        };
+        let head = Self { path, inode: u64_at(block, 8)?, size: u64_at(block, 16)?, proof, account };
         Some((head, (length + SUM_BYTES) as u64))
     }
 }
@@ -231,8 +251,10 @@ mod tests {
     }
 
     fn check_cuts(proof: Option<Proof>) {
-        let head =
-            JournalHead { path: LogicalPath::parse(b"/a\xff").unwrap(), inode: 7, size: 1 << 40, proof };
+        // Version 1 has neither.
+        let account = proof.as_ref().and_then(|_| StorageUser::new(7, 8, [9, 10]).map(Arc::new));
+        let path = LogicalPath::parse(b"/a\xff").unwrap();
+        let head = JournalHead { path, inode: 7, size: 1 << 40, proof, account };
         let entries = [
             OverwrittenBytes { offset: 5, bytes: b"hello".to_vec() },
             OverwrittenBytes { offset: 1 << 33, bytes: Vec::new() },
@@ -256,7 +278,13 @@ mod tests {
 
     #[test]
     fn damage_ends_the_journal_and_unknown_versions_are_reported() {
-        let head = JournalHead { path: LogicalPath::parse(b"/a").unwrap(), inode: 7, size: 3, proof: None };
+        let head = JournalHead {
+            path: LogicalPath::parse(b"/a").unwrap(),
+            inode: 7,
+            size: 3,
+            proof: None,
+            account: None,
+        };
         let mut bytes = head.encode();
         bytes.extend(OverwrittenBytes { offset: 0, bytes: b"abc".to_vec() }.encode());
         let at = bytes.len() - 6;

@@ -6,7 +6,7 @@
 use super::blocked::BlockedFile;
 use super::number::forget_number;
 use super::record::{JournalContent, JournalHead, JournalReader};
-use super::restore;
+use super::{CheckpointTable, restore};
 use crate::admin_claims::{AdminOrders, ClaimedFile, ClaimedName};
 use crate::checksum::stored;
 use crate::errno::{self, os};
@@ -14,6 +14,8 @@ use crate::proof;
 use base::{Error, ErrorKind, LogicalPath};
 use std::fmt;
 use std::io;
+use std::sync::Arc;
+use storage::StorageUser;
 
 /// The decision about a blocked file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +49,17 @@ impl fmt::Display for CheckpointEffect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ranges, bytes, size, size_before, .. } = self;
         write!(f, "{bytes} bytes in {ranges} ranges written back, size {size} -> {size_before} bytes")
+    }
+}
+
+impl CheckpointTable {
+    /// Returns the account in the journal of the checkpoint that blocks a path.
+    fn account_at(&self, path: &LogicalPath) -> Option<Arc<StorageUser>> {
+        let blocked = self.blocked.at(path)?;
+        match JournalReader::new(self.directory.as_ref(), &blocked.journal).content() {
+            Ok(JournalContent::Entries(head, _)) => head.account,
+            _ => None,
+        }
     }
 }
 
@@ -104,7 +117,8 @@ impl AdminOrders {
         let refuse = |kind, path: &LogicalPath, why: &str| {
             Error::new(kind, format!("Unable to {verb} {}; {why}", path.escaped()))
         };
-        let claimed = ClaimedName::take(self, path, verb, write)?;
+        let account = checkpoints.account_at(&path.without_slash());
+        let claimed = ClaimedName::take(self, path, verb, (write, account))?;
         let path = &claimed.path;
         let Some(blocked) = checkpoints.blocked.at(path) else {
             return Err(refuse(ErrorKind::NotFound, path, "no unresolved checkpoint blocks it"));

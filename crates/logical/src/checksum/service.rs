@@ -27,13 +27,15 @@ pub(crate) struct ChecksumService {
     jobs: Mutex<HashMap<ChecksumKey, Arc<ChecksumJob>>>,
     /// One pool for each pool of the storage, so that a hung file system delays only its own
     /// checksums.
-    pools: Mutex<HashMap<usize, Arc<Pool>>>,
-    pub(crate) memory: ChecksumCache,
+    pools: Arc<Mutex<HashMap<usize, Arc<Pool>>>>,
+    pub(crate) memory: Arc<ChecksumCache>,
 }
 
 /// The components that checksums use.
 pub(crate) struct ChecksumServices {
     pub(crate) config: Config,
+    /// All clients have the same rights, so that a cached checksum may be returned to any of them.
+    pub(crate) shares_results: bool,
     /// Maximum time after which a client is asked to retry.
     pub(crate) delay_max: Duration,
     pub(crate) exports: Arc<ExportTable>,
@@ -82,7 +84,25 @@ impl ChecksumClients {
 
 impl ChecksumService {
     pub(crate) fn new(services: ChecksumServices) -> Self {
-        Self { services, jobs: Mutex::default(), pools: Mutex::default(), memory: ChecksumCache::default() }
+        Self { services, jobs: Mutex::default(), pools: Arc::default(), memory: Arc::default() }
+    }
+
+    /// Returns the service for files as an account sees them. It shares threads with this one, but no
+    /// job, and no cached checksum is returned.
+    pub(crate) fn for_account(&self, backend: &Arc<dyn Backend>, wholeness: &Arc<WholenessRule>) -> Self {
+        let services = &self.services;
+        let services = ChecksumServices {
+            config: services.config.clone(),
+            shares_results: false,
+            delay_max: services.delay_max,
+            exports: services.exports.clone(),
+            backend: backend.clone(),
+            clock: services.clock.clone(),
+            open_table: services.open_table.clone(),
+            checkpoints: services.checkpoints.clone(),
+            wholeness: wholeness.clone(),
+        };
+        Self { services, jobs: Mutex::default(), pools: self.pools.clone(), memory: self.memory.clone() }
     }
 
     /// Returns the number of checksums in progress.

@@ -47,7 +47,7 @@ pub(super) fn finish(
         return Answer::Error(plan.unable(error));
     }
     if matches!(share, SharedOpen::Plain) {
-        let found = opener.wholeness.of_open(&plan.plain, &metadata, file.as_ref());
+        let found = opener.services.wholeness.of_open(&plan.plain, &metadata, file.as_ref());
         if found != Wholeness::Whole {
             return refusals::unfinished(opener, plan, found);
         }
@@ -98,7 +98,7 @@ pub(super) fn finish_now(
         return None;
     }
     let share = SharedOpen::Plain;
-    match opener.wholeness.now(&plan.plain, &metadata)? {
+    match opener.services.wholeness.now(&plan.plain, &metadata)? {
         Wholeness::Whole => {}
         found => return Some(refusals::unfinished(opener, plan, found)),
     }

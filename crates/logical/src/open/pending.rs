@@ -169,7 +169,8 @@ fn sync_directories(opener: &OpenServices, plan: &OpenPlan, made: &[LogicalPath]
 fn reserve(opener: &OpenServices, plan: &OpenPlan) -> Result<PendingTicket, Error> {
     let mode = opener.creation_modes.of_file(plan.request.mode);
     let attempt = || {
-        opener.services.persist.reserve(&plan.plain, &plan.caller.identity, mode).map_err(|e| plan.unable(e))
+        let who = (&plan.caller.identity, opener.services.rights.user());
+        opener.services.persist.reserve(&plan.plain, who, mode).map_err(|e| plan.unable(e))
     };
     if let Some(ticket) = attempt()? {
         return Ok(ticket);

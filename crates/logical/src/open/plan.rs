@@ -7,11 +7,10 @@ use crate::file_services::FileServices;
 use crate::lookup;
 use crate::open_file::OpenFileState;
 use crate::third_party::{self, CopyRole, PullRequest, RunningCopy, ThirdPartyCopies};
-use crate::wholeness::WholenessRule;
 use base::{Cgi, Error, ErrorKind, LogicalPath, Owner};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use storage::{CreateMode, OpenMode, ParentCreation, WorkPlacement};
+use storage::{CreateMode, OpenMode, ParentCreation, StorageUser, WorkPlacement};
 use vfs::{Caller, OpenRequest, Target};
 
 /// Mode of missing parent directories, before the configured range is applied.
@@ -23,11 +22,24 @@ pub(crate) struct OpenServices {
     /// Maximum wait that is sent to a client.
     pub(crate) delay_max: Duration,
     pub(crate) exports: Arc<ExportTable>,
-    pub(crate) wholeness: Arc<WholenessRule>,
     /// Third-party copies; empty if they are not offered.
-    pub(crate) third_party: OnceLock<Arc<ThirdPartyCopies>>,
+    pub(crate) third_party: Arc<OnceLock<Arc<ThirdPartyCopies>>>,
     /// The components that open files use, and that opening uses too.
     pub(crate) services: Arc<FileServices>,
+}
+
+impl OpenServices {
+    /// Returns the components with the rights of an account; `None` if the storage cannot act for
+    /// users.
+    pub(crate) fn for_user(&self, user: &Arc<StorageUser>) -> Option<Self> {
+        Some(Self {
+            creation_modes: self.creation_modes,
+            delay_max: self.delay_max,
+            exports: self.exports.clone(),
+            third_party: self.third_party.clone(),
+            services: Arc::new(self.services.for_user(user)?),
+        })
+    }
 }
 
 /// A checked open request.

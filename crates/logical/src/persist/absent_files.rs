@@ -10,7 +10,7 @@ use base::LogicalPath;
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
-use storage::Backend;
+use storage::{Backend, StorageUser};
 
 /// The records of files that cannot be found, with the journal that preserves them.
 pub(crate) struct AbsentFiles {
@@ -60,6 +60,11 @@ impl AbsentFiles {
     pub(super) fn end_identified(&self, path: &LogicalPath, make_durable: impl FnOnce() -> io::Result<()>) {
         let choose = |absent: &AbsentRecord| absent.record.path == *path && absent.is_identified();
         self.end_chosen(path, choose, make_durable);
+    }
+
+    /// Returns the account in the record of a path. Never blocks.
+    pub(super) fn account_at(&self, path: &LogicalPath) -> Option<Arc<StorageUser>> {
+        self.records.at(path, |absent| absent.record.account.clone()).flatten()
     }
 
     /// Ends the record of a path at which a file was created without a mark. That file is not the

@@ -7,7 +7,8 @@ use super::{UnfinishedFiles, mark};
 use crate::admin_claims::{AdminOrders, ClaimedName};
 use crate::wholeness::Wholeness;
 use base::{Error, ErrorKind, LogicalPath, Owner};
-use storage::Metadata;
+use std::sync::Arc;
+use storage::{Metadata, StorageUser};
 
 /// The command in error texts.
 const VERB: &str = "clear";
@@ -40,6 +41,12 @@ impl UnfinishedFiles {
             .collect();
         all.extend(self.absent.list());
         all
+    }
+
+    /// Returns the account in the record of a path.
+    fn account_at(&self, path: &LogicalPath) -> Option<Arc<StorageUser>> {
+        let recorded = self.table().at(path).and_then(|pending| pending.record.account.clone());
+        recorded.or_else(|| self.absent.account_at(path))
     }
 
     /// Returns the path of the record of this file.
@@ -95,7 +102,8 @@ impl AdminOrders {
 
     /// Declares an unfinished file complete, or ends the record of a missing one. Blocks.
     pub(crate) fn clear_unfinished(&self, path: &LogicalPath, force: bool) -> Result<ClearOutcome, Error> {
-        let claimed = ClaimedName::take(self, path, VERB, false)?;
+        let account = self.persist.account_at(&path.without_slash());
+        let claimed = ClaimedName::take(self, path, VERB, (false, account))?;
         let path = &claimed.path;
         let unfinished = claimed.file.as_ref().and_then(|target| {
             let wholeness = self.wholeness.of_open(path, &target.metadata, target.file.as_ref());

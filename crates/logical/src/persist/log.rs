@@ -7,11 +7,13 @@
 
 use crate::journal::{Journal, JournalDirectory};
 use crate::proof::Proof;
+use crate::rights::RecordedUser;
 use base::LogicalPath;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use storage::StorageUser;
 
 /// Name of the journal in its directory.
 const NAME: &str = "pending";
@@ -41,6 +43,8 @@ pub(crate) struct UnfinishedRecord {
     pub(crate) host: String,
     /// The identity of the file; `None` until it exists, and in records of version 1.
     pub(crate) proof: Option<Proof>,
+    /// The account that creates the file; `None` for the server itself.
+    pub(crate) account: Option<Arc<StorageUser>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -60,7 +64,9 @@ enum JournalLine {
         pid: u32,
         host: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        proof: Option<Proof>,
+        proof: Option<Box<Proof>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        account: Option<RecordedUser>,
     },
     Done {
         number: u64,
@@ -132,12 +138,13 @@ impl UnfinishedJournal {
                         "a line of the journal of unfinished files has an invalid number; it is ignored"
                     );
                 }
-                JournalLine::Pending { number, path, also, mode, user, pid, host, proof } => {
-                    let also = also.as_deref().and_then(unescape);
+                JournalLine::Pending { number, path, also, mode, user, pid, host, proof, account } => {
+                    let account = account.and_then(RecordedUser::into_user);
+                    let (also, proof) = (also.as_deref().and_then(unescape), proof.map(|proof| *proof));
                     if let Some(path) = unescape(&path) {
                         self.live.insert(
                             number,
-                            UnfinishedRecord { number, path, also, mode, user, pid, host, proof },
+                            UnfinishedRecord { number, path, also, mode, user, pid, host, proof, account },
                         );
                     }
                 }
@@ -258,7 +265,8 @@ fn pending(record: &UnfinishedRecord) -> JournalLine {
         user: record.user.clone(),
         pid: record.pid,
         host: record.host.clone(),
-        proof: record.proof.clone(),
+        proof: record.proof.clone().map(Box::new),
+        account: record.account.as_ref().map(RecordedUser::from),
     }
 }
 
@@ -350,6 +358,7 @@ mod tests {
             pid: 7,
             host: "h\"\\".into(),
             proof: None,
+            account: None,
         }
     }
 
@@ -361,7 +370,8 @@ mod tests {
     fn records_survive_a_restart_with_a_truncated_journal() {
         let shelf = Shelf::default();
         let mut log = UnfinishedJournal::load(Arc::new(shelf.clone()), 1).unwrap();
-        let odd = record(2, b"/a b%\xff\n\"c");
+        let account = StorageUser::new(7, 8, [9, 10]).map(Arc::new);
+        let odd = UnfinishedRecord { account, ..record(2, b"/a b%\xff\n\"c") };
         log.pending(&record(1, b"/one")).unwrap();
         log.pending(&odd).unwrap();
         log.end_record(1);

@@ -27,6 +27,7 @@ use crate::describe;
 use crate::errno;
 use crate::journal::JournalDirectory;
 use crate::proof::{self, Proof};
+use crate::rights::with_rights;
 use absent::{AbsentRecords, warn_of_absent};
 use absent_files::AbsentFiles;
 pub use administration::ClearOutcome;
@@ -43,7 +44,7 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use storage::{Backend, Metadata, StoredFile};
+use storage::{Backend, Metadata, StorageUser, StoredFile};
 pub(crate) use table::PendingTicket;
 use table::{PendingFile, PendingTable};
 pub use unfinished::{UnfinishedFile, UnfinishedState};
@@ -114,10 +115,11 @@ impl UnfinishedFiles {
         let absent = AbsentRecords::default();
         for record in log.records() {
             table.next_number = table.next_number.max(record.number + 1);
-            match recover(backend, record) {
+            let account = record.account.as_ref();
+            match with_rights(backend, account, |backend| recover(backend, record)) {
                 RecoveredRecord::Marked(path) => {
                     let record = UnfinishedRecord { path, also: None, ..record.clone() };
-                    let metadata = backend.stat(&record.path);
+                    let metadata = with_rights(backend, account, |backend| backend.stat(&record.path));
                     let number = record.number;
                     // Numbers ascend, so that the later record of a path replaces the earlier one.
                     table.replace(PendingFile::new(record, 0, 0, Some(expires)));
@@ -125,7 +127,9 @@ impl UnfinishedFiles {
                         table.set_file(number, &metadata);
                     }
                 }
-                RecoveredRecord::Absent(_) if adopt(backend, record) => {
+                RecoveredRecord::Absent(_)
+                    if with_rights(backend, account, |backend| adopt(backend, record)) =>
+                {
                     tracing::warn!(
                         path = %record.path.shown(),
                         "the tree of an unfinished file was copied; the file stays unfinished and is not removed; upload it again, or clear or remove it"
@@ -194,7 +198,14 @@ impl UnfinishedFiles {
 
     /// Decides whether this client may open an unfinished file for writing. `asked`: the open
     /// requests persist on close, by which any client with write permission takes the file over.
-    pub(crate) fn admit(&self, path: &LogicalPath, who: &Identity, asked: bool) -> Admission {
+    ///
+    /// `account` has the rights of the client. Nobody takes over the file of another account.
+    pub(crate) fn admit(
+        &self,
+        path: &LogicalPath,
+        (who, account): (&Identity, Option<&Arc<StorageUser>>),
+        asked: bool,
+    ) -> Admission {
         if self.count() == 0 {
             return Admission::Free;
         }
@@ -206,6 +217,10 @@ impl UnfinishedFiles {
             return Admission::Leaving;
         }
         let record = &mut pending.record;
+        let is_of_account = |owner: &Arc<StorageUser>| account.is_some_and(|own| own.uid() == owner.uid());
+        if !record.account.as_ref().is_none_or(is_of_account) {
+            return Admission::Busy;
+        }
         let same = record.user == who.user() && record.pid == who.pid && record.host == who.host();
         if !same && !asked {
             return Admission::Busy;
@@ -227,7 +242,7 @@ impl UnfinishedFiles {
     pub(crate) fn reserve(
         &self,
         path: &LogicalPath,
-        who: &Identity,
+        (who, account): (&Identity, Option<&Arc<StorageUser>>),
         mode: u32,
     ) -> io::Result<Option<PendingTicket>> {
         let mut table = self.table();
@@ -249,6 +264,7 @@ impl UnfinishedFiles {
             pid: who.pid,
             host: who.host().to_owned(),
             proof: None,
+            account: account.cloned(),
         };
         table.insert(PendingFile::new(record, 1, ticket.ticket, None));
         self.recount(&table);
@@ -410,6 +426,17 @@ impl UnfinishedFiles {
             return None;
         };
         let record = self.table().files.get(&ticket.number).map(|pending| pending.record.clone())?;
+        let account = record.account.clone();
+        with_rights(backend, account.as_ref(), |backend| self.remove_claimed(ticket, path, record, backend))
+    }
+
+    fn remove_claimed(
+        &self,
+        ticket: PendingTicket,
+        path: LogicalPath,
+        record: UnfinishedRecord,
+        backend: &dyn Backend,
+    ) -> Option<LogicalPath> {
         let seen = backend.stat(&path);
         let removed = match recover(backend, &record) {
             // An error other than a missing file may be temporary.

@@ -43,7 +43,7 @@ pub use settings::{HostRule, ProofRule, Settings};
 pub(crate) use copy::RunningCopy;
 pub(crate) use grant::HeldGrant;
 pub(crate) use pull_state::PullState;
-pub(crate) use request::{CopyRole, PullRequest, collect_origin, parse};
+pub(crate) use request::{CopyRole, PullRequest, collects_grant, parse};
 pub(crate) use source::{GrantOffer, collect, register};
 
 use base::{ClientHost, Clock, Error, ErrorKind, LogicalPath, Owner};

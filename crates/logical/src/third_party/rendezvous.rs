@@ -8,7 +8,9 @@
 use base::{Identity, LogicalPath, written_ip};
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
+use storage::StorageUser;
 
 /// Maximum number of active grants.
 pub(crate) const GRANTS_MAX: usize = 10_000;
@@ -55,6 +57,8 @@ pub(crate) struct CopyGrant {
     pub(crate) client_host: KnownHost,
     pub(crate) destination: KnownHost,
     pub(crate) expires: Duration,
+    /// The account of the client, with whose rights the file is opened for the destination.
+    pub(crate) user: Option<Arc<StorageUser>>,
 }
 
 /// A destination that requests a file under a grant.
@@ -114,8 +118,8 @@ pub(crate) struct WaitNumber(u64);
 /// The answer to a request.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum GrantDecision {
-    /// The destination gets the file, and the grant is used up.
-    Granted,
+    /// The destination gets the file with the rights of this account, and the grant is used up.
+    Granted(Option<Arc<StorageUser>>),
     /// The destination waits. With `unclear`, there is a grant that differs only in the known names
     /// and addresses of hosts, which should be resolved.
     Waits { number: WaitNumber, unclear: bool },
@@ -268,8 +272,8 @@ impl<W> Rendezvous<W> {
             held.grant.is_for(&asker) || held.admits.as_ref().is_some_and(|admitted| admitted.is(&asker))
         };
         if let Some(number) = self.find(&asker.key, now, is_for) {
-            self.take_grant(number);
-            return GrantDecision::Granted;
+            let taken = self.take_grant(number);
+            return GrantDecision::Granted(taken.and_then(|held| held.grant.user));
         }
         if self.waiting.len() >= WAITING_MAX {
             return GrantDecision::Full;
@@ -338,6 +342,7 @@ mod tests {
             },
             destination: KnownHost::named(destination),
             expires: T(10),
+            user: None,
         }
     }
 
@@ -359,7 +364,7 @@ mod tests {
     fn a_grant_is_used_once() {
         let mut table = Rendezvous::default();
         assert!(table.grant(grant("10.0.0.2"), T(0)).is_ok());
-        assert_eq!(ask(&mut table, asker("u.7@10.0.0.1", "10.0.0.2")), GrantDecision::Granted);
+        assert_eq!(ask(&mut table, asker("u.7@10.0.0.1", "10.0.0.2")), GrantDecision::Granted(None));
         assert!(matches!(
             ask(&mut table, asker("u.7@10.0.0.1", "10.0.0.2")),
             GrantDecision::Waits { unclear: false, .. }
@@ -393,7 +398,7 @@ mod tests {
         for origin in ["u.7@10.0.0.1", "u.7@[::ffff:10.0.0.1]", "u.7@[::10.0.0.1]"] {
             let mut table = Rendezvous::default();
             assert!(table.grant(grant("[::ffff:10.0.0.2]"), T(0)).is_ok());
-            assert_eq!(ask(&mut table, asker(origin, "10.0.0.2")), GrantDecision::Granted, "{origin}");
+            assert_eq!(ask(&mut table, asker(origin, "10.0.0.2")), GrantDecision::Granted(None), "{origin}");
         }
         assert_eq!(written_ip("[::1]"), Some("::1".parse().unwrap()));
         assert_eq!(written_ip("localhost"), None);
@@ -405,7 +410,7 @@ mod tests {
         local.client_host = KnownHost::named("127.0.0.1");
         let mut table = Rendezvous::default();
         assert!(table.grant(local, T(0)).is_ok());
-        assert_eq!(ask(&mut table, asker("u.7@[::1]", "127.0.0.1")), GrantDecision::Granted);
+        assert_eq!(ask(&mut table, asker("u.7@[::1]", "127.0.0.1")), GrantDecision::Granted(None));
     }
 
     #[test]
@@ -417,7 +422,7 @@ mod tests {
         ));
         let granted = table.grant(grant("10.0.0.2"), T(2)).ok().unwrap();
         assert_eq!(granted.woken, [1]);
-        assert_eq!(ask(&mut table, asker("u.7@10.0.0.1", "10.0.0.2")), GrantDecision::Granted);
+        assert_eq!(ask(&mut table, asker("u.7@10.0.0.1", "10.0.0.2")), GrantDecision::Granted(None));
     }
 
     #[test]
@@ -431,7 +436,7 @@ mod tests {
         resolved.client_host.addresses.push("10.0.0.1".parse().unwrap());
         resolved.host.names.push("D.example.org".to_owned());
         assert_eq!(table.clear_up(number, &resolved, T(2)), Some(1));
-        assert_eq!(ask(&mut table, first), GrantDecision::Granted);
+        assert_eq!(ask(&mut table, first), GrantDecision::Granted(None));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use base::{Cgi, ErrorKind, LogicalPath};
 use digest::Algorithm;
+use vfs::{OpenRequest, Target};
 
 /// Maximum length of a key in bytes; stock clients send 24.
 const KEY_BYTES_MAX: usize = 256;
@@ -165,6 +166,13 @@ fn source_cgi(text: Option<&str>) -> String {
         |pair: &&str| !pair.is_empty() && !["tpc.", "xrd.", "xrdcl."].iter().any(|own| pair.starts_with(own));
     let parts: Vec<&str> = text.unwrap_or_default().split(['\t', '&']).filter(kept).collect();
     parts.join("&")
+}
+
+/// Reports whether an open is that of the destination of a third-party copy at the source. It is
+/// admitted only with a grant for this file.
+pub(crate) fn collects_grant(target: &Target, request: &OpenRequest) -> bool {
+    let changes = request.write || request.append || request.new || request.delete;
+    collect_origin(&target.cgi, changes).is_some()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::rendezvous::{
     AffectedDestinations, CopyDestination, CopyGrant, GrantDecision, GrantRefusal, KnownHost, WaitNumber,
 };
 use super::{Settings, ThirdPartyCopies, refused};
+use crate::errno::{self, unable};
 use crate::job;
 use crate::job::done;
 use crate::open::{self, OpenPlan, OpenServices};
@@ -73,6 +74,7 @@ fn open_granted(
         client_host: KnownHost::of(who),
         destination,
         expires: now + third.settings.ttl_for(offer.ttl),
+        user: opener.services.rights.user().cloned(),
     };
     let granted = match third.rendezvous().grant(grant, now) {
         Ok(granted) => granted,
@@ -142,7 +144,11 @@ pub(crate) fn collect(
     let until = now + third.settings.ttl_max;
     let asked = third.rendezvous().request(asker, || reply.defer(), now, until);
     match asked {
-        GrantDecision::Granted => open::proceed(opener, plan, reply),
+        GrantDecision::Granted(None) => open::proceed(opener, plan, reply),
+        GrantDecision::Granted(Some(user)) => match opener.for_user(&user) {
+            Some(granted) => open::proceed(&Arc::new(granted), plan, reply),
+            None => done(Err(unable("open", &plan.path, errno::ACCESS))),
+        },
         GrantDecision::Full => Started::Done(job::overloaded()),
         GrantDecision::Waits { number, unclear } => {
             if unclear {

@@ -4,6 +4,7 @@
 //! one was half executed. Its content survives in [`ChecksumCache::survivor`], as that of a file
 //! system does. After a power failure, only synced content survives for certain ([`super::disk`]).
 
+mod rights;
 mod stream;
 
 use super::disk::{DIRECTORY, Disk, FILE, Node, Tree};
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use storage::{
     Backend, CreateMode, DirectoryStream, FileIdentity, Metadata, Now, OpenMode, ParentCreation, Pool,
-    SpaceUsage, StoredFile,
+    SpaceUsage, StorageUser, StoredFile,
 };
 use stream::Stream;
 
@@ -49,6 +50,7 @@ pub struct Memory {
     owner: Arc<AtomicU32>,
     /// The NFS server in the handles of files; 0: there are no handles.
     nfs_server: Arc<AtomicU64>,
+    user: Option<u32>, // `None` for the server
 }
 
 impl Memory {
@@ -66,6 +68,7 @@ impl Memory {
             device: Arc::new(AtomicU64::new(9)),
             owner: Arc::default(),
             nfs_server: Arc::default(),
+            user: None,
         }
     }
 
@@ -229,6 +232,9 @@ impl Memory {
     }
 
     fn find(&self, path: &LogicalPath) -> io::Result<Arc<Node>> {
+        if self.is_of_another_user(path) {
+            return os(EACCES);
+        }
         self.disk.see(|tree| {
             if let Some(node) = tree.get(path.as_bytes()) {
                 return Ok(node.clone());
@@ -339,6 +345,9 @@ impl Memory {
 }
 
 impl Backend for Memory {
+    fn as_user(&self, user: &Arc<StorageUser>) -> Option<Arc<dyn Backend>> {
+        Some(Arc::new(Self { user: Some(user.uid()), ..self.clone() }))
+    }
     fn open(&self, path: &LogicalPath, how: &OpenMode) -> io::Result<Arc<dyn StoredFile>> {
         self.faults.check("open")?;
         let node = match &how.create {

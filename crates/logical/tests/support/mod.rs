@@ -11,7 +11,8 @@ pub mod time;
 use base::{Cgi, Error, ErrorKind, Identity, LogicalPath, LoginNames, Owner};
 use logical::config::{Config, ExportConfig};
 use logical::{
-    Journals, ListReply, Logical, LogicalParts, NumberedUsers, UnfinishedFile, UnfinishedList, WalkLimits,
+    Journals, ListReply, Logical, LogicalParts, NumberedUsers, UnfinishedFile, UnfinishedList, UserAccounts,
+    WalkLimits,
 };
 use memory::Memory;
 use shelf::Shelf;
@@ -340,6 +341,16 @@ impl Server {
         (server, rules.unwrap())
     }
 
+    /// Starts a server that acts for the users of these accounts.
+    pub fn for_users(accounts: UserAccounts) -> Self {
+        let clock = Arc::new(ManualClock::default());
+        let memory = Memory::new(&clock);
+        memory.put("/data/x", b"");
+        let journals = (Shelf::new(memory.faults()), Shelf::new(memory.faults()));
+        let backend = Arc::new(memory.clone());
+        Self::acting_for(Some(accounts), &memory, backend, (&clock, config()), journals).unwrap()
+    }
+
     fn on(
         memory: &Memory,
         backend: Arc<dyn Backend>,
@@ -348,12 +359,23 @@ impl Server {
         persist: Shelf,
         checkpoints: Shelf,
     ) -> Result<Self, Error> {
+        Self::acting_for(None, memory, backend, (clock, config), (persist, checkpoints))
+    }
+
+    fn acting_for(
+        accounts: Option<UserAccounts>,
+        memory: &Memory,
+        backend: Arc<dyn Backend>,
+        (clock, config): (&Arc<ManualClock>, Config),
+        (persist, checkpoints): (Shelf, Shelf),
+    ) -> Result<Self, Error> {
         let parts = LogicalParts {
             config: config.clone(),
             backend,
             clock: clock.clone(),
             users: Arc::new(NumberedUsers),
             locator: None,
+            accounts,
             journals: Journals {
                 persist: Arc::new(persist.clone()),
                 checkpoints: Arc::new(checkpoints.clone()),

@@ -3,6 +3,7 @@
 //!
 //! | file | content |
 //! |---|---|
+//! | `accounts` | users and groups of the system, for [`auth::AccountDatabase`] |
 //! | `clock` | the time, for [`base::Clock`] |
 //! | `users` | names of users and groups, for [`logical::Users`] |
 //! | `rings` | io_uring on each loop, for [`storage::ring`] |
@@ -11,6 +12,7 @@
 //! | `netgroups` | netgroups of the system, for [`auth::access::NetgroupDatabase`] |
 //! | `host` | the name of this machine |
 
+mod accounts;
 mod clock;
 mod host;
 mod hosts;
@@ -19,6 +21,7 @@ mod netgroups;
 mod rings;
 mod users;
 
+pub(crate) use accounts::SystemAccounts;
 pub use clock::SystemClock;
 pub use host::host_name;
 pub(crate) use hosts::{SystemNames, addresses_of, confirmed_name};

@@ -143,6 +143,7 @@ impl Server {
             clock: Arc::new(SystemClock(Instant::now())),
             users: Arc::new(NumberedUsers),
             locator: None,
+            accounts: None,
             journals,
         };
         let files = (wish.wrap)(Logical::new(parts).unwrap());
