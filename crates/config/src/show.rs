@@ -6,6 +6,7 @@ mod authorization;
 mod cluster;
 mod grid;
 mod lines;
+mod multi_user;
 mod security;
 mod third_party;
 mod tls;
@@ -36,6 +37,7 @@ pub fn show(effective: &Effective) -> Vec<EffectiveLine> {
     security::show(&effective.security, &mut lines);
     authorization::show(&effective.authorization, &mut lines);
     logical(&effective.logical, &mut lines);
+    multi_user::show(&effective.multi_user, &mut lines);
     storage(&effective.storage, &mut lines);
     cluster::lines(effective, &mut lines);
     lines.0

@@ -129,6 +129,11 @@ fn examples_match_the_standing() {
         name if name.starts_with("macaroons.") => {
             "ofs.authorize\nofs.authlib ++ libXrdMacaroons.so\nmacaroons.secretkey /s\nall.sitename S\n"
         }
+        // Acting as users needs a login that proves them.
+        "ofs.osslib" => "sec.protocol sss\nxrootd.seclib default\n",
+        name if name.starts_with("multiuser.") => {
+            "ofs.osslib ++ libXrdMultiuser.so\nsec.protocol sss\nxrootd.seclib default\n"
+        }
         // A certificate needs authorities, and requirements need a certificate.
         "xrd.tls" => "xrd.tlsca noverify\n",
         "xrd.tlsciphers" | "xrootd.tls" => "xrd.tls /c\nxrd.tlsca noverify\n",

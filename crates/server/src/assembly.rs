@@ -163,7 +163,9 @@ pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
     let mut config = logical::Config::new(exports, effective.persist_directory());
     config.file_mode = wanted.creation_modes.files;
     config.directory_mode = wanted.creation_modes.directories;
-    config.umask = umask();
+    let own_umask = effective.multi_user.umask.filter(|_| *effective.multi_user.enabled);
+    config.umask = own_umask.unwrap_or_else(umask);
+    config.opens_private_directories = own_umask.is_some();
     config.persist = logical::config::Persist {
         mode: wanted.persist.mode,
         hold: wanted.persist.hold,

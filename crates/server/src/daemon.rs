@@ -145,8 +145,16 @@ pub(crate) fn start(launch: &Launch, detached: Option<Detached>) -> Result<(Cont
     if effective.process.admin_path.origin.is_default() {
         effective.process.admin_path.value.path = state_directory(&effective, user.as_ref())?;
     }
+    let acts_for_users = crate::multi_user::is_enabled(&effective);
     if let Some(user) = &user {
-        user.switch()?;
+        match acts_for_users {
+            true => user.switch_keeping_capabilities()?,
+            false => user.switch()?,
+        }
+    }
+    if acts_for_users {
+        // Before any thread starts, because threads inherit the capabilities.
+        crate::multi_user::claim()?;
     }
     let log_file = log_path(launch, &effective);
     let supervisor = Supervisor::default();

@@ -42,6 +42,8 @@ pub enum StartError {
     },
     /// The process cannot run as the configured user.
     User(UserError),
+    /// The process cannot act for users.
+    MultiUser(io::Error),
     /// The authorization rules cannot be used.
     Authorization(String),
     /// The issuers of tokens cannot be used.
@@ -83,6 +85,9 @@ impl fmt::Display for StartError {
                 write!(f, "cannot write the {what} {}: {}", path.display(), plain(source))
             }
             Self::User(error) => error.fmt(f),
+            Self::MultiUser(source) => {
+                write!(f, "the process cannot act for users (libXrdMultiuser.so): {}", plain(source))
+            }
             Self::Authorization(text) => {
                 write!(f, "the authorization rules (acc.authdb) cannot be used: {text}")
             }

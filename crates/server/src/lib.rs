@@ -44,6 +44,7 @@ mod issuer_keys;
 mod kerberos_login;
 pub mod log;
 mod login;
+mod multi_user;
 pub mod process;
 mod reader_redirect;
 mod redirector;

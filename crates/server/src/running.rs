@@ -10,6 +10,7 @@ use crate::authorization::{LoadedAuthorization, PolicyRefresh, ServerAuthorizati
 use crate::cluster::{self, ClusterThread};
 use crate::error::StartError;
 use crate::login;
+use crate::multi_user;
 use crate::process::{port_owner, raise_descriptors};
 use crate::reader_redirect::ReaderRedirectFileSystem;
 use crate::redirector::Redirector;
@@ -28,8 +29,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use storage::Backend;
 use storage::posix::Posix;
+use storage::{Backend, UserBackend};
 use tokio::sync::oneshot;
 use vfs::FileSystem;
 
@@ -162,7 +163,7 @@ impl RunningServer {
         let forwarding = cluster.as_ref().map(|settings| settings.forwarding).unwrap_or_default();
         let logical = match role {
             Some(role) if role.redirects() => None,
-            _ => Some(logical(effective, address.port(), wrap)?),
+            _ => Some(logical(effective, address.port(), multi_user::is_enabled(effective), wrap)?),
         };
         if let Some(logical) = &logical {
             offer_third_party_copies(logical, effective);
@@ -170,7 +171,7 @@ impl RunningServer {
         }
         let clock = Arc::new(SystemClock::new());
         let seen = match cluster.as_ref().is_some_and(cluster::Settings::looks_itself) {
-            true => Some(self::logical(effective, address.port(), |posix| posix)?),
+            true => Some(self::logical(effective, address.port(), false, |posix| posix)?),
             false => logical.clone(),
         };
         let start = |settings| ClusterThread::start(settings, clock, address.port(), seen, &supervisor);
@@ -522,31 +523,45 @@ fn guarded_files(
     let policy = authorization.map(ServerAuthorization::policy);
     let exports = effective.storage.exports.iter();
     let exports = exports.filter_map(|export| LogicalPath::parse(export.prefix.as_bytes()).ok()).collect();
-    let files = AuthorizedFiles::before(files, policy, (decides, false), exports);
+    let names_users = multi_user::is_enabled(effective);
+    let files = AuthorizedFiles::before(files, policy, (decides, names_users), exports);
     let rules = effective.protocol.redirects.iter().map(|rule| rule.value.clone()).collect();
     let copies = effective.logical.third_party.value.as_ref();
     let files = Handoff::before(files, copies.map(|copies| copies.redirects.clone()).unwrap_or_default());
     StaticRedirects::before(files, rules, &effective.host)
 }
 
-/// Creates the logical file system over the storage that `wrap` makes of the POSIX tree.
+/// Creates the logical file system over the storage that `wrap` makes of the POSIX tree. With
+/// `acts_for_users`, it accesses the storage with the rights of the accounts of clients.
 fn logical(
     effective: &Effective,
     port: u16,
+    acts_for_users: bool,
     wrap: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Backend>,
 ) -> Result<Arc<Logical>, StartError> {
     let config = storage::posix::Config::from_effective(&effective.storage);
     let backend =
         Posix::new(&config).map_err(|source| StartError::Storage { path: config.root.clone(), source })?;
+    let backend = wrap(Arc::new(backend));
+    let (backend, accounts) = match acts_for_users {
+        true => {
+            let switch = Arc::new(multi_user::claim()?);
+            (
+                Arc::new(UserBackend::new(backend, switch)) as Arc<dyn Backend>,
+                Some(multi_user::accounts(effective)),
+            )
+        }
+        false => (backend, None),
+    };
     let told = assembly::logical(effective, port);
     Logical::new(LogicalParts {
         journals: Journals::on_disk(&told),
         config: told,
-        backend: wrap(Arc::new(backend)),
+        backend,
         clock: Arc::new(SystemClock::new()),
         users: Arc::new(SystemUsers::new()),
         locator: None,
-        accounts: None,
+        accounts,
     })
     .map_err(StartError::Recovery)
 }

@@ -59,6 +59,8 @@ enum LibraryEffect {
     Needed,
     /// It restricts access.
     Guards,
+    /// It makes operations with the rights of the accounts of clients.
+    ActsForUsers,
 }
 
 struct KnownLibrary {
@@ -85,6 +87,7 @@ const KNOWN: &[KnownLibrary] = &[
     known("libXrdHttpCors", LibraryEffect::NotYet(missing::HTTP), "HTTP"),
     known("libXrdHttpTPC", LibraryEffect::NotYet(missing::HTTP), "HTTP third-party copy"),
     known("libXrdMacaroons", LibraryEffect::Guards, "authorization by macaroons"),
+    known("libXrdMultiuser", LibraryEffect::ActsForUsers, "acting as the user"),
     known("libXrdN2No2p", LibraryEffect::Needed, "names made from object ids"),
     known("libXrdOfs", LibraryEffect::BuiltIn, "the file system"),
     known("libXrdOfsPrepGPI", LibraryEffect::NotYet(missing::PREPARE), "a prepare program"),
@@ -147,8 +150,29 @@ pub(super) fn select(
             let allowed = "not starting, because something else would be served without it";
             Err(DirectiveFault::at(library, what, allowed).of(ProblemKind::Unsupported))
         }
+        LibraryEffect::ActsForUsers => act_for_users(arguments, library, purpose, draft),
         LibraryEffect::Guards => Err(unprotected(library, &format!("'{text}' ({})", known.what))),
     }
+}
+
+/// Enables multi-user for the purposes for which XRootD has it.
+fn act_for_users(
+    arguments: &Arguments<'_>,
+    library: &DirectiveToken,
+    purpose: LibraryPurpose,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    let values = &mut draft.effective.multi_user;
+    match purpose {
+        LibraryPurpose::Storage | LibraryPurpose::FileSystem => values.enabled.set(true, arguments.origin()),
+        LibraryPurpose::Checksum => values.checksums.set(true, arguments.origin()),
+        _ => {
+            let what = format!("{} does not act as the user", arguments.name.text);
+            let allowed = "name libXrdMultiuser.so in ofs.osslib";
+            return Err(DirectiveFault::at(library, what, allowed).of(ProblemKind::Unsupported));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the base name: `libXrdHttp` for `/usr/lib64/libXrdHttp-5.so`.

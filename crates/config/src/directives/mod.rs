@@ -19,6 +19,7 @@ mod kerberos_login;
 mod libraries;
 mod macaroons;
 mod missing;
+mod multi_user;
 mod ofs;
 mod oss;
 mod process;
@@ -47,6 +48,7 @@ pub use export_options::{EXPORT_OPTIONS, OptionEntry};
 pub(crate) use fault::DirectiveFault;
 pub(crate) use macaroons::check_macaroons;
 pub(crate) use missing::of as missing;
+pub(crate) use multi_user::check_multi_user;
 pub(crate) use protocol_parameters::ProtocolParameters;
 pub(crate) use shared::unprotected;
 pub use standing::{Standing, UsageFrequency};
@@ -63,6 +65,7 @@ pub static SECTIONS: &[Section] = &[
     oss::SECTION,
     security::SECTION,
     macaroons::SECTION,
+    multi_user::SECTION,
     cluster::SECTION,
     residency::SECTION,
     http::SECTION,

@@ -76,7 +76,8 @@ pub(super) const SECTION: Section = Section {
         Directive::new(&["ofs.ckslib"], UsageFrequency::Most, "{type|*} [++] library [parameters]", checksum_library)
             .default("built in")
             .help("Checksum plug-in. adler32, crc32, crc32c, md5, sha1, sha256 and zcrc32 are built in; \
-                   XRootD's library for zcrc32 selects the built-in one.")
+                   XRootD's library for zcrc32 selects the built-in one. libXrdMultiuser.so belongs to \
+                   `ofs.osslib ++ libXrdMultiuser.so`; checksums are then computed with the rights of the user.")
             .example("zcrc32 libXrdCksCalczcrc32.so"),
         Directive::new(&["ofs.dirlist"], UsageFrequency::Common, "{local|remote}", directory_listing)
             .default("local")
@@ -110,9 +111,10 @@ pub(super) const SECTION: Section = Section {
             .stops_with("++ libXrdVoms.so"),
         Directive::new(&["ofs.osslib"], UsageFrequency::Most, "[+cksio +mmapio +xattr] [++] library [parameters]", storage_library)
             .default("built in")
-            .help("Storage plug-in. Proxies and caches are not in force yet and do not start.")
-            .example("++ libXrdThrottle.so")
-            .standing(Standing::NotYet),
+            .help("Storage plug-in. `++ libXrdMultiuser.so` makes each operation with the rights of the account of its \
+                   client; see [security.md](security.md#acting-as-the-user-multi-user). Proxies and caches are not \
+                   in force yet and do not start.")
+            .example("++ libXrdMultiuser.so"),
         Directive::new(&["ofs.xattrlib"], UsageFrequency::Rare, "{osslib | [++] library} [parameters]", xattr_library)
             .default("built in")
             .help("Extended attributes plug-in.")
@@ -271,7 +273,8 @@ fn checksum_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Res
     let kind = arguments.need("checksum type")?;
     let library = libraries::library(arguments)?;
     libraries::select(arguments, library, LibraryPurpose::Checksum, draft)?;
-    if kind.text != "zcrc32" && kind.text != "*" {
+    // `ofs.ckslib ++ library` names no type.
+    if !matches!(kind.text.as_str(), "zcrc32" | "*" | "++") {
         let built_in = ChecksumKind::from_name(&kind.text).is_some();
         if !built_in {
             let names = ChecksumKind::ALL.map(ChecksumKind::name).join(" ");

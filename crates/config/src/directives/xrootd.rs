@@ -99,7 +99,8 @@ pub(super) const SECTION: Section = Section {
             .example("on"),
         Directive::new(&["xrootd.fslib"], UsageFrequency::Most, "[throttle] {default|library} [parameters] | ++ library", file_system)
             .default("default")
-            .help("File system plug-ins. The built-in one is in force; `throttle` is not yet.")
+            .help("File system plug-ins. The built-in one is in force; `throttle` is not yet. `libXrdMultiuser.so default` \
+                   means `ofs.osslib ++ libXrdMultiuser.so`.")
             .example("libXrdOfs.so"),
         Directive::not_yet(&["xrootd.fsoverload"], UsageFrequency::Common, "[[no]bypass] [redirect h:p[%h:p]] [stall time]")
             .default("stall 33")
@@ -379,7 +380,13 @@ fn file_system(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(
     if library.text == "default" {
         return Ok(());
     }
-    libraries::select(arguments, library, LibraryPurpose::FileSystem, draft)
+    libraries::select(arguments, library, LibraryPurpose::FileSystem, draft)?;
+    // The file system behind it, which is built in or named.
+    if libraries::base_name(&library.text) == "libXrdMultiuser" && arguments.peek().is_some() {
+        let behind = libraries::library(arguments)?;
+        libraries::select(arguments, behind, LibraryPurpose::FileSystem, draft)?;
+    }
+    Ok(())
 }
 
 fn getfile(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {

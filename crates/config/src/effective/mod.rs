@@ -9,6 +9,7 @@ mod cluster_key;
 mod grid;
 mod logical;
 mod macaroons;
+mod multi_user;
 mod names;
 mod network;
 mod process;
@@ -41,6 +42,7 @@ pub use logical::{
     PersistConfig, PersistMode, XattrLimits,
 };
 pub use macaroons::{MacaroonConfig, MissingMacaroon};
+pub use multi_user::MultiUserConfig;
 pub use network::{
     AddressFamily, HostPattern, KeepAlive, MAX_FD_RANGE, MaxFd, NetworkConfig, PORT_DEFAULT, Port,
 };
@@ -104,6 +106,8 @@ pub struct Effective {
     pub security: SecurityConfig,
     /// Values for `logical`.
     pub logical: LogicalConfig,
+    /// Values of multi-user.
+    pub multi_user: MultiUserConfig,
     /// Values for `storage`.
     pub storage: Storage,
     /// Values for the cluster.

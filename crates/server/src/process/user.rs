@@ -82,6 +82,19 @@ impl User {
     /// # Errors
     /// [`UserError::NotRoot`], [`UserError::Refused`].
     pub fn switch(&self) -> Result<(), UserError> {
+        self.switch_with(false)
+    }
+
+    /// Switches like [`User::switch`]. The calling thread keeps its permitted capabilities, none of
+    /// which is effective, so that it can choose some of them.
+    ///
+    /// # Errors
+    /// [`UserError::NotRoot`], [`UserError::Refused`].
+    pub fn switch_keeping_capabilities(&self) -> Result<(), UserError> {
+        self.switch_with(true)
+    }
+
+    fn switch_with(&self, keeps_capabilities: bool) -> Result<(), UserError> {
         if unistd::geteuid().as_raw() == self.uid && unistd::getuid().as_raw() == self.uid {
             return Ok(());
         }
@@ -89,6 +102,10 @@ impl User {
             return Err(UserError::NotRoot(self.name.clone()));
         }
         let refused = |why: String| UserError::Refused(self.name.clone(), why);
+        if keeps_capabilities {
+            let kept = rustix::thread::set_keep_capabilities(true);
+            kept.map_err(|error| refused(error.to_string()))?;
+        }
         let name = CString::new(self.name.as_str()).map_err(|error| refused(error.to_string()))?;
         let gid = unistd::Gid::from_raw(self.gid);
         unistd::initgroups(&name, gid)
