@@ -9,14 +9,16 @@ use auth::access::{AccessPolicy, AuditedDecisions, CredentialLayer};
 use auth::unix::UnixServer;
 use auth::{AccountDatabase, LoginPeer, ServerProtocol, ServerStep, UserAccount};
 use base::{ErrorKind, Identity, LogicalPath, LoginNames};
-use logical::{AccountLimits, AuthorizationRole, AuthorizedFiles, UserAccounts};
+use logical::{
+    AccountLimits, AuthorizationRole, AuthorizedFiles, ClearOutcome, UnfinishedState, UserAccounts,
+};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::UNIX_EPOCH;
 use support::issuer::{TestIssuer, login_with};
 use support::{Client, Server, caller, creating, path, posc, reading, replacing, target, updating};
-use vfs::{Caller, ListDetail, Operation, Value};
+use vfs::{Caller, CheckpointWork, FileOperation, ListDetail, Operation, Value};
 
 const ALICE: u32 = 7001;
 const REFUSED: ErrorKind = ErrorKind::NotAuthorized;
@@ -252,5 +254,38 @@ fn an_unfinished_file_belongs_to_its_account() {
     // The server itself may not enter the directory, and removes the file with the account's rights.
     server.after(600);
     assert_eq!(server.memory.content("/data/of-7001/new"), None);
-    assert!(server.logical.exports(&path("/data/of-7001")));
+}
+
+#[test]
+fn records_keep_the_account_over_a_restart() {
+    let (server, _) = server();
+    let private = path("/data/of-7001/new");
+    let file = server.open_as(&user("alice"), "/data/of-7001/new", posc(creating())).file();
+    server.write(&file, 0, b"begun").done();
+    server.abandon(&file).done();
+    // The server itself may not look at the path. The record is neither lost nor taken for absent.
+    let next = server.restarted();
+    let found = next.logical.unfinished();
+    assert_eq!(found.len(), 1);
+    assert!(matches!(found[0].state, UnfinishedState::Held { .. }), "{:?}", found[0].state);
+    assert_eq!(found[0].path, private);
+    // The command of an administrator has the rights of the account, too.
+    assert!(matches!(next.logical.clear_unfinished(&private, false), Ok(ClearOutcome::Whole)));
+    assert!(next.logical.unfinished().is_empty());
+    assert_eq!(server.memory.content("/data/of-7001/new").as_deref(), Some(&b"begun"[..]));
+}
+
+/// A crash during a checkpoint of a file in a private directory.
+#[test]
+fn a_checkpoint_is_undone_with_the_rights_of_its_account() {
+    let (server, _) = server();
+    let alice = user("alice");
+    let file = server.open_as(&alice, "/data/of-7001/file", updating()).file();
+    let work = |work| FileOperation::Checkpoint(work);
+    server.on_file(&file, work(CheckpointWork::Begin)).done();
+    server.write(&file, 0, b"xx").done();
+    assert_eq!(server.memory.content("/data/of-7001/file").as_deref(), Some(&b"xx alice"[..]));
+    let next = server.restarted();
+    assert!(next.logical.blocked_files().is_empty());
+    assert_eq!(next.memory.content("/data/of-7001/file").as_deref(), Some(&b"of alice"[..]));
 }

@@ -26,5 +26,10 @@ pub(crate) fn claim() -> Result<UserSwitch, StartError> {
 pub(crate) fn accounts(effective: &Effective) -> UserAccounts {
     let values = &effective.multi_user;
     let limits = AccountLimits { uid_min: *values.uid_min, gid_min: *values.gid_min };
+    tracing::info!(
+        "acting as the users of clients: accounts with user ids from {} and group ids from {}",
+        limits.uid_min,
+        limits.gid_min
+    );
     UserAccounts { database: Arc::new(SystemAccounts), limits }
 }

@@ -154,8 +154,7 @@ impl Backend for UserBackend {
     }
 
     fn space_of(&self, path: &LogicalPath) -> String {
-        // The name of a space is part of the configuration. Only a space of one's own file needs a
-        // look-up, and without rights the default is returned.
+        // Without the rights of the user nothing is looked up.
         self.call(|behind| Ok(behind.space_of(path))).unwrap_or_default()
     }
 
