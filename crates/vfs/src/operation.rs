@@ -22,9 +22,17 @@ pub struct Caller {
     /// connection.
     pub dual_stack: bool,
     entity: Option<Entity>,
-    request_name: Option<Box<str>>,
-    /// Shared with the callers made from this one for single requests.
-    disconnected: Arc<AtomicBool>,
+    of_request: Option<Box<RequestCaller>>,
+    disconnected: AtomicBool,
+}
+
+/// What belongs to a caller for one request.
+#[derive(Debug)]
+struct RequestCaller {
+    /// The name that the token of the request gives its bearer.
+    name: Box<str>,
+    /// The caller of the session.
+    session: Arc<Caller>,
 }
 
 impl Caller {
@@ -36,8 +44,8 @@ impl Caller {
             accepts_read_redirect: moves,
             dual_stack: false,
             entity: None,
-            request_name: None,
-            disconnected: Arc::default(),
+            of_request: None,
+            disconnected: AtomicBool::new(false),
         }
     }
 
@@ -56,28 +64,28 @@ impl Caller {
             accepts_read_redirect: self.accepts_read_redirect,
             dual_stack: self.dual_stack,
             entity: Some(entity),
-            request_name: None,
-            disconnected: Arc::default(),
+            of_request: None,
+            disconnected: AtomicBool::new(false),
         }
     }
 
     /// Returns the caller for one request, whose token gives its bearer this name.
     #[must_use]
-    pub fn with_request_name(&self, name: &str) -> Self {
+    pub fn with_request_name(self: &Arc<Self>, name: &str) -> Self {
         Self {
             identity: self.identity.clone(),
             accepts_deferred_reply: self.accepts_deferred_reply,
             accepts_read_redirect: self.accepts_read_redirect,
             dual_stack: self.dual_stack,
             entity: self.entity.clone(),
-            request_name: Some(name.into()),
-            disconnected: self.disconnected.clone(),
+            of_request: Some(Box::new(RequestCaller { name: name.into(), session: self.clone() })),
+            disconnected: AtomicBool::new(false),
         }
     }
 
     /// Returns the name that the token of this request gives its bearer.
     pub fn request_name(&self) -> Option<&str> {
-        self.request_name.as_deref()
+        self.of_request.as_ref().map(|request| &*request.name)
     }
 
     /// Returns the result of authentication, for authorization; `None` if the server asks for none.
@@ -108,6 +116,7 @@ impl Caller {
     /// Reports whether the caller has disconnected.
     pub fn is_disconnected(&self) -> bool {
         self.disconnected.load(Ordering::Relaxed)
+            || self.of_request.as_ref().is_some_and(|request| request.session.is_disconnected())
     }
 }
 
