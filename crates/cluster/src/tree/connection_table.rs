@@ -83,14 +83,28 @@ impl<T> ConnectionTable<T> {
         self.entries.get_mut(&link).map(|entry| &mut entry.value)
     }
 
-    /// Adds a connection, unless a limit is reached. Reports whether it was added.
-    pub(super) fn try_insert(&mut self, link: ConnectionId, ip: IpAddr, now: Duration, value: T) -> bool {
+    /// Adds a connection, unless its peer is at its limit. At the total limit another peer with more
+    /// connections gives up the one that has been silent for longest, so that a few peers cannot keep
+    /// out all others. Returns the connection that must be closed: that one, or the new one.
+    pub(super) fn insert_fairly(
+        &mut self,
+        link: ConnectionId,
+        ip: IpAddr,
+        now: Duration,
+        value: T,
+    ) -> Option<ConnectionId> {
         let network = ip.into();
-        let has_room = self.crowded_network(network).is_none();
-        if has_room {
-            self.insert(link, network, now, value);
+        let count = |network| self.networks.get(&network).map_or(0, BTreeSet::len);
+        let removed = match self.crowded_network(network) {
+            None => None,
+            Some(crowded) if count(crowded) <= count(network) + 1 => return Some(link),
+            Some(crowded) => self.networks.get(&crowded)?.first().map(|(_, link)| *link),
+        };
+        if let Some(removed) = removed {
+            self.remove(removed);
         }
-        has_room
+        self.insert(link, network, now, value);
+        removed
     }
 
     /// Adds a connection. At a limit another one is evicted: the one that has been silent for
@@ -220,8 +234,9 @@ mod tests {
         assert_eq!(bench.add(host(2)), None);
         bench.table.note_received(ConnectionId::accepted(0), secs(9));
         assert_eq!(bench.add(host(1)), Some(1), "the one that has been silent for longest");
-        assert!(!bench.table.try_insert(ConnectionId::accepted(99), host(1), secs(10), ()));
-        assert!(bench.table.try_insert(ConnectionId::accepted(99), host(2), secs(10), ()));
+        let new = ConnectionId::accepted(99);
+        assert_eq!(bench.table.insert_fairly(new, host(1), secs(10), ()), Some(new));
+        assert_eq!(bench.table.insert_fairly(new, host(2), secs(10), ()), None);
     }
 
     #[test]
@@ -232,7 +247,9 @@ mod tests {
         }
         assert_eq!(bench.add(host(9)), Some(0));
         assert_eq!(bench.add(host(9)), Some(8), "of equal ones the one with the longest silence");
-        assert!(!bench.table.try_insert(ConnectionId::accepted(99), host(5), secs(99), ()));
+        let (fifth, new) = (ConnectionId::accepted(98), ConnectionId::accepted(99));
+        assert_eq!(bench.table.insert_fairly(fifth, host(5), secs(98), ()), Some(ConnectionId::accepted(16)));
+        assert_eq!(bench.table.insert_fairly(new, host(3), secs(99), ()), Some(new), "it has as many");
         let links: Vec<ConnectionId> = bench.table.links().collect();
         assert_eq!(links.len(), LIMITS.total);
         assert!(links.into_iter().all(|link| bench.table.remove(link).is_some()));

@@ -227,11 +227,12 @@ impl ClusterNode {
     fn accepted(&mut self, link: ConnectionId, peer: PeerAddress, now: Duration, out: &mut Vec<NodeAction>) {
         let ip = peer.ip;
         let anonymous = AnonymousConnection { peer, early: None };
-        if self.members.is_some() && self.anonymous.try_insert(link, ip, now, anonymous) {
+        let insert = |_| self.anonymous.insert_fairly(link, ip, now, anonymous);
+        let closed = self.members.as_ref().map_or(Some(link), insert);
+        if closed != Some(link) {
             self.logins.push_back((now + LOGIN, link));
-        } else {
-            out.push(NodeAction::Close { link });
         }
+        out.extend(closed.map(|link| NodeAction::Close { link }));
     }
 
     fn note_received(&mut self, link: ConnectionId, now: Duration, out: &mut Vec<NodeAction>) {

@@ -399,6 +399,24 @@ fn one_host_does_not_take_all_places_of_connections_without_a_login() {
 }
 
 #[test]
+fn a_few_hosts_do_not_take_all_places_of_connections_without_a_login() {
+    let mut bench = manager();
+    let connect = |bench: &mut Bench, host: u8| {
+        bench.links += 1;
+        let link = ConnectionId::accepted(bench.links);
+        let peer = PeerAddress { ip: [10, 0, 0, host].into(), host: "x".to_owned() };
+        let out = bench.event(NodeEvent::Accepted { link, peer });
+        let closed = out.iter().filter(|action| matches!(action, NodeAction::Close { .. })).count();
+        (!closes(&out, link), closed)
+    };
+    for number in 0..limits::LOGINS_MAX {
+        assert_eq!(connect(&mut bench, (number % 8) as u8), (true, 0));
+    }
+    assert_eq!(connect(&mut bench, 1), (false, 1), "no host has more");
+    assert_eq!(connect(&mut bench, 100), (true, 1), "a crowd makes room");
+}
+
+#[test]
 fn logins_that_are_refused() {
     let mut bench = manager();
     let nobody = LoginMessage { id: String::new(), ..login("x", Mode::SERVER, false) };
