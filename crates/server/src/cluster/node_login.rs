@@ -14,15 +14,15 @@ use wire::cms::Message as Wire;
 const PROTOCOL_SHOWN_MAX: usize = 16;
 
 /// The progress of a peer's authentication.
-#[derive(Default)]
 pub(super) enum NodeAuthentication {
     /// The peer is authenticated, or need not be.
-    #[default]
     Over,
     /// The peer must send its login, and then credentials for the exchange.
     Required(Box<dyn ServerLogin>),
     /// The credentials for this login are expected.
     Pending(Box<dyn ServerLogin>, Box<LoginMessage>),
+    /// The peer was refused, or a step did not end. No further frame passes.
+    Failed,
 }
 
 /// The next step after a frame of the peer.
@@ -78,7 +78,7 @@ impl NodeAuthentication {
     /// Processes a frame; `None` for one that cannot be decoded. After a refusal the connection must
     /// be closed.
     pub(super) fn step(&mut self, message: Option<&Wire<'_>>, now: SystemTime) -> AuthenticationStep {
-        match std::mem::take(self) {
+        match std::mem::replace(self, Self::Failed) {
             Self::Required(exchange) => match message.and_then(from_frame) {
                 Some(NodeMessage::Login(login)) => {
                     *self = Self::Pending(exchange, login);
@@ -97,7 +97,10 @@ impl NodeAuthentication {
                     return AuthenticationStep::Refuse(AuthenticationRefusal::Invalid(why));
                 }
                 match exchange.step(credentials, now) {
-                    ServerStep::Done(_) => AuthenticationStep::Accept(login),
+                    ServerStep::Done(_) => {
+                        *self = Self::Over;
+                        AuthenticationStep::Accept(login)
+                    }
                     ServerStep::Continue(more) => {
                         *self = Self::Pending(exchange, login);
                         AuthenticationStep::Send(more)
@@ -108,8 +111,8 @@ impl NodeAuthentication {
                     }
                 }
             }
-            // Frames of such a peer are not passed to this function.
-            Self::Over => AuthenticationStep::Refuse(AuthenticationRefusal::NoLogin),
+            // Frames of a peer that is done are not passed to this function.
+            Self::Over | Self::Failed => AuthenticationStep::Refuse(AuthenticationRefusal::NoLogin),
         }
     }
 }
@@ -206,6 +209,11 @@ mod tests {
             assert_eq!(said(&mut peer, &login()), "ask");
             let answer = said(&mut peer, &Wire::Xauth(credentials));
             assert!(!peer.is_pending(), "the login is dropped");
+            assert!(peer.is_required(), "its next frames do not pass");
+            assert_eq!(
+                said(&mut peer, &Wire::Xauth(b"sss\0key")),
+                format!("refuse: {}", AuthenticationRefusal::NoLogin)
+            );
             answer
         };
         assert_eq!(refused(b"sss\0other"), "refuse: no such key\\n");
