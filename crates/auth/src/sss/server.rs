@@ -1,5 +1,6 @@
 //! [`SssServer`]: the server's side of `sss`.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -47,24 +48,31 @@ impl SssShared {
         Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Implements [`SssServer::renew`].
+    fn renew(&self, read: impl FnOnce(&Path) -> Result<Keytab, String>) -> Result<(), String> {
+        // Held until the keys are in force, so that those of an earlier read never replace later ones.
+        let _renewal = self.renewal.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = read(&self.settings.keytab);
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = keys.as_ref().err().cloned();
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys?);
+        Ok(())
+    }
+
     /// Replaces the keys by those of the file. It does not look at the time of modification, which
     /// can stay the same when a file is replaced twice within a second. Without a file there are no
     /// keys, because the removal of the last key removes the file.
     fn refresh(&self) -> Result<(), String> {
-        // Held until the keys are in force, so that those of an earlier read never replace later ones.
-        let _renewal = self.renewal.lock().unwrap_or_else(PoisonError::into_inner);
-        let shown = self.settings.keytab.display();
-        let keys = match Keytab::open(&self.settings.keytab) {
-            Err(KeytabError::Absent { .. }) => Ok(Keytab::default()),
-            read => read.map_err(|error| format!("{shown}: the previous keys stay in use: {error}")),
-        };
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = keys.as_ref().err().cloned();
-        let keys = keys?;
-        if keys.keys.is_empty() {
-            tracing::warn!("{shown} is missing or has no keys: no client can authenticate by sss");
-        }
-        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
-        Ok(())
+        self.renew(|path| {
+            let shown = path.display();
+            let keys = match Keytab::open(path) {
+                Err(KeytabError::Absent { .. }) => Keytab::default(),
+                read => read.map_err(|error| format!("{shown}: the previous keys stay in use: {error}"))?,
+            };
+            if keys.keys.is_empty() {
+                tracing::warn!("{shown} is missing or has no keys: no client can authenticate by sss");
+            }
+            Ok(keys)
+        })
     }
 }
 
@@ -105,6 +113,17 @@ impl SssServer {
             rng: Mutex::new(rng),
             clock,
         }))
+    }
+}
+
+impl SssServer {
+    /// Replaces the keys by those that `read` returns for the file. After an error the previous keys
+    /// stay in use, and [`ServerProtocol::state`] has the error.
+    ///
+    /// # Errors
+    /// The one of `read`.
+    pub fn renew(&self, read: impl FnOnce(&Path) -> Result<Keytab, String>) -> Result<(), String> {
+        self.0.renew(read)
     }
 }
 

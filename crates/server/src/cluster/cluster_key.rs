@@ -17,10 +17,12 @@ use auth::sss::{
 use auth::{
     ClientContext, ClientProtocol, LoginPeer, ServerProtocol, SystemRng, encode_offer, offered_protocols,
 };
+use cluster::tree::limits::LOGIN;
 use config::{ClusterKeyConfig, Effective, NetworkConfig, Setting};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The interval at which the key table is read again.
 pub(super) const REFRESH: Duration = Duration::from_secs(60);
@@ -39,6 +41,8 @@ pub struct ClusterKey {
     exempt: Option<Doorkeeper>,
     /// Name of this host, for credentials.
     host: String,
+    /// The permit of the thread that makes credentials.
+    reader: Arc<Semaphore>,
 }
 
 impl ClusterKey {
@@ -64,6 +68,7 @@ impl ClusterKey {
             client: SssClient::new(of_keytab, Arc::new(Mutex::new(SystemRng))),
             exempt: (!config.exempt.is_empty()).then(|| Doorkeeper::new(&exempt)),
             host: effective.host.clone(),
+            reader: Arc::new(Semaphore::new(1)),
             config: config.clone(),
         })
     }
@@ -73,9 +78,8 @@ impl ClusterKey {
     /// # Errors
     /// The reason why the table is not used.
     pub(crate) fn refresh(&self) -> Result<(), String> {
-        read(&self.config)
-            .map(drop)
-            .and_then(|()| self.server.refresh())
+        self.server
+            .renew(|_| read(&self.config))
             .map_err(|why| format!("scalla.clusterkey: the earlier keys stay in force: {why}"))
     }
 
@@ -122,6 +126,12 @@ impl ClusterKey {
         }
         let context = ClientContext::new(local, &self.host, "");
         credentials(&self.client, challenge, &context, now)
+    }
+
+    /// Returns the permit for a thread that makes credentials; `None` if the previous thread does not
+    /// end in time.
+    pub(super) async fn turn_to_read(&self) -> Option<OwnedSemaphorePermit> {
+        tokio::time::timeout(LOGIN, self.reader.clone().acquire_owned()).await.ok()?.ok()
     }
 
     /// Reports whether the nodes of a host need not authenticate. It may look up names.
@@ -264,10 +274,48 @@ mod tests {
         parents.write("nonsense\n");
         let kept = parent.refresh().unwrap_err();
         assert!(kept.contains("the earlier keys stay in force"), "{kept}");
+        assert!(parent.state().contains("1 key of") && parent.state().contains("as read earlier"));
         std::fs::remove_file(&parents.0).unwrap();
         assert!(parent.refresh().is_err(), "a file that is being replaced locks no node out");
         children.write(SECOND);
         assert_eq!(login(&parent, &child, 1, 1), Ok(()));
+    }
+
+    #[test]
+    fn the_keys_in_force_are_those_that_were_checked() {
+        let file = KeyFile::new("replaced", FIRST);
+        let key = file.key().unwrap();
+        let bad = format!("{FIRST}{}", SECOND.replace("n:cluster", "n:cluster+"));
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    for text in [&*bad, FIRST] {
+                        let next = KeyFile::new("next", text);
+                        std::fs::rename(&next.0, &file.0).unwrap();
+                    }
+                }
+            });
+            let wrong = (0..2000).find(|_| {
+                // Either result is right, as long as the other table is not in force.
+                key.refresh().ok();
+                !key.state().contains("1 key of")
+            });
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(wrong, None, "{}", key.state());
+        });
+    }
+
+    #[tokio::test]
+    async fn a_file_that_cannot_be_read_occupies_one_thread() {
+        let file = KeyFile::new("hangs", FIRST);
+        let key = file.key().unwrap();
+        let turn = key.turn_to_read().await;
+        assert!(turn.is_some());
+        tokio::time::pause();
+        assert!(key.turn_to_read().await.is_none(), "the next attempt gives up");
+        drop(turn);
+        assert!(key.turn_to_read().await.is_some());
     }
 
     #[tokio::test(start_paused = true)]

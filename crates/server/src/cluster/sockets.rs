@@ -222,11 +222,25 @@ async fn look_up(engine: SharedEngine, link: ConnectionId, host: String) {
     engine.borrow_mut().named(link, &found);
 }
 
-/// Makes credentials for a parent on another thread, because that reads the key table.
+/// Makes credentials for a parent on another thread, because that reads the key table. There is one
+/// such thread at a time, so that attempts do not accumulate while the file cannot be read.
 async fn authenticate(engine: SharedEngine, link: ConnectionId, challenge: Vec<u8>, local: SocketAddr) {
     let Some(key) = engine.borrow().settings().key.clone() else { return };
-    let made = run_blocking(move || key.credentials(&challenge, local, SystemTime::now())).await;
-    let credentials = made.unwrap_or_else(|| Err("there is no thread to make credentials".to_owned()));
+    let making = async {
+        let Some(turn) = key.turn_to_read().await else {
+            return Err(
+                "it asks for credentials, and the key table (scalla.clusterkey) cannot be read in time"
+                    .to_owned(),
+            );
+        };
+        let make = move || {
+            let made = key.credentials(&challenge, local, SystemTime::now());
+            drop(turn);
+            made
+        };
+        run_blocking(make).await.unwrap_or_else(|| Err("there is no thread to make credentials".to_owned()))
+    };
+    let credentials = making.await;
     engine.borrow_mut().proved(link, credentials);
 }
 
