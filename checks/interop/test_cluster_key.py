@@ -198,6 +198,40 @@ def test_exempt_hosts_join_without_the_key(named):
         network.remove()
 
 
+def test_a_mute_name_server_does_not_keep_nodes_with_the_key_out():
+    """The name of an exempt host cannot be looked up. Nodes with the key join in spite of that."""
+    network = places.Network()
+    cluster = None
+    try:
+        cluster = keyed(clusters.PAIR, ["s1", "s2"], places=network)
+        replace(cluster.work / "common.keytab", cluster.work / "man.keytab")
+        network.name_hosts({"managers": [cluster.man.address]})
+        give_key(cluster, "man", "except old.example.org")
+        with cluster.man.place.mute_name_server():
+            cluster.start()
+            assert addresses(cluster) == {cluster.s1.address, cluster.s2.address}
+    finally:
+        if cluster:
+            cluster.remove()
+        network.remove()
+
+
+def test_connections_that_wait_for_a_mute_name_server_have_the_deadline_of_a_login():
+    """They end although it is not known yet whether their host may join."""
+    plan = clusters.Plan("man manager\ns1 server man")
+    with places.Network() as network, clusters.Cluster(plan, clusters.mixed(plan, rest="ours"), places=network) as cluster:
+        # The look-ups last for longer than the test waits.
+        cluster.man.stop()
+        names = "".join(f"cms.allow host {name}.example.org\n" for name in "abcdef")
+        cluster.settings += f"if named man\n{names}fi\n"
+        cluster.write_configuration()
+        with cluster.man.place.mute_name_server():
+            cluster.man.start()
+            wait_until(cluster.man.alive)
+            with cms.Link(cluster.man) as link:
+                assert until_closed(link) == []
+
+
 def test_keys_are_exchanged_while_nodes_run():
     """The second key is added at the manager, given to the servers, and the first one removed. No
     step disconnects a node, and the manager is not restarted."""
@@ -300,6 +334,18 @@ def test_nothing_is_processed_before_a_login(cluster, first):
     with cms.Link(cluster.man) as link:
         link.send(frames[first])
         assert until_closed(link) == [cms.ERROR]
+
+
+def test_strangers_do_not_fill_the_log(cluster):
+    """Each kind of nonsense is one line, not one for each connection."""
+    nonsense = [cms.header(0, cms.LOGIN, 0, 65535), b"GET / HTTP/1.1\r\n\r\n" * 10, ANSWERS["a status"],
+                cms.frame(cms.LOGIN, b"\xff" * 100)]
+    before = len(cluster.man.output().splitlines())
+    for number in range(200):
+        with cms.Link(cluster.man) as link:
+            link.send(nonsense[number % len(nonsense)])
+            until_closed(link)
+    assert len(cluster.man.output().splitlines()) - before <= len(nonsense)
 
 
 def test_a_login_and_its_status_in_one_segment_do_not_join(cluster):

@@ -4,6 +4,8 @@
 //! address as text and with the name of the host. The name counts only if it resolves back to the
 //! address, because the owner of an address may give it any name. Names are looked up on separate
 //! threads and cached, so that a slow name server delays only the connections that need the answer.
+//! A look-up goes on if its caller gives up: it keeps its permits, so that abandoned look-ups count
+//! towards the limits, and its result is cached for the next attempt of the peer.
 
 use crate::adapters::{addresses_of, confirmed_name};
 use auth::HostName;
@@ -34,12 +36,12 @@ type NameCache = HashMap<IpAddr, (HostName, Instant)>;
 /// The admission rules, which a reload replaces, and the cache of names.
 pub(crate) struct Doorkeeper {
     rules: RwLock<Arc<AdmissionRules>>,
-    names: Mutex<NameCache>,
-    lookups: Semaphore,
+    names: Arc<Mutex<NameCache>>,
+    lookups: Arc<Semaphore>,
     /// Permits of connections that need the name of one address: the first looks it up, the others
     /// find it in the cache.
-    askers: KeyedLimit<IpAddr>,
-    networks: KeyedLimit<IpAddr>,
+    askers: Arc<KeyedLimit<IpAddr>>,
+    networks: Arc<KeyedLimit<IpAddr>>,
     resolver: NameService,
 }
 
@@ -50,33 +52,34 @@ struct KeyedLimit<K> {
 }
 
 /// A permit for a key. The last one of a key removes its entry.
-struct KeyPermit<'a, K: Eq + Hash + Copy> {
-    turns: &'a KeyedLimit<K>,
+struct KeyPermit<K: Eq + Hash + Copy> {
+    turns: Arc<KeyedLimit<K>>,
     key: K,
     semaphore: Option<Arc<Semaphore>>,
     permit: Option<OwnedSemaphorePermit>,
 }
 
 impl<K: Eq + Hash + Copy> KeyedLimit<K> {
-    fn new(turns: usize) -> Self {
-        Self { turns, keys: Mutex::default() }
+    fn new(turns: usize) -> Arc<Self> {
+        Arc::new(Self { turns, keys: Mutex::default() })
     }
 
     fn keys(&self) -> MutexGuard<'_, HashMap<K, Arc<Semaphore>>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn take(&self, key: K) -> KeyPermit<'_, K> {
+    async fn take(self: &Arc<Self>, key: K) -> KeyPermit<K> {
         let semaphore =
             self.keys().entry(key).or_insert_with(|| Arc::new(Semaphore::new(self.turns))).clone();
         // Created before the wait, so that a cancelled wait removes its entry too.
-        let mut turn = KeyPermit { turns: self, key, semaphore: Some(semaphore.clone()), permit: None };
+        let mut turn =
+            KeyPermit { turns: self.clone(), key, semaphore: Some(semaphore.clone()), permit: None };
         turn.permit = semaphore.acquire_owned().await.ok();
         turn
     }
 }
 
-impl<K: Eq + Hash + Copy> Drop for KeyPermit<'_, K> {
+impl<K: Eq + Hash + Copy> Drop for KeyPermit<K> {
     fn drop(&mut self) {
         let mut keys = self.turns.keys();
         self.permit = None;
@@ -113,7 +116,7 @@ struct AdmissionRules {
     named: AllowedAddresses,
 }
 
-type AllowedAddresses = tokio::sync::Mutex<Option<(Arc<HashSet<IpAddr>>, Instant)>>;
+type AllowedAddresses = Arc<tokio::sync::Mutex<Option<(Arc<HashSet<IpAddr>>, Instant)>>>;
 
 impl AdmissionRules {
     fn new(network: &NetworkConfig) -> Arc<Self> {
@@ -132,20 +135,22 @@ impl AdmissionRules {
         if hosts.is_empty() {
             return None;
         }
-        let mut known = self.named.lock().await;
+        let mut known = self.named.clone().lock_owned().await;
         if let Some((addresses, until)) = known.as_ref()
             && Instant::now() < *until
         {
             return Some(addresses.clone());
         }
-        let found =
-            run_blocking(move || hosts.iter().map(|host| (resolver.addresses)(host)).collect::<Vec<_>>())
-                .await?;
-        let believed =
-            if found.iter().any(Vec::is_empty) { self.believed.min(UNKNOWN_BELIEVED) } else { self.believed };
-        let addresses: Arc<HashSet<IpAddr>> = Arc::new(found.into_iter().flatten().collect());
-        *known = Some((addresses.clone(), Instant::now() + believed));
-        Some(addresses)
+        let believed = self.believed;
+        run_blocking(move || {
+            let found: Vec<_> = hosts.iter().map(|host| (resolver.addresses)(host)).collect();
+            let is_complete = !found.iter().any(Vec::is_empty);
+            let believed = if is_complete { believed } else { believed.min(UNKNOWN_BELIEVED) };
+            let addresses: Arc<HashSet<IpAddr>> = Arc::new(found.into_iter().flatten().collect());
+            *known = Some((addresses.clone(), Instant::now() + believed));
+            addresses
+        })
+        .await
     }
 
     fn fits(&self, host: &str) -> bool {
@@ -161,8 +166,8 @@ impl Doorkeeper {
     fn with_resolver(network: &NetworkConfig, resolver: NameService) -> Self {
         Self {
             rules: RwLock::new(AdmissionRules::new(network)),
-            names: Mutex::default(),
-            lookups: Semaphore::new(LOOKUPS_MAX),
+            names: Arc::default(),
+            lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
             askers: KeyedLimit::new(1),
             networks: KeyedLimit::new(LOOKUPS_PER_NETWORK),
             resolver,
@@ -202,22 +207,27 @@ impl Doorkeeper {
         if let Some(name) = self.known_name(address, |name, since| holds(name, since)) {
             return name;
         }
-        let _asker = self.askers.take(address).await;
+        let asker = self.askers.take(address).await;
         // Another connection may have looked it up meanwhile. Its answer counts even if the cache
         // is off.
         if let Some(name) = self.known_name(address, |name, since| since >= asked || holds(name, since)) {
             return name;
         }
-        let _network = self.networks.take(network_of(address)).await;
-        let Ok(_turn) = self.lookups.acquire().await else { return HostName::Failed };
-        let resolve = self.resolver.name;
-        let name = run_blocking(move || resolve(address)).await.unwrap_or(HostName::Failed);
-        let mut names = self.names();
-        if names.len() >= NAMES_MAX {
-            names.clear();
-        }
-        names.insert(address, (name.clone(), Instant::now()));
-        name
+        let network = self.networks.take(network_of(address)).await;
+        let Ok(turn) = self.lookups.clone().acquire_owned().await else { return HostName::Failed };
+        let (resolve, names) = (self.resolver.name, self.names.clone());
+        let look_up = move || {
+            let name = resolve(address);
+            let mut names = names.lock().unwrap_or_else(PoisonError::into_inner);
+            if names.len() >= NAMES_MAX {
+                names.clear();
+            }
+            names.insert(address, (name.clone(), Instant::now()));
+            drop(names);
+            drop((asker, network, turn));
+            name
+        };
+        run_blocking(look_up).await.unwrap_or(HostName::Failed)
     }
 
     fn known_name(&self, address: IpAddr, holds: impl Fn(&HostName, Instant) -> bool) -> Option<HostName> {
@@ -312,6 +322,47 @@ mod tests {
         );
         assert!(admits(&keeper, "10.0.0.1") && admits(&keeper, "10.0.0.1"));
         assert_eq!(ASKED.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn abandoned_look_ups_count_towards_the_limits_and_their_results_are_kept() {
+        static ASKED: AtomicUsize = AtomicUsize::new(0);
+        static OPEN: (Mutex<bool>, std::sync::Condvar) = (Mutex::new(false), std::sync::Condvar::new());
+        fn wait() {
+            ASKED.fetch_add(1, Ordering::Relaxed);
+            drop(OPEN.1.wait_while(OPEN.0.lock().unwrap(), |open| !*open).unwrap());
+        }
+        fn slow(_: IpAddr) -> HostName {
+            wait();
+            HostName::Known("wn1.example.org".into())
+        }
+        fn slow_addresses(_: &str) -> Vec<IpAddr> {
+            wait();
+            vec![[10, 0, 0, 7].into()]
+        }
+        let resolver = NameService { name: slow, addresses: slow_addresses };
+        let keeper = Doorkeeper::with_resolver(&network(&["*.example.org"], true), resolver);
+        let by_host = Doorkeeper::with_resolver(&network(&["alias.example.org"], false), resolver);
+        let give_up = |keeper: Doorkeeper, hosts: Vec<IpAddr>| async move {
+            for host in hosts {
+                // The first poll starts the look-up, if there is a permit.
+                let admits = keeper.admits(host);
+                tokio::select! {
+                    biased;
+                    _ = admits => panic!("nobody has answered"),
+                    () = std::future::ready(()) => {}
+                }
+            }
+            keeper
+        };
+        let by_host = give_up(by_host, vec![[10, 0, 0, 7].into(); 50]).await;
+        let hosts: Vec<IpAddr> = (0..50).map(|number| [10, 0, number, 1].into()).collect();
+        let keeper = give_up(keeper, hosts).await;
+        *OPEN.0.lock().unwrap() = true;
+        OPEN.1.notify_all();
+        assert!(keeper.admits([10, 0, 0, 1].into()).await && by_host.admits([10, 0, 0, 7].into()).await);
+        let asked = ASKED.load(Ordering::Relaxed);
+        assert!(asked <= LOOKUPS_MAX + 1, "{asked} look-ups began at a time");
     }
 
     #[test]

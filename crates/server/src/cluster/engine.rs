@@ -293,6 +293,12 @@ impl ClusterEngine {
         link
     }
 
+    /// Handles a connection from a host that may not join.
+    pub(super) fn not_allowed(&mut self, link: ConnectionId, ip: IpAddr) {
+        self.tree.log_not_allowed(ip);
+        self.ended(link);
+    }
+
     /// Handles an established connection to a parent.
     pub(super) fn connected(&mut self, link: ConnectionId) {
         self.tree.event(NodeEvent::Connected { link });
@@ -368,7 +374,7 @@ impl ClusterEngine {
                     if stage == ConnectionStage::Asking {
                         self.tree.fails(link, || format!("what it says is no answer to a login: {error}"));
                     } else {
-                        tracing::warn!("{} breaks the protocol: {error}", self.tree.name_of(link));
+                        self.tree.log_malformed(link, &error);
                     }
                     self.ended(link);
                     return Frames::Ended;

@@ -38,6 +38,9 @@ pub(super) struct ProblemLog {
     refused: Repeats<String>,
     /// Refused orders of redirectors, by host and operation.
     refused_orders: Repeats<(Option<IpAddr>, &'static str)>,
+    /// Hosts that may not join, and those whose messages are malformed.
+    not_allowed: Repeats<IpAddr>,
+    malformed: Repeats<Option<IpAddr>>,
     /// Peers that did not authenticate, by host and kind of reason. The reason itself is chosen by the
     /// peer.
     unauthenticated: Repeats<(Option<IpAddr>, Discriminant<AuthenticationRefusal>)>,
@@ -193,6 +196,18 @@ impl ProblemLog {
         now: Duration,
     ) -> bool {
         self.refused_orders.due((ip, name), now)
+    }
+
+    /// Logs that a host may not join, within the rate limit.
+    pub(super) fn log_not_allowed(&mut self, ip: IpAddr, now: Duration) {
+        if self.not_allowed.due(ip, now) {
+            tracing::warn!("{ip} is not allowed to join the cluster (cms.allow)");
+        }
+    }
+
+    /// Reports whether a malformed message of a peer must be logged now.
+    pub(super) fn is_malformed_due(&mut self, ip: Option<IpAddr>, now: Duration) -> bool {
+        self.malformed.due(ip, now)
     }
 
     /// Logs that a peer did not authenticate, within the rate limit.

@@ -10,7 +10,7 @@ use super::engine::{BackgroundOperations, ClusterEngine, Frames, SharedEngine};
 use super::node_login::NodeAuthentication;
 use super::settings::Listen;
 use crate::admission::run_blocking;
-use cluster::tree::limits::LOGIN;
+use cluster::tree::limits::{ANSWER_MIN, LOGIN};
 use cluster::tree::{Address, ConnectionId};
 use net::Admission;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
@@ -42,6 +42,13 @@ const PARTING: Duration = Duration::from_secs(2);
 
 /// The backoff after the system had no descriptor for a new connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The maximum time for which a peer waits until it is known whether its host is exempt. Enough of the
+/// time for a login must remain, so that nodes with the key can join without a name service.
+const EXEMPTION: Duration = Duration::from_secs(1);
+const _: () = assert!(
+    EXEMPTION.as_millis() * 3 <= ANSWER_MIN.as_millis() && ANSWER_MIN.as_millis() <= LOGIN.as_millis()
+);
 
 /// The maximum time in which the kernel detects a peer that vanished.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -78,22 +85,7 @@ pub(super) async fn accept(
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let ip = peer.ip().to_canonical();
-                let (engine, admission) = (engine.clone(), admission.clone());
-                spawn_local(async move {
-                    if let Some(admits) = admission
-                        && !admits(ip).await
-                    {
-                        tracing::warn!("{ip} is not allowed to join the cluster (cms.allow)");
-                        return;
-                    }
-                    let link = engine.borrow_mut().accepted(SocketAddr::new(ip, peer.port()));
-                    let key = engine.borrow().settings().key.clone();
-                    if let Some(key) = key {
-                        excuse(&engine, link, &key, ip).await;
-                    }
-                    attach(&engine, link, stream);
-                });
+                spawn_local(admit(engine.clone(), admission.clone(), stream, peer));
             }
             Err(error) => {
                 tracing::warn!("a connection to the cluster port could not be accepted: {error}");
@@ -103,13 +95,39 @@ pub(super) async fn accept(
     }
 }
 
-/// Lets a peer join without authentication if its host is exempt. The connection counts among those
-/// without a login meanwhile, so a slow name service does not let them accumulate.
-async fn excuse(engine: &SharedEngine, link: ConnectionId, key: &ClusterKey, ip: IpAddr) {
-    if engine.borrow().stage(link).is_none() {
-        return;
+/// Serves a connection if its host may join. It counts among those without a login meanwhile, and
+/// ends at their limits and deadline, so a slow name service does not let them accumulate.
+async fn admit(engine: SharedEngine, admission: Option<Admission>, stream: TcpStream, peer: SocketAddr) {
+    let ip = peer.ip().to_canonical();
+    let link = engine.borrow_mut().accepted(SocketAddr::new(ip, peer.port()));
+    let outbox = engine.borrow_mut().connection(link).map(|connection| connection.outbox.clone());
+    let Some(outbox) = outbox else { return };
+    let key = engine.borrow().settings().key.clone();
+    let checks = async {
+        if let Some(admits) = admission
+            && !admits(ip).await
+        {
+            return false;
+        }
+        if let Some(key) = key {
+            excuse(&engine, link, &key, ip).await;
+        }
+        true
+    };
+    tokio::select! {
+        biased;
+        () = outbox.closed() => {}
+        is_admitted = checks => match is_admitted {
+            true => drop(attach(&engine, link, stream)),
+            false => engine.borrow_mut().not_allowed(link, ip),
+        }
     }
-    let is_exempt = tokio::time::timeout(LOGIN, key.exempts(ip)).await.unwrap_or(false);
+}
+
+/// Lets a peer join without authentication if its host is exempt. A look-up that takes too long goes
+/// on for the next attempt of the peer.
+async fn excuse(engine: &SharedEngine, link: ConnectionId, key: &ClusterKey, ip: IpAddr) {
+    let is_exempt = tokio::time::timeout(EXEMPTION, key.exempts(ip)).await.unwrap_or(false);
     if let Some(connection) = engine.borrow_mut().connection(link).filter(|_| is_exempt) {
         connection.authentication = NodeAuthentication::Over;
     }

@@ -20,6 +20,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use wire::WireError;
 use wire::cms::{CmsFrame, EncodeError, LoginAnswer, Message as Wire, StreamId};
 
 /// A consequence of an action of the tree machine for another driver. Effects are kept in order.
@@ -479,6 +480,19 @@ impl TreeDriver {
             (None, Some(ip), _) => ip.to_string(),
             (None, None, Some(parent)) => format!("the parent {parent}"),
             (None, None, None) => "a parent".to_owned(),
+        }
+    }
+
+    /// Logs that a host may not join, unless that was logged recently.
+    pub(super) fn log_not_allowed(&mut self, ip: IpAddr) {
+        self.problem_log.log_not_allowed(ip, self.clock.now());
+    }
+
+    /// Logs that the messages of a peer are malformed, unless that was logged recently.
+    pub(super) fn log_malformed(&mut self, link: ConnectionId, error: &WireError) {
+        let (now, ip) = (self.now(), self.connection(link).and_then(|connection| connection.ip));
+        if self.problem_log.is_malformed_due(ip, now) {
+            tracing::warn!("{} breaks the protocol: {error}", self.name_of(link));
         }
     }
 
