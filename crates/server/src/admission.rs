@@ -156,6 +156,12 @@ impl AdmissionRules {
     fn fits(&self, host: &str) -> bool {
         self.allow.iter().any(|pattern| pattern.matches(host))
     }
+
+    /// Reports whether names of hosts can decide.
+    fn needs_names(&self) -> bool {
+        self.by_name
+            && self.allow.iter().any(|pattern| !pattern.is_of_addresses() && pattern.host().is_none())
+    }
 }
 
 impl Doorkeeper {
@@ -188,7 +194,7 @@ impl Doorkeeper {
         if rules.named(self.resolver).await.is_some_and(|named| named.contains(&address)) {
             return true;
         }
-        if !rules.by_name {
+        if !rules.needs_names() {
             return false;
         }
         self.name_of(address, rules.believed).await.known().is_some_and(|name| rules.fits(name))
@@ -271,6 +277,8 @@ mod tests {
     fn named(address: IpAddr) -> HostName {
         match address.to_string() == "10.0.0.1" {
             true => HostName::Known("wn1.example.org".into()),
+            // A name that its owner chose.
+            false if address.to_string() == "10.0.0.9" => HostName::Known("192.168.7.example.net".into()),
             false => HostName::Unknown,
         }
     }
@@ -293,6 +301,7 @@ mod tests {
         assert!(admits(&keeper, "192.168.7.1"));
         assert!(admits(&keeper, "10.0.0.1"));
         assert!(!admits(&keeper, "10.0.0.2"));
+        assert!(!admits(&keeper, "10.0.0.9"), "its name is no address");
         keeper.set(&network(&["*.example.org"], false));
         assert!(!admits(&keeper, "10.0.0.1"), "names are not looked up with nodnr");
         keeper.set(&network(&["10.0.0.2"], false));

@@ -75,11 +75,23 @@ impl HostPattern {
         plain.then_some(self.text.as_str())
     }
 
+    /// Reports whether the pattern is one of addresses, such as `192.0.2.*`.
+    #[must_use]
+    pub fn is_of_addresses(&self) -> bool {
+        let is_numeric = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'*');
+        self.text.contains(':')
+            || self.text.bytes().all(is_numeric) && self.text.bytes().any(|byte| byte.is_ascii_digit())
+    }
+
     /// Reports whether `host` (a name, or an address as text) matches. `*` matches any number of
     /// characters, including none.
     #[must_use]
     pub fn matches(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
+        // The owner of an address chooses its name, which can begin as the pattern does.
+        if self.is_of_addresses() && host.parse::<IpAddr>().is_err() {
+            return false;
+        }
         match self.text.split_once('*') {
             None => self.text == host,
             Some((head, tail)) => {
@@ -168,6 +180,26 @@ impl Default for NetworkConfig {
             tls_authorities: Setting::default_of(None),
             tls_ciphers: Setting::default_of(None),
             trace: Setting::default_of(Trace::default()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_of_addresses_match_no_names() {
+        let fits = |pattern: &str, host: &str| HostPattern::parse(pattern).unwrap().matches(host);
+        for (pattern, address, name) in [
+            ("192.0.2.*", "192.0.2.7", "192.0.2.example.net"),
+            ("10*", "10.1.2.3", "10gig.example.net"),
+            ("FD00:*", "fd00::7", "fd00:x.example.net"),
+        ] {
+            assert!(fits(pattern, address) && !fits(pattern, name), "{pattern}");
+        }
+        for (pattern, name) in [("*", "10.0.0.1"), ("*.example.org", "a.Example.org"), ("10g*", "10gig.x")] {
+            assert!(fits(pattern, name), "{pattern}");
         }
     }
 }
