@@ -31,6 +31,7 @@ pub(crate) struct PartRead<T> {
 /// The readers of all parts.
 pub(crate) struct ReloadReaders {
     pub(crate) keys: Arc<PartReader>,
+    pub(crate) cluster_key: Arc<PartReader>,
     pub(crate) certificate: Arc<PartReader>,
     pub(crate) rules: Arc<PartReader>,
     pub(crate) issuers: Arc<PartReader>,
@@ -41,6 +42,7 @@ impl Default for ReloadReaders {
     fn default() -> Self {
         Self {
             keys: PartReader::new("the keys of clients"),
+            cluster_key: PartReader::new("scalla.clusterkey"),
             certificate: PartReader::new("the certificate"),
             rules: PartReader::new("acc.authdb"),
             issuers: PartReader::new("token issuers"),

@@ -268,14 +268,11 @@ impl RunningServer {
     pub(crate) fn refresh_access(&self) -> impl FnOnce() -> AccessRefresh + Send + 'static {
         let (readers, supervisor) = (&self.reload_readers, &self.supervisor);
         let until = Instant::now() + READ_TIME_MAX;
-        let (keys, cluster_key) = (self.login.clone(), self.cluster_key().cloned());
-        let read = move || {
-            let refused = keys.iter().flat_map(|keys| login::refresh(keys));
-            let cluster = cluster_key.and_then(|key| key.refresh().err());
-            refused.chain(cluster).collect::<Vec<_>>()
-        };
-        let has_keys = self.login.is_some() || self.cluster_key().is_some();
-        let keys = has_keys.then(|| readers.keys.start(supervisor, until, read));
+        let keys = self.login.clone();
+        let keys = keys.map(|keys| readers.keys.start(supervisor, until, move || login::refresh(&keys)));
+        let cluster_key = self.cluster_key().cloned();
+        let cluster_key =
+            cluster_key.map(|key| readers.cluster_key.start(supervisor, until, move || key.refresh().err()));
         let tls = self.tls.clone();
         let tls = tls.map(|tls| readers.certificate.start(supervisor, until, move || tls.refresh()));
         let policy = self.authorization.as_ref();
@@ -288,11 +285,12 @@ impl RunningServer {
         move || {
             let mut late = Vec::new();
             let keys = read_in_time(keys, &mut late).unwrap_or_default();
+            let cluster_key = read_in_time(cluster_key, &mut late).flatten();
             let certificate = read_in_time(tls, &mut late).flatten();
             let rules = read_in_time(rules, &mut late);
             let issuers = read_in_time(issuers, &mut late);
             let macaroons = read_in_time(macaroons, &mut late);
-            let warnings = keys.into_iter().chain(certificate).chain(late).collect();
+            let warnings = keys.into_iter().chain(cluster_key).chain(certificate).chain(late).collect();
             AccessRefresh { warnings, policy: PolicyRefresh { rules, issuers, macaroons } }
         }
     }
