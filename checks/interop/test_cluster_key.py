@@ -160,6 +160,16 @@ def test_nodes_without_the_key_are_refused():
         assert len(refusals(cluster.man)) <= 4
 
 
+def test_nodes_return_to_a_restarted_manager_at_once():
+    """It accepts no connection in the second of its start, whose credentials it would refuse."""
+    with keyed(clusters.PAIR, ["man", "s1", "s2"]) as cluster:
+        for _ in range(3):
+            cluster.man.restart()
+            cluster.formed()
+        assert not refusals(cluster.man)
+        served(cluster)
+
+
 def test_a_parent_without_the_key_is_reported():
     """A node with the key joins it and logs a warning, unless the parent is exempt."""
     cluster = keyed(clusters.PAIR, ["s1"])
@@ -196,6 +206,17 @@ def test_exempt_hosts_join_without_the_key(named):
         if cluster:
             cluster.remove()
         network.remove()
+
+
+@pytest.mark.parametrize("kinds", [(6,), (4, 6)], ids=["IPv6", "both"])
+def test_credentials_are_bound_to_addresses_of_each_kind(kinds):
+    """The addresses of a connection as both ends see them are the same."""
+    with places.Network(kinds) as network:
+        cluster = keyed(clusters.PAIR, ["s1", "s2"], places=network)
+        replace(cluster.work / "common.keytab", cluster.work / "man.keytab")
+        give_key(cluster, "man")
+        with cluster:
+            assert not refusals(cluster.man)
 
 
 def test_a_mute_name_server_does_not_keep_nodes_with_the_key_out():
