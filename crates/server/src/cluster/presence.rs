@@ -60,6 +60,8 @@ pub(super) struct ChildPresence {
     reported: String,
     /// Set once the children that this node waits for after its start were there.
     is_known: bool,
+    /// A child has changed since the last report and record.
+    has_changed: bool,
     /// The record for the next run, and its content.
     record: (StateFile, String),
 }
@@ -80,6 +82,7 @@ impl ChildPresence {
             report,
             reported: UNKNOWN.to_owned(),
             is_known: false,
+            has_changed: true,
             record: (StateFile::new(file), text),
         }
     }
@@ -92,6 +95,8 @@ impl ChildPresence {
         member: Option<&ClusterMember>,
         now: Duration,
     ) {
+        // Loads and resets are frequent, and neither reported nor recorded.
+        self.has_changed |= !matches!(change, ChildChange::Figures | ChildChange::Reset);
         match (change, member) {
             (ChildChange::Joined { fresh }, Some(member)) => {
                 if fresh {
@@ -167,14 +172,26 @@ impl ChildPresence {
     }
 
     /// Reports the children that are away to clients, if they have changed. `settled` is set if the
-    /// children that this node waits for are there.
+    /// children that this node waits for are there. It is called for each message, so it does not
+    /// look at the children without a reason.
     pub(super) fn settle(&mut self, members: &Members, settled: bool, now: Duration) {
+        if !self.is_due(settled, now) {
+            return;
+        }
+        self.has_changed = false;
         self.unseated.retain(|(_, until)| now < *until);
         let seated = members.members().filter(|(_, member)| !member.is_online());
         let seated = seated.map(|(_, member)| member.data.to_string()).collect();
         self.is_known |= settled;
         self.publish(seated);
         self.write_record();
+    }
+
+    /// Reports whether the report or the record may have to change.
+    fn is_due(&self, settled: bool, now: Duration) -> bool {
+        // Lost children are in the order of their ends.
+        let ends = self.unseated.first().is_some_and(|(_, until)| *until <= now);
+        self.has_changed || ends || settled && !self.is_known
     }
 
     /// Reports these children with slots, and the lost ones without.
@@ -245,6 +262,30 @@ mod tests {
         for broken in ["", "x server host:1", "0000000000000001 server"] {
             assert_eq!(Seated::parse(broken), None, "{broken}");
         }
+    }
+
+    #[test]
+    fn messages_without_a_change_of_a_child_cause_no_report() {
+        let mut presence = presence();
+        let (slot, now) = (Slot::new(0).unwrap(), Duration::from_secs(5));
+        assert!(presence.is_due(false, now), "the first report");
+        presence.has_changed = false;
+        assert!(!presence.is_due(false, now));
+        assert!(presence.is_due(true, now), "the expected children are there");
+        presence.is_known = true;
+        for (change, is_due) in
+            [(ChildChange::Figures, false), (ChildChange::Reset, false), (ChildChange::Condition, true)]
+        {
+            presence.follow(slot, change, None, now);
+            assert_eq!(presence.is_due(true, now), is_due, "{change:?}");
+            presence.has_changed = false;
+        }
+        presence.join(slot, Seated { node: 1, role: "server".to_owned(), address: "host:1".to_owned() });
+        presence.follow(slot, ChildChange::Lost, None, now);
+        assert!(presence.is_due(true, now));
+        presence.has_changed = false;
+        assert!(!presence.is_due(true, now + AWAY_TIME / 2));
+        assert!(presence.is_due(true, now + AWAY_TIME), "it no longer counts as away");
     }
 
     #[test]
