@@ -31,11 +31,13 @@ OPEN_READ = struct.pack(">HH", 0, raw.O_READ)
 
 class Report:
     def __init__(self):
-        self.fine = True
+        # The figures above their bounds, as names and units.
+        self.exceeded = []
 
     def add(self, what, value, bound, unit):
         met = value <= bound
-        self.fine &= met
+        if not met:
+            self.exceeded.append((what, unit))
         print(f"{what:<72} {value:9.2f} {unit:<3} (at most {bound:g}) {'' if met else 'EXCEEDED'}", flush=True)
 
 
@@ -92,7 +94,7 @@ def own_memory(node):
     return sum(peers.process_status(process.pid, "RssAnon") * 1024 for process in node.processes)
 
 
-def misses_at_a_server(report):
+def misses_at_a_server(report, seconds=10):
     """Two clients open missing files at a server as fast as it answers."""
     with clusters.Cluster(PLAN, clusters.mixed(PLAN, rest="ours")) as cluster:
         area = clusters.Area(cluster.answering())
@@ -110,7 +112,7 @@ def misses_at_a_server(report):
                 client.send(text)
 
             with draining(clients), repeated(*(lambda client=client: requests(client) for client in clients)):
-                time.sleep(10)
+                time.sleep(seconds)
                 grown = [own_memory(node) - earlier for node, earlier in zip(nodes, before)]
             made = area / f"made-{what.replace(' ', '-')}"
             with raw.Connection(cluster.s1) as creator:
@@ -188,7 +190,7 @@ def main():
         if sys.argv[1:] and part.__name__ not in sys.argv[1:]:
             continue
         part(report)
-    return 0 if report.fine else 1
+    return 1 if report.exceeded else 0
 
 
 if __name__ == "__main__":

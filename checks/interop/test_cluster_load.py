@@ -11,6 +11,7 @@ import pytest
 
 import clusters
 import peers
+import pressure
 from tools import data, wait_until, xrdcp, xrdfs
 
 MIB = 1 << 20
@@ -152,3 +153,11 @@ def test_space_that_comes_and_goes(makers, small_disk):
             said = cluster.s1.output()
             assert len(re.findall("too little space is free.*minimum_mb=3 enough_mb=5", said)) == 1, said
             assert said.count("there is space for new files again") == 1, said
+
+
+def test_missing_files_cost_no_memory():
+    """Two clients open missing files at a server as fast as it answers. Neither the server nor its
+    manager grows."""
+    report = pressure.Report()
+    pressure.misses_at_a_server(report, seconds=3)
+    assert not [what for what, unit in report.exceeded if unit == "MiB"]

@@ -23,7 +23,7 @@ use crate::cold::Evictor;
 use crate::data::Data;
 use crate::figures::{Figure, Figures};
 use crate::row::{ConcurrentLoads, OpenedFiles, Row, RowLoad, RowMethod};
-use crate::secured::SecurityFiles;
+use crate::secured::CredentialFiles;
 use crate::server::{Server, ServerSide};
 use crate::site;
 
@@ -118,7 +118,7 @@ impl Measure<'_> {
         let mut command = by(&self.program, CLIENT_CPU);
         command.args(["bench", kind, &server.url(path)]).args(options).arg("--json");
         if server.security.is_some() {
-            SecurityFiles::of(self.data)?.arm(&mut command);
+            CredentialFiles::of(self.data)?.arm(&mut command);
         }
         for pid in server.pids() {
             command.args(["--server-pid", &pid.to_string()]);

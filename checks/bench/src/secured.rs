@@ -98,12 +98,12 @@ pub(crate) fn rows() -> Vec<Row> {
 }
 
 /// The files of the secured loads of a run.
-pub(crate) struct SecurityFiles(PathBuf);
+pub(crate) struct CredentialFiles(PathBuf);
 
 impl RowSecurity {
     /// Returns the lines of both servers.
     pub(crate) fn lines(self, data: &Data) -> anyhow::Result<Vec<String>> {
-        let files = SecurityFiles::of(data)?;
+        let files = CredentialFiles::of(data)?;
         let path = |name: &str| files.path(name).display().to_string();
         let logins = |line: String| vec!["xrootd.seclib libXrdSec.so".to_owned(), line];
         Ok(match self {
@@ -133,7 +133,7 @@ impl RowSecurity {
     }
 }
 
-impl SecurityFiles {
+impl CredentialFiles {
     /// Creates the files, unless they are there.
     pub(crate) fn of(data: &Data) -> anyhow::Result<Self> {
         let files = Self(data.security_directory().to_path_buf());

@@ -194,7 +194,7 @@ pub(super) fn credentials(
 
 #[cfg(test)]
 mod tests {
-    use super::super::node_login::AuthenticationStep;
+    use super::super::node_login::NodeAuthenticationStep;
     use super::*;
     use config::HostPattern;
     use std::os::unix::fs::PermissionsExt;
@@ -249,8 +249,8 @@ mod tests {
         let mut authentication = parent.begin(node(sent_from));
         authentication.step(Some(&Message::Login(NodeLogin::default())), now);
         match authentication.step(Some(&Message::Xauth(&credentials)), now) {
-            AuthenticationStep::Accept(_) => Ok(()),
-            AuthenticationStep::Refuse(why) => Err(why.to_string()),
+            NodeAuthenticationStep::Accept(_) => Ok(()),
+            NodeAuthenticationStep::Refuse(why) => Err(why.to_string()),
             _ => Err("no decision".to_owned()),
         }
     }
@@ -348,7 +348,7 @@ mod tests {
                 let mut peer = key.begin(node(3));
                 peer.step(Some(&Message::Login(NodeLogin::default())), now);
                 let step = peer.step(Some(&Message::Xauth(&credentials)), now);
-                matches!(step, AuthenticationStep::Accept(_))
+                matches!(step, NodeAuthenticationStep::Accept(_))
             })
             .collect();
         assert_eq!(answers, [true, false], "the same credentials count once");
@@ -363,7 +363,8 @@ mod tests {
         let credentials = key.credentials(&key.challenge(), node(4), before).unwrap();
         let mut peer = key.begin(node(4));
         peer.step(Some(&Message::Login(NodeLogin::default())), before);
-        let AuthenticationStep::Refuse(why) = peer.step(Some(&Message::Xauth(&credentials)), before) else {
+        let NodeAuthenticationStep::Refuse(why) = peer.step(Some(&Message::Xauth(&credentials)), before)
+        else {
             panic!("an earlier process could have accepted them");
         };
         assert!(why.to_string().contains("before this server started"), "{why}");

@@ -26,7 +26,7 @@ pub(super) enum NodeAuthentication {
 }
 
 /// The next step after a frame of the peer.
-pub(super) enum AuthenticationStep {
+pub(super) enum NodeAuthenticationStep {
     /// The peer must be asked for credentials, with the list of protocols.
     Ask,
     /// The peer must continue after these bytes.
@@ -77,42 +77,42 @@ impl NodeAuthentication {
 
     /// Processes a frame; `None` for one that cannot be decoded. After a refusal the connection must
     /// be closed.
-    pub(super) fn step(&mut self, message: Option<&Wire<'_>>, now: SystemTime) -> AuthenticationStep {
+    pub(super) fn step(&mut self, message: Option<&Wire<'_>>, now: SystemTime) -> NodeAuthenticationStep {
         match std::mem::replace(self, Self::Failed) {
             Self::Required(exchange) => match message.and_then(from_frame) {
                 Some(NodeMessage::Login(login)) => {
                     *self = Self::Pending(exchange, login);
-                    AuthenticationStep::Ask
+                    NodeAuthenticationStep::Ask
                 }
-                _ => AuthenticationStep::Refuse(AuthenticationRefusal::NoLogin),
+                _ => NodeAuthenticationStep::Refuse(AuthenticationRefusal::NoLogin),
             },
             Self::Pending(mut exchange, login) => {
                 let Some(Wire::Xauth(credentials)) = message else {
-                    return AuthenticationStep::Refuse(AuthenticationRefusal::NoCredentials);
+                    return NodeAuthenticationStep::Refuse(AuthenticationRefusal::NoCredentials);
                 };
                 let protocol = credentials.split(|byte| *byte == 0).next().unwrap_or_default();
                 if protocol != SSS.as_bytes() {
                     let named = base::shown(protocol.get(..PROTOCOL_SHOWN_MAX).unwrap_or(protocol));
                     let why = format!("its credentials are for '{named}', not for '{SSS}'");
-                    return AuthenticationStep::Refuse(AuthenticationRefusal::Invalid(why));
+                    return NodeAuthenticationStep::Refuse(AuthenticationRefusal::Invalid(why));
                 }
                 match exchange.step(credentials, now) {
                     ServerStep::Done(_) => {
                         *self = Self::Over;
-                        AuthenticationStep::Accept(login)
+                        NodeAuthenticationStep::Accept(login)
                     }
                     ServerStep::Continue(more) => {
                         *self = Self::Pending(exchange, login);
-                        AuthenticationStep::Send(more)
+                        NodeAuthenticationStep::Send(more)
                     }
                     ServerStep::Refused(refused) => {
                         let why = base::shown(refused.reason()).to_string();
-                        AuthenticationStep::Refuse(AuthenticationRefusal::Invalid(why))
+                        NodeAuthenticationStep::Refuse(AuthenticationRefusal::Invalid(why))
                     }
                 }
             }
             // Frames of a peer that is done are not passed to this function.
-            Self::Over | Self::Failed => AuthenticationStep::Refuse(AuthenticationRefusal::NoLogin),
+            Self::Over | Self::Failed => NodeAuthenticationStep::Refuse(AuthenticationRefusal::NoLogin),
         }
     }
 }
@@ -156,10 +156,10 @@ mod tests {
 
     fn said(authentication: &mut NodeAuthentication, message: &Wire<'_>) -> String {
         match authentication.step(Some(message), UNIX_EPOCH) {
-            AuthenticationStep::Ask => "ask".to_owned(),
-            AuthenticationStep::Send(more) => format!("send {}", String::from_utf8_lossy(&more)),
-            AuthenticationStep::Accept(login) => format!("accept {}", login.id),
-            AuthenticationStep::Refuse(why) => format!("refuse: {why}"),
+            NodeAuthenticationStep::Ask => "ask".to_owned(),
+            NodeAuthenticationStep::Send(more) => format!("send {}", String::from_utf8_lossy(&more)),
+            NodeAuthenticationStep::Accept(login) => format!("accept {}", login.id),
+            NodeAuthenticationStep::Refuse(why) => format!("refuse: {why}"),
         }
     }
 
@@ -189,7 +189,7 @@ mod tests {
             let answer = said(&mut required(0), &first);
             assert_eq!(answer, "refuse: its first message is not a login", "{first:?}");
         }
-        assert!(matches!(required(0).step(None, UNIX_EPOCH), AuthenticationStep::Refuse(_)));
+        assert!(matches!(required(0).step(None, UNIX_EPOCH), NodeAuthenticationStep::Refuse(_)));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! returned as an effect, which the engine passes on.
 
 use super::connection::{ConnectionStage, NodeConnection};
-use super::node_login::{AuthenticationRefusal, AuthenticationStep};
+use super::node_login::{AuthenticationRefusal, NodeAuthenticationStep};
 use super::problem_log::ProblemLog;
 use super::settings::Settings;
 use super::state_files::NodeStateFiles;
@@ -253,17 +253,17 @@ impl TreeDriver {
         let message = Wire::decode(&frame.header, frame.payload).ok();
         let step = connection.authentication.step(message.as_ref(), today);
         match (step, &self.settings.key) {
-            (AuthenticationStep::Ask, Some(key)) => {
+            (NodeAuthenticationStep::Ask, Some(key)) => {
                 let challenge = key.challenge();
                 self.put(link, |_, out| LoginAnswer::Xauth(&challenge).encode(out));
             }
-            (AuthenticationStep::Send(more), _) => {
+            (NodeAuthenticationStep::Send(more), _) => {
                 self.put(link, |_, out| LoginAnswer::Xauth(&more).encode(out));
             }
-            (AuthenticationStep::Accept(login), _) => {
+            (NodeAuthenticationStep::Accept(login), _) => {
                 self.message(link, ConnectionStage::Anonymous, NodeMessage::Login(login));
             }
-            (AuthenticationStep::Refuse(why), _) => {
+            (NodeAuthenticationStep::Refuse(why), _) => {
                 self.problem_log.log_unauthenticated(connection.ip, &why, now);
                 let text =
                     "nodes must authenticate here; the reason of the refusal is in the log of this node";
@@ -272,7 +272,7 @@ impl TreeDriver {
                 self.ended(link);
             }
             // A peer is asked only if there is a key.
-            (AuthenticationStep::Ask, None) => self.ended(link),
+            (NodeAuthenticationStep::Ask, None) => self.ended(link),
         }
     }
 
