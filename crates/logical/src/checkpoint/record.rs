@@ -36,8 +36,8 @@ const MAGIC: &[u8; 4] = b"SCKP";
 const VERSION: u32 = 2;
 /// Oldest version that is read. Its only identity is the inode number.
 const VERSION_MIN: u32 = 1;
-/// Maximum length of an identity in bytes.
-const PROOF_BYTES_MAX: usize = 1 << 18;
+/// Maximum length of an identity in bytes. An account can have 65,536 groups of up to ten digits.
+const PROOF_BYTES_MAX: usize = 1 << 20;
 /// Length in bytes of a head before its path, of an entry before its bytes, and of the checksum
 /// after both.
 const HEAD_BYTES: usize = 28;
@@ -274,6 +274,20 @@ mod tests {
                 assert_eq!(content, Ok((head.clone(), entries[..complete - 1].to_vec())), "{cut}");
             }
         }
+    }
+
+    #[test]
+    fn an_account_with_all_groups_that_the_kernel_accepts_is_read() {
+        let text = r#"{"file":{"device":1,"inode":7,"born":[5,6]},"above":[{"device":1,"inode":2}]}"#;
+        let groups = (0..65_536).map(|number| u32::MAX - 1 - number);
+        let head = JournalHead {
+            path: LogicalPath::parse(b"/a").unwrap(),
+            inode: 7,
+            size: 3,
+            proof: Some(serde_json::from_str(text).unwrap()),
+            account: Some(Arc::new(StorageUser::new(7, 8, groups).unwrap())),
+        };
+        assert_eq!(read(&head.encode()), Ok((head, Vec::new())));
     }
 
     #[test]
