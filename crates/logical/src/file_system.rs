@@ -155,6 +155,11 @@ impl Logical {
         self.operations.services()
     }
 
+    /// Reports whether operations are made with the rights of the accounts of clients.
+    pub fn acts_for_users(&self) -> bool {
+        self.multi_user.is_some()
+    }
+
     /// Returns the storage.
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.services().backend

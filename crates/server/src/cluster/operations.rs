@@ -6,6 +6,10 @@
 //!
 //! They are sent to every server that may write the path, even if it does not have the file. A
 //! missing name, or a directory that exists already, is therefore not logged.
+//!
+//! An order names no client. With multi-user, changes of names are therefore not made: there is no
+//! account with whose rights they could be made, and with those of the server a link that a user
+//! placed would lead to the keys and journals of the server.
 
 use base::{Cgi, ErrorKind, Identity, LogicalPath, LoginNames, Owner};
 use cluster::OrderPermit;
@@ -30,6 +34,8 @@ const CANCEL: &str = "cancel";
 /// Executes the operations that parents forward.
 pub(crate) struct Executor {
     files: Arc<dyn FileSystem>,
+    /// The files are changed with the rights of the accounts of clients.
+    acts_for_users: bool,
     caller: Arc<Caller>,
     programs: Vec<OperationCommand>,
     local_root: PathBuf,
@@ -44,6 +50,13 @@ struct NameOperation {
     figure: Option<String>,
     paths: Vec<LogicalPath>,
     operation: Operation,
+}
+
+impl NameOperation {
+    /// Reports whether it changes names, modes or sizes, unlike the orders about prepare requests.
+    fn changes_names(&self) -> bool {
+        !matches!(self.operation, Operation::Prepare(..) | Operation::CancelPrepare { .. })
+    }
 }
 
 /// Logs the outcomes.
@@ -84,16 +97,17 @@ impl Mailbox for ProgramLog {
 }
 
 impl Executor {
-    /// Creates an executor for `files`, whose `/` is `local_root` on disk.
+    /// Creates an executor for `files`, whose `/` is `local_root` on disk. With `acts_for_users`, it
+    /// leaves changes of names to the programs of the site.
     pub(crate) fn new(
-        files: Arc<dyn FileSystem>,
+        (files, acts_for_users): (Arc<dyn FileSystem>, bool),
         programs: Vec<OperationCommand>,
         local_root: PathBuf,
     ) -> Self {
         let told = LoginNames { user: "manager", host: "cluster", ..LoginNames::default() };
         let caller = Caller::new(Identity::new(&told, 0, None, "host"), true, false);
         let (pool, log) = (Pool::new("cluster-program", PROGRAMS_MAX), Arc::default());
-        Self { files, caller: Arc::new(caller), programs, local_root, pool, log }
+        Self { files, acts_for_users, caller: Arc::new(caller), programs, local_root, pool, log }
     }
 
     /// Starts the operation ordered by a message of a parent. Returns `false` if the message is not
@@ -113,6 +127,13 @@ impl Executor {
         let program = self.programs.iter().find(|program| program.operations.contains(&order.name));
         if let Some(program) = program {
             return self.call(program, &order, what);
+        }
+        if self.acts_for_users && order.changes_names() {
+            tracing::warn!(
+                "{what}, passed on by a manager, was not done: it names no account with whose rights it could be \
+                 made (libXrdMultiuser.so)"
+            );
+            return;
         }
         let number = self.log.next.fetch_add(1, Ordering::Relaxed);
         self.log.waiting().insert(number, what);
@@ -262,7 +283,8 @@ mod tests {
 
     fn executor(programs: Vec<OperationCommand>, root: &str) -> (Executor, Receiver<String>) {
         let (sender, done) = channel();
-        (Executor::new(Arc::new(Recorder(Mutex::new(sender))), programs, root.into()), done)
+        let files: Arc<dyn FileSystem> = Arc::new(Recorder(Mutex::new(sender)));
+        (Executor::new((files, false), programs, root.into()), done)
     }
 
     const MODIFIER: RelayModifier = RelayModifier(0x40);
@@ -319,6 +341,19 @@ mod tests {
         }
         assert!(executor.log.waiting().is_empty());
         assert!(!executor.run(permit(), &Message::Ping));
+    }
+
+    /// With multi-user, a change ordered by a manager has no account.
+    #[test]
+    fn changes_of_names_are_not_made_with_the_rights_of_the_server() {
+        let (executor, done) = executor(Vec::new(), "/");
+        let executor = Executor { acts_for_users: true, ..executor };
+        for message in messages() {
+            assert!(executor.run(permit(), &message));
+        }
+        assert!(executor.log.waiting().is_empty());
+        drop(executor);
+        assert_eq!(done.iter().collect::<Vec<_>>(), ["prepare true 2 1 by manager"]);
     }
 
     #[test]

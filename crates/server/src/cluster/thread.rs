@@ -361,7 +361,8 @@ async fn run(parts: ClusterParts) -> Result<(), String> {
     let own = logical.clone().filter(|_| resolver.is_none());
     let executor = own.clone().map(|logical| {
         let (programs, root) = (std::mem::take(&mut settings.programs), settings.local_root.clone());
-        Executor::new(logical, programs, root)
+        let acts_for_users = logical.acts_for_users();
+        Executor::new((logical, acts_for_users), programs, root)
     });
     if let Some(logical) = own {
         logical.set_events(Arc::new(StorageEvents(inbox.clone())));
