@@ -9,6 +9,7 @@ import shlex
 import stat
 import struct
 import subprocess
+import zlib
 
 import pytest
 
@@ -253,6 +254,34 @@ def test_nothing_is_shared_between_users(site):
         # The status of a file shows the rights of the client that asks.
         assert int(alice.stat("/open/readable")[2]) & 16
         assert not int(bob.stat("/open/readable")[2]) & 16
+
+
+def test_the_checksum_of_a_file_that_users_may_only_read_is_computed_once(site):
+    content = data(4_000_000)
+    file = site.tree / "open/file"
+    file.write_bytes(content)
+    os.chown(file, *USERS["alice"])
+    file.chmod(0o640)
+    os.chown(file, USERS["alice"][0], TEAM)
+    query = (raw.QUERY, struct.pack(">H14x", 3), b"/open/file")
+
+    def read():
+        counters = dict(line.split(": ") for line in open(f"/proc/{site.process.pid}/io").read().splitlines())
+        return int(counters["rchar"])
+
+    expected = f"adler32 {zlib.adler32(content):08x}".encode()
+    with Connection(site, user="bob") as bob, Connection(site, user="carol") as carol:
+        assert bob.ask(*query).rstrip(b"\0") == expected
+        assert not os.listxattr(file)
+        before = read()
+        for _ in range(3):
+            assert bob.ask(*query).rstrip(b"\0") == expected
+        assert read() - before < len(content)
+        # What is in memory is not given to those who may not read the file.
+        assert carol.error(*query) == ErrorCode.NOT_AUTHORIZED
+        # A change made past the server is noticed.
+        file.write_bytes(content + b"more")
+        assert bob.ask(*query).rstrip(b"\0") == f"adler32 {zlib.adler32(content + b'more'):08x}".encode()
 
 
 def test_modes_and_umask(multiuser):

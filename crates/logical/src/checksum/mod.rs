@@ -16,13 +16,13 @@ use crate::errno::{self, unable};
 use crate::job::{self, WaitingClient, done};
 use crate::lookup::{metadata, metadata_now};
 use base::{Error, LogicalPath};
-use digest::{Checksum, ChecksumRecord};
+use digest::{Algorithm, Checksum, ChecksumRecord};
 pub(crate) use growing::GrowingChecksum;
 use reading::ChecksumReading;
 use service::{ChecksumGuard, ChecksumJob, ChecksumKey, answer, check};
 pub(crate) use service::{ChecksumService, ChecksumServices};
 use std::sync::Arc;
-use storage::{Pool, WorkPlacement};
+use storage::{OpenMode, Pool, WorkPlacement};
 use vfs::{Answer, Caller, ReplyTo, Started, Target, Value};
 
 /// Maximum number of checksums in progress.
@@ -133,7 +133,22 @@ fn find_stored(checksums: &ChecksumService, job: &ChecksumJob) -> Result<Option<
     if let Some(checksum) = found {
         checksums.memory.put(&metadata, checksum);
     }
-    Ok(found)
+    Ok(found.or_else(|| readable_cached(checksums, path, *algorithm)))
+}
+
+/// Returns a cached checksum for an account, which could often not store it with the file. The file
+/// is opened, because only an account that may read it gets its checksum.
+fn readable_cached(
+    checksums: &ChecksumService,
+    path: &LogicalPath,
+    algorithm: Algorithm,
+) -> Option<Checksum> {
+    let services = &checksums.services;
+    if services.shares_results {
+        return None;
+    }
+    let file = services.backend.open(path, &OpenMode::default()).ok()?;
+    checksums.memory.get(algorithm, &file.stat().ok()?)
 }
 
 /// Cancels the checksums in progress for a path: those of the type in `cks.type`, or of all types.

@@ -34,7 +34,8 @@ pub(crate) struct ChecksumService {
 /// The components that checksums use.
 pub(crate) struct ChecksumServices {
     pub(crate) config: Config,
-    /// All clients have the same rights, so that a cached checksum may be returned to any of them.
+    /// All clients have the same rights, so that a cached checksum may be returned to any of them
+    /// without opening the file.
     pub(crate) shares_results: bool,
     /// Maximum time after which a client is asked to retry.
     pub(crate) delay_max: Duration,
@@ -88,7 +89,7 @@ impl ChecksumService {
     }
 
     /// Returns the service for files as an account sees them. It shares threads with this one, but no
-    /// job, and no cached checksum is returned.
+    /// job. A cached checksum is returned if the account may read the file.
     pub(crate) fn for_account(&self, backend: &Arc<dyn Backend>, wholeness: &Arc<WholenessRule>) -> Self {
         let services = &self.services;
         let services = ChecksumServices {

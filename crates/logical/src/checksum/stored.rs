@@ -103,6 +103,8 @@ pub(crate) fn store(
     let name = ChecksumRecord::attribute(checksum.algorithm());
     match file.set_attribute(&name, &record.encode(), false) {
         Ok(()) => memory.put(metadata, checksum),
+        // A user who may only read the file would otherwise have it read again for each request.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => memory.put(metadata, checksum),
         Err(error) => {
             tracing::debug!(path = %path.shown(), %error, "cannot store a checksum in an attribute")
         }
