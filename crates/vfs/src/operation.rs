@@ -113,6 +113,15 @@ impl Caller {
         self.disconnected.store(true, Ordering::Relaxed);
     }
 
+    /// Reports whether both callers belong to the same session.
+    pub fn is_of_session_of(self: &Arc<Self>, other: &Arc<Self>) -> bool {
+        Arc::ptr_eq(self.session(), other.session())
+    }
+
+    fn session(self: &Arc<Self>) -> &Arc<Self> {
+        self.of_request.as_ref().map_or(self, |request| &request.session)
+    }
+
     /// Reports whether the caller has disconnected.
     pub fn is_disconnected(&self) -> bool {
         self.disconnected.load(Ordering::Relaxed)

@@ -68,7 +68,8 @@ pub(super) struct ChecksumClients {
 
 impl ChecksumClients {
     pub(super) fn will_return(&mut self, caller: &Arc<Caller>) {
-        self.returning.retain(|known| !known.is_disconnected() && !Arc::ptr_eq(known, caller));
+        // Each request with a token has a caller of its own, but a session is listed once.
+        self.returning.retain(|known| !known.is_disconnected() && !known.is_of_session_of(caller));
         self.returning.push(caller.clone());
     }
 
@@ -269,4 +270,31 @@ pub(super) fn check(
         return Err(unable("checksum", &job.path, errno::TEXT_BUSY));
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a panic is the failure of a test
+mod tests {
+    use super::*;
+    use base::{Identity, LoginNames};
+
+    /// Requests with tokens have callers of their own, and one session can send many of them while a
+    /// large file is read.
+    #[test]
+    fn a_session_that_will_return_is_listed_once() {
+        let caller =
+            || Arc::new(Caller::new(Identity::new(&LoginNames::default(), 1, None, "h"), false, false));
+        let (one, other) = (caller(), caller());
+        let mut clients = ChecksumClients::default();
+        for session in [&one, &other] {
+            clients.will_return(session);
+            for name in ["alice", "bob"] {
+                clients.will_return(&Arc::new(session.with_request_name(name)));
+            }
+        }
+        assert_eq!(clients.returning.len(), 2);
+        one.disconnect();
+        other.disconnect();
+        assert!(clients.remove_left().is_empty() && clients.is_empty());
+    }
 }
