@@ -217,7 +217,7 @@ pub(crate) fn set_mode(changes: &Arc<NameOperations>, target: Target, mode: u32,
         let path = target.path.without_slash();
         let _claim = claim(changes, "change", &target.path, &[&path], ClaimScope::Name)?;
         let metadata = lookup::metadata(changes.backend.as_ref(), &target.path, "stat")?;
-        // The server owns the file and needs access to it for later clients.
+        // The owner, which is the server without multi-user, needs access to it for later clients.
         let owner = if describe::is_directory(&metadata) { OWNER_DIRECTORY_BITS } else { OWNER_FILE_BITS };
         let mode = (mode | owner) & CLIENT_MODE_BITS;
         // The mark of an unfinished file must survive a change of its mode.
