@@ -89,7 +89,9 @@ impl HostPattern {
     pub fn matches(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
         // The owner of an address chooses its name, which can begin as the pattern does.
-        if self.is_of_addresses() && host.parse::<IpAddr>().is_err() {
+        // Addresses of IPv6 have brackets where they stand for a name.
+        let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
+        if self.is_of_addresses() && address.parse::<IpAddr>().is_err() {
             return false;
         }
         match self.text.split_once('*') {
@@ -195,6 +197,7 @@ mod tests {
             ("192.0.2.*", "192.0.2.7", "192.0.2.example.net"),
             ("10*", "10.1.2.3", "10gig.example.net"),
             ("FD00:*", "fd00::7", "fd00:x.example.net"),
+            ("[::ffff:192.0.2.*", "[::ffff:192.0.2.7]", "[::ffff:192.0.2.x"),
         ] {
             assert!(fits(pattern, address) && !fits(pattern, name), "{pattern}");
         }
