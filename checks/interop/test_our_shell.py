@@ -20,7 +20,7 @@ from codes import ErrorCode, Exit
 def test_manual_pages(tmp_path):
     tools.scalla("man", tmp_path / "man").ok().silent()
     names = {page.name for page in (tmp_path / "man").iterdir()}
-    listed = re.findall(r"^  (\w[\w-]*)", tools.scalla("--help").ok().out.partition("Commands:")[2].partition("Options:")[0], re.MULTILINE)
+    listed = re.findall(r"^  (\w[\w-]*)", tools.scalla("--help").ok().out.partition("Servers:")[2].partition("Options:")[0], re.MULTILINE)
     assert "serve" in listed and {f"scalla-{name}.1" for name in listed if name != "help"} | {"scalla.1", "scalla-cluster-status.1"} <= names
     together = tools.scalla("man").ok().out
     for page in (tmp_path / "man").iterdir():

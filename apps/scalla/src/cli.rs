@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use crate::printer::{Printer, err, out};
 use crate::usage_error::UsageError;
 use crate::{
-    admin, auth, bench, cluster, completion, config, copy, examples, exit_status, files, json_failures,
-    links, man, map, serve, shell, version,
+    admin, auth, bench, cluster, command_groups, completion, config, copy, examples, exit_status, files,
+    json_failures, links, man, map, serve, shell, version,
 };
 
 /// Serve files to many clients at once, with XRootD's protocol and configuration.
@@ -49,7 +49,7 @@ enum TopLevelCommand {
 
 /// Returns the definition of the command line, for manual pages and completion.
 pub(crate) fn definition() -> clap::Command {
-    examples::add_to(CommandLine::command())
+    command_groups::add_to(examples::add_to(CommandLine::command()), out().width_now())
 }
 
 /// Runs a command line that begins with the program name.

@@ -6,6 +6,7 @@ mod bench;
 mod checksum_programs;
 mod cli;
 mod cluster;
+mod command_groups;
 mod completion;
 mod config;
 mod copy;

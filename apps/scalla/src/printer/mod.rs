@@ -165,9 +165,9 @@ impl Printer {
         set.or_else(|| self.columns()).filter(|width| *width > 0).unwrap_or(WIDTH)
     }
 
-    /// Returns the current width of the terminal and ignores the environment, because a redrawn
-    /// line must fit.
-    fn width_now(self) -> usize {
+    /// Returns the current width of the terminal and ignores the environment: a redrawn line must fit,
+    /// and help is wrapped as by the parser of the command line.
+    pub(crate) fn width_now(self) -> usize {
         self.columns().filter(|width| *width > 0).unwrap_or(WIDTH)
     }
 
