@@ -42,10 +42,9 @@ impl Data {
         let mut data =
             Self { disk: disk.clone(), tmpfs: tmpfs.clone(), security: security.clone(), locks: Vec::new() };
         fs::create_dir(&security).with_context(|| format!("cannot create {}", security.display()))?;
+        make_directory(&disk)?;
+        make_directory(&tmpfs)?;
         for directory in [&disk, &tmpfs, &security] {
-            if *directory != security {
-                make_directory(directory)?;
-            }
             let file = File::create(directory.join(LOCK))?;
             flock(&file, FlockOperation::NonBlockingLockExclusive)?;
             data.locks.push(file);

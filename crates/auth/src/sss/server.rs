@@ -114,9 +114,7 @@ impl SssServer {
             clock,
         }))
     }
-}
 
-impl SssServer {
     /// Replaces the keys by those that `read` returns for the file. After an error the previous keys
     /// stay in use, and [`ServerProtocol::state`] has the error.
     ///

@@ -98,13 +98,9 @@ impl<T> ConnectionTable<T> {
         let removed = match self.crowded_network(network) {
             None => None,
             Some(crowded) if count(crowded) <= count(network) + 1 => return Some(link),
-            Some(crowded) => self.networks.get(&crowded)?.first().map(|(_, link)| *link),
+            Some(crowded) => self.longest_silent(crowded),
         };
-        if let Some(removed) = removed {
-            self.remove(removed);
-        }
-        self.insert(link, network, now, value);
-        removed
+        self.replace(removed, link, network, now, value)
     }
 
     /// Adds a connection. At a limit another one is evicted: the one that has been silent for
@@ -118,13 +114,29 @@ impl<T> ConnectionTable<T> {
         value: T,
     ) -> Option<ConnectionId> {
         let network = ip.into();
-        let crowded = self.crowded_network(network).and_then(|crowded| self.networks.get(&crowded));
-        let removed = crowded.and_then(BTreeSet::first).map(|(_, link)| *link);
+        let removed = self.crowded_network(network).and_then(|crowded| self.longest_silent(crowded));
+        self.replace(removed, link, network, now, value)
+    }
+
+    /// Removes one connection, if any, and adds another one. Returns the removed one.
+    fn replace(
+        &mut self,
+        removed: Option<ConnectionId>,
+        link: ConnectionId,
+        network: PeerNetwork,
+        now: Duration,
+        value: T,
+    ) -> Option<ConnectionId> {
         if let Some(removed) = removed {
             self.remove(removed);
         }
         self.insert(link, network, now, value);
         removed
+    }
+
+    /// Returns the connection of a peer that has been silent for longest.
+    fn longest_silent(&self, network: PeerNetwork) -> Option<ConnectionId> {
+        self.networks.get(&network)?.first().map(|(_, link)| *link)
     }
 
     /// Records that a connection has sent something.
