@@ -1,4 +1,4 @@
-//! Directives of multi-user: what enables it, its values, and what it excludes.
+//! Directives of multi-user: the library that enables it, their values, and excluded directives.
 
 use config::*;
 

@@ -123,8 +123,9 @@ impl PolledConnection {
         Ok(received)
     }
 
-    /// Implements [`Connection::next_event`]. It continues a login with
-    /// [`PolledConnection::secured_by`] by itself, so that its steps are no events.
+    /// Implements [`Connection::next_event`]. It performs the TLS
+    /// handshake and the authentication of [`PolledConnection::secured_by`] itself, and returns no
+    /// event for them.
     ///
     /// # Errors
     /// [`ConnectionError`]: the connection and its requests in flight are lost.

@@ -1,4 +1,4 @@
-//! What a login needs beyond the protocol: TLS and credentials.
+//! The interface for TLS and credentials of a login.
 //!
 //! Both depend on libraries and files that this crate does not know, so the owner of a connection
 //! supplies them.
@@ -18,14 +18,14 @@ pub trait LoginSecurity: Debug {
     /// Creates the TLS connection. It verifies the server.
     ///
     /// # Errors
-    /// There are no authorities, for example.
+    /// The context of TLS cannot be created, for example without authorities.
     fn encrypt(&mut self) -> io::Result<ClientConnection>;
 
     /// Returns the credentials for a step of the authentication. `local` is this end of the
     /// connection.
     ///
     /// # Errors
-    /// There are no credentials for any protocol of the server.
+    /// The user has credentials for none of the protocols of the server.
     fn credentials(
         &mut self,
         step: AuthenticationStep<'_>,

@@ -246,8 +246,8 @@ impl Doorkeeper {
     }
 }
 
-/// Runs `question` on a thread of its own. Returns `None` if there is no thread for it, or if it
-/// panicked.
+/// Runs `question` on a thread of its own. Returns `None` if no thread could be started, or if
+/// `question` panicked.
 pub(crate) async fn run_blocking<T: Send + 'static>(
     question: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {

@@ -1,7 +1,7 @@
 //! Directives of multi-user: `multiuser.`.
 //!
-//! The library `libXrdMultiuser.so` in `ofs.osslib` or `xrootd.fslib` makes it act; these directives
-//! set the accounts that may be used and the modes of what they create.
+//! The library `libXrdMultiuser.so` in `ofs.osslib` or `xrootd.fslib` enables it. These directives
+//! limit the accounts that may be used, and the modes of new files and directories.
 
 use super::arguments::Arguments;
 use super::definition::{Directive, Section};
