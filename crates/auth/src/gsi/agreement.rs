@@ -30,9 +30,9 @@ pub(super) const WEAK_PRIME_BITS_MIN: usize = 512;
 /// take too long.
 const PRIME_BITS_MAX: usize = 4096;
 
-/// Size of private exponents in bytes. In a group of a safe prime, twice the strength of its
-/// discrete logarithm (128 bits) would be sufficient.
-const EXPONENT_BYTES: usize = 64;
+/// Size of private exponents in bytes: in a group of a safe prime, twice the strength of its discrete
+/// logarithm (RFC 7919: 125 bits for a prime of 3072 bits). The time of a login grows with it.
+const EXPONENT_BYTES: usize = 32;
 
 /// Number of rounds of each test of a prime. A composite passes one round with a probability of at
 /// most 1/4, whoever chose it, because the bases are random.
