@@ -16,12 +16,15 @@ use net::Admission;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use std::cell::RefCell;
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::task::{Poll, ready};
 use std::time::{Duration, SystemTime};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
@@ -292,14 +295,13 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// Receives bytes and passes each frame to the engine, until the end.
-async fn receive(engine: SharedEngine, link: ConnectionId, from: OwnedReadHalf) {
+async fn receive(engine: SharedEngine, link: ConnectionId, mut from: OwnedReadHalf) {
     let mut splitter = FrameSplitter::new(match engine.borrow_mut().stage(link) {
         Some(stage) => stage.phase(),
         None => return,
     });
-    while from.readable().await.is_ok() {
-        let count = BUFFER.with_borrow_mut(|buffer| buffer.read(&from, &mut splitter));
-        match count {
+    loop {
+        match read(&mut from, &mut splitter).await {
             Ok(0) => break,
             Ok(count) => {
                 loop {
@@ -314,7 +316,6 @@ async fn receive(engine: SharedEngine, link: ConnectionId, from: OwnedReadHalf) 
                     tokio::task::yield_now().await;
                 }
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
                 tracing::debug!("a cluster connection broke: {error}");
                 break;
@@ -326,23 +327,23 @@ async fn receive(engine: SharedEngine, link: ConnectionId, from: OwnedReadHalf) 
 
 thread_local! {
     /// The receive buffer of all connections, which share one thread.
-    static BUFFER: RefCell<ReceiveBuffer> = RefCell::default();
+    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
 }
 
-struct ReceiveBuffer(Vec<u8>);
-
-impl Default for ReceiveBuffer {
-    fn default() -> Self {
-        Self(vec![0; READ_BYTES])
-    }
-}
-
-impl ReceiveBuffer {
-    fn read(&mut self, from: &OwnedReadHalf, splitter: &mut FrameSplitter) -> io::Result<usize> {
-        let count = from.try_read(&mut self.0)?;
-        splitter.push(self.0.get(..count).unwrap_or_default());
-        Ok(count)
-    }
+/// Waits for bytes and passes them to the splitter. Returns their number, 0 at the end.
+///
+/// A read that does not fill the buffer has emptied the socket, and Tokio waits for the next event
+/// without another read. (`readable` and `try_read` would read once more.)
+async fn read(from: &mut OwnedReadHalf, splitter: &mut FrameSplitter) -> io::Result<usize> {
+    poll_fn(|context| {
+        BUFFER.with_borrow_mut(|buffer| {
+            let mut buffer = ReadBuf::new(buffer);
+            ready!(Pin::new(&mut *from).poll_read(context, &mut buffer))?;
+            splitter.push(buffer.filled());
+            Poll::Ready(Ok(buffer.filled().len()))
+        })
+    })
+    .await
 }
 
 /// Sends the content of an outbox until it is closed, then the remainder within a deadline.
