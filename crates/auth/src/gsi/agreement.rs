@@ -6,6 +6,7 @@
 //!
 //! Source: security facts, section 2.6.4.
 
+use super::fixed_base::FixedBase;
 use super::modular::{Modulus, compare, without_leading_zeros};
 use super::pem;
 use crate::secret::Secret;
@@ -13,7 +14,7 @@ use base::Rng;
 use sha2::{Digest, Sha256};
 use std::cmp::Ordering;
 use std::collections::VecDeque;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use x509_cert::der::asn1::UintRef;
 use x509_cert::der::{Decode, Reader, SliceReader};
 
@@ -51,6 +52,8 @@ pub(super) struct DhGroup {
     generator: Vec<u8>,
     modulus: Modulus,
     pem: String,
+    /// Powers of the generator, in the process of a server.
+    generator_powers: OnceLock<Option<FixedBase>>,
 }
 
 impl DhGroup {
@@ -75,7 +78,27 @@ impl DhGroup {
         });
         let (prime, generator) = numbers.ok().filter(|_| reader.is_finished())?;
         let modulus = Modulus::new(&prime)?;
-        Some(Self { prime, generator, modulus, pem: text.to_owned() })
+        Some(Self { prime, generator, modulus, pem: text.to_owned(), generator_powers: OnceLock::new() })
+    }
+
+    /// Computes what makes key pairs of this group cheaper. It takes longer than a key pair, and 400 KiB of
+    /// memory for a prime of 3072 bits, so it is for servers only.
+    pub(super) fn prepare_key_pairs(&self) {
+        self.generator_powers.get_or_init(|| FixedBase::new(&self.modulus, &self.generator, EXPONENT_BYTES));
+    }
+
+    /// Returns the generator to the power of a private exponent.
+    fn public_value(&self, exponent: &Secret) -> Option<Vec<u8>> {
+        let exponent = exponent.expose();
+        let prepared = self.generator_powers.get().and_then(Option::as_ref);
+        prepared
+            .and_then(|powers| powers.power(&self.modulus, exponent))
+            .or_else(|| self.modulus.power(&self.generator, exponent))
+    }
+
+    /// Returns the beginning of the text of all key agreements of this group.
+    pub(super) fn text_prefix(&self) -> String {
+        format!("{}{PUBLIC_BEGIN}", self.pem)
     }
 
     fn is_equal(&self, other: &Self) -> bool {
@@ -185,7 +208,7 @@ pub(super) enum AgreementError {
 
 /// Group and public value of a peer.
 pub(super) struct PeerAgreement {
-    group: DhGroup,
+    group: Arc<DhGroup>,
     public: Vec<u8>,
 }
 
@@ -197,7 +220,10 @@ impl PeerAgreement {
         let (parameters, rest) = text.split_once(PUBLIC_BEGIN).ok_or(AgreementError::Malformed)?;
         let digits = rest.strip_suffix(PUBLIC_END).ok_or(AgreementError::Malformed)?;
         let public = from_hex(digits).ok_or(AgreementError::Malformed)?;
-        let group = DhGroup::decode(parameters).ok_or(AgreementError::Malformed)?;
+        // The usual group is not prepared again for each peer.
+        let fixed = DhGroup::fixed().filter(|fixed| fixed.pem == parameters);
+        let group = fixed.or_else(|| DhGroup::decode(parameters).map(Arc::new));
+        let group = group.ok_or(AgreementError::Malformed)?;
         if !group.has_valid(&public) {
             return Err(AgreementError::PublicValue);
         }
@@ -213,9 +239,7 @@ impl PeerAgreement {
     ) -> Result<Arc<DhGroup>, AgreementError> {
         match DhGroup::fixed() {
             Some(fixed) if fixed.is_equal(&self.group) => Ok(fixed),
-            _ if self.group.is_safe(bits_min, rng) => {
-                DhGroup::decode(&self.group.pem).map(Arc::new).ok_or(AgreementError::Malformed)
-            }
+            _ if self.group.is_safe(bits_min, rng) => Ok(self.group.clone()),
             _ => Err(AgreementError::WeakGroup(self.group.bits())),
         }
     }
@@ -257,14 +281,14 @@ impl KeyAgreement {
     }
 
     pub(super) fn with_exponent(group: Arc<DhGroup>, exponent: Secret) -> Option<Self> {
-        let public = group.modulus.power(&group.generator, exponent.expose())?;
+        let public = group.public_value(&exponent)?;
         Some(Self { group, exponent, public })
     }
 
     /// Returns the text for the peer.
     pub(super) fn text(&self) -> String {
         use std::fmt::Write;
-        let mut text = format!("{}{PUBLIC_BEGIN}", self.group.pem);
+        let mut text = self.group.text_prefix();
         for byte in without_leading_zeros(&self.public) {
             let _ = write!(text, "{byte:02X}");
         }
@@ -326,6 +350,20 @@ mod tests {
             }
         }
         assert_eq!(checked, 4);
+    }
+
+    #[test]
+    fn a_prepared_group_has_the_same_public_values() {
+        let prepared = DhGroup::decode(FIXED_GROUP).map(Arc::new).unwrap();
+        prepared.prepare_key_pairs();
+        let plain = DhGroup::decode(FIXED_GROUP).map(Arc::new).unwrap();
+        let random = KeyAgreement::random_exponent(&mut SystemRng);
+        for exponent in [random, Secret::new(vec![0xff; EXPONENT_BYTES]), Secret::new(vec![7; 48])] {
+            let [one, other] = [&prepared, &plain]
+                .map(|group| KeyAgreement::with_exponent(group.clone(), exponent.clone()).unwrap());
+            assert_eq!(one.text(), other.text());
+            assert!(one.text().starts_with(&prepared.text_prefix()));
+        }
     }
 
     #[test]

@@ -4,9 +4,11 @@
 //! | file             | contents                                                           |
 //! |------------------|--------------------------------------------------------------------|
 //! | `agreement`      | the key agreement                                                  |
+//! | `blinding`       | the private operation of an RSA key                                |
 //! | `certificate`    | parts of certificates                                              |
 //! | `client`         | [`GsiClient`]: the client's side                                   |
 //! | `credential`     | the certificates and the key of a user                             |
+//! | `fixed_base`     | powers of one number                                               |
 //! | `host_names`     | the names of servers in certificates                               |
 //! | `messages`       | steps, options, challenges                                         |
 //! | `modular`        | modular exponentiation                                             |
@@ -22,9 +24,11 @@
 //! Source: security facts, section 2.6; decision 041.
 
 mod agreement;
+mod blinding;
 mod certificate;
 mod client;
 mod credential;
+mod fixed_base;
 mod host_names;
 mod messages;
 mod modular;

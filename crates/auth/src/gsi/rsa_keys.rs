@@ -6,17 +6,19 @@
 //!
 //! Source: security facts, section 2.6.4.
 
+use super::blinding::BlindedKey;
 use super::modular::{MODULUS_BYTES_MAX, Modulus, without_leading_zeros};
 use super::pem;
 use crate::random::SystemRng;
 use base::Rng;
+use rsa::PrivateKey;
 use rsa::pkcs1::DecodeRsaPrivateKey;
 use rsa::pkcs8::{DecodePrivateKey, EncodePrivateKey, EncodePublicKey};
 use rsa::rand_core::{TryCryptoRng, TryRng};
 use rsa::traits::PublicKeyParts;
-use rsa::{Pkcs1v15Sign, PrivateKey};
 use sha2::{Digest, Sha256};
 use std::convert::Infallible;
+use std::sync::Arc;
 use x509_cert::der::asn1::{BitStringRef, UintRef};
 use x509_cert::der::{AnyRef, Decode, Reader, SliceReader};
 use zeroize::Zeroizing;
@@ -43,9 +45,9 @@ const SHA256_PREFIX: [u8; 19] = [
 const RSA_ENCRYPTION: [u8; 11] = [0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 
 /// The random numbers of the system, as the library takes them.
-struct BlindingRng;
+pub(super) struct KeyRng;
 
-impl TryRng for BlindingRng {
+impl TryRng for KeyRng {
     type Error = Infallible;
 
     fn try_next_u32(&mut self) -> Result<u32, Infallible> {
@@ -66,11 +68,11 @@ impl TryRng for BlindingRng {
     }
 }
 
-impl TryCryptoRng for BlindingRng {}
+impl TryCryptoRng for KeyRng {}
 
 /// A private key. The library wipes it when it is dropped.
 #[derive(Clone)]
-pub(super) struct RsaSigner(PrivateKey);
+pub(super) struct RsaSigner(Arc<BlindedKey>);
 
 impl std::fmt::Debug for RsaSigner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -94,7 +96,11 @@ impl RsaSigner {
         if key.size() * 8 > PRIVATE_BITS_MAX {
             return Err(format!("the private key has more than {PRIVATE_BITS_MAX} bits"));
         }
-        Ok(Self(key))
+        Self::of(key).ok_or_else(|| "the private key is malformed".to_owned())
+    }
+
+    fn of(key: PrivateKey) -> Option<Self> {
+        BlindedKey::new(key).map(|key| Self(Arc::new(key)))
     }
 
     /// Makes a key.
@@ -102,34 +108,47 @@ impl RsaSigner {
         if bits > PRIVATE_BITS_MAX {
             return Err(format!("keys have at most {PRIVATE_BITS_MAX} bits"));
         }
-        PrivateKey::new(&mut BlindingRng, bits).map(Self).map_err(|error| error.to_string())
+        let key = PrivateKey::new(&mut KeyRng, bits).map_err(|error| error.to_string())?;
+        Self::of(key).ok_or_else(|| "the key is malformed".to_owned())
     }
 
     /// Returns the private key as PEM text.
     pub(super) fn to_pem(&self) -> Result<Zeroizing<String>, String> {
-        let der = self.0.to_pkcs8_der().map_err(|error| error.to_string())?;
+        let der = self.0.key().to_pkcs8_der().map_err(|error| error.to_string())?;
         Ok(Zeroizing::new(pem::encode(pem::PRIVATE_KEY, der.as_bytes())))
     }
 
     /// Returns the size in bits.
     pub(super) fn bits(&self) -> usize {
-        self.0.size() * 8
+        self.bytes() * 8
     }
 
     /// Returns the public key as a SubjectPublicKeyInfo.
     pub(super) fn public_key(&self) -> Result<Vec<u8>, String> {
-        let der = self.0.to_public_key().to_public_key_der().map_err(|error| error.to_string())?;
+        let der = self.0.key().to_public_key().to_public_key_der().map_err(|error| error.to_string())?;
         Ok(der.as_bytes().to_vec())
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.key().size()
+    }
+
+    /// Returns the number of bytes of data in each block of a signature without a digest.
+    pub(super) fn block_data_bytes(&self) -> Result<usize, String> {
+        let bytes = self.bytes().checked_sub(PADDING_BYTES).filter(|bytes| *bytes > 0);
+        bytes.ok_or_else(|| "the key is short".to_owned())
     }
 
     /// Signs data without a digest.
     pub(super) fn sign_raw(&self, data: &[u8]) -> Result<Vec<u8>, String> {
-        let size =
-            self.0.size().checked_sub(PADDING_BYTES).filter(|size| *size > 0).ok_or("the key is short")?;
         let mut signature = Vec::new();
-        for piece in data.chunks(size) {
-            let signed = self.0.sign_with_rng(&mut BlindingRng, Pkcs1v15Sign::new_unprefixed(), piece);
-            signature.extend(signed.map_err(|error| error.to_string())?);
+        for piece in data.chunks(self.block_data_bytes()?) {
+            let mut block = vec![0xff; self.bytes() - piece.len()];
+            if let [zero, kind, .., end] = block.as_mut_slice() {
+                (*zero, *kind, *end) = (0, 1, 0);
+            }
+            block.extend_from_slice(piece);
+            signature.extend(self.0.apply(&block).ok_or("the private key is not usable")?);
         }
         Ok(signature)
     }
@@ -204,7 +223,7 @@ impl RsaVerifier {
         }
         let mut data = Vec::new();
         for block in blocks {
-            let padded = self.modulus.power(block, &self.exponent)?;
+            let padded = self.modulus.public_power(block, &self.exponent)?;
             let rest = padded.strip_prefix(&[0, 1])?;
             let padding = rest.iter().take_while(|byte| **byte == 0xff).count();
             let rest = rest.get(padding..)?.strip_prefix(&[0])?;
@@ -218,11 +237,18 @@ impl RsaVerifier {
 }
 
 #[cfg(test)]
-mod tests {
+impl RsaSigner {
+    pub(super) fn blinded(&self) -> &BlindedKey {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
     use super::*;
     use crate::gsi::vectors::{bytes, list, load, text};
 
-    fn host_key() -> RsaSigner {
+    pub(in crate::gsi) fn host_key() -> RsaSigner {
         RsaSigner::from_pem(text(&load("gsi.json")["keys"], "host_key_pem")).unwrap()
     }
 

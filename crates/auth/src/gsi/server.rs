@@ -75,6 +75,10 @@ struct ServerIdentity {
     /// The certificate as text.
     pem: String,
     signer: RsaSigner,
+    /// The beginning of the signature of all key agreements, with whole blocks.
+    agreement_prefix: Vec<u8>,
+    /// The number of bytes that this part signs.
+    agreement_prefix_data: usize,
     /// Hashes of its authority.
     authorities: Vec<String>,
     expires: SystemTime,
@@ -104,12 +108,26 @@ impl ServerIdentity {
         }
         let hashes = trust.authority_hashes(&certificate.der)?;
         let [new, old] = hashes;
+        let group = DhGroup::fixed().ok_or("the group of the key agreement is malformed")?;
+        let constant = group.text_prefix();
+        let signed = constant.len() - constant.len() % signer.block_data_bytes()?;
+        let (constant, _) = constant.as_bytes().split_at(signed);
         Ok(Self {
             pem: pem::encode(pem::CERTIFICATE, &certificate.der),
+            agreement_prefix: signer.sign_raw(constant)?,
+            agreement_prefix_data: signed,
             signer,
             authorities: if new_hash_only { vec![new] } else { vec![new, old] },
             expires: certificate.not_after(),
         })
+    }
+
+    /// Signs the text of a key agreement. A signature has no random part, so that of the group is the same
+    /// in all logins.
+    fn sign_agreement(&self, agreement: &KeyAgreement) -> Result<Vec<u8>, String> {
+        let text = agreement.text();
+        let rest = text.as_bytes().get(self.agreement_prefix_data..).unwrap_or_default();
+        Ok([self.agreement_prefix.as_slice(), &self.signer.sign_raw(rest)?].concat())
     }
 }
 
@@ -179,6 +197,7 @@ impl GsiServer {
         rng: Box<dyn Rng + Send>,
     ) -> Result<Self, String> {
         let group = DhGroup::fixed().ok_or("the group of the key agreement is malformed")?;
+        group.prepare_key_pairs();
         Ok(Self(Arc::new(GsiShared {
             settings,
             identity: RwLock::new(Arc::new(identity)),
@@ -337,7 +356,7 @@ impl GsiServerLogin {
         let ciphers: Vec<&str> = settings.ciphers.iter().map(|cipher| cipher.name()).collect();
         let reply = messages::begin(step::SERVER_CERTIFICATE)
             .with(SutField::MAIN, &main)
-            .with(SutField::CIPHER, &identity.signer.sign_raw(agreement.text().as_bytes())?)
+            .with(SutField::CIPHER, &identity.sign_agreement(&agreement)?)
             .with(SutField::CIPHER_NAMES, ciphers.join(":").as_bytes())
             .with(SutField::DIGEST_NAMES, settings.digests.join(":").as_bytes())
             .with(SutField::X509, identity.pem.as_bytes())
