@@ -223,8 +223,13 @@ impl PacketBody {
     /// # Errors
     /// [`PacketError::Length`], [`PacketError::Checksum`].
     pub fn open(encrypted: &[u8], key: &Secret) -> Result<Self, PacketError> {
+        Self::open_by(encrypted, &FeedbackCipher::new(key.expose()))
+    }
+
+    /// As [`PacketBody::open`], with a key whose schedule is known.
+    pub(super) fn open_by(encrypted: &[u8], cipher: &FeedbackCipher) -> Result<Self, PacketError> {
         let mut plain = Zeroizing::new(encrypted.to_vec());
-        FeedbackCipher::new(key.expose()).decrypt(&mut plain);
+        cipher.decrypt(&mut plain);
         let (body, sent) = plain.split_last_chunk::<CHECKSUM_BYTES>().ok_or(PacketError::Length)?;
         let [.., c0, c1, c2, c3] =
             crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32IsoHdlc, body).to_be_bytes();
