@@ -103,6 +103,7 @@ mod route;
 mod secured_login;
 mod server_stream;
 mod settings;
+mod shared_tickets;
 mod sums;
 mod tls_trust;
 mod url;

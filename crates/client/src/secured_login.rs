@@ -15,6 +15,7 @@ use crate::authentication::LoginRequest;
 use crate::credential_exchange::{CredentialExchange, OwnedStep};
 use crate::credentials::{CredentialChoice, Credentials};
 use crate::server_stream::server_name;
+use crate::shared_tickets::SharedTickets;
 use crate::tls_trust::TlsTrust;
 use crate::url::Url;
 
@@ -53,11 +54,11 @@ impl SecuredLogin {
     fn config(&self) -> io::Result<Arc<ClientConfig>> {
         let read = || {
             let config = TrustAnchors::of_environment().client_config().map_err(|error| error.to_string())?;
-            if self.resumes {
-                return Ok(config);
-            }
             let mut config = ClientConfig::clone(&config);
-            config.resumption = Resumption::disabled();
+            config.resumption = match self.resumes {
+                true => Resumption::store(Arc::new(SharedTickets::new())),
+                false => Resumption::disabled(),
+            };
             Ok(Arc::new(config))
         };
         self.config.get_or_init(read).clone().map_err(io::Error::other)
