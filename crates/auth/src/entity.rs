@@ -160,11 +160,10 @@ impl Deref for Entity {
 /// `[2001:db8::1]`.
 #[must_use]
 pub fn address_text(address: IpAddr) -> String {
-    let address = match address.to_canonical() {
-        IpAddr::V4(address) => address.to_ipv6_mapped(),
-        IpAddr::V6(address) => address,
-    };
-    format!("[{address}]")
+    match address.to_canonical() {
+        IpAddr::V4(address) => format!("[::ffff:{address}]"),
+        IpAddr::V6(address) => format!("[{address}]"),
+    }
 }
 
 /// Reports whether only our own code may set an attribute, never the data of a peer.
