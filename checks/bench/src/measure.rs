@@ -117,8 +117,8 @@ impl Measure<'_> {
         let [kind, path, options @ ..] = arguments else { bail!("a load has a kind and a path") };
         let mut command = by(&self.program, CLIENT_CPU);
         command.args(["bench", kind, &server.url(path)]).args(options).arg("--json");
-        if server.security.is_some() {
-            CredentialFiles::of(self.data)?.arm(&mut command);
+        if let Some(security) = server.security {
+            CredentialFiles::of(self.data, security)?.arm(&mut command);
         }
         for pid in server.pids() {
             command.args(["--server-pid", &pid.to_string()]);

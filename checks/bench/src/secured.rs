@@ -1,7 +1,8 @@
 //! Loads with authentication and TLS, and the certificates and keys that they need.
 //!
 //! Each run creates its own authority, with `openssl`. Both servers have the same lines of
-//! configuration and the same files.
+//! configuration and the same files. Only keys of token issuers are in different files: XRootD takes
+//! them from its cache, ours from a key set.
 
 use anyhow::Context;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -15,6 +16,7 @@ use crate::children::{run, user};
 use crate::data::Data;
 use crate::figures::Goal;
 use crate::row::{CPU, Row, RowSetting, THROUGHPUT, bench};
+use crate::server::ServerSide;
 
 /// The security of the servers of a load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,9 +24,17 @@ pub(crate) enum RowSecurity {
     Unix,
     Sss,
     Gsi,
+    Krb5,
+    Ztn,
     Tls,
+    /// Many authorization rules, of which those of a group allow the requests.
+    Rules,
 }
 
+/// The program that makes tickets and tokens.
+const CREDENTIALS_PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/credentials.py");
+/// Principal of the servers.
+const SERVICE: &str = "xrootd/localhost@TEST.EXAMPLE";
 /// Length of the key of `sss` in bytes.
 const SSS_KEY_BYTES: usize = 32;
 /// Maximum duration of the creation of a certificate.
@@ -35,6 +45,16 @@ const HOST: &str = "localhost";
 const DAYS: &str = "60";
 
 const AUTHORITY: &str = "/O=Bench/CN=Authority";
+
+/// Maximum duration of the program that makes tickets and tokens.
+const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(120);
+/// Numbers of groups and users with rules, and of rules of each: 10,000 rules in total.
+const GROUPS: usize = 100;
+const RULES_PER_GROUP: usize = 40;
+const USERS: usize = 1000;
+const RULES_PER_USER: usize = 6;
+/// Group of the client, by its key of `sss`. Its last rule is the one of the files.
+const GROUP: &str = "nogroup";
 
 /// Returns the loads. Each has one processor for the server and one for the generator, so that the
 /// generator limits the throughput of expensive logins, and processor time shows the difference.
@@ -57,6 +77,31 @@ pub(crate) fn rows() -> Vec<Row> {
             "connect, login by gsi (RSA of 2,048 bits; theirs with a key agreement of 512 bits), disconnect",
             "-c 16",
             &half,
+        ),
+        login(
+            RowSecurity::Krb5,
+            "login-krb5-c16",
+            "connect, login by krb5 (AES of 256 bits), disconnect",
+            "-c 16",
+            &half,
+        ),
+        login(
+            RowSecurity::Ztn,
+            "login-ztn-c16",
+            "connect, resumed TLS handshake, login by ztn (RSA of 2,048 bits), disconnect",
+            "-c 16 --resume",
+            &half,
+        ),
+        secured(
+            RowSecurity::Rules,
+            bench(
+                "open-authorized-c64",
+                "open and close of 10,000 files, 64 connections, 10,000 authorization rules of 100 groups and 1,000 users",
+                "open",
+                "/many/f%d",
+                "--files 10000 -c 64",
+                &half,
+            ),
         ),
         login(
             RowSecurity::Tls,
@@ -101,46 +146,122 @@ pub(crate) fn rows() -> Vec<Row> {
 pub(crate) struct CredentialFiles(PathBuf);
 
 impl RowSecurity {
-    /// Returns the lines of both servers.
-    pub(crate) fn lines(self, data: &Data) -> anyhow::Result<Vec<String>> {
-        let files = CredentialFiles::of(data)?;
+    /// Returns the lines of a server. Those of both sides are the same, except for the keys of issuers.
+    pub(crate) fn lines(self, data: &Data, side: ServerSide) -> anyhow::Result<Vec<String>> {
+        let files = CredentialFiles::of(data, self)?;
         let path = |name: &str| files.path(name).display().to_string();
         let logins = |line: String| vec!["xrootd.seclib libXrdSec.so".to_owned(), line];
+        let sss = || logins(format!("sec.protocol sss -s {}", path("server.keytab")));
+        let tls = || {
+            vec![
+                format!("xrd.tls {} {}", path("host.pem"), path("host.key")),
+                format!("xrd.tlsca certdir {}", path("authorities")),
+                "xrootd.tlsreuse on".to_owned(),
+            ]
+        };
         Ok(match self {
             Self::Unix => logins("sec.protocol unix".to_owned()),
-            Self::Sss => logins(format!("sec.protocol sss -s {}", path("server.keytab"))),
+            Self::Sss => sss(),
             Self::Gsi => logins(format!(
                 "sec.protocol gsi -certdir:{} -cert:{} -key:{} -crl:0 -gmapopt:10 -vomsat:0",
                 path("authorities"),
                 path("host.pem"),
                 path("host.key")
             )),
-            Self::Tls => vec![
-                format!("xrd.tls {} {}", path("host.pem"), path("host.key")),
-                format!("xrd.tlsca certdir {}", path("authorities")),
-                "xrootd.tls capable all".to_owned(),
-                "xrootd.tlsreuse on".to_owned(),
-            ],
+            Self::Krb5 => logins(format!("sec.protocol krb5 {} {SERVICE}", path("krb5/server.keytab"))),
+            Self::Ztn => {
+                let issuers = match side {
+                    ServerSide::Theirs => "ztn/issuers-theirs",
+                    _ => "ztn/issuers-ours",
+                };
+                let library = format!("ofs.authlib libXrdAccSciTokens.so config={}", path(issuers));
+                let protocol = logins("sec.protocol ztn".to_owned());
+                [protocol, tls(), vec!["ofs.authorize".to_owned(), library]].concat()
+            }
+            Self::Tls => [tls(), vec!["xrootd.tls capable all".to_owned()]].concat(),
+            Self::Rules => {
+                let rules = format!("acc.authdb {}", path("authdb"));
+                [sss(), vec!["ofs.authorize".to_owned(), rules, "acc.audit none".to_owned()]].concat()
+            }
         })
+    }
+
+    /// Sets the variables of a server, whose own files are in a directory.
+    pub(crate) fn arm_server(
+        self,
+        data: &Data,
+        directory: &Path,
+        command: &mut Command,
+    ) -> anyhow::Result<()> {
+        let files = CredentialFiles::of(data, self)?;
+        match self {
+            Self::Krb5 => {
+                let replays = format!("file2:{}/replays", directory.display());
+                command.env("KRB5_CONFIG", files.path("krb5/krb5.conf")).env("KRB5RCACHENAME", replays);
+            }
+            Self::Ztn => {
+                command.env("XDG_CACHE_HOME", files.path("ztn"));
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Returns scheme and host of the URLs.
     pub(crate) const fn origin(self) -> (&'static str, &'static str) {
         match self {
-            Self::Tls => ("roots", HOST),
-            Self::Unix | Self::Sss | Self::Gsi => ("root", HOST),
+            Self::Tls | Self::Ztn => ("roots", HOST),
+            Self::Unix | Self::Sss | Self::Gsi | Self::Krb5 | Self::Rules => ("root", HOST),
         }
     }
 }
 
 impl CredentialFiles {
-    /// Creates the files, unless they are there.
-    pub(crate) fn of(data: &Data) -> anyhow::Result<Self> {
+    /// Creates the files that a security needs, unless they are there.
+    pub(crate) fn of(data: &Data, security: RowSecurity) -> anyhow::Result<Self> {
         let files = Self(data.security_directory().to_path_buf());
         if !files.path("client.keytab").exists() {
             files.create().context("cannot create certificates and keys")?;
         }
+        match security {
+            RowSecurity::Krb5 => files.issue_by_program("krb5")?,
+            RowSecurity::Ztn => files.issue_by_program("ztn")?,
+            _ => {}
+        }
         Ok(files)
+    }
+
+    /// Creates the directory of tickets or tokens by the program of the checks, unless it is there.
+    fn issue_by_program(&self, kind: &str) -> anyhow::Result<()> {
+        let directory = self.path(kind);
+        if directory.exists() {
+            return Ok(());
+        }
+        fs::create_dir(&directory)?;
+        let mut command = Command::new("python3");
+        command.arg(CREDENTIALS_PROGRAM).arg(kind).arg(&directory);
+        run(command, CREDENTIALS_TIMEOUT).with_context(|| format!("cannot create credentials of {kind}"))?;
+        Ok(())
+    }
+
+    /// Writes the authorization rules.
+    fn write_rules(&self) -> anyhow::Result<()> {
+        let rules = |kind: &str, name: &str, count: usize, last: &str| {
+            let paths: String = (1..count).map(|number| format!(" /{kind}/{name}/d{number} lr")).collect();
+            format!("{kind} {name}{paths} {last} lr\n")
+        };
+        let mut text = String::new();
+        for group in 1..GROUPS {
+            let name = format!("group{group}");
+            text += &rules("g", &name, RULES_PER_GROUP, &format!("/{name}"));
+        }
+        text += &rules("g", GROUP, RULES_PER_GROUP, "/many");
+        for user in 0..USERS {
+            let name = format!("user{user}");
+            text += &rules("u", &name, RULES_PER_USER, &format!("/{name}"));
+        }
+        fs::write(self.path("authdb"), text)?;
+        self.give("authdb")
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -154,6 +275,9 @@ impl CredentialFiles {
         // XRootD 5.5.3 agrees on keys in a group of 512 bits, which the client refuses otherwise.
         command.env("SCALLA_GSI_WEAK_DH", "1");
         command.env("X509_USER_PROXY", self.path("none")).env("XrdSecSSSKT", self.path("client.keytab"));
+        command.env("KRB5_CONFIG", self.path("krb5/krb5.conf"));
+        command.env("KRB5CCNAME", format!("FILE:{}", self.path("krb5/cache").display()));
+        command.env("BEARER_TOKEN_FILE", self.path("ztn/token"));
     }
 
     fn create(&self) -> anyhow::Result<()> {
@@ -176,11 +300,12 @@ impl CredentialFiles {
         getrandom(&mut key, GetRandomFlags::empty())?;
         let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
         let now = jiff::Timestamp::now().as_second();
-        let line = format!("0 u:nobody g:nogroup n:bench N:{now} c:{now} e:0 f:0 k:{key}\n");
+        let line = format!("0 u:nobody g:{GROUP} n:bench N:{now} c:{now} e:0 f:0 k:{key}\n");
         for name in ["server.keytab", "client.keytab"] {
             write_secret(&self.path(name), &line)?;
         }
-        self.give("server.keytab")
+        self.give("server.keytab")?;
+        self.write_rules()
     }
 
     fn issue(&self, name: &str, subject: &str, extensions: &str) -> anyhow::Result<()> {

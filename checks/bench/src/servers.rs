@@ -76,7 +76,7 @@ impl<'d> Fleet<'d> {
         command.arg("serve").arg(self.data.tree(setting.tmpfs));
         command.args(["--port", "0", "--admin-path"]).arg(&directory);
         let mut lines: Vec<_> = setting.ours.iter().map(|line| (*line).to_owned()).collect();
-        lines.extend(self.security(setting)?);
+        lines.extend(self.security(setting, ServerSide::Ours)?);
         if !lines.is_empty() {
             let file = directory.join("scalla.cfg");
             fs::write(&file, lines.join("\n") + "\n")
@@ -84,6 +84,7 @@ impl<'d> Fleet<'d> {
             command.arg("--config").arg(file);
         }
         command.args(self.arguments);
+        self.arm(setting, &directory, &mut command)?;
         let mut running = ChildServer::start(command, &log, true).context("our server")?;
         let port = running.wait_for(&log, |text| {
             let (_, rest) = text.split_once("listening on ")?;
@@ -93,8 +94,13 @@ impl<'d> Fleet<'d> {
         Ok(Server::alone(running, port, ServerSide::Ours).secured(setting.security))
     }
 
-    fn security(&self, setting: &RowSetting) -> anyhow::Result<Vec<String>> {
-        setting.security.map_or(Ok(Vec::new()), |security| security.lines(self.data))
+    fn security(&self, setting: &RowSetting, side: ServerSide) -> anyhow::Result<Vec<String>> {
+        setting.security.map_or(Ok(Vec::new()), |security| security.lines(self.data, side))
+    }
+
+    /// Sets the variables that a server needs for the security of a setting.
+    fn arm(&self, setting: &RowSetting, directory: &Path, command: &mut Command) -> anyhow::Result<()> {
+        setting.security.map_or(Ok(()), |security| security.arm_server(self.data, directory, command))
     }
 
     fn theirs(&self, setting: &RowSetting, name: &str) -> anyhow::Result<Server> {
@@ -106,13 +112,14 @@ impl<'d> Fleet<'d> {
             "all.export /\noss.localroot {}\nall.adminpath {work}\nall.pidpath {work}\nxrd.network nodnr\n{}\n{}\n",
             tree.display(),
             setting.theirs.join("\n"),
-            self.security(setting)?.join("\n")
+            self.security(setting, ServerSide::Theirs)?.join("\n")
         );
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         // XRootD cannot report a port assigned by the kernel.
         let port = free_port()?;
         let mut command = pinned(Path::new(XROOTD), SERVER_CPU);
         command.arg("-c").arg(&file).args(["-p", &port.to_string()]).current_dir(&directory);
+        self.arm(setting, &directory, &mut command)?;
         let mut running = ChildServer::start(command, &log, true).context("their server")?;
         running.wait_for(&log, |text| text.contains("initialization completed").then_some(()))?;
         Ok(Server::alone(running, port, ServerSide::Theirs).secured(setting.security))
