@@ -1,19 +1,30 @@
 //! What hostile clients do. Each campaign returns after its clients have gone; that the server cuts
 //! one off or refuses it is no failure.
 
+use crate::half_open;
 use crate::raw::{
     CLONE, CREATING, DIRLIST, FATTR, PGREAD, PING, PREPARE, QUERY, READ, READING, READV, RawClient, STATX,
     WRITE, WRITEV, announcing, handshake, login, open, range, request,
 };
 use crate::site::BIG_BYTES;
 use anyhow::Result;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The longest argument of a request.
 const ARGUMENT_BYTES: usize = 2 * 1024 * 1024;
 
 /// How long clients that read nothing, or send next to nothing, stay.
-const STAY: Duration = Duration::from_secs(2);
+pub(crate) const STAY: Duration = Duration::from_secs(2);
+
+/// Latency of the well-behaved client, as a multiple of the control run.
+const SLOWER_MAX: u32 = 3;
+
+/// Resident memory of a half-open login by `gsi`: the session, its exchange and its received bytes.
+const HALF_OPEN_BYTES_MAX: u64 = 6 << 10;
+
+/// Memory that a flood of logins takes whatever its number: buffers, and the threads of logins.
+const HALF_OPEN_BASE: u64 = 16 << 20;
 
 /// A campaign against the server at a port.
 pub(crate) struct Campaign {
@@ -21,14 +32,26 @@ pub(crate) struct Campaign {
     /// Part of the run of one minute.
     pub(crate) is_quick: bool,
     pub(crate) run: fn(u16) -> Result<()>,
+    /// Writes files into the directory of the server, and returns lines of its configuration.
+    pub(crate) prepare: fn(&Path) -> Result<Vec<String>>,
+    /// Resident memory that it may take while the clients are there; `None` if only what it keeps counts.
+    pub(crate) peak_max: Option<u64>,
+    /// Latency of the well-behaved client, as a multiple of the control run.
+    pub(crate) slower_max: u32,
 }
 
 const fn campaign(name: &'static str, is_quick: bool, run: fn(u16) -> Result<()>) -> Campaign {
-    Campaign { name, is_quick, run }
+    Campaign { name, is_quick, run, prepare: |_| Ok(Vec::new()), peak_max: None, slower_max: SLOWER_MAX }
+}
+
+/// A campaign of this number of half-open logins.
+const fn half_open(name: &'static str, is_quick: bool, count: u64, run: fn(u16) -> Result<()>) -> Campaign {
+    let peak_max = Some(HALF_OPEN_BASE + count * HALF_OPEN_BYTES_MAX);
+    Campaign { prepare: half_open::prepare, peak_max, slower_max: 2, ..campaign(name, is_quick, run) }
 }
 
 /// All campaigns. The quick ones are those that hold today.
-pub(crate) const ALL: [Campaign; 19] = [
+pub(crate) const ALL: [Campaign; 21] = [
     campaign("statx-list", false, |port| long_list(port, STATX, 0)),
     campaign("prepare-list", true, |port| long_list(port, PREPARE, 0)),
     campaign("query-prepare-list", true, |port| long_list(port, QUERY, 2)),
@@ -43,6 +66,8 @@ pub(crate) const ALL: [Campaign; 19] = [
     campaign("one-byte-at-a-time", true, slow_login),
     campaign("login-flood", true, login_flood),
     campaign("silent-flood", true, silent_flood),
+    half_open("gsi-half-open-200", true, 200, |port| half_open::hold(port, 200, false)),
+    half_open("gsi-half-open", false, 10_000, |port| half_open::hold(port, 10_000, true)),
     campaign("bound-streams-stall", true, bound_stall),
     campaign("clones-and-leave", true, clones),
     campaign("writev-and-leave", true, writev),

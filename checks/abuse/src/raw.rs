@@ -1,10 +1,12 @@
 //! A client of raw bytes, which sends what no proper client would.
 
 use anyhow::{Context, Result, bail};
+use socket2::{Domain, Socket, Type};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
+pub(crate) const AUTH: u16 = 3000;
 pub(crate) const QUERY: u16 = 3001;
 pub(crate) const DIRLIST: u16 = 3004;
 pub(crate) const PROTOCOL: u16 = 3006;
@@ -85,7 +87,19 @@ pub(crate) struct RawClient {
 impl RawClient {
     /// Connects and sends nothing.
     pub(crate) fn silent(port: u16) -> Result<Self> {
-        let stream = TcpStream::connect(("127.0.0.1", port)).context("cannot connect")?;
+        Self::of(TcpStream::connect(("127.0.0.1", port)).context("cannot connect")?)
+    }
+
+    /// Connects from another address of the loopback network and sends nothing.
+    pub(crate) fn silent_from(source: Ipv4Addr, port: u16) -> Result<Self> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM.cloexec(), None)?;
+        socket.bind(&SocketAddr::from((source, 0)).into())?;
+        let target = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        socket.connect(&target.into()).with_context(|| format!("cannot connect from {source}"))?;
+        Self::of(socket.into())
+    }
+
+    fn of(stream: TcpStream) -> Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(SEND_PATIENCE))?;

@@ -19,7 +19,8 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    pub(crate) fn start(program: &Path) -> Result<Self> {
+    /// Starts the server with the lines of configuration that `prepare` returns for its directory.
+    pub(crate) fn start(program: &Path, prepare: fn(&Path) -> Result<Vec<String>>) -> Result<Self> {
         let scratch = Scratch::create()?;
         let directory = scratch.path();
         fs::create_dir_all(directory.join("data/many"))?;
@@ -29,7 +30,12 @@ impl Site {
         for number in 0..ENTRIES {
             fs::write(directory.join(format!("data/many/a-file-with-a-longer-name-{number}")), "")?;
         }
-        let arguments = ["serve", "data", "--port", "0", "--admin-path", "admin"];
+        let mut arguments = vec!["serve", "data", "--port", "0", "--admin-path", "admin"];
+        let lines = prepare(directory)?;
+        if !lines.is_empty() {
+            fs::write(directory.join("server.cfg"), lines.join("\n") + "\n")?;
+            arguments.extend(["--config", "server.cfg"]);
+        }
         let (process, port) = ServerProcess::start(program, &scratch, "server", &arguments)?;
         Ok(Self { port, process, scratch })
     }
