@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import keytabs
 import peers
 import raw
 from between import Between
-from tools import XRDCP, XRDFS, pattern, run
+from tools import XRDCP, XRDFS, pattern, run, wait_until
 
 CONTENT = pattern(3_000_000)
 
@@ -121,6 +122,37 @@ def test_our_client_refuses_servers_that_it_cannot_trust(serve, authority):
     # But no secret in clear text, whether or not there is a connection already.
     for secret in ("/?authz=token", "/?x=1?token"):
         listing(f"roots://localhost:{plain.port}/{secret}", XRD_NOTLSOK="1").fails(1)
+
+
+def test_a_protocol_that_is_limited_to_tls(serve, authority, tmp_path):
+    """`sec.bindtls`: clients that support TLS encrypt before they authenticate, others cannot use the protocol."""
+    login = "xrootd.seclib libXrdSec.so\nxrootd.log login\nsec.protocol unix\nsec.bindtls unix\n"
+    server = serve(settings=peers.SETTINGS + authority.settings(login))
+    client = {"X509_CERT_DIR": str(authority.directory)}
+    url = f"root://localhost:{server.port}/"
+    (tmp_path / "up").write_bytes(CONTENT)
+    run([XRDCP, "-f", tmp_path / "up", f"{url}/f"], **client).ok()
+    run([peers.program(), "cp", f"{url}/f", tmp_path / "down"], **client).ok()
+    assert (tmp_path / "down").read_bytes() == CONTENT
+    wait_until(lambda: server.output().count("by unix") >= 2)
+    # Clients without TLS have no protocol left.
+    with raw.Connection(server, login=False) as clear:
+        clear.hello()
+        with pytest.raises(raw.Failed) as failed:
+            clear.login()
+        assert failed.value.code == 3028
+    keytab = peers.give(keytabs.add(authority.directory.parent / "server.keytab", name="k"))
+    other = serve(settings=peers.SETTINGS + authority.settings(f"{login}sec.protocol sss -s {keytab}\n"))
+    with raw.Connection(other, login=False, authenticates=False) as clear:
+        clear.hello()
+        offers = clear.login()[16:]
+        assert offers.startswith(b"&P=sss,") and b"unix" not in offers
+        with pytest.raises(raw.Failed) as failed:
+            clear.ask(raw.AUTH, bytes(12) + b"unix", b"unix\0tester\0")
+        assert (failed.value.code, "disallowed for non-TLS" in failed.value.text) == (3030, True)
+        clear.send(raw.request(7, raw.STAT, payload=b"/f"))
+        assert struct.unpack(">i", clear.frame().body[:4])[0] == 3006
+        assert clear.closed()
 
 
 class AfterUpgrade(Between):

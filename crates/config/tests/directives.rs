@@ -62,6 +62,7 @@ fn guards_are_in_the_tables() {
         "sec.protocol sss -s /k",
         "sec.protparm pwd -x",
         "sec.protbind * host pwd",
+        "sec.bindtls pwd",
         "sec.level compatible",
         "sec.level all relaxed pedantic force",
         "sec.entitylib libX.so",
@@ -122,6 +123,7 @@ fn examples_match_the_standing() {
     // Examples that other lines complete.
     let completed = |name: &str| match name {
         "sec.protparm" => "sec.protocol sss\nxrootd.seclib default\n",
+        "sec.bindtls" => "sec.protocol unix\nxrootd.seclib default\nxrd.tls /c\nxrd.tlsca noverify\n",
         "voms.mapfile" => "sec.protocol gsi -vomsat:extract\nxrootd.seclib default\n",
         // Settings of authorization need the directive that enables it.
         name if name.starts_with("acc.") || name == "ofs.authlib" => "ofs.authorize\n",

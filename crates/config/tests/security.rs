@@ -201,6 +201,10 @@ fn faults_have_a_position() {
         ("sec.protbind * none unix", "1:21: error: sec.protbind: 'unix' follows none"),
         ("sec.protbind * unix", "1:1: error: sec.protbind: there is no sec.protocol unix"),
         ("sec.bindmode weak", "1:14: error: sec.bindmode: invalid bind mode 'weak'"),
+        ("sec.bindtls", "1:1: error: sec.bindtls: protocol name not specified"),
+        ("sec.bindtls unix", "1:1: error: sec.bindtls: there is no sec.protocol unix"),
+        ("sec.bindtls ldap", "1:13: error: sec.bindtls: unknown protocol 'ldap'"),
+        ("sec.bindtls host", "1:13: error: sec.bindtls: 'host' cannot be limited to TLS; it has no"),
         ("sec.level weird", "1:11: error: sec.level: invalid security level 'weird'"),
         ("sec.level standard maybe", "1:20: error: sec.level: invalid security level modifier 'maybe'"),
         ("sec.level relaxed all none", "1:19: error: sec.level: invalid security level 'all'"),
@@ -220,6 +224,24 @@ fn faults_have_a_position() {
     let twice =
         errors("xrootd.seclib default\nsec.protocol unix\nsec.protbind a unix\nsec.protbind A none\n");
     assert_eq!(twice, ["f:4:14: error: sec.protbind: 'A' is bound twice; it is bound at f:3:1"]);
+}
+
+#[test]
+fn protocols_can_be_limited_to_encrypted_connections() {
+    let tls = "xrd.tls /c\nxrd.tlsca noverify\n";
+    let head = "xrootd.seclib default\nsec.protocol unix\nsec.protocol sss -s /k\nsec.bindtls unix\n";
+    let loaded = security(&format!("{head}sec.bindtls sss unix\n{tls}"));
+    let ids: Vec<_> =
+        loaded.tls_protocols.iter().map(|id| (id.value.as_str(), id.origin.to_string())).collect();
+    assert_eq!(ids, [("unix", "f:4:1".to_owned()), ("sss", "f:5:1".to_owned())]);
+    // Without a certificate there are no encrypted connections.
+    let said = errors(head);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0].starts_with("f:4:1: error: sec.bindtls: no client can authenticate by unix"),
+        "{}",
+        said[0]
+    );
 }
 
 #[test]
@@ -245,7 +267,7 @@ fn shown_values_have_the_same_effect() {
                 sec.protocol ztn -maxsz 8k -expiry ignore -tokenlib none\n\
                 sec.protocol krb5 /t -ipchk -exptkn:/c/<user> x/<host>@R\n\
                 sec.protocol sss\nsec.protbind a.x only unix\nsec.protbind b.* none\nsec.protbind * unix sss\n\
-                sec.bindmode offer\nsec.level local relaxed none\nsec.level remote standard force\nsec.trace auth\n";
+                sec.bindmode offer\nsec.bindtls unix sss\nsec.level local relaxed none\nsec.level remote standard force\nsec.trace auth\n";
     let before = read(text).effective;
     let shown: Vec<_> = show(&before)
         .into_iter()
@@ -258,7 +280,8 @@ fn shown_values_have_the_same_effect() {
         let bindings: Vec<_> = security.bindings.iter().map(|setting| setting.value.clone()).collect();
         let rest =
             (*security.enabled, *security.binding_offers, *security.signing, security.trace.value.clone());
-        (protocols, bindings, rest)
+        let tls: Vec<_> = security.tls_protocols.iter().map(|setting| setting.value.clone()).collect();
+        (protocols, bindings, tls, rest)
     };
     assert_eq!(values(&before.security), values(&after.security), "{shown:?}");
 }

@@ -59,9 +59,25 @@ pub(crate) fn policy(
     }
     let bindings = security.bindings.iter().map(|setting| setting.value.clone()).collect();
     let policy = LoginPolicy::new(protocols, &order, bindings, *security.binding_offers, &effective.host);
-    let policy = policy.map_err(|error| StartError::Security(error.text))?;
+    let refused = |error: base::Error| StartError::Security(error.text);
+    let mut policy = policy.map_err(refused)?;
+    policy.limit_to_tls(tls_protocols(effective)?).map_err(refused)?;
     report(effective, &order);
     Ok(Some(Arc::new(policy)))
+}
+
+/// Returns the protocols that the configuration limits to encrypted connections. The check of the
+/// configuration reports the same errors with their line.
+fn tls_protocols(effective: &Effective) -> Result<impl Iterator<Item = &str>, StartError> {
+    let ids = &effective.security.tls_protocols;
+    match ids.first().filter(|_| effective.network.tls.is_none()) {
+        Some(id) => {
+            let what =
+                "is limited to encrypted connections; add xrd.tls with the certificate and key of this host";
+            Err(StartError::Security(format!("{} {what}", id.value)))
+        }
+        None => Ok(ids.iter().map(|id| id.value.as_str())),
+    }
 }
 
 /// Returns a protocol; `None` for `host`, which has no credentials to check.
@@ -201,7 +217,7 @@ pub(crate) fn await_ready(policy: &LoginPolicy) {
 /// Encrypts the logins of clients that support TLS, if a protocol needs it. Other clients keep the
 /// other protocols.
 pub(crate) fn encrypt(policy: Option<&LoginPolicy>, door: &mut xroot::Config) {
-    let needs_tls = policy.is_some_and(|policy| policy.protocols().iter().any(|known| known.needs_tls()));
+    let needs_tls = policy.is_some_and(LoginPolicy::has_tls_protocols);
     if let Some(tls) = door.settings.tls.as_mut().filter(|_| needs_tls) {
         tls.capable.login = true;
     }

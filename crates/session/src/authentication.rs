@@ -346,7 +346,7 @@ impl PendingLogin {
         if !self.accepted.contains(index) {
             return Err(LoginRefusal::open(not_allowed(&self.peer.host, id)));
         }
-        if protocol.needs_tls() && !self.peer.is_tls {
+        if self.policy.needs_tls(index) && !self.peer.is_tls {
             let text = format!("security protocol '{id}' disallowed for non-TLS connections.");
             return Err(LoginRefusal::open(text));
         }

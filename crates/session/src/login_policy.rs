@@ -25,6 +25,8 @@ pub struct LoginPolicy {
     bindings: Vec<BoundProtocols>,
     /// A list without `only` is an offer, and any other protocol is accepted.
     binding_offers: bool,
+    /// Protocols that the configuration limits to encrypted connections.
+    tls_only: ProtocolSet,
     own_host: String,
 }
 
@@ -112,7 +114,9 @@ impl LoginPolicy {
             return Err(invalid("host is not a protocol with credentials".to_owned()));
         }
         let (own_host, default) = (own_host.to_owned(), ProtocolList::Nothing);
-        let mut policy = Self { protocols, default, bindings: Vec::new(), binding_offers, own_host };
+        let tls_only = ProtocolSet::default();
+        let mut policy =
+            Self { protocols, default, bindings: Vec::new(), binding_offers, tls_only, own_host };
         policy.default = policy.list(order.iter().copied())?;
         for mut binding in bindings {
             if binding.hosts.as_str() == OWN_HOST
@@ -130,6 +134,28 @@ impl LoginPolicy {
             }
             _ => Ok(policy),
         }
+    }
+
+    /// Limits protocols to encrypted connections, in addition to those that always need them.
+    ///
+    /// # Errors
+    /// No protocol of the policy has this id.
+    pub fn limit_to_tls<'a>(&mut self, ids: impl IntoIterator<Item = &'a str>) -> Result<(), Error> {
+        for id in ids {
+            let missing = || Error::new(ErrorKind::ArgInvalid, format!("no authentication protocol '{id}'"));
+            self.tls_only = self.tls_only.with(&[self.find(id.as_bytes()).ok_or_else(missing)?]);
+        }
+        Ok(())
+    }
+
+    /// Reports whether a protocol may be offered and used on encrypted connections only.
+    pub(crate) fn needs_tls(&self, index: usize) -> bool {
+        self.tls_only.contains(index) || self.protocol(index).is_some_and(|protocol| protocol.needs_tls())
+    }
+
+    /// Reports whether any protocol may be used on encrypted connections only.
+    pub fn has_tls_protocols(&self) -> bool {
+        (0..self.protocols.len()).any(|index| self.needs_tls(index))
     }
 
     /// Returns the lists of all directives.
@@ -200,8 +226,8 @@ impl LoginPolicy {
     /// need an encrypted connection are left out on others.
     pub(crate) fn token(&self, offered: &[usize], is_tls: bool) -> Vec<u8> {
         let mut token = Vec::new();
-        let protocols = offered.iter().filter_map(|index| self.protocol(*index));
-        for protocol in protocols.filter(|protocol| is_tls || !protocol.needs_tls()) {
+        let usable = offered.iter().filter(|index| is_tls || !self.needs_tls(**index));
+        for protocol in usable.filter_map(|index| self.protocol(*index)) {
             encode_offer(protocol.id(), &protocol.parameters(), &mut token);
         }
         token

@@ -150,6 +150,50 @@ fn a_protocol_that_needs_tls_is_neither_offered_nor_accepted_without() {
 }
 
 #[test]
+fn a_protocol_can_be_limited_to_tls() {
+    let settings = |ids: &[&'static str], limited: &[&str]| {
+        let protocols = ids.iter().map(|id| FakeProtocol::named(id)).collect();
+        let mut policy = LoginPolicy::new(protocols, ids, Vec::new(), false, "h").unwrap();
+        policy.limit_to_tls(limited.iter().copied()).unwrap();
+        assert!(policy.has_tls_protocols());
+        let everything = config::TlsOperations::default();
+        let tls = Some(config::TlsRequirements { all: everything, capable: everything });
+        Settings { login: Some(Arc::new(policy)), tls, ..Settings::default() }
+    };
+    let mut clear = Bench::greeted(settings(&["sss", "unix"], &["unix"]));
+    assert_eq!(clear.reply_to(&login(5)).body[16..], *b"&P=sss,0.+013:/k");
+    let refused = clear.authenticates(&auth_request("unix", "d")).error();
+    assert_eq!(refused, (3030, "security protocol 'unix' disallowed for non-TLS connections.".to_owned()));
+    assert!(!clear.session.is_active());
+    assert_eq!(clear.authenticates(&auth_request("sss", "d")).status, OK, "the others stay usable");
+    // A list without `only` that is an offer does not lift the limit.
+    let mut offers = LoginPolicy::new(
+        vec![FakeProtocol::named("sss"), FakeProtocol::named("unix")],
+        &["sss"],
+        vec![binding("*.org", false, &["unix"])],
+        true,
+        "h",
+    )
+    .unwrap();
+    offers.limit_to_tls(["unix"]).unwrap();
+    let mut clear = Bench::greeted(Settings { login: Some(Arc::new(offers)), ..Settings::default() });
+    clear.session.set_peer_host(auth::HostName::Unknown);
+    clear.reply_to(&login(5));
+    assert_eq!(refusal(&clear.authenticates(&auth_request("unix", "d"))), 3030);
+    // With nothing left, the login is refused instead of needing no authentication.
+    let mut none = Bench::greeted(settings(&["unix"], &["unix"]));
+    assert_eq!(none.ended_by(&login(5)).0, 3028);
+    let mut encrypted = Bench::greeted(settings(&["sss", "unix"], &["unix"]));
+    let wants_tls = Raw::new(PROTOCOL).i32(4, 0x520).u8(8, 0x0f).u8(9, 3);
+    assert!(matches!(encrypted.feed(&wants_tls.bytes()), DriverTask::StartTls));
+    encrypted.bytes_on(0);
+    assert_eq!(encrypted.reply_to(&login(5)).body[16..], *b"&P=sss,0.+013:/k&P=unix");
+    assert_eq!(encrypted.authenticates(&auth_request("unix", "d")).status, OK);
+    let mut policy = LoginPolicy::new(Vec::new(), &[], Vec::new(), false, "h").unwrap();
+    assert!(policy.limit_to_tls(["unix"]).is_err());
+}
+
+#[test]
 fn refusals_are_delayed_and_limited() {
     let mut bench = Bench::unauthenticated(guarded(&["unix"], Vec::new()));
     let mut delays = Vec::new();

@@ -243,7 +243,7 @@ pub(crate) fn check_security(
 }
 
 /// Checks a protocol id. Ids of protocols that are not in force stop the start.
-fn check_id(token: &DirectiveToken) -> Result<(), DirectiveFault> {
+pub(super) fn check_id(token: &DirectiveToken) -> Result<(), DirectiveFault> {
     let id = token.text.as_str();
     if IN_FORCE.contains(&id) {
         return Ok(());

@@ -9,6 +9,7 @@ use super::authorization::{
 };
 use super::definition::{Directive, Section};
 use super::grid_login::{key_bits, limited, proxy_types};
+use super::login_encryption::tls_binding;
 use super::standing::UsageFrequency;
 use super::voms::map_file;
 
@@ -58,9 +59,15 @@ pub(super) const SECTION: Section = Section {
             .default("enforce")
             .help("`offer`: a list of sec.protbind without `only` is what is offered, and any protocol is accepted.")
             .example("offer"),
-        Directive::guard(&["sec.bindtls"], UsageFrequency::Rare, "protocol…", "unix")
+        Directive::new(&["sec.bindtls"], UsageFrequency::Rare, "protocol…", tls_binding)
             .default("none")
-            .help("Protocols for encrypted connections only."),
+            .help(
+                "Protocols for encrypted connections only: clients without TLS are not offered them and cannot use \
+                 them. Clients that support TLS then encrypt before they log in. Several lines add up. `ztn` is \
+                 always limited so.",
+            )
+            .example("unix")
+            .stops_with("pwd"),
         Directive::new(
             &["sec.level"],
             UsageFrequency::Common,

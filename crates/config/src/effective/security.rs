@@ -287,6 +287,9 @@ pub struct SecurityConfig {
     /// `sec.bindmode offer`: a list without `only` is an offer, and any other protocol is accepted.
     /// Otherwise nothing outside the list is accepted.
     pub binding_offers: Setting<bool>,
+    /// `sec.bindtls`: ids of protocols for encrypted connections only, each once, in the order of the
+    /// file.
+    pub tls_protocols: Vec<Setting<String>>,
     /// `sec.level`.
     pub signing: Setting<SigningLevels>,
     /// `gsi.limited`: clients with a limited proxy have all rights; otherwise they are refused.
@@ -308,6 +311,7 @@ impl Default for SecurityConfig {
             protocols: Vec::new(),
             bindings: Vec::new(),
             binding_offers: Setting::default_of(false),
+            tls_protocols: Vec::new(),
             signing: Setting::default_of(SigningLevels::default()),
             grid_limited: Setting::default_of(false),
             grid_legacy: Setting::default_of(false),

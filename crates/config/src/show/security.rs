@@ -20,6 +20,9 @@ pub(super) fn show(security: &SecurityConfig, lines: &mut EffectiveLines) {
     }
     let mode = |offers: &bool| if *offers { "offer" } else { "enforce" }.to_owned();
     lines.restart("sec.bindmode", &security.binding_offers, mode);
+    for id in &security.tls_protocols {
+        lines.restart("sec.bindtls", id, String::clone);
+    }
     let Setting { value, origin } = &security.signing;
     if value.local == value.remote {
         lines.restart("sec.level", &security.signing, |levels| format!("all {}", rule_text(levels.local)));
