@@ -209,8 +209,9 @@ def test_our_client_makes_a_proxy(at_theirs, serve, site, tmp_path):
     use_by_our_client(ours, tmp_path, site.client(XrdSecGSICREATEPROXY="0", **pair))
 
 
-def test_our_client_at_our_server(serve, site, proxy, tmp_path):
-    server = at_ours(serve, site, more="sec.level all pedantic\n")
+@pytest.mark.parametrize("more", ["", "sec.signdata on\n"])
+def test_our_client_at_our_server(serve, site, proxy, tmp_path, more):
+    server = at_ours(serve, site, more=f"sec.level all pedantic\n{more}")
     use_by_our_client(server, tmp_path, site.client(proxy))
     # The URL of the user names the proxy.
     scalla("ls", f"{url(server)}?xrd.gsiusrpxy={proxy}", **site.client()).ok()

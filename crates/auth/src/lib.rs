@@ -64,4 +64,4 @@ pub use offers::{OFFERS_BYTES_MAX, OfferedProtocol, allowed_by, encode_offer, of
 pub use random::SystemRng;
 pub use secret::Secret;
 pub use server::{FileRefresh, LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost};
-pub use signing::{RequestSigner, SignatureCipher, SigningRequirements, request_hash};
+pub use signing::{RequestHash, RequestSigner, SignatureCipher, SigningRequirements, request_hash};

@@ -121,6 +121,38 @@ impl RequestSigner {
     }
 }
 
+/// The hash of a signed request whose payload arrives in pieces.
+#[derive(Clone)]
+pub struct RequestHash(Sha256);
+
+impl RequestHash {
+    /// Begins the hash with the sequence number of the signature and the header as sent.
+    #[must_use]
+    pub fn new(sequence: u64, header: &[u8; REQUEST_HEADER_BYTES]) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(sequence.to_be_bytes());
+        hash.update(header);
+        Self(hash)
+    }
+
+    /// Adds the next bytes of the payload.
+    pub fn update(&mut self, payload: &[u8]) {
+        self.0.update(payload);
+    }
+
+    /// Returns the hash after the last byte of the payload.
+    #[must_use]
+    pub fn finish(self) -> [u8; 32] {
+        self.0.finalize().into()
+    }
+}
+
+impl fmt::Debug for RequestHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RequestHash")
+    }
+}
+
 /// Returns the hash of a request: its sequence number, its header as sent, and its payload unless
 /// the signature leaves it out.
 #[must_use]
@@ -129,11 +161,9 @@ pub fn request_hash(sequence: u64, header: &[u8; REQUEST_HEADER_BYTES], payload:
 }
 
 fn hash_of(sequence: u64, header: &[u8; REQUEST_HEADER_BYTES], payload: [&[u8]; 2]) -> [u8; 32] {
-    let mut hash = Sha256::new();
-    hash.update(sequence.to_be_bytes());
-    hash.update(header);
+    let mut hash = RequestHash::new(sequence, header);
     payload.into_iter().for_each(|part| hash.update(part));
-    hash.finalize().into()
+    hash.finish()
 }
 
 /// Reports whether a request that is "likely" to need a signature needs one.

@@ -123,6 +123,7 @@ fn examples_match_the_standing() {
     // Examples that other lines complete.
     let completed = |name: &str| match name {
         "sec.protparm" => "sec.protocol sss\nxrootd.seclib default\n",
+        "sec.signdata" => "sec.level intense\nsec.protocol unix\nxrootd.seclib default\n",
         "sec.bindtls" => "sec.protocol unix\nxrootd.seclib default\nxrd.tls /c\nxrd.tlsca noverify\n",
         "voms.mapfile" => "sec.protocol gsi -vomsat:extract\nxrootd.seclib default\n",
         // Settings of authorization need the directive that enables it.

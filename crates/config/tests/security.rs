@@ -205,6 +205,12 @@ fn faults_have_a_position() {
         ("sec.bindtls unix", "1:1: error: sec.bindtls: there is no sec.protocol unix"),
         ("sec.bindtls ldap", "1:13: error: sec.bindtls: unknown protocol 'ldap'"),
         ("sec.bindtls host", "1:13: error: sec.bindtls: 'host' cannot be limited to TLS; it has no"),
+        ("sec.signdata maybe", "1:14: error: sec.signdata: invalid signature of data 'maybe'"),
+        ("sec.signdata on", "1:1: error: sec.signdata: no client has to sign writes; add sec.level intense"),
+        (
+            "sec.level standard\nsec.signdata on\nxrootd.seclib default",
+            "2:1: error: sec.signdata: no client has",
+        ),
         ("sec.level weird", "1:11: error: sec.level: invalid security level 'weird'"),
         ("sec.level standard maybe", "1:20: error: sec.level: invalid security level modifier 'maybe'"),
         ("sec.level relaxed all none", "1:19: error: sec.level: invalid security level 'all'"),
@@ -267,7 +273,7 @@ fn shown_values_have_the_same_effect() {
                 sec.protocol ztn -maxsz 8k -expiry ignore -tokenlib none\n\
                 sec.protocol krb5 /t -ipchk -exptkn:/c/<user> x/<host>@R\n\
                 sec.protocol sss\nsec.protbind a.x only unix\nsec.protbind b.* none\nsec.protbind * unix sss\n\
-                sec.bindmode offer\nsec.bindtls unix sss\nsec.level local relaxed none\nsec.level remote standard force\nsec.trace auth\n";
+                sec.bindmode offer\nsec.bindtls unix sss\nsec.level local relaxed none\nsec.level remote intense force\nsec.signdata on\nsec.trace auth\n";
     let before = read(text).effective;
     let shown: Vec<_> = show(&before)
         .into_iter()
@@ -278,10 +284,9 @@ fn shown_values_have_the_same_effect() {
     let values = |security: &SecurityConfig| {
         let protocols: Vec<_> = security.protocols.iter().map(|setting| setting.value.clone()).collect();
         let bindings: Vec<_> = security.bindings.iter().map(|setting| setting.value.clone()).collect();
-        let rest =
-            (*security.enabled, *security.binding_offers, *security.signing, security.trace.value.clone());
+        let rest = (*security.enabled, *security.binding_offers, *security.signing, *security.signed_data);
         let tls: Vec<_> = security.tls_protocols.iter().map(|setting| setting.value.clone()).collect();
-        (protocols, bindings, tls, rest)
+        (protocols, bindings, tls, rest, security.trace.value.clone())
     };
     assert_eq!(values(&before.security), values(&after.security), "{shown:?}");
 }

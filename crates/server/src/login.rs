@@ -230,6 +230,7 @@ fn signing(effective: &Effective) -> SigningByDistance {
     if !levels.is_in_force() {
         return SigningByDistance::default();
     }
+    let rule = |rule| rule_of(rule, *security.signed_data);
     if levels.local == levels.remote {
         return SigningByDistance::of_all(rule(levels.local));
     }
@@ -241,7 +242,7 @@ fn signing(effective: &Effective) -> SigningByDistance {
     }
 }
 
-fn rule(rule: SigningRule) -> Signing {
+fn rule_of(rule: SigningRule, covers_data: bool) -> Signing {
     let level = match rule.level {
         SigningLevel::None => SecurityLevel::NONE,
         SigningLevel::Compatible => SecurityLevel::COMPATIBLE,
@@ -249,7 +250,8 @@ fn rule(rule: SigningRule) -> Signing {
         SigningLevel::Intense => SecurityLevel::INTENSE,
         SigningLevel::Pedantic => SecurityLevel::PEDANTIC,
     };
-    Signing::new(level, rule.force, rule.relaxed, &[])
+    let signing = Signing::new(level, rule.force, rule.relaxed, &[]);
+    if covers_data { signing.covering_data() } else { signing }
 }
 
 /// Returns the look-up of the names of clients, which has the cache and the limits of admission.

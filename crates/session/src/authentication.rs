@@ -147,6 +147,12 @@ impl SessionClient {
         self.security.as_mut()?.verifier.as_mut()
     }
 
+    /// Logs why a request is refused for its signature.
+    pub(crate) fn log_unsigned(&self, reason: &str) {
+        let client = &self.caller.identity;
+        tracing::warn!(%client, "a request is refused, and its connection closed, for its signature: {reason}");
+    }
+
     /// Requires authentication of a client that has logged in, and sends it the protocols.
     pub(crate) fn offer_protocols(
         &mut self,

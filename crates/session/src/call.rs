@@ -12,6 +12,8 @@ pub(crate) struct UnansweredCall {
     pub(crate) link: PathId,
     /// Set if the client was notified that the answer comes later (kXR_waitresp or kXR_wait).
     pub(crate) is_deferred: bool,
+    /// Set if the signature of the request covers data that has not arrived completely.
+    pub(crate) is_signed: bool,
     /// Position among the operations on open files, for an operation on a file.
     pub(crate) sequence: Option<SequenceId>,
     pub(crate) kind: CallKind,

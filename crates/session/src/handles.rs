@@ -173,7 +173,8 @@ impl FileRequest<'_> {
         let call = self.work.call(self.reply.id, link, CallKind::Write);
         let held = self.submit_write(call, FileAccesses::one(index, Access::write(offset, length as u64)));
         let into = Destination::File { file, offset };
-        DriverTask::Receive(PayloadAnnouncement { call, link, length, into, checkpoint, held })
+        let signature = None;
+        DriverTask::Receive(PayloadAnnouncement { call, link, length, into, checkpoint, held, signature })
     }
 
     /// Registers a write whose data is announced. Returns `true` if it must wait for earlier
@@ -221,7 +222,8 @@ impl FileRequest<'_> {
         let call = self.work.call(self.reply.id, link, kind);
         let held = self.submit_write(call, FileAccesses::one(index, Access::write(offset, data as u64)));
         let into = Destination::Pages { file, offset };
-        DriverTask::Receive(PayloadAnnouncement { call, link, length, into, checkpoint, held })
+        let signature = None;
+        DriverTask::Receive(PayloadAnnouncement { call, link, length, into, checkpoint, held, signature })
     }
 
     pub(crate) fn vector_write(&mut self, m: &Writev<'_>, checkpoint: bool) -> DriverTask {
@@ -275,6 +277,7 @@ impl FileRequest<'_> {
             into,
             checkpoint,
             held,
+            signature: None,
         })
     }
 

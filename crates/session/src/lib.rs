@@ -94,6 +94,7 @@ pub use settings::{
     BAD_PAGES_MAX, CALLS_MAX, CREDENTIAL_BYTES_MAX, HostRules, LOGIN_ATTEMPTS_MAX, LOGIN_TIME_MAX, LiveValue,
     PENDING_LOGINS_PER_HOST_MAX, Peer, REFUSAL_SECONDS_MAX, Settings, Signing, SigningByDistance,
 };
+pub use signing::PayloadSignature;
 pub use state::Session;
 pub use step::{
     BadPage, Destination, DriverTask, PayloadAnnouncement, ReadElement, ReadTask, ReadVectorTask,

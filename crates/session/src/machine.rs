@@ -13,7 +13,7 @@ use crate::paths::NamespaceRequest;
 use crate::query::QueryRequest;
 use crate::reply::{Replier, ReplyOutputs};
 use crate::sequencer::Access;
-use crate::signing::is_signature_length;
+use crate::signing::{PayloadSignature, is_signature_length};
 use crate::state::Session;
 use crate::step::{DriverTask, TakeResult};
 use crate::work::SessionWork;
@@ -23,6 +23,9 @@ use wire::xroot::codes::{ErrorCode, RequestCode};
 use wire::xroot::header::{RequestHeader, SessionId};
 use wire::xroot::limits::REQUEST_HEADER_BYTES;
 use wire::xroot::request::{Request, Sigver};
+
+/// The text of each refusal for a signature. The reason is in the log only.
+pub(crate) const UNVERIFIED: &str = "Request signature not verified";
 
 impl Session {
     /// Takes one request from the front of the control connection's input. The charge covers all
@@ -73,12 +76,34 @@ impl Session {
         if self.client.stage == SessionStage::Authenticating && !passes_before_authentication(header.code) {
             return refuse_unauthenticated(header.code, reply);
         }
-        if let Some(verifier) = self.client.verifier_mut()
-            && let Err(reason) = verifier.verify(header, payload)
-        {
-            return self.refuse_unsigned(reason, &mut reply);
+        let signature = match self.client.verifier_mut().map(|verifier| verifier.verify(header, payload)) {
+            Some(Err(reason)) => return self.refuse_unsigned(reason, &mut reply),
+            Some(Ok(signature)) => signature,
+            None => None,
+        };
+        let todo = self.dispatch(header, payload, extra, reply);
+        match signature {
+            Some(signature) => self.expect_signed(header, todo, signature),
+            None => todo,
         }
-        self.dispatch(header, payload, extra, reply)
+    }
+
+    /// Adds a signature that covers data to the announcement of the data. A request that was refused
+    /// and whose data is not awaited needs none.
+    fn expect_signed(
+        &mut self,
+        header: &RequestHeader,
+        todo: DriverTask,
+        signature: PayloadSignature,
+    ) -> DriverTask {
+        let DriverTask::Receive(mut announcement) = todo else { return todo };
+        if header.payload_bytes() == Ok(announcement.length) {
+            announcement.signature = Some(Box::new(signature));
+            if let Some(call) = self.work().call_mut(announcement.call) {
+                call.is_signed = true;
+            }
+        }
+        DriverTask::Receive(announcement)
     }
 
     fn dispatch<'a>(
@@ -185,9 +210,8 @@ impl Session {
     /// Refuses a request and ends the session. The reason is for the log, because the client needs
     /// only one text.
     fn refuse_unsigned(&self, reason: &str, reply: &mut Replier<'_>) -> DriverTask {
-        let client = &self.client.caller.identity;
-        tracing::warn!(%client, "a request is refused, and its connection closed, for its signature: {reason}");
-        reply.refuse_and_close(ErrorCode::SIGVER_ERR, "Request signature not verified")
+        self.client.log_unsigned(reason);
+        reply.refuse_and_close(ErrorCode::SIGVER_ERR, UNVERIFIED)
     }
 
     /// Consumes the signature of a request that is refused before verification.

@@ -177,6 +177,17 @@ impl Signing {
     pub(crate) fn is_forced(&self) -> bool {
         self.requirements.options.contains(SecurityOptions::FORCE)
     }
+
+    /// Also requires that signatures of writes cover their data.
+    #[must_use]
+    pub fn covering_data(mut self) -> Self {
+        self.requirements.options = self.requirements.options.with(SecurityOptions::DATA);
+        self
+    }
+
+    pub(crate) fn covers_data(&self) -> bool {
+        self.requirements.options.contains(SecurityOptions::DATA)
+    }
 }
 
 /// Signing required of clients nearby and of others. `None` requires no signatures.

@@ -5,11 +5,13 @@
 //! Without a key, and only if the server requires it, clients send the bare hash. That detects
 //! reordering and corruption only, because an attacker can compute the hash.
 //!
-//! The payload of writes is not covered, because it is written while it arrives. Clients flag this
-//! in the signature, and the flag is accepted for no other request.
+//! The payload of writes is written while it arrives. Clients leave it out of the signature and flag
+//! this, unless the server requires signatures over data (`kXR_secOData`). The flag is accepted for no
+//! other request. A signature that covers the payload is verified after its last byte
+//! ([`PayloadSignature`]), so a wrong one is noticed after the data was written.
 
 use crate::settings::Signing;
-use auth::{Secret, SignatureCipher, request_hash};
+use auth::{RequestHash, Secret, SignatureCipher, request_hash};
 use std::sync::Arc;
 use wire::FixedLayout;
 use wire::xroot::codes::RequestCode;
@@ -30,6 +32,27 @@ struct PendingSignature {
     sequence: u64,
     without_payload: bool,
     hash: [u8; 32],
+}
+
+/// The signature of a request whose payload has not arrived completely. The driver adds each piece of
+/// the payload in the order of arrival.
+#[derive(Debug)]
+pub struct PayloadSignature {
+    hash: RequestHash,
+    expected: [u8; 32],
+}
+
+impl PayloadSignature {
+    /// Adds the next bytes of the payload as they arrived, page checksums included.
+    pub fn update(&mut self, payload: &[u8]) {
+        self.hash.update(payload);
+    }
+
+    /// Reports whether the signature is that of the request with the whole payload.
+    pub(crate) fn is_valid(self) -> bool {
+        let hash = self.hash.finish();
+        Secret::from(hash.as_slice()).is_equal(&self.expected)
+    }
 }
 
 /// State of signature verification of one session whose client must sign.
@@ -76,21 +99,35 @@ impl Verifier {
         Ok(())
     }
 
-    /// Verifies a request against the signature before it. Fails with the reason to refuse it, for
-    /// the log.
-    pub(crate) fn verify(&mut self, header: &RequestHeader, payload: &[u8]) -> Result<(), &'static str> {
+    /// Verifies a request against the signature before it. Returns the signature if it also covers
+    /// data that follows the request. Fails with the reason to refuse it, for the log.
+    pub(crate) fn verify(
+        &mut self,
+        header: &RequestHeader,
+        payload: &[u8],
+    ) -> Result<Option<PayloadSignature>, &'static str> {
         if header.code == RequestCode::SIGVER {
-            return Ok(());
+            return Ok(None);
         }
         let Some(signature) = self.pending.take() else {
             let is_needed = self.signing.requirements.needs_signature(header, payload);
-            return if is_needed { Err("it is missing") } else { Ok(()) };
+            return if is_needed { Err("it is missing") } else { Ok(None) };
         };
-        if let Some(fault) = mismatch(&signature, header, payload) {
+        if let Some(fault) = mismatch(&signature, header) {
             return Err(fault);
         }
+        let is_data = is_file_data(header);
+        if is_data && signature.without_payload && self.signing.covers_data() {
+            return Err("it leaves out the data, which must be signed");
+        }
         self.last_sequence = signature.sequence;
-        Ok(())
+        if is_data && !signature.without_payload {
+            let hash = RequestHash::new(signature.sequence, &header.to_bytes());
+            return Ok(Some(PayloadSignature { hash, expected: signature.hash }));
+        }
+        let hash = request_hash(signature.sequence, &header.to_bytes(), payload);
+        let is_equal = Secret::from(hash.as_slice()).is_equal(&signature.hash);
+        if is_equal { Ok(None) } else { Err("it has another hash") }
     }
 
     /// Consumes the signature of a request that is refused before verification.
@@ -109,22 +146,20 @@ impl Verifier {
     }
 }
 
-/// Returns the reason why a signature is not that of a request, if it is not.
-fn mismatch(signature: &PendingSignature, header: &RequestHeader, payload: &[u8]) -> Option<&'static str> {
-    let streams = matches!(header.code, RequestCode::WRITE | RequestCode::PGWRITE);
+/// Reports whether the payload of a request is file data that arrives after it.
+fn is_file_data(header: &RequestHeader) -> bool {
+    matches!(header.code, RequestCode::WRITE | RequestCode::PGWRITE) && header.dlen != 0
+}
+
+/// Returns the reason why a signature is not that of a request, whatever its hash is.
+fn mismatch(signature: &PendingSignature, header: &RequestHeader) -> Option<&'static str> {
     if signature.streamid != header.streamid {
         return Some("it has another stream id");
     }
     if signature.request != header.code {
         return Some("it is for another request");
     }
-    // Clients also flag requests that have none.
-    if signature.without_payload && !streams && header.dlen != 0 {
-        return Some("it leaves out the payload");
-    }
-    if streams && !signature.without_payload && header.dlen != 0 {
-        return Some("it covers data that is written while it arrives");
-    }
-    let hash = request_hash(signature.sequence, &header.to_bytes(), payload);
-    (!Secret::from(hash.as_slice()).is_equal(&signature.hash)).then_some("it has another hash")
+    // Clients also flag requests that have no payload.
+    (signature.without_payload && header.dlen != 0 && !is_file_data(header))
+        .then_some("it leaves out the payload")
 }

@@ -15,7 +15,7 @@ use crate::reply::ReplyOutputs;
 use crate::settings::{CALLS_MAX, Peer, Settings};
 use crate::step::{DriverTask, ReadTask, ReadVectorTask, ReceiveResult};
 use crate::work::SessionWork;
-use crate::write_replies::WriteReplies;
+use crate::write_replies::{UnverifiedPayload, WriteReplies};
 use auth::HostName;
 use base::{Charge, Error, ErrorKind};
 use std::sync::Arc;
@@ -286,17 +286,25 @@ impl Session {
         out: &mut dyn ReplyOutputs,
     ) -> DriverTask {
         let Some(work) = self.present_work() else { return DriverTask::Nothing };
-        WriteReplies { work, out }.received(id, received)
+        match (WriteReplies { work, out }.received(id, received)) {
+            Ok(todo) => todo,
+            Err(UnverifiedPayload { sequence }) => {
+                self.client.log_unsigned("it does not match the data");
+                self.end();
+                self.end_operation(sequence);
+                DriverTask::Close
+            }
+        }
     }
 
     /// Reports that a read was answered immediately.
     pub fn read_answered(&mut self, task: &ReadTask) {
         if task.sequence.is_some() {
-            self.end_read(task.sequence);
+            self.end_operation(task.sequence);
         }
     }
 
-    fn end_read(&mut self, sequence: Option<SequenceId>) {
+    fn end_operation(&mut self, sequence: Option<SequenceId>) {
         if let Some(work) = self.present_work() {
             work.end_operation(sequence);
         }
@@ -305,7 +313,7 @@ impl Session {
     /// Redirects the client for a read.
     pub fn read_redirected(&mut self, task: &ReadTask, to: &RedirectAnswer, out: &mut dyn ReplyOutputs) {
         replies::redirect(out.link(task.link), task.streamid, to);
-        self.end_read(task.sequence);
+        self.end_operation(task.sequence);
     }
 
     /// Redirects the client for a vector read.
@@ -316,7 +324,7 @@ impl Session {
         out: &mut dyn ReplyOutputs,
     ) {
         replies::redirect(out.link(PathId::CONTROL), task.streamid, to);
-        self.end_read(task.sequence);
+        self.end_operation(task.sequence);
     }
 
     /// Registers a read that does not complete immediately, before another request is taken.
@@ -331,7 +339,7 @@ impl Session {
 
     /// Reports the end of a read: its reply is complete, or its connection is lost.
     pub fn read_ended(&mut self, reply: ReadReply) {
-        self.end_read(Some(reply.sequence()));
+        self.end_operation(Some(reply.sequence()));
     }
 
     /// Reports the failure of a read. The error completes its reply.

@@ -7,6 +7,7 @@
 
 use crate::authentication::AuthenticationTask;
 use crate::ids::{CallId, FileIndex, PathId, SequenceId};
+use crate::signing::PayloadSignature;
 use base::Extent;
 use std::sync::Arc;
 use vfs::{FileOperation, OpenFile, Operation};
@@ -140,6 +141,9 @@ pub struct PayloadAnnouncement {
     /// Set if earlier operations must end first. Until [`DriverTask::Proceed`] nothing is written,
     /// and the driver takes at most one buffer of data from the connection.
     pub held: bool,
+    /// The signature of the request if it covers the data. The driver adds all data as it arrives, and
+    /// returns it in [`ReceiveResult::signature`].
+    pub signature: Option<Box<PayloadSignature>>,
 }
 
 /// Destination of received data.
@@ -183,6 +187,9 @@ pub struct ReceiveResult {
     pub bad_pages: Vec<BadPage>,
     /// Number of further bad pages that are not listed.
     pub bad_pages_more: usize,
+    /// The signature of the announcement; `None` if it had none, or if the data did not arrive
+    /// completely.
+    pub signature: Option<Box<PayloadSignature>>,
 }
 
 /// A page whose checksum did not match.

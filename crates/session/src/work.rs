@@ -85,8 +85,16 @@ impl SessionWork {
         let charge = std::mem::take(&mut self.arriving);
         self.opening += usize::from(matches!(kind, CallKind::Open { .. }));
         let descriptor = Descriptor::NONE;
-        let call =
-            UnansweredCall { streamid, link, is_deferred: false, sequence: None, kind, charge, descriptor };
+        let call = UnansweredCall {
+            streamid,
+            link,
+            is_deferred: false,
+            is_signed: false,
+            sequence: None,
+            kind,
+            charge,
+            descriptor,
+        };
         CallId(self.calls.insert(call))
     }
 
@@ -132,6 +140,7 @@ impl SessionWork {
     ) -> DriverTask {
         let call = self.call(streamid, reply, kind);
         let into = Destination::Discard;
-        DriverTask::Receive(PayloadAnnouncement { call, link, length, into, checkpoint: false, held: false })
+        let (checkpoint, held, signature) = (false, false, None);
+        DriverTask::Receive(PayloadAnnouncement { call, link, length, into, checkpoint, held, signature })
     }
 }

@@ -5,7 +5,8 @@
 //! recorded, because the close of their file fails unless they are corrected.
 
 use crate::call::{CallKind, UnansweredCall};
-use crate::ids::{CallId, FileIndex, PathId};
+use crate::ids::{CallId, FileIndex, PathId, SequenceId};
+use crate::machine::UNVERIFIED;
 use crate::replies;
 use crate::reply::ReplyOutputs;
 use crate::step::{BadPage, DriverTask, ReceiveResult};
@@ -22,6 +23,12 @@ pub(crate) struct WriteReplies<'a> {
     pub(crate) out: &'a mut dyn ReplyOutputs,
 }
 
+/// The signature of a request is not that of its data.
+pub(crate) struct UnverifiedPayload {
+    /// The write, to be ended after the session. Otherwise a close that waits for it would count.
+    pub(crate) sequence: Option<SequenceId>,
+}
+
 /// A kXR_pgwrite whose data has arrived.
 struct PageRequest {
     streamid: StreamId,
@@ -34,8 +41,30 @@ struct PageRequest {
 
 impl WriteReplies<'_> {
     /// Takes the result of an announcement whose data has arrived.
-    pub(crate) fn received(&mut self, id: CallId, received: ReceiveResult) -> DriverTask {
-        let Some(call) = self.work.finish_call(id) else { return DriverTask::Nothing };
+    ///
+    /// # Errors
+    /// The signature of the request is not that of its data. The client has the reply, and the session
+    /// must end.
+    pub(crate) fn received(
+        &mut self,
+        id: CallId,
+        mut received: ReceiveResult,
+    ) -> Result<DriverTask, UnverifiedPayload> {
+        let Some(call) = self.work.finish_call(id) else { return Ok(DriverTask::Nothing) };
+        // Data that did not arrive completely has an error instead of a signature.
+        let is_verified = match received.signature.take() {
+            Some(signature) => signature.is_valid(),
+            None => !call.is_signed || received.error.is_some(),
+        };
+        if !is_verified {
+            self.work.mark_incomplete(call.sequence);
+            replies::error(self.out.link(call.link), call.streamid, ErrorCode::SIGVER_ERR, UNVERIFIED);
+            return Err(UnverifiedPayload { sequence: call.sequence });
+        }
+        Ok(self.end_write(call, received))
+    }
+
+    fn end_write(&mut self, call: UnansweredCall, received: ReceiveResult) -> DriverTask {
         if received.error.is_some() && self.work.is_ending {
             self.work.mark_incomplete(call.sequence);
         }

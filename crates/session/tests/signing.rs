@@ -9,6 +9,7 @@ mod support;
 
 use session::{DriverTask, Settings, Signing, SigningByDistance};
 use sha2::{Digest, Sha256};
+use std::sync::Arc;
 use support::*;
 use wire::xroot::codes::SecurityLevel;
 
@@ -177,18 +178,126 @@ fn a_signature_applies_to_the_next_request_only() {
     }
 }
 
-#[test]
-fn a_hash_over_file_data_is_refused() {
-    let write = Raw::new(WRITE).dlen(5);
-    let mut bench = demanding();
+/// Opens a file with a signed request.
+fn opened_signed(bench: &mut Bench, sequence: u64) -> Arc<FakeFile> {
     let open = open("/data/f", 0x20);
-    takes(&mut bench, &signed(&open, 1, 0));
+    takes(bench, &signed(&open, sequence, 0));
     let (call, _) = bench.operation(&open);
-    bench.reply_of(call, opened(&FakeFile::new("/data/f")));
+    let file = FakeFile::new("/data/f");
+    bench.reply_of(call, opened(&file));
+    file
+}
+
+/// Returns the signature of a request with this data behind it.
+fn signed_with(request: &Raw, sequence: u64, data: &[u8]) -> Raw {
+    let mut hash = Sha256::new();
+    hash.update(sequence.to_be_bytes());
+    hash.update(request.header());
+    hash.update(data);
+    sigver(request, sequence, 0, &hash.finalize())
+}
+
+/// Sends a write with a signature, and its data in two pieces, as a driver does.
+fn write_signed(bench: &mut Bench, write: &Raw, signature: &Raw, data: &[u8]) -> DriverTask {
+    takes(bench, signature);
+    let DriverTask::Receive(receive) = bench.ask(write) else { panic!("{:?}", bench.all_replies(0)) };
+    let mut signature = receive.signature;
+    if let Some(signature) = &mut signature {
+        signature.update(&data[..2]);
+        signature.update(&data[2..]);
+    }
+    let result = session::ReceiveResult { signature, ..session::ReceiveResult::default() };
+    bench.session.received(receive.call, result, &mut bench.out)
+}
+
+fn covering_data() -> Settings {
+    let signing = Signing::new(SecurityLevel::INTENSE, true, false, &[]).covering_data();
+    Settings { signing: SigningByDistance::of_all(signing), ..Settings::default() }
+}
+
+#[test]
+fn a_signature_over_file_data_is_verified_with_the_data() {
+    for settings in [settings(SecurityLevel::INTENSE, true), covering_data()] {
+        for write in [Raw::new(WRITE).dlen(5), Raw::new(PGWRITE).dlen(5)] {
+            let mut bench = Bench::with(settings.clone(), 5);
+            opened_signed(&mut bench, 1);
+            let good = signed_with(&write, 2, b"hello");
+            let todo = write_signed(&mut bench, &write, &good, b"hello");
+            assert!(matches!(todo, DriverTask::Nothing), "{}", name(&todo));
+            assert_ne!(bench.reply().status, ERROR);
+            let close = Raw::new(CLOSE).handle(0);
+            let other = signed_with(&write, 3, b"hello");
+            takes(&mut bench, &other);
+            let DriverTask::Receive(receive) = bench.ask(&write) else { panic!() };
+            // A close that waits for the write must not persist the file.
+            takes(&mut bench, &signed(&close, 4, 0));
+            assert!(matches!(bench.ask(&close), DriverTask::Nothing));
+            let mut signature = receive.signature;
+            signature.as_mut().unwrap().update(b"hellO");
+            let result = session::ReceiveResult { signature, ..session::ReceiveResult::default() };
+            let todo = bench.session.received(receive.call, result, &mut bench.out);
+            assert!(matches!(todo, DriverTask::Close), "{}", name(&todo));
+            assert_eq!(bench.reply().error(), (3022, REFUSED.to_owned()));
+            assert!(bench.session.is_ending());
+            assert_eq!(bench.released(), ["/data/f"], "the file is abandoned");
+        }
+    }
+}
+
+#[test]
+fn data_that_must_be_signed_cannot_be_left_out() {
+    let write = Raw::new(WRITE).dlen(5);
+    let mut bench = Bench::with(covering_data(), 5);
+    opened_signed(&mut bench, 1);
     takes(&mut bench, &signed(&write, 2, 1));
-    assert!(matches!(bench.ask(&write), DriverTask::Receive(_)));
-    takes(&mut bench, &signed(&write, 3, 0));
     assert_eq!(bench.ended_by(&write), (3022, REFUSED.to_owned()));
+    // A write without data has nothing to leave out.
+    let mut bench = Bench::with(covering_data(), 5);
+    opened_signed(&mut bench, 1);
+    let empty = Raw::new(WRITE);
+    takes(&mut bench, &signed(&empty, 2, 1));
+    let DriverTask::Receive(receive) = bench.ask(&empty) else { panic!() };
+    assert!(receive.signature.is_none() && receive.length == 0);
+    // Where the signature of the data is optional, it may be left out.
+    let mut bench = demanding();
+    opened_signed(&mut bench, 1);
+    takes(&mut bench, &signed(&write, 2, 1));
+    let DriverTask::Receive(receive) = bench.ask(&write) else { panic!() };
+    assert!(receive.signature.is_none());
+}
+
+#[test]
+fn signed_data_whose_hash_the_driver_does_not_return_is_not_accepted() {
+    let write = Raw::new(WRITE).dlen(5);
+    for (error, ends) in [(None, true), (Some(base::Error::new(base::ErrorKind::IoError, "lost")), false)] {
+        let mut bench = demanding();
+        opened_signed(&mut bench, 1);
+        takes(&mut bench, &signed_with(&write, 2, b"hello"));
+        let DriverTask::Receive(receive) = bench.ask(&write) else { panic!() };
+        let result = session::ReceiveResult { error, ..session::ReceiveResult::default() };
+        let todo = bench.session.received(receive.call, result, &mut bench.out);
+        assert_eq!(matches!(todo, DriverTask::Close), ends);
+        assert_eq!(bench.reply().error().0 == 3022, ends);
+    }
+}
+
+#[test]
+fn data_of_a_refused_write_is_verified_too() {
+    let write = Raw::new(WRITE).handle(9).dlen(5);
+    for (data, ends) in [(b"hello", false), (b"hellO", true)] {
+        let mut bench = demanding();
+        let signature = signed_with(&write, 1, b"hello");
+        let todo = write_signed(&mut bench, &write, &signature, data);
+        assert_eq!(matches!(todo, DriverTask::Close), ends);
+        assert_eq!(bench.reply().error().0, if ends { 3022 } else { 3004 });
+    }
+}
+
+#[test]
+fn signatures_over_data_are_announced() {
+    let mut bench = Bench::greeted(covering_data());
+    let protocol = Raw::new(PROTOCOL).i32(4, 0x520).u8(8, 1);
+    assert_eq!(bench.reply_to(&protocol).body[8..], *b"S\0\0\x03\x03\0");
 }
 
 #[test]

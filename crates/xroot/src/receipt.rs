@@ -88,7 +88,7 @@ pub(crate) enum PayloadStep {
 impl Receipt {
     /// Creates the receipt of announced payload.
     pub(crate) fn new(receive: PayloadAnnouncement) -> Self {
-        let PayloadAnnouncement { call, link, length, into, checkpoint, held } = receive;
+        let PayloadAnnouncement { call, link, length, into, checkpoint, held, signature } = receive;
         let places = match into {
             Destination::File { file, offset } => {
                 VecDeque::from([PayloadExtent { file, offset, length, paged: false }])
@@ -110,7 +110,7 @@ impl Receipt {
             released: false,
             piece: None,
             in_flight: 0,
-            result: ReceiveResult::default(),
+            result: ReceiveResult { signature, ..ReceiveResult::default() },
         }
     }
 
@@ -146,6 +146,22 @@ impl Receipt {
         match self.places.front() {
             Some(place) if begins && self.places.len() == 1 && self.in_flight == 0 => place.piece(),
             _ => 0,
+        }
+    }
+
+    /// Adds payload that has just arrived to the hash of a signed request, in pieces that the
+    /// connection's loop takes anyway.
+    pub(crate) fn hash(&mut self, bytes: &[u8]) {
+        if let Some(signature) = &mut self.result.signature {
+            signature.update(bytes);
+        }
+    }
+
+    /// Adds the last `bytes` bytes of the current piece to the hash of a signed request.
+    pub(crate) fn hash_filled(&mut self, bytes: usize) {
+        if let (Some(signature), Some((block, filled, _))) = (&mut self.result.signature, &self.piece) {
+            let start = filled.saturating_sub(bytes);
+            signature.update(block.get(start..*filled).unwrap_or_default());
         }
     }
 

@@ -190,6 +190,22 @@ pub(super) fn level(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Res
     Ok(())
 }
 
+/// `{off|on}`.
+pub(super) fn signed_data(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    let token = arguments.need("signature of data")?;
+    let is_signed = match token.text.as_str() {
+        "off" => false,
+        "on" => true,
+        _ => return Err(arguments.invalid(token, "signature of data")),
+    };
+    draft.effective.security.signed_data = Setting::new(is_signed, arguments.origin());
+    draft.finish(arguments);
+    Ok(())
+}
+
 /// `{all|debug|auth|authentication|off|-option}…`.
 pub(super) fn security_trace(
     arguments: &mut Arguments<'_>,
@@ -228,6 +244,11 @@ pub(crate) fn check_security(
             signing.remote.level.name()
         );
         add(ProblemKind::Doubtful, &signing.origin, what, "usually it is the other way round");
+    }
+    if *security.signed_data && signing.remote.level.max(signing.local.level) < SigningLevel::Intense {
+        let what = "sec.signdata: no client has to sign writes".to_owned();
+        let allowed = "add sec.level intense, or remove this line";
+        add(ProblemKind::BadValue, &security.signed_data.origin, what, allowed);
     }
     if security.enabled.value {
         return;

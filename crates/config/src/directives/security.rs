@@ -3,7 +3,9 @@
 //! Those that are not in force yet stop the start, because the server would otherwise serve data
 //! unprotected.
 
-use super::authentication::{binding, binding_mode, level, parameters, protocol, security_trace};
+use super::authentication::{
+    binding, binding_mode, level, parameters, protocol, security_trace, signed_data,
+};
 use super::authorization::{
     audit, authdb, encoding, lookup_lifetime, netgroup_domain, path_match, refresh, space_character,
 };
@@ -83,6 +85,13 @@ pub(super) const SECTION: Section = Section {
              old to sign.",
         )
         .example("all none"),
+        Directive::new(&["sec.signdata"], UsageFrequency::Rare, "{off|on}", signed_data)
+            .default("off")
+            .help(
+                "`on`: signatures of writes also cover their data, if `sec.level` makes clients sign writes. \
+                 The clients must support it, as `scalla` does. XRootD does not have this directive.",
+            )
+            .example("on"),
         Directive::guard(
             &["sec.entitylib"],
             UsageFrequency::Rare,

@@ -292,6 +292,8 @@ pub struct SecurityConfig {
     pub tls_protocols: Vec<Setting<String>>,
     /// `sec.level`.
     pub signing: Setting<SigningLevels>,
+    /// `sec.signdata`: signatures of writes cover their data.
+    pub signed_data: Setting<bool>,
     /// `gsi.limited`: clients with a limited proxy have all rights; otherwise they are refused.
     pub grid_limited: Setting<bool>,
     /// `gsi.proxytypes`: proxies of the time before RFC 3820 are accepted.
@@ -313,6 +315,7 @@ impl Default for SecurityConfig {
             binding_offers: Setting::default_of(false),
             tls_protocols: Vec::new(),
             signing: Setting::default_of(SigningLevels::default()),
+            signed_data: Setting::default_of(false),
             grid_limited: Setting::default_of(false),
             grid_legacy: Setting::default_of(false),
             grid_key_bits: Setting::default_of(GRID_KEY_BITS),

@@ -32,6 +32,8 @@ pub(super) fn show(security: &SecurityConfig, lines: &mut EffectiveLines) {
             lines.restart("sec.level", &rule, |rule| format!("{scope} {}", rule_text(*rule)));
         }
     }
+    let signed = |signed: &bool| if *signed { "on" } else { "off" }.to_owned();
+    lines.restart("sec.signdata", &security.signed_data, signed);
     let limited = |full: &bool| if *full { "full" } else { "refuse" }.to_owned();
     lines.restart("gsi.limited", &security.grid_limited, limited);
     let types = |legacy: &bool| if *legacy { "rfc legacy" } else { "rfc" }.to_owned();

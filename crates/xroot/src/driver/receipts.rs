@@ -107,7 +107,10 @@ impl Receipts {
                 PayloadStep::Fill => receipt.fill(rest),
             };
             taken += step;
-            self.0.get_mut(key).into_iter().for_each(|receipt| receipt.left -= step.min(receipt.left));
+            if let Some(receipt) = self.0.get_mut(key) {
+                receipt.left -= step.min(receipt.left);
+                receipt.hash(rest.get(..step).unwrap_or_default());
+            }
             self.flush_piece(context, key);
         }
         taken
@@ -147,6 +150,7 @@ impl Receipts {
         let receipt = self.0.get_mut(key)?;
         if let Some((_, filled, _)) = receipt.piece.as_mut() {
             *filled += bytes;
+            receipt.hash_filled(bytes);
         }
         receipt.left -= bytes.min(receipt.left);
         self.flush_piece(context, key);
@@ -284,6 +288,8 @@ impl Receipts {
     pub(super) fn lost(&mut self, context: &mut SessionContext, key: usize) -> Option<DriverTask> {
         let receipt = self.0.get_mut(key)?;
         receipt.left = 0;
+        // The hash lacks the rest of the payload.
+        receipt.result.signature = None;
         receipt.failed(Error::new(ErrorKind::IoError, "the connection was lost"));
         if receipt.in_flight == 0 { self.finish(context, key) } else { None }
     }
