@@ -48,8 +48,8 @@ impl PayloadSignature {
         self.hash.update(payload);
     }
 
-    /// Reports whether the signature is that of the request with the whole payload.
-    pub(crate) fn is_valid(self) -> bool {
+    /// Reports whether the signature is that of the request with the whole payload, which has arrived.
+    pub(crate) fn verify(self) -> bool {
         let hash = self.hash.finish();
         Secret::from(hash.as_slice()).is_equal(&self.expected)
     }

@@ -53,7 +53,7 @@ impl WriteReplies<'_> {
         let Some(call) = self.work.finish_call(id) else { return Ok(DriverTask::Nothing) };
         // Data that did not arrive completely has an error instead of a signature.
         let is_verified = match received.signature.take() {
-            Some(signature) => signature.is_valid(),
+            Some(signature) => signature.verify(),
             None => !call.is_signed || received.error.is_some(),
         };
         if !is_verified {
