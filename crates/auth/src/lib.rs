@@ -17,12 +17,13 @@
 //! | `krb5`     | the protocol `krb5`: tickets of Kerberos                                |
 //! | `macaroons` | authorization by macaroons                                             |
 //! | `offers`   | [`OfferedProtocol`]: the list of protocols in the reply to a login     |
+//! | `pwd`      | the protocol `pwd`: passwords                                          |
 //! | `random`   | [`SystemRng`]: random numbers of the kernel                            |
 //! | `secret`   | [`Secret`]: bytes that are wiped and never printed                     |
 //! | `server`   | [`ServerLogin`], [`ServerProtocol`]: the server's side of an exchange  |
 //! | `signing`  | requests that must be signed, and what a signature covers              |
 //! | `sss`      | the protocol `sss`: shared keys                                        |
-//! | `sut`      | the messages of `gsi`                                                  |
+//! | `sut`      | the messages of `gsi` and `pwd`                                               |
 //! | `tls`      | certificates, keys and TLS contexts                                     |
 //! | `tokens`   | authorization by bearer tokens of WLCG and SciTokens                   |
 //! | `trusted_file` | files that nobody else may have written                            |
@@ -44,6 +45,7 @@ mod identity_text;
 pub mod krb5;
 pub mod macaroons;
 mod offers;
+pub mod pwd;
 mod random;
 mod secret;
 mod server;

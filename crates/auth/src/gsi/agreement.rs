@@ -16,16 +16,17 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use x509_cert::der::asn1::UintRef;
-use x509_cert::der::{Decode, Reader, SliceReader};
+use x509_cert::der::{Decode, Encode, Reader, SliceReader};
+use zeroize::Zeroizing;
 
 /// The group that every server sends: a safe prime of 3072 bits with the generator 5.
 const FIXED_GROUP: &str = include_str!("dh_group.pem");
 
 /// Minimum size of the prime of a server's group in bits.
-pub(super) const PRIME_BITS_MIN: usize = 2048;
+pub(crate) const PRIME_BITS_MIN: usize = 2048;
 
 /// Minimum size for a client that accepts weak groups.
-pub(super) const WEAK_PRIME_BITS_MIN: usize = 512;
+pub(crate) const WEAK_PRIME_BITS_MIN: usize = 512;
 
 /// Maximum size of the prime of another group than the fixed one in bits. The test of a larger one would
 /// take too long.
@@ -46,7 +47,7 @@ const PUBLIC_BEGIN: &str = "---BPUB---";
 const PUBLIC_END: &str = "---EPUB---";
 
 /// A group of a key agreement.
-pub(super) struct DhGroup {
+pub(crate) struct DhGroup {
     /// Without zeros in front.
     prime: Vec<u8>,
     generator: Vec<u8>,
@@ -58,7 +59,7 @@ pub(super) struct DhGroup {
 
 impl DhGroup {
     /// Returns the group that our servers send.
-    pub(super) fn fixed() -> Option<Arc<Self>> {
+    pub(crate) fn fixed() -> Option<Arc<Self>> {
         static FIXED: LazyLock<Option<Arc<DhGroup>>> =
             LazyLock::new(|| DhGroup::decode(FIXED_GROUP).map(Arc::new));
         FIXED.clone()
@@ -99,6 +100,21 @@ impl DhGroup {
     /// Returns the beginning of the text of all key agreements of this group.
     pub(super) fn text_prefix(&self) -> String {
         format!("{}{PUBLIC_BEGIN}", self.pem)
+    }
+
+    /// Creates the group of a prime and a generator; `None` if they are no group.
+    pub(crate) fn of_numbers(prime: &[u8], generator: &[u8]) -> Option<Arc<Self>> {
+        let numbers = [UintRef::new(prime).ok()?, UintRef::new(generator).ok()?];
+        Self::decode(&pem::encode(pem::DH_PARAMETERS, &numbers.to_vec().to_der().ok()?)).map(Arc::new)
+    }
+
+    /// Returns the group if its prime is a safe one with at least this number of bits.
+    pub(crate) fn safe(self: Arc<Self>, bits_min: usize, rng: &mut dyn Rng) -> Result<Arc<Self>, AgreementError> {
+        match Self::fixed() {
+            Some(fixed) if fixed.is_equal(&self) => Ok(fixed),
+            _ if self.is_safe(bits_min, rng) => Ok(self),
+            _ => Err(AgreementError::WeakGroup(self.bits())),
+        }
     }
 
     fn is_equal(&self, other: &Self) -> bool {
@@ -195,7 +211,7 @@ fn is_prime(number: &[u8], rng: &mut dyn Rng) -> bool {
 
 /// The reason why the text of a peer is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub(super) enum AgreementError {
+pub(crate) enum AgreementError {
     #[error("the text of its key agreement is malformed")]
     Malformed,
     #[error("its key agreement uses another group than the one of the server")]
@@ -207,14 +223,14 @@ pub(super) enum AgreementError {
 }
 
 /// Group and public value of a peer.
-pub(super) struct PeerAgreement {
+pub(crate) struct PeerAgreement {
     group: Arc<DhGroup>,
     public: Vec<u8>,
 }
 
 impl PeerAgreement {
     /// Decodes the text of a peer.
-    pub(super) fn decode(text: &[u8]) -> Result<Self, AgreementError> {
+    pub(crate) fn decode(text: &[u8]) -> Result<Self, AgreementError> {
         let text = text.strip_suffix(b"\0").unwrap_or(text);
         let text = std::str::from_utf8(text).map_err(|_| AgreementError::Malformed)?;
         let (parameters, rest) = text.split_once(PUBLIC_BEGIN).ok_or(AgreementError::Malformed)?;
@@ -232,16 +248,12 @@ impl PeerAgreement {
 
     /// Returns the group, for the key pair of a client, if its prime is a safe one with at least this
     /// number of bits.
-    pub(super) fn safe_group(
+    pub(crate) fn safe_group(
         &self,
         bits_min: usize,
         rng: &mut dyn Rng,
     ) -> Result<Arc<DhGroup>, AgreementError> {
-        match DhGroup::fixed() {
-            Some(fixed) if fixed.is_equal(&self.group) => Ok(fixed),
-            _ if self.group.is_safe(bits_min, rng) => Ok(self.group.clone()),
-            _ => Err(AgreementError::WeakGroup(self.group.bits())),
-        }
+        self.group.clone().safe(bits_min, rng)
     }
 }
 
@@ -249,6 +261,20 @@ impl PeerAgreement {
 #[must_use]
 pub fn is_agreement_text(text: &[u8]) -> bool {
     PeerAgreement::decode(text).is_ok()
+}
+
+/// Returns the number of hexadecimal digits, which may be odd in number.
+pub(crate) fn number_of_hex(digits: &str) -> Option<Vec<u8>> {
+    if digits.len().is_multiple_of(2) { from_hex(digits) } else { from_hex(&format!("0{digits}")) }
+}
+
+fn to_hex(number: &[u8]) -> String {
+    use std::fmt::Write;
+    let mut text = String::new();
+    for byte in without_leading_zeros(number) {
+        let _ = write!(text, "{byte:02X}");
+    }
+    text
 }
 
 fn from_hex(digits: &str) -> Option<Vec<u8>> {
@@ -261,7 +287,7 @@ fn from_hex(digits: &str) -> Option<Vec<u8>> {
 }
 
 /// The key pair of one exchange.
-pub(super) struct KeyAgreement {
+pub(crate) struct KeyAgreement {
     group: Arc<DhGroup>,
     exponent: Secret,
     public: Vec<u8>,
@@ -269,35 +295,36 @@ pub(super) struct KeyAgreement {
 
 impl KeyAgreement {
     /// Makes a key pair.
-    pub(super) fn generate(group: Arc<DhGroup>, rng: &mut dyn Rng) -> Option<Self> {
+    pub(crate) fn generate(group: Arc<DhGroup>, rng: &mut dyn Rng) -> Option<Self> {
         Self::with_exponent(group, Self::random_exponent(rng))
     }
 
     /// Returns a private exponent.
-    pub(super) fn random_exponent(rng: &mut dyn Rng) -> Secret {
+    pub(crate) fn random_exponent(rng: &mut dyn Rng) -> Secret {
         let mut exponent = vec![0; EXPONENT_BYTES];
         rng.fill(&mut exponent);
         Secret::new(exponent)
     }
 
-    pub(super) fn with_exponent(group: Arc<DhGroup>, exponent: Secret) -> Option<Self> {
+    pub(crate) fn with_exponent(group: Arc<DhGroup>, exponent: Secret) -> Option<Self> {
         let public = group.public_value(&exponent)?;
         Some(Self { group, exponent, public })
     }
 
     /// Returns the text for the peer.
-    pub(super) fn text(&self) -> String {
-        use std::fmt::Write;
-        let mut text = self.group.text_prefix();
-        for byte in without_leading_zeros(&self.public) {
-            let _ = write!(text, "{byte:02X}");
-        }
-        text.push_str(PUBLIC_END);
-        text
+    pub(crate) fn text(&self) -> String {
+        format!("{}{}{PUBLIC_END}", self.group.text_prefix(), to_hex(&self.public))
+    }
+
+    /// Returns prime, generator, public value and private exponent as hexadecimal text.
+    pub(crate) fn hex_numbers(&self) -> [Zeroizing<String>; 4] {
+        let numbers = [&self.group.prime, &self.group.generator, &self.public];
+        let [prime, generator, public] = numbers.map(|number| Zeroizing::new(to_hex(number)));
+        [prime, generator, public, Zeroizing::new(to_hex(self.exponent.expose()))]
     }
 
     /// Returns the common secret, with as many bytes as the prime.
-    pub(super) fn agree(&self, peer: &PeerAgreement) -> Result<Secret, AgreementError> {
+    pub(crate) fn agree(&self, peer: &PeerAgreement) -> Result<Secret, AgreementError> {
         if !self.group.is_equal(&peer.group) {
             return Err(AgreementError::OtherGroup);
         }
@@ -311,7 +338,6 @@ mod tests {
     use super::*;
     use crate::SystemRng;
     use crate::gsi::vectors::{bytes, list, load, text};
-    use x509_cert::der::Encode;
 
     fn fixed() -> Arc<DhGroup> {
         DhGroup::fixed().unwrap()

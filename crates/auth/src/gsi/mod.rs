@@ -23,7 +23,7 @@
 //!
 //! Source: security facts, section 2.6; decision 041.
 
-mod agreement;
+pub(crate) mod agreement;
 mod blinding;
 mod certificate;
 mod client;
@@ -33,7 +33,7 @@ mod host_names;
 mod messages;
 mod modular;
 mod offer;
-mod pem;
+pub(crate) mod pem;
 mod proxy;
 mod rsa_keys;
 mod server;
@@ -44,7 +44,7 @@ mod trust;
 #[cfg(test)]
 mod recorded;
 #[cfg(test)]
-mod vectors;
+pub(crate) mod vectors;
 
 pub use agreement::is_agreement_text;
 pub use client::{GridFiles, GsiClient, GsiClientSettings, TrustOpener};

@@ -1,0 +1,126 @@
+//! Steps, challenges and small parts of the messages.
+
+use super::PWD;
+use super::cipher::PwdCipher;
+use crate::secret::Secret;
+use crate::sut::{SutField, SutMessage, SutWriter};
+use base::Rng;
+
+/// The version of this implementation.
+pub(super) const VERSION: u32 = 10_100;
+
+/// The only crypto module.
+pub(super) const CRYPTO_MODULE: &str = "ssl";
+
+/// The number of the crypto module in front of the text of a public key.
+const MODULE_PREFIX: &[u8; 5] = b"1\0\0\0\0";
+
+/// Steps of clients and servers.
+pub(super) mod step {
+    pub(crate) const CLIENT_NORMAL: u32 = 1000;
+    pub(crate) const CLIENT_VERIFIES_SERVER: u32 = 1001;
+    pub(crate) const CLIENT_CREDENTIALS: u32 = 1003;
+    pub(crate) const CLIENT_KNOWS_NO_KEY: u32 = 1004;
+    pub(crate) const SERVER_WANTS_CREDENTIALS: u32 = 2001;
+    pub(crate) const SERVER_SIGNED_CHALLENGE: u32 = 2003;
+    pub(crate) const SERVER_NEW_KEY: u32 = 2004;
+    pub(crate) const SERVER_KEY: u32 = 2005;
+}
+
+/// Length of the status of both sides in bytes.
+pub(super) const STATUS_BYTES: usize = 4;
+
+/// The type of a field that only `pwd` has: the status of a side.
+pub(super) const STATUS: SutField = SutField(3015);
+/// The credentials of a client.
+pub(super) const CREDENTIALS: SutField = SutField(3010);
+/// The time of a message.
+pub(super) const TIMESTAMP: SutField = SutField(3021);
+
+const CHALLENGE_BYTES: usize = 8;
+const CHALLENGE_LETTERS: [u8; 64] = *b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// Returns the letter of a random byte.
+pub(super) fn letter(random: u8) -> u8 {
+    CHALLENGE_LETTERS.get(usize::from(random & 63)).copied().unwrap_or(b'.')
+}
+
+/// A challenge: text that the peer encrypts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Challenge([u8; CHALLENGE_BYTES]);
+
+impl Challenge {
+    pub(super) fn random(rng: &mut dyn Rng) -> Self {
+        let mut random = [0; CHALLENGE_BYTES];
+        rng.fill(&mut random);
+        Self(random.map(letter))
+    }
+
+    /// Takes the challenge of a peer; `None` for other text, which is never encrypted.
+    pub(super) fn of_peer(message: &SutMessage<'_>) -> Option<Self> {
+        let text: [u8; CHALLENGE_BYTES] = message.field(SutField::CHALLENGE)?.try_into().ok()?;
+        text.iter().all(|letter| CHALLENGE_LETTERS.contains(letter)).then_some(Self(text))
+    }
+
+    pub(super) const fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Checks the answer of a peer, which has encrypted the challenge.
+    pub(super) fn check(&self, message: &SutMessage<'_>, cipher: &PwdCipher) -> Result<(), &'static str> {
+        let answer =
+            message.field(SutField::SIGNED_CHALLENGE).ok_or("the answer to the challenge is missing")?;
+        let text = cipher.open(answer).unwrap_or_default();
+        if text.is_equal(&self.0) { Ok(()) } else { Err("the answer to the challenge is wrong") }
+    }
+}
+
+/// Begins a message with the field that all have.
+pub(super) fn begin(step: u32) -> SutWriter {
+    SutWriter::new(PWD, step).with(SutField::CRYPTO_MODULE, CRYPTO_MODULE.as_bytes())
+}
+
+/// Begins the message inside of a message of this step.
+pub(super) fn begin_main(step: u32) -> SutWriter {
+    SutWriter::new(PWD, step)
+}
+
+/// Decodes a message, and checks its crypto module.
+pub(super) fn decode(bytes: &[u8]) -> Result<SutMessage<'_>, String> {
+    let message = SutMessage::decode(PWD, bytes).map_err(|error| error.to_string())?;
+    match message.text(SutField::CRYPTO_MODULE) {
+        Some(CRYPTO_MODULE) => Ok(message),
+        _ => Err("the crypto module is missing, or is not ssl".to_owned()),
+    }
+}
+
+/// Decodes the message inside of a message of this step.
+pub(super) fn decode_main(bytes: &[u8], step: u32) -> Result<SutMessage<'_>, String> {
+    let message = SutMessage::decode(PWD, bytes).map_err(|error| error.to_string())?;
+    if message.step == step && message.field(SutField::MAIN).is_none() {
+        Ok(message)
+    } else {
+        Err("the inner message is of another step".to_owned())
+    }
+}
+
+/// Decrypts the inner message of a message.
+pub(super) fn open_main(message: &SutMessage<'_>, cipher: &PwdCipher) -> Result<Secret, String> {
+    let main = message.field(SutField::MAIN).ok_or("the inner message is missing")?;
+    cipher.open(main).ok_or_else(|| "the inner message is not encrypted with the session key".to_owned())
+}
+
+/// Returns the public key in the inner message of a server.
+pub(super) fn with_module(text: &str) -> Vec<u8> {
+    [MODULE_PREFIX.as_slice(), text.as_bytes()].concat()
+}
+
+/// Returns the text of a public key in the inner message of a server.
+pub(super) fn without_module(field: &[u8]) -> Option<&[u8]> {
+    field.strip_prefix(MODULE_PREFIX)
+}
+
+/// Returns the status of a peer, or one without options.
+pub(super) fn status_of(message: &SutMessage<'_>) -> [u8; STATUS_BYTES] {
+    message.field(STATUS).and_then(|status| status.try_into().ok()).unwrap_or_default()
+}

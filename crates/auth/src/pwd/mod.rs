@@ -1,0 +1,51 @@
+//! `pwd`: passwords. The server has a static key, by which clients recognize it, and a file with hashes
+//! of passwords.
+//!
+//! | file         | contents                                                     |
+//! |--------------|--------------------------------------------------------------|
+//! | `cipher`     | the cipher of the inner messages                             |
+//! | `client`     | [`PwdClient`]: the client's side                             |
+//! | `failures`   | the failed attempts of users and addresses                   |
+//! | `file`       | [`PwdFile`]: the file format                                 |
+//! | `hash`       | hashes of passwords                                          |
+//! | `known_keys` | the keys of servers that a user knows                        |
+//! | `messages`   | steps, challenges                                            |
+//! | `netrc`      | passwords in a file                                          |
+//! | `server`     | [`PwdServer`]: the server's side                             |
+//! | `server_key` | [`ServerKey`]: the static key of a server                    |
+//! | `stored`     | files of passwords on disk                                   |
+//! | `terminal`   | [`ask_password`]: a password typed at a terminal             |
+//!
+//! Source: security facts, section 2.4.
+
+mod cipher;
+mod client;
+mod failures;
+mod file;
+mod hash;
+mod known_keys;
+mod messages;
+mod netrc;
+mod server;
+mod server_key;
+mod stored;
+mod terminal;
+
+#[cfg(test)]
+mod recorded;
+
+pub use client::{PasswordPrompt, PwdClient, PwdClientSettings};
+pub use file::{ENTRIES_MAX, EntryStatus, FILE_BYTES_MAX, NAME_BYTES_MAX, PwdEntry, PwdFile, PwdFileError};
+pub use hash::{PASSWORD_BYTES_MAX, StoredPassword};
+pub use server::{PwdServer, PwdServerSettings, is_user_name};
+pub use server_key::{SERVER_ID, SERVER_KEY, ServerKey};
+pub use terminal::ask_password;
+
+/// The id of the protocol.
+pub const PWD: &str = "pwd";
+
+/// The file of a server, below its directory.
+pub const ADMIN_FILE: &str = "pwdadmin";
+
+/// The end of the names of entries, which stands for the crypto module `ssl`.
+pub const MODULE_SUFFIX: &str = "_1";

@@ -1,0 +1,396 @@
+//! [`PwdServer`]: the server's side of `pwd`.
+//!
+//! ```text
+//! client                                    server
+//! user (if it knows no key)              -->
+//!                                       <--  key, tag 1
+//! key; encrypted: answer to tag 1, tag 2 -->
+//!                                       <--  encrypted: answer to tag 2, tag 3
+//! encrypted: answer to tag 3, user,      -->
+//! hash of the password
+//! ```
+//!
+//! A client that knows the key of the server begins with its own. The hash of a password is checked
+//! only after the client has answered a challenge with the session key, so that a recorded message
+//! cannot be used again. Each message counts only where it is expected. There is no registration of
+//! users, and passwords are changed by the administrator.
+
+use super::cipher::PwdCipher;
+use super::failures::FailureCounts;
+use super::file::{EntryStatus, PwdFile};
+use super::hash::StoredPassword;
+use super::messages::{self, CREDENTIALS, Challenge, STATUS, STATUS_BYTES, VERSION, step};
+use super::server_key::{SERVER_ID, ServerKey};
+use super::{MODULE_SUFFIX, PWD};
+use crate::entity::{Entity, EntityFields};
+use crate::random::SystemRng;
+use crate::server::{
+    FileRefresh, LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost,
+};
+use crate::sut::{SutField, SutMessage};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+
+/// Minimum length of credentials: id, step, end, and two fields.
+const CREDENTIAL_BYTES_MIN: usize = 4 + 4 + 4 + 2 * 8;
+
+/// Maximum time between the first and the last message. Users type their passwords meanwhile.
+const EXCHANGE_TIME_MAX: Duration = Duration::from_secs(300);
+
+/// Number of passwords that a client can send in one exchange.
+const PASSWORDS_MAX: u32 = 3;
+
+/// Maximum length of the name of a user.
+const USER_BYTES_MAX: usize = 64;
+
+/// Interval at which the file is read again.
+const REFRESH: Duration = Duration::from_secs(60);
+
+/// Maximum length of the id of a server.
+const SERVER_ID_BYTES_MAX: usize = 32;
+
+/// The settings of a server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PwdServerSettings {
+    /// The file with the key of the server and the hashes of passwords.
+    pub file: PathBuf,
+    /// Number of failed attempts of a user, or from an address, after which logins are refused for a
+    /// while.
+    pub failures_max: u32,
+}
+
+/// The content of the file of a server.
+struct PwdUsers {
+    id: String,
+    key: ServerKey,
+    file: PwdFile,
+}
+
+impl PwdUsers {
+    fn read(settings: &PwdServerSettings) -> Result<Self, String> {
+        let shown = settings.file.display();
+        let file = PwdFile::read(&settings.file)?;
+        Self::of_file(file).map_err(|error| format!("{shown}: {error}"))
+    }
+
+    fn of_file(file: PwdFile) -> Result<Self, String> {
+        let entry = file.find(SERVER_ID).ok_or("it has no id of the server")?;
+        let [id, ..] = &entry.buffers;
+        let id = id.expose().strip_suffix(b"\0").unwrap_or(id.expose());
+        let id = std::str::from_utf8(id).unwrap_or_default().to_owned();
+        // The id is a part of the list of protocols.
+        let is_id = |byte: u8| byte.is_ascii_graphic() && !b"&,:".contains(&byte);
+        if id.is_empty() || id.len() > SERVER_ID_BYTES_MAX || !id.bytes().all(is_id) {
+            return Err("the id of the server is malformed".to_owned());
+        }
+        Ok(Self { id, key: ServerKey::of_file(&file, &mut SystemRng)?, file })
+    }
+
+    /// Checks the hash of a password. The time does not depend on whether the user exists.
+    fn check(&self, user: &str, credentials: &[u8]) -> Result<(), String> {
+        let entry = self.file.find(&format!("{user}{MODULE_SUFFIX}"));
+        let stored = entry.and_then(|entry| {
+            let [salt, hash, ..] = &entry.buffers;
+            StoredPassword::of_buffers(salt.expose(), hash.expose())
+        });
+        let is_known = stored.is_some();
+        let is_right = stored.unwrap_or_else(StoredPassword::of_nobody).is_password_of(credentials);
+        let Some(entry) = entry.filter(|_| is_known && is_right) else {
+            return Err(if entry.is_some() { "wrong password" } else { "unknown user" }.to_owned());
+        };
+        match entry.status {
+            EntryStatus::OK => Ok(()),
+            EntryStatus::ONE_TIME | EntryStatus::EXPIRED => {
+                Err("the password must be changed by the administrator (xrdpwdadmin)".to_owned())
+            }
+            _ => Err("the user is disabled".to_owned()),
+        }
+    }
+}
+
+/// `pwd` as a server offers it.
+pub struct PwdServer(Arc<PwdShared>);
+
+struct PwdShared {
+    settings: PwdServerSettings,
+    users: RwLock<Arc<PwdUsers>>,
+    failures: Mutex<FailureCounts>,
+    /// The reason why the present file is not in force, if it is not.
+    refusal: Mutex<Option<String>>,
+}
+
+impl PwdServer {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// The reason why it cannot be used.
+    pub fn open(settings: PwdServerSettings) -> Result<Self, String> {
+        let users = PwdUsers::read(&settings)?;
+        Ok(Self::with_users(settings, users))
+    }
+
+    /// Creates a server with the content of a file, which is not read until the first refresh.
+    ///
+    /// # Errors
+    /// The reason why the content cannot be used.
+    pub fn with_file(settings: PwdServerSettings, file: PwdFile) -> Result<Self, String> {
+        Ok(Self::with_users(settings, PwdUsers::of_file(file)?))
+    }
+
+    fn with_users(settings: PwdServerSettings, users: PwdUsers) -> Self {
+        Self(Arc::new(PwdShared {
+            settings,
+            users: RwLock::new(Arc::new(users)),
+            failures: Mutex::default(),
+            refusal: Mutex::default(),
+        }))
+    }
+
+    pub(super) fn exchange(&self, peer: &LoginPeer) -> PwdServerLogin {
+        let stage = Stage::Begin;
+        let (user, status) = (None, [0; STATUS_BYTES]);
+        PwdServerLogin { shared: self.0.clone(), peer: peer.clone(), stage, user, status, begun: None }
+    }
+}
+
+impl PwdShared {
+    fn users(&self) -> Arc<PwdUsers> {
+        self.users.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn refresh(&self) -> Result<(), String> {
+        let users = PwdUsers::read(&self.settings);
+        let refusal =
+            users.as_ref().err().map(|error| format!("the previous passwords stay in use: {error}"));
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&refusal);
+        match users {
+            Ok(users) => {
+                *self.users.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(users);
+                Ok(())
+            }
+            Err(_) => Err(refusal.unwrap_or_default()),
+        }
+    }
+}
+
+impl ServerProtocol for PwdServer {
+    fn id(&self) -> &'static str {
+        PWD
+    }
+
+    fn parameters(&self) -> String {
+        format!("v:{VERSION},id:{},c:{}", self.0.users().id, messages::CRYPTO_MODULE)
+    }
+
+    fn credential_bytes_min(&self) -> usize {
+        CREDENTIAL_BYTES_MIN
+    }
+
+    fn begin(&self, peer: &LoginPeer) -> Box<dyn ServerLogin> {
+        Box::new(self.exchange(peer))
+    }
+
+    fn periodic_refreshes(&self) -> Vec<FileRefresh> {
+        let shared = self.0.clone();
+        vec![FileRefresh::new(REFRESH, move || shared.refresh())]
+    }
+
+    fn state(&self) -> String {
+        let users = self.0.users();
+        let count = users.file.entries().iter().filter(|entry| entry.status == EntryStatus::OK).count();
+        let state = format!("pwd: {count} users in {}", self.0.settings.file.display());
+        match self.0.refusal.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            Some(refusal) => format!("{state}; {refusal}"),
+            None => state,
+        }
+    }
+}
+
+/// The next message that is expected.
+enum Stage {
+    /// The first one.
+    Begin,
+    /// The key of a client that was sent the key of the server.
+    ClientKey(Challenge),
+    /// The hash of the password, with the answer to a challenge.
+    Credentials { cipher: PwdCipher, challenge: Challenge, passwords: u32 },
+    /// None.
+    Over,
+}
+
+/// An exchange with one peer.
+pub(super) struct PwdServerLogin {
+    shared: Arc<PwdShared>,
+    peer: LoginPeer,
+    stage: Stage,
+    /// The user of the first message that has one. It cannot change.
+    user: Option<String>,
+    status: [u8; STATUS_BYTES],
+    begun: Option<SystemTime>,
+}
+
+impl ServerLogin for PwdServerLogin {
+    fn cost(&self) -> StepCost {
+        StepCost::Expensive
+    }
+
+    fn step(&mut self, credentials: &[u8], now: SystemTime) -> ServerStep {
+        let step = self.take(credentials, now);
+        step.unwrap_or_else(|reason| ServerStep::Refused(RefusedLogin::new(PWD, reason)))
+    }
+}
+
+impl PwdServerLogin {
+    fn take(&mut self, credentials: &[u8], now: SystemTime) -> Result<ServerStep, String> {
+        let begun = *self.begun.get_or_insert(now);
+        if now.duration_since(begun).is_ok_and(|since| since > EXCHANGE_TIME_MAX) {
+            return Err("the exchange took too long".to_owned());
+        }
+        let message = messages::decode(credentials)?;
+        match (std::mem::replace(&mut self.stage, Stage::Over), message.step) {
+            (Stage::Begin, step::CLIENT_KNOWS_NO_KEY) => {
+                let main = message.field(SutField::MAIN).ok_or("the inner message is missing")?;
+                let main = messages::decode_main(main, message.step)?;
+                self.note_client(&main)?;
+                Ok(self.send_key(step::SERVER_KEY))
+            }
+            (Stage::Begin, step::CLIENT_VERIFIES_SERVER) => self.take_key(&message, None),
+            (Stage::ClientKey(challenge), step::CLIENT_VERIFIES_SERVER) => {
+                self.take_key(&message, Some(challenge))
+            }
+            (
+                Stage::Credentials { cipher, challenge, passwords },
+                step::CLIENT_NORMAL | step::CLIENT_CREDENTIALS,
+            ) => self.take_password(&message, cipher, challenge, passwords, now),
+            (_, step) => Err(format!("step {step} is not expected")),
+        }
+    }
+
+    /// Notes the user and the status of a client.
+    fn note_client(&mut self, main: &SutMessage<'_>) -> Result<(), String> {
+        self.status = messages::status_of(main);
+        let Some(user) = main.text(SutField::USER) else { return Ok(()) };
+        if !is_user_name(user) {
+            return Err("the name of the user is malformed".to_owned());
+        }
+        match &self.user {
+            Some(known) if known != user => Err("the user has changed".to_owned()),
+            _ => {
+                self.user = Some(user.to_owned());
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends the key of the server to a client that does not know it.
+    fn send_key(&mut self, step: u32) -> ServerStep {
+        let challenge = Challenge::random(&mut SystemRng);
+        let main = messages::begin_main(step)
+            .with(SutField::PUBLIC_KEY, &messages::with_module(&self.shared.users().key.text()))
+            .with(STATUS, &self.status)
+            .with(SutField::CHALLENGE, challenge.as_bytes())
+            .finish();
+        self.stage = Stage::ClientKey(challenge);
+        ServerStep::Continue(messages::begin(step).with(SutField::MAIN, &main).finish())
+    }
+
+    /// Takes the key of a client, and answers its challenge. `sent` is the challenge of the server, if
+    /// it has sent its key. A client that knows another key than that of the server gets the key.
+    fn take_key(&mut self, message: &SutMessage<'_>, sent: Option<Challenge>) -> Result<ServerStep, String> {
+        let key = message.field(SutField::PUBLIC_KEY).ok_or("the key of the client is missing")?;
+        let secret = match (self.shared.users().key.agree(key), &sent) {
+            (Err(_), None) => return Ok(self.send_key(step::SERVER_NEW_KEY)),
+            (secret, _) => secret?,
+        };
+        let cipher = PwdCipher::new(&secret).ok_or("the session key is empty")?;
+        let main = match (messages::open_main(message, &cipher), &sent) {
+            (Err(_), None) => return Ok(self.send_key(step::SERVER_NEW_KEY)),
+            (main, _) => main?,
+        };
+        let main = messages::decode_main(main.expose(), message.step)?;
+        if let Some(sent) = sent {
+            sent.check(&main, &cipher)?;
+        }
+        self.note_client(&main)?;
+        let tag = Challenge::of_peer(&main).ok_or("the challenge of the client is missing or malformed")?;
+        let challenge = Challenge::random(&mut SystemRng);
+        let main = messages::begin_main(step::SERVER_SIGNED_CHALLENGE)
+            .with(SutField::SIGNED_CHALLENGE, &cipher.seal(tag.as_bytes()))
+            .with(STATUS, &self.status)
+            .with(SutField::CHALLENGE, challenge.as_bytes())
+            .finish();
+        let reply = messages::begin(step::SERVER_SIGNED_CHALLENGE).with(SutField::MAIN, &cipher.seal(&main));
+        self.stage = Stage::Credentials { cipher, challenge, passwords: 0 };
+        Ok(ServerStep::Continue(reply.finish()))
+    }
+
+    /// Takes the hash of a password. The client can send a few, because users mistype them.
+    fn take_password(
+        &mut self,
+        message: &SutMessage<'_>,
+        cipher: PwdCipher,
+        challenge: Challenge,
+        passwords: u32,
+        now: SystemTime,
+    ) -> Result<ServerStep, String> {
+        let main = messages::open_main(message, &cipher)?;
+        let main = messages::decode_main(main.expose(), message.step)?;
+        challenge.check(&main, &cipher)?;
+        self.note_client(&main)?;
+        let user = self.user.clone().ok_or("the user is missing")?;
+        let result = self.check(&user, &main, now);
+        let Err(reason) = result else {
+            let (name, host) = (Some(user.into_boxed_str()), self.peer.host.as_str().into());
+            let fields = EntityFields { protocol: PWD.into(), name, host, ..EntityFields::default() };
+            return Ok(ServerStep::Done(Entity::new(fields)));
+        };
+        let passwords = passwords + 1;
+        if passwords >= PASSWORDS_MAX {
+            return Err(format!("{user}: {reason}"));
+        }
+        tracing::info!("pwd: {user} from {}: {reason}; the client is asked again", self.peer.host);
+        let tag = Challenge::of_peer(&main);
+        let challenge = Challenge::random(&mut SystemRng);
+        let mut reply = messages::begin_main(step::SERVER_WANTS_CREDENTIALS);
+        if let Some(tag) = tag {
+            reply = reply.with(SutField::SIGNED_CHALLENGE, &cipher.seal(tag.as_bytes()));
+        }
+        let reply = reply
+            .with(STATUS, &self.status)
+            .with(SutField::CHALLENGE, challenge.as_bytes())
+            .with(SutField::MESSAGE, b"insufficient credentials\0")
+            .finish();
+        let reply =
+            messages::begin(step::SERVER_WANTS_CREDENTIALS).with(SutField::MAIN, &cipher.seal(&reply));
+        self.stage = Stage::Credentials { cipher, challenge, passwords };
+        Ok(ServerStep::Continue(reply.finish()))
+    }
+
+    /// Checks the hash in a message, unless the user or the address has failed too often.
+    fn check(&self, user: &str, main: &SutMessage<'_>, now: SystemTime) -> Result<(), String> {
+        let address = self.peer.address.ip();
+        let most = self.shared.settings.failures_max;
+        let lock = || self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        if lock().is_locked(user, address, most, now) {
+            return Err("too many failed attempts of this user or from this address".to_owned());
+        }
+        let credentials = main.field(CREDENTIALS).ok_or("the password is missing")?;
+        // Hashing takes milliseconds, so it is not done with the lock.
+        let result = self.shared.users().check(user, credentials);
+        match &result {
+            Ok(()) => lock().succeed(user),
+            Err(_) => lock().add(user, address, now),
+        }
+        result
+    }
+}
+
+/// Reports whether text can be the name of a user.
+#[must_use]
+pub fn is_user_name(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    text.len() <= USER_BYTES_MAX
+        && bytes.next().is_some_and(|first| first.is_ascii_alphanumeric() || first == b'_')
+        && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"_.@$-".contains(&byte))
+}
