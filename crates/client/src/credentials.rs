@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use auth::gsi::{GridFiles, GsiClient, GsiClientSettings};
 use auth::host::HostClient;
 use auth::krb5::{Krb5Client, Krb5ClientSettings};
+use auth::pwd::{PwdClient, PwdClientSettings, ask_password};
 use auth::sss::{SssClient, SssClientSettings};
 use auth::unix::{UNIX, UnixClient};
 use auth::ztn::{TokenPlaces, ZtnClient};
@@ -64,12 +65,14 @@ impl Credentials {
         let sss = SssClient::new(settings, Arc::new(Mutex::new(SystemRng)));
         let gsi = GsiClient::new(GsiClientSettings::of_environment(variable), authorities::opener());
         let krb5 = Krb5Client::new(Krb5ClientSettings::of_environment(variable));
+        let pwd = PwdClient::new(PwdClientSettings::of_environment(variable), Arc::new(ask_password));
         let ztn = ZtnClient::new(TokenPlaces::of_environment(variable));
         let protocols: Vec<Box<dyn ClientProtocol>> = vec![
             Box::new(ztn),
             Box::new(krb5),
             Box::new(gsi),
             Box::new(sss),
+            Box::new(pwd),
             Box::new(ProcessUser),
             Box::new(HostClient),
         ];

@@ -60,9 +60,6 @@ fn guards_are_in_the_tables() {
         "sec.protocol /opt/lib gsi -cert:/x",
         "sec.protocol unix",
         "sec.protocol sss -s /k",
-        "sec.protparm pwd -x",
-        "sec.protbind * host pwd",
-        "sec.bindtls pwd",
         "sec.level compatible",
         "sec.level all relaxed pedantic force",
         "sec.entitylib libX.so",
@@ -360,7 +357,7 @@ fn values_are_read_in_every_form() {
 
 #[test]
 fn all_problems_are_found_at_once() {
-    let text = "xrd.port x\nif\nfoo.bar\nsec.protocol pwd\nset a\nall.export y\n";
+    let text = "xrd.port x\nif\nfoo.bar\nsec.entitylib x\nset a\nall.export y\n";
     let report = load_text(text, Strictness::Strict).report;
     let lines: Vec<u32> = report
         .errors()

@@ -192,6 +192,9 @@ fn faults_have_a_position() {
             "sec.protocol ztn -tokenlib libX.so",
             "1:28: error: sec.protocol: unsupported token library 'libX.so'",
         ),
+        ("sec.protocol pwd -a:2", "1:18: error: sec.protocol: unsupported option '-a:2' of pwd"),
+        ("sec.protocol pwd -dir:x", "1:18: error: sec.protocol: non-absolute pwd directory path - x"),
+        ("sec.protocol pwd -maxfail:0", "1:18: error: sec.protocol: pwd failures 0 may not be less than 1"),
         ("sec.protocol kerberos", "1:14: error: sec.protocol: invalid protocol 'kerberos'"),
         ("sec.protocol ldap", "1:14: error: sec.protocol: unknown protocol 'ldap'"),
         ("sec.protparm sss", "1:1: error: sec.protparm: protocol parameter not specified"),
@@ -272,7 +275,7 @@ fn shown_values_have_the_same_effect() {
     let text = "xrootd.seclib default\nsec.protocol sss -s /k -l 3 -p gsi -r 30 -g -k -c /c\nsec.protocol unix\n\
                 sec.protocol ztn -maxsz 8k -expiry ignore -tokenlib none\n\
                 sec.protocol krb5 /t -ipchk -exptkn:/c/<user> x/<host>@R\n\
-                sec.protocol sss\nsec.protbind a.x only unix\nsec.protbind b.* none\nsec.protbind * unix sss\n\
+                sec.protocol pwd -dir:/p -maxfail:3\nsec.protocol sss\nsec.protbind a.x only unix\nsec.protbind b.* none\nsec.protbind * unix sss\n\
                 sec.bindmode offer\nsec.bindtls unix sss\nsec.level local relaxed none\nsec.level remote intense force\nsec.signdata on\nsec.trace auth\n";
     let before = read(text).effective;
     let shown: Vec<_> = show(&before)

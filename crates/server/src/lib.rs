@@ -45,6 +45,7 @@ mod kerberos_login;
 pub mod log;
 mod login;
 mod multi_user;
+mod password_login;
 pub mod process;
 mod reader_redirect;
 mod redirector;

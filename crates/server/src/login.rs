@@ -9,6 +9,7 @@ use crate::admission::Doorkeeper;
 use crate::error::StartError;
 use crate::grid_login;
 use crate::kerberos_login;
+use crate::password_login;
 use auth::access::{AccessPolicy, CredentialLayer};
 use auth::gsi::GSI;
 use auth::sss::{HOME_KEYTAB, SssServer, SssServerSettings};
@@ -92,6 +93,7 @@ fn protocol(
         AuthProtocol::Sss(options) => Some(Arc::new(sss(options)?)),
         AuthProtocol::Gsi(options) => Some(Arc::new(grid_login::gsi(options, &effective.security)?)),
         AuthProtocol::Krb5(options) => Some(Arc::new(kerberos_login::krb5(options, &effective.host)?)),
+        AuthProtocol::Pwd(options) => Some(Arc::new(password_login::pwd(options)?)),
         AuthProtocol::Ztn(options) => Some(Arc::new(ztn(options, effective.network.tls.is_some(), access)?)),
     })
 }

@@ -8,8 +8,9 @@ use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::grid_login::gsi_options;
 use super::kerberos_login::krb5_options;
+use super::password_login::pwd_options;
 use super::protocol_parameters::{PendingParameters, ProtocolParameters};
-use super::shared::{trace, unprotected};
+use super::shared::trace;
 use super::token_login::ztn_options;
 use crate::effective::{
     AUTH_PROTOCOLS_MAX, AuthBinding, AuthProtocol, HostPattern, SecurityConfig, SigningLevel, SigningRule,
@@ -26,13 +27,10 @@ use std::time::Duration;
 const HOST: &str = AuthProtocol::HOST_ID;
 
 /// Ids of the protocols that are in force.
-const IN_FORCE: [&str; 6] = [HOST, "unix", "sss", "ztn", "krb5", "gsi"];
-
-/// Ids of protocols that are known, but not in force.
-const NOT_IN_FORCE: [&str; 1] = ["pwd"];
+const IN_FORCE: [&str; 7] = [HOST, "unix", "sss", "ztn", "krb5", "gsi", "pwd"];
 
 /// The allowed ids, for messages.
-const ALLOWED_IDS: &str = "allowed: host, unix, sss, ztn, krb5, gsi";
+const ALLOWED_IDS: &str = "allowed: host, unix, sss, ztn, krb5, gsi, pwd";
 
 /// Maximum length of a protocol id in characters.
 const ID_CHARS_MAX: usize = 7;
@@ -87,6 +85,7 @@ pub(super) fn protocol(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> 
         "ztn" => AuthProtocol::Ztn(ztn_options(&options, draft)?),
         "gsi" => AuthProtocol::Gsi(Box::new(gsi_options(&options)?)),
         "krb5" => AuthProtocol::Krb5(krb5_options(token, &options)?),
+        "pwd" => AuthProtocol::Pwd(pwd_options(&options, draft)?),
         _ => AuthProtocol::Sss(sss_options(&options)?),
     };
     draft.effective.security.protocols.push(Setting::new(protocol, arguments.origin()));
@@ -263,14 +262,11 @@ pub(crate) fn check_security(
     }
 }
 
-/// Checks a protocol id. Ids of protocols that are not in force stop the start.
+/// Checks a protocol id.
 pub(super) fn check_id(token: &DirectiveToken) -> Result<(), DirectiveFault> {
     let id = token.text.as_str();
     if IN_FORCE.contains(&id) {
         return Ok(());
-    }
-    if NOT_IN_FORCE.contains(&id) {
-        return Err(unprotected(token, &format!("'{id}'")));
     }
     let well_formed = id.len() <= ID_CHARS_MAX && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let what = if well_formed { "unknown" } else { "invalid" };

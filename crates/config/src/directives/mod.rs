@@ -23,6 +23,7 @@ mod missing;
 mod multi_user;
 mod ofs;
 mod oss;
+mod password_login;
 mod process;
 mod protocol_parameters;
 mod proxy;

@@ -17,7 +17,7 @@ use super::voms::map_file;
 
 pub(super) const SECTION: Section = Section {
     title: "Access: sec., gsi., voms., acc.",
-    about: "Authentication by host, unix, sss, ztn, krb5 and gsi is in force once `xrootd.seclib` is there; see \
+    about: "Authentication by host, unix, sss, ztn, krb5, gsi and pwd is in force once `xrootd.seclib` is there; see \
             [security.md](security.md). So is authorization by rules with `ofs.authorize`; see \
             [authorization.md](authorization.md). A directive that asks for another protocol or authorization stops \
             the start, except those without effect, so that nothing is ever served unprotected.",
@@ -26,7 +26,7 @@ pub(super) const SECTION: Section = Section {
             .default("none: the host identifies the client")
             .help(
                 "Authentication protocols, in the order in which clients see them: `host`, `unix`, `sss`, `ztn` \
-                 (bearer tokens, on encrypted connections), `krb5` (Kerberos) and `gsi` (grid certificates). The options of sss are `-s path` (keytab), `-c path` (keytab suggested to clients), `-l minutes` \
+                 (bearer tokens, on encrypted connections), `krb5` (Kerberos), `gsi` (grid certificates) and `pwd` (passwords). The options of sss are `-s path` (keytab), `-c path` (keytab suggested to clients), `-l minutes` \
                  (lifetime of credentials), `-r minutes` (check for a changed keytab), `-p protocol[:…]` (accepted \
                  origins of forwarded identities), `-g` (ask for credentials), `-k` (select keys by name too). \
                  Those of ztn are `-maxsz size` (longest token, 4k), `-tokenlib libXrdMacaroons.so` \
@@ -34,15 +34,15 @@ pub(super) const SECTION: Section = Section {
                  login, and only decide about requests), and with it `-expiry {ignore|optional|required}`. \
                  Those of krb5 are `[/keytab] [-ipchk] [-exptkn[:/template]] principal`; see \
                  [security.md](security.md#clients-with-kerberos-krb5). \
-                 Those of gsi are in [security.md](security.md#options-of-gsi).",
+                 Those of gsi are in [security.md](security.md#options-of-gsi). \
+                 Those of pwd are `-dir:path` (directory of the file of passwords) and `-maxfail:n`; see \
+                 [security.md](security.md#clients-with-passwords-pwd).",
             )
-            .example("host")
-            .stops_with("/usr/lib64 pwd"),
+            .example("host"),
         Directive::new(&["sec.protparm"], UsageFrequency::Common, "name options", parameters)
             .default("none")
             .help("Options of a later sec.protocol, which precede its own.")
-            .example("sss -s /etc/xrootd/sss.keytab")
-            .stops_with("pwd -a"),
+            .example("sss -s /etc/xrootd/sss.keytab"),
         Directive::new(
             &["sec.protbind"],
             UsageFrequency::Common,
@@ -55,8 +55,7 @@ pub(super) const SECTION: Section = Section {
              first matching line other than `*` applies, then `*`. `none` and `host` ask for no authentication. \
              A client cannot use a protocol outside its list (XRootD: only with `only`).",
         )
-        .example("* none")
-        .stops_with("*.example.org only pwd"),
+        .example("* none"),
         Directive::new(&["sec.bindmode"], UsageFrequency::Rare, "{enforce|offer}", binding_mode)
             .default("enforce")
             .help("`offer`: a list of sec.protbind without `only` is what is offered, and any protocol is accepted.")
@@ -68,8 +67,7 @@ pub(super) const SECTION: Section = Section {
                  them. Clients that support TLS then encrypt before they log in. Several lines add up. `ztn` is \
                  always limited so.",
             )
-            .example("unix")
-            .stops_with("pwd"),
+            .example("unix"),
         Directive::new(
             &["sec.level"],
             UsageFrequency::Common,

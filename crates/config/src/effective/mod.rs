@@ -56,8 +56,8 @@ pub use protocol::{
 };
 pub use security::{
     AUTH_PROTOCOLS_MAX, AuthBinding, AuthProtocol, KRB5_TICKET_FILE, Krb5Options, LOGIN_TOKEN_BYTES_DEFAULT,
-    SSS_LIFETIME, SSS_REFRESH, SecurityConfig, SigningLevel, SigningLevels, SigningRule, SssOptions,
-    TokenExpiry, TokenLibrary, ZtnOptions,
+    PWD_FAILURES_MAX, PwdOptions, SSS_LIFETIME, SSS_REFRESH, SecurityConfig, SigningLevel, SigningLevels,
+    SigningRule, SssOptions, TokenExpiry, TokenLibrary, ZtnOptions,
 };
 pub use storage::{
     Allocation, Export, ExportAttributes, MountCheck, SpacePartition, SpaceRule, Storage, Visibility,

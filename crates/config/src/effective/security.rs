@@ -159,6 +159,19 @@ impl Krb5Options {
     }
 }
 
+/// Number of failed attempts with pwd after which logins are refused for a while, unless configured.
+pub const PWD_FAILURES_MAX: u32 = 10;
+
+/// Options of the server side of pwd.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PwdOptions {
+    /// `-dir`: directory of the file of passwords; `None` means `$HOME/.xrd`.
+    pub directory: Option<PathBuf>,
+    /// `-maxfail`: number of failed attempts of a user, or from an address, after which logins are
+    /// refused for a while.
+    pub failures_max: u32,
+}
+
 /// An authentication protocol that is in force, with its options.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AuthProtocol {
@@ -174,6 +187,8 @@ pub enum AuthProtocol {
     Gsi(Box<GsiOptions>),
     /// Tickets of Kerberos.
     Krb5(Krb5Options),
+    /// Passwords.
+    Pwd(PwdOptions),
 }
 
 impl AuthProtocol {
@@ -190,6 +205,7 @@ impl AuthProtocol {
             Self::Ztn(_) => "ztn",
             Self::Gsi(_) => "gsi",
             Self::Krb5(_) => "krb5",
+            Self::Pwd(_) => "pwd",
         }
     }
 }

@@ -66,6 +66,10 @@ fn protocol_text(protocol: &AuthProtocol) -> String {
         AuthProtocol::Ztn(options) => ztn_text(options),
         AuthProtocol::Gsi(options) => gsi_text(options),
         AuthProtocol::Krb5(options) => krb5_text(options),
+        AuthProtocol::Pwd(options) => {
+            let directory = options.directory.as_ref().map(|path| format!(" -dir:{}", path.display()));
+            format!("pwd{} -maxfail:{}", directory.unwrap_or_default(), options.failures_max)
+        }
         AuthProtocol::Host | AuthProtocol::Unix => protocol.id().to_owned(),
     }
 }
