@@ -20,12 +20,13 @@ pub(crate) enum InvokedProgram {
     Xrdadler32,
     Xrdcrc32c,
     Xrdgsiproxy,
+    Xrdpwdadmin,
     Xrdsssadmin,
 }
 
 impl InvokedProgram {
     /// All supported programs.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Xrootd,
         Self::Cmsd,
         Self::Xrdcp,
@@ -37,6 +38,7 @@ impl InvokedProgram {
         Self::Xrdadler32,
         Self::Xrdcrc32c,
         Self::Xrdgsiproxy,
+        Self::Xrdpwdadmin,
         Self::Xrdsssadmin,
     ];
 
@@ -54,6 +56,7 @@ impl InvokedProgram {
             Self::Xrdadler32 => "xrdadler32",
             Self::Xrdcrc32c => "xrdcrc32c",
             Self::Xrdgsiproxy => "xrdgsiproxy",
+            Self::Xrdpwdadmin => "xrdpwdadmin",
             Self::Xrdsssadmin => "xrdsssadmin",
         }
     }

@@ -42,6 +42,7 @@ mod xrdfs;
 mod xrdgsiproxy;
 mod xrdmapc;
 mod xrdprep;
+mod xrdpwdadmin;
 mod xrdsssadmin;
 mod xrootd;
 mod xrootd_compat;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         InvokedProgram::Xrdadler32 => checksum_programs::adler32(arguments),
         InvokedProgram::Xrdcrc32c => checksum_programs::crc32c(arguments),
         InvokedProgram::Xrdgsiproxy => xrdgsiproxy::run(arguments),
+        InvokedProgram::Xrdpwdadmin => xrdpwdadmin::run(arguments),
         InvokedProgram::Xrdsssadmin => xrdsssadmin::run(arguments),
     }
 }

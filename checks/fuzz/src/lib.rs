@@ -32,6 +32,7 @@
 //! | `tokens`            | bearer tokens, their claims, credentials of `ztn` |
 //! | `key_sets`          | the keys of a token issuer                        |
 //! | `gsi_messages`      | messages of `gsi`, key agreements, parameters of servers |
+//! | `pwd_messages`      | messages of `pwd`, files of passwords |
 //! | `issuer_files`      | issuer files and map files of tokens              |
 //! | `stored_attributes` | extended attributes that the server stores        |
 
@@ -50,6 +51,7 @@ pub mod keytabs;
 pub mod macaroons;
 pub mod metalinks;
 pub mod paths;
+pub mod pwd_messages;
 pub mod replies;
 pub mod requests;
 pub mod seeds;
@@ -77,6 +79,7 @@ pub const TARGETS: &[Target] = &[
     ("macaroons", macaroons::target),
     ("metalinks", metalinks::target),
     ("paths", paths::target),
+    ("pwd_messages", pwd_messages::target),
     ("replies", replies::target),
     ("requests", requests::target),
     ("sessions", sessions::target),

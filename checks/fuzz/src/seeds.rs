@@ -43,7 +43,8 @@ fn recorded(target: &str) -> anyhow::Result<BTreeSet<Vec<u8>>> {
         "cgi" => each_argument(|argument| seeds.extend([argument.to_vec()]))?,
         "paths" => each_argument(|argument| seeds.extend([base::Cgi::split(argument).0.to_vec()]))?,
         "credentials" => each_credentials(|bytes| seeds.extend([bytes]))?,
-        "gsi_messages" => seeds.extend(gsi_messages()?),
+        "gsi_messages" => seeds.extend(messages_of("gsi.json", "v:10600,c:ssl,ca:5cdab576.0|606cb0fc.0")?),
+        "pwd_messages" => seeds.extend(messages_of("pwd.json", "v:10100,id:secret12,c:ssl")?),
         "keytabs" => seeds.extend(keytab_lines()?),
         "grid_chains" => seeds.extend(grid_chains()?),
         "macaroons" => seeds.extend(macaroons()?),
@@ -147,10 +148,11 @@ fn each_token(mut take: impl FnMut(Vec<u8>)) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the recorded messages of `gsi`, plain and encrypted, and the texts in them.
-fn gsi_messages() -> anyhow::Result<Vec<Vec<u8>>> {
-    let vector = read(&here().join("../../vectors/security/gsi.json"))?;
-    let mut seeds = vec![b"v:10600,c:ssl,ca:5cdab576.0|606cb0fc.0".to_vec()];
+/// Returns the recorded messages of `gsi` or `pwd`, plain and encrypted, the texts in them, and the
+/// parameters of a server.
+fn messages_of(recording: &str, parameters: &str) -> anyhow::Result<Vec<Vec<u8>>> {
+    let vector = read(&here().join("../../vectors/security").join(recording))?;
+    let mut seeds = vec![parameters.as_bytes().to_vec()];
     for connection in vector["connections"].as_array().into_iter().flatten() {
         for frame in connection["frames"].as_array().into_iter().flatten() {
             if frame["request"] == "kXR_auth" {

@@ -1,0 +1,125 @@
+"""Logins by passwords (`pwd`): the real client at our server, our client at ours and at the real one, and files of
+both `xrdpwdadmin`."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import peers
+from terminals import Terminal
+from tools import XRDFS, run, scalla, wait_until
+
+PASSWORD_LINE = "Password of alice: "
+
+# The cipher of the protocol is in a module of OpenSSL that is not loaded by default.
+OPENSSL = """\
+openssl_conf = init
+[init]
+providers = providers
+[providers]
+default = active
+legacy = active
+[active]
+activate = 1
+"""
+
+
+class PwdSite:
+    """A file of passwords with the user alice, and the files of a client."""
+
+    def __init__(self, directory):
+        self.directory, self.admin, self.home = directory, directory / "server", directory / "home"
+        self.admin.mkdir()
+        self.home.mkdir()
+        self.openssl = directory / "openssl.cnf"
+        self.openssl.write_text(OPENSSL)
+        made = run([peers.link("xrdpwdadmin"), "add", "alice", "-random", "-dontask", "-srvID", "lab", "-f", self.file]).ok()
+        password = next(line for line in made.out.splitlines() if line.startswith(PASSWORD_LINE))
+        self.password = password.removeprefix(PASSWORD_LINE)
+        for path in (self.admin, self.file):
+            peers.give(path)
+        self.netrc("alice", self.password)
+
+    @property
+    def file(self):
+        return self.admin / "pwdadmin"
+
+    def netrc(self, user, password):
+        path = self.home / "netrc"
+        path.write_text(f"machine localhost login {user} password {password}\n")
+        path.chmod(0o600)
+
+    def settings(self):
+        return peers.SETTINGS + (f"xrootd.seclib libXrdSec.so\nsec.protocol pwd -dir:{self.admin}\n"
+                                 "xrootd.log login\n")
+
+    def client(self, **more):
+        return {"HOME": str(self.home), "XrdSecUSER": "alice", "XrdSecNETRC": str(self.home / "netrc"),
+                "OPENSSL_CONF": str(self.openssl), "XrdSecPROTOCOL": "pwd", **more}
+
+
+@pytest.fixture
+def site():
+    # The user of the servers cannot read the directories of pytest.
+    with tempfile.TemporaryDirectory(prefix="scalla-pwd-", dir="/var/tmp") as directory:
+        os.chmod(directory, 0o755)
+        yield PwdSite(Path(directory))
+
+
+def test_our_client_at_our_server(serve, site):
+    server = serve(settings=site.settings())
+    url = f"root://localhost:{server.port}/"
+    for _ in range(2):
+        scalla("ls", url, **site.client()).ok()
+    wait_until(lambda: server.output().count("login as alice by pwd") == 2)
+    assert site.password not in server.output()
+    site.netrc("alice", "wrong")
+    scalla("ls", url, **site.client()).fails(1, "pwd")
+    site.netrc("nobody", site.password)
+    scalla("ls", url, **site.client(XrdSecUSER="nobody")).fails(1, "pwd")
+    assert server.output().count("login as") == 2
+
+
+def test_a_server_whose_key_has_changed_is_refused(serve, site):
+    server = serve(settings=site.settings())
+    scalla("ls", f"root://localhost:{server.port}/", **site.client()).ok()
+    # Only the owner of the file changes it.
+    for path in (site.admin, site.file):
+        os.chown(path, os.geteuid(), os.getegid())
+    run([peers.link("xrdpwdadmin"), "-changepuk", "-f", site.file]).ok()
+    for path in (site.admin, site.file):
+        peers.give(path)
+    other = serve(settings=site.settings())
+    scalla("ls", f"root://localhost:{other.port}/", **site.client()).fails(1, "is not the one of earlier logins")
+
+
+def test_the_real_client_at_our_server(serve, site):
+    server = serve(settings=site.settings())
+    # The second time the client knows the key.
+    for logins in (1, 2):
+        with Terminal([XRDFS, f"root://localhost:{server.port}/", "ls", "/"], **site.client()) as terminal:
+            terminal.until("Password for alice@localhost:lab:")
+            terminal.type(f"{site.password}\n")
+            assert terminal.end()[0] == 0
+        wait_until(lambda: server.output().count("login as alice by pwd") == logins)
+
+
+def test_our_client_at_the_real_server(serve, site):
+    """The client knows the key from another server with the same file."""
+    ours = serve(settings=site.settings())
+    scalla("ls", f"root://localhost:{ours.port}/", **site.client()).ok()
+    with peers.Theirs(settings=site.settings(), variables={"OPENSSL_CONF": str(site.openssl)}) as theirs:
+        scalla("ls", f"root://localhost:{theirs.port}/", **site.client()).ok()
+        site.netrc("alice", "wrong")
+        scalla("ls", f"root://localhost:{theirs.port}/", **site.client()).fails(1, "pwd")
+
+
+def test_each_program_reads_the_files_of_the_other(site):
+    listed = run(["/usr/bin/xrdpwdadmin", "browse", "-f", site.file]).ok()
+    assert "name:alice_1" in listed.all and ": lab" in listed.all
+    theirs = site.directory / "theirs"
+    run(["/usr/bin/xrdpwdadmin", "add", "bob", "-dontask", "-random", "-srvID", "other", "-f", theirs], HOME=str(site.home))
+    listed = run([peers.link("xrdpwdadmin"), "browse", "-f", theirs]).ok()
+    assert "name:bob_1" in listed.out and "name:+++SrvPuk_1" in listed.out
