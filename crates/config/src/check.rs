@@ -99,6 +99,20 @@ impl DiskCheck<'_> {
             let path = effective.storage.local_path(&export.prefix);
             self.export(export, &path);
         }
+        for rule in &effective.storage.name_rules {
+            let path = effective.storage.stored_path(&rule.to);
+            let name = format!("scalla.namerule {}: {}", rule.from, path.display());
+            match self.disk.look(&path) {
+                Ok(PathAccess::Directory { .. }) => {}
+                Ok(PathAccess::Other) => self.wrong(&rule.origin, format!("{name} is not a directory"), ""),
+                Err(error) => {
+                    self.wrong(&rule.origin, format!("{name}: {}", describe(&error)), "create it");
+                }
+            }
+            if !self.touches_an_export(&rule.from) {
+                self.warn(&rule.origin, format!("scalla.namerule: {} is not exported", rule.from), "");
+            }
+        }
     }
 
     fn export(&mut self, export: &Export, path: &Path) {
@@ -342,11 +356,16 @@ impl DiskCheck<'_> {
         }
         let origin = &effective.process.admin_path.origin;
         let directory = effective.admin_directory();
-        for export in &effective.storage.exports {
-            let chosen = !(origin.is_default() && export.origin.is_default());
-            if chosen && directory.starts_with(effective.storage.local_path(&export.prefix)) {
-                let what =
-                    format!("all.adminpath: {} is inside the export {}", directory.display(), export.prefix);
+        let storage = &effective.storage;
+        let rules = storage.name_rules.iter();
+        let targets = rules.map(|rule| (&rule.from, storage.stored_path(&rule.to), &rule.origin));
+        let exports = storage.exports.iter();
+        let exports =
+            exports.map(|export| (&export.prefix, storage.local_path(&export.prefix), &export.origin));
+        for (prefix, path, origin_of_path) in exports.chain(targets) {
+            let chosen = !(origin.is_default() && origin_of_path.is_default());
+            if chosen && directory.starts_with(path) {
+                let what = format!("all.adminpath: {} is inside the export {prefix}", directory.display());
                 return self.warn(origin, what, "clients can see it; name another directory");
             }
         }

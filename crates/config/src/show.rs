@@ -169,6 +169,9 @@ fn storage(storage: &Storage, lines: &mut EffectiveLines) {
     lines.add(Reload::Restart, "oss.localroot", &storage.local_root, |path| {
         path.as_ref().map(|path| path.display().to_string())
     });
+    for setting in &storage.name_rules {
+        lines.restart("scalla.namerule", setting, ToString::to_string);
+    }
     for setting in &storage.spaces {
         lines.restart("oss.space", setting, space);
     }

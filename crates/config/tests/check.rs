@@ -130,6 +130,10 @@ fn contradictions_are_found() {
              a reboot may lose them; name another directory",
         ),
         ("xrootd.redirect h:1 /else", "f:5:1: warning: xrootd.redirect: /else is not exported"),
+        ("scalla.namerule /data/x /elsewhere", {
+            "f:5:1: error: scalla.namerule /data/x: /srv/elsewhere: no such file or directory; create it"
+        }),
+        ("scalla.namerule /other /data", { "f:5:1: warning: scalla.namerule: /other is not exported" }),
         ("oss.space fast /tmp\noss.space slow assign /data", {
             "f:6:1: error: oss.space: there is no space 'slow'; define it with oss.space name path"
         }),
@@ -200,4 +204,18 @@ fn a_cluster_key_that_is_missing_or_protects_nothing_is_reported() {
         let found = found(text);
         assert!(found.len() == 1 && found[0].starts_with(expected), "{text}: {found:?}");
     }
+}
+
+/// An export is looked for where the rule stores it, and an admin directory there is visible.
+#[test]
+fn exports_are_checked_after_name_rules() {
+    let text = "all.adminpath /srv/store/run\nall.pidpath /run\noss.localroot /srv\nall.export /data\n\
+                scalla.namerule /data /store\n";
+    let disk = Paths::default().with("/srv", true, true).with("/run", true, true).with("/", true, false);
+    let found = problems(text, &disk.with("/srv/store", true, true));
+    assert_eq!(
+        found,
+        ["f:1:1: warning: all.adminpath: /srv/store/run is inside the export /data; \
+          clients can see it; name another directory"]
+    );
 }

@@ -266,8 +266,30 @@ const BAD_VALUES: &[(&str, &str)] = &[
     ("oss.space a/b /x", "1:11: error: oss.space: invalid space name 'a/b'"),
     (
         "oss.namelib libMine.so",
-        "1:13: error: oss.namelib: unsupported library 'libMine.so'; use oss.localroot",
+        "1:13: error: oss.namelib: unsupported library 'libMine.so'; write rules instead: scalla.namerule FROM TO",
     ),
+    (
+        "oss.namelib -lfn2pfn /usr/lib64/XrdName2NameDCP4RUCIO.so pssorigin=localhost",
+        "1:22: error: oss.namelib: unsupported library '/usr/lib64/XrdName2NameDCP4RUCIO.so'; write rules instead",
+    ),
+    ("scalla.namerule /a", "1:1: error: scalla.namerule: namerule to path not specified"),
+    ("scalla.namerule /a ../b", "1:20: error: scalla.namerule: non-absolute namerule to path"),
+    ("scalla.namerule /a /b/../c", "1:20: error: scalla.namerule: namerule to path /b/../c is not normal"),
+    (
+        "scalla.namerule /a /b hash",
+        "1:23: error: scalla.namerule: invalid name rule 'hash'; allowed: from to",
+    ),
+    ("scalla.namerule /a /b regex x y", "1:23: error: scalla.namerule: inverse not specified"),
+    (
+        "scalla.namerule /a /b regex x( y inverse y x",
+        "1:29: error: scalla.namerule: invalid pattern: unclosed group",
+    ),
+    (
+        "scalla.namerule /a /b regex x {1} inverse y x",
+        "1:29: error: scalla.namerule: invalid pattern: '{1}': the pattern has no group 1",
+    ),
+    ("scalla.namerule /a /b\nscalla.namerule /a /c", "2:1: error: scalla.namerule: /a is in the rule at"),
+    ("scalla.namerule /a /b\nscalla.namerule /c /b/", "2:1: error: scalla.namerule: /b is in the rule at"),
     (
         "ofs.osslib libXrdPss.so",
         "1:12: error: ofs.osslib: the proxy (libXrdPss) is not in force yet; not starting",
@@ -482,4 +504,36 @@ fn settings_of_authorization() {
             load_text(line, Strictness::Legacy).report.errors().map(ToString::to_string).collect();
         assert!(errors.len() == 1 && errors[0].contains(expected), "{line}: {errors:?}");
     }
+}
+
+#[test]
+fn name_rules_are_read_and_shown_as_directives() {
+    let text = "scalla.namerule /a/ //b\nscalla.namerule /r /data rucio\n\
+                scalla.namerule /p / regex ([a-z]+)/(\\\\w{2}.*) {2}/\\$/{1} inverse (.*)/[\\$]/(.*) {2}/{1}\n";
+    let loaded = load_text(text, Strictness::Strict);
+    assert_eq!(kinds(&loaded), []);
+    let rules = &loaded.effective.storage.name_rules;
+    assert_eq!(rules[0].to_string(), "/a /b");
+    assert_eq!(rules[1].layout, NameLayout::Rucio);
+    let NameLayout::Pattern(pair) = &rules[2].layout else { panic!("{rules:?}") };
+    assert_eq!(pair.forward.apply(b"x/abc").as_deref(), Some(&b"abc/$/x"[..]));
+    assert_eq!(pair.inverse.apply(b"abc/$/x").as_deref(), Some(&b"x/abc"[..]));
+    let shown = config::show(&loaded.effective).into_iter().filter_map(|line| {
+        (line.directive == "scalla.namerule").then(|| format!("{} {}\n", line.directive, line.value.unwrap()))
+    });
+    let again = load_text(&shown.collect::<String>(), Strictness::Strict);
+    let values = |loaded: &Loaded| -> Vec<_> {
+        loaded.effective.storage.name_rules.iter().map(|rule| rule.value.clone()).collect()
+    };
+    assert_eq!(values(&again), values(&loaded));
+}
+
+#[test]
+fn there_may_be_64_name_rules() {
+    let rules = |count| (0..count).map(|n| format!("scalla.namerule /a{n} /b{n}\n")).collect::<String>();
+    assert_eq!(kinds(&load_text(&rules(64), Strictness::Strict)), []);
+    let loaded = load_text(&rules(65), Strictness::Strict);
+    let errors: Vec<String> = loaded.report.errors().map(ToString::to_string).collect();
+    assert_eq!(errors.len(), 1);
+    assert!(errors[0].contains("65:1: error: scalla.namerule: there are more than 64 rules"), "{errors:?}");
 }

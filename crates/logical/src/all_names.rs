@@ -41,6 +41,9 @@ impl PresenceServices {
     pub(crate) fn walk_names(&self, with: &mut dyn FnMut(&LogicalPath) -> bool) -> Option<IncompleteReason> {
         let waiting = self.exports.all().iter().map(|export| export.prefix.without_slash()).collect();
         let mut walk = NameWalk { presences: self, with, waiting, visited: HashMap::new(), gap: None };
+        if !self.backend.lists_all_names() {
+            walk.note(&LogicalPath::root(), "name rules (scalla.namerule) store names that no listing shows");
+        }
         while let Some(directory) = walk.waiting.pop() {
             if walk.is_new(&directory) && walk.read(&directory).is_err() {
                 walk.note(&directory, "the receiver stopped the walk");

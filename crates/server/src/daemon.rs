@@ -440,8 +440,7 @@ fn admission(effective: &Effective) -> String {
 /// otherwise lists a directory.
 fn example(effective: &Effective, url: &str) -> String {
     let Some(export) = effective.storage.exports.first() else { return format!("xrdfs {url} ls /") };
-    let root = effective.storage.local_root.value.clone().unwrap_or_default();
-    let directory = root.join(export.prefix.trim_start_matches('/'));
+    let directory = effective.storage.local_path(&export.prefix);
     let prefix = export.prefix.trim_end_matches('/');
     if let Some(name) = first_file(&directory) {
         return format!("xrdcp {url}{prefix}/{name} .");

@@ -256,6 +256,10 @@ pub trait Backend: Send + Sync {
     fn has_local_names(&self, _path: &LogicalPath) -> bool {
         true
     }
+    /// Reports whether listings of directories lead to all names, under the paths that clients use.
+    fn lists_all_names(&self) -> bool {
+        true
+    }
     /// Opens a directory for reading.
     fn list(&self, path: &LogicalPath) -> io::Result<Box<dyn DirectoryStream>>;
     /// Creates a directory with exactly this mode; with `parents` also missing parents.

@@ -15,6 +15,7 @@
 //! | `user` | storage operations with the rights of a user: [`UserBackend`], [`UserSwitch`] |
 //! | `user_names` | [`UserNameCache`]: names of users and groups by number |
 //! | `faulty` | [`Faulty`]: fault injection for tests |
+//! | `name_rules` | [`NameRules`]: translation of logical paths to paths below the local root |
 //! | `posix` | [`Posix`]: files on POSIX file systems |
 //! | `private` | [`PrivateDirectory`]: directories of the server's state, with verified owner |
 //! | `refused_features` | logs each kernel feature that is refused, once |
@@ -26,6 +27,7 @@ mod batched_reads;
 mod fair_share_queue;
 pub mod faulty;
 mod look_limit;
+mod name_rules;
 mod pool;
 pub mod posix;
 mod private;
@@ -41,6 +43,7 @@ pub use backend::{
 pub use batched_reads::READS_TOGETHER_MAX;
 pub use faulty::Faulty;
 pub use look_limit::{LOOK_BYTES_MAX, LOOKS_MAX, LookLimit, LookPermit};
+pub use name_rules::NameRules;
 pub use pool::{
     Job, Pool, QUEUED_JOBS_MAX, QUEUED_JOBS_PER_OWNER_MAX, STEP_BYTES_MAX, STEP_ITEMS_MAX, StepProgress,
     Work, WorkEnd,

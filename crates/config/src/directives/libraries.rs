@@ -38,7 +38,10 @@ impl LibraryPurpose {
             Self::Cluster => "clustering is built in, and not in force yet",
             Self::FileSystem => "use the built-in file system, without this directive",
             Self::Monitoring => "monitoring is built in, and not in force yet",
-            Self::Names => "use oss.localroot to map logical to local names",
+            Self::Names => {
+                "write rules instead: scalla.namerule FROM TO, scalla.namerule FROM TO rucio, or scalla.namerule FROM \
+                 TO regex PATTERN RESULT inverse PATTERN RESULT"
+            }
             Self::Prepare => "staging is built in, and not in force yet",
             Self::Protocol => "use the built-in xroot protocol, without this directive",
             Self::Redirect => "use xrootd.redirect",

@@ -21,6 +21,7 @@ mod login_encryption;
 mod macaroons;
 mod missing;
 mod multi_user;
+mod name_rules;
 mod ofs;
 mod oss;
 mod password_login;

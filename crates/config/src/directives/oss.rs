@@ -8,6 +8,7 @@ use super::draft::Draft;
 use super::export;
 use super::fault::DirectiveFault;
 use super::libraries::{self, LibraryPurpose};
+use super::name_rules;
 use super::shared::{option_without_effect, trace, without_effect};
 use super::standing::{Standing, UsageFrequency};
 use crate::effective::{Allocation, MountCheck, SpacePartition, SpaceRule};
@@ -106,10 +107,21 @@ pub(super) const SECTION: Section = Section {
         Directive::new(&["oss.namelib"], UsageFrequency::Common, "library [parameters]", name_library)
             .default("oss.localroot")
             .help(
-                "Name mapping plug-in. Only the built-in mapping by oss.localroot exists; a library \
-                   stops the start.",
+                "Name mapping plug-in. Only the built-in mapping by oss.localroot and scalla.namerule \
+                   exists; a library stops the start.",
             )
             .standing(Standing::NotYet),
+        Directive::new(&["scalla.namerule"], UsageFrequency::Common, name_rules::GRAMMAR, name_rules::name_rule)
+            .default("none")
+            .help(
+                "Stores logical paths at and below `from` at and below `to` in oss.localroot. Without more \
+                   words, paths below them are equal. `rucio`: `from/SCOPE:NAME` is stored as \
+                   `to/SCOPE/xx/yy/NAME`, where xx and yy begin the MD5 checksum of `SCOPE:NAME`. `regex`: the \
+                   whole path below `from` must match the first pattern and is replaced by the first result; the \
+                   second pair is the inverse. Of several rules, the longest `from` applies. A name that does not \
+                   lead back to itself does not exist. See [operating.md](operating.md#names-on-disk).",
+            )
+            .example("/atlas/rucio /data/rucio rucio"),
         Directive::new(
             &["oss.statlib"],
             UsageFrequency::Rare,

@@ -10,6 +10,7 @@ mod grid;
 mod logical;
 mod macaroons;
 mod multi_user;
+mod name_rules;
 mod names;
 mod network;
 mod process;
@@ -43,6 +44,7 @@ pub use logical::{
 };
 pub use macaroons::{MacaroonConfig, MissingMacaroon};
 pub use multi_user::MultiUserConfig;
+pub use name_rules::{NAME_RULES_MAX, NameLayout, NamePattern, NameRule, PatternPair};
 pub use network::{
     AddressFamily, HostPattern, KeepAlive, MAX_FD_RANGE, MaxFd, NetworkConfig, PORT_DEFAULT, Port,
 };

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::name_rules::NameRule;
 use super::process::Trace;
 use crate::setting::{Origin, Setting};
 
@@ -169,6 +170,8 @@ pub struct Storage {
     pub defaults: Setting<ExportAttributes>,
     /// `oss.localroot`: prefix of logical paths on disk.
     pub local_root: Setting<Option<PathBuf>>,
+    /// `scalla.namerule`: translation of logical paths to paths below the local root.
+    pub name_rules: Vec<Setting<NameRule>>,
     /// `oss.space name path`.
     pub spaces: Vec<Setting<SpacePartition>>,
     /// `oss.space name assign|default`.
@@ -190,9 +193,21 @@ impl Storage {
         self.exports.iter().filter(|export| export.covers(path)).max_by_key(|export| export.prefix.len())
     }
 
-    /// Returns the location on disk of a (normalised) logical path, below the local root.
+    /// Returns the location on disk of a (normalised) logical directory, after name rules and below
+    /// the local root.
     #[must_use]
     pub fn local_path(&self, path: &str) -> PathBuf {
+        let rules = self.name_rules.iter();
+        let directories = rules.filter_map(|rule| Some((rule.from.len(), rule.directory(path)?)));
+        match directories.max_by_key(|(length, _)| *length) {
+            Some((_, stored)) => self.stored_path(&stored),
+            None => self.stored_path(path),
+        }
+    }
+
+    /// Returns the location on disk of a (normalised) path below the local root.
+    #[must_use]
+    pub fn stored_path(&self, path: &str) -> PathBuf {
         match &self.local_root.value {
             Some(root) => root.join(path.trim_start_matches('/')),
             None => PathBuf::from(path),
@@ -206,6 +221,7 @@ impl Default for Storage {
             exports: Vec::new(),
             defaults: Setting::default_of(ExportAttributes::default()),
             local_root: Setting::default_of(None),
+            name_rules: Vec::new(),
             spaces: Vec::new(),
             space_rules: Vec::new(),
             space_scan: Setting::default_of(Duration::from_secs(600)),

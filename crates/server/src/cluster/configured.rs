@@ -75,6 +75,7 @@ pub(crate) fn configured(effective: &Effective, data_port: u16) -> Result<Option
         );
     }
     settings.local_root = effective.storage.local_root.value.clone().unwrap_or_else(|| "/".into());
+    settings.name_rules = effective.storage.name_rules.iter().map(|rule| rule.value.clone()).collect();
     settings.forwarding = *cluster.forwarding;
     settings.place_file = Some(identity.place_file());
     Ok(Some(settings))

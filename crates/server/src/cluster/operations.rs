@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use storage::Pool;
+use storage::{NameRules, Pool};
 use vfs::{
     Answer, Caller, FileSystem, Mailbox, Operation, PrepareRequest, ReplyTo, ReplyToken, Started, Target,
 };
@@ -39,6 +39,7 @@ pub(crate) struct Executor {
     caller: Arc<Caller>,
     programs: Vec<OperationCommand>,
     local_root: PathBuf,
+    names: NameRules,
     pool: Arc<Pool>,
     log: Arc<ProgramLog>,
 }
@@ -97,17 +98,17 @@ impl Mailbox for ProgramLog {
 }
 
 impl Executor {
-    /// Creates an executor for `files`, whose `/` is `local_root` on disk. With `acts_for_users`, it
-    /// leaves changes of names to the programs of the site.
+    /// Creates an executor for `files`, which are at the translated paths below a directory on disk.
+    /// With `acts_for_users`, it leaves changes of names to the programs of the site.
     pub(crate) fn new(
         (files, acts_for_users): (Arc<dyn FileSystem>, bool),
         programs: Vec<OperationCommand>,
-        local_root: PathBuf,
+        (local_root, names): (PathBuf, NameRules),
     ) -> Self {
         let told = LoginNames { user: "manager", host: "cluster", ..LoginNames::default() };
         let caller = Caller::new(Identity::new(&told, 0, None, "host"), true, false);
         let (pool, log) = (Pool::new("cluster-program", PROGRAMS_MAX), Arc::default());
-        Self { files, acts_for_users, caller: Arc::new(caller), programs, local_root, pool, log }
+        Self { files, acts_for_users, caller: Arc::new(caller), programs, local_root, names, pool, log }
     }
 
     /// Starts the operation ordered by a message of a parent. Returns `false` if the message is not
@@ -148,7 +149,14 @@ impl Executor {
         let mut command = Command::new(name);
         command.args(arguments).arg(order.name).args(&order.figure);
         for path in &order.paths {
-            let below = path.as_os_str().to_string_lossy().trim_start_matches('/').to_owned();
+            let stored = match self.names.stored(path) {
+                Ok(stored) => stored,
+                Err(error) => {
+                    tracing::warn!("{what}, passed on by a manager, was not done: {}: {error}", path.shown());
+                    return;
+                }
+            };
+            let below = stored.as_os_str().to_string_lossy().trim_start_matches('/').to_owned();
             command.arg(self.local_root.join(below));
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

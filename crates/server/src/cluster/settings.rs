@@ -86,6 +86,8 @@ pub struct Settings {
     pub programs: Vec<OperationCommand>,
     /// The directory on the disk of a server that corresponds to `/`.
     pub local_root: PathBuf,
+    /// The translation of logical paths to paths below `local_root`.
+    pub name_rules: Vec<config::NameRule>,
     /// The name changes that a redirector forwards to all servers, instead of redirecting the
     /// client to one.
     pub forwarding: config::Forwarding,
@@ -133,6 +135,7 @@ impl Settings {
             health: HealthSettings::default(),
             programs: Vec::new(),
             local_root: PathBuf::from("/"),
+            name_rules: Vec::new(),
             forwarding: config::Forwarding::default(),
             looks: LookupLimits::default(),
         }

@@ -35,6 +35,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
+use storage::NameRules;
 use tokio::task::LocalSet;
 
 /// Maximum time that a caller of [`ClusterThread::look`] waits for the thread.
@@ -360,9 +361,10 @@ async fn run(parts: ClusterParts) -> Result<(), String> {
     node.set_blacklist(std::mem::take(&mut settings.blacklist), clock.now(), &mut Vec::new());
     let own = logical.clone().filter(|_| resolver.is_none());
     let executor = own.clone().map(|logical| {
-        let (programs, root) = (std::mem::take(&mut settings.programs), settings.local_root.clone());
+        let programs = std::mem::take(&mut settings.programs);
         let acts_for_users = logical.acts_for_users();
-        Executor::new((logical, acts_for_users), programs, root)
+        let disk = (settings.local_root.clone(), NameRules::new(&settings.name_rules));
+        Executor::new((logical, acts_for_users), programs, disk)
     });
     if let Some(logical) = own {
         logical.set_events(Arc::new(StorageEvents(inbox.clone())));

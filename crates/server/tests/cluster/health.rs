@@ -88,13 +88,15 @@ fn a_program_of_the_site_carries_out_operations() {
         let program = ["sh", "-c", &script, "xeq"].map(str::to_owned).to_vec();
         settings.programs = vec![OperationCommand { operations: vec!["rm"], program }];
         settings.local_root = "/the/root".into();
+        let (from, to, layout) = ("/f".to_owned(), "/d".to_owned(), config::NameLayout::Prefix);
+        settings.name_rules = vec![config::NameRule { from, to, layout }];
     });
     manager.has_children(1);
     server.put("/f", "");
     let mut client = manager.client();
     client.call(&Request::Rm(Rm { path: b"/f" })).unwrap();
     until("the program was called", || {
-        std::fs::read_to_string(&said).is_ok_and(|text| text == "rm /the/root/f\n")
+        std::fs::read_to_string(&said).is_ok_and(|text| text == "rm /the/root/d\n")
     });
     assert!(server.has("/f"), "it is the program's to remove");
 }

@@ -136,6 +136,10 @@ impl Backend for Faulty {
         self.inner.sync_name(path)
     }
 
+    fn lists_all_names(&self) -> bool {
+        self.inner.lists_all_names()
+    }
+
     fn list(&self, path: &LogicalPath) -> io::Result<Box<dyn DirectoryStream>> {
         self.rules.meet(FaultyCall::List, path)?;
         let (inner, rules, links) = (self.inner.list(path)?, self.rules.clone(), self.links.clone());

@@ -8,15 +8,17 @@ use super::link::{self, LinkTarget};
 use super::partition::SpaceReservation;
 use super::space::{SPACE_DEFAULT, SpaceConfig, Spaces};
 use super::stable;
-use super::tree::{ConfinedTree, DisabledFeatures, ParentDirectory};
+use super::translated_directory::TranslatedDirectory;
+use super::tree::{ConfinedTree, DisabledFeatures, MetadataHandle, ParentDirectory};
 use super::volume::{Volume, Volumes};
 use crate::{
-    Backend, CreateMode, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now, OpenMode,
+    Backend, CreateMode, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, NameRules, Now, OpenMode,
     ParentCreation, Pool, SpaceUsage, StoredFile, WorkPlacement,
 };
 use base::LogicalPath;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use std::borrow::Cow;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
@@ -32,6 +34,8 @@ pub struct Config {
     pub root: PathBuf,
     /// The parts of the name space that are served. File systems mounted elsewhere are ignored.
     pub served: Vec<LogicalPath>,
+    /// Rules that translate logical paths to paths below the root (`scalla.namerule`).
+    pub name_rules: Vec<config::NameRule>,
     /// Directories outside the root that symbolic links may lead into, in addition to the
     /// partitions of spaces.
     pub links_to: Vec<PathBuf>,
@@ -49,6 +53,7 @@ impl Config {
         Self {
             root: root.into(),
             served: vec![LogicalPath::root()],
+            name_rules: Vec::new(),
             links_to: Vec::new(),
             spaces: SpaceConfig::default(),
             file_bytes_max: None,
@@ -71,12 +76,15 @@ impl Config {
             allocation: storage.allocation.value,
             in_place,
         };
-        Self { file_bytes_max: storage.file_bytes_max.value, served, spaces, ..Self::new(root) }
+        let name_rules = storage.name_rules.iter().map(|rule| rule.value.clone()).collect();
+        let file_bytes_max = storage.file_bytes_max.value;
+        Self { file_bytes_max, served, name_rules, spaces, ..Self::new(root) }
     }
 }
 
 /// A backend for POSIX file systems below a local root.
 pub struct Posix {
+    names: Arc<NameRules>,
     tree: Arc<ConfinedTree>,
     volumes: Arc<Volumes>,
     spaces: Option<Spaces>,
@@ -97,11 +105,47 @@ impl Posix {
     pub fn new(config: &Config) -> io::Result<Self> {
         let links_to = [config.links_to.clone(), Spaces::directories(&config.spaces)?].concat();
         let tree = Arc::new(ConfinedTree::new(&config.root, &links_to, config.without)?);
-        let volumes = Volumes::new(&config.root, tree.root(), config.served.clone(), config.without.nowait)?;
+        let names = Arc::new(NameRules::new(&config.name_rules));
+        let served = config.served.iter().chain(names.targets()).cloned().collect();
+        let volumes = Volumes::new(&config.root, tree.root(), served, config.without.nowait)?;
         let spaces = Spaces::new(&config.spaces, &config.root, &volumes)?;
         let file_bytes_max = config.file_bytes_max.unwrap_or(u64::MAX).min(i64::MAX as u64);
         let volumes = Arc::new(volumes);
-        Ok(Self { tree, volumes, spaces, without: config.without, file_bytes_max })
+        Ok(Self { names, tree, volumes, spaces, without: config.without, file_bytes_max })
+    }
+
+    /// Returns the path below the root where a path is stored.
+    fn stored<'p>(&self, path: &'p LogicalPath) -> io::Result<Cow<'p, LogicalPath>> {
+        self.names.stored(path)
+    }
+
+    /// Returns the file system of a path. A name without a translation exists on none.
+    fn volume(&self, path: &LogicalPath) -> &Arc<Volume> {
+        match self.stored(path) {
+            Ok(stored) => self.volumes.of_path(&stored),
+            Err(_) => self.volumes.of_path(path),
+        }
+    }
+
+    fn reach(&self, path: &LogicalPath) -> io::Result<MetadataHandle> {
+        self.tree.reach(&*self.stored(path)?)
+    }
+
+    fn open_place(&self, path: &LogicalPath) -> io::Result<OwnedFd> {
+        self.tree.open(&*self.stored(path)?, OFlags::PATH, 0)
+    }
+
+    /// Opens the nearest existing ancestor of a path, or the path itself. A path that does not exist
+    /// would be stored there.
+    fn open_nearest(&self, path: &LogicalPath) -> io::Result<OwnedFd> {
+        let mut path = path.clone();
+        loop {
+            let place = self.open_place(&path);
+            match path.parent() {
+                Some(above) if is_error(&place, Errno::NOENT) => path = above,
+                _ => return place,
+            }
+        }
     }
 
     fn flags(how: &OpenMode) -> OFlags {
@@ -149,16 +193,18 @@ impl Posix {
         if path.as_bytes().ends_with(b"/") {
             return Err(Errno::ISDIR.into());
         }
-        let (parent, name) = self.tree.parent_made(path, create.parents.as_ref())?;
+        let stored = self.names.stored_new(path)?;
+        let parents = self.names.parents(path, create.parents.as_ref());
+        let (parent, name) = self.tree.parent_made(&stored, parents.as_deref())?;
         for _ in 0..CREATE_TRIES {
             let made = match self.spaces.as_ref().filter(|spaces| spaces.take(path)) {
-                Some(spaces) => spaces.create((&parent, name), path, create),
+                Some(spaces) => spaces.create((&parent, name), (path, &*stored), create),
                 None => make_file(&parent, name, create.mode & 0o7777).map(|fd| (fd, None)),
             };
             if create.exclusive || !is_error(&made, Errno::EXIST) {
                 return made;
             }
-            let opened = self.tree.open(path, Self::flags(how), 0);
+            let opened = self.tree.open(&stored, Self::flags(how), 0);
             // ENOENT: the file was removed again, or it is a dangling link, whose target must not
             // be created.
             if !is_error(&opened, Errno::NOENT) {
@@ -173,7 +219,7 @@ impl Backend for Posix {
     fn open(&self, path: &LogicalPath, how: &OpenMode) -> io::Result<Arc<dyn StoredFile>> {
         let (fd, promise) = match &how.create {
             Some(create) => self.create(path, how, create)?,
-            None => (self.tree.open(path, Self::flags(how), 0)?, None),
+            None => (self.tree.open(&*self.stored(path)?, Self::flags(how), 0)?, None),
         };
         let device = Self::prepared(&fd)?;
         let volume = self.volumes.of_file(device, &fd).clone();
@@ -181,12 +227,19 @@ impl Backend for Posix {
     }
 
     fn open_now(&self, path: &LogicalPath, how: &OpenMode) -> Now<Arc<dyn StoredFile>> {
-        if how.create.is_some() || how.truncate || !self.volumes.of_path(path).has_local_names() {
+        if how.create.is_some() || how.truncate {
+            return Now::WouldBlock;
+        }
+        let path = match self.stored(path) {
+            Ok(path) => path,
+            Err(error) => return Now::Done(Err(error)),
+        };
+        if !self.volumes.of_path(&path).has_local_names() {
             return Now::WouldBlock;
         }
         // On a network file system opening asks its server even if the name is in memory, and a
         // link might lead there.
-        let fd = match self.tree.open_now(path, Self::flags(how), self.volumes.are_local()) {
+        let fd = match self.tree.open_now(&path, Self::flags(how), self.volumes.are_local()) {
             None => return Now::WouldBlock,
             Some(Err(error)) => return Now::Done(Err(error)),
             Some(Ok(fd)) => fd,
@@ -202,16 +255,19 @@ impl Backend for Posix {
     }
 
     fn stat(&self, path: &LogicalPath) -> io::Result<Metadata> {
-        let place = self.tree.open(path, OFlags::PATH, 0)?;
-        let status = rustix::fs::fstat(&place)?;
+        let status = rustix::fs::fstat(self.open_place(path)?)?;
         Ok(metadata(&status))
     }
 
     fn stat_now(&self, path: &LogicalPath) -> Now<Metadata> {
-        if !self.volumes.of_path(path).has_local_names() {
+        let path = match self.stored(path) {
+            Ok(path) => path,
+            Err(error) => return Now::Done(Err(error)),
+        };
+        if !self.volumes.of_path(&path).has_local_names() {
             return Now::WouldBlock;
         }
-        match self.tree.open_now(path, OFlags::PATH, true) {
+        match self.tree.open_now(&path, OFlags::PATH, true) {
             None => Now::WouldBlock,
             Some(Err(error)) => Now::Done(Err(error)),
             Some(Ok(place)) => Now::Done(stat_cached(&place)),
@@ -219,15 +275,19 @@ impl Backend for Posix {
     }
 
     fn identity(&self, path: &LogicalPath) -> io::Result<FileIdentity> {
-        stable::identity(&self.tree.open(path, OFlags::PATH, 0)?)
+        stable::identity(&self.open_place(path)?)
     }
 
     fn has_name(&self, path: &LogicalPath) -> io::Result<bool> {
-        stable::has_name(&self.tree, path)
+        match self.stored(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            stored => stable::has_name(&self.tree, &*stored?),
+        }
     }
 
     fn sync_name(&self, path: &LogicalPath) -> io::Result<()> {
-        let (parent, name) = self.tree.parent(path)?;
+        let stored = self.stored(path)?;
+        let (parent, name) = self.tree.parent(&stored)?;
         if let Some(data) = self.spaces.as_ref().and_then(|spaces| spaces.data_behind((&parent, name))) {
             stable::sync_local_name(&data)?;
         }
@@ -235,11 +295,22 @@ impl Backend for Posix {
     }
 
     fn has_local_names(&self, path: &LogicalPath) -> bool {
-        self.volumes.of_path(path).has_local_names()
+        self.volume(path).has_local_names()
+    }
+
+    fn lists_all_names(&self) -> bool {
+        self.names.is_empty()
     }
 
     fn list(&self, path: &LogicalPath) -> io::Result<Box<dyn DirectoryStream>> {
-        Ok(Box::new(PosixDirectory::open(&self.tree, &self.volumes, path)?))
+        self.names.check_listing(path)?;
+        let stored = self.stored(path)?;
+        let directory = PosixDirectory::open(&self.tree, &self.volumes, &stored)?;
+        if self.names.is_empty() {
+            return Ok(Box::new(directory));
+        }
+        let paths = (path.without_slash(), stored.without_slash());
+        Ok(Box::new(TranslatedDirectory::new(directory, &self.names, paths, (&self.tree, &self.volumes))))
     }
 
     fn make_directory(
@@ -249,26 +320,31 @@ impl Backend for Posix {
         parents: Option<&ParentCreation>,
     ) -> io::Result<()> {
         let mode = mode & 0o7777;
-        let made = self.tree.make_directory(path, mode);
+        self.names.check_new_directory(path)?;
+        let stored = self.names.stored_new(path)?;
+        let made = self.tree.make_directory(&stored, mode);
         if parents.is_some() && is_error(&made, Errno::NOENT) {
-            drop(self.tree.parent_made(path, parents)?);
-            return self.tree.make_directory(path, mode);
+            drop(self.tree.parent_made(&stored, self.names.parents(path, parents).as_deref())?);
+            return self.tree.make_directory(&stored, mode);
         }
         made
     }
 
     fn remove_directory(&self, path: &LogicalPath) -> io::Result<()> {
-        let (parent, name) = self.tree.parent(path)?;
+        let stored = self.stored(path)?;
+        self.names.check_moved_directory(path, &stored)?;
+        let (parent, name) = self.tree.parent(&stored)?;
         Ok(rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)?)
     }
 
     fn remove_file(&self, path: &LogicalPath) -> io::Result<()> {
-        let (parent, name) = self.tree.parent(path)?;
+        let stored = self.stored(path)?;
+        let (parent, name) = self.tree.parent(&stored)?;
         let Some(spaces) = &self.spaces else {
             return Ok(rustix::fs::unlinkat(&parent, name, AtFlags::empty())?);
         };
         let data = {
-            let _changing = self.volumes.of_path(path).changing();
+            let _changing = self.volumes.of_path(&stored).changing();
             let data = spaces.data_behind((&parent, name));
             rustix::fs::unlinkat(&parent, name, AtFlags::empty())?;
             data
@@ -285,23 +361,29 @@ impl Backend for Posix {
         to: &LogicalPath,
         parents: Option<&ParentCreation>,
     ) -> io::Result<()> {
-        let (old, old_name) = self.tree.parent(from)?;
+        let (stored, target) = (self.stored(from)?, self.names.stored_new(to)?);
+        let (old, old_name) = self.tree.parent(&stored)?;
         // The source must exist before missing parents are created.
-        rustix::fs::statat(&old, old_name, AtFlags::SYMLINK_NOFOLLOW)?;
-        let (new, new_name) = self.tree.parent_made(to, parents)?;
+        let status = rustix::fs::statat(&old, old_name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if status.st_mode & libc::S_IFMT == libc::S_IFDIR {
+            self.names.check_moved_directory(from, &stored)?;
+            self.names.check_moved_directory(to, &target)?;
+        }
+        let parents = self.names.parents(to, parents);
+        let (new, new_name) = self.tree.parent_made(&target, parents.as_deref())?;
         let Some(spaces) = &self.spaces else {
             return Ok(rustix::fs::renameat(&old, old_name, &new, new_name)?);
         };
         let (data, replaced) = {
             // A rename never moves a name to another file system, so this lock covers both names.
-            let _changing = self.volumes.of_path(from).changing();
+            let _changing = self.volumes.of_path(&stored).changing();
             let data = spaces.data_behind((&old, old_name));
             let replaced = spaces.data_behind((&new, new_name));
             rustix::fs::renameat(&old, old_name, &new, new_name)?;
             (data, replaced)
         };
         if let Some(data) = &data {
-            spaces.rename(data, to);
+            spaces.rename(data, &target);
         }
         let Some(replaced) = replaced.filter(|replaced| data.as_ref() != Some(replaced)) else {
             return Ok(());
@@ -328,11 +410,11 @@ impl Backend for Posix {
     }
 
     fn set_mode(&self, path: &LogicalPath, mode: u32) -> io::Result<()> {
-        self.tree.change_mode(&self.tree.reach(path)?, mode & 0o7777)
+        self.tree.change_mode(&self.reach(path)?, mode & 0o7777)
     }
 
     fn renew_access(&self, path: &LogicalPath) -> io::Result<()> {
-        self.tree.renew_access(&self.tree.reach(path)?)
+        self.tree.renew_access(&self.reach(path)?)
     }
 
     fn truncate(&self, path: &LogicalPath, size: u64) -> io::Result<()> {
@@ -340,19 +422,19 @@ impl Backend for Posix {
     }
 
     fn attribute(&self, path: &LogicalPath, name: &str) -> io::Result<Option<Vec<u8>>> {
-        attribute::get(&AttributeBearer::from(&self.tree.reach(path)?), name)
+        attribute::get(&AttributeBearer::from(&self.reach(path)?), name)
     }
 
     fn set_attribute(&self, path: &LogicalPath, name: &str, value: &[u8], new: bool) -> io::Result<()> {
-        attribute::set(&AttributeBearer::from(&self.tree.reach(path)?), name, value, new)
+        attribute::set(&AttributeBearer::from(&self.reach(path)?), name, value, new)
     }
 
     fn remove_attribute(&self, path: &LogicalPath, name: &str) -> io::Result<()> {
-        attribute::remove(&AttributeBearer::from(&self.tree.reach(path)?), name)
+        attribute::remove(&AttributeBearer::from(&self.reach(path)?), name)
     }
 
     fn attributes(&self, path: &LogicalPath) -> io::Result<Vec<String>> {
-        attribute::list(&AttributeBearer::from(&self.tree.reach(path)?))
+        attribute::list(&AttributeBearer::from(&self.reach(path)?))
     }
 
     fn spaces_beside(&self, path: &LogicalPath, wish: &str) -> Option<Vec<String>> {
@@ -363,54 +445,37 @@ impl Backend for Posix {
         if let Some(spaces) = self.spaces.as_ref().filter(|spaces| space.is_some() || spaces.take(path)) {
             return Ok(spaces.usage(space.unwrap_or(&self.space_of(path))));
         }
-        // A path that does not exist would be stored where its nearest existing ancestor is.
-        let mut path = path.clone();
-        let place = loop {
-            let place = self.tree.open(&path, OFlags::PATH, 0);
-            match path.parent() {
-                Some(above) if is_error(&place, Errno::NOENT) => path = above,
-                _ => break place?,
-            }
-        };
-        usage_of(&place)
+        usage_of(&self.open_nearest(path)?)
     }
 
     fn file_systems(&self, path: &LogicalPath) -> io::Result<Vec<FileSystemUsage>> {
         if let Some(spaces) = self.spaces.as_ref().filter(|spaces| spaces.take(path)) {
             return Ok(spaces.file_systems());
         }
-        let mut path = path.clone();
-        loop {
-            match (self.tree.open(&path, OFlags::PATH, 0), path.parent()) {
-                // A path that does not exist would be stored where its nearest existing ancestor
-                // is.
-                (Err(error), Some(above)) if error.kind() == io::ErrorKind::NotFound => path = above,
-                (place, _) => {
-                    let place = place?;
-                    let number = rustix::fs::fstat(&place)?.st_dev;
-                    let usage = usage_of(&place)?;
-                    return Ok(vec![FileSystemUsage { number, total: usage.total, free: usage.free }]);
-                }
-            }
-        }
+        let place = self.open_nearest(path)?;
+        let number = rustix::fs::fstat(&place)?.st_dev;
+        let usage = usage_of(&place)?;
+        Ok(vec![FileSystemUsage { number, total: usage.total, free: usage.free }])
     }
 
     fn space_of(&self, path: &LogicalPath) -> String {
         let Some(spaces) = &self.spaces else { return SPACE_DEFAULT.to_owned() };
-        let found =
-            self.tree.parent(path).ok().and_then(|(parent, name)| spaces.space_behind((&parent, name)));
+        let stored = self.stored(path).ok();
+        let parent = stored.as_ref().and_then(|stored| self.tree.parent(stored).ok());
+        let found = parent.and_then(|(parent, name)| spaces.space_behind((&parent, name)));
         found.unwrap_or_else(|| spaces.space_for(path, None).to_owned())
     }
 
     fn pool(&self, path: &LogicalPath) -> &Arc<Pool> {
-        &self.volumes.of_path(path).pool
+        &self.volume(path).pool
     }
 
     fn placement(&self, path: &LogicalPath, create: Option<&CreateMode>) -> Option<WorkPlacement> {
         if !self.tree.leads_out() && !self.volumes.are_several() {
             return None;
         }
-        match link::leads(&self.tree, &self.volumes, path) {
+        let stored = self.stored(path).ok()?;
+        match link::leads(&self.tree, &self.volumes, &stored) {
             LinkTarget::There(volume) => Some(WorkPlacement::new(volume.pool.clone())),
             LinkTarget::Nowhere => {
                 let spaces = self.spaces.as_ref().filter(|spaces| spaces.take(path))?;

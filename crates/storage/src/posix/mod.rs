@@ -17,6 +17,7 @@
 //! | `resident` | asks the kernel whether a range of a file is in memory |
 //! | `clone` | copies ranges between files |
 //! | `directory` | reads directories |
+//! | `translated_directory` | reads directories whose entries have other names by name rules |
 //! | `attribute` | extended attributes |
 //! | `stable` | file identities, and syncs of names |
 //! | `space` | spaces: data of new files on several partitions |
@@ -35,6 +36,7 @@ mod partition;
 mod resident;
 mod space;
 mod stable;
+mod translated_directory;
 mod tree;
 mod volume;
 mod walk;

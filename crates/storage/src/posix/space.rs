@@ -207,18 +207,19 @@ impl Spaces {
     }
 
     /// Creates a file that must not exist: first its data, then its name. `EEXIST` if another
-    /// thread created it first.
+    /// thread created it first. The rules of spaces are about its logical path; `stored` is its path
+    /// below the root.
     pub(super) fn create(
         &self,
         (parent, name): (&ParentDirectory<'_>, &[u8]),
-        path: &LogicalPath,
+        (path, stored): (&LogicalPath, &LogicalPath),
         create: &CreateMode,
     ) -> io::Result<(OwnedFd, Option<SpaceReservation>)> {
         if rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             return Err(Errno::EXIST.into());
         }
         let chosen = create.at.as_ref().and_then(|at| self.partitions.get(at.partition?));
-        let first = match chosen.map(|partition| self.create_on(partition, (parent, name), path, create)) {
+        let first = match chosen.map(|partition| self.create_on(partition, (parent, name), stored, create)) {
             None => None,
             Some(PartitionAttempt::Failed(error)) => Some(error),
             Some(PartitionAttempt::Done(done)) => return done,
@@ -229,7 +230,7 @@ impl Spaces {
             if chosen.is_some_and(|chosen| Arc::ptr_eq(chosen, partition)) {
                 continue;
             }
-            match self.create_on(partition, (parent, name), path, create) {
+            match self.create_on(partition, (parent, name), stored, create) {
                 PartitionAttempt::Failed(error) => failed = error,
                 PartitionAttempt::Done(done) => return done,
             }
@@ -241,12 +242,12 @@ impl Spaces {
         &self,
         partition: &Arc<Partition>,
         (parent, name): (&ParentDirectory<'_>, &[u8]),
-        path: &LogicalPath,
+        stored: &LogicalPath,
         create: &CreateMode,
     ) -> PartitionAttempt {
         match self.create_data(partition, create.mode & 0o7777) {
             Ok((fd, data)) => {
-                self.set_name(&fd, path);
+                self.set_name(&fd, stored);
                 if let Err(error) = rustix::fs::symlinkat(&data, parent, name) {
                     let _ = rustix::fs::unlink(&data);
                     return PartitionAttempt::Done(Err(error.into()));
@@ -294,23 +295,24 @@ impl Spaces {
         Err(Errno::EXIST.into())
     }
 
-    fn local_name(&self, path: &LogicalPath) -> Vec<u8> {
+    fn local_name(&self, stored: &LogicalPath) -> Vec<u8> {
         let root = self.root.as_os_str().as_bytes();
         let root = root.strip_suffix(b"/").unwrap_or(root);
-        [root, path.without_slash().as_bytes(), &[0]].concat()
+        [root, stored.without_slash().as_bytes(), &[0]].concat()
     }
 
     /// Stores the name in an attribute of the data. Repair tools need it; serving does not.
-    fn set_name(&self, data: impl AsFd, path: &LogicalPath) {
-        let noted = rustix::fs::fsetxattr(data, NAME_ATTRIBUTE, &self.local_name(path), XattrFlags::empty());
+    fn set_name(&self, data: impl AsFd, stored: &LogicalPath) {
+        let noted =
+            rustix::fs::fsetxattr(data, NAME_ATTRIBUTE, &self.local_name(stored), XattrFlags::empty());
         if let Err(error) = noted {
             tracing::debug!(%error, "cannot store the name of a data file in its attribute");
         }
     }
 
     /// Stores a new name in the attribute of the data at a path.
-    pub(super) fn rename(&self, data: &Path, path: &LogicalPath) {
-        let noted = rustix::fs::setxattr(data, NAME_ATTRIBUTE, &self.local_name(path), XattrFlags::empty());
+    pub(super) fn rename(&self, data: &Path, stored: &LogicalPath) {
+        let noted = rustix::fs::setxattr(data, NAME_ATTRIBUTE, &self.local_name(stored), XattrFlags::empty());
         if let Err(error) = noted {
             tracing::debug!(%error, "cannot store the new name of a data file in its attribute");
         }

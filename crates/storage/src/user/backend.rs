@@ -83,6 +83,10 @@ impl Backend for UserBackend {
         self.behind.has_local_names(path)
     }
 
+    fn lists_all_names(&self) -> bool {
+        self.behind.lists_all_names()
+    }
+
     fn list(&self, path: &LogicalPath) -> io::Result<Box<dyn DirectoryStream>> {
         let stream = self.call(|behind| behind.list(path))?;
         Ok(match &self.user {
