@@ -2,6 +2,30 @@
 
 use std::fmt;
 
+/// Parses a number of bytes: `500`, `1.5g`, `2T`; `None` for anything else.
+#[must_use]
+pub fn parse_size(text: &str) -> Option<u64> {
+    let unit = text.bytes().last()?.to_ascii_lowercase();
+    let shift = match unit {
+        b'k' => 10,
+        b'm' => 20,
+        b'g' => 30,
+        b't' => 40,
+        _ => 0,
+    };
+    let number = if shift == 0 { text } else { text.get(..text.len() - 1)? };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    // More digits of a fraction are less than a byte.
+    if !is_number(whole) || !is_number(fraction) || fraction.len() > 15 {
+        return None;
+    }
+    let unit = 1_u64 << shift;
+    let part = u128::from(fraction.parse::<u64>().ok()?) * u128::from(unit);
+    let part = part / 10_u128.pow(u32::try_from(fraction.len()).ok()?);
+    whole.parse::<u64>().ok()?.checked_mul(unit)?.checked_add(u64::try_from(part).ok()?)
+}
+
 /// A number of bytes in the largest unit that it reaches: `24 B`, `1.50 KiB`, `19.07 MiB`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Size(pub u64);
@@ -32,6 +56,33 @@ impl fmt::Display for Size {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_parsed_exactly() {
+        for (text, bytes) in [
+            ("0", Some(0)),
+            ("500", Some(500)),
+            ("4k", Some(4096)),
+            ("1.5m", Some(1_572_864)),
+            ("2T", Some(2 << 40)),
+            ("0.3k", Some(307)),
+            ("16777215t", Some(16_777_215 << 40)),
+            ("16777216t", None),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("", None),
+            ("k", None),
+            ("-5", None),
+            ("+5", None),
+            ("1.", None),
+            (".5k", None),
+            ("1.5.5", None),
+            ("zz", None),
+            ("5é", None),
+        ] {
+            assert_eq!(parse_size(text), bytes, "{text}");
+        }
+    }
 
     #[test]
     fn sizes_have_the_largest_unit() {

@@ -227,6 +227,13 @@ impl DiskCheck<'_> {
                 self.wrong(&setting.origin, what, "create it, or mount it");
             }
         }
+        let accounting = &effective.storage.accounting;
+        if let Some(log) = &accounting.log
+            && !matches!(self.disk.look(&log.directory), Ok(PathAccess::Directory { .. }))
+        {
+            let what = format!("oss.usage log {}: not a directory", log.directory.display());
+            self.wrong(&accounting.origin, what, "create it");
+        }
         for rule in &effective.storage.space_rules {
             if rule.name != "public" && !effective.storage.spaces.iter().any(|space| space.name == rule.name)
             {

@@ -21,8 +21,8 @@ use crate::directives::EXPORT_OPTIONS;
 use crate::effective::{
     AddressFamily, CheckpointFailure, CheckpointMode, ChecksumConfig, ClientClass, CreationModes,
     DirectorySetting, Effective, ExportAttributes, KeepAlive, LogFormat, LogicalConfig, PersistMode, Port,
-    PrepareLimit, ProtocolConfig, RedirectRule, RedirectServer, RedirectWhen, SessionLog, SpacePartition,
-    SpaceRule, Storage, XATTR_PREFIX_BYTES, XattrLimits,
+    PrepareLimit, ProtocolConfig, RedirectRule, RedirectServer, RedirectWhen, SessionLog, SpaceAccounting,
+    SpacePartition, SpaceRule, Storage, XATTR_PREFIX_BYTES, XattrLimits,
 };
 use crate::values::show_size;
 
@@ -178,13 +178,28 @@ fn storage(storage: &Storage, lines: &mut EffectiveLines) {
     for setting in &storage.space_rules {
         lines.restart("oss.space", setting, space_rule);
     }
-    lines.safe("oss.spacescan", &storage.space_scan, time);
+    lines.restart("oss.usage", &storage.accounting, usage);
+    lines.restart("oss.spacescan", &storage.space_scan, time);
     lines.safe("oss.alloc", &storage.allocation, |allocation| {
         let min = show_size(allocation.bytes_min);
         format!("{min} {} {}", allocation.headroom_percent, allocation.fuzz_percent)
     });
     lines.safe("oss.maxsize", &storage.file_bytes_max, |size| show_size(size.unwrap_or(0)));
     lines.safe("oss.trace", &storage.trace, trace);
+}
+
+fn usage(accounting: &SpaceAccounting) -> String {
+    let log = match &accounting.log {
+        None => "nolog".to_owned(),
+        Some(log) => match log.changes_per_sync {
+            0 => format!("log {}", log.directory.display()),
+            changes => format!("log {} sync {changes}", log.directory.display()),
+        },
+    };
+    match &accounting.quota_file {
+        None => format!("{log} noquotafile"),
+        Some(path) => format!("{log} quotafile {}", path.display()),
+    }
 }
 
 fn either(on: bool, yes: &str, no: &str) -> String {

@@ -219,3 +219,10 @@ fn exports_are_checked_after_name_rules() {
           clients can see it; name another directory"]
     );
 }
+
+#[test]
+fn the_directory_of_a_usage_log_must_exist() {
+    let found = problems(&format!("{GOOD}oss.usage log /nope\n"), &disk());
+    assert_eq!(found, ["f:5:1: error: oss.usage log /nope: not a directory; create it"]);
+    assert_eq!(problems(&format!("{GOOD}oss.usage log /tmp\n"), &disk()), Vec::<String>::new());
+}

@@ -263,6 +263,10 @@ const BAD_VALUES: &[(&str, &str)] = &[
     ("oss.maxsize 9000000t", "1:13: error: oss.maxsize: maxsize 9000000t is not a number"),
     ("oss.spacescan 10", "1:15: error: oss.spacescan: spacescan 10 may not be less than 30s"),
     ("oss.alloc 5 200", "1:13: error: oss.alloc: alloc headroom 200 may not be greater than 100"),
+    ("oss.usage", "1:1: error: oss.usage: usage option not specified"),
+    ("oss.usage sync 3", "1:11: error: oss.usage: invalid usage option 'sync'; allowed: {nolog"),
+    ("oss.usage log", "1:1: error: oss.usage: usage log path not specified"),
+    ("oss.usage log /x sync y", "1:23: error: oss.usage: usage sync y is not a number"),
     ("oss.space a/b /x", "1:11: error: oss.space: invalid space name 'a/b'"),
     (
         "oss.namelib libMine.so",
@@ -536,4 +540,26 @@ fn there_may_be_64_name_rules() {
     let errors: Vec<String> = loaded.report.errors().map(ToString::to_string).collect();
     assert_eq!(errors.len(), 1);
     assert!(errors[0].contains("65:1: error: scalla.namerule: there are more than 64 rules"), "{errors:?}");
+}
+
+#[test]
+fn accounting_is_read_and_shown_as_a_directive() {
+    let read = |text: &str| load_text(text, Strictness::Strict).effective.storage.accounting.value;
+    let value = read("oss.usage quotafile /q log /var/u sync 5\noss.usage noquotafile");
+    let log = UsageLogConfig { directory: "/var/u".into(), instance: None, changes_per_sync: 5 };
+    assert_eq!(value, SpaceAccounting { log: Some(log), quota_file: None });
+    for text in [
+        "oss.usage log /u quotafile /q",
+        "oss.usage log /u sync 7 noquotafile",
+        "oss.usage nolog noquotafile",
+    ] {
+        let loaded = load_text(text, Strictness::Strict);
+        assert_eq!(kinds(&loaded), []);
+        let line =
+            config::show(&loaded.effective).into_iter().find(|line| line.directive == "oss.usage").unwrap();
+        assert_eq!(
+            read(&format!("oss.usage {}", line.value.unwrap())),
+            loaded.effective.storage.accounting.value
+        );
+    }
 }

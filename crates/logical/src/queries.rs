@@ -129,8 +129,8 @@ fn figures(usage: &SpaceUsage) -> SpaceFigures {
         total: usage.total,
         free: usage.free,
         largest_free: usage.largest_free,
-        used: usage.total.saturating_sub(usage.free),
-        quota: None,
+        used: usage.used.unwrap_or(usage.total.saturating_sub(usage.free)),
+        quota: usage.quota,
     }
 }
 

@@ -205,6 +205,10 @@ pub struct SpaceUsage {
     pub free: u64,
     /// Free on the file system with the most free space.
     pub largest_free: u64,
+    /// Used by files of the space, if that is accounted for.
+    pub used: Option<u64>,
+    /// The quota of the space, if it has one. It is reported and not enforced.
+    pub quota: Option<u64>,
 }
 
 /// The space of one file system, in bytes.

@@ -38,7 +38,7 @@ impl Site {
         let partitions =
             vec![partition("public", &self.here), partition("there", one), partition("there", two)];
         let allocation = config::Allocation { fuzz_percent: 100, ..config::Allocation::default() };
-        let spaces = SpaceConfig { partitions, rules: Vec::new(), allocation, in_place: Vec::new() };
+        let spaces = SpaceConfig { partitions, allocation, ..SpaceConfig::default() };
         Config { spaces, ..Config::new(self.names.path()) }
     }
 

@@ -46,6 +46,7 @@ impl Site {
             rules: vec![rule("other", true, "/assigned"), rule("other", false, "/default")],
             allocation: config::Allocation::default(),
             in_place: vec![(path("/"), false), (path("/inplace"), true)],
+            ..SpaceConfig::default()
         };
         Config { spaces, ..Config::new(self.names.path()) }
     }
@@ -370,4 +371,64 @@ fn each_file_system_reports_its_usage_once() {
     assert_eq!(numbers("/inplace/not/there"), HashSet::from([device(0)]));
     let plain = Posix::new(&Config::new(site.names.path())).unwrap();
     assert_eq!(plain.file_systems(&path("/not/there")).unwrap().len(), 1);
+}
+
+/// The figures are those of XRootD for the same operations.
+#[test]
+fn the_bytes_of_files_are_accounted_for() {
+    let (site, log) = (Site::new(), Scratch::new());
+    let mut config = site.config();
+    let usage = config::UsageLogConfig {
+        directory: log.path().to_owned(),
+        instance: Some("one".to_owned()),
+        changes_per_sync: 3,
+    };
+    config.spaces.accounting.log = Some(usage);
+    let storage = Posix::new(&config).unwrap();
+    let used = |space: &str| storage.usage(&path("/"), Some(space)).unwrap().used.unwrap();
+    put(&storage, "/12345", None);
+    put(&storage, "/assigned/f", None);
+    put(&storage, "/inplace/f", None);
+    assert_eq!((used("public"), used("other")), (6, 11));
+    storage.truncate(&path("/12345"), 3).unwrap();
+    assert_eq!(used("public"), 3);
+    let truncating = OpenMode { truncate: true, ..update() };
+    drop(storage.open(&path("/assigned/f"), &truncating).unwrap());
+    assert_eq!(used("other"), 0);
+    storage.truncate(&path("/assigned/f"), 100_000).unwrap();
+    assert_eq!(used("other"), 100_000);
+    // A renamed file stays in its space; a replaced one is gone.
+    put(&storage, "/other", Some("other"));
+    storage.rename(&path("/12345"), &path("/assigned/f"), None).unwrap();
+    let freed = (0..1000).any(|_| used("other") == 6);
+    assert!(freed, "the data of a replaced name is removed by the pool of its disk");
+    assert_eq!(used("public"), 3);
+    storage.remove_file(&path("/assigned/f")).unwrap();
+    assert_eq!((used("public"), used("other")), (0, 6));
+    drop(storage);
+    let storage = Posix::new(&config).unwrap();
+    assert_eq!(storage.usage(&path("/"), Some("other")).unwrap().used, Some(6));
+    assert!(log.path().join("one/.Usage").exists());
+}
+
+#[test]
+fn a_wish_may_name_a_partition() {
+    let site = Site::new();
+    let storage = site.posix();
+    for (number, disk) in [0, 1, 0, 1].into_iter().enumerate() {
+        let wish = format!("public:{}", site.disks[disk].path().display());
+        put(&storage, &format!("/f{number}"), Some(&wish));
+    }
+    assert_eq!(site.count(), [2, 2, 0]);
+    let beginning = format!(":{}", site.disks[1].path().display());
+    put(&storage, "/g", Some(&beginning));
+    assert_eq!(site.count(), [2, 3, 0]);
+    assert_eq!(errno(storage.open(&path("/x"), &how(Some("public:/nowhere")))), libc::ENOSPC);
+    assert_eq!(errno(storage.open(&path("/x"), &how(Some("none:/nowhere")))), libc::ENOENT);
+    // The rule of the path is stronger, and its space has another partition.
+    put(&storage, "/assigned/f", Some("public:/nowhere"));
+    assert_eq!(site.count(), [2, 3, 1]);
+    assert_eq!(storage.spaces_beside(&path("/x"), "public:/nowhere"), None);
+    // A directory is in the default space, whatever the rule for new files in it.
+    assert_eq!(storage.space_of(&path("/assigned")), "public");
 }

@@ -106,8 +106,9 @@ impl SpaceFigures {
     #[must_use]
     pub fn query_text(&self, name: &str) -> String {
         let Self { total, free, largest_free, used, .. } = self;
+        let quota = self.quota.map_or_else(|| "-1".to_owned(), |quota| quota.to_string());
         format!(
-            "oss.cgroup={name}&oss.space={total}&oss.free={free}&oss.maxf={largest_free}&oss.used={used}&oss.quota=-1"
+            "oss.cgroup={name}&oss.space={total}&oss.free={free}&oss.maxf={largest_free}&oss.used={used}&oss.quota={quota}"
         )
     }
 }

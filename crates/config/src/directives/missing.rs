@@ -38,7 +38,7 @@ const REPORTS: MissingPart = missing("monitoring", "no reports are sent to {}");
 const MONITORING: MissingPart = missing("monitoring", "no monitoring data is sent");
 
 /// Directives by name or prefix; the first that fits.
-const BY_NAME: [(&str, MissingPart); 26] = [
+const BY_NAME: [(&str, MissingPart); 25] = [
     ("all.export", MASS_STORAGE),
     ("xrootd.export", MASS_STORAGE),
     ("oss.defaults", MASS_STORAGE),
@@ -50,7 +50,6 @@ const BY_NAME: [(&str, MissingPart); 26] = [
     ("ofs.cksrt", missing("checksums in replies", "replies carry no encrypted checksums")),
     ("ofs.notify", missing("notification", "no program is informed of events")),
     ("ofs.tpc", CREDENTIALS),
-    ("oss.usage", missing("space accounting", "no usage is recorded and no quotas hold")),
     ("oss.", MASS_STORAGE),
     ("pfc.", CACHE),
     ("pss.origin", missing("proxy", "this server does not fetch from {}: it serves only its own disk")),

@@ -11,7 +11,7 @@ use super::libraries::{self, LibraryPurpose};
 use super::name_rules;
 use super::shared::{option_without_effect, trace, without_effect};
 use super::standing::{Standing, UsageFrequency};
-use crate::effective::{Allocation, MountCheck, SpacePartition, SpaceRule};
+use crate::effective::{Allocation, MountCheck, SpacePartition, SpaceRule, UsageLogConfig};
 use crate::report::ProblemKind;
 use crate::setting::Setting;
 use crate::values::{self, DAY, between, from};
@@ -55,11 +55,10 @@ pub(super) const SECTION: Section = Section {
         Directive::new(&["oss.spacescan", "oss.cachescan"], UsageFrequency::Rare, "time", space_scan)
             .default("600s")
             .help(
-                "Interval at which free space is measured. Free space is measured when a file is \
-                   placed.",
+                "Interval at which the quota file and the changes of other programs to the usage log are read. Free \
+                   space is measured when a file is placed.",
             )
-            .example("5m")
-            .standing(Standing::NoEffect),
+            .example("5m"),
         Directive::new(&["oss.alloc"], UsageFrequency::Rare, "min [headroom [fuzz]]", allocation)
             .default("0 0 0")
             .help(
@@ -131,14 +130,20 @@ pub(super) const SECTION: Section = Section {
         .default("none")
         .help("Plug-in for stat. A library stops the start.")
         .standing(Standing::NotYet),
-        Directive::not_yet(
+        Directive::new(
             &["oss.usage"],
             UsageFrequency::Common,
-            "[nolog | log path [sync n]] [noquotafile | quotafile path]",
+            "{nolog|log path [sync n]|noquotafile|quotafile path}…",
+            usage,
         )
         .default("nolog noquotafile")
-        .help("Accounting of used space.")
-        .example("nolog"),
+        .help(
+            "Accounting of the bytes of files in spaces. `log`: they are kept in the file `.Usage` of this directory, \
+               which must exist; an instance has a subdirectory. The file is synced after each change, with `sync` after \
+               n. `quotafile`: a file with lines `space size`. Usage and quotas are reported by `query space`; quotas \
+               are not enforced, as in XRootD.",
+        )
+        .example("log /var/spool/xrootd quotafile /etc/xrootd/quotas"),
         Directive::not_yet(&["oss.remoteroot"], UsageFrequency::Rare, "path")
             .default("none")
             .help("Prefix of logical paths in mass storage.")
@@ -227,7 +232,35 @@ fn space_scan(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<()
     let value = arguments.time("spacescan", between(30, DAY))?;
     draft.finish(arguments);
     draft.effective.storage.space_scan.set(value, arguments.origin());
-    without_effect(arguments, draft)
+    Ok(())
+}
+
+fn usage(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let mut value = draft.effective.storage.accounting.value.clone();
+    let mut option = arguments.need("usage option")?;
+    loop {
+        match option.text.as_str() {
+            "nolog" => value.log = None,
+            "log" => {
+                let directory = arguments.path("usage log")?.into();
+                let changes_per_sync = match arguments.take("sync") {
+                    Some(_) => arguments.count("usage sync", 0, 1_000_000)?,
+                    None => 0,
+                };
+                let instance = draft.effective.instance.clone();
+                value.log = Some(UsageLogConfig { directory, instance, changes_per_sync });
+            }
+            "noquotafile" => value.quota_file = None,
+            "quotafile" => value.quota_file = Some(arguments.path("usage quotafile")?.into()),
+            _ => return Err(arguments.invalid(option, "usage option")),
+        }
+        match arguments.next() {
+            Some(next) => option = next,
+            None => break,
+        }
+    }
+    draft.effective.storage.accounting.set(value, arguments.origin());
+    Ok(())
 }
 
 fn allocation(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {

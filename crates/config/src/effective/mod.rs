@@ -62,7 +62,8 @@ pub use security::{
     SigningRule, SssOptions, TokenExpiry, TokenLibrary, ZtnOptions,
 };
 pub use storage::{
-    Allocation, Export, ExportAttributes, MountCheck, SpacePartition, SpaceRule, Storage, Visibility,
+    Allocation, Export, ExportAttributes, MountCheck, SpaceAccounting, SpacePartition, SpaceRule, Storage,
+    UsageLogConfig, Visibility,
 };
 pub use third_party::{
     COPY_JOBS_MAX, COPY_STREAMS_MAX, CopyAllow, CopyProgram, CopyRedirect, CopyRequire, CopyScan, CopySource,

@@ -75,12 +75,12 @@ impl NamePattern {
             let config = Regex::config().utf8_empty(false).nfa_size_limit(Some(PATTERN_BYTES_MAX));
             // Names are bytes, so a dot matches any byte.
             let syntax = syntax::Config::new().unicode(false).utf8(false).dot_matches_new_line(true);
-            Regex::builder().configure(config).syntax(syntax).build(text)
+            let built = Regex::builder().configure(config).syntax(syntax).build(text);
+            built.map_err(|error| reason(&error))
         };
         // The pattern alone must be valid, so that no part of it ends the group around it.
-        let regex = build(pattern)
-            .and_then(|_| build(&format!("^(?:{pattern})$")))
-            .map_err(|error| reason(&error))?;
+        build(pattern)?;
+        let regex = build(&format!("^(?:{pattern})$"))?;
         let pieces = pieces(result, regex.group_info().group_len(regex_automata::PatternID::ZERO))?;
         Ok(Self { pattern: pattern.to_owned(), result: result.to_owned(), regex, pieces })
     }

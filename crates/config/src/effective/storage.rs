@@ -161,6 +161,27 @@ pub struct Allocation {
     pub fuzz_percent: u8,
 }
 
+/// `oss.usage`: accounting of the space that files use.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SpaceAccounting {
+    /// `log`: the file in which usage is kept.
+    pub log: Option<UsageLogConfig>,
+    /// `quotafile`: a file with a line `space size` for each quota.
+    pub quota_file: Option<PathBuf>,
+}
+
+/// `oss.usage log`: the place of the usage log, and when it is synced.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UsageLogConfig {
+    /// The directory.
+    pub directory: PathBuf,
+    /// The instance of the server, whose name is that of a subdirectory; `None` for the anonymous
+    /// one.
+    pub instance: Option<String>,
+    /// Number of changes after which the file is synced. With 0 and 1 each change is.
+    pub changes_per_sync: u32,
+}
+
 /// Values for the crate `storage`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Storage {
@@ -176,7 +197,10 @@ pub struct Storage {
     pub spaces: Vec<Setting<SpacePartition>>,
     /// `oss.space name assign|default`.
     pub space_rules: Vec<Setting<SpaceRule>>,
-    /// `oss.spacescan`, without effect: interval at which free space is measured.
+    /// `oss.usage`.
+    pub accounting: Setting<SpaceAccounting>,
+    /// `oss.spacescan`: interval at which quotas and the changes of other programs to the usage log
+    /// are read.
     pub space_scan: Setting<Duration>,
     /// `oss.alloc`.
     pub allocation: Setting<Allocation>,
@@ -224,6 +248,7 @@ impl Default for Storage {
             name_rules: Vec::new(),
             spaces: Vec::new(),
             space_rules: Vec::new(),
+            accounting: Setting::default_of(SpaceAccounting::default()),
             space_scan: Setting::default_of(Duration::from_secs(600)),
             allocation: Setting::default_of(Allocation::default()),
             file_bytes_max: Setting::default_of(None),

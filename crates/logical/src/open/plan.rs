@@ -113,8 +113,8 @@ impl OpenPlan {
                 mode: opener.creation_modes.of_directory(PARENT_MODE),
                 below: request.existing_parent.clone(),
             }),
-            size_hint: self.cgi.text("oss.asize").and_then(|text| text.parse().ok()),
-            space: self.cgi.text("oss.cgroup").map(str::to_owned),
+            size_hint: self.cgi.text("oss.asize").and_then(base::parse_size),
+            space: self.cgi.text("oss.cgroup").filter(|wish| !wish.is_empty()).map(str::to_owned),
             beside,
             at: self.place.clone(),
         }))

@@ -1,5 +1,6 @@
 //! [`Posix`]: a storage backend for POSIX file systems below a local root.
 
+use super::accounts::{AccountedFile, SpaceAccounts};
 use super::attribute::{self, AttributeBearer};
 use super::calls::{QUIET, exact_mode, metadata, stat_cached, usage_of};
 use super::directory::PosixDirectory;
@@ -74,6 +75,8 @@ impl Config {
             partitions: storage.spaces.iter().map(|space| space.value.clone()).collect(),
             rules: storage.space_rules.iter().map(|rule| rule.value.clone()).collect(),
             allocation: storage.allocation.value,
+            accounting: storage.accounting.value.clone(),
+            refresh: storage.space_scan.value,
             in_place,
         };
         let name_rules = storage.name_rules.iter().map(|rule| rule.value.clone()).collect();
@@ -88,6 +91,8 @@ pub struct Posix {
     tree: Arc<ConfinedTree>,
     volumes: Arc<Volumes>,
     spaces: Option<Spaces>,
+    /// Quotas of a configuration without spaces.
+    quotas: Option<Arc<SpaceAccounts>>,
     without: DisabledFeatures,
     file_bytes_max: u64,
 }
@@ -109,9 +114,13 @@ impl Posix {
         let served = config.served.iter().chain(names.targets()).cloned().collect();
         let volumes = Volumes::new(&config.root, tree.root(), served, config.without.nowait)?;
         let spaces = Spaces::new(&config.spaces, &config.root, &volumes)?;
+        let quotas = match &spaces {
+            Some(_) => None,
+            None => SpaceAccounts::new(&config.spaces.accounting, config.spaces.refresh, Vec::new())?,
+        };
         let file_bytes_max = config.file_bytes_max.unwrap_or(u64::MAX).min(i64::MAX as u64);
         let volumes = Arc::new(volumes);
-        Ok(Self { names, tree, volumes, spaces, without: config.without, file_bytes_max })
+        Ok(Self { names, tree, volumes, spaces, quotas, without: config.without, file_bytes_max })
     }
 
     /// Returns the path below the root where a path is stored.
@@ -148,6 +157,18 @@ impl Posix {
         }
     }
 
+    fn accounts_for_growth(&self) -> bool {
+        self.spaces.as_ref().is_some_and(Spaces::accounts_for_growth)
+    }
+
+    /// Returns the account of a file that was opened for writing.
+    fn account(&self, path: &LogicalPath, fd: &OwnedFd) -> Option<AccountedFile> {
+        let spaces = self.spaces.as_ref().filter(|spaces| spaces.accounts_for_growth())?;
+        let stored = self.stored(path).ok()?;
+        let (parent, name) = self.tree.parent(&stored).ok()?;
+        spaces.account_open((&parent, name), fd)
+    }
+
     fn flags(how: &OpenMode) -> OFlags {
         let access = if how.write { OFlags::RDWR } else { OFlags::RDONLY };
         access | QUIET | if how.truncate { OFlags::TRUNC } else { OFlags::empty() }
@@ -158,7 +179,7 @@ impl Posix {
         &self,
         fd: OwnedFd,
         volume: Arc<Volume>,
-        promise: Option<SpaceReservation>,
+        (promise, account): (Option<SpaceReservation>, Option<AccountedFile>),
     ) -> Arc<dyn StoredFile> {
         Arc::new(PosixFile {
             fd: ManuallyDrop::new(Arc::new(fd)),
@@ -168,6 +189,7 @@ impl Posix {
             asking: AtomicU8::new(0),
             is_secretive: AtomicBool::new(false),
             _promise: promise,
+            account,
         })
     }
 
@@ -217,17 +239,26 @@ impl Posix {
 
 impl Backend for Posix {
     fn open(&self, path: &LogicalPath, how: &OpenMode) -> io::Result<Arc<dyn StoredFile>> {
+        // The bytes that a truncation frees are accounted for, so it has to follow the open.
+        let truncates = how.truncate && how.write && self.accounts_for_growth();
+        let shortened = truncates.then(|| OpenMode { truncate: false, ..how.clone() });
+        let how = shortened.as_ref().unwrap_or(how);
         let (fd, promise) = match &how.create {
             Some(create) => self.create(path, how, create)?,
             None => (self.tree.open(&*self.stored(path)?, Self::flags(how), 0)?, None),
         };
         let device = Self::prepared(&fd)?;
         let volume = self.volumes.of_file(device, &fd).clone();
-        Ok(self.opened(fd, volume, promise))
+        let account = if how.write { self.account(path, &fd) } else { None };
+        let file = self.opened(fd, volume, (promise, account));
+        if truncates {
+            file.truncate(0)?;
+        }
+        Ok(file)
     }
 
     fn open_now(&self, path: &LogicalPath, how: &OpenMode) -> Now<Arc<dyn StoredFile>> {
-        if how.create.is_some() || how.truncate {
+        if how.create.is_some() || how.truncate || how.write && self.accounts_for_growth() {
             return Now::WouldBlock;
         }
         let path = match self.stored(path) {
@@ -250,7 +281,7 @@ impl Backend for Posix {
         };
         match self.volumes.known(device) {
             None => Now::WouldBlock,
-            Some(volume) => Now::Done(Ok(self.opened(fd, volume.clone(), None))),
+            Some(volume) => Now::Done(Ok(self.opened(fd, volume.clone(), (None, None)))),
         }
     }
 
@@ -350,7 +381,7 @@ impl Backend for Posix {
             data
         };
         if let Some(data) = data {
-            Spaces::remove_data(&data);
+            Spaces::remove_data(&data, spaces.account_of(&data));
         }
         Ok(())
     }
@@ -388,6 +419,7 @@ impl Backend for Posix {
         let Some(replaced) = replaced.filter(|replaced| data.as_ref() != Some(replaced)) else {
             return Ok(());
         };
+        let account = spaces.account_of(&replaced);
         // The replaced data may be on a hung disk, which must not block the rename.
         match spaces.volume_of(&replaced) {
             Some(there)
@@ -398,13 +430,13 @@ impl Backend for Posix {
                 let lost = replaced.clone();
                 if there
                     .pool
-                    .run(Pool::current_owner(), Box::new(move || Spaces::remove_data(&replaced)))
+                    .run(Pool::current_owner(), Box::new(move || Spaces::remove_data(&replaced, account)))
                     .is_err()
                 {
                     tracing::warn!(data = %lost.display(), "cannot remove data of a replaced name: the queue of its disk is full; remove the file by hand");
                 }
             }
-            _ => Spaces::remove_data(&replaced),
+            _ => Spaces::remove_data(&replaced, account),
         }
         Ok(())
     }
@@ -445,7 +477,11 @@ impl Backend for Posix {
         if let Some(spaces) = self.spaces.as_ref().filter(|spaces| space.is_some() || spaces.take(path)) {
             return Ok(spaces.usage(space.unwrap_or(&self.space_of(path))));
         }
-        usage_of(&self.open_nearest(path)?)
+        let usage = usage_of(&self.open_nearest(path)?)?;
+        Ok(match &self.quotas {
+            Some(quotas) => quotas.complete(usage, SPACE_DEFAULT),
+            None => usage,
+        })
     }
 
     fn file_systems(&self, path: &LogicalPath) -> io::Result<Vec<FileSystemUsage>> {
@@ -463,7 +499,12 @@ impl Backend for Posix {
         let stored = self.stored(path).ok();
         let parent = stored.as_ref().and_then(|stored| self.tree.parent(stored).ok());
         let found = parent.and_then(|(parent, name)| spaces.space_behind((&parent, name)));
-        found.unwrap_or_else(|| spaces.space_for(path, None).to_owned())
+        match found {
+            Some(space) => space,
+            // What exists outside of spaces belongs to the default one.
+            None if self.has_name(path).is_ok_and(|exists| exists) => SPACE_DEFAULT.to_owned(),
+            None => spaces.space_for(path, None).to_owned(),
+        }
     }
 
     fn pool(&self, path: &LogicalPath) -> &Arc<Pool> {

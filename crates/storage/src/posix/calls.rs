@@ -57,5 +57,6 @@ pub(super) fn stat_cached(place: &OwnedFd) -> io::Result<Metadata> {
 pub(super) fn usage_of(place: impl AsFd) -> io::Result<SpaceUsage> {
     let figures = rustix::fs::fstatvfs(place)?;
     let free = figures.f_bavail.saturating_mul(figures.f_frsize);
-    Ok(SpaceUsage { total: figures.f_blocks.saturating_mul(figures.f_frsize), free, largest_free: free })
+    let total = figures.f_blocks.saturating_mul(figures.f_frsize);
+    Ok(SpaceUsage { total, free, largest_free: free, ..SpaceUsage::default() })
 }

@@ -3,6 +3,7 @@
 //! Which calls can be made without waiting depends on the file system; `volume` keeps that
 //! knowledge for all its files.
 
+use super::accounts::AccountedFile;
 use super::append;
 use super::attribute::{self, AttributeBearer};
 use super::calls::metadata;
@@ -41,6 +42,8 @@ pub(super) struct PosixFile {
     pub(super) is_secretive: AtomicBool,
     /// Reserved space, released when the file is closed.
     pub(super) _promise: Option<SpaceReservation>,
+    /// The account of the file's growth.
+    pub(super) account: Option<AccountedFile>,
 }
 
 /// Number of reads that first ask the kernel whether they would wait, after one that would have
@@ -53,6 +56,9 @@ const OFFSET_MAX: u64 = i64::MAX as u64;
 
 impl Drop for PosixFile {
     fn drop(&mut self) {
+        if let Some(account) = self.account.take() {
+            account.close(self.last_size());
+        }
         // SAFETY: the descriptor is taken only here, and nothing uses it afterwards.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         if !self.volume.is_local() {

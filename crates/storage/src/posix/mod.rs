@@ -22,7 +22,10 @@
 //! | `stable` | file identities, and syncs of names |
 //! | `space` | spaces: data of new files on several partitions |
 //! | `partition` | one partition and its free space |
+//! | `accounts` | the bytes that files in spaces use, and quotas |
+//! | `usage_log` | the file in which they are kept |
 
+mod accounts;
 mod append;
 mod attribute;
 mod backend;
@@ -38,6 +41,7 @@ mod space;
 mod stable;
 mod translated_directory;
 mod tree;
+mod usage_log;
 mod volume;
 mod walk;
 

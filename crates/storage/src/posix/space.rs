@@ -12,6 +12,7 @@
 //! Data is created before its name, and a name is removed before its data. A crash in between
 //! leaves data without a name, never a name with half a file.
 
+use super::accounts::{AccountedFile, SpaceAccounts};
 use super::calls::{QUIET, exact_mode};
 use super::file::PosixFile;
 use super::partition::{self, FIGURES_AGE_MAX, Partition, SpaceReservation};
@@ -28,7 +29,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The space of paths to which no other space applies.
 pub const SPACE_DEFAULT: &str = "public";
@@ -48,6 +49,10 @@ pub struct SpaceConfig {
     pub rules: Vec<config::SpaceRule>,
     /// Parameters for choosing a partition (`oss.alloc`).
     pub allocation: config::Allocation,
+    /// Accounting of the bytes that files use (`oss.usage`).
+    pub accounting: config::SpaceAccounting,
+    /// Maximum age of quotas and of changes by other programs (`oss.spacescan`).
+    pub refresh: Duration,
     /// Exports, and whether their files are stored outside of spaces (`inplace`). The longest
     /// prefix applies.
     pub in_place: Vec<(LogicalPath, bool)>,
@@ -69,6 +74,8 @@ pub(super) struct Spaces {
     /// Round-robin counter for partitions with equal free space, and number of the next data file.
     turn: AtomicUsize,
     number: AtomicUsize,
+    /// The accounts of the spaces.
+    accounts: Option<Arc<SpaceAccounts>>,
     /// Distinguishes the names created by this process from those of others.
     stamp: String,
 }
@@ -78,6 +85,12 @@ enum PartitionAttempt {
     Done(io::Result<(OwnedFd, Option<SpaceReservation>)>),
     /// Creation failed, but another partition may succeed.
     Failed(io::Error),
+}
+
+/// Returns the name of the space and the beginning of the partition's path in a wish of a client
+/// (`oss.cgroup=NAME[:PATH]`).
+fn wish_parts(wish: &str) -> (&str, &str) {
+    wish.split_once(':').unwrap_or((wish, ""))
 }
 
 fn longest<'a, T>(all: impl Iterator<Item = (&'a LogicalPath, T)>, path: &LogicalPath) -> Option<T> {
@@ -95,6 +108,8 @@ impl Spaces {
         if partitions.is_empty() {
             return Ok(None);
         }
+        let spaces = partitions.iter().map(|partition| partition.space.clone()).collect();
+        let accounts = SpaceAccounts::new(&config.accounting, config.refresh, spaces)?;
         let rules = config.rules.iter().flat_map(|rule| {
             let prefixes = rule.prefixes.iter().filter_map(|text| LogicalPath::parse(text.as_bytes()).ok());
             prefixes.map(|prefix| AssignRule { space: rule.name.clone(), assign: rule.assign, prefix })
@@ -111,6 +126,7 @@ impl Spaces {
             root: root.to_owned(),
             turn: AtomicUsize::new(0),
             number: AtomicUsize::new(0),
+            accounts,
             stamp,
         }))
     }
@@ -127,6 +143,7 @@ impl Spaces {
             let rules = self.rules.iter().filter(move |rule| rule.assign == assign);
             longest(rules.map(|rule| (&rule.prefix, rule.space.as_str())), path)
         };
+        let wish = wish.map(|wish| wish_parts(wish).0).filter(|name| !name.is_empty());
         rule(true).or(wish).or_else(|| rule(false)).unwrap_or(SPACE_DEFAULT)
     }
 
@@ -174,8 +191,14 @@ impl Spaces {
         let needed = needed.max(self.allocation.bytes_min);
         let mut known = false;
         let mut fitting = Vec::new();
+        // A partition is requested in the requested space only.
+        let (wish, begin) = create.space.as_deref().map(wish_parts).unwrap_or_default();
+        let begin = if wish == space || wish.is_empty() { begin.as_bytes() } else { b"" };
         for partition in self.partitions.iter().filter(|partition| partition.space == space) {
             known = true;
+            if !partition.directory.as_os_str().as_bytes().starts_with(begin) {
+                continue;
+            }
             let free = partition.figures(FIGURES_AGE_MAX).map_or(0, |usage| usage.free);
             if free > 0 && free >= needed {
                 fitting.push((free, partition));
@@ -333,6 +356,25 @@ impl Spaces {
         }
     }
 
+    /// Returns the accounts with the space of a data file.
+    pub(super) fn account_of(&self, data: &Path) -> Option<(Arc<SpaceAccounts>, String)> {
+        Some((self.accounts.clone()?, self.placed(data)?.to_owned()))
+    }
+
+    /// Reports whether the growth of files is accounted for.
+    pub(super) fn accounts_for_growth(&self) -> bool {
+        self.accounts.is_some()
+    }
+
+    /// Returns the account of a file that was opened for writing by a name.
+    pub(super) fn account_open(
+        &self,
+        at: (&ParentDirectory<'_>, &[u8]),
+        file: impl AsFd,
+    ) -> Option<AccountedFile> {
+        self.accounts.as_ref()?.open(&self.space_behind(at)?, file)
+    }
+
     fn target((parent, name): (&ParentDirectory<'_>, &[u8])) -> Option<PathBuf> {
         let target = rustix::fs::readlinkat(parent, OsStr::from_bytes(name), Vec::new()).ok()?;
         Some(PathBuf::from(std::ffi::OsString::from_vec(target.into_bytes())))
@@ -350,8 +392,12 @@ impl Spaces {
 
     /// Removes data whose name was removed. A failure is logged and not returned, because the name
     /// no longer exists; the space remains in use.
-    pub(super) fn remove_data(data: &Path) {
-        match rustix::fs::unlinkat(CWD, data, AtFlags::empty()) {
+    pub(super) fn remove_data(data: &Path, account: Option<(Arc<SpaceAccounts>, String)>) {
+        let removed = match &account {
+            Some((accounts, space)) => accounts.remove(space, data),
+            None => rustix::fs::unlinkat(CWD, data, AtFlags::empty()),
+        };
+        match removed {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => {
                 tracing::warn!(data = %data.display(), %error, "cannot remove data whose name was removed; remove the file by hand");
@@ -375,7 +421,10 @@ impl Spaces {
                 usage.largest_free = usage.largest_free.max(one.largest_free);
             }
         }
-        usage
+        match &self.accounts {
+            Some(accounts) => accounts.complete(usage, space),
+            None => usage,
+        }
     }
 
     /// Returns the usage of each file system with a partition, except those that do not answer in

@@ -1,0 +1,217 @@
+//! The usage log: the bytes that each space uses, in the file format of XRootD (`oss.usage log`).
+//!
+//! `DIRECTORY/[INSTANCE/].Usage` has 128 entries of 128 bytes: the name of a space in 64 bytes, padded
+//! with NUL, and eight numbers of 64 bits in the byte order of the machine. The first is the usage.
+//! The next three are changes by other programs: bytes that they staged, purged, and adjusted by hand.
+//! Those programs hold a lock on the file and touch `.Usage.upd`; this server adds their changes to
+//! the usage and clears them. The last number is the time at which the entry was created.
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Number of entries.
+const ENTRIES: usize = 128;
+/// Size of an entry in bytes.
+const ENTRY_BYTES: usize = 128;
+/// Size of the whole file in bytes.
+const LOG_BYTES: usize = ENTRIES * ENTRY_BYTES;
+/// Size of a name in bytes, with a NUL.
+const NAME_BYTES: usize = 64;
+/// Number of the number that is the time of creation.
+const TIME_NUMBER: usize = 7;
+/// Attempts to lock the file while another program holds the lock, and the time between them.
+const LOCK_TRIES: u32 = 50;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
+/// The usage log of some spaces.
+pub(super) struct UsageLog {
+    file: File,
+    path: PathBuf,
+    /// The spaces, and the numbers of their entries.
+    entries: Vec<(String, usize)>,
+    changes_per_sync: u32,
+    unsynced: u32,
+}
+
+/// A lock on the file, held until drop.
+struct LogLock<'f>(&'f File);
+
+impl<'f> LogLock<'f> {
+    fn new(file: &'f File) -> io::Result<Self> {
+        for _ in 0..LOCK_TRIES {
+            match rustix::fs::fcntl_lock(file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Self(file)),
+                Err(Errno::AGAIN | Errno::ACCESS) => std::thread::sleep(LOCK_PAUSE),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::WouldBlock, "another program holds the lock of the file"))
+    }
+}
+
+impl Drop for LogLock<'_> {
+    fn drop(&mut self) {
+        let _ = rustix::fs::fcntl_lock(self.0, FlockOperation::Unlock);
+    }
+}
+
+/// The content of the file.
+struct LogContent(Vec<u8>);
+
+impl LogContent {
+    fn read(file: &File) -> io::Result<Self> {
+        let mut content = vec![0; LOG_BYTES];
+        file.read_exact_at(&mut content, 0)?;
+        Ok(Self(content))
+    }
+
+    fn name(&self, entry: usize) -> &[u8] {
+        let start = entry * ENTRY_BYTES;
+        let name = self.0.get(start..start + NAME_BYTES).unwrap_or_default();
+        name.split(|byte| *byte == 0).next().unwrap_or_default()
+    }
+
+    fn at(entry: usize, number: usize) -> usize {
+        entry * ENTRY_BYTES + NAME_BYTES + number * 8
+    }
+
+    fn number(&self, entry: usize, number: usize) -> i64 {
+        let start = Self::at(entry, number);
+        let bytes = self.0.get(start..start + 8).and_then(|bytes| bytes.try_into().ok());
+        i64::from_ne_bytes(bytes.unwrap_or_default())
+    }
+
+    fn set_number(&mut self, entry: usize, number: usize, value: i64) {
+        let start = Self::at(entry, number);
+        if let Some(bytes) = self.0.get_mut(start..start + 8) {
+            bytes.copy_from_slice(&value.to_ne_bytes());
+        }
+    }
+
+    fn set_name(&mut self, entry: usize, name: &[u8]) {
+        let start = entry * ENTRY_BYTES;
+        if let Some(bytes) = self.0.get_mut(start..start + name.len()) {
+            bytes.copy_from_slice(name);
+        }
+    }
+
+    fn write(&self, entry: usize, file: &File) -> io::Result<()> {
+        let start = entry * ENTRY_BYTES;
+        file.write_all_at(self.0.get(start..start + ENTRY_BYTES).unwrap_or_default(), start as u64)
+    }
+
+    /// Returns the entry of a space, or creates it.
+    fn entry(&mut self, space: &str, file: &File) -> io::Result<usize> {
+        if space.len() >= NAME_BYTES {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("the name {space} is too long")));
+        }
+        if let Some(entry) = (0..ENTRIES).find(|entry| self.name(*entry) == space.as_bytes()) {
+            return Ok(entry);
+        }
+        let Some(entry) = (0..ENTRIES).find(|entry| self.name(*entry).is_empty()) else {
+            let text = format!("all {ENTRIES} entries are in use, none is left for the space {space}");
+            return Err(io::Error::new(io::ErrorKind::StorageFull, text));
+        };
+        self.set_name(entry, space.as_bytes());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.set_number(entry, TIME_NUMBER, i64::try_from(now.as_secs()).unwrap_or_default());
+        self.write(entry, file)?;
+        Ok(entry)
+    }
+}
+
+impl UsageLog {
+    /// Opens the log, or creates it, with an entry for each of these spaces. May wait. The error names
+    /// the file.
+    pub(super) fn open(config: &config::UsageLogConfig, spaces: &[String]) -> io::Result<Self> {
+        let mut directory = config.directory.clone();
+        if let Some(instance) = &config.instance {
+            directory.push(instance);
+            match std::fs::DirBuilder::new().mode(0o775).create(&directory) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    let text = format!("oss.usage {}: {error}", directory.display());
+                    return Err(io::Error::new(error.kind(), text));
+                }
+                _ => {}
+            }
+        }
+        let path = directory.join(".Usage");
+        let opened = Self::open_at(path.clone(), directory.join(".Usage.upd"), config, spaces);
+        opened.map_err(|error| io::Error::new(error.kind(), format!("oss.usage {}: {error}", path.display())))
+    }
+
+    fn open_at(
+        path: PathBuf,
+        marker: PathBuf,
+        config: &config::UsageLogConfig,
+        spaces: &[String],
+    ) -> io::Result<Self> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let open = |path: &PathBuf| rustix::fs::open(path, flags, Mode::from_raw_mode(0o660));
+        // Other programs touch this file after a change.
+        drop(open(&marker)?);
+        let file = File::from(open(&path)?);
+        let lock = LogLock::new(&file)?;
+        match file.metadata()? {
+            found if !found.is_file() => return Err(io::Error::other("it is not a regular file")),
+            found if found.len() == 0 => file.set_len(LOG_BYTES as u64)?,
+            found if found.len() != LOG_BYTES as u64 => {
+                let text =
+                    format!("it has {} bytes and not {LOG_BYTES}, so it is not a usage log", found.len());
+                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            }
+            _ => {}
+        }
+        let mut content = LogContent::read(&file)?;
+        let mut entries = Vec::new();
+        for space in spaces {
+            entries.push((space.clone(), content.entry(space, &file)?));
+        }
+        file.sync_all()?;
+        drop(lock);
+        Ok(Self { file, path, entries, changes_per_sync: config.changes_per_sync, unsynced: 0 })
+    }
+
+    /// Returns the path of the file.
+    pub(super) fn path(&self) -> &PathBuf {
+        &self.path
+    }
+
+    /// Adds a change to the usage of each space, and the changes of other programs. Returns the
+    /// usages, which are never negative. May wait.
+    pub(super) fn apply(&mut self, changes: &[i64]) -> io::Result<Vec<u64>> {
+        let lock = LogLock::new(&self.file)?;
+        let mut content = LogContent::read(&self.file)?;
+        let mut usages = Vec::with_capacity(self.entries.len());
+        for ((space, entry), change) in self.entries.iter().zip(changes) {
+            let entry = *entry;
+            let before = content.number(entry, 0);
+            let [staged, purged, adjusted] = [1, 2, 3].map(|number| content.number(entry, number));
+            let by_others = staged.saturating_sub(purged).saturating_add(adjusted);
+            let usage = before.saturating_add(*change).saturating_add(by_others).max(0);
+            usages.push(u64::try_from(usage).unwrap_or_default());
+            if usage == before && staged == 0 && purged == 0 && adjusted == 0 {
+                continue;
+            }
+            if by_others != 0 {
+                let (from, to) = (before.saturating_add(*change), usage);
+                tracing::info!(%space, from, to, "the usage of the space was adjusted by other programs");
+            }
+            content.set_number(entry, 0, usage);
+            (1..=3).for_each(|number| content.set_number(entry, number, 0));
+            content.write(entry, &self.file)?;
+            self.unsynced = self.unsynced.saturating_add(1);
+        }
+        drop(lock);
+        if self.unsynced > 0 && self.unsynced >= self.changes_per_sync {
+            self.file.sync_data()?;
+            self.unsynced = 0;
+        }
+        Ok(usages)
+    }
+}
