@@ -5,7 +5,8 @@ use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
-use crate::krb5::ForwardedTicket;
+use crate::exported_file::ExportedFile;
+use crate::gsi::DelegatedProxy;
 use crate::secret::Secret;
 
 /// The attribute with the issuer of the token with which the peer logged in.
@@ -74,7 +75,9 @@ pub struct EntityFields {
     /// A credential that later layers need: a token, a chain of certificates.
     pub credentials: Option<Secret>,
     /// The Kerberos ticket that the peer has forwarded.
-    pub forwarded_ticket: Option<Arc<ForwardedTicket>>,
+    pub forwarded_ticket: Option<Arc<ExportedFile>>,
+    /// The proxy of a grid certificate that the peer has delegated.
+    pub delegated_proxy: Option<Arc<DelegatedProxy>>,
     /// Time after which the identity no longer counts.
     pub expires: Option<SystemTime>,
     /// Local user id, where the protocol knows it.

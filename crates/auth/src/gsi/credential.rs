@@ -68,7 +68,7 @@ impl GridCredential {
         Self::new(GridCertificate::chain_of_pem(text)?, RsaSigner::from_pem(text)?)
     }
 
-    fn new(chain: Vec<GridCertificate>, signer: RsaSigner) -> Result<Self, String> {
+    pub(super) fn new(chain: Vec<GridCertificate>, signer: RsaSigner) -> Result<Self, String> {
         let leaf = chain.first().ok_or("no certificate found")?;
         if leaf.public_key()? != signer.public_key()? {
             return Err("the key is not that of the first certificate".to_owned());

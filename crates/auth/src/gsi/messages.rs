@@ -40,6 +40,8 @@ pub(super) mod client_option {
     pub(crate) const SIGN_REQUEST: u32 = 0x004;
     /// The client uses proxies.
     pub(crate) const CREATE_PROXY: u32 = 0x080;
+    /// The options of a client that would sign a proxy for this server.
+    pub(crate) const DELEGATES: u32 = DELEGATE | SIGN_REQUEST;
     /// The options that count.
     pub(crate) const KNOWN: u32 = DELEGATE | SIGN_REQUEST | CREATE_PROXY;
 }

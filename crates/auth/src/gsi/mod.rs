@@ -8,6 +8,7 @@
 //! | `certificate`    | parts of certificates                                              |
 //! | `client`         | [`GsiClient`]: the client's side                                   |
 //! | `credential`     | the certificates and the key of a user                             |
+//! | `delegation`     | [`DelegatedProxy`]: proxies that clients sign for this server      |
 //! | `fixed_base`     | powers of one number                                               |
 //! | `host_names`     | the names of servers in certificates                               |
 //! | `messages`       | steps, options, challenges                                         |
@@ -28,6 +29,7 @@ mod blinding;
 mod certificate;
 mod client;
 mod credential;
+mod delegation;
 mod fixed_base;
 mod host_names;
 mod messages;
@@ -49,10 +51,11 @@ pub(crate) mod vectors;
 pub use agreement::is_agreement_text;
 pub use client::{GridFiles, GsiClient, GsiClientSettings, TrustOpener};
 pub use credential::{GridCredential, default_proxy};
+pub use delegation::DelegatedProxy;
 pub use proxy::{PROXY_BITS_MIN, ProxyRequest};
 pub use server::{GsiServer, NameMaps};
 pub use session_cipher::GsiCipher;
-pub use settings::{AttributeUse, ForwardedChain, GsiServerSettings, NameMapping};
+pub use settings::{AttributeUse, DelegationUse, ForwardedChain, GsiServerSettings, NameMapping};
 pub use trust::{ChainTrust, GridIdentity, NameMap};
 
 /// The id of the protocol.

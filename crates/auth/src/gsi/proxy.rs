@@ -41,6 +41,10 @@ const OCTETS_TAG: u8 = 0x04;
 const TEXT_TAG: u8 = 0x0c;
 const VERSION_TAG: u8 = 0xa0;
 const EXTENSIONS_TAG: u8 = 0xa3;
+const ATTRIBUTES_TAG: u8 = 0xa0;
+
+/// The attribute of a request with the extensions of the certificate: 1.2.840.113549.1.9.14.
+const EXTENSION_REQUEST: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.14");
 
 /// The properties of a new proxy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,10 +111,57 @@ pub(super) fn issue(
     request: ProxyRequest,
     now: SystemTime,
 ) -> Result<GridCertificate, String> {
+    issue_with_serial(issuer, signer, public_key, request, random_serial(), now)
+}
+
+fn random_serial() -> u32 {
     let mut random = [0; 4];
     SystemRng.fill(&mut random);
-    let serial = u32::from_be_bytes(random) & 0x7fff_ffff | 1;
-    issue_with_serial(issuer, signer, public_key, request, serial, now)
+    u32::from_be_bytes(random) & 0x7fff_ffff | 1
+}
+
+/// A request for a proxy, for which this side has made the key.
+pub(super) struct RequestedProxy {
+    /// The request, encoded.
+    pub(super) request: Vec<u8>,
+    /// The subject of the proxy, encoded.
+    subject: Vec<u8>,
+    /// The key of the proxy.
+    pub(super) signer: RsaSigner,
+}
+
+impl RequestedProxy {
+    /// Creates the request for a proxy of this key, which `issuer` signs.
+    ///
+    /// # Errors
+    /// The reason, such as an issuer that allows no proxies below it.
+    pub(super) fn new(issuer: &GridCertificate, signer: RsaSigner) -> Result<Self, String> {
+        let subject = with_common_name(&issuer.subject()?, &random_serial().to_string())?;
+        let extensions = proxy_extensions(issuer, None)?;
+        let extensions = encode(SET_TAG, &[&sequence(&[&extensions])?])?;
+        let identifier = EXTENSION_REQUEST.to_der().map_err(|error| error.to_string())?;
+        let attributes = encode(ATTRIBUTES_TAG, &[&sequence(&[&identifier, &extensions])?])?;
+        let contents = sequence(&[&number(&[0])?, &subject, &signer.public_key()?, &attributes])?;
+        let request = signed(&contents, &signer)?;
+        Ok(Self { request, subject, signer })
+    }
+
+    /// Checks that a certificate is the requested one.
+    ///
+    /// # Errors
+    /// The difference.
+    pub(super) fn check(&self, issuer: &GridCertificate, proxy: &GridCertificate) -> Result<(), String> {
+        if proxy.public_key()? != self.signer.public_key()? {
+            return Err("the key of the signed proxy is not that of the request".to_owned());
+        }
+        if proxy.subject()? != self.subject {
+            return Err("the subject of the signed proxy is not that of the request".to_owned());
+        }
+        if proxy.issuer()? != issuer.subject()? {
+            return Err("the issuer of the signed proxy is not the client".to_owned());
+        }
+        Ok(())
+    }
 }
 
 fn issue_with_serial(
@@ -147,6 +198,12 @@ pub(super) fn sign_request(
     certificate(issuer, signer, &new, properties, now)
 }
 
+/// Returns the key of a request.
+#[cfg(test)]
+pub(super) fn requested_key(request: &[u8]) -> Option<Vec<u8>> {
+    CertReq::from_der(request).ok()?.info.public_key.to_der().ok()
+}
+
 /// Returns the number in the common name that a subject has in addition to its issuer.
 fn serial_of_subject(issuer: &[u8], subject: &[u8]) -> Option<u32> {
     let issuer = AnyRef::from_der(issuer).ok()?.value();
@@ -174,14 +231,7 @@ fn certificate(
     let begin =
         now.checked_sub(CLOCK_SKEW).map_or(issuer.not_before(), |begin| begin.max(issuer.not_before()));
     let end = now.checked_add(request.valid).map_or(issuer.not_after(), |end| end.min(issuer.not_after()));
-    let information = information(issuer, request.path_length)?;
-    let mut extensions = Vec::new();
-    for identifier in KEY_USAGES {
-        if let Some((is_critical, value)) = issuer.extension(identifier) {
-            extensions.extend(extension(identifier, is_critical, value)?);
-        }
-    }
-    extensions.extend(extension(PROXY_INFORMATION, true, &information.encode()?)?);
+    let extensions = proxy_extensions(issuer, request.path_length)?;
     let contents = sequence(&[
         &encode(VERSION_TAG, &[&[2, 1, 2]])?,
         &number(&new.serial.to_be_bytes())?,
@@ -192,10 +242,28 @@ fn certificate(
         new.public_key,
         &encode(EXTENSIONS_TAG, &[&sequence(&[&extensions])?])?,
     ])?;
-    let signature = signer.sign_sha256(&contents)?;
+    GridCertificate::decode(&signed(&contents, signer)?)
+}
+
+/// Appends the signature of encoded contents.
+fn signed(contents: &[u8], signer: &RsaSigner) -> Result<Vec<u8>, String> {
+    let signature = signer.sign_sha256(contents)?;
     let signature = BitStringRef::from_bytes(&signature).and_then(|bits| bits.to_der());
     let signature = signature.map_err(|error| error.to_string())?;
-    GridCertificate::decode(&sequence(&[&contents, &SHA256_WITH_RSA, &signature])?)
+    sequence(&[contents, &SHA256_WITH_RSA, &signature])
+}
+
+/// Returns the extensions of a proxy below this issuer, encoded.
+fn proxy_extensions(issuer: &GridCertificate, path_length: Option<u32>) -> Result<Vec<u8>, String> {
+    let information = information(issuer, path_length)?;
+    let mut extensions = Vec::new();
+    for identifier in KEY_USAGES {
+        if let Some((is_critical, value)) = issuer.extension(identifier) {
+            extensions.extend(extension(identifier, is_critical, value)?);
+        }
+    }
+    extensions.extend(extension(PROXY_INFORMATION, true, &information.encode()?)?);
+    Ok(extensions)
 }
 
 /// Returns the information of a proxy below this issuer.

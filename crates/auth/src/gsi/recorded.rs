@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
+mod delegation;
 mod memberships;
 
 const SUBJECT: &str = "/DC=test/O=Throwaway/CN=user";
@@ -94,7 +95,7 @@ fn server_of(change: impl FnOnce(&mut GsiServerSettings), names: &[&str], trust:
     change(&mut settings);
     let names: Arc<dyn NameMap> = Arc::new(Names(names.iter().map(|name| (*name).to_owned()).collect()));
     let (certificate, key) = (text(&keys, "host_cert_pem"), text(&keys, "host_key_pem"));
-    let names = NameMaps { subjects: Some(names), groups: None };
+    let names = NameMaps { subjects: Some(names), ..NameMaps::default() };
     GsiServer::with_certificate(settings, certificate, key, Arc::new(trust), names, Box::new(SystemRng))
         .unwrap()
 }

@@ -5,11 +5,14 @@
 //! versions, hashes of its authority, tag 1  -->
 //!                                           <--  certificate, key agreement, ciphers, signed tag 1, tag 2
 //! key agreement, encrypted: signed tag 2,   -->
-//! certificates
+//! certificates, tag 3
 //! ```
+//!
+//! A server that accepts delegated proxies goes on as `delegation` describes it.
 
 use super::agreement::{DhGroup, KeyAgreement, PeerAgreement};
 use super::certificate::GridCertificate;
+use super::delegation::{SentProxyRequest, VerifiedClient};
 use super::messages::{self, Challenge, DIGEST, EXCHANGE_SECONDS_MAX, VERSION_MIN, client_option, step};
 use super::offer;
 use super::rsa_keys::{RsaSigner, RsaVerifier};
@@ -17,7 +20,9 @@ use super::session_cipher::{GsiCipher, IV_BYTES, SessionCipher};
 use super::settings::{ForwardedChain, GsiServerSettings, NameMapping};
 use super::trust::{ChainTrust, GridIdentity, NameMap};
 use super::{GSI, pem};
+use crate::accounts::AccountDatabase;
 use crate::entity::{Entity, EntityFields};
+use crate::exported_file::ExportedFiles;
 use crate::grid::{ChainRole, VomsColumns, VomsMap};
 use crate::secret::Secret;
 use crate::server::{
@@ -131,23 +136,27 @@ impl ServerIdentity {
     }
 }
 
-/// The files that map identities to users.
+/// The sources of the names of users.
 #[derive(Clone, Default)]
 pub struct NameMaps {
     /// Users of subjects. They count first.
     pub subjects: Option<Arc<dyn NameMap>>,
     /// Users of groups.
     pub groups: Option<Arc<VomsMap>>,
+    /// Accounts of users, for the names of files with delegated proxies.
+    pub accounts: Option<Arc<dyn AccountDatabase>>,
 }
 
 /// `gsi` as a server offers it. All exchanges share its certificate and its authorities.
 pub struct GsiServer(Arc<GsiShared>);
 
-struct GsiShared {
-    settings: GsiServerSettings,
+pub(super) struct GsiShared {
+    pub(super) settings: GsiServerSettings,
     identity: RwLock<Arc<ServerIdentity>>,
-    trust: Arc<dyn ChainTrust>,
-    names: NameMaps,
+    pub(super) trust: Arc<dyn ChainTrust>,
+    pub(super) names: NameMaps,
+    /// Files with delegated proxies.
+    pub(super) files: Arc<ExportedFiles>,
     group: Arc<DhGroup>,
     rng: Mutex<Box<dyn Rng + Send>>,
     /// The reason why the present certificate is not in force, if it is not.
@@ -203,6 +212,7 @@ impl GsiServer {
             identity: RwLock::new(Arc::new(identity)),
             trust,
             names,
+            files: ExportedFiles::new("the delegated proxy", "-exppxy:"),
             group,
             rng: Mutex::new(rng),
             failure: Mutex::default(),
@@ -215,6 +225,16 @@ impl GsiServer {
 }
 
 impl GsiShared {
+    /// Returns a new challenge.
+    pub(super) fn challenge(&self) -> Challenge {
+        Challenge::random(self.rng.lock().unwrap_or_else(PoisonError::into_inner).as_mut())
+    }
+
+    /// Signs the challenge of a client.
+    pub(super) fn sign(&self, tag: &Challenge) -> Result<Vec<u8>, String> {
+        self.identity().signer.sign_raw(tag.as_bytes())
+    }
+
     fn identity(&self) -> Arc<ServerIdentity> {
         self.identity.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -284,6 +304,8 @@ pub(super) enum Stage {
     Begin,
     /// The certificates of the client.
     Certificate(Box<SentAgreement>),
+    /// The proxy that the client signs.
+    Proxy(Box<SentProxyRequest>),
     /// None.
     Over,
 }
@@ -298,8 +320,8 @@ pub(super) struct SentAgreement {
 
 /// An exchange with one peer.
 pub(super) struct GsiServerLogin {
-    shared: Arc<GsiShared>,
-    peer: LoginPeer,
+    pub(super) shared: Arc<GsiShared>,
+    pub(super) peer: LoginPeer,
     pub(super) stage: Stage,
     pub(super) cipher: Option<Arc<SessionCipher>>,
 }
@@ -313,6 +335,7 @@ impl ServerLogin for GsiServerLogin {
         let step = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Begin => self.send_certificate(credentials, now),
             Stage::Certificate(sent) => self.take_certificate(credentials, &sent, now),
+            Stage::Proxy(sent) => self.take_proxy(credentials, *sent, now),
             Stage::Over => Err("the exchange is over".to_owned()),
         };
         step.unwrap_or_else(|reason| ServerStep::Refused(RefusedLogin::new(GSI, reason)))
@@ -400,9 +423,14 @@ impl GsiServerLogin {
         }
         let encoded: Vec<Vec<u8>> = chain.iter().map(|certificate| certificate.der.clone()).collect();
         let identity = self.shared.trust.verify(&encoded, ChainRole::Client, now)?;
-        let entity = self.entity(&identity, &encoded, main.text(SutField::USER))?;
-        self.cipher = Some(Arc::new(cipher));
-        Ok(ServerStep::Done(entity))
+        let fields = self.entity(&identity, &encoded, main.text(SutField::USER))?;
+        let cipher = self.cipher.insert(Arc::new(cipher)).clone();
+        if !self.asks_for_proxy(sent.options, leaf) {
+            return Ok(ServerStep::Done(Entity::new(fields)));
+        }
+        let tag = Challenge::of_peer(&main).ok_or("random tag missing - protocol error")?;
+        let verified = VerifiedClient { chain, key, identity, fields, begun: sent.begun };
+        self.request_proxy(verified, &tag, &cipher)
     }
 
     fn entity(
@@ -410,7 +438,7 @@ impl GsiServerLogin {
         identity: &GridIdentity,
         chain: &[Vec<u8>],
         user: Option<&str>,
-    ) -> Result<Entity, String> {
+    ) -> Result<EntityFields, String> {
         let settings = &self.shared.settings;
         if identity.is_limited && !settings.accepts_limited {
             return Err("the proxy is a limited one; gsi.limited full accepts those".to_owned());
@@ -451,7 +479,7 @@ impl GsiServerLogin {
         if let Some(forwarded) = settings.forwarded_chain {
             forward(chain, forwarded, &mut fields);
         }
-        Ok(Entity::new(fields))
+        Ok(fields)
     }
 
     /// Returns the memberships that count.
@@ -484,7 +512,7 @@ impl GsiServerLogin {
 }
 
 /// Reports whether a name of the grid map can be that of a user.
-fn is_user_name(name: &str) -> bool {
+pub(super) fn is_user_name(name: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_.@$-".contains(&byte);
     let first = name.bytes().next();
     name.len() <= NAME_BYTES_MAX
@@ -503,7 +531,7 @@ fn forward(chain: &[Vec<u8>], forwarded: ForwardedChain, fields: &mut EntityFiel
     }
 }
 
-fn check_time(begun: SystemTime, now: SystemTime) -> Result<(), String> {
+pub(super) fn check_time(begun: SystemTime, now: SystemTime) -> Result<(), String> {
     let seconds = now.duration_since(begun).map_or(0, |since| since.as_secs());
     if seconds > EXCHANGE_SECONDS_MAX {
         return Err(format!("the client took {seconds} s, {EXCHANGE_SECONDS_MAX} s are allowed"));

@@ -35,6 +35,17 @@ pub struct AttributeUse {
     pub selection: VomsSelection,
 }
 
+/// The use of proxies that clients delegate (`-dlgpxy`, `-exppxy`). The identity of the client has the
+/// proxy as long as its session.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct DelegationUse {
+    /// The proxy is the credentials of the identity (`-exppxy:=creds`).
+    pub as_credentials: bool,
+    /// Template of the path of a file with the proxy, which ends with the session. It has `<user>` or
+    /// `<uid>`, so that no client replaces the proxy of another one.
+    pub file: Option<String>,
+}
+
 /// The configuration of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GsiServerSettings {
@@ -54,6 +65,8 @@ pub struct GsiServerSettings {
     pub attributes: Option<AttributeUse>,
     /// Certificates for later layers.
     pub forwarded_chain: Option<ForwardedChain>,
+    /// Clients that offer it are asked for a proxy; `None` asks nobody.
+    pub delegation: Option<DelegationUse>,
     /// Names in certificates go into monitoring.
     pub monitors_subject: bool,
     /// Names in certificates are logged.
@@ -90,6 +103,7 @@ impl GsiServerSettings {
             names_by_subject: false,
             attributes: None,
             forwarded_chain: None,
+            delegation: None,
             monitors_subject: false,
             logs_subject: false,
             new_hash_only: false,

@@ -8,7 +8,7 @@
 //! |-------------|------------------------------------------------------------------|
 //! | `client`    | [`Krb5Client`]                                                   |
 //! | `explain`   | errors of the client with their remedy                           |
-//! | `forwarded` | [`ForwardedTicket`]: tickets of users in files                   |
+//! | `forwarded` | the files of forwarded tickets                                   |
 //! | `kinit`     | the program that asks the user for a password                    |
 //! | `library`   | the Kerberos library of the system                               |
 //! | `message`   | the framing of credentials                                       |
@@ -32,7 +32,6 @@ mod recorded;
 mod test_realm;
 
 pub use client::Krb5Client;
-pub use forwarded::ForwardedTicket;
 pub use server::Krb5Server;
 pub use settings::{Krb5ClientSettings, Krb5ServerSettings};
 

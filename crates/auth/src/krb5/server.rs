@@ -7,13 +7,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base::errno_text;
 
-use super::forwarded::{ForwardedTicket, TicketFiles, ticket_path};
+use super::forwarded::ticket_path;
 use super::library::{AcceptedTicket, KerberosError, KerberosExchange};
 use super::message::{KerberosMessage, message};
 use super::settings::Krb5ServerSettings;
 use super::{ContextMaker, FORWARD_CHALLENGE, FORWARD_PARAMETER, KRB5, PREFIX, system_contexts};
 use crate::accounts::AccountDatabase;
 use crate::entity::{Entity, EntityFields};
+use crate::exported_file::{ExportedFile, ExportedFiles};
 use crate::server::{LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost};
 use crate::trusted_file::{FileTrust, TrustedFileError, TrustedOwner, read_trusted};
 
@@ -41,7 +42,7 @@ struct Krb5Shared {
     keytab: Option<String>,
     accounts: Option<Arc<dyn AccountDatabase>>,
     contexts: ContextMaker,
-    tickets: Arc<TicketFiles>,
+    tickets: Arc<ExportedFiles>,
     /// The reason why the present key table is not usable, if it is not.
     failure: Mutex<Option<String>>,
 }
@@ -79,7 +80,7 @@ impl Krb5Server {
             keytab,
             accounts,
             contexts,
-            tickets: Arc::default(),
+            tickets: ExportedFiles::new("the forwarded ticket", "-exptkn:"),
             failure: Mutex::default(),
         };
         shared.check_keytab()?;
@@ -274,7 +275,7 @@ impl Krb5ServerLogin {
         Ok(self.done(name, accepted, Some(stored)))
     }
 
-    fn done(&self, name: &str, accepted: &AcceptedTicket, ticket: Option<ForwardedTicket>) -> ServerStep {
+    fn done(&self, name: &str, accepted: &AcceptedTicket, ticket: Option<ExportedFile>) -> ServerStep {
         ServerStep::Done(Entity::new(EntityFields {
             protocol: KRB5.into(),
             name: Some(name.into()),

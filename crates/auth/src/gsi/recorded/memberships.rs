@@ -58,6 +58,7 @@ fn users_of_groups_count_after_the_grid_map() {
         let maps = NameMaps {
             subjects: Some(Arc::new(users)),
             groups: Some(Arc::new(VomsMap::open(&path).unwrap())),
+            accounts: None,
         };
         let (certificate, key) = (text(&keys, "host_cert_pem"), text(&keys, "host_key_pem"));
         let server = GsiServer::with_certificate(
@@ -92,7 +93,7 @@ fn a_map_of_groups_has_an_interval_of_its_own() {
     settings.refresh = Duration::from_secs(600);
     let keys = load("gsi.json")["keys"].clone();
     let (certificate, key) = (text(&keys, "host_cert_pem"), text(&keys, "host_key_pem"));
-    let maps = NameMaps { subjects: None, groups: Some(map.clone()) };
+    let maps = NameMaps { subjects: None, groups: Some(map.clone()), accounts: None };
     let rng = Box::new(SystemRng);
     let server = GsiServer::with_certificate(settings, certificate, key, Arc::new(trust), maps, rng).unwrap();
     std::fs::write(&path, "\"/cms/*\" after\n").unwrap();

@@ -1,0 +1,200 @@
+//! [`ExportedFile`]: delegated credentials of a user in a file, for programs of the site.
+//!
+//! The file is written in a new private directory, and it is renamed when it is complete. So readers
+//! see whole credentials, and nobody else can prepare the file. All sessions of a user share one file;
+//! it is removed with the last of them.
+
+use std::collections::HashMap;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base::{Rng, errno_text};
+
+use crate::random::SystemRng;
+
+/// Permissions of the file.
+const FILE_MODE: u32 = 0o600;
+/// Permissions of the directory in which it is written.
+const DIRECTORY_MODE: u32 = 0o700;
+/// Random bytes in the name of that directory.
+const RANDOM_BYTES: usize = 16;
+
+/// The files of one protocol of a server, with the number of sessions that use each.
+#[derive(Debug)]
+pub(crate) struct ExportedFiles {
+    /// The kind of the credentials, for messages.
+    what: &'static str,
+    /// The option with the path, for messages.
+    option: &'static str,
+    sessions: Mutex<HashMap<PathBuf, usize>>,
+}
+
+/// Credentials in a file. The file is removed when the last value of this path is dropped, which is one
+/// call of the system and can wait for the disk.
+#[derive(Debug)]
+pub struct ExportedFile {
+    path: PathBuf,
+    files: Arc<ExportedFiles>,
+}
+
+impl ExportedFile {
+    /// Returns the path of the file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for ExportedFile {
+    fn drop(&mut self) {
+        let mut sessions = self.files.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = sessions.remove(&self.path).unwrap_or(1);
+        if count > 1 {
+            sessions.insert(self.path.clone(), count - 1);
+            return;
+        }
+        // The lock is held, so that no new file is removed.
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                let (shown, reason) = (self.path.display(), errno_text(&error));
+                tracing::warn!("{} {shown} is not removed: {reason}; remove it", self.files.what);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl ExportedFiles {
+    /// Creates the files of a protocol. `what` is the kind of its credentials, and `option` the one with
+    /// the path, both for messages.
+    pub(crate) fn new(what: &'static str, option: &'static str) -> Arc<Self> {
+        Arc::new(Self { what, option, sessions: Mutex::default() })
+    }
+
+    /// Stores credentials at a path, where they replace earlier ones. `write` writes the file that it is
+    /// given. Blocks.
+    pub(crate) fn store(
+        self: &Arc<Self>,
+        path: &Path,
+        write: impl FnOnce(&Path) -> Result<(), String>,
+    ) -> Result<ExportedFile, String> {
+        let failed = |error: &io::Error| {
+            let (shown, reason) = (path.display(), errno_text(error));
+            format!(
+                "{} cannot be stored as {shown}: {reason}; name a directory of the server's user with {}",
+                self.what, self.option
+            )
+        };
+        let parent = path.parent().ok_or_else(|| format!("the file of {} has no directory", self.what))?;
+        let directory = ExportDirectory::create(parent).map_err(|error| failed(&error))?;
+        let new = directory.0.join("new");
+        write(&new)?;
+        fs::set_permissions(&new, Permissions::from_mode(FILE_MODE)).map_err(|error| failed(&error))?;
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        fs::rename(&new, path).map_err(|error| failed(&error))?;
+        *sessions.entry(path.to_owned()).or_default() += 1;
+        Ok(ExportedFile { path: path.to_owned(), files: Arc::clone(self) })
+    }
+}
+
+/// A new directory that nobody else can use. It is removed on drop.
+struct ExportDirectory(PathBuf);
+
+impl ExportDirectory {
+    fn create(parent: &Path) -> io::Result<Self> {
+        let mut random = [0; RANDOM_BYTES];
+        SystemRng.fill(&mut random);
+        let name = format!(".export-{:032x}", u128::from_ne_bytes(random));
+        let path = parent.join(name);
+        DirBuilder::new().mode(DIRECTORY_MODE).create(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for ExportDirectory {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            tracing::warn!("{} is not removed: {}; remove it", self.0.display(), errno_text(&error));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    fn files() -> Arc<ExportedFiles> {
+        ExportedFiles::new("the forwarded ticket", "-exptkn:")
+    }
+
+    fn directory(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("auth-export-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_ticket_is_private_and_replaces_links() {
+        let top = directory("private");
+        let (path, other) = (top.join("krb5cc_1"), top.join("other"));
+        fs::write(&other, "other").unwrap();
+        symlink(&other, &path).unwrap();
+        let files = files();
+        let write = |path: &Path| {
+            fs::write(path, "ticket").unwrap();
+            fs::set_permissions(path, Permissions::from_mode(0o666)).unwrap();
+            Ok(())
+        };
+        let ticket = files.store(&path, write).unwrap();
+        let metadata = fs::symlink_metadata(&path).unwrap();
+        assert_eq!((metadata.is_file(), metadata.mode() & 0o7777), (true, 0o600));
+        assert_eq!(
+            (fs::read(&path).unwrap(), fs::read(&other).unwrap()),
+            (b"ticket".into(), b"other".into())
+        );
+        assert_eq!(fs::read_dir(&top).unwrap().count(), 2, "nothing else remains");
+        drop(ticket);
+        assert!(!path.exists() && other.exists());
+        fs::remove_dir_all(top).unwrap();
+    }
+
+    #[test]
+    fn the_last_session_removes_the_file() {
+        let top = directory("sessions");
+        let path = top.join("krb5cc_1");
+        let files = files();
+        let store = |text: &'static str| {
+            files.store(&path, |path| fs::write(path, text).map_err(|error| error.to_string())).unwrap()
+        };
+        let (first, second) = (store("1"), store("2"));
+        drop(first);
+        assert_eq!(fs::read(&path).unwrap(), b"2");
+        drop(second);
+        assert!(!path.exists() && files.sessions.lock().unwrap().is_empty());
+        fs::remove_dir_all(top).unwrap();
+    }
+
+    #[test]
+    fn failures_leave_nothing() {
+        let top = directory("failures");
+        let files = files();
+        let failed = files.store(&top.join("f"), |path| {
+            fs::write(path, "half").unwrap();
+            Err("no ticket".to_owned())
+        });
+        assert_eq!(failed.unwrap_err(), "no ticket");
+        fs::create_dir(top.join("taken")).unwrap();
+        let write = |path: &Path| fs::write(path, "ticket").map_err(|error| error.to_string());
+        let failed = files.store(&top.join("taken"), write).unwrap_err();
+        assert!(failed.contains("cannot be stored as ") && failed.contains("-exptkn:"), "{failed}");
+        assert!(files.store(&top.join("none/f"), write).is_err());
+        assert_eq!(fs::read_dir(&top).unwrap().count(), 1);
+        assert!(files.sessions.lock().unwrap().is_empty());
+        fs::remove_dir_all(top).unwrap();
+    }
+}
