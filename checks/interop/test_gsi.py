@@ -4,6 +4,7 @@ server, with an authority that the tests make."""
 import json
 import os
 import re
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -143,12 +144,12 @@ def test_revoked_certificates(serve, own_site):
         refused(server, site.client(proxy), "revoked")
 
 
-def test_proxies_that_are_not_accepted(serve, site, proxy):
+def test_proxies_with_fewer_rights(serve, site, proxy):
     limited = site.proxy("limited", policy=grid.LIMITED)
     below = site.proxy("below-limited", of=limited, length=0)
-    server = at_ours(serve, site)
     refused(server, site.client(limited), "gsi.limited full")
     refused(server, site.client(below), "gsi.limited full", "refused")
+    server = at_ours(serve, site)
     refused(server, site.client(site.proxy("past", days=-1)), "expired")
     full = at_ours(serve, site, more="gsi.limited full\n")
     run([XRDFS, f"localhost:{full.port}", "ls", "/"], **site.client(limited)).ok()
@@ -237,7 +238,7 @@ def test_our_client_says_what_is_wrong(serve, site, proxy):
 
 
 def test_settings_that_are_not_in_force_prevent_the_start(site):
-    for option in ("-vomsfun:libOther.so", "-dlgpxy:1", "-gmapfun:libX.so", "-crl:13", "-exppxy:=creds", "-trustdns:1"):
+    for option in ("-vomsfun:libOther.so", "-gmapfun:libX.so", "-crl:13", "-exppxy:/x/proxy", "-trustdns:1"):
         assert f"'{option}'" in peers.refused_start(peers.Ours(settings=peers.SETTINGS + site.settings(option))), option
 
 
@@ -319,6 +320,78 @@ def test_our_client_delegates_by_a_signature(at_theirs, serve, own_site, tmp_pat
     # A proxy that allows no proxies below it is not delegated.
     last = site.proxy("last", length=0)
     use_by_our_client(server, tmp_path, site.client(last, XrdSecGSIDELEGPROXY="1", **WEAK))
+
+
+class Shell:
+    """A client that stays logged in."""
+
+    def __init__(self, program, server, environment):
+        self.process = subprocess.Popen([program, f"localhost:{server.port}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, env=peers.environment(**environment))
+        self.process.stdin.write(b"stat /\n")
+        self.process.stdin.flush()
+        # The first line of the answer, after the login.
+        self.answer = self.process.stdout.readline()
+
+    def end(self):
+        self.process.stdin.close()
+        rest = self.process.stdout.read()
+        self.process.wait(60)
+        return self.answer + rest
+
+
+SHELLS = {"theirs": XRDFS, "ours": peers.link("xrdfs")}
+
+
+@pytest.fixture
+def exports(own_site):
+    """A directory in which a server writes proxies."""
+    directory = own_site.directory / "exports"
+    directory.mkdir()
+    return peers.give(directory)
+
+
+@pytest.mark.parametrize("client", SHELLS)
+def test_our_server_gets_a_proxy(at_theirs, serve, own_site, exports, tmp_path, client):
+    """The client signs a proxy. A file has it as long as the session, and other servers accept it."""
+    site = own_site
+    proxy = site.proxy("long", length=3)
+    hashed = grid.openssl("x509", "-noout", "-subject_hash", "-in", site.user.certificate).strip()
+    server = at_ours(serve, site, "-dlgpxy:request", f"-exppxy:{exports}/<host>-<user>", more="sec.level all pedantic\n")
+    shell = Shell(SHELLS[client], server, site.client(proxy, XrdSecGSIDELEGPROXY="1"))
+    (delegated,) = wait_until(lambda: [path for path in exports.iterdir() if path.name.endswith(hashed)])
+    assert (delegated.stat().st_mode & 0o7777) == 0o600
+    text = grid.openssl("x509", "-in", delegated, "-noout", "-subject", "-issuer", "-nameopt", "compat")
+    subject = grid.Pair(proxy, proxy).subject
+    assert re.search(rf"subject=\s*{re.escape(subject)}/CN=\d+\n", text) and text.rstrip().endswith(subject), text
+    own_key = proxy.read_text().split("PRIVATE KEY-----\n")[1].split("-----END")[0]
+    assert own_key not in delegated.read_text()
+    copy = site.directory / "copied.proxy"
+    copy.write_bytes(delegated.read_bytes())
+    copy.chmod(0o600)
+    shell.end()
+    wait_until(lambda: not list(exports.iterdir()))
+    theirs = at_theirs(site.settings("-crl:0", "-gmapopt:0"))
+    use_by_real_client(theirs, tmp_path, site.client(copy))
+    if "sha1" in grid.openssl("x509", "-in", copy, "-noout", "-text"):
+        # The client has signed it in its own session. Elsewhere it is a certificate as any other.
+        refused(server, site.client(copy), "its signature is not of SHA-2")
+    else:
+        use_by_our_client(server, tmp_path, site.client(copy))
+
+
+@pytest.mark.parametrize("client", SHELLS)
+def test_nothing_is_delegated_without_the_wish_of_the_user(serve, own_site, exports, client):
+    site = own_site
+    proxy, last = site.proxy("long", length=3), site.proxy("last", length=0)
+    server = at_ours(serve, site, "-dlgpxy:request", f"-exppxy:{exports}/<user>", more="sec.trace all\n")
+    for environment in (site.client(proxy, XrdSecGSIDELEGPROXY="0"), site.client(proxy, XrdSecGSIDELEGPROXY="2"),
+                        site.client(last, XrdSecGSIDELEGPROXY="1")):
+        shell = Shell(SHELLS[client], server, environment)
+        assert shell.answer.strip(), server.output()
+        assert not list(exports.iterdir())
+        shell.end()
+    assert "path length 0" in server.output()
 
 
 # So few that a busy machine computes all key agreements before the time limit of the first login.

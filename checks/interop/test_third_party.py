@@ -172,8 +172,8 @@ def test_our_client_by_the_name_of_theirs(servers, source, target, when):
 
 @pytest.mark.parametrize("source,target", PAIRS)
 def test_delegation(servers, source, target):
-    """Servers report that they do not support it (`tpcdlg`). A client that would delegate, the real
-    one or ours under its name, arranges the copy without, and `scalla cp` does not offer it."""
+    """Servers without `fcreds` report that they do not support it (`tpcdlg`). A client that would
+    delegate, the real one or ours under its name, arranges the copy without; `scalla cp` fails."""
     source, target = servers[source, "source"], servers[target, "target"]
     put(source, "delegated", data(SIZE))
     words = url(source.port, "/delegated"), url(target.port, "/delegated-copy")
@@ -184,7 +184,7 @@ def test_delegation(servers, source, target):
             tools.run([program, "-N", "-f", "--tpc", "delegate", mode, *words]).ok()
             assert (target.tree / "delegated-copy").read_bytes() == data(SIZE)
             (target.tree / "delegated-copy").unlink()
-    tools.scalla("cp", "--tpc", "delegate", *words).fails(Exit.USAGE, "delegate", "first", "only")
+    tools.scalla("cp", "--tpc", "delegate", *words).fails(Exit.USAGE, "does not copy with delegated credentials")
     assert not (target.tree / "delegated-copy").exists()
 
 

@@ -28,6 +28,8 @@ pub struct ClientContext {
     pub token_file: Option<PathBuf>,
     /// Files of `gsi` from the URL (`xrd.gsiusrpxy`, `xrd.gsiusrcrt`, `xrd.gsiusrkey`).
     pub grid_files: GridFiles,
+    /// Set if the user wants to delegate a proxy to this server, also without `XrdSecGSIDELEGPROXY`.
+    pub delegates: bool,
     /// Cache of the tickets of `krb5` from the URL (`xrd.k5ccname`).
     pub ticket_cache: Option<String>,
 }
@@ -45,6 +47,7 @@ impl ClientContext {
             sss_keytab: None,
             token_file: None,
             grid_files: GridFiles::default(),
+            delegates: false,
             ticket_cache: None,
         }
     }

@@ -78,6 +78,7 @@ impl LoginRequest {
             sss_keytab: self.choice.sss_keytab(),
             token_file: self.choice.token_file(),
             grid_files: self.choice.grid_files(),
+            delegates: self.choice.delegates(),
             ticket_cache: self.choice.ticket_cache(),
         }
     }

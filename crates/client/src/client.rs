@@ -63,7 +63,8 @@ impl Client {
         Self::build(settings, login, credentials, None, TlsTrust::default(), RedirectScope::Request)
     }
 
-    /// Creates a client for a server that acts for its clients. It has no credentials, connects
+    /// Creates a client for a server that acts for its clients, with the credentials that they have
+    /// delegated, if any. It connects
     /// only to addresses which `filter` allows, and its requests remain as they are: redirects lead
     /// to other servers, but change neither path nor user nor the given cgi. It trusts the authorities
     /// of `trusted`; `None` for those that the environment names.
@@ -73,9 +74,10 @@ impl Client {
         program: &str,
         filter: AddressFilter,
         trusted: Option<TrustAnchors>,
+        credentials: Credentials,
     ) -> Self {
         let (login, tls) = (login_of(program, &settings), TlsTrust::of(trusted));
-        Self::build(settings, login, Credentials::none(), Some(filter), tls, RedirectScope::Place)
+        Self::build(settings, login, credentials, Some(filter), tls, RedirectScope::Place)
     }
 
     /// Creates a client with other settings, and with credentials and limits of this one.

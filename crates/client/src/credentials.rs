@@ -23,9 +23,14 @@ use crate::url::Url;
 /// The variable with the protocols that the user allows.
 pub(crate) const PROTOCOLS_VARIABLE: &str = "XrdSecPROTOCOL";
 
+/// The key of the cgi with the purpose of connections.
+const INTENT: &str = "xrdcl.intent";
+/// The purpose of connections to the target of a third-party copy with delegated credentials.
+const DELEGATION_INTENT: &str = "tpc";
+
 /// Keys of the cgi that select credentials. Connections with different values are never shared.
 const CREDENTIAL_KEYS: [&str; 10] = [
-    "xrdcl.intent",
+    INTENT,
     "xrdcl.secuid",
     "xrdcl.secgid",
     "xrd.gsiusrpxy",
@@ -54,6 +59,13 @@ impl Credentials {
     #[must_use]
     pub const fn none() -> Self {
         Self(None)
+    }
+
+    /// Takes the proxy that a client has delegated to a server, for requests on behalf of that client.
+    #[must_use]
+    pub fn of_proxy(proxy: GsiClient) -> Self {
+        let protocols: Vec<Box<dyn ClientProtocol>> = vec![Box::new(proxy)];
+        Self(Some(Arc::new(UserCredentials { protocols, allowed: None })))
     }
 
     /// Takes the credentials of the user of this process, as named by the environment. It is for
@@ -156,10 +168,21 @@ impl CredentialChoice {
         }
     }
 
+    /// Reports whether servers that ask for a proxy get one.
+    pub(crate) fn delegates(&self) -> bool {
+        self.value(INTENT) == Some(DELEGATION_INTENT)
+    }
+
     /// Returns the cache of Kerberos tickets of the URL.
     pub(crate) fn ticket_cache(&self) -> Option<String> {
         self.value("xrd.k5ccname").map(str::to_owned)
     }
+}
+
+/// Gives the URL of a target, which the user wrote, the purpose that delegates a proxy to its server.
+/// Connections of other purposes are not shared with it.
+pub(crate) fn delegate_to(url: &mut Url) {
+    url.cgi.insert(INTENT.to_owned(), DELEGATION_INTENT.to_owned());
 }
 
 /// Removes the user and the elements for the client from a URL that the user did not write.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use client::{AddressFilter, Cause, Client, OpenWith, Settings, Url};
+use client::{AddressFilter, Cause, Client, Credentials, OpenWith, Settings, Url};
 use support::{Act, Fake, MANAGER, PLAIN, SERVER, client, close, ok, opened, send, silence, stat_text};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -170,7 +170,7 @@ async fn an_address_filter_can_replace_the_address() {
         "127.0.0.2" => Ok(vec!["127.0.0.1".parse().unwrap()]),
         other => Err(format!("{other} was asked for")),
     });
-    let client = Client::for_server(Settings::default(), "test", filter, None);
+    let client = Client::for_server(Settings::default(), "test", filter, None, Credentials::none());
     let url = Url::parse(&server.url("/").to_string().replace("127.0.0.1", "127.0.0.2")).unwrap();
     assert_eq!(client.file_system(&url).stat("/a").await.unwrap().size, 7);
 }
@@ -185,7 +185,7 @@ async fn a_filtered_redirect_fails_with_the_reason() {
         "127.0.0.2" => Err("127.0.0.2 is forbidden".to_owned()),
         _ => Ok(vec![address]),
     });
-    let client = Client::for_server(Settings::default(), "test", filter, None);
+    let client = Client::for_server(Settings::default(), "test", filter, None, Credentials::none());
     let error = client.file_system(&server.url("/")).stat("/a").await.unwrap_err();
     assert_eq!(error.cause(), &Cause::NotAllowed("127.0.0.2 is forbidden".to_owned()));
     assert_eq!(error.cause().to_string(), "no address that is allowed: 127.0.0.2 is forbidden");

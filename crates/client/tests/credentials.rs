@@ -42,7 +42,7 @@ fn authentications(server: &Fake) -> Vec<(String, String)> {
 
 fn of_server() -> Client {
     let filter = AddressFilter::new(|_, address| Ok(vec![address]));
-    Client::for_server(Settings::default(), "test", filter, None)
+    Client::for_server(Settings::default(), "test", filter, None, Credentials::none())
 }
 
 #[tokio::test(start_paused = true)]

@@ -30,7 +30,7 @@ fn options_have_values() {
         "sec.protparm gsi -certdir:/a,/b -cert:/c -key:/k -c:ssl -d:2\n\
          sec.protparm gsi -cipher:aes-128-cbc -md:sha512:sha256 -ca:2 -crl:require -crldir:/d -crlext:.pem\n\
          sec.protocol /usr/lib64 gsi -crlrefresh:600 -gridmap:/m -gmapopt:11 -gmapto:60 -authzpxy:endor=fullchain \
-         -moninfo:1 -showdn:1 -defaulthash -dlgpxy:0 -vomsat:ignore -trustdns:false",
+         -moninfo:1 -showdn:1 -defaulthash -dlgpxy:1 -exppxy:/p/<user>-<vo> -vomsat:ignore -trustdns:false",
     );
     let expected = GsiOptions {
         authorities: vec!["/a".into(), "/b".into()],
@@ -49,6 +49,8 @@ fn options_have_values() {
         map_refresh: Duration::from_secs(60),
         voms: None,
         forwarding: Some(GridForwarding { as_endorsements: true, is_full: true }),
+        asks_for_proxy: true,
+        export: Some(GridExport::File("/p/<user>-<vo>".to_owned())),
         monitors_subject: true,
         logs_subject: true,
         new_hash_only: true,
@@ -75,6 +77,13 @@ fn words_and_numbers_mean_the_same() {
         };
         assert_eq!(of(name), of(number), "{name}");
     }
+    for (name, number) in [("ignore", "0"), ("request", "1")] {
+        let of = |value| options(&format!("sec.protocol gsi -dlgpxy:{value}")).asks_for_proxy;
+        assert_eq!(of(name), of(number), "{name}");
+    }
+    let export = |value| options(&format!("sec.protocol gsi -exppxy:{value}")).export.unwrap();
+    assert_eq!(export("=default"), export("/tmp/x509up_u<uid>"));
+    assert_eq!(export("=creds"), GridExport::Credentials);
     let forwarding = |value| options(&format!("sec.protocol gsi -authzpxy{value}")).forwarding.unwrap();
     assert_eq!(forwarding(""), forwarding(":creds=lastcert"));
 }
@@ -101,6 +110,10 @@ fn faults_have_a_position() {
         ("-vomsx:1", "unknown option '-vomsx:1' of gsi"),
         ("-gmapto:0", "gsi time 0 may not be less than 1"),
         ("-crlext:r0", "unknown option '-crlext:r0' of gsi"),
+        ("-dlgpxy:2", "invalid option '-dlgpxy:2' of gsi"),
+        ("-exppxy:/p/proxy", "invalid option '-exppxy:/p/proxy' of gsi"),
+        ("-exppxy:/p/<user><x>", "invalid option '-exppxy:/p/<user><x>' of gsi"),
+        ("-exppxy:<user>", "non-absolute gsi path - <user>"),
     ] {
         let found = errors(&format!("sec.protocol gsi {option}"));
         assert_eq!(found.len(), 1, "{option}: {found:?}");
@@ -117,9 +130,6 @@ fn options_that_are_not_in_force_stop_the_start() {
         "-gmapfun:libX.so",
         "-authzfun:libX.so",
         "-authzto:5",
-        "-exppxy:=creds",
-        "-dlgpxy:1",
-        "-dlgpxy:request",
         "-vomsfun:libOther.so",
         "-trustdns:1",
         "-crl:12",
@@ -187,7 +197,7 @@ fn a_map_of_groups_that_nothing_uses_is_reported() {
 #[test]
 fn shown_values_have_the_same_effect() {
     let text = "sec.protocol gsi -certdir:/a,/b -crldir:/d -ca:0 -crl:2 -gridmap:/m -gmapopt:usemap,usedn -authzpxy \
-                -moninfo -showdn:1 -defaulthash -vomsat:require \
+                -dlgpxy:1 -exppxy:/p/<vo>/<user> -moninfo -showdn:1 -defaulthash -vomsat:require \
                 -vomsfunparms:grpopt=uselast|grps=/a/b|vos=a|grpfmt=<g>|rolefmt=<r>|vofmt=<an> -cipher:aes-128-cbc:aes-256-cbc\n\
                 gsi.limited full\ngsi.proxytypes rfc legacy\ngsi.minrsa 3072\nvoms.mapfile /v";
     let before = read(text).effective;

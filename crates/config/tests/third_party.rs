@@ -42,6 +42,12 @@ fn each_option_takes_effect() {
     assert_eq!(rules, [(true, false, "gsi", false), (false, true, "krb5", true), (true, true, "sss", false)]);
     assert!(all.redirects[0].delegated && !all.redirects[0].undelegated);
     assert_eq!((all.redirects[1].target.host.as_str(), all.redirects[1].cgi.as_str()), ("[fd00::1]", "a=b"));
+    let credentials = |text| value(text).credentials.map(|found| (found.variable, found.is_optional));
+    assert_eq!(all.credentials, None);
+    assert_eq!(credentials("ofs.tpc fcreds gsi =X509_USER_PROXY\n"), Some(("X509_USER_PROXY".into(), false)));
+    for text in ["ofs.tpc fcreds ?gsi =X\n", "ofs.tpc fcreds ? gsi =X\n"] {
+        assert_eq!(credentials(text), Some(("X".into(), true)), "{text}");
+    }
     let program = all.program.expect("a program");
     assert_eq!(program.path.to_str(), Some("/usr/bin/xrdcp"));
     assert_eq!(program.arguments, ["--server", "-f"]);
@@ -52,6 +58,8 @@ fn the_shown_directive_has_the_same_effect() {
     for text in [
         "ofs.tpc",
         "ofs.tpc ttl 5 restrict /a cksum md5 streams 2,9 allow host a dn x require all gsi+ echo scan stdout pgm /x/y z",
+        "ofs.tpc fcreds ?gsi =X fcpath /p",
+        "ofs.tpc fcreds gsi =Y",
         "ofs.tpc redirect undelegated h:1 ?a=b redirect g:2 oids logok xfr 1",
     ] {
         let first = load_text(text);
@@ -80,6 +88,8 @@ fn invalid_options_are_refused_with_a_position() {
         ("ofs.tpc pgm", "pgm path not specified"),
         ("ofs.tpc redirect h", "redirect target"),
         ("ofs.tpc fcreds gsi X", "fcreds variable"),
+        ("ofs.tpc fcreds gsi =", "fcreds variable"),
+        ("ofs.tpc fcreds gsi =X=Y", "fcreds variable"),
         ("ofs.tpc logko", "unknown option"),
     ] {
         let loaded = load_text(text);
@@ -96,11 +106,9 @@ fn options_not_in_force_are_reported() {
     let kinds = |text: &str| -> Vec<ProblemKind> {
         load_text(text).report.problems().iter().map(|problem| problem.kind).collect()
     };
-    assert_eq!(
-        kinds("ofs.tpc fcreds ?gsi =X509_USER_PROXY fcpath /x\n"),
-        [ProblemKind::NotYet, ProblemKind::NotYet]
-    );
-    assert_eq!(kinds("ofs.tpc fcreds ? gsi =X\n"), [ProblemKind::NotYet]);
+    assert_eq!(kinds("ofs.tpc fcreds ?krb5 =KRB5CCNAME\n"), [ProblemKind::NotYet]);
+    assert_eq!(kinds("ofs.tpc fcreds ? krb5 =X\n"), [ProblemKind::NotYet]);
+    assert!(kinds("ofs.tpc fcreds ?gsi =X509_USER_PROXY fcpath /x\n").is_empty());
     assert_eq!(kinds("ofs.tpc autorm\n"), [ProblemKind::NoEffect]);
     assert_eq!(kinds("ofs.tpc allow group x\n"), [ProblemKind::Doubtful]);
     assert!(kinds("ofs.tpc allow host x ttl 5 xfr 3 restrict /a require client host\n").is_empty());

@@ -116,6 +116,7 @@ pub use presence::PathPresence;
 pub use queries::{LocateOutcome, Locator};
 pub use status::LogicalStatus;
 pub use third_party::{
-    Bytes, Fetcher, HostLookup, HostRule, ProofRule, RunningTransfer, Settings as ThirdPartySettings,
-    ThirdPartyParts, TransferCompletion, TransferRequest, TransferResult, TransferSink, Written,
+    Bytes, DelegatedCredentials, Fetcher, HostLookup, HostRule, ProofRule, RunningTransfer,
+    Settings as ThirdPartySettings, ThirdPartyParts, TransferCompletion, TransferRequest, TransferResult,
+    TransferSink, Written,
 };

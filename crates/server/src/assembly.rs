@@ -6,13 +6,14 @@
 use crate::VERSION;
 use crate::adapters::SystemNames;
 use crate::process;
-use crate::third_party::{Outbound, ProgramPuller, Puller};
+use crate::third_party::{Outbound, ProgramEnvironment, ProgramPuller, Puller};
 use auth::tls::TrustAnchors;
 use base::{DescriptorBudget, LogicalPath};
 use config::{AddressFamily, ChecksumKind, Effective, KeepAlive, NodeRole};
 use digest::Algorithm;
 use net::{BindError, Keepalive, Listener, ListenerConfig, SocketConfig};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use wire::xroot::flags::ServerFlags;
 
@@ -132,6 +133,10 @@ fn answers(effective: &Effective, role: Option<NodeRole>) -> Vec<(String, String
     if effective.logical.third_party.value.is_some() {
         answers.push(("tpc", "1".to_owned()));
     }
+    let copies = effective.logical.third_party.value.as_ref();
+    if copies.is_some_and(|copies| copies.credentials.is_some()) {
+        answers.push(("tpcdlg", auth::gsi::GSI.to_owned()));
+    }
     let offered = &effective.protocol.checksums.offered;
     if !offered.is_empty() {
         let list: Vec<_> =
@@ -200,14 +205,14 @@ pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
 }
 
 /// Returns the configuration of third-party copies, with the program or client that carries them
-/// out. It trusts sources by the authorities of `trusted`; `None` for those of the environment.
+/// out. It trusts sources by the authorities of `trusted`; `None` for those of the environment. Files
+/// with delegated credentials are in `directory`.
 pub(crate) fn third_party(
     copies: &config::ThirdPartyCopy,
-    sources: &config::CopySources,
-    host: &str,
+    outbound: Outbound,
+    directory: PathBuf,
     trusted: Option<TrustAnchors>,
 ) -> logical::ThirdPartyParts {
-    let outbound = Outbound::new(sources.clone(), host);
     let path = |text: &String| LogicalPath::parse(text.as_bytes()).ok();
     let proofs = |counts: fn(&config::CopyRequire) -> bool| {
         let rules = copies.require.iter().filter(|rule| counts(rule));
@@ -234,10 +239,17 @@ pub(crate) fn third_party(
         require_destination: proofs(|rule| rule.destination),
         object_ids: copies.object_ids,
         log_success: copies.log_success,
+        credentials: match &copies.credentials {
+            None => logical::DelegatedCredentials::Unused,
+            Some(credentials) if credentials.is_optional => logical::DelegatedCredentials::Optional,
+            Some(_) => logical::DelegatedCredentials::Required,
+        },
     };
     let fetcher: Arc<dyn logical::Fetcher> = match &copies.program {
         Some(program) => {
-            Arc::new(ProgramPuller::new(program.clone(), copies.scan, copies.echo, outbound, trusted))
+            let variable = copies.credentials.as_ref().map(|credentials| credentials.variable.clone());
+            let environment = ProgramEnvironment { trusted, variable, directory };
+            Arc::new(ProgramPuller::new(program.clone(), copies.scan, copies.echo, outbound, environment))
         }
         None => Arc::new(Puller::new(outbound, trusted)),
     };

@@ -1,5 +1,6 @@
 //! Logins with grid certificates: from the configuration to the protocol `gsi`.
 
+use crate::adapters::SystemAccounts;
 use crate::error::StartError;
 use auth::SystemRng;
 use auth::grid::{
@@ -7,11 +8,12 @@ use auth::grid::{
     VOMS_DIRECTORY, VomsDirectory, VomsMap, VomsSelection,
 };
 use auth::gsi::{
-    AttributeUse, ForwardedChain, GsiCipher, GsiServer, GsiServerSettings, NameMap, NameMapping, NameMaps,
+    AttributeUse, DelegationUse, ForwardedChain, GsiCipher, GsiServer, GsiServerSettings, NameMap,
+    NameMapping, NameMaps,
 };
 use config::{
-    AuthorityCheck, GRID_MAP, GridCipher, GridMapping, GsiOptions, RevocationCheck, SecurityConfig,
-    VomsGroups, VomsOptions,
+    AuthorityCheck, Effective, GRID_MAP, GridCipher, GridExport, GridMapping, GsiOptions, RevocationCheck,
+    SecurityConfig, ThirdPartyCopy, VomsGroups, VomsOptions,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +28,8 @@ const VOMS_VARIABLE: &str = "X509_VOMS_DIR";
 ///
 /// # Errors
 /// [`StartError::Security`] with the file.
-pub(crate) fn gsi(options: &GsiOptions, security: &SecurityConfig) -> Result<GsiServer, StartError> {
+pub(crate) fn gsi(options: &GsiOptions, effective: &Effective) -> Result<GsiServer, StartError> {
+    let security = &effective.security;
     crate::login::keep_out_of_core_dumps("the key of gsi");
     let failed = |error: String| StartError::Security(format!("gsi: {error}"));
     let failed_file = |error: GridTrustError| failed(error.to_string());
@@ -44,8 +47,13 @@ pub(crate) fn gsi(options: &GsiOptions, security: &SecurityConfig) -> Result<Gsi
     };
     let map = security.voms_map.as_ref().filter(|_| options.voms.is_some());
     let groups = map.map(|path| VomsMap::open(path)).transpose().map_err(failed_file)?.map(Arc::new);
-    let names = NameMaps { subjects, groups };
-    GsiServer::open(settings(options, security), Arc::new(trust), names, Box::new(SystemRng)).map_err(failed)
+    let names = NameMaps { subjects, groups, accounts: Some(Arc::new(SystemAccounts)) };
+    let copies = effective.logical.third_party.value.as_ref();
+    let settings = GsiServerSettings {
+        delegation: asks_for_proxy(options, copies).then(|| delegation(options)),
+        ..settings(options, security)
+    };
+    GsiServer::open(settings, Arc::new(trust), names, Box::new(SystemRng)).map_err(failed)
 }
 
 fn map_path(options: &GsiOptions) -> PathBuf {
@@ -101,6 +109,20 @@ fn trust(options: &GsiOptions, security: &SecurityConfig) -> GridTrustSettings {
         refresh: options.refresh,
         allow_legacy: *security.grid_legacy,
         rsa_bits_min: *security.grid_key_bits,
+    }
+}
+
+/// Reports whether an option uses proxies that clients delegate.
+fn asks_for_proxy(options: &GsiOptions, copies: Option<&ThirdPartyCopy>) -> bool {
+    let in_copies = copies.is_some_and(|copies| copies.credentials.is_some());
+    options.asks_for_proxy || options.export.is_some() || in_copies
+}
+
+fn delegation(options: &GsiOptions) -> DelegationUse {
+    match &options.export {
+        None => DelegationUse::default(),
+        Some(GridExport::Credentials) => DelegationUse { as_credentials: true, file: None },
+        Some(GridExport::File(path)) => DelegationUse { as_credentials: false, file: Some(path.clone()) },
     }
 }
 

@@ -91,7 +91,7 @@ fn protocol(
         AuthProtocol::Host => None,
         AuthProtocol::Unix => Some(Arc::new(UnixServer)),
         AuthProtocol::Sss(options) => Some(Arc::new(sss(options)?)),
-        AuthProtocol::Gsi(options) => Some(Arc::new(grid_login::gsi(options, &effective.security)?)),
+        AuthProtocol::Gsi(options) => Some(Arc::new(grid_login::gsi(options, effective)?)),
         AuthProtocol::Krb5(options) => Some(Arc::new(kerberos_login::krb5(options, &effective.host)?)),
         AuthProtocol::Pwd(options) => Some(Arc::new(password_login::pwd(options)?)),
         AuthProtocol::Ztn(options) => Some(Arc::new(ztn(options, effective.network.tls.is_some(), access)?)),

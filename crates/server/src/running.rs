@@ -16,7 +16,7 @@ use crate::reader_redirect::ReaderRedirectFileSystem;
 use crate::redirector::Redirector;
 use crate::reload_reads::{PartRead, READ_TIME_MAX, ReloadReaders};
 use crate::static_redirects::StaticRedirects;
-use crate::third_party::Handoff;
+use crate::third_party::{Handoff, Outbound};
 use crate::tls::{self, CertificateWatch, ServerTls};
 use base::{Identity, LogicalPath, Supervisor};
 use config::Effective;
@@ -463,7 +463,9 @@ fn offer_third_party_copies(logical: &Logical, effective: &Effective) {
     if let Some(copies) = &effective.logical.third_party.value {
         let sources = &effective.logical.copy_sources;
         let trusted = tls::trusted_servers(effective);
-        logical.copy_for_others(assembly::third_party(copies, sources, &effective.host, trusted));
+        let outbound = Outbound::new(sources.value.clone(), &effective.host);
+        let directory = effective.copy_credentials_directory();
+        logical.copy_for_others(assembly::third_party(copies, outbound, directory, trusted));
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use client::copy::{
-    ChecksumWish, Copier, CopyAll, CopyListener, CopyOptions, PARALLEL, Place, Rate, SOURCES_MAX, ThirdParty,
-    Watch,
+    ChecksumWish, Copier, CopyAll, CopyDelegation, CopyListener, CopyOptions, PARALLEL, Place, Rate,
+    SOURCES_MAX, ThirdParty, Watch,
 };
 use client::{Client, Settings, Source};
 
@@ -55,7 +55,8 @@ pub(crate) struct CpCommand {
     #[arg(short = 'x', conflicts_with = "sources")]
     extreme: bool,
     /// Copy directly between servers, without passing the data through this machine. With `first`,
-    /// use this machine if a server does not support it; with `only`, fail.
+    /// use this machine if a server does not support it; with `only`, fail. With `delegate`, the target's
+    /// server reads the source as you, by a proxy that you delegate to it (gsi), or fails.
     #[arg(long, value_name = "WHEN", conflicts_with_all = ["sources", "extreme", "resume"])]
     tpc: Option<ThirdPartyChoice>,
     /// Copy this member of the source, which is a ZIP archive; equivalent to ?xrdcl.unzip=MEMBER in
@@ -114,6 +115,7 @@ pub(crate) struct CpCommand {
 enum ThirdPartyChoice {
     First,
     Only,
+    Delegate,
 }
 
 pub(super) fn parallel(text: &str) -> Result<usize, String> {
@@ -188,8 +190,11 @@ impl CpCommand {
         options.third_party = match self.tpc {
             None => ThirdParty::Never,
             Some(ThirdPartyChoice::First) => ThirdParty::First,
-            Some(ThirdPartyChoice::Only) => ThirdParty::Only,
+            Some(ThirdPartyChoice::Only | ThirdPartyChoice::Delegate) => ThirdParty::Only,
         };
+        if self.tpc == Some(ThirdPartyChoice::Delegate) {
+            options.delegation = CopyDelegation::Required;
+        }
         options.zip_member.clone_from(&self.zip);
         options.zip_append = self.zip_append;
         // In a recursive copy, metalinks are ordinary files.

@@ -84,6 +84,7 @@ async fn copy(mut command: XrdcpOptions, settings: Settings, watch: &Watch) -> E
     options.checksums.clone_from(&command.checksums);
     options.sources = command.sources.and_then(|sources| usize::try_from(sources).ok()).unwrap_or(1);
     options.third_party = command.third_party;
+    options.delegation = command.delegation;
     options.zip_member.clone_from(&command.zip_member);
     options.metalinks = client.settings().metalink_processing != 0 && !command.recursive;
     options.zip_append = command.zip_append;

@@ -3,7 +3,7 @@
 use super::failure::{USAGE_STATUS, XrdcpFailure, usage_failure};
 use crate::copy::option_values;
 use crate::xrootd_compat::options::{self, OptionSpec};
-use client::copy::{Against, ChecksumWish, ThirdParty};
+use client::copy::{Against, ChecksumWish, CopyDelegation, ThirdParty};
 use client::digest::Algorithm;
 use client::{Settings, Source};
 
@@ -73,6 +73,7 @@ pub(super) struct XrdcpOptions {
     pub(super) parallel: usize,
     pub(super) sources: Option<u64>,
     pub(super) third_party: ThirdParty,
+    pub(super) delegation: CopyDelegation,
     pub(super) zip_member: Option<String>,
     /// cgi appended to the URL of the source, and of the target.
     pub(super) source_cgi: String,
@@ -185,6 +186,7 @@ fn legacy(
                     if !matches!(next.as_str(), "first" | "only") {
                         return Err(usage_failure(format!("Invalid option, 'delegate {next}' ")));
                     }
+                    command.delegation = CopyDelegation::Supported;
                     mode = Some(next);
                 }
                 rest.push(word);
@@ -323,6 +325,7 @@ mod tests {
         assert_eq!((command.target_cgi.as_str(), command.source_cgi.as_str()), ("x=1", "y=2"));
         assert!(command.force && command.no_progress && command.sources == Some(12));
         assert_eq!((command.checksums.len(), command.third_party), (1, ThirdParty::Only));
+        assert_eq!(command.delegation, CopyDelegation::Supported);
         assert!(matches!(parsed("-version"), Ok(Err(InformationRequest::Version))));
         let Ok(Ok(command)) = parsed("-C adler32:62c0215 a b") else { panic!() };
         assert_eq!(command.checksums[0].against, Against::Value("062c0215".into()));

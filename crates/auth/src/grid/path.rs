@@ -55,7 +55,7 @@ pub(super) enum PathPurpose {
 impl From<ChainRole> for PathPurpose {
     fn from(role: ChainRole) -> Self {
         match role {
-            ChainRole::Client => Self::Client,
+            ChainRole::Client | ChainRole::Delegation => Self::Client,
             ChainRole::Server => Self::Server,
         }
     }

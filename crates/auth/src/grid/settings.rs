@@ -68,6 +68,9 @@ impl AuthorityLevel {
 pub enum ChainRole {
     /// A client, with or without a proxy.
     Client,
+    /// A client, whose first certificate it has just signed in its own session. This one may have a
+    /// signature of SHA-1, which clients of XRootD 5.5 make, because nobody else gains by a collision.
+    Delegation,
     /// A server. Its certificate is an end entity, never a proxy.
     Server,
 }

@@ -334,8 +334,23 @@ fn sha1_is_accepted_on_roots_only() {
     proxy.extensions.push(extension(oid::PROXY, true, &proxy_info(None, oid::INHERIT_ALL)));
     assert_eq!(verify(&[proxy.sign(&user_key, &user_key), with_sha2.clone()]), Ok(()));
     let user_with_sha1 = TestKey::sha1("user_key_pem", &directory);
-    let fault = verify(&[proxy.sign(&user_key, &user_with_sha1), with_sha2]).unwrap_err();
+    let with_sha1 = proxy.sign(&user_key, &user_with_sha1);
+    let fault = verify(&[with_sha1.clone(), with_sha2.clone()]).unwrap_err();
     assert_eq!(fault.reason, ChainFaultReason::SignatureAlgorithm);
+    // A client that delegates has just signed the first certificate itself.
+    let delegated = |chain: &[Vec<u8>]| trust.verify(chain, ChainRole::Delegation, now()).map(drop);
+    assert_eq!(delegated(&[with_sha1.clone(), with_sha2.clone()]), Ok(()));
+    let fault = delegated(&[user.sign(&user_key, &sha1)]).unwrap_err();
+    assert_eq!(fault.reason, ChainFaultReason::SignatureAlgorithm);
+    let mut changed = with_sha1.clone();
+    *changed.last_mut().unwrap() ^= 1;
+    assert_eq!(delegated(&[changed, with_sha2.clone()]).unwrap_err().reason, ChainFaultReason::Signature);
+    let mut below = subject.clone();
+    below.push(("CN", "8".to_owned()));
+    let mut second = DraftCertificate::new(&below, &subject, 8);
+    second.extensions.push(extension(oid::PROXY, true, &proxy_info(None, oid::INHERIT_ALL)));
+    let chain = [second.sign(&user_key, &user_key), with_sha1, with_sha2];
+    assert_eq!(delegated(&chain).unwrap_err().reason, ChainFaultReason::SignatureAlgorithm);
     // A list with a signature of SHA-1 could be forged as well.
     let list = revocation_list(&authority_name(0), (NOW - DAY, NOW + DAY), &[9], &sha1);
     directory.put_hashed(&authority_name(0), "r0", list);

@@ -169,7 +169,7 @@ impl GridTrust {
         role: ChainRole,
         now: SystemTime,
     ) -> Result<ProxySummary, ChainFault> {
-        let purpose = if role == ChainRole::Client { CLIENT_AUTH } else { SERVER_AUTH };
+        let purpose = if role == ChainRole::Server { SERVER_AUTH } else { CLIENT_AUTH };
         let mut summary = ProxySummary { is_limited: false, path_left: None };
         for (below, pair) in chain.windows(2).take(count).enumerate() {
             let [proxy, issuer] = pair else { continue };
@@ -177,10 +177,15 @@ impl GridTrust {
             proxy.check_time(now).map_err(fault)?;
             let key = proxy.key().map_err(|malformed| fault(malformed.into()))?;
             key.check_strength(self.settings.rsa_bits()).map_err(fault)?;
-            if !proxy.signed().kind.is_sha2() {
+            let with_sha1 = role == ChainRole::Delegation && below == 0;
+            if !with_sha1 && !proxy.signed().kind.is_sha2() {
                 return Err(fault(ChainFaultReason::SignatureAlgorithm));
             }
             let kind = check_proxy(proxy, issuer, below, purpose, &self.settings).map_err(fault)?;
+            let key = issuer.key().map_err(|malformed| fault(malformed.into()))?;
+            if !proxy.signed().is_of(&key, with_sha1) {
+                return Err(fault(ChainFaultReason::Signature));
+            }
             summary.is_limited |= kind.is_limited;
             let left = |limit: u32| limit.saturating_sub(u32::try_from(below).unwrap_or(u32::MAX));
             summary.path_left = summary.path_left.into_iter().chain(kind.path_length.map(left)).min();
@@ -213,7 +218,7 @@ fn check_end_entity(
         return Err(ChainFaultReason::Path("an authority is not an end entity".to_owned()));
     }
     let usage = match role {
-        ChainRole::Client => key_usage::DIGITAL_SIGNATURE,
+        ChainRole::Client | ChainRole::Delegation => key_usage::DIGITAL_SIGNATURE,
         ChainRole::Server => key_usage::DIGITAL_SIGNATURE | key_usage::KEY_ENCIPHERMENT,
     };
     if !certificate.extensions.allows(usage) {

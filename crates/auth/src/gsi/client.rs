@@ -103,13 +103,18 @@ impl GsiClientSettings {
             user: value("XrdSecUSER"),
             new_hash_only: value("XrdSecGSIUSEDEFAULTHASH").is_some(),
             delegates: delegates(value("XrdSecGSIDELEGPROXY").as_deref()),
-            accepts_weak_groups: value(WEAK_GROUPS_VARIABLE).as_deref() == Some("1"),
+            accepts_weak_groups: accepts_weak_groups(&variable),
         }
     }
 
     /// Returns the credentials for a server: the text of the environment, a valid proxy, then
     /// certificate and key.
-    fn credential(&self, of_url: &GridFiles, now: SystemTime) -> Result<GridCredential, ClientAuthError> {
+    fn credential(
+        &self,
+        of_url: &GridFiles,
+        delegates: bool,
+        now: SystemTime,
+    ) -> Result<GridCredential, ClientAuthError> {
         if let Some(text) = &self.proxy_text {
             return self.of_text(text);
         }
@@ -122,7 +127,7 @@ impl GsiClientSettings {
             },
             Err(reason) => reason,
         };
-        self.of_pair(of_url, now).map_err(|reason| ClientAuthError::NoCredentials {
+        self.of_pair(of_url, delegates, now).map_err(|reason| ClientAuthError::NoCredentials {
             reason: format!("there is no valid proxy: {unusable}; {reason}"),
             remedy: "make a proxy by scalla auth proxy init, or name one in X509_USER_PROXY".to_owned(),
         })
@@ -144,7 +149,12 @@ impl GsiClientSettings {
         })
     }
 
-    fn of_pair(&self, of_url: &GridFiles, now: SystemTime) -> Result<GridCredential, String> {
+    fn of_pair(
+        &self,
+        of_url: &GridFiles,
+        delegates: bool,
+        now: SystemTime,
+    ) -> Result<GridCredential, String> {
         let certificate = of_url.certificate.as_ref().or(self.files.certificate.as_ref());
         let key = of_url.key.as_ref().or(self.files.key.as_ref());
         let (Some(certificate), Some(key)) = (certificate, key) else {
@@ -152,8 +162,16 @@ impl GsiClientSettings {
         };
         let pair = GridCredential::read_pair(certificate, key)?;
         pair.check_time(now).map_err(|reason| format!("{}: {reason}", certificate.display()))?;
-        if self.creates_proxy { pair.issue_proxy(self.proxy, now) } else { Ok(pair) }
+        // A proxy that is delegated is one below the proxy of the login.
+        let path_length = self.proxy.path_length.map(|length| length.max(u32::from(delegates)));
+        let request = ProxyRequest { path_length, ..self.proxy };
+        if self.creates_proxy { pair.issue_proxy(request, now) } else { Ok(pair) }
     }
+}
+
+/// Reports whether the environment accepts servers whose key agreement is in a small group.
+pub fn accepts_weak_groups(variable: impl Fn(&str) -> Option<String>) -> bool {
+    variable(WEAK_GROUPS_VARIABLE).as_deref() == Some("1")
 }
 
 /// Takes the choice of the user about delegation. The key of a proxy is never sent.
@@ -221,6 +239,7 @@ impl ClientProtocol for GsiClient {
             trust,
             host: context.server_host.clone(),
             files: context.grid_files.clone(),
+            delegates: self.settings.delegates || context.delegates,
             stage: Stage::Begin,
             cipher: None,
         }))
@@ -267,6 +286,8 @@ struct GsiClientLogin {
     trust: Arc<dyn ChainTrust>,
     host: String,
     files: GridFiles,
+    /// A server that asks for a proxy gets one.
+    delegates: bool,
     stage: Stage,
     cipher: Option<Arc<SessionCipher>>,
 }
@@ -288,7 +309,7 @@ impl ClientLogin for GsiClientLogin {
 
 impl GsiClientLogin {
     fn send_request(&mut self, now: SystemTime) -> Result<Vec<u8>, ClientAuthError> {
-        let credential = self.settings.credential(&self.files, now)?;
+        let credential = self.settings.credential(&self.files, self.delegates, now)?;
         let challenge = Challenge::random(&mut SystemRng);
         let own = credential.end_entity().ok_or_else(|| "no certificate found".to_owned());
         let hashes = own.and_then(|own| self.trust.authority_hashes(&own.der));
@@ -297,7 +318,7 @@ impl GsiClientLogin {
             remedy: AUTHORITY_REMEDY.to_owned(),
         })?;
         let hashes = if self.settings.new_hash_only { vec![new] } else { vec![new, old] };
-        let options = match (credential.is_proxy(), self.settings.delegates) {
+        let options = match (credential.is_proxy(), self.delegates) {
             (true, true) => {
                 client_option::CREATE_PROXY | client_option::DELEGATE | client_option::SIGN_REQUEST
             }
@@ -450,7 +471,7 @@ impl GsiClientLogin {
     /// Returns the certificate that a server has requested; `None` if the user does not delegate, or the
     /// request cannot be signed.
     fn signed_proxy(&self, sent: &SentCertificate, main: &SutMessage<'_>, now: SystemTime) -> Option<String> {
-        if !self.settings.delegates {
+        if !self.delegates {
             return None;
         }
         if !sent.may_have_proxy {

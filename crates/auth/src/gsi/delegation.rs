@@ -111,6 +111,14 @@ impl GsiServerLogin {
         if self.shared.settings.delegation.is_none() || options & client_option::DELEGATES == 0 {
             return false;
         }
+        // The answer would be the private key of the client, which must not leave it.
+        if options & client_option::FORWARD != 0 {
+            tracing::info!(
+                "gsi: {} delegates nothing, because it would send its private key (XrdSecGSIDELEGPROXY=2)",
+                self.peer.host
+            );
+            return false;
+        }
         let has_path_left = ProxyInformation::of(leaf).is_none_or(|proxy| proxy.path_length != Some(0));
         if !has_path_left {
             tracing::info!(
@@ -192,7 +200,7 @@ impl GsiServerLogin {
         let chain: Vec<GridCertificate> =
             std::iter::once(proxy).chain(client.chain.iter().cloned()).collect();
         let encoded: Vec<Vec<u8>> = chain.iter().map(|certificate| certificate.der.clone()).collect();
-        let identity = self.shared.trust.verify(&encoded, ChainRole::Client, now);
+        let identity = self.shared.trust.verify(&encoded, ChainRole::Delegation, now);
         let identity = identity.map_err(|reason| format!("the delegated proxy: {reason}"))?;
         if identity.subject != client.identity.subject {
             return Err("the delegated proxy is one of another user".to_owned());

@@ -36,6 +36,8 @@ pub(super) mod step {
 pub(super) mod client_option {
     /// The client wants to delegate by a signature.
     pub(crate) const DELEGATE: u32 = 0x001;
+    /// The client sends the key of its proxy.
+    pub(crate) const FORWARD: u32 = 0x002;
     /// The client signs a request of the server.
     pub(crate) const SIGN_REQUEST: u32 = 0x004;
     /// The client uses proxies.
@@ -43,7 +45,7 @@ pub(super) mod client_option {
     /// The options of a client that would sign a proxy for this server.
     pub(crate) const DELEGATES: u32 = DELEGATE | SIGN_REQUEST;
     /// The options that count.
-    pub(crate) const KNOWN: u32 = DELEGATE | SIGN_REQUEST | CREATE_PROXY;
+    pub(crate) const KNOWN: u32 = DELEGATE | FORWARD | SIGN_REQUEST | CREATE_PROXY;
 }
 
 const CHALLENGE_BYTES: usize = 8;

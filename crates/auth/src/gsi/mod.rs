@@ -49,7 +49,7 @@ mod recorded;
 pub(crate) mod vectors;
 
 pub use agreement::is_agreement_text;
-pub use client::{GridFiles, GsiClient, GsiClientSettings, TrustOpener};
+pub use client::{GridFiles, GsiClient, GsiClientSettings, TrustOpener, accepts_weak_groups};
 pub use credential::{GridCredential, default_proxy};
 pub use delegation::DelegatedProxy;
 pub use proxy::{PROXY_BITS_MIN, ProxyRequest};

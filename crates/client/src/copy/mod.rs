@@ -108,7 +108,7 @@ pub use failure::{CopyError, Side};
 pub use multi_source::SOURCES_MAX;
 pub use nested::TargetPath;
 pub use options::{
-    Against, ChecksumWish, CopyDone, CopyJob, CopyOptions, Progress, Share, ThirdParty, Watch,
+    Against, ChecksumWish, CopyDelegation, CopyDone, CopyJob, CopyOptions, Progress, Share, ThirdParty, Watch,
 };
 pub use parallel::Tally;
 pub use pattern::{has_wildcard, matches};

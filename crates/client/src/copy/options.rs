@@ -56,6 +56,19 @@ pub enum ThirdParty {
     Only,
 }
 
+/// The use of delegated credentials in copies between servers: the server of the target logs in at the
+/// source as the user.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum CopyDelegation {
+    /// Never: the client arranges the copy with the source.
+    #[default]
+    Never,
+    /// Use it where the server of the target supports it.
+    Supported,
+    /// Fail if the server of the target does not support it.
+    Required,
+}
+
 /// Options of a copy.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -91,6 +104,8 @@ pub struct CopyOptions {
     pub sources: usize,
     /// Use of copies between servers.
     pub third_party: ThirdParty,
+    /// Delegated credentials for copies between servers.
+    pub delegation: CopyDelegation,
     /// Maximum number of retries of a copy.
     pub retries: u64,
     /// Copies only this member of the source, which is a ZIP archive. `xrdcl.unzip=NAME` in a URL
@@ -142,6 +157,7 @@ impl CopyOptions {
             checksums: Vec::new(),
             sources: 1,
             third_party: ThirdParty::Never,
+            delegation: CopyDelegation::Never,
             retries: settings.cp_retry,
             zip_member: None,
             zip_append: false,

@@ -2,7 +2,8 @@
 //!
 //! The client opens the source for its status, then the target with the rendezvous key. It informs
 //! the source which server will connect. The first sync starts the job or prepares it, and the
-//! second one is answered once the job is done. Source: xroot protocol 5.2.0, section 4.3.
+//! second one is answered once the job is done. With delegated credentials, the source admits the other
+//! server as the user, and is not informed. Source: xroot protocol 5.2.0, section 4.3.
 
 use std::fmt::Write;
 use std::io::Read;
@@ -16,10 +17,11 @@ use super::Copier;
 use super::checks::Checks;
 use super::failure::{CopyError, Side};
 use super::opening::{NotOpen, open_unless, remove_own, unless_stopped};
-use super::options::{Against, CopyDone, CopyJob, CopyOptions, Watch};
+use super::options::{Against, CopyDelegation, CopyDone, CopyJob, CopyOptions, Watch};
 use super::overwrite::{not_the_source_by_open, refused};
 use super::place::Place;
 use crate::client::Client;
+use crate::credentials::delegate_to;
 use crate::failure::{Cause, Error};
 use crate::file::{File, OpenWith};
 use crate::identity::RemoteFileIdentity;
@@ -32,6 +34,9 @@ const LOOK_TIME: Duration = Duration::from_secs(1);
 const REMOVE_TIME: Duration = Duration::from_secs(5);
 /// Bytes of a key: 24 hexadecimal digits.
 const KEY_BYTES: usize = 12;
+
+/// The protocol whose credentials are delegated.
+const DELEGATED_PROTOCOL: &str = "gsi";
 
 /// The reason why servers did not copy.
 pub(super) enum ThirdPartyRefusal {
@@ -94,8 +99,10 @@ impl ThirdPartyTransfer<'_> {
             }
             // This is checked before the target is created, because a refused open may leave an
             // empty file.
-            able(asking, &seen.at, Side::Source).await?;
-            able(asking, target, Side::Target).await?;
+            let support = able(asking, target, Side::Target).await?;
+            if !uses_delegation(options, support, target)? {
+                able(asking, &seen.at, Side::Source).await?;
+            }
             Ok((seen, key()?))
         };
         let (seen, key) = tokio::select! {
@@ -108,14 +115,22 @@ impl ThirdPartyTransfer<'_> {
                 not_the_source_by_open(copier, target, &job.source, identities, false, stop()).await;
             compared.map_err(ThirdPartyRefusal::Failed)?;
         }
-        let file = open_target(&client, target, &seen, &key, options, stop()).await?;
+        let file = open_target(&client, (source, target), &seen, &key, options, stop()).await?;
         let there = file.location();
-        if let Err(error) = unless_stopped(watch, able(&client, &there, Side::Target)).await {
-            clean(&client, &file).await;
-            return Err(ThirdPartyRefusal::Cannot(error));
-        }
+        let asked = async {
+            let support = able(&client, &there, Side::Target).await?;
+            uses_delegation(options, support, &there)
+        };
+        let delegates = match unless_stopped(watch, asked).await {
+            Ok(delegates) => delegates,
+            Err(error) => {
+                clean(&client, &file).await;
+                return Err(ThirdPartyRefusal::Cannot(error));
+            }
+        };
         watch.begin(0, Some(seen.size));
-        if let Err(error) = unless_stopped(watch, meet(&client, &file, &seen, &key, watch)).await {
+        let key = (!delegates).then_some(key.as_str());
+        if let Err(error) = unless_stopped(watch, meet(&client, &file, &seen, key, watch)).await {
             clean(&client, &file).await;
             return Err(ThirdPartyRefusal::Failed(error));
         }
@@ -226,7 +241,7 @@ async fn look(client: &Client, source: &Url) -> Result<ThirdPartySource, CopyErr
 
 async fn open_target(
     client: &Client,
-    target: &Url,
+    (source, target): (&Url, &Url),
     seen: &ThirdPartySource,
     key: &str,
     options: &CopyOptions,
@@ -234,8 +249,11 @@ async fn open_target(
 ) -> Result<File, ThirdPartyRefusal> {
     let place = seen.at.authority();
     let (lfn, scheme) = (&seen.at.path, seen.at.scheme.name());
+    let delegates = options.delegation != CopyDelegation::Never;
     let mut cgi = format!(
-        "tpc.dlg={place}&tpc.dlgon=0&tpc.key={key}&tpc.lfn={lfn}&tpc.spr={scheme}&tpc.src={place}&tpc.stage=copy&tpc.tpr={}",
+        "tpc.dlg={}&tpc.dlgon={}&tpc.key={key}&tpc.lfn={lfn}&tpc.spr={scheme}&tpc.src={place}&tpc.stage=copy&tpc.tpr={}",
+        source.authority(),
+        u8::from(delegates),
         target.scheme.name()
     );
     let streams = client.settings().sub_streams_per_channel.saturating_sub(1).min(15);
@@ -252,7 +270,10 @@ async fn open_target(
     if options.persist_on_successful_close {
         with = with.persist_on_successful_close();
     }
-    let url = with_cgi(target, &cgi);
+    let mut url = with_cgi(target, &cgi);
+    if delegates {
+        delegate_to(&mut url);
+    }
     match open_unless(client, &url, &with, stop).await {
         Ok(file) => Ok(file),
         Err(NotOpen::Refused(error)) if cannot(&error) => {
@@ -273,16 +294,46 @@ fn cannot(error: &Error) -> bool {
     matches!(error.code(), Some(ErrorCode::UNSUPPORTED | ErrorCode::NOT_AUTHORIZED | ErrorCode::TLS_REQUIRED))
 }
 
-/// Checks that a server declares support. A manager cannot declare it for the servers behind it.
-async fn able(client: &Client, url: &Url, side: Side) -> Result<(), CopyError> {
+/// The support that a server declares.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum DeclaredSupport {
+    /// It copies with the permission of a client.
+    Copies,
+    /// It also copies with delegated credentials.
+    Delegates,
+    /// It is a manager, which cannot declare it for the servers behind it.
+    Unknown,
+}
+
+/// Reports whether a copy to the server of a target uses delegated credentials, as far as its support
+/// is known.
+fn uses_delegation(options: &CopyOptions, support: DeclaredSupport, at: &Url) -> Result<bool, CopyError> {
+    match (options.delegation, support) {
+        (CopyDelegation::Never, _) => Ok(false),
+        (_, DeclaredSupport::Delegates | DeclaredSupport::Unknown) => Ok(true),
+        (CopyDelegation::Supported, DeclaredSupport::Copies) => Ok(false),
+        (CopyDelegation::Required, DeclaredSupport::Copies) => {
+            let server = at.authority();
+            let text = format!(
+                "{server} (target) does not copy with delegated credentials; use --tpc only, or --tpc first"
+            );
+            Err(CopyError::Usage(text))
+        }
+    }
+}
+
+/// Checks that a server declares support.
+async fn able(client: &Client, url: &Url, side: Side) -> Result<DeclaredSupport, CopyError> {
     let refused = |error| CopyError::Remote { side, error };
     if client.channel(url).await.map_err(refused)?.is_manager() {
-        return Ok(());
+        return Ok(DeclaredSupport::Unknown);
     }
     let says = client.file_system(url).config(&["tpc", "tpcdlg"]).await.map_err(refused)?;
-    let says = says.into_iter().next().flatten().unwrap_or_default();
-    if says.trim_start().bytes().next().is_some_and(|byte| byte.is_ascii_digit() && byte != b'0') {
-        return Ok(());
+    let mut says = says.into_iter().map(Option::unwrap_or_default);
+    let (copies, delegates) = (says.next().unwrap_or_default(), says.next().unwrap_or_default());
+    if copies.trim_start().bytes().next().is_some_and(|byte| byte.is_ascii_digit() && byte != b'0') {
+        let has_protocol = delegates.split([' ', ',']).any(|protocol| protocol.trim() == DELEGATED_PROTOCOL);
+        return Ok(if has_protocol { DeclaredSupport::Delegates } else { DeclaredSupport::Copies });
     }
     let server = url.authority();
     let text = format!(
@@ -291,7 +342,7 @@ async fn able(client: &Client, url: &Url, side: Side) -> Result<(), CopyError> {
     Err(CopyError::Usage(text))
 }
 
-/// Introduces the servers to each other, starts the job, and waits for its end.
+/// Introduces the servers to each other by a key, starts the job, and waits for its end.
 ///
 /// XRootD destinations start at the first sync. If the fetching server and the permission of this
 /// client reach an XRootD source at the same moment, it may not match them. Both then wait for
@@ -301,13 +352,18 @@ async fn meet(
     client: &Client,
     file: &File,
     seen: &ThirdPartySource,
-    key: &str,
+    key: Option<&str>,
     watch: &Watch,
 ) -> Result<(), CopyError> {
-    let who = file.location().host;
-    let url = with_cgi(&seen.at, &format!("tpc.dst={who}&tpc.key={key}&tpc.stage=copy"));
     // The open handle is the permission, so it is held until the end.
-    let permission = client.open(&url, &OpenWith::read()).await.map_err(CopyError::source)?;
+    let permission = match key {
+        Some(key) => {
+            let who = file.location().host;
+            let url = with_cgi(&seen.at, &format!("tpc.dst={who}&tpc.key={key}&tpc.stage=copy"));
+            Some(client.open(&url, &OpenWith::read()).await.map_err(CopyError::source)?)
+        }
+        None => None,
+    };
     let looking = async {
         let mut before = 0;
         loop {
@@ -327,7 +383,9 @@ async fn meet(
         result = copied => result.map_err(CopyError::target),
         () = looking => Ok(()),
     };
-    permission.close().await.ok();
+    if let Some(permission) = permission {
+        permission.close().await.ok();
+    }
     result
 }
 

@@ -10,7 +10,7 @@ use super::gsi_fault::{invalid, unknown};
 use super::shared::unprotected;
 use super::voms::VomsDraft;
 use crate::effective::{
-    AuthorityCheck, GridCipher, GridForwarding, GridMapping, GsiOptions, RevocationCheck,
+    AuthorityCheck, GridCipher, GridExport, GridForwarding, GridMapping, GsiOptions, RevocationCheck,
 };
 use crate::language::DirectiveToken;
 use crate::setting::Setting;
@@ -19,11 +19,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Options that are known, but not in force with any value.
-const NOT_IN_FORCE: [&str; 7] =
-    ["-gmapfun", "-gmapfunparms", "-authzfun", "-authzfunparms", "-authzcall", "-authzto", "-exppxy"];
+const NOT_IN_FORCE: [&str; 6] =
+    ["-gmapfun", "-gmapfunparms", "-authzfun", "-authzfunparms", "-authzcall", "-authzto"];
 
 /// Options that are in force only with the value that turns them off.
-const OFF_ONLY: [(&str, &[&str]); 2] = [("-dlgpxy", &["0", "ignore"]), ("-trustdns", &["0", "false"])];
+const OFF_ONLY: [(&str, &[&str]); 1] = [("-trustdns", &["0", "false"])];
+
+/// The file of `-exppxy:=default`.
+const EXPORT_DEFAULT: &str = "/tmp/x509up_u<uid>";
+/// Parts of a file name that the client determines; the first two tell users apart.
+const EXPORT_VARIABLES: [&str; 5] = ["<user>", "<uid>", "<host>", "<vo>", "<group>"];
 
 /// Digests that can be offered. The choice has no effect.
 const DIGESTS: [&str; 5] = ["sha256", "sha384", "sha512", "sha1", "md5"];
@@ -90,6 +95,14 @@ fn take(
         "-gridmap" => options.map = Some(path(token, value)?),
         "-gmapopt" => (options.mapping, options.names_by_subject) = mapping(token, value)?,
         "-gmapto" => options.map_refresh = seconds(token, value)?,
+        "-dlgpxy" => {
+            options.asks_for_proxy = match value {
+                "ignore" | "0" => false,
+                "request" | "1" => true,
+                _ => return Err(invalid(token, "ignore, request, 0, 1")),
+            }
+        }
+        "-exppxy" => options.export = Some(export(token, value)?),
         "-showdn" if ["0", "1"].contains(&value) => options.logs_subject = value == "1",
         "-d" if ["0", "1", "2", "3"].contains(&value) => {}
         _ => return Err(unknown(token)),
@@ -160,6 +173,22 @@ fn forwarding(token: &DirectiveToken, value: Option<&str>) -> Result<GridForward
     }
 }
 
+/// Reads the place of delegated proxies.
+fn export(token: &DirectiveToken, value: &str) -> Result<GridExport, DirectiveFault> {
+    let template = match value {
+        "=creds" => return Ok(GridExport::Credentials),
+        "=default" => EXPORT_DEFAULT.to_owned(),
+        template => path(token, template)?.display().to_string(),
+    };
+    let rest = EXPORT_VARIABLES.iter().fold(template.clone(), |rest, name| rest.replace(name, ""));
+    let tells_apart = EXPORT_VARIABLES.iter().take(2).any(|name| template.contains(name));
+    if rest.contains(['<', '>']) || !tells_apart {
+        let allowed = "=creds, =default, or a path with <user> or <uid>, also with <host>, <vo>, <group>";
+        return Err(invalid(token, allowed));
+    }
+    Ok(GridExport::File(template))
+}
+
 fn path(token: &DirectiveToken, value: &str) -> Result<PathBuf, DirectiveFault> {
     let part = DirectiveToken { text: value.to_owned(), ..token.clone() };
     values::path(&part, "gsi").map(PathBuf::from)
@@ -175,7 +204,7 @@ fn seconds(token: &DirectiveToken, value: &str) -> Result<Duration, DirectiveFau
     Ok(Duration::from_secs(seconds))
 }
 
-/// `{refuse|full}`.
+/// `{refuse|read|full}`.
 pub(super) fn limited(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let token = arguments.need("use of limited proxies")?;
     let accepts = match token.text.as_str() {

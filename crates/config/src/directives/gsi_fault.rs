@@ -9,7 +9,7 @@ use crate::language::DirectiveToken;
 const ALLOWED_OPTIONS: &str = "allowed: -certdir:path, -cert:path, -key:path, -cipher:name[:…], -md:name[:…], -ca:n, \
                                -crl:n, -crldir:path, -crlext:text, -crlrefresh:seconds, -gridmap:path, -gmapopt:n, \
                                -gmapto:seconds, -vomsat:n, -vomsfun:default, -vomsfunparms:[…], -authzpxy[:…], \
-                               -moninfo, -showdn:n, -defaulthash";
+                               -dlgpxy:n, -exppxy:path, -moninfo, -showdn:n, -defaulthash";
 
 /// Returns the fault of an unknown option.
 pub(super) fn unknown(token: &DirectiveToken) -> DirectiveFault {

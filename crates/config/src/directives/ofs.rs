@@ -152,7 +152,9 @@ pub(super) const SECTION: Section = Section {
                    is always removed (`autorm`). `allow`: hosts that may fetch from here; a rule with `dn`, \
                    `group` or `vo` admits no destination, because attributes are not compared yet. \
                    `require`: required authentication of hosts and clients: `host`, `unix`, `sss` or `ztn`. \
-                   Credentials are not forwarded yet (`fcreds`, `fcpath`). `scan` and `echo` apply to \
+                   `fcreds gsi`: copies log in to sources with the \
+                   proxies that clients delegate; with `?` others copy without, otherwise they fail. \
+                   `fcpath`: directory of the files with them for `pgm`, in which `=variable` names the file. `scan` and `echo` apply to \
                    the output of `pgm`.")
             .example("ttl 60 70 xfr 9 streams 4 restrict /data allow host *.example.org logok"),
         Directive::not_yet(&["ofs.notify"], UsageFrequency::Common, "event… [msgs min [max]] {|program args|>fifo}")

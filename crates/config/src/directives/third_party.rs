@@ -9,8 +9,8 @@ use super::fault::DirectiveFault;
 use super::shared::{option_not_yet, option_without_effect};
 use super::xrootd::target;
 use crate::effective::{
-    COPY_JOBS_MAX, COPY_STREAMS_MAX, ChecksumKind, CopyAllow, CopyProgram, CopyRedirect, CopyRequire,
-    CopyScan, CopySource, HostPattern, ThirdPartyCopy,
+    COPY_JOBS_MAX, COPY_STREAMS_MAX, ChecksumKind, CopyAllow, CopyCredentials, CopyProgram, CopyRedirect,
+    CopyRequire, CopyScan, CopySource, HostPattern, ThirdPartyCopy,
 };
 use crate::language::DirectiveToken;
 use crate::report::ProblemKind;
@@ -22,6 +22,9 @@ pub(super) const GRAMMAR: &str = "[allow {dn name|group name|host pattern|vo nam
                                   [require {all|client|dest} protocol[+]] [restrict path] \
                                   [scan {all|stderr|stdout}] [streams number[,max]] [ttl time [max]] \
                                   [xfr number] [pgm path [argument…]]";
+
+/// The protocol whose credentials clients can delegate.
+const GSI: &str = "gsi";
 
 /// Maximum lifetime of a client's permission, in seconds.
 const TTL_MAX: u64 = 86_400;
@@ -35,10 +38,9 @@ pub(super) fn apply(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Res
             "cksum" => value.checksum = Some(checksum(arguments)?),
             "echo" => value.echo = true,
             "fcpath" => {
-                arguments.path("fcpath")?;
-                option_not_yet(arguments, token, draft);
+                value.credentials_directory = Some(arguments.path("fcpath")?.into());
             }
-            "fcreds" => credentials(arguments, token, draft)?,
+            "fcreds" => credentials(arguments, token, draft, &mut value)?,
             "logok" => value.log_success = true,
             "oids" => value.object_ids = true,
             "redirect" => value.redirects.push(redirect(arguments, draft)?),
@@ -156,19 +158,24 @@ fn credentials(
     arguments: &mut Arguments<'_>,
     at: &DirectiveToken,
     draft: &mut Draft<'_>,
+    value: &mut ThirdPartyCopy,
 ) -> Result<(), DirectiveFault> {
-    if arguments.need("fcreds protocol")?.text == "?" {
-        arguments.need("fcreds protocol")?;
-    }
+    let first = arguments.need("fcreds protocol")?;
+    let is_optional = first.text.starts_with('?');
+    let protocol = if first.text == "?" { arguments.need("fcreds protocol")? } else { first };
     let variable = arguments.need("fcreds variable")?;
-    if !variable.text.starts_with('=') {
+    let name = variable.text.strip_prefix('=').unwrap_or_default();
+    if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
         return Err(DirectiveFault::at(
             variable,
             format!("invalid fcreds variable '{}'", variable.text),
             "allowed: =variable",
         ));
     }
-    option_not_yet(arguments, at, draft);
+    match protocol.text.trim_start_matches('?') {
+        GSI => value.credentials = Some(CopyCredentials { variable: name.to_owned(), is_optional }),
+        _ => option_not_yet(arguments, at, draft),
+    }
     Ok(())
 }
 

@@ -125,6 +125,15 @@ pub struct GridForwarding {
     pub is_full: bool,
 }
 
+/// `-exppxy`: the place of proxies that clients delegate, in addition to the session.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum GridExport {
+    /// `=creds`: the credentials of the identity.
+    Credentials,
+    /// A file of this template, which has `<user>` or `<uid>`.
+    File(String),
+}
+
 /// `grpopt` of `-vomsfunparms`: the groups of a client that count.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum VomsGroups {
@@ -209,6 +218,10 @@ pub struct GsiOptions {
     pub voms: Option<VomsOptions>,
     /// `-authzpxy`.
     pub forwarding: Option<GridForwarding>,
+    /// `-dlgpxy`: clients are asked to delegate a proxy, if they offer it.
+    pub asks_for_proxy: bool,
+    /// `-exppxy`. Clients are then asked for a proxy, too.
+    pub export: Option<GridExport>,
     /// `-moninfo`.
     pub monitors_subject: bool,
     /// `-showdn`.
@@ -236,6 +249,8 @@ impl Default for GsiOptions {
             map_refresh: Duration::from_secs(600),
             voms: None,
             forwarding: None,
+            asks_for_proxy: false,
+            export: None,
             monitors_subject: false,
             logs_subject: false,
             new_hash_only: false,

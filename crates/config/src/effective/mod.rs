@@ -35,7 +35,7 @@ pub use cluster::{
 pub use cluster_key::ClusterKeyConfig;
 pub use grid::{
     AuthorityCheck, GRID_AUTHORITIES, GRID_CERTIFICATE, GRID_KEY, GRID_KEY_BITS, GRID_MAP, GridCipher,
-    GridForwarding, GridMapping, GsiOptions, RevocationCheck, VomsGroups, VomsOptions,
+    GridExport, GridForwarding, GridMapping, GsiOptions, RevocationCheck, VomsGroups, VomsOptions,
 };
 pub(crate) use logical::XATTR_PREFIX_BYTES;
 pub use logical::{
@@ -66,8 +66,8 @@ pub use storage::{
     UsageLogConfig, Visibility,
 };
 pub use third_party::{
-    COPY_JOBS_MAX, COPY_STREAMS_MAX, CopyAllow, CopyProgram, CopyRedirect, CopyRequire, CopyScan, CopySource,
-    CopySources, ThirdPartyCopy,
+    COPY_JOBS_MAX, COPY_STREAMS_MAX, CopyAllow, CopyCredentials, CopyProgram, CopyRedirect, CopyRequire,
+    CopyScan, CopySource, CopySources, ThirdPartyCopy,
 };
 pub use tls::{HANDSHAKE_TIME, TlsAuthorities, TlsCertificate, TlsOperations, TlsRequirements};
 
@@ -177,6 +177,14 @@ impl Effective {
     pub fn persist_directory(&self) -> PathBuf {
         let directory = self.logical.persist.log_path.as_ref().map(|path| self.of_instance(path));
         directory.unwrap_or_else(|| self.admin_directory()).join(".ofs/posc")
+    }
+
+    /// Returns the directory of files with credentials that clients delegate for copies.
+    #[must_use]
+    pub fn copy_credentials_directory(&self) -> PathBuf {
+        let copies = self.logical.third_party.value.as_ref();
+        let configured = copies.and_then(|copies| copies.credentials_directory.clone());
+        configured.unwrap_or_else(|| self.admin_directory().join(".ofs/.tpccreds"))
     }
 
     fn of_instance(&self, directory: &Path) -> PathBuf {

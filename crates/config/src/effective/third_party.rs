@@ -78,6 +78,15 @@ pub struct CopyProgram {
     pub arguments: Vec<String>,
 }
 
+/// `ofs.tpc fcreds`: copies log in to sources with the proxies that clients delegate by gsi.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CopyCredentials {
+    /// The variable by which the copy program finds the file with the proxy.
+    pub variable: String,
+    /// `?`: a client that has delegated nothing may copy without. Otherwise its copies fail.
+    pub is_optional: bool,
+}
+
 /// `ofs.tpc scan`: output of the program that is searched for its error message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CopyScan {
@@ -113,6 +122,10 @@ pub struct ThirdPartyCopy {
     pub require: Vec<CopyRequire>,
     /// The copy program; `None` means the built-in client.
     pub program: Option<CopyProgram>,
+    /// Delegated credentials; `None` if copies log in to no source.
+    pub credentials: Option<CopyCredentials>,
+    /// `fcpath`: directory of files with delegated credentials, for the copy program.
+    pub credentials_directory: Option<PathBuf>,
     /// Output that is searched for its error message.
     pub scan: CopyScan,
     /// Copies its output to the log.
@@ -138,6 +151,8 @@ impl Default for ThirdPartyCopy {
             allow: Vec::new(),
             require: Vec::new(),
             program: None,
+            credentials: None,
+            credentials_directory: None,
             scan: CopyScan::All,
             echo: false,
             log_success: false,

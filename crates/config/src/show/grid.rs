@@ -1,6 +1,6 @@
 //! The options of `sec.protocol gsi` as text.
 
-use crate::effective::{GsiOptions, VomsOptions};
+use crate::effective::{GridExport, GsiOptions, VomsOptions};
 use std::path::PathBuf;
 
 pub(super) fn gsi_text(options: &GsiOptions) -> String {
@@ -34,6 +34,11 @@ pub(super) fn gsi_text(options: &GsiOptions) -> String {
         let field = if forwarding.as_endorsements { "endor" } else { "creds" };
         let part = if forwarding.is_full { "fullchain" } else { "lastcert" };
         format!("-authzpxy:{field}={part}")
+    }));
+    words.extend(options.asks_for_proxy.then(|| "-dlgpxy:request".to_owned()));
+    words.extend(options.export.as_ref().map(|export| match export {
+        GridExport::Credentials => "-exppxy:=creds".to_owned(),
+        GridExport::File(template) => format!("-exppxy:{template}"),
     }));
     words.extend(options.monitors_subject.then(|| "-moninfo".to_owned()));
     words.extend(options.logs_subject.then(|| "-showdn:1".to_owned()));

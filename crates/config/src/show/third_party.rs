@@ -35,6 +35,11 @@ pub(super) fn show(value: &ThirdPartyCopy) -> String {
         let cgi = if rule.cgi.is_empty() { String::new() } else { format!(" ?{}", rule.cgi) };
         words.push(format!("redirect {which}{}:{}{cgi}", rule.target.host, rule.target.port));
     }
+    if let Some(credentials) = &value.credentials {
+        let optional = if credentials.is_optional { "?" } else { "" };
+        words.push(format!("fcreds {optional}gsi ={}", credentials.variable));
+    }
+    words.extend(value.credentials_directory.as_ref().map(|path| format!("fcpath {}", path.display())));
     match value.scan {
         CopyScan::All => {}
         CopyScan::Stderr => words.push("scan stderr".to_owned()),

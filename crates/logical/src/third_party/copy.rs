@@ -15,6 +15,7 @@ use crate::errno::{self, unable};
 use crate::in_flight::InFlight;
 use crate::job;
 use crate::open_file::OpenFileState;
+use auth::gsi::DelegatedProxy;
 use base::{ClientHost, Error, ErrorKind, Owner};
 use digest::{Algorithm, Checksum, RunningChecksum};
 use std::os::fd::BorrowedFd;
@@ -45,6 +46,7 @@ type Outcome = Result<(), (ErrorKind, String)>;
 pub(crate) struct RunningCopy {
     third: Arc<ThirdPartyCopies>,
     pull: PullRequest,
+    credentials: Option<Arc<DelegatedProxy>>,
     caller: Arc<Caller>,
     /// The state shared with the destination file.
     pub(crate) pull_state: Arc<PullState>,
@@ -83,12 +85,14 @@ impl RunningCopy {
     pub(crate) fn new(
         third: &Arc<ThirdPartyCopies>,
         pull: PullRequest,
+        credentials: Option<Arc<DelegatedProxy>>,
         caller: &Arc<Caller>,
         asks_persist: bool,
     ) -> Arc<Self> {
         Arc::new(Self {
             third: third.clone(),
             pull,
+            credentials,
             caller: caller.clone(),
             pull_state: Arc::new(PullState::new(asks_persist)),
             state: Mutex::new(CopyState {
@@ -177,12 +181,16 @@ impl RunningCopy {
         let Some(flying) = watch.1.take() else { return };
         let open = flying.open().clone();
         let settings = &self.third.settings;
+        // Without credentials, a client that relies on them could only be one whose server does not
+        // announce them, so it arranges a grant after all.
+        let named = self.pull.by_credentials.as_ref().filter(|_| self.credentials.is_some());
         let fetch = TransferRequest {
-            source: self.pull.source.clone(),
+            source: named.unwrap_or(&self.pull.source).clone(),
             path: self.pull.path.clone(),
             cgi: self.pull.cgi.clone(),
-            key: self.pull.key.clone(),
-            origins: self.third.origins(&self.caller.identity),
+            key: named.is_none().then(|| self.pull.key.clone()),
+            origins: if named.is_none() { self.third.origins(&self.caller.identity) } else { Vec::new() },
+            credentials: self.credentials.clone(),
             streams: settings.streams_for(self.pull.streams),
             size: self.pull.size,
             checksum: self.pull.checksum.or(settings.checksum),

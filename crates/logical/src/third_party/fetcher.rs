@@ -4,6 +4,7 @@
 //! They are traits, because this crate contains neither a client nor a resolver; the `server` crate
 //! implements both.
 
+use auth::gsi::DelegatedProxy;
 use base::Error;
 use digest::{Algorithm, Checksum};
 use std::net::IpAddr;
@@ -19,11 +20,13 @@ pub struct TransferRequest {
     pub path: String,
     /// Additional cgi for the source, `key=value&…`; may be empty. It may contain secrets.
     pub cgi: String,
-    /// The key of the rendezvous, which gives access to the file.
-    pub key: String,
+    /// The key of the rendezvous, which gives access to the file; `None` if the credentials do.
+    pub key: Option<String>,
     /// The client that arranged the copy, `user.pid@host`, in the forms in which the source may
     /// know it, the likeliest first. A source that knows another form makes the destination wait.
     pub origins: Vec<String>,
+    /// Credentials of the client for the login at the source.
+    pub credentials: Option<Arc<DelegatedProxy>>,
     /// Number of streams in addition to the first.
     pub streams: u32,
     /// Size in bytes that the client announced.

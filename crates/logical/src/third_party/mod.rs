@@ -16,6 +16,7 @@
 //! | `request` | parses the cgi of an open |
 //! | `rendezvous` | grants and the destinations that wait for one: pure, time is an argument |
 //! | `grant` | the grant that an open file holds |
+//! | `delegation` | the credentials that a client has delegated for its copy |
 //! | `source` | opens at a source: registering and collecting |
 //! | `hosts` | names and permissions of hosts |
 //! | `copy` | a copy at a destination, from the first sync to its result |
@@ -24,6 +25,7 @@
 //! | `fetcher` | the ports: transfer of the data, resolution of host names |
 
 mod copy;
+mod delegation;
 mod fetcher;
 mod grant;
 mod hosts;
@@ -38,7 +40,7 @@ pub use fetcher::{
     Bytes, Fetcher, HostLookup, RunningTransfer, TransferCompletion, TransferRequest, TransferResult,
     TransferSink, Written,
 };
-pub use settings::{HostRule, ProofRule, Settings};
+pub use settings::{DelegatedCredentials, HostRule, ProofRule, Settings};
 
 pub(crate) use copy::RunningCopy;
 pub(crate) use grant::HeldGrant;

@@ -43,6 +43,9 @@ pub(crate) enum CopyRole {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PullRequest {
     pub(crate) key: String,
+    /// The source as the user has named it, if the client relies on delegated credentials instead of a
+    /// grant: `host:port`.
+    pub(crate) by_credentials: Option<String>,
     /// `host:port`.
     pub(crate) source: String,
     /// The path at the source.
@@ -77,7 +80,8 @@ pub(crate) fn parse(
     object_ids: bool,
 ) -> Result<CopyRole, Wrong> {
     let text = |key: &str| cgi.text(key).filter(|value| !value.is_empty());
-    let Some(key) = text("tpc.key") else {
+    let by_credentials = writes && text("tpc.dlgon") == Some("1");
+    let Some(key) = text("tpc.key").or(by_credentials.then_some("")) else {
         // Without a key nothing could be fetched, and the client would take an empty file for a
         // copy.
         return if writes && cgi.get("tpc.src").is_some() { Err(NO_KEY) } else { Ok(CopyRole::None) };
@@ -140,7 +144,12 @@ fn pull(
         return Err(NOT_CREATING);
     }
     let size = text("oss.asize").and_then(|size| size.parse().ok());
-    Ok(PullRequest { key, source, path: lfn, cgi: source_cgi(text("tpc.scgi")), streams, checksum, size })
+    let by_credentials = match text("tpc.dlgon") {
+        Some("1") => Some(text("tpc.dlg").map_or(Some(source.clone()), host_and_port).ok_or(NO_SOURCE)?),
+        _ => None,
+    };
+    let cgi = source_cgi(text("tpc.scgi"));
+    Ok(PullRequest { key, by_credentials, source, path: lfn, cgi, streams, checksum, size })
 }
 
 /// Parses `[user@]host[:port]` to `host:port`.
@@ -238,12 +247,15 @@ mod tests {
         assert!(parse(&path, &cgi, true, true, true).is_ok());
     }
 
-    /// A client that could delegate credentials offers that before it asks whether this server
-    /// supports it (`query config tpcdlg`). The answer is no, and the client arranges the copy
-    /// without.
     #[test]
-    fn an_offer_of_credentials_is_ignored() {
-        assert_eq!(pulled("tpc.key=k&tpc.src=h&tpc.dlgon=1"), pulled("tpc.key=k&tpc.src=h"));
+    fn a_client_may_rely_on_credentials_instead_of_a_grant() {
+        let source = |cgi| pulled(cgi).map(|pull| (pull.by_credentials, pull.source));
+        let h = || "h:1094".to_owned();
+        assert_eq!(source("tpc.key=k&tpc.src=h&tpc.dlgon=0&tpc.dlg=m"), Ok((None, h())));
+        assert_eq!(source("tpc.src=h&tpc.dlgon=1"), Ok((Some(h()), h())));
+        assert_eq!(source("tpc.key=k&tpc.src=h&tpc.dlgon=1&tpc.dlg=m:2"), Ok((Some("m:2".to_owned()), h())));
+        assert_eq!(source("tpc.src=h&tpc.dlgon=1&tpc.dlg=m:x"), Err(NO_SOURCE));
+        assert_eq!(understood("tpc.dlgon=1", false), Ok(CopyRole::None));
     }
 
     #[test]

@@ -25,6 +25,18 @@ pub struct ProofRule {
     pub encrypted: bool,
 }
 
+/// The use of credentials that clients delegate to this server, for the login at sources.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum DelegatedCredentials {
+    /// They are not used.
+    #[default]
+    Unused,
+    /// They are used where there are some.
+    Optional,
+    /// A copy without them fails.
+    Required,
+}
+
 /// Limits and rules of third-party copies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
@@ -53,6 +65,8 @@ pub struct Settings {
     pub object_ids: bool,
     /// Log successful copies too.
     pub log_success: bool,
+    /// Credentials of clients for the login at sources.
+    pub credentials: DelegatedCredentials,
 }
 
 impl Default for Settings {
@@ -70,6 +84,7 @@ impl Default for Settings {
             require_destination: Vec::new(),
             object_ids: false,
             log_success: false,
+            credentials: DelegatedCredentials::default(),
         }
     }
 }

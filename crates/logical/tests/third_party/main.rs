@@ -11,7 +11,7 @@ use base::ErrorKind::{self, *};
 use base::{Error, Identity, LoginNames};
 use digest::{Algorithm, RunningChecksum as Summing};
 use logical::{
-    Fetcher, HostLookup, HostRule, ProofRule, RunningTransfer, ThirdPartyParts,
+    DelegatedCredentials, Fetcher, HostLookup, HostRule, ProofRule, RunningTransfer, ThirdPartyParts,
     ThirdPartySettings as Settings, TransferCompletion, TransferRequest, TransferResult, TransferSink,
 };
 use std::collections::{HashMap, VecDeque};
@@ -169,6 +169,33 @@ fn a_probe_is_an_ordinary_open() {
 }
 
 #[test]
+fn copies_without_delegated_credentials_are_refused_where_they_are_required() {
+    let pulled = |credentials, cgi: &str| {
+        let (server, hand) = serving(Settings { credentials, ..Settings::default() });
+        let file = match server.open_as(&client(), &format!("/data/new{PULL}{cgi}"), creating()).answer() {
+            Answer::Value(Value::Opened(opened)) => opened.file,
+            Answer::Error(error) => return Err((error.kind, error.text)),
+            other => panic!("{}", tell(&other)),
+        };
+        server.on_file(&file, FileOperation::Sync).done();
+        let result = server.on_file(&file, FileOperation::Sync);
+        assert!(is_later(&result));
+        let fetch = hand.take().fetch.clone();
+        Ok((fetch.source, fetch.key.is_some(), fetch.credentials.is_some()))
+    };
+    let refused = Err((NotAuthorized, "Unable to open /data/new; no delegated credentials for tpc".into()));
+    let by_grant = Ok(("source:1095".to_owned(), true, false));
+    let relies = "&tpc.dlgon=1&tpc.dlg=manager:1094";
+    assert_eq!(pulled(DelegatedCredentials::Required, ""), refused);
+    assert_eq!(pulled(DelegatedCredentials::Required, relies), refused);
+    assert_eq!(pulled(DelegatedCredentials::Optional, ""), by_grant);
+    // Without a grant and without credentials, the copy could only fail later.
+    assert_eq!(pulled(DelegatedCredentials::Optional, relies), refused);
+    // Here the client learns that this server uses none, and registers a grant.
+    assert_eq!(pulled(DelegatedCredentials::Unused, relies), by_grant);
+}
+
+#[test]
 fn a_grant_admits_its_destination_once() {
     let (server, _) = serving(Settings::default());
     server.memory.put("/data/f", b"12345");
@@ -314,11 +341,13 @@ fn a_copy_starts_at_the_second_sync() {
     assert!(hand.is_idle(), "the first sync only prepares the copy");
     let result = server.on_file(&file, FileOperation::Sync);
     let work = hand.take();
-    let TransferRequest { source, path, cgi, key, origins, streams, size, .. } = work.fetch.clone();
+    let TransferRequest { source, path, cgi, key, origins, credentials, streams, size, .. } =
+        work.fetch.clone();
     assert_eq!(
-        (source.as_str(), path.as_str(), cgi.as_str(), key.as_str()),
-        ("source:1095", "/theirs/f", "", "k1")
+        (source.as_str(), path.as_str(), cgi.as_str(), key.as_deref()),
+        ("source:1095", "/theirs/f", "", Some("k1"))
     );
+    assert!(credentials.is_none());
     assert_eq!(origins, ["alice.7@client", "alice.7@[::ffff:10.0.0.1]"]);
     assert_eq!((streams, size), (15, Some(5)));
     work.write(0, b"123").unwrap();

@@ -11,7 +11,7 @@
 
 use super::fetcher::{PullCancel, SharedThreads, until_cancelled};
 use super::outbound::{ClientOutbound, Outbound};
-use auth::tls::TrustAnchors;
+use super::program_environment::ProgramEnvironment;
 use base::{Error, ErrorKind};
 use config::{CopyProgram, CopyScan};
 use logical::{Fetcher, RunningTransfer, TransferCompletion, TransferRequest, TransferResult, TransferSink};
@@ -46,30 +46,19 @@ pub(crate) struct ProgramPuller {
     echo: bool,
     threads: SharedThreads,
     outbound: Outbound,
-    trusted: Option<TrustAnchors>,
+    environment: ProgramEnvironment,
 }
 
 impl ProgramPuller {
-    /// Creates it with the policy for its connections, and the authorities that the program finds in its
-    /// environment; `None` for those of the environment of the server.
+    /// Creates it with the policy for its connections, and the environment of the program.
     pub(crate) fn new(
         program: CopyProgram,
         scan: CopyScan,
         echo: bool,
         outbound: Outbound,
-        trusted: Option<TrustAnchors>,
+        environment: ProgramEnvironment,
     ) -> Self {
-        Self { program, scan, echo, threads: SharedThreads::default(), outbound, trusted }
-    }
-
-    /// Names authorities in the environment of a program, as XRootD does.
-    fn name_authorities(command: &mut Command, trusted: &TrustAnchors) {
-        for (name, place) in [("X509_CERT_DIR", &trusted.directory), ("X509_CERT_FILE", &trusted.file)] {
-            match place {
-                Some(place) => command.env(name, place),
-                None => command.env_remove(name),
-            };
-        }
+        Self { program, scan, echo, threads: SharedThreads::default(), outbound, environment }
     }
 
     /// Builds the command line, for a source at that host and port. Source and destination cannot
@@ -94,8 +83,11 @@ impl ProgramPuller {
 fn source_url(fetch: &TransferRequest, source: &str) -> String {
     let TransferRequest { path, cgi, key, origins, .. } = fetch;
     let origin = origins.first().map(String::as_str).unwrap_or_default();
-    let more = if cgi.is_empty() { String::new() } else { format!("{cgi}&") };
-    format!("xroot://{source}/{path}?{more}tpc.key={key}&tpc.org={origin}")
+    let grant = key.as_ref().map(|key| format!("tpc.key={key}&tpc.org={origin}"));
+    let parts: Vec<&str> =
+        [cgi.as_str()].into_iter().chain(grant.as_deref()).filter(|part| !part.is_empty()).collect();
+    let mark = if parts.is_empty() { "" } else { "?" };
+    format!("xroot://{source}/{path}{mark}{}", parts.join("&"))
 }
 
 impl Fetcher for ProgramPuller {
@@ -118,7 +110,7 @@ impl Fetcher for ProgramPuller {
                 return running;
             }
         };
-        let (program, trusted) = (self.program.clone(), self.trusted.clone());
+        let (program, environment) = (self.program.clone(), self.environment.clone());
         let (scan, echo) = (self.scan, self.echo);
         let outbound = self.outbound.for_client(fetch.client_address);
         threads.spawn(async move {
@@ -127,12 +119,16 @@ impl Fetcher for ProgramPuller {
                 Err(error) => return finish.done(Err(error)),
             };
             let mut command = Self::command(&program, &fetch, &source, &path);
-            if let Some(trusted) = &trusted {
-                Self::name_authorities(&mut command, trusted);
-            }
+            let credentials = fetch.credentials.as_deref();
+            let file = match tokio::task::block_in_place(|| environment.apply(&mut command, credentials)) {
+                Ok(file) => file,
+                Err(error) => return finish.done(Err(error)),
+            };
             let name = program.path.display().to_string();
             let run = CopyProgramRun { name, scan, echo, size: fetch.size, path };
-            finish.done(run.run(command, cancelled, sink.as_ref()).await);
+            let result = run.run(command, cancelled, sink.as_ref()).await;
+            tokio::task::block_in_place(|| drop(file));
+            finish.done(result);
         });
         running
     }
@@ -343,6 +339,7 @@ async fn end(child: &mut Child, group: Option<Pid>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use auth::tls::TrustAnchors;
     use config::CopySources;
     use logical::{Bytes, Written};
     use std::fs::File;
@@ -366,6 +363,23 @@ mod tests {
         fn moved(&self, _: u64) {}
     }
 
+    fn request() -> TransferRequest {
+        TransferRequest {
+            source: "127.0.0.1:1".to_owned(),
+            path: "/theirs".to_owned(),
+            cgi: String::new(),
+            key: Some("k".to_owned()),
+            origins: vec!["a.1@h".to_owned()],
+            credentials: None,
+            streams: 0,
+            size: None,
+            checksum: None,
+            destination: "/f".to_owned(),
+            client: "alice.1@host".to_owned(),
+            client_address: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        }
+    }
+
     /// Returns the result of a copy by a shell script, which finds the path of the destination in
     /// `$f`.
     fn copied(script: &str) -> Result<TransferResult, String> {
@@ -380,23 +394,12 @@ mod tests {
         let program = CopyProgram { path: "/bin/sh".into(), arguments };
         let outbound = Outbound::new(CopySources::default(), "here");
         let trusted = TrustAnchors { directory: Some("/trusted".into()), file: None };
-        let runner = ProgramPuller::new(program, CopyScan::All, false, outbound, Some(trusted));
-        let fetch = TransferRequest {
-            source: "127.0.0.1:1".to_owned(),
-            path: "/theirs".to_owned(),
-            cgi: String::new(),
-            key: "k".to_owned(),
-            origins: Vec::new(),
-            streams: 0,
-            size: None,
-            checksum: None,
-            destination: "/f".to_owned(),
-            client: "alice.1@host".to_owned(),
-            client_address: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-        };
+        let environment =
+            ProgramEnvironment { trusted: Some(trusted), variable: None, directory: directory.clone() };
+        let runner = ProgramPuller::new(program, CopyScan::All, false, outbound, environment);
         let (tell, result) = mpsc::channel();
         let finish = TransferCompletion::new(move |result| tell.send(result).unwrap());
-        let _running = runner.start(fetch, Arc::new(Destination(file)), finish);
+        let _running = runner.start(request(), Arc::new(Destination(file)), finish);
         let result = result.recv().unwrap();
         std::fs::remove_dir_all(&directory).unwrap();
         result.map_err(|error| error.text)
@@ -405,6 +408,21 @@ mod tests {
     #[test]
     fn a_program_writes_the_file_of_the_destination() {
         assert_eq!(copied("printf 12345 > $f").unwrap().bytes, 5);
+    }
+
+    /// A client that relies on its credentials has no grant at the source.
+    #[test]
+    fn a_program_gets_the_grant_of_its_client() {
+        let url = |key: Option<&str>, cgi: &str| {
+            source_url(
+                &TransferRequest { key: key.map(str::to_owned), cgi: cgi.to_owned(), ..request() },
+                "s:1",
+            )
+        };
+        assert_eq!(url(Some("k"), ""), "xroot://s:1//theirs?tpc.key=k&tpc.org=a.1@h");
+        assert_eq!(url(Some("k"), "x=1"), "xroot://s:1//theirs?x=1&tpc.key=k&tpc.org=a.1@h");
+        assert_eq!(url(None, "x=1"), "xroot://s:1//theirs?x=1");
+        assert_eq!(url(None, ""), "xroot://s:1//theirs");
     }
 
     #[test]

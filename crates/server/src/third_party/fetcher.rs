@@ -7,7 +7,7 @@
 use super::outbound::{ClientOutbound, Outbound};
 use auth::tls::TrustAnchors;
 use base::{Error, ErrorKind};
-use client::{AddressFilter, Bytes, Cause, Client, File, OpenWith, RemotePath, Settings, Url};
+use client::{AddressFilter, Bytes, Cause, Client, Credentials, File, OpenWith, RemotePath, Settings, Url};
 use digest::{Algorithm, Checksum};
 use logical::{Fetcher, RunningTransfer, TransferCompletion, TransferRequest, TransferResult, TransferSink};
 use std::collections::VecDeque;
@@ -37,13 +37,25 @@ pub(crate) struct Puller {
     threads: SharedThreads,
     outbound: Outbound,
     trusted: Option<TrustAnchors>,
+    /// Delegated credentials are also used at sources whose key agreement is in a small group.
+    accepts_weak_groups: bool,
 }
 
 impl Puller {
     /// Creates it with the policy for its connections, and the authorities of servers; `None` for those
     /// that the environment names.
     pub(crate) fn new(outbound: Outbound, trusted: Option<TrustAnchors>) -> Self {
-        Self { threads: SharedThreads::default(), outbound, trusted }
+        let accepts_weak_groups = auth::gsi::accepts_weak_groups(|name| std::env::var(name).ok());
+        Self { threads: SharedThreads::default(), outbound, trusted, accepts_weak_groups }
+    }
+
+    /// Returns the credentials of a copy: those that its client has delegated, or none, because those of
+    /// the user of this server are not for clients.
+    fn credentials(&self, fetch: &TransferRequest) -> Credentials {
+        match &fetch.credentials {
+            Some(proxy) => Credentials::of_proxy(proxy.client(self.accepts_weak_groups)),
+            None => Credentials::none(),
+        }
     }
 }
 
@@ -110,7 +122,7 @@ impl Fetcher for Puller {
             return Box::new(PullCancel(cancel));
         };
         let outbound = self.outbound.for_client(fetch.client_address);
-        let trusted = self.trusted.clone();
+        let way = PullWay { outbound, trusted: self.trusted.clone(), credentials: self.credentials(&fetch) };
         threads.spawn(async move {
             let writer = PullWriter::new(sink.clone());
             let result = tokio::select! {
@@ -118,7 +130,7 @@ impl Fetcher for Puller {
                 () = until_cancelled(&mut cancelled) => {
                     Err(Error::new(ErrorKind::Cancelled, "cancelled"))
                 }
-                result = pull(&fetch, (outbound, trusted), &writer, sink.as_ref()) => result,
+                result = pull(&fetch, way, &writer, sink.as_ref()) => result,
             };
             // No write may be in progress after the end is reported, also after a failure.
             let written = writer.drain().await;
@@ -128,16 +140,24 @@ impl Fetcher for Puller {
     }
 }
 
+/// The connections of a pull.
+struct PullWay {
+    outbound: ClientOutbound,
+    trusted: Option<TrustAnchors>,
+    credentials: Credentials,
+}
+
 async fn pull(
     fetch: &TransferRequest,
-    (outbound, trusted): (ClientOutbound, Option<TrustAnchors>),
+    PullWay { outbound, trusted, credentials }: PullWay,
     writer: &PullWriter,
     sink: &dyn TransferSink,
 ) -> Result<TransferResult, Error> {
     let resolver = outbound.resolver();
     let filter = AddressFilter::new(move |host, address| outbound.choose(host, address));
     let filter = filter.with_resolver(resolver);
-    let client = Client::for_server(settings(fetch.streams), "scalla third-party copy", filter, trusted);
+    let settings = settings(fetch.streams);
+    let client = Client::for_server(settings, "scalla third-party copy", filter, trusted, credentials);
     let (url, file) = open(&client, fetch).await?;
     let bytes = file.stat().await.map_err(|e| failed(&e))?.size;
     // The source computes the checksum during the transfer, while the file is in its page cache.
@@ -166,7 +186,13 @@ async fn open(client: &Client, fetch: &TransferRequest) -> Result<(Url, File), E
     let mut url = Url::parse(&format!("root://{}", fetch.source)).map_err(bad)?.at(path);
     url.merge_cgi(&fetch.cgi);
     let plain = url.clone();
-    url.cgi.insert("tpc.key".to_owned(), fetch.key.clone());
+    let Some(key) = &fetch.key else {
+        // The login gives access, as for any client.
+        let opened = tokio::time::timeout(OPEN_PATIENCE, client.open(&url, &OpenWith::read())).await;
+        let file = opened.map_err(|_| silent(OPEN_PATIENCE))?.map_err(|error| failed(&error))?;
+        return Ok((plain, file));
+    };
+    url.cgi.insert("tpc.key".to_owned(), key.clone());
     let mut last = Error::new(ErrorKind::ServerError, "nobody arranged it");
     let count = fetch.origins.len();
     for (index, origin) in fetch.origins.iter().enumerate() {
@@ -182,13 +208,14 @@ async fn open(client: &Client, fetch: &TransferRequest) -> Result<(Url, File), E
                     return Err(last);
                 }
             }
-            Err(_) => {
-                let text = format!("open: no answer within {} s", patience.as_secs());
-                last = Error::new(ErrorKind::RequestTimedOut, text);
-            }
+            Err(_) => last = silent(patience),
         }
     }
     Err(last)
+}
+
+fn silent(patience: Duration) -> Error {
+    Error::new(ErrorKind::RequestTimedOut, format!("open: no answer within {} s", patience.as_secs()))
 }
 
 /// Converts an error of the client, without the target, which the receiver knows.

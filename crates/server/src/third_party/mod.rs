@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `fetcher` | pulls with our own client, for [`logical::Fetcher`] |
 //! | `copy_program` | pulls with a program of the site (`ofs.tpc pgm`), for [`logical::Fetcher`] |
+//! | `program_environment` | authorities and delegated credentials of that program |
 //! | `outbound` | the policy for outgoing connections on behalf of clients |
 //! | `handoff` | third-party copies redirected to another server, before any file system |
 
@@ -11,8 +12,10 @@ mod copy_program;
 mod fetcher;
 mod handoff;
 mod outbound;
+mod program_environment;
 
 pub(crate) use copy_program::ProgramPuller;
 pub(crate) use fetcher::Puller;
 pub(crate) use handoff::Handoff;
 pub(crate) use outbound::Outbound;
+pub(crate) use program_environment::ProgramEnvironment;

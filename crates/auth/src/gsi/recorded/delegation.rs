@@ -94,6 +94,13 @@ fn only_clients_that_can_delegate_are_asked() {
     assert!(plain(&asking, &of, "0") && plain(&asking, &of, "2"));
     assert!(plain(&asking, &last, "1"), "its path length is 0");
     assert!(plain(&server(), &of, "1"), "this server does not ask");
+    // XrdSecGSIDELEGPROXY=2 of the stock client: its answer would be its private key.
+    let client = client_with(&[("XrdSecCREDS", &of), ("XrdSecGSIDELEGPROXY", "1")]);
+    let found = exchange(&asking, &client, |at, message| match at {
+        1 => replaced(&message, SutField::CLIENT_OPTIONS, Some(&0x86_u32.to_be_bytes())),
+        _ => message,
+    });
+    assert!(found.unwrap().delegated_proxy.is_none());
 }
 
 #[test]
