@@ -147,12 +147,25 @@ def test_revoked_certificates(serve, own_site):
 def test_proxies_with_fewer_rights(serve, site, proxy):
     limited = site.proxy("limited", policy=grid.LIMITED)
     below = site.proxy("below-limited", of=limited, length=0)
-    refused(server, site.client(limited), "gsi.limited full")
-    refused(server, site.client(below), "gsi.limited full", "refused")
     server = at_ours(serve, site)
     refused(server, site.client(site.proxy("past", days=-1)), "expired")
+    # Limited proxies, and all below them, may only read.
+    for environment in (site.client(limited), site.client(below)):
+        peers.place(server.tree / "limited", CONTENT)
+        assert scalla("cat", url(server, "/limited"), **environment).ok().raw == CONTENT
+        run([XRDFS, f"localhost:{server.port}", "ls", "/"], **environment).ok()
+        for words in (["rm", "/limited"], ["mkdir", "/d"], ["mv", "/limited", "/other"], ["truncate", "/limited", "1"]):
+            failed = run([XRDFS, f"localhost:{server.port}", *words], **environment)
+            assert failed.status != 0 and "may only read" in failed.all, (words, failed)
+        source = site.directory / "new-file"
+        source.write_bytes(b"x")
+        assert run([XRDCP, "-f", source, url(server, "/limited")], **environment).status != 0
+        assert (server.tree / "limited").read_bytes() == CONTENT and not (server.tree / "d").exists()
+    strict = at_ours(serve, site, more="gsi.limited refuse\n")
+    refused(strict, site.client(limited), "gsi.limited")
+    refused(strict, site.client(below), "gsi.limited")
     full = at_ours(serve, site, more="gsi.limited full\n")
-    run([XRDFS, f"localhost:{full.port}", "ls", "/"], **site.client(limited)).ok()
+    run([XRDFS, f"localhost:{full.port}", "mkdir", "/d"], **site.client(limited)).ok()
     strong = at_ours(serve, site, more="gsi.minrsa 3072\n")
     refused(strong, site.client(proxy), "3072")
 

@@ -184,7 +184,7 @@ def test_delegation(servers, source, target):
             tools.run([program, "-N", "-f", "--tpc", "delegate", mode, *words]).ok()
             assert (target.tree / "delegated-copy").read_bytes() == data(SIZE)
             (target.tree / "delegated-copy").unlink()
-    tools.scalla("cp", "--tpc", "delegate", *words).fails(Exit.USAGE, "does not copy with delegated credentials")
+    tools.scalla("cp", "--tpc", "delegate", *words).fails(Exit.FAILED, "does not copy with delegated credentials")
     assert not (target.tree / "delegated-copy").exists()
 
 

@@ -78,6 +78,8 @@ pub struct EntityFields {
     pub forwarded_ticket: Option<Arc<ExportedFile>>,
     /// The proxy of a grid certificate that the peer has delegated.
     pub delegated_proxy: Option<Arc<DelegatedProxy>>,
+    /// The credentials of the peer only let it read, whatever its name may do.
+    pub only_reads: bool,
     /// Time after which the identity no longer counts.
     pub expires: Option<SystemTime>,
     /// Local user id, where the protocol knows it.

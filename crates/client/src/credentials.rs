@@ -185,6 +185,13 @@ pub(crate) fn delegate_to(url: &mut Url) {
     url.cgi.insert(INTENT.to_owned(), DELEGATION_INTENT.to_owned());
 }
 
+/// Removes that purpose, for requests that need no delegation.
+pub(crate) fn end_delegation(url: &mut Url) {
+    if url.cgi.get(INTENT).is_some_and(|intent| intent == DELEGATION_INTENT) {
+        url.cgi.remove(INTENT);
+    }
+}
+
 /// Removes the user and the elements for the client from a URL that the user did not write.
 pub(crate) fn remove_choice(url: &mut Url) {
     (url.user, url.password) = (None, None);
@@ -209,6 +216,21 @@ pub(crate) fn is_for_client(key: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_proxy_is_delegated_to_the_target_of_a_copy_only() {
+        let plain = Url::parse("root://h//a?xrd.wantprot=gsi").unwrap();
+        let mut url = plain.clone();
+        delegate_to(&mut url);
+        assert!(CredentialChoice::of(&url).delegates() && !CredentialChoice::of(&plain).delegates());
+        assert_ne!(CredentialChoice::of(&url), CredentialChoice::of(&plain), "connections are not shared");
+        // A redirect or a metalink delegates nothing.
+        let mut redirected = url.clone();
+        remove_choice(&mut redirected);
+        assert!(!CredentialChoice::of(&redirected).delegates());
+        end_delegation(&mut url);
+        assert_eq!(CredentialChoice::of(&url), CredentialChoice::of(&plain));
+    }
 
     #[test]
     fn the_choice_is_that_of_the_url_of_the_user() {

@@ -218,5 +218,5 @@ fn shown_values_have_the_same_effect() {
         (protocol, *security.grid_limited, *security.grid_legacy, *security.grid_key_bits, map)
     };
     assert_eq!(values(&before), values(&after), "{shown:?}");
-    assert_eq!((values(&before).1, values(&before).2, values(&before).3), (true, true, 3072));
+    assert_eq!((values(&before).1, values(&before).2, values(&before).3), (GridLimited::Full, true, 3072));
 }

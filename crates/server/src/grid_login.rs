@@ -8,12 +8,12 @@ use auth::grid::{
     VOMS_DIRECTORY, VomsDirectory, VomsMap, VomsSelection,
 };
 use auth::gsi::{
-    AttributeUse, DelegationUse, ForwardedChain, GsiCipher, GsiServer, GsiServerSettings, NameMap,
-    NameMapping, NameMaps,
+    AttributeUse, DelegationUse, ForwardedChain, GsiCipher, GsiServer, GsiServerSettings, LimitedProxies,
+    NameMap, NameMapping, NameMaps,
 };
 use config::{
-    AuthorityCheck, Effective, GRID_MAP, GridCipher, GridExport, GridMapping, GsiOptions, RevocationCheck,
-    SecurityConfig, ThirdPartyCopy, VomsGroups, VomsOptions,
+    AuthorityCheck, Effective, GRID_MAP, GridCipher, GridExport, GridLimited, GridMapping, GsiOptions,
+    RevocationCheck, SecurityConfig, ThirdPartyCopy, VomsGroups, VomsOptions,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -148,7 +148,11 @@ fn settings(options: &GsiOptions, security: &SecurityConfig) -> GsiServerSetting
         monitors_subject: options.monitors_subject,
         logs_subject: options.logs_subject,
         new_hash_only: options.new_hash_only,
-        accepts_limited: *security.grid_limited,
+        limited: match *security.grid_limited {
+            GridLimited::Refuse => LimitedProxies::Refuse,
+            GridLimited::Read => LimitedProxies::Read,
+            GridLimited::Full => LimitedProxies::Full,
+        },
         key_bits_min: usize::try_from(*security.grid_key_bits).unwrap_or(GsiServerSettings::KEY_BITS_MIN),
         refresh: options.map_refresh.min(options.refresh),
         ..GsiServerSettings::new(options.certificate.clone(), options.key.clone())

@@ -18,6 +18,7 @@
 //! | `redirector` | the file system of a manager: it redirects clients to nodes |
 //! | `reader_redirect` | redirection of readers away from a drained or suspended server |
 //! | `static_redirects` | redirects to another server by configuration |
+//! | `reading_clients` | clients whose credentials only let them read |
 //! | `third_party` | third-party copies: pulls from other servers |
 //! | `login` | authentication of clients, refresh of keytabs |
 //! | `tls` | the certificate of the server, its renewal and expiry |
@@ -48,6 +49,7 @@ mod multi_user;
 mod password_login;
 pub mod process;
 mod reader_redirect;
+mod reading_clients;
 mod redirector;
 mod reload;
 mod reload_reads;

@@ -13,13 +13,14 @@ use crate::login;
 use crate::multi_user;
 use crate::process::{port_owner, raise_descriptors};
 use crate::reader_redirect::ReaderRedirectFileSystem;
+use crate::reading_clients::ReadingClients;
 use crate::redirector::Redirector;
 use crate::reload_reads::{PartRead, READ_TIME_MAX, ReloadReaders};
 use crate::static_redirects::StaticRedirects;
 use crate::third_party::{Handoff, Outbound};
 use crate::tls::{self, CertificateWatch, ServerTls};
 use base::{Identity, LogicalPath, Supervisor};
-use config::Effective;
+use config::{AuthProtocol, Effective};
 use logical::{
     AuthorizationRole, AuthorizedFiles, ForwardedChanges, Journals, Logical, LogicalParts, Prepares,
 };
@@ -525,6 +526,9 @@ fn guarded_files(
     let exports = exports.filter_map(|export| LogicalPath::parse(export.prefix.as_bytes()).ok()).collect();
     let names_users = multi_user::is_enabled(effective);
     let files = AuthorizedFiles::before(files, policy, (decides, names_users), exports);
+    let has_proxies =
+        effective.security.protocols.iter().any(|one| matches!(one.value, AuthProtocol::Gsi(_)));
+    let files = ReadingClients::before(files, has_proxies);
     let rules = effective.protocol.redirects.iter().map(|rule| rule.value.clone()).collect();
     let copies = effective.logical.third_party.value.as_ref();
     let files = Handoff::before(files, copies.map(|copies| copies.redirects.clone()).unwrap_or_default());

@@ -55,7 +55,9 @@ pub use delegation::DelegatedProxy;
 pub use proxy::{PROXY_BITS_MIN, ProxyRequest};
 pub use server::{GsiServer, NameMaps};
 pub use session_cipher::GsiCipher;
-pub use settings::{AttributeUse, DelegationUse, ForwardedChain, GsiServerSettings, NameMapping};
+pub use settings::{
+    AttributeUse, DelegationUse, ForwardedChain, GsiServerSettings, LimitedProxies, NameMapping,
+};
 pub use trust::{ChainTrust, GridIdentity, NameMap};
 
 /// The id of the protocol.

@@ -292,11 +292,20 @@ fn names_come_from_the_grid_map() {
 }
 
 #[test]
-fn limited_proxies_are_refused_unless_configured() {
-    let refused = exchange(&server_with(|_| {}, &[], true), &client_with(&[]), |_, message| message);
-    assert!(refused.unwrap_err().contains("gsi.limited full"));
-    let server = server_with(|settings| settings.accepts_limited = true, &[], true);
-    assert!(exchange(&server, &client_with(&[]), |_, message| message).is_ok());
+fn limited_proxies_only_read_unless_configured() {
+    let only_reads = |limited: Option<LimitedProxies>, is_limited| {
+        let change = |settings: &mut GsiServerSettings| {
+            settings.limited = limited.unwrap_or(settings.limited);
+        };
+        let server = server_with(change, &[], is_limited);
+        exchange(&server, &client_with(&[]), |_, message| message).map(|entity| entity.only_reads)
+    };
+    assert_eq!(only_reads(None, true), Ok(true));
+    assert_eq!(only_reads(Some(LimitedProxies::Full), true), Ok(false));
+    assert!(only_reads(Some(LimitedProxies::Refuse), true).unwrap_err().contains("gsi.limited"));
+    for limited in [LimitedProxies::Refuse, LimitedProxies::Read, LimitedProxies::Full] {
+        assert_eq!(only_reads(Some(limited), false), Ok(false));
+    }
 }
 
 /// S059 to S069, as far as their bytes are given.

@@ -17,7 +17,7 @@ use super::messages::{self, Challenge, DIGEST, EXCHANGE_SECONDS_MAX, VERSION_MIN
 use super::offer;
 use super::rsa_keys::{RsaSigner, RsaVerifier};
 use super::session_cipher::{GsiCipher, IV_BYTES, SessionCipher};
-use super::settings::{ForwardedChain, GsiServerSettings, NameMapping};
+use super::settings::{ForwardedChain, GsiServerSettings, LimitedProxies, NameMapping};
 use super::trust::{ChainTrust, GridIdentity, NameMap};
 use super::{GSI, pem};
 use crate::accounts::AccountDatabase;
@@ -440,14 +440,15 @@ impl GsiServerLogin {
         user: Option<&str>,
     ) -> Result<EntityFields, String> {
         let settings = &self.shared.settings;
-        if identity.is_limited && !settings.accepts_limited {
-            return Err("the proxy is a limited one; gsi.limited full accepts those".to_owned());
+        if identity.is_limited && settings.limited == LimitedProxies::Refuse {
+            return Err("the proxy is a limited one, which gsi.limited refuses".to_owned());
         }
         let columns = self.columns(identity)?;
         let mut fields = EntityFields {
             protocol: GSI.into(),
             host: self.peer.host.as_str().into(),
             expires: Some(columns.as_ref().map_or(identity.expires, |one| one.expires.min(identity.expires))),
+            only_reads: identity.is_limited && settings.limited == LimitedProxies::Read,
             ..EntityFields::default()
         };
         let user_of_group = columns.as_ref().and_then(|columns| self.user_of_group(columns));

@@ -35,6 +35,18 @@ pub struct AttributeUse {
     pub selection: VomsSelection,
 }
 
+/// The rights of clients with a limited proxy.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum LimitedProxies {
+    /// They are refused.
+    Refuse,
+    /// They may read.
+    #[default]
+    Read,
+    /// All of the user.
+    Full,
+}
+
 /// The use of proxies that clients delegate (`-dlgpxy`, `-exppxy`). The identity of the client has the
 /// proxy as long as its session.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -73,8 +85,8 @@ pub struct GsiServerSettings {
     pub logs_subject: bool,
     /// Only the new hash of authorities is offered.
     pub new_hash_only: bool,
-    /// Clients with a limited proxy have all rights; otherwise they are refused.
-    pub accepts_limited: bool,
+    /// The rights of clients with a limited proxy.
+    pub limited: LimitedProxies,
     /// Minimum size of the keys of clients in bits.
     pub key_bits_min: usize,
     /// Interval at which certificate, authorities and grid map are read again.
@@ -107,7 +119,7 @@ impl GsiServerSettings {
             monitors_subject: false,
             logs_subject: false,
             new_hash_only: false,
-            accepts_limited: false,
+            limited: LimitedProxies::default(),
             key_bits_min: Self::KEY_BITS_MIN,
             refresh: Self::REFRESH,
             groups_refresh: Self::GROUPS_REFRESH,

@@ -21,7 +21,7 @@ use super::options::{Against, CopyDelegation, CopyDone, CopyJob, CopyOptions, Wa
 use super::overwrite::{not_the_source_by_open, refused};
 use super::place::Place;
 use crate::client::Client;
-use crate::credentials::delegate_to;
+use crate::credentials::{delegate_to, end_delegation};
 use crate::failure::{Cause, Error};
 use crate::file::{File, OpenWith};
 use crate::identity::RemoteFileIdentity;
@@ -134,7 +134,8 @@ impl ThirdPartyTransfer<'_> {
             clean(&client, &file).await;
             return Err(ThirdPartyRefusal::Failed(error));
         }
-        let (at, own) = (file.location(), file.identity());
+        let (mut at, own) = (file.location(), file.identity());
+        end_delegation(&mut at);
         let closed = file.close().await.map_err(CopyError::target);
         closed.map_err(ThirdPartyRefusal::Failed)?;
         let checksums = self.compared(&seen, &at, own.as_ref()).await.map_err(ThirdPartyRefusal::Failed)?;

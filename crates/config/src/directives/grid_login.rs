@@ -10,7 +10,8 @@ use super::gsi_fault::{invalid, unknown};
 use super::shared::unprotected;
 use super::voms::VomsDraft;
 use crate::effective::{
-    AuthorityCheck, GridCipher, GridExport, GridForwarding, GridMapping, GsiOptions, RevocationCheck,
+    AuthorityCheck, GridCipher, GridExport, GridForwarding, GridLimited, GridMapping, GsiOptions,
+    RevocationCheck,
 };
 use crate::language::DirectiveToken;
 use crate::setting::Setting;
@@ -207,12 +208,9 @@ fn seconds(token: &DirectiveToken, value: &str) -> Result<Duration, DirectiveFau
 /// `{refuse|read|full}`.
 pub(super) fn limited(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let token = arguments.need("use of limited proxies")?;
-    let accepts = match token.text.as_str() {
-        "refuse" => false,
-        "full" => true,
-        _ => return Err(arguments.invalid(token, "use of limited proxies")),
-    };
-    draft.effective.security.grid_limited = Setting::new(accepts, arguments.origin());
+    let found = GridLimited::from_name(&token.text);
+    let limited = found.ok_or_else(|| arguments.invalid(token, "use of limited proxies"))?;
+    draft.effective.security.grid_limited = Setting::new(limited, arguments.origin());
     draft.finish(arguments);
     Ok(())
 }

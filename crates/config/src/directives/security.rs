@@ -102,9 +102,9 @@ pub(super) const SECTION: Section = Section {
             .default("off")
             .help("Log level of authentication.")
             .example("debug"),
-        Directive::new(&["gsi.limited"], UsageFrequency::Rare, "{refuse|full}", limited)
-            .default("refuse")
-            .help("Clients with a limited grid proxy: `full` gives them all rights of the user.")
+        Directive::new(&["gsi.limited"], UsageFrequency::Rare, "{refuse|read|full}", limited)
+            .default("read")
+            .help("Clients with a limited grid proxy: they are refused, may only read, or have all rights of the user.")
             .example("full"),
         Directive::new(&["gsi.proxytypes"], UsageFrequency::Rare, "rfc [legacy]", proxy_types)
             .default("rfc")

@@ -90,6 +90,36 @@ impl GridMapping {
     }
 }
 
+/// `gsi.limited`: the rights of clients with a limited proxy.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum GridLimited {
+    /// They are refused.
+    Refuse,
+    /// They may read.
+    #[default]
+    Read,
+    /// All of the user.
+    Full,
+}
+
+impl GridLimited {
+    /// All values with their names.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("refuse", Self::Refuse), ("read", Self::Read), ("full", Self::Full)];
+
+    /// Returns the name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        name_of(&Self::ALL, self)
+    }
+
+    /// Returns the value with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        value_of(&Self::ALL, name)
+    }
+}
+
 /// `-cipher`: a cipher of sessions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GridCipher {

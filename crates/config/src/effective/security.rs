@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::grid::{GRID_KEY_BITS, GsiOptions};
+use super::grid::{GRID_KEY_BITS, GridLimited, GsiOptions};
 use super::names::{name_of, value_of};
 use super::network::HostPattern;
 use super::process::Trace;
@@ -310,8 +310,8 @@ pub struct SecurityConfig {
     pub signing: Setting<SigningLevels>,
     /// `sec.signdata`: signatures of writes cover their data.
     pub signed_data: Setting<bool>,
-    /// `gsi.limited`: clients with a limited proxy have all rights; otherwise they are refused.
-    pub grid_limited: Setting<bool>,
+    /// `gsi.limited`: the rights of clients with a limited proxy.
+    pub grid_limited: Setting<GridLimited>,
     /// `gsi.proxytypes`: proxies of the time before RFC 3820 are accepted.
     pub grid_legacy: Setting<bool>,
     /// `gsi.minrsa`: minimum size of RSA keys in bits.
@@ -332,7 +332,7 @@ impl Default for SecurityConfig {
             tls_protocols: Vec::new(),
             signing: Setting::default_of(SigningLevels::default()),
             signed_data: Setting::default_of(false),
-            grid_limited: Setting::default_of(false),
+            grid_limited: Setting::default_of(GridLimited::default()),
             grid_legacy: Setting::default_of(false),
             grid_key_bits: Setting::default_of(GRID_KEY_BITS),
             voms_map: Setting::default_of(None),

@@ -34,8 +34,7 @@ pub(super) fn show(security: &SecurityConfig, lines: &mut EffectiveLines) {
     }
     let signed = |signed: &bool| if *signed { "on" } else { "off" }.to_owned();
     lines.restart("sec.signdata", &security.signed_data, signed);
-    let limited = |full: &bool| if *full { "full" } else { "refuse" }.to_owned();
-    lines.restart("gsi.limited", &security.grid_limited, limited);
+    lines.restart("gsi.limited", &security.grid_limited, |limited| limited.name().to_owned());
     let types = |legacy: &bool| if *legacy { "rfc legacy" } else { "rfc" }.to_owned();
     lines.restart("gsi.proxytypes", &security.grid_legacy, types);
     lines.restart("gsi.minrsa", &security.grid_key_bits, u32::to_string);

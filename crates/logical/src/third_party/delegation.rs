@@ -22,14 +22,13 @@ impl Settings {
     ) -> Result<Option<Arc<DelegatedProxy>>, Error> {
         let missing = |why| Err(refused(path, ErrorKind::NotAuthorized, why));
         let delegated = caller.entity().and_then(|entity| entity.delegated_proxy.clone());
+        let has_expired = |proxy: &DelegatedProxy| proxy.has_expired(SystemTime::now());
         match (self.credentials, delegated) {
             (DelegatedCredentials::Unused, _) => Ok(None),
-            (_, Some(proxy)) if proxy.has_expired(SystemTime::now()) => {
-                missing("delegated credentials for tpc have expired")
-            }
-            (_, Some(proxy)) => Ok(Some(proxy)),
+            (_, Some(proxy)) if !has_expired(&proxy) => Ok(Some(proxy)),
             // A client that relies on credentials registers no grant at the source.
-            (DelegatedCredentials::Optional, None) if pull.by_credentials.is_none() => Ok(None),
+            (DelegatedCredentials::Optional, _) if pull.by_credentials.is_none() => Ok(None),
+            (_, Some(_)) => missing("the delegated credentials for tpc have expired"),
             (_, None) => missing("no delegated credentials for tpc"),
         }
     }
