@@ -109,7 +109,11 @@ impl DhGroup {
     }
 
     /// Returns the group if its prime is a safe one with at least this number of bits.
-    pub(crate) fn safe(self: Arc<Self>, bits_min: usize, rng: &mut dyn Rng) -> Result<Arc<Self>, AgreementError> {
+    pub(crate) fn safe(
+        self: Arc<Self>,
+        bits_min: usize,
+        rng: &mut dyn Rng,
+    ) -> Result<Arc<Self>, AgreementError> {
         match Self::fixed() {
             Some(fixed) if fixed.is_equal(&self) => Ok(fixed),
             _ if self.is_safe(bits_min, rng) => Ok(self),
