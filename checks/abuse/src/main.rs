@@ -2,7 +2,8 @@
 //!
 //! After each campaign the server's memory, descriptors, threads, connections and files must return
 //! to their earlier values, within named bounds, and the latency of the well-behaved client must
-//! stay within three times that of a control run, with half-open logins within twice. The exit status is 1 where a bound is broken.
+//! stay within three times that of a control run; with half-open logins, within twice. The exit status
+//! is 1 where a bound is broken.
 //!
 //! Campaigns against a cluster follow: they have limits of their own (`cluster/campaigns.rs`). With
 //! `--quick`, in a build that is not optimised and on a machine with other work, those of bytes and

@@ -59,10 +59,34 @@ const GROUP: &str = "nogroup";
 /// Returns the loads. Each has one processor for the server and one for the generator, so that the
 /// generator limits the throughput of expensive logins, and processor time shows the difference.
 pub(crate) fn rows() -> Vec<Row> {
-    let secured = |security, row: Row| Row {
-        setting: RowSetting { security: Some(security), ..RowSetting::default() },
-        ..row
-    };
+    let mut rows = logins();
+    rows.push(secured(
+        RowSecurity::Rules,
+        bench(
+            "open-authorized-c64",
+            "open and close of 10,000 files, 64 connections, 10,000 rules of 100 groups and 1,000 users",
+            "open",
+            "/many/f%d",
+            "--files 10000 -c 64",
+            &[Goal::at_most(CPU, 0.5)],
+        ),
+    ));
+    for (name, title, options, most) in [
+        ("read-2k-c64-tls", "encrypted reads of 2 KiB, 64 connections", "-s 2k -c 64", 0.6),
+        ("read-1m-c8-tls", "encrypted reads of 1 MiB, 8 connections", "-s 1m -c 8", 0.9),
+    ] {
+        let read = bench(name, title, "read", "/big", options, &[Goal::at_most(CPU, most)]);
+        rows.push(secured(RowSecurity::Tls, read));
+    }
+    rows
+}
+
+fn secured(security: RowSecurity, row: Row) -> Row {
+    Row { setting: RowSetting { security: Some(security), ..RowSetting::default() }, ..row }
+}
+
+/// Returns the loads of logins.
+fn logins() -> Vec<Row> {
     let login = |security, name, title, options, goals: &[Goal]| {
         secured(security, bench(name, title, "connect", "", options, goals))
     };
@@ -92,17 +116,6 @@ pub(crate) fn rows() -> Vec<Row> {
             "-c 16 --resume",
             &half,
         ),
-        secured(
-            RowSecurity::Rules,
-            bench(
-                "open-authorized-c64",
-                "open and close of 10,000 files, 64 connections, 10,000 authorization rules of 100 groups and 1,000 users",
-                "open",
-                "/many/f%d",
-                "--files 10000 -c 64",
-                &half,
-            ),
-        ),
         login(
             RowSecurity::Tls,
             "login-tls-c16",
@@ -116,28 +129,6 @@ pub(crate) fn rows() -> Vec<Row> {
             "connect, resumed TLS handshake, login, disconnect",
             "-c 16 --resume",
             &half,
-        ),
-        secured(
-            RowSecurity::Tls,
-            bench(
-                "read-2k-c64-tls",
-                "encrypted reads of 2 KiB, 64 connections",
-                "read",
-                "/big",
-                "-s 2k -c 64",
-                &[Goal::at_most(CPU, 0.6)],
-            ),
-        ),
-        secured(
-            RowSecurity::Tls,
-            bench(
-                "read-1m-c8-tls",
-                "encrypted reads of 1 MiB, 8 connections",
-                "read",
-                "/big",
-                "-s 1m -c 8",
-                &[Goal::at_most(CPU, 0.9)],
-            ),
         ),
     ]
 }

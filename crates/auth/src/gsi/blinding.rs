@@ -22,8 +22,6 @@ const USES_MAX: u32 = 32;
 /// Number of choices of a blinding. One fails only for numbers that are not prime to the modulus.
 const CHOICES_MAX: usize = 8;
 
-type Number = Zeroizing<Vec<u8>>;
-
 /// A private key with its blinding. The library wipes the key when it is dropped.
 pub(super) struct BlindedKey {
     key: PrivateKey,
@@ -35,9 +33,9 @@ pub(super) struct BlindedKey {
 /// Numbers for the next operation.
 struct Blinding {
     /// `r^e`
-    factor: Number,
+    factor: Zeroizing<Vec<u8>>,
     /// `1 / r`
-    inverse: Number,
+    inverse: Zeroizing<Vec<u8>>,
     uses: u32,
 }
 
