@@ -473,12 +473,7 @@ impl Backend for Memory {
     }
     fn usage(&self, path: &LogicalPath, _space: Option<&str>) -> io::Result<SpaceUsage> {
         self.find(path)?;
-        Ok(SpaceUsage {
-            total: 1000 << 20,
-            free: 400 << 20,
-            largest_free: 300 << 20,
-            ..SpaceUsage::default()
-        })
+        Ok(SpaceUsage { total: 1000 << 20, free: 400 << 20, largest_free: 300 << 20, ..Default::default() })
     }
     fn space_of(&self, _path: &LogicalPath) -> String {
         "public".into()

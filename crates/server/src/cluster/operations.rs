@@ -292,7 +292,7 @@ mod tests {
     fn executor(programs: Vec<OperationCommand>, root: &str) -> (Executor, Receiver<String>) {
         let (sender, done) = channel();
         let files: Arc<dyn FileSystem> = Arc::new(Recorder(Mutex::new(sender)));
-        (Executor::new((files, false), programs, root.into()), done)
+        (Executor::new((files, false), programs, (root.into(), NameRules::default())), done)
     }
 
     const MODIFIER: RelayModifier = RelayModifier(0x40);
