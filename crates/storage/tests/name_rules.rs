@@ -100,7 +100,7 @@ fn a_name_that_belongs_to_another_path_does_not_exist() {
     assert_eq!(errno(storage.open(&path("/store/new"), &create(0o644))), libc::EINVAL);
     assert_eq!(errno(storage.make_directory(&path("/store/new"), 0o755, Some(&PARENTS))), libc::EINVAL);
     assert_eq!(errno(storage.rename(&path("/a/data/f"), &path("/store/g"), None)), libc::EINVAL);
-    assert_eq!(storage.placement(&hidden, None).is_some(), false);
+    assert!(storage.placement(&hidden, None).is_none());
     assert_eq!(storage.stat(&path("/a/data/f")).unwrap().size, 1);
 }
 
