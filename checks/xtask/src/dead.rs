@@ -1,8 +1,8 @@
 //! Rule `dead`: unused files and broken links.
 //!
 //! It finds source files that no target reaches, documents that no page links to, Python files that
-//! no test imports, and links without a target. The compiler and the test runners ignore such files
-//! silently.
+//! no test imports and no program starts, and links without a target. The compiler and the test
+//! runners ignore such files silently.
 
 use std::collections::BTreeSet;
 
@@ -95,9 +95,12 @@ fn python(tree: &SourceTree, findings: &mut Vec<TidyFinding>) {
             let mut siblings =
                 tree.ending(".py").filter(|(other, _)| parent(other) == directory && *other != path);
             siblings.any(|(_, text)| mentions_module(text, module, name))
+                || tree.ending(".rs").any(|(other, text)| {
+                    other.starts_with(&format!("{directory}/src/")) && text.contains(&format!("/{name}\""))
+                })
         };
         if !is_root && !imported() {
-            findings.push(TidyFinding::new(path, 1, RULE, "no test imports or starts this file"));
+            findings.push(TidyFinding::new(path, 1, RULE, "no test or program imports or starts this file"));
         }
     }
 }
@@ -155,7 +158,12 @@ mod tests {
             ("checks/interop/raw.py", ""),
             ("checks/interop/peer.py", ""),
             ("checks/interop/old.py", ""),
+            ("checks/bench/Cargo.toml", "[package]\nname = \"bench\"\n"),
+            ("checks/bench/src/main.rs", "fn main() {\n    run(\"checks/bench/started.py\");\n}\n"),
+            ("checks/bench/started.py", ""),
+            ("checks/bench/raw.py", ""),
         ];
-        assert_eq!(dead(&files), [("checks/interop/old.py".to_owned(), 1)]);
+        let expected = ["checks/bench/raw.py", "checks/interop/old.py"];
+        assert_eq!(dead(&files), expected.map(|path| (path.to_owned(), 1)));
     }
 }
