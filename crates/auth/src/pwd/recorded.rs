@@ -4,10 +4,11 @@ use super::cipher::PwdCipher;
 use super::client::{PasswordPrompt, PwdClient, PwdClientSettings};
 use super::file::{EntryStatus, PwdEntry, PwdFile};
 use super::hash::{StoredPassword, credentials_of};
-use super::messages::{self, CREDENTIALS, Challenge, step};
+use super::messages::{self, CREDENTIALS, Challenge, STATUS, step};
 use super::server::{PwdServer, PwdServerSettings, is_user_name};
 use super::server_key::{SERVER_ID, ServerKey};
 use crate::client::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol};
+use crate::gsi::agreement::{DhGroup, KeyAgreement, PeerAgreement};
 use crate::gsi::vectors::{bytes, list, load, text};
 use crate::offers::OfferedProtocol;
 use crate::secret::Secret;
@@ -233,6 +234,62 @@ fn steps_out_of_order_are_refused() {
         let message = messages::begin(step).with(SutField::MAIN, b"").finish();
         assert!(refused(&mut server, &message).contains("not expected"), "{step}");
     }
+}
+
+/// Answers that differ would tell, byte by byte, what a recorded message contains.
+#[test]
+fn all_faults_of_a_first_message_have_the_same_answer() {
+    let site = site("oracle");
+    let mut server = site.server.exchange(&peer(1));
+    let first = site.client("alice", &[]).unwrap().step(None, NOW).unwrap();
+    let ServerStep::Continue(sent) = server.step(&first, NOW) else { panic!() };
+    let main = messages::decode(&sent).unwrap().field(SutField::MAIN).unwrap().to_vec();
+    let main = messages::decode_main(&main, step::SERVER_KEY).unwrap();
+    let key = messages::without_module(main.field(SutField::PUBLIC_KEY).unwrap()).unwrap();
+    let own = KeyAgreement::generate(DhGroup::fixed().unwrap(), &mut SystemRng).unwrap();
+    let cipher = PwdCipher::new(&own.agree(&PeerAgreement::decode(key).unwrap()).unwrap()).unwrap();
+
+    let main = || messages::begin_main(step::CLIENT_VERIFIES_SERVER).with(STATUS, &[1, 2, 3, 4]);
+    let valid = main().with(SutField::CHALLENGE, b"abcdefgh").finish();
+    let mut bad_padding = cipher.seal(&valid);
+    bad_padding.truncate(bad_padding.len() - 8);
+    assert!(cipher.open(&bad_padding).is_none());
+    let of_step = |step| messages::begin_main(step).with(SutField::CHALLENGE, b"abcdefgh").finish();
+    let faults = [
+        ("padding", bad_padding),
+        ("length", cipher.seal(&valid)[1..].to_vec()),
+        ("content", cipher.seal(b"other")),
+        ("empty", cipher.seal(b"")),
+        ("step", cipher.seal(&of_step(step::CLIENT_NORMAL))),
+        ("no challenge", cipher.seal(&main().finish())),
+        ("challenge", cipher.seal(&main().with(SutField::CHALLENGE, b"abc\0defg").finish())),
+        (
+            "user",
+            cipher.seal(&main().with(SutField::CHALLENGE, b"abcdefgh").with(SutField::USER, b"/").finish()),
+        ),
+    ];
+    let answer = |main: &[u8]| {
+        let message = messages::begin(step::CLIENT_VERIFIES_SERVER)
+            .with(SutField::PUBLIC_KEY, own.text().as_bytes())
+            .with(SutField::MAIN, main)
+            .finish();
+        match site.server.exchange(&peer(1)).step(&message, NOW) {
+            ServerStep::Continue(answer) => answer,
+            other => panic!("{other:?}"),
+        }
+    };
+    for (fault, main) in faults {
+        let answer = answer(&main);
+        let answer = messages::decode(&answer).unwrap();
+        assert_eq!(answer.step, step::SERVER_NEW_KEY, "{fault}");
+        let main = messages::decode_main(answer.field(SutField::MAIN).unwrap(), answer.step).unwrap();
+        assert!(Challenge::of_peer(&main).is_some(), "{fault}");
+        let fields: Vec<_> = main.fields().filter(|(field, _)| *field != SutField::CHALLENGE).collect();
+        let sent = messages::with_module(std::str::from_utf8(key).unwrap());
+        assert_eq!(fields, [(SutField::PUBLIC_KEY, &sent[..]), (STATUS, &[0; 4][..])], "{fault}");
+    }
+    let right = answer(&cipher.seal(&valid));
+    assert_eq!(messages::decode(&right).unwrap().step, step::SERVER_SIGNED_CHALLENGE);
 }
 
 #[test]

@@ -267,20 +267,19 @@ impl PwdServerLogin {
         }
     }
 
-    /// Notes the user and the status of a client.
+    /// Notes the user and the status of a client, or nothing if there is a fault.
     fn note_client(&mut self, main: &SutMessage<'_>) -> Result<(), String> {
-        self.status = messages::status_of(main);
-        let Some(user) = main.text(SutField::USER) else { return Ok(()) };
-        if !is_user_name(user) {
-            return Err("the name of the user is malformed".to_owned());
-        }
-        match &self.user {
-            Some(known) if known != user => Err("the user has changed".to_owned()),
-            _ => {
-                self.user = Some(user.to_owned());
-                Ok(())
+        if let Some(user) = main.text(SutField::USER) {
+            if !is_user_name(user) {
+                return Err("the name of the user is malformed".to_owned());
             }
+            if self.user.as_ref().is_some_and(|known| known != user) {
+                return Err("the user has changed".to_owned());
+            }
+            self.user = Some(user.to_owned());
         }
+        self.status = messages::status_of(main);
+        Ok(())
     }
 
     /// Sends the key of the server to a client that does not know it.
@@ -297,23 +296,16 @@ impl PwdServerLogin {
 
     /// Takes the key of a client, and answers its challenge. `sent` is the challenge of the server, if
     /// it has sent its key. A client that knows another key than that of the server gets the key.
+    ///
+    /// A recorded first message can be sent again, changed, as often as somebody likes. So all faults
+    /// of its inner message have one answer, and nothing of that message is in it.
     fn take_key(&mut self, message: &SutMessage<'_>, sent: Option<Challenge>) -> Result<ServerStep, String> {
         let key = message.field(SutField::PUBLIC_KEY).ok_or("the key of the client is missing")?;
-        let secret = match (self.shared.users().key.agree(key), &sent) {
+        let begun = self.begin_session(message, key, sent.as_ref());
+        let (cipher, tag) = match (begun, sent) {
             (Err(_), None) => return Ok(self.send_key(step::SERVER_NEW_KEY)),
-            (secret, _) => secret?,
+            (begun, _) => begun?,
         };
-        let cipher = PwdCipher::new(&secret).ok_or("the session key is empty")?;
-        let main = match (messages::open_main(message, &cipher), &sent) {
-            (Err(_), None) => return Ok(self.send_key(step::SERVER_NEW_KEY)),
-            (main, _) => main?,
-        };
-        let main = messages::decode_main(main.expose(), message.step)?;
-        if let Some(sent) = sent {
-            sent.check(&main, &cipher)?;
-        }
-        self.note_client(&main)?;
-        let tag = Challenge::of_peer(&main).ok_or("the challenge of the client is missing or malformed")?;
         let challenge = Challenge::random(&mut SystemRng);
         let main = messages::begin_main(step::SERVER_SIGNED_CHALLENGE)
             .with(SutField::SIGNED_CHALLENGE, &cipher.seal(tag.as_bytes()))
@@ -323,6 +315,26 @@ impl PwdServerLogin {
         let reply = messages::begin(step::SERVER_SIGNED_CHALLENGE).with(SutField::MAIN, &cipher.seal(&main));
         self.stage = Stage::Credentials { cipher, challenge, passwords: 0 };
         Ok(ServerStep::Continue(reply.finish()))
+    }
+
+    /// Returns the cipher of a session with the key of a client, and the challenge of the client. The
+    /// client is noted only if there is no fault.
+    fn begin_session(
+        &mut self,
+        message: &SutMessage<'_>,
+        key: &[u8],
+        sent: Option<&Challenge>,
+    ) -> Result<(PwdCipher, Challenge), String> {
+        let secret = self.shared.users().key.agree(key)?;
+        let cipher = PwdCipher::new(&secret).ok_or("the session key is empty")?;
+        let main = messages::open_main(message, &cipher)?;
+        let main = messages::decode_main(main.expose(), message.step)?;
+        if let Some(sent) = sent {
+            sent.check(&main, &cipher)?;
+        }
+        let tag = Challenge::of_peer(&main).ok_or("the challenge of the client is missing or malformed")?;
+        self.note_client(&main)?;
+        Ok((cipher, tag))
     }
 
     /// Takes the hash of a password. The client can send a few, because users mistype them.
