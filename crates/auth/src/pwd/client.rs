@@ -7,7 +7,7 @@
 use super::PWD;
 use super::cipher::PwdCipher;
 use super::hash::credentials_of;
-use super::known_keys::KnownKeys;
+use super::known_keys::{KnownKeys, KnownServer};
 use super::messages::{self, CREDENTIALS, Challenge, STATUS, TIMESTAMP, VERSION, step};
 use super::netrc::password_of;
 use crate::client::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol};
@@ -91,13 +91,11 @@ impl ClientProtocol for PwdClient {
         let user =
             user.ok_or_else(|| no_credentials("no user is named", "name one in XrdSecUSER or the URL"))?;
         let keys = self.settings.known_keys.as_deref().map(KnownKeys::new);
-        let server = format!("{}:{server_id}", context.server_host);
         let known = match &keys {
-            Some(keys) => keys.find(&server).map_err(|reason| {
-                no_credentials(reason, "repair or remove the file, or name another one in XrdSecPWDSRVPUK")
-            })?,
+            Some(keys) => known_key(keys, context, &server_id)?,
             None => None,
         };
+        let server = format!("{}:{server_id}", context.server_host);
         Ok(Box::new(PwdClientLogin {
             settings: self.settings.clone(),
             prompt: self.prompt.clone(),
@@ -109,6 +107,28 @@ impl ClientProtocol for PwdClient {
             is_tls: context.is_tls,
             stage: Stage::Begin,
         }))
+    }
+}
+
+/// Returns the key of a server, if it is known. Nothing proves the id that a server offers, so a new id
+/// must not make a known host a new one.
+fn known_key(
+    keys: &KnownKeys,
+    context: &ClientContext,
+    server_id: &str,
+) -> Result<Option<Vec<u8>>, ClientAuthError> {
+    let host = &context.server_host;
+    let known = keys.find(host, server_id).map_err(|reason| {
+        no_credentials(reason, "repair or remove the file, or name another one in XrdSecPWDSRVPUK")
+    })?;
+    match known {
+        KnownServer::Key(key) => Ok(Some(key)),
+        KnownServer::OtherId(other) if !context.is_tls => Err(untrusted(
+            format!("the id '{server_id}' of the server {host} is new; a key of {other} is known"),
+            "use TLS (roots://); or ask its administrator, and remove the file ~/.xrd/pwdsrvpuk, or the one \
+             that XrdSecPWDSRVPUK names",
+        )),
+        KnownServer::OtherId(_) | KnownServer::Nothing => Ok(None),
     }
 }
 

@@ -16,6 +16,15 @@ const TRUST: FileTrust = FileTrust {
     bytes_max: FILE_BYTES_MAX as u64,
 };
 
+/// What is known of a server.
+pub(super) enum KnownServer {
+    /// Its key.
+    Key(Vec<u8>),
+    /// Its host has had another id, in this entry.
+    OtherId(String),
+    Nothing,
+}
+
 /// The file with the keys of known servers.
 pub(super) struct KnownKeys(PathBuf);
 
@@ -24,13 +33,18 @@ impl KnownKeys {
         Self(path.to_owned())
     }
 
-    /// Returns the key of a server, given by host and id; `None` if it is not known.
-    pub(super) fn find(&self, server: &str) -> Result<Option<Vec<u8>>, String> {
+    /// Returns what is known of a server, given by host and id.
+    pub(super) fn find(&self, host: &str, id: &str) -> Result<KnownServer, String> {
         let file = self.read()?;
-        let entry = file.find(&format!("{server}{MODULE_SUFFIX}"));
-        Ok(entry.map(|entry| {
+        let host = format!("{host}:");
+        if let Some(entry) = file.find(&format!("{host}{id}{MODULE_SUFFIX}")) {
             let [key, ..] = &entry.buffers;
-            key.expose().to_vec()
+            return Ok(KnownServer::Key(key.expose().to_vec()));
+        }
+        let other = file.entries().iter().find(|entry| entry.name.starts_with(&host));
+        Ok(other.map_or(KnownServer::Nothing, |entry| {
+            let name = entry.name.strip_suffix(MODULE_SUFFIX).unwrap_or(&entry.name);
+            KnownServer::OtherId(name.to_owned())
         }))
     }
 

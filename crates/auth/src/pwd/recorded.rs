@@ -169,6 +169,33 @@ fn a_client_remembers_the_key_of_the_server() {
     assert!(reason.contains("is not the one of earlier logins"), "{reason}");
 }
 
+/// Whoever is between the peers could offer another id, for which no key is known.
+#[test]
+fn a_known_host_with_another_id_is_refused() {
+    let site = site("second-id");
+    assert!(site.log_in("alice", &["secret12"]).0.is_ok());
+    let known_keys = Some(site.directory.join("known/pwdsrvpuk"));
+    let settings =
+        PwdClientSettings { user: Some("alice".to_owned()), known_keys, ..PwdClientSettings::default() };
+    let client = PwdClient::new(settings, prompt(&[]));
+    let begin = |id: &str, host: &str, is_tls| {
+        let parameters = format!("v:10100,id:{id},c:ssl").into_bytes();
+        let offer = OfferedProtocol { id: "pwd".to_owned(), parameters };
+        let mut context = ClientContext::new("192.0.2.9:1".parse().unwrap(), "c", host);
+        context.is_tls = is_tls;
+        client.begin(&offer, &context).map(drop)
+    };
+    begin("lab", "server.example.org", false).unwrap();
+    for id in ["other", "la", "lab_1", "LAB"] {
+        let refused = begin(id, "server.example.org", false).unwrap_err();
+        assert!(matches!(refused, ClientAuthError::UntrustedServer { .. }), "{id} {refused}");
+        assert!(refused.to_string().contains("server.example.org:lab"), "{refused}");
+        begin(id, "server.example.org", true).unwrap();
+    }
+    begin("other", "server.example.or", false).unwrap();
+    begin("other", "other.example.org", false).unwrap();
+}
+
 #[test]
 fn wrong_passwords_are_refused() {
     let site = site("wrong");
