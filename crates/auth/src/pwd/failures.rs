@@ -1,20 +1,24 @@
-//! [`FailureCounts`]: failed attempts of users and of addresses, after which logins are refused for a
+//! [`FailureCounts`]: failed attempts of hosts and of users, after which logins are refused for a
 //! while.
 //!
 //! They are kept in memory, so nobody can lock a user out for good.
 
+use base::ClientHost;
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 /// Time without a failed attempt after which the earlier ones no longer count.
 const MEMORY: Duration = Duration::from_secs(15 * 60);
 
-/// Maximum number of users, and of addresses, that are remembered.
+/// Maximum number of hosts, and of invented names of users, that are remembered.
 const ENTRIES_MAX: usize = 4096;
 
-/// Failed attempts of one user or address.
+/// A user is locked for all hosts at this multiple of the failures that lock a host. Fewer would let
+/// one host lock out the users of others.
+const USER_FACTOR: u32 = 10;
+
+/// Failed attempts of one user or host.
 #[derive(Clone, Copy)]
 struct Failures {
     count: u32,
@@ -29,47 +33,69 @@ impl Failures {
     }
 }
 
-/// The failed attempts at a server.
+/// The failed attempts at a server. Those of a user at one host are among those of the host.
 #[derive(Default)]
 pub(super) struct FailureCounts {
+    hosts: HashMap<ClientHost, Failures>,
+    /// Users that have a password. The file limits them, so invented names displace none of them.
     users: HashMap<String, Failures>,
-    addresses: HashMap<IpAddr, Failures>,
+    /// Names that no user has. They are locked as well, so that the answers do not tell them.
+    invented: HashMap<String, Failures>,
 }
 
 impl FailureCounts {
-    /// Reports whether a user or an address has failed `most` times.
-    pub(super) fn is_locked(&self, user: &str, address: IpAddr, most: u32, now: SystemTime) -> bool {
-        let reached = |failures: Option<&Failures>| {
+    /// Reports whether a host has failed `most` times, or a user much more often.
+    pub(super) fn is_locked(&self, user: &str, host: ClientHost, most: u32, now: SystemTime) -> bool {
+        let reached = |failures: Option<&Failures>, most| {
             failures.is_some_and(|failures| failures.count >= most && !failures.is_forgotten(now))
         };
-        reached(self.users.get(user)) || reached(self.addresses.get(&address))
+        let of_user = most.saturating_mul(USER_FACTOR);
+        reached(self.hosts.get(&host), most)
+            || reached(self.users.get(user), of_user)
+            || reached(self.invented.get(user), of_user)
     }
 
-    /// Counts a failed attempt.
-    pub(super) fn add(&mut self, user: &str, address: IpAddr, now: SystemTime) {
-        count(&mut self.users, user.to_owned(), now);
-        count(&mut self.addresses, address, now);
+    /// Counts a failed attempt. `is_user` tells that the file has an entry of that name.
+    pub(super) fn add(&mut self, user: &str, is_user: bool, host: ClientHost, now: SystemTime) {
+        make_room(&mut self.hosts, &host, now);
+        count(&mut self.hosts, host, now);
+        let user = user.to_owned();
+        if is_user {
+            count(&mut self.users, user, now);
+        } else {
+            make_room(&mut self.invented, &user, now);
+            count(&mut self.invented, user, now);
+        }
     }
 
-    /// Forgets the failed attempts of a user who has logged in. Those of the address remain, because
-    /// an attacker may have an account.
+    /// Forgets the failed attempts of a user who has logged in. Those of the host remain, because an
+    /// attacker may have an account.
     pub(super) fn succeed(&mut self, user: &str) {
         self.users.remove(user);
     }
+
+    /// Forgets all users but these.
+    pub(super) fn retain_users(&mut self, is_user: impl Fn(&str) -> bool) {
+        self.users.retain(|user, _| is_user(user));
+    }
 }
 
-fn count<Key: Eq + Hash + Clone>(table: &mut HashMap<Key, Failures>, key: Key, now: SystemTime) {
-    if table.len() >= ENTRIES_MAX && !table.contains_key(&key) {
-        table.retain(|_, failures| !failures.is_forgotten(now));
-        if table.len() >= ENTRIES_MAX
-            && let Some(oldest) = table
-                .iter()
-                .min_by_key(|(_, failures)| (failures.count, failures.last))
-                .map(|(key, _)| key.clone())
-        {
-            table.remove(&oldest);
-        }
+/// Removes an entry for a new one, if there are too many.
+fn make_room<Key: Eq + Hash + Clone>(table: &mut HashMap<Key, Failures>, key: &Key, now: SystemTime) {
+    if table.len() < ENTRIES_MAX || table.contains_key(key) {
+        return;
     }
+    table.retain(|_, failures| !failures.is_forgotten(now));
+    if table.len() < ENTRIES_MAX {
+        return;
+    }
+    let oldest = table.iter().min_by_key(|(_, failures)| (failures.count, failures.last));
+    if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+        table.remove(&oldest);
+    }
+}
+
+fn count<Key: Eq + Hash>(table: &mut HashMap<Key, Failures>, key: Key, now: SystemTime) {
     let failures = table.entry(key).or_insert(Failures { count: 0, last: now });
     let before = if failures.is_forgotten(now) { 0 } else { failures.count };
     *failures = Failures { count: before.saturating_add(1), last: now };
@@ -78,40 +104,68 @@ fn count<Key: Eq + Hash + Clone>(table: &mut HashMap<Key, Failures>, key: Key, n
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::IpAddr;
 
     const AT: SystemTime = SystemTime::UNIX_EPOCH;
 
-    fn address(last: u8) -> IpAddr {
-        IpAddr::from([192, 0, 2, last])
+    fn host(last: u8) -> ClientHost {
+        ClientHost::from(Some(IpAddr::from([192, 0, 2, last])))
     }
 
     #[test]
-    fn users_and_addresses_are_locked_for_a_while() {
+    fn a_host_is_locked_for_a_while() {
         let mut counts = FailureCounts::default();
-        counts.add("alice", address(1), AT);
-        assert!(!counts.is_locked("alice", address(1), 2, AT));
-        counts.add("alice", address(2), AT);
-        assert!(counts.is_locked("alice", address(3), 2, AT), "from any address");
-        assert!(!counts.is_locked("bob", address(2), 2, AT));
-        counts.add("bob", address(2), AT);
-        assert!(counts.is_locked("carol", address(2), 2, AT), "as any user");
-        assert!(!counts.is_locked("alice", address(3), 2, AT + MEMORY + Duration::from_secs(1)));
+        counts.add("alice", true, host(1), AT);
+        assert!(!counts.is_locked("alice", host(1), 2, AT));
+        counts.add("bob", true, host(1), AT);
+        assert!(counts.is_locked("carol", host(1), 2, AT), "as any user");
+        assert!(!counts.is_locked("alice", host(2), 2, AT) && !counts.is_locked("bob", host(2), 2, AT));
         counts.succeed("alice");
-        assert!(
-            !counts.is_locked("alice", address(3), 2, AT) && counts.is_locked("alice", address(2), 2, AT)
-        );
+        assert!(counts.is_locked("alice", host(1), 2, AT));
+        assert!(!counts.is_locked("alice", host(1), 2, AT + MEMORY + Duration::from_secs(1)));
+        // A host with IPv6 has a network of addresses.
+        let host = |text: &str| ClientHost::from(Some(text.parse().unwrap()));
+        counts.add("alice", true, host("2001:db8::1"), AT);
+        counts.add("alice", true, host("2001:db8::2"), AT);
+        assert!(counts.is_locked("bob", host("2001:db8::3"), 2, AT));
+        assert!(!counts.is_locked("bob", host("2001:db8:0:1::1"), 2, AT));
     }
 
     #[test]
-    fn the_memory_is_limited_and_keeps_those_who_fail_often() {
+    fn a_user_is_locked_everywhere_after_many_more_failures() {
+        for is_user in [true, false] {
+            let mut counts = FailureCounts::default();
+            for number in 0..2 * u8::try_from(USER_FACTOR).unwrap() {
+                assert!(!counts.is_locked("alice", host(99), 2, AT), "{number}");
+                counts.add("alice", is_user, host(number), AT);
+            }
+            assert!(counts.is_locked("alice", host(99), 2, AT), "{is_user}");
+            assert!(!counts.is_locked("bob", host(99), 2, AT), "{is_user}");
+            assert!(!counts.is_locked("alice", host(99), 2, AT + MEMORY + Duration::from_secs(1)));
+            counts.succeed("alice");
+            assert_eq!(counts.is_locked("alice", host(99), 2, AT), !is_user, "nobody logs in as another");
+        }
+    }
+
+    #[test]
+    fn invented_names_and_hosts_are_limited_and_displace_no_user() {
         let mut counts = FailureCounts::default();
-        for _ in 0..5 {
-            counts.add("alice", address(1), AT);
-        }
+        counts.add("alice", true, host(1), AT);
+        let network = |number: usize| ClientHost::Network(u64::try_from(number).unwrap());
         for number in 0..2 * ENTRIES_MAX {
-            counts.add(&format!("user{number}"), address(1), AT);
+            for _ in 0..2 {
+                counts.add(&format!("user{number}"), false, network(number), AT);
+            }
         }
-        assert!(counts.users.len() <= ENTRIES_MAX && counts.addresses.len() == 1);
-        assert!(counts.is_locked("alice", address(9), 5, AT));
+        assert_eq!((counts.invented.len(), counts.hosts.len()), (ENTRIES_MAX, ENTRIES_MAX));
+        assert_eq!(counts.users.get("alice").unwrap().count, 1);
+        // Those who fail most often stay.
+        for _ in 0..5 {
+            counts.add("alice", true, host(2), AT);
+        }
+        (0..ENTRIES_MAX).for_each(|number| counts.add("x", false, network(3 * ENTRIES_MAX + number), AT));
+        assert!(counts.is_locked("bob", host(2), 5, AT));
+        counts.retain_users(|user| user != "alice");
+        assert!(counts.users.is_empty());
     }
 }

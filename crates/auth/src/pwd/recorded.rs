@@ -134,8 +134,12 @@ impl Site {
 
     /// Returns the identity, or the reason why it is refused, and the number of requests.
     fn log_in(&self, user: &str, passwords: &[&str]) -> (Result<Entity, String>, usize) {
+        self.log_in_from(1, user, passwords)
+    }
+
+    fn log_in_from(&self, host: u8, user: &str, passwords: &[&str]) -> (Result<Entity, String>, usize) {
         let mut client = self.client(user, passwords).unwrap();
-        let mut server = self.server.exchange(&peer(1));
+        let mut server = self.server.exchange(&peer(host));
         let mut challenge: Option<Vec<u8>> = None;
         for round in 1..10 {
             let credentials = match client.step(challenge.as_deref(), NOW) {
@@ -211,18 +215,35 @@ fn wrong_passwords_are_refused() {
 }
 
 #[test]
-fn users_and_addresses_that_fail_too_often_are_locked() {
+fn hosts_that_fail_too_often_are_locked() {
     let site = site("locked");
     for _ in 0..4 {
         assert!(site.log_in("alice", &["wrong"; 3]).0.is_err());
     }
     let (locked, _) = site.log_in("alice", &["secret12"; 3]);
     assert!(locked.unwrap_err().contains("too many failed attempts"));
+    assert!(site.log_in_from(3, "alice", &["secret12"]).0.is_ok(), "another host");
     let mut later = site.server.exchange(&peer(2));
     let mut client = site.client("alice", &["secret12"]).unwrap();
     let after = NOW + Duration::from_secs(16 * 60);
     let ServerStep::Continue(more) = later.step(&client.step(None, after).unwrap(), after) else { panic!() };
     assert!(matches!(later.step(&client.step(Some(&more), after).unwrap(), after), ServerStep::Done(_)));
+}
+
+/// Failures of many hosts lock a user, but not those of a host that can be stopped alone.
+#[test]
+fn users_that_fail_too_often_are_locked() {
+    let site = site_with("locked-user", 1);
+    for (count, user) in [(10, "alice"), (0, "eve")] {
+        for host in 1..=count {
+            assert!(site.log_in_from(host, user, &["wrong"]).0.is_err());
+        }
+        let (locked, _) = site.log_in_from(200, user, &["secret12"; 3]);
+        let locked = locked.unwrap_err();
+        assert_eq!(locked.contains("too many failed attempts"), count > 0, "{user}: {locked}");
+    }
+    // The right password, which must be changed, was no failure of the host.
+    assert!(site.log_in_from(200, "eve", &["secret12"; 3]).0.unwrap_err().contains("must be changed"));
 }
 
 /// Each step counts only where it is expected.

@@ -17,7 +17,7 @@
 
 use super::cipher::PwdCipher;
 use super::failures::FailureCounts;
-use super::file::{EntryStatus, PwdFile};
+use super::file::{EntryStatus, PwdEntry, PwdFile};
 use super::hash::StoredPassword;
 use super::messages::{self, CREDENTIALS, Challenge, STATUS, STATUS_BYTES, VERSION, step};
 use super::server_key::{SERVER_ID, ServerKey};
@@ -28,6 +28,8 @@ use crate::server::{
     FileRefresh, LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost,
 };
 use crate::sut::{SutField, SutMessage};
+use base::ClientHost;
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
@@ -55,8 +57,8 @@ const SERVER_ID_BYTES_MAX: usize = 32;
 pub struct PwdServerSettings {
     /// The file with the key of the server and the hashes of passwords.
     pub file: PathBuf,
-    /// Number of failed attempts of a user, or from an address, after which logins are refused for a
-    /// while.
+    /// Number of failed attempts from a host after which its logins are refused for a while. Those of
+    /// a user are refused for all hosts after ten times as many.
     pub failures_max: u32,
 }
 
@@ -87,9 +89,13 @@ impl PwdUsers {
         Ok(Self { id, key: ServerKey::of_file(&file, &mut SystemRng)?, file })
     }
 
+    fn entry_of(&self, user: &str) -> Option<&PwdEntry> {
+        self.file.find(&format!("{user}{MODULE_SUFFIX}"))
+    }
+
     /// Checks the hash of a password. The time does not depend on whether the user exists.
-    fn check(&self, user: &str, credentials: &[u8]) -> Result<(), String> {
-        let entry = self.file.find(&format!("{user}{MODULE_SUFFIX}"));
+    fn check(&self, user: &str, credentials: &[u8]) -> Result<(), PasswordFault> {
+        let entry = self.entry_of(user);
         let stored = entry.and_then(|entry| {
             let [salt, hash, ..] = &entry.buffers;
             StoredPassword::of_buffers(salt.expose(), hash.expose())
@@ -97,16 +103,31 @@ impl PwdUsers {
         let is_known = stored.is_some();
         let is_right = stored.unwrap_or_else(StoredPassword::of_nobody).is_password_of(credentials);
         let Some(entry) = entry.filter(|_| is_known && is_right) else {
-            return Err(if entry.is_some() { "wrong password" } else { "unknown user" }.to_owned());
+            return Err(if entry.is_some() { PasswordFault::Wrong } else { PasswordFault::UnknownUser });
         };
         match entry.status {
             EntryStatus::OK => Ok(()),
-            EntryStatus::ONE_TIME | EntryStatus::EXPIRED => {
-                Err("the password must be changed by the administrator (xrdpwdadmin)".to_owned())
-            }
-            _ => Err("the user is disabled".to_owned()),
+            EntryStatus::ONE_TIME | EntryStatus::EXPIRED => Err(PasswordFault::Expired),
+            _ => Err(PasswordFault::Disabled),
         }
     }
+}
+
+/// The reason why a password does not log a user in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+enum PasswordFault {
+    #[error("too many failed attempts of this user or from this address")]
+    Locked,
+    #[error("the password is missing")]
+    Missing,
+    #[error("unknown user")]
+    UnknownUser,
+    #[error("wrong password")]
+    Wrong,
+    #[error("the password must be changed by the administrator (xrdpwdadmin)")]
+    Expired,
+    #[error("the user is disabled")]
+    Disabled,
 }
 
 /// `pwd` as a server offers it.
@@ -166,6 +187,10 @@ impl PwdShared {
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&refusal);
         match users {
             Ok(users) => {
+                let names: HashSet<&str> =
+                    users.file.entries().iter().filter_map(|e| e.name.strip_suffix(MODULE_SUFFIX)).collect();
+                let failures = || self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+                failures().retain_users(|user| names.contains(user));
                 *self.users.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(users);
                 Ok(())
             }
@@ -379,20 +404,23 @@ impl PwdServerLogin {
         Ok(ServerStep::Continue(reply.finish()))
     }
 
-    /// Checks the hash in a message, unless the user or the address has failed too often.
-    fn check(&self, user: &str, main: &SutMessage<'_>, now: SystemTime) -> Result<(), String> {
-        let address = self.peer.address.ip();
+    /// Checks the hash in a message, unless the user or the host has failed too often.
+    fn check(&self, user: &str, main: &SutMessage<'_>, now: SystemTime) -> Result<(), PasswordFault> {
+        let host = ClientHost::from(Some(self.peer.address.ip()));
         let most = self.shared.settings.failures_max;
         let lock = || self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        if lock().is_locked(user, address, most, now) {
-            return Err("too many failed attempts of this user or from this address".to_owned());
+        if lock().is_locked(user, host, most, now) {
+            return Err(PasswordFault::Locked);
         }
-        let credentials = main.field(CREDENTIALS).ok_or("the password is missing")?;
+        let credentials = main.field(CREDENTIALS).ok_or(PasswordFault::Missing)?;
         // Hashing takes milliseconds, so it is not done with the lock.
-        let result = self.shared.users().check(user, credentials);
+        let users = self.shared.users();
+        let result = users.check(user, credentials);
         match &result {
             Ok(()) => lock().succeed(user),
-            Err(_) => lock().add(user, address, now),
+            // The user knows the password, so nobody guesses.
+            Err(PasswordFault::Expired) => {}
+            Err(_) => lock().add(user, users.entry_of(user).is_some(), host, now),
         }
         result
     }

@@ -167,8 +167,8 @@ pub const PWD_FAILURES_MAX: u32 = 10;
 pub struct PwdOptions {
     /// `-dir`: directory of the file of passwords; `None` means `$HOME/.xrd`.
     pub directory: Option<PathBuf>,
-    /// `-maxfail`: number of failed attempts of a user, or from an address, after which logins are
-    /// refused for a while.
+    /// `-maxfail`: number of failed attempts from a host after which its logins are refused for a
+    /// while.
     pub failures_max: u32,
 }
 
