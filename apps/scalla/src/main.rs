@@ -15,6 +15,7 @@ mod environment;
 mod evaluation;
 mod examples;
 mod exit_status;
+mod file_owner;
 mod files;
 mod grid_proxy;
 mod invoked_as;

@@ -2,6 +2,7 @@
 //!
 //! Source: security facts, section 7.
 
+use crate::file_owner::become_owner;
 use crate::local_time::local_time;
 use crate::printer::{err, out};
 use crate::{environment, xrootd_compat};
@@ -13,7 +14,7 @@ use auth::{Secret, SystemRng};
 use base::Rng;
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -150,31 +151,56 @@ fn server_id(text: String) -> Result<String, String> {
 
 fn perform(request: &PwdAdminRequest) -> Result<(), String> {
     let path = path_of(request)?;
+    become_owner(&path)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let now = u32::try_from(now).unwrap_or(u32::MAX);
     let is_change = request.changes_key
         || request.server_id.is_some()
         || !matches!(request.action, None | Some(PwdAction::Browse | PwdAction::Read(_)));
-    let mut file = match path.symlink_metadata() {
-        Ok(_) => PwdFile::read(&path)?,
-        Err(_) if is_change && confirms(request, &format!("Create file {} [n]: ", path.display())) => {
-            PwdFile::default()
-        }
-        Err(error) => return Err(format!("{}: {}", path.display(), base::errno_text(&error))),
-    };
     if is_change {
-        complete(request, &mut file, now)?;
-    }
-    change(request, &mut file, now)?;
-    if is_change {
-        file.write(&path, now)
-            .map_err(|error| format!("{}: {}", path.display(), base::errno_text(&error)))?;
+        perform_change(request, &path, now)?;
     }
     match &request.action {
-        Some(PwdAction::Read(user)) => show(entry_of(&file, user)?),
-        None | Some(PwdAction::Browse) => file.entries().iter().for_each(show),
+        Some(PwdAction::Read(user)) => show(entry_of(&PwdFile::read_as_editor(&path)?, user)?),
+        None | Some(PwdAction::Browse) => {
+            PwdFile::read_as_editor(&path)?.entries().iter().for_each(show);
+        }
         Some(_) => {}
     }
+    Ok(())
+}
+
+/// Changes the file. All that waits for a person is done before, because other changes wait for this
+/// one. What the user is told is true only afterwards.
+fn perform_change(request: &PwdAdminRequest, path: &Path, now: u32) -> Result<(), String> {
+    let may_create = match path.symlink_metadata() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            if !confirms(request, &format!("Create file {} [n]: ", path.display())) {
+                return Err(format!("{}: {}", path.display(), base::errno_text(&error)));
+            }
+            true
+        }
+        _ => false,
+    };
+    let (stored, password) = match &request.action {
+        Some(PwdAction::Add(user)) => {
+            let password = new_password(request, user)?;
+            (Some(StoredPassword::of_password(&password.secret, &mut SystemRng)), password.shown)
+        }
+        _ => (None, None),
+    };
+    let told = PwdFile::update(path, now, |present| {
+        let mut file = match present {
+            Some(file) => file,
+            None if may_create => PwdFile::default(),
+            None => return Err(format!("{} was removed", path.display())),
+        };
+        let mut told = complete(request, &mut file, now)?;
+        told.extend(password);
+        told.extend(change(request, stored.as_ref(), &mut file, now)?);
+        Ok((file, told))
+    })?;
+    told.iter().for_each(|line| out().line(line));
     Ok(())
 }
 
@@ -198,40 +224,45 @@ fn confirms(request: &PwdAdminRequest, question: &str) -> bool {
     std::io::stdin().read_line(&mut answer).is_ok() && answer.trim_start().starts_with(['y', 'Y'])
 }
 
-/// Gives the file the name and the key of the server that it lacks.
-fn complete(request: &PwdAdminRequest, file: &mut PwdFile, now: u32) -> Result<(), String> {
+/// Gives the file the name and the key of the server that it lacks. Returns what the user is told.
+fn complete(request: &PwdAdminRequest, file: &mut PwdFile, now: u32) -> Result<Vec<String>, String> {
+    let mut told = Vec::new();
     if request.server_id.is_some() || file.find(SERVER_ID).is_none() {
         let id = request.server_id.clone().unwrap_or_else(|| random_text(8));
         file.set_server_id(&id, now);
-        out().line(format_args!("Server ID: {id}"));
+        told.push(format!("Server ID: {id}"));
     }
     if request.changes_key || file.find(auth::pwd::SERVER_KEY).is_none() {
         let key = ServerKey::generate(&mut SystemRng).ok_or("no key of the server can be made")?;
         file.set(key.entry(now));
-        out().line("The server has a new key. Clients that know an earlier one refuse it");
+        told.push("The server has a new key. Clients that know an earlier one refuse it".to_owned());
     }
-    Ok(())
+    Ok(told)
 }
 
-fn change(request: &PwdAdminRequest, file: &mut PwdFile, now: u32) -> Result<(), String> {
-    match &request.action {
-        Some(PwdAction::Add(user)) => {
+/// Changes the entry of a user. Returns what the user is told.
+fn change(
+    request: &PwdAdminRequest,
+    stored: Option<&StoredPassword>,
+    file: &mut PwdFile,
+    now: u32,
+) -> Result<Option<String>, String> {
+    match (&request.action, stored) {
+        (Some(PwdAction::Add(user)), Some(stored)) => {
             let name = name_of(user);
             if file.find(&name).is_some() && !request.replaces {
                 return Err(format!("the user {user} exists; replace the password by update"));
             }
-            let password = new_password(request, user)?;
-            let stored = StoredPassword::of_password(&password, &mut SystemRng);
             let status = if request.must_change { EntryStatus::ONE_TIME } else { EntryStatus::OK };
             file.set(entry(name, status, now, stored.buffers().map(Secret::from)));
-            out().line(format_args!("Entry for tag '{}' created / updated", name_of(user)));
+            return Ok(Some(format!("Entry for tag '{}' created / updated", name_of(user))));
         }
-        Some(PwdAction::Remove(user)) if !file.remove(&name_of(user)) => return Err(no_user(user)),
-        Some(PwdAction::Disable(user)) => {
+        (Some(PwdAction::Remove(user)), _) if !file.remove(&name_of(user)) => return Err(no_user(user)),
+        (Some(PwdAction::Disable(user)), _) => {
             let changed = entry_of(file, user)?.clone();
             file.set(PwdEntry { status: EntryStatus::DISABLED, changed: now, ..changed });
         }
-        Some(PwdAction::Copy(user, new)) => {
+        (Some(PwdAction::Copy(user, new)), _) => {
             if file.find(&name_of(new)).is_some() && !request.replaces {
                 return Err(format!("the user {new} exists"));
             }
@@ -240,14 +271,21 @@ fn change(request: &PwdAdminRequest, file: &mut PwdFile, now: u32) -> Result<(),
         }
         _ => {}
     }
-    Ok(())
+    Ok(None)
 }
 
-fn new_password(request: &PwdAdminRequest, user: &str) -> Result<Secret, String> {
+/// A password of a user.
+struct NewPassword {
+    secret: Secret,
+    /// The line that shows it, if it was made here.
+    shown: Option<String>,
+}
+
+fn new_password(request: &PwdAdminRequest, user: &str) -> Result<NewPassword, String> {
     if request.is_random {
         let password = random_text(RANDOM_LETTERS);
-        out().line(format_args!("Password of {user}: {password}"));
-        return Ok(Secret::new(password.into_bytes()));
+        let shown = Some(format!("Password of {user}: {password}"));
+        return Ok(NewPassword { secret: Secret::new(password.into_bytes()), shown });
     }
     let ask =
         |question: &str| ask_password(question).ok_or("no password was typed at a terminal; use -random");
@@ -256,7 +294,10 @@ fn new_password(request: &PwdAdminRequest, user: &str) -> Result<Secret, String>
     if password.expose().is_empty() || password.expose().len() > PASSWORD_BYTES_MAX {
         return Err("the password is empty or too long".to_owned());
     }
-    if password.is_equal(again.expose()) { Ok(password) } else { Err("the passwords differ".to_owned()) }
+    if !password.is_equal(again.expose()) {
+        return Err("the passwords differ".to_owned());
+    }
+    Ok(NewPassword { secret: password, shown: None })
 }
 
 fn random_text(letters: usize) -> String {

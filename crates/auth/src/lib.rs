@@ -20,6 +20,7 @@
 //! | `offers`   | [`OfferedProtocol`]: the list of protocols in the reply to a login     |
 //! | `pwd`      | the protocol `pwd`: passwords                                          |
 //! | `random`   | [`SystemRng`]: random numbers of the kernel                            |
+//! | `replaced_file` | files that are replaced as a whole, under a lock               |
 //! | `secret`   | [`Secret`]: bytes that are wiped and never printed                     |
 //! | `server`   | [`ServerLogin`], [`ServerProtocol`]: the server's side of an exchange  |
 //! | `signing`  | requests that must be signed, and what a signature covers              |
@@ -49,6 +50,7 @@ pub mod macaroons;
 mod offers;
 pub mod pwd;
 mod random;
+mod replaced_file;
 mod secret;
 mod server;
 mod signing;
@@ -67,6 +69,7 @@ pub use exported_file::ExportedFile;
 pub use identity_text::{IDENTITY_KEY, decode_identity, encode_identity};
 pub use offers::{OFFERS_BYTES_MAX, OfferedProtocol, allowed_by, encode_offer, offered_protocols};
 pub use random::SystemRng;
+pub use replaced_file::only_root_replaces;
 pub use secret::Secret;
 pub use server::{FileRefresh, LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost};
 pub use signing::{RequestHash, RequestSigner, SignatureCipher, SigningRequirements, request_hash};

@@ -4,16 +4,16 @@ mod command_line;
 
 use std::ffi::OsString;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 
 use auth::SystemRng;
-use auth::sss::{HOME_KEYTAB, KEYTAB_BYTES_MAX, Keytab, KeytabError, SssKey, only_root_replaces};
+use auth::sss::{HOME_KEYTAB, KEYTAB_BYTES_MAX, Keytab, KeytabError, SssKey};
 use base::Rng;
 use jiff::Timestamp;
 
 use self::command_line::{KeytabAction, KeytabRequest, OPEN_STATUS, SortKey, USAGE_STATUS};
+use crate::file_owner::become_owner;
 use crate::local_time::local_time;
 use crate::printer::{err, out};
 use crate::{environment, xrootd_compat};
@@ -72,33 +72,13 @@ fn perform(request: &KeytabRequest, now: u64) -> Result<(), Failure> {
             home.ok_or_else(|| fail(OPEN_STATUS, "HOME is not set; name the key file"))?.join(HOME_KEYTAB)
         }
     };
-    become_owner(&path)?;
+    become_owner(&path).map_err(|error| fail(OPEN_STATUS, error))?;
     match request.action {
         KeytabAction::Add => add(request, &path, now),
         KeytabAction::Delete => delete(request, &path, now),
         KeytabAction::Install => install(request, &path, now),
         KeytabAction::List => list(request, &path),
     }
-}
-
-/// Lets root work on the table of another user with the rights of that user, so that links in the
-/// directories of that user lead to nothing else, and so that the lock is one of that user. A table
-/// that does not exist yet is one of the owner of its directory. In a directory of root, the user can
-/// neither plant links nor write, so root works itself.
-fn become_owner(path: &Path) -> Result<(), Failure> {
-    if !server::User::is_root() || only_root_replaces(path) {
-        return Ok(());
-    }
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let directory = directory.unwrap_or_else(|| Path::new("."));
-    let Ok(found) = path.symlink_metadata().or_else(|_| directory.metadata()) else { return Ok(()) };
-    if found.uid() == 0 {
-        return Ok(());
-    }
-    let switched = server::User::find(&found.uid().to_string()).and_then(|owner| owner.switch());
-    switched.map_err(|error| {
-        fail(OPEN_STATUS, format!("Unable to become the owner of '{}'; {error}", path.display()))
-    })
 }
 
 fn add(request: &KeytabRequest, path: &Path, now: u64) -> Result<(), Failure> {

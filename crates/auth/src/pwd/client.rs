@@ -284,10 +284,7 @@ impl PwdClientLogin {
     ) -> Result<Vec<u8>, ClientAuthError> {
         let message = messages::decode(message).map_err(violation)?;
         if message.step == step::SERVER_NEW_KEY {
-            return Err(untrusted(
-                format!("the key of the server {} is not the one of earlier logins", self.server),
-                "ask its administrator; if the key was changed, remove the old one from ~/.xrd/pwdsrvpuk",
-            ));
+            return Err(self.other_key());
         }
         if message.step != step::SERVER_SIGNED_CHALLENGE {
             return Err(violation(format!("step {} is not expected", message.step)));
@@ -295,10 +292,14 @@ impl PwdClientLogin {
         let main = messages::open_main(&message, &cipher).map_err(violation)?;
         let main = messages::decode_main(main.expose(), message.step).map_err(violation)?;
         challenge.check(&main, &cipher).map_err(violation)?;
-        if let (Some(key), Some(keys)) = (&new_key, &self.keys)
-            && let Err(reason) = keys.add(&self.server, key, now)
-        {
-            tracing::warn!("the key of the server {} is not remembered: {reason}", self.server);
+        if let (Some(key), Some(keys)) = (&new_key, &self.keys) {
+            match keys.add(&self.server, key, now) {
+                Ok(true) => {}
+                Ok(false) => return Err(self.other_key()),
+                Err(reason) => {
+                    tracing::warn!("the key of the server {} is not remembered: {reason}", self.server);
+                }
+            }
         }
         let of_file = match &self.settings.netrc {
             Some(netrc) => password_of(netrc, &self.host, &self.user).map_err(|reason| {
@@ -335,6 +336,13 @@ impl PwdClientLogin {
         let main = messages::decode_main(main.expose(), message.step).map_err(violation)?;
         let password = self.ask_user()?;
         self.credentials(step::CLIENT_CREDENTIALS, &main, cipher, &password, prompts + 1, now)
+    }
+
+    fn other_key(&self) -> ClientAuthError {
+        untrusted(
+            format!("the key of the server {} is not the one of earlier logins", self.server),
+            "ask its administrator; if the key was changed, remove the old one from ~/.xrd/pwdsrvpuk",
+        )
     }
 
     fn ask_user(&self) -> Result<Secret, ClientAuthError> {

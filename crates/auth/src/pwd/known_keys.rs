@@ -55,15 +55,55 @@ impl KnownKeys {
         }
     }
 
-    /// Adds the key of a server.
-    pub(super) fn add(&self, server: &str, key: &[u8], now: SystemTime) -> Result<(), String> {
-        let mut file = self.read()?;
+    /// Adds the key of a server. Returns `false` if there is another key of it: a login at the same
+    /// time may have added one.
+    pub(super) fn add(&self, server: &str, key: &[u8], now: SystemTime) -> Result<bool, String> {
         let changed = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let changed = u32::try_from(changed).unwrap_or(u32::MAX);
         let name = format!("{server}{MODULE_SUFFIX}");
-        let buffers = [Secret::from(key), Secret::default(), Secret::default(), Secret::default()];
-        file.set(PwdEntry { name, status: EntryStatus::ALLOWED, count: 0, changed, buffers });
-        let failed = |error: io::Error| format!("{}: {}", self.0.display(), base::errno_text(&error));
-        file.write(&self.0, changed).map_err(failed)
+        // The file may be a link of its user, which stays.
+        let path = std::fs::canonicalize(&self.0).unwrap_or_else(|_| self.0.clone());
+        PwdFile::update_with(&path, &TRUST, changed, |file| {
+            let mut file = file.unwrap_or_default();
+            if let Some(entry) = file.find(&name) {
+                let [known, ..] = &entry.buffers;
+                let is_same = known.is_equal(key);
+                return Ok((file, is_same));
+            }
+            let buffers = [Secret::from(key), Secret::default(), Secret::default(), Secret::default()];
+            file.set(PwdEntry { name, status: EntryStatus::ALLOWED, count: 0, changed, buffers });
+            Ok((file, true))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logins_at_the_same_time_lose_and_replace_no_keys() {
+        let directory = std::env::temp_dir().join(format!("auth-known-keys-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let (file, link) = (directory.join("dir/keys"), directory.join("link"));
+        let add = |path: &Path, server: &str, key: &[u8]| {
+            KnownKeys::new(path).add(server, key, SystemTime::UNIX_EPOCH).unwrap()
+        };
+        let (add, path) = (&add, &file);
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                scope.spawn(move || assert!(add(path, &format!("host{number}:lab"), b"key")));
+            }
+        });
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        assert!(add(&link, "host8:lab", b"key") && link.is_symlink());
+        for number in 0..9 {
+            let found = KnownKeys::new(&file).find(&format!("host{number}"), "lab").unwrap();
+            assert!(matches!(found, KnownServer::Key(key) if key == b"key"), "{number}");
+        }
+        assert!(add(&file, "host1:lab", b"key") && !add(&file, "host1:lab", b"other"));
+        let found = KnownKeys::new(&file).find("host1", "lab").unwrap();
+        assert!(matches!(found, KnownServer::Key(key) if key == b"key"));
+        std::fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -1,15 +1,16 @@
 //! Changes of key tables: new keys, removals, and writing the file.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, fchown};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 
 use base::Rng;
-use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, statat};
 
 use super::keytab::{Keytab, KeytabError, SssKey, keytab_mode};
-use crate::trusted_file::{STICKY, TrustedOwner, is_of_root_alone};
+use crate::replaced_file::{
+    FileLock, check_owner, directory_of, editor_trust, owner_for_root, replace_file, sync_directory_of,
+};
 
 /// Permissions of directories that are created for a table.
 const DIRECTORY_MODE: u32 = 0o755;
@@ -110,7 +111,7 @@ impl Keytab {
     ) -> io::Result<Result<T, E>> {
         let directory = directory_of(path);
         fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory)?;
-        let _lock = KeytabLock::acquire(path)?;
+        let _lock = FileLock::acquire(path)?;
         let present = if path.is_symlink() { Err(link_fault(path)) } else { Self::open_to_edit(path) };
         // The keys go to the user that owns the present file, even if its content is not a table.
         let owner = present.as_ref().ok().map(|(_, owner)| *owner).or_else(|| owner_for_root(path));
@@ -129,9 +130,9 @@ impl Keytab {
                 _ => {}
             }
         } else {
-            table.replace(path, rng, owner)?;
+            replace_file(path, table.encode().as_bytes(), keytab_mode(path), owner, rng)?;
         }
-        File::open(directory)?.sync_all()?;
+        sync_directory_of(path)?;
         Ok(Ok(result))
     }
 
@@ -145,119 +146,7 @@ impl Keytab {
     }
 
     fn open_to_edit(path: &Path) -> Result<(Self, (u32, u32)), KeytabError> {
-        let owner = if edits_any(path) { TrustedOwner::AnyInDirectoryOfRoot } else { TrustedOwner::Own };
-        Self::open_owned(path, owner)
-    }
-
-    fn replace(&self, path: &Path, rng: &mut dyn Rng, owner: Option<(u32, u32)>) -> io::Result<()> {
-        let beside = beside(path, rng)?;
-        let written =
-            self.write_to(&beside, keytab_mode(path), owner).and_then(|()| fs::rename(&beside, path));
-        if written.is_err() {
-            let _ = fs::remove_file(&beside);
-        }
-        written
-    }
-
-    fn write_to(&self, path: &Path, mode: u32, owner: Option<(u32, u32)>) -> io::Result<()> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut file = File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(mode))?);
-        if let Some((user, group)) = owner.filter(|_| rustix::process::geteuid().is_root()) {
-            fchown(&file, Some(user), Some(group))?;
-        }
-        // The mask of the process may have removed permissions.
-        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
-        file.write_all(self.encode().as_bytes())?;
-        file.sync_all()
-    }
-}
-
-/// A lock on a key table against other changes. It is a file beside the table, because the table
-/// itself is replaced. Dropping it removes the file.
-struct KeytabLock {
-    path: PathBuf,
-    _file: File,
-}
-
-impl KeytabLock {
-    /// Waits for the lock.
-    fn acquire(table: &Path) -> io::Result<Self> {
-        let mut name = table.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
-        name.push(".lock");
-        let path = table.with_file_name(name);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        loop {
-            let file = File::from(rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600))?);
-            let found = file.metadata()?;
-            let owners = [0, rustix::process::geteuid().as_raw()];
-            if !found.is_file() || !owners.contains(&found.uid()) {
-                // Another user could keep the lock for ever.
-                let text = format!("the lock {} is not a file of this user; remove it", path.display());
-                return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
-            }
-            flock(&file, FlockOperation::LockExclusive)?;
-            // The previous holder may have removed the file between open and lock. Then the next
-            // change would lock a new file.
-            let is_current = statat(CWD, &path, AtFlags::SYMLINK_NOFOLLOW)
-                .is_ok_and(|named| named.st_ino == found.ino() && named.st_dev == found.dev());
-            if is_current {
-                return Ok(Self { path, _file: file });
-            }
-        }
-    }
-}
-
-impl Drop for KeytabLock {
-    fn drop(&mut self) {
-        // A file that stays behind is locked by the next change.
-        fs::remove_file(&self.path).ok();
-    }
-}
-
-fn directory_of(path: &Path) -> &Path {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    directory.unwrap_or_else(|| Path::new("."))
-}
-
-/// Reports whether only root can exchange the file at a path. The owner of a directory above could
-/// exchange the file, or the next directory, for a link while root works on it, and so could the owner
-/// of a file in a sticky directory. A path through links counts as replaceable, because the
-/// directories that contain the links are not examined.
-#[must_use]
-pub fn only_root_replaces(path: &Path) -> bool {
-    let Ok(directory) = std::path::absolute(directory_of(path)) else { return false };
-    fs::canonicalize(&directory).is_ok_and(|real| real == directory)
-        && fs::metadata(&directory).is_ok_and(|found| is_of_root_alone(&found))
-        && directory.ancestors().skip(1).all(only_root_replaces_directories)
-}
-
-/// Reports whether only root can exchange the directories of root in a directory.
-fn only_root_replaces_directories(directory: &Path) -> bool {
-    let is_sticky = |found: &fs::Metadata| found.uid() == 0 && found.mode() & STICKY != 0;
-    fs::metadata(directory).is_ok_and(|found| is_of_root_alone(&found) || is_sticky(&found))
-}
-
-/// Reports whether this process is one of root and may change the table of any user at a path.
-fn edits_any(path: &Path) -> bool {
-    rustix::process::geteuid().is_root() && only_root_replaces(path)
-}
-
-/// Returns the user and group that own the file at a path, if root may change it for them.
-fn owner_for_root(path: &Path) -> Option<(u32, u32)> {
-    let found = path.symlink_metadata().ok().filter(|found| edits_any(path) && found.is_file())?;
-    Some((found.uid(), found.gid()))
-}
-
-/// Checks that the file at a path would not get another owner. Its present one could not read the keys.
-fn check_owner(path: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
-    let own = rustix::process::geteuid();
-    let next = owner.filter(|_| own.is_root()).map_or(own.as_raw(), |(user, _)| user);
-    match path.symlink_metadata() {
-        Ok(found) if found.is_file() && found.uid() != next => {
-            let text = "it belongs to another user and cannot be read; change it as that user, or remove it";
-            Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
-        }
-        _ => Ok(()),
+        Self::open_owned(path, editor_trust(path))
     }
 }
 
@@ -267,19 +156,11 @@ fn link_fault(path: &Path) -> KeytabError {
     KeytabError::Unsafe { path: path.to_owned(), reason, remedy }
 }
 
-/// Returns a new name in the directory of `path`.
-fn beside(path: &Path, rng: &mut dyn Rng) -> io::Result<PathBuf> {
-    let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
-    let mut random = [0; 8];
-    rng.fill(&mut random);
-    name.push(format!(".{:016x}.new", u64::from_be_bytes(random)));
-    Ok(path.with_file_name(name))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use crate::replaced_file::only_root_replaces;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     fn key(name: &str, number: u32) -> SssKey {
         let line = format!("0 u:a g:b n:{name} N:1 c:1795721885 e:0 k:00");

@@ -40,7 +40,7 @@ pub use keytab::{
     GROUP_BYTES_MAX, KEY_BYTES_MAX, KEY_NAME_BYTES_MAX, KEYTAB_BYTES_MAX, Keytab, KeytabError, SssKey,
     USER_BYTES_MAX, keytab_mode,
 };
-pub use keytab_changes::{KeySelector, only_root_replaces};
+pub use keytab_changes::KeySelector;
 pub use packet::{
     CREDENTIAL_BYTES_MAX, ItemKind, PACKET_BYTES_MIN, PacketBody, PacketError, PacketHeader, PacketItem,
     PacketItems, RANDOM_BYTES, TIME_BASE,
