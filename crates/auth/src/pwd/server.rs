@@ -18,7 +18,7 @@
 use super::cipher::PwdCipher;
 use super::failures::FailureCounts;
 use super::file::{EntryStatus, PwdEntry, PwdFile};
-use super::hash::StoredPassword;
+use super::hash::{self, StoredPassword};
 use super::messages::{self, CREDENTIALS, Challenge, STATUS, STATUS_BYTES, VERSION, step};
 use super::server_key::{SERVER_ID, ServerKey};
 use super::{MODULE_SUFFIX, PWD};
@@ -37,8 +37,9 @@ use std::time::{Duration, SystemTime};
 /// Minimum length of credentials: id, step, end, and two fields.
 const CREDENTIAL_BYTES_MIN: usize = 4 + 4 + 4 + 2 * 8;
 
-/// Maximum time between the first and the last message. Users type their passwords meanwhile.
-const EXCHANGE_TIME_MAX: Duration = Duration::from_secs(300);
+/// Maximum time between the first and the last message. Users type their passwords meanwhile. It is
+/// that of a whole login, after which sessions end.
+const EXCHANGE_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Number of passwords that a client can send in one exchange.
 const PASSWORDS_MAX: u32 = 3;
@@ -67,6 +68,8 @@ struct PwdUsers {
     id: String,
     key: ServerKey,
     file: PwdFile,
+    /// The number of iterations that the check of any password takes: the highest one of the file.
+    iterations_max: u32,
 }
 
 impl PwdUsers {
@@ -86,23 +89,25 @@ impl PwdUsers {
         if id.is_empty() || id.len() > SERVER_ID_BYTES_MAX || !id.bytes().all(is_id) {
             return Err("the id of the server is malformed".to_owned());
         }
-        Ok(Self { id, key: ServerKey::of_file(&file, &mut SystemRng)?, file })
+        let key = ServerKey::of_file(&file, &mut SystemRng)?;
+        let passwords = file.entries().iter().filter_map(stored_password);
+        let of_file = passwords.map(|stored| stored.iterations()).max().unwrap_or(0);
+        Ok(Self { id, key, file, iterations_max: of_file.max(hash::ITERATIONS.get()) })
     }
 
     fn entry_of(&self, user: &str) -> Option<&PwdEntry> {
         self.file.find(&format!("{user}{MODULE_SUFFIX}"))
     }
 
-    /// Checks the hash of a password. The time does not depend on whether the user exists.
+    /// Checks the hash of a password. The time does not depend on whether the user exists, and on which
+    /// of the users it is.
     fn check(&self, user: &str, credentials: &[u8]) -> Result<(), PasswordFault> {
         let entry = self.entry_of(user);
-        let stored = entry.and_then(|entry| {
-            let [salt, hash, ..] = &entry.buffers;
-            StoredPassword::of_buffers(salt.expose(), hash.expose())
-        });
-        let is_known = stored.is_some();
-        let is_right = stored.unwrap_or_else(StoredPassword::of_nobody).is_password_of(credentials);
-        let Some(entry) = entry.filter(|_| is_known && is_right) else {
+        let stored = entry.and_then(stored_password);
+        let spent = stored.as_ref().map_or(0, StoredPassword::iterations);
+        let is_right = stored.is_some_and(|stored| stored.is_password_of(credentials));
+        hash::spend(self.iterations_max.saturating_sub(spent));
+        let Some(entry) = entry.filter(|_| is_right) else {
             return Err(if entry.is_some() { PasswordFault::Wrong } else { PasswordFault::UnknownUser });
         };
         match entry.status {
@@ -111,6 +116,12 @@ impl PwdUsers {
             _ => Err(PasswordFault::Disabled),
         }
     }
+}
+
+/// Returns the password of the entry of a user.
+fn stored_password(entry: &PwdEntry) -> Option<StoredPassword> {
+    let [salt, hash, ..] = &entry.buffers;
+    StoredPassword::of_buffers(salt.expose(), hash.expose())
 }
 
 /// The reason why a password does not log a user in.
@@ -433,4 +444,27 @@ pub fn is_user_name(text: &str) -> bool {
     text.len() <= USER_BYTES_MAX
         && bytes.next().is_some_and(|first| first.is_ascii_alphanumeric() || first == b'_')
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"_.@$-".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secret::Secret;
+
+    /// The check of a password takes as many iterations for a user with few of them, and for nobody.
+    #[test]
+    fn the_iterations_of_a_check_are_the_most_of_the_file() {
+        let mut file = PwdFile::of_new_server("lab", &mut SystemRng, 0).unwrap();
+        let users = |file: &PwdFile| PwdUsers::of_file(file.clone()).unwrap();
+        assert_eq!(users(&file).iterations_max, 10_000);
+        for (user, salt) in [("alice", &b"salt"[..]), ("bob", b"$$30000$salt"), ("carol", b"$$2$salt")] {
+            let buffers = [salt, &[0; hash::HASH_BYTES], b"", b""].map(Secret::from);
+            let (name, status) = (format!("{user}{MODULE_SUFFIX}"), EntryStatus::OK);
+            file.set(PwdEntry { name, status, count: 0, changed: 0, buffers });
+        }
+        assert_eq!(users(&file).iterations_max, 30_000);
+        for (user, fault) in [("carol", PasswordFault::Wrong), ("nobody", PasswordFault::UnknownUser)] {
+            assert_eq!(users(&file).check(user, b"x"), Err(fault), "{user}");
+        }
+    }
 }
