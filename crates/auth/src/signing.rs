@@ -86,6 +86,12 @@ impl RequestSigner {
         (is_wanted && !is_empty).then_some(Self { requirements, cipher, sequence: 0 })
     }
 
+    /// Reports whether signatures of writes cover their data.
+    #[must_use]
+    pub fn covers_data(&self) -> bool {
+        self.requirements.options.contains(SecurityOptions::DATA)
+    }
+
     /// Returns the `kXR_sigver` that must be sent directly before a request, if it needs one.
     /// `request` is the encoded request; `payload` is file data behind it that is sent separately.
     pub fn sign(&mut self, request: &[u8], payload: &[u8]) -> Option<Vec<u8>> {
@@ -96,7 +102,7 @@ impl RequestSigner {
         }
         self.sequence += 1;
         let is_data = matches!(header.code, RequestCode::WRITE | RequestCode::PGWRITE);
-        let leaves_out = is_data && !self.requirements.options.contains(SecurityOptions::DATA);
+        let leaves_out = is_data && !self.covers_data();
         let (flags, [arguments, payload]) = if leaves_out {
             (SigverFlags::NODATA, [[].as_slice(); 2])
         } else {

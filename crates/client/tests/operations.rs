@@ -4,12 +4,12 @@
 
 mod support;
 
-use client::xroot::flags::{LocateOptions, OpenOptions};
+use client::xroot::flags::{LocateOptions, OpenOptions, SecurityOptions};
 use client::{Bytes, Caching, ListWith, OpenWith, Reader};
 use support::{Act, Fake, MANAGER, PLAIN, SERVER, client, ok, opened, send, silence, stat_text};
 use wire::FixedLayout;
-use wire::xroot::codes::{ResponseType, Status};
-use wire::xroot::reply::{self, Attn, Redirect, StatusFrame, attn};
+use wire::xroot::codes::{ResponseType, SecurityLevel, Status};
+use wire::xroot::reply::{self, Attn, Redirect, SecurityRequirements, StatusFrame, attn};
 use wire::xroot::{ErrorCode, RequestCode, StreamId};
 
 #[tokio::test]
@@ -269,6 +269,32 @@ async fn damaged_pages_of_a_write_are_sent_again() {
     assert_eq!(server.texts(RequestCode::OPEN), ["/a?oss.asize=5000"]);
     file.sync().await.unwrap();
     file.close().await.unwrap();
+}
+
+/// The signature of a vector write cannot cover its data.
+#[tokio::test]
+async fn vector_writes_are_plain_writes_where_data_must_be_signed() {
+    for (covers, codes) in [
+        (SecurityOptions::DATA, &[RequestCode::WRITE, RequestCode::WRITE, RequestCode::SYNC][..]),
+        (SecurityOptions::NONE, &[RequestCode::WRITEV]),
+    ] {
+        let secopt = SecurityOptions::FORCE.with(covers);
+        let requirements =
+            SecurityRequirements { secver: 0, secopt, seclvl: SecurityLevel::INTENSE, overrides: &[] };
+        let server = Fake::signing(requirements, |asked| match asked.code() {
+            RequestCode::SIGVER => silence(),
+            RequestCode::OPEN => opened(asked, 1, 0),
+            _ => ok(asked, b""),
+        })
+        .await;
+        let file = client(&[]).open(&server.url("/a"), &OpenWith::overwrite()).await.unwrap();
+        let pieces = [(0, Bytes::from_static(b"ab")), (9, Bytes::from_static(b"c"))];
+        file.write_vector(&pieces, true).await.unwrap();
+        let asked: Vec<_> = server.asked.lock().unwrap().iter().map(|asked| asked.code()).collect();
+        let changes: Vec<_> = asked[1..].iter().filter(|code| **code != RequestCode::SIGVER).collect();
+        assert_eq!(changes[0], &RequestCode::OPEN);
+        assert_eq!(changes[1..], codes.iter().collect::<Vec<_>>());
+    }
 }
 
 #[tokio::test]

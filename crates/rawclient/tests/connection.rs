@@ -253,6 +253,21 @@ fn forced_signatures_precede_their_requests() {
     }
 }
 
+/// A server announces whether signatures cover the data of writes.
+#[test]
+fn the_signatures_of_a_connection_cover_data_on_request() {
+    for (options, covers) in [(0, false), (1, false), (2, false), (3, true)] {
+        let mut connection = Connection::new(Login::of_process("test"));
+        let mut answer = greeting(b"")[..16].to_vec();
+        let protocol = [0, 0, 5, 0x20, 0, 0x30, 0, 1, b'S', 0, 0, options, 3, 0];
+        reply::ok(&mut answer, StreamId::default(), &protocol);
+        answer.extend_from_slice(&greeting(b"")[32..]);
+        assert_eq!(feed(&mut connection, &answer, 9), Ok(vec![Seen::Ready]));
+        // Without a session key, only forced signatures are made.
+        assert_eq!(connection.server().signs_data, covers, "{options}");
+    }
+}
+
 #[test]
 fn replies_arrive_in_any_order_and_in_pieces() {
     let first = StreamId([0, 1]);

@@ -27,6 +27,9 @@ use wire::xroot::request::{Request, Sigver};
 /// The text of each refusal for a signature. The reason is in the log only.
 pub(crate) const UNVERIFIED: &str = "Request signature not verified";
 
+/// The text for requests that write data, where data must be signed and theirs cannot be.
+const UNSIGNABLE: &str = "The data of this request cannot be signed";
+
 impl Session {
     /// Takes one request from the front of the control connection's input. The charge covers all
     /// memory that the request may use; it is returned when the request is answered.
@@ -75,6 +78,10 @@ impl Session {
         let (payload, extra) = argument.split_at_checked(counted).unwrap_or_default();
         if self.client.stage == SessionStage::Authenticating && !passes_before_authentication(header.code) {
             return refuse_unauthenticated(header.code, reply);
+        }
+        if self.client.verifier_mut().is_some_and(|verifier| verifier.forbids(header, payload)) {
+            self.client.log_unsigned(UNSIGNABLE);
+            return reply.refuse_and_close(ErrorCode::SIGVER_ERR, UNSIGNABLE);
         }
         let signature = match self.client.verifier_mut().map(|verifier| verifier.verify(header, payload)) {
             Some(Err(reason)) => return self.refuse_unsigned(reason, &mut reply),

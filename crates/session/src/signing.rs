@@ -8,7 +8,8 @@
 //! The payload of writes is written while it arrives. Clients leave it out of the signature and flag
 //! this, unless the server requires signatures over data (`kXR_secOData`). The flag is accepted for no
 //! other request. A signature that covers the payload is verified after its last byte
-//! ([`PayloadSignature`]), so a wrong one is noticed after the data was written.
+//! ([`PayloadSignature`]), so a wrong one is noticed after the data was written. Where signatures must
+//! cover data, requests that write data without that possibility are refused.
 
 use crate::settings::Signing;
 use auth::{RequestHash, Secret, SignatureCipher, request_hash};
@@ -18,7 +19,7 @@ use wire::xroot::codes::RequestCode;
 use wire::xroot::flags::{SigverCrypto, SigverFlags};
 use wire::xroot::header::{RequestHeader, StreamId};
 use wire::xroot::limits::SIGNATURE_BYTES_MAX;
-use wire::xroot::request::Sigver;
+use wire::xroot::request::{Request, Sigver};
 
 /// Reports whether a signature can have this length.
 pub(crate) fn is_signature_length(bytes: usize) -> bool {
@@ -128,6 +129,23 @@ impl Verifier {
         let hash = request_hash(signature.sequence, &header.to_bytes(), payload);
         let is_equal = Secret::from(hash.as_slice()).is_equal(&signature.hash);
         if is_equal { Ok(None) } else { Err("it has another hash") }
+    }
+
+    /// Reports whether data must be signed, and a request writes data that no signature covers: vector
+    /// writes, clones of ranges, and writes under a checkpoint.
+    pub(crate) fn forbids(&self, header: &RequestHeader, payload: &[u8]) -> bool {
+        let writes_unsigned = match header.code {
+            RequestCode::WRITEV | RequestCode::CLONE => true,
+            RequestCode::CHKPOINT => match Request::decode(header, payload) {
+                Ok(Request::Chkpoint(m)) => m.embedded.is_some_and(|embedded| {
+                    // The size of a file is in the header.
+                    embedded.code != RequestCode::TRUNCATE
+                }),
+                _ => false,
+            },
+            _ => false,
+        };
+        writes_unsigned && self.signing.covers_data()
     }
 
     /// Consumes the signature of a request that is refused before verification.

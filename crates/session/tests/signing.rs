@@ -266,6 +266,45 @@ fn data_that_must_be_signed_cannot_be_left_out() {
     assert!(receive.signature.is_none());
 }
 
+/// Requests that write data without a signature over it would make that of other writes useless.
+#[test]
+fn data_that_must_be_signed_is_not_written_by_requests_that_leave_it_out() {
+    let segment = [&[0; 4][..], &5_i32.to_be_bytes(), &[0; 8]].concat();
+    let ranges = [[0; 8], [0; 8], [0, 0, 0, 0, 0, 0, 0, 5], [0; 8]].concat()[..28].to_vec();
+    let checkpointed = |embedded: &Raw| Raw::new(CHKPOINT).u8(19, 4).payload(&embedded.header());
+    let requests = [
+        Raw::new(WRITEV).payload(&segment),
+        Raw::new(CLONE).payload(&ranges),
+        checkpointed(&Raw::new(WRITE).dlen(5)),
+        checkpointed(&Raw::new(PGWRITE).dlen(9)),
+    ];
+    for request in requests {
+        for signs in [true, false] {
+            let mut bench = Bench::with(covering_data(), 5);
+            opened_signed(&mut bench, 1);
+            if signs {
+                takes(&mut bench, &signed(&request, 2, 0));
+            }
+            let refused = (3022, "The data of this request cannot be signed".to_owned());
+            assert_eq!(bench.ended_by(&request), refused, "{:?}", request.header());
+        }
+        // Where data need not be signed, they are not refused for it.
+        let mut bench = demanding();
+        opened_signed(&mut bench, 1);
+        takes(&mut bench, &signed(&request, 2, 0));
+        bench.ask(&request);
+        assert!(!bench.session.is_ending(), "{:?}", request.header());
+    }
+    // A checkpoint, and the size of a file, have no data.
+    for request in [Raw::new(CHKPOINT), checkpointed(&Raw::new(TRUNCATE))] {
+        let mut bench = Bench::with(covering_data(), 5);
+        opened_signed(&mut bench, 1);
+        takes(&mut bench, &signed(&request, 2, 0));
+        bench.ask(&request);
+        assert!(!bench.session.is_ending(), "{:?}", request.header());
+    }
+}
+
 #[test]
 fn signed_data_whose_hash_the_driver_does_not_return_is_not_accepted() {
     let write = Raw::new(WRITE).dlen(5);

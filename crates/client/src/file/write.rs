@@ -17,7 +17,7 @@ use wire::xroot::limits::{
 };
 use wire::xroot::reply::BadPages;
 use wire::xroot::request::clone::{CloneItem, CloneList};
-use wire::xroot::request::{CloneRanges, Pgwrite, Request, Segment, SegmentList, Write, Writev};
+use wire::xroot::request::{CloneRanges, Pgwrite, Request, Segment, SegmentList, Sync, Write, Writev};
 use wire::{Decode, Encode};
 
 use super::handle::RecoverableHandle;
@@ -71,6 +71,17 @@ impl<'a> FileWriter<'a> {
         self.check("writev", 0, total)?;
         for (offset, data) in pieces {
             self.check("writev", *offset, data.len())?;
+        }
+        if self.handle.channel().server().signs_data {
+            // The signature of a vector write cannot cover the data.
+            for (offset, data) in pieces {
+                self.write(*offset, data.clone()).await?;
+            }
+            if sync {
+                let request = |fhandle| Encoded::new(&Request::Sync(Sync { fhandle }));
+                self.handle.ask("sync", true, Bytes::new(), request).await?;
+            }
+            return Ok(());
         }
         for some in pieces.chunks(WRITEV_SEGMENTS_MAX) {
             let bytes = some.iter().map(|(_, data)| data.len()).sum();

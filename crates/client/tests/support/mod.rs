@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use wire::xroot::flags::ServerFlags;
 use wire::xroot::header::{Handshake, HandshakeReply};
-use wire::xroot::reply::{self, LoginReply, ProtocolReply};
+use wire::xroot::reply::{self, LoginReply, ProtocolReply, SecurityRequirements};
 use wire::xroot::request::SegmentList;
 use wire::xroot::{RequestCode, RequestHeader, SessionId};
 use wire::{Encode, FixedLayout};
@@ -91,6 +91,9 @@ pub(crate) fn opened(asked: &Asked, handle: u8, size: u64) -> Act {
     ok(asked, &[&[handle, 0, 0, 0][..], &[0; 8], &stat_text(size)].concat())
 }
 
+/// What a server announces: its role, its protocols of authentication, and the requests to be signed.
+type Announced = (ServerFlags, &'static [u8], Option<SecurityRequirements<'static>>);
+
 /// A running server. Its connections end with the runtime of the test.
 pub(crate) struct Fake {
     pub(crate) address: SocketAddr,
@@ -124,6 +127,23 @@ impl Fake {
         security: &'static [u8],
         answer: impl FnMut(&Asked) -> Act + Send + 'static,
     ) -> Self {
+        Self::serving(listener, (flags, security, None), answer)
+    }
+
+    /// Starts a server that demands signatures of requests.
+    pub(crate) async fn signing(
+        requirements: SecurityRequirements<'static>,
+        answer: impl FnMut(&Asked) -> Act + Send + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::serving(listener, (SERVER, b"", Some(requirements)), answer)
+    }
+
+    fn serving(
+        listener: TcpListener,
+        announced: Announced,
+        answer: impl FnMut(&Asked) -> Act + Send + 'static,
+    ) -> Self {
         let address = listener.local_addr().unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
         let connections = Arc::new(AtomicU32::new(0));
@@ -137,7 +157,7 @@ impl Fake {
                 let connection = count.fetch_add(1, Ordering::SeqCst);
                 let (noted, answer, paths) = (noted.clone(), answer.clone(), paths.clone());
                 served.spawn(async move {
-                    serve(stream, connection, (flags, security), paths, |asked| {
+                    serve(stream, connection, announced, paths, |asked| {
                         noted.lock().unwrap().push(asked.clone());
                         (answer.lock().unwrap())(asked)
                     })
@@ -219,7 +239,7 @@ async fn read_request(stream: &mut TcpStream, connection: u32) -> Option<Asked> 
 async fn serve(
     mut stream: TcpStream,
     connection: u32,
-    (flags, security): (ServerFlags, &[u8]),
+    (flags, security, requirements): Announced,
     paths: Paths,
     mut answer: impl FnMut(&Asked) -> Act,
 ) {
@@ -235,7 +255,8 @@ async fn serve(
         let mut body = Vec::new();
         let act = match asked.code() {
             RequestCode::PROTOCOL => {
-                ProtocolReply { pval: 0x520, flags, bind_interfaces: None, security: None }.encode(&mut body);
+                let security = requirements;
+                ProtocolReply { pval: 0x520, flags, bind_interfaces: None, security }.encode(&mut body);
                 ok(&asked, &body)
             }
             RequestCode::LOGIN => {

@@ -75,6 +75,9 @@ pub struct ServerInfo {
     pub flags: ServerFlags,
     /// Session id; very old servers send none.
     pub session: Option<SessionId>,
+    /// Signatures of writes cover their data. The server refuses requests whose signature cannot do
+    /// so: vector writes and writes under a checkpoint.
+    pub signs_data: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,8 +116,9 @@ impl Connection {
 
     /// Returns the description of the server; complete once the login is done.
     #[must_use]
-    pub const fn server(&self) -> ServerInfo {
-        self.server
+    pub fn server(&self) -> ServerInfo {
+        let signs_data = self.signer.as_ref().is_some_and(RequestSigner::covers_data);
+        ServerInfo { signs_data, ..self.server }
     }
 
     /// Reports whether the login is complete.
