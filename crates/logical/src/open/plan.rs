@@ -176,9 +176,9 @@ fn role(opener: &OpenServices, plan: &mut OpenPlan) -> Result<CopyRole, Error> {
     }
     if let CopyRole::Pull(pull) = &role {
         third.check_client(&plan.path, &plan.caller.identity)?;
-        let credentials = third.settings.credentials(&plan.path, pull, &plan.caller)?;
+        let access = third.settings.source_access(&plan.path, pull, &plan.caller)?;
         let pull = PullRequest::clone(pull);
-        plan.copy = Some(RunningCopy::new(third, pull, credentials, &plan.caller, plan.asks_persist));
+        plan.copy = Some(RunningCopy::new(third, pull, access, &plan.caller, plan.asks_persist));
         // The copy takes over the unfinished file of an earlier copy.
         plan.asks_persist = true;
     }

@@ -4,6 +4,7 @@
 //! every further one. When a copy is cancelled, its clients get the answer at once; the file is
 //! released only after the last write to it.
 
+use super::delegation::SourceAccess;
 use super::fetcher::{
     Bytes, RunningTransfer, TransferCompletion, TransferRequest, TransferResult, TransferSink, Written,
 };
@@ -15,7 +16,6 @@ use crate::errno::{self, unable};
 use crate::in_flight::InFlight;
 use crate::job;
 use crate::open_file::OpenFileState;
-use auth::gsi::DelegatedProxy;
 use base::{ClientHost, Error, ErrorKind, Owner};
 use digest::{Algorithm, Checksum, RunningChecksum};
 use std::os::fd::BorrowedFd;
@@ -46,7 +46,7 @@ type Outcome = Result<(), (ErrorKind, String)>;
 pub(crate) struct RunningCopy {
     third: Arc<ThirdPartyCopies>,
     pull: PullRequest,
-    credentials: Option<Arc<DelegatedProxy>>,
+    access: SourceAccess,
     caller: Arc<Caller>,
     /// The state shared with the destination file.
     pub(crate) pull_state: Arc<PullState>,
@@ -85,14 +85,14 @@ impl RunningCopy {
     pub(crate) fn new(
         third: &Arc<ThirdPartyCopies>,
         pull: PullRequest,
-        credentials: Option<Arc<DelegatedProxy>>,
+        access: SourceAccess,
         caller: &Arc<Caller>,
         asks_persist: bool,
     ) -> Arc<Self> {
         Arc::new(Self {
             third: third.clone(),
             pull,
-            credentials,
+            access,
             caller: caller.clone(),
             pull_state: Arc::new(PullState::new(asks_persist)),
             state: Mutex::new(CopyState {
@@ -181,16 +181,15 @@ impl RunningCopy {
         let Some(flying) = watch.1.take() else { return };
         let open = flying.open().clone();
         let settings = &self.third.settings;
-        // Without credentials, a client that relies on them could only be one whose server does not
-        // announce them, so it arranges a grant after all.
-        let named = self.pull.by_credentials.as_ref().filter(|_| self.credentials.is_some());
+        let SourceAccess { source, credentials, key } = &self.access;
+        let origins = key.as_ref().map(|_| self.third.origins(&self.caller.identity));
         let fetch = TransferRequest {
-            source: named.unwrap_or(&self.pull.source).clone(),
+            source: source.clone(),
             path: self.pull.path.clone(),
             cgi: self.pull.cgi.clone(),
-            key: named.is_none().then(|| self.pull.key.clone()),
-            origins: if named.is_none() { self.third.origins(&self.caller.identity) } else { Vec::new() },
-            credentials: self.credentials.clone(),
+            key: key.clone(),
+            origins: origins.unwrap_or_default(),
+            credentials: credentials.clone(),
             streams: settings.streams_for(self.pull.streams),
             size: self.pull.size,
             checksum: self.pull.checksum.or(settings.checksum),

@@ -1,6 +1,7 @@
-//! The credentials that a client has delegated for its copy (`ofs.tpc fcreds`).
+//! The access of a copy to its source: the grant of its client, or credentials that the client has
+//! delegated (`ofs.tpc fcreds`).
 
-use super::request::PullRequest;
+use super::request::{NO_KEY, PullRequest};
 use super::settings::DelegatedCredentials;
 use super::{Settings, refused};
 use auth::gsi::DelegatedProxy;
@@ -9,12 +10,44 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use vfs::Caller;
 
+/// The access of a copy to its source.
+pub(crate) struct SourceAccess {
+    /// The server to contact: `host:port`.
+    pub(super) source: String,
+    /// The credentials of the login.
+    pub(super) credentials: Option<Arc<DelegatedProxy>>,
+    /// The key of the grant; `None` if the login alone gives access.
+    pub(super) key: Option<String>,
+}
+
 impl Settings {
+    /// Returns the access of the copy of a client.
+    ///
+    /// # Errors
+    /// The copy needs credentials, and the client has delegated none, or they have expired. Or it
+    /// has neither credentials nor a key.
+    pub(crate) fn source_access(
+        &self,
+        path: &LogicalPath,
+        pull: &PullRequest,
+        caller: &Caller,
+    ) -> Result<SourceAccess, Error> {
+        let credentials = self.credentials(path, pull, caller)?;
+        // A client that relies on credentials registers no grant at the source, unless this server
+        // uses none.
+        if let (Some(source), Some(_)) = (&pull.by_credentials, &credentials) {
+            return Ok(SourceAccess { source: source.clone(), credentials, key: None });
+        }
+        // Without this, the login of the server at the source would replace the grant.
+        let Some(key) = pull.key.clone() else { return Err(refused(path, NO_KEY.0, NO_KEY.1)) };
+        Ok(SourceAccess { source: pull.source.clone(), credentials, key: Some(key) })
+    }
+
     /// Returns the credentials for a copy of a client.
     ///
     /// # Errors
     /// The copy needs credentials, and the client has delegated none, or they have expired.
-    pub(crate) fn credentials(
+    fn credentials(
         &self,
         path: &LogicalPath,
         pull: &PullRequest,

@@ -16,7 +16,7 @@
 //! | `request` | parses the cgi of an open |
 //! | `rendezvous` | grants and the destinations that wait for one: pure, time is an argument |
 //! | `grant` | the grant that an open file holds |
-//! | `delegation` | the credentials that a client has delegated for its copy |
+//! | `delegation` | the access of a copy to its source: a grant or delegated credentials |
 //! | `source` | opens at a source: registering and collecting |
 //! | `hosts` | names and permissions of hosts |
 //! | `copy` | a copy at a destination, from the first sync to its result |

@@ -42,7 +42,8 @@ pub(crate) enum CopyRole {
 /// The file that a destination fetches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PullRequest {
-    pub(crate) key: String,
+    /// The key of the rendezvous; only a client that relies on delegated credentials has none.
+    pub(crate) key: Option<String>,
     /// The source as the user has named it, if the client relies on delegated credentials instead of a
     /// grant: `host:port`.
     pub(crate) by_credentials: Option<String>,
@@ -61,7 +62,7 @@ pub(crate) struct PullRequest {
 pub(crate) type Wrong = (ErrorKind, &'static str);
 
 const CONFLICT: Wrong = (ErrorKind::ArgInvalid, "conflicting tpc cgi");
-const NO_KEY: Wrong = (ErrorKind::ArgInvalid, "tpc key not specified");
+pub(super) const NO_KEY: Wrong = (ErrorKind::ArgInvalid, "tpc key not specified");
 const BAD_KEY: Wrong = (ErrorKind::ArgInvalid, "tpc key is invalid");
 const BAD_NAME: Wrong = (ErrorKind::ArgInvalid, "tpc host is invalid");
 const NO_SOURCE: Wrong = (ErrorKind::ArgInvalid, "tpc source not specified");
@@ -80,19 +81,20 @@ pub(crate) fn parse(
     object_ids: bool,
 ) -> Result<CopyRole, Wrong> {
     let text = |key: &str| cgi.text(key).filter(|value| !value.is_empty());
-    let by_credentials = writes && text("tpc.dlgon") == Some("1");
-    let Some(key) = text("tpc.key").or(by_credentials.then_some("")) else {
+    let by_credentials = text("tpc.dlgon") == Some("1");
+    let key = text("tpc.key");
+    if key.is_some_and(|key| key.len() > KEY_BYTES_MAX || !key.bytes().all(|byte| byte.is_ascii_graphic())) {
+        return Err(BAD_KEY);
+    }
+    let key = key.map(str::to_owned);
+    if writes && (key.is_some() || by_credentials) {
+        return pull(path, cgi, key, creates, object_ids).map(|pull| CopyRole::Pull(Box::new(pull)));
+    }
+    let Some(key) = key else {
         // Without a key nothing could be fetched, and the client would take an empty file for a
         // copy.
         return if writes && cgi.get("tpc.src").is_some() { Err(NO_KEY) } else { Ok(CopyRole::None) };
     };
-    if key.len() > KEY_BYTES_MAX || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(BAD_KEY);
-    }
-    let key = key.to_owned();
-    if writes {
-        return pull(path, cgi, key, creates, object_ids).map(|pull| CopyRole::Pull(Box::new(pull)));
-    }
     if let Some(origin) = collect_origin(cgi, writes) {
         return Ok(CopyRole::Collect { key, origin: name(origin)? });
     }
@@ -121,7 +123,7 @@ fn name(text: &str) -> Result<String, Wrong> {
 fn pull(
     path: &LogicalPath,
     cgi: &Cgi,
-    key: String,
+    key: Option<String>,
     creates: bool,
     object_ids: bool,
 ) -> Result<PullRequest, Wrong> {
@@ -256,6 +258,9 @@ mod tests {
         assert_eq!(source("tpc.key=k&tpc.src=h&tpc.dlgon=1&tpc.dlg=m:2"), Ok((Some("m:2".to_owned()), h())));
         assert_eq!(source("tpc.src=h&tpc.dlgon=1&tpc.dlg=m:x"), Err(NO_SOURCE));
         assert_eq!(understood("tpc.dlgon=1", false), Ok(CopyRole::None));
+        let key = |cgi| pulled(cgi).map(|pull| pull.key);
+        assert_eq!(key("tpc.src=h&tpc.dlgon=1"), Ok(None));
+        assert_eq!(key("tpc.src=h&tpc.dlgon=1&tpc.key="), Ok(None));
     }
 
     #[test]
