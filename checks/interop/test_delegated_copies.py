@@ -137,10 +137,14 @@ def test_credentials_can_be_optional(started, site, proxy):
     open_lines = peers.SETTINGS + site.settings().replace("* only gsi", "* none") + "ofs.tpc ttl 90 120\n"
     source, target = started("ours", lines=open_lines), started("ours", "fcreds ?gsi =X509_USER_PROXY")
     peers.place(source.tree / "file", data(SIZE))
-    for command in (("ours", "only"), ("scalla", "only"), ("scalla", "delegate")):
+    for command in (("ours", "only"), ("scalla", "only")):
         copy(command[0], source, target, *command[1:], **site.client(proxy)).ok()
         assert (target.tree / "copy").read_bytes() == data(SIZE)
         (target.tree / "copy").unlink()
+    # This source would admit the destination instead of the client.
+    refused = copy("scalla", source, target, "delegate", **site.client(proxy))
+    assert refused.status != 0 and "the source asks for no credentials; arrange a grant" in refused.all
+    assert not (target.tree / "copy").exists()
 
 
 PROGRAM_TEXT = """#!/bin/sh

@@ -21,6 +21,7 @@ pub(super) struct ChannelState {
     pub(super) server: ServerInfo,
     pub(super) streams: usize,
     pub(super) is_tls: bool,
+    pub(super) has_session_key: bool,
     pub(super) closed: AtomicBool,
     /// Number of files open on this connection. While it is not 0 the connection is not idle.
     pub(super) open_files: AtomicUsize,

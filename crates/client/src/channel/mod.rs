@@ -58,6 +58,7 @@ impl Channel {
             server: machine.server(),
             streams: machine.lanes(),
             is_tls: streams.first().is_some_and(ServerStream::is_tls),
+            has_session_key: machine.has_session_key(),
             closed: AtomicBool::new(false),
             open_files: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
@@ -102,6 +103,13 @@ impl Channel {
     /// Reports whether requests are encrypted.
     pub(crate) fn is_tls(&self) -> bool {
         self.shared.is_tls
+    }
+
+    /// Reports whether the login has authenticated with credentials that agree on a session key, as
+    /// those of `gsi` do.
+    #[must_use]
+    pub fn has_session_key(&self) -> bool {
+        self.shared.has_session_key
     }
 
     /// Returns the address of the server.

@@ -31,6 +31,7 @@ impl Connection {
     /// Signs requests with the session key of an authentication protocol, where the server asks for
     /// signatures. Without a key they are signed if the server forces it.
     pub fn sign_with(&mut self, cipher: Arc<dyn SignatureCipher>) {
+        self.has_session_key = true;
         self.signer = self.signing.clone().and_then(|signing| RequestSigner::new(signing, Some(cipher)));
     }
 

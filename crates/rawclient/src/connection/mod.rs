@@ -63,6 +63,8 @@ pub struct Connection {
     /// The requirements of the server for signatures.
     signing: Option<SigningRequirements>,
     signer: Option<RequestSigner>,
+    /// Whether the login agreed on a session key.
+    has_session_key: bool,
     is_tls: bool,
 }
 
@@ -110,6 +112,7 @@ impl Connection {
             frame: Vec::new(),
             signing: None,
             signer: None,
+            has_session_key: false,
             is_tls: false,
         }
     }
@@ -179,6 +182,11 @@ impl Connection {
         self.bound.push(Lane::default());
         self.paths.push(path);
         self.bound.len()
+    }
+
+    /// Reports whether the login has authenticated with credentials that agree on a session key.
+    pub const fn has_session_key(&self) -> bool {
+        self.has_session_key
     }
 
     /// Returns the number of lanes; lane 0 is its own socket.

@@ -163,6 +163,10 @@ async fn pull(
     // The source computes the checksum during the transfer, while the file is in its page cache.
     let checksum = fetch.checksum.map(|algorithm| Abort(tokio::spawn(ask_checksum(client, url, algorithm))));
     read(&file, bytes, fetch.streams, writer).await?;
+    if fetch.key.is_none() {
+        // The file may have been opened again, at another server.
+        check_login(&file)?;
+    }
     file.close().await.ok();
     let checksum = match checksum {
         Some(asked) => Some(patiently(asked, sink).await?),
@@ -190,6 +194,7 @@ async fn open(client: &Client, fetch: &TransferRequest) -> Result<(Url, File), E
         // The login gives access, as for any client.
         let opened = tokio::time::timeout(OPEN_PATIENCE, client.open(&url, &OpenWith::read())).await;
         let file = opened.map_err(|_| silent(OPEN_PATIENCE))?.map_err(|error| failed(&error))?;
+        check_login(&file)?;
         return Ok((plain, file));
     };
     url.cgi.insert("tpc.key".to_owned(), key.clone());
@@ -212,6 +217,16 @@ async fn open(client: &Client, fetch: &TransferRequest) -> Result<(Url, File), E
         }
     }
     Err(last)
+}
+
+/// Checks that the source knows the client of the copy by its delegated proxy. A source that asks for
+/// no credentials admits this server instead, which may have other rights.
+fn check_login(file: &File) -> Result<(), Error> {
+    // This client has no other credentials than the proxy.
+    if file.channel().has_session_key() {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::NotAuthorized, "the source asks for no credentials; arrange a grant"))
 }
 
 fn silent(patience: Duration) -> Error {
