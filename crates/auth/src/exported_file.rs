@@ -2,7 +2,9 @@
 //!
 //! The file is written in a new private directory, and it is renamed when it is complete. So readers
 //! see whole credentials, and nobody else can prepare the file. All sessions of a user share one file;
-//! it is removed with the last of them.
+//! it is removed with the last of them. Several users can have one account, and so one path. While
+//! one of them has the file, those of the others are not stored, because programs would act for a user
+//! with the credentials of another.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, Permissions};
@@ -22,14 +24,23 @@ const DIRECTORY_MODE: u32 = 0o700;
 /// Random bytes in the name of that directory.
 const RANDOM_BYTES: usize = 16;
 
-/// The files of one protocol of a server, with the number of sessions that use each.
+/// The use of a file.
+#[derive(Debug)]
+struct FileUse {
+    /// The name of the user in the credentials, such as a subject or a principal.
+    owner: String,
+    /// Number of sessions.
+    sessions: usize,
+}
+
+/// The files of one protocol of a server, with the use of each.
 #[derive(Debug)]
 pub(crate) struct ExportedFiles {
     /// The kind of the credentials, for messages.
     what: &'static str,
     /// The option with the path, for messages.
     option: &'static str,
-    sessions: Mutex<HashMap<PathBuf, usize>>,
+    used: Mutex<HashMap<PathBuf, FileUse>>,
 }
 
 /// Credentials in a file. The file is removed when the last value of this path is dropped, which is one
@@ -50,12 +61,12 @@ impl ExportedFile {
 
 impl Drop for ExportedFile {
     fn drop(&mut self) {
-        let mut sessions = self.files.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = sessions.remove(&self.path).unwrap_or(1);
-        if count > 1 {
-            sessions.insert(self.path.clone(), count - 1);
+        let mut used = self.files.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = used.get_mut(&self.path).filter(|file| file.sessions > 1) {
+            file.sessions -= 1;
             return;
         }
+        used.remove(&self.path);
         // The lock is held, so that no new file is removed.
         match fs::remove_file(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -71,16 +82,18 @@ impl ExportedFiles {
     /// Creates the files of a protocol. `what` is the kind of its credentials, and `option` the one with
     /// the path, both for messages.
     pub(crate) fn new(what: &'static str, option: &'static str) -> Arc<Self> {
-        Arc::new(Self { what, option, sessions: Mutex::default() })
+        Arc::new(Self { what, option, used: Mutex::default() })
     }
 
-    /// Stores credentials at a path, where they replace earlier ones. `write` writes the file that it is
-    /// given. Blocks.
+    /// Stores credentials of `owner` at a path, where they replace earlier ones. `write` writes the file
+    /// that it is given. Returns `None`, and logs why, if a session of another owner uses the path.
+    /// Blocks.
     pub(crate) fn store(
         self: &Arc<Self>,
         path: &Path,
+        owner: &str,
         write: impl FnOnce(&Path) -> Result<(), String>,
-    ) -> Result<ExportedFile, String> {
+    ) -> Result<Option<ExportedFile>, String> {
         let failed = |error: &io::Error| {
             let (shown, reason) = (path.display(), errno_text(error));
             format!(
@@ -93,10 +106,22 @@ impl ExportedFiles {
         let new = directory.0.join("new");
         write(&new)?;
         fs::set_permissions(&new, Permissions::from_mode(FILE_MODE)).map_err(|error| failed(&error))?;
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = used.get(path).filter(|file| file.owner != owner) {
+            tracing::warn!(
+                "{} of {owner} is not stored, because {} is in use by {}; give them different accounts, or \
+                 another path with {}",
+                self.what,
+                path.display(),
+                file.owner,
+                self.option
+            );
+            return Ok(None);
+        }
         fs::rename(&new, path).map_err(|error| failed(&error))?;
-        *sessions.entry(path.to_owned()).or_default() += 1;
-        Ok(ExportedFile { path: path.to_owned(), files: Arc::clone(self) })
+        let new_use = || FileUse { owner: owner.to_owned(), sessions: 0 };
+        used.entry(path.to_owned()).or_insert_with(new_use).sessions += 1;
+        Ok(Some(ExportedFile { path: path.to_owned(), files: Arc::clone(self) }))
     }
 }
 
@@ -150,7 +175,7 @@ mod tests {
             fs::set_permissions(path, Permissions::from_mode(0o666)).unwrap();
             Ok(())
         };
-        let ticket = files.store(&path, write).unwrap();
+        let ticket = files.store(&path, "alice", write).unwrap().unwrap();
         let metadata = fs::symlink_metadata(&path).unwrap();
         assert_eq!((metadata.is_file(), metadata.mode() & 0o7777), (true, 0o600));
         assert_eq!(
@@ -169,13 +194,38 @@ mod tests {
         let path = top.join("krb5cc_1");
         let files = files();
         let store = |text: &'static str| {
-            files.store(&path, |path| fs::write(path, text).map_err(|error| error.to_string())).unwrap()
+            let write = |path: &Path| fs::write(path, text).map_err(|error| error.to_string());
+            files.store(&path, "alice", write).unwrap().unwrap()
         };
         let (first, second) = (store("1"), store("2"));
         drop(first);
         assert_eq!(fs::read(&path).unwrap(), b"2");
         drop(second);
-        assert!(!path.exists() && files.sessions.lock().unwrap().is_empty());
+        assert!(!path.exists() && files.used.lock().unwrap().is_empty());
+        fs::remove_dir_all(top).unwrap();
+    }
+
+    #[test]
+    fn users_of_one_account_do_not_get_the_credentials_of_each_other() {
+        let top = directory("owners");
+        let path = top.join("krb5cc_1");
+        let files = files();
+        let store = |owner: &str| {
+            let write = |path: &Path| fs::write(path, owner).map_err(|error| error.to_string());
+            files.store(&path, owner, write).unwrap()
+        };
+        let (first, other, second) = (store("alice"), store("bob"), store("alice"));
+        assert!(first.is_some() && other.is_none() && second.is_some());
+        assert_eq!(fs::read(&path).unwrap(), b"alice");
+        drop(first);
+        assert!(store("bob").is_none());
+        assert_eq!(fs::read(&path).unwrap(), b"alice");
+        drop(second);
+        assert!(!path.exists());
+        let other = store("bob").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"bob");
+        drop(other);
+        assert_eq!(fs::read_dir(&top).unwrap().count(), 0);
         fs::remove_dir_all(top).unwrap();
     }
 
@@ -183,18 +233,18 @@ mod tests {
     fn failures_leave_nothing() {
         let top = directory("failures");
         let files = files();
-        let failed = files.store(&top.join("f"), |path| {
+        let failed = files.store(&top.join("f"), "alice", |path| {
             fs::write(path, "half").unwrap();
             Err("no ticket".to_owned())
         });
         assert_eq!(failed.unwrap_err(), "no ticket");
         fs::create_dir(top.join("taken")).unwrap();
         let write = |path: &Path| fs::write(path, "ticket").map_err(|error| error.to_string());
-        let failed = files.store(&top.join("taken"), write).unwrap_err();
+        let failed = files.store(&top.join("taken"), "alice", write).unwrap_err();
         assert!(failed.contains("cannot be stored as ") && failed.contains("-exptkn:"), "{failed}");
-        assert!(files.store(&top.join("none/f"), write).is_err());
+        assert!(files.store(&top.join("none/f"), "alice", write).is_err());
         assert_eq!(fs::read_dir(&top).unwrap().count(), 1);
-        assert!(files.sessions.lock().unwrap().is_empty());
+        assert!(files.used.lock().unwrap().is_empty());
         fs::remove_dir_all(top).unwrap();
     }
 }

@@ -225,8 +225,9 @@ impl GsiServerLogin {
             let written = file.and_then(|mut file| file.write_all(text));
             written.map_err(|error| format!("the delegated proxy cannot be written: {}", errno_text(&error)))
         };
-        let stored = path.and_then(|path| self.shared.files.store(&path, write));
-        stored.inspect_err(|reason| tracing::warn!("gsi: {}: {reason}", self.peer.host)).ok()
+        let owner = &client.identity.subject;
+        let stored = path.and_then(|path| self.shared.files.store(&path, owner, write));
+        stored.inspect_err(|reason| tracing::warn!("gsi: {}: {reason}", self.peer.host)).ok().flatten()
     }
 }
 

@@ -268,11 +268,11 @@ impl Krb5ServerLogin {
         let Krb5Shared { settings, accounts, tickets, .. } = &*self.shared;
         let template = settings.ticket_file.as_deref().unwrap_or_default();
         let path = ticket_path(template, name, accounts.as_deref())?;
-        let stored = tickets.store(&path, |new| {
+        let stored = tickets.store(&path, &accepted.client, |new| {
             let cache = format!("FILE:{}", new.display());
             exchange.store_forwarded(ticket, &accepted.client, &cache).map_err(|error| error.text)
         })?;
-        Ok(self.done(name, accepted, Some(stored)))
+        Ok(self.done(name, accepted, stored))
     }
 
     fn done(&self, name: &str, accepted: &AcceptedTicket, ticket: Option<ExportedFile>) -> ServerStep {
