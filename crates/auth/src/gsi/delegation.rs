@@ -37,9 +37,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// Maximum size of a key that this server makes, in bits. The generation of larger ones takes seconds.
-const KEY_BITS_MAX: usize = 4096;
-
 /// Maximum length of a name within the path of a file in bytes.
 const PATH_NAME_BYTES_MAX: usize = 64;
 
@@ -130,13 +127,15 @@ impl GsiServerLogin {
     }
 
     /// Makes a key, which takes some tenths of a second, and sends the request for its certificate.
+    /// The client does not choose the size of the key, because larger ones take seconds, and all
+    /// logins share the threads.
     pub(super) fn request_proxy(
         &mut self,
         client: VerifiedClient,
         tag: &Challenge,
         cipher: &SessionCipher,
     ) -> Result<ServerStep, String> {
-        let signer = RsaSigner::generate(client.key.bits().clamp(PROXY_BITS_MIN, KEY_BITS_MAX))?;
+        let signer = RsaSigner::generate(PROXY_BITS_MIN)?;
         let leaf = client.chain.first().ok_or("the certificates of the client are missing")?;
         let requested = RequestedProxy::new(leaf, signer)?;
         let challenge = self.shared.challenge();

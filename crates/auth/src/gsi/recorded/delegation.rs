@@ -13,6 +13,16 @@ fn user_proxy(path_length: Option<u32>) -> GridCredential {
     GridCredential::parse(&pair).unwrap().issue_proxy(request, now()).unwrap()
 }
 
+#[test]
+fn the_client_does_not_choose_the_size_of_the_key() {
+    let request = ProxyRequest { bits: 3072, path_length: None, ..ProxyRequest::default() };
+    let of = user_proxy(None).issue_proxy(request, now()).unwrap();
+    assert_eq!(of.bits(), 3072);
+    let mut asked = asked(&asking(DelegationUse::default()), &of);
+    let answer = asked.client.step(Some(&asked.request), now()).unwrap();
+    assert_eq!(delegated(&entity(asked.server.step(&answer, now())).unwrap()).bits(), 2048);
+}
+
 fn asking(delegation: DelegationUse) -> GsiServer {
     server_with(|settings| settings.delegation = Some(delegation), &[], false)
 }
