@@ -67,6 +67,7 @@ mod voms_map;
 mod voms_tests;
 
 pub(crate) use glob::Glob;
+pub(crate) use proxy::{INHERIT_ALL_POLICY, LIMITED_POLICY};
 
 pub use fault::{ChainFault, ChainFaultReason, GridTrustError};
 pub use fqan::Fqan;

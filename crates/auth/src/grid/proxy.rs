@@ -5,9 +5,11 @@ use super::der::{DerReader, MalformedDer, tag};
 use super::fault::ChainFaultReason;
 use super::settings::GridTrustSettings;
 
-const INHERIT_ALL: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 21, 1];
+/// The policy of proxies with all rights of their issuer, encoded: 1.3.6.1.5.5.7.21.1.
+pub(crate) const INHERIT_ALL_POLICY: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 21, 1];
 const INDEPENDENT: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 21, 2];
-const LIMITED: &[u8] = &[0x2b, 6, 1, 4, 1, 0x9b, 0x50, 1, 1, 1, 9];
+/// The policy of limited proxies, encoded: 1.3.6.1.4.1.3536.1.1.1.9.
+pub(crate) const LIMITED_POLICY: &[u8] = &[0x2b, 6, 1, 4, 1, 0x9b, 0x50, 1, 1, 1, 9];
 
 /// The last common name of proxies of the form before RFC 3820.
 const LEGACY_FULL: &str = "proxy";
@@ -54,9 +56,9 @@ impl ProxyExtension {
         }
         fields.end()?;
         let language = match policy.read_as(tag::OBJECT_IDENTIFIER)?.content {
-            INHERIT_ALL => ProxyPolicy::InheritAll,
+            INHERIT_ALL_POLICY => ProxyPolicy::InheritAll,
             INDEPENDENT => ProxyPolicy::Independent,
-            LIMITED => ProxyPolicy::Limited,
+            LIMITED_POLICY => ProxyPolicy::Limited,
             _ => ProxyPolicy::Other,
         };
         let has_text = policy.optional(&[tag::OCTET_STRING])?.is_some();

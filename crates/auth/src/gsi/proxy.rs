@@ -4,6 +4,7 @@
 
 use super::certificate::{GridCertificate, PROXY_INFORMATION};
 use super::rsa_keys::{RsaSigner, RsaVerifier};
+use crate::grid::{INHERIT_ALL_POLICY, LIMITED_POLICY};
 use crate::random::SystemRng;
 use base::Rng;
 use std::time::{Duration, SystemTime};
@@ -24,10 +25,6 @@ const CLOCK_SKEW: Duration = Duration::from_secs(300);
 const KEY_USAGES: [ObjectIdentifier; 2] =
     [ObjectIdentifier::new_unwrap("2.5.29.15"), ObjectIdentifier::new_unwrap("2.5.29.37")];
 
-/// The policy of a proxy with all rights of its issuer, encoded: 1.3.6.1.5.5.7.21.1.
-const INHERIT_ALL: [u8; 10] = [0x06, 0x08, 0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x15, 0x01];
-/// The policy of a limited proxy, encoded: 1.3.6.1.4.1.3536.1.1.1.9.
-const LIMITED: [u8; 12] = [0x06, 0x0a, 0x2b, 0x06, 0x01, 0x04, 0x01, 0x9b, 0x50, 0x01, 0x01, 0x09];
 /// The algorithm of signatures, encoded: sha256WithRSAEncryption.
 const SHA256_WITH_RSA: [u8; 15] =
     [0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0b, 0x05, 0x00];
@@ -38,6 +35,7 @@ const COMMON_NAME: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x03];
 const SEQUENCE_TAG: u8 = 0x30;
 const SET_TAG: u8 = 0x31;
 const OCTETS_TAG: u8 = 0x04;
+const IDENTIFIER_TAG: u8 = 0x06;
 const TEXT_TAG: u8 = 0x0c;
 const VERSION_TAG: u8 = 0xa0;
 const EXTENSIONS_TAG: u8 = 0xa3;
@@ -88,17 +86,18 @@ impl ProxyInformation {
             }
             _ => None,
         };
-        let policy = AnyRef::from_der(rest).ok()?.value();
-        Some(Self { path_length, is_limited: policy.starts_with(LIMITED.as_slice()) })
+        let policy = AnyRef::from_der(rest).ok()?;
+        let (language, _) = AnyRef::from_der_partial(policy.value()).ok()?;
+        Some(Self { path_length, is_limited: language.value() == LIMITED_POLICY })
     }
 
     fn encode(self) -> Result<Vec<u8>, String> {
-        let policy: &[u8] = if self.is_limited { &LIMITED } else { &INHERIT_ALL };
+        let policy = if self.is_limited { LIMITED_POLICY } else { INHERIT_ALL_POLICY };
         let mut content = Vec::new();
         if let Some(length) = self.path_length {
             content.extend(number(&length.to_be_bytes())?);
         }
-        content.extend(sequence(&[policy])?);
+        content.extend(sequence(&[&encode(IDENTIFIER_TAG, &[policy])?])?);
         sequence(&[&content])
     }
 }
@@ -137,7 +136,7 @@ impl RequestedProxy {
     /// The reason, such as an issuer that allows no proxies below it.
     pub(super) fn new(issuer: &GridCertificate, signer: RsaSigner) -> Result<Self, String> {
         let subject = with_common_name(&issuer.subject()?, &random_serial().to_string())?;
-        let extensions = proxy_extensions(issuer, None)?;
+        let extensions = proxy_extensions(issuer, information(issuer, None)?)?;
         let extensions = encode(SET_TAG, &[&sequence(&[&extensions])?])?;
         let identifier = EXTENSION_REQUEST.to_der().map_err(|error| error.to_string())?;
         let attributes = encode(ATTRIBUTES_TAG, &[&sequence(&[&identifier, &extensions])?])?;
@@ -173,7 +172,9 @@ fn issue_with_serial(
     now: SystemTime,
 ) -> Result<GridCertificate, String> {
     let subject = with_common_name(&issuer.subject()?, &serial.to_string())?;
-    certificate(issuer, signer, &NewProxy { subject: &subject, serial, public_key }, request, now)
+    let information = information(issuer, request.path_length)?;
+    let new = NewProxy { subject: &subject, serial, public_key, information };
+    certificate(issuer, signer, &new, request.valid, now)
 }
 
 /// Signs the request of a server for a proxy below `issuer`, whose key the server keeps.
@@ -194,8 +195,9 @@ pub(super) fn sign_request(
     }
     let serial = serial_of_subject(&issuer.subject()?, &subject);
     let serial = serial.ok_or("the subject of the request is not that of the proxy with a number")?;
-    let new = NewProxy { subject: &subject, serial, public_key: &public_key };
-    certificate(issuer, signer, &new, properties, now)
+    let information = information(issuer, properties.path_length)?;
+    let new = NewProxy { subject: &subject, serial, public_key: &public_key, information };
+    certificate(issuer, signer, &new, properties.valid, now)
 }
 
 /// Returns the key of a request.
@@ -219,19 +221,20 @@ struct NewProxy<'a> {
     subject: &'a [u8],
     serial: u32,
     public_key: &'a [u8],
+    information: ProxyInformation,
 }
 
 fn certificate(
     issuer: &GridCertificate,
     signer: &RsaSigner,
     new: &NewProxy<'_>,
-    request: ProxyRequest,
+    valid: Duration,
     now: SystemTime,
 ) -> Result<GridCertificate, String> {
     let begin =
         now.checked_sub(CLOCK_SKEW).map_or(issuer.not_before(), |begin| begin.max(issuer.not_before()));
-    let end = now.checked_add(request.valid).map_or(issuer.not_after(), |end| end.min(issuer.not_after()));
-    let extensions = proxy_extensions(issuer, request.path_length)?;
+    let end = now.checked_add(valid).map_or(issuer.not_after(), |end| end.min(issuer.not_after()));
+    let extensions = proxy_extensions(issuer, new.information)?;
     let contents = sequence(&[
         &encode(VERSION_TAG, &[&[2, 1, 2]])?,
         &number(&new.serial.to_be_bytes())?,
@@ -253,9 +256,8 @@ fn signed(contents: &[u8], signer: &RsaSigner) -> Result<Vec<u8>, String> {
     sequence(&[contents, &SHA256_WITH_RSA, &signature])
 }
 
-/// Returns the extensions of a proxy below this issuer, encoded.
-fn proxy_extensions(issuer: &GridCertificate, path_length: Option<u32>) -> Result<Vec<u8>, String> {
-    let information = information(issuer, path_length)?;
+/// Returns the extensions of a proxy with this information below this issuer, encoded.
+fn proxy_extensions(issuer: &GridCertificate, information: ProxyInformation) -> Result<Vec<u8>, String> {
     let mut extensions = Vec::new();
     for identifier in KEY_USAGES {
         if let Some((is_critical, value)) = issuer.extension(identifier) {
@@ -373,6 +375,28 @@ mod tests {
         assert!(below(&last, None).unwrap_err().contains("path length is 0"));
         assert!(ProxyInformation::of(&user).is_none());
         assert_eq!(last.not_before(), user.not_before().max(now - CLOCK_SKEW));
+    }
+
+    #[test]
+    fn a_proxy_below_a_limited_one_is_limited() {
+        let (user, signer) = user();
+        let now = user.not_before() + Duration::from_secs(3600);
+        let (key, valid) = (signer.public_key().unwrap(), Duration::from_secs(3600));
+        let subject = with_common_name(&user.subject().unwrap(), "7").unwrap();
+        let information = ProxyInformation { path_length: None, is_limited: true };
+        let new = NewProxy { subject: &subject, serial: 7, public_key: &key, information };
+        let limited = certificate(&user, &signer, &new, valid, now).unwrap();
+        // The object identifier 1.3.6.1.4.1.3536.1.1.1.9 as other tools write it.
+        let language = [0x06, 0x0b, 0x2b, 0x06, 0x01, 0x04, 0x01, 0x9b, 0x50, 0x01, 0x01, 0x01, 0x09];
+        let value = [&[0x30, 0x0f, 0x30, 0x0d], language.as_slice()].concat();
+        assert_eq!(limited.extension(PROXY_INFORMATION), Some((true, value.as_slice())));
+        assert_eq!(ProxyInformation::of(&limited), Some(information));
+        let properties = ProxyRequest { path_length: Some(1), ..ProxyRequest::default() };
+        let below = issue(&limited, &signer, &key, properties, now).unwrap();
+        let found = ProxyInformation { path_length: Some(1), is_limited: true };
+        assert_eq!(ProxyInformation::of(&below), Some(found));
+        let full = issue(&user, &signer, &key, properties, now).unwrap();
+        assert!(!ProxyInformation::of(&full).unwrap().is_limited);
     }
 
     /// A validity of the environment or the command line can be any number of hours.
