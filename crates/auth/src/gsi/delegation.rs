@@ -17,7 +17,7 @@ use super::client::{GsiClient, GsiClientSettings};
 use super::credential::GridCredential;
 use super::messages::{self, Challenge, client_option, step};
 use super::pem;
-use super::proxy::{PROXY_BITS_MIN, ProxyInformation, RequestedProxy};
+use super::proxy::{PROXY_BITS_MIN, RequestedProxy};
 use super::rsa_keys::{RsaSigner, RsaVerifier};
 use super::server::{GsiServerLogin, Stage, check_time};
 use super::session_cipher::SessionCipher;
@@ -102,9 +102,8 @@ pub(super) struct SentProxyRequest {
 }
 
 impl GsiServerLogin {
-    /// Reports whether the client of these options, whose key has the certificate `leaf`, is asked for
-    /// a proxy.
-    pub(super) fn asks_for_proxy(&self, options: u32, leaf: &GridCertificate) -> bool {
+    /// Reports whether the client of these options, whose chain was verified, is asked for a proxy.
+    pub(super) fn asks_for_proxy(&self, options: u32, identity: &GridIdentity) -> bool {
         if self.shared.settings.delegation.is_none() || options & client_option::DELEGATES == 0 {
             return false;
         }
@@ -116,10 +115,10 @@ impl GsiServerLogin {
             );
             return false;
         }
-        let has_path_left = ProxyInformation::of(leaf).is_none_or(|proxy| proxy.path_length != Some(0));
+        let has_path_left = identity.proxy_path_left != Some(0);
         if !has_path_left {
             tracing::info!(
-                "gsi: {} delegates nothing, because its proxy allows no proxies below it (path length 0)",
+                "gsi: {} delegates nothing, because a proxy of its chain allows no more proxies below it (path length)",
                 self.peer.host
             );
         }

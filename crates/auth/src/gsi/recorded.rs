@@ -1,7 +1,9 @@
 //! Replays of the recorded exchanges, exchanges of our own ends, and messages that must be refused.
 
 use super::agreement::{DhGroup, KeyAgreement};
+use super::certificate::GridCertificate;
 use super::messages::{Challenge, client_option, step};
+use super::proxy::ProxyInformation;
 use super::server::{SentAgreement, Stage, client_chain};
 use super::vectors::{bytes, list, load, text};
 use super::*;
@@ -27,6 +29,8 @@ const SUBJECT: &str = "/DC=test/O=Throwaway/CN=user";
 #[derive(Default)]
 struct RecordedTrust {
     is_limited: bool,
+    /// The path length that proxies above the first certificate leave.
+    path_left_above: Option<u32>,
     memberships: Vec<VomsMembership>,
     refreshes: Arc<AtomicUsize>,
 }
@@ -41,11 +45,13 @@ impl ChainTrust for RecordedTrust {
     }
 
     fn verify(&self, chain: &[Vec<u8>], _: ChainRole, now: SystemTime) -> Result<GridIdentity, String> {
-        assert!(!chain.is_empty());
+        let leaf = GridCertificate::decode(chain.first().unwrap()).unwrap();
+        let of_leaf = ProxyInformation::of(&leaf).and_then(|proxy| proxy.path_length);
         Ok(GridIdentity {
             subject: SUBJECT.to_owned(),
             subject_hash: "0a1b2c3d".to_owned(),
             is_limited: self.is_limited,
+            proxy_path_left: self.path_left_above.into_iter().chain(of_leaf).min(),
             expires: now + Duration::from_secs(60),
             memberships: self.memberships.clone(),
         })

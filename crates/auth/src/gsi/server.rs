@@ -425,7 +425,7 @@ impl GsiServerLogin {
         let identity = self.shared.trust.verify(&encoded, ChainRole::Client, now)?;
         let fields = self.entity(&identity, &encoded, main.text(SutField::USER))?;
         let cipher = self.cipher.insert(Arc::new(cipher)).clone();
-        if !self.asks_for_proxy(sent.options, leaf) {
+        if !self.asks_for_proxy(sent.options, &identity) {
             return Ok(ServerStep::Done(Entity::new(fields)));
         }
         let tag = Challenge::of_peer(&main).ok_or("random tag missing - protocol error")?;

@@ -12,6 +12,8 @@ pub struct GridIdentity {
     pub subject_hash: String,
     /// Set if a proxy of the chain is limited.
     pub is_limited: bool,
+    /// Number of further proxies that the path lengths allow below the chain; `None` for any number.
+    pub proxy_path_left: Option<u32>,
     /// The earliest end of the validity of its certificates.
     pub expires: SystemTime,
     /// Memberships in virtual organizations, verified.
@@ -73,6 +75,7 @@ impl ChainTrust for GridTrust {
             subject: verified.end_entity().to_owned(),
             subject_hash: verified.end_entity_hash().to_owned(),
             is_limited: verified.is_limited(),
+            proxy_path_left: verified.proxy_path_left(),
             expires: verified.valid_until(),
             memberships: verified.memberships().to_vec(),
         })

@@ -1,7 +1,6 @@
 //! Proxies that clients delegate to a server.
 
 use super::*;
-use crate::gsi::certificate::GridCertificate;
 use crate::gsi::proxy;
 use crate::gsi::rsa_keys::RsaSigner;
 
@@ -103,6 +102,9 @@ fn only_clients_that_can_delegate_are_asked() {
     let (of, last) = (user_proxy(None).to_text().unwrap(), user_proxy(Some(0)).to_text().unwrap());
     assert!(plain(&asking, &of, "0") && plain(&asking, &of, "2"));
     assert!(plain(&asking, &last, "1"), "its path length is 0");
+    let delegation = |settings: &mut GsiServerSettings| settings.delegation = Some(DelegationUse::default());
+    let trust = RecordedTrust { path_left_above: Some(0), ..RecordedTrust::default() };
+    assert!(plain(&server_of(delegation, &[], trust), &of, "1"), "a proxy above the first allows none");
     assert!(plain(&server(), &of, "1"), "this server does not ask");
     // XrdSecGSIDELEGPROXY=2 of the stock client: its answer would be its private key.
     let client = client_with(&[("XrdSecCREDS", &of), ("XrdSecGSIDELEGPROXY", "1")]);
