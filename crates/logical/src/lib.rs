@@ -118,5 +118,5 @@ pub use status::LogicalStatus;
 pub use third_party::{
     Bytes, DelegatedCredentials, Fetcher, HostLookup, HostRule, ProofRule, RunningTransfer,
     Settings as ThirdPartySettings, ThirdPartyParts, TransferCompletion, TransferRequest, TransferResult,
-    TransferSink, Written,
+    TransferSink, Written, is_copy as is_third_party_copy,
 };

@@ -149,7 +149,7 @@ fn make_handle(
         empty: metadata.size == 0,
         has_checksums: parts.has_checksums,
         pull: plan.copy.as_ref().map(|copy| copy.pull_state.clone()),
-        needs_this_server: plan.cgi.get("tpc.key").is_some(),
+        needs_this_server: crate::third_party::is_copy(&plan.cgi),
         offers_copies: opener.third_party.get().is_some(),
     };
     Ok(Value::Opened(Opened {

@@ -163,7 +163,7 @@ fn role(opener: &OpenServices, plan: &mut OpenPlan) -> Result<CopyRole, Error> {
     let Some(third) = opener.third_party.get() else {
         // An open that only queries is ordinary: the client asks which features are offered and
         // copies in another way.
-        if plan.cgi.get("tpc.key").is_none() && plan.cgi.get("tpc.src").is_none() {
+        if !third_party::is_copy(&plan.cgi) {
             return Ok(CopyRole::None);
         }
         return Err(third_party::refused(&plan.path, ErrorKind::Unsupported, "tpc not supported"));

@@ -40,6 +40,7 @@ pub use fetcher::{
     Bytes, Fetcher, HostLookup, RunningTransfer, TransferCompletion, TransferRequest, TransferResult,
     TransferSink, Written,
 };
+pub use request::is_copy;
 pub use settings::{DelegatedCredentials, HostRule, ProofRule, Settings};
 
 pub(crate) use copy::RunningCopy;

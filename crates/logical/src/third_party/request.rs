@@ -107,6 +107,13 @@ pub(crate) fn parse(
     }
 }
 
+/// Reports whether an open belongs to a third-party copy, at any of its ends. A copy with delegated
+/// credentials has no key; an open that only queries has neither a key nor a source.
+#[must_use]
+pub fn is_copy(cgi: &Cgi) -> bool {
+    cgi.get("tpc.key").is_some_and(|key| !key.is_empty()) || cgi.get("tpc.src").is_some()
+}
+
 /// Returns the client that arranged the copy, if this is the open of the source by the destination
 /// ([`CopyRole::Collect`]). The values are not validated.
 pub(crate) fn collect_origin(cgi: &Cgi, writes: bool) -> Option<&str> {
@@ -258,6 +265,9 @@ mod tests {
         assert_eq!(source("tpc.key=k&tpc.src=h&tpc.dlgon=1&tpc.dlg=m:2"), Ok((Some("m:2".to_owned()), h())));
         assert_eq!(source("tpc.src=h&tpc.dlgon=1&tpc.dlg=m:x"), Err(NO_SOURCE));
         assert_eq!(understood("tpc.dlgon=1", false), Ok(CopyRole::None));
+        let copies = |cgi: &str| is_copy(&Cgi::new(cgi.as_bytes()));
+        assert!(copies("tpc.key=k&tpc.dst=h") && copies("tpc.src=h&tpc.dlgon=1") && copies("tpc.src="));
+        assert!(!copies("tpc.stage=placement") && !copies("tpc.key=") && !copies("tpc.dlgon=1"));
         let key = |cgi| pulled(cgi).map(|pull| pull.key);
         assert_eq!(key("tpc.src=h&tpc.dlgon=1"), Ok(None));
         assert_eq!(key("tpc.src=h&tpc.dlgon=1&tpc.key="), Ok(None));

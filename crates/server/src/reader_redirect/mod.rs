@@ -15,6 +15,7 @@ use auth::SystemRng;
 use base::{Cgi, ErrorKind, Identity, LogicalPath, Rng as _};
 use cluster::tree::Address;
 use copy_search::{FoundCopy, MARK};
+use logical::is_third_party_copy;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -236,17 +237,12 @@ impl ReaderRedirectFileSystem {
     }
 }
 
-/// Reports whether an open belongs to a third-party copy, whose other end expects to be contacted
-/// here.
-fn is_for_copy(cgi: &Cgi) -> bool {
-    cgi.get("tpc.key").is_some()
-}
-
 impl FileSystem for ReaderRedirectFileSystem {
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
         match &operation {
             Operation::Open(target, request) if self.reader_redirect.opening.load(Ordering::Relaxed) => {
-                if !(request.write || request.new || request.delete || is_for_copy(&target.cgi))
+                // The other end of a copy expects to be contacted here.
+                if !(request.write || request.new || request.delete || is_third_party_copy(&target.cgi))
                     && let Some(redirect) =
                         self.reader_redirect.away(&caller.identity, &target.path.without_slash())
                 {

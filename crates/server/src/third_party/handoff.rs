@@ -3,6 +3,7 @@
 //! It wraps the complete file system, because a copy is redirected before any file is opened here.
 
 use config::CopyRedirect;
+use logical::is_third_party_copy;
 use std::sync::Arc;
 use vfs::{Answer, Caller, FileSystem, OpenFile, Operation, RedirectAnswer, ReplyTo, Started, Target};
 
@@ -23,8 +24,11 @@ impl Handoff {
     }
 
     fn redirect(&self, target: &Target) -> Option<RedirectAnswer> {
-        let key = target.cgi.text("tpc.key").filter(|key| !key.is_empty())?;
-        let delegated = key == DELEGATED_KEY || target.cgi.text("tpc.dlgon") == Some("1");
+        if !is_third_party_copy(&target.cgi) {
+            return None;
+        }
+        let has = |key: &str, value: &str| target.cgi.text(key) == Some(value);
+        let delegated = has("tpc.key", DELEGATED_KEY) || has("tpc.dlgon", "1");
         let rule =
             self.rules.iter().find(|rule| if delegated { rule.delegated } else { rule.undelegated })?;
         Some(RedirectAnswer {
@@ -120,6 +124,7 @@ mod tests {
         assert_eq!(goes("tpc.key=k&tpc.dst=d"), to("without"));
         assert_eq!(goes("tpc.key=k&tpc.src=s&tpc.dlgon=1"), to("with"));
         assert_eq!(goes("tpc.key=delegate"), to("with"));
+        assert_eq!(goes("tpc.src=s&tpc.dlgon=1"), to("with"), "it has no key");
         assert_eq!(goes("tpc.stage=placement"), None);
         assert_eq!(goes(""), None);
     }
