@@ -320,7 +320,7 @@ impl RunningCopy {
 
     /// Returns the error for clients, with the source and the reason.
     fn failure(&self, kind: ErrorKind, why: &str) -> (ErrorKind, String) {
-        let PullRequest { source, path, .. } = &self.pull;
+        let (source, path) = (&self.access.source, &self.pull.path);
         // These kinds tell a client what to do. All others become a file system error, as on real
         // servers.
         let kind = match kind {
@@ -334,7 +334,7 @@ impl RunningCopy {
 
     fn log(&self, open: &OpenFileState, outcome: &Result<u64, (ErrorKind, String)>) {
         let (path, client) = (&open.path, &self.caller.identity);
-        let PullRequest { source, path: theirs, .. } = &self.pull;
+        let (source, theirs) = (&self.access.source, &self.pull.path);
         match outcome {
             Ok(bytes) if self.third.settings.log_success => {
                 tracing::info!(path = %path.shown(), %client, bytes, "third-party copy of root://{source}/{theirs} completed");
