@@ -85,6 +85,9 @@ pub(crate) fn missing_above(backend: &dyn Backend, path: &LogicalPath) -> Vec<Lo
     let mut missing = Vec::new();
     let mut at = path.parent();
     while let Some(above) = at.filter(|above| !above.is_root()) {
+        if !backend.creates_parent(&above, path) {
+            break;
+        }
         match backend.stat(&above) {
             Err(error) if ErrorKind::from_io(&error) == ErrorKind::NotFound => {}
             _ => break,

@@ -8,7 +8,6 @@
 //! that it moves.
 
 use crate::errno;
-use crate::proof;
 use base::LogicalPath;
 use std::collections::BTreeMap;
 use std::io;
@@ -17,27 +16,6 @@ use storage::Backend;
 
 /// Maximum number of attempts of a sync when the file is renamed meanwhile.
 const ATTEMPTS_MAX: usize = 16;
-
-/// Makes the name of a file durable, and those of the directories above it on the same file system.
-/// A mount point exists already, and the disk that it is on may hang.
-///
-/// Reports whether the directory of the file exists. A directory that this process may not search
-/// is left to the file system. May wait.
-pub(crate) fn sync_above(backend: &dyn Backend, path: &LogicalPath) -> io::Result<bool> {
-    let mut is_there = true;
-    let home = backend.pool(path);
-    for name in std::iter::successors(Some(path.clone()), LogicalPath::parent) {
-        if !name.parent().is_some_and(|directory| Arc::ptr_eq(backend.pool(&directory), home)) {
-            break;
-        }
-        match backend.sync_name(&name) {
-            Err(error) if proof::is_missing(&error) => is_there &= name != *path,
-            Err(error) if error.raw_os_error() == Some(errno::ACCESS) => {}
-            other => other?,
-        }
-    }
-    Ok(is_there)
-}
 
 /// The names of all files that are open for writing.
 #[derive(Default)]
@@ -167,9 +145,9 @@ impl FileName {
                 (names.present.clone(), names.becoming.clone(), names.changes)
             };
             // A file whose directory does not exist was removed with it.
-            sync_above(backend, &present)?;
+            backend.sync_above(&present)?;
             if let Some(becoming) = becoming {
-                sync_above(backend, &becoming)?;
+                backend.sync_above(&becoming)?;
             }
             let mut names = lock(&self.names);
             if names.changes == changes {

@@ -8,12 +8,13 @@
 //! point or a restored tree has another directory and proves nothing.
 
 use crate::errno;
+use crate::persist::escape;
 use base::LogicalPath;
 use serde::{Deserialize, Serialize};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::io;
-use storage::{Backend, FileIdentity, StoredFile};
+use storage::{Backend, DirectoryAbove, DirectoryState, FileIdentity, StoredFile};
 
 /// Attribute with the number of an unfinished file: the full local name, which clients do not see.
 pub(crate) const NONCE: &str = "user.scalla.pending";
@@ -80,6 +81,9 @@ pub(crate) struct Proof {
     file: ProofFile,
     /// From the root of the tree to the directory of the file.
     above: Vec<ProofFile>,
+    /// The escaped path below the root where the file is stored, if it is not its logical path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stored: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     nonce: Option<String>,
 }
@@ -91,15 +95,22 @@ pub(crate) fn nonce() -> String {
     format!("{:016x}{:016x}", part(), part())
 }
 
-/// Returns the directories above a path, the root first.
-fn directories(path: &LogicalPath) -> Vec<LogicalPath> {
-    let mut all: Vec<_> = std::iter::successors(path.parent(), LogicalPath::parent).collect();
-    all.reverse();
-    all
+/// Returns the escaped path where a path is stored; `None` if it is the same.
+fn stored(backend: &dyn Backend, path: &LogicalPath) -> io::Result<Option<String>> {
+    let stored = backend.stored_path(path)?;
+    Ok((*stored != *path).then(|| escape(&stored)))
 }
 
+/// Returns the directories above the place where a path is stored, the root first.
 fn above(backend: &dyn Backend, path: &LogicalPath) -> io::Result<Vec<ProofFile>> {
-    directories(path).iter().map(|path| Ok(backend.identity(path)?.into())).collect()
+    let identity = |directory: DirectoryAbove| match directory.state {
+        DirectoryState::Found(found) => Ok(found.into()),
+        DirectoryState::Absent | DirectoryState::Detached => {
+            Err(io::Error::from_raw_os_error(errno::NOT_FOUND))
+        }
+        DirectoryState::Unreadable(error) => Err(error),
+    };
+    backend.identities_above(path)?.into_iter().map(identity).collect()
 }
 
 /// Reports whether the error means that the file does not exist. Other errors leave that open.
@@ -115,14 +126,16 @@ impl Proof {
         file: &dyn StoredFile,
         nonce: Option<String>,
     ) -> io::Result<Self> {
-        Ok(Self { file: file.identity()?.into(), above: above(backend, path)?, nonce })
+        let (file, above) = (file.identity()?.into(), above(backend, path)?);
+        Ok(Self { file, above, stored: stored(backend, path)?, nonce })
     }
 
     /// Returns the proof after the file was renamed to `path`.
     pub(crate) fn moved(self, backend: &dyn Backend, path: &LogicalPath) -> Self {
         // Without these directories, a file that is missing later counts as one whose file system
         // is not mounted.
-        Self { above: above(backend, path).unwrap_or_default(), ..self }
+        let above = above(backend, path).unwrap_or_default();
+        Self { above, stored: stored(backend, path).unwrap_or_default(), ..self }
     }
 
     /// Returns the identity of the file without its number.
@@ -163,6 +176,21 @@ impl Proof {
     /// A file with the same inode but another number was taken over by another server if it is
     /// unfinished. If it has a checkpoint, its state is unknown.
     pub(crate) fn find(&self, backend: &dyn Backend, path: &LogicalPath, attribute: &str) -> ProofSearch {
+        match stored(backend, path) {
+            Ok(stored) if stored == self.stored => self.find_renamed(backend, path, attribute),
+            // A changed rule stores the path elsewhere.
+            Ok(_) => ProofSearch::NotThere(path.clone()),
+            Err(_) => ProofSearch::Unreadable(path.clone()),
+        }
+    }
+
+    /// Searches for the file at the other path of a rename, which is stored elsewhere.
+    pub(crate) fn find_renamed(
+        &self,
+        backend: &dyn Backend,
+        path: &LogicalPath,
+        attribute: &str,
+    ) -> ProofSearch {
         let found = match backend.identity(path) {
             Ok(found) => found,
             Err(error) if is_missing(&error) => return self.missing(backend, path),
@@ -181,16 +209,18 @@ impl Proof {
 
     /// Decides whether a missing file was removed, or its file system is not mounted.
     fn missing(&self, backend: &dyn Backend, path: &LogicalPath) -> ProofSearch {
-        for (directory, place) in directories(path).into_iter().zip(&self.above) {
-            match backend.identity(&directory) {
-                Ok(found) if place.is(&found) => {}
+        let Ok(found) = backend.identities_above(path) else {
+            return ProofSearch::Unreadable(path.clone());
+        };
+        for (directory, place) in found.into_iter().zip(&self.above) {
+            match directory.state {
+                DirectoryState::Found(found) if place.is(&found) => {}
                 // The directory is the same, and no longer contains the file.
-                Err(error) if is_missing(&error) && backend.has_name(&directory).is_ok_and(|has| !has) => {
-                    return ProofSearch::Replaced;
+                DirectoryState::Absent => return ProofSearch::Replaced,
+                DirectoryState::Found(_) | DirectoryState::Detached => {
+                    return ProofSearch::NotThere(directory.path);
                 }
-                Ok(_) => return ProofSearch::NotThere(directory),
-                Err(error) if is_missing(&error) => return ProofSearch::NotThere(directory),
-                Err(_) => return ProofSearch::Unreadable(directory),
+                DirectoryState::Unreadable(_) => return ProofSearch::Unreadable(directory.path),
             }
         }
         if self.above.is_empty() {

@@ -6,12 +6,14 @@
 
 mod support;
 
+use base::LogicalPath;
+use config::{NameLayout, NamePattern, NameRule, PatternPair};
 use logical::config::{Config, ExportConfig};
-use logical::{Journals, Logical, LogicalParts, NumberedUsers};
+use logical::{Events, Journals, Logical, LogicalParts, NumberedUsers};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use storage::Posix;
 use support::time::ManualClock;
 use support::{Call, Client, caller, creating, path, reading, replacing, target, updating};
@@ -64,15 +66,21 @@ struct Process {
 impl Process {
     /// Starts the server on this directory, as if all earlier ones had been killed.
     fn start(directory: &Path, clock: &Arc<ManualClock>) -> Self {
+        Self::start_with(directory, clock, Vec::new())
+    }
+
+    fn start_with(directory: &Path, clock: &Arc<ManualClock>, name_rules: Vec<NameRule>) -> Self {
         for name in ["posc", "chkpnt"] {
             leave_behind(&directory.join("admin").join(name));
         }
         let mut config = Config::new(vec![ExportConfig::new(path("/"))], directory.join("admin"));
         config.checksums.types = vec![digest::Algorithm::Adler32, digest::Algorithm::Crc32c];
+        let posix =
+            storage::posix::Config { name_rules, ..storage::posix::Config::new(directory.join("data")) };
         let parts = LogicalParts {
             journals: Journals::on_disk(&config),
             config,
-            backend: Arc::new(Posix::new(&storage::posix::Config::new(directory.join("data"))).unwrap()),
+            backend: Arc::new(Posix::new(&posix).unwrap()),
             clock: clock.clone(),
             users: Arc::new(NumberedUsers),
             locator: None,
@@ -118,6 +126,116 @@ fn an_upload_is_lost_resumed_and_closed() {
         std::thread::yield_now();
     }
     assert!(!directory.file("a/b/g").exists());
+}
+
+/// Rules whose logical parents are not on disk.
+fn rules() -> Vec<NameRule> {
+    let forward = NamePattern::new("([a-z]+)/(.+)", "{2}.{1}").unwrap();
+    let inverse = NamePattern::new("(.+)[.]([a-z]+)", "{2}/{1}").unwrap();
+    let rule = |from: &str, to: &str, layout| NameRule { from: from.to_owned(), to: to.to_owned(), layout };
+    vec![
+        rule("/atlas/rucio", "/disk/grid", NameLayout::Rucio),
+        rule("/runs", "/disk/q", NameLayout::Pattern(Box::new(PatternPair { forward, inverse }))),
+        rule("/store/old", "/disk/old", NameLayout::Prefix),
+    ]
+}
+
+const PLACED: [(&str, &str); 3] = [
+    ("/atlas/rucio/mc15:f", "disk/grid/mc15/81/72/f"),
+    ("/runs/abc/d/f", "disk/q/d/f.abc"),
+    ("/store/old/d/f", "disk/old/d/f"),
+];
+
+fn with_targets(name: &str) -> Directory {
+    let directory = Directory::new(name);
+    for target in ["disk/grid", "disk/q", "disk/old"] {
+        fs::create_dir_all(directory.file(target)).unwrap();
+    }
+    directory
+}
+
+/// The directories above a name are those on disk, and not those of its logical path.
+#[test]
+fn files_below_rules_are_unfinished_resumed_and_checkpointed() {
+    let directory = with_targets("rules");
+    let clock = Arc::new(ManualClock::default());
+    let posc = |request| OpenRequest { posc: true, make_path: true, ..request };
+    for (name, place) in PLACED {
+        let first = Process::start_with(&directory.0, &clock, rules());
+        let file = first.open(name, posc(creating())).file();
+        first.client.write(&file, 0, b"12345").done();
+        assert_eq!(directory.mode(place), 0o1644, "{name}");
+        let second = Process::start_with(&directory.0, &clock, rules());
+        assert_eq!(second.logical.status().pending_files, 1);
+        let file = second.open(name, updating()).file();
+        second.client.close(&file).done();
+        assert_eq!(directory.mode(place), 0o644, "{name}");
+        let file = second.open(name, updating()).file();
+        second.client.on_file(&file, FileOperation::Checkpoint(CheckpointWork::Begin)).done();
+        second.client.write(&file, 0, b"XXXXXXX").done();
+        let third = Process::start_with(&directory.0, &clock, rules());
+        assert_eq!(fs::read(directory.file(place)).unwrap(), b"12345");
+        assert_eq!((third.logical.status().checkpoints, third.logical.status().pending_files), (0, 0));
+    }
+}
+
+/// An unmounted target, or a changed rule, does not prove that a file was removed.
+#[test]
+fn records_of_files_below_rules_wait_for_their_disk() {
+    let directory = with_targets("unmounted");
+    let clock = Arc::new(ManualClock::default());
+    let posc = |request| OpenRequest { posc: true, make_path: true, ..request };
+    let first = Process::start_with(&directory.0, &clock, rules());
+    for (name, _) in PLACED {
+        let file = first.open(name, posc(creating())).file();
+        first.client.write(&file, 0, b"12345").done();
+    }
+    let away = directory.0.join("away");
+    for target in ["disk/grid", "disk/q", "disk/old", "disk"] {
+        fs::rename(directory.file(target), &away).unwrap();
+        let next = Process::start_with(&directory.0, &clock, rules());
+        assert_eq!(next.logical.unfinished().len(), PLACED.len(), "{target}");
+        drop(next);
+        fs::rename(&away, directory.file(target)).unwrap();
+    }
+    let mut changed = rules();
+    for rule in &mut changed {
+        rule.from.push_str("/new");
+    }
+    for other in [Vec::new(), changed] {
+        let next = Process::start_with(&directory.0, &clock, other);
+        assert_eq!(next.logical.unfinished().len(), PLACED.len());
+    }
+    let last = Process::start_with(&directory.0, &clock, rules());
+    assert_eq!(last.logical.status().pending_files, PLACED.len());
+    // What was removed on a disk that is there is removed.
+    fs::remove_dir_all(directory.file("disk/old/d")).unwrap();
+    let last = Process::start_with(&directory.0, &clock, rules());
+    assert_eq!(last.logical.unfinished().len(), PLACED.len() - 1);
+}
+
+#[derive(Default)]
+struct Created(Mutex<Vec<String>>);
+
+impl Events for Created {
+    fn created(&self, path: &LogicalPath, _pending: bool) {
+        self.0.lock().unwrap().push(path.text().into_owned());
+    }
+    fn removed(&self, _path: &LogicalPath) {}
+    fn moved(&self, _from: &LogicalPath, _to: &LogicalPath) {}
+}
+
+#[test]
+fn only_logical_directories_that_are_created_are_reported() {
+    let directory = with_targets("reported");
+    let process = Process::start_with(&directory.0, &Arc::new(ManualClock::default()), rules());
+    let created = Arc::new(Created::default());
+    process.logical.set_events(created.clone());
+    for (name, _) in PLACED {
+        process.open(name, OpenRequest { make_path: true, ..creating() }).done();
+    }
+    let [rucio, run, old] = PLACED.map(|(name, _)| name);
+    assert_eq!(*created.0.lock().unwrap(), [rucio, run, "/store/old/d", old]);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::pool::{Job, Pool};
 use crate::ring::Completion;
 use crate::user::StorageUser;
 use base::{CopyRange, Extent, LogicalPath, Owner, ReadPiece};
+use std::borrow::Cow;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -161,6 +162,88 @@ impl From<&Metadata> for FileIdentity {
     }
 }
 
+/// A directory above the place where a path is stored.
+#[derive(Debug)]
+pub struct DirectoryAbove {
+    /// Its path below the root, which with name rules is not the one that clients use.
+    pub path: LogicalPath,
+    /// Its identity, or the reason for having none.
+    pub state: DirectoryState,
+}
+
+/// The state of a directory above a path.
+#[derive(Debug)]
+pub enum DirectoryState {
+    /// It exists.
+    Found(FileIdentity),
+    /// It is not in the directory above it.
+    Absent,
+    /// It is not there, which does not mean that it was removed: a dangling link leads to it, or it is
+    /// missing like the mount point of a file system that is not mounted.
+    Detached,
+    /// It cannot be read now.
+    Unreadable(io::Error),
+}
+
+impl DirectoryState {
+    pub(crate) fn new(
+        identity: io::Result<FileIdentity>,
+        has_name: impl FnOnce() -> io::Result<bool>,
+    ) -> Self {
+        match identity {
+            Ok(found) => Self::Found(found),
+            Err(error) if is_missing(&error) => match has_name() {
+                Ok(false) => Self::Absent,
+                _ => Self::Detached,
+            },
+            Err(error) => Self::Unreadable(error),
+        }
+    }
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Returns the directories above a path, the root first.
+pub(crate) fn directories_above(path: &LogicalPath) -> Vec<LogicalPath> {
+    let mut all: Vec<_> = std::iter::successors(path.parent(), LogicalPath::parent).collect();
+    all.reverse();
+    all
+}
+
+/// Returns the directories above a logical path of a backend that stores it there.
+pub(crate) fn logical_directories_above<B: Backend + ?Sized>(
+    backend: &B,
+    path: &LogicalPath,
+) -> Vec<DirectoryAbove> {
+    let state = |path: &LogicalPath| DirectoryState::new(backend.identity(path), || backend.has_name(path));
+    let all = directories_above(path).into_iter();
+    all.map(|path| DirectoryAbove { state: state(&path), path }).collect()
+}
+
+/// Syncs the name at a path, and those of the directories above it in the same pool; see
+/// [`Backend::sync_above`].
+pub(crate) fn sync_names<'p>(
+    path: &LogicalPath,
+    pool: impl Fn(&LogicalPath) -> &'p Arc<Pool>,
+    sync: impl Fn(&LogicalPath) -> io::Result<()>,
+) -> io::Result<bool> {
+    let mut is_there = true;
+    let home = pool(path);
+    for name in std::iter::successors(Some(path.clone()), LogicalPath::parent) {
+        if !name.parent().is_some_and(|directory| Arc::ptr_eq(pool(&directory), home)) {
+            break;
+        }
+        match sync(&name) {
+            Err(error) if is_missing(&error) => is_there &= name != *path,
+            Err(error) if error.raw_os_error() == Some(libc::EACCES) => {}
+            other => other?,
+        }
+    }
+    Ok(is_there)
+}
+
 /// One name in a directory; never `.`, `..` or a name that the backend reserves for itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RawEntry {
@@ -240,11 +323,23 @@ pub trait Backend: Send + Sync {
     fn stat(&self, path: &LogicalPath) -> io::Result<Metadata>;
     /// Returns the status if it is in memory, following links inside the tree.
     fn stat_now(&self, path: &LogicalPath) -> Now<Metadata>;
-    /// Returns the identity of the file or directory at a path, following links inside the tree.
+    /// Returns the identity of the file or directory at a path, following links inside the tree. The
+    /// error is `EINVAL` for a path that no file can have, so its absence proves nothing.
     fn identity(&self, path: &LogicalPath) -> io::Result<FileIdentity> {
         Ok(FileIdentity::from(&self.stat(path)?))
     }
-    /// Reports whether the last component of a path exists. A dangling link exists.
+    /// Returns the path below the root at which a path is stored, which without name rules is the same.
+    /// `EINVAL` as for [`Backend::identity`].
+    fn stored_path<'p>(&self, path: &'p LogicalPath) -> io::Result<Cow<'p, LogicalPath>> {
+        Ok(Cow::Borrowed(path))
+    }
+    /// Returns the directories above the place where a path is stored, the root first. `EINVAL` as for
+    /// [`Backend::identity`].
+    fn identities_above(&self, path: &LogicalPath) -> io::Result<Vec<DirectoryAbove>> {
+        Ok(logical_directories_above(self, path))
+    }
+    /// Reports whether the last component of a path exists. A dangling link exists. `EINVAL` as for
+    /// [`Backend::identity`].
     fn has_name(&self, path: &LogicalPath) -> io::Result<bool> {
         match self.stat(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -254,6 +349,20 @@ pub trait Backend: Send + Sync {
     /// Waits until the existence, or the removal, of the name at a path has reached stable storage.
     fn sync_name(&self, _path: &LogicalPath) -> io::Result<()> {
         Ok(())
+    }
+    /// Makes the name at a path durable, and those of the directories above it on the same file system.
+    /// A mount point exists already, and the disk that it is on may hang.
+    ///
+    /// Reports whether the directory of the file exists. A directory that this process may not search
+    /// is left to the file system.
+    fn sync_above(&self, path: &LogicalPath) -> io::Result<bool> {
+        sync_names(path, |path| self.pool(path), |path| self.sync_name(path))
+    }
+    /// Reports whether the creation of `path` creates this directory above it, if it is missing and
+    /// parents may be created.
+    fn creates_parent(&self, directory: &LogicalPath, path: &LogicalPath) -> bool {
+        let _ = (directory, path);
+        true
     }
     /// Reports whether names at this path are on a disk of this machine. There, many lookups take
     /// no longer than waking another thread.

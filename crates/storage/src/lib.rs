@@ -37,8 +37,8 @@ mod user;
 mod user_names;
 
 pub use backend::{
-    Backend, CreateMode, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now, OpenMode,
-    ParentCreation, RawEntry, SpaceUsage, StoredFile, WorkPlacement,
+    Backend, CreateMode, DirectoryAbove, DirectoryState, DirectoryStream, FileIdentity, FileSystemUsage,
+    Metadata, Now, OpenMode, ParentCreation, RawEntry, SpaceUsage, StoredFile, WorkPlacement,
 };
 pub use batched_reads::READS_TOGETHER_MAX;
 pub use faulty::Faulty;

@@ -238,6 +238,19 @@ impl NameRules {
         Some(Cow::Owned(ParentCreation { mode, below }))
     }
 
+    /// Returns the stored directory of the rule of a path; `None` if it has no rule.
+    pub(crate) fn target_of(&self, path: &LogicalPath) -> Option<&LogicalPath> {
+        self.rule(path).map(|rule| &rule.to)
+    }
+
+    /// Reports whether the creation of a path may create this logical directory above it. Those of a
+    /// layout are none, and the directory of a rule must exist.
+    pub(crate) fn creates_parent(&self, directory: &LogicalPath, path: &LogicalPath) -> bool {
+        self.rule(path).is_none_or(|rule| {
+            rule.keeps_directories() && directory.is_within(&rule.from) && !is_equal(directory, &rule.from)
+        })
+    }
+
     /// Checks that a directory may be created at a path.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use common::{PARENTS, Scratch, create, errno, path};
 use config::{NameLayout, NameRule};
 use std::collections::BTreeSet;
 use storage::posix::{Config, NAME_ATTRIBUTE, Posix, SpaceConfig};
-use storage::{Backend, DirectoryStream, Now, OpenMode, ParentCreation};
+use storage::{Backend, DirectoryState, DirectoryStream, Now, OpenMode, ParentCreation};
 
 /// MD5 of `mc15:f` begins with this.
 const HASH: &str = "81/72";
@@ -64,7 +64,7 @@ fn each_operation_reaches_the_translated_path() {
     let name = path("/a/data/d/f");
     assert_eq!(storage.stat(&name).unwrap().size, 11);
     assert!(matches!(storage.stat_now(&name), Now::Done(Ok(found)) if found.size == 11));
-    assert!(storage.has_name(&name).unwrap() && !storage.has_name(&path("/store/d/f")).unwrap());
+    assert!(storage.has_name(&name).unwrap() && !storage.has_name(&path("/a/data/d/g")).unwrap());
     assert_eq!(storage.identity(&name).unwrap().inode, storage.stat(&name).unwrap().inode);
     assert!(matches!(storage.open_now(&name, &OpenMode::default()), Now::Done(Ok(_))));
     storage.set_attribute(&name, "user.x", b"1", true).unwrap();
@@ -102,6 +102,50 @@ fn a_name_that_belongs_to_another_path_does_not_exist() {
     assert_eq!(errno(storage.rename(&path("/a/data/f"), &path("/store/g"), None)), libc::EINVAL);
     assert!(storage.placement(&hidden, None).is_none());
     assert_eq!(storage.stat(&path("/a/data/f")).unwrap().size, 1);
+}
+
+/// The absence of a path that no file can have proves nothing.
+#[test]
+fn a_name_without_a_translation_has_no_identity() {
+    let scratch = Scratch::new();
+    let storage = Posix::new(&config(&scratch)).unwrap();
+    for name in ["/store/f", "/rucio/mc15"] {
+        assert_eq!(errno(storage.identity(&path(name))), libc::EINVAL, "{name}");
+        assert_eq!(errno(storage.has_name(&path(name))), libc::EINVAL, "{name}");
+        assert_eq!(errno(storage.identities_above(&path(name))), libc::EINVAL, "{name}");
+    }
+    assert!(!storage.sync_above(&path("/rucio/mc15")).unwrap());
+}
+
+#[test]
+fn directories_above_a_name_are_those_on_disk() {
+    let scratch = Scratch::new();
+    let storage = Posix::new(&config(&scratch)).unwrap();
+    let above = |name: &str| {
+        let all = storage.identities_above(&path(name)).unwrap().into_iter();
+        let state = |state: DirectoryState| match state {
+            DirectoryState::Found(_) => "found",
+            DirectoryState::Absent => "absent",
+            DirectoryState::Detached => "detached",
+            DirectoryState::Unreadable(_) => "unreadable",
+        };
+        all.map(|one| format!("{} {}", one.path.text(), state(one.state))).collect::<Vec<_>>()
+    };
+    put(&storage, "/rucio/mc15:f", &create(0o640));
+    assert!(storage.sync_above(&path("/rucio/mc15:f")).unwrap());
+    assert!(!storage.sync_above(&path("/a/data/none/f")).unwrap());
+    let found = ["/ found", "/grid found", "/grid/rucio found", "/grid/rucio/mc15 found"];
+    assert_eq!(above("/rucio/mc15:f")[..4], found);
+    assert_eq!(above("/rucio/mc15:f").len(), 6);
+    std::fs::remove_dir_all(scratch.path().join("grid/rucio/mc15")).unwrap();
+    assert_eq!(above("/rucio/mc15:f")[2..4], ["/grid/rucio found", "/grid/rucio/mc15 absent"]);
+    std::fs::remove_dir_all(scratch.path().join("grid")).unwrap();
+    assert_eq!(
+        above("/rucio/mc15:f")[..4],
+        [found[0], "/grid detached", "/grid/rucio detached", "/grid/rucio/mc15 absent"]
+    );
+    assert_eq!(above("/a/data/d/f"), ["/ found", "/store found", "/store/d absent"]);
+    assert_eq!(above("/plain/none/f"), ["/ found", "/plain found", "/plain/none absent"]);
 }
 
 #[test]

@@ -277,7 +277,7 @@ fn text(line: &JournalLine) -> io::Result<Vec<u8>> {
 }
 
 /// Returns a path as text, with `%XX` for `%` and for bytes that are not printable ASCII.
-fn escape(path: &LogicalPath) -> String {
+pub(crate) fn escape(path: &LogicalPath) -> String {
     use std::fmt::Write;
     let mut text = String::with_capacity(path.as_bytes().len());
     for &byte in path.as_bytes() {

@@ -11,7 +11,6 @@
 use crate::config::Durability;
 use crate::describe;
 use crate::errno;
-use crate::names;
 use crate::proof;
 use base::LogicalPath;
 use std::io;
@@ -79,7 +78,7 @@ impl<'a> MarkedFile<'a> {
     pub(super) fn sync(self, backend: &dyn Backend, path: &LogicalPath) -> io::Result<SyncedFile<'a>> {
         if self.durability == Durability::Synced {
             self.file.sync()?;
-            if !names::sync_above(backend, path)? {
+            if !backend.sync_above(path)? {
                 return Err(io::Error::from_raw_os_error(errno::NOT_FOUND));
             }
         }

@@ -35,7 +35,7 @@ use base::{Clock, Identity, LogicalPath};
 use claim::Claims;
 pub(crate) use claim::{ClaimScope, PathClaim};
 use log::UnfinishedJournal;
-pub(crate) use log::UnfinishedRecord;
+pub(crate) use log::{UnfinishedRecord, escape};
 use mark::MarkedFile;
 pub(crate) use mark::withdraw;
 use recovery::{RecoveredRecord, adopt, recover};

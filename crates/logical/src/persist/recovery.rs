@@ -25,7 +25,8 @@ pub(super) fn recover(backend: &dyn Backend, record: &UnfinishedRecord) -> Recov
     let (mut absent, mut unreadable) = (None, None);
     for path in [Some(&record.path), record.also.as_ref()].into_iter().flatten() {
         let finding = match &record.proof {
-            Some(proof) => proof.find(backend, path, proof::NONCE),
+            Some(proof) if *path == record.path => proof.find(backend, path, proof::NONCE),
+            Some(proof) => proof.find_renamed(backend, path, proof::NONCE),
             None => find_unproven(backend, path),
         };
         match finding {
@@ -50,6 +51,9 @@ fn find_unproven(backend: &dyn Backend, path: &LogicalPath) -> ProofSearch {
     match backend.stat(path) {
         Ok(_) => ProofSearch::Same,
         Err(error) if proof::is_missing(&error) => {
+            if backend.has_name(path).is_err() {
+                return ProofSearch::Unreadable(path.clone());
+            }
             let above = path.parent().unwrap_or_else(LogicalPath::root);
             let others = backend.list(&above).and_then(|mut names| names.next(1));
             match others {

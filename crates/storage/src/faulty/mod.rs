@@ -17,13 +17,15 @@ mod rules;
 pub use pace::Pace;
 pub use rules::{FaultRule, FaultRules, FaultyCall, Gate, InjectedFault, RuleId};
 
+use crate::backend::{logical_directories_above, sync_names};
 use crate::{
-    Backend, CreateMode, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now, OpenMode,
-    ParentCreation, Pool, RawEntry, SpaceUsage, StoredFile, WorkPlacement,
+    Backend, CreateMode, DirectoryAbove, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now,
+    OpenMode, ParentCreation, Pool, RawEntry, SpaceUsage, StoredFile, WorkPlacement,
 };
 use base::LogicalPath;
 use file::FaultyFile;
 use rules::FaultVerdict;
+use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 
@@ -124,6 +126,30 @@ impl Backend for Faulty {
     fn identity(&self, path: &LogicalPath) -> io::Result<FileIdentity> {
         self.rules.meet(FaultyCall::Stat, path)?;
         self.inner.identity(path)
+    }
+
+    fn stored_path<'p>(&self, path: &'p LogicalPath) -> io::Result<Cow<'p, LogicalPath>> {
+        self.inner.stored_path(path)
+    }
+
+    fn identities_above(&self, path: &LogicalPath) -> io::Result<Vec<DirectoryAbove>> {
+        if self.inner.lists_all_names() {
+            return Ok(logical_directories_above(self, path));
+        }
+        self.rules.meet(FaultyCall::Stat, path)?;
+        self.inner.identities_above(path)
+    }
+
+    fn sync_above(&self, path: &LogicalPath) -> io::Result<bool> {
+        if self.inner.lists_all_names() {
+            return sync_names(path, |path| self.pool(path), |path| self.sync_name(path));
+        }
+        self.rules.meet(FaultyCall::Sync, path)?;
+        self.inner.sync_above(path)
+    }
+
+    fn creates_parent(&self, directory: &LogicalPath, path: &LogicalPath) -> bool {
+        self.inner.creates_parent(directory, path)
     }
 
     fn has_name(&self, path: &LogicalPath) -> io::Result<bool> {

@@ -12,9 +12,10 @@ use super::stable;
 use super::translated_directory::TranslatedDirectory;
 use super::tree::{ConfinedTree, DisabledFeatures, MetadataHandle, ParentDirectory};
 use super::volume::{Volume, Volumes};
+use crate::backend::{directories_above, sync_names};
 use crate::{
-    Backend, CreateMode, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, NameRules, Now, OpenMode,
-    ParentCreation, Pool, SpaceUsage, StoredFile, WorkPlacement,
+    Backend, CreateMode, DirectoryAbove, DirectoryState, DirectoryStream, FileIdentity, FileSystemUsage,
+    Metadata, NameRules, Now, OpenMode, ParentCreation, Pool, SpaceUsage, StoredFile, WorkPlacement,
 };
 use base::LogicalPath;
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -142,6 +143,18 @@ impl Posix {
 
     fn open_place(&self, path: &LogicalPath) -> io::Result<OwnedFd> {
         self.tree.open(&*self.stored(path)?, OFlags::PATH, 0)
+    }
+
+    fn identity_of(&self, stored: &LogicalPath) -> io::Result<FileIdentity> {
+        stable::identity(&self.tree.open(stored, OFlags::PATH, 0)?)
+    }
+
+    fn sync_stored_name(&self, stored: &LogicalPath) -> io::Result<()> {
+        let (parent, name) = self.tree.parent(stored)?;
+        if let Some(data) = self.spaces.as_ref().and_then(|spaces| spaces.data_behind((&parent, name))) {
+            stable::sync_local_name(&data)?;
+        }
+        stable::sync_directory(&parent)
     }
 
     /// Opens the nearest existing ancestor of a path, or the path itself. A path that does not exist
@@ -306,23 +319,49 @@ impl Backend for Posix {
     }
 
     fn identity(&self, path: &LogicalPath) -> io::Result<FileIdentity> {
-        stable::identity(&self.open_place(path)?)
+        self.identity_of(&*self.names.stored_new(path)?)
+    }
+
+    fn stored_path<'p>(&self, path: &'p LogicalPath) -> io::Result<Cow<'p, LogicalPath>> {
+        self.names.stored_new(path)
+    }
+
+    fn identities_above(&self, path: &LogicalPath) -> io::Result<Vec<DirectoryAbove>> {
+        let stored = self.names.stored_new(path)?;
+        let target = self.names.target_of(path);
+        let state = |directory: &LogicalPath| {
+            let has_name = || stable::has_name(&self.tree, directory);
+            match DirectoryState::new(self.identity_of(directory), has_name) {
+                // The directory of a rule is never created, so it is like a mount point.
+                DirectoryState::Absent if target.is_some_and(|target| target.is_within(directory)) => {
+                    DirectoryState::Detached
+                }
+                state => state,
+            }
+        };
+        let all = directories_above(&stored).into_iter();
+        Ok(all.map(|path| DirectoryAbove { state: state(&path), path }).collect())
     }
 
     fn has_name(&self, path: &LogicalPath) -> io::Result<bool> {
-        match self.stored(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            stored => stable::has_name(&self.tree, &*stored?),
-        }
+        stable::has_name(&self.tree, &*self.names.stored_new(path)?)
     }
 
     fn sync_name(&self, path: &LogicalPath) -> io::Result<()> {
-        let stored = self.stored(path)?;
-        let (parent, name) = self.tree.parent(&stored)?;
-        if let Some(data) = self.spaces.as_ref().and_then(|spaces| spaces.data_behind((&parent, name))) {
-            stable::sync_local_name(&data)?;
-        }
-        stable::sync_directory(&parent)
+        self.sync_stored_name(&*self.stored(path)?)
+    }
+
+    fn sync_above(&self, path: &LogicalPath) -> io::Result<bool> {
+        let stored = match self.stored(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            stored => stored?,
+        };
+        let pool = |stored: &LogicalPath| &self.volumes.of_path(stored).pool;
+        sync_names(&stored, pool, |stored| self.sync_stored_name(stored))
+    }
+
+    fn creates_parent(&self, directory: &LogicalPath, path: &LogicalPath) -> bool {
+        self.names.creates_parent(directory, path)
     }
 
     fn has_local_names(&self, path: &LogicalPath) -> bool {

@@ -4,10 +4,11 @@ use super::directory::UserDirectoryStream;
 use super::file::UserFile;
 use super::{StorageUser, UserSwitch};
 use crate::{
-    Backend, CreateMode, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now, OpenMode,
-    ParentCreation, Pool, SpaceUsage, StoredFile, WorkPlacement,
+    Backend, CreateMode, DirectoryAbove, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now,
+    OpenMode, ParentCreation, Pool, SpaceUsage, StoredFile, WorkPlacement,
 };
 use base::LogicalPath;
+use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 
@@ -69,6 +70,22 @@ impl Backend for UserBackend {
 
     fn identity(&self, path: &LogicalPath) -> io::Result<FileIdentity> {
         self.call(|behind| behind.identity(path))
+    }
+
+    fn stored_path<'p>(&self, path: &'p LogicalPath) -> io::Result<Cow<'p, LogicalPath>> {
+        self.behind.stored_path(path)
+    }
+
+    fn identities_above(&self, path: &LogicalPath) -> io::Result<Vec<DirectoryAbove>> {
+        self.call(|behind| behind.identities_above(path))
+    }
+
+    fn sync_above(&self, path: &LogicalPath) -> io::Result<bool> {
+        self.call(|behind| behind.sync_above(path))
+    }
+
+    fn creates_parent(&self, directory: &LogicalPath, path: &LogicalPath) -> bool {
+        self.behind.creates_parent(directory, path)
     }
 
     fn has_name(&self, path: &LogicalPath) -> io::Result<bool> {
