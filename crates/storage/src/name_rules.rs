@@ -212,7 +212,8 @@ impl NameRules {
     }
 
     /// Returns the missing stored directories above a path that a call may create. Those of a
-    /// layout are created in any case, because no client knows them.
+    /// layout are created in any case, because no client knows them. The directory of a rule is never
+    /// created: a missing one may be a disk that is not mounted.
     pub fn parents<'p>(
         &self,
         path: &LogicalPath,
@@ -226,9 +227,11 @@ impl NameRules {
         let mode = parents.map_or(LAYOUT_DIRECTORY_MODE, |parents| parents.mode);
         let limit = parents.and_then(|parents| parents.below.as_ref());
         let below = match (limit, layout) {
-            // The directory of the rule must exist, as a mount point must.
-            (None, Some(rule)) => Some(rule.to.clone()),
-            (None, None) => return parents.map(Cow::Borrowed),
+            (None, Some(layout)) => Some(layout.to.clone()),
+            (None, None) => match (rule, parents) {
+                (Some(rule), Some(_)) => Some(rule.to.clone()),
+                _ => return parents.map(Cow::Borrowed),
+            },
             (Some(limit), _) => Some(match rule {
                 Some(rule) if !limit.is_within(&rule.from) => rule.to.clone(),
                 // A directory without a translation does not exist, and neither does this one.
@@ -262,6 +265,11 @@ impl NameRules {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Reports whether a path is the logical directory of a rule.
+    pub(crate) fn is_rule_directory(&self, path: &LogicalPath) -> bool {
+        self.rule(path).is_some_and(|rule| is_equal(path, &rule.from))
     }
 
     /// Checks that the content of a directory can be listed.

@@ -198,6 +198,29 @@ fn a_layout_makes_its_directories() {
     assert!(!scratch.path().join("grid/rucio").exists());
 }
 
+/// A missing target may be a disk that is not mounted.
+#[test]
+fn the_target_of_a_prefix_is_never_created() {
+    let scratch = Scratch::new();
+    let storage = Posix::new(&config(&scratch)).unwrap();
+    assert_eq!(errno(storage.make_directory(&path("/a/data"), 0o755, None)), libc::EEXIST);
+    std::fs::remove_dir(scratch.path().join("store")).unwrap();
+    let mut how = create(0o640);
+    how.create.as_mut().unwrap().parents = Some(PARENTS);
+    std::fs::write(scratch.path().join("plain/f"), "x").unwrap();
+    for (name, parents) in [("/a/data", None), ("/a/data", Some(&PARENTS)), ("/a/data/d", Some(&PARENTS))] {
+        assert_eq!(errno(storage.make_directory(&path(name), 0o755, parents)), libc::EACCES, "{name}");
+    }
+    for name in ["/a/data/f", "/a/data/d/f"] {
+        assert_eq!(errno(storage.open(&path(name), &how)), libc::EACCES, "{name}");
+        let renamed = storage.rename(&path("/plain/f"), &path(name), Some(&PARENTS));
+        assert_eq!(errno(renamed), libc::EACCES, "{name}");
+    }
+    assert!(!scratch.path().join("store").exists());
+    std::fs::create_dir(scratch.path().join("store")).unwrap();
+    put(&storage, "/a/data/d/f", &how);
+}
+
 #[test]
 fn directories_of_rules_are_neither_moved_nor_removed() {
     let scratch = Scratch::new();

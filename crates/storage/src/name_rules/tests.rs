@@ -230,7 +230,8 @@ fn parents_are_created_below_the_same_directory() {
         let parents = rules.parents(&path(name), Some(&asked)).unwrap();
         (parents.mode, parents.below.as_ref().map(|below| below.text().into_owned()))
     };
-    assert_eq!(parents("/a/b/c/f", None), (0o700, None));
+    assert_eq!(parents("/a/b/c/f", None), (0o700, Some("/x/y".to_owned())));
+    assert_eq!(parents("/other/f", None), (0o700, None));
     assert_eq!(parents("/a/b/c/f", Some("/a/b/c")), (0o700, Some("/x/y/c".to_owned())));
     assert_eq!(parents("/a/b/c/f", Some("/a")), (0o700, Some("/x/y".to_owned())));
     assert_eq!(parents("/r/s:f", None), (0o700, Some("/data/r".to_owned())));

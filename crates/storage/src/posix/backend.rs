@@ -392,6 +392,11 @@ impl Backend for Posix {
         let mode = mode & 0o7777;
         self.names.check_new_directory(path)?;
         let stored = self.names.stored_new(path)?;
+        if self.names.is_rule_directory(path) {
+            // A missing one may be a disk that is not mounted.
+            let error = if self.open_place(path).is_ok() { Errno::EXIST } else { Errno::ACCESS };
+            return Err(error.into());
+        }
         let made = self.tree.make_directory(&stored, mode);
         if parents.is_some() && is_error(&made, Errno::NOENT) {
             drop(self.tree.parent_made(&stored, self.names.parents(path, parents).as_deref())?);
