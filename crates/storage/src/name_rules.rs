@@ -283,16 +283,24 @@ impl NameRules {
         }
     }
 
-    /// Checks that a directory may be removed or get another name, without effect on the paths of a
-    /// rule.
+    /// Checks that a name may be removed, replaced or moved, without effect on the paths of a rule. A
+    /// link, too, may lead to the directory of a rule.
     ///
     /// # Errors
-    /// `EBUSY` if a rule begins or ends at or below it, as for a mount point; `EOPNOTSUPP` where a
-    /// layout makes the directories.
-    pub fn check_moved_directory(&self, path: &LogicalPath, stored: &LogicalPath) -> io::Result<()> {
+    /// `EBUSY` if a rule begins or ends at or below it, as for a mount point.
+    pub fn check_moved(&self, path: &LogicalPath, stored: &LogicalPath) -> io::Result<()> {
         if self.rules.iter().any(|rule| rule.from.is_within(path) || rule.to.is_within(stored)) {
             return Err(Errno::BUSY.into());
         }
+        Ok(())
+    }
+
+    /// Checks the same for a directory.
+    ///
+    /// # Errors
+    /// As for [`Self::check_moved`], and `EOPNOTSUPP` where a layout makes the directories.
+    pub fn check_moved_directory(&self, path: &LogicalPath, stored: &LogicalPath) -> io::Result<()> {
+        self.check_moved(path, stored)?;
         self.check_listing(path)
     }
 

@@ -414,6 +414,7 @@ impl Backend for Posix {
 
     fn remove_file(&self, path: &LogicalPath) -> io::Result<()> {
         let stored = self.stored(path)?;
+        self.names.check_moved(path, &stored)?;
         let (parent, name) = self.tree.parent(&stored)?;
         let Some(spaces) = &self.spaces else {
             return Ok(rustix::fs::unlinkat(&parent, name, AtFlags::empty())?);
@@ -440,6 +441,8 @@ impl Backend for Posix {
         let (old, old_name) = self.tree.parent(&stored)?;
         // The source must exist before missing parents are created.
         let status = rustix::fs::statat(&old, old_name, AtFlags::SYMLINK_NOFOLLOW)?;
+        self.names.check_moved(from, &stored)?;
+        self.names.check_moved(to, &target)?;
         if status.st_mode & libc::S_IFMT == libc::S_IFDIR {
             self.names.check_moved_directory(from, &stored)?;
             self.names.check_moved_directory(to, &target)?;

@@ -38,19 +38,17 @@ pub(super) struct TranslatedDirectory {
 }
 
 impl TranslatedDirectory {
-    /// Wraps the directory at a stored path. May wait, because it looks for the directories of
-    /// rules.
+    /// Wraps the directory at a stored path. The directories of rules may be on other disks that
+    /// hang, so they are not accessed.
     pub(super) fn new(
         inner: PosixDirectory,
         names: &Arc<NameRules>,
         (logical, stored): (LogicalPath, LogicalPath),
         (tree, volumes): (&Arc<ConfinedTree>, &Volumes),
     ) -> Self {
-        let added = names.rules_in(&logical).into_iter().filter(|(name, target)| {
-            // A rule whose directory is hidden by another rule, or missing, adds nothing.
-            let path = logical.join(name);
-            path.is_ok_and(|path| names.stored(&path).is_ok())
-                && tree.open(target, OFlags::PATH | OFlags::DIRECTORY, 0).is_ok()
+        let added = names.rules_in(&logical).into_iter().filter(|(name, _)| {
+            // A rule whose directory is hidden by another rule adds nothing.
+            logical.join(name).is_ok_and(|path| names.stored(&path).is_ok())
         });
         let added = added.map(|(name, target)| {
             let volume = volumes.of_path(&target).clone();
