@@ -253,7 +253,7 @@ def test_invalid_security_settings_prevent_the_start(directory):
     path, _ = key_pair(directory)
     path.chmod(0o644)
     for settings, text in [
-        (f"{SECURITY}sec.protocol pwd\n", "'pwd' restricts access or demands encryption"),
+        (f"{SECURITY}sec.protocol pwd -dir:{directory}/none\n", "cannot authenticate clients: pwd: "),
         (f"{SECURITY}sec.protocol gsi -certdir:/x\n", "gsi: cannot read /x"),
         ("sec.protocol unix\n", "xrootd.seclib is missing"),
         (f"{SECURITY}sec.protocol sss -s {directory}/none\n", "cannot authenticate clients"),
