@@ -249,6 +249,7 @@ pub(crate) fn third_party(
         Some(program) => {
             let variable = copies.credentials.as_ref().map(|credentials| credentials.variable.clone());
             let environment = ProgramEnvironment { trusted, variable, directory };
+            environment.remove_leftovers();
             Arc::new(ProgramPuller::new(program.clone(), copies.scan, copies.echo, outbound, environment))
         }
         None => Arc::new(Puller::new(outbound, trusted)),

@@ -1,7 +1,8 @@
 //! The environment of a copy program: the authorities that it trusts, and the credentials that its
 //! client has delegated.
 //!
-//! The credentials are in a private file that ends with the copy. The program finds no other ones of
+//! The credentials are in a private file that ends with the copy. The server locks the file, so that
+//! the next start can tell the files that a crash has left from those of other servers. The program finds no other ones of
 //! `gsi`, and uses no other protocol, because the user of the server can have credentials that are not
 //! for clients.
 
@@ -9,8 +10,10 @@ use auth::SystemRng;
 use auth::gsi::DelegatedProxy;
 use auth::tls::TrustAnchors;
 use base::{Error, ErrorKind, Rng as _, errno_text};
+use std::fs::{File, TryLockError};
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use storage::PrivateDirectory;
 use tokio::process::Command;
 
@@ -26,6 +29,13 @@ const OTHER_CREDENTIALS: [&str; 8] = [
     "XrdSecGSIDELEGPROXY",
 ];
 
+/// Beginning of the names of files with credentials, before [`RANDOM_DIGITS`].
+const NAME_PREFIX: &str = "tpc-";
+/// Number of hexadecimal digits in these names.
+const RANDOM_DIGITS: usize = 32;
+/// Number of attempts to create a file while a starting server removes those that are not locked.
+const ATTEMPTS: usize = 10;
+
 /// Sources of the environment of programs.
 #[derive(Clone)]
 pub(crate) struct ProgramEnvironment {
@@ -38,6 +48,13 @@ pub(crate) struct ProgramEnvironment {
 }
 
 impl ProgramEnvironment {
+    /// Removes the files of credentials that a crash has left. Blocks.
+    pub(crate) fn remove_leftovers(&self) {
+        if self.variable.is_some() {
+            remove_leftovers(&self.directory);
+        }
+    }
+
     /// Names the authorities, as XRootD does, and the credentials in the environment of a program. The
     /// file with the credentials exists as long as the returned value. Blocks.
     ///
@@ -72,20 +89,67 @@ impl ProgramEnvironment {
     }
 }
 
+/// Removes the files of credentials that crashed servers have left, which nobody locks. Blocks. A
+/// failure leaves them, and is logged.
+fn remove_leftovers(path: &Path) {
+    let directory = match PrivateDirectory::open(path) {
+        Ok(directory) => directory,
+        // The directory is created for the first copy, which reports other failures, too.
+        Err(_) => return,
+    };
+    for name in directory.names().unwrap_or_default() {
+        let Some(name) = name.to_str().filter(|name| is_name_of_credentials(name)) else { continue };
+        let is_unused = directory.open_file(name).is_ok_and(|file| file.try_lock().is_ok());
+        if !is_unused {
+            continue;
+        }
+        let shown = path.join(name);
+        match directory.remove(name) {
+            Ok(()) => tracing::info!("removed {}, credentials of a copy that a crash ended", shown.display()),
+            Err(error) => warn_of_remaining(&shown, &error),
+        }
+    }
+}
+
+fn is_name_of_credentials(name: &str) -> bool {
+    let digits = name.strip_prefix(NAME_PREFIX).unwrap_or_default();
+    digits.len() == RANDOM_DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+}
+
+fn warn_of_remaining(path: &Path, error: &io::Error) {
+    let (shown, reason) = (path.display(), errno_text(error));
+    tracing::warn!("the delegated credentials {shown} are not removed: {reason}; remove them");
+}
+
 /// A private file with credentials. It is removed on drop.
 pub(super) struct CredentialFile {
     directory: PrivateDirectory,
     name: String,
+    /// Locked as long as the file is in use.
+    file: File,
 }
 
 impl CredentialFile {
     fn create(directory: &std::path::Path, content: &[u8]) -> io::Result<Self> {
-        let directory = PrivateDirectory::create(directory)?;
-        let mut random = [0; 16];
-        SystemRng.fill(&mut random);
-        let file = Self { directory, name: format!("tpc-{:032x}", u128::from_ne_bytes(random)) };
-        file.directory.create_file(&file.name)?.write_all(content)?;
-        Ok(file)
+        for _ in 0..ATTEMPTS {
+            let directory = PrivateDirectory::create(directory)?;
+            let mut random = [0; RANDOM_DIGITS / 2];
+            SystemRng.fill(&mut random);
+            let name = format!("{NAME_PREFIX}{:032x}", u128::from_ne_bytes(random));
+            let file = directory.create_file(&name)?;
+            let mut created = Self { directory, name, file };
+            match created.file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => continue,
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+            // Before it was locked, a starting server may have removed it.
+            if created.file.metadata()?.nlink() > 0 {
+                created.file.write_all(content)?;
+                return Ok(created);
+            }
+        }
+        Err(io::Error::from(io::ErrorKind::WouldBlock))
     }
 
     fn path(&self) -> PathBuf {
@@ -96,11 +160,7 @@ impl CredentialFile {
 impl Drop for CredentialFile {
     fn drop(&mut self) {
         if let Err(error) = self.directory.remove(&self.name) {
-            let (path, reason) = (self.path(), errno_text(&error));
-            tracing::warn!(
-                "the delegated credentials {} are not removed: {reason}; remove them",
-                path.display()
-            );
+            warn_of_remaining(&self.path(), &error);
         }
     }
 }
@@ -108,7 +168,26 @@ impl Drop for CredentialFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt as _;
+
+    #[test]
+    fn a_start_removes_the_files_that_a_crash_has_left() {
+        let top = std::env::temp_dir().join(format!("scalla-tpc-leftovers-{}", std::process::id()));
+        remove_leftovers(&top);
+        assert!(!top.exists());
+        let used = CredentialFile::create(&top, b"used").unwrap();
+        let left = top.join(format!("{NAME_PREFIX}{}", "0".repeat(RANDOM_DIGITS)));
+        let others = [top.join("tpc-0"), top.join("other")];
+        for path in others.iter().chain([&left]) {
+            drop(
+                PrivateDirectory::open(&top)
+                    .unwrap()
+                    .create_file(path.file_name().unwrap().to_str().unwrap()),
+            );
+        }
+        remove_leftovers(&top);
+        assert!(used.path().exists() && !left.exists() && others.iter().all(|path| path.exists()));
+        std::fs::remove_dir_all(top).unwrap();
+    }
 
     #[test]
     fn a_file_of_credentials_is_private_and_ends_with_its_copy() {
