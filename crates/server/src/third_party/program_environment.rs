@@ -17,17 +17,13 @@ use std::path::{Path, PathBuf};
 use storage::PrivateDirectory;
 use tokio::process::Command;
 
+/// Variables that name the credentials for all programs. Without them a program would look for those of
+/// the server's user at the usual places.
+const PROGRAM_CREDENTIALS: [&str; 3] = ["X509_USER_PROXY", "X509_USER_CERT", "X509_USER_KEY"];
+
 /// Variables by which programs would find other credentials of gsi.
-const OTHER_CREDENTIALS: [&str; 8] = [
-    "XrdSecCREDS",
-    "XrdSecGSIUSERPROXY",
-    "XrdSecGSIUSERCERT",
-    "XrdSecGSIUSERKEY",
-    "X509_USER_PROXY",
-    "X509_USER_CERT",
-    "X509_USER_KEY",
-    "XrdSecGSIDELEGPROXY",
-];
+const OTHER_CREDENTIALS: [&str; 5] =
+    ["XrdSecCREDS", "XrdSecGSIUSERPROXY", "XrdSecGSIUSERCERT", "XrdSecGSIUSERKEY", "XrdSecGSIDELEGPROXY"];
 
 /// Beginning of the names of files with credentials, before [`RANDOM_DIGITS`].
 const NAME_PREFIX: &str = "tpc-";
@@ -83,6 +79,9 @@ impl ProgramEnvironment {
         })?;
         for name in OTHER_CREDENTIALS {
             command.env_remove(name);
+        }
+        for name in PROGRAM_CREDENTIALS {
+            command.env(name, file.path());
         }
         command.env("XrdSecPROTOCOL", "gsi").env(variable, file.path());
         Ok(Some(file))
