@@ -132,11 +132,14 @@ impl SharedAccounts {
             Some(Ok(None)) | None => {}
         }
         while let Some(mut log) = state.log.take() {
-            let changes = std::mem::replace(&mut state.pending, vec![0; self.spaces.len()]);
+            let mut changes = std::mem::replace(&mut state.pending, vec![0; self.spaces.len()]);
             drop(state);
-            let applied = log.apply(&changes);
+            let applied = log.apply(&mut changes);
             state = self.lock();
             let has_failed = applied.is_err();
+            // What was not written remains.
+            let rest = state.pending.iter_mut().zip(&changes);
+            rest.for_each(|(all, more)| *all = all.saturating_add(*more));
             match applied {
                 Ok(usages) => {
                     let usages = usages.into_iter().zip(&state.pending);
@@ -146,11 +149,6 @@ impl SharedAccounts {
                     if !state.has_failed {
                         tracing::error!(path = %log.path().display(), %error, "cannot write the usage log; the usage is kept in memory");
                     }
-                    state
-                        .pending
-                        .iter_mut()
-                        .zip(&changes)
-                        .for_each(|(all, more)| *all = all.saturating_add(*more));
                 }
             }
             state.has_failed = has_failed;

@@ -35,7 +35,10 @@ pub(super) struct UsageLog {
     /// The spaces, and the numbers of their entries.
     entries: Vec<(String, usize)>,
     changes_per_sync: u32,
+    /// Number of changes since the last sync.
     unsynced: u32,
+    /// The last sync failed.
+    has_sync_failed: bool,
 }
 
 /// A lock on the file, held until drop.
@@ -100,9 +103,29 @@ impl LogContent {
         }
     }
 
+    /// Adds a change to the usage of an entry, and the changes of other programs. Reports whether the
+    /// entry is another one now.
+    fn add(&mut self, space: &str, entry: usize, change: i64) -> bool {
+        let before = self.number(entry, 0);
+        let [staged, purged, adjusted] = [1, 2, 3].map(|number| self.number(entry, number));
+        let by_others = staged.saturating_sub(purged).saturating_add(adjusted);
+        let usage = before.saturating_add(change).saturating_add(by_others).max(0);
+        if usage == before && staged == 0 && purged == 0 && adjusted == 0 {
+            return false;
+        }
+        if by_others != 0 {
+            let (from, to) = (before.saturating_add(change), usage);
+            tracing::info!(%space, from, to, "the usage of the space was adjusted by other programs");
+        }
+        self.set_number(entry, 0, usage);
+        (1..=3).for_each(|number| self.set_number(entry, number, 0));
+        true
+    }
+
     fn write(&self, entry: usize, file: &File) -> io::Result<()> {
         let start = entry * ENTRY_BYTES;
-        file.write_all_at(self.0.get(start..start + ENTRY_BYTES).unwrap_or_default(), start as u64)
+        let bytes = self.0.get(start..start + ENTRY_BYTES).ok_or(io::ErrorKind::InvalidInput)?;
+        file.write_all_at(bytes, start as u64)
     }
 
     /// Returns the entry of a space, or creates it.
@@ -174,7 +197,14 @@ impl UsageLog {
         }
         file.sync_all()?;
         drop(lock);
-        Ok(Self { file, path, entries, changes_per_sync: config.changes_per_sync, unsynced: 0 })
+        Ok(Self {
+            file,
+            path,
+            entries,
+            changes_per_sync: config.changes_per_sync,
+            unsynced: 0,
+            has_sync_failed: false,
+        })
     }
 
     /// Returns the path of the file.
@@ -182,36 +212,88 @@ impl UsageLog {
         &self.path
     }
 
-    /// Adds a change to the usage of each space, and the changes of other programs. Returns the
-    /// usages, which are never negative. May wait.
-    pub(super) fn apply(&mut self, changes: &[i64]) -> io::Result<Vec<u64>> {
+    /// Adds a change to the usage of each space, and the changes of other programs. Each change that was
+    /// written becomes zero, also if a later one fails. Returns the usages, which are never negative.
+    /// May wait.
+    pub(super) fn apply(&mut self, changes: &mut [i64]) -> io::Result<Vec<u64>> {
         let lock = LogLock::new(&self.file)?;
         let mut content = LogContent::read(&self.file)?;
         let mut usages = Vec::with_capacity(self.entries.len());
         for ((space, entry), change) in self.entries.iter().zip(changes) {
-            let entry = *entry;
-            let before = content.number(entry, 0);
-            let [staged, purged, adjusted] = [1, 2, 3].map(|number| content.number(entry, number));
-            let by_others = staged.saturating_sub(purged).saturating_add(adjusted);
-            let usage = before.saturating_add(*change).saturating_add(by_others).max(0);
-            usages.push(u64::try_from(usage).unwrap_or_default());
-            if usage == before && staged == 0 && purged == 0 && adjusted == 0 {
-                continue;
+            let is_new = content.add(space, *entry, *change);
+            if is_new {
+                content.write(*entry, &self.file)?;
+                self.unsynced = self.unsynced.saturating_add(1);
             }
-            if by_others != 0 {
-                let (from, to) = (before.saturating_add(*change), usage);
-                tracing::info!(%space, from, to, "the usage of the space was adjusted by other programs");
-            }
-            content.set_number(entry, 0, usage);
-            (1..=3).for_each(|number| content.set_number(entry, number, 0));
-            content.write(entry, &self.file)?;
-            self.unsynced = self.unsynced.saturating_add(1);
+            *change = 0;
+            usages.push(u64::try_from(content.number(*entry, 0)).unwrap_or_default());
         }
         drop(lock);
-        if self.unsynced > 0 && self.unsynced >= self.changes_per_sync {
-            self.file.sync_data()?;
-            self.unsynced = 0;
-        }
+        self.sync_changes(File::sync_data);
         Ok(usages)
+    }
+
+    /// Syncs the file if there were enough changes. A failure is logged once, and the next change tries
+    /// again: the changes are in the file already.
+    fn sync_changes(&mut self, sync: impl FnOnce(&File) -> io::Result<()>) {
+        if self.unsynced == 0 || self.unsynced < self.changes_per_sync {
+            return;
+        }
+        match sync(&self.file) {
+            Ok(()) => (self.unsynced, self.has_sync_failed) = (0, false),
+            Err(error) => {
+                if !self.has_sync_failed {
+                    tracing::error!(path = %self.path.display(), %error, "cannot sync the usage log; a power failure may lose changes of the usage");
+                }
+                self.has_sync_failed = true;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a panic is the failure of a test
+mod tests {
+    use super::*;
+
+    fn log(name: &str, spaces: &[&str]) -> UsageLog {
+        let directory = std::env::temp_dir().join(format!("usage-log-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir(&directory).unwrap();
+        let config = config::UsageLogConfig { directory, instance: None, changes_per_sync: 0 };
+        let spaces: Vec<_> = spaces.iter().map(|space| (*space).to_owned()).collect();
+        UsageLog::open(&config, &spaces).unwrap()
+    }
+
+    #[test]
+    fn a_change_that_was_written_is_not_applied_again() {
+        let mut log = log("partial", &["a", "b", "c"]);
+        let mut changes = [10, 20, -5];
+        // The lock of a read-only descriptor fails before anything is written.
+        let file = std::mem::replace(&mut log.file, File::open(&log.path).unwrap());
+        assert!(log.apply(&mut changes).is_err());
+        assert_eq!(changes, [10, 20, -5]);
+        log.file = file;
+        // There is no such entry, so writing the second change fails.
+        let place = std::mem::replace(&mut log.entries[1].1, usize::MAX / ENTRY_BYTES - 1);
+        assert!(log.apply(&mut changes).is_err());
+        assert_eq!(changes, [0, 20, -5]);
+        log.entries[1].1 = place;
+        assert_eq!(log.apply(&mut changes).unwrap(), [10, 20, 0]);
+        assert_eq!(changes, [0; 3]);
+        assert_eq!(log.apply(&mut changes).unwrap(), [10, 20, 0]);
+        std::fs::remove_dir_all(log.path.parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_failed_sync_is_tried_again() {
+        let mut log = log("sync", &["a"]);
+        log.unsynced = 1;
+        log.sync_changes(|_| Err(Errno::IO.into()));
+        assert_eq!((log.unsynced, log.has_sync_failed), (1, true));
+        let mut changes = [0];
+        log.apply(&mut changes).unwrap();
+        assert_eq!((log.unsynced, log.has_sync_failed), (0, false));
+        std::fs::remove_dir_all(log.path.parent().unwrap()).unwrap();
     }
 }
