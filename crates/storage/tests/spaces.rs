@@ -8,7 +8,7 @@ use common::{PARENTS, Scratch, create, errno, path, update};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use storage::posix::{Config, Posix, SpaceConfig};
-use storage::{Backend, OpenMode};
+use storage::{Backend, Now, OpenMode};
 
 fn partition(name: &str, path: &Path) -> config::SpacePartition {
     config::SpacePartition {
@@ -409,6 +409,26 @@ fn the_bytes_of_files_are_accounted_for() {
     let storage = Posix::new(&config).unwrap();
     assert_eq!(storage.usage(&path("/"), Some("other")).unwrap().used, Some(6));
     assert!(log.path().join("one/.Usage").exists());
+}
+
+/// Quotas without a log need no account of each open file.
+#[test]
+fn opens_are_as_fast_with_quotas() {
+    let (site, log) = (Site::new(), Scratch::new());
+    let mut config = site.config();
+    config.spaces.accounting.quota_file = Some(log.path().join("quotas"));
+    let opens_now = |config: &Config| {
+        let storage = Posix::new(config).unwrap();
+        put(&storage, "/inplace/f", None);
+        let opened = storage.open_now(&path("/inplace/f"), &update());
+        storage.remove_file(&path("/inplace/f")).unwrap();
+        matches!(opened, Now::Done(Ok(_)))
+    };
+    assert!(opens_now(&config));
+    let directory = log.path().to_owned();
+    config.spaces.accounting.log =
+        Some(config::UsageLogConfig { directory, instance: None, changes_per_sync: 0 });
+    assert!(!opens_now(&config));
 }
 
 #[test]

@@ -29,13 +29,14 @@ type FileKey = (u32, u32, u64);
 pub(super) struct SpaceAccounts {
     shared: Arc<SharedAccounts>,
     pool: Arc<Pool>,
-    interval: Duration,
+    has_log: bool,
 }
 
 /// The part that writing threads share.
 struct SharedAccounts {
     spaces: Vec<String>,
     quota_file: Option<PathBuf>,
+    interval: Duration,
     state: Mutex<AccountState>,
     written: Condvar,
 }
@@ -44,7 +45,6 @@ struct SharedAccounts {
 struct AccountState {
     /// `None` without a log, and while a thread has it.
     log: Option<UsageLog>,
-    has_log: bool,
     /// Usage of each space.
     used: Vec<u64>,
     /// Changes that are not in the log yet.
@@ -52,13 +52,29 @@ struct AccountState {
     quotas: HashMap<String, u64>,
     /// Modification time of the quota file that was read.
     quotas_of: Option<SystemTime>,
+    /// The last time when the quota file was read, or found unchanged.
+    quotas_read: Option<Instant>,
+    /// The last attempt to read the quota file failed.
+    has_quota_failed: bool,
     /// Files that are open for writing.
     open: HashMap<FileKey, OpenAccount>,
     /// A thread is writing, or will.
     is_writing: bool,
+    /// When the refresh in progress was requested, or the one before it ended.
+    begun: Option<Instant>,
+    /// Number of refreshes that ended.
+    rounds: u64,
     /// The last attempt to write failed.
     has_failed: bool,
     refreshed: Option<Instant>,
+}
+
+impl AccountState {
+    /// Returns the time that a reply may wait for the refresh in progress.
+    fn patience(&self) -> Duration {
+        let age = self.begun.filter(|_| self.is_writing).map_or(Duration::ZERO, |begun| begun.elapsed());
+        if age < REFRESH_WAIT { REFRESH_WAIT } else { Duration::ZERO }
+    }
 }
 
 /// The account of a file that is open for writing.
@@ -113,30 +129,20 @@ impl SharedAccounts {
 
     /// Reads the quota file if it changed, and writes pending changes until there are none.
     fn refresh(&self) {
+        while self.refresh_once() {}
+    }
+
+    /// Reads the quotas and writes the changes that are pending now. Reports whether there are more.
+    fn refresh_once(&self) -> bool {
+        self.refresh_quotas();
         let mut state = self.lock();
-        let known = state.quotas_of;
-        drop(state);
-        let quotas = self.quota_file.as_deref().map(|path| read_quotas(path, known));
-        state = self.lock();
-        match quotas {
-            Some(Ok(Some((quotas, of)))) => {
-                for space in quotas.keys().filter(|name| !self.spaces.contains(name) && *name != "public") {
-                    tracing::warn!(%space, "the quota file names a space that does not exist; the line is ignored");
-                }
-                (state.quotas, state.quotas_of) = (quotas, Some(of));
-            }
-            Some(Err(error)) => {
-                let path = self.quota_file.clone().unwrap_or_default();
-                tracing::warn!(path = %path.display(), %error, "cannot read the quota file; the quotas read before remain");
-            }
-            Some(Ok(None)) | None => {}
-        }
-        while let Some(mut log) = state.log.take() {
+        let mut has_failed = false;
+        if let Some(mut log) = state.log.take() {
             let mut changes = std::mem::replace(&mut state.pending, vec![0; self.spaces.len()]);
             drop(state);
             let applied = log.apply(&mut changes);
             state = self.lock();
-            let has_failed = applied.is_err();
+            has_failed = applied.is_err();
             // What was not written remains.
             let rest = state.pending.iter_mut().zip(&changes);
             rest.for_each(|(all, more)| *all = all.saturating_add(*more));
@@ -145,22 +151,63 @@ impl SharedAccounts {
                     let usages = usages.into_iter().zip(&state.pending);
                     state.used = usages.map(|(used, more)| used.saturating_add_signed(*more)).collect();
                 }
-                Err(error) => {
-                    if !state.has_failed {
-                        tracing::error!(path = %log.path().display(), %error, "cannot write the usage log; the usage is kept in memory");
-                    }
+                Err(error) if !state.has_failed => {
+                    tracing::error!(path = %log.path().display(), %error, "cannot write the usage log; the usage is kept in memory");
                 }
+                Err(_) => {}
             }
             state.has_failed = has_failed;
             state.log = Some(log);
-            if has_failed || state.pending.iter().all(|change| *change == 0) {
-                break;
-            }
         }
-        state.is_writing = false;
-        state.refreshed = Some(Instant::now());
+        let has_more = state.log.is_some() && !has_failed && state.pending.iter().any(|change| *change != 0);
+        state.is_writing = has_more;
+        let now = Instant::now();
+        (state.begun, state.refreshed) = (Some(now), Some(now));
+        state.rounds = state.rounds.wrapping_add(1);
         drop(state);
         self.written.notify_all();
+        has_more
+    }
+
+    /// Reads the quota file if the interval is over and it changed.
+    fn refresh_quotas(&self) {
+        let Some(path) = self.quota_file.as_deref() else { return };
+        let state = self.lock();
+        if state.quotas_read.is_some_and(|read| read.elapsed() < self.interval) {
+            return;
+        }
+        let known = state.quotas_of;
+        drop(state);
+        let read = read_quotas(path, known);
+        let mut state = self.lock();
+        state.quotas_read = Some(Instant::now());
+        let has_failed = read.is_err();
+        match read {
+            Ok(Some((quotas, of))) => {
+                for space in quotas.keys().filter(|name| !self.spaces.contains(name) && *name != "public") {
+                    tracing::warn!(%space, "the quota file names a space that does not exist; the line is ignored");
+                }
+                (state.quotas, state.quotas_of) = (quotas, Some(of));
+            }
+            Err(error) if !state.has_quota_failed => {
+                tracing::warn!(path = %path.display(), %error, "cannot read the quota file; the quotas read before remain");
+            }
+            Ok(None) | Err(_) => {}
+        }
+        state.has_quota_failed = has_failed;
+    }
+
+    /// Waits for a refresh that began after the call, or for the end of all. Does not wait for one that
+    /// has taken too long already, because the disk of its file hangs. Reports whether there was nothing
+    /// to wait for or it came in time.
+    fn wait<'s>(&'s self, state: MutexGuard<'s, AccountState>) -> (MutexGuard<'s, AccountState>, bool) {
+        // The round in progress may have read the files already.
+        let enough = state.rounds.wrapping_add(2);
+        let unfinished = |state: &mut AccountState| state.is_writing && state.rounds != enough;
+        let patience = state.patience();
+        let waited = self.written.wait_timeout_while(state, patience, unfinished);
+        let (state, result) = waited.unwrap_or_else(PoisonError::into_inner);
+        (state, !result.timed_out())
     }
 }
 
@@ -177,22 +224,23 @@ impl SpaceAccounts {
         spaces.sort();
         spaces.dedup();
         let log = config.log.as_ref().map(|log| UsageLog::open(log, &spaces)).transpose()?;
-        let count = spaces.len();
-        let state = AccountState {
-            has_log: log.is_some(),
-            log,
-            used: vec![0; count],
-            pending: vec![0; count],
-            ..AccountState::default()
-        };
+        let (count, has_log) = (spaces.len(), log.is_some());
+        let state =
+            AccountState { log, used: vec![0; count], pending: vec![0; count], ..AccountState::default() };
         let shared = SharedAccounts {
             spaces,
             quota_file: config.quota_file.clone(),
+            interval,
             state: Mutex::new(state),
             written: Condvar::new(),
         };
         shared.refresh();
-        Ok(Some(Arc::new(Self { shared: Arc::new(shared), pool: Pool::new("space-accounts", 1), interval })))
+        Ok(Some(Arc::new(Self { shared: Arc::new(shared), pool: Pool::new("space-accounts", 1), has_log })))
+    }
+
+    /// Reports whether usage is accounted for.
+    pub(super) fn has_log(&self) -> bool {
+        self.has_log
     }
 
     /// Starts a refresh unless one is in progress.
@@ -202,12 +250,13 @@ impl SpaceAccounts {
         }
         let shared = self.shared.clone();
         // Without a thread, the next change or query tries again.
+        state.begun = Some(Instant::now());
         state.is_writing = self.pool.run(Owner::SERVER, Box::new(move || shared.refresh())).is_ok();
     }
 
     /// Adds a change to the usage of a space.
     fn add(&self, state: &mut AccountState, space: usize, change: i64) {
-        if change == 0 || !state.has_log {
+        if change == 0 || !self.has_log {
             return;
         }
         if let (Some(used), Some(pending)) = (state.used.get_mut(space), state.pending.get_mut(space)) {
@@ -254,13 +303,12 @@ impl SpaceAccounts {
     /// of the quota file if the last ones were read long ago. May wait for a short time.
     pub(super) fn complete(&self, usage: SpaceUsage, space: &str) -> SpaceUsage {
         let mut state = self.shared.lock();
-        if state.refreshed.is_none_or(|refreshed| refreshed.elapsed() >= self.interval) {
+        if state.refreshed.is_none_or(|refreshed| refreshed.elapsed() >= self.shared.interval) {
             self.start_refresh(&mut state);
         }
-        let waited = self.shared.written.wait_timeout_while(state, REFRESH_WAIT, |state| state.is_writing);
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (state, _) = self.shared.wait(state);
         let used = self.space(space).and_then(|space| state.used.get(space)).copied();
-        let used = used.filter(|_| state.has_log).or(usage.used);
+        let used = used.filter(|_| self.has_log).or(usage.used);
         SpaceUsage { used, quota: state.quotas.get(space).copied(), ..usage }
     }
 }
@@ -271,7 +319,8 @@ impl Drop for SpaceAccounts {
         if state.pending.iter().any(|change| *change != 0) {
             self.start_refresh(&mut state);
         }
-        let _ = self.shared.written.wait_timeout_while(state, REFRESH_WAIT, |state| state.is_writing);
+        let patience = state.patience();
+        let _ = self.shared.written.wait_timeout_while(state, patience, |state| state.is_writing);
     }
 }
 

@@ -363,7 +363,7 @@ impl Spaces {
 
     /// Reports whether the growth of files is accounted for.
     pub(super) fn accounts_for_growth(&self) -> bool {
-        self.accounts.is_some()
+        self.accounts.as_ref().is_some_and(|accounts| accounts.has_log())
     }
 
     /// Returns the account of a file that was opened for writing by a name.

@@ -26,8 +26,12 @@ impl Site {
     }
 
     fn accounts(&self) -> Arc<SpaceAccounts> {
+        self.accounts_every(Duration::ZERO)
+    }
+
+    fn accounts_every(&self, interval: Duration) -> Arc<SpaceAccounts> {
         let spaces = ["public", "hot"].map(str::to_owned).to_vec();
-        SpaceAccounts::new(&self.config(), Duration::ZERO, spaces).unwrap().unwrap()
+        SpaceAccounts::new(&self.config(), interval, spaces).unwrap().unwrap()
     }
 
     /// Returns the numbers of a space in the log.
@@ -211,4 +215,70 @@ fn a_log_that_cannot_be_written_delays_no_file() {
     });
     assert!(written);
     assert_eq!(used(&accounts, "public"), Some(700));
+}
+
+#[test]
+fn quotas_are_read_when_the_interval_is_over() {
+    let site = Site::new();
+    std::fs::write(site.0.join("quotas"), "public 5").unwrap();
+    let accounts = site.accounts_every(Duration::from_secs(1 << 30));
+    std::fs::write(site.0.join("quotas"), "public 77").unwrap();
+    let file = site.file("a", 0);
+    let account = accounts.open("public", &file).unwrap();
+    file.set_len(10).unwrap();
+    account.close(Some(10));
+    while accounts.shared.lock().is_writing {
+        std::thread::yield_now();
+    }
+    assert_eq!((site.numbers("public")[0], quota(&accounts, "public")), (10, Some(5)));
+    // A file that cannot be read is reported once.
+    let accounts = site.accounts();
+    std::fs::remove_file(site.0.join("quotas")).unwrap();
+    assert!(!accounts.shared.lock().has_quota_failed);
+    accounts.shared.refresh_once();
+    assert!(accounts.shared.lock().has_quota_failed);
+    std::fs::write(site.0.join("quotas"), "public 8").unwrap();
+    let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
+    File::options().write(true).open(site.0.join("quotas")).unwrap().set_modified(changed).unwrap();
+    // A round reads the quotas too, so a steady stream of changes does not delay them.
+    accounts.shared.lock().pending[0] = 1;
+    assert!(!accounts.shared.refresh_once());
+    let state = accounts.shared.lock();
+    assert_eq!((state.quotas.get("public"), state.has_quota_failed), (Some(&8), false));
+}
+
+#[test]
+fn a_reply_does_not_wait_for_a_log_that_hangs() {
+    let site = Site::new();
+    let accounts = site.accounts();
+    let mut state = accounts.shared.lock();
+    assert_eq!(state.patience(), REFRESH_WAIT);
+    (state.is_writing, state.begun) = (true, Some(Instant::now()));
+    assert_eq!(state.patience(), REFRESH_WAIT);
+    state.begun = Instant::now().checked_sub(REFRESH_WAIT);
+    assert_eq!(state.patience(), Duration::ZERO);
+    state.is_writing = false;
+}
+
+/// The log is written again and again while files are closed.
+#[test]
+fn a_reply_waits_for_two_rounds_at_most() {
+    let site = Site::new();
+    let accounts = site.accounts();
+    let shared = &accounts.shared;
+    let state = std::thread::scope(|scope| {
+        let mut state = shared.lock();
+        (state.is_writing, state.begun) = (true, Some(Instant::now()));
+        scope.spawn(|| {
+            for _ in 0..2 {
+                shared.lock().rounds += 1;
+                shared.written.notify_all();
+            }
+        });
+        let (state, in_time) = shared.wait(state);
+        assert!(in_time && state.is_writing);
+        state
+    });
+    drop(state);
+    shared.lock().is_writing = false;
 }
