@@ -8,7 +8,7 @@
 use super::usage_log::UsageLog;
 use crate::{Pool, SpaceUsage};
 use base::Owner;
-use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use std::collections::HashMap;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -93,9 +93,11 @@ pub(super) struct AccountedFile {
 }
 
 impl AccountedFile {
-    /// Accounts for the size of the file when a handle is closed; `None` if it is unknown.
-    pub(super) fn close(self, size: Option<u64>) {
+    /// Accounts for the size of the file when a handle is closed; `None` if it is unknown. `size` must
+    /// not wait: it is called under the lock, so that of two handles the last one has the last word.
+    pub(super) fn close(self, size: impl FnOnce() -> Option<u64>) {
         let mut state = self.accounts.shared.lock();
+        let size = size();
         let Some(open) = state.open.get_mut(&self.key) else { return };
         open.handles = open.handles.saturating_sub(1);
         let (space, before, is_removed) = (open.space, open.counted, open.is_removed);
@@ -114,10 +116,10 @@ fn difference(before: u64, after: u64) -> i64 {
     signed(after).saturating_sub(signed(before))
 }
 
-/// Returns the key of a file, its size and its number of names. Does not wait for an open file.
-fn status(file: impl AsFd, path: &Path, flags: AtFlags) -> io::Result<(FileKey, u64, u32)> {
+/// Returns the key of an open file, its size and its number of names. Does not wait.
+fn status(file: impl AsFd) -> io::Result<(FileKey, u64, u32)> {
     let mask = StatxFlags::SIZE | StatxFlags::INO | StatxFlags::NLINK;
-    let status = rustix::fs::statx(file, path, flags, mask)?;
+    let status = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, mask)?;
     let key = (status.stx_dev_major, status.stx_dev_minor, status.stx_ino);
     Ok((key, status.stx_size, status.stx_nlink))
 }
@@ -276,8 +278,12 @@ impl SpaceAccounts {
         let mut state = self.shared.lock();
         // The size is read under the lock, so that a handle that is closed meanwhile does not count
         // it twice.
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let (key, size, _) = status(file, Path::new(""), flags).ok()?;
+        let (key, size, links) = status(file).ok()?;
+        // A file that was removed meanwhile is not in the usage any longer, unless other handles have
+        // its account.
+        if links == 0 && !state.open.contains_key(&key) {
+            return None;
+        }
         let first = OpenAccount { space, counted: size, handles: 0, is_removed: false };
         state.open.entry(key).or_insert(first).handles += 1;
         Some(AccountedFile { accounts: self.clone(), key })
@@ -285,18 +291,31 @@ impl SpaceAccounts {
 
     /// Removes a data file of a space and accounts for it.
     pub(super) fn remove(&self, space: &str, data: &Path) -> rustix::io::Result<()> {
-        let before = status(CWD, data, AtFlags::SYMLINK_NOFOLLOW);
+        // The descriptor shows the size that the file has when its name is gone.
+        let place = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::open(data, place, Mode::empty())?;
+        let before = status(&file);
         rustix::fs::unlinkat(CWD, data, AtFlags::empty())?;
-        if let (Some(space), Ok((key, size, 1))) = (self.space(space), before) {
-            let mut state = self.shared.lock();
-            let mut bytes = size;
-            if let Some(open) = state.open.get_mut(&key) {
-                // What a handle writes from now on disappears with it.
-                (bytes, open.is_removed) = (open.counted, true);
-            }
-            self.add(&mut state, space, difference(bytes, 0));
+        if let (Some(space), Ok((.., links))) = (self.space(space), before) {
+            self.removed(space, file, links);
         }
         Ok(())
+    }
+
+    /// Accounts for a file that had this number of names before one was removed.
+    fn removed(&self, space: usize, file: impl AsFd, links: u32) {
+        let mut state = self.shared.lock();
+        let Ok((key, size, left)) = status(file) else { return };
+        // NFS keeps a name of a file that is open.
+        if left > 0 && links > 1 {
+            return;
+        }
+        let mut bytes = size;
+        if let Some(open) = state.open.get_mut(&key) {
+            // What a handle writes from now on disappears with it.
+            (bytes, open.is_removed) = (open.counted, true);
+        }
+        self.add(&mut state, space, difference(bytes, 0));
     }
 
     /// Completes the figures of a space by its usage and quota. Reads changes of other programs and

@@ -57,7 +57,7 @@ const OFFSET_MAX: u64 = i64::MAX as u64;
 impl Drop for PosixFile {
     fn drop(&mut self) {
         if let Some(account) = self.account.take() {
-            account.close(self.last_size());
+            account.close(|| self.last_size());
         }
         // SAFETY: the descriptor is taken only here, and nothing uses it afterwards.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };

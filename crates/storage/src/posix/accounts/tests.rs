@@ -82,7 +82,7 @@ fn usage_survives_a_restart_and_changes_of_others_are_added() {
     let file = site.file("a", 100);
     let account = accounts.open("public", &file).unwrap();
     file.set_len(5000).unwrap();
-    account.close(Some(5000));
+    account.close(|| Some(5000));
     assert_eq!(
         (used(&accounts, "public"), used(&accounts, "hot"), used(&accounts, "none")),
         (Some(4900), Some(0), None)
@@ -112,24 +112,24 @@ fn a_file_counts_once_however_many_handles_it_has() {
     file.set_len(1000).unwrap();
     let two = accounts.open("hot", &file).unwrap();
     file.set_len(3000).unwrap();
-    one.close(Some(3000));
+    one.close(|| Some(3000));
     assert_eq!(used(&accounts, "hot"), Some(3000));
     file.set_len(2000).unwrap();
-    two.close(Some(2000));
+    two.close(|| Some(2000));
     assert_eq!(used(&accounts, "hot"), Some(2000));
     // A handle outlives its file.
     let three = accounts.open("hot", &file).unwrap();
     file.set_len(9000).unwrap();
     accounts.remove("hot", &site.0.join("a")).unwrap();
     assert_eq!(used(&accounts, "hot"), Some(0));
-    three.close(Some(9000));
+    three.close(|| Some(9000));
     assert_eq!(used(&accounts, "hot"), Some(0));
     assert!(accounts.shared.lock().open.is_empty());
     // A file that was not open.
     let other = site.file("b", 0);
     let account = accounts.open("hot", &other).unwrap();
     other.set_len(50).unwrap();
-    account.close(Some(50));
+    account.close(|| Some(50));
     accounts.remove("hot", &site.0.join("b")).unwrap();
     assert_eq!(used(&accounts, "hot"), Some(0));
     assert!(accounts.remove("hot", &site.0.join("b")).is_err());
@@ -204,7 +204,7 @@ fn a_log_that_cannot_be_written_delays_no_file() {
     let locked = unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&other), libc::F_OFD_SETLK, &lock) };
     assert_eq!(locked, 0);
     file.set_len(700).unwrap();
-    account.close(Some(700));
+    account.close(|| Some(700));
     assert_eq!(used(&accounts, "public"), Some(700), "in memory");
     assert_eq!(site.numbers("public")[0], 0);
     drop(other);
@@ -226,7 +226,7 @@ fn quotas_are_read_when_the_interval_is_over() {
     let file = site.file("a", 0);
     let account = accounts.open("public", &file).unwrap();
     file.set_len(10).unwrap();
-    account.close(Some(10));
+    account.close(|| Some(10));
     while accounts.shared.lock().is_writing {
         std::thread::yield_now();
     }
@@ -281,4 +281,34 @@ fn a_reply_waits_for_two_rounds_at_most() {
     });
     drop(state);
     shared.lock().is_writing = false;
+}
+
+/// The size is that at the end of the close or of the removal, and not the one before it.
+#[test]
+fn sizes_are_read_under_the_lock() {
+    let site = Site::new();
+    let accounts = site.accounts();
+    let file = site.file("a", 0);
+    let account = accounts.open("public", &file).unwrap();
+    account.close(|| {
+        assert!(accounts.shared.state.try_lock().is_err());
+        Some(1000)
+    });
+    assert_eq!(used(&accounts, "public"), Some(1000));
+    // Another handle writes between the status and the removal of the name, and is closed first.
+    file.set_len(1000).unwrap();
+    std::fs::remove_file(site.0.join("a")).unwrap();
+    let late = accounts.open("public", &file);
+    assert!(late.is_none(), "it was removed before the open was accounted for");
+    file.set_len(1500).unwrap();
+    accounts.shared.lock().used[1] = 1500;
+    accounts.removed(1, &file, 1);
+    assert_eq!(accounts.shared.lock().used[1], 0);
+    // A file with other names stays in the usage.
+    let file = site.file("b", 70);
+    std::fs::hard_link(site.0.join("b"), site.0.join("c")).unwrap();
+    accounts.shared.lock().used[1] = 70;
+    accounts.remove("public", &site.0.join("b")).unwrap();
+    assert_eq!(accounts.shared.lock().used[1], 70);
+    drop(file);
 }
