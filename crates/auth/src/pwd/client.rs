@@ -105,7 +105,7 @@ impl ClientProtocol for PwdClient {
             keys,
             known,
             is_tls: context.is_tls,
-            stage: Stage::Begin,
+            stage: PwdClientStage::Begin,
         }))
     }
 }
@@ -155,7 +155,7 @@ fn violation(reason: impl Into<String>) -> ClientAuthError {
 }
 
 /// The message of the server that is expected.
-enum Stage {
+enum PwdClientStage {
     Begin,
     /// The key of a server that is not known.
     ServerKey,
@@ -185,21 +185,21 @@ struct PwdClientLogin {
     /// The key of the server, if it is known.
     known: Option<Vec<u8>>,
     is_tls: bool,
-    stage: Stage,
+    stage: PwdClientStage,
 }
 
 impl ClientLogin for PwdClientLogin {
     fn step(&mut self, challenge: Option<&[u8]>, now: SystemTime) -> Result<Vec<u8>, ClientAuthError> {
-        match (std::mem::replace(&mut self.stage, Stage::Over), challenge) {
-            (Stage::Begin, None) => match self.known.clone() {
+        match (std::mem::replace(&mut self.stage, PwdClientStage::Over), challenge) {
+            (PwdClientStage::Begin, None) => match self.known.clone() {
                 Some(key) => self.send_key(&key, None, now),
                 None => Ok(self.ask_for_key(now)),
             },
-            (Stage::ServerKey, Some(message)) => self.take_key(message, now),
-            (Stage::SignedChallenge { cipher, challenge, new_key }, Some(message)) => {
+            (PwdClientStage::ServerKey, Some(message)) => self.take_key(message, now),
+            (PwdClientStage::SignedChallenge { cipher, challenge, new_key }, Some(message)) => {
                 self.send_password(message, cipher, challenge, new_key, now)
             }
-            (Stage::NextPassword { cipher, prompts }, Some(message)) => {
+            (PwdClientStage::NextPassword { cipher, prompts }, Some(message)) => {
                 self.send_next_password(message, cipher, prompts, now)
             }
             _ => Err(ClientAuthError::TooManySteps),
@@ -215,7 +215,7 @@ impl PwdClientLogin {
             .with(SutField::USER, self.user.as_bytes())
             .with(STATUS, &OWN_STATUS);
         let main = with_time(main, now).finish();
-        self.stage = Stage::ServerKey;
+        self.stage = PwdClientStage::ServerKey;
         messages::begin(step::CLIENT_KNOWS_NO_KEY).with(SutField::MAIN, &main).finish()
     }
 
@@ -269,7 +269,7 @@ impl PwdClientLogin {
         let message = messages::begin(step::CLIENT_VERIFIES_SERVER)
             .with(SutField::PUBLIC_KEY, agreement.text().as_bytes())
             .with(SutField::MAIN, &cipher.seal(&main));
-        self.stage = Stage::SignedChallenge { cipher, challenge: own, new_key };
+        self.stage = PwdClientStage::SignedChallenge { cipher, challenge: own, new_key };
         Ok(message.finish())
     }
 
@@ -375,7 +375,7 @@ impl PwdClientLogin {
             .with(SutField::CHALLENGE, Challenge::random(&mut SystemRng).as_bytes())
             .finish();
         let message = messages::begin(step).with(SutField::MAIN, &cipher.seal(&main)).finish();
-        self.stage = Stage::NextPassword { cipher, prompts };
+        self.stage = PwdClientStage::NextPassword { cipher, prompts };
         Ok(message)
     }
 }

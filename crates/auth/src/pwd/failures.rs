@@ -20,12 +20,12 @@ const USER_FACTOR: u32 = 10;
 
 /// Failed attempts of one user or host.
 #[derive(Clone, Copy)]
-struct Failures {
+struct LoginFailures {
     count: u32,
     last: SystemTime,
 }
 
-impl Failures {
+impl LoginFailures {
     fn is_forgotten(&self, now: SystemTime) -> bool {
         // A clock that was set back would extend the memory.
         now.duration_since(self.last).is_ok_and(|since| since > MEMORY)
@@ -36,17 +36,17 @@ impl Failures {
 /// The failed attempts at a server. Those of a user at one host are among those of the host.
 #[derive(Default)]
 pub(super) struct FailureCounts {
-    hosts: HashMap<ClientHost, Failures>,
+    hosts: HashMap<ClientHost, LoginFailures>,
     /// Users that have a password. The file limits them, so invented names displace none of them.
-    users: HashMap<String, Failures>,
+    users: HashMap<String, LoginFailures>,
     /// Names that no user has. They are locked as well, so that the answers do not tell them.
-    invented: HashMap<String, Failures>,
+    invented: HashMap<String, LoginFailures>,
 }
 
 impl FailureCounts {
     /// Reports whether a host has failed `most` times, or a user much more often.
     pub(super) fn is_locked(&self, user: &str, host: ClientHost, most: u32, now: SystemTime) -> bool {
-        let reached = |failures: Option<&Failures>, most| {
+        let reached = |failures: Option<&LoginFailures>, most| {
             failures.is_some_and(|failures| failures.count >= most && !failures.is_forgotten(now))
         };
         let of_user = most.saturating_mul(USER_FACTOR);
@@ -81,7 +81,7 @@ impl FailureCounts {
 }
 
 /// Removes an entry for a new one, if there are too many.
-fn make_room<Key: Eq + Hash + Clone>(table: &mut HashMap<Key, Failures>, key: &Key, now: SystemTime) {
+fn make_room<Key: Eq + Hash + Clone>(table: &mut HashMap<Key, LoginFailures>, key: &Key, now: SystemTime) {
     if table.len() < ENTRIES_MAX || table.contains_key(key) {
         return;
     }
@@ -95,10 +95,10 @@ fn make_room<Key: Eq + Hash + Clone>(table: &mut HashMap<Key, Failures>, key: &K
     }
 }
 
-fn count<Key: Eq + Hash>(table: &mut HashMap<Key, Failures>, key: Key, now: SystemTime) {
-    let failures = table.entry(key).or_insert(Failures { count: 0, last: now });
+fn count<Key: Eq + Hash>(table: &mut HashMap<Key, LoginFailures>, key: Key, now: SystemTime) {
+    let failures = table.entry(key).or_insert(LoginFailures { count: 0, last: now });
     let before = if failures.is_forgotten(now) { 0 } else { failures.count };
-    *failures = Failures { count: before.saturating_add(1), last: now };
+    *failures = LoginFailures { count: before.saturating_add(1), last: now };
 }
 
 #[cfg(test)]

@@ -180,7 +180,7 @@ impl PwdServer {
     }
 
     pub(super) fn exchange(&self, peer: &LoginPeer) -> PwdServerLogin {
-        let stage = Stage::Begin;
+        let stage = PwdServerStage::Begin;
         let (user, status) = (None, [0; STATUS_BYTES]);
         PwdServerLogin { shared: self.0.clone(), peer: peer.clone(), stage, user, status, begun: None }
     }
@@ -244,7 +244,7 @@ impl ServerProtocol for PwdServer {
 }
 
 /// The next message that is expected.
-enum Stage {
+enum PwdServerStage {
     /// The first one.
     Begin,
     /// The key of a client that was sent the key of the server.
@@ -259,7 +259,7 @@ enum Stage {
 pub(super) struct PwdServerLogin {
     shared: Arc<PwdShared>,
     peer: LoginPeer,
-    stage: Stage,
+    stage: PwdServerStage,
     /// The user of the first message that has one. It cannot change.
     user: Option<String>,
     status: [u8; STATUS_BYTES],
@@ -284,19 +284,19 @@ impl PwdServerLogin {
             return Err("the exchange took too long".to_owned());
         }
         let message = messages::decode(credentials)?;
-        match (std::mem::replace(&mut self.stage, Stage::Over), message.step) {
-            (Stage::Begin, step::CLIENT_KNOWS_NO_KEY) => {
+        match (std::mem::replace(&mut self.stage, PwdServerStage::Over), message.step) {
+            (PwdServerStage::Begin, step::CLIENT_KNOWS_NO_KEY) => {
                 let main = message.field(SutField::MAIN).ok_or("the inner message is missing")?;
                 let main = messages::decode_main(main, message.step)?;
                 self.note_client(&main)?;
                 Ok(self.send_key(step::SERVER_KEY))
             }
-            (Stage::Begin, step::CLIENT_VERIFIES_SERVER) => self.take_key(&message, None),
-            (Stage::ClientKey(challenge), step::CLIENT_VERIFIES_SERVER) => {
+            (PwdServerStage::Begin, step::CLIENT_VERIFIES_SERVER) => self.take_key(&message, None),
+            (PwdServerStage::ClientKey(challenge), step::CLIENT_VERIFIES_SERVER) => {
                 self.take_key(&message, Some(challenge))
             }
             (
-                Stage::Credentials { cipher, challenge, passwords },
+                PwdServerStage::Credentials { cipher, challenge, passwords },
                 step::CLIENT_NORMAL | step::CLIENT_CREDENTIALS,
             ) => self.take_password(&message, cipher, challenge, passwords, now),
             (_, step) => Err(format!("step {step} is not expected")),
@@ -326,7 +326,7 @@ impl PwdServerLogin {
             .with(STATUS, &self.status)
             .with(SutField::CHALLENGE, challenge.as_bytes())
             .finish();
-        self.stage = Stage::ClientKey(challenge);
+        self.stage = PwdServerStage::ClientKey(challenge);
         ServerStep::Continue(messages::begin(step).with(SutField::MAIN, &main).finish())
     }
 
@@ -349,7 +349,7 @@ impl PwdServerLogin {
             .with(SutField::CHALLENGE, challenge.as_bytes())
             .finish();
         let reply = messages::begin(step::SERVER_SIGNED_CHALLENGE).with(SutField::MAIN, &cipher.seal(&main));
-        self.stage = Stage::Credentials { cipher, challenge, passwords: 0 };
+        self.stage = PwdServerStage::Credentials { cipher, challenge, passwords: 0 };
         Ok(ServerStep::Continue(reply.finish()))
     }
 
@@ -411,7 +411,7 @@ impl PwdServerLogin {
             .finish();
         let reply =
             messages::begin(step::SERVER_WANTS_CREDENTIALS).with(SutField::MAIN, &cipher.seal(&reply));
-        self.stage = Stage::Credentials { cipher, challenge, passwords };
+        self.stage = PwdServerStage::Credentials { cipher, challenge, passwords };
         Ok(ServerStep::Continue(reply.finish()))
     }
 
