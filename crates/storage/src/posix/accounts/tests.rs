@@ -295,20 +295,22 @@ fn sizes_are_read_under_the_lock() {
         Some(1000)
     });
     assert_eq!(used(&accounts, "public"), Some(1000));
-    // Another handle writes between the status and the removal of the name, and is closed first.
+    // The file grew between the look-up of its name and its removal.
     file.set_len(1000).unwrap();
-    std::fs::remove_file(site.0.join("a")).unwrap();
-    let late = accounts.open("public", &file);
-    assert!(late.is_none(), "it was removed before the open was accounted for");
+    let account = accounts.open("public", &file).unwrap();
     file.set_len(1500).unwrap();
-    accounts.shared.lock().used[1] = 1500;
+    std::fs::remove_file(site.0.join("a")).unwrap();
+    account.close(|| Some(1500));
+    assert_eq!(used(&accounts, "public"), Some(1500));
+    assert!(accounts.open("public", &file).is_none(), "growth of a removed file does not count");
     accounts.removed(1, &file, 1);
-    assert_eq!(accounts.shared.lock().used[1], 0);
+    assert_eq!(used(&accounts, "public"), Some(0));
     // A file with other names stays in the usage.
-    let file = site.file("b", 70);
+    let file = site.file("b", 0);
+    let account = accounts.open("public", &file).unwrap();
+    file.set_len(70).unwrap();
+    account.close(|| Some(70));
     std::fs::hard_link(site.0.join("b"), site.0.join("c")).unwrap();
-    accounts.shared.lock().used[1] = 70;
     accounts.remove("public", &site.0.join("b")).unwrap();
-    assert_eq!(accounts.shared.lock().used[1], 70);
-    drop(file);
+    assert_eq!(used(&accounts, "public"), Some(70));
 }
