@@ -147,6 +147,21 @@ def test_credentials_can_be_optional(started, site, proxy):
     assert not (target.tree / "copy").exists()
 
 
+def test_a_server_that_does_not_use_the_proxy_gets_none(started, site, proxy):
+    """The server tries to store each proxy that it gets, where it cannot."""
+    source = started("ours")
+    options = "-exppxy:/nonexistent/x509up_u<uid>"
+    target = started("ours", lines=peers.SETTINGS + site.settings(options) + "ofs.tpc ttl 90 120\n")
+    peers.place(source.tree / "file", data(10))
+    environment = site.client(proxy)
+    copy("ours", source, target, "delegate", "first", **environment)
+    refused = copy("scalla", source, target, "delegate", **environment)
+    refused.fails(Exit.FAILED, "does not copy with delegated credentials")
+    assert "cannot be stored" not in target.output()
+    run([tools.XRDFS, target.host, "stat", "/"], XrdSecGSIDELEGPROXY="1", **environment)
+    wait_until(lambda: "cannot be stored" in target.output())
+
+
 PROGRAM_TEXT = """#!/bin/sh
 {{ stat -c '%a %U' "$X509_USER_PROXY"; env | grep -c '^XrdSecGSIUSERPROXY='; echo "$X509_USER_PROXY"; }} > {report}
 exec /usr/bin/xrdcp --server "$@"

@@ -168,6 +168,13 @@ impl CredentialChoice {
         }
     }
 
+    /// Returns the same choice without delegation.
+    pub(crate) fn without_delegation(&self) -> Self {
+        let is_kept = |(key, value): &&(&str, String)| (*key, value.as_str()) != (INTENT, DELEGATION_INTENT);
+        let values = self.values.iter().filter(is_kept).cloned().collect();
+        Self { user: self.user.clone(), values }
+    }
+
     /// Reports whether servers that ask for a proxy get one.
     pub(crate) fn delegates(&self) -> bool {
         self.value(INTENT) == Some(DELEGATION_INTENT)
@@ -228,6 +235,7 @@ mod tests {
         let mut redirected = url.clone();
         remove_choice(&mut redirected);
         assert!(!CredentialChoice::of(&redirected).delegates());
+        assert_eq!(CredentialChoice::of(&url).without_delegation(), CredentialChoice::of(&plain));
         end_delegation(&mut url);
         assert_eq!(CredentialChoice::of(&url), CredentialChoice::of(&plain));
     }

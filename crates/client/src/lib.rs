@@ -85,6 +85,7 @@ mod connect;
 pub mod copy;
 mod credential_exchange;
 mod credentials;
+mod delegation;
 mod entries;
 mod failure;
 mod file;

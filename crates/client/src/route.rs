@@ -16,6 +16,7 @@ use wire::xroot::flags::ServerFlags;
 use crate::channel::{BodyLimit, Channel, ReplyContent, ReplySink};
 use crate::client::Client;
 use crate::credentials::CredentialChoice;
+use crate::delegation::choice_for;
 use crate::failure::{Cause, Error};
 use crate::pool::ConnectionRequest;
 use crate::redirect::{CgiMerge, keep_secret, target};
@@ -269,7 +270,8 @@ impl<F: Fn(&Url, bool) -> Encoded + Sync> RecoveryPolicy for Routed<'_, F> {
         let until = self.route.connect_by(attempts.end);
         let (choice, settings, rounds) = (&self.route.choice, client.settings(), self.route.rounds);
         let wanted = ConnectionRequest { url: at, choice, settings, rounds, until };
-        let channel = client.pool().channel(wanted).await?;
+        let choice = choice_for(client, wanted, attempts.until()).await?;
+        let channel = client.pool().channel(ConnectionRequest { choice: &choice, ..wanted }).await?;
         drop(waiting);
         let request = (self.ask.request)(at, attempts.has_waited());
         let sink = ReplySink::Body(self.ask.limit.clone());

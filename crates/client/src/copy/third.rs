@@ -22,6 +22,7 @@ use super::overwrite::{not_the_source_by_open, refused};
 use super::place::Place;
 use crate::client::Client;
 use crate::credentials::{delegate_to, end_delegation};
+use crate::delegation::{DELEGATION_KEY, takes_proxies};
 use crate::failure::{Cause, Error};
 use crate::file::{File, OpenWith};
 use crate::identity::RemoteFileIdentity;
@@ -34,9 +35,6 @@ const LOOK_TIME: Duration = Duration::from_secs(1);
 const REMOVE_TIME: Duration = Duration::from_secs(5);
 /// Bytes of a key: 24 hexadecimal digits.
 const KEY_BYTES: usize = 12;
-
-/// The protocol whose credentials are delegated.
-const DELEGATED_PROTOCOL: &str = "gsi";
 
 /// The reason why servers did not copy.
 pub(super) enum ThirdPartyRefusal {
@@ -116,7 +114,8 @@ impl ThirdPartyTransfer<'_> {
             compared.map_err(ThirdPartyRefusal::Failed)?;
         }
         let file = open_target(&client, (source, target), &seen, &key, options, stop()).await?;
-        let there = file.location();
+        let mut there = file.location();
+        end_delegation(&mut there);
         let asked = async {
             let support = able(&client, &there, Side::Target).await?;
             uses_delegation(options, support, &there)
@@ -329,12 +328,15 @@ async fn able(client: &Client, url: &Url, side: Side) -> Result<DeclaredSupport,
     if client.channel(url).await.map_err(refused)?.is_manager() {
         return Ok(DeclaredSupport::Unknown);
     }
-    let says = client.file_system(url).config(&["tpc", "tpcdlg"]).await.map_err(refused)?;
+    let says = client.file_system(url).config(&["tpc", DELEGATION_KEY]).await.map_err(refused)?;
     let mut says = says.into_iter().map(Option::unwrap_or_default);
     let (copies, delegates) = (says.next().unwrap_or_default(), says.next().unwrap_or_default());
     if copies.trim_start().bytes().next().is_some_and(|byte| byte.is_ascii_digit() && byte != b'0') {
-        let has_protocol = delegates.split([' ', ',']).any(|protocol| protocol.trim() == DELEGATED_PROTOCOL);
-        return Ok(if has_protocol { DeclaredSupport::Delegates } else { DeclaredSupport::Copies });
+        return Ok(if takes_proxies(&delegates) {
+            DeclaredSupport::Delegates
+        } else {
+            DeclaredSupport::Copies
+        });
     }
     let server = url.authority();
     let text = format!(
