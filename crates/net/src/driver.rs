@@ -92,7 +92,10 @@ pub(crate) fn drive(
                 waiting,
                 visits: TimerSchedule { next: now, every: VISIT_LEAST },
             };
-            turn.await
+            // Without the cooperative budget of the runtime: a task that has used it up would wait
+            // until the runtime has its turn. The executor limits the tasks of a round itself, and
+            // the local tasks of the runtime have budgets of their own.
+            unconstrained(turn).await
         };
         Reactor::remove();
         ended

@@ -214,3 +214,23 @@ fn a_task_with_one_job_waits_for_at_most_one_busy_task() {
     });
     assert!(told == [0] || told == [1], "{told:?} turns of others came first");
 }
+
+#[test]
+fn a_task_takes_all_messages_that_are_there() {
+    let told = on_a_loop(|tell| {
+        let (sender, mut messages) = tokio::sync::mpsc::unbounded_channel();
+        (0..1000).for_each(|number| sender.send(number).unwrap());
+        spawn_local(async move {
+            let taken = std::future::poll_fn(|context| {
+                let mut taken = 0;
+                while messages.poll_recv(context).is_ready() {
+                    taken += 1;
+                }
+                std::task::Poll::Ready(taken)
+            });
+            tell.send(taken.await).unwrap();
+            drop(sender);
+        });
+    });
+    assert_eq!(told, [1000]);
+}
