@@ -177,8 +177,8 @@ mod tests {
         let text = why(login.next(AuthenticationStep::Offers(b"&P=unix&P=host")).await);
         assert_eq!(text, "xrd.wantprot=gsi allows none of the server's protocols (unix, host); change it");
         let mut login = authentication("root://h//a");
-        let text = why(login.next(AuthenticationStep::Offers(b"&P=pwd,v:1&P=pwd2")).await);
-        assert!(text.starts_with("the server demands one of the protocols pwd, pwd2, which"), "{text}");
+        let text = why(login.next(AuthenticationStep::Offers(b"&P=pwd1&P=pwd2")).await);
+        assert!(text.starts_with("the server demands one of the protocols pwd1, pwd2, which"), "{text}");
     }
 
     #[tokio::test]

@@ -431,7 +431,7 @@ mod tests {
             (&["put", "-S3"], "", WordKind::LocalPath),
             (&["cp", "a"], "file:b", WordKind::LocalPath),
             (&["cp", "a"], "b", WordKind::RemotePath),
-            (&["cp", "--tpc"], "", WordKind::Values(vec!["first".into(), "only".into()])),
+            (&["cp", "--tpc"], "", WordKind::Values(["first", "only", "delegate"].map(Into::into).into())),
             (&["cp", "--tpc=only"], "", WordKind::RemotePath),
             (&["pwd"], "", WordKind::Nothing),
             (&["dance"], "", WordKind::Nothing),
