@@ -404,7 +404,7 @@ def test_nothing_is_delegated_without_the_wish_of_the_user(serve, own_site, expo
         assert shell.answer.strip(), server.output()
         assert not list(exports.iterdir())
         shell.end()
-    assert "path length 0" in server.output()
+    assert "allows no more proxies below it (path length)" in server.output()
 
 
 # So few that a busy machine computes all key agreements before the time limit of the first login.
