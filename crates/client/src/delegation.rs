@@ -4,6 +4,8 @@
 //! asked on a connection that delegates nothing whether it copies with delegated proxies. Managers on the
 //! way to it, and servers that would not use the proxy, get none.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use rawclient::Encoded;
 use wire::xroot::FileHandle;
@@ -31,18 +33,19 @@ pub(crate) fn takes_proxies(answer: &str) -> bool {
 ///
 /// # Errors
 /// The server cannot be reached.
-pub(crate) async fn choice_for(
+pub(crate) async fn choice_for<'r>(
     client: &Client,
-    wanted: ConnectionRequest<'_>,
+    wanted: ConnectionRequest<'r>,
     until: Deadlines,
-) -> Result<CredentialChoice, Cause> {
-    let choice = wanted.choice.clone();
+) -> Result<Cow<'r, CredentialChoice>, Cause> {
+    let choice = wanted.choice;
     if !choice.delegates() {
-        return Ok(choice);
+        return Ok(Cow::Borrowed(choice));
     }
     let plain = choice.without_delegation();
     let channel = client.pool().channel(ConnectionRequest { choice: &plain, ..wanted }).await?;
-    Ok(if declares_delegation(&channel, until).await { choice } else { plain })
+    let is_declared = declares_delegation(&channel, until).await;
+    Ok(if is_declared { Cow::Borrowed(choice) } else { Cow::Owned(plain) })
 }
 
 async fn declares_delegation(channel: &Channel, until: Deadlines) -> bool {
