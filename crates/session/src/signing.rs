@@ -134,7 +134,10 @@ impl Verifier {
     /// Reports whether data must be signed, and a request writes data that no signature covers: vector
     /// writes, clones of ranges, and writes under a checkpoint.
     pub(crate) fn forbids(&self, header: &RequestHeader, payload: &[u8]) -> bool {
-        let writes_unsigned = match header.code {
+        if !self.signing.covers_data() {
+            return false;
+        }
+        match header.code {
             RequestCode::WRITEV | RequestCode::CLONE => true,
             RequestCode::CHKPOINT => match Request::decode(header, payload) {
                 Ok(Request::Chkpoint(m)) => m.embedded.is_some_and(|embedded| {
@@ -144,8 +147,7 @@ impl Verifier {
                 _ => false,
             },
             _ => false,
-        };
-        writes_unsigned && self.signing.covers_data()
+        }
     }
 
     /// Consumes the signature of a request that is refused before verification.
