@@ -5,7 +5,6 @@
 
 use crate::describe;
 use crate::presence::{NAMES_AT_ONCE, PresenceServices};
-use crate::proof;
 use base::LogicalPath;
 use std::collections::HashMap;
 use std::io;
@@ -60,7 +59,7 @@ impl NameWalk<'_> {
     }
 
     fn note_error(&mut self, path: &LogicalPath, error: &io::Error) {
-        if !proof::is_missing(error) {
+        if !storage::is_missing(error) {
             self.note(path, error);
         }
     }

@@ -26,7 +26,6 @@ use crate::job;
 use crate::lock::{LockTicket, LockUse};
 use crate::lookup;
 use crate::persist::{Admission, ClaimScope};
-use crate::proof;
 use crate::wholeness::Wholeness;
 use crate::writers::FileKey;
 use base::{Error, ErrorKind, LogicalPath};
@@ -175,7 +174,7 @@ fn check_reachable(opener: &OpenServices, plan: &OpenPlan) -> Result<(), Error> 
         return Ok(());
     }
     match opener.services.backend.stat(&plan.plain) {
-        Err(error) if !proof::is_missing(&error) => Err(plan.unable(error)),
+        Err(error) if !storage::is_missing(&error) => Err(plan.unable(error)),
         Ok(_) | Err(_) => Ok(()),
     }
 }

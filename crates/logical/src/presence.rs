@@ -189,7 +189,7 @@ impl PresenceServices {
                 let pending = self.persist.is_pending(path) || wholeness(&metadata)? != Wholeness::Whole;
                 PathPresence::Here { pending }
             }
-            Err(error) if proof::is_missing(&error) => PathPresence::NotHere,
+            Err(error) if storage::is_missing(&error) => PathPresence::NotHere,
             Err(_) => PathPresence::Unknown,
         })
     }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::io;
-use storage::{Backend, DirectoryAbove, DirectoryState, FileIdentity, StoredFile};
+use storage::{Backend, DirectoryAbove, DirectoryState, FileIdentity, StoredFile, is_missing};
 
 /// Attribute with the number of an unfinished file: the full local name, which clients do not see.
 pub(crate) const NONCE: &str = "user.scalla.pending";
@@ -111,11 +111,6 @@ fn above(backend: &dyn Backend, path: &LogicalPath) -> io::Result<Vec<ProofFile>
         DirectoryState::Unreadable(error) => Err(error),
     };
     backend.identities_above(path)?.into_iter().map(identity).collect()
-}
-
-/// Reports whether the error means that the file does not exist. Other errors leave that open.
-pub(crate) fn is_missing(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(errno::NOT_FOUND | errno::NOT_A_DIRECTORY))
 }
 
 impl Proof {

@@ -9,7 +9,6 @@ use crate::errno::{self, unable};
 use crate::exports::ExportTable;
 use crate::job::{done, on_pool};
 use crate::lookup::{metadata, metadata_now};
-use crate::proof;
 use base::{Cgi, Error, ErrorKind, LogicalPath};
 use std::sync::Arc;
 use storage::{Backend, SpaceUsage};
@@ -113,7 +112,7 @@ fn usage(inquiries: &QueryServices, path: &LogicalPath, space: Option<&str>) -> 
         match inquiries.backend.usage(&at, space) {
             Ok(usage) => return Ok(usage),
             // A path that does not exist would be stored where its parent is.
-            Err(error) if proof::is_missing(&error) => match at.parent() {
+            Err(error) if storage::is_missing(&error) => match at.parent() {
                 Some(parent) => at = parent,
                 None => return Err(Error::unable("statfs", path, error)),
             },

@@ -201,8 +201,10 @@ impl DirectoryState {
     }
 }
 
-fn is_missing(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+/// Reports whether an error means that there is no such file. Other errors leave that open.
+#[must_use]
+pub fn is_missing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR))
 }
 
 /// Returns the directories above a path, the root first.

@@ -38,7 +38,7 @@ mod user_names;
 
 pub use backend::{
     Backend, CreateMode, DirectoryAbove, DirectoryState, DirectoryStream, FileIdentity, FileSystemUsage,
-    Metadata, Now, OpenMode, ParentCreation, RawEntry, SpaceUsage, StoredFile, WorkPlacement,
+    Metadata, Now, OpenMode, ParentCreation, RawEntry, SpaceUsage, StoredFile, WorkPlacement, is_missing,
 };
 pub use batched_reads::READS_TOGETHER_MAX;
 pub use faulty::Faulty;

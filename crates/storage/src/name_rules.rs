@@ -272,11 +272,11 @@ impl NameRules {
         self.rule(path).is_some_and(|rule| is_equal(path, &rule.from))
     }
 
-    /// Checks that the content of a directory can be listed.
+    /// Checks that the directories of clients at a path are directories on disk, for operations on one.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` where the names on disk are not those that clients use.
-    pub fn check_listing(&self, path: &LogicalPath) -> io::Result<()> {
+    /// `EOPNOTSUPP` where a layout makes the directories.
+    pub fn check_directory(&self, path: &LogicalPath) -> io::Result<()> {
         match self.rule(path) {
             Some(rule) if !rule.keeps_directories() => Err(Errno::OPNOTSUPP.into()),
             _ => Ok(()),
@@ -293,15 +293,6 @@ impl NameRules {
             return Err(Errno::BUSY.into());
         }
         Ok(())
-    }
-
-    /// Checks the same for a directory.
-    ///
-    /// # Errors
-    /// As for [`Self::check_moved`], and `EOPNOTSUPP` where a layout makes the directories.
-    pub fn check_moved_directory(&self, path: &LogicalPath, stored: &LogicalPath) -> io::Result<()> {
-        self.check_moved(path, stored)?;
-        self.check_listing(path)
     }
 
     /// Returns the name and the stored directory of each rule that begins in a directory.

@@ -26,7 +26,7 @@ use crate::config::{Durability, Persist as Config, PersistMode};
 use crate::describe;
 use crate::errno;
 use crate::journal::JournalDirectory;
-use crate::proof::{self, Proof};
+use crate::proof::Proof;
 use crate::rights::with_rights;
 use absent::{AbsentRecords, warn_of_absent};
 use absent_files::AbsentFiles;
@@ -440,7 +440,7 @@ impl UnfinishedFiles {
         let seen = backend.stat(&path);
         let removed = match recover(backend, &record) {
             // An error other than a missing file may be temporary.
-            _ if seen.as_ref().is_err_and(|error| !proof::is_missing(error)) => seen.map(drop),
+            _ if seen.as_ref().is_err_and(|error| !storage::is_missing(error)) => seen.map(drop),
             RecoveredRecord::Unreadable(_) => Err(io::Error::from_raw_os_error(errno::INPUT_OUTPUT)),
             RecoveredRecord::Marked(_) => backend.remove_file(&path),
             RecoveredRecord::Over => {

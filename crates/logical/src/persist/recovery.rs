@@ -50,7 +50,7 @@ fn is_marked(backend: &dyn Backend, path: &LogicalPath) -> bool {
 fn find_unproven(backend: &dyn Backend, path: &LogicalPath) -> ProofSearch {
     match backend.stat(path) {
         Ok(_) => ProofSearch::Same,
-        Err(error) if proof::is_missing(&error) => {
+        Err(error) if storage::is_missing(&error) => {
             if backend.has_name(path).is_err() {
                 return ProofSearch::Unreadable(path.clone());
             }

@@ -7,7 +7,6 @@
 
 use super::log::{UnfinishedJournal, UnfinishedRecord};
 use crate::config::Durability;
-use crate::proof;
 use base::LogicalPath;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -96,7 +95,7 @@ pub(super) fn sync_removal(backend: &dyn Backend, path: &LogicalPath) -> io::Res
     let mut at = path.clone();
     loop {
         match backend.sync_name(&at) {
-            Err(error) if proof::is_missing(&error) => at = at.parent().ok_or(error)?,
+            Err(error) if storage::is_missing(&error) => at = at.parent().ok_or(error)?,
             other => return other,
         }
     }

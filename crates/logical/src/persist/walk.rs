@@ -227,7 +227,7 @@ impl<R: ListReply> UnfinishedWalk<R> {
                 self.reading = Some(OpenDirectory { path, stream, home, page });
             }
             // The directory was removed meanwhile.
-            Err(error) if proof::is_missing(&error) => {}
+            Err(error) if storage::is_missing(&error) => {}
             Err(error) => self.note_unreadable(path, &error),
         }
         WalkStep::Item
@@ -256,7 +256,7 @@ impl<R: ListReply> UnfinishedWalk<R> {
                     self.reading = Some(reading);
                 }
                 // The directory was removed meanwhile.
-                Err(error) if proof::is_missing(&error) => {}
+                Err(error) if storage::is_missing(&error) => {}
                 Err(error) => self.note_unreadable(reading.path, &error),
             }
             return WalkStep::Item;
@@ -335,7 +335,7 @@ impl<R: ListReply> UnfinishedWalk<R> {
 fn may_hide_files(entry: &RawEntry, error: &io::Error) -> bool {
     let leads_nowhere =
         matches!(error.raw_os_error(), Some(errno::ACCESS | errno::OTHER_DEVICE | errno::TOO_MANY_LINKS));
-    !(proof::is_missing(error) || entry.link && leads_nowhere)
+    !(storage::is_missing(error) || entry.link && leads_nowhere)
 }
 
 impl<R: ListReply> Work for UnfinishedWalk<R> {

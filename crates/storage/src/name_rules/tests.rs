@@ -203,7 +203,11 @@ fn directories_of_rules_are_like_mount_points() {
     let moved = |name: &str| {
         let path = path(name);
         let stored = rules.stored(&path).unwrap().into_owned();
-        rules.check_moved_directory(&path, &stored).err().and_then(|error| error.raw_os_error())
+        rules
+            .check_moved(&path, &stored)
+            .and_then(|()| rules.check_directory(&path))
+            .err()
+            .and_then(|error| error.raw_os_error())
     };
     assert_eq!(moved("/a/b/c"), None);
     assert_eq!(moved("/a/other"), None);

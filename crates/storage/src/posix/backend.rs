@@ -373,7 +373,7 @@ impl Backend for Posix {
     }
 
     fn list(&self, path: &LogicalPath) -> io::Result<Box<dyn DirectoryStream>> {
-        self.names.check_listing(path)?;
+        self.names.check_directory(path)?;
         let stored = self.stored(path)?;
         let directory = PosixDirectory::open(&self.tree, &self.volumes, &stored)?;
         if self.names.is_empty() {
@@ -407,7 +407,8 @@ impl Backend for Posix {
 
     fn remove_directory(&self, path: &LogicalPath) -> io::Result<()> {
         let stored = self.stored(path)?;
-        self.names.check_moved_directory(path, &stored)?;
+        self.names.check_moved(path, &stored)?;
+        self.names.check_directory(path)?;
         let (parent, name) = self.tree.parent(&stored)?;
         Ok(rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)?)
     }
@@ -444,8 +445,8 @@ impl Backend for Posix {
         self.names.check_moved(from, &stored)?;
         self.names.check_moved(to, &target)?;
         if status.st_mode & libc::S_IFMT == libc::S_IFDIR {
-            self.names.check_moved_directory(from, &stored)?;
-            self.names.check_moved_directory(to, &target)?;
+            self.names.check_directory(from)?;
+            self.names.check_directory(to)?;
         }
         let parents = self.names.parents(to, parents);
         let (new, new_name) = self.tree.parent_made(&target, parents.as_deref())?;
