@@ -63,5 +63,5 @@ pub use owner::Owner;
 pub use path::{LogicalPath, PATH_BYTES_MAX, PathError};
 pub use random::SplitMix64;
 pub use shown::{Escape, Shown, shown};
-pub use size::{Size, parse_size};
+pub use size::{Size, parse_size, scaled, size_parts};
 pub use supervisor::{Supervisor, ThreadFailure};

@@ -5,25 +5,42 @@ use std::fmt;
 /// Parses a number of bytes: `500`, `1.5g`, `2T`; `None` for anything else.
 #[must_use]
 pub fn parse_size(text: &str) -> Option<u64> {
-    let unit = text.bytes().last()?.to_ascii_lowercase();
-    let shift = match unit {
-        b'k' => 10,
-        b'm' => 20,
-        b'g' => 30,
-        b't' => 40,
-        _ => 0,
-    };
-    let number = if shift == 0 { text } else { text.get(..text.len() - 1)? };
+    let (number, shift) = size_parts(text);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     // More digits of a fraction are less than a byte.
     if !is_number(whole) || !is_number(fraction) || fraction.len() > 15 {
         return None;
     }
-    let unit = 1_u64 << shift;
-    let part = u128::from(fraction.parse::<u64>().ok()?) * u128::from(unit);
-    let part = part / 10_u128.pow(u32::try_from(fraction.len()).ok()?);
-    whole.parse::<u64>().ok()?.checked_mul(unit)?.checked_add(u64::try_from(part).ok()?)
+    scaled(whole.parse().ok()?, fraction, shift)
+}
+
+/// Splits a size into its number and the power of two of its unit.
+#[must_use]
+pub fn size_parts(text: &str) -> (&str, u32) {
+    let Some((at, unit)) = text.char_indices().last() else { return (text, 0) };
+    let shift = match unit.to_ascii_lowercase() {
+        'k' => 10,
+        'm' => 20,
+        'g' => 30,
+        't' => 40,
+        _ => return (text, 0),
+    };
+    (text.get(..at).unwrap_or_default(), shift)
+}
+
+/// Returns `whole.fraction << shift` without the rest below one; `None` if it is too large, or if
+/// `fraction` is not empty and no number.
+#[must_use]
+pub fn scaled(whole: u64, fraction: &str, shift: u32) -> Option<u64> {
+    let part = match fraction {
+        "" => 0,
+        digits => {
+            let scale = 10_u128.checked_pow(u32::try_from(digits.len()).ok()?)?;
+            (u128::from(digits.parse::<u64>().ok()?) << shift) / scale
+        }
+    };
+    u64::try_from((u128::from(whole) << shift) + part).ok()
 }
 
 /// A number of bytes in the largest unit that it reaches: `24 B`, `1.50 KiB`, `19.07 MiB`.

@@ -75,17 +75,7 @@ const TIME_FORM: &str = "number[s|m|h|d]";
 
 /// Parses a size in bytes: `1.5g` is 1,610,612,736. A fraction of a byte is dropped.
 pub(crate) fn size(token: &DirectiveToken, what: &str, range: ValueRange) -> Result<u64, DirectiveFault> {
-    let text = token.text.as_str();
-    let (number, shift) = match text.char_indices().last() {
-        Some((at, c)) => match c.to_ascii_lowercase() {
-            'k' => (&text[..at], 10),
-            'm' => (&text[..at], 20),
-            'g' => (&text[..at], 30),
-            't' => (&text[..at], 40),
-            _ => (text, 0),
-        },
-        None => (text, 0),
-    };
+    let (number, shift) = base::size_parts(&token.text);
     let value = decimal(number, shift).ok_or_else(|| not_a_number(token, what, SIZE_FORM))?;
     range.check(token, what, value, SIZE_FORM, show_size)
 }
@@ -98,12 +88,7 @@ fn decimal(number: &str, shift: u32) -> Option<u64> {
         return None;
     }
     let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    let mut value = u128::from(whole) << shift;
-    if !fraction.is_empty() {
-        let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
-        value += (u128::from(fraction.parse::<u64>().ok()?) << shift) / scale;
-    }
-    u64::try_from(value).ok().filter(|value| i64::try_from(*value).is_ok())
+    base::scaled(whole, fraction, shift).filter(|value| i64::try_from(*value).is_ok())
 }
 
 /// Parses a time in seconds, minutes, hours or days. The default unit is seconds.
