@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::names::{name_of, value_of};
+use super::names::named;
 
 /// Default directory of authorities.
 pub const GRID_AUTHORITIES: &str = "/etc/grid-security/certificates";
@@ -32,13 +32,9 @@ impl AuthorityCheck {
     /// All values with their names, in the order of their numbers.
     pub const ALL: [(&'static str, Self); 3] =
         [("noverify", Self::NoVerify), ("verifyss", Self::SelfSigned), ("verify", Self::Verify)];
-
-    /// Returns the name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        name_of(&Self::ALL, self)
-    }
 }
+
+named!(AuthorityCheck);
 
 /// `-crl`: the use of revocation lists.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -58,13 +54,9 @@ impl RevocationCheck {
     /// All values with their names, in the order of their numbers.
     pub const ALL: [(&'static str, Self); 4] =
         [("ignore", Self::Ignore), ("try", Self::Try), ("use", Self::Use), ("require", Self::Require)];
-
-    /// Returns the name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        name_of(&Self::ALL, self)
-    }
 }
+
+named!(RevocationCheck);
 
 /// `-gmapopt`: the use of the grid map.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -82,13 +74,9 @@ impl GridMapping {
     /// All values with their names, in the order of their numbers.
     pub const ALL: [(&'static str, Self); 3] =
         [("nomap", Self::Off), ("trymap", Self::Try), ("usemap", Self::Required)];
-
-    /// Returns the name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        name_of(&Self::ALL, self)
-    }
 }
+
+named!(GridMapping);
 
 /// `gsi.limited`: the rights of clients with a limited proxy.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -106,19 +94,9 @@ impl GridLimited {
     /// All values with their names.
     pub const ALL: [(&'static str, Self); 3] =
         [("refuse", Self::Refuse), ("read", Self::Read), ("full", Self::Full)];
-
-    /// Returns the name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        name_of(&Self::ALL, self)
-    }
-
-    /// Returns the value with this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        value_of(&Self::ALL, name)
-    }
 }
+
+named!(GridLimited);
 
 /// `-cipher`: a cipher of sessions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,19 +110,9 @@ pub enum GridCipher {
 impl GridCipher {
     /// All values with their names, in the order of preference.
     pub const ALL: [(&'static str, Self); 2] = [("aes-256-cbc", Self::Aes256), ("aes-128-cbc", Self::Aes128)];
-
-    /// Returns the name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        name_of(&Self::ALL, self)
-    }
-
-    /// Returns the cipher with this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        value_of(&Self::ALL, name)
-    }
 }
+
+named!(GridCipher);
 
 /// `-authzpxy`: the certificates of a client that later layers receive.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -180,19 +148,9 @@ impl VomsGroups {
     /// All values with their names.
     pub const ALL: [(&'static str, Self); 3] =
         [("useall", Self::All), ("usefirst", Self::First), ("uselast", Self::Last)];
-
-    /// Returns the name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        name_of(&Self::ALL, self)
-    }
-
-    /// Returns the value with this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        value_of(&Self::ALL, name)
-    }
 }
+
+named!(VomsGroups);
 
 /// `-vomsat` and `-vomsfunparms`: the use of attributes of VOMS.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::names::{name_of, value_of};
+use super::names::named;
 use super::process::Trace;
 use crate::setting::Setting;
 
@@ -23,19 +23,9 @@ impl MissingMacaroon {
     /// All values with their names.
     pub const ALL: [(&'static str, Self); 3] =
         [("passthrough", Self::PassThrough), ("allow", Self::Allow), ("deny", Self::Deny)];
-
-    /// Returns the name in `macaroons.onmissing`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        name_of(&Self::ALL, self)
-    }
-
-    /// Returns the value with this case-sensitive name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        value_of(&Self::ALL, name)
-    }
 }
+
+named!(MissingMacaroon);
 
 /// Values of macaroons.
 #[derive(Clone, PartialEq, Debug)]

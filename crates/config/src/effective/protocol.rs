@@ -1,6 +1,6 @@
 //! Values for the xroot protocol layer (`xrootd.`): checksums, redirects, session log, limits.
 
-use super::names::name_of;
+use super::names::named;
 use super::network::HostPattern;
 use super::process::Trace;
 use super::tls::TlsRequirements;
@@ -129,13 +129,9 @@ impl RedirectFunction {
         ("stat", Self::Stat),
         ("trunc", Self::Trunc),
     ];
-
-    /// Returns the name in `xrootd.redirect`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        name_of(&Self::ALL, self)
-    }
 }
+
+named!(RedirectFunction);
 
 /// A server to which clients are redirected.
 #[derive(Clone, PartialEq, Eq, Debug)]

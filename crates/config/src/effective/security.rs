@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::grid::{GRID_KEY_BITS, GridLimited, GsiOptions};
-use super::names::{name_of, value_of};
+use super::names::named;
 use super::network::HostPattern;
 use super::process::Trace;
 use crate::setting::Setting;
@@ -72,19 +72,9 @@ impl TokenExpiry {
     /// All values with their names.
     pub const ALL: [(&'static str, Self); 3] =
         [("ignore", Self::Ignore), ("optional", Self::Optional), ("required", Self::Required)];
-
-    /// Returns the name in `sec.protocol ztn`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        name_of(&Self::ALL, self)
-    }
-
-    /// Returns the value with this case-sensitive name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        value_of(&Self::ALL, name)
-    }
 }
+
+named!(TokenExpiry);
 
 /// `-tokenlib` of ztn: the tokens that a login accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -105,13 +95,9 @@ impl TokenLibrary {
         ("libXrdMacaroons.so", Self::Macaroons),
         ("none", Self::None),
     ];
-
-    /// Returns the name in `sec.protocol ztn`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        name_of(&Self::ALL, self)
-    }
 }
+
+named!(TokenLibrary);
 
 /// Options of the server side of ztn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -248,19 +234,9 @@ impl SigningLevel {
         ("intense", Self::Intense),
         ("pedantic", Self::Pedantic),
     ];
-
-    /// Returns the name in `sec.level`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        name_of(&Self::ALL, self)
-    }
-
-    /// Returns the level with this case-sensitive name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        value_of(&Self::ALL, name)
-    }
 }
+
+named!(SigningLevel);
 
 /// Signing required of one class of clients.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
