@@ -100,28 +100,30 @@ def server(request):
 
 
 @pytest.fixture
-def serve():
-    """Starts servers of our kind that this test may damage: `serve(settings=…)`."""
-    yield from _starter(peers.Ours)
+def begin():
+    """Starts servers that this test may damage: `begin(server)`."""
+    servers = []
 
-
-@pytest.fixture(params=KINDS)
-def launch(request):
-    """Starts servers that this test may damage, of each kind in turn."""
-    yield from _starter({"ours": peers.Ours, "theirs": peers.Theirs}[request.param])
-
-
-def _starter(kind):
-    started = []
-
-    def start(**how):
-        server = kind(**how)
-        started.append(server)
+    def start(server):
+        servers.append(server)
         return server.start()
 
     yield start
-    for server in started:
+    for server in servers:
         server.remove()
+
+
+@pytest.fixture
+def serve(begin):
+    """Starts servers of our kind that this test may damage: `serve(settings=…)`."""
+    return lambda **how: begin(peers.Ours(**how))
+
+
+@pytest.fixture(params=KINDS)
+def launch(request, begin):
+    """Starts servers that this test may damage, of each kind in turn."""
+    kind = {"ours": peers.Ours, "theirs": peers.Theirs}[request.param]
+    return lambda **how: begin(kind(**how))
 
 
 class Area:

@@ -1,7 +1,9 @@
 """A certificate authority of grids for the tests: hosts, users, proxies, revocation lists."""
 
+import contextlib
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import peers
@@ -103,3 +105,11 @@ def certificates_of(path):
     parts = Path(path).read_text().split("-----BEGIN CERTIFICATE-----")[1:]
     end = "-----END CERTIFICATE-----\n"
     return "".join("-----BEGIN CERTIFICATE-----" + part.split(end)[0] + end for part in parts)
+
+
+@contextlib.contextmanager
+def new_site(kind=GridSite, **how):
+    """A new site. The user of the servers cannot read the directories of pytest."""
+    with tempfile.TemporaryDirectory(prefix="scalla-grid-", dir="/var/tmp") as directory:
+        os.chmod(directory, 0o755)
+        yield kind(Path(directory), **how)

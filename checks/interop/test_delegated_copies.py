@@ -27,10 +27,8 @@ PAIRS = list(itertools.product(KINDS, repeat=2))
 
 @pytest.fixture(scope="module")
 def site():
-    # The user of the servers cannot read the directories of pytest.
-    with tempfile.TemporaryDirectory(prefix="scalla-gsi-", dir="/var/tmp") as directory:
-        os.chmod(directory, 0o755)
-        yield grid.GridSite(Path(directory))
+    with grid.new_site() as site:
+        yield site
 
 
 @pytest.fixture(scope="module")
@@ -47,19 +45,13 @@ def settings(kind, site, copies):
 
 
 @pytest.fixture
-def started(site):
+def started(site, begin):
     """Starts servers: `started(kind, copies)`."""
-    servers = []
-
     def start(kind, copies="", lines=None, **variables):
         variables = {"X509_CERT_DIR": str(site.certificates), **WEAK, **variables}
-        server = KINDS[kind](settings=lines or settings(kind, site, copies), variables=variables)
-        servers.append(server)
-        return server.start()
+        return begin(KINDS[kind](settings=lines or settings(kind, site, copies), variables=variables))
 
-    yield start
-    for server in servers:
-        server.remove()
+    return start
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,6 @@ import json
 import os
 import re
 import subprocess
-import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -20,18 +18,15 @@ CONTENT = pattern(300_000)
 
 @pytest.fixture(scope="module")
 def site():
-    # The user of the servers cannot read the directories of pytest.
-    with tempfile.TemporaryDirectory(prefix="scalla-gsi-", dir="/var/tmp") as directory:
-        os.chmod(directory, 0o755)
-        yield grid.GridSite(Path(directory))
+    with grid.new_site() as site:
+        yield site
 
 
 @pytest.fixture
 def own_site():
     """A site that a test may change."""
-    with tempfile.TemporaryDirectory(prefix="scalla-gsi-", dir="/var/tmp") as directory:
-        os.chmod(directory, 0o755)
-        yield grid.GridSite(Path(directory))
+    with grid.new_site() as site:
+        yield site
 
 
 @pytest.fixture(scope="module")
@@ -40,18 +35,9 @@ def proxy(site):
 
 
 @pytest.fixture
-def at_theirs():
+def at_theirs(begin):
     """Starts a real server with security."""
-    started = []
-
-    def start(lines):
-        server = peers.Theirs(settings=lines)
-        started.append(server)
-        return server.start()
-
-    yield start
-    for server in started:
-        server.remove()
+    return lambda lines: begin(peers.Theirs(settings=lines))
 
 
 def at_ours(serve, site, *options, more=""):
@@ -182,8 +168,7 @@ def test_nothing_secret_is_logged(serve, site, proxy, tmp_path):
 
 
 def test_certificates_of_strangers(serve, site):
-    with tempfile.TemporaryDirectory(prefix="scalla-gsi-", dir="/var/tmp") as directory:
-        stranger = grid.GridSite(Path(directory), name="Stranger")
+    with grid.new_site(name="Stranger") as stranger:
         proxy = stranger.proxy("plain")
         server = at_ours(serve, site)
         # The authorities of the client name both, so it sends its certificate.

@@ -46,18 +46,9 @@ def copy(source, target, *options, **environment):
 
 
 @pytest.fixture
-def started():
+def started(begin):
     """Starts servers for copies: `started(kind, more)`."""
-    servers = []
-
-    def start(kind, more=""):
-        server = KINDS[kind](settings=settings(kind, more))
-        servers.append(server)
-        return server.start()
-
-    yield start
-    for server in servers:
-        server.remove()
+    return lambda kind, more="": begin(KINDS[kind](settings=settings(kind, more)))
 
 
 @pytest.fixture(scope="module")

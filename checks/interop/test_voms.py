@@ -5,8 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -59,17 +57,13 @@ class VomsSite(grid.GridSite):
 
 @pytest.fixture
 def site():
-    # The user of the servers cannot read the directories of pytest.
-    with tempfile.TemporaryDirectory(prefix="scalla-voms-", dir="/var/tmp") as directory:
-        os.chmod(directory, 0o755)
-        yield VomsSite(Path(directory))
+    with grid.new_site(VomsSite) as site:
+        yield site
 
 
 @pytest.fixture
-def start(site):
+def start(site, begin):
     """Starts a server of a kind with options of gsi and rules."""
-    started = []
-
     def start(kind, *options, more=""):
         rules = site.directory / "rules"
         rules.write_text(RULES)
@@ -77,17 +71,14 @@ def start(site):
         settings += site.settings(*options) + f"ofs.authorize\nacc.authdb {rules}\n" + more
         server = kind(settings=settings)
         server.variables.update(X509_VOMS_DIR=str(site.signers), X509_CERT_DIR=str(site.certificates))
-        started.append(server)
-        server.start()
+        begin(server)
         for name in ("prod", "dteam", "role"):
             path = server.tree / name
             path.mkdir()
             peers.give(path)
         return server
 
-    yield start
-    for server in started:
-        server.remove()
+    return start
 
 
 def may(server, environment, *words):
