@@ -34,7 +34,7 @@ pub(crate) struct Campaign {
     pub(crate) run: fn(u16) -> Result<()>,
     /// Writes files into the directory of the server, and returns lines of its configuration.
     pub(crate) prepare: fn(&Path) -> Result<Vec<String>>,
-    /// Resident memory that it may take while the clients are there; `None` if only what it keeps counts.
+    /// Maximum resident memory while the clients are connected; `None` if only the memory kept afterwards counts.
     pub(crate) peak_max: Option<u64>,
     /// Latency of the well-behaved client, as a multiple of the control run.
     pub(crate) slower_max: u32,

@@ -64,10 +64,9 @@ impl Client {
     }
 
     /// Creates a client for a server that acts for its clients, with the credentials that they have
-    /// delegated, if any. It connects
-    /// only to addresses which `filter` allows, and its requests remain as they are: redirects lead
-    /// to other servers, but change neither path nor user nor the given cgi. It trusts the authorities
-    /// of `trusted`; `None` for those that the environment names.
+    /// delegated, if any. It connects only to addresses which `filter` allows, and its requests remain
+    /// as they are: redirects lead to other servers, but change neither path nor user nor the given
+    /// cgi. It trusts the authorities of `trusted`; `None` for those that the environment names.
     #[must_use]
     pub fn for_server(
         settings: Settings,

@@ -123,9 +123,8 @@ impl PolledConnection {
         Ok(received)
     }
 
-    /// Implements [`Connection::next_event`]. It performs the TLS
-    /// handshake and the authentication of [`PolledConnection::secured_by`] itself, and returns no
-    /// event for them.
+    /// Implements [`Connection::next_event`]. It performs the TLS handshake and the authentication of
+    /// [`PolledConnection::secured_by`] itself, and returns no event for them.
     ///
     /// # Errors
     /// [`ConnectionError`]: the connection and its requests in flight are lost.

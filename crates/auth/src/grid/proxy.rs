@@ -86,8 +86,9 @@ fn has_legacy_form(certificate: &GridCertificate) -> bool {
         && subject.is_proxy_of(certificate.issuer())
 }
 
-/// Checks a proxy against its issuer, which is the next certificate of the chain, except its signature. `below` is the number
-/// of proxies below this one, and `purpose` the extended key usage of the role.
+/// Checks a proxy, except its signature, against its issuer, which is the next certificate of the
+/// chain. `below` is the number of proxies below this one, and `purpose` the extended key usage of the
+/// role.
 pub(super) fn check_proxy(
     proxy: &GridCertificate,
     issuer: &GridCertificate,

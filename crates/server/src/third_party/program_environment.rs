@@ -2,9 +2,9 @@
 //! client has delegated.
 //!
 //! The credentials are in a private file that ends with the copy. The server locks the file, so that
-//! the next start can tell the files that a crash has left from those of other servers. The program finds no other ones of
-//! `gsi`, and uses no other protocol, because the user of the server can have credentials that are not
-//! for clients.
+//! the next start can distinguish files left by a crash from those of other servers. The program finds
+//! no other credentials of `gsi` and uses no other protocol, because the user of the server can have
+//! credentials that are not for clients.
 
 use auth::SystemRng;
 use auth::gsi::DelegatedProxy;
@@ -129,7 +129,7 @@ pub(super) struct CredentialFile {
 }
 
 impl CredentialFile {
-    fn create(directory: &std::path::Path, content: &[u8]) -> io::Result<Self> {
+    fn create(directory: &Path, content: &[u8]) -> io::Result<Self> {
         for _ in 0..ATTEMPTS {
             let directory = PrivateDirectory::create(directory)?;
             let mut random = [0; RANDOM_DIGITS / 2];
