@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use auth::only_root_replaces;
+use auth::{directory_of, only_root_replaces};
 
 /// Lets root work on the file of another user with the rights of that user, so that links in the
 /// directories of that user lead to nothing else, and so that the lock is one of that user. A file
@@ -13,9 +13,7 @@ pub(crate) fn become_owner(path: &Path) -> Result<(), String> {
     if !server::User::is_root() || only_root_replaces(path) {
         return Ok(());
     }
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let directory = directory.unwrap_or_else(|| Path::new("."));
-    let Ok(found) = path.symlink_metadata().or_else(|_| directory.metadata()) else { return Ok(()) };
+    let Ok(found) = path.symlink_metadata().or_else(|_| directory_of(path).metadata()) else { return Ok(()) };
     if found.uid() == 0 {
         return Ok(());
     }

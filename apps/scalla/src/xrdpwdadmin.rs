@@ -7,8 +7,8 @@ use crate::local_time::local_time;
 use crate::printer::{err, out};
 use crate::{environment, xrootd_compat};
 use auth::pwd::{
-    ADMIN_FILE, EntryStatus, MODULE_SUFFIX, PASSWORD_BYTES_MAX, PwdEntry, PwdFile, SERVER_ID, ServerKey,
-    StoredPassword, ask_password, is_user_name,
+    ADMIN_FILE, EntryStatus, MODULE_SUFFIX, PASSWORD_BYTES_MAX, PwdEntry, PwdFile, SERVER_ID,
+    SERVER_ID_BYTES_MAX, ServerKey, StoredPassword, ask_password, is_server_id, is_user_name, unix_seconds,
 };
 use auth::{Secret, SystemRng};
 use base::Rng;
@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 const PROGRAM: &str = "xrdpwdadmin";
 
@@ -41,13 +41,10 @@ Options: -f <file | dir>     file of passwords [~/.xrd/pwdadmin]
          -changepuk          make a new key of the server
 ";
 
-/// Maximum length of the name of a server.
-const SERVER_ID_CHARS_MAX: usize = 32;
-
 /// Length of random passwords.
 const RANDOM_LETTERS: usize = 12;
 
-/// The letters of random passwords and names: 64, without those that look alike.
+/// The letters of random passwords and names, without those that look alike.
 const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 
 /// A parsed command line.
@@ -139,12 +136,11 @@ fn parse(words: &[String]) -> Result<PwdAdminRequest, String> {
 
 /// Checks the name of a server, which clients see.
 fn server_id(text: String) -> Result<String, String> {
-    let is_valid = |c: char| c.is_ascii_graphic() && !"&,:".contains(c);
-    if (1..=SERVER_ID_CHARS_MAX).contains(&text.len()) && text.chars().all(is_valid) {
+    if is_server_id(&text) {
         Ok(text)
     } else {
         Err(format!(
-            "'{text}' cannot be the name of a server: at most {SERVER_ID_CHARS_MAX} letters and digits"
+            "'{text}' cannot be the name of a server: at most {SERVER_ID_BYTES_MAX} letters and digits"
         ))
     }
 }
@@ -152,8 +148,7 @@ fn server_id(text: String) -> Result<String, String> {
 fn perform(request: &PwdAdminRequest) -> Result<(), String> {
     let path = path_of(request)?;
     become_owner(&path)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let now = u32::try_from(now).unwrap_or(u32::MAX);
+    let now = unix_seconds(SystemTime::now());
     let is_change = request.changes_key
         || request.server_id.is_some()
         || !matches!(request.action, None | Some(PwdAction::Browse | PwdAction::Read(_)));
@@ -171,7 +166,7 @@ fn perform(request: &PwdAdminRequest) -> Result<(), String> {
 }
 
 /// Changes the file. All that waits for a person is done before, because other changes wait for this
-/// one. What the user is told is true only afterwards.
+/// one. Messages about the change are printed after it.
 fn perform_change(request: &PwdAdminRequest, path: &Path, now: u32) -> Result<(), String> {
     let may_create = match path.symlink_metadata() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -189,18 +184,18 @@ fn perform_change(request: &PwdAdminRequest, path: &Path, now: u32) -> Result<()
         }
         _ => (None, None),
     };
-    let told = PwdFile::update(path, now, |present| {
+    let messages = PwdFile::update(path, now, |present| {
         let mut file = match present {
             Some(file) => file,
             None if may_create => PwdFile::default(),
             None => return Err(format!("{} was removed", path.display())),
         };
-        let mut told = complete(request, &mut file, now)?;
-        told.extend(password);
-        told.extend(change(request, stored.as_ref(), &mut file, now)?);
-        Ok((file, told))
+        let mut messages = complete(request, &mut file, now)?;
+        messages.extend(password);
+        messages.extend(change(request, stored.as_ref(), &mut file, now)?);
+        Ok((file, messages))
     })?;
-    told.iter().for_each(|line| out().line(line));
+    messages.iter().for_each(|line| out().line(line));
     Ok(())
 }
 
@@ -224,23 +219,23 @@ fn confirms(request: &PwdAdminRequest, question: &str) -> bool {
     std::io::stdin().read_line(&mut answer).is_ok() && answer.trim_start().starts_with(['y', 'Y'])
 }
 
-/// Gives the file the name and the key of the server that it lacks. Returns what the user is told.
+/// Adds the name and the key of the server where the file lacks them. Returns messages for the user.
 fn complete(request: &PwdAdminRequest, file: &mut PwdFile, now: u32) -> Result<Vec<String>, String> {
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     if request.server_id.is_some() || file.find(SERVER_ID).is_none() {
         let id = request.server_id.clone().unwrap_or_else(|| random_text(8));
         file.set_server_id(&id, now);
-        told.push(format!("Server ID: {id}"));
+        messages.push(format!("Server ID: {id}"));
     }
     if request.changes_key || file.find(auth::pwd::SERVER_KEY).is_none() {
         let key = ServerKey::generate(&mut SystemRng).ok_or("no key of the server can be made")?;
         file.set(key.entry(now));
-        told.push("The server has a new key. Clients that know an earlier one refuse it".to_owned());
+        messages.push("The server has a new key. Clients that know an earlier one refuse it".to_owned());
     }
-    Ok(told)
+    Ok(messages)
 }
 
-/// Changes the entry of a user. Returns what the user is told.
+/// Changes the entry of a user. Returns a message for the user.
 fn change(
     request: &PwdAdminRequest,
     stored: Option<&StoredPassword>,

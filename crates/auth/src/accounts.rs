@@ -42,3 +42,29 @@ pub trait AccountDatabase: Send + Sync {
     /// The database did not answer.
     fn group_ids_of(&self, name: &str, gid: u32) -> io::Result<Vec<u32>>;
 }
+
+/// Accounts of tests: `alice` has one, and the look-up of `broken` fails.
+#[cfg(test)]
+pub(crate) struct TestAccounts;
+
+#[cfg(test)]
+impl AccountDatabase for TestAccounts {
+    fn user(&self, name: &str) -> io::Result<Option<UserAccount>> {
+        match name {
+            "broken" => Err(io::Error::from(io::ErrorKind::TimedOut)),
+            name => Ok((name == "alice").then_some(UserAccount { uid: 1001, gid: 1 })),
+        }
+    }
+
+    fn group(&self, _: &str) -> io::Result<Option<u32>> {
+        Ok(None)
+    }
+
+    fn groups_of(&self, _: &str) -> io::Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    fn group_ids_of(&self, _: &str, gid: u32) -> io::Result<Vec<u32>> {
+        Ok(vec![gid])
+    }
+}

@@ -38,6 +38,7 @@
 pub mod access;
 
 mod accounts;
+mod challenge;
 mod client;
 mod entity;
 mod exported_file;
@@ -69,7 +70,7 @@ pub use exported_file::ExportedFile;
 pub use identity_text::{IDENTITY_KEY, decode_identity, encode_identity};
 pub use offers::{OFFERS_BYTES_MAX, OfferedProtocol, allowed_by, encode_offer, offered_protocols};
 pub use random::SystemRng;
-pub use replaced_file::only_root_replaces;
+pub use replaced_file::{directory_of, only_root_replaces};
 pub use secret::Secret;
 pub use server::{FileRefresh, LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost};
 pub use signing::{RequestHash, RequestSigner, SignatureCipher, SigningRequirements, request_hash};

@@ -54,7 +54,8 @@ impl Drop for FileLock {
 }
 
 /// Returns the directory of a file.
-pub(crate) fn directory_of(path: &Path) -> &Path {
+#[must_use]
+pub fn directory_of(path: &Path) -> &Path {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     directory.unwrap_or_else(|| Path::new("."))
 }

@@ -137,6 +137,17 @@ impl<'a> SutMessage<'a> {
         if rest.is_empty() { Ok(Self { step, fields }) } else { Err(SutError::Trailing) }
     }
 
+    /// Decodes the message inside of a message of this step.
+    pub(crate) fn decode_inner(protocol: &str, bytes: &'a [u8], step: u32) -> Result<Self, String> {
+        let message = Self::decode(protocol, bytes).map_err(|error| error.to_string())?;
+        let is_nested = message.field(SutField::MAIN).is_some();
+        if message.step == step && !is_nested {
+            Ok(message)
+        } else {
+            Err("the inner message is of another step".to_owned())
+        }
+    }
+
     /// Returns the content of the first field of this type.
     #[must_use]
     pub fn field(&self, field: SutField) -> Option<&'a [u8]> {

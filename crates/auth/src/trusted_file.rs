@@ -80,6 +80,17 @@ pub(crate) enum TrustedFileError {
     },
 }
 
+impl TrustedFileError {
+    /// Returns the text of this error about the file at a path.
+    pub(crate) fn text_of(self, path: &Path) -> String {
+        let shown = path.display();
+        match self {
+            Self::Unreadable(error) => format!("cannot read {shown}: {}", base::errno_text(&error)),
+            Self::Untrusted { reason, remedy } => format!("{shown} is not used: {reason}; {remedy}"),
+        }
+    }
+}
+
 impl From<Errno> for TrustedFileError {
     fn from(error: Errno) -> Self {
         Self::Unreadable(error.into())

@@ -102,7 +102,7 @@ impl DhGroup {
         format!("{}{PUBLIC_BEGIN}", self.pem)
     }
 
-    /// Creates the group of a prime and a generator; `None` if they are no group.
+    /// Creates the group of a prime and a generator; `None` if they do not form one.
     pub(crate) fn of_numbers(prime: &[u8], generator: &[u8]) -> Option<Arc<Self>> {
         let numbers = [UintRef::new(prime).ok()?, UintRef::new(generator).ok()?];
         Self::decode(&pem::encode(pem::DH_PARAMETERS, &numbers.to_vec().to_der().ok()?)).map(Arc::new)

@@ -4,13 +4,14 @@ use super::agreement::{KeyAgreement, PRIME_BITS_MIN, PeerAgreement, WEAK_PRIME_B
 use super::certificate::GridCertificate;
 use super::credential::{GridCredential, default_proxy};
 use super::host_names::{self, AcceptedServer};
-use super::messages::{self, Challenge, EXCHANGE_SECONDS_MAX, VERSION, VERSION_MIN, client_option, step};
+use super::messages::{self, EXCHANGE_SECONDS_MAX, VERSION, VERSION_MIN, client_option, step};
 use super::offer::{GsiOffer, hash_list};
 use super::proxy::ProxyRequest;
 use super::rsa_keys::RsaVerifier;
 use super::session_cipher::{GsiCipher, IV_BYTES, SessionCipher};
 use super::trust::ChainTrust;
 use super::{GSI, pem};
+use crate::challenge::Challenge;
 use crate::client::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol};
 use crate::grid::ChainRole;
 use crate::offers::OfferedProtocol;
@@ -357,7 +358,7 @@ impl GsiClientLogin {
         }
         let main = message.field(SutField::MAIN).ok_or_else(|| violation("the inner message is missing"))?;
         let main = messages::decode_main(main, step::SERVER_CERTIFICATE).map_err(violation)?;
-        sent.challenge.check(&main, &key).map_err(violation)?;
+        sent.challenge.check_signed(&main, &key).map_err(violation)?;
         let tag =
             Challenge::of_peer(&main).ok_or_else(|| violation("the challenge is missing or malformed"))?;
         let bits_min = if self.settings.accepts_weak_groups { WEAK_PRIME_BITS_MIN } else { PRIME_BITS_MIN };
@@ -452,7 +453,7 @@ impl GsiClientLogin {
         let main = message.field(SutField::MAIN).and_then(|main| cipher.open(main));
         let main = main.ok_or_else(|| violation("the inner message cannot be decrypted"))?;
         let main = messages::decode_main(main.expose(), step::SERVER_PROXY_REQUEST).map_err(violation)?;
-        sent.challenge.check(&main, &sent.server).map_err(violation)?;
+        sent.challenge.check_signed(&main, &sent.server).map_err(violation)?;
         let tag =
             Challenge::of_peer(&main).ok_or_else(|| violation("the challenge is missing or malformed"))?;
         let signed = sent.credential.signer.sign_raw(tag.as_bytes()).map_err(violation)?;

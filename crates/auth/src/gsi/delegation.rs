@@ -15,7 +15,7 @@
 use super::certificate::GridCertificate;
 use super::client::{GsiClient, GsiClientSettings};
 use super::credential::GridCredential;
-use super::messages::{self, Challenge, client_option, step};
+use super::messages::{self, client_option, step};
 use super::pem;
 use super::proxy::{PROXY_BITS_MIN, RequestedProxy};
 use super::rsa_keys::{RsaSigner, RsaVerifier};
@@ -23,6 +23,7 @@ use super::server::{GsiServerLogin, Stage, check_time};
 use super::session_cipher::SessionCipher;
 use super::trust::{ChainTrust, GridIdentity};
 use crate::accounts::AccountDatabase;
+use crate::challenge::Challenge;
 use crate::entity::{Entity, EntityFields};
 use crate::exported_file::ExportedFile;
 use crate::grid::ChainRole;
@@ -94,7 +95,7 @@ pub(super) struct VerifiedClient {
     pub(super) begun: SystemTime,
 }
 
-/// What the server has sent to a client that it asks for a proxy.
+/// The state after the request for a proxy was sent.
 pub(super) struct SentProxyRequest {
     client: VerifiedClient,
     requested: RequestedProxy,
@@ -164,7 +165,7 @@ impl GsiServerLogin {
         let main = message.field(SutField::MAIN).ok_or("the inner message is missing")?;
         let main = cipher.open(main).ok_or("the inner message cannot be decrypted")?;
         let main = messages::decode_main(main.expose(), step::CLIENT_SIGNED_PROXY)?;
-        challenge.check(&main, &client.key)?;
+        challenge.check_signed(&main, &client.key)?;
         match main.text(SutField::X509) {
             Some(text) => {
                 let proxy = self.delegated(&client, requested, text, now)?;
@@ -276,31 +277,7 @@ fn path_name(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accounts::UserAccount;
-    use std::io;
-
-    struct Accounts;
-
-    impl AccountDatabase for Accounts {
-        fn user(&self, name: &str) -> io::Result<Option<UserAccount>> {
-            match name {
-                "broken" => Err(io::Error::from(io::ErrorKind::TimedOut)),
-                name => Ok((name == "alice").then_some(UserAccount { uid: 1001, gid: 1 })),
-            }
-        }
-
-        fn group(&self, _: &str) -> io::Result<Option<u32>> {
-            Ok(None)
-        }
-
-        fn groups_of(&self, _: &str) -> io::Result<Vec<String>> {
-            Ok(Vec::new())
-        }
-
-        fn group_ids_of(&self, _: &str, gid: u32) -> io::Result<Vec<u32>> {
-            Ok(vec![gid])
-        }
-    }
+    use crate::accounts::TestAccounts;
 
     #[test]
     fn files_are_named_after_the_client() {
@@ -312,7 +289,7 @@ mod tests {
                 groups: Some("/cms/prod /cms".into()),
                 ..EntityFields::default()
             };
-            export_path(template, &fields, "0a1b2c3d", Some(&Accounts))
+            export_path(template, &fields, "0a1b2c3d", Some(&TestAccounts))
         };
         assert_eq!(path("/tmp/x509up_u<uid>", "alice"), Ok("/tmp/x509up_u1001".into()));
         assert_eq!(path("/tmp/x509up_u<uid>", "0a1b2c3d.0"), Ok("/tmp/x509up_u0a1b2c3d".into()));

@@ -4,8 +4,8 @@
 
 use super::GSI;
 use super::rsa_keys::RsaVerifier;
+use crate::challenge::Challenge;
 use crate::sut::{SutField, SutMessage, SutWriter};
-use base::Rng;
 use subtle::ConstantTimeEq;
 
 /// The version of this implementation.
@@ -48,36 +48,17 @@ pub(super) mod client_option {
     pub(crate) const KNOWN: u32 = DELEGATE | FORWARD | SIGN_REQUEST | CREATE_PROXY;
 }
 
-const CHALLENGE_BYTES: usize = 8;
-const CHALLENGE_LETTERS: [u8; 64] = *b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-
-/// A challenge: text that the peer signs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Challenge(pub(super) [u8; CHALLENGE_BYTES]);
-
 impl Challenge {
-    pub(super) fn random(rng: &mut dyn Rng) -> Self {
-        let mut random = [0; CHALLENGE_BYTES];
-        rng.fill(&mut random);
-        Self(random.map(|byte| CHALLENGE_LETTERS.get(usize::from(byte & 63)).copied().unwrap_or(b'.')))
-    }
-
-    /// Takes the challenge of a peer; `None` for other text, which is never signed.
-    pub(super) fn of_peer(message: &SutMessage<'_>) -> Option<Self> {
-        let text: [u8; CHALLENGE_BYTES] = message.field(SutField::CHALLENGE)?.try_into().ok()?;
-        text.iter().all(|letter| CHALLENGE_LETTERS.contains(letter)).then_some(Self(text))
-    }
-
-    pub(super) const fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-
     /// Checks the answer of a peer, which has signed the challenge with its key.
-    pub(super) fn check(&self, message: &SutMessage<'_>, key: &RsaVerifier) -> Result<(), &'static str> {
+    pub(super) fn check_signed(
+        &self,
+        message: &SutMessage<'_>,
+        key: &RsaVerifier,
+    ) -> Result<(), &'static str> {
         let answer =
             message.field(SutField::SIGNED_CHALLENGE).ok_or("random tag missing - protocol error")?;
         let signed = key.recover(answer).unwrap_or_default();
-        let is_equal: bool = self.0.as_slice().ct_eq(&signed).into();
+        let is_equal: bool = self.as_bytes().ct_eq(&signed).into();
         if is_equal { Ok(()) } else { Err("the signed challenge is wrong") }
     }
 }
@@ -107,13 +88,7 @@ pub(super) fn decode(bytes: &[u8], step: u32) -> Result<SutMessage<'_>, String> 
 
 /// Decodes the message inside of a message of this step.
 pub(super) fn decode_main(bytes: &[u8], step: u32) -> Result<SutMessage<'_>, String> {
-    let message = SutMessage::decode(GSI, bytes).map_err(|error| error.to_string())?;
-    let is_nested = message.field(SutField::MAIN).is_some();
-    if message.step == step && !is_nested {
-        Ok(message)
-    } else {
-        Err("the inner message is of another step".to_owned())
-    }
+    SutMessage::decode_inner(GSI, bytes, step)
 }
 
 /// Returns the hashes of a list, without the ends of file names.

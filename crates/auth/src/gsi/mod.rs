@@ -52,6 +52,7 @@ pub use agreement::is_agreement_text;
 pub use client::{GridFiles, GsiClient, GsiClientSettings, TrustOpener, accepts_weak_groups};
 pub use credential::{GridCredential, default_proxy};
 pub use delegation::DelegatedProxy;
+pub(crate) use modular::without_leading_zeros;
 pub use proxy::{PROXY_BITS_MIN, ProxyRequest};
 pub use server::{GsiServer, NameMaps};
 pub use session_cipher::GsiCipher;

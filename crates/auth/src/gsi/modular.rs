@@ -95,7 +95,7 @@ impl Modulus {
 }
 
 /// Returns a number without the zeros in front.
-pub(super) fn without_leading_zeros(number: &[u8]) -> &[u8] {
+pub(crate) fn without_leading_zeros(number: &[u8]) -> &[u8] {
     let zeros = number.iter().take_while(|byte| **byte == 0).count();
     number.get(zeros..).unwrap_or_default()
 }

@@ -2,12 +2,13 @@
 
 use super::agreement::{DhGroup, KeyAgreement};
 use super::certificate::GridCertificate;
-use super::messages::{Challenge, client_option, step};
+use super::messages::{client_option, step};
 use super::proxy::ProxyInformation;
 use super::server::{SentAgreement, Stage, client_chain};
 use super::vectors::{bytes, list, load, text};
 use super::*;
 use crate::SystemRng;
+use crate::challenge::Challenge;
 use crate::client::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol};
 use crate::entity::Entity;
 use crate::grid::{ChainRole, VomsMembership};

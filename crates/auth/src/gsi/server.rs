@@ -13,7 +13,7 @@
 use super::agreement::{DhGroup, KeyAgreement, PeerAgreement};
 use super::certificate::GridCertificate;
 use super::delegation::{SentProxyRequest, VerifiedClient};
-use super::messages::{self, Challenge, DIGEST, EXCHANGE_SECONDS_MAX, VERSION_MIN, client_option, step};
+use super::messages::{self, DIGEST, EXCHANGE_SECONDS_MAX, VERSION_MIN, client_option, step};
 use super::offer;
 use super::rsa_keys::{RsaSigner, RsaVerifier};
 use super::session_cipher::{GsiCipher, IV_BYTES, SessionCipher};
@@ -21,6 +21,7 @@ use super::settings::{ForwardedChain, GsiServerSettings, LimitedProxies, NameMap
 use super::trust::{ChainTrust, GridIdentity, NameMap};
 use super::{GSI, pem};
 use crate::accounts::AccountDatabase;
+use crate::challenge::Challenge;
 use crate::entity::{Entity, EntityFields};
 use crate::exported_file::ExportedFiles;
 use crate::grid::{ChainRole, VomsColumns, VomsMap};
@@ -30,7 +31,7 @@ use crate::server::{
 };
 use crate::signing::SignatureCipher;
 use crate::sut::{SutField, SutMessage};
-use crate::trusted_file::{FileTrust, NO_SHARED_WRITE, TrustedFileError, TrustedOwner, read_trusted};
+use crate::trusted_file::{FileTrust, NO_SHARED_WRITE, TrustedOwner, read_trusted};
 use base::Rng;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -64,14 +65,10 @@ const NAME_BYTES_MAX: usize = 64;
 
 /// Reads a file with the demands on it.
 pub(super) fn read_file(path: &Path, trust: &FileTrust) -> Result<zeroize::Zeroizing<String>, String> {
-    let shown = path.display();
-    let (bytes, _) = read_trusted(path, trust).map_err(|error| match error {
-        TrustedFileError::Unreadable(error) => format!("cannot read {shown}: {}", base::errno_text(&error)),
-        TrustedFileError::Untrusted { reason, remedy } => format!("{shown} is not used: {reason}; {remedy}"),
-    })?;
+    let (bytes, _) = read_trusted(path, trust).map_err(|error| error.text_of(path))?;
     match std::str::from_utf8(&bytes) {
         Ok(text) => Ok(zeroize::Zeroizing::new(text.to_owned())),
-        Err(_) => Err(format!("{shown} is not a PEM file")),
+        Err(_) => Err(format!("{} is not a PEM file", path.display())),
     }
 }
 
@@ -415,7 +412,7 @@ impl GsiServerLogin {
         let main = message.field(SutField::MAIN).ok_or("the inner message is missing")?;
         let main = cipher.open(main).ok_or("the inner message cannot be decrypted")?;
         let main = messages::decode_main(main.expose(), step::CLIENT_CERTIFICATE)?;
-        sent.challenge.check(&main, &key)?;
+        sent.challenge.check_signed(&main, &key)?;
         let chain = client_chain(&main, sent.options)?;
         let leaf = chain.first().ok_or("the certificates of the client are missing")?;
         if leaf.public_key()? != puk {

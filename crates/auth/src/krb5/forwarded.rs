@@ -33,35 +33,11 @@ pub(super) fn ticket_path(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::accounts::UserAccount;
-    use std::io;
-
-    struct Accounts;
-
-    impl AccountDatabase for Accounts {
-        fn user(&self, name: &str) -> io::Result<Option<UserAccount>> {
-            match name {
-                "broken" => Err(io::Error::from(io::ErrorKind::TimedOut)),
-                name => Ok((name == "alice").then_some(UserAccount { uid: 1001, gid: 1 })),
-            }
-        }
-
-        fn group(&self, _: &str) -> io::Result<Option<u32>> {
-            Ok(None)
-        }
-
-        fn groups_of(&self, _: &str) -> io::Result<Vec<String>> {
-            Ok(Vec::new())
-        }
-
-        fn group_ids_of(&self, _: &str, gid: u32) -> io::Result<Vec<u32>> {
-            Ok(vec![gid])
-        }
-    }
+    use crate::accounts::TestAccounts;
 
     #[test]
     fn templates_name_the_user() {
-        let path = |template, user| ticket_path(template, user, Some(&Accounts));
+        let path = |template, user| ticket_path(template, user, Some(&TestAccounts));
         assert_eq!(path("/t/krb5cc_<uid>", "alice"), Ok("/t/krb5cc_1001".into()));
         assert_eq!(path("/t/<user>/<uid>", "alice"), Ok("/t/alice/1001".into()));
         assert_eq!(path("/t/<user>", "bob"), Ok("/t/bob".into()));

@@ -4,11 +4,12 @@
 //! is that of `sss`, because keys of up to 64 bytes are longer than the constructors of the library
 //! accept.
 
+use crate::gsi::without_leading_zeros;
 use crate::random::SystemRng;
 use crate::secret::Secret;
 use base::Rng;
 use blowfish::Blowfish;
-use blowfish::cipher::BlockDecrypt;
+use blowfish::cipher::{BlockDecrypt, BlockEncrypt};
 
 const BLOCK_BYTES: usize = 8;
 
@@ -25,9 +26,10 @@ impl PwdCipher {
     /// Takes the key from the secret of a key agreement. Peers strip its zeros in front; `None` if
     /// nothing is left.
     pub(super) fn new(secret: &Secret) -> Option<Self> {
-        let secret = secret.expose();
-        let start = secret.iter().position(|byte| *byte != 0)?;
-        let stripped = secret.get(start..)?;
+        let stripped = without_leading_zeros(secret.expose());
+        if stripped.is_empty() {
+            return None;
+        }
         let mut state = Box::new(Blowfish::bc_init_state());
         state.bc_expand_key(stripped.get(..KEY_BYTES_MAX).unwrap_or(stripped));
         Some(Self(state))
@@ -47,7 +49,9 @@ impl PwdCipher {
         let mut chain = iv.first_chunk().copied().unwrap_or_default();
         for block in padded.as_chunks_mut::<BLOCK_BYTES>().0 {
             block.iter_mut().zip(chain).for_each(|(byte, chained)| *byte ^= chained);
-            *block = joined(self.0.bc_encrypt(halves(*block)));
+            let mut encrypted = (*block).into();
+            self.0.encrypt_block(&mut encrypted);
+            *block = encrypted.into();
             chain = *block;
         }
         [iv.as_slice(), &padded].concat()
@@ -73,15 +77,6 @@ impl PwdCipher {
         plain.truncate(length);
         is_padding.then(|| Secret::from(plain.as_slice()))
     }
-}
-
-fn halves([a, b, c, d, e, f, g, h]: [u8; BLOCK_BYTES]) -> [u32; 2] {
-    [u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])]
-}
-
-fn joined([left, right]: [u32; 2]) -> [u8; BLOCK_BYTES] {
-    let ([a, b, c, d], [e, f, g, h]) = (left.to_be_bytes(), right.to_be_bytes());
-    [a, b, c, d, e, f, g, h]
 }
 
 #[cfg(test)]

@@ -4,12 +4,13 @@
 //! changed. The hash of the password is sent only after the server has answered a challenge with the
 //! session key.
 
-use super::PWD;
 use super::cipher::PwdCipher;
 use super::hash::credentials_of;
 use super::known_keys::{KnownKeys, KnownServer};
-use super::messages::{self, CREDENTIALS, Challenge, STATUS, TIMESTAMP, VERSION, step};
+use super::messages::{self, CREDENTIALS, STATUS, TIMESTAMP, VERSION, step};
 use super::netrc::password_of;
+use super::{PWD, unix_seconds};
+use crate::challenge::Challenge;
 use crate::client::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol};
 use crate::gsi::agreement::{KeyAgreement, PRIME_BITS_MIN, PeerAgreement, WEAK_PRIME_BITS_MIN};
 use crate::offers::OfferedProtocol;
@@ -18,7 +19,7 @@ use crate::secret::Secret;
 use crate::sut::{SutField, SutMessage, SutWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 /// The variable that accepts servers with a small group.
 const WEAK_GROUPS_VARIABLE: &str = "SCALLA_PWD_WEAK_DH";
@@ -26,11 +27,10 @@ const WEAK_GROUPS_VARIABLE: &str = "SCALLA_PWD_WEAK_DH";
 /// Number of passwords that a user is asked for.
 const PROMPTS_MAX: u32 = 3;
 
-/// The status of a client: the option 0x0080 tells that it answers further messages.
+/// The status of a client. The option 0x0080 means that it answers further messages.
 const OWN_STATUS: [u8; 4] = [0x00, 0x80, 0, 0];
 
-/// Asks the user of a terminal for a password; `None` if there is no terminal, or no answer. It
-/// blocks.
+/// Asks the user for a password at a terminal; `None` without a terminal or an answer. It blocks.
 pub type PasswordPrompt = Arc<dyn Fn(&str) -> Option<Secret> + Send + Sync>;
 
 /// The settings of a client.
@@ -42,8 +42,8 @@ pub struct PwdClientSettings {
     pub known_keys: Option<PathBuf>,
     /// A file with passwords.
     pub netrc: Option<PathBuf>,
-    /// Servers with a key agreement in a small group are accepted. Whoever records the connection can
-    /// then compute the hash of the password, and log in with it.
+    /// Servers with a key agreement in a small group are accepted. A recorded connection then reveals
+    /// the hash of the password, which is sufficient for a login.
     pub accepts_weak_groups: bool,
 }
 
@@ -291,7 +291,7 @@ impl PwdClientLogin {
         }
         let main = messages::open_main(&message, &cipher).map_err(violation)?;
         let main = messages::decode_main(main.expose(), message.step).map_err(violation)?;
-        challenge.check(&main, &cipher).map_err(violation)?;
+        challenge.check_encrypted(&main, &cipher).map_err(violation)?;
         if let (Some(key), Some(keys)) = (&new_key, &self.keys) {
             match keys.add(&self.server, key, now) {
                 Ok(true) => {}
@@ -381,6 +381,5 @@ impl PwdClientLogin {
 }
 
 fn with_time(message: SutWriter, now: SystemTime) -> SutWriter {
-    let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    message.with_number(TIMESTAMP, u32::try_from(seconds).unwrap_or(u32::MAX))
+    message.with_number(TIMESTAMP, unix_seconds(now))
 }

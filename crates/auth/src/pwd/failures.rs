@@ -37,7 +37,7 @@ impl LoginFailures {
 #[derive(Default)]
 pub(super) struct FailureCounts {
     hosts: HashMap<ClientHost, LoginFailures>,
-    /// Users that have a password. The file limits them, so invented names displace none of them.
+    /// Users with a password. Their number is that of the file, so invented names never displace them.
     users: HashMap<String, LoginFailures>,
     /// Names that no user has. They are locked as well, so that the answers do not tell them.
     invented: HashMap<String, LoginFailures>,
@@ -55,7 +55,7 @@ impl FailureCounts {
             || reached(self.invented.get(user), of_user)
     }
 
-    /// Counts a failed attempt. `is_user` tells that the file has an entry of that name.
+    /// Counts a failed attempt. `is_user` is set if the file has an entry of that name.
     pub(super) fn add(&mut self, user: &str, is_user: bool, host: ClientHost, now: SystemTime) {
         make_room(&mut self.hosts, &host, now);
         count(&mut self.hosts, host, now);

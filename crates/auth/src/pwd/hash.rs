@@ -44,7 +44,7 @@ impl StoredPassword {
     pub fn of_password(password: &Secret, rng: &mut dyn Rng) -> Self {
         let mut random = [0; SALT_BYTES];
         rng.fill(&mut random);
-        let salt: Vec<u8> = random.iter().map(|byte| super::messages::letter(*byte)).collect();
+        let salt: Vec<u8> = random.iter().map(|byte| crate::challenge::letter(*byte)).collect();
         let mut hash = vec![0; HASH_BYTES];
         derive(PBKDF2_HMAC_SHA1, ITERATIONS, &salt, credentials_of(password.expose()).expose(), &mut hash);
         Self { salt, hash }

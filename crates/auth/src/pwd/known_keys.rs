@@ -1,12 +1,12 @@
 //! [`KnownKeys`]: the keys of the servers that a user knows.
 
 use super::file::{EntryStatus, PwdEntry, PwdFile};
-use super::{FILE_BYTES_MAX, MODULE_SUFFIX};
+use super::{FILE_BYTES_MAX, MODULE_SUFFIX, unix_seconds};
 use crate::secret::Secret;
 use crate::trusted_file::{FileTrust, NO_SHARED_WRITE, TrustedOwner};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 /// The demands on the file.
 const TRUST: FileTrust = FileTrust {
@@ -58,8 +58,7 @@ impl KnownKeys {
     /// Adds the key of a server. Returns `false` if there is another key of it: a login at the same
     /// time may have added one.
     pub(super) fn add(&self, server: &str, key: &[u8], now: SystemTime) -> Result<bool, String> {
-        let changed = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let changed = u32::try_from(changed).unwrap_or(u32::MAX);
+        let changed = unix_seconds(now);
         let name = format!("{server}{MODULE_SUFFIX}");
         // The file may be a link of its user, which stays.
         let path = std::fs::canonicalize(&self.0).unwrap_or_else(|_| self.0.clone());

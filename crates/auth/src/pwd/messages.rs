@@ -2,9 +2,9 @@
 
 use super::PWD;
 use super::cipher::PwdCipher;
+use crate::challenge::Challenge;
 use crate::secret::Secret;
 use crate::sut::{SutField, SutMessage, SutWriter};
-use base::Rng;
 
 /// The version of this implementation.
 pub(super) const VERSION: u32 = 10_100;
@@ -37,41 +37,17 @@ pub(super) const CREDENTIALS: SutField = SutField(3010);
 /// The time of a message.
 pub(super) const TIMESTAMP: SutField = SutField(3021);
 
-const CHALLENGE_BYTES: usize = 8;
-const CHALLENGE_LETTERS: [u8; 64] = *b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-
-/// Returns the letter of a random byte.
-pub(super) fn letter(random: u8) -> u8 {
-    CHALLENGE_LETTERS.get(usize::from(random & 63)).copied().unwrap_or(b'.')
-}
-
-/// A challenge: text that the peer encrypts.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Challenge([u8; CHALLENGE_BYTES]);
-
 impl Challenge {
-    pub(super) fn random(rng: &mut dyn Rng) -> Self {
-        let mut random = [0; CHALLENGE_BYTES];
-        rng.fill(&mut random);
-        Self(random.map(letter))
-    }
-
-    /// Takes the challenge of a peer; `None` for other text, which is never encrypted.
-    pub(super) fn of_peer(message: &SutMessage<'_>) -> Option<Self> {
-        let text: [u8; CHALLENGE_BYTES] = message.field(SutField::CHALLENGE)?.try_into().ok()?;
-        text.iter().all(|letter| CHALLENGE_LETTERS.contains(letter)).then_some(Self(text))
-    }
-
-    pub(super) const fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-
     /// Checks the answer of a peer, which has encrypted the challenge.
-    pub(super) fn check(&self, message: &SutMessage<'_>, cipher: &PwdCipher) -> Result<(), &'static str> {
+    pub(super) fn check_encrypted(
+        &self,
+        message: &SutMessage<'_>,
+        cipher: &PwdCipher,
+    ) -> Result<(), &'static str> {
         let answer =
             message.field(SutField::SIGNED_CHALLENGE).ok_or("the answer to the challenge is missing")?;
         let text = cipher.open(answer).unwrap_or_default();
-        if text.is_equal(&self.0) { Ok(()) } else { Err("the answer to the challenge is wrong") }
+        if text.is_equal(self.as_bytes()) { Ok(()) } else { Err("the answer to the challenge is wrong") }
     }
 }
 
@@ -96,12 +72,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<SutMessage<'_>, String> {
 
 /// Decodes the message inside of a message of this step.
 pub(super) fn decode_main(bytes: &[u8], step: u32) -> Result<SutMessage<'_>, String> {
-    let message = SutMessage::decode(PWD, bytes).map_err(|error| error.to_string())?;
-    if message.step == step && message.field(SutField::MAIN).is_none() {
-        Ok(message)
-    } else {
-        Err("the inner message is of another step".to_owned())
-    }
+    SutMessage::decode_inner(PWD, bytes, step)
 }
 
 /// Decrypts the inner message of a message.

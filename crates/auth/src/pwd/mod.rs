@@ -18,6 +18,8 @@
 //!
 //! Source: security facts, section 2.4.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 mod cipher;
 mod client;
 mod failures;
@@ -37,7 +39,7 @@ mod recorded;
 pub use client::{PasswordPrompt, PwdClient, PwdClientSettings};
 pub use file::{ENTRIES_MAX, EntryStatus, FILE_BYTES_MAX, NAME_BYTES_MAX, PwdEntry, PwdFile, PwdFileError};
 pub use hash::{PASSWORD_BYTES_MAX, StoredPassword};
-pub use server::{PwdServer, PwdServerSettings, is_user_name};
+pub use server::{PwdServer, PwdServerSettings, SERVER_ID_BYTES_MAX, is_server_id, is_user_name};
 pub use server_key::{SERVER_ID, SERVER_KEY, ServerKey};
 pub use terminal::ask_password;
 
@@ -49,3 +51,10 @@ pub const ADMIN_FILE: &str = "pwdadmin";
 
 /// The end of the names of entries, which stands for the crypto module `ssl`.
 pub const MODULE_SUFFIX: &str = "_1";
+
+/// Returns the seconds since 1970, as messages and files have them.
+#[must_use]
+pub fn unix_seconds(time: SystemTime) -> u32 {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    u32::try_from(seconds).unwrap_or(u32::MAX)
+}

@@ -2,7 +2,7 @@
 
 use super::hash::PASSWORD_BYTES_MAX;
 use crate::secret::Secret;
-use crate::trusted_file::{FileTrust, TrustedFileError, TrustedOwner, read_trusted};
+use crate::trusted_file::{FileTrust, TrustedOwner, read_trusted};
 use std::path::Path;
 
 /// Maximum size of the file in bytes.
@@ -12,12 +12,8 @@ const TRUST: FileTrust = FileTrust::private(TrustedOwner::Own, "read the passwor
 
 /// Returns the password of a user at a host; `None` if the file has none.
 pub(super) fn password_of(path: &Path, host: &str, user: &str) -> Result<Option<Secret>, String> {
-    let shown = path.display();
-    let (bytes, _) = read_trusted(path, &TRUST).map_err(|error| match error {
-        TrustedFileError::Unreadable(error) => format!("cannot read {shown}: {}", base::errno_text(&error)),
-        TrustedFileError::Untrusted { reason, remedy } => format!("{shown} is not used: {reason}; {remedy}"),
-    })?;
-    let text = std::str::from_utf8(&bytes).map_err(|_| format!("{shown} is not text"))?;
+    let (bytes, _) = read_trusted(path, &TRUST).map_err(|error| error.text_of(path))?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| format!("{} is not text", path.display()))?;
     Ok(find(text, host, user))
 }
 

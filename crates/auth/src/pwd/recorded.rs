@@ -4,9 +4,10 @@ use super::cipher::PwdCipher;
 use super::client::{PasswordPrompt, PwdClient, PwdClientSettings};
 use super::file::{EntryStatus, PwdEntry, PwdFile};
 use super::hash::{StoredPassword, credentials_of};
-use super::messages::{self, CREDENTIALS, Challenge, STATUS, step};
+use super::messages::{self, CREDENTIALS, STATUS, step};
 use super::server::{PwdServer, PwdServerSettings, is_user_name};
 use super::server_key::{SERVER_ID, ServerKey};
+use crate::challenge::Challenge;
 use crate::client::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol};
 use crate::gsi::agreement::{DhGroup, KeyAgreement, PeerAgreement};
 use crate::gsi::vectors::{bytes, list, load, text};
@@ -49,7 +50,7 @@ fn the_recorded_messages() {
         assert!(main.is_equal(&plain));
         let main = messages::decode_main(main.expose(), message.step).unwrap();
         if let Some(challenge) = last {
-            challenge.check(&main, &cipher).unwrap();
+            challenge.check_encrypted(&main, &cipher).unwrap();
         }
         last = Challenge::of_peer(&main);
         if message.step == step::CLIENT_NORMAL {

@@ -19,9 +19,10 @@ use super::cipher::PwdCipher;
 use super::failures::FailureCounts;
 use super::file::{EntryStatus, PwdEntry, PwdFile};
 use super::hash::{self, StoredPassword};
-use super::messages::{self, CREDENTIALS, Challenge, STATUS, STATUS_BYTES, VERSION, step};
+use super::messages::{self, CREDENTIALS, STATUS, STATUS_BYTES, VERSION, step};
 use super::server_key::{SERVER_ID, ServerKey};
 use super::{MODULE_SUFFIX, PWD};
+use crate::challenge::Challenge;
 use crate::entity::{Entity, EntityFields};
 use crate::random::SystemRng;
 use crate::server::{
@@ -49,9 +50,6 @@ const USER_BYTES_MAX: usize = 64;
 
 /// Interval at which the file is read again.
 const REFRESH: Duration = Duration::from_secs(60);
-
-/// Maximum length of the id of a server.
-const SERVER_ID_BYTES_MAX: usize = 32;
 
 /// The settings of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -84,9 +82,7 @@ impl PwdUsers {
         let [id, ..] = &entry.buffers;
         let id = id.expose().strip_suffix(b"\0").unwrap_or(id.expose());
         let id = std::str::from_utf8(id).unwrap_or_default().to_owned();
-        // The id is a part of the list of protocols.
-        let is_id = |byte: u8| byte.is_ascii_graphic() && !b"&,:".contains(&byte);
-        if id.is_empty() || id.len() > SERVER_ID_BYTES_MAX || !id.bytes().all(is_id) {
+        if !is_server_id(&id) {
             return Err("the id of the server is malformed".to_owned());
         }
         let key = ServerKey::of_file(&file, &mut SystemRng)?;
@@ -366,7 +362,7 @@ impl PwdServerLogin {
         let main = messages::open_main(message, &cipher)?;
         let main = messages::decode_main(main.expose(), message.step)?;
         if let Some(sent) = sent {
-            sent.check(&main, &cipher)?;
+            sent.check_encrypted(&main, &cipher)?;
         }
         let tag = Challenge::of_peer(&main).ok_or("the challenge of the client is missing or malformed")?;
         self.note_client(&main)?;
@@ -384,7 +380,7 @@ impl PwdServerLogin {
     ) -> Result<ServerStep, String> {
         let main = messages::open_main(message, &cipher)?;
         let main = messages::decode_main(main.expose(), message.step)?;
-        challenge.check(&main, &cipher)?;
+        challenge.check_encrypted(&main, &cipher)?;
         self.note_client(&main)?;
         let user = self.user.clone().ok_or("the user is missing")?;
         let result = self.check(&user, &main, now);
@@ -435,6 +431,16 @@ impl PwdServerLogin {
         }
         result
     }
+}
+
+/// Maximum length of the id of a server in bytes.
+pub const SERVER_ID_BYTES_MAX: usize = 32;
+
+/// Reports whether text can be the id of a server, which is a part of the list of protocols.
+#[must_use]
+pub fn is_server_id(text: &str) -> bool {
+    (1..=SERVER_ID_BYTES_MAX).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_graphic() && !b"&,:".contains(&byte))
 }
 
 /// Reports whether text can be the name of a user.

@@ -6,7 +6,7 @@ use crate::random::SystemRng;
 use crate::replaced_file::{
     FileLock, directory_of, editor_trust, owner_for_root, replace_file, sync_directory_of,
 };
-use crate::trusted_file::{FileTrust, TrustedFileError, TrustedOwner, read_trusted};
+use crate::trusted_file::{FileTrust, TrustedOwner, read_trusted};
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -33,16 +33,8 @@ impl PwdFile {
 
     /// Reads a file that meets these demands.
     pub(super) fn read_with(path: &Path, trust: &FileTrust) -> Result<Self, String> {
-        let shown = path.display();
-        let (bytes, _) = read_trusted(path, trust).map_err(|error| match error {
-            TrustedFileError::Unreadable(error) => {
-                format!("cannot read {shown}: {}", base::errno_text(&error))
-            }
-            TrustedFileError::Untrusted { reason, remedy } => {
-                format!("{shown} is not used: {reason}; {remedy}")
-            }
-        })?;
-        Self::decode(&bytes).map_err(|error| format!("{shown}: {error}"))
+        let (bytes, _) = read_trusted(path, trust).map_err(|error| error.text_of(path))?;
+        Self::decode(&bytes).map_err(|error| format!("{}: {error}", path.display()))
     }
 
     /// Reads a file of passwords for somebody who may change it. In a directory of its own, root may
