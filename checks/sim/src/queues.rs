@@ -210,7 +210,7 @@ pub fn bare(rng: &mut SimRng, keeps: bool) -> Result<usize, String> {
         }
         if rng.happens(5_000) {
             let mut turn = WorkBatch::default();
-            queue.take(&mut turn);
+            queue.take(&mut turn, rng.happens(500_000));
         }
         let stats = queue.stats();
         if stats.requests + kept > REQUESTS_MAX || stats.request_bytes + kept_bytes > REQUEST_BYTES_MAX {

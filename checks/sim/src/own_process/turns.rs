@@ -101,7 +101,7 @@ impl WorkTurns {
         self.at.filter(|at| *at <= now)?;
         self.turns += 1;
         let mut batch = WorkBatch::default();
-        self.queue.take(&mut batch);
+        self.queue.take(&mut batch, false);
         self.at = (!self.queue.is_empty()).then_some(now + self.pace);
         self.resets += u64::from(batch.is_reset);
         batch.requests.iter().for_each(|arrival| self.note_taken(arrival));

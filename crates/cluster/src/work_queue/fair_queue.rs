@@ -1,8 +1,10 @@
 //! A fair queue: clients are served in turn, one entry at a time, whatever the length of their
 //! queues.
 //!
-//! Otherwise the requests of one greedy client would delay those of all others. Its single consumer
-//! takes one entry at a time. The pools of `storage` have a queue of their own, because their
+//! Otherwise the requests of one greedy client would delay those of all others. A client that had no
+//! entry comes before those that wait for a further turn, so a single request does not wait for one
+//! of each busy client. Newcomers and the round alternate: many newcomers cannot stop the round.
+//! The single consumer takes one entry at a time. The pools of `storage` have a queue of their own, because their
 //! entries run side by side and each owner has a share of the threads.
 
 use std::collections::{HashMap, VecDeque};
@@ -15,15 +17,26 @@ const SPARE_QUEUES_MAX: usize = 16;
 #[derive(Debug)]
 pub(super) struct FairQueue<T> {
     clients: HashMap<usize, VecDeque<T>>,
-    /// The clients that have entries, each once, in round-robin order.
+    /// The clients whose first entry was not taken yet, in the order of arrival.
+    newcomers: VecDeque<usize>,
+    /// The other clients that have entries, each once, in round-robin order.
     round: VecDeque<usize>,
+    /// Set if the last entry was one of a newcomer.
+    took_newcomer: bool,
     len: usize,
     spare: Vec<VecDeque<T>>,
 }
 
 impl<T> Default for FairQueue<T> {
     fn default() -> Self {
-        Self { clients: HashMap::new(), round: VecDeque::new(), len: 0, spare: Vec::new() }
+        Self {
+            clients: HashMap::new(),
+            newcomers: VecDeque::new(),
+            round: VecDeque::new(),
+            took_newcomer: false,
+            len: 0,
+            spare: Vec::new(),
+        }
     }
 }
 
@@ -42,9 +55,9 @@ impl<T> FairQueue<T> {
     }
 
     pub(super) fn push(&mut self, client: usize, entry: T) {
-        let (spare, round) = (&mut self.spare, &mut self.round);
+        let (spare, newcomers) = (&mut self.spare, &mut self.newcomers);
         let queue = self.clients.entry(client).or_insert_with(|| {
-            round.push_back(client);
+            newcomers.push_back(client);
             spare.pop().unwrap_or_default()
         });
         queue.push_back(entry);
@@ -53,7 +66,7 @@ impl<T> FairQueue<T> {
 
     /// Takes the oldest entry of the client that is next in turn.
     pub(super) fn pop(&mut self) -> Option<T> {
-        let client = self.round.pop_front()?;
+        let client = self.next_client()?;
         let queue = self.clients.get_mut(&client)?;
         let entry = queue.pop_front();
         self.len -= usize::from(entry.is_some());
@@ -65,6 +78,13 @@ impl<T> FairQueue<T> {
             self.spare.push(queue);
         }
         entry
+    }
+
+    fn next_client(&mut self) -> Option<usize> {
+        let is_turn = !self.took_newcomer || self.round.is_empty();
+        let newcomer = if is_turn { self.newcomers.pop_front() } else { None };
+        self.took_newcomer = newcomer.is_some();
+        newcomer.or_else(|| self.round.pop_front())
     }
 }
 
@@ -81,7 +101,29 @@ mod tests {
         assert_eq!(queue.pop(), Some((1, 0)));
         queue.push(3, (3, 0));
         let rest: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
-        assert_eq!(rest, [(2, 0), (1, 1), (3, 0), (2, 1), (1, 2)]);
-        assert!(queue.is_empty() && queue.clients.is_empty() && queue.round.is_empty());
+        assert_eq!(rest, [(1, 1), (2, 0), (1, 2), (3, 0), (2, 1)]);
+        assert!(queue.is_empty() && queue.clients.is_empty());
+        assert!(queue.round.is_empty() && queue.newcomers.is_empty());
+    }
+
+    #[test]
+    fn a_newcomer_waits_for_no_round_of_busy_clients() {
+        let mut queue = FairQueue::default();
+        (0..100).for_each(|client| (0..10).for_each(|_| queue.push(client, client)));
+        (0..300).for_each(|_| assert!(queue.pop().is_some()));
+        queue.push(100, 100);
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
+        assert_eq!(order.iter().position(|client| *client == 100), Some(0));
+    }
+
+    #[test]
+    fn many_newcomers_do_not_stop_the_round() {
+        let mut queue = FairQueue::default();
+        (0..2).for_each(|_| queue.push(0, 0));
+        assert_eq!(queue.pop(), Some(0));
+        (1..=100).for_each(|client| queue.push(client, client));
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop()).take(3).collect();
+        assert_eq!(order.iter().position(|client| *client == 0), Some(0));
+        assert_eq!(order[1..], [1, 2]);
     }
 }

@@ -47,6 +47,9 @@ const JOBS_AT_ONCE: usize = 16;
 const CHANGES_AT_ONCE: usize = 64;
 /// The batch size for requests.
 pub const REQUESTS_AT_ONCE: usize = 32;
+/// The batch size for requests while frames of nodes wait. A request causes a frame of each child
+/// that it concerns, so an equal number of both per turn would keep these frames waiting.
+pub const REQUESTS_BESIDE_FRAMES: usize = 8;
 /// The batch size for names that were opened in vain.
 pub const MISSES_AT_ONCE: usize = 8;
 
@@ -183,15 +186,16 @@ impl<Looked, Job, Request> WorkQueue<Looked, Job, Request> {
         self.news.moved();
     }
 
-    /// Takes the next batch of work of all classes.
-    pub fn take(&mut self, turn: &mut WorkBatch<Looked, Job, Request>) {
+    /// Takes the next batch of work of all classes. With `frames_wait`, frames of nodes are left
+    /// from the last turn, so that new requests have a smaller share.
+    pub fn take(&mut self, turn: &mut WorkBatch<Looked, Job, Request>, frames_wait: bool) {
         let some = self.looked.len().min(LOOKED_AT_ONCE);
         turn.looked.extend(self.looked.drain(..some));
         let some = self.jobs.len().min(JOBS_AT_ONCE);
         turn.jobs.extend(self.jobs.drain(..some));
         turn.is_reset |= self.news.take_reset();
         turn.changed.extend(self.news.take_changed(CHANGES_AT_ONCE));
-        for _ in 0..REQUESTS_AT_ONCE {
+        for _ in 0..if frames_wait { REQUESTS_BESIDE_FRAMES } else { REQUESTS_AT_ONCE } {
             let Some((bytes, request)) = self.requests.pop() else { break };
             self.request_bytes -= bytes;
             turn.requests.push(request);
@@ -226,8 +230,17 @@ mod tests {
 
     fn turn(queue: &mut Queue) -> WorkBatch<u32, u32, usize> {
         let mut turn = WorkBatch::default();
-        queue.take(&mut turn);
+        queue.take(&mut turn, false);
         turn
+    }
+
+    #[test]
+    fn frames_that_wait_leave_new_requests_a_smaller_share() {
+        let mut queue = Queue::default();
+        (0..100).for_each(|n| assert!(queue.add_request(0, 10, n).is_ok()));
+        let mut turn = WorkBatch::default();
+        queue.take(&mut turn, true);
+        assert_eq!(turn.requests, (0..REQUESTS_BESIDE_FRAMES).collect::<Vec<_>>());
     }
 
     #[test]
@@ -236,8 +249,10 @@ mod tests {
         for client in 0..8 {
             (0..1000).for_each(|_| assert!(queue.add_request(client, 10, client).is_ok()));
         }
+        turn(&mut queue);
         assert!(queue.add_request(8, 10, 8).is_ok());
-        assert_eq!(turn(&mut queue).requests.iter().position(|client| *client == 8), Some(8));
+        let next = turn(&mut queue).requests;
+        assert!(next[..2].contains(&8), "{next:?}");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use super::node_login::NodeAuthentication;
 use cluster::tree::{Address, ConnectionId, Extensions, Mode};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use tokio::sync::Notify;
@@ -42,7 +42,7 @@ impl ConnectionStage {
         match self {
             Self::Anonymous | Self::Asking => 1,
             Self::Redirector => 4,
-            Self::Node => 32,
+            Self::Node => 64,
         }
     }
 
@@ -62,6 +62,33 @@ impl ConnectionStage {
             Self::Anonymous | Self::Asking => FramePhase::Login,
             Self::Node | Self::Redirector => FramePhase::Established,
         }
+    }
+}
+
+/// The number of connections to nodes with received frames that wait for the next turn.
+#[derive(Clone, Default)]
+pub(super) struct WaitingFrames(Rc<Cell<usize>>);
+
+impl WaitingFrames {
+    /// Reports whether frames wait.
+    pub(super) fn wait(&self) -> bool {
+        self.0.get() > 0
+    }
+
+    /// Counts one more connection until the result is dropped.
+    pub(super) fn add(&self) -> MoreFrames {
+        self.0.set(self.0.get() + 1);
+        MoreFrames(self.clone())
+    }
+}
+
+/// One connection in [`WaitingFrames`].
+pub(super) struct MoreFrames(WaitingFrames);
+
+impl Drop for MoreFrames {
+    fn drop(&mut self) {
+        let WaitingFrames(count) = &self.0;
+        count.set(count.get().saturating_sub(1));
     }
 }
 

@@ -11,7 +11,7 @@
 //! other. The engine itself makes no decisions. There is one thread, so everything here is borrowed
 //! briefly and never across an await point.
 
-use super::connection::{ConnectionStage, NodeConnection};
+use super::connection::{ConnectionStage, MoreFrames, NodeConnection, WaitingFrames};
 use super::forward::Forward;
 use super::location_driver::{LocationDriver, refuse_request, respond_with};
 use super::pending_order::OrderOrigin;
@@ -92,6 +92,7 @@ pub struct ClusterEngine {
     status_text: CachedText,
     alarm: ThreadTimer,
     sweep_at: Duration,
+    waiting_frames: WaitingFrames,
 }
 
 /// The drivers of an engine.
@@ -124,6 +125,7 @@ impl ClusterEngine {
                 status_text: CachedText::default(),
                 alarm: ThreadTimer::default(),
                 sweep_at,
+                waiting_frames: WaitingFrames::default(),
             })
         })
     }
@@ -342,6 +344,17 @@ impl ClusterEngine {
         let frames = self.take_frames(link, splitter);
         self.submit_looks();
         frames
+    }
+
+    /// Returns the count of connections whose frames wait.
+    pub(super) fn waiting_frames(&self) -> WaitingFrames {
+        self.waiting_frames.clone()
+    }
+
+    /// Counts this connection among those whose frames wait, until the result is dropped. Frames of
+    /// redirectors do not count, because they answer no client.
+    pub(super) fn note_more_frames(&self, link: ConnectionId) -> Option<MoreFrames> {
+        (self.stage(link) == Some(ConnectionStage::Node)).then(|| self.waiting_frames.add())
     }
 
     /// Starts the disk look-ups that are due.

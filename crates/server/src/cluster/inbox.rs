@@ -119,10 +119,10 @@ impl Inbox {
         self.wake.notify_one();
     }
 
-    /// Takes the next work of all classes.
-    pub(super) fn take(&self, turn: &mut InboxBatch) {
+    /// Takes the next work of all classes, fewer requests if frames of nodes wait.
+    pub(super) fn take(&self, turn: &mut InboxBatch, frames_wait: bool) {
         let mut content = self.content();
-        content.work.take(&mut turn.work);
+        content.work.take(&mut turn.work, frames_wait);
         turn.is_stopped |= content.is_stopped;
     }
 

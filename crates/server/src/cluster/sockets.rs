@@ -304,14 +304,19 @@ async fn receive(engine: SharedEngine, link: ConnectionId, mut from: OwnedReadHa
         match read(&mut from, &mut splitter).await {
             Ok(0) => break,
             Ok(count) => {
+                let mut more = None;
                 loop {
                     let frames = engine.borrow_mut().arrived(link, &mut splitter);
                     match frames {
                         Frames::AllTaken => break,
-                        Frames::More => tokio::task::yield_now().await,
+                        Frames::More => {
+                            more.get_or_insert_with(|| engine.borrow_mut().note_more_frames(link));
+                            tokio::task::yield_now().await;
+                        }
                         Frames::Ended => return,
                     }
                 }
+                drop(more);
                 if count == READ_BYTES {
                     tokio::task::yield_now().await;
                 }

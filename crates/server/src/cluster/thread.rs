@@ -412,15 +412,16 @@ async fn run(parts: ClusterParts) -> Result<(), String> {
 async fn serve(engine: &SharedEngine, inbox: &Inbox, supervisor: &Supervisor, clock: Arc<dyn Clock>) {
     let mut turn = InboxBatch::default();
     // The values measured so far are sent with the first login.
-    inbox.take(&mut turn);
+    inbox.take(&mut turn, false);
     if work_off(engine, &mut turn) {
         return;
     }
     engine.borrow_mut().start();
+    let frames = engine.borrow().waiting_frames();
     spawn_essential(supervisor, "the cluster timer", keep_time(engine.clone(), clock));
     loop {
         inbox.wait().await;
-        inbox.take(&mut turn);
+        inbox.take(&mut turn, frames.wait());
         if work_off(engine, &mut turn) {
             break;
         }
