@@ -40,6 +40,8 @@ mod extension {
 
 /// The tag of an e-mail address among alternative names.
 const EMAIL_TAG: u8 = 0x81;
+/// The tag of an address (URI) among alternative names.
+const ADDRESS_TAG: u8 = 0x86;
 
 /// The extensions that decide about chains.
 #[derive(Clone, Default, Debug)]
@@ -180,6 +182,12 @@ pub(super) fn full_names(name: &[u8]) -> Result<Vec<Box<[u8]>>, MalformedDer> {
         found.push(names.next()?.whole.into());
     }
     Ok(found)
+}
+
+/// Returns the address in the DER of a name, if it is an address (URI).
+pub(super) fn address_in(name: &[u8]) -> Option<&str> {
+    let name = DerReader::new(name).next().ok()?;
+    (name.tag == ADDRESS_TAG).then(|| std::str::from_utf8(name.content).ok())?
 }
 
 /// Returns the first e-mail address of alternative names.

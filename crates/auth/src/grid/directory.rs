@@ -7,12 +7,14 @@
 //! | `HASH.N` | certificates of the authority, PEM or DER |
 //! | `HASH.signing_policy`, `HASH.namespaces` | subjects for which it may sign |
 //! | `HASH.r0` | its revocation list, PEM or DER |
+//! | `HASH.crl_url` | addresses of its revocation list, for downloads |
 //!
 //! An authority whose file cannot be used is left out, so that fewer chains are valid. A policy or a
 //! revocation list that cannot be used makes all chains of its authority invalid, because without it
 //! more of them would be valid.
 
 use super::certificate::{GridCertificate, key_usage};
+use super::downloaded_lists::{DownloadedLists, read_addresses};
 use super::fault::GridTrustError;
 use super::limits::{DIRECTORIES_BYTES_MAX, FILE_BYTES_MAX, FILES_MAX};
 use super::name::DistinguishedName;
@@ -60,6 +62,9 @@ pub(super) struct AuthorityStore {
     signing_policies: HashMap<String, FileContent<SigningPolicy>>,
     namespaces: HashMap<String, FileContent<Namespaces>>,
     revocation_lists: HashMap<String, FileContent<StoredList>>,
+    /// Addresses of revocation lists by the hash of the file name.
+    list_addresses: HashMap<String, FileContent<Vec<String>>>,
+    downloaded: DownloadedLists,
     bytes: u64,
     unusable: usize,
 }
@@ -70,7 +75,7 @@ impl AuthorityStore {
         let mut store = Self::default();
         for directory in &settings.directories {
             for file in files(directory)? {
-                store.add_file(&file)?;
+                store.add_file(&file, settings.downloads_lists)?;
             }
         }
         store.find_roots(settings.authority_level);
@@ -94,8 +99,12 @@ impl AuthorityStore {
         Ok(store)
     }
 
-    fn add_file(&mut self, file: &HashedName) -> Result<(), GridTrustError> {
+    fn add_file(&mut self, file: &HashedName, with_addresses: bool) -> Result<(), GridTrustError> {
         match file.extension.as_str() {
+            "crl_url" if with_addresses => {
+                let addresses = self.content(&file.path, read_addresses)?;
+                self.list_addresses.insert(file.hash.clone(), addresses);
+            }
             "signing_policy" => {
                 let policy = self.content(&file.path, SigningPolicy::parse)?;
                 self.signing_policies.insert(file.hash.clone(), policy);
@@ -201,6 +210,22 @@ impl AuthorityStore {
         hashes_of(authority).into_iter().filter_map(|hash| self.revocation_lists.get(&hash))
     }
 
+    /// Returns the revocation lists that were downloaded.
+    pub(super) fn downloaded(&self) -> &DownloadedLists {
+        &self.downloaded
+    }
+
+    /// Returns the certificates of all authorities, one list for each name.
+    pub(super) fn authorities(&self) -> impl Iterator<Item = &[LocalAuthority]> {
+        self.authorities.values().map(Vec::as_slice)
+    }
+
+    /// Returns the addresses of revocation lists in the files of an authority.
+    pub(super) fn list_addresses(&self, authority: &DistinguishedName) -> impl Iterator<Item = &str> {
+        let of_hash = |hash| self.list_addresses.get(&hash)?.as_ref().ok();
+        hashes_of(authority).into_iter().filter_map(of_hash).flatten().map(String::as_str)
+    }
+
     /// Returns an error if a policy of an authority does not allow it to sign for a subject.
     pub(super) fn check_policies(
         &self,
@@ -232,7 +257,12 @@ impl AuthorityStore {
     pub(super) fn report(&self) -> String {
         let authorities = self.authorities.values().map(Vec::len).sum::<usize>();
         let lists = self.revocation_lists.values().filter(|list| list.is_ok()).count();
-        format!("{authorities} authorities, {lists} revocation lists, {} unusable files", self.unusable)
+        let downloaded = match self.downloaded.len() {
+            0 => String::new(),
+            number => format!(" and {number} downloaded ones"),
+        };
+        let unusable = self.unusable;
+        format!("{authorities} authorities, {lists} revocation lists{downloaded}, {unusable} unusable files")
     }
 }
 

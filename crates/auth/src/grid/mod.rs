@@ -10,6 +10,7 @@
 //! | `certificate` | a certificate and its extensions |
 //! | `der` | reader of DER |
 //! | `directory` | the files of a directory of authorities |
+//! | `downloaded_lists` | revocation lists that were downloaded, and their addresses |
 //! | `fault` | [`ChainFault`], [`GridTrustError`] |
 //! | `fqan` | [`Fqan`]: names of groups |
 //! | `glob` | patterns of names |
@@ -35,6 +36,7 @@ mod attribute_certificate;
 mod certificate;
 mod der;
 mod directory;
+mod downloaded_lists;
 mod fault;
 mod fqan;
 mod glob;
@@ -69,9 +71,10 @@ mod voms_tests;
 pub(crate) use glob::Glob;
 pub(crate) use proxy::{INHERIT_ALL_POLICY, LIMITED_POLICY};
 
+pub use downloaded_lists::{CrlSource, DownloadedList};
 pub use fault::{ChainFault, ChainFaultReason, GridTrustError};
 pub use fqan::Fqan;
-pub use limits::{CERTIFICATE_BYTES_MAX, CERTIFICATES_MAX, CHAIN_BYTES_MAX};
+pub use limits::{CERTIFICATE_BYTES_MAX, CERTIFICATES_MAX, CHAIN_BYTES_MAX, LIST_BYTES_MAX};
 pub use map::GridMap;
 pub use name::DistinguishedName;
 pub use namespaces::Namespaces;

@@ -7,8 +7,10 @@
 
 use super::certificate::{GridCertificate, key_usage};
 use super::directory::AuthorityStore;
+use super::downloaded_lists::replaces;
 use super::fault::{ChainFault, ChainFaultReason};
 use super::name::DistinguishedName;
+use super::revocation::RevocationList;
 use super::settings::{ChainRole, CrlLevel, GridTrustSettings};
 use rustls::pki_types::{CertificateDer, SignatureVerificationAlgorithm, UnixTime};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -255,32 +257,49 @@ fn check_revocation(
         return Ok(());
     }
     let unusable = |what: &str| ChainFaultReason::RevocationList(what.to_owned());
+    let downloaded = store.downloaded().of(issuer.subject());
     let mut has_list = false;
     for stored in store.revocation_lists(issuer.subject()) {
         let stored = stored.as_ref().map_err(|reason| unusable(&format!("cannot be used ({reason})")))?;
+        if downloaded.as_ref().is_some_and(|newer| replaces(newer, &stored.list)) {
+            continue;
+        }
         if stored.list.issuer() != issuer.subject() {
             return Err(unusable("is of another issuer"));
         }
         if !stored.is_verified && !stored.list.is_signed_by(issuer) {
             return Err(unusable("has a wrong signature"));
         }
-        if !stored.list.covers(certificate) {
-            continue;
-        }
-        has_list = true;
-        if stored.list.has(certificate.serial()) {
-            return Err(ChainFaultReason::Revoked);
-        }
-        if !stored.list.is_current(now) {
-            if level == CrlLevel::Require {
-                return Err(unusable("is not within its time"));
-            }
-            let issuer = issuer.subject().text();
-            tracing::debug!("the revocation list of {issuer:?} is not within its time and still used");
-        }
+        has_list |= check_list(&stored.list, level, certificate, now)?;
+    }
+    if let Some(list) = downloaded {
+        has_list |= check_list(&list, level, certificate, now)?;
     }
     if !has_list && level >= CrlLevel::Use {
         return Err(unusable("is missing or does not cover it"));
     }
     Ok(())
+}
+
+/// Checks whether a list of the issuer of a certificate has it. Returns whether the list covers it.
+fn check_list(
+    list: &RevocationList,
+    level: CrlLevel,
+    certificate: &GridCertificate,
+    now: SystemTime,
+) -> Result<bool, ChainFaultReason> {
+    if !list.covers(certificate) {
+        return Ok(false);
+    }
+    if list.has(certificate.serial()) {
+        return Err(ChainFaultReason::Revoked);
+    }
+    if !list.is_current(now) {
+        if level == CrlLevel::Require {
+            return Err(ChainFaultReason::RevocationList("is not within its time".to_owned()));
+        }
+        let issuer = list.issuer().text();
+        tracing::debug!("the revocation list of {issuer:?} is not within its time and still used");
+    }
+    Ok(true)
 }

@@ -6,10 +6,13 @@ use super::name::DistinguishedName;
 use super::signature::SignedData;
 use rustls::pki_types::CertificateRevocationListDer;
 use rustls::pki_types::pem::PemObject;
+use std::cmp::Ordering;
 use std::time::SystemTime;
 
+/// The extension with the number of a list, which grows with each list of an authority.
+const NUMBER: &[u8] = &[0x55, 0x1d, 20];
 /// Extensions that do not restrict a list: `cRLNumber`, `authorityKeyIdentifier`.
-const HARMLESS: [&[u8]; 2] = [&[0x55, 0x1d, 20], &[0x55, 0x1d, 35]];
+const HARMLESS: [&[u8]; 2] = [NUMBER, &[0x55, 0x1d, 35]];
 /// The extension of a list that covers only a part of the certificates.
 const DISTRIBUTION_POINT: &[u8] = &[0x55, 0x1d, 28];
 /// The extension of a list that has only changes.
@@ -21,6 +24,8 @@ pub struct RevocationList {
     issuer: DistinguishedName,
     this_update: SystemTime,
     next_update: Option<SystemTime>,
+    /// Content of the number.
+    number: Option<Box<[u8]>>,
     /// Offset and length of each serial number in `encoded`, ordered by the numbers. Lists have up to
     /// some hundred thousand.
     serials: Vec<(u32, u8)>,
@@ -28,7 +33,7 @@ pub struct RevocationList {
 }
 
 /// The certificates that a list covers.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 struct ListScope {
     /// Only those that name one of these places.
     places: Option<Vec<Box<[u8]>>>,
@@ -113,22 +118,58 @@ impl RevocationList {
         };
         let entries = fields.optional(&[tag::SEQUENCE]).map_err(malformed)?;
         let entries = entries.map(|entries| entries.content).unwrap_or_default();
-        let mut scope = ListScope::default();
+        let (mut scope, mut number) = (ListScope::default(), None);
         if let Some(extensions) = fields.optional(&[tag::CONTEXT_0]).map_err(malformed)? {
             let list = DerReader::of_element(extensions.content, tag::SEQUENCE).map_err(malformed)?;
-            if let Some(value) = check_extensions(list)? {
+            let found = check_extensions(list)?;
+            number = found.number;
+            if let Some(value) = found.scope {
                 scope = ListScope::read(value).map_err(|_| "covers a part that is not supported")?;
             }
         }
         fields.end().map_err(malformed)?;
         let serials = serials(&encoded, entries)?;
-        Ok(Self { issuer, this_update, next_update, serials, encoded, scope })
+        Ok(Self { issuer, this_update, next_update, number, serials, encoded, scope })
     }
 
     /// Returns the name of the authority.
     #[must_use]
     pub fn issuer(&self) -> &DistinguishedName {
         &self.issuer
+    }
+
+    /// Returns the time at which the authority made the list.
+    #[must_use]
+    pub fn issued(&self) -> SystemTime {
+        self.this_update
+    }
+
+    /// Returns the time until which the authority makes the next list, if the list has it.
+    #[must_use]
+    pub fn next_update(&self) -> Option<SystemTime> {
+        self.next_update
+    }
+
+    /// Returns the DER.
+    #[must_use]
+    pub fn encoded(&self) -> &[u8] {
+        &self.encoded
+    }
+
+    /// Reports whether two lists cover the same certificates, so that the newer one replaces the
+    /// older one.
+    pub(super) fn has_scope_of(&self, other: &Self) -> bool {
+        self.scope == other.scope
+    }
+
+    /// Compares the ages of two lists of one authority: the newer one is greater. The number decides
+    /// between lists of the same second, if both have one.
+    pub(super) fn compare_age(&self, other: &Self) -> Ordering {
+        let numbers = || match (&self.number, &other.number) {
+            (Some(own), Some(other)) => (own.len(), own).cmp(&(other.len(), other)),
+            _ => Ordering::Equal,
+        };
+        self.this_update.cmp(&other.this_update).then_with(numbers)
     }
 
     /// Reports whether the list is within its time.
@@ -169,7 +210,7 @@ fn serials(encoded: &[u8], entries: &[u8]) -> Result<Vec<(u32, u8)>, &'static st
         let serial = entry.read_as(tag::INTEGER).map_err(|_| "has a malformed entry")?.content;
         read_time(&mut entry).map_err(|_| "has a malformed entry")?;
         if let Some(extensions) = entry.optional(&[tag::SEQUENCE]).map_err(|_| "has a malformed entry")?
-            && check_extensions(DerReader::new(extensions.content))?.is_some()
+            && check_extensions(DerReader::new(extensions.content))?.scope.is_some()
         {
             return Err("has a malformed entry");
         }
@@ -182,9 +223,17 @@ fn serials(encoded: &[u8], entries: &[u8]) -> Result<Vec<(u32, u8)>, &'static st
     Ok(found)
 }
 
-/// Returns the value of the extension that restricts a list, and an error for others that do so.
-fn check_extensions(mut list: DerReader<'_>) -> Result<Option<&[u8]>, &'static str> {
-    let mut scope = None;
+/// The extensions of a list that are used.
+#[derive(Default)]
+struct ListExtensions<'a> {
+    /// The value of the extension that restricts the list.
+    scope: Option<&'a [u8]>,
+    number: Option<Box<[u8]>>,
+}
+
+/// Reads extensions. Returns an error for those that restrict a list and are not supported.
+fn check_extensions(mut list: DerReader<'_>) -> Result<ListExtensions<'_>, &'static str> {
+    let mut found = ListExtensions::default();
     while !list.is_empty() {
         let mut read = || {
             let mut fields = list.sequence()?;
@@ -198,14 +247,18 @@ fn check_extensions(mut list: DerReader<'_>) -> Result<Option<&[u8]>, &'static s
             read().map_err(|_: MalformedDer| "has a malformed extension")?;
         match identifier {
             DELTA => return Err("has only the changes since another list"),
-            DISTRIBUTION_POINT => scope = Some(value),
+            DISTRIBUTION_POINT => found.scope = Some(value),
+            NUMBER => {
+                let number = DerReader::new(value).read_as(tag::INTEGER);
+                found.number = number.ok().map(|number| number.content.into());
+            }
             _ if is_critical && !HARMLESS.contains(&identifier) => {
                 return Err("has a critical extension that is not supported");
             }
             _ => {}
         }
     }
-    Ok(scope)
+    Ok(found)
 }
 
 #[cfg(test)]

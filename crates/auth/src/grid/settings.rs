@@ -88,6 +88,9 @@ pub struct GridTrustSettings {
     pub crl_directories: Vec<PathBuf>,
     /// Extension of the names of revocation lists, with its dot.
     pub crl_extension: String,
+    /// Whether the owner of these settings downloads revocation lists. The files with their addresses
+    /// (`HASH.crl_url`) are then read.
+    pub downloads_lists: bool,
     /// Time between two reads of the directories. The owner of the timer waits it.
     pub refresh: Duration,
     /// Whether proxies of the form before RFC 3820 (`CN=proxy`) are accepted.
@@ -104,6 +107,7 @@ impl Default for GridTrustSettings {
             authority_level: AuthorityLevel::default(),
             crl_directories: Vec::new(),
             crl_extension: ".r0".to_owned(),
+            downloads_lists: false,
             refresh: Duration::from_secs(86_400),
             allow_legacy: false,
             rsa_bits_min: RSA_BITS_MIN,

@@ -2,6 +2,7 @@
 
 use super::certificate::{GridCertificate, key_usage};
 use super::directory::AuthorityStore;
+use super::downloaded_lists::{CrlSource, DownloadedList};
 use super::fault::{ChainFault, ChainFaultReason, GridTrustError};
 use super::limits::{CERTIFICATES_MAX, CHAIN_BYTES_MAX};
 use super::path::{SignatureBudget, find_path};
@@ -10,7 +11,7 @@ use super::settings::{ChainRole, GridTrustSettings};
 use super::verified::VerifiedChain;
 use super::voms::{AttributeVerifier, VomsMembership};
 use super::voms_directory::VomsDirectory;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
 /// Object identifier of the extended key usage of clients of TLS.
@@ -22,6 +23,9 @@ const SERVER_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
 pub struct GridTrust {
     settings: GridTrustSettings,
     store: RwLock<Arc<AuthorityStore>>,
+    /// Held while a downloaded list is added and while the store is replaced, so that no list is added
+    /// to a store that is no longer in force.
+    downloads: Mutex<()>,
     /// The signers of attributes; without it, attributes are not used.
     voms: Option<VomsDirectory>,
 }
@@ -45,7 +49,7 @@ impl GridTrust {
     /// A directory cannot be read, or there is no authority that can be used.
     pub fn open(settings: GridTrustSettings) -> Result<Self, GridTrustError> {
         let store = RwLock::new(Arc::new(AuthorityStore::read(&settings)?));
-        Ok(Self { settings, store, voms: None })
+        Ok(Self { settings, store, downloads: Mutex::default(), voms: None })
     }
 
     /// Returns these authorities with signers of attributes. [`VerifiedChain::memberships`] are then
@@ -69,8 +73,41 @@ impl GridTrust {
     pub fn refresh(&self) -> Result<(), GridTrustError> {
         let signers = self.voms.as_ref().map_or(Ok(()), VomsDirectory::refresh);
         let store = Arc::new(AuthorityStore::read(&self.settings)?);
+        let _one = self.downloads.lock().unwrap_or_else(PoisonError::into_inner);
+        store.take_downloaded(&self.store());
         *self.store.write().unwrap_or_else(PoisonError::into_inner) = store;
         signers
+    }
+
+    /// Returns the authorities whose revocation lists can be downloaded, with the addresses in the files
+    /// `HASH.crl_url` and in the certificates that they have issued for authorities.
+    #[must_use]
+    pub fn list_sources(&self) -> Vec<CrlSource> {
+        self.store().list_sources()
+    }
+
+    /// Returns the certificates of the authorities that may end chains, as DER.
+    #[must_use]
+    pub fn roots(&self) -> Vec<Vec<u8>> {
+        let store = self.store();
+        let roots = store.authorities().flatten().filter(|authority| authority.is_root);
+        roots.map(|authority| authority.certificate.encoded().to_vec()).collect()
+    }
+
+    /// Puts a downloaded revocation list of an authority into force, PEM or DER, if its signature is
+    /// that of the authority and there is no newer one. It stays in force until a newer one is added or
+    /// read from a file. Computes, for large lists up to some hundred milliseconds.
+    ///
+    /// # Errors
+    /// The reason why the list is not used; an earlier one stays in force.
+    pub fn add_downloaded(
+        &self,
+        source: &CrlSource,
+        text: &[u8],
+        now: SystemTime,
+    ) -> Result<DownloadedList, String> {
+        let _one = self.downloads.lock().unwrap_or_else(PoisonError::into_inner);
+        self.store().add_downloaded(source, text, now)
     }
 
     /// Reports whether there is an authority of this hash: eight hexadecimal digits of the new or the

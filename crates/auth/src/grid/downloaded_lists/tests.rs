@@ -1,0 +1,213 @@
+//! Downloaded lists beside lists in files, with one authority.
+
+use super::*;
+use crate::grid::test_certificates::{
+    DAY, DraftCertificate, DraftList, NOW, Name, TestDirectory, TestKey, element, extension, name, now,
+    pem_of, revocation_list,
+};
+use crate::grid::{ChainRole, CrlLevel, GridTrust, GridTrustSettings};
+
+/// The extension with the places of revocation lists.
+const DISTRIBUTION_POINTS: &[u8] = &[0x55, 0x1d, 31];
+const SERIAL: u64 = 200;
+
+/// An authority with its directory, and a user.
+struct ListSite {
+    directory: TestDirectory,
+    key: TestKey,
+    user: Vec<u8>,
+}
+
+fn authority() -> Name {
+    name(&[("O", "Grid"), ("CN", "Root")])
+}
+
+fn points(addresses: &[&str]) -> Vec<u8> {
+    let point = |address: &&str| {
+        let full_name = element(0xa0, &[&element(0x86, &[address.as_bytes()])]);
+        element(0x30, &[&element(0xa0, &[&full_name])])
+    };
+    let all: Vec<u8> = addresses.iter().flat_map(point).collect();
+    extension(DISTRIBUTION_POINTS, false, &element(0x30, &[&all]))
+}
+
+impl ListSite {
+    fn new() -> Self {
+        let (directory, key) = (TestDirectory::new("downloaded"), TestKey::p256());
+        let mut root = DraftCertificate::new(&authority(), &authority(), 1).of_authority(None);
+        root.extensions.push(points(&["http://of.example/point", "ldap://of.example/x"]));
+        directory.put_hashed(&authority(), "0", pem_of(&root.sign(&key, &key)));
+        let user = name(&[("O", "Grid"), ("CN", "User")]);
+        let user = DraftCertificate::new(&user, &authority(), SERIAL).of_end_entity();
+        let user = user.sign(&TestKey::p256(), &key);
+        Self { directory, key, user }
+    }
+
+    fn trust(&self, crl_level: CrlLevel) -> GridTrust {
+        let directories = vec![self.directory.0.clone()];
+        let settings =
+            GridTrustSettings { directories, crl_level, downloads_lists: true, ..Default::default() };
+        GridTrust::open(settings).unwrap()
+    }
+
+    /// Returns a list that was issued some hours before now and is valid for a day.
+    fn list(&self, hours: i64, serials: &[u64]) -> Vec<u8> {
+        let issued = NOW - hours * 3600;
+        revocation_list(&authority(), (issued, issued + DAY), serials, &self.key)
+    }
+
+    fn numbered(&self, number: &[u8], serials: &[u64]) -> Vec<u8> {
+        let number = extension(&[0x55, 0x1d, 20], false, &element(2, &[number]));
+        let draft = DraftList {
+            issuer: &authority(),
+            times: (NOW - 60, Some(NOW + DAY)),
+            serials,
+            extensions: vec![number],
+            extensions_of_entries: Vec::new(),
+        };
+        draft.sign(&self.key)
+    }
+
+    fn put_file(&self, list: &[u8]) {
+        self.directory.put_hashed(&authority(), "r0", list);
+    }
+
+    fn verdict(&self, trust: &GridTrust) -> String {
+        let verified = trust.verify(std::slice::from_ref(&self.user), ChainRole::Client, now());
+        verified.map_or_else(|fault| fault.to_string(), |_| "accepted".to_owned())
+    }
+}
+
+fn add(trust: &GridTrust, list: &[u8]) -> Result<bool, String> {
+    let source = &trust.list_sources()[0];
+    trust.add_downloaded(source, list, now()).map(|added| added.is_new)
+}
+
+#[test]
+fn a_downloaded_list_revokes() {
+    let site = ListSite::new();
+    let trust = site.trust(CrlLevel::Use);
+    assert!(site.verdict(&trust).contains("is missing"), "{}", site.verdict(&trust));
+    assert_eq!(add(&trust, &site.list(2, &[])), Ok(true));
+    assert_eq!(site.verdict(&trust), "accepted");
+    assert_eq!(add(&trust, &site.list(1, &[SERIAL])), Ok(true));
+    assert!(site.verdict(&trust).contains("was revoked"), "{}", site.verdict(&trust));
+    assert!(trust.state().contains("0 revocation lists and 1 downloaded ones"), "{}", trust.state());
+    // A refresh reads the files again and keeps the list.
+    trust.refresh().unwrap();
+    assert!(site.verdict(&trust).contains("was revoked"), "{}", site.verdict(&trust));
+}
+
+#[test]
+fn an_older_list_never_replaces_a_newer_one() {
+    let site = ListSite::new();
+    let trust = site.trust(CrlLevel::Require);
+    let revoking = site.list(1, &[SERIAL]);
+    assert_eq!(add(&trust, &revoking), Ok(true));
+    assert_eq!(add(&trust, &revoking), Ok(false), "it is in force already");
+    let older = add(&trust, &site.list(2, &[]));
+    assert_eq!(older, Err("the list is older than the one in force".to_owned()));
+    assert!(site.verdict(&trust).contains("was revoked"));
+    // Nor one of the same second with a lower number.
+    assert_eq!(add(&trust, &site.numbered(&[1, 0], &[SERIAL])), Ok(true));
+    assert!(add(&trust, &site.numbered(&[0x7f], &[])).is_err());
+    assert!(site.verdict(&trust).contains("was revoked"));
+    assert_eq!(add(&trust, &site.numbered(&[1, 1], &[])), Ok(true));
+    assert_eq!(site.verdict(&trust), "accepted");
+}
+
+#[test]
+fn the_newer_one_of_file_and_download_counts() {
+    let site = ListSite::new();
+    site.put_file(&site.list(30, &[SERIAL]));
+    let trust = site.trust(CrlLevel::Require);
+    assert!(site.verdict(&trust).contains("was revoked"));
+    // Older than the file.
+    assert!(add(&trust, &site.list(31, &[])).unwrap_err().contains("older"));
+    // The list in the file is past its time, and the downloaded one replaces it.
+    assert_eq!(add(&trust, &site.list(2, &[])), Ok(true));
+    assert_eq!(site.verdict(&trust), "accepted");
+    trust.refresh().unwrap();
+    assert_eq!(site.verdict(&trust), "accepted");
+    // A newer file replaces the downloaded list.
+    site.put_file(&site.list(1, &[SERIAL]));
+    trust.refresh().unwrap();
+    assert!(site.verdict(&trust).contains("was revoked"));
+    assert!(trust.state().contains("1 revocation lists, "), "{}", trust.state());
+    // A file that cannot be used still refuses all.
+    site.put_file(b"no list");
+    trust.refresh().unwrap();
+    assert_eq!(add(&trust, &site.list(0, &[])), Ok(true));
+    assert!(site.verdict(&trust).contains("cannot be used"), "{}", site.verdict(&trust));
+}
+
+#[test]
+fn lists_that_prove_nothing_are_refused() {
+    let site = ListSite::new();
+    let trust = site.trust(CrlLevel::Use);
+    let in_force = site.list(3, &[SERIAL]);
+    assert_eq!(add(&trust, &in_force), Ok(true));
+    let times = (NOW - 60, NOW + DAY);
+    let foreign = revocation_list(&authority(), times, &[], &TestKey::p256());
+    let of_another = revocation_list(&name(&[("CN", "Other")]), times, &[], &site.key);
+    let future = site.list(-1, &[]);
+    let mut altered = site.list(1, &[]);
+    *altered.last_mut().unwrap() ^= 1;
+    for (list, reason) in [
+        (&foreign, "is not signed by the authority"),
+        (&altered, "is not signed by the authority"),
+        (&of_another, "the list is one of another authority"),
+        (&future, "is not valid yet"),
+        (&b"<html>no</html>".to_vec(), "is neither PEM nor DER"),
+        (&in_force[..in_force.len() - 1].to_vec(), "is malformed"),
+        (&vec![0x30; LIST_BYTES_MAX + 1], "is larger than"),
+    ] {
+        let found = add(&trust, list).unwrap_err();
+        assert!(found.contains(reason), "{reason}: {found}");
+    }
+    assert!(site.verdict(&trust).contains("was revoked"));
+}
+
+#[test]
+fn a_list_ends_with_the_key_of_its_authority() {
+    let site = ListSite::new();
+    let trust = site.trust(CrlLevel::Try);
+    assert_eq!(add(&trust, &site.list(1, &[])), Ok(true));
+    let other = TestKey::p256();
+    let root = DraftCertificate::new(&authority(), &authority(), 1).of_authority(None);
+    site.directory.put_hashed(&authority(), "0", pem_of(&root.sign(&other, &other)));
+    trust.refresh().unwrap();
+    assert!(!trust.state().contains("downloaded"), "{}", trust.state());
+}
+
+#[test]
+fn addresses_come_from_files_and_certificates() {
+    let site = ListSite::new();
+    let below = name(&[("O", "Grid"), ("CN", "Below")]);
+    let mut intermediate = DraftCertificate::new(&below, &authority(), 7).of_authority(None);
+    // This is the place of the list of the root.
+    intermediate.extensions.push(points(&["https://of.example/second"]));
+    let intermediate = intermediate.sign(&TestKey::p256(), &site.key);
+    site.directory.put_hashed(&below, "0", pem_of(&intermediate));
+    let file =
+        "# comment http://no.example/\nHTTP://a.example/1;https://b.example/2;x\n  ftp://c.example/3\n";
+    site.directory.put_hashed(&authority(), "crl_url", file);
+    let sources = site.trust(CrlLevel::Use).list_sources();
+    let [source] = sources.as_slice() else { panic!("{sources:?}") };
+    assert_eq!(source.authority, "/O=Grid/CN=Root");
+    let mut found = source.addresses.clone();
+    assert_eq!(found[..2], ["HTTP://a.example/1", "https://b.example/2;x"]);
+    found.sort();
+    let expected = ["HTTP://a.example/1", "http://of.example/point", "https://b.example/2;x"];
+    assert_eq!(found[..3], expected);
+    assert_eq!(found[3..], ["https://of.example/second"]);
+    let many: String = (0..9).map(|number| format!("http://a.example/{number}\n")).collect();
+    assert!(read_addresses(many.as_bytes()).unwrap_err().contains("more than 8"));
+    assert!(read_addresses(&[0xff]).is_err());
+    // Without downloads these files are not read.
+    site.directory.put_hashed(&below, "crl_url", [0xff]);
+    assert!(site.trust(CrlLevel::Use).state().ends_with("1 unusable files"));
+    let directories = vec![site.directory.0.clone()];
+    let trust = GridTrust::open(GridTrustSettings { directories, ..Default::default() }).unwrap();
+    assert!(trust.state().ends_with("0 unusable files"), "{}", trust.state());
+}
