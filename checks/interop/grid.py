@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import peers
@@ -77,17 +78,24 @@ class GridSite:
         path.chmod(0o600)
         return path
 
-    def revoke(self, *pairs):
-        """Writes the revocation list of the authority with these certificates."""
+    def revocation_list(self, *pairs, issued=None):
+        """Returns the revocation list of the authority with these certificates and those of earlier calls. `issued` is a time in
+        seconds, otherwise now."""
         settings = self.directory / "ca.cnf"
         settings.write_text(f"[ca]\ndefault_ca=d\n[d]\ndatabase={self.directory}/index.txt\ndefault_md=sha256\ndefault_crl_days=30\n")
         authority = ("-config", settings, "-cert", self.authority.certificate, "-keyfile", self.authority.key)
         for pair in pairs:
             openssl("ca", *authority, "-revoke", pair.certificate)
         made = self.directory / "crl.pem"
-        openssl("ca", *authority, "-gencrl", "-out", made)
+        stamp = time.strftime("%Y%m%d%H%M%SZ", time.gmtime(issued))
+        openssl("ca", *authority, "-gencrl", "-crl_lastupdate", stamp, "-out", made)
+        return made.read_bytes()
+
+    def revoke(self, *pairs):
+        """Writes the revocation list of the authority with these certificates."""
+        content = self.revocation_list(*pairs)
         for place in self.certificates.glob("*.0"):
-            place.with_suffix(".r0").write_bytes(made.read_bytes())
+            place.with_suffix(".r0").write_bytes(content)
 
     def settings(self, *options):
         """The lines of a server."""

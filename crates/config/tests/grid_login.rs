@@ -40,6 +40,7 @@ fn options_have_values() {
         digests: vec!["sha512".to_owned(), "sha256".to_owned()],
         authority_check: AuthorityCheck::Verify,
         revocation: RevocationCheck::Require,
+        downloads_lists: false,
         revocation_directories: vec!["/d".into()],
         revocation_extension: ".pem".to_owned(),
         refresh: Duration::from_secs(600),
@@ -63,6 +64,11 @@ fn words_and_numbers_mean_the_same() {
     for (name, number) in [("ignore", "0"), ("try", "1"), ("use", "2"), ("require", "3")] {
         let of = |value| options(&format!("sec.protocol gsi -crl:{value}")).revocation;
         assert_eq!(of(name), of(number), "{name}");
+    }
+    for (name, number) in [("use,updt", "12"), ("require,updt", "13")] {
+        let of = |value| options(&format!("sec.protocol gsi -crl:{value}"));
+        assert_eq!(of(name), of(number), "{name}");
+        assert!(of(name).downloads_lists && Some(of(name).revocation.name()) == name.strip_suffix(",updt"));
     }
     for (name, number) in [("noverify", "0"), ("verifyss", "1"), ("verify", "2")] {
         let of = |value| options(&format!("sec.protocol gsi -ca:{value}")).authority_check;
@@ -99,6 +105,8 @@ fn faults_have_a_position() {
         ("-cipher:aes-256-cbc:bf-cbc", "invalid option '-cipher:aes-256-cbc:bf-cbc' of gsi"),
         ("-md:crc", "invalid option '-md:crc' of gsi"),
         ("-crl:4", "invalid option '-crl:4' of gsi"),
+        ("-crl:11", "invalid option '-crl:11' of gsi"),
+        ("-crl:try,updt", "invalid option '-crl:try,updt' of gsi"),
         ("-ca:3", "invalid option '-ca:3' of gsi"),
         ("-gmapopt:12", "invalid option '-gmapopt:12' of gsi"),
         ("-gmapopt:trymap,x", "invalid option '-gmapopt:trymap,x' of gsi"),
@@ -126,15 +134,9 @@ fn faults_have_a_position() {
 
 #[test]
 fn options_that_are_not_in_force_stop_the_start() {
-    for option in [
-        "-gmapfun:libX.so",
-        "-authzfun:libX.so",
-        "-authzto:5",
-        "-vomsfun:libOther.so",
-        "-trustdns:1",
-        "-crl:12",
-        "-crl:require,updt",
-    ] {
+    for option in
+        ["-gmapfun:libX.so", "-authzfun:libX.so", "-authzto:5", "-vomsfun:libOther.so", "-trustdns:1"]
+    {
         let report = read(&format!("sec.protocol gsi {option}")).report;
         let kinds: Vec<_> = report.errors().map(|problem| problem.kind).collect();
         assert_eq!(kinds, [ProblemKind::Unprotected], "{option}: {report}");
@@ -195,11 +197,24 @@ fn a_map_of_groups_that_nothing_uses_is_reported() {
 }
 
 #[test]
+fn sources_of_lists_that_are_not_downloaded_are_reported() {
+    let problems =
+        |text: &str| -> Vec<_> { read(text).report.problems().iter().map(ToString::to_string).collect() };
+    let line = "gsi.crlsource allow loopback\nsec.protocol gsi";
+    assert_eq!(problems(&format!("{line} -crl:12")), [""; 0]);
+    let problems = problems(&format!("{line} -crl:2"));
+    let [problem] = problems.as_slice() else { panic!("{problems:?}") };
+    assert!(problem.contains("gsi.crlsource has no effect"), "{problem}");
+    assert!(errors("gsi.crlsource maybe x")[0].contains("invalid list 'maybe'"));
+}
+
+#[test]
 fn shown_values_have_the_same_effect() {
-    let text = "sec.protocol gsi -certdir:/a,/b -crldir:/d -ca:0 -crl:2 -gridmap:/m -gmapopt:usemap,usedn -authzpxy \
+    let text = "sec.protocol gsi -certdir:/a,/b -crldir:/d -ca:0 -crl:require,updt -gridmap:/m -gmapopt:usemap,usedn -authzpxy \
                 -dlgpxy:1 -exppxy:/p/<vo>/<user> -moninfo -showdn:1 -defaulthash -vomsat:require \
                 -vomsfunparms:grpopt=uselast|grps=/a/b|vos=a|grpfmt=<g>|rolefmt=<r>|vofmt=<an> -cipher:aes-128-cbc:aes-256-cbc\n\
-                gsi.limited full\ngsi.proxytypes rfc legacy\ngsi.minrsa 3072\nvoms.mapfile /v";
+                gsi.limited full\ngsi.proxytypes rfc legacy\ngsi.minrsa 3072\ngsi.crlsource allow loopback *.example.org\n\
+                voms.mapfile /v";
     let before = read(text).effective;
     let shown: Vec<_> = show(&before)
         .into_iter()
@@ -215,7 +230,8 @@ fn shown_values_have_the_same_effect() {
         let security = &effective.security;
         let protocol = security.protocols[0].value.clone();
         let map = security.voms_map.value.clone();
-        (protocol, *security.grid_limited, *security.grid_legacy, *security.grid_key_bits, map)
+        let sources = security.grid_list_sources.value.clone();
+        (protocol, *security.grid_limited, *security.grid_legacy, *security.grid_key_bits, map, sources)
     };
     assert_eq!(values(&before), values(&after), "{shown:?}");
     assert_eq!((values(&before).1, values(&before).2, values(&before).3), (GridLimited::Full, true, 3072));

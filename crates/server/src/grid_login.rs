@@ -24,11 +24,14 @@ const MAP_VARIABLE: &str = "GRIDMAP";
 /// The variable with the directory of the signers of VOMS attributes.
 const VOMS_VARIABLE: &str = "X509_VOMS_DIR";
 
-/// Reads certificate, key, authorities and grid map. Blocks.
+/// Reads certificate, key, authorities and grid map. Returns the protocol and the authorities. Blocks.
 ///
 /// # Errors
 /// [`StartError::Security`] with the file.
-pub(crate) fn gsi(options: &GsiOptions, effective: &Effective) -> Result<GsiServer, StartError> {
+pub(crate) fn gsi(
+    options: &GsiOptions,
+    effective: &Effective,
+) -> Result<(GsiServer, Arc<GridTrust>), StartError> {
     let security = &effective.security;
     crate::login::keep_out_of_core_dumps("the key of gsi");
     let failed = |error: String| StartError::Security(format!("gsi: {error}"));
@@ -53,7 +56,9 @@ pub(crate) fn gsi(options: &GsiOptions, effective: &Effective) -> Result<GsiServ
         delegation: asks_for_proxy(options, copies).then(|| delegation(options)),
         ..settings(options, security)
     };
-    GsiServer::open(settings, Arc::new(trust), names, Box::new(SystemRng)).map_err(failed)
+    let trust = Arc::new(trust);
+    let server = GsiServer::open(settings, trust.clone(), names, Box::new(SystemRng)).map_err(failed)?;
+    Ok((server, trust))
 }
 
 fn map_path(options: &GsiOptions) -> PathBuf {
@@ -106,6 +111,7 @@ fn trust(options: &GsiOptions, security: &SecurityConfig) -> GridTrustSettings {
         },
         crl_directories: options.revocation_directories.clone(),
         crl_extension: options.revocation_extension.clone(),
+        downloads_lists: options.downloads_lists,
         refresh: options.refresh,
         allow_legacy: *security.grid_legacy,
         rsa_bits_min: *security.grid_key_bits,

@@ -25,6 +25,7 @@
 //! | `admission` | admission of hosts by address and name |
 //! | `host_lookups` | host name look-ups on behalf of clients, with limits |
 //! | `authorization` | the token issuers and authorization rules in force, and their renewal |
+//! | `crl_downloads` | revocation lists of grid authorities, downloaded over HTTP |
 //! | `issuer_keys` | keys of token issuers, fetched over HTTPS |
 //! | `adapters` | small implementations of traits of the other crates |
 //! | `stderr` | messages on the standard error before and beside the log |
@@ -37,6 +38,7 @@ mod assembly;
 mod authorization;
 pub mod cluster;
 mod control;
+mod crl_downloads;
 mod daemon;
 mod error;
 mod grid_login;

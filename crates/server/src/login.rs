@@ -6,11 +6,13 @@
 
 use crate::adapters::SystemClock;
 use crate::admission::Doorkeeper;
+use crate::crl_downloads::CrlDownloads;
 use crate::error::StartError;
 use crate::grid_login;
 use crate::kerberos_login;
 use crate::password_login;
 use auth::access::{AccessPolicy, CredentialLayer};
+use auth::grid::GridTrust;
 use auth::gsi::GSI;
 use auth::sss::{HOME_KEYTAB, SssServer, SssServerSettings};
 use auth::tokens::TOKEN_BYTES_MAX;
@@ -35,6 +37,13 @@ const LOGIN_THREADS_MAX: usize = 8;
 /// Maximum wait of a start for the protocols.
 const READY_TIME_MAX: Duration = Duration::from_secs(1);
 
+/// The authentication of clients as configured.
+pub(crate) struct ConfiguredLogin {
+    pub(crate) policy: Arc<LoginPolicy>,
+    /// The authorities of gsi.
+    authorities: Option<Arc<GridTrust>>,
+}
+
 /// Returns the authentication that the configuration requires; `None` if it requires none. `access` is
 /// the authorization, whose tokens log clients in.
 ///
@@ -43,15 +52,16 @@ const READY_TIME_MAX: Duration = Duration::from_secs(1);
 pub(crate) fn policy(
     effective: &Effective,
     access: Option<&AccessPolicy>,
-) -> Result<Option<Arc<LoginPolicy>>, StartError> {
+) -> Result<Option<ConfiguredLogin>, StartError> {
     let security = &effective.security;
     if !*security.enabled {
         return Ok(None);
     }
     let mut protocols: Vec<Arc<dyn ServerProtocol>> = Vec::new();
+    let mut authorities = None;
     for setting in &security.protocols {
         if protocols.iter().all(|known| known.id() != setting.id()) {
-            protocols.extend(protocol(setting, effective, access)?);
+            protocols.extend(protocol(setting, effective, access, &mut authorities)?);
         }
     }
     let mut order: Vec<&str> = security.protocols.iter().map(|setting| setting.id()).collect();
@@ -64,7 +74,7 @@ pub(crate) fn policy(
     let mut policy = policy.map_err(refused)?;
     policy.limit_to_tls(tls_protocols(effective)?).map_err(refused)?;
     report(effective, &order);
-    Ok(Some(Arc::new(policy)))
+    Ok(Some(ConfiguredLogin { policy: Arc::new(policy), authorities }))
 }
 
 /// Returns the protocols that the configuration limits to encrypted connections. The check of the
@@ -81,17 +91,23 @@ fn tls_protocols(effective: &Effective) -> Result<impl Iterator<Item = &str>, St
     }
 }
 
-/// Returns a protocol; `None` for `host`, which has no credentials to check.
+/// Returns a protocol; `None` for `host`, which has no credentials to check. Puts the authorities of
+/// gsi into `authorities`.
 fn protocol(
     configured: &AuthProtocol,
     effective: &Effective,
     access: Option<&AccessPolicy>,
+    authorities: &mut Option<Arc<GridTrust>>,
 ) -> Result<Option<Arc<dyn ServerProtocol>>, StartError> {
     Ok(match configured {
         AuthProtocol::Host => None,
         AuthProtocol::Unix => Some(Arc::new(UnixServer)),
         AuthProtocol::Sss(options) => Some(Arc::new(sss(options)?)),
-        AuthProtocol::Gsi(options) => Some(Arc::new(grid_login::gsi(options, effective)?)),
+        AuthProtocol::Gsi(options) => {
+            let (gsi, trust) = grid_login::gsi(options, effective)?;
+            *authorities = Some(trust);
+            Some(Arc::new(gsi))
+        }
         AuthProtocol::Krb5(options) => Some(Arc::new(kerberos_login::krb5(options, &effective.host)?)),
         AuthProtocol::Pwd(options) => Some(Arc::new(password_login::pwd(options)?)),
         AuthProtocol::Ztn(options) => Some(Arc::new(ztn(options, effective.network.tls.is_some(), access)?)),
@@ -294,9 +310,11 @@ fn refresh_files(protocol: &str, files: &FileRefresh) {
     }
 }
 
-/// The refresh of files at their intervals. It ends when this is dropped.
+/// The refresh of files at their intervals, and the download of revocation lists. Both end when this
+/// is dropped.
 pub(crate) struct KeyRefresh {
-    _end: Sender<()>,
+    _files: Option<Sender<()>>,
+    _lists: Option<CrlDownloads>,
 }
 
 /// Files of a protocol that are read again at an interval.
@@ -306,12 +324,22 @@ struct PeriodicRefresh {
     due: Instant,
 }
 
+/// Starts a thread that reads the files of the protocols at their intervals, and one that downloads
+/// revocation lists, as far as the configuration needs them.
+pub(crate) fn start_refresh(
+    login: &ConfiguredLogin,
+    effective: &Effective,
+    supervisor: &Supervisor,
+) -> std::io::Result<KeyRefresh> {
+    let downloading = login.authorities.as_ref().filter(|trust| trust.settings().downloads_lists);
+    let download = |trust: &Arc<GridTrust>| CrlDownloads::start(trust.clone(), effective, supervisor);
+    let lists = downloading.map(download).transpose()?;
+    Ok(KeyRefresh { _files: start_file_refresh(&login.policy, supervisor)?, _lists: lists })
+}
+
 /// Starts a thread that reads the files of the protocols at their intervals. `None` if there are no
 /// such files.
-pub(crate) fn start_refresh(
-    policy: &LoginPolicy,
-    supervisor: &Supervisor,
-) -> std::io::Result<Option<KeyRefresh>> {
+fn start_file_refresh(policy: &LoginPolicy, supervisor: &Supervisor) -> std::io::Result<Option<Sender<()>>> {
     let periodic = |protocol: &Arc<dyn ServerProtocol>| {
         let protocol_id = protocol.id();
         protocol.periodic_refreshes().into_iter().map(move |files| PeriodicRefresh {
@@ -334,7 +362,7 @@ pub(crate) fn start_refresh(
         }
     };
     supervisor.spawn("key-refresh", "the refresh of keys", run)?;
-    Ok(Some(KeyRefresh { _end: end }))
+    Ok(Some(end))
 }
 
 /// Waits until the next refresh is due. Returns false when the refresh must end.

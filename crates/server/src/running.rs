@@ -204,7 +204,7 @@ impl RunningServer {
             cluster,
             authorization,
             xroot,
-            login,
+            login: login.map(|login| login.policy),
             tls,
             _renewals: renewals,
             reload_readers: ReloadReaders::default(),
@@ -371,19 +371,19 @@ fn protect(
     door: &mut xroot::Config,
     effective: &Effective,
     supervisor: &Supervisor,
-    login: Option<&Arc<session::LoginPolicy>>,
+    login: Option<&login::ConfiguredLogin>,
     tls: Option<&Arc<ServerTls>>,
 ) -> std::io::Result<Renewals> {
     door.settings.selects_by_address = !*effective.network.resolve_names;
     let mut renewals = (None, None);
-    if let Some(policy) = login {
-        login::require(policy, effective, door);
-        renewals.0 = login::start_refresh(policy, supervisor)?;
-        login::await_ready(policy);
+    if let Some(login) = login {
+        login::require(&login.policy, effective, door);
+        renewals.0 = Some(login::start_refresh(login, effective, supervisor)?);
+        login::await_ready(&login.policy);
     }
     if let Some(tls) = tls {
         tls.require(effective, door);
-        login::encrypt(login.map(|policy| &**policy), door);
+        login::encrypt(login.map(|login| &*login.policy), door);
         renewals.1 = Some(tls.watch(supervisor)?);
     }
     Ok(renewals)

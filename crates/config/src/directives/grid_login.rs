@@ -8,12 +8,14 @@ use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::gsi_fault::{invalid, unknown};
 use super::shared::unprotected;
+use super::third_party::add_sources;
 use super::voms::VomsDraft;
 use crate::effective::{
-    AuthorityCheck, GridCipher, GridExport, GridForwarding, GridLimited, GridMapping, GsiOptions,
-    RevocationCheck,
+    AuthProtocol, AuthorityCheck, CopySources, Effective, GridCipher, GridExport, GridForwarding,
+    GridLimited, GridMapping, GsiOptions, RevocationCheck,
 };
 use crate::language::DirectiveToken;
+use crate::report::{ConfigReport, ProblemKind};
 use crate::setting::Setting;
 use crate::values;
 use std::path::PathBuf;
@@ -87,7 +89,7 @@ fn take(
             options.authority_check =
                 found.ok_or_else(|| invalid(token, "noverify, verifyss, verify, 0 to 2"))?;
         }
-        "-crl" => options.revocation = revocation(token, value)?,
+        "-crl" => (options.revocation, options.downloads_lists) = revocation(token, value)?,
         "-crldir" => options.revocation_directories = paths(token, value)?,
         "-crlext" if value.starts_with('.') && !value.contains('/') => {
             options.revocation_extension = value.to_owned();
@@ -120,13 +122,18 @@ fn by_name_or_number<T: Copy>(all: &[(&str, T)], text: &str) -> Option<T> {
         .map(|(_, (_, value))| *value)
 }
 
-fn revocation(token: &DirectiveToken, value: &str) -> Result<RevocationCheck, DirectiveFault> {
-    // Lists are not downloaded.
-    if ["12", "13", "use,updt", "require,updt"].contains(&value) {
-        return Err(unprotected(token, &format!("'{}'", token.text)));
+/// Returns the use of revocation lists, and whether they are downloaded.
+fn revocation(token: &DirectiveToken, value: &str) -> Result<(RevocationCheck, bool), DirectiveFault> {
+    match value {
+        "12" | "use,updt" => return Ok((RevocationCheck::Use, true)),
+        "13" | "require,updt" => return Ok((RevocationCheck::Require, true)),
+        _ => {}
     }
     let found = by_name_or_number(&RevocationCheck::ALL, value);
-    found.ok_or_else(|| invalid(token, "ignore, try, use, require, 0 to 3"))
+    let found = found.ok_or_else(|| {
+        invalid(token, "ignore, try, use, require, 0 to 3; use,updt and require,updt, or 12 and 13")
+    })?;
+    Ok((found, false))
 }
 
 fn mapping(token: &DirectiveToken, value: &str) -> Result<(GridMapping, bool), DirectiveFault> {
@@ -230,6 +237,33 @@ pub(super) fn proxy_types(
     draft.effective.security.grid_legacy = Setting::new(legacy, arguments.origin());
     draft.finish(arguments);
     Ok(())
+}
+
+/// `{allow|deny} {loopback|linklocal|private|pattern}…`.
+pub(super) fn list_sources(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    let mut value = draft.effective.security.grid_list_sources.value.clone();
+    add_sources(arguments, &mut value)?;
+    draft.effective.security.grid_list_sources.set(value, arguments.origin());
+    Ok(())
+}
+
+/// Reports sources of revocation lists that no `sec.protocol gsi` downloads.
+pub(crate) fn check_list_sources(effective: &Effective, report: &mut ConfigReport) {
+    let security = &effective.security;
+    let downloads = |protocol: &Setting<AuthProtocol>| match &protocol.value {
+        AuthProtocol::Gsi(options) => options.downloads_lists,
+        _ => false,
+    };
+    let sources = &security.grid_list_sources;
+    if sources.value == CopySources::default() || security.protocols.iter().any(downloads) {
+        return;
+    }
+    let what = "gsi.crlsource has no effect, because no revocation lists are downloaded";
+    let allowed = "add -crl:use,updt to sec.protocol gsi, or remove it";
+    report.add_about("gsi.crlsource", ProblemKind::Doubtful, sources.origin.clone(), what, allowed);
 }
 
 /// `bits`.

@@ -10,7 +10,7 @@ use super::authorization::{
     audit, authdb, encoding, lookup_lifetime, netgroup_domain, path_match, refresh, space_character,
 };
 use super::definition::{Directive, Section};
-use super::grid_login::{key_bits, limited, proxy_types};
+use super::grid_login::{key_bits, limited, list_sources, proxy_types};
 use super::login_encryption::tls_binding;
 use super::standing::UsageFrequency;
 use super::voms::map_file;
@@ -114,6 +114,19 @@ pub(super) const SECTION: Section = Section {
             .default("2048")
             .help("Minimum size of RSA keys in certificates and proxies of clients.")
             .example("3072"),
+        Directive::new(
+            &["gsi.crlsource"],
+            UsageFrequency::Rare,
+            "{allow|deny} {loopback|linklocal|private|pattern}…",
+            list_sources,
+        )
+        .default("all but loopback, link-local and private networks in which this server is not")
+        .help(
+            "Servers from which `-crl:use,updt` and `-crl:require,updt` of gsi download revocation lists, by name or \
+             address; several of these directives accumulate, as those of `scalla.tpcsource`. The address of the \
+             actual connection is checked, also after a redirect.",
+        )
+        .example("allow crl.example.org"),
         Directive::guard(&["gsi.compat"], UsageFrequency::Rare, "olddh pattern", "olddh *.example.org")
             .default("none")
             .help("Hosts whose old clients may log in by gsi without a signed key agreement."),

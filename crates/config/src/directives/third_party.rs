@@ -10,7 +10,7 @@ use super::shared::{option_not_yet, option_without_effect};
 use super::xrootd::target;
 use crate::effective::{
     COPY_JOBS_MAX, COPY_STREAMS_MAX, ChecksumKind, CopyAllow, CopyCredentials, CopyProgram, CopyRedirect,
-    CopyRequire, CopyScan, CopySource, HostPattern, ThirdPartyCopy,
+    CopyRequire, CopyScan, CopySource, CopySources, HostPattern, ThirdPartyCopy,
 };
 use crate::language::DirectiveToken;
 use crate::report::ProblemKind;
@@ -106,6 +106,16 @@ fn allow(
 /// `scalla.tpcsource {allow|deny} {loopback|linklocal|private|pattern}…`.
 pub(super) fn sources(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut value = draft.effective.logical.copy_sources.value.clone();
+    add_sources(arguments, &mut value)?;
+    draft.effective.logical.copy_sources.set(value, arguments.origin());
+    Ok(())
+}
+
+/// Reads `{allow|deny} {loopback|linklocal|private|pattern}…` and adds it to the lists.
+pub(super) fn add_sources(
+    arguments: &mut Arguments<'_>,
+    value: &mut CopySources,
+) -> Result<(), DirectiveFault> {
     let which = arguments.need("allow or deny")?;
     let list = match which.text.as_str() {
         "allow" => &mut value.allow,
@@ -134,11 +144,9 @@ pub(super) fn sources(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> R
         });
         match arguments.next() {
             Some(next) => token = next,
-            None => break,
+            None => return Ok(()),
         }
     }
-    draft.effective.logical.copy_sources.set(value, arguments.origin());
-    Ok(())
 }
 
 fn checksum(arguments: &mut Arguments<'_>) -> Result<ChecksumKind, DirectiveFault> {

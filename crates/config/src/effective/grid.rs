@@ -188,6 +188,8 @@ pub struct GsiOptions {
     pub authority_check: AuthorityCheck,
     /// `-crl`.
     pub revocation: RevocationCheck,
+    /// `updt` of `-crl`: revocation lists are downloaded, too.
+    pub downloads_lists: bool,
     /// `-crldir`; those of the authorities if it is empty.
     pub revocation_directories: Vec<PathBuf>,
     /// `-crlext`.
@@ -228,6 +230,7 @@ impl Default for GsiOptions {
             digests: vec!["sha256".to_owned()],
             authority_check: AuthorityCheck::default(),
             revocation: RevocationCheck::default(),
+            downloads_lists: false,
             revocation_directories: Vec::new(),
             revocation_extension: ".r0".to_owned(),
             refresh: Duration::from_secs(86_400),

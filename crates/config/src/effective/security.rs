@@ -9,6 +9,7 @@ use super::grid::{GRID_KEY_BITS, GridLimited, GsiOptions};
 use super::names::named;
 use super::network::HostPattern;
 use super::process::Trace;
+use super::third_party::CopySources;
 use crate::setting::Setting;
 
 /// Default lifetime of sss credentials.
@@ -292,6 +293,8 @@ pub struct SecurityConfig {
     pub grid_legacy: Setting<bool>,
     /// `gsi.minrsa`: minimum size of RSA keys in bits.
     pub grid_key_bits: Setting<u32>,
+    /// `gsi.crlsource`: servers from which revocation lists are downloaded.
+    pub grid_list_sources: Setting<CopySources>,
     /// `voms.mapfile`: users of groups.
     pub voms_map: Setting<Option<PathBuf>>,
     /// `sec.trace`.
@@ -311,6 +314,7 @@ impl Default for SecurityConfig {
             grid_limited: Setting::default_of(GridLimited::default()),
             grid_legacy: Setting::default_of(false),
             grid_key_bits: Setting::default_of(GRID_KEY_BITS),
+            grid_list_sources: Setting::default_of(CopySources::default()),
             voms_map: Setting::default_of(None),
             trace: Setting::default_of(Trace::default()),
         }

@@ -20,7 +20,8 @@ pub struct CopyAllow {
     pub attributes: Vec<(String, String)>,
 }
 
-/// `scalla.tpcsource`: a class of hosts that are sources of copies.
+/// `scalla.tpcsource`, `gsi.crlsource`: a class of hosts that are sources of copies or of revocation
+/// lists.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CopySource {
     /// `loopback`: this host.
@@ -33,7 +34,7 @@ pub enum CopySource {
     Host(HostPattern),
 }
 
-/// All `scalla.tpcsource` directives.
+/// All `scalla.tpcsource` directives, or all `gsi.crlsource` directives.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CopySources {
     /// Allowed sources. If empty, all hosts except special networks that contain neither this

@@ -15,7 +15,7 @@ pub(super) fn gsi_text(options: &GsiOptions) -> String {
         format!("-cipher:{}", ciphers.join(":")),
         format!("-md:{}", options.digests.join(":")),
         format!("-ca:{}", options.authority_check.name()),
-        format!("-crl:{}", options.revocation.name()),
+        format!("-crl:{}{}", options.revocation.name(), if options.downloads_lists { ",updt" } else { "" }),
     ];
     if !options.revocation_directories.is_empty() {
         words.push(format!("-crldir:{}", list(&options.revocation_directories)));

@@ -38,6 +38,12 @@ pub(super) fn show(security: &SecurityConfig, lines: &mut EffectiveLines) {
     let types = |legacy: &bool| if *legacy { "rfc legacy" } else { "rfc" }.to_owned();
     lines.restart("gsi.proxytypes", &security.grid_legacy, types);
     lines.restart("gsi.minrsa", &security.grid_key_bits, u32::to_string);
+    lines.add(
+        Reload::Restart,
+        "gsi.crlsource",
+        &security.grid_list_sources,
+        super::third_party::show_sources,
+    );
     lines.add(Reload::Restart, "voms.mapfile", &security.voms_map, |path| {
         path.as_ref().map(|path| path.display().to_string())
     });

@@ -17,5 +17,5 @@ mod program_environment;
 pub(crate) use copy_program::ProgramPuller;
 pub(crate) use fetcher::Puller;
 pub(crate) use handoff::Handoff;
-pub(crate) use outbound::Outbound;
+pub(crate) use outbound::{ClientOutbound, Outbound};
 pub(crate) use program_environment::ProgramEnvironment;

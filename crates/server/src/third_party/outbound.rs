@@ -1,4 +1,5 @@
-//! The policy for outgoing connections on behalf of clients: sources of third-party copies.
+//! The policy for outgoing connections on behalf of clients: sources of third-party copies. Downloads of
+//! revocation lists follow it too, with lists of their own.
 //!
 //! It exists because a client outside of a firewall must not reach hosts inside through this
 //! server. So addresses of special networks (loopback, link-local, private) are refused unless a
@@ -17,9 +18,11 @@ use config::{CopySource, CopySources};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-/// The policy of `scalla.tpcsource`.
-#[derive(Clone, Default)]
+/// The policy of `scalla.tpcsource` or of `gsi.crlsource`.
+#[derive(Clone)]
 pub(crate) struct Outbound {
+    /// The directive with the rules, for messages.
+    directive: &'static str,
     rules: CopySources,
     own_name: OwnName,
     look_ups: HostLookups,
@@ -92,7 +95,13 @@ fn network_v6(address: Ipv6Addr) -> AddressClass {
 impl Outbound {
     /// Creates the policy of a server on the host with this name.
     pub(crate) fn new(rules: CopySources, own_name: &str) -> Self {
-        Self { rules, own_name: OwnName(own_name.into()), look_ups: HostLookups::default() }
+        let (own_name, look_ups) = (OwnName(own_name.into()), HostLookups::default());
+        Self { directive: "scalla.tpcsource", rules, own_name, look_ups }
+    }
+
+    /// Returns the policy with rules of another directive.
+    pub(crate) fn of_directive(self, directive: &'static str) -> Self {
+        Self { directive, ..self }
     }
 
     /// Returns the policy for one client, with the current interfaces of this host.
@@ -165,7 +174,7 @@ impl ClientOutbound {
             CopySource::Private => matches!(network, AddressClass::Private(_)),
             CopySource::Host(pattern) => pattern.matches(host) || pattern.matches(&text),
         };
-        let refused = |why: &str| Err(format!("{text} {why} (scalla.tpcsource)"));
+        let refused = |why: &str| Err(format!("{text} {why} ({})", self.policy.directive));
         if network == AddressClass::Nobody {
             return refused("is no address of a host");
         }
