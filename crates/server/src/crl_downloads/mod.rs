@@ -31,7 +31,7 @@ use storage::Pool;
 
 /// Maximum number of threads that wait for authorities.
 const DOWNLOAD_THREADS_MAX: usize = 4;
-/// Interval at which changed addresses of authorities are noticed.
+/// Maximum interval at which changed addresses of authorities, and the end of a download, are noticed.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// The directory for lists, below the administrative path.
 const LISTS: &str = ".revocation-lists";
@@ -182,6 +182,7 @@ impl ListUpdater {
     /// Returns the time until the next look at the schedule.
     fn pause(&self) -> Duration {
         let now = self.started.elapsed();
-        self.schedule().next_due(now).map_or(LOOK_INTERVAL, |pause| pause.min(LOOK_INTERVAL))
+        let look = LOOK_INTERVAL.min(self.trust.settings().refresh);
+        self.schedule().next_due(now).map_or(look, |pause| pause.min(look))
     }
 }
