@@ -231,6 +231,26 @@ fn hosts_that_fail_too_often_are_locked() {
     assert!(matches!(later.step(&client.step(Some(&more), after).unwrap(), after), ServerStep::Done(_)));
 }
 
+/// A check takes milliseconds, in which others could guess as well.
+#[test]
+fn guesses_at_the_same_time_are_as_many_as_one_after_the_other() {
+    let site = site_with("parallel", 3);
+    let site = &site;
+    let reasons = |passwords: &'static [&'static str], count| {
+        let log_in = |_| move || site.log_in("alice", passwords).0.err().unwrap_or_default();
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..count).map(|number| scope.spawn(log_in(number))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        })
+    };
+    // Users who know the password wait for each other, and none of them is locked.
+    assert_eq!(reasons(&["secret12"], 8), [""; 8]);
+    let reasons = reasons(&["wrong"; 3], 8);
+    assert!(reasons.iter().all(|reason| !reason.is_empty()), "{reasons:?}");
+    let host = base::ClientHost::from(Some(peer(1).address.ip()));
+    assert_eq!(site.server.failures_of(host), 3, "of 24 guesses");
+}
+
 /// Failures of many hosts lock a user, but not those of a host that can be stopped alone.
 #[test]
 fn users_that_fail_too_often_are_locked() {

@@ -16,7 +16,7 @@
 //! users, and passwords are changed by the administrator.
 
 use super::cipher::PwdCipher;
-use super::failures::FailureCounts;
+use super::failures::{FailureCounts, GuessAdmission, GuessOutcome, PasswordGuess};
 use super::file::{EntryStatus, PwdEntry, PwdFile};
 use super::hash::{self, StoredPassword};
 use super::messages::{self, CREDENTIALS, STATUS, STATUS_BYTES, VERSION, step};
@@ -32,7 +32,7 @@ use crate::sut::{SutField, SutMessage};
 use base::ClientHost;
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 /// Minimum length of credentials: id, step, end, and two fields.
@@ -144,6 +144,8 @@ struct PwdShared {
     settings: PwdServerSettings,
     users: RwLock<Arc<PwdUsers>>,
     failures: Mutex<FailureCounts>,
+    /// Notified at the end of each guess.
+    guess_ended: Condvar,
     /// The reason why the present file is not in force, if it is not.
     refusal: Mutex<Option<String>>,
 }
@@ -171,8 +173,14 @@ impl PwdServer {
             settings,
             users: RwLock::new(Arc::new(users)),
             failures: Mutex::default(),
+            guess_ended: Condvar::new(),
             refusal: Mutex::default(),
         }))
+    }
+
+    #[cfg(test)]
+    pub(super) fn failures_of(&self, host: ClientHost) -> u32 {
+        self.0.failures.lock().unwrap_or_else(PoisonError::into_inner).of_host(host)
     }
 
     pub(super) fn exchange(&self, peer: &LoginPeer) -> PwdServerLogin {
@@ -203,6 +211,42 @@ impl PwdShared {
             }
             Err(_) => Err(refusal.unwrap_or_default()),
         }
+    }
+}
+
+impl PwdShared {
+    /// Announces a guess. Returns `None` if the user or the host has failed too often. Blocks while this
+    /// depends on guesses that are being checked.
+    fn begin_guess<'a>(&'a self, guess: PasswordGuess<'a>, now: SystemTime) -> Option<RunningGuess<'a>> {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match failures.begin(guess, self.settings.failures_max, now) {
+                GuessAdmission::Begun => break,
+                GuessAdmission::Locked => return None,
+                GuessAdmission::Later => {
+                    failures = self.guess_ended.wait(failures).unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+        // The end of the check by a panic is a failure.
+        Some(RunningGuess { shared: self, guess, now, outcome: GuessOutcome::Failed })
+    }
+}
+
+/// A guess that is being checked. It ends when this is dropped.
+struct RunningGuess<'a> {
+    shared: &'a PwdShared,
+    guess: PasswordGuess<'a>,
+    now: SystemTime,
+    outcome: GuessOutcome,
+}
+
+impl Drop for RunningGuess<'_> {
+    fn drop(&mut self) {
+        let mut failures = self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.end(self.guess, self.outcome, self.now);
+        drop(failures);
+        self.shared.guess_ended.notify_all();
     }
 }
 
@@ -414,21 +458,18 @@ impl PwdServerLogin {
     /// Checks the hash in a message, unless the user or the host has failed too often.
     fn check(&self, user: &str, main: &SutMessage<'_>, now: SystemTime) -> Result<(), PasswordFault> {
         let host = ClientHost::from(Some(self.peer.address.ip()));
-        let most = self.shared.settings.failures_max;
-        let lock = || self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        if lock().is_locked(user, host, most, now) {
-            return Err(PasswordFault::Locked);
-        }
-        let credentials = main.field(CREDENTIALS).ok_or(PasswordFault::Missing)?;
         // Hashing takes milliseconds, so it is not done with the lock.
         let users = self.shared.users();
-        let result = users.check(user, credentials);
-        match &result {
-            Ok(()) => lock().succeed(user),
-            // The user knows the password, so nobody guesses.
-            Err(PasswordFault::Expired) => {}
-            Err(_) => lock().add(user, users.entry_of(user).is_some(), host, now),
-        }
+        let guess = PasswordGuess { user, is_user: users.entry_of(user).is_some(), host };
+        let mut running = self.shared.begin_guess(guess, now).ok_or(PasswordFault::Locked)?;
+        let credentials = main.field(CREDENTIALS).ok_or(PasswordFault::Missing);
+        let result = credentials.and_then(|credentials| users.check(user, credentials));
+        running.outcome = match &result {
+            Ok(()) => GuessOutcome::LoggedIn,
+            // The user knows the password, or there is none, so nobody guesses.
+            Err(PasswordFault::Expired | PasswordFault::Missing) => GuessOutcome::NotCounted,
+            Err(_) => GuessOutcome::Failed,
+        };
         result
     }
 }
