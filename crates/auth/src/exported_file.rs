@@ -11,7 +11,9 @@ use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use base::{Rng, errno_text};
 
@@ -23,6 +25,8 @@ const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 /// Random bytes in the name of that directory.
 const RANDOM_BYTES: usize = 16;
+/// Maximum wait for the removal of files of ended sessions.
+const END_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The use of a file.
 #[derive(Debug)]
@@ -33,22 +37,41 @@ struct FileUse {
     sessions: usize,
 }
 
-/// The files of one protocol of a server, with the use of each.
+/// The use of each file of one protocol of a server.
 #[derive(Debug)]
-pub(crate) struct ExportedFiles {
+struct ExportedUses {
     /// The kind of the credentials, for messages.
     what: &'static str,
-    /// The option with the path, for messages.
-    option: &'static str,
+    /// Locked only by threads that may wait for a disk.
     used: Mutex<HashMap<PathBuf, FileUse>>,
 }
 
-/// Credentials in a file. The file is removed when the last value of this path is dropped, which is one
-/// call of the system and can wait for the disk.
+/// A message to the thread that removes files.
+#[derive(Debug)]
+enum SessionEnd {
+    /// A session that used this path has ended.
+    Of(PathBuf),
+    /// The receiver waits until all earlier messages are done.
+    Reached(Sender<()>),
+}
+
+/// The files of one protocol of a server. A thread of its own removes them, because the last value of
+/// a session is dropped by an event loop, which must not wait for a disk.
+#[derive(Debug)]
+pub(crate) struct ExportedFiles {
+    uses: Arc<ExportedUses>,
+    /// The option with the path, for messages.
+    option: &'static str,
+    /// The thread, which is started with the first file.
+    removal: Mutex<Option<Sender<SessionEnd>>>,
+}
+
+/// Credentials in a file. The file is removed after the last value of this path was dropped. The drop
+/// does not block.
 #[derive(Debug)]
 pub struct ExportedFile {
     path: PathBuf,
-    files: Arc<ExportedFiles>,
+    removal: Sender<SessionEnd>,
 }
 
 impl ExportedFile {
@@ -61,20 +84,59 @@ impl ExportedFile {
 
 impl Drop for ExportedFile {
     fn drop(&mut self) {
-        let mut used = self.files.used.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(file) = used.get_mut(&self.path).filter(|file| file.sessions > 1) {
+        // The thread lives as long as this sender.
+        let _ = self.removal.send(SessionEnd::Of(std::mem::take(&mut self.path)));
+    }
+}
+
+impl ExportedUses {
+    fn used(&self) -> MutexGuard<'_, HashMap<PathBuf, FileUse>> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes files whose last session has ended, until all senders are gone.
+    fn serve(&self, ends: &Receiver<SessionEnd>) {
+        for end in ends {
+            match end {
+                SessionEnd::Of(path) => self.end_session(&path),
+                SessionEnd::Reached(reply) => drop(reply.send(())),
+            }
+        }
+    }
+
+    fn end_session(&self, path: &Path) {
+        let mut used = self.used();
+        if let Some(file) = used.get_mut(path).filter(|file| file.sessions > 1) {
             file.sessions -= 1;
             return;
         }
-        used.remove(&self.path);
+        used.remove(path);
         // The lock is held, so that no new file is removed.
-        match fs::remove_file(&self.path) {
+        match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                let (shown, reason) = (self.path.display(), errno_text(&error));
-                tracing::warn!("{} {shown} is not removed: {reason}; remove it", self.files.what);
+                let (shown, reason) = (path.display(), errno_text(&error));
+                tracing::warn!("{} {shown} is not removed: {reason}; remove it", self.what);
             }
             _ => {}
         }
+    }
+}
+
+impl Drop for ExportedFiles {
+    fn drop(&mut self) {
+        // The process may end next, and a file would remain.
+        let removal = self.removal.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(removal) = removal {
+            await_removals(&removal, END_TIME_MAX);
+        }
+    }
+}
+
+/// Waits until the files of all sessions that have ended before are removed.
+fn await_removals(removal: &Sender<SessionEnd>, time_max: Duration) {
+    let (reply, reached) = mpsc::channel();
+    if removal.send(SessionEnd::Reached(reply)).is_ok() {
+        let _ = reached.recv_timeout(time_max);
     }
 }
 
@@ -82,14 +144,28 @@ impl ExportedFiles {
     /// Creates the files of a protocol. `what` is the kind of its credentials, and `option` the one with
     /// the path, both for messages.
     pub(crate) fn new(what: &'static str, option: &'static str) -> Arc<Self> {
-        Arc::new(Self { what, option, used: Mutex::default() })
+        let uses = Arc::new(ExportedUses { what, used: Mutex::default() });
+        Arc::new(Self { uses, option, removal: Mutex::default() })
+    }
+
+    /// Returns the sender to the thread that removes files, which is started if it does not run yet.
+    fn removal(&self) -> io::Result<Sender<SessionEnd>> {
+        let mut removal = self.removal.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = &*removal {
+            return Ok(sender.clone());
+        }
+        let ((sender, ends), uses) = (mpsc::channel(), self.uses.clone());
+        let thread = std::thread::Builder::new().name("exported-files".to_owned());
+        thread.spawn(move || uses.serve(&ends))?;
+        *removal = Some(sender.clone());
+        Ok(sender)
     }
 
     /// Stores credentials of `owner` at a path, where they replace earlier ones. `write` writes the file
     /// that it is given. Returns `None`, and logs why, if a session of another owner uses the path.
     /// Blocks.
     pub(crate) fn store(
-        self: &Arc<Self>,
+        &self,
         path: &Path,
         owner: &str,
         write: impl FnOnce(&Path) -> Result<(), String>,
@@ -98,20 +174,24 @@ impl ExportedFiles {
             let (shown, reason) = (path.display(), errno_text(error));
             format!(
                 "{} cannot be stored as {shown}: {reason}; name a directory of the server's user with {}",
-                self.what, self.option
+                self.uses.what, self.option
             )
         };
-        let parent = path.parent().ok_or_else(|| format!("the file of {} has no directory", self.what))?;
+        let removal = self.removal().map_err(|error| failed(&error))?;
+        // The path of a session that has ended is free for others.
+        await_removals(&removal, END_TIME_MAX);
+        let parent =
+            path.parent().ok_or_else(|| format!("the file of {} has no directory", self.uses.what))?;
         let directory = ExportDirectory::create(parent).map_err(|error| failed(&error))?;
         let new = directory.0.join("new");
         write(&new)?;
         fs::set_permissions(&new, Permissions::from_mode(FILE_MODE)).map_err(|error| failed(&error))?;
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.uses.used();
         if let Some(file) = used.get(path).filter(|file| file.owner != owner) {
             tracing::warn!(
                 "{} of {owner} is not stored, because {} is in use by {}; give them different accounts, or \
                  another path with {}",
-                self.what,
+                self.uses.what,
                 path.display(),
                 file.owner,
                 self.option
@@ -121,7 +201,7 @@ impl ExportedFiles {
         fs::rename(&new, path).map_err(|error| failed(&error))?;
         let new_use = || FileUse { owner: owner.to_owned(), sessions: 0 };
         used.entry(path.to_owned()).or_insert_with(new_use).sessions += 1;
-        Ok(Some(ExportedFile { path: path.to_owned(), files: Arc::clone(self) }))
+        Ok(Some(ExportedFile { path: path.to_owned(), removal }))
     }
 }
 
@@ -156,6 +236,12 @@ mod tests {
         ExportedFiles::new("the forwarded ticket", "-exptkn:")
     }
 
+    /// Drops a value, and waits for its effect.
+    fn end(files: &ExportedFiles, file: ExportedFile) {
+        drop(file);
+        await_removals(&files.removal().unwrap(), Duration::from_secs(600));
+    }
+
     fn directory(name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("auth-export-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
@@ -183,7 +269,7 @@ mod tests {
             (b"ticket".into(), b"other".into())
         );
         assert_eq!(fs::read_dir(&top).unwrap().count(), 2, "nothing else remains");
-        drop(ticket);
+        end(&files, ticket);
         assert!(!path.exists() && other.exists());
         fs::remove_dir_all(top).unwrap();
     }
@@ -198,10 +284,18 @@ mod tests {
             files.store(&path, "alice", write).unwrap().unwrap()
         };
         let (first, second) = (store("1"), store("2"));
-        drop(first);
+        end(&files, first);
         assert_eq!(fs::read(&path).unwrap(), b"2");
-        drop(second);
-        assert!(!path.exists() && files.used.lock().unwrap().is_empty());
+        end(&files, second);
+        assert!(!path.exists() && files.uses.used().is_empty());
+        // A session can last longer than the protocol.
+        let third = store("3");
+        let removal = third.removal.clone();
+        drop(files);
+        assert!(path.exists());
+        drop(third);
+        await_removals(&removal, Duration::from_secs(600));
+        assert!(!path.exists());
         fs::remove_dir_all(top).unwrap();
     }
 
@@ -217,14 +311,14 @@ mod tests {
         let (first, other, second) = (store("alice"), store("bob"), store("alice"));
         assert!(first.is_some() && other.is_none() && second.is_some());
         assert_eq!(fs::read(&path).unwrap(), b"alice");
-        drop(first);
+        end(&files, first.unwrap());
         assert!(store("bob").is_none());
         assert_eq!(fs::read(&path).unwrap(), b"alice");
+        // The end of a session counts for the next one at once.
         drop(second);
-        assert!(!path.exists());
         let other = store("bob").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"bob");
-        drop(other);
+        end(&files, other);
         assert_eq!(fs::read_dir(&top).unwrap().count(), 0);
         fs::remove_dir_all(top).unwrap();
     }
@@ -244,7 +338,24 @@ mod tests {
         assert!(failed.contains("cannot be stored as ") && failed.contains("-exptkn:"), "{failed}");
         assert!(files.store(&top.join("none/f"), "alice", write).is_err());
         assert_eq!(fs::read_dir(&top).unwrap().count(), 1);
-        assert!(files.used.lock().unwrap().is_empty());
+        assert!(files.uses.used().is_empty());
+        fs::remove_dir_all(top).unwrap();
+    }
+
+    /// An event loop drops the value while another session of the path waits for a disk.
+    #[test]
+    fn a_drop_waits_for_no_disk() {
+        let top = directory("drop");
+        let files = files();
+        let path = top.join("krb5cc_1");
+        let write = |path: &Path| fs::write(path, "ticket").map_err(|error| error.to_string());
+        let ticket = files.store(&path, "alice", write).unwrap().unwrap();
+        let busy = files.uses.used();
+        drop(ticket);
+        assert!(path.exists());
+        drop(busy);
+        await_removals(&files.removal().unwrap(), Duration::from_secs(600));
+        assert!(!path.exists());
         fs::remove_dir_all(top).unwrap();
     }
 }
