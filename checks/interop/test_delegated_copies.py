@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import clusters
 import grid
 import peers
 import tools
@@ -152,6 +153,26 @@ def test_a_server_that_does_not_use_the_proxy_gets_none(started, site, proxy):
     assert "cannot be stored" not in target.output()
     run([tools.XRDFS, target.host, "stat", "/"], XrdSecGSIDELEGPROXY="1", **environment)
     wait_until(lambda: "cannot be stored" in target.output())
+
+
+def test_the_server_behind_a_manager_gets_the_proxy_and_the_manager_does_not(started, site, proxy):
+    source = started("ours")
+    peers.place(source.tree / "file", data(SIZE))
+    # The manager asks for proxies, and tries to store each one where it cannot. Nodes log in by unix.
+    security = site.settings("{}").replace("sec.protbind * only gsi", "sec.protocol unix")
+    settings = (f"if named man\n{security.format('-dlgpxy:request -exppxy:/nonexistent/x509up_u<uid>')}fi\n"
+                f"if named s1 s2\n{security.format('')}ofs.tpc logok fcreds gsi =X509_USER_PROXY\nfi\n")
+    environment = site.client(proxy, XrdSecGSISRVNAMES="*")
+    with clusters.Cluster(clusters.PAIR, "ours", settings=settings) as cluster:
+        # The servers log in to the manager meanwhile.
+        wait_until(lambda: run([tools.XRDFS, cluster.top.host, "mkdir", "-p", "/d"], **environment).status == 0, seconds=120)
+        copy("scalla", source, cluster.top, "delegate", **environment).ok()
+        copied = [server for server in cluster.servers if (server.tree / "copy").exists()]
+        assert len(copied) == 1 and (copied[0].tree / "copy").read_bytes() == data(SIZE)
+        assert " by gsi" in cluster.top.output() and "cannot be stored" not in cluster.top.output()
+        # The manager would take one.
+        run([tools.XRDFS, cluster.top.host, "stat", "/d"], **{**environment, "XrdSecGSIDELEGPROXY": "1"})
+        wait_until(lambda: "cannot be stored" in cluster.top.output())
 
 
 PROGRAM_TEXT = """#!/bin/sh

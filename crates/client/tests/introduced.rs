@@ -7,7 +7,7 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use client::copy::{Copier, CopyJob, CopyOptions, Place, ThirdParty, Watch};
+use client::copy::{Copier, CopyDelegation, CopyJob, CopyOptions, Place, ThirdParty, Watch};
 use support::{Act, Asked, Fake, SERVER, client, ok, opened, stat_text};
 use tokio::sync::oneshot;
 use wire::xroot::RequestCode;
@@ -65,4 +65,26 @@ async fn nothing_is_synced_before_the_source_has_granted_it() {
     assert!(copied.unwrap().third_party);
     assert_eq!(target.count(RequestCode::SYNC), 2);
     assert!(!early.load(Ordering::SeqCst), "synced too early");
+}
+
+/// A server that does not copy with delegated credentials is not offered any.
+#[tokio::test]
+async fn credentials_are_offered_only_to_servers_that_declare_to_use_them() {
+    for (declared, expected) in [("1\n1\n\0", "tpc.dlgon=0"), ("1\ngsi\n\0", "tpc.dlgon=1")] {
+        let answer = move |asked: &Asked| match asked.code() {
+            RequestCode::QUERY => ok(asked, declared.as_bytes()),
+            _ => about(asked),
+        };
+        let (source, target) = (Fake::start(SERVER, about).await, Fake::start(SERVER, answer).await);
+        let client = client(&[]);
+        let mut options = CopyOptions::of(client.settings());
+        options.third_party = ThirdParty::Only;
+        options.delegation = CopyDelegation::Supported;
+        let places = (Place::Remote(source.url("/old")), Place::Remote(target.url("/new")));
+        let job = CopyJob { source: places.0, target: places.1, size: None };
+        // The end of the copy is not that of a real one.
+        let _ = Copier::new(&client).copy(&job, &options, &Watch::default()).await;
+        let offered = target.texts(RequestCode::OPEN);
+        assert!(offered.iter().any(|open| open.contains(expected)), "{declared:?} {offered:?}");
+    }
 }

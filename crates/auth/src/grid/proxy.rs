@@ -14,7 +14,7 @@ pub(crate) const LIMITED_POLICY: &[u8] = &[0x2b, 6, 1, 4, 1, 0x9b, 0x50, 1, 1, 1
 /// The last common name of proxies of the form before RFC 3820.
 const LEGACY_FULL: &str = "proxy";
 /// The last common name of limited proxies of that form.
-const LEGACY_LIMITED: &str = "limited proxy";
+pub(crate) const LEGACY_LIMITED: &str = "limited proxy";
 
 /// The rights that a proxy takes over from its issuer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,7 +4,7 @@
 
 use super::certificate::{GridCertificate, PROXY_INFORMATION};
 use super::rsa_keys::{RsaSigner, RsaVerifier};
-use crate::grid::{INHERIT_ALL_POLICY, LIMITED_POLICY};
+use crate::grid::{INHERIT_ALL_POLICY, LEGACY_LIMITED, LIMITED_POLICY};
 use crate::random::SystemRng;
 use base::Rng;
 use std::time::{Duration, SystemTime};
@@ -208,12 +208,23 @@ pub(super) fn requested_key(request: &[u8]) -> Option<Vec<u8>> {
 
 /// Returns the number in the common name that a subject has in addition to its issuer.
 fn serial_of_subject(issuer: &[u8], subject: &[u8]) -> Option<u32> {
+    let text = added_common_name(issuer, subject)?;
+    text.parse().ok().filter(|serial: &u32| *serial > 0 && serial.to_string() == text)
+}
+
+/// Returns the common name that a subject has in addition to its issuer.
+fn added_common_name<'a>(issuer: &[u8], subject: &'a [u8]) -> Option<&'a str> {
     let issuer = AnyRef::from_der(issuer).ok()?.value();
     let added = AnyRef::from_der(subject).ok()?.value().strip_prefix(issuer)?;
     let attribute = AnyRef::from_der(AnyRef::from_der(added).ok()?.value()).ok()?.value();
     let value = AnyRef::from_der(attribute.strip_prefix(&COMMON_NAME)?).ok()?.value();
-    let text = std::str::from_utf8(value).ok()?;
-    text.parse().ok().filter(|serial: &u32| *serial > 0 && serial.to_string() == text)
+    std::str::from_utf8(value).ok()
+}
+
+/// Reports whether a certificate is a limited proxy of the form before RFC 3820.
+fn is_limited_legacy(certificate: &GridCertificate) -> bool {
+    let names = certificate.issuer().and_then(|issuer| Ok((issuer, certificate.subject()?)));
+    names.is_ok_and(|(issuer, subject)| added_common_name(&issuer, &subject) == Some(LEGACY_LIMITED))
 }
 
 /// The subject of a new proxy, and what belongs to it.
@@ -276,7 +287,8 @@ fn information(issuer: &GridCertificate, path_length: Option<u32>) -> Result<Pro
         Some(length) => Some(path_length.map_or(length - 1, |wanted| wanted.min(length - 1))),
         None => path_length,
     };
-    Ok(ProxyInformation { path_length, is_limited: above.is_some_and(|above| above.is_limited) })
+    let is_limited = above.map_or_else(|| is_limited_legacy(issuer), |above| above.is_limited);
+    Ok(ProxyInformation { path_length, is_limited })
 }
 
 /// Appends a common name to an encoded name.
@@ -397,6 +409,40 @@ mod tests {
         assert_eq!(ProxyInformation::of(&below), Some(found));
         let full = issue(&user, &signer, &key, properties, now).unwrap();
         assert!(!ProxyInformation::of(&full).unwrap().is_limited);
+    }
+
+    /// The form before RFC 3820, in which the common name tells that a proxy is limited.
+    #[test]
+    fn a_proxy_below_a_limited_one_of_the_old_form_is_limited() {
+        let (user, signer) = user();
+        let now = user.not_before() + Duration::from_secs(3600);
+        let key = signer.public_key().unwrap();
+        let legacy = |names: &[&str]| {
+            let above = names[..names.len() - 1].iter();
+            let above =
+                above.fold(user.subject().unwrap(), |name, added| with_common_name(&name, added).unwrap());
+            let subject = with_common_name(&above, names.last().unwrap()).unwrap();
+            let contents = sequence(&[
+                &encode(VERSION_TAG, &[&[2, 1, 2]]).unwrap(),
+                &number(&[7]).unwrap(),
+                &SHA256_WITH_RSA,
+                &above,
+                &validity(now, now + Duration::from_secs(3600)).unwrap(),
+                &subject,
+                &key,
+            ]);
+            GridCertificate::decode(&signed(&contents.unwrap(), &signer).unwrap()).unwrap()
+        };
+        for (names, is_limited) in [
+            (&["limited proxy"][..], true),
+            (&["proxy", "limited proxy"], true),
+            (&["proxy"], false),
+            (&["limited proxy", "proxy"], false),
+            (&["no limited proxy"], false),
+        ] {
+            let below = issue(&legacy(names), &signer, &key, ProxyRequest::default(), now).unwrap();
+            assert_eq!(ProxyInformation::of(&below).unwrap().is_limited, is_limited, "{names:?}");
+        }
     }
 
     /// A validity of the environment or the command line can be any number of hours.

@@ -98,12 +98,13 @@ impl ThirdPartyTransfer<'_> {
             // This is checked before the target is created, because a refused open may leave an
             // empty file.
             let support = able(asking, target, Side::Target).await?;
-            if !uses_delegation(options, support, target)? {
+            let offers = uses_delegation(options, support, target)?;
+            if !offers {
                 able(asking, &seen.at, Side::Source).await?;
             }
-            Ok((seen, key()?))
+            Ok((seen, key()?, offers))
         };
-        let (seen, key) = tokio::select! {
+        let (seen, key, offers) = tokio::select! {
             asked = asked => asked.map_err(ThirdPartyRefusal::Cannot)?,
             error = stop() => return Err(ThirdPartyRefusal::Failed(error)),
         };
@@ -113,12 +114,13 @@ impl ThirdPartyTransfer<'_> {
                 not_the_source_by_open(copier, target, &job.source, identities, false, stop()).await;
             compared.map_err(ThirdPartyRefusal::Failed)?;
         }
-        let file = open_target(&client, (source, target), &seen, &key, options, stop()).await?;
+        let file = open_target(&client, (source, target), &seen, (&key, offers), options, stop()).await?;
         let mut there = file.location();
         end_delegation(&mut there);
         let asked = async {
             let support = able(&client, &there, Side::Target).await?;
-            uses_delegation(options, support, &there)
+            // The server knows from the open which kind of copy it is.
+            Ok(offers && uses_delegation(options, support, &there)?)
         };
         let delegates = match unless_stopped(watch, asked).await {
             Ok(delegates) => delegates,
@@ -243,13 +245,12 @@ async fn open_target(
     client: &Client,
     (source, target): (&Url, &Url),
     seen: &ThirdPartySource,
-    key: &str,
+    (key, delegates): (&str, bool),
     options: &CopyOptions,
     stop: impl Future<Output = CopyError>,
 ) -> Result<File, ThirdPartyRefusal> {
     let place = seen.at.authority();
     let (lfn, scheme) = (&seen.at.path, seen.at.scheme.name());
-    let delegates = options.delegation != CopyDelegation::Never;
     let mut cgi = format!(
         "tpc.dlg={}&tpc.dlgon={}&tpc.key={key}&tpc.lfn={lfn}&tpc.spr={scheme}&tpc.src={place}&tpc.stage=copy&tpc.tpr={}",
         source.authority(),
