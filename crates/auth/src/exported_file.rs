@@ -26,7 +26,7 @@ const DIRECTORY_MODE: u32 = 0o700;
 /// Random bytes in the name of that directory.
 const RANDOM_BYTES: usize = 16;
 /// Maximum wait for the removal of files of ended sessions.
-const END_TIME_MAX: Duration = Duration::from_secs(1);
+const END_TIME_MAX: Duration = Duration::from_secs(if cfg!(test) { 600 } else { 1 });
 
 /// The use of a file.
 #[derive(Debug)]
@@ -239,7 +239,7 @@ mod tests {
     /// Drops a value, and waits for its effect.
     fn end(files: &ExportedFiles, file: ExportedFile) {
         drop(file);
-        await_removals(&files.removal().unwrap(), Duration::from_secs(600));
+        await_removals(&files.removal().unwrap(), END_TIME_MAX);
     }
 
     fn directory(name: &str) -> PathBuf {
@@ -294,7 +294,7 @@ mod tests {
         drop(files);
         assert!(path.exists());
         drop(third);
-        await_removals(&removal, Duration::from_secs(600));
+        await_removals(&removal, END_TIME_MAX);
         assert!(!path.exists());
         fs::remove_dir_all(top).unwrap();
     }
@@ -354,7 +354,7 @@ mod tests {
         drop(ticket);
         assert!(path.exists());
         drop(busy);
-        await_removals(&files.removal().unwrap(), Duration::from_secs(600));
+        await_removals(&files.removal().unwrap(), END_TIME_MAX);
         assert!(!path.exists());
         fs::remove_dir_all(top).unwrap();
     }

@@ -71,7 +71,8 @@ fn the_recorded_ticket_is_stored_privately() {
     let context = realm.contexts()().unwrap();
     assert_eq!(context.ticket_end(Some(&cache)).unwrap().0, ALICE);
     assert!(step(exchange.as_mut(), &sent[1]).unwrap_err().contains("is over"));
-    drop(entity);
+    // The end of the protocol waits for the removal.
+    drop((entity, exchange, server));
     assert!(!path.exists(), "it is removed with the last session");
 }
 

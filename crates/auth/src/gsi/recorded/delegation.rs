@@ -189,7 +189,8 @@ fn a_file_has_the_proxy_as_long_as_the_session() {
     assert_eq!(GridCredential::read_proxy(&path).unwrap().certificates(), delegated(&second).certificates());
     drop(second);
     assert!(path.exists(), "the other session of the user uses it");
-    drop(first);
+    // The end of the protocol waits for the removal.
+    drop((first, server));
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
     std::fs::remove_dir_all(directory).unwrap();
 }
