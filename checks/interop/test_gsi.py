@@ -236,7 +236,7 @@ def test_our_client_says_what_is_wrong(serve, site, proxy):
 
 
 def test_settings_that_are_not_in_force_prevent_the_start(site):
-    for option in ("-vomsfun:libOther.so", "-gmapfun:libX.so", "-crl:13", "-exppxy:/x/proxy", "-trustdns:1"):
+    for option in ("-vomsfun:libOther.so", "-gmapfun:libX.so", "-crl:try,updt", "-exppxy:/x/proxy", "-trustdns:1"):
         assert f"'{option}'" in peers.refused_start(peers.Ours(settings=peers.SETTINGS + site.settings(option))), option
 
 
