@@ -119,7 +119,6 @@ impl ThirdPartyTransfer<'_> {
         end_delegation(&mut there);
         let asked = async {
             let support = able(&client, &there, Side::Target).await?;
-            // The server knows from the open which kind of copy it is.
             Ok(offers && uses_delegation(options, support, &there)?)
         };
         let delegates = match unless_stopped(watch, asked).await {
@@ -241,6 +240,7 @@ async fn look(client: &Client, source: &Url) -> Result<ThirdPartySource, CopyErr
     Ok(ThirdPartySource { at, size: stat.size, identity })
 }
 
+/// Opens the target. The server learns from `delegates` which kind of copy follows.
 async fn open_target(
     client: &Client,
     (source, target): (&Url, &Url),
