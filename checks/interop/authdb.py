@@ -27,8 +27,7 @@ PARTS = ("a", "ab", "b", "store", "bob", "@=")
 LETTERS = "adiklnrw"
 CLIENTS_PER_FILE = 6
 PATHS_PER_CLIENT = 8
-# Exit statuses for a refused file. After some errors, 5.5.3 ends by SIGSEGV or SIGABRT instead of
-# status 2; that counts as a refusal of 5.5.3 only.
+# Exit status of ours for a file that it refuses as a whole.
 OUR_REFUSED = (2,)
 THEIR_REFUSED = (2, -signal.SIGSEGV, -signal.SIGABRT)
 

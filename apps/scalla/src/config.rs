@@ -13,6 +13,10 @@ use config::{
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::SystemTime;
+
+/// Remedy of files that root may not use for itself.
+const OTHER_USER: &str = "if the server runs as another user, name it with --user";
 
 /// Check and print configurations without starting a server.
 #[derive(clap::Args, Debug)]
@@ -35,8 +39,8 @@ struct ManualOptions {
     directive: Vec<String>,
 }
 
-/// Report all problems of configuration files, including missing or inaccessible paths and
-/// contradictions.
+/// Report all problems of configuration files, including missing or inaccessible paths, contradictions,
+/// and keys and certificates that a server cannot use or that expire within 30 days.
 #[derive(clap::Args, Debug)]
 struct CheckOptions {
     /// Files to check, each as a separate configuration.
@@ -44,6 +48,9 @@ struct CheckOptions {
     files: Vec<PathBuf>,
     #[command(flatten)]
     reader: EvaluationOptions,
+    /// User of the server, as which to examine the files; only root can do this.
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
     /// Print one JSON object per problem.
     #[arg(long)]
     json: bool,
@@ -128,10 +135,21 @@ impl EvaluationOptions {
 impl CheckOptions {
     fn run(self) -> anyhow::Result<ExitCode> {
         let mut good = true;
-        for file in &self.files {
-            let Loaded { effective, mut report } = self.reader.load(Some(file), Overrides::default());
+        let user = self.user.as_deref().map(server::User::find).transpose()?;
+        // A server reads its configuration before it switches to its user.
+        let loaded: Vec<_> = self
+            .files
+            .iter()
+            .map(|file| (file, self.reader.load(Some(file), Overrides::default())))
+            .collect();
+        if let Some(user) = &user {
+            user.switch()?;
+        }
+        let hint = if user.is_none() && server::User::is_root() { OTHER_USER } else { "" };
+        for (file, Loaded { effective, mut report }) in loaded {
             report.append(config::check(&effective, &LocalDisk, Strictness::Strict));
             check_rules(&effective, &mut report);
+            server::check_credentials(&effective, SystemTime::now(), hint, &mut report);
             report.order_by_line();
             good &= report.is_ok();
             if self.json {

@@ -72,5 +72,8 @@ pub use offers::{OFFERS_BYTES_MAX, OfferedProtocol, allowed_by, encode_offer, of
 pub use random::SystemRng;
 pub use replaced_file::{directory_of, only_root_replaces};
 pub use secret::Secret;
-pub use server::{FileRefresh, LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost};
+pub use server::{
+    CertificateInForce, FileRefresh, LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep,
+    StepCost,
+};
 pub use signing::{RequestHash, RequestSigner, SignatureCipher, SigningRequirements, request_hash};

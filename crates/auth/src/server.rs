@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -118,6 +119,15 @@ impl FileRefresh {
     }
 }
 
+/// The certificate by which a protocol authenticates the server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CertificateInForce {
+    /// Its file.
+    pub path: PathBuf,
+    /// The end of its validity.
+    pub expires: SystemTime,
+}
+
 /// A protocol as the server is configured to offer it.
 pub trait ServerProtocol: Send + Sync {
     /// Returns the id, at most 7 letters and digits.
@@ -157,6 +167,18 @@ pub trait ServerProtocol: Send + Sync {
         let failures: Vec<String> =
             self.periodic_refreshes().iter().filter_map(|refresh| refresh.read().err()).collect();
         if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+    }
+
+    /// Returns reasons for attention to files that are in force: parts that are not used, or that expire
+    /// in less than `soon`. [`Self::certificate`] is not among them.
+    fn warnings(&self, now: SystemTime, soon: Duration) -> Vec<String> {
+        let _ = (now, soon);
+        Vec::new()
+    }
+
+    /// Returns the certificate of the server in force; `None` for a protocol without certificates.
+    fn certificate(&self) -> Option<CertificateInForce> {
+        None
     }
 
     /// Describes the files in force, and the reason why the present one is not; empty for a protocol

@@ -21,6 +21,8 @@
 //! | `reading_clients` | clients whose credentials only let them read |
 //! | `third_party` | third-party copies: pulls from other servers |
 //! | `login` | authentication of clients, refresh of keytabs |
+//! | `credential_check` | the files of keys and certificates, for `scalla config check` |
+//! | `expiry` | warnings before certificates expire |
 //! | `tls` | the certificate of the server, its renewal and expiry |
 //! | `admission` | admission of hosts by address and name |
 //! | `host_lookups` | host name look-ups on behalf of clients, with limits |
@@ -38,9 +40,11 @@ mod assembly;
 mod authorization;
 pub mod cluster;
 mod control;
+mod credential_check;
 mod crl_downloads;
 mod daemon;
 mod error;
+mod expiry;
 mod grid_login;
 mod host_lookups;
 mod issuer_keys;
@@ -64,6 +68,7 @@ mod tls;
 
 pub use adapters::{SystemClock, SystemNetgroups, host_name};
 pub use authorization::{authdb_source, macaroon_settings};
+pub use credential_check::check_credentials;
 pub use daemon::{Launch, LogTarget, run};
 pub use error::StartError;
 pub use issuer_keys::download_keys;

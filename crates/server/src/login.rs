@@ -8,6 +8,7 @@ use crate::adapters::SystemClock;
 use crate::admission::Doorkeeper;
 use crate::crl_downloads::CrlDownloads;
 use crate::error::StartError;
+use crate::expiry::ExpiryWarnings;
 use crate::grid_login;
 use crate::kerberos_login;
 use crate::password_login;
@@ -34,6 +35,8 @@ use xroot::{LoginPool, PeerNames};
 
 /// Maximum number of threads for expensive steps of authentications.
 const LOGIN_THREADS_MAX: usize = 8;
+/// Maximum interval at which the expiry of certificates is examined.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(3600);
 /// Maximum wait of a start for the protocols.
 const READY_TIME_MAX: Duration = Duration::from_secs(1);
 
@@ -93,7 +96,7 @@ fn tls_protocols(effective: &Effective) -> Result<impl Iterator<Item = &str>, St
 
 /// Returns a protocol; `None` for `host`, which has no credentials to check. Puts the authorities of
 /// gsi into `authorities`.
-fn protocol(
+pub(crate) fn protocol(
     configured: &AuthProtocol,
     effective: &Effective,
     access: Option<&AccessPolicy>,
@@ -324,6 +327,26 @@ struct PeriodicRefresh {
     due: Instant,
 }
 
+/// A protocol with a certificate of the server, and the warnings about its expiry.
+struct WatchedCertificate {
+    protocol: Arc<dyn ServerProtocol>,
+    warnings: ExpiryWarnings,
+}
+
+impl WatchedCertificate {
+    fn of(protocol: &Arc<dyn ServerProtocol>) -> Option<Self> {
+        protocol.certificate()?;
+        Some(Self { protocol: protocol.clone(), warnings: ExpiryWarnings::default() })
+    }
+
+    /// Logs that the certificate in force expires soon.
+    fn log_expiry(&mut self, now: SystemTime) {
+        if let Some(certificate) = self.protocol.certificate() {
+            self.warnings.log(&certificate.path, certificate.expires, now);
+        }
+    }
+}
+
 /// Starts a thread that reads the files of the protocols at their intervals, and one that downloads
 /// revocation lists, as far as the configuration needs them.
 pub(crate) fn start_refresh(
@@ -337,8 +360,8 @@ pub(crate) fn start_refresh(
     Ok(KeyRefresh { _files: start_file_refresh(&login.policy, supervisor)?, _lists: lists })
 }
 
-/// Starts a thread that reads the files of the protocols at their intervals. `None` if there are no
-/// such files.
+/// Starts a thread that reads the files of the protocols at their intervals, and logs that their
+/// certificates expire soon. `None` if there are no such files.
 fn start_file_refresh(policy: &LoginPolicy, supervisor: &Supervisor) -> std::io::Result<Option<Sender<()>>> {
     let periodic = |protocol: &Arc<dyn ServerProtocol>| {
         let protocol_id = protocol.id();
@@ -352,6 +375,8 @@ fn start_file_refresh(policy: &LoginPolicy, supervisor: &Supervisor) -> std::io:
     if refreshes.is_empty() {
         return Ok(None);
     }
+    let mut certificates: Vec<_> = policy.protocols().iter().filter_map(WatchedCertificate::of).collect();
+    certificates.iter_mut().for_each(|watched| watched.log_expiry(SystemTime::now()));
     let (end, ended) = mpsc::channel();
     let run = move || {
         while wait_for_next(&refreshes, &ended) {
@@ -359,6 +384,7 @@ fn start_file_refresh(policy: &LoginPolicy, supervisor: &Supervisor) -> std::io:
                 refresh_files(refresh.protocol, &refresh.files);
                 refresh.due = Instant::now() + refresh.files.interval;
             }
+            certificates.iter_mut().for_each(|watched| watched.log_expiry(SystemTime::now()));
         }
     };
     supervisor.spawn("key-refresh", "the refresh of keys", run)?;
@@ -369,7 +395,8 @@ fn start_file_refresh(policy: &LoginPolicy, supervisor: &Supervisor) -> std::io:
 fn wait_for_next(refreshes: &[PeriodicRefresh], ended: &Receiver<()>) -> bool {
     let next = refreshes.iter().map(|refresh| refresh.due).min();
     let left = next.map(|due| due.saturating_duration_since(Instant::now())).unwrap_or_default();
-    ended.recv_timeout(left) == Err(RecvTimeoutError::Timeout)
+    // The expiry of certificates is examined more often than files that seldom change are read.
+    ended.recv_timeout(left.min(EXPIRY_INTERVAL)) == Err(RecvTimeoutError::Timeout)
 }
 
 #[cfg(test)]

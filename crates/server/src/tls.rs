@@ -5,6 +5,7 @@
 //! Connections keep the certificate that they began with.
 
 use crate::error::StartError;
+use crate::expiry::{DAY, ExpiryWarnings};
 use crate::login::keep_out_of_core_dumps;
 use auth::tls::{CertificateFiles, SelfSigned, ServerCertificate, TlsError, TlsServerOptions, TrustAnchors};
 use base::Supervisor;
@@ -26,11 +27,6 @@ const RESUMABLE_SESSIONS: usize = 16_384;
 /// Interval at which the files are examined.
 const LOOK: Duration = Duration::from_secs(60);
 
-const DAY: Duration = Duration::from_secs(24 * 3600);
-
-/// The times before the expiry of a certificate at which it is logged, in days.
-const WARNING_DAYS: [u32; 2] = [30, 3];
-
 /// Returns the authorities of `xrd.tlsca`, by which this server trusts servers to which it connects.
 /// `None` if the configuration names none; those of the environment or of the system count then.
 #[must_use]
@@ -38,6 +34,32 @@ pub fn trusted_servers(effective: &Effective) -> Option<TrustAnchors> {
     let authorities = effective.network.tls_authorities.value.clone();
     let TlsAuthorities { directory, file } = authorities.filter(|found| !found.verifies_nothing())?;
     Some(TrustAnchors { directory, file })
+}
+
+/// Reads the certificate and the key of the configuration as at a start. Returns `None` if it has none.
+/// Blocks.
+///
+/// # Errors
+/// The file, and the reason why it cannot be used.
+pub(crate) fn read_certificate(effective: &Effective) -> Result<Option<ServerCertificate>, TlsError> {
+    sources(effective).map(|(files, options)| read(&files, &options)).transpose()
+}
+
+fn read(files: &CertificateFiles, options: &TlsServerOptions) -> Result<ServerCertificate, TlsError> {
+    keep_out_of_core_dumps("the key of the certificate");
+    ServerCertificate::read(files, options)
+}
+
+/// Returns the files of the configuration, and the options of connections.
+fn sources(effective: &Effective) -> Option<(CertificateFiles, TlsServerOptions)> {
+    let network = &effective.network;
+    let TlsCertificate { certificate, key, .. } = network.tls.value.as_ref()?;
+    let files = CertificateFiles { certificate: certificate.clone(), key: key.clone() };
+    let options = TlsServerOptions {
+        ciphers: network.tls_ciphers.value.clone(),
+        resumable_sessions: if *effective.protocol.tls_reuse { RESUMABLE_SESSIONS } else { 0 },
+    };
+    Some((files, options))
 }
 
 /// The certificate of a server, and the encryption of its connections.
@@ -57,8 +79,7 @@ pub(crate) struct ServerTls {
 /// The certificate in force.
 struct CertificateState {
     certificate: Arc<ServerCertificate>,
-    /// The warning about its expiry that was logged last; the number of days.
-    warned: Option<u32>,
+    warnings: ExpiryWarnings,
     /// The log has an error about a validity that has not begun.
     reported_early: bool,
     /// The reason why newer files are not used; empty if they are.
@@ -69,7 +90,7 @@ impl CertificateState {
     fn new(certificate: ServerCertificate) -> Self {
         Self {
             certificate: Arc::new(certificate),
-            warned: None,
+            warnings: ExpiryWarnings::default(),
             reported_early: false,
             refused: String::new(),
         }
@@ -88,23 +109,17 @@ impl ServerTls {
     /// [`StartError::Tls`].
     pub(crate) fn open(effective: &Effective) -> Result<Option<Arc<Self>>, StartError> {
         let network = &effective.network;
-        let Some(TlsCertificate { certificate, key, handshake_time, is_renewed }) = &*network.tls else {
+        let Some(TlsCertificate { handshake_time, is_renewed, .. }) = &*network.tls else {
             return Ok(None);
         };
-        keep_out_of_core_dumps("the key of the certificate");
-        let files = CertificateFiles { certificate: certificate.clone(), key: key.clone() };
-        let options = TlsServerOptions {
-            ciphers: network.tls_ciphers.value.clone(),
-            resumable_sessions: if *effective.protocol.tls_reuse { RESUMABLE_SESSIONS } else { 0 },
-        };
+        let Some((files, options)) = sources(effective) else { return Ok(None) };
         if let Some(list) = &options.ciphers {
             let others = auth::tls::unsupported_ciphers(list);
             if !others.is_empty() {
                 tracing::warn!("xrd.tlsciphers: not supported: {}", others.join(", "));
             }
         }
-        let certificate = ServerCertificate::read(&files, &options);
-        let certificate = certificate.map_err(|error| StartError::Tls(error.to_string()))?;
+        let certificate = read(&files, &options).map_err(|error| StartError::Tls(error.to_string()))?;
         // The event loops need the other processors.
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let pool = Pool::new("tls", (processors / 2).clamp(1, HANDSHAKE_THREADS_MAX));
@@ -206,21 +221,8 @@ impl ServerTls {
             state.reported_early = true;
             tracing::error!("the certificate {shown} is not valid yet; check it and the clock of this host");
         }
-        let left = state.certificate.left(now);
-        let due = due_warning(left);
-        if due.is_none() || due == state.warned {
-            return;
-        }
-        state.warned = due;
-        if left.is_zero() {
-            tracing::error!("the certificate {shown} has expired, so clients refuse it; replace the file");
-        } else {
-            let hours = left.as_secs() / 3600;
-            let (days, hours) = (hours / 24, hours % 24);
-            tracing::warn!(
-                "the certificate {shown} expires in {days} days and {hours} hours; replace the file"
-            );
-        }
+        let expires = state.certificate.not_after();
+        state.warnings.log(&self.files.certificate, expires, now);
     }
 
     /// Starts a thread that examines the files.
@@ -238,34 +240,9 @@ impl ServerTls {
     }
 }
 
-/// Returns the warning that is due when a certificate has this time left: the number of days, 0 if
-/// it has expired.
-fn due_warning(left: Duration) -> Option<u32> {
-    if left.is_zero() {
-        return Some(0);
-    }
-    WARNING_DAYS.into_iter().filter(|days| left <= DAY * *days).min()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn expiry_is_logged_at_thirty_and_three_days_and_at_the_end() {
-        let day = |days| DAY * days;
-        let cases = [
-            (day(31), None),
-            (day(30), Some(30)),
-            (day(4), Some(30)),
-            (day(3), Some(3)),
-            (Duration::from_secs(1), Some(3)),
-            (Duration::ZERO, Some(0)),
-        ];
-        for (left, due) in cases {
-            assert_eq!(due_warning(left), due, "{left:?}");
-        }
-    }
 
     fn opened(files: &CertificateFiles, is_renewed: bool) -> Arc<ServerTls> {
         let mut effective = Effective::default();

@@ -26,6 +26,7 @@ use super::signing_policy::SigningPolicy;
 use crate::trusted_file::{FileTrust, NO_SHARED_WRITE, TrustedOwner, read_trusted};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 use zeroize::Zeroizing;
 
 /// The demands on the files.
@@ -35,6 +36,9 @@ const TRUST: FileTrust = FileTrust {
     danger: "add an authority",
     bytes_max: FILE_BYTES_MAX,
 };
+
+/// Number of unusable files whose reasons are kept.
+const FAULTS_KEPT: usize = 100;
 
 /// A file that can be used, or the reason why it cannot.
 type FileContent<T> = Result<T, String>;
@@ -67,6 +71,8 @@ pub(super) struct AuthorityStore {
     downloaded: DownloadedLists,
     bytes: u64,
     unusable: usize,
+    /// The reasons why files cannot be used, of the first [`FAULTS_KEPT`] of them.
+    faults: Vec<String>,
 }
 
 impl AuthorityStore {
@@ -135,7 +141,11 @@ impl AuthorityStore {
         Ok(content.map_err(|error| {
             self.unusable += 1;
             tracing::warn!("a file of an authority cannot be used: {error}");
-            error.to_string()
+            let text = error.to_string();
+            if self.faults.len() < FAULTS_KEPT {
+                self.faults.push(text.clone());
+            }
+            text
         }))
     }
 
@@ -251,6 +261,57 @@ impl AuthorityStore {
             }
         }
         Ok(())
+    }
+
+    /// Returns reasons for attention, in the order of their texts.
+    pub(super) fn warnings(
+        &self,
+        settings: &GridTrustSettings,
+        now: SystemTime,
+        soon: Duration,
+    ) -> Vec<String> {
+        let mut warnings = self.faults.clone();
+        for LocalAuthority { certificate, .. } in self.authorities.values().flatten() {
+            let name = certificate.subject().text();
+            let left = certificate.not_after.duration_since(now).unwrap_or_default();
+            if left.is_zero() {
+                warnings
+                    .push(format!("the certificate of the authority {name} has expired; replace its file"));
+            } else if left < soon {
+                let days = left.as_secs() / 86_400;
+                warnings.push(format!(
+                    "the certificate of the authority {name} expires in {days} days; replace its file"
+                ));
+            }
+            warnings.extend(self.list_warning(certificate.subject(), settings.crl_level, now));
+        }
+        warnings.sort();
+        // An authority can have two files, one for each hash of its name.
+        warnings.dedup();
+        warnings
+    }
+
+    /// Returns the warning about the revocation lists of an authority, if the level uses them.
+    fn list_warning(
+        &self,
+        authority: &DistinguishedName,
+        level: CrlLevel,
+        now: SystemTime,
+    ) -> Option<String> {
+        if level == CrlLevel::Ignore {
+            return None;
+        }
+        let name = authority.text();
+        let mut lists = self.revocation_lists(authority).filter_map(|list| list.as_ref().ok()).peekable();
+        if lists.peek().is_none() {
+            let refused = "so its certificates are refused; fetch it, or set another level (-crl)";
+            return (level >= CrlLevel::Use)
+                .then(|| format!("the authority {name} has no revocation list that can be used, {refused}"));
+        }
+        if lists.any(|stored| stored.list.is_current(now)) {
+            return None;
+        }
+        Some(format!("the revocation list of the authority {name} is out of date; fetch the present one"))
     }
 
     /// Returns the numbers of authorities, revocation lists and unusable files.

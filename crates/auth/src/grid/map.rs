@@ -91,6 +91,12 @@ impl GridMap {
         Ok(true)
     }
 
+    /// Returns its file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Returns the number of lines.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -12,7 +12,7 @@ use super::verified::VerifiedChain;
 use super::voms::{AttributeVerifier, VomsMembership};
 use super::voms_directory::VomsDirectory;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// Object identifier of the extended key usage of clients of TLS.
 const CLIENT_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 2];
@@ -121,6 +121,13 @@ impl GridTrust {
     #[must_use]
     pub fn state(&self) -> String {
         self.store().report()
+    }
+
+    /// Returns reasons for attention: files that are not used, authorities that expire in less than
+    /// `soon`, revocation lists that are missing or out of date.
+    #[must_use]
+    pub fn warnings(&self, now: SystemTime, soon: Duration) -> Vec<String> {
+        self.store().warnings(&self.settings, now, soon)
     }
 
     /// Verifies a chain: `chain` is the DER of the leaf first, then of its issuers up to the end

@@ -27,7 +27,8 @@ use crate::exported_file::ExportedFiles;
 use crate::grid::{ChainRole, VomsColumns, VomsMap};
 use crate::secret::Secret;
 use crate::server::{
-    FileRefresh, LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost,
+    CertificateInForce, FileRefresh, LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep,
+    StepCost,
 };
 use crate::signing::SignatureCipher;
 use crate::sut::{SutField, SutMessage};
@@ -35,7 +36,7 @@ use crate::trusted_file::{FileTrust, NO_SHARED_WRITE, TrustedOwner, read_trusted
 use base::Rng;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// Minimum length of credentials: id, step, end, and three fields.
 const CREDENTIAL_BYTES_MIN: usize = 4 + 4 + 4 + 3 * 8;
@@ -279,6 +280,20 @@ impl ServerProtocol for GsiServer {
             FileRefresh::new(self.0.settings.groups_refresh, read)
         });
         std::iter::once(certificates).chain(groups).collect()
+    }
+
+    fn warnings(&self, now: SystemTime, soon: Duration) -> Vec<String> {
+        let mut warnings = self.0.trust.warnings(now, soon);
+        if self.0.settings.mapping == NameMapping::Required {
+            let warning = self.0.names.subjects.as_ref().and_then(|names| names.warning());
+            warnings.extend(warning.map(|text| format!("{text}, so -gmapopt:usemap refuses all clients")));
+        }
+        warnings
+    }
+
+    fn certificate(&self) -> Option<CertificateInForce> {
+        let path = self.0.settings.certificate.clone();
+        Some(CertificateInForce { path, expires: self.0.identity().expires })
     }
 
     fn state(&self) -> String {

@@ -1,7 +1,7 @@
 //! The verification of chains and the names of users, as an exchange needs them.
 
 use crate::grid::{ChainRole, GridMap, GridTrust, VomsMembership};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// A chain that was verified.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,6 +45,13 @@ pub trait ChainTrust: Send + Sync {
 
     /// Describes the authorities in force.
     fn state(&self) -> String;
+
+    /// Returns reasons for attention: files that are not used, authorities that expire in less than
+    /// `soon`, revocation lists that are missing or out of date.
+    fn warnings(&self, now: SystemTime, soon: Duration) -> Vec<String> {
+        let _ = (now, soon);
+        Vec::new()
+    }
 }
 
 /// Names of users by the names in their certificates.
@@ -57,6 +64,11 @@ pub trait NameMap: Send + Sync {
     /// # Errors
     /// The reason why the earlier content stays in force.
     fn refresh(&self) -> Result<(), String>;
+
+    /// Returns the reason why it has no names at all, if it has none.
+    fn warning(&self) -> Option<String> {
+        None
+    }
 }
 
 impl ChainTrust for GridTrust {
@@ -88,6 +100,10 @@ impl ChainTrust for GridTrust {
     fn state(&self) -> String {
         self.state()
     }
+
+    fn warnings(&self, now: SystemTime, soon: Duration) -> Vec<String> {
+        self.warnings(now, soon)
+    }
 }
 
 impl NameMap for GridMap {
@@ -97,5 +113,9 @@ impl NameMap for GridMap {
 
     fn refresh(&self) -> Result<(), String> {
         self.refresh().map(drop).map_err(|error| error.to_string())
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.is_empty().then(|| format!("the grid map {} is missing or empty", self.path().display()))
     }
 }

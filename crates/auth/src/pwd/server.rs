@@ -272,6 +272,15 @@ impl ServerProtocol for PwdServer {
         vec![FileRefresh::new(REFRESH, move || shared.refresh())]
     }
 
+    fn warnings(&self, _now: SystemTime, _soon: Duration) -> Vec<String> {
+        let users = self.0.users();
+        if users.file.entries().iter().any(|entry| entry.status == EntryStatus::OK) {
+            return Vec::new();
+        }
+        let file = self.0.settings.file.display();
+        vec![format!("{file} has no user with a password, so no client can authenticate by pwd")]
+    }
+
     fn state(&self) -> String {
         let users = self.0.users();
         let count = users.file.entries().iter().filter(|entry| entry.status == EntryStatus::OK).count();

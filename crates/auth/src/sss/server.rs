@@ -162,6 +162,26 @@ impl ServerProtocol for SssServer {
         vec![FileRefresh::new(self.0.settings.refresh, move || shared.refresh())]
     }
 
+    fn warnings(&self, now: SystemTime, soon: Duration) -> Vec<String> {
+        let keytab = self.0.keys();
+        let shown = self.0.settings.keytab.display();
+        if keytab.keys.is_empty() {
+            return vec![format!("{shown} has no keys, so no client can authenticate by sss")];
+        }
+        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let warning = |key: &SssKey| {
+            let SssKey { id, name, user, expires, .. } = key;
+            let left = expires.saturating_sub(now);
+            let what = match left {
+                _ if *expires == 0 || left >= soon.as_secs() => return None,
+                0 => "has expired".to_owned(),
+                left => format!("expires in {} days", left / 86_400),
+            };
+            Some(format!("{shown}: the key {id} ({name}, user {user}) {what}; replace it with xrdsssadmin"))
+        };
+        keytab.keys.iter().filter_map(warning).collect()
+    }
+
     fn state(&self) -> String {
         let (count, shown) = (self.0.keys().keys.len(), self.0.settings.keytab.display());
         let state = match count {

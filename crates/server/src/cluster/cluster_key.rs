@@ -50,7 +50,7 @@ impl ClusterKey {
     ///
     /// # Errors
     /// [`StartError::Cluster`].
-    pub(super) fn open(config: &ClusterKeyConfig, effective: &Effective) -> Result<Self, StartError> {
+    pub(crate) fn open(config: &ClusterKeyConfig, effective: &Effective) -> Result<Self, StartError> {
         keep_out_of_core_dumps("the key of the cluster");
         let keys = read(config).map_err(|why| StartError::Cluster(format!("scalla.clusterkey: {why}")))?;
         let settings = SssServerSettings::new(config.keytab.clone());
@@ -81,6 +81,11 @@ impl ClusterKey {
         self.server
             .renew(|_| read(&self.config))
             .map_err(|why| format!("scalla.clusterkey: the earlier keys stay in force: {why}"))
+    }
+
+    /// Returns reasons for attention: keys that expire in less than `soon`.
+    pub(crate) fn warnings(&self, now: SystemTime, soon: Duration) -> Vec<String> {
+        self.server.warnings(now, soon)
     }
 
     /// Describes the keys in force.

@@ -1,0 +1,71 @@
+"""`scalla config check` and the certificates of grids: the files that a server refuses, and those that
+expire."""
+
+import os
+
+import pytest
+
+import grid
+import peers
+from codes import Exit
+from tools import scalla, wait_until
+
+SERVES = "oss.localroot /var/tmp\nall.export / r/o\n"
+
+
+@pytest.fixture
+def site():
+    with grid.new_site() as site:
+        yield site
+
+
+@pytest.fixture
+def check(site):
+    """Checks the configuration of a server with gsi, as its user."""
+    def check(*options):
+        file = site.directory / "site.cfg"
+        file.write_text(SERVES + site.settings(*options))
+        user = ("--user", "nobody") if os.geteuid() == 0 else ()
+        return scalla("config", "check", file, *user)
+    return check
+
+
+def test_the_files_of_gsi(site, check):
+    assert "good" in check().ok().out
+    assert "good" in check("-crl:1").ok().out
+    for level in (2, 3):
+        assert "has no revocation list that can be used" in check(f"-crl:{level}").ok().out
+    site.revoke()
+    assert "good" in check("-crl:3").ok().out
+    (site.certificates / f"{site.hash}.r0").write_text("text")
+    assert "the revocation list is neither PEM nor DER" in check("-crl:1").ok().out
+    assert "grid-mapfile is missing or empty, so -gmapopt:usemap refuses all clients" in check("-gmapopt:usemap").ok().out
+    os.chmod(site.host.key, 0o644)
+    check().fails(Exit.FAILED, "allow others to read the key")
+    os.chmod(site.host.key, 0o600)
+    other = site.issue("other", "/O=Grid/CN=localhost")
+    site.host.key.write_bytes(other.key.read_bytes())
+    check().fails(Exit.FAILED, "the key is not that of the certificate")
+
+
+def test_certificates_of_gsi_that_expire(serve, site, check):
+    """The check and the log of a server have the same warning."""
+    site.host = site.issue("soon", "/O=Grid/CN=localhost", "subjectAltName=DNS:localhost\n", days=20)
+    peers.give(site.host.key)
+    expected = f"the certificate {site.host.certificate} expires in 19 days and 23 hours; replace the file"
+    assert expected in check().ok().out
+    server = serve(settings=peers.SETTINGS + site.settings())
+    wait_until(lambda: expected in server.output())
+    site.host = site.issue("past", "/O=Grid/CN=localhost", days=-1)
+    peers.give(site.host.key)
+    check().fails(Exit.FAILED, f"the certificate {site.host.certificate} has expired, so clients refuse it")
+
+
+def test_authorities_that_expire(site, check):
+    authority = site.authority
+    grid.openssl("req", "-x509", "-key", authority.key, "-out", authority.certificate, "-days", "10", "-subj", "/O=Grid/CN=Authority",
+                 "-addext", "keyUsage=critical,keyCertSign,cRLSign")
+    for file in site.certificates.glob("*.0"):
+        file.write_bytes(authority.certificate.read_bytes())
+    warned = check().ok().out
+    assert warned.count("the certificate of the authority /O=Grid/CN=Authority expires in 9 days; replace its file") == 1, warned

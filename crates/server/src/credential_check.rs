@@ -1,0 +1,130 @@
+//! [`check_credentials`]: the files of keys and certificates of a configuration, read as at the start of a
+//! server, for `scalla config check`.
+//!
+//! The files are opened by the functions that the start calls, so both refuse the same files.
+
+use crate::cluster::ClusterKey;
+use crate::error::StartError;
+use crate::expiry::{ExpiryProblem, WARNING_TIME};
+use crate::{login, tls};
+use auth::ServerProtocol;
+use auth::tls::ServerCertificate;
+use config::{AuthProtocol, ConfigReport, Effective, Origin, ProblemKind, TlsCertificate};
+use std::path::Path;
+use std::time::SystemTime;
+
+/// Adds the problems of keytabs, certificates, authorities and files of passwords: files that a server of
+/// this user refuses are errors, files that expire soon are warnings. `hint` is added to errors. Blocks.
+pub fn check_credentials(effective: &Effective, now: SystemTime, hint: &str, report: &mut ConfigReport) {
+    let mut check = CredentialCheck { effective, now, hint, report };
+    check.tls();
+    check.authorities();
+    check.protocols();
+    check.cluster_key();
+}
+
+struct CredentialCheck<'a> {
+    effective: &'a Effective,
+    now: SystemTime,
+    hint: &'a str,
+    report: &'a mut ConfigReport,
+}
+
+impl CredentialCheck<'_> {
+    fn wrong(&mut self, origin: &Origin, what: String) {
+        self.report.add(ProblemKind::Contradiction, origin.clone(), what, self.hint);
+    }
+
+    fn warn(&mut self, origin: &Origin, what: String) {
+        self.report.add(ProblemKind::Doubtful, origin.clone(), what, "");
+    }
+
+    fn tls(&mut self) {
+        let setting = &self.effective.network.tls;
+        let Some(TlsCertificate { certificate, .. }) = &setting.value else { return };
+        match tls::read_certificate(self.effective) {
+            Ok(Some(read)) => {
+                self.early(&setting.origin, certificate, &read);
+                self.expiry(&setting.origin, "xrd.tls", certificate, read.not_after());
+            }
+            Ok(None) => {}
+            Err(error) => self.wrong(&setting.origin, format!("xrd.tls: {error}")),
+        }
+    }
+
+    fn early(&mut self, origin: &Origin, path: &Path, certificate: &ServerCertificate) {
+        if certificate.is_early(self.now) {
+            let what = format!("xrd.tls: the certificate {} is not valid yet", path.display());
+            self.warn(origin, what);
+        }
+    }
+
+    /// A server with an expired certificate starts, but no client uses it.
+    fn expiry(&mut self, origin: &Origin, directive: &str, path: &Path, expires: SystemTime) {
+        if let Some(problem) = ExpiryProblem::of(path, expires, self.now) {
+            let what = format!("{directive}: {}", problem.text);
+            let kind = if problem.has_expired { ProblemKind::Contradiction } else { ProblemKind::Doubtful };
+            self.report.add(kind, origin.clone(), what, "");
+        }
+    }
+
+    /// A server without them starts, and cannot connect to other servers.
+    fn authorities(&mut self) {
+        let Some(trusted) = tls::trusted_servers(self.effective) else { return };
+        if let Err(error) = trusted.client_config() {
+            let what = format!("xrd.tlsca: {error}");
+            self.warn(&self.effective.network.tls_authorities.origin, what);
+        }
+    }
+
+    fn protocols(&mut self) {
+        let security = &self.effective.security;
+        if !*security.enabled {
+            return;
+        }
+        let mut seen = Vec::new();
+        for setting in &security.protocols {
+            // The first one of a protocol counts. Tokens have no files here.
+            if seen.contains(&setting.id()) || matches!(setting.value, AuthProtocol::Ztn(_)) {
+                continue;
+            }
+            seen.push(setting.id());
+            match login::protocol(setting, self.effective, None, &mut None) {
+                Ok(Some(protocol)) => self.protocol(&setting.origin, &*protocol),
+                Ok(None) => {}
+                Err(error) => self.wrong(&setting.origin, format!("sec.protocol: {}", reason(error))),
+            }
+        }
+    }
+
+    fn protocol(&mut self, origin: &Origin, protocol: &dyn ServerProtocol) {
+        let directive = format!("sec.protocol {}", protocol.id());
+        if let Some(certificate) = protocol.certificate() {
+            self.expiry(origin, &directive, &certificate.path, certificate.expires);
+        }
+        for warning in protocol.warnings(self.now, WARNING_TIME) {
+            self.warn(origin, format!("{directive}: {warning}"));
+        }
+    }
+
+    fn cluster_key(&mut self) {
+        let setting = &self.effective.cluster.key;
+        let Some(key) = &setting.value else { return };
+        match ClusterKey::open(key, self.effective) {
+            Ok(key) => {
+                for warning in key.warnings(self.now, WARNING_TIME) {
+                    self.warn(&setting.origin, format!("scalla.clusterkey: {warning}"));
+                }
+            }
+            Err(error) => self.wrong(&setting.origin, reason(error)),
+        }
+    }
+}
+
+/// Returns the text of an error without its introduction for a start.
+fn reason(error: StartError) -> String {
+    match error {
+        StartError::Security(text) | StartError::Cluster(text) => text,
+        error => error.to_string(),
+    }
+}
