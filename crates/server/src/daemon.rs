@@ -10,15 +10,16 @@ use crate::control::{Control, Reloading, SignalRuntime};
 use crate::error::StartError;
 use crate::log::{ActiveLog, Levels, LogDestination, LogSettings, Retention};
 use crate::process::{
-    self, AdminDirectory, DetachOutcome, Detached, EnvironmentFile, PidFile, User, enter_home, port_owner,
-    state_directory,
+    self, AdminDirectory, DetachOutcome, Detached, EnvironmentFile, PidFile, RetainedPrivileges, User,
+    enter_home, port_owner, state_directory,
 };
 use crate::stderr::print_stderr;
 use crate::tls::ServerTls;
 use crate::{RunningServer, VERSION};
 use base::Supervisor;
 use config::{
-    AuthProtocol, ConfigInput, Effective, Loaded, LocalFiles, NodeRole, Problem, Severity, Strictness,
+    AuthProtocol, ConfigInput, Effective, LoadProgramSetting, Loaded, LocalFiles, NodeRole, Problem,
+    Severity, Strictness,
 };
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -147,10 +148,8 @@ pub(crate) fn start(launch: &Launch, detached: Option<Detached>) -> Result<(Cont
     }
     let acts_for_users = crate::multi_user::is_enabled(&effective);
     if let Some(user) = &user {
-        match acts_for_users {
-            true => user.switch_keeping_capabilities()?,
-            false => user.switch()?,
-        }
+        let programs = names_programs(&effective);
+        user.switch_retaining(RetainedPrivileges { capabilities: acts_for_users, programs })?;
     }
     if acts_for_users {
         // Before any thread starts, because threads inherit the capabilities.
@@ -165,6 +164,16 @@ pub(crate) fn start(launch: &Launch, detached: Option<Detached>) -> Result<(Cont
         tracing::error!("{error}");
     }
     Ok((outcome?, log))
+}
+
+/// Reports whether the configuration names programs for the server to execute. A site may need the
+/// privileges of such a program, as of `sudo` in a script.
+fn names_programs(effective: &Effective) -> bool {
+    let copies = effective.logical.third_party.value.as_ref();
+    let cluster = &effective.cluster;
+    copies.is_some_and(|copies| copies.program.is_some())
+        || !cluster.programs.is_empty()
+        || matches!(*cluster.load_source, LoadProgramSetting::Program(_))
 }
 
 /// Performs the steps that can fail with a log open: directories, admin socket, exports and files.

@@ -33,4 +33,4 @@ pub use files::{EnvironmentFile, PidFile};
 pub use limits::{descriptors, raise_descriptors};
 pub use memory::memory_bytes;
 pub use port_owner::{PortOwner, port_owner};
-pub use user::{User, UserError};
+pub use user::{RetainedPrivileges, User, UserError};

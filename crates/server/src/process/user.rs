@@ -13,6 +13,16 @@ pub struct User {
     gid: u32,
 }
 
+/// The privileges that a process keeps when it switches to its user.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct RetainedPrivileges {
+    /// The calling thread keeps its permitted capabilities, none of which is effective, so that it can
+    /// choose some of them.
+    pub capabilities: bool,
+    /// Programs that the process executes gain the privileges of their files, such as setuid programs.
+    pub programs: bool,
+}
+
 /// An error that prevents running as the user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UserError {
@@ -77,24 +87,20 @@ impl User {
     }
 
     /// Switches the whole process to this user and its groups, permanently. Does nothing if it runs
-    /// as that user already.
+    /// as that user already. The calling thread and those that it starts have no capabilities
+    /// afterwards, and no program that they execute gains privileges.
     ///
     /// # Errors
     /// [`UserError::NotRoot`], [`UserError::Refused`].
     pub fn switch(&self) -> Result<(), UserError> {
-        self.switch_with(false)
+        self.switch_retaining(RetainedPrivileges::default())
     }
 
-    /// Switches like [`User::switch`]. The calling thread keeps its permitted capabilities, none of
-    /// which is effective, so that it can choose some of them.
+    /// Switches like [`User::switch`], with these privileges left.
     ///
     /// # Errors
     /// [`UserError::NotRoot`], [`UserError::Refused`].
-    pub fn switch_keeping_capabilities(&self) -> Result<(), UserError> {
-        self.switch_with(true)
-    }
-
-    fn switch_with(&self, keeps_capabilities: bool) -> Result<(), UserError> {
+    pub fn switch_retaining(&self, retained: RetainedPrivileges) -> Result<(), UserError> {
         if unistd::geteuid().as_raw() == self.uid && unistd::getuid().as_raw() == self.uid {
             return Ok(());
         }
@@ -102,7 +108,10 @@ impl User {
             return Err(UserError::NotRoot(self.name.clone()));
         }
         let refused = |why: String| UserError::Refused(self.name.clone(), why);
-        if keeps_capabilities {
+        if !retained.programs {
+            empty_bounding_set().map_err(|error| refused(error.to_string()))?;
+        }
+        if retained.capabilities {
             let kept = rustix::thread::set_keep_capabilities(true);
             kept.map_err(|error| refused(error.to_string()))?;
         }
@@ -116,8 +125,36 @@ impl User {
         if unistd::setuid(unistd::Uid::from_raw(0)).is_ok() {
             return Err(refused("the system gives root's rights back".to_owned()));
         }
-        Ok(())
+        restrict(retained).map_err(|error| refused(error.to_string()))
     }
+}
+
+/// Gives up the privileges of the calling thread that are not retained, and those of programs.
+fn restrict(retained: RetainedPrivileges) -> rustix::io::Result<()> {
+    use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
+    let permitted = match retained.capabilities {
+        true => capabilities(None)?.permitted,
+        false => CapabilitySet::empty(),
+    };
+    let none = CapabilitySet::empty();
+    // Without inheritable capabilities, there are no ambient ones.
+    set_capabilities(None, CapabilitySets { effective: none, permitted, inheritable: none })?;
+    if retained.programs { Ok(()) } else { set_no_new_privs(true) }
+}
+
+/// Empties the set of capabilities that programs can gain. Without the right to do this, as in some
+/// containers, the set stays as it is, and programs gain nothing by it because of `no_new_privs`.
+fn empty_bounding_set() -> rustix::io::Result<()> {
+    use rustix::io::Errno;
+    use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
+    for capability in CapabilitySet::all().iter() {
+        match remove_capability_from_bounding_set(capability) {
+            // The kernel does not know a capability, or the right is missing.
+            Ok(()) | Err(Errno::INVAL | Errno::PERM) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
