@@ -2,6 +2,7 @@
 
 import os
 import socket
+import ssl
 import struct
 import subprocess
 import tempfile
@@ -182,6 +183,101 @@ def test_no_client_renegotiates(serve, authority):
         rest, _ = client.communicate(b"R\n", timeout=30)
     assert b"RENEGOTIATING" in rest and b"no renegotiation" in rest and client.returncode != 0, rest
     run([peers.program(), "ls", f"roots://localhost:{server.port}/"], X509_CERT_DIR=str(authority.directory)).ok()
+
+
+# Two kinds of messages of TLS, and two alerts.
+HANDSHAKE, ALERT = 22, 21
+HANDSHAKE_FAILURE, PROTOCOL_VERSION = 40, 70
+# Suites of old clients: AES with CBC and SHA-1, with RSA and with an ephemeral key.
+CBC_SUITES = (0x002F, 0x0035, 0xC013, 0xC014)
+GCM_SUITES = (0xC02F, 0xC030)
+# Extensions of a client of TLS 1.2: curves, forms of points, signatures.
+EXTENSIONS = {10: struct.pack(">HHH", 4, 23, 24), 11: b"\1\0", 13: struct.pack(">HHHH", 6, 0x0804, 0x0401, 0x0403)}
+
+
+def client_hello(version, suites, extensions=EXTENSIONS):
+    """Returns the first message of a client that supports TLS up to a version, in one record."""
+    extra = b"".join(struct.pack(">HH", kind, len(body)) + body for kind, body in extensions.items())
+    body = struct.pack(">H32sBH", version, b"r" * 32, 0, 2 * len(suites)) + struct.pack(f">{len(suites)}H", *suites) + b"\1\0"
+    body += struct.pack(">H", len(extra)) + extra
+    message = b"\1" + len(body).to_bytes(3, "big") + body
+    return struct.pack(">BHH", HANDSHAKE, 0x0301, len(message)) + message
+
+
+class Upgraded(raw.Connection):
+    """A connection whose next bytes are those of TLS."""
+
+    def __init__(self, server):
+        super().__init__(server, login=False)
+        self.send(raw.HANDSHAKE + raw.request(0, raw.PROTOCOL, struct.pack(">iB", 0x520, AfterUpgrade.ABLE_AND_WANT_TLS).ljust(16, b"\0")))
+        assert self.receive(16)[:8] == bytes(7) + b"\x08"
+        assert struct.unpack(">I", self.frame().body[4:8])[0] & AfterUpgrade.GOTO_TLS
+
+    def encrypt(self, authority, versions=(ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3), context=None, session=None):
+        """Performs the handshake with the lowest and the highest version, and logs in."""
+        if context is None:
+            context = ssl.create_default_context(cafile=authority.file)
+            context.minimum_version, context.maximum_version = versions
+        self.socket = context.wrap_socket(self.socket, server_hostname="localhost", session=session)
+        self.login()
+        return self
+
+
+@pytest.mark.parametrize("version, suites, alert", [
+    (0x0301, CBC_SUITES, PROTOCOL_VERSION),
+    (0x0302, CBC_SUITES, PROTOCOL_VERSION),
+    (0x0302, GCM_SUITES, PROTOCOL_VERSION),
+    (0x0303, CBC_SUITES, HANDSHAKE_FAILURE),
+], ids=["tls1.0", "tls1.1", "tls1.1 with new suites", "tls1.2 with cbc alone"])
+def test_old_versions_and_ciphers_are_refused(serve, authority, version, suites, alert):
+    server = serve(settings=peers.SETTINGS + authority.settings())
+    with Upgraded(server) as client:
+        client.send(client_hello(version, suites))
+        kind, _, length = struct.unpack(">BHH", client.receive(5))
+        level, reason = client.receive(2)
+        assert (kind, length, level, reason) == (ALERT, 2, 2, alert)
+        assert client.closed()
+
+
+def test_the_messages_of_old_clients_are_well_formed(serve, authority):
+    """The same message with a version and suites of the server begins a handshake."""
+    server = serve(settings=peers.SETTINGS + authority.settings())
+    with Upgraded(server) as client:
+        client.send(client_hello(0x0303, GCM_SUITES))
+        kind, version, _ = struct.unpack(">BHH", client.receive(5))
+        assert (kind, version, client.receive(1)[0]) == (HANDSHAKE, 0x0303, 2)
+
+
+@pytest.mark.parametrize("version, name", [(ssl.TLSVersion.TLSv1_2, "TLSv1.2"), (ssl.TLSVersion.TLSv1_3, "TLSv1.3")])
+def test_clients_with_one_version(serve, authority, version, name):
+    server = serve(settings=peers.SETTINGS + authority.settings())
+    with Upgraded(server) as client:
+        client.encrypt(authority, (version, version))
+        assert client.socket.version() == name
+        handle = client.create("/f")
+        client.write(handle, 0, CONTENT)
+        assert client.read(handle, 0, len(CONTENT)) == CONTENT
+
+
+@pytest.mark.parametrize("reuse, version", [
+    ("on", ssl.TLSVersion.TLSv1_2),
+    ("on", ssl.TLSVersion.TLSv1_3),
+    ("off", ssl.TLSVersion.TLSv1_2),
+    ("off", ssl.TLSVersion.TLSv1_3),
+])
+def test_sessions_are_resumed_if_configured(serve, authority, reuse, version):
+    """Each resumed session has a login of its own."""
+    server = serve(settings=peers.SETTINGS + authority.settings(f"xrootd.tlsreuse {reuse}"))
+    context = ssl.create_default_context(cafile=authority.file)
+    context.minimum_version = context.maximum_version = version
+    session = None
+    for attempt in range(3):
+        with Upgraded(server) as client:
+            client.encrypt(authority, context=context, session=session)
+            assert client.socket.session_reused == (reuse == "on" and attempt > 0)
+            client.ask(raw.PING)
+            # With TLS 1.3 the session arrives after the handshake.
+            session = client.socket.session if reuse == "on" else session
 
 
 @pytest.mark.parametrize("place", ["certdir", "certfile"])

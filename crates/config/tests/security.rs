@@ -293,3 +293,19 @@ fn shown_values_have_the_same_effect() {
     };
     assert_eq!(values(&before.security), values(&after.security), "{shown:?}");
 }
+
+/// S126: a configuration with half of the encryption stops the start at the directive.
+#[test]
+fn encryption_without_its_parts_stops_the_start() {
+    let without_certificate = errors("all.export /\nxrootd.tls login\n").join("\n");
+    let expected =
+        "2:1: error: xrootd.tls: connections are not encrypted, because xrd.tls is missing; add xrd.tls";
+    assert!(without_certificate.contains(expected), "{without_certificate}");
+    let without_authorities = errors("xrd.tls /c /k\n").join("\n");
+    let expected =
+        "1:1: error: xrd.tls: the authorities that this host trusts are not specified; add xrd.tlsca";
+    assert!(without_authorities.contains(expected), "{without_authorities}");
+    for complete in ["xrd.tls /c /k\nxrd.tlsca noverify\nxrootd.tls login\n", "xrootd.tls none\n"] {
+        assert_eq!(errors(complete), [""; 0], "{complete}");
+    }
+}

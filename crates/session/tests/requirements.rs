@@ -42,7 +42,7 @@ const SHOWN_ELSEWHERE: [(&str, &str, &str); 29] = [
     ("S064", "S064", "auth::sut::tests::fields_are_limited"),
     ("S070", "S075", "auth::grid::tests"),
     ("S076", "S084", "auth::gsi::recorded"),
-    ("S085", "S085", NOT_IN_FORCE),
+    ("S085", "S085", "auth::gsi::recorded::delegation::proxies_that_were_not_requested_are_refused"),
     ("S086", "S086", "auth::gsi::recorded::certificates_are_those_that_the_client_announced"),
     ("S087", "S092", CLIENT),
     ("S101", "S104", "auth::tokens::tests::logins::tokens_that_must_be_refused_do_not_log_in"),
@@ -56,7 +56,7 @@ const SHOWN_ELSEWHERE: [(&str, &str, &str); 29] = [
     ("S139", "S144", "auth::tokens, token_authorization"),
     ("S145", "S145", "auth::macaroons::tests::the_cases_have_the_computed_answers"),
     ("S146", "S146", NOT_IN_FORCE),
-    ("S147", "S147", "checks/interop/test_auth_server.py::test_nothing_secret_is_logged"),
+    ("S147", "S147", "checks/interop/test_secrets.py"),
 ];
 
 /// The part that a case concerns is not in force, and directives that ask for it stop the start:

@@ -15,7 +15,7 @@ use crate::grid::{ChainRole, VomsMembership};
 use crate::offers::OfferedProtocol;
 use crate::secret::Secret;
 use crate::server::{LoginPeer, ServerLogin, ServerProtocol, ServerStep};
-use crate::sut::{SutField, SutMessage, SutWriter};
+use crate::sut::{SutError, SutField, SutMessage, SutWriter};
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -469,6 +469,28 @@ fn certificates_are_those_that_the_client_announced() {
         "{error}"
     );
     std::fs::remove_dir_all(directory).unwrap();
+}
+
+/// A client cannot make the server decode as many certificates as it sends.
+#[test]
+fn ten_thousand_certificates_are_refused_unread() {
+    let keys = load("gsi.json")["keys"].clone();
+    let certificate = text(&keys, "user_cert_pem");
+    let chain = |count: usize, rest: &str| {
+        let sent = certificate.repeat(count) + rest;
+        let message =
+            SutWriter::new(GSI, step::CLIENT_CERTIFICATE).with(SutField::X509, sent.as_bytes()).finish();
+        let decoded = SutMessage::decode(GSI, &message).map_err(|error| error.to_string())?;
+        client_chain(&decoded, 0).map(|chain| chain.len())
+    };
+    assert_eq!(chain(16, ""), Ok(16));
+    assert_eq!(chain(17, ""), Err("there are more than 16 certificates".to_owned()));
+    // What follows the limit is not decoded, otherwise the error would be about its content.
+    let malformed = "-----BEGIN CERTIFICATE-----\n?\n-----END CERTIFICATE-----\n";
+    let short = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".repeat(500) + malformed;
+    assert_eq!(chain(0, &short), Err("there are more than 64 sections".to_owned()));
+    assert_eq!(chain(10_000, ""), Err(SutError::TooLong.to_string()));
+    assert!(chain(1, malformed).is_err_and(|error| error.contains("is not base64")));
 }
 
 /// S088 to S091, and endless or malformed answers.
