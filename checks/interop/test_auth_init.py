@@ -3,12 +3,15 @@ commands that the program prints."""
 
 import json
 import os
+import pathlib
+import shutil
 
 import pytest
 
 import peers
 from codes import Exit, ShellCode
-from tools import run, scalla, xrdfs
+from grid import openssl
+from tools import XRDFS, run, scalla, xrdfs
 
 KEYTAB = "XrdSecSSSKT"
 # Only root can give the files to the user of the servers.
@@ -84,3 +87,94 @@ def test_a_directory_where_others_can_replace_the_key(tmp_path):
     shared.chmod(0o777)
     scalla("auth", "init", "sss", "--admin", "alice", "--dir", shared).fails(Exit.FAILED, "shared")
     assert list(shared.iterdir()) == [], "nothing is left behind"
+
+
+def initialized(kind, *words):
+    """A server with the configuration of `auth init`, and what the command prints."""
+    server = peers.Ours()
+    directory = server.work / "security"
+    made = json.loads(scalla("auth", "init", kind, "--host", "localhost", "--dir", directory, "--json", *words, *OWNER).ok().out)
+    server.settings = peers.SETTINGS + pathlib.Path(made["configuration"]).read_text()
+    return server, made
+
+
+def private(path, text):
+    path.write_text(text)
+    path.chmod(0o600)
+    return str(path)
+
+
+def authorities(made, directory):
+    """A copy of the authorities, because clients trust only those of their own user and of root."""
+    return str(shutil.copytree(made["authorities"], directory / "authorities"))
+
+
+@pytest.fixture
+def with_tokens():
+    server, made = initialized("token", "--admin", "alice")
+    yield server.start(), made
+    server.remove()
+
+
+def test_tokens_of_a_new_issuer(with_tokens, tmp_path):
+    """The first token is that of the administrator; the command makes further ones."""
+    server, made = with_tokens
+    client = {"X509_CERT_DIR": authorities(made, tmp_path), "XDG_RUNTIME_DIR": "/nonexistent", "HOME": str(tmp_path)}
+    alice = {**client, "BEARER_TOKEN_FILE": private(tmp_path / "first", pathlib.Path(made["token"]).read_text())}
+    url = f"root://localhost:{server.port}//"
+    identity = json.loads(scalla("auth", "whoami", "--json", url, **alice).ok().out)
+    assert (identity["protocol"], identity["name"]) == ("ztn", "alice")
+    scalla("mkdir", url + "made", **alice).ok()
+    run([XRDFS, f"localhost:{server.port}", "stat", "/made"], **alice).ok()
+    # A stranger: without a token, with one of another issuer, and with one that names another user.
+    scalla("ls", url, **client).fails(Exit.FAILED, "ztn")
+    foreign = tmp_path / "foreign"
+    scalla("auth", "init", "token", "--admin", "alice", "--host", "localhost", "--dir", foreign).ok()
+    stranger = {**client, "BEARER_TOKEN_FILE": str(foreign / "alice.token")}
+    scalla("ls", url, **stranger).fails(Exit.FAILED, "ztn authentication failed")
+    issue = lambda *words: scalla("auth", "token", *words, "--dir", server.work / "security").ok().out
+    bob = {**client, "BEARER_TOKEN_FILE": private(tmp_path / "bob", issue("bob"))}
+    assert json.loads(scalla("auth", "whoami", "--json", url, **bob).ok().out)["name"] == "bob"
+    scalla("ls", url, **bob).fails(Exit.FAILED, "permission denied")
+    reader = {**client, "BEARER_TOKEN_FILE": private(tmp_path / "reader", issue("bob", "--scope", "storage.read:/made"))}
+    scalla("ls", url + "made", **reader).ok()
+    scalla("rmdir", url + "made", **reader).fails(Exit.FAILED, "permission denied")
+    again = {**client, "BEARER_TOKEN_FILE": private(tmp_path / "again", issue("alice", "--validity", "1h"))}
+    scalla("rmdir", url + "made", **again).ok()
+
+
+def test_certificates_of_a_new_authority(tmp_path):
+    server, made = initialized("tls")
+    with server:
+        url = f"roots://localhost:{server.port}//"
+        trusted = {"X509_CERT_DIR": authorities(made, tmp_path)}
+        scalla("ls", url, **trusted).ok()
+        run([XRDFS, f"roots://localhost:{server.port}", "ls", "/"], **trusted).ok()
+        other = tmp_path / "other"
+        scalla("auth", "init", "tls", "--host", "localhost", "--dir", other).ok()
+        scalla("ls", url, X509_CERT_DIR=other / "certificates").fails(Exit.FAILED, "certificate")
+
+
+def test_a_new_certificate_of_the_same_authority(tmp_path):
+    init = lambda *words: scalla("auth", "init", "tls", "--host", "localhost", "--dir", tmp_path, *words)
+    init().ok()
+    (before,), old = (tmp_path / "certificates").iterdir(), (tmp_path / "host.pem").read_bytes()
+    init().fails(Exit.FAILED, "host.pem exists already")
+    assert (tmp_path / "host.pem").read_bytes() == old
+    for name in ("host.pem", "host.key"):
+        (tmp_path / name).unlink()
+    init().ok()
+    assert list((tmp_path / "certificates").iterdir()) == [before] and (tmp_path / "host.pem").read_bytes() != old
+    openssl("verify", "-CAfile", tmp_path / "ca.pem", "-purpose", "sslserver", tmp_path / "host.pem")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir() if path.is_file()}
+    assert modes == {"ca.pem": 0o644, "ca.key": 0o600, "host.pem": 0o644, "host.key": 0o600, "tls.cfg": 0o644}
+    # The name in the certificate is that of a host.
+    for host in ("", "ho\u00e9st", "a b", "host\njwks_file = /x"):
+        scalla("auth", "init", "tls", "--host", host, "--dir", tmp_path / "bad").fails(Exit.USAGE, "change --host")
+
+
+def test_words_that_cannot_stand_in_a_token(tmp_path):
+    scalla("auth", "init", "token", "--dir", tmp_path).fails(Exit.USAGE, "--admin")
+    scalla("auth", "token", "bob", "--dir", tmp_path).fails(Exit.FAILED, "make the files by scalla auth init token")
+    for words in ([""], ["a b"], ["bob", "--scope", "storage.read:/ storage.modify:/"]):
+        scalla("auth", "token", *words, "--dir", tmp_path).fails(Exit.USAGE, "cannot stand in a token")

@@ -1,11 +1,12 @@
 //! `scalla auth`: explains decisions of the credentials and rules of a configuration, shows identities,
-//! issues macaroons, manages grid proxies, and makes the files of a protected server.
+//! issues macaroons and tokens, manages grid proxies, and makes the files of a protected server.
 
 mod init;
 mod login_explanation;
 mod macaroon;
 mod macaroon_explanation;
 mod proxy;
+mod token;
 mod token_explanation;
 
 use crate::evaluation::load_here;
@@ -46,6 +47,7 @@ enum AuthSubcommand {
     Check(CheckAccessOptions),
     Macaroon(macaroon::MacaroonCommand),
     Proxy(proxy::ProxyCommand),
+    Token(token::TokenCommand),
     Whoami(WhoamiCommand),
 }
 
@@ -95,6 +97,7 @@ impl AuthCommand {
             AuthSubcommand::Check(check) => check.with_token()?.run(),
             AuthSubcommand::Macaroon(macaroon) => macaroon.run(),
             AuthSubcommand::Proxy(proxy) => proxy.run(),
+            AuthSubcommand::Token(token) => token.run(),
             AuthSubcommand::Whoami(whoami) => FileCommand::Whoami(whoami).start(),
         }
     }

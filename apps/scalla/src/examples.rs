@@ -4,7 +4,7 @@ use clap::Command;
 
 /// The name of a command, after that of its parent, and its examples. Each is one line with a
 /// description after `#`.
-const EXAMPLES: [(&str, &[&str]); 93] = [
+const EXAMPLES: [(&str, &[&str]); 94] = [
     (
         "scalla",
         &[
@@ -56,6 +56,8 @@ const EXAMPLES: [(&str, &[&str]); 93] = [
         &[
             "scalla auth init sss --admin alice",
             "sudo scalla auth init sss --admin alice --dir /etc/xrootd/security --user xrootd",
+            "scalla auth init token --admin alice --host data.example.org --dir security",
+            "scalla auth init tls --host data.example.org --dir security",
         ],
     ),
     (
@@ -77,6 +79,7 @@ const EXAMPLES: [(&str, &[&str]); 93] = [
             "scalla auth macaroon --secretkey /etc/xrootd/macaroon-secret --sitename SITE --activity UPLOAD --path /in",
         ],
     ),
+    ("auth token", &["scalla auth token bob --dir security --validity 8h > bob.token"]),
     ("auth proxy", &["scalla auth proxy init --valid 24:00"]),
     (
         "auth proxy init",

@@ -1,52 +1,60 @@
 //! `scalla auth init`: makes the files by which a server asks its clients for credentials.
 
+mod sss;
+mod tls;
+mod token;
+
+pub(super) use token::{ISSUERS, SIGNING_KEY};
+
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use anyhow::{Context, bail};
-use auth::access::{AccessDatabase, AuthdbCheck};
-use auth::sss::{Keytab, KeytabError, SssKey, USER_BYTES_MAX};
-use auth::{Secret, SystemRng};
-use base::Rng;
+use auth::sss::USER_BYTES_MAX;
 use clap::ValueEnum;
-use config::AuthorizationConfig;
-use jiff::Timestamp;
+use config::{ConfigReport, Loaded, Strictness};
 use rustix::fs::{Mode, OFlags};
-use serde_json::json;
+use serde_json::Value;
+use zeroize::Zeroizing;
 
+use crate::evaluation::load_here;
 use crate::local_path::absolute;
 use crate::printer::out;
+use crate::rule_check::check_rules;
 use crate::usage_error::UsageError;
 
-/// Name of the keys, by which clients and servers agree on one.
-const KEY_NAME: &str = "scalla";
-/// Length of a key in bytes.
-const KEY_BYTES: usize = 32;
-/// Group of the administrator's key.
-const GROUP: &str = "nogroup";
-const KEYTAB: &str = "sss.keytab";
+/// Name of the file with the rules.
 const RULES: &str = "authdb";
+/// Name of the configuration of a server with logins.
 const SETTINGS: &str = "security.cfg";
 /// Permissions of the files without secrets.
 const PUBLIC_MODE: u32 = 0o644;
+/// Permissions of the files with secrets.
+const SECRET_MODE: u32 = 0o600;
 /// Permissions of the directory, if it is created for a user.
 const DIRECTORY_MODE: u32 = 0o755;
 
 /// Make the files that protect a server, and print how to use them.
 ///
-/// A server that reads the configuration admits only clients with a key. The administrator may do
-/// everything, others nothing until a rule allows it. Existing files are never replaced.
+/// With sss and token, a server that reads the configuration admits only clients with a key or a token.
+/// The administrator may do everything, others nothing until a rule allows it. tls makes an authority
+/// and a certificate of the server, and token does so too if they are not there. Existing files are
+/// never replaced.
 #[derive(clap::Args, Debug)]
 pub(super) struct InitCommand {
     /// Kind of the credentials.
     #[arg(value_enum)]
     kind: CredentialKind,
     /// User name of the administrator.
+    #[arg(long, value_name = "NAME", required_if_eq_any = [("kind", "sss"), ("kind", "token")])]
+    admin: Option<String>,
+    /// Name of the server in its certificate; may be repeated. The default is this host.
     #[arg(long, value_name = "NAME")]
-    admin: String,
+    host: Vec<String>,
     /// Directory of the files, which is created.
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
@@ -59,23 +67,51 @@ pub(super) struct InitCommand {
 }
 
 /// A kind of credentials.
-#[derive(Clone, Copy, ValueEnum, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 enum CredentialKind {
     /// Keys in a file that server and clients share.
     Sss,
+    /// Tokens that the site issues itself.
+    Token,
+    /// Only encryption: an authority and a certificate of the server.
+    Tls,
 }
 
-/// The files of a protected server.
-struct SecurityFiles {
-    keytab: PathBuf,
-    rules: PathBuf,
+/// A file to be made.
+struct InitFile {
+    path: PathBuf,
+    text: Zeroizing<String>,
+    mode: u32,
+}
+
+impl InitFile {
+    fn public(path: PathBuf, text: impl Into<String>) -> Self {
+        Self { path, text: Zeroizing::new(text.into()), mode: PUBLIC_MODE }
+    }
+
+    fn secret(path: PathBuf, text: Zeroizing<String>) -> Self {
+        Self { path, text, mode: SECRET_MODE }
+    }
+}
+
+/// The files of a kind of credentials.
+struct InitPlan {
+    files: Vec<InitFile>,
+    /// The configuration, one of the files.
     settings: PathBuf,
+    /// Report for people.
+    report: String,
+    /// Report for programs.
+    json: Value,
 }
 
 impl InitCommand {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let CredentialKind::Sss = self.kind;
-        check_name(&self.admin)?;
+        let admin = self.admin.clone().unwrap_or_default();
+        if self.kind != CredentialKind::Tls {
+            check_name(&admin)?;
+        }
+        self.host.iter().try_for_each(|host| check_host(host))?;
         let owner = self.user.as_deref().map(server::User::find).transpose()?;
         if owner.is_some() && !server::User::is_root() {
             return Err(UsageError(
@@ -91,112 +127,51 @@ impl InitCommand {
             // With the rights of that user, links in its directories lead to nothing else.
             owner.switch()?;
         }
-        let files = SecurityFiles {
-            keytab: directory.join(KEYTAB),
-            rules: directory.join(RULES),
-            settings: directory.join(SETTINGS),
+        let hosts = if self.host.is_empty() { vec![server::host_name()] } else { self.host.clone() };
+        let plan = match self.kind {
+            CredentialKind::Sss => sss::plan(&directory, &admin),
+            CredentialKind::Token => token::plan(&directory, &admin, &hosts)?,
+            CredentialKind::Tls => tls::plan(&directory, &hosts)?,
         };
-        files.check_absent()?;
-        if let Err(error) = self.make(&files) {
-            // None of them existed before.
-            files.remove();
-            return Err(error);
-        }
-        self.report(&files);
-        Ok(ExitCode::SUCCESS)
-    }
-
-    fn make(&self, files: &SecurityFiles) -> anyhow::Result<()> {
-        self.make_keytab(&files.keytab)?;
-        make_file(&files.rules, &rules_text(&self.admin))?;
-        make_file(&files.settings, &files.settings_text())?;
-        files.check_usable()
-    }
-
-    fn make_keytab(&self, path: &Path) -> anyhow::Result<()> {
-        let mut bytes = vec![0; KEY_BYTES];
-        SystemRng.fill(&mut bytes);
-        let mut key = SssKey {
-            id: 0,
-            name: KEY_NAME.to_owned(),
-            user: self.admin.clone(),
-            group: GROUP.to_owned(),
-            created: u64::try_from(Timestamp::now().as_second()).unwrap_or(0),
-            expires: 0,
-            secret: Secret::new(bytes),
-        };
-        key.set_number(1);
-        let made = Keytab::update(path, &mut SystemRng, |present| match present {
-            Err(KeytabError::Absent { .. }) => Ok((Keytab { keys: vec![key] }, ())),
-            Err(error) => Err(anyhow::Error::new(error)),
-            Ok(_) => Err(exists(path)),
-        });
-        made.with_context(|| format!("cannot make {}", path.display()))?
-    }
-
-    fn report(&self, files: &SecurityFiles) {
-        let [keytab, rules, settings] =
-            [&files.keytab, &files.rules, &files.settings].map(|path| path.display().to_string());
-        let admin = &self.admin;
+        plan.carry_out()?;
         if self.json {
-            out().json(
-                &json!({ "admin": admin, "keytab": keytab, "authdb": rules, "configuration": settings }),
-            );
-            return;
+            out().json(&plan.json);
+        } else {
+            out().lines(&plan.report);
         }
-        out().lines(format_args!(
-            "Made:\n  {keytab}  the key of {admin}; keep it secret\n  \
-             {rules}  rules: {admin} may do everything, others nothing\n  \
-             {settings}  configuration that uses both\n\n\
-             Start a server with it, or copy its lines into the configuration of yours:\n    \
-             scalla serve DIR --config {settings}\n\n\
-             As a client, {admin} needs a copy of the key, with mode 0600:\n    \
-             XrdSecSSSKT=COPY scalla auth whoami HOST\n\n\
-             A key for another user, and what to copy to that user:\n    \
-             xrdsssadmin -k {KEY_NAME} -u NAME -g GROUP add {keytab}\n    \
-             xrdsssadmin -u NAME install NAME.keytab < {keytab}\n"
-        ));
+        Ok(ExitCode::SUCCESS)
     }
 }
 
-impl SecurityFiles {
-    /// Returns an error if a file exists, before any is made.
-    fn check_absent(&self) -> anyhow::Result<()> {
-        for path in [&self.keytab, &self.rules, &self.settings] {
-            if path.symlink_metadata().is_ok() {
-                return Err(exists(path));
+impl InitPlan {
+    /// Makes the files, all or none.
+    fn carry_out(&self) -> anyhow::Result<()> {
+        for file in &self.files {
+            if file.path.symlink_metadata().is_ok() {
+                return Err(exists(&file.path));
             }
         }
-        Ok(())
-    }
-
-    fn settings_text(&self) -> String {
-        format!(
-            "# Made by scalla auth init.\n\
-             xrootd.seclib default\n\
-             sec.protocol sss -s {}\n\
-             ofs.authorize\n\
-             acc.authdb {}\n",
-            self.keytab.display(),
-            self.rules.display(),
-        )
-    }
-
-    /// Removes the files that exist.
-    fn remove(&self) {
-        for path in [&self.keytab, &self.rules, &self.settings] {
-            let _ = fs::remove_file(path);
+        let mut made = Vec::new();
+        let result = self.files.iter().try_for_each(|file| {
+            make_file(file)?;
+            made.push(&file.path);
+            anyhow::Ok(())
+        });
+        let result = result.and_then(|()| self.check_usable());
+        if result.is_err() {
+            made.into_iter().for_each(|path| drop(fs::remove_file(path)));
         }
+        result
     }
 
     /// Reads the files as a server of this user does.
     fn check_usable(&self) -> anyhow::Result<()> {
-        let mut values = AuthorizationConfig::default();
-        values.authdb.value = Some(self.rules.clone());
-        let source = server::authdb_source(&values);
-        AccessDatabase::load(&source, AuthdbCheck::ForServer, &server::SystemNetgroups)?;
-        Keytab::open(&self.keytab)?;
-        Ok(())
+        let Loaded { effective, report } = load_here(&self.settings, None);
+        let mut files = ConfigReport::new(Strictness::Strict);
+        check_rules(&effective, &mut files);
+        server::check_credentials(&effective, SystemTime::now(), "", &mut files);
+        let errors: Vec<String> = report.errors().chain(files.errors()).map(ToString::to_string).collect();
+        if errors.is_empty() { Ok(()) } else { bail!("the files cannot be used: {}", errors.join("\n")) }
     }
 }
 
@@ -213,6 +188,16 @@ fn check_name(name: &str) -> anyhow::Result<()> {
     let is_valid = !name.is_empty() && name.len() <= USER_BYTES_MAX && name.bytes().all(is_plain);
     if !is_valid || matches!(name, "anybody" | "anyuser" | "allusers" | "nobody") {
         let text = format!("'{name}' cannot be the administrator; allowed are letters, digits and . _ - @");
+        return Err(UsageError(text).into());
+    }
+    Ok(())
+}
+
+/// Checks that a name of a host can stand in a certificate and in files.
+fn check_host(host: &str) -> anyhow::Result<()> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-:".contains(&byte);
+    if host.is_empty() || !host.bytes().all(is_plain) {
+        let text = format!("'{host}' is not the name or address of a host; change --host");
         return Err(UsageError(text).into());
     }
     Ok(())
@@ -256,9 +241,13 @@ fn make_directory_of(directory: &Path, owner: &server::User) -> io::Result<()> {
     fchown(&opened, Some(owner.uid()), Some(owner.gid()))
 }
 
-fn make_file(path: &Path, text: &str) -> anyhow::Result<()> {
+fn make_file(file: &InitFile) -> anyhow::Result<()> {
+    let InitFile { path, text, mode } = file;
     let make = || -> io::Result<()> {
-        let mut file: File = OpenOptions::new().write(true).create_new(true).mode(PUBLIC_MODE).open(path)?;
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let mut file: File = OpenOptions::new().write(true).create_new(true).mode(*mode).open(path)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()
     };

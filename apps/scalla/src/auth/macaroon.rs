@@ -99,7 +99,7 @@ fn activity(name: &str) -> Result<Activity, String> {
 }
 
 /// Parses a validity: as requests for macaroons have it, or a number with a unit.
-fn lifetime(text: &str) -> Result<Duration, String> {
+pub(super) fn lifetime(text: &str) -> Result<Duration, String> {
     let wrong = || format!("not a validity; allowed: {VALIDITY_FORM}, or a number with s, m, h or d");
     if text.starts_with('P') {
         return validity(text).ok_or_else(wrong);

@@ -26,7 +26,7 @@ const CHAIN_MAX: usize = 10;
 pub(super) const KEY_TRUST: FileTrust = FileTrust::private(TrustedOwner::Own, "read the key", FILE_BYTES_MAX);
 
 /// The demands on a file with certificates only.
-const CERTIFICATE_TRUST: FileTrust = FileTrust {
+pub(super) const CERTIFICATE_TRUST: FileTrust = FileTrust {
     owner: TrustedOwner::Own,
     modes: NO_SHARED_WRITE,
     danger: "replace the certificate",

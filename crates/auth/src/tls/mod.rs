@@ -9,17 +9,20 @@
 //! | `chain` | verification of servers: chains end at self-signed authorities |
 //! | `ciphers` | names of OpenSSL to cipher suites |
 //! | `trust` | [`TrustAnchors`]: the authorities that a client trusts |
+//! | `site_authority` | [`SiteAuthority`]: an authority of a site of its own |
 //! | `self_signed` | [`SelfSigned`]: a certificate for trying out |
 
 mod certificate;
 mod chain;
 mod ciphers;
 mod self_signed;
+mod site_authority;
 mod trust;
 
 pub use certificate::{CertificateFiles, ServerCertificate, TlsServerOptions};
 pub use ciphers::unsupported_ciphers;
 pub use self_signed::SelfSigned;
+pub use site_authority::{CertificateText, SiteAuthority};
 pub use trust::{SYSTEM_FILES, TrustAnchors};
 
 use crate::trusted_file::TrustedFileError;

@@ -9,6 +9,7 @@
 //! | `claims`      | the claims of a token: validity, audience, profile, scopes, groups         |
 //! | `fault`       | [`TokenFault`]: the reason why a token is refused                          |
 //! | `ini`         | the parser of the syntax of issuer files                                   |
+//! | `issue`       | [`SigningKey`]: the key by which a site issues tokens of its own           |
 //! | `issuer_file` | [`IssuerFile`]: the issuers and their settings                             |
 //! | `json`        | JSON objects without duplicate members                                     |
 //! | `jwt`         | the compact form of signed tokens                                          |
@@ -23,6 +24,7 @@
 mod claims;
 mod fault;
 mod ini;
+mod issue;
 mod issuer_file;
 mod json;
 mod jwt;
@@ -42,6 +44,7 @@ mod verified_cache;
 pub const TOKEN_KEY: &str = "authz";
 
 pub use fault::TokenFault;
+pub use issue::{NewToken, SigningKey};
 pub use issuer_file::{
     ISSUER_FILE_BYTES_MAX, ISSUERS_MAX, Issuer, IssuerFile, IssuerFileError, IssuerFileProblem, OnMissing,
     Strategies,
