@@ -1,6 +1,7 @@
 """`scalla config check` and the certificates of grids: the files that a server refuses, and those that
 expire."""
 
+import json
 import os
 
 import pytest
@@ -69,3 +70,47 @@ def test_authorities_that_expire(site, check):
         file.write_bytes(authority.certificate.read_bytes())
     warned = check().ok().out
     assert warned.count("the certificate of the authority /O=Grid/CN=Authority expires in 9 days; replace its file") == 1, warned
+
+
+RULES = "u alice /own a\nu * /public lr\n"
+
+
+def test_decisions_about_the_owner_of_a_proxy(serve, site):
+    """The explanation is that of the server: name of the grid map, limits of the proxy, refused logins."""
+    (site.directory / "grid-mapfile").write_text(f'"{site.user.subject}" alice\n')
+    rules = site.directory / "authdb"
+    rules.write_text(RULES)
+    lines = site.settings("-gmapopt:usemap") + f"ofs.authorize\nacc.authdb {rules}\n"
+    config = site.directory / "site.cfg"
+    config.write_text(SERVES + lines)
+    limited = site.proxy("limited", policy=grid.LIMITED)
+    proxies = {"full": site.proxy("full"), "limited": limited, "old": site.proxy("old", days=-1),
+               "other": site.proxy("other", of=site.issue("other", "/O=Grid/CN=Other"))}
+    server = serve(settings=peers.SETTINGS + lines)
+    for directory in ("own", "public"):
+        (server.tree / directory).mkdir()
+        peers.give(server.tree / directory)
+        peers.place(server.tree / directory / "file", b"x")
+    cases = [
+        ("full", "/own/file", "read", True, "logs in by gsi as alice"),
+        ("full", "/own/new", "create", True, "u alice (line 1) grants"),
+        ("full", "/public/new", "create", False, "u * (line 2) grants"),
+        ("limited", "/own/file", "read", True, "logs in by gsi as alice"),
+        ("limited", "/own/new", "create", False, "the proxy is a limited one"),
+        ("old", "/public/file", "read", False, "the login (gsi) is refused"),
+        ("other", "/public/file", "read", False, "is not in the grid map"),
+    ]
+    for name, path, operation, is_allowed, expected in cases:
+        words = ("auth", "check", f"@{proxies[name]}", path, operation, "--config", config)
+        explained = scalla(*words)
+        assert explained.status == (0 if is_allowed else Exit.FAILED), explained
+        assert expected in explained.out and "PRIVATE" not in explained.out, explained
+        described = json.loads(scalla(*words, "--json").out)
+        assert (described["allowed"], described["login"]["accepted"]) == (is_allowed, "refused" not in expected and name != "other")
+        client = site.client(proxies[name])
+        url = f"root://localhost:{server.port}/{path}"
+        done = scalla("cat", url, **client) if operation == "read" else scalla("cp", "--force", config, url, **client)
+        assert (done.status == 0) == is_allowed, f"{name} {operation} {path}: {done}"
+    without = site.directory / "without.cfg"
+    without.write_text(SERVES)
+    scalla("auth", "check", f"@{limited}", "/own", "read", "--config", without).fails(Exit.FAILED, "no logins by proxies")

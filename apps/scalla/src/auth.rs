@@ -6,6 +6,7 @@ mod login_explanation;
 mod macaroon;
 mod macaroon_explanation;
 mod proxy;
+mod proxy_login;
 mod token;
 mod token_explanation;
 
@@ -21,18 +22,24 @@ use auth::access::{
     AuditedDecisions, AuthdbCheck, CredentialLayer, DecidingPair, LayerDecision, Principal, RecordKind,
     RequestIdentity, RequestToken, TokenOrigin,
 };
+use auth::gsi::GridCredential;
 use auth::macaroons::{MacaroonPolicy, is_macaroon_text};
 use auth::tokens::{TOKEN_BYTES_MAX, TokenPolicy, TokenPolicySource, claimed_issuer, is_token_text};
 use base::LogicalPath;
 use clap::Subcommand;
 use config::{AuthorizationConfig, Effective, Loaded};
 use login_explanation::TokenLogin;
+use proxy_login::ProxyLogin;
 use serde_json::json;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::SystemTime;
+use zeroize::Zeroizing;
+
+/// Maximum size of a file with a proxy in bytes.
+const PROXY_BYTES_MAX: u64 = 256 * 1024;
 
 /// Authentication and authorization: protect a server, explain decisions, show identities.
 #[derive(clap::Args, Debug)]
@@ -57,8 +64,11 @@ enum AuthSubcommand {
 #[derive(clap::Args, Debug)]
 struct CheckAccessOptions {
     /// Name of the user, `*` for a client without a name, or a token or macaroon: itself, `-` for
-    /// standard input, or `@FILE`.
+    /// standard input, or `@FILE`. `@FILE` can also be a grid proxy.
     user: String,
+    /// The proxy that `user` names.
+    #[arg(skip)]
+    proxy: Option<GridCredential>,
     /// Path, as clients see it.
     path: String,
     /// Operation: any, chmod, chown, create, delete, insert, lock, mkdir, read, readdir, rename,
@@ -118,14 +128,37 @@ fn settings(file: &Path, instance: Option<String>) -> anyhow::Result<Effective> 
     Ok(effective)
 }
 
+/// A credential in a file.
+enum GivenCredential {
+    /// A token or macaroon.
+    Token(String),
+    Proxy(Box<GridCredential>),
+}
+
+/// Reads a token, a macaroon or a proxy from a file.
+fn read_credential(from: &mut dyn Read, name: &str) -> anyhow::Result<GivenCredential> {
+    let text = read_text(from, name, PROXY_BYTES_MAX)?;
+    if text.contains("-----BEGIN CERTIFICATE-----") {
+        let proxy = GridCredential::parse(&text);
+        let proxy = proxy.map_err(|error| anyhow::anyhow!("{name} has no usable proxy: {error}"))?;
+        return Ok(GivenCredential::Proxy(Box::new(proxy)));
+    }
+    read_token(&mut text.as_bytes(), name).map(GivenCredential::Token)
+}
+
+/// Reads a text of at most this number of bytes.
+fn read_text(from: &mut dyn Read, name: &str, bytes_max: u64) -> anyhow::Result<Zeroizing<String>> {
+    let mut text = Vec::new();
+    let read = from.take(bytes_max + 1).read_to_end(&mut text);
+    read.map_err(|error| anyhow::anyhow!("cannot read {name}: {}", base::errno_text(&error)))?;
+    Ok(Zeroizing::new(String::from_utf8(text).unwrap_or_default()))
+}
+
 /// Reads a token from a file, or from standard input.
 fn read_token(from: &mut dyn Read, name: &str) -> anyhow::Result<String> {
     // White space around the token, and the words in front of it, do not count.
     let limit = u64::try_from(TOKEN_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(4096);
-    let mut text = Vec::new();
-    let read = from.take(limit + 1).read_to_end(&mut text);
-    read.map_err(|error| anyhow::anyhow!("cannot read a token from {name}: {}", base::errno_text(&error)))?;
-    let text = String::from_utf8(text).unwrap_or_default();
+    let text = read_text(from, name, limit)?;
     let token = without_scheme(text.trim()).trim_start();
     if !is_credential(token) {
         anyhow::bail!("{name} contains no token; put one JSON Web Token or macaroon there, and nothing else");
@@ -152,9 +185,12 @@ impl CheckAccessOptions {
             self.user = read_token(&mut std::io::stdin().lock(), "standard input")?;
         } else if let Some(file) = self.user.strip_prefix('@') {
             let opened = std::fs::File::open(file);
-            let mut opened = opened
+            let opened = opened
                 .map_err(|error| anyhow::anyhow!("cannot open {file}: {}", base::errno_text(&error)))?;
-            self.user = read_token(&mut opened, file)?;
+            match read_credential(&mut &opened, file)? {
+                GivenCredential::Token(token) => self.user = token,
+                GivenCredential::Proxy(proxy) => self.proxy = Some(*proxy),
+            }
         } else if is_credential(without_scheme(&self.user)) {
             self.user = without_scheme(&self.user).to_owned();
         }
@@ -178,6 +214,10 @@ impl CheckAccessOptions {
         }
         let values = &effective.authorization;
         let policy = AccessPolicy::new(credentials(&effective)?, None, AuditedDecisions::default());
+        if let Some(proxy) = &self.proxy {
+            let login = ProxyLogin::of(&effective, proxy, &self.host)?;
+            return self.decide_with_proxy(&login, &effective, &policy, operation, &path);
+        }
         let trusted = server::trusted_servers(&effective).and_then(|trusted| trusted.file);
         let token = self.token(&policy, trusted.as_deref())?;
         let principal = self.principal(token.is_some());
@@ -195,6 +235,37 @@ impl CheckAccessOptions {
             out().json(&explained.as_json(&path));
         } else {
             self.explain(&explained, operation, &path, &policy);
+        }
+        Ok(if is_allowed { ExitCode::SUCCESS } else { ExitCode::from(exit_status::FAILED) })
+    }
+
+    /// Decides about the client of a login with a proxy.
+    fn decide_with_proxy(
+        &self,
+        login: &ProxyLogin,
+        effective: &Effective,
+        policy: &AccessPolicy,
+        operation: AccessOperation,
+        path: &LogicalPath,
+    ) -> anyhow::Result<ExitCode> {
+        let decision = login.decide(effective, policy, operation, path)?;
+        let is_allowed = decision.as_ref().is_some_and(|decision| decision.is_allowed);
+        let rules = decision.as_ref().and_then(|decision| decision.rules.as_ref());
+        if self.json {
+            let mut object = rules.map_or_else(|| json!({}), |(database, found)| as_json(database, found));
+            object["allowed"] = is_allowed.into();
+            object["login"] = login.as_json();
+            out().json(&object);
+        } else {
+            let answer = if is_allowed { "allowed" } else { "denied" };
+            let (operation_name, shown) = (operation.name(), &self.path);
+            out().line(format_args!("{answer}: the owner of the proxy {operation_name} {shown}"));
+            for line in login.lines(operation) {
+                out().line(format_args!("  {line}"));
+            }
+            if let Some((database, found)) = rules {
+                explain_rules(database, operation, found);
+            }
         }
         Ok(if is_allowed { ExitCode::SUCCESS } else { ExitCode::from(exit_status::FAILED) })
     }

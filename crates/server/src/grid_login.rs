@@ -2,21 +2,23 @@
 
 use crate::adapters::SystemAccounts;
 use crate::error::StartError;
-use auth::SystemRng;
+use auth::access::AccessOperation;
 use auth::grid::{
     AuthorityLevel, CrlLevel, GridMap, GridTrust, GridTrustError, GridTrustSettings, GroupChoice,
     VOMS_DIRECTORY, VomsDirectory, VomsMap, VomsSelection,
 };
 use auth::gsi::{
-    AttributeUse, DelegationUse, ForwardedChain, GsiCipher, GsiServer, GsiServerSettings, LimitedProxies,
-    NameMap, NameMapping, NameMaps,
+    AttributeUse, DelegationUse, ForwardedChain, GridCredential, GsiCipher, GsiServer, GsiServerSettings,
+    LimitedProxies, NameMap, NameMapping, NameMaps,
 };
+use auth::{Entity, SystemRng};
 use config::{
-    AuthorityCheck, Effective, GRID_MAP, GridCipher, GridExport, GridLimited, GridMapping, GsiOptions,
-    RevocationCheck, SecurityConfig, ThirdPartyCopy, VomsGroups, VomsOptions,
+    AuthProtocol, AuthorityCheck, Effective, GRID_MAP, GridCipher, GridExport, GridLimited, GridMapping,
+    GsiOptions, RevocationCheck, SecurityConfig, ThirdPartyCopy, VomsGroups, VomsOptions,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// The variable with the grid map, if the configuration names none.
 const MAP_VARIABLE: &str = "GRIDMAP";
@@ -59,6 +61,35 @@ pub(crate) fn gsi(
     let trust = Arc::new(trust);
     let server = GsiServer::open(settings, trust.clone(), names, Box::new(SystemRng)).map_err(failed)?;
     Ok((server, trust))
+}
+
+/// Returns the identity that a server with this configuration gives a client of a host that logs in with
+/// a credential; `None` if it has no logins by gsi. Blocks.
+///
+/// # Errors
+/// The outer one is the reason why such a server does not start, the inner one the reason why it refuses
+/// the login.
+pub fn grid_identity(
+    effective: &Effective,
+    credential: &GridCredential,
+    host: &str,
+    now: SystemTime,
+) -> Result<Option<Result<Entity, String>>, StartError> {
+    let security = &effective.security;
+    let options = security.protocols.iter().find_map(|protocol| match &protocol.value {
+        AuthProtocol::Gsi(options) if *security.enabled => Some(options),
+        _ => None,
+    });
+    let Some(options) = options else { return Ok(None) };
+    let (gsi, _) = gsi(options, effective)?;
+    Ok(Some(gsi.identity(credential, host, now)))
+}
+
+/// Reports whether a client with a limited proxy may try an operation.
+#[must_use]
+pub fn only_reads(operation: AccessOperation) -> bool {
+    use AccessOperation as Kind;
+    matches!(operation, Kind::Any | Kind::Read | Kind::ReadDirectory | Kind::Stat | Kind::Stage | Kind::Poll)
 }
 
 fn map_path(options: &GsiOptions) -> PathBuf {

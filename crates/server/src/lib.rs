@@ -71,6 +71,7 @@ pub use authorization::{authdb_source, macaroon_settings};
 pub use credential_check::check_credentials;
 pub use daemon::{Launch, LogTarget, run};
 pub use error::StartError;
+pub use grid_login::{grid_identity, only_reads};
 pub use issuer_keys::download_keys;
 pub use login::token_login;
 pub use process::{User, UserError, default_admin_directory};

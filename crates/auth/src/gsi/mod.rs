@@ -11,6 +11,7 @@
 //! | `delegation`     | [`DelegatedProxy`]: proxies that clients sign for this server      |
 //! | `fixed_base`     | powers of one number                                               |
 //! | `host_names`     | the names of servers in certificates                               |
+//! | `identify`       | the identity of the owner of a credential, for explanations        |
 //! | `messages`       | steps, options, challenges                                         |
 //! | `modular`        | modular exponentiation                                             |
 //! | `offer`          | the parameters in a server's list of protocols                     |
@@ -32,6 +33,7 @@ mod credential;
 mod delegation;
 mod fixed_base;
 mod host_names;
+mod identify;
 mod messages;
 mod modular;
 mod offer;

@@ -416,9 +416,7 @@ impl GsiServerLogin {
         let puk = puk.ok_or("the public key of the client is missing or malformed")?;
         let key =
             RsaVerifier::from_public_key(&puk).ok_or("the public key of the client is not an RSA key")?;
-        if key.bits() < settings.key_bits_min {
-            return Err(format!("the key has {} bits, {} are needed", key.bits(), settings.key_bits_min));
-        }
+        self.check_key_size(key.bits())?;
         let signed = message.field(SutField::CIPHER).ok_or("the key agreement of the client is missing")?;
         let text = key.recover(signed).ok_or("the key agreement is not signed by the key of the client")?;
         let peer = PeerAgreement::decode(&text).map_err(|error| format!("the client: {error}"))?;
@@ -445,7 +443,16 @@ impl GsiServerLogin {
         self.request_proxy(verified, &tag, &cipher)
     }
 
-    fn entity(
+    /// Returns an error if the key of a client is too short.
+    pub(super) fn check_key_size(&self, bits: usize) -> Result<(), String> {
+        match self.shared.settings.key_bits_min {
+            least if bits < least => Err(format!("the key has {bits} bits, {least} are needed")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the identity of the owner of a verified chain, who asks for the name `user`.
+    pub(super) fn entity(
         &self,
         identity: &GridIdentity,
         chain: &[Vec<u8>],
