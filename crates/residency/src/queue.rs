@@ -1,0 +1,391 @@
+//! The state machine of the queue: which requests join, which transfer starts next, and what
+//! follows from the end of a copy.
+//!
+//! It has no clock, thread or disk. The time is an argument, the entries are in an [`EntryStore`],
+//! and the results are [`QueueAction`]s. So the same code runs on virtual time.
+//!
+//! ```text
+//!           submit                 slot free               copied
+//! (nothing) ------> queued ----------------------> active --------> removed
+//!                     ^  \                          |  | \
+//!                     |   \ cancelled by the last   |  |  \ cancelled: stopping, then removed
+//!                     |    v request                |  v
+//!                     |   removed                   |  failed for good: kept until the deny time is over
+//!                     +-----------------------------+
+//!                        failed for now: ready again at a time that grows with each try
+//! ```
+
+use crate::entry::{CopyFailure, Direction, Entry, EntryKey, EntryState, FailureReason, Priority, RequestId};
+use crate::store::EntryStore;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use thiserror::Error;
+
+/// Number of entries of a request that one call of [`TransferQueue::cancel`] handles.
+const CANCEL_ENTRIES_MAX: usize = 256;
+
+/// Number of expired failures that one call of [`TransferQueue::start_ready`] removes.
+const EXPIRED_MAX: usize = 256;
+
+/// The time until the next try, divided by the time between the two tries before.
+const BACKOFF_FACTOR: u64 = 4;
+
+/// The limits of the queue.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QueueLimits {
+    /// Copies that run at once from mass storage.
+    pub slots_in: usize,
+    /// Copies that run at once to mass storage.
+    pub slots_out: usize,
+    /// Copies that run at once from or to one host, in each direction.
+    pub slots_of_source: usize,
+    /// Number of tries before a transfer fails for good.
+    pub tries_max: u32,
+    /// Seconds between the first failed try and the second one.
+    pub backoff: u64,
+    /// Seconds for which requests are refused after a transfer has failed for good.
+    pub deny: u64,
+}
+
+impl QueueLimits {
+    fn slots(&self, direction: Direction) -> usize {
+        match direction {
+            Direction::In => self.slots_in,
+            Direction::Out => self.slots_out,
+        }
+    }
+}
+
+/// A request for a transfer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Submission {
+    /// The transfer.
+    pub key: EntryKey,
+    /// The priority.
+    pub priority: Priority,
+    /// See [`Entry::source`].
+    pub source: Arc<str>,
+    /// See [`Entry::client`].
+    pub client: Arc<str>,
+    /// See [`Entry::cgi`].
+    pub cgi: Arc<str>,
+    /// The id by which the request can be cancelled, if it has one.
+    pub request: Option<RequestId>,
+}
+
+/// The result of a submission.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SubmissionOutcome {
+    /// There is a new entry.
+    Queued,
+    /// The request joined an entry.
+    Joined,
+    /// The transfer failed for good a short time ago, for this reason.
+    Refused(CopyFailure),
+}
+
+/// The result of a copy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CopyOutcome {
+    /// The copy is complete and durable.
+    Done,
+    /// It was ended because of [`QueueAction::Stop`], or because the server ends.
+    Stopped,
+    /// It failed.
+    Failed(CopyFailure),
+}
+
+/// Work that follows from a command. It must be done after the changes in the store are durable.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum QueueAction {
+    /// Start the copy of this entry.
+    Start(Box<Entry>),
+    /// End the copy of this entry. It reports [`CopyOutcome::Stopped`], or its result if it was
+    /// faster.
+    Stop(EntryKey),
+    /// Report the end of a transfer to all who wait for it.
+    Finished(EntryKey, Result<(), CopyFailure>),
+}
+
+/// The error of a command.
+#[derive(PartialEq, Eq, Debug, Error)]
+pub enum QueueError<E> {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] E),
+    /// A copy ended that was not running.
+    #[error("the copy of {0} is not running")]
+    NotRunning(String),
+}
+
+/// The state of the queue that is not in the store: the copies that run, and the turn of each
+/// priority. It is small, so a command whose changes cannot be made durable is undone by restoring
+/// a clone.
+#[derive(Clone, Debug)]
+pub struct TransferQueue {
+    limits: QueueLimits,
+    /// The source of each running copy.
+    running: BTreeMap<EntryKey, Arc<str>>,
+    inward: Turns,
+    outward: Turns,
+}
+
+/// The number of transfers that each priority may still start in this round.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Turns([u32; 3]);
+
+impl Turns {
+    fn new() -> Self {
+        let mut left = [0; 3];
+        for priority in Priority::ALL {
+            left[priority.index()] = priority.share();
+        }
+        Self(left)
+    }
+}
+
+impl TransferQueue {
+    /// Returns a queue with no running copy. The store has been recovered.
+    #[must_use]
+    pub fn new(limits: QueueLimits) -> Self {
+        Self { limits, running: BTreeMap::new(), inward: Turns::new(), outward: Turns::new() }
+    }
+
+    /// Returns the number of running copies.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Adds a request at the time `now`.
+    pub fn submit<S: EntryStore>(
+        &mut self,
+        store: &mut S,
+        submission: &Submission,
+        now: u64,
+    ) -> Result<SubmissionOutcome, QueueError<S::Error>> {
+        let Submission { key, request, .. } = submission;
+        let outcome = match store.find(key)? {
+            Some(Entry { state: EntryState::Failed { until, failure }, .. }) if until > now => {
+                return Ok(SubmissionOutcome::Refused(failure));
+            }
+            Some(Entry { state: EntryState::Failed { .. }, .. }) => {
+                store.remove(key)?;
+                store.put(&new_entry(submission, now))?;
+                SubmissionOutcome::Queued
+            }
+            None => {
+                store.put(&new_entry(submission, now))?;
+                SubmissionOutcome::Queued
+            }
+            Some(mut entry) => {
+                entry.priority = entry.priority.max(submission.priority);
+                entry.is_anonymous |= request.is_none();
+                if entry.state == EntryState::Stopping {
+                    // The copy ends anyway, and is then queued again.
+                    entry.state = EntryState::Active;
+                }
+                store.put(&entry)?;
+                SubmissionOutcome::Joined
+            }
+        };
+        if let Some(request) = request {
+            store.add_request(request, key)?;
+        }
+        Ok(outcome)
+    }
+
+    /// Cancels entries of a request, and returns the actions and whether more entries are left for
+    /// another call. An entry for which nobody else waits is removed; if its copy runs, that is
+    /// stopped.
+    pub fn cancel<S: EntryStore>(
+        &mut self,
+        store: &mut S,
+        request: &RequestId,
+    ) -> Result<(Vec<QueueAction>, bool), QueueError<S::Error>> {
+        let mut actions = Vec::new();
+        let keys = store.keys_of_request(request, None, CANCEL_ENTRIES_MAX)?;
+        let is_more = keys.len() == CANCEL_ENTRIES_MAX;
+        for key in keys {
+            actions.extend(self.cancel_one(store, request, key)?);
+        }
+        Ok((actions, is_more))
+    }
+
+    /// Cancels one entry of a request. The result is like that of [`Self::cancel`].
+    pub fn cancel_one<S: EntryStore>(
+        &mut self,
+        store: &mut S,
+        request: &RequestId,
+        key: EntryKey,
+    ) -> Result<Option<QueueAction>, QueueError<S::Error>> {
+        store.remove_request(request, &key)?;
+        let Some(mut entry) = store.find(&key)? else { return Ok(None) };
+        if entry.is_anonymous || store.has_requests(&key)? {
+            return Ok(None);
+        }
+        match entry.state {
+            EntryState::Queued { .. } => store.remove(&key)?,
+            EntryState::Active => {
+                entry.state = EntryState::Stopping;
+                store.put(&entry)?;
+                return Ok(Some(QueueAction::Stop(key)));
+            }
+            EntryState::Stopping | EntryState::Failed { .. } => {}
+        }
+        Ok(None)
+    }
+
+    /// Handles the end of a copy.
+    pub fn finish<S: EntryStore>(
+        &mut self,
+        store: &mut S,
+        key: &EntryKey,
+        outcome: CopyOutcome,
+        now: u64,
+    ) -> Result<Option<QueueAction>, QueueError<S::Error>> {
+        if self.running.remove(key).is_none() {
+            return Err(QueueError::NotRunning(key.path.text().into_owned()));
+        }
+        let Some(mut entry) = store.find(key)? else {
+            // The database was replaced meanwhile. Those who wait get their answer all the same.
+            let result = match outcome {
+                CopyOutcome::Done => Ok(()),
+                CopyOutcome::Stopped => return Ok(None),
+                CopyOutcome::Failed(failure) => Err(failure),
+            };
+            return Ok(Some(QueueAction::Finished(key.clone(), result)));
+        };
+        let result = match (outcome, &entry.state) {
+            (CopyOutcome::Done, _) => Ok(()),
+            (CopyOutcome::Stopped, EntryState::Active) => {
+                entry.state = EntryState::Queued { ready: now };
+                // A try that was stopped has not failed.
+                entry.tries = entry.tries.saturating_sub(1);
+                store.put(&entry)?;
+                return Ok(None);
+            }
+            (_, EntryState::Stopping) => {
+                store.remove(key)?;
+                return Ok(None);
+            }
+            (CopyOutcome::Stopped, _) => return Ok(None),
+            (CopyOutcome::Failed(failure), _) => Err(failure),
+        };
+        let Err(failure) = result else {
+            store.remove(key)?;
+            return Ok(Some(QueueAction::Finished(key.clone(), Ok(()))));
+        };
+        if failure.reason == FailureReason::Temporary && entry.tries < self.limits.tries_max {
+            entry.state = EntryState::Queued { ready: now.saturating_add(self.backoff(entry.tries)) };
+            store.put(&entry)?;
+            return Ok(None);
+        }
+        // The requests end, the failure stays.
+        store.remove(key)?;
+        let until = now.saturating_add(self.limits.deny);
+        entry.state = EntryState::Failed { until, failure: failure.clone() };
+        entry.is_anonymous = false;
+        store.put(&entry)?;
+        Ok(Some(QueueAction::Finished(key.clone(), Err(failure))))
+    }
+
+    /// Returns the seconds between the end of a failed try, the number of which is `tries`, and the
+    /// next one.
+    fn backoff(&self, tries: u32) -> u64 {
+        let factor = BACKOFF_FACTOR.saturating_pow(tries.saturating_sub(1));
+        self.limits.backoff.saturating_mul(factor)
+    }
+
+    /// Starts all transfers that are ready and have a slot.
+    pub fn start_ready<S: EntryStore>(
+        &mut self,
+        store: &mut S,
+        now: u64,
+    ) -> Result<Vec<QueueAction>, QueueError<S::Error>> {
+        store.remove_expired(now, EXPIRED_MAX)?;
+        let mut actions = Vec::new();
+        for direction in Direction::ALL {
+            while self.running.keys().filter(|key| key.direction == direction).count()
+                < self.limits.slots(direction)
+            {
+                let Some(mut entry) = self.choose(store, direction, now)? else { break };
+                entry.state = EntryState::Active;
+                entry.tries = entry.tries.saturating_add(1);
+                store.put(&entry)?;
+                self.running.insert(entry.key.clone(), entry.source.clone());
+                actions.push(QueueAction::Start(Box::new(entry)));
+            }
+        }
+        Ok(actions)
+    }
+
+    /// Returns the time at which [`Self::start_ready`] has to be called again, even if nothing else
+    /// happens.
+    pub fn next_time<S: EntryStore>(
+        &self,
+        store: &mut S,
+        now: u64,
+    ) -> Result<Option<u64>, QueueError<S::Error>> {
+        Ok(store.next_ready_time(now)?)
+    }
+
+    /// Returns the entry to start next, and counts the turn of its priority. A priority that used
+    /// up its turns has others when no other one with turns has a ready entry.
+    fn choose<S: EntryStore>(
+        &mut self,
+        store: &mut S,
+        direction: Direction,
+        now: u64,
+    ) -> Result<Option<Entry>, QueueError<S::Error>> {
+        let full = self.full_sources(direction);
+        for is_new_round in [false, true] {
+            if is_new_round {
+                *self.turns(direction) = Turns::new();
+            }
+            for priority in Priority::ALL {
+                if self.turns(direction).0[priority.index()] == 0 {
+                    continue;
+                }
+                if let Some(entry) = store.next_ready(direction, priority, now, &full)? {
+                    self.turns(direction).0[priority.index()] -= 1;
+                    return Ok(Some(entry));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn turns(&mut self, direction: Direction) -> &mut Turns {
+        match direction {
+            Direction::In => &mut self.inward,
+            Direction::Out => &mut self.outward,
+        }
+    }
+
+    /// Returns the sources that use all of their slots.
+    fn full_sources(&self, direction: Direction) -> Vec<Arc<str>> {
+        let mut counts: BTreeMap<&Arc<str>, usize> = BTreeMap::new();
+        for (_, source) in self.running.iter().filter(|(key, _)| key.direction == direction) {
+            *counts.entry(source).or_default() += 1;
+        }
+        let is_full = |(source, count): (&Arc<str>, usize)| {
+            (count >= self.limits.slots_of_source).then(|| source.clone())
+        };
+        counts.into_iter().filter_map(is_full).collect()
+    }
+}
+
+fn new_entry(submission: &Submission, now: u64) -> Entry {
+    Entry {
+        key: submission.key.clone(),
+        priority: submission.priority,
+        source: submission.source.clone(),
+        client: submission.client.clone(),
+        cgi: submission.cgi.clone(),
+        added: now,
+        tries: 0,
+        is_anonymous: submission.request.is_none(),
+        state: EntryState::Queued { ready: now },
+    }
+}

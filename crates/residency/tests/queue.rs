@@ -1,0 +1,137 @@
+//! The state machine of the queue, with entries in memory.
+
+mod support;
+
+use proptest::prelude::*;
+use residency::{
+    CopyFailure, CopyOutcome, Entry, EntryKey, FailureReason, MemoryStore, QueueAction, QueueError,
+    QueueLimits, RequestId, SubmissionOutcome, TransferQueue,
+};
+use support::{History, LIMITS, TestStore, id, key, steps, submission};
+
+impl TestStore for MemoryStore {
+    fn contents(&mut self) -> (Vec<Entry>, Vec<(RequestId, EntryKey)>) {
+        (self.entries().cloned().collect(), self.requests().cloned().collect())
+    }
+
+    fn restart(self) -> Self {
+        self
+    }
+
+    fn commit(&mut self) {}
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_histories_agree_with_the_model(steps in steps()) {
+        History::new(MemoryStore::default()).run(&steps);
+    }
+}
+
+fn started(actions: &[QueueAction]) -> Vec<String> {
+    let path = |action: &QueueAction| match action {
+        QueueAction::Start(entry) => entry.key.path.text().into_owned(),
+        other => panic!("{other:?}"),
+    };
+    actions.iter().map(path).collect()
+}
+
+#[test]
+fn priorities_are_served_three_to_two_to_one() {
+    let limits = QueueLimits { slots_in: 1, slots_of_source: 1, ..LIMITS };
+    let (mut store, mut queue) = (MemoryStore::default(), TransferQueue::new(limits));
+    // A file of each priority for each turn.
+    let name = |priority: u8, number: u8| format!("/p{priority}-{number:02}");
+    for number in 0..18 {
+        for priority in 0..3 {
+            let mut submission = submission(0, priority, None);
+            submission.key.path = base::LogicalPath::parse(name(priority, number).as_bytes()).unwrap();
+            queue.submit(&mut store, &submission, 1).unwrap();
+        }
+    }
+    let mut order = Vec::new();
+    for _ in 0..18 {
+        let actions = queue.start_ready(&mut store, 1).unwrap();
+        let [QueueAction::Start(entry)] = &actions[..] else { panic!("{actions:?}") };
+        order.push(entry.priority.number());
+        queue.finish(&mut store, &entry.key, CopyOutcome::Done, 1).unwrap();
+    }
+    assert_eq!(order, [2, 2, 2, 1, 1, 0].repeat(3));
+}
+
+#[test]
+fn the_oldest_of_a_priority_is_the_first() {
+    let limits = QueueLimits { slots_in: 2, slots_of_source: 8, ..LIMITS };
+    let (mut store, mut queue) = (MemoryStore::default(), TransferQueue::new(limits));
+    for (file, now) in [(5, 10), (3, 10), (4, 9)] {
+        queue.submit(&mut store, &submission(file, 0, None), now).unwrap();
+    }
+    assert_eq!(started(&queue.start_ready(&mut store, 10).unwrap()), ["/f04", "/f05"]);
+}
+
+#[test]
+fn a_source_that_hangs_leaves_slots_to_others() {
+    let (mut store, mut queue) = (MemoryStore::default(), TransferQueue::new(LIMITS));
+    // Files 0, 3 and 6 are of the first source, file 1 of the second one.
+    for file in [0, 3, 6, 1] {
+        queue.submit(&mut store, &submission(file, 0, None), 1).unwrap();
+    }
+    assert_eq!(started(&queue.start_ready(&mut store, 1).unwrap()), ["/f00", "/f03", "/f01"]);
+    queue.finish(&mut store, &key(1), CopyOutcome::Done, 2).unwrap();
+    assert_eq!(queue.start_ready(&mut store, 2).unwrap(), [], "a slot is free, but not for this source");
+    queue.finish(&mut store, &key(0), CopyOutcome::Done, 3).unwrap();
+    assert_eq!(started(&queue.start_ready(&mut store, 3).unwrap()), ["/f06"]);
+}
+
+#[test]
+fn each_try_waits_longer_and_the_last_failure_denies_requests_for_a_time() {
+    let limits = QueueLimits { tries_max: 3, ..LIMITS };
+    let (mut store, mut queue) = (MemoryStore::default(), TransferQueue::new(limits));
+    let failure = CopyFailure::new(FailureReason::Temporary, "no drive");
+    let fail = || CopyOutcome::Failed(failure.clone());
+    queue.submit(&mut store, &submission(0, 0, Some(1)), 100).unwrap();
+    let mut now = 100;
+    for wait in [5, 20] {
+        assert_eq!(started(&queue.start_ready(&mut store, now).unwrap()), ["/f00"]);
+        assert_eq!(queue.finish(&mut store, &key(0), fail(), now).unwrap(), None);
+        assert_eq!(queue.next_time(&mut store, now).unwrap(), Some(now + wait));
+        assert_eq!(queue.start_ready(&mut store, now + wait - 1).unwrap(), []);
+        now += wait;
+    }
+    queue.start_ready(&mut store, now).unwrap();
+    let end = queue.finish(&mut store, &key(0), fail(), now).unwrap();
+    assert_eq!(end, Some(QueueAction::Finished(key(0), Err(failure.clone()))));
+    let again = |queue: &mut TransferQueue, store: &mut MemoryStore, now| {
+        queue.submit(store, &submission(0, 0, None), now).unwrap()
+    };
+    assert_eq!(again(&mut queue, &mut store, now + 29), SubmissionOutcome::Refused(failure));
+    assert_eq!(again(&mut queue, &mut store, now + 30), SubmissionOutcome::Queued);
+    assert_eq!(started(&queue.start_ready(&mut store, now + 30).unwrap()), ["/f00"]);
+}
+
+#[test]
+fn a_cancel_ends_only_what_nobody_else_wants() {
+    let (mut store, mut queue) = (MemoryStore::default(), TransferQueue::new(LIMITS));
+    for (file, request) in [(0, Some(1)), (0, Some(2)), (1, Some(1)), (2, Some(1)), (2, None)] {
+        queue.submit(&mut store, &submission(file, 0, request), 1).unwrap();
+    }
+    queue.start_ready(&mut store, 1).unwrap();
+    assert_eq!(queue.cancel(&mut store, &id(1)).unwrap(), (vec![QueueAction::Stop(key(1))], false));
+    // A new request meanwhile needs another copy.
+    queue.submit(&mut store, &submission(1, 0, None), 2).unwrap();
+    assert_eq!(queue.finish(&mut store, &key(1), CopyOutcome::Stopped, 2).unwrap(), None);
+    assert_eq!(started(&queue.start_ready(&mut store, 2).unwrap()), ["/f01"]);
+    assert_eq!(queue.cancel(&mut store, &id(2)).unwrap(), (vec![QueueAction::Stop(key(0))], false));
+    queue.finish(&mut store, &key(0), CopyOutcome::Stopped, 3).unwrap();
+    let left: Vec<_> = store.entries().map(|entry| entry.key.clone()).collect();
+    assert_eq!(left, [key(1), key(2)]);
+}
+
+#[test]
+fn the_end_of_a_copy_that_does_not_run_is_an_error() {
+    let (mut store, mut queue) = (MemoryStore::default(), TransferQueue::new(LIMITS));
+    let error = queue.finish(&mut store, &key(0), CopyOutcome::Done, 1).unwrap_err();
+    assert_eq!(error, QueueError::NotRunning("/f00".to_owned()));
+}
