@@ -1,0 +1,308 @@
+//! The durable queue: the same histories as for entries in memory, stopped at each statement, and
+//! its use of memory and time with many entries.
+
+mod support;
+
+use base::LogicalPath;
+use proptest::prelude::*;
+use residency::{
+    CopyOutcome, Direction, Entry, EntryKey, EntryStore, Priority, QueueAction, QueueLimits, RequestId,
+    SqliteStore, StoreError, StoreOpenError, Submission, TransferQueue,
+};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use support::{History, LIMITS, TestStore, steps, submission};
+
+/// A directory that is removed at the end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("scalla-queue-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+type Contents = (Vec<Entry>, Vec<(RequestId, EntryKey)>);
+
+fn contents(store: &mut SqliteStore) -> Contents {
+    let entries = store.entries(None, 1000).unwrap();
+    let mut requests = Vec::new();
+    for number in 0..4 {
+        let id = support::id(number);
+        let keys = store.keys_of_request(&id, None, 1000).unwrap();
+        requests.extend(keys.into_iter().map(|key| (id.clone(), key)));
+    }
+    (entries, requests)
+}
+
+/// A store whose process could be killed after each statement: the files of the database are copied
+/// then, and the copy must open with the state of the last command.
+struct KilledStore {
+    /// `None` while it restarts.
+    store: Option<SqliteStore>,
+    directory: Arc<Directory>,
+    is_open: bool,
+    committed: Contents,
+    /// Counts the statements, because a copy after each one would take long.
+    statements: u32,
+    every: u32,
+}
+
+impl KilledStore {
+    fn new(every: u32) -> Self {
+        let directory = Arc::new(Directory::new());
+        let store = Some(SqliteStore::open(&directory.0).unwrap());
+        let mut new =
+            Self { store, directory, is_open: false, committed: (vec![], vec![]), statements: 0, every };
+        new.check_copy();
+        new
+    }
+
+    /// Runs a statement in the transaction of its command.
+    fn run<T>(&mut self, statement: impl FnOnce(&mut SqliteStore) -> Result<T, StoreError>) -> T {
+        if !self.is_open {
+            self.store.as_mut().unwrap().begin().unwrap();
+            self.is_open = true;
+        }
+        let value = statement(self.store.as_mut().unwrap()).unwrap();
+        self.statements += 1;
+        if self.statements % self.every == 0 {
+            self.check_copy();
+        }
+        value
+    }
+
+    fn check_copy(&mut self) {
+        let copy = Directory::new();
+        copy_files(&self.directory.0, &copy.0);
+        let mut store = SqliteStore::open(&copy.0).unwrap();
+        assert_eq!(contents(&mut store), self.committed, "after statement {}", self.statements);
+    }
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+impl TestStore for KilledStore {
+    fn contents(&mut self) -> Contents {
+        contents(self.store.as_mut().unwrap())
+    }
+
+    fn restart(mut self) -> Self {
+        // The files of a process that was killed, and not those of an orderly end.
+        let other = Arc::new(Directory::new());
+        copy_files(&self.directory.0, &other.0);
+        self.store = Some(SqliteStore::open(&other.0).unwrap());
+        self.directory = other;
+        self
+    }
+
+    fn commit(&mut self) {
+        if std::mem::take(&mut self.is_open) {
+            self.store.as_mut().unwrap().commit().unwrap();
+            self.committed = self.contents();
+        }
+        if self.statements % self.every == 0 {
+            self.check_copy();
+        }
+    }
+}
+
+impl EntryStore for KilledStore {
+    type Error = StoreError;
+
+    fn find(&mut self, key: &EntryKey) -> Result<Option<Entry>, StoreError> {
+        Ok(self.run(|store| store.find(key)))
+    }
+
+    fn put(&mut self, entry: &Entry) -> Result<(), StoreError> {
+        self.run(|store| store.put(entry));
+        Ok(())
+    }
+
+    fn remove(&mut self, key: &EntryKey) -> Result<(), StoreError> {
+        self.run(|store| store.remove(key));
+        Ok(())
+    }
+
+    fn next_ready(
+        &mut self,
+        direction: Direction,
+        priority: Priority,
+        now: u64,
+        full: &[Arc<str>],
+    ) -> Result<Option<Entry>, StoreError> {
+        Ok(self.run(|store| store.next_ready(direction, priority, now, full)))
+    }
+
+    fn next_ready_time(&mut self, now: u64) -> Result<Option<u64>, StoreError> {
+        Ok(self.run(|store| store.next_ready_time(now)))
+    }
+
+    fn add_request(&mut self, request: &RequestId, key: &EntryKey) -> Result<(), StoreError> {
+        self.run(|store| store.add_request(request, key));
+        Ok(())
+    }
+
+    fn remove_request(&mut self, request: &RequestId, key: &EntryKey) -> Result<(), StoreError> {
+        self.run(|store| store.remove_request(request, key));
+        Ok(())
+    }
+
+    fn keys_of_request(
+        &mut self,
+        request: &RequestId,
+        after: Option<&EntryKey>,
+        most: usize,
+    ) -> Result<Vec<EntryKey>, StoreError> {
+        Ok(self.run(|store| store.keys_of_request(request, after, most)))
+    }
+
+    fn has_requests(&mut self, key: &EntryKey) -> Result<bool, StoreError> {
+        Ok(self.run(|store| store.has_requests(key)))
+    }
+
+    fn recover(&mut self) -> Result<(), StoreError> {
+        self.run(SqliteStore::recover);
+        Ok(())
+    }
+
+    fn remove_expired(&mut self, now: u64, most: usize) -> Result<usize, StoreError> {
+        Ok(self.run(|store| store.remove_expired(now, most)))
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn histories_that_are_killed_at_random_points_agree_with_the_model(steps in steps(), every in 1..12u32) {
+        History::new(KilledStore::new(every)).run(&steps);
+    }
+}
+
+#[test]
+fn a_batch_that_fails_leaves_no_trace() {
+    let directory = Directory::new();
+    let mut store = SqliteStore::open(&directory.0).unwrap();
+    let mut queue = TransferQueue::new(LIMITS);
+    queue.submit(&mut store, &submission(0, 1, Some(1)), 1).unwrap();
+    let before = contents(&mut store);
+    let failed: Result<(), StoreError> = store.transaction(|store| {
+        // More than SQLite keeps in memory, so a part of it is on disk before the end.
+        for number in 0..20_000 {
+            queue.submit(store, &numbered(number), 1).unwrap();
+        }
+        Err(StoreError::Row { number: 0, reason: "the disk is full".to_owned() })
+    });
+    assert!(failed.is_err());
+    assert_eq!(contents(&mut store), before);
+    drop(store);
+    assert_eq!(contents(&mut SqliteStore::open(&directory.0).unwrap()), before);
+}
+
+#[test]
+fn a_queue_of_a_later_version_and_one_that_is_no_database_are_refused() {
+    let directory = Directory::new();
+    drop(SqliteStore::open(&directory.0).unwrap());
+    let file = directory.0.join("queue.sqlite");
+    let connection = rusqlite::Connection::open(&file).unwrap();
+    connection.pragma_update(None, "user_version", 2).unwrap();
+    drop(connection);
+    assert!(matches!(SqliteStore::open(&directory.0), Err(StoreOpenError::Version { version: 2, .. })));
+    std::fs::write(&file, [b'x'; 4096]).unwrap();
+    let Err(error) = SqliteStore::open(&directory.0) else { panic!("it is no database") };
+    assert!(error.to_string().contains("queue.sqlite"), "{error}");
+}
+
+fn numbered(number: u32) -> Submission {
+    Submission {
+        key: EntryKey {
+            direction: Direction::In,
+            path: LogicalPath::parse(format!("/store/user/directory/file-{number:08}").as_bytes()).unwrap(),
+        },
+        priority: Priority::new((number % 3) as u8),
+        source: format!("host{}", number % 5).into(),
+        ..submission(0, 0, Some((number % 4) as u8))
+    }
+}
+
+/// Returns the resident memory of this process in bytes.
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+/// Fills a queue, opens it again and empties a part of it.
+fn fill(entries: u32) {
+    const BATCH: u32 = 1000;
+    const MEMORY_MAX: usize = 24 << 20;
+    let directory = Directory::new();
+    let limits = QueueLimits { slots_in: 10, slots_of_source: 10, ..LIMITS };
+    let mut store = SqliteStore::open(&directory.0).unwrap();
+    let mut queue = TransferQueue::new(limits.clone());
+    let before = resident();
+    for start in (0..entries).step_by(BATCH as usize) {
+        let submitted: Result<(), StoreError> = store.transaction(|store| {
+            for number in start..entries.min(start + BATCH) {
+                queue.submit(store, &numbered(number), u64::from(number)).unwrap();
+            }
+            Ok(())
+        });
+        submitted.unwrap();
+    }
+    drop(store);
+    let mut store = SqliteStore::open(&directory.0).unwrap();
+    store.recover().unwrap();
+    assert_eq!(store.unfinished().unwrap(), u64::from(entries));
+    let mut queue = TransferQueue::new(limits);
+    let now = u64::from(entries);
+    let mut first = Vec::new();
+    let emptied: Result<(), StoreError> = store.transaction(|store| {
+        for _ in 0..100 {
+            for action in queue.start_ready(store, now).unwrap() {
+                let QueueAction::Start(entry) = action else { panic!("{action:?}") };
+                queue.finish(store, &entry.key, CopyOutcome::Done, now).unwrap();
+                first.push(entry);
+            }
+        }
+        Ok(())
+    });
+    emptied.unwrap();
+    // In each priority, the oldest entries were first.
+    for priority in 0..3 {
+        let of_class = first.iter().filter(|entry| entry.priority.number() == priority);
+        let added: Vec<u64> = of_class.map(|entry| entry.added).collect();
+        let oldest: Vec<u64> = (0..added.len() as u64).map(|n| 3 * n + u64::from(priority)).collect();
+        assert!(!added.is_empty());
+        assert_eq!(added, oldest);
+    }
+    let used = resident().saturating_sub(before);
+    assert!(used < MEMORY_MAX, "{} MiB", used >> 20);
+}
+
+#[test]
+fn a_hundred_thousand_entries_take_no_memory_of_their_own() {
+    fill(100_000);
+}
+
+#[test]
+#[ignore = "takes a minute"]
+fn a_million_entries_take_no_memory_of_their_own() {
+    fill(1_000_000);
+}
