@@ -38,6 +38,7 @@ fn name_of(magic: u64) -> Option<&'static str> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)] // a panic is the failure of a test
 mod tests {
     use super::*;
 

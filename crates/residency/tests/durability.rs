@@ -1,6 +1,8 @@
 //! The durable queue: the same histories as for entries in memory, stopped at each statement, and
 //! its use of memory and time with many entries.
 
+#![allow(clippy::unwrap_used)] // a panic is the failure of a test
+
 mod support;
 
 use base::LogicalPath;

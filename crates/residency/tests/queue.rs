@@ -1,5 +1,7 @@
 //! The state machine of the queue, with entries in memory.
 
+#![allow(clippy::unwrap_used)] // a panic is the failure of a test
+
 mod support;
 
 use proptest::prelude::*;

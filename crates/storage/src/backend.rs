@@ -8,6 +8,7 @@
 //! wait for a disk; they return [`Now::WouldBlock`] instead. Errors are those of the operating
 //! system; the `logical` crate turns them into messages for clients.
 
+use crate::incoming::IncomingResult;
 use crate::pool::{Job, Pool};
 use crate::ring::Completion;
 use crate::user::StorageUser;
@@ -319,6 +320,11 @@ pub trait Backend: Send + Sync {
     }
     /// Opens a file, and creates it if `how` allows that.
     fn open(&self, path: &LogicalPath, how: &OpenMode) -> io::Result<Arc<dyn StoredFile>>;
+    /// Creates a temporary file that gets the name `path` when it is complete, with this mode. `EBUSY`
+    /// if the program of an earlier try still writes it, `EEXIST` if it is not a file of this backend.
+    fn receive(&self, _path: &LogicalPath, _mode: u32, _up: Option<&ParentCreation>) -> IncomingResult {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Opens an existing file if its name is in memory.
     fn open_now(&self, path: &LogicalPath, how: &OpenMode) -> Now<Arc<dyn StoredFile>>;
     /// Returns the status of a file or directory, following links inside the tree.

@@ -7,6 +7,7 @@
 //! | file | content |
 //! |---|---|
 //! | `backend` | [`Backend`] and [`StoredFile`]: the traits of every storage backend |
+//! | `incoming` | [`IncomingFile`]: a temporary file that gets its name when it is complete |
 //! | `look_limit` | [`LookLimit`]: limit of the lookups that wait for one file system |
 //! | `pool` | [`Pool`]: executor for blocking work; a bounded number of threads per file system. [`Work`]: long work in bounded steps |
 //! | `fair_share_queue` | a queue that serves the owners of its entries in turn |
@@ -26,6 +27,7 @@ mod backend;
 mod batched_reads;
 mod fair_share_queue;
 pub mod faulty;
+mod incoming;
 mod look_limit;
 mod name_rules;
 mod pool;
@@ -42,6 +44,7 @@ pub use backend::{
 };
 pub use batched_reads::READS_TOGETHER_MAX;
 pub use faulty::Faulty;
+pub use incoming::{IncomingFile, IncomingResult, inherit, lock_file};
 pub use look_limit::{LOOK_BYTES_MAX, LOOKS_MAX, LookLimit, LookPermit};
 pub use name_rules::NameRules;
 pub use pool::{

@@ -6,6 +6,7 @@
 //! names, and no name is a way around the authorization of another one.
 
 use crate::ParentCreation;
+use crate::incoming::is_reserved;
 use base::{LogicalPath, PathError};
 use config::{NameLayout, NameRule};
 use digest::{Algorithm, RunningChecksum};
@@ -182,9 +183,13 @@ impl NameRules {
     /// Returns the stored path of a logical path, with the trailing `/` if it has one.
     ///
     /// # Errors
-    /// `ENOENT` if the path has no translation, or its translation belongs to another path;
+    /// `ENOENT` if the path has no translation, or its translation belongs to another path, or its
+    /// name is reserved for temporary files;
     /// `ENAMETOOLONG` if the translation is longer than a path can be.
     pub fn stored<'p>(&self, path: &'p LogicalPath) -> io::Result<Cow<'p, LogicalPath>> {
+        if is_reserved(path) {
+            return Err(Errno::NOENT.into());
+        }
         if self.is_empty() {
             return Ok(Cow::Borrowed(path));
         }

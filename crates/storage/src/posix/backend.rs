@@ -5,6 +5,7 @@ use super::attribute::{self, AttributeBearer};
 use super::calls::{QUIET, exact_mode, metadata, stat_cached, usage_of};
 use super::directory::PosixDirectory;
 use super::file::PosixFile;
+use super::incoming::PosixIncoming;
 use super::link::{self, LinkTarget};
 use super::partition::SpaceReservation;
 use super::space::{SPACE_DEFAULT, SpaceConfig, Spaces};
@@ -13,6 +14,7 @@ use super::translated_directory::TranslatedDirectory;
 use super::tree::{ConfinedTree, DisabledFeatures, MetadataHandle, ParentDirectory};
 use super::volume::{Volume, Volumes};
 use crate::backend::{directories_above, sync_names};
+use crate::incoming::IncomingResult;
 use crate::{
     Backend, CreateMode, DirectoryAbove, DirectoryState, DirectoryStream, FileIdentity, FileSystemUsage,
     Metadata, NameRules, Now, OpenMode, ParentCreation, Pool, SpaceUsage, StoredFile, WorkPlacement,
@@ -268,6 +270,14 @@ impl Backend for Posix {
             file.truncate(0)?;
         }
         Ok(file)
+    }
+
+    fn receive(&self, path: &LogicalPath, mode: u32, up: Option<&ParentCreation>) -> IncomingResult {
+        if self.spaces.as_ref().is_some_and(|spaces| spaces.take(path)) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let (stored, up) = (self.names.stored_new(path)?, self.names.parents(path, up));
+        Ok(Box::new(PosixIncoming::new(&self.tree, &stored, mode, up.as_deref())?))
     }
 
     fn open_now(&self, path: &LogicalPath, how: &OpenMode) -> Now<Arc<dyn StoredFile>> {

@@ -6,6 +6,7 @@ use super::calls::metadata;
 use super::link::{LinkResolver, LinkTarget, leads};
 use super::tree::{ConfinedTree, MetadataHandle, proc_name, relative};
 use super::volume::{Volume, Volumes};
+use crate::incoming::INCOMING_PREFIX;
 use crate::{DirectoryStream, Metadata, Pool, RawEntry};
 use base::LogicalPath;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
@@ -86,7 +87,7 @@ impl DirectoryStream for PosixDirectory {
             let Some(entry) = self.names.read() else { break };
             let entry = entry?;
             let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." {
+            if name != b"." && name != b".." && !name.starts_with(INCOMING_PREFIX) {
                 let link = matches!(entry.file_type(), FileType::Symlink | FileType::Unknown);
                 page.push(RawEntry { name: name.to_vec(), link });
             }

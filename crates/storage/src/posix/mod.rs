@@ -10,6 +10,7 @@
 //! | `bases` | the directories that paths and links may lead into |
 //! | `tree` | confinement: resolves paths to descriptors in one system call |
 //! | `walk` | fallback of `tree` name by name, for links and kernels that need it |
+//! | `incoming` | temporary files for files that come from elsewhere |
 //! | `link` | the file system that a path leads to, without access to the target |
 //! | `volume` | file systems: what each can do without waiting, and its pool |
 //! | `file` | an open file |
@@ -34,6 +35,7 @@ mod calls;
 mod clone;
 mod directory;
 mod file;
+mod incoming;
 mod link;
 mod partition;
 mod resident;

@@ -1,0 +1,83 @@
+//! Files that come from elsewhere: a temporary file beside a name, which gets the name when it is
+//! complete.
+//!
+//! A name that belongs to a temporary file begins with [`INCOMING_PREFIX`]. Clients cannot use such
+//! names. Whether a file is a temporary one is decided by its attribute all the same, so a file
+//! that somebody else put there is never removed.
+
+use crate::Metadata;
+use base::LogicalPath;
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The begin of the names of temporary files.
+pub(crate) const INCOMING_PREFIX: &[u8] = b".scalla-incoming-";
+
+/// Reports whether a path is reserved for a temporary file.
+pub(crate) fn is_reserved(path: &LogicalPath) -> bool {
+    path.file_name().is_some_and(|name| name.starts_with(INCOMING_PREFIX))
+}
+
+/// A temporary file beside the name that it will get.
+///
+/// It is locked, and the lock belongs to the open file description. So it lasts until this file and
+/// all programs that inherited its descriptor are gone, even if the server is killed meanwhile.
+pub trait IncomingFile: Send {
+    /// Returns the local path of the temporary file, for a program that writes it.
+    fn local_path(&self) -> io::Result<PathBuf>;
+    /// Returns the local path that the file will have.
+    fn local_target(&self) -> io::Result<PathBuf>;
+    /// Returns a descriptor that holds the lock, for [`inherit`].
+    fn lock(&self) -> io::Result<OwnedFd>;
+    /// Returns the status of the temporary file. If a program has replaced the file, the new one
+    /// takes its place.
+    fn stat(&mut self) -> io::Result<Metadata>;
+    /// Sets an extended attribute by its full local name.
+    fn set_attribute(&self, name: &str, value: &[u8]) -> io::Result<()>;
+    /// Syncs the file, gives it its name, and syncs the directory. `EEXIST` if the name exists.
+    fn publish(self: Box<Self>) -> io::Result<()>;
+    /// Removes the temporary file.
+    fn discard(self: Box<Self>) -> io::Result<()>;
+}
+
+/// The result of [`crate::Backend::receive`].
+pub type IncomingResult = io::Result<Box<dyn IncomingFile>>;
+
+/// Makes the program of a command inherit a descriptor.
+pub fn inherit(command: &mut Command, descriptor: OwnedFd) {
+    let keep = move || {
+        // SAFETY: the call changes a flag of a descriptor that the closure owns. It is safe between
+        // `fork` and `exec`, because it neither allocates nor takes a lock.
+        match unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_SETFD, 0) } {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    };
+    // SAFETY: the closure is safe between `fork` and `exec`, see there.
+    unsafe { command.pre_exec(keep) };
+}
+
+/// Locks a file for writing, without waiting. Reports whether that succeeded.
+///
+/// The lock belongs to the open file description, and not to the process. So it is not dropped when
+/// the process closes another descriptor of the file.
+pub fn lock_file(file: BorrowedFd<'_>) -> io::Result<bool> {
+    let whole = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor and the structure live as long as the call, which only reads both.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const whole) } {
+        -1 => match io::Error::last_os_error() {
+            error if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+            error => Err(error),
+        },
+        _ => Ok(true),
+    }
+}

@@ -1,0 +1,208 @@
+//! Temporary files of a [`Posix`](super::Posix) backend for files that come from elsewhere.
+
+use super::attribute::{self, AttributeBearer};
+use super::calls::{QUIET, exact_mode, metadata};
+use super::stable;
+use super::tree::{ConfinedTree, ParentDirectory, proc_name};
+use crate::incoming::{INCOMING_PREFIX, IncomingFile, lock_file};
+use crate::{Metadata, ParentCreation};
+use base::LogicalPath;
+use digest::{Algorithm, RunningChecksum};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The attribute of temporary files. Its value is the version of their form.
+const ATTRIBUTE: &str = "user.scalla.incoming";
+const ATTRIBUTE_VALUE: &[u8] = b"1";
+
+/// Mode of a file until it gets its name.
+const MODE_INCOMING: u32 = 0o600;
+
+/// Hexadecimal digits of a temporary name.
+const NAME_DIGITS: usize = 32;
+
+/// Number of attempts to create or lock a temporary file that is removed concurrently.
+const TRIES: usize = 16;
+
+/// A temporary file.
+pub(super) struct PosixIncoming {
+    tree: Arc<ConfinedTree>,
+    /// The path of the file below the root.
+    stored: LogicalPath,
+    parent: OwnedFd,
+    /// The name of the temporary file in the directory.
+    name: Vec<u8>,
+    /// The locked file.
+    locked: OwnedFd,
+    mode: u32,
+}
+
+/// Returns the temporary name beside a name. It is always the same, so that a second try finds the
+/// file and the lock of the first one.
+fn temporary_name(name: &[u8]) -> Vec<u8> {
+    let hash = RunningChecksum::of(Algorithm::Sha256, name).hex();
+    [INCOMING_PREFIX, hash.get(..NAME_DIGITS).unwrap_or(&hash).as_bytes()].concat()
+}
+
+impl PosixIncoming {
+    /// Creates the temporary file for a path below the root. The errors are those of
+    /// [`crate::Backend::receive`].
+    pub(super) fn new(
+        tree: &Arc<ConfinedTree>,
+        stored: &LogicalPath,
+        mode: u32,
+        parents: Option<&ParentCreation>,
+    ) -> io::Result<Self> {
+        let (parent, name) = tree.parent_made(stored, parents)?;
+        let parent = match parent {
+            ParentDirectory::Root(fd) => fd.try_clone_to_owned()?,
+            ParentDirectory::Below(fd) => fd,
+        };
+        let temporary = temporary_name(name);
+        for _ in 0..TRIES {
+            let Some(locked) = lock_temporary(&parent, &temporary)? else { continue };
+            stable::sync_directory(&parent)?;
+            let (tree, stored) = (tree.clone(), stored.clone());
+            return Ok(Self { tree, stored, parent, name: temporary, locked, mode });
+        }
+        Err(Errno::AGAIN.into())
+    }
+
+    /// Fails if the directory was moved, because the file would appear at another path.
+    fn check_directory(&self) -> io::Result<&[u8]> {
+        let (parent, name) = self.tree.parent(&self.stored)?;
+        if is_same_file(&parent, &self.parent)? { Ok(name) } else { Err(Errno::STALE.into()) }
+    }
+
+    /// Removes the temporary name if it still leads to a file of ours.
+    fn remove(&self) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.parent, &*self.name, AtFlags::empty())?)
+    }
+}
+
+fn is_same_file(one: impl AsFd, other: impl AsFd) -> io::Result<bool> {
+    let (one, other) = (rustix::fs::fstat(one)?, rustix::fs::fstat(other)?);
+    Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
+}
+
+/// Reports whether a name leads to an open file.
+fn leads_to(parent: &OwnedFd, name: &[u8], file: &OwnedFd) -> io::Result<bool> {
+    let (open, named) = (
+        rustix::fs::fstat(file)?,
+        match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(false),
+            other => other?,
+        },
+    );
+    Ok((open.st_dev, open.st_ino) == (named.st_dev, named.st_ino))
+}
+
+/// Creates the temporary file and locks it, after removal of one that an earlier try has left.
+/// Returns `None` if another thread was in the way.
+fn lock_temporary(parent: &OwnedFd, name: &[u8]) -> io::Result<Option<OwnedFd>> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | QUIET;
+    match rustix::fs::openat(parent, name, flags, Mode::empty()) {
+        Err(Errno::NOENT) => {}
+        Err(error) => return Err(error.into()),
+        Ok(old) => {
+            let bearer = AttributeBearer::from(old.as_fd());
+            let is_marked = attribute::get(&bearer, ATTRIBUTE)?.is_some();
+            // A process that is killed right after the creation leaves an empty file.
+            if !is_marked && rustix::fs::fstat(&old)?.st_size > 0 {
+                return Err(Errno::EXIST.into());
+            }
+            if !lock_file(old.as_fd())? {
+                return Err(Errno::BUSY.into());
+            }
+            if leads_to(parent, name, &old)? {
+                rustix::fs::unlinkat(parent, name, AtFlags::empty())?;
+            }
+        }
+    }
+    let create = flags | OFlags::CREATE | OFlags::EXCL;
+    let new = match rustix::fs::openat(parent, name, create, Mode::from_raw_mode(MODE_INCOMING)) {
+        Err(Errno::EXIST) => return Ok(None),
+        other => other?,
+    };
+    exact_mode(&new, MODE_INCOMING)?;
+    mark(&new)?;
+    let is_ours = lock_file(new.as_fd())? && leads_to(parent, name, &new)?;
+    Ok(is_ours.then_some(new))
+}
+
+fn mark(file: &OwnedFd) -> io::Result<()> {
+    attribute::set(&AttributeBearer::from(file.as_fd()), ATTRIBUTE, ATTRIBUTE_VALUE, false)
+}
+
+impl IncomingFile for PosixIncoming {
+    fn local_path(&self) -> io::Result<PathBuf> {
+        Ok(directory_of(&self.parent)?.join(OsStr::from_bytes(&self.name)))
+    }
+
+    fn local_target(&self) -> io::Result<PathBuf> {
+        let name = self.stored.file_name().unwrap_or_default();
+        Ok(directory_of(&self.parent)?.join(OsStr::from_bytes(name)))
+    }
+
+    fn lock(&self) -> io::Result<OwnedFd> {
+        self.locked.try_clone()
+    }
+
+    fn stat(&mut self) -> io::Result<Metadata> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | QUIET;
+        let named = rustix::fs::openat(&self.parent, &*self.name, flags, Mode::empty())?;
+        if !is_same_file(&named, &self.locked)? {
+            mark(&named)?;
+            self.locked = named;
+        }
+        let status = rustix::fs::fstat(&self.locked)?;
+        match status.st_mode & libc::S_IFMT {
+            libc::S_IFREG => Ok(metadata(&status)),
+            _ => Err(Errno::NOTBLK.into()),
+        }
+    }
+
+    fn set_attribute(&self, name: &str, value: &[u8]) -> io::Result<()> {
+        attribute::set(&AttributeBearer::from(self.locked.as_fd()), name, value, false)
+    }
+
+    fn publish(mut self: Box<Self>) -> io::Result<()> {
+        self.stat()?;
+        exact_mode(&self.locked, self.mode)?;
+        rustix::fs::fsync(&self.locked)?;
+        let name = self.check_directory()?;
+        let renamed =
+            rustix::fs::renameat_with(&self.parent, &*self.name, &self.parent, name, RenameFlags::NOREPLACE);
+        match renamed {
+            // The file system cannot rename without replacing.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                rustix::fs::linkat(&self.parent, &*self.name, &self.parent, name, AtFlags::empty())?;
+                self.remove()?;
+            }
+            other => other?,
+        }
+        stable::sync_directory(&self.parent)?;
+        // Only now, so that after a crash a file at the temporary name is recognised. At its final
+        // name the attribute has no meaning.
+        attribute::remove(&AttributeBearer::from(self.locked.as_fd()), ATTRIBUTE)
+    }
+
+    fn discard(self: Box<Self>) -> io::Result<()> {
+        match self.remove() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+}
+
+/// Returns the local path of an open directory.
+fn directory_of(directory: &OwnedFd) -> io::Result<PathBuf> {
+    let path = rustix::fs::readlinkat(CWD, proc_name(directory.as_fd()), Vec::new())?;
+    Ok(PathBuf::from(OsString::from_vec(path.into_bytes())))
+}

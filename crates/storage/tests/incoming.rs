@@ -1,0 +1,161 @@
+//! Temporary files for files that come from elsewhere.
+
+#![allow(clippy::unwrap_used)] // a panic is the failure of a test
+
+use base::LogicalPath;
+use rustix::io::Errno;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use storage::{Backend as _, IncomingFile, OpenMode, ParentCreation, Posix};
+
+struct Root(PathBuf);
+
+impl Root {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("scalla-incoming-{}-{number}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn backend(&self) -> Posix {
+        Posix::new(&storage::posix::Config::new(&self.0)).unwrap()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let all = fs::read_dir(&self.0).unwrap();
+        let mut names: Vec<_> = all.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+fn path(text: &str) -> LogicalPath {
+    LogicalPath::parse(text.as_bytes()).unwrap()
+}
+
+fn receive(backend: &Posix, name: &str) -> std::io::Result<Box<dyn IncomingFile>> {
+    backend.receive(&path(name), 0o644, Some(&ParentCreation::everywhere(0o755)))
+}
+
+fn errno<T>(result: std::io::Result<T>) -> Option<i32> {
+    result.err().and_then(|error| error.raw_os_error())
+}
+
+#[test]
+fn a_file_appears_whole_and_with_its_mode() {
+    let root = Root::new();
+    let backend = root.backend();
+    let mut file = receive(&backend, "/new/f").unwrap();
+    assert_eq!(file.local_target().unwrap(), root.0.canonicalize().unwrap().join("new/f"));
+    fs::write(file.local_path().unwrap(), "content").unwrap();
+    assert_eq!(file.stat().unwrap().size, 7);
+    file.set_attribute("user.XrdFrm.Cpy", b"1").unwrap();
+    assert!(backend.stat(&path("/new/f")).is_err());
+    file.publish().unwrap();
+    let found = backend.stat(&path("/new/f")).unwrap();
+    assert_eq!((found.size, found.mode & 0o7777), (7, 0o644));
+    assert_eq!(backend.attributes(&path("/new/f")).unwrap(), ["user.XrdFrm.Cpy"]);
+    assert_eq!(fs::read_dir(root.0.join("new")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_name_that_exists_is_not_replaced() {
+    let root = Root::new();
+    let backend = root.backend();
+    let file = receive(&backend, "/f").unwrap();
+    fs::write(root.0.join("f"), "of a client").unwrap();
+    assert_eq!(errno(file.publish()), Some(Errno::EXIST.raw_os_error()));
+    assert_eq!(fs::read(root.0.join("f")).unwrap(), b"of a client");
+}
+
+#[test]
+fn the_file_of_an_earlier_try_is_replaced_but_not_that_of_somebody_else() {
+    let root = Root::new();
+    let backend = root.backend();
+    let file = receive(&backend, "/f").unwrap();
+    let temporary = file.local_path().unwrap();
+    fs::write(&temporary, "half").unwrap();
+    assert_eq!(errno(receive(&backend, "/f")), Some(Errno::BUSY.raw_os_error()), "it is still locked");
+    drop(file);
+    let mut file = receive(&backend, "/f").unwrap();
+    assert_eq!(file.stat().unwrap().size, 0);
+    file.discard().unwrap();
+    assert!(root.names().is_empty());
+    fs::write(&temporary, "of somebody else").unwrap();
+    assert_eq!(errno(receive(&backend, "/f")), Some(Errno::EXIST.raw_os_error()));
+    assert_eq!(fs::read(&temporary).unwrap(), b"of somebody else");
+    // A process that was killed right after the creation leaves an empty file without a mark.
+    fs::write(&temporary, "").unwrap();
+    receive(&backend, "/f").unwrap().discard().unwrap();
+}
+
+/// The program may outlive the server, and must not write the file of the next try.
+#[test]
+fn the_lock_lasts_as_long_as_the_program() {
+    let root = Root::new();
+    let backend = root.backend();
+    let file = receive(&backend, "/f").unwrap();
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "echo started; read line"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    storage::inherit(&mut command, file.lock().unwrap());
+    let mut program = command.spawn().unwrap();
+    // The closure of the command owns a descriptor of the lock as well.
+    drop(command);
+    let mut line = String::new();
+    BufReader::new(program.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    drop(file);
+    assert_eq!(errno(receive(&backend, "/f")), Some(Errno::BUSY.raw_os_error()));
+    program.stdin.take().unwrap().write_all(b"end\n").unwrap();
+    program.wait().unwrap();
+    receive(&backend, "/f").unwrap();
+}
+
+#[test]
+fn a_program_may_replace_the_file() {
+    let root = Root::new();
+    let backend = root.backend();
+    let mut file = receive(&backend, "/f").unwrap();
+    fs::write(root.0.join("other"), "other content").unwrap();
+    fs::rename(root.0.join("other"), file.local_path().unwrap()).unwrap();
+    assert_eq!(file.stat().unwrap().size, 13);
+    file.publish().unwrap();
+    assert_eq!(fs::read(root.0.join("f")).unwrap(), b"other content");
+    assert!(backend.attributes(&path("/f")).unwrap().is_empty());
+}
+
+#[test]
+fn a_directory_that_moved_gets_no_file() {
+    let root = Root::new();
+    let backend = root.backend();
+    let file = receive(&backend, "/d/f").unwrap();
+    fs::rename(root.0.join("d"), root.0.join("e")).unwrap();
+    fs::create_dir(root.0.join("d")).unwrap();
+    assert_eq!(errno(file.publish()), Some(Errno::STALE.raw_os_error()));
+    assert!(!root.0.join("e/f").exists());
+}
+
+#[test]
+fn clients_cannot_use_the_names_of_temporary_files() {
+    let root = Root::new();
+    let backend = root.backend();
+    let file = receive(&backend, "/f").unwrap();
+    let local = file.local_path().unwrap();
+    let name = format!("/{}", local.file_name().unwrap().to_str().unwrap());
+    assert_eq!(errno(backend.stat(&path(&name))), Some(libc::ENOENT));
+    assert_eq!(errno(backend.open(&path(&name), &OpenMode::default())), Some(libc::ENOENT));
+    assert_eq!(errno(backend.remove_file(&path(&name))), Some(libc::ENOENT));
+    assert_eq!(errno(backend.make_directory(&path(&name), 0o755, None)), Some(libc::EINVAL));
+    assert!(backend.list(&path("/")).unwrap().next(10).unwrap().is_empty());
+    assert_eq!(root.names().len(), 1);
+}
