@@ -94,6 +94,8 @@ pub struct Entry {
     pub priority: Priority,
     /// The host that the data comes from or goes to; empty for the mass storage of the site.
     pub source: Arc<str>,
+    /// The id of the first request, or its client if it has none.
+    pub id: Arc<str>,
     /// The client that made the first request, `user.pid:fd@host`.
     pub client: Arc<str>,
     /// The opaque data of the first request.

@@ -10,19 +10,37 @@
 //! | `store` | [`EntryStore`]: where the entries are, as a port of the state machine |
 //! | `memory_store` | [`MemoryStore`]: entries in memory, for tests and simulations |
 //! | `sqlite_store` | [`SqliteStore`]: the durable queue |
+//! | `ports` | what the crate needs from outside: [`CopyAgent`], [`RemoteCatalog`], [`ResidencyEvents`] |
+//! | `copy_command` | command lines of copy programs, with their variables |
+//! | `copy_program` | [`CopyPrograms`]: runs copy programs of the site |
+//! | `staging` | [`Staging`]: brings one file in, whole or not at all |
+//! | `service` | [`Residency`]: the queue at work, with its threads |
 //! | `network_file_system` | recognises directories in which the queue would not be safe |
 
+mod copy_command;
+mod copy_program;
 mod entry;
 mod memory_store;
 mod network_file_system;
+mod ports;
 mod queue;
+mod service;
 mod sqlite_store;
+mod staging;
 mod store;
 
+pub use copy_command::CopyCommand;
+pub use copy_program::CopyPrograms;
 pub use entry::{CopyFailure, Direction, Entry, EntryKey, EntryState, FailureReason, Priority, RequestId};
 pub use memory_store::MemoryStore;
+pub use ports::{CopyAgent, IncomingCopy, RemoteCatalog, RemoteStatus, ResidencyEvents, StopSignal};
 pub use queue::{
     CopyOutcome, QueueAction, QueueError, QueueLimits, Submission, SubmissionOutcome, TransferQueue,
 };
+pub use service::{
+    REQUEST_FILES_COUNTED, RequestStatus, Residency, ResidencyParts, ResidencyStartError, StageError,
+    StageReply,
+};
 pub use sqlite_store::{SqliteStore, StoreError, StoreOpenError};
+pub use staging::{COPY_TIME_ATTRIBUTE, Staging, copy_time_value};
 pub use store::EntryStore;

@@ -381,6 +381,7 @@ fn new_entry(submission: &Submission, now: u64) -> Entry {
         key: submission.key.clone(),
         priority: submission.priority,
         source: submission.source.clone(),
+        id: submission.request.as_ref().map_or(&submission.client, |request| &request.0).clone(),
         client: submission.client.clone(),
         cgi: submission.cgi.clone(),
         added: now,

@@ -42,6 +42,7 @@ CREATE TABLE entries (
     path BLOB NOT NULL,
     priority INTEGER NOT NULL CHECK (priority IN (0, 1, 2)),
     source TEXT NOT NULL,
+    id TEXT NOT NULL,
     client TEXT NOT NULL,
     cgi TEXT NOT NULL,
     added INTEGER NOT NULL,
@@ -67,7 +68,7 @@ CREATE INDEX requests_of_entry ON requests (direction, path);
 ";
 
 /// The columns of an entry, in the order in which [`entry_of`] reads them.
-const COLUMNS: &str = "direction, path, priority, source, client, cgi, added, tries, anonymous, state, time, reason, text, number";
+const COLUMNS: &str = "direction, path, priority, source, client, cgi, added, tries, anonymous, state, time, reason, text, number, id";
 
 /// The error of a database.
 #[derive(Debug, Error)]
@@ -309,6 +310,7 @@ fn entry_of(row: &Row<'_>) -> Result<(i64, Entry), StoreError> {
         key: key_of(row, 0)?,
         priority: Priority::new(row.get(2)?),
         source: text(3)?,
+        id: text(14)?,
         client: text(4)?,
         cgi: text(5)?,
         added: time(6)?,
@@ -342,12 +344,12 @@ impl EntryStore for SqliteStore {
     fn put(&mut self, entry: &Entry) -> Result<(), StoreError> {
         let (state, time, reason, text) = state_columns(&entry.state);
         let sql = "INSERT INTO entries (direction, path, priority, source, client, cgi, added, tries, anonymous,
-                state, time, reason, text)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                state, time, reason, text, id)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
             ON CONFLICT (direction, path) DO UPDATE SET priority = excluded.priority, source = excluded.source,
                 client = excluded.client, cgi = excluded.cgi, added = excluded.added, tries = excluded.tries,
                 anonymous = excluded.anonymous, state = excluded.state, time = excluded.time,
-                reason = excluded.reason, text = excluded.text";
+                reason = excluded.reason, text = excluded.text, id = excluded.id";
         let values = params![
             entry.key.direction,
             entry.key.path.as_bytes(),
@@ -361,7 +363,8 @@ impl EntryStore for SqliteStore {
             state,
             time,
             reason,
-            text
+            text,
+            &*entry.id
         ];
         self.execute(sql, values).map(drop)
     }

@@ -38,7 +38,7 @@ pub trait IncomingFile: Send {
     /// Sets an extended attribute by its full local name.
     fn set_attribute(&self, name: &str, value: &[u8]) -> io::Result<()>;
     /// Syncs the file, gives it its name, and syncs the directory. `EEXIST` if the name exists.
-    fn publish(self: Box<Self>) -> io::Result<()>;
+    fn publish(&mut self) -> io::Result<()>;
     /// Removes the temporary file.
     fn discard(self: Box<Self>) -> io::Result<()>;
 }

@@ -73,7 +73,7 @@ fn a_file_appears_whole_and_with_its_mode() {
 fn a_name_that_exists_is_not_replaced() {
     let root = Root::new();
     let backend = root.backend();
-    let file = receive(&backend, "/f").unwrap();
+    let mut file = receive(&backend, "/f").unwrap();
     fs::write(root.0.join("f"), "of a client").unwrap();
     assert_eq!(errno(file.publish()), Some(Errno::EXIST.raw_os_error()));
     assert_eq!(fs::read(root.0.join("f")).unwrap(), b"of a client");
@@ -138,7 +138,7 @@ fn a_program_may_replace_the_file() {
 fn a_directory_that_moved_gets_no_file() {
     let root = Root::new();
     let backend = root.backend();
-    let file = receive(&backend, "/d/f").unwrap();
+    let mut file = receive(&backend, "/d/f").unwrap();
     fs::rename(root.0.join("d"), root.0.join("e")).unwrap();
     fs::create_dir(root.0.join("d")).unwrap();
     assert_eq!(errno(file.publish()), Some(Errno::STALE.raw_os_error()));

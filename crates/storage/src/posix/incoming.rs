@@ -172,7 +172,7 @@ impl IncomingFile for PosixIncoming {
         attribute::set(&AttributeBearer::from(self.locked.as_fd()), name, value, false)
     }
 
-    fn publish(mut self: Box<Self>) -> io::Result<()> {
+    fn publish(&mut self) -> io::Result<()> {
         self.stat()?;
         exact_mode(&self.locked, self.mode)?;
         rustix::fs::fsync(&self.locked)?;

@@ -1,0 +1,88 @@
+//! The ports of the crate: what it needs from outside.
+
+use crate::entry::{CopyFailure, Entry};
+use crate::queue::CopyOutcome;
+use base::LogicalPath;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One copy from mass storage.
+pub struct IncomingCopy<'a> {
+    /// The entry.
+    pub entry: &'a Entry,
+    /// The name of the file in mass storage: a path, or a URL.
+    pub remote: OsString,
+    /// The local path of the temporary file to be written.
+    pub destination: PathBuf,
+    /// The local path that the file will have.
+    pub target: PathBuf,
+    /// The descriptor that holds the lock of the temporary file. A program inherits it.
+    pub lock: OwnedFd,
+}
+
+/// Copies files between this server and mass storage.
+pub trait CopyAgent: Send + Sync {
+    /// Copies one file in. Blocks until the copy has ended; `stop` ends it early.
+    fn copy_in(&self, copy: IncomingCopy<'_>, stop: &StopSignal) -> CopyOutcome;
+}
+
+/// The status of a file in mass storage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RemoteStatus {
+    /// It is a directory.
+    pub is_directory: bool,
+    /// Size in bytes.
+    pub size: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// Time of the last modification, in seconds since the epoch.
+    pub modified: i64,
+}
+
+/// The names in mass storage.
+pub trait RemoteCatalog: Send + Sync {
+    /// Returns the status of a file in mass storage; `None` if there is none. Blocks.
+    fn status(&self, path: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure>;
+}
+
+/// A receiver of events about files that come.
+pub trait ResidencyEvents: Send + Sync {
+    /// Reports that a file came from mass storage and has its name. Must not block.
+    fn arrived(&self, path: &LogicalPath);
+}
+
+/// Tells a copy to end. All clones are one signal.
+#[derive(Clone)]
+pub struct StopSignal(Arc<OwnedFd>);
+
+impl StopSignal {
+    /// Creates a signal that was not sent.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
+    }
+
+    /// Sends it.
+    pub fn send(&self) {
+        // It fails only if the signal was sent very often.
+        rustix::io::write(&*self.0, &1u64.to_ne_bytes()).ok();
+    }
+
+    /// Waits until the signal was sent, at most for this time, and reports whether it was.
+    #[must_use]
+    pub fn wait(&self, time: Duration) -> bool {
+        let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+        let mut descriptors = [PollFd::new(&*self.0, PollFlags::IN)];
+        poll(&mut descriptors, Some(&time)).is_ok_and(|ready| ready > 0)
+    }
+}
+
+impl AsFd for StopSignal {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,161 @@
+//! Brings one file in: copies it beside its name, and gives it the name when it is complete.
+
+use crate::entry::{CopyFailure, Entry, FailureReason};
+use crate::ports::{CopyAgent, IncomingCopy, ResidencyEvents, StopSignal};
+use crate::queue::CopyOutcome;
+use base::LogicalPath;
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt as _;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use storage::{Backend, IncomingFile, ParentCreation};
+
+/// The attribute with the modification time of a file at its last copy from or to mass storage. The
+/// name and the form are those of XRootD.
+pub const COPY_TIME_ATTRIBUTE: &str = "user.XrdFrm.Cpy";
+
+/// Mode of a staged file, and of the missing directories above it.
+const FILE_MODE: u32 = 0o644;
+const DIRECTORY_MODE: u32 = 0o755;
+
+/// Returns the value of [`COPY_TIME_ATTRIBUTE`]: the time in seconds since the epoch as 64 bits, the
+/// most significant byte first, and 16 bytes of zero.
+#[must_use]
+pub fn copy_time_value(modified: i64) -> [u8; 24] {
+    let mut value = [0; 24];
+    let (time, _) = value.split_at_mut(8);
+    time.copy_from_slice(&modified.to_be_bytes());
+    value
+}
+
+/// Brings files in.
+pub struct Staging {
+    /// The storage.
+    pub backend: Arc<dyn Backend>,
+    /// The copies.
+    pub agent: Arc<dyn CopyAgent>,
+    /// The receiver of events.
+    pub events: Arc<dyn ResidencyEvents>,
+    /// The begin of the names in mass storage (`oss.remoteroot`); without `/` at its begin it makes
+    /// URLs.
+    pub remote_root: String,
+}
+
+impl Staging {
+    /// Returns the name of a file in mass storage.
+    #[must_use]
+    pub fn remote_name(&self, path: &LogicalPath) -> OsString {
+        let root = self.remote_root.strip_suffix('/').filter(|_| self.remote_root.starts_with('/'));
+        let root = root.unwrap_or(&self.remote_root);
+        OsString::from_vec([root.as_bytes(), path.as_bytes()].concat())
+    }
+
+    /// Returns the host of a file in mass storage; empty if its name is a path.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        let Some((_, rest)) = self.remote_root.split_once("://") else { return "" };
+        rest.split_once('/').map_or(rest, |(host, _)| host)
+    }
+
+    /// Brings the file of an entry in. Blocks until it has its name, or the copy has failed.
+    pub(crate) fn stage(&self, entry: &Entry, stop: &StopSignal) -> CopyOutcome {
+        let path = &entry.key.path;
+        match self.backend.stat(path) {
+            // Another way was faster, or a crash came between the rename and the end of the entry.
+            Ok(_) => return CopyOutcome::Done,
+            Err(error) if storage::is_missing(&error) => {}
+            Err(error) => return failed("look for the file", &error),
+        }
+        let begun = SystemTime::now();
+        let parents = ParentCreation::everywhere(DIRECTORY_MODE);
+        let mut file = match self.backend.receive(path, FILE_MODE, Some(&parents)) {
+            Ok(file) => file,
+            Err(error) => return cannot_receive(&error),
+        };
+        let outcome = match self.copy(entry, file.as_ref(), stop) {
+            Err(error) => failed("start the copy", &error),
+            Ok(CopyOutcome::Done) => match mark(file.as_mut()) {
+                Err(error) => failed("read the copied file", &error),
+                Ok(bytes) => match file.publish() {
+                    Ok(()) => {
+                        log(entry, bytes, begun);
+                        self.events.arrived(path);
+                        return CopyOutcome::Done;
+                    }
+                    // A client has created the file meanwhile.
+                    Err(error) if is_errno(&error, Errno::EXIST) => CopyOutcome::Done,
+                    Err(error) => failed("give the copied file its name", &error),
+                },
+            },
+            Ok(outcome) => outcome,
+        };
+        if let Err(error) = file.discard() {
+            tracing::warn!(path = %path.shown(), %error, "cannot remove the temporary file of a failed copy");
+        }
+        outcome
+    }
+
+    fn copy(&self, entry: &Entry, file: &dyn IncomingFile, stop: &StopSignal) -> io::Result<CopyOutcome> {
+        let copy = IncomingCopy {
+            entry,
+            remote: self.remote_name(&entry.key.path),
+            destination: file.local_path()?,
+            target: file.local_target()?,
+            lock: file.lock()?,
+        };
+        Ok(self.agent.copy_in(copy, stop))
+    }
+}
+
+fn is_errno(error: &io::Error, number: Errno) -> bool {
+    error.raw_os_error() == Some(number.raw_os_error())
+}
+
+/// Stores the time of the copy with the file, and returns its size.
+fn mark(file: &mut dyn IncomingFile) -> io::Result<u64> {
+    let metadata = file.stat()?;
+    file.set_attribute(COPY_TIME_ATTRIBUTE, &copy_time_value(metadata.modified))?;
+    Ok(metadata.size)
+}
+
+fn failed(what: &str, error: &io::Error) -> CopyOutcome {
+    let text = format!("cannot {what}: {}", base::errno_text(error));
+    CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, text))
+}
+
+fn cannot_receive(error: &io::Error) -> CopyOutcome {
+    let text = match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::BUSY) => "the copy program of an earlier try still runs",
+        Some(Errno::EXIST) => {
+            "a file of somebody else has the name of the temporary file; the administrator has to remove it"
+        }
+        _ => return failed("create a temporary file", error),
+    };
+    CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, text))
+}
+
+/// Logs a complete copy: bytes, seconds in the queue and seconds of the copy.
+fn log(entry: &Entry, bytes: u64, begun: SystemTime) {
+    let start = begun.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let queued = start.saturating_sub(entry.added);
+    let copying = begun.elapsed().map_or(0, |time| time.as_secs());
+    tracing::info!(path = %entry.key.path.shown(), client = %entry.client, bytes, queued, copying, "staged a file");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Values that XRootD writes.
+    #[test]
+    fn the_copy_time_has_the_form_of_xrootd() {
+        let mut wanted = [0; 24];
+        wanted[4..8].copy_from_slice(&[0x6b, 0x00, 0x5f, 0xc5]);
+        assert_eq!(copy_time_value(0x6b00_5fc5), wanted);
+        wanted = [0; 24];
+        wanted[7] = 1;
+        assert_eq!(copy_time_value(1), wanted);
+    }
+}

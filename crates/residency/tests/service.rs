@@ -1,0 +1,220 @@
+//! The queue at work, with real programs and files.
+
+#![allow(clippy::unwrap_used)] // a panic is the failure of a test
+
+use base::{Clock, LogicalPath, Supervisor};
+use residency::{
+    COPY_TIME_ATTRIBUTE, CopyCommand, CopyPrograms, Direction, EntryKey, FailureReason, Priority,
+    QueueLimits, RequestId, RequestStatus, Residency, ResidencyEvents, ResidencyParts, ResidencyStartError,
+    StageError, Staging, Submission, copy_time_value,
+};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+use storage::{Backend as _, Posix};
+
+struct RealClock;
+impl Clock for RealClock {
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+    fn today(&self) -> SystemTime {
+        SystemTime::now()
+    }
+}
+
+#[derive(Default)]
+struct Arrivals(Mutex<Vec<LogicalPath>>);
+impl ResidencyEvents for Arrivals {
+    fn arrived(&self, path: &LogicalPath) {
+        self.0.lock().unwrap().push(path.clone());
+    }
+}
+
+/// A server with files on tape: directories `tape`, `disk` and `queue`.
+struct Site {
+    directory: PathBuf,
+    backend: Arc<Posix>,
+    residency: Residency,
+    arrivals: Arc<Arrivals>,
+    supervisor: Supervisor,
+}
+
+const LIMITS: QueueLimits =
+    QueueLimits { slots_in: 2, slots_out: 1, slots_of_source: 2, tries_max: 2, backoff: 0, deny: 3600 };
+
+/// Counts the runs, waits until the file `go` is there, and copies.
+const COPY: &str = "echo run >> $0/runs; while [ ! -e $0/go ]; do sleep 0.01; done; \
+    if [ ! -e \"$1\" ]; then echo 'not on tape'; exit 2; fi; cp \"$1\" \"$2\"";
+
+impl Site {
+    fn new(script: &str) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let directory = std::env::temp_dir().join(format!("scalla-site-{}-{number}", std::process::id()));
+        for part in ["tape/d", "disk"] {
+            fs::create_dir_all(directory.join(part)).unwrap();
+        }
+        let backend = Arc::new(Posix::new(&storage::posix::Config::new(directory.join("disk"))).unwrap());
+        let (arrivals, supervisor) = (Arc::new(Arrivals::default()), Supervisor::default());
+        let parts = Self::parts(&directory, script, backend.clone(), arrivals.clone());
+        let residency = Residency::start(parts, &supervisor).unwrap();
+        Self { directory, backend, residency, arrivals, supervisor }
+    }
+
+    fn parts(
+        directory: &std::path::Path,
+        script: &str,
+        backend: Arc<Posix>,
+        events: Arc<Arrivals>,
+    ) -> ResidencyParts {
+        let arguments = ["-c", script, directory.to_str().unwrap(), "$SRC", "$DST"].map(str::to_owned);
+        let command =
+            CopyCommand { program: "/bin/sh".into(), arguments: arguments.into(), time_limit: None };
+        let agent = CopyPrograms { from_path: Some(command), from_url: None, instance: "test".to_owned() };
+        let remote_root = directory.join("tape").to_str().unwrap().to_owned();
+        let staging = Staging { backend, agent: Arc::new(agent), events, remote_root };
+        ResidencyParts {
+            directory: directory.join("queue"),
+            limits: LIMITS,
+            staging,
+            clock: Arc::new(RealClock),
+        }
+    }
+
+    fn on_tape(&self, path: &str, content: &str) {
+        fs::write(self.directory.join("tape").join(&path[1..]), content).unwrap();
+    }
+
+    fn go(&self) {
+        fs::write(self.directory.join("go"), "").unwrap();
+    }
+
+    fn runs(&self) -> usize {
+        fs::read_to_string(self.directory.join("runs")).unwrap_or_default().lines().count()
+    }
+
+    fn fetch(&self, path: &str) -> Receiver<Result<(), StageError>> {
+        let (reply, answer) = channel();
+        self.residency.fetch(submission(path, None), Box::new(move |result| reply.send(result).unwrap()));
+        answer
+    }
+
+    fn submit(&self, path: &str, request: &str) {
+        let (reply, answer) = channel();
+        let all = vec![submission(path, Some(request))];
+        self.residency.submit(all, Box::new(move |result| reply.send(result).unwrap()));
+        answer.recv().unwrap().unwrap();
+    }
+
+    fn query(&self, request: &str) -> RequestStatus {
+        let (reply, answer) = channel();
+        self.residency.query(id(request), Box::new(move |result| reply.send(result).unwrap()));
+        answer.recv().unwrap().unwrap()
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.directory).ok();
+    }
+}
+
+fn id(text: &str) -> RequestId {
+    RequestId(text.into())
+}
+
+fn submission(path: &str, request: Option<&str>) -> Submission {
+    let path = LogicalPath::parse(path.as_bytes()).unwrap();
+    Submission {
+        key: EntryKey { direction: Direction::In, path },
+        priority: Priority::new(1),
+        source: "".into(),
+        client: "u.1:2@h".into(),
+        cgi: "".into(),
+        request: request.map(id),
+    }
+}
+
+#[test]
+fn a_hundred_clients_of_one_file_cost_one_copy() {
+    let site = Site::new(COPY);
+    site.on_tape("/d/f", "content");
+    let answers: Vec<_> = (0..100).map(|_| site.fetch("/d/f")).collect();
+    site.go();
+    for answer in answers {
+        assert_eq!(answer.recv().unwrap(), Ok(()));
+    }
+    assert_eq!(site.runs(), 1);
+    let path = LogicalPath::parse(b"/d/f").unwrap();
+    assert_eq!(*site.arrivals.0.lock().unwrap(), [path.clone()]);
+    let metadata = site.backend.stat(&path).unwrap();
+    assert_eq!((metadata.size, metadata.mode & 0o777), (7, 0o644));
+    let mark = site.backend.attribute(&path, COPY_TIME_ATTRIBUTE).unwrap().unwrap();
+    assert_eq!(mark, copy_time_value(metadata.modified));
+    assert_eq!(fs::read_dir(site.directory.join("disk/d")).unwrap().count(), 1);
+    // A file that is there needs no copy.
+    assert_eq!(site.fetch("/d/f").recv().unwrap(), Ok(()));
+    assert_eq!(site.runs(), 1);
+}
+
+#[test]
+fn a_file_that_does_not_exist_fails_at_once_and_then_without_a_copy() {
+    let site = Site::new(COPY);
+    site.go();
+    for _ in 0..2 {
+        let error = site.fetch("/d/none").recv().unwrap().unwrap_err();
+        let StageError::Failed(failure) = error else { panic!("{error:?}") };
+        assert_eq!(failure.reason, FailureReason::NotFound);
+        assert_eq!(&*failure.text, "no such file in mass storage: not on tape");
+    }
+    assert_eq!(site.runs(), 1);
+    assert_eq!(fs::read_dir(site.directory.join("disk/d")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_copy_that_fails_once_is_tried_again() {
+    let site = Site::new(&format!("{COPY}; [ $(wc -l < $0/runs) -gt 1 ]"));
+    site.go();
+    site.on_tape("/d/f", "content");
+    assert_eq!(site.fetch("/d/f").recv().unwrap(), Ok(()));
+    assert_eq!(site.runs(), 2);
+}
+
+#[test]
+fn a_copy_that_always_fails_names_the_reason() {
+    let site = Site::new("echo half > $2; echo 'no drive'; exit 5");
+    let StageError::Failed(failure) = site.fetch("/d/f").recv().unwrap().unwrap_err() else { panic!() };
+    assert_eq!(&*failure.text, "/bin/sh failed with status 5: no drive");
+    assert!(site.backend.stat(&LogicalPath::parse(b"/d/f").unwrap()).is_err());
+    assert_eq!(fs::read_dir(site.directory.join("disk/d")).unwrap().count(), 0);
+}
+
+#[test]
+fn requests_can_be_queried_and_cancelled() {
+    let site = Site::new(COPY);
+    site.on_tape("/d/f", "content");
+    for (path, request) in [("/d/a", "one"), ("/d/b", "one"), ("/d/c", "two"), ("/d/f", "two")] {
+        site.submit(path, request);
+    }
+    let status = site.query("one");
+    assert_eq!((status.waiting, status.priority, &*status.client), (2, 1, "u.1:2@h"));
+    let (reply, answer) = channel();
+    site.residency.cancel(id("one"), Box::new(move |result| reply.send(result).unwrap()));
+    assert_eq!(answer.recv().unwrap(), Ok(()));
+    assert_eq!(site.query("one"), RequestStatus::default());
+    // The copies of the cancelled request hung and had both slots.
+    site.go();
+    assert_eq!(site.fetch("/d/f").recv().unwrap(), Ok(()));
+}
+
+#[test]
+fn two_processes_cannot_execute_the_transfers_of_one_queue() {
+    let site = Site::new(COPY);
+    let parts = Site::parts(&site.directory, COPY, site.backend.clone(), site.arrivals.clone());
+    let second = Residency::start(parts, &site.supervisor);
+    assert!(matches!(second, Err(ResidencyStartError::Locked(_))));
+}
