@@ -96,13 +96,13 @@ impl<'a> CommandVariables<'a> {
 #[allow(clippy::unwrap_used)] // a panic is the failure of a test
 mod tests {
     use super::*;
-    use crate::entry::{Direction, Entry, EntryKey, EntryState, Priority};
+    use crate::entry::{EntryKey, EntryState, Priority, TransferDirection, TransferEntry};
     use base::LogicalPath;
 
-    fn entry(cgi: &str) -> Entry {
+    fn entry(cgi: &str) -> TransferEntry {
         let path = LogicalPath::parse(b"/store/t1").unwrap();
-        Entry {
-            key: EntryKey { direction: Direction::In, path },
+        TransferEntry {
+            key: EntryKey { direction: TransferDirection::In, path },
             priority: Priority::new(1),
             source: "".into(),
             id: "00007D07:6b005fc5.1".into(),

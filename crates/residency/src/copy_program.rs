@@ -66,7 +66,8 @@ impl CopyAgent for CopyPrograms {
             Err(error) => return fail(FailureReason::Temporary, format!("too many open files: {error}")),
         };
         storage::inherit(&mut command, lock);
-        let program = copy_command.program.display().to_string();
+        // Clients are not shown where the program is.
+        let program = copy_command.program.file_name().unwrap_or_default().to_string_lossy();
         match run(command, copy_command.time_limit, stop) {
             Ok(end) => outcome(&program, end),
             Err(error) => fail(FailureReason::Temporary, format!("cannot run {program}: {error}")),

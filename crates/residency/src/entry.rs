@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 /// The direction of a transfer, as seen from this server.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Direction {
+pub enum TransferDirection {
     /// From mass storage to this server.
     In,
     /// From this server to mass storage.
     Out,
 }
 
-impl Direction {
+impl TransferDirection {
     /// Both directions.
     pub const ALL: [Self; 2] = [Self::In, Self::Out];
 }
@@ -55,7 +55,7 @@ impl Priority {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EntryKey {
     /// The direction.
-    pub direction: Direction,
+    pub direction: TransferDirection,
     /// The logical path of the file.
     pub path: LogicalPath,
 }
@@ -87,7 +87,7 @@ pub enum EntryState {
 
 /// One transfer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct TransferEntry {
     /// The key.
     pub key: EntryKey,
     /// The priority: the greatest of all requests that joined.
@@ -119,6 +119,8 @@ pub enum FailureReason {
     Permanent,
     /// Another try may succeed.
     Temporary,
+    /// The program of an earlier try still runs. This try does not count.
+    InUse,
 }
 
 /// A failed copy.

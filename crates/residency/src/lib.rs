@@ -5,11 +5,12 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `entry` | [`Entry`]: one transfer in the queue, its key and its state |
+//! | `entry` | [`TransferEntry`]: one transfer in the queue, its key and its state |
 //! | `queue` | [`TransferQueue`]: the state machine; no clock, thread or disk |
 //! | `store` | [`EntryStore`]: where the entries are, as a port of the state machine |
 //! | `memory_store` | [`MemoryStore`]: entries in memory, for tests and simulations |
 //! | `sqlite_store` | [`SqliteStore`]: the durable queue |
+//! | `catalog` | [`CatalogProgram`]: the names in mass storage, through a program of the site |
 //! | `ports` | what the crate needs from outside: [`CopyAgent`], [`RemoteCatalog`], [`ResidencyEvents`] |
 //! | `copy_command` | command lines of copy programs, with their variables |
 //! | `copy_program` | [`CopyPrograms`]: runs copy programs of the site |
@@ -17,6 +18,7 @@
 //! | `service` | [`Residency`]: the queue at work, with its threads |
 //! | `network_file_system` | recognises directories in which the queue would not be safe |
 
+mod catalog;
 mod copy_command;
 mod copy_program;
 mod entry;
@@ -29,9 +31,12 @@ mod sqlite_store;
 mod staging;
 mod store;
 
+pub use catalog::CatalogProgram;
 pub use copy_command::CopyCommand;
 pub use copy_program::CopyPrograms;
-pub use entry::{CopyFailure, Direction, Entry, EntryKey, EntryState, FailureReason, Priority, RequestId};
+pub use entry::{
+    CopyFailure, EntryKey, EntryState, FailureReason, Priority, RequestId, TransferDirection, TransferEntry,
+};
 pub use memory_store::MemoryStore;
 pub use ports::{CopyAgent, IncomingCopy, RemoteCatalog, RemoteStatus, ResidencyEvents, StopSignal};
 pub use queue::{
@@ -42,5 +47,5 @@ pub use service::{
     StageReply,
 };
 pub use sqlite_store::{SqliteStore, StoreError, StoreOpenError};
-pub use staging::{COPY_TIME_ATTRIBUTE, Staging, copy_time_value};
+pub use staging::{COPY_TIME_ATTRIBUTE, Staging, copy_time_value, remote_name};
 pub use store::EntryStore;

@@ -1,6 +1,6 @@
 //! Entries in memory, for tests and simulations.
 
-use crate::entry::{Direction, Entry, EntryKey, EntryState, Priority, RequestId};
+use crate::entry::{EntryKey, EntryState, Priority, RequestId, TransferDirection, TransferEntry};
 use crate::store::EntryStore;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// A store that does not survive the process. It searches all entries, so it is for few of them.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct MemoryStore {
-    entries: BTreeMap<EntryKey, Entry>,
+    entries: BTreeMap<EntryKey, TransferEntry>,
     /// The order of addition, which decides between entries that became ready at the same time.
     numbers: BTreeMap<EntryKey, u64>,
     next_number: u64,
@@ -18,7 +18,7 @@ pub struct MemoryStore {
 
 impl MemoryStore {
     /// Returns all entries, in the order of their keys.
-    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub fn entries(&self) -> impl Iterator<Item = &TransferEntry> {
         self.entries.values()
     }
 
@@ -31,11 +31,11 @@ impl MemoryStore {
 impl EntryStore for MemoryStore {
     type Error = Infallible;
 
-    fn find(&mut self, key: &EntryKey) -> Result<Option<Entry>, Infallible> {
+    fn find(&mut self, key: &EntryKey) -> Result<Option<TransferEntry>, Infallible> {
         Ok(self.entries.get(key).cloned())
     }
 
-    fn put(&mut self, entry: &Entry) -> Result<(), Infallible> {
+    fn put(&mut self, entry: &TransferEntry) -> Result<(), Infallible> {
         let next = &mut self.next_number;
         self.numbers.entry(entry.key.clone()).or_insert_with(|| {
             *next += 1;
@@ -54,11 +54,11 @@ impl EntryStore for MemoryStore {
 
     fn next_ready(
         &mut self,
-        direction: Direction,
+        direction: TransferDirection,
         priority: Priority,
         now: u64,
         full: &[Arc<str>],
-    ) -> Result<Option<Entry>, Infallible> {
+    ) -> Result<Option<TransferEntry>, Infallible> {
         let of_class =
             self.entries.values().filter(|e| e.key.direction == direction && e.priority == priority);
         let ready = of_class.filter_map(|entry| match entry.state {
@@ -103,7 +103,7 @@ impl EntryStore for MemoryStore {
     }
 
     fn recover(&mut self) -> Result<(), Infallible> {
-        let keys_in = |entries: &BTreeMap<EntryKey, Entry>, state: EntryState| -> Vec<EntryKey> {
+        let keys_in = |entries: &BTreeMap<EntryKey, TransferEntry>, state: EntryState| -> Vec<EntryKey> {
             entries.values().filter(|e| e.state == state).map(|e| e.key.clone()).collect()
         };
         for key in keys_in(&self.entries, EntryState::Stopping) {
@@ -116,7 +116,8 @@ impl EntryStore for MemoryStore {
     }
 
     fn remove_expired(&mut self, now: u64, most: usize) -> Result<usize, Infallible> {
-        let over = |entry: &&Entry| matches!(entry.state, EntryState::Failed { until, .. } if until <= now);
+        let over =
+            |entry: &&TransferEntry| matches!(entry.state, EntryState::Failed { until, .. } if until <= now);
         let keys: Vec<EntryKey> =
             self.entries.values().filter(over).take(most).map(|entry| entry.key.clone()).collect();
         for key in &keys {

@@ -1,6 +1,6 @@
 //! The ports of the crate: what it needs from outside.
 
-use crate::entry::{CopyFailure, Entry};
+use crate::entry::{CopyFailure, TransferEntry};
 use crate::queue::CopyOutcome;
 use base::LogicalPath;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// One copy from mass storage.
 pub struct IncomingCopy<'a> {
     /// The entry.
-    pub entry: &'a Entry,
+    pub entry: &'a TransferEntry,
     /// The name of the file in mass storage: a path, or a URL.
     pub remote: OsString,
     /// The local path of the temporary file to be written.

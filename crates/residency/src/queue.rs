@@ -15,7 +15,9 @@
 //!                        failed for now: ready again at a time that grows with each try
 //! ```
 
-use crate::entry::{CopyFailure, Direction, Entry, EntryKey, EntryState, FailureReason, Priority, RequestId};
+use crate::entry::{
+    CopyFailure, EntryKey, EntryState, FailureReason, Priority, RequestId, TransferDirection, TransferEntry,
+};
 use crate::store::EntryStore;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,10 +50,10 @@ pub struct QueueLimits {
 }
 
 impl QueueLimits {
-    fn slots(&self, direction: Direction) -> usize {
+    fn slots(&self, direction: TransferDirection) -> usize {
         match direction {
-            Direction::In => self.slots_in,
-            Direction::Out => self.slots_out,
+            TransferDirection::In => self.slots_in,
+            TransferDirection::Out => self.slots_out,
         }
     }
 }
@@ -63,11 +65,11 @@ pub struct Submission {
     pub key: EntryKey,
     /// The priority.
     pub priority: Priority,
-    /// See [`Entry::source`].
+    /// See [`TransferEntry::source`].
     pub source: Arc<str>,
-    /// See [`Entry::client`].
+    /// See [`TransferEntry::client`].
     pub client: Arc<str>,
-    /// See [`Entry::cgi`].
+    /// See [`TransferEntry::cgi`].
     pub cgi: Arc<str>,
     /// The id by which the request can be cancelled, if it has one.
     pub request: Option<RequestId>,
@@ -99,7 +101,7 @@ pub enum CopyOutcome {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum QueueAction {
     /// Start the copy of this entry.
-    Start(Box<Entry>),
+    Start(Box<TransferEntry>),
     /// End the copy of this entry. It reports [`CopyOutcome::Stopped`], or its result if it was
     /// faster.
     Stop(EntryKey),
@@ -166,10 +168,10 @@ impl TransferQueue {
     ) -> Result<SubmissionOutcome, QueueError<S::Error>> {
         let Submission { key, request, .. } = submission;
         let outcome = match store.find(key)? {
-            Some(Entry { state: EntryState::Failed { until, failure }, .. }) if until > now => {
+            Some(TransferEntry { state: EntryState::Failed { until, failure }, .. }) if until > now => {
                 return Ok(SubmissionOutcome::Refused(failure));
             }
-            Some(Entry { state: EntryState::Failed { .. }, .. }) => {
+            Some(TransferEntry { state: EntryState::Failed { .. }, .. }) => {
                 store.remove(key)?;
                 store.put(&new_entry(submission, now))?;
                 SubmissionOutcome::Queued
@@ -276,6 +278,12 @@ impl TransferQueue {
             store.remove(key)?;
             return Ok(Some(QueueAction::Finished(key.clone(), Ok(()))));
         };
+        if failure.reason == FailureReason::InUse {
+            entry.tries = entry.tries.saturating_sub(1);
+            entry.state = EntryState::Queued { ready: now.saturating_add(self.limits.backoff) };
+            store.put(&entry)?;
+            return Ok(None);
+        }
         if failure.reason == FailureReason::Temporary && entry.tries < self.limits.tries_max {
             entry.state = EntryState::Queued { ready: now.saturating_add(self.backoff(entry.tries)) };
             store.put(&entry)?;
@@ -305,7 +313,7 @@ impl TransferQueue {
     ) -> Result<Vec<QueueAction>, QueueError<S::Error>> {
         store.remove_expired(now, EXPIRED_MAX)?;
         let mut actions = Vec::new();
-        for direction in Direction::ALL {
+        for direction in TransferDirection::ALL {
             while self.running.keys().filter(|key| key.direction == direction).count()
                 < self.limits.slots(direction)
             {
@@ -335,9 +343,9 @@ impl TransferQueue {
     fn choose<S: EntryStore>(
         &mut self,
         store: &mut S,
-        direction: Direction,
+        direction: TransferDirection,
         now: u64,
-    ) -> Result<Option<Entry>, QueueError<S::Error>> {
+    ) -> Result<Option<TransferEntry>, QueueError<S::Error>> {
         let full = self.full_sources(direction);
         for is_new_round in [false, true] {
             if is_new_round {
@@ -356,15 +364,15 @@ impl TransferQueue {
         Ok(None)
     }
 
-    fn turns(&mut self, direction: Direction) -> &mut Turns {
+    fn turns(&mut self, direction: TransferDirection) -> &mut Turns {
         match direction {
-            Direction::In => &mut self.inward,
-            Direction::Out => &mut self.outward,
+            TransferDirection::In => &mut self.inward,
+            TransferDirection::Out => &mut self.outward,
         }
     }
 
     /// Returns the sources that use all of their slots.
-    fn full_sources(&self, direction: Direction) -> Vec<Arc<str>> {
+    fn full_sources(&self, direction: TransferDirection) -> Vec<Arc<str>> {
         let mut counts: BTreeMap<&Arc<str>, usize> = BTreeMap::new();
         for (_, source) in self.running.iter().filter(|(key, _)| key.direction == direction) {
             *counts.entry(source).or_default() += 1;
@@ -376,8 +384,8 @@ impl TransferQueue {
     }
 }
 
-fn new_entry(submission: &Submission, now: u64) -> Entry {
-    Entry {
+fn new_entry(submission: &Submission, now: u64) -> TransferEntry {
+    TransferEntry {
         key: submission.key.clone(),
         priority: submission.priority,
         source: submission.source.clone(),

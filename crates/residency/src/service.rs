@@ -4,7 +4,7 @@
 //! A client that waits is a function in a table, and no thread. The commands that arrived together
 //! become one transaction, and nothing follows from a command before it is durable.
 
-use crate::entry::{CopyFailure, Entry, EntryKey, FailureReason, RequestId};
+use crate::entry::{CopyFailure, EntryKey, FailureReason, RequestId, TransferEntry};
 use crate::ports::StopSignal;
 use crate::queue::{
     CopyOutcome, QueueAction, QueueError, QueueLimits, Submission, SubmissionOutcome, TransferQueue,
@@ -14,13 +14,12 @@ use crate::staging::Staging;
 use crate::store::EntryStore as _;
 use base::{Clock, Supervisor};
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
 use std::io;
-use std::os::fd::AsFd as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, UNIX_EPOCH};
+use storage::DirectoryLock;
 use thiserror::Error;
 
 /// The lock of the directory; its name is that of XRootD. The process that has it executes the
@@ -129,7 +128,9 @@ impl Residency {
     /// server.
     pub fn start(parts: ResidencyParts, supervisor: &Supervisor) -> Result<Self, ResidencyStartError> {
         let ResidencyParts { directory, limits, staging, clock } = parts;
-        let lock = lock(&directory)?;
+        let lock = DirectoryLock::claim(&directory, LOCK_FILE)
+            .map_err(|error| ResidencyStartError::Directory { directory: directory.clone(), error })?
+            .ok_or_else(|| ResidencyStartError::Locked(directory.clone()))?;
         let mut store = SqliteStore::open(&directory)?;
         store.transaction(SqliteStore::recover)?;
         let source = staging.source().into();
@@ -185,18 +186,6 @@ impl Residency {
     }
 }
 
-fn lock(directory: &Path) -> Result<File, ResidencyStartError> {
-    let fail = |error| ResidencyStartError::Directory { directory: directory.to_owned(), error };
-    std::fs::create_dir_all(directory).map_err(fail)?;
-    let mut options = File::options();
-    options.read(true).write(true).create(true).truncate(false);
-    let file = options.open(directory.join(LOCK_FILE)).map_err(fail)?;
-    match storage::lock_file(file.as_fd()).map_err(fail)? {
-        true => Ok(file),
-        false => Err(ResidencyStartError::Locked(directory.to_owned())),
-    }
-}
-
 impl Command {
     fn fail(self, error: &StageError) {
         match self {
@@ -222,7 +211,7 @@ struct QueueThread {
     waiting: HashMap<EntryKey, Vec<StageReply<()>>>,
     copies: BTreeMap<EntryKey, StopSignal>,
     /// The lock of the directory.
-    _lock: File,
+    _lock: DirectoryLock,
 }
 
 impl QueueThread {
@@ -326,7 +315,7 @@ impl QueueThread {
     }
 
     /// Starts the thread of a copy.
-    fn start(&mut self, entry: Entry) {
+    fn start(&mut self, entry: TransferEntry) {
         let (staging, ended, key) = (self.staging.clone(), self.ended.clone(), entry.key.clone());
         let started = StopSignal::new().and_then(|stop| {
             self.copies.insert(key.clone(), stop.clone());

@@ -5,7 +5,9 @@
 //!
 //! An administrator can read the database while the server runs: `sqlite3 queue.sqlite`.
 
-use crate::entry::{CopyFailure, Direction, Entry, EntryKey, EntryState, FailureReason, Priority, RequestId};
+use crate::entry::{
+    CopyFailure, EntryKey, EntryState, FailureReason, Priority, RequestId, TransferDirection, TransferEntry,
+};
 use crate::network_file_system::network_file_system;
 use crate::store::EntryStore;
 use base::LogicalPath;
@@ -133,11 +135,10 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the queue in a directory, and creates both if they are missing. The caller has made
-    /// sure that no other process executes transfers there.
+    /// Opens the queue in an existing directory, and creates it if it is missing. The caller has the
+    /// lock of the directory, so that no other process executes transfers there.
     pub fn open(directory: &Path) -> Result<Self, StoreOpenError> {
         let fail = |error| StoreOpenError::Directory { directory: directory.to_owned(), error };
-        std::fs::create_dir_all(directory).map_err(fail)?;
         if let Some(kind) = network_file_system(directory).map_err(fail)? {
             return Err(StoreOpenError::Network { directory: directory.to_owned(), kind });
         }
@@ -177,7 +178,11 @@ impl SqliteStore {
     }
 
     /// Returns up to `most` entries, those after the key `after`, in the order of their keys.
-    pub fn entries(&mut self, after: Option<&EntryKey>, most: usize) -> Result<Vec<Entry>, StoreError> {
+    pub fn entries(
+        &mut self,
+        after: Option<&EntryKey>,
+        most: usize,
+    ) -> Result<Vec<TransferEntry>, StoreError> {
         let (direction, path) = bounds(after);
         let sql = format!(
             "SELECT {COLUMNS} FROM entries WHERE (direction, path) > (?, ?) ORDER BY direction, path LIMIT ?"
@@ -197,7 +202,11 @@ impl SqliteStore {
         Ok(statement.query_row([], |row| row.get::<_, i64>(0))?.try_into().unwrap_or_default())
     }
 
-    fn entry(&mut self, sql: &str, values: &[&dyn ToSql]) -> Result<Option<(i64, Entry)>, StoreError> {
+    fn entry(
+        &mut self,
+        sql: &str,
+        values: &[&dyn ToSql],
+    ) -> Result<Option<(i64, TransferEntry)>, StoreError> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query(values)?;
         rows.next()?.map(entry_of).transpose()
@@ -211,7 +220,7 @@ impl SqliteStore {
     /// the index, however many entries each source has.
     fn source_after(
         &mut self,
-        direction: Direction,
+        direction: TransferDirection,
         priority: Priority,
         after: Option<&str>,
     ) -> Result<Option<Arc<str>>, StoreError> {
@@ -255,14 +264,14 @@ fn seconds(time: u64) -> i64 {
     i64::try_from(time).unwrap_or(i64::MAX)
 }
 
-fn direction_number(direction: Direction) -> i64 {
+fn direction_number(direction: TransferDirection) -> i64 {
     match direction {
-        Direction::In => 0,
-        Direction::Out => 1,
+        TransferDirection::In => 0,
+        TransferDirection::Out => 1,
     }
 }
 
-impl ToSql for Direction {
+impl ToSql for TransferDirection {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::from(direction_number(*self)))
     }
@@ -278,7 +287,8 @@ fn state_columns(state: &EntryState) -> (i64, Option<i64>, Option<i64>, Option<&
             let reason = match failure.reason {
                 FailureReason::NotFound => 0,
                 FailureReason::Permanent => 1,
-                FailureReason::Temporary => 2,
+                // An entry does not fail for good because of a program that still runs.
+                FailureReason::Temporary | FailureReason::InUse => 2,
             };
             (3, Some(seconds(*until)), Some(reason), Some(&failure.text))
         }
@@ -286,7 +296,7 @@ fn state_columns(state: &EntryState) -> (i64, Option<i64>, Option<i64>, Option<&
 }
 
 /// Reads the entry of a row with the [`COLUMNS`], and its number.
-fn entry_of(row: &Row<'_>) -> Result<(i64, Entry), StoreError> {
+fn entry_of(row: &Row<'_>) -> Result<(i64, TransferEntry), StoreError> {
     let number: i64 = row.get(13)?;
     let invalid = |reason: &str| StoreError::Row { number, reason: reason.to_owned() };
     let text = |column: usize| Ok::<Arc<str>, StoreError>(Arc::from(row.get::<_, String>(column)?));
@@ -306,7 +316,7 @@ fn entry_of(row: &Row<'_>) -> Result<(i64, Entry), StoreError> {
             EntryState::Failed { until: time(10)?, failure: CopyFailure { reason, text: text(12)? } }
         }
     };
-    let entry = Entry {
+    let entry = TransferEntry {
         key: key_of(row, 0)?,
         priority: Priority::new(row.get(2)?),
         source: text(3)?,
@@ -323,7 +333,8 @@ fn entry_of(row: &Row<'_>) -> Result<(i64, Entry), StoreError> {
 
 /// Reads a key from two columns of a row.
 fn key_of(row: &Row<'_>, first: usize) -> Result<EntryKey, StoreError> {
-    let direction = if row.get::<_, i64>(first)? == 0 { Direction::In } else { Direction::Out };
+    let direction =
+        if row.get::<_, i64>(first)? == 0 { TransferDirection::In } else { TransferDirection::Out };
     let raw: Vec<u8> = row.get(first + 1)?;
     let path = LogicalPath::parse(&raw).map_err(|error| StoreError::Row {
         number: -1,
@@ -335,13 +346,13 @@ fn key_of(row: &Row<'_>, first: usize) -> Result<EntryKey, StoreError> {
 impl EntryStore for SqliteStore {
     type Error = StoreError;
 
-    fn find(&mut self, key: &EntryKey) -> Result<Option<Entry>, StoreError> {
+    fn find(&mut self, key: &EntryKey) -> Result<Option<TransferEntry>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM entries WHERE direction = ? AND path = ?");
         let found = self.entry(&sql, params![key.direction, key.path.as_bytes()])?;
         Ok(found.map(|(_, entry)| entry))
     }
 
-    fn put(&mut self, entry: &Entry) -> Result<(), StoreError> {
+    fn put(&mut self, entry: &TransferEntry) -> Result<(), StoreError> {
         let (state, time, reason, text) = state_columns(&entry.state);
         let sql = "INSERT INTO entries (direction, path, priority, source, client, cgi, added, tries, anonymous,
                 state, time, reason, text, id)
@@ -379,17 +390,17 @@ impl EntryStore for SqliteStore {
 
     fn next_ready(
         &mut self,
-        direction: Direction,
+        direction: TransferDirection,
         priority: Priority,
         now: u64,
         full: &[Arc<str>],
-    ) -> Result<Option<Entry>, StoreError> {
+    ) -> Result<Option<TransferEntry>, StoreError> {
         let sql = format!(
             "SELECT {COLUMNS} FROM entries
              WHERE state = 0 AND direction = ? AND priority = ? AND source = ? AND time <= ?
              ORDER BY time, number LIMIT 1"
         );
-        let mut best: Option<((u64, i64), Entry)> = None;
+        let mut best: Option<((u64, i64), TransferEntry)> = None;
         let mut after: Option<Arc<str>> = None;
         while let Some(source) = self.source_after(direction, priority, after.as_deref())? {
             if !full.contains(&source) {

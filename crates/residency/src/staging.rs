@@ -1,6 +1,6 @@
 //! Brings one file in: copies it beside its name, and gives it the name when it is complete.
 
-use crate::entry::{CopyFailure, Entry, FailureReason};
+use crate::entry::{CopyFailure, FailureReason, TransferEntry};
 use crate::ports::{CopyAgent, IncomingCopy, ResidencyEvents, StopSignal};
 use crate::queue::CopyOutcome;
 use base::LogicalPath;
@@ -30,6 +30,13 @@ pub fn copy_time_value(modified: i64) -> [u8; 24] {
     value
 }
 
+/// Returns the name of a file in mass storage, for a root that is a directory or the begin of a URL.
+#[must_use]
+pub fn remote_name(root: &str, path: &LogicalPath) -> OsString {
+    let root = root.strip_suffix('/').filter(|_| root.starts_with('/')).unwrap_or(root);
+    OsString::from_vec([root.as_bytes(), path.as_bytes()].concat())
+}
+
 /// Brings files in.
 pub struct Staging {
     /// The storage.
@@ -44,14 +51,6 @@ pub struct Staging {
 }
 
 impl Staging {
-    /// Returns the name of a file in mass storage.
-    #[must_use]
-    pub fn remote_name(&self, path: &LogicalPath) -> OsString {
-        let root = self.remote_root.strip_suffix('/').filter(|_| self.remote_root.starts_with('/'));
-        let root = root.unwrap_or(&self.remote_root);
-        OsString::from_vec([root.as_bytes(), path.as_bytes()].concat())
-    }
-
     /// Returns the host of a file in mass storage; empty if its name is a path.
     #[must_use]
     pub fn source(&self) -> &str {
@@ -60,7 +59,7 @@ impl Staging {
     }
 
     /// Brings the file of an entry in. Blocks until it has its name, or the copy has failed.
-    pub(crate) fn stage(&self, entry: &Entry, stop: &StopSignal) -> CopyOutcome {
+    pub(crate) fn stage(&self, entry: &TransferEntry, stop: &StopSignal) -> CopyOutcome {
         let path = &entry.key.path;
         match self.backend.stat(path) {
             // Another way was faster, or a crash came between the rename and the end of the entry.
@@ -72,7 +71,7 @@ impl Staging {
         let parents = ParentCreation::everywhere(DIRECTORY_MODE);
         let mut file = match self.backend.receive(path, FILE_MODE, Some(&parents)) {
             Ok(file) => file,
-            Err(error) => return cannot_receive(&error),
+            Err(error) => return cannot_receive(path, &error),
         };
         let outcome = match self.copy(entry, file.as_ref(), stop) {
             Err(error) => failed("start the copy", &error),
@@ -97,10 +96,15 @@ impl Staging {
         outcome
     }
 
-    fn copy(&self, entry: &Entry, file: &dyn IncomingFile, stop: &StopSignal) -> io::Result<CopyOutcome> {
+    fn copy(
+        &self,
+        entry: &TransferEntry,
+        file: &dyn IncomingFile,
+        stop: &StopSignal,
+    ) -> io::Result<CopyOutcome> {
         let copy = IncomingCopy {
             entry,
-            remote: self.remote_name(&entry.key.path),
+            remote: remote_name(&self.remote_root, &entry.key.path),
             destination: file.local_path()?,
             target: file.local_target()?,
             lock: file.lock()?,
@@ -125,19 +129,23 @@ fn failed(what: &str, error: &io::Error) -> CopyOutcome {
     CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, text))
 }
 
-fn cannot_receive(error: &io::Error) -> CopyOutcome {
-    let text = match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::BUSY) => "the copy program of an earlier try still runs",
-        Some(Errno::EXIST) => {
-            "a file of somebody else has the name of the temporary file; the administrator has to remove it"
+fn cannot_receive(path: &LogicalPath, error: &io::Error) -> CopyOutcome {
+    let failure = match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::BUSY) => {
+            CopyFailure::new(FailureReason::InUse, "the copy program of an earlier try still runs")
         }
+        Some(Errno::EXIST) => CopyFailure::new(
+            FailureReason::Temporary,
+            "a file of somebody else has the name of the temporary file; the administrator has to remove it",
+        ),
         _ => return failed("create a temporary file", error),
     };
-    CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, text))
+    tracing::warn!(path = %path.shown(), reason = %failure, "cannot start a copy");
+    CopyOutcome::Failed(failure)
 }
 
 /// Logs a complete copy: bytes, seconds in the queue and seconds of the copy.
-fn log(entry: &Entry, bytes: u64, begun: SystemTime) {
+fn log(entry: &TransferEntry, bytes: u64, begun: SystemTime) {
     let start = begun.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let queued = start.saturating_sub(entry.added);
     let copying = begun.elapsed().map_or(0, |time| time.as_secs());
@@ -145,8 +153,18 @@ fn log(entry: &Entry, bytes: u64, begun: SystemTime) {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)] // a panic is the failure of a test
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_remote_root_is_a_directory_or_the_begin_of_a_url() {
+        let name = |root: &str| remote_name(root, &LogicalPath::parse(b"/store/f").unwrap());
+        assert_eq!(name(""), "/store/f");
+        assert_eq!(name("/hpss"), "/hpss/store/f");
+        assert_eq!(name("/"), "/store/f");
+        assert_eq!(name("root://far.example.org/"), "root://far.example.org//store/f");
+    }
 
     /// Values that XRootD writes.
     #[test]

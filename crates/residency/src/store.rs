@@ -1,6 +1,6 @@
 //! The port through which the state machine reads and changes the entries.
 
-use crate::entry::{Direction, Entry, EntryKey, Priority, RequestId};
+use crate::entry::{EntryKey, Priority, RequestId, TransferDirection, TransferEntry};
 use std::sync::Arc;
 
 /// The entries of the queue, and the requests with an id that wait for them.
@@ -12,9 +12,9 @@ pub trait EntryStore {
     type Error;
 
     /// Returns the entry with this key.
-    fn find(&mut self, key: &EntryKey) -> Result<Option<Entry>, Self::Error>;
+    fn find(&mut self, key: &EntryKey) -> Result<Option<TransferEntry>, Self::Error>;
     /// Adds an entry, or replaces the one with the same key and keeps its requests.
-    fn put(&mut self, entry: &Entry) -> Result<(), Self::Error>;
+    fn put(&mut self, entry: &TransferEntry) -> Result<(), Self::Error>;
     /// Removes the entry with this key, and its place in all requests.
     fn remove(&mut self, key: &EntryKey) -> Result<(), Self::Error>;
     /// Returns the queued entry to start next: the one that has been ready for the longest time,
@@ -22,11 +22,11 @@ pub trait EntryStore {
     /// that become ready only after `now`, are left out.
     fn next_ready(
         &mut self,
-        direction: Direction,
+        direction: TransferDirection,
         priority: Priority,
         now: u64,
         full: &[Arc<str>],
-    ) -> Result<Option<Entry>, Self::Error>;
+    ) -> Result<Option<TransferEntry>, Self::Error>;
     /// Returns the time at which the next queued entry becomes ready that is not ready at `now`.
     fn next_ready_time(&mut self, now: u64) -> Result<Option<u64>, Self::Error>;
     /// Makes a request wait for an entry. It may do so already.

@@ -8,8 +8,8 @@ mod support;
 use base::LogicalPath;
 use proptest::prelude::*;
 use residency::{
-    CopyOutcome, Direction, Entry, EntryKey, EntryStore, Priority, QueueAction, QueueLimits, RequestId,
-    SqliteStore, StoreError, StoreOpenError, Submission, TransferQueue,
+    CopyOutcome, EntryKey, EntryStore, Priority, QueueAction, QueueLimits, RequestId, SqliteStore,
+    StoreError, StoreOpenError, Submission, TransferDirection, TransferEntry, TransferQueue,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Drop for Directory {
     }
 }
 
-type Contents = (Vec<Entry>, Vec<(RequestId, EntryKey)>);
+type Contents = (Vec<TransferEntry>, Vec<(RequestId, EntryKey)>);
 
 fn contents(store: &mut SqliteStore) -> Contents {
     let entries = store.entries(None, 1000).unwrap();
@@ -132,11 +132,11 @@ impl TestStore for KilledStore {
 impl EntryStore for KilledStore {
     type Error = StoreError;
 
-    fn find(&mut self, key: &EntryKey) -> Result<Option<Entry>, StoreError> {
+    fn find(&mut self, key: &EntryKey) -> Result<Option<TransferEntry>, StoreError> {
         Ok(self.run(|store| store.find(key)))
     }
 
-    fn put(&mut self, entry: &Entry) -> Result<(), StoreError> {
+    fn put(&mut self, entry: &TransferEntry) -> Result<(), StoreError> {
         self.run(|store| store.put(entry));
         Ok(())
     }
@@ -148,11 +148,11 @@ impl EntryStore for KilledStore {
 
     fn next_ready(
         &mut self,
-        direction: Direction,
+        direction: TransferDirection,
         priority: Priority,
         now: u64,
         full: &[Arc<str>],
-    ) -> Result<Option<Entry>, StoreError> {
+    ) -> Result<Option<TransferEntry>, StoreError> {
         Ok(self.run(|store| store.next_ready(direction, priority, now, full)))
     }
 
@@ -239,7 +239,7 @@ fn a_queue_of_a_later_version_and_one_that_is_no_database_are_refused() {
 fn numbered(number: u32) -> Submission {
     Submission {
         key: EntryKey {
-            direction: Direction::In,
+            direction: TransferDirection::In,
             path: LogicalPath::parse(format!("/store/user/directory/file-{number:08}").as_bytes()).unwrap(),
         },
         priority: Priority::new((number % 3) as u8),

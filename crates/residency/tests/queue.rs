@@ -6,13 +6,13 @@ mod support;
 
 use proptest::prelude::*;
 use residency::{
-    CopyFailure, CopyOutcome, Entry, EntryKey, FailureReason, MemoryStore, QueueAction, QueueError,
-    QueueLimits, RequestId, SubmissionOutcome, TransferQueue,
+    CopyFailure, CopyOutcome, EntryKey, FailureReason, MemoryStore, QueueAction, QueueError, QueueLimits,
+    RequestId, SubmissionOutcome, TransferEntry, TransferQueue,
 };
 use support::{History, LIMITS, TestStore, id, key, steps, submission};
 
 impl TestStore for MemoryStore {
-    fn contents(&mut self) -> (Vec<Entry>, Vec<(RequestId, EntryKey)>) {
+    fn contents(&mut self) -> (Vec<TransferEntry>, Vec<(RequestId, EntryKey)>) {
         (self.entries().cloned().collect(), self.requests().cloned().collect())
     }
 

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `backend` | [`Backend`] and [`StoredFile`]: the traits of every storage backend |
 //! | `incoming` | [`IncomingFile`]: a temporary file that gets its name when it is complete |
+//! | `directory_lock` | [`DirectoryLock`]: a directory that one process has at a time |
 //! | `look_limit` | [`LookLimit`]: limit of the lookups that wait for one file system |
 //! | `pool` | [`Pool`]: executor for blocking work; a bounded number of threads per file system. [`Work`]: long work in bounded steps |
 //! | `fair_share_queue` | a queue that serves the owners of its entries in turn |
@@ -25,6 +26,7 @@
 
 mod backend;
 mod batched_reads;
+mod directory_lock;
 mod fair_share_queue;
 pub mod faulty;
 mod incoming;
@@ -43,6 +45,7 @@ pub use backend::{
     Metadata, Now, OpenMode, ParentCreation, RawEntry, SpaceUsage, StoredFile, WorkPlacement, is_missing,
 };
 pub use batched_reads::READS_TOGETHER_MAX;
+pub use directory_lock::DirectoryLock;
 pub use faulty::Faulty;
 pub use incoming::{IncomingFile, IncomingResult, inherit, lock_file};
 pub use look_limit::{LOOK_BYTES_MAX, LOOKS_MAX, LookLimit, LookPermit};

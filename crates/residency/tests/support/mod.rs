@@ -4,15 +4,15 @@
 use base::LogicalPath;
 use proptest::prelude::*;
 use residency::{
-    CopyFailure, CopyOutcome, Direction, Entry, EntryKey, EntryState, EntryStore, FailureReason, Priority,
-    QueueAction, QueueLimits, RequestId, Submission, SubmissionOutcome, TransferQueue,
+    CopyFailure, CopyOutcome, EntryKey, EntryState, EntryStore, FailureReason, Priority, QueueAction,
+    QueueLimits, RequestId, Submission, SubmissionOutcome, TransferDirection, TransferEntry, TransferQueue,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A store of a test.
 pub(crate) trait TestStore: EntryStore<Error: std::fmt::Debug> {
     /// Returns all entries and all requests, in order.
-    fn contents(&mut self) -> (Vec<Entry>, Vec<(RequestId, EntryKey)>);
+    fn contents(&mut self) -> (Vec<TransferEntry>, Vec<(RequestId, EntryKey)>);
     /// Ends the process and starts it again. Makes a command durable.
     fn restart(self) -> Self;
     /// Ends a command.
@@ -37,7 +37,7 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => submit,
         2 => (0..4u8).prop_map(|request| Step::Cancel { request }),
         5 => Just(Step::Start),
-        4 => (any::<u8>(), 0..4u8).prop_map(|(which, outcome)| Step::Finish { which, outcome }),
+        4 => (any::<u8>(), 0..5u8).prop_map(|(which, outcome)| Step::Finish { which, outcome }),
         2 => (1..40u64).prop_map(|seconds| Step::Advance { seconds }),
         1 => Just(Step::Restart),
     ];
@@ -49,7 +49,7 @@ pub(crate) const LIMITS: QueueLimits =
 
 /// Files 0 to 7 come in and 8 to 11 go out. Each has one of three hosts on the other side.
 pub(crate) fn key(file: u8) -> EntryKey {
-    let direction = if file < 8 { Direction::In } else { Direction::Out };
+    let direction = if file < 8 { TransferDirection::In } else { TransferDirection::Out };
     EntryKey { direction, path: LogicalPath::parse(format!("/f{file:02}").as_bytes()).unwrap() }
 }
 
@@ -219,7 +219,11 @@ impl<S: TestStore> History<S> {
 
     fn finish(&mut self, file: u8, outcome: u8) {
         self.copies.retain(|other| *other != file);
-        let reason = if outcome == 2 { FailureReason::NotFound } else { FailureReason::Temporary };
+        let reason = match outcome {
+            2 => FailureReason::NotFound,
+            3 => FailureReason::InUse,
+            _ => FailureReason::Temporary,
+        };
         let outcome = match outcome {
             0 => CopyOutcome::Done,
             1 => CopyOutcome::Stopped,
@@ -227,11 +231,20 @@ impl<S: TestStore> History<S> {
         };
         let action = self.queue.finish(&mut self.store, &key(file), outcome.clone(), self.now).unwrap();
         let entry = self.expected.get_mut(&file).unwrap();
-        let is_final = reason == FailureReason::NotFound || entry.tries >= LIMITS.tries_max;
+        let is_final = match reason {
+            FailureReason::NotFound => true,
+            FailureReason::InUse => false,
+            _ => entry.tries >= LIMITS.tries_max,
+        };
         let finished = match (&outcome, &entry.phase) {
             (CopyOutcome::Done, _) => Some(Ok(())),
             (_, Phase::Stopping) => None,
             (CopyOutcome::Failed(failure), _) if is_final => Some(Err(failure.clone())),
+            (CopyOutcome::Failed(_), _) if reason == FailureReason::InUse => {
+                entry.tries -= 1;
+                entry.phase = Phase::Queued { ready: self.now + LIMITS.backoff };
+                None
+            }
             (CopyOutcome::Failed(_), _) => {
                 entry.phase = Phase::Queued { ready: self.now + LIMITS.backoff * 4u64.pow(entry.tries - 1) };
                 None
