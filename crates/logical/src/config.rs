@@ -21,12 +21,14 @@ pub struct ExportConfig {
     pub force_read_only: bool,
     /// Enforce that readers and writers of a file exclude each other.
     pub lock: bool,
+    /// Missing files are brought in from mass storage.
+    pub stage: bool,
 }
 
 impl ExportConfig {
     /// Returns a writable export with locking.
     pub fn new(prefix: LogicalPath) -> Self {
-        Self { prefix, read_only: false, force_read_only: false, lock: true }
+        Self { prefix, read_only: false, force_read_only: false, lock: true, stage: false }
     }
 
     /// Reports whether changes are refused.

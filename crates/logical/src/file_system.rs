@@ -6,7 +6,7 @@ use crate::all_names::IncompleteReason;
 use crate::checkpoint::{BlockedFile, CheckpointEffect, CheckpointOrder, CheckpointTable};
 use crate::checksum::{ChecksumService, ChecksumServices};
 use crate::client_operations::ClientOperations;
-use crate::config::Config;
+use crate::config::{Config, ExportConfig};
 use crate::describe::UserDirectory;
 use crate::events::{EventForwarder, Events};
 use crate::exports::ExportTable;
@@ -310,6 +310,24 @@ impl Logical {
         if self.exports.find(path, "Preparing").is_ok() {
             prepare::freshen(&self.services().backend, path);
         }
+    }
+
+    /// Reports whether missing files at a path are brought in from mass storage.
+    pub(crate) fn stages(&self, path: &LogicalPath) -> bool {
+        self.exports.find(path, "Staging").is_ok_and(|export| export.stage)
+    }
+
+    pub(crate) fn is_read_only(&self, path: &LogicalPath) -> bool {
+        self.exports.find(path, "Stating").is_ok_and(ExportConfig::is_read_only)
+    }
+
+    pub(crate) fn users(&self) -> &dyn UserDirectory {
+        self.services().users.as_ref()
+    }
+
+    /// Reports a file that came from mass storage to the receiver of events.
+    pub fn report_arrival(&self, path: &LogicalPath) {
+        self.services().events.created(path, false);
     }
 
     /// Calls `with` for each file that exists here, directory by directory, until it returns

@@ -50,6 +50,8 @@
 //! | `presence` | whether a path exists here, and all that do, for a cluster |
 //! | `all_names` | all names of the exports, for the inventory of a cluster |
 //! | `prepare` | prepare requests of a server without mass storage |
+//! | `stager` | [`Stager`]: the port to mass storage |
+//! | `staged_files` | [`StagedFiles`]: missing files that may be in mass storage |
 //! | `status` | counters for the administrator |
 
 pub mod config;
@@ -91,6 +93,8 @@ mod proof;
 mod queries;
 mod rights;
 mod scan;
+mod staged_files;
+mod stager;
 mod stat;
 mod status;
 mod steps;
@@ -114,6 +118,8 @@ pub use persist::{
 pub use prepare::{Prepares, nothing_known};
 pub use presence::PathPresence;
 pub use queries::{LocateOutcome, Locator};
+pub use staged_files::StagedFiles;
+pub use stager::{StageRequest, Stager, StagerReply};
 pub use status::LogicalStatus;
 pub use third_party::{
     Bytes, DelegatedCredentials, Fetcher, HostLookup, HostRule, ProofRule, RunningTransfer,

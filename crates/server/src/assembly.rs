@@ -284,6 +284,7 @@ fn export(export: &config::Export) -> Option<logical::config::ExportConfig> {
         read_only: attributes.read_only,
         force_read_only: attributes.force_read_only,
         lock: attributes.lock,
+        stage: attributes.stage,
     })
 }
 

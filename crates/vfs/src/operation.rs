@@ -130,7 +130,7 @@ impl Caller {
 }
 
 /// Parameters of an open. The names follow the option bits of `kXR_open`.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct OpenRequest {
     /// Open for reading; also the default if no other access is requested.
     pub read: bool,

@@ -1,0 +1,325 @@
+//! [`StagedFiles`]: a file system whose missing files may be in mass storage.
+//!
+//! An open of such a file waits until it is online, without a thread, and starts again. A stat
+//! returns the status in mass storage. A prepare request records all files of its list before its
+//! id is returned.
+
+use crate::describe::{self, StatView};
+use crate::errno;
+use crate::file_system::Logical;
+use crate::job;
+use crate::prepare;
+use crate::stager::{StageRequest, Stager};
+use base::{Cgi, Error, ErrorKind, LogicalPath};
+use std::sync::{Arc, Mutex, PoisonError};
+use storage::{Now, Pool};
+use vfs::{
+    Answer, Caller, FileSystem, OpenFile, OpenRequest, Operation, PrepareRequest, RedirectAnswer, ReplyTo,
+    Started, Target, TargetList, Value,
+};
+
+/// Time that is sent with the deferral of an open, in seconds.
+const LATER_SECONDS: u32 = 1800;
+
+/// Maximum number of threads that wait for the catalog of mass storage, or read lists of paths.
+const THREADS_MAX: usize = 8;
+
+/// The begins of keys of opaque data that are not given to mass storage: credentials, and data of
+/// the protocol.
+const PRIVATE_KEYS: [&[u8]; 5] = [b"authz", b"access_token", b"xrd", b"tpc.", b"scitoken"];
+
+/// A file system in front of mass storage.
+pub struct StagedFiles(Arc<StagedServices>);
+
+struct StagedServices {
+    inner: Arc<Logical>,
+    stager: Arc<dyn Stager>,
+    pool: Arc<Pool>,
+}
+
+impl StagedFiles {
+    /// Creates it.
+    pub fn before(inner: Arc<Logical>, stager: Arc<dyn Stager>) -> Arc<dyn FileSystem> {
+        Arc::new(Self(Arc::new(StagedServices { inner, stager, pool: Pool::new("staging", THREADS_MAX) })))
+    }
+}
+
+impl FileSystem for StagedFiles {
+    fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
+        let services = &self.0;
+        match operation {
+            Operation::Open(target, request) if services.may_stage(&target.path, &request) => {
+                open(services, caller, target, request, reply)
+            }
+            Operation::Stat(target) if services.has_status(&target.path) => {
+                stat(services, caller, target, reply)
+            }
+            Operation::Prepare(request, targets) if request.stage && !request.evict => {
+                prepare_files(services, caller, request, targets, reply)
+            }
+            Operation::CancelPrepare { id } => cancel(services, caller, id, reply),
+            Operation::QueryPrepare { id, targets } => query(services, caller, id, targets, reply),
+            other => services.inner.start(caller, other, reply),
+        }
+    }
+
+    fn read_redirect(&self, caller: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
+        self.0.inner.read_redirect(caller, file)
+    }
+}
+
+impl StagedServices {
+    fn may_stage(&self, path: &LogicalPath, request: &OpenRequest) -> bool {
+        !request.new && !request.delete && *path == path.without_slash() && self.inner.stages(path)
+    }
+
+    fn has_status(&self, path: &LogicalPath) -> bool {
+        self.stager.has_catalog() && self.inner.stages(path)
+    }
+
+    /// Starts an operation of the file system behind, and continues with its answer.
+    fn start_then(
+        &self,
+        caller: &Arc<Caller>,
+        operation: Operation,
+        reply: &ReplyTo,
+        then: impl FnOnce(Answer, &ReplyTo) -> Started + Send + 'static,
+    ) -> Started {
+        let slot = Arc::new(Mutex::new(Some(then)));
+        let (inside, client) = (slot.clone(), reply.clone());
+        let detour = reply.intercept(move |answer| {
+            let then = inside.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(then) = then {
+                let obligation = client.defer();
+                match then(answer, &client) {
+                    Started::Done(answer) => obligation.send(answer),
+                    Started::Pending | Started::Later { .. } => obligation.release(),
+                }
+            }
+        });
+        match self.inner.start(caller, operation, &detour) {
+            Started::Done(answer) => match slot.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                Some(then) => then(answer, reply),
+                None => Started::Pending,
+            },
+            pending => pending,
+        }
+    }
+}
+
+fn is_missing(answer: &Answer) -> bool {
+    matches!(answer, Answer::Error(error) if error.kind == ErrorKind::NotFound)
+}
+
+/// Returns the opaque data without credentials.
+fn public_cgi(cgi: &Cgi) -> String {
+    let public = cgi.pairs().filter(|(key, _)| !PRIVATE_KEYS.iter().any(|begin| key.starts_with(begin)));
+    let parts: Vec<Vec<u8>> = public.map(|(key, value)| [key, b"=", value].concat()).collect();
+    String::from_utf8_lossy(&parts.join(&b'&')).into_owned()
+}
+
+fn request_for(caller: &Caller, target: &Target, priority: u8) -> StageRequest {
+    StageRequest {
+        path: target.path.without_slash(),
+        priority,
+        client: caller.identity.to_string().into(),
+        cgi: public_cgi(&target.cgi),
+    }
+}
+
+/// Opens a file. If it is missing, brings it online first.
+fn open(
+    services: &Arc<StagedServices>,
+    caller: &Arc<Caller>,
+    target: Target,
+    request: Box<OpenRequest>,
+    reply: &ReplyTo,
+) -> Started {
+    let again = (target.clone(), request.clone());
+    let (inside, client) = (services.clone(), caller.clone());
+    let started =
+        services.start_then(caller, Operation::Open(target, request), reply, move |answer, reply| {
+            if is_missing(&answer) { fetch(&inside, &client, again, reply) } else { Started::Done(answer) }
+        });
+    match started {
+        // Whether the file is missing is not known yet, and a deferral can only be sent now.
+        Started::Pending if caller.accepts_deferred_reply => {
+            Started::Later { seconds: LATER_SECONDS, text: "" }
+        }
+        other => other,
+    }
+}
+
+fn fetch(
+    services: &Arc<StagedServices>,
+    caller: &Arc<Caller>,
+    (target, request): (Target, Box<OpenRequest>),
+    reply: &ReplyTo,
+) -> Started {
+    let stage = request_for(caller, &target, 0);
+    if request.no_wait {
+        services.stager.fetch(stage, Box::new(|_| {}));
+        let text = format!("Unable to open {}; it is not on disk and is being staged", target.path.text());
+        return Started::Done(Answer::error(ErrorKind::InProgress, text));
+    }
+    let (obligation, answer) = (reply.defer(), reply.clone());
+    let (inside, client) = (services.clone(), caller.clone());
+    let resume = move |result: Result<(), Error>| match result {
+        Err(error) => obligation.send(Answer::Error(unable_to_stage("open", &target.path, error))),
+        Ok(()) if client.is_disconnected() => obligation.send(job::disconnected_answer()),
+        Ok(()) => match inside.inner.start(&client, Operation::Open(target, request), &answer) {
+            Started::Done(answer) => obligation.send(answer),
+            Started::Pending | Started::Later { .. } => obligation.release(),
+        },
+    };
+    services.stager.fetch(stage, Box::new(resume));
+    match caller.accepts_deferred_reply {
+        true => Started::Later { seconds: LATER_SECONDS, text: "" },
+        false => Started::Pending,
+    }
+}
+
+fn unable_to_stage(verb: &str, path: &LogicalPath, error: Error) -> Error {
+    if error.kind == ErrorKind::NotFound {
+        return errno::unable(verb, path, errno::NOT_FOUND);
+    }
+    let text = format!("Unable to {verb} {}; staging failed: {}", path.text(), error.text);
+    Error { text, ..error }
+}
+
+/// Returns the status of a file. If it is missing, returns that in mass storage.
+fn stat(services: &Arc<StagedServices>, caller: &Arc<Caller>, target: Target, reply: &ReplyTo) -> Started {
+    let path = target.path.clone();
+    let inside = services.clone();
+    services.start_then(caller, Operation::Stat(target), reply, move |answer, reply| {
+        if !is_missing(&answer) {
+            return Started::Done(answer);
+        }
+        let pool = inside.pool.clone();
+        let work = move || remote_stat(&inside, &path).unwrap_or(answer);
+        job::spawn_answer(|job| pool.run(reply.owner(), job), reply, work)
+    })
+}
+
+/// Returns the status in mass storage, or an error; `None` if the file does not exist there.
+fn remote_stat(services: &StagedServices, path: &LogicalPath) -> Option<Answer> {
+    match services.stager.remote_status(&path.without_slash()) {
+        Ok(None) => None,
+        Ok(Some(metadata)) => {
+            let view = StatView { read_only: services.inner.is_read_only(path), pending: false };
+            Some(Answer::Value(Value::Stat(describe::stat(&metadata, services.inner.users(), view))))
+        }
+        Err(error) => Some(Answer::Error(unable_to_stage("locate", path, error))),
+    }
+}
+
+/// Records the files of a prepare request that are not on disk, then returns its id.
+fn prepare_files(
+    services: &Arc<StagedServices>,
+    caller: &Arc<Caller>,
+    request: PrepareRequest,
+    targets: TargetList,
+    reply: &ReplyTo,
+) -> Started {
+    let (inside, client, list) = (services.clone(), caller.clone(), targets.clone().without_check());
+    let priority = request.priority;
+    services.start_then(caller, Operation::Prepare(request, targets), reply, move |answer, reply| {
+        let Answer::Value(Value::Text(id)) = answer else { return Started::Done(answer) };
+        let pool = inside.pool.clone();
+        let work = move |obligation: vfs::DeferredReply| {
+            let requests = missing_files(&inside, &client, &list, priority);
+            let text = String::from_utf8_lossy(&id).into_owned();
+            let done = move |result: Result<(), Error>| match result {
+                Ok(()) => obligation.send(Answer::Value(Value::Text(id))),
+                Err(error) => {
+                    let text = format!("Unable to prepare; {}", error.text);
+                    obligation.send(Answer::Error(Error { text, ..error }));
+                }
+            };
+            if requests.is_empty() {
+                done(Ok(()));
+            } else {
+                inside.stager.submit(&text, requests, Box::new(done));
+            }
+        };
+        job::spawn_reply(|job| pool.run(reply.owner(), job), reply, work)
+    })
+}
+
+/// Returns the requests for the files of a list that are not known to be on disk.
+fn missing_files(
+    services: &StagedServices,
+    caller: &Caller,
+    list: &TargetList,
+    priority: u8,
+) -> Vec<StageRequest> {
+    let mut requests = Vec::new();
+    let mut cursor = list.cursor();
+    // The list was checked, so each path is valid.
+    while let Some(Ok(target)) = cursor.next() {
+        let is_here = || matches!(services.inner.backend().stat_now(&target.path), Now::Done(Ok(_)));
+        if services.inner.stages(&target.path) && !is_here() {
+            requests.push(request_for(caller, &target, priority));
+        }
+    }
+    requests
+}
+
+/// Cancels the transfers of a prepare request.
+fn cancel(services: &Arc<StagedServices>, caller: &Arc<Caller>, id: Vec<u8>, reply: &ReplyTo) -> Started {
+    let (inside, client) = (services.clone(), caller.clone());
+    let text = String::from_utf8_lossy(&id).into_owned();
+    services.start_then(caller, Operation::CancelPrepare { id }, reply, move |answer, reply| {
+        if !matches!(answer, Answer::Value(_)) {
+            return Started::Done(answer);
+        }
+        if !prepare::is_owner(text.as_bytes(), &client) {
+            let reason = format!("Unable to cancel {text}; it is a request of another client");
+            return Started::Done(Answer::error(ErrorKind::NotAuthorized, reason));
+        }
+        let obligation = reply.defer();
+        let done = move |result: Result<(), Error>| match result {
+            Ok(()) => obligation.send(answer),
+            Err(error) => obligation.send(Answer::Error(error)),
+        };
+        inside.stager.cancel(&text, Box::new(done));
+        Started::Pending
+    })
+}
+
+/// Describes the state of a prepare request.
+fn query(
+    services: &Arc<StagedServices>,
+    caller: &Arc<Caller>,
+    id: Vec<u8>,
+    targets: Option<TargetList>,
+    reply: &ReplyTo,
+) -> Started {
+    let inside = services.clone();
+    let text = String::from_utf8_lossy(&id).into_owned();
+    services.start_then(caller, Operation::QueryPrepare { id, targets }, reply, move |answer, reply| {
+        if !matches!(answer, Answer::Value(_)) {
+            return Started::Done(answer);
+        }
+        let obligation = reply.defer();
+        let done = move |result: Result<Option<String>, Error>| match result {
+            Ok(Some(state)) => obligation.send(Answer::Value(Value::Text(state.into_bytes()))),
+            Ok(None) => obligation.send(answer),
+            Err(error) => obligation.send(Answer::Error(error)),
+        };
+        inside.stager.query(&text, Box::new(done));
+        Started::Pending
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_do_not_reach_mass_storage() {
+        let public = |text: &str| public_cgi(&Cgi::new(text.as_bytes()));
+        assert_eq!(public("a=1&authz=Bearer%20x&xrd.wantprot=unix&b"), "a=1&b=");
+        assert_eq!(public("access_token=x&tpc.key=k&scitoken=y"), "");
+    }
+}

@@ -1,0 +1,40 @@
+//! The port to mass storage: brings files online that are not on disk.
+
+use base::{Error, LogicalPath};
+use std::sync::Arc;
+use storage::Metadata;
+
+/// A function that is called once with the result of a request. It never blocks.
+pub type StagerReply<T> = Box<dyn FnOnce(Result<T, Error>) + Send>;
+
+/// A file to be brought online.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StageRequest {
+    /// The path.
+    pub path: LogicalPath,
+    /// The priority, 0 to 3.
+    pub priority: u8,
+    /// The client, `user.pid:fd@host`.
+    pub client: Arc<str>,
+    /// The opaque data of the request, without credentials.
+    pub cgi: String,
+}
+
+/// Brings files online. The errors contain the reason only, and not the operation and the path.
+///
+/// Calls do not block, except for [`Stager::remote_status`].
+pub trait Stager: Send + Sync {
+    /// Brings a file online. `reply` is called when it can be opened, or has failed for good.
+    fn fetch(&self, request: StageRequest, reply: StagerReply<()>);
+    /// Records requests under an id. `reply` is called when they are durable.
+    fn submit(&self, id: &str, requests: Vec<StageRequest>, reply: StagerReply<()>);
+    /// Cancels the requests of an id. Those that have completed, or never existed, are ignored.
+    fn cancel(&self, id: &str, reply: StagerReply<()>);
+    /// Describes the requests of an id that have not completed; `None` if there are none.
+    fn query(&self, id: &str, reply: StagerReply<Option<String>>);
+    /// Reports whether [`Stager::remote_status`] can return a status.
+    fn has_catalog(&self) -> bool;
+    /// Returns the status of a file in mass storage, with the owner of the caller; `None` if there
+    /// is no such file. May block for long.
+    fn remote_status(&self, path: &LogicalPath) -> Result<Option<Metadata>, Error>;
+}

@@ -1,0 +1,184 @@
+//! Files that are missing on disk and may be in mass storage.
+
+#![allow(clippy::unwrap_used)] // a panic is the failure of a test
+
+mod support;
+
+use base::{Error, ErrorKind, LogicalPath};
+use logical::{StageRequest, StagedFiles, Stager, StagerReply};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use storage::Metadata;
+use support::{Client, Server, caller, creating, path, reading, target, targets};
+use vfs::{Caller, OpenRequest, Operation, PrepareRequest, Started};
+
+/// A mass storage of a test, which brings files in when the test says so.
+#[derive(Default)]
+struct Tape {
+    waiting: Mutex<Vec<(StageRequest, StagerReply<()>)>>,
+    prepared: Mutex<BTreeMap<String, Vec<StageRequest>>>,
+    remote: Option<Metadata>,
+}
+
+impl Tape {
+    /// Ends all fetches with this result, and returns their requests.
+    fn finish(&self, result: &Result<(), (ErrorKind, &str)>) -> Vec<StageRequest> {
+        let waiting = std::mem::take(&mut *self.waiting.lock().unwrap());
+        let finish = |(request, reply): (StageRequest, StagerReply<()>)| {
+            reply(result.map_err(|(kind, text)| Error::new(kind, text)));
+            request
+        };
+        waiting.into_iter().map(finish).collect()
+    }
+}
+
+impl Stager for Tape {
+    fn fetch(&self, request: StageRequest, reply: StagerReply<()>) {
+        self.waiting.lock().unwrap().push((request, reply));
+    }
+
+    fn submit(&self, id: &str, requests: Vec<StageRequest>, reply: StagerReply<()>) {
+        self.prepared.lock().unwrap().insert(id.to_owned(), requests);
+        reply(Ok(()));
+    }
+
+    fn cancel(&self, id: &str, reply: StagerReply<()>) {
+        self.prepared.lock().unwrap().remove(id);
+        reply(Ok(()));
+    }
+
+    fn query(&self, id: &str, reply: StagerReply<Option<String>>) {
+        let found = self.prepared.lock().unwrap().get(id).map(|requests| format!("{id} {}", requests.len()));
+        reply(Ok(found));
+    }
+
+    fn has_catalog(&self) -> bool {
+        self.remote.is_some()
+    }
+
+    fn remote_status(&self, path: &LogicalPath) -> Result<Option<Metadata>, Error> {
+        Ok(self.remote.clone().filter(|_| path.as_bytes().ends_with(b"on-tape")))
+    }
+}
+
+/// A server with `/data`, which stages, and `/nolock`, which does not.
+fn site(tape: Tape) -> (Server, Arc<Tape>, Client) {
+    let server = Server::with(|config| {
+        for export in config.exports.iter_mut().filter(|export| export.prefix == path("/data")) {
+            export.stage = true;
+        }
+    });
+    let tape = Arc::new(tape);
+    let client = Client::new(StagedFiles::before(server.logical.clone(), tape.clone()), caller("ann", 1));
+    (server, tape, client)
+}
+
+#[test]
+fn an_open_of_a_missing_file_waits_until_it_is_there() {
+    let (server, tape, client) = site(Tape::default());
+    let call = client.open("/data/f?class=gold&authz=secret", reading());
+    assert!(matches!(call.started, Started::Later { seconds: 1800, .. }));
+    server.memory.put("/data/f", b"content");
+    let requests = tape.finish(&Ok(()));
+    assert_eq!(call.file().size_now(), Some(7));
+    assert_eq!((&requests[0].path, &*requests[0].cgi), (&path("/data/f"), "class=gold"));
+    assert!(requests[0].client.starts_with("ann.1"), "{}", requests[0].client);
+    // A file that is there is opened at once.
+    client.open("/data/f", reading()).file();
+    assert!(tape.finish(&Ok(())).is_empty());
+}
+
+#[test]
+fn a_failure_names_its_reason_and_a_missing_file_is_missing() {
+    let (_server, tape, client) = site(Tape::default());
+    let call = client.open("/data/f", reading());
+    tape.finish(&Err((ErrorKind::FsError, "no drive")));
+    assert_eq!(
+        call.refusal(),
+        (ErrorKind::FsError, "Unable to open /data/f; staging failed: no drive".to_owned())
+    );
+    let call = client.open("/data/f", reading());
+    tape.finish(&Err((ErrorKind::NotFound, "not on tape")));
+    let (kind, text) = call.refusal();
+    assert_eq!(kind, ErrorKind::NotFound);
+    assert!(text.contains("no such file"), "{text}");
+    // It came, and was removed before it could be opened.
+    let call = client.open("/data/f", reading());
+    tape.finish(&Ok(()));
+    assert_eq!(call.refusal().0, ErrorKind::NotFound);
+}
+
+#[test]
+fn only_missing_files_of_exports_that_stage_are_fetched() {
+    let (_server, tape, client) = site(Tape::default());
+    client.open("/data/new", creating()).file();
+    for name in ["/nolock/f", "/ro/f", "/data/x/"] {
+        client.open(name, reading()).error();
+    }
+    assert!(tape.finish(&Ok(())).is_empty());
+    // A client that does not want to wait starts the copy.
+    let (kind, text) = client.open("/data/f", OpenRequest { no_wait: true, ..reading() }).refusal();
+    assert_eq!(kind, ErrorKind::InProgress, "{text}");
+    assert_eq!(tape.finish(&Ok(())).len(), 1);
+}
+
+#[test]
+fn clients_that_have_left_and_old_clients_are_answered() {
+    let (server, tape, client) = site(Tape::default());
+    let old = Arc::new(Caller::new(caller("old", 3).identity.clone(), false, false));
+    let waiting = client.open_as(&old, "/data/f", reading());
+    assert!(matches!(waiting.started, Started::Pending), "it does not know deferred replies");
+    let gone = caller("gone", 4);
+    let lost = client.open_as(&gone, "/data/f", reading());
+    gone.disconnect();
+    server.memory.put("/data/f", b"content");
+    assert_eq!(tape.finish(&Ok(())).len(), 2);
+    waiting.file();
+    assert_eq!(lost.refusal().0, ErrorKind::Cancelled);
+}
+
+#[test]
+fn a_prepare_request_records_missing_files_before_its_id_is_returned() {
+    let (server, tape, client) = site(Tape::default());
+    server.memory.put("/data/here", b"");
+    let list = targets(&["/data/a", "/data/here", "/nolock/b", "/data/c"]);
+    let request = PrepareRequest { stage: true, priority: 2, ..PrepareRequest::default() };
+    let id = client.call(Operation::Prepare(request, list)).text();
+    let recorded = tape.prepared.lock().unwrap().get(&id).unwrap().clone();
+    let of_each: Vec<_> = recorded.iter().map(|request| (request.path.clone(), request.priority)).collect();
+    assert_eq!(of_each, [(path("/data/a"), 2), (path("/data/c"), 2)]);
+    let query = || Operation::QueryPrepare { id: id.clone().into_bytes(), targets: None };
+    assert_eq!(client.call(query()).text(), format!("{id} 2"));
+    let cancel = || Operation::CancelPrepare { id: id.clone().into_bytes() };
+    // Without authentication, clients of the same host are one owner.
+    let elsewhere = base::Identity::new(
+        &base::LoginNames { user: "bob", host: "elsewhere", ..base::LoginNames::default() },
+        1,
+        None,
+        "host",
+    );
+    let elsewhere = Arc::new(Caller::new(elsewhere, true, false));
+    assert_eq!(client.call_as(&elsewhere, cancel()).refusal().0, ErrorKind::NotAuthorized);
+    assert_eq!(client.call(query()).text(), format!("{id} 2"));
+    client.call(cancel()).done();
+    assert_eq!(client.call(query()).text(), "No information found.");
+    client.call(Operation::CancelPrepare { id: b"bad".to_vec() }).error();
+}
+
+#[test]
+fn a_stat_of_a_file_in_mass_storage_has_the_flag_offline() {
+    let plain = site(Tape::default());
+    plain.0.memory.put("/data/f", b"12");
+    let remote = Metadata {
+        size: 99,
+        mode: 0o100_640,
+        offline: true,
+        ..plain.0.logical.backend().stat(&path("/data/f")).unwrap()
+    };
+    assert_eq!(plain.2.call(Operation::Stat(target("/data/on-tape"))).refusal().0, ErrorKind::NotFound);
+    let (_server, _, client) = site(Tape { remote: Some(remote), ..Tape::default() });
+    let stat = client.call(Operation::Stat(target("/data/on-tape"))).stat();
+    assert_eq!((stat.size, stat.offline, stat.mode), (99, true, 0o640));
+    assert_eq!(client.call(Operation::Stat(target("/data/none"))).refusal().0, ErrorKind::NotFound);
+    assert_eq!(client.call(Operation::Stat(target("/nolock/on-tape"))).refusal().0, ErrorKind::NotFound);
+}
