@@ -62,6 +62,7 @@ pub fn check(effective: &Effective, disk: &dyn Disk, strictness: Strictness) -> 
     check.exports();
     check.directories();
     check.spaces();
+    check.staging();
     check.check_conflicts();
     check.copies();
     check.cluster();
@@ -198,6 +199,24 @@ impl DiskCheck<'_> {
                 format!("{directive}: {} cannot be created: {} {why}", directory.display(), path.display())
             };
             self.wrong(origin, what, "give the server's user access, or name another directory");
+        }
+    }
+
+    /// Exports that stage need a program that copies, and names without spaces.
+    fn staging(&mut self) {
+        let effective = self.effective;
+        if effective.cluster.role.redirects() {
+            return;
+        }
+        for export in effective.storage.exports.iter().filter(|export| export.attributes.stage) {
+            let name = &export.prefix;
+            if !effective.residency.has_copy_program() {
+                let what = format!("all.export {name} stage: there is no program that copies files");
+                self.warn(&export.origin, what, "nothing is staged; set frm.xfr.copycmd");
+            } else if !effective.storage.spaces.is_empty() && !export.attributes.in_place {
+                let what = format!("all.export {name} stage: files cannot be staged into spaces yet");
+                self.wrong(&export.origin, what, "add the option inplace, or remove oss.space");
+            }
         }
     }
 

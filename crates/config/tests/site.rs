@@ -125,7 +125,6 @@ fn directives_not_in_force_are_reported_with_a_position() {
         "site.cfg:37:40: warning: xrootd.chksum: '/usr/bin/xrdadler32.sh' is not run; the checksums before it \
          are built in",
         "site.cfg:38:19: note: xrootd.async: 'segsize' has no effect here",
-        "site.cfg:47:1: warning: frm.xfr.copymax is not in force yet; files are neither staged, migrated nor purged",
     ] {
         assert!(says(what), "{what}\nin\n{report}");
     }

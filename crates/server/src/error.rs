@@ -50,6 +50,8 @@ pub enum StartError {
     TokenIssuers(String),
     /// Macaroons cannot be verified as configured.
     Macaroons(String),
+    /// Files cannot be staged as configured.
+    Residency(String),
     /// Clients cannot be authenticated as configured.
     Security(String),
     /// Connections cannot be encrypted as configured.
@@ -88,6 +90,7 @@ impl fmt::Display for StartError {
             Self::MultiUser(source) => {
                 write!(f, "the process cannot act for users (libXrdMultiuser.so): {}", plain(source))
             }
+            Self::Residency(text) => write!(f, "files cannot be staged: {text}"),
             Self::Authorization(text) => {
                 write!(f, "the authorization rules (acc.authdb) cannot be used: {text}")
             }

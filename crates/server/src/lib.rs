@@ -20,6 +20,7 @@
 //! | `static_redirects` | redirects to another server by configuration |
 //! | `reading_clients` | clients whose credentials only let them read |
 //! | `third_party` | third-party copies: pulls from other servers |
+//! | `residency` | staging of files that are not on disk: the queue and its programs |
 //! | `login` | authentication of clients, refresh of keytabs |
 //! | `credential_check` | the files of keys and certificates, for `scalla config check` |
 //! | `expiry` | warnings before certificates expire |
@@ -59,6 +60,7 @@ mod reading_clients;
 mod redirector;
 mod reload;
 mod reload_reads;
+mod residency;
 mod running;
 mod stand_in;
 mod static_redirects;

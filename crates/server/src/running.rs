@@ -16,6 +16,7 @@ use crate::reader_redirect::ReaderRedirectFileSystem;
 use crate::reading_clients::ReadingClients;
 use crate::redirector::Redirector;
 use crate::reload_reads::{PartRead, READ_TIME_MAX, ReloadReaders};
+use crate::residency;
 use crate::static_redirects::StaticRedirects;
 use crate::third_party::{Handoff, Outbound};
 use crate::tls::{self, CertificateWatch, ServerTls};
@@ -177,7 +178,9 @@ impl RunningServer {
         };
         let start = |settings| ClusterThread::start(settings, clock, address.port(), seen, &supervisor);
         let cluster = cluster.map(start).transpose()?;
-        let files = served_files(effective, address.port(), logical.as_ref(), cluster.as_ref(), forwarding)?;
+        let staged = logical.as_ref().map(|logical| residency::staged_files(logical, effective, &supervisor));
+        let files =
+            served_files(effective, address.port(), staged.transpose()?, cluster.as_ref(), forwarding)?;
         let files = guarded_files(files, effective, authorization.as_ref(), role, forwarding);
         let loops = Arc::new(start_loops(effective, &supervisor).map_err(system("threads"))?);
         let mut door = assembly::door(effective, address.port(), role);
@@ -483,21 +486,21 @@ fn open(effective: &Effective) -> Result<Listener, StartError> {
 fn served_files(
     effective: &Effective,
     port: u16,
-    logical: Option<&Arc<Logical>>,
+    own: Option<Arc<dyn FileSystem>>,
     cluster: Option<&ClusterThread>,
     forwarding: config::Forwarding,
 ) -> Result<Arc<dyn FileSystem>, StartError> {
-    Ok(match (logical, cluster.and_then(ClusterThread::front)) {
+    Ok(match (own, cluster.and_then(ClusterThread::front)) {
         (_, Some(front)) => {
             let name = format!("{}:{port}", effective.host);
             Redirector::new(front.clone(), forwarding, Prepares::new(&name, &SystemClock::new()))
         }
-        (Some(logical), None) => match cluster {
+        (Some(own), None) => match cluster {
             Some(cluster) => {
-                let leased = LeasedCreation::before(logical.clone(), cluster.leases().clone());
+                let leased = LeasedCreation::before(own, cluster.leases().clone());
                 ReaderRedirectFileSystem::before(leased, cluster.reader_redirect().clone())
             }
-            None => logical.clone(),
+            None => own,
         },
         (None, None) => {
             let source = std::io::Error::other("there is nothing to serve");

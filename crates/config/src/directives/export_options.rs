@@ -52,7 +52,7 @@ pub static EXPORT_OPTIONS: &[OptionEntry] = &[
     }),
     option(&["lock"], "a file being written is locked for other clients (default)", |a| a.lock = true),
     option(&["nolock"], "readers and writers do not exclude each other", |a| a.lock = false),
-    later(&["stage"], "missing files are staged from mass storage", |a| {
+    option(&["stage"], "missing files are staged from mass storage", |a| {
         a.stage = true;
         a.stage_creates = false;
     }),

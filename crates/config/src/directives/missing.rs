@@ -31,7 +31,7 @@ pub(super) const CREDENTIALS: MissingPart =
 pub(super) const PORTS: MissingPart =
     missing("second ports", "clients of that port are refused; xrd.port is served");
 pub(super) const OBJECT_IDS: MissingPart = missing("object ids", "names without a leading / are refused");
-const MASS_STORAGE: MissingPart = missing("mass storage", "files are neither staged, migrated nor purged");
+const MASS_STORAGE: MissingPart = missing("mass storage", "files are neither migrated nor purged");
 const PROXY: MissingPart =
     missing("proxy", "this server does not fetch from other servers: it serves only its own disk");
 const REPORTS: MissingPart = missing("monitoring", "no reports are sent to {}");

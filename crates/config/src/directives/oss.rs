@@ -9,6 +9,7 @@ use super::export;
 use super::fault::DirectiveFault;
 use super::libraries::{self, LibraryPurpose};
 use super::name_rules;
+use super::residency;
 use super::shared::{option_without_effect, trace, without_effect};
 use super::standing::{Standing, UsageFrequency};
 use crate::effective::{Allocation, MountCheck, SpacePartition, SpaceRule, UsageLogConfig};
@@ -144,9 +145,9 @@ pub(super) const SECTION: Section = Section {
                are not enforced, as in XRootD.",
         )
         .example("log /var/spool/xrootd quotafile /etc/xrootd/quotas"),
-        Directive::not_yet(&["oss.remoteroot"], UsageFrequency::Rare, "path")
-            .default("none")
-            .help("Prefix of logical paths in mass storage.")
+        Directive::new(&["oss.remoteroot"], UsageFrequency::Rare, "{path|url}", residency::remote_root)
+            .default("none: the name in mass storage is the logical path")
+            .help("Begin of the names in mass storage: it stands before the logical path.")
             .example("/hpss"),
         Directive::not_yet(
             &["oss.stagecmd"],
@@ -160,17 +161,24 @@ pub(super) const SECTION: Section = Section {
             .default("built in")
             .help("Line sent to a staging program.")
             .example("$RID $LFN"),
-        Directive::not_yet(
+        Directive::new(
             &["oss.xfr"],
             UsageFrequency::Common,
             "[deny time] [keep time] [up] [fdir path] [threads…]",
+            residency::limits,
         )
-        .default("deny 3h keep 20m")
-        .help("Limits of staging.")
+        .default("deny 3h")
+        .help(
+            "`deny`: time for which requests for a file are refused after it could not be staged. The other options \
+               are accepted without effect, except for `up`, which is not in force yet.",
+        )
         .example("deny 1h"),
-        Directive::not_yet(&["oss.msscmd", "oss.rsscmd"], UsageFrequency::Common, "program")
-            .default("none")
-            .help("Program that queries mass storage.")
+        Directive::new(&["oss.rsscmd", "oss.msscmd"], UsageFrequency::Common, "program [arguments]", residency::catalog)
+            .default("none: the status of a file that is not on disk is unknown")
+            .help(
+                "Program that returns the status of files in mass storage: `program statx name`. It is run for each \
+                   stat of a missing file of an export with `stage`. Other requests to it are not in force yet.",
+            )
             .example("/usr/bin/mss"),
     ],
 };

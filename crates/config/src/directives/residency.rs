@@ -1,30 +1,51 @@
-//! Directives of staging, migration and purging: `frm.`. Not in force yet.
+//! Directives of staging, migration and purging: `frm.`, and those of `oss.` for mass storage.
 //!
-//! They are known so that files of sites load, and so that unknown names can be reported.
+//! Staging is in force. The directives of migration and purging are known so that files of sites
+//! load.
 
+use super::arguments::Arguments;
 use super::definition::{Directive, Section};
+use super::draft::Draft;
+use super::fault::DirectiveFault;
+use super::shared::{option_not_yet, part_without_effect};
 use super::standing::UsageFrequency;
+use crate::effective::{COPY_SLOTS_MAX, CopyProgram, CopySlots, StageProgram};
+use crate::language::DirectiveToken;
+use crate::report::ProblemKind;
+use crate::values::{self, between};
+
+/// Maximum time limit of a copy program, and maximum time of refusals, in seconds.
+const MONTH: u64 = 30 * 86_400;
 
 pub(super) const SECTION: Section = Section {
     title: "Mass storage: frm.",
-    about: "Read by the daemons of mass storage, which are not there yet; a server only passes over them.",
+    about: "The server stages missing files itself; see [staging.md](staging.md). Migration and purging are not in \
+            force yet.",
     directives: &[
-        Directive::not_yet(
+        Directive::new(
             &["frm.xfr.copycmd"],
             UsageFrequency::Common,
-            "[in|out] [noalloc] [rmerr] [stats] [timeout time] [mdp] [url] command arguments",
+            "[in|out] [noalloc] [rmerr] [stats] [timeout time] [mdp] [url] [xpd] command arguments",
+            copy_command,
         )
-        .default("none")
-        .help("Copy program.")
+        .default("none: nothing is staged")
+        .help(
+            "Program that copies a file from mass storage, in force for exports with `stage`. With `url` it is for remote \
+               names that are URLs. Variables in its arguments: $SRC and $DST, $LFN, $PFN, $RFN, $CGI, $PRTY, $RID, $TID, \
+               $HOST, $INS, $OFLAG, $MDP, $NOTIFY, and keys of the opaque data of the request. Status 2 means that there \
+               is no such file. `timeout` ends the program and all its processes. `out` and `noalloc` are not in force yet; \
+               partial files are always removed, and each copy is logged.",
+        )
         .example("in /usr/bin/stagein $SRC $DST"),
-        Directive::not_yet(&["frm.xfr.copymax"], UsageFrequency::Common, "n")
+        Directive::new(&["frm.xfr.copymax"], UsageFrequency::Common, "{n | split in out}", copies_max)
             .default("2")
-            .help("Maximum number of concurrent copies.")
+            .help("Maximum number of concurrent copies in each direction. Copies to mass storage are not in force yet.")
             .example("10"),
-        Directive::not_yet(&["frm.xfr.qcheck"], UsageFrequency::Common, "[time] [path]")
-            .default("300s")
-            .help("Interval at which the queue is checked.")
-            .example("60"),
+        Directive::new(&["frm.xfr.qcheck"], UsageFrequency::Common, "[check time] [path]", queue_directory)
+            .default("<adminpath>/frm")
+            .help("Directory of the queue of transfers, on a local disk. The time has no effect: requests are never \
+                   searched for.")
+            .example("/var/spool/xrootd/frm"),
         Directive::not_yet(&["frm.xfr.migr.idlehold"], UsageFrequency::Common, "time")
             .default("10m")
             .help("Idle time of a file before it is migrated.")
@@ -63,3 +84,138 @@ pub(super) const SECTION: Section = Section {
             .example("stage flush 30 dest collector.example.org:9930"),
     ],
 };
+
+/// Reads the options of `frm.xfr.copycmd`, which begin before the path of the program.
+fn copy_command(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let (mut is_out, mut is_url, mut timeout) = (false, false, None);
+    let mut token = arguments.need("copycmd command")?;
+    while !token.text.starts_with('/') {
+        match token.text.as_str() {
+            "in" => is_out = false,
+            "out" => {
+                is_out = true;
+                option_not_yet(arguments, token, draft);
+            }
+            "url" => is_url = true,
+            "timeout" => timeout = Some(arguments.time("copycmd timeout", between(1, MONTH))?),
+            "noalloc" => option_not_yet(arguments, token, draft),
+            "rmerr" => part_without_effect(arguments, token, "a partial file is always removed", draft),
+            "stats" => part_without_effect(arguments, token, "each copy is logged", draft),
+            "mdp" | "xpd" => {
+                part_without_effect(arguments, token, "it concerns copies to mass storage", draft)
+            }
+            _ => return Err(arguments.invalid(token, "copycmd option or path")),
+        }
+        token = arguments.need("copycmd command")?;
+    }
+    let command = program(token, arguments, "copycmd")?;
+    if is_out {
+        return Ok(());
+    }
+    let residency = &mut draft.effective.residency;
+    let setting = if is_url { &mut residency.from_url } else { &mut residency.from_path };
+    setting.set(Some(StageProgram { command, timeout }), arguments.origin());
+    Ok(())
+}
+
+fn program(
+    path: &DirectiveToken,
+    arguments: &mut Arguments<'_>,
+    what: &str,
+) -> Result<CopyProgram, DirectiveFault> {
+    let path = values::path(path, what)?.into();
+    let mut rest = Vec::new();
+    while let Some(token) = arguments.next() {
+        rest.push(token.text.clone());
+    }
+    Ok(CopyProgram { path, arguments: rest })
+}
+
+fn copies_max(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let slots = match arguments.take("split") {
+        Some(_) => CopySlots {
+            inward: arguments.count("copymax in", 1, COPY_SLOTS_MAX)?,
+            outward: arguments.count("copymax out", 1, COPY_SLOTS_MAX)?,
+        },
+        None => {
+            let number = arguments.count("copymax", 1, COPY_SLOTS_MAX)?;
+            CopySlots { inward: number, outward: number }
+        }
+    };
+    draft.finish(arguments);
+    draft.effective.residency.slots.set(slots, arguments.origin());
+    Ok(())
+}
+
+fn queue_directory(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    if arguments.peek().is_some_and(|text| !text.starts_with('/'))
+        && let Some(token) = arguments.next()
+    {
+        values::time(token, "qcheck time", between(0, MONTH))?;
+        part_without_effect(arguments, token, "requests are never searched for", draft);
+    }
+    if arguments.peek().is_some() {
+        let path = arguments.path("qcheck")?.into();
+        draft.finish(arguments);
+        draft.effective.residency.directory.set(Some(path), arguments.origin());
+    }
+    Ok(())
+}
+
+/// Reads `oss.remoteroot`: an absolute path, or a URL.
+pub(super) fn remote_root(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    let token = arguments.need("remoteroot path")?;
+    let root =
+        if token.text.contains("://") { token.text.clone() } else { values::path(token, "remoteroot")? };
+    draft.finish(arguments);
+    draft.effective.residency.remote_root.set(Some(root), arguments.origin());
+    Ok(())
+}
+
+/// Reads `oss.rsscmd` and `oss.msscmd`.
+pub(super) fn catalog(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let path = arguments.need("program")?;
+    let program = program(path, arguments, "program")?;
+    draft.effective.residency.catalog.set(Some(program), arguments.origin());
+    Ok(())
+}
+
+/// Reads `oss.xfr`.
+pub(super) fn limits(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let mut token = arguments.need("xfr option")?;
+    loop {
+        match token.text.as_str() {
+            "deny" => {
+                let deny = arguments.time("xfr deny", between(0, MONTH))?;
+                draft.effective.residency.deny.set(deny, arguments.origin());
+            }
+            "keep" => {
+                arguments.time("xfr keep", between(0, MONTH))?;
+                part_without_effect(arguments, token, "results are not kept apart from the queue", draft);
+            }
+            "up" => option_not_yet(arguments, token, draft),
+            "fdir" => {
+                arguments.path("xfr fdir")?;
+                part_without_effect(arguments, token, "failures are kept in the queue", draft);
+            }
+            text if text.starts_with(|c: char| c.is_ascii_digit()) => {
+                let what = "threads, speed and overhead are those of oss.stagecmd, which is not in force yet";
+                draft.note(
+                    ProblemKind::NoEffect,
+                    token,
+                    format!("oss.xfr: '{text}' has no effect here"),
+                    what,
+                );
+                while arguments.next().is_some() {}
+            }
+            _ => return Err(arguments.invalid(token, "xfr option")),
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => return Ok(()),
+        }
+    }
+}

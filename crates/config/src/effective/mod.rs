@@ -15,6 +15,7 @@ mod names;
 mod network;
 mod process;
 mod protocol;
+mod residency;
 mod security;
 mod storage;
 mod third_party;
@@ -57,6 +58,7 @@ pub use protocol::{
     ChecksumConfig, ChecksumKind, ClientClass, PrepareLimit, ProtocolConfig, RedirectFunction, RedirectRule,
     RedirectServer, RedirectWhen, SessionLog,
 };
+pub use residency::{COPY_SLOTS_MAX, CopySlots, ResidencyConfig, StageProgram};
 pub use security::{
     AUTH_PROTOCOLS_MAX, AuthBinding, AuthProtocol, KRB5_TICKET_FILE, Krb5Options, LOGIN_TOKEN_BYTES_DEFAULT,
     PWD_FAILURES_MAX, PwdOptions, SSS_LIFETIME, SSS_REFRESH, SecurityConfig, SigningLevel, SigningLevels,
@@ -114,6 +116,8 @@ pub struct Effective {
     pub multi_user: MultiUserConfig,
     /// Values for `storage`.
     pub storage: Storage,
+    /// Values of staging.
+    pub residency: ResidencyConfig,
     /// Values for the cluster.
     pub cluster: ClusterConfig,
     /// `setenv` directives in order.
@@ -186,6 +190,13 @@ impl Effective {
         let copies = self.logical.third_party.value.as_ref();
         let configured = copies.and_then(|copies| copies.credentials_directory.clone());
         configured.unwrap_or_else(|| self.admin_directory().join(".ofs/.tpccreds"))
+    }
+
+    /// Returns the directory of the queue of transfers from mass storage, one per instance.
+    #[must_use]
+    pub fn transfer_directory(&self) -> PathBuf {
+        let configured = self.residency.directory.as_ref().map(|path| self.of_instance(path));
+        configured.unwrap_or_else(|| self.admin_directory().join("frm"))
     }
 
     fn of_instance(&self, directory: &Path) -> PathBuf {

@@ -1,0 +1,241 @@
+"""Staging of missing files: a directory is the tape, and a shell script of the site copies from it.
+
+The real server leaves staging to daemons of its own, so these tests are about ours only. Its clients are
+the real ones."""
+
+import contextlib
+import os
+import re
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import peers
+import raw
+from tools import XRDCP, data, wait_until, xrdcp, xrdfs
+
+# Copies $1 to $2 in two steps. Between them it waits as long as there is a file `hold` beside it.
+COPY = """\
+#!/bin/sh
+cd "${0%/*}"
+echo "$1" >> runs
+[ -e broken ] && { echo "no drive is free"; exit 5; }
+[ -e "$1" ] || exit 2
+head -c 1000 "$1" > "$2"
+while [ -e hold ]; do sleep 0.05; done
+cat "$1" > "$2"
+"""
+# Never ends, and neither does a process that it starts.
+HANG = """\
+#!/bin/sh
+sleep 600 &
+echo $! $$ >> "${0%/*}/runs"
+sleep 600
+"""
+STATUS = """\
+#!/bin/sh
+[ "$1" = statx ] || { echo 38; exit; }
+[ -e "$2" ] || { echo 2; exit; }
+echo 0
+exec stat -c '%A %h %u %g %X %Z %Y %s %o %b' "$2"
+"""
+
+
+class Tape:
+    """A directory with programs of the site, and the files on tape in `files`."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.files = directory / "files"
+        self.files.mkdir()
+        for name, text in (("copy", COPY), ("hang", HANG), ("status", STATUS)):
+            program = directory / name
+            program.write_text(text)
+            program.chmod(0o755)
+        for path in (directory, self.files):
+            path.chmod(0o755)
+            peers.give(path)
+
+    def put(self, name, content):
+        path = self.files / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+    @contextlib.contextmanager
+    def hold(self):
+        hold = self.directory / "hold"
+        hold.touch()
+        try:
+            yield
+        finally:
+            hold.unlink()
+
+    def runs(self):
+        """Returns the lines that the programs have written, one for each run."""
+        runs = self.directory / "runs"
+        return runs.read_text().splitlines() if runs.exists() else []
+
+    def settings(self, copy="copy $SRC $DST", before="", more=""):
+        return f"oss.remoteroot {self.files}\nfrm.xfr.copycmd in {before} {self.directory}/{copy}\n{more}"
+
+
+@pytest.fixture
+def tape():
+    with tempfile.TemporaryDirectory(prefix="scalla-tape-", dir="/var/tmp") as directory:
+        yield Tape(Path(directory))
+
+
+@pytest.fixture
+def stage(begin):
+    """Starts a server that stages all missing files: `stage(settings)`."""
+    return lambda settings: begin(peers.Linked(settings=settings, export="/ stage"))
+
+
+def names(directory):
+    return sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
+
+
+def is_running(process):
+    """Reports whether a process exists and has not ended."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_missing_file_comes_from_tape(tape, stage, tmp_path):
+    content = data(3_000_000)
+    tape.put("store/deep/file", content)
+    server = stage(tape.settings())
+    target = tmp_path / "target"
+    xrdcp(server.url("/store/deep/file"), target).ok()
+    assert target.read_bytes() == content
+    assert tape.runs() == [str(tape.files / "store/deep/file")]
+    local = server.tree / "store/deep/file"
+    assert local.read_bytes() == content and names(local.parent) == ["file"]
+    # The time of the copy is that of the file, so a real purge daemon counts it as migrated.
+    assert os.getxattr(local, "user.XrdFrm.Cpy") == struct.pack(">q16x", int(local.stat().st_mtime))
+    xrdcp("--force", server.url("/store/deep/file"), target).ok()
+    assert len(tape.runs()) == 1
+
+
+def test_a_file_that_is_not_on_tape_does_not_exist(tape, stage, tmp_path):
+    server = stage(tape.settings())
+    for _ in range(2):
+        xrdcp(server.url("/none"), tmp_path / "target").fails(54, "[3011]", "no such file or directory")
+    # The second client was refused without a copy.
+    assert len(tape.runs()) == 1 and names(server.tree) == []
+    # What clients create is not staged.
+    source = tmp_path / "source"
+    source.write_bytes(b"new")
+    xrdcp(source, server.url("/none")).ok()
+    assert (server.tree / "none").read_bytes() == b"new"
+
+
+def test_clients_of_one_file_wait_for_one_copy(tape, stage):
+    content = data(5000)
+    tape.put("file", content)
+    server = stage(tape.settings())
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(raw.Connection(server)) for _ in range(100)]
+        with tape.hold():
+            opens = [connection.start(raw.OPEN, struct.pack(">HH", 0, raw.O_READ), b"/file") for connection in connections]
+            # Each client is told to wait, and can do so for longer than for other answers.
+            assert {connection.frame().status for connection in connections} == {raw.WAITRESP}
+            wait_until(lambda: names(server.tree))
+            assert not (server.tree / "file").exists()
+        for connection, stream in zip(connections, opens):
+            # The open is to be repeated at once.
+            frame = connection.answer()
+            assert (frame.stream, frame.status, frame.body[:4]) == (stream, raw.WAIT, bytes(4))
+            assert connection.read(connection.open("/file"), 0, 6000) == content
+    assert len(tape.runs()) == 1
+
+
+def test_half_a_file_is_never_served(tape, stage, tmp_path):
+    """The server is killed in the middle of a copy. Its program goes on, and nobody else writes the file then."""
+    content = data(200_000)
+    tape.put("file", content)
+    server = stage(tape.settings())
+    target = tmp_path / "target"
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(tape.hold())
+        client = subprocess.Popen([XRDCP, "--nopbar", server.url("/file"), target], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        stack.callback(client.wait)
+        stack.callback(client.kill)
+        wait_until(lambda: [path for path in server.tree.iterdir() if path.stat().st_size == 1000])
+        # Clients see neither the name of the temporary file nor that of the file.
+        (name,) = names(server.tree)
+        assert xrdfs(server, "ls", "/").ok().out == ""
+        xrdfs(server, "stat", f"/{name}").fails(54, "no such file")
+        xrdfs(server, "rm", f"/{name}").fails(54)
+        server.restart()
+        wait_until(lambda: "still runs" in server.output() or len(tape.runs()) > 1)
+        assert names(server.tree) == [name] and len(tape.runs()) == 1
+    # The request was not lost.
+    wait_until(lambda: (server.tree / "file").exists())
+    assert (server.tree / "file").read_bytes() == content and names(server.tree) == ["file"]
+    xrdcp("--force", server.url("/file"), target).ok()
+    assert target.read_bytes() == content and len(tape.runs()) == 2
+
+
+def test_a_failing_program_is_named_with_its_reason(tape, stage, tmp_path):
+    (tape.directory / "broken").touch()
+    server = stage(tape.settings())
+    failed = xrdcp(server.url("/file"), tmp_path / "target").fails(54, "Unable to open /file; staging failed")
+    assert "staging failed: copy failed with status 5: no drive is free" in failed.all
+    assert len(tape.runs()) == 3, "it was tried again"
+    xrdcp(server.url("/file"), tmp_path / "target").fails(54, "no drive is free")
+    assert len(tape.runs()) == 3 and names(server.tree) == []
+
+
+def test_a_program_that_hangs_is_ended_with_its_group(tape, stage, tmp_path):
+    server = stage(tape.settings("hang $SRC $DST", before="timeout 1"))
+    xrdcp(server.url("/file"), tmp_path / "target").fails(54, "hang was ended by its time limit of 1 s")
+    processes = " ".join(tape.runs()).split()
+    assert len(processes) == 6
+    wait_until(lambda: not any(map(is_running, processes)))
+    assert names(server.tree) == []
+
+
+def test_a_file_on_tape_is_offline(tape, stage):
+    tape.put("file", data(1234))
+    (tape.files / "directory").mkdir()
+    server = stage(tape.settings(more=f"oss.rsscmd {tape.directory}/status\n"))
+    offline = xrdfs(server, "stat", "/file").ok().out
+    assert re.search(r"Size: +1234\b", offline) and "Offline" in offline
+    assert "IsDir" in xrdfs(server, "stat", "/directory").ok().out
+    xrdfs(server, "stat", "/none").fails(54, "no such file")
+    assert tape.runs() == []
+    xrdfs(server, "cat", "/file").ok()
+    assert "Offline" not in xrdfs(server, "stat", "/file").ok().out
+
+
+def test_prepared_files_come_without_an_open(tape, stage):
+    for name in ("a", "b", "c"):
+        tape.put(name, data(100))
+    server = stage(tape.settings())
+    with tape.hold():
+        request = xrdfs(server, "prepare", "-s", "-p", "1", "/a", "/b").ok().out.strip()
+        other = xrdfs(server, "prepare", "-s", "/b", "/c").ok().out.strip()
+        queued = xrdfs(server, "query", "prepare", request, "/a", "/b").ok().out.split()
+        assert queued[0] == request and queued[2:4] == ["1", "2"], queued
+        wait_until(lambda: len(tape.runs()) == 2)
+        # The copy of a ends, that of b is wanted by the other request as well.
+        xrdfs(server, "prepare", "-a", request).ok()
+        wait_until(lambda: len(tape.runs()) == 3)
+        assert "No information found" in xrdfs(server, "query", "prepare", request, "/a").ok().out
+        # A request is durable before its id is returned.
+        server.restart()
+        assert xrdfs(server, "query", "prepare", other, "/b").ok().out.split()[3] == "2"
+    wait_until(lambda: names(server.tree) == ["b", "c"])
+    wait_until(lambda: "No information found" in xrdfs(server, "query", "prepare", other, "/b").ok().out)
+
+
+def test_wrong_settings_stop_the_start(tape):
+    server = peers.Linked(settings=tape.settings("none $SRC $DST"), export="/ stage")
+    refusal = peers.refused_start(server)
+    assert f"files cannot be staged: cannot run {tape.directory}/none: no such file or directory" in refusal

@@ -1,0 +1,69 @@
+//! Values for `residency`: staging of missing files from mass storage.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::third_party::CopyProgram;
+use crate::setting::Setting;
+
+/// `frm.xfr.copycmd`: a program that copies files from mass storage.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StageProgram {
+    /// The program and its arguments, with variables.
+    pub command: CopyProgram,
+    /// The time after which it is ended.
+    pub timeout: Option<Duration>,
+}
+
+/// `frm.xfr.copymax`: copies that run at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CopySlots {
+    /// From mass storage.
+    pub inward: u32,
+    /// To mass storage.
+    pub outward: u32,
+}
+
+/// Maximum number of copies that run at once in each direction.
+pub const COPY_SLOTS_MAX: u32 = 1024;
+
+/// Values for `residency`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ResidencyConfig {
+    /// `oss.remoteroot`: begin of the names in mass storage.
+    pub remote_root: Setting<Option<String>>,
+    /// `oss.rsscmd`, `oss.msscmd`: the program that returns the status of files in mass storage.
+    pub catalog: Setting<Option<CopyProgram>>,
+    /// `frm.xfr.copycmd` for files whose remote name is a path.
+    pub from_path: Setting<Option<StageProgram>>,
+    /// `frm.xfr.copycmd url`, for files whose remote name is a URL.
+    pub from_url: Setting<Option<StageProgram>>,
+    /// `frm.xfr.copymax`.
+    pub slots: Setting<CopySlots>,
+    /// `frm.xfr.qcheck`: directory of the queue.
+    pub directory: Setting<Option<PathBuf>>,
+    /// `oss.xfr deny`: time for which requests are refused after a file could not be staged.
+    pub deny: Setting<Duration>,
+}
+
+impl ResidencyConfig {
+    /// Reports whether there is a program that stages files.
+    #[must_use]
+    pub fn has_copy_program(&self) -> bool {
+        self.from_path.value.is_some() || self.from_url.value.is_some()
+    }
+}
+
+impl Default for ResidencyConfig {
+    fn default() -> Self {
+        Self {
+            remote_root: Setting::default_of(None),
+            catalog: Setting::default_of(None),
+            from_path: Setting::default_of(None),
+            from_url: Setting::default_of(None),
+            slots: Setting::default_of(CopySlots { inward: 2, outward: 2 }),
+            directory: Setting::default_of(None),
+            deny: Setting::default_of(Duration::from_secs(3 * 3600)),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The values of staging as text.
+
+use super::lines::{EffectiveLines, Reload, time};
+use crate::effective::{CopyProgram, ResidencyConfig, StageProgram};
+
+/// Shows the values. They need a restart, because the queue is opened at the start.
+pub(super) fn show(values: &ResidencyConfig, lines: &mut EffectiveLines) {
+    let program = |program: &Option<CopyProgram>| program.as_ref().map(command);
+    lines.add(Reload::Restart, "oss.remoteroot", &values.remote_root, Clone::clone);
+    lines.add(Reload::Restart, "oss.rsscmd", &values.catalog, program);
+    lines.restart("oss.xfr", &values.deny, |deny| format!("deny {}", time(deny)));
+    lines.add(Reload::Restart, "frm.xfr.copycmd", &values.from_path, |program| stage("in", program.as_ref()));
+    lines.add(Reload::Restart, "frm.xfr.copycmd", &values.from_url, |program| {
+        stage("in url", program.as_ref())
+    });
+    lines.restart("frm.xfr.copymax", &values.slots, |slots| {
+        format!("split {} {}", slots.inward, slots.outward)
+    });
+    lines.add(Reload::Restart, "frm.xfr.qcheck", &values.directory, |path| {
+        path.as_ref().map(|path| path.display().to_string())
+    });
+}
+
+fn stage(kind: &str, program: Option<&StageProgram>) -> Option<String> {
+    let StageProgram { command: program, timeout } = program?;
+    let timeout = timeout.map(|limit| format!(" timeout {}", time(&limit))).unwrap_or_default();
+    Some(format!("{kind}{timeout} {}", command(program)))
+}
+
+fn command(program: &CopyProgram) -> String {
+    let path = program.path.display().to_string();
+    std::iter::once(&path).chain(&program.arguments).map(String::as_str).collect::<Vec<_>>().join(" ")
+}

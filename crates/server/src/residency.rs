@@ -1,0 +1,213 @@
+//! Staging of a running server: its queue and programs, as the port that the file system uses.
+
+use crate::adapters::SystemClock;
+use crate::error::StartError;
+use base::{Error, ErrorKind, LogicalPath, Supervisor};
+use config::{CopyProgram, Effective, StageProgram};
+use logical::{Logical, StageRequest, StagedFiles, Stager, StagerReply};
+use residency::{
+    CatalogProgram, CopyCommand, CopyFailure, CopyPrograms, EntryKey, FailureReason, Priority, QueueLimits,
+    RemoteCatalog, RequestId, RequestStatus, Residency, ResidencyEvents, ResidencyParts, StageError, Staging,
+    Submission, TransferDirection, remote_name,
+};
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use storage::Metadata;
+use vfs::FileSystem;
+
+/// Number of tries of a copy, and seconds between the first and the second one. A client waits for
+/// all of them.
+const TRIES_MAX: u32 = 3;
+const BACKOFF_SECONDS: u64 = 2;
+
+/// `st_mode` of files and directories in mass storage.
+const TYPE_FILE: u32 = 0o100_000;
+const TYPE_DIRECTORY: u32 = 0o040_000;
+
+/// Returns the files of a server behind its queue of transfers, if any export stages files and there
+/// is a program that copies them.
+pub(crate) fn staged_files(
+    logical: &Arc<Logical>,
+    effective: &Effective,
+    supervisor: &Supervisor,
+) -> Result<Arc<dyn FileSystem>, StartError> {
+    let stages = effective.storage.exports.iter().any(|export| export.attributes.stage);
+    let values = &effective.residency;
+    if !stages || !values.has_copy_program() {
+        return Ok(logical.clone());
+    }
+    let fail = |error: &dyn std::fmt::Display| StartError::Residency(error.to_string());
+    let root = values.remote_root.value.clone().unwrap_or_default();
+    let programs = CopyPrograms {
+        from_path: values.from_path.value.as_ref().map(copy_command),
+        from_url: values.from_url.value.as_ref().map(copy_command),
+        instance: effective.instance.clone().unwrap_or_else(|| config::ANONYMOUS.to_owned()),
+    };
+    for program in [&programs.from_path, &programs.from_url].into_iter().flatten() {
+        check_program(&program.program).map_err(|error| fail(&error))?;
+    }
+    if let Some(catalog) = &values.catalog.value {
+        check_program(&catalog.path).map_err(|error| fail(&error))?;
+    }
+    let slots = usize::try_from(values.slots.inward).unwrap_or(1);
+    let staging = Staging {
+        backend: logical.backend().clone(),
+        agent: Arc::new(programs),
+        events: Arc::new(Arrivals(Arc::downgrade(logical))),
+        remote_root: root,
+    };
+    let catalog = values.catalog.value.as_ref().map(|program| catalog(program, &staging.remote_root));
+    let parts = ResidencyParts {
+        directory: effective.transfer_directory(),
+        limits: QueueLimits {
+            slots_in: slots,
+            slots_out: usize::try_from(values.slots.outward).unwrap_or(1),
+            slots_of_source: slots,
+            tries_max: TRIES_MAX,
+            backoff: BACKOFF_SECONDS,
+            deny: values.deny.as_secs(),
+        },
+        staging,
+        clock: Arc::new(SystemClock::new()),
+    };
+    let residency = Residency::start(parts, supervisor).map_err(|error| fail(&error))?;
+    let stager = QueueStager { residency, catalog };
+    Ok(StagedFiles::before(logical.clone(), Arc::new(stager)))
+}
+
+/// Checks that a program exists and can be executed.
+fn check_program(path: &Path) -> Result<(), String> {
+    use rustix::fs::{Access, access};
+    access(path, Access::EXEC_OK).map_err(|error| {
+        let reason = base::errno_text(&error.into());
+        format!("cannot run {}: {reason}; correct frm.xfr.copycmd or oss.rsscmd", path.display())
+    })
+}
+
+fn copy_command(program: &StageProgram) -> CopyCommand {
+    CopyCommand {
+        program: program.command.path.clone(),
+        arguments: program.command.arguments.clone(),
+        time_limit: program.timeout,
+    }
+}
+
+fn catalog(program: &CopyProgram, root: &str) -> Arc<dyn RemoteCatalog> {
+    let root = root.to_owned();
+    Arc::new(CatalogProgram {
+        program: program.path.clone(),
+        arguments: program.arguments.clone(),
+        remote_name: Box::new(move |path| remote_name(&root, path)),
+    })
+}
+
+/// Reports files that came to the file system.
+struct Arrivals(Weak<Logical>);
+
+impl ResidencyEvents for Arrivals {
+    fn arrived(&self, path: &LogicalPath) {
+        if let Some(logical) = self.0.upgrade() {
+            logical.report_arrival(path);
+        }
+    }
+}
+
+/// The queue as the port of the file system.
+struct QueueStager {
+    residency: Residency,
+    catalog: Option<Arc<dyn RemoteCatalog>>,
+}
+
+impl QueueStager {
+    fn submission(&self, request: StageRequest, id: Option<&RequestId>) -> Submission {
+        Submission {
+            key: EntryKey { direction: TransferDirection::In, path: request.path },
+            priority: Priority::new(request.priority),
+            source: self.residency.source(),
+            client: request.client,
+            cgi: request.cgi.into(),
+            request: id.cloned(),
+        }
+    }
+}
+
+fn failure(failure: &CopyFailure) -> Error {
+    let kind = match failure.reason {
+        FailureReason::NotFound => ErrorKind::NotFound,
+        FailureReason::Permanent | FailureReason::Temporary | FailureReason::InUse => ErrorKind::FsError,
+    };
+    Error::new(kind, failure.text.to_string())
+}
+
+fn error(error: StageError) -> Error {
+    match error {
+        StageError::Failed(reason) => failure(&reason),
+        StageError::Queue(text) => Error::new(ErrorKind::FsError, text),
+    }
+}
+
+/// Describes a request as XRootD does: id, client, priority, number of files, time.
+fn describe(id: &str, status: RequestStatus) -> Option<String> {
+    let RequestStatus { waiting, added, priority, client } = status;
+    (waiting > 0).then(|| format!("{id} {client} {priority} {waiting} {added}"))
+}
+
+impl Stager for QueueStager {
+    fn fetch(&self, request: StageRequest, reply: StagerReply<()>) {
+        let submission = self.submission(request, None);
+        self.residency.fetch(submission, Box::new(|result| reply(result.map_err(error))));
+    }
+
+    fn submit(&self, id: &str, requests: Vec<StageRequest>, reply: StagerReply<()>) {
+        let id = RequestId(id.into());
+        let submissions = requests.into_iter().map(|request| self.submission(request, Some(&id))).collect();
+        self.residency.submit(submissions, Box::new(|result| reply(result.map_err(error))));
+    }
+
+    fn cancel(&self, id: &str, reply: StagerReply<()>) {
+        self.residency.cancel(RequestId(id.into()), Box::new(|result| reply(result.map_err(error))));
+    }
+
+    fn query(&self, id: &str, reply: StagerReply<Option<String>>) {
+        let text = id.to_owned();
+        let describe = move |result: Result<_, _>| {
+            reply(result.map(|status| describe(&text, status)).map_err(error));
+        };
+        self.residency.query(RequestId(id.into()), Box::new(describe));
+    }
+
+    fn has_catalog(&self) -> bool {
+        self.catalog.is_some()
+    }
+
+    fn remote_status(&self, path: &LogicalPath) -> Result<Option<Metadata>, Error> {
+        let Some(catalog) = &self.catalog else { return Ok(None) };
+        let Some(found) = catalog.status(path).map_err(|reason| failure(&reason))? else { return Ok(None) };
+        Ok(Some(Metadata {
+            device: 0,
+            inode: 0,
+            mode: found.mode & 0o777 | if found.is_directory { TYPE_DIRECTORY } else { TYPE_FILE },
+            size: found.size,
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            modified: found.modified,
+            modified_nanoseconds: 0,
+            changed: found.modified,
+            accessed: found.modified,
+            offline: !found.is_directory,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_described_as_by_xrootd() {
+        let status =
+            RequestStatus { waiting: 3, added: 1_795_186_726, priority: 1, client: "u.1:2@h".to_owned() };
+        assert_eq!(describe("id", status).as_deref(), Some("id u.1:2@h 1 3 1795186726"));
+        assert_eq!(describe("id", RequestStatus::default()), None);
+    }
+}
