@@ -236,6 +236,5 @@ def test_prepared_files_come_without_an_open(tape, stage):
 
 
 def test_wrong_settings_stop_the_start(tape):
-    server = peers.Linked(settings=tape.settings("none $SRC $DST"), export="/ stage")
-    refusal = peers.refused_start(server)
+    refusal = peers.refused_start(peers.Ours(settings=tape.settings("none $SRC $DST", more="all.export / stage\n")))
     assert f"files cannot be staged: cannot run {tape.directory}/none: no such file or directory" in refusal

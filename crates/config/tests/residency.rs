@@ -1,0 +1,126 @@
+//! Tests of the directives of staging.
+
+use config::*;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+fn loaded(text: &str) -> Loaded {
+    let request = ConfigInput { file: Some("f".to_owned()), ..ConfigInput::default() };
+    load(&request, &MemorySource::new().with("f", text))
+}
+
+fn problems(report: &ConfigReport) -> Vec<(ProblemKind, String)> {
+    report.problems().iter().map(|problem| (problem.kind, problem.to_string())).collect()
+}
+
+fn program(path: &str, arguments: &[&str]) -> CopyProgram {
+    CopyProgram { path: path.into(), arguments: arguments.iter().map(|text| (*text).to_owned()).collect() }
+}
+
+#[test]
+fn copy_commands_are_kept_by_kind_and_their_variables_are_not_replaced() {
+    let text = "set SRC = wrong\n\
+        frm.xfr.copycmd in timeout 2h /bin/tape -c $SRC $DST\n\
+        frm.xfr.copycmd url in /bin/far $SRC $DST\n\
+        frm.xfr.copymax split 7 3\n\
+        frm.xfr.qcheck /var/queue\n\
+        oss.remoteroot root://far.example.org/\n\
+        oss.rsscmd /bin/mss -v\n\
+        oss.xfr deny 10m\n\
+        all.export /store stage\n";
+    let Loaded { effective, report } = loaded(text);
+    assert_eq!(problems(&report), []);
+    let residency = &effective.residency;
+    let tape = StageProgram {
+        command: program("/bin/tape", &["-c", "$SRC", "$DST"]),
+        timeout: Some(Duration::from_secs(7200)),
+    };
+    let far = StageProgram { command: program("/bin/far", &["$SRC", "$DST"]), timeout: None };
+    assert_eq!((&residency.from_path.value, &residency.from_url.value), (&Some(tape), &Some(far)));
+    assert_eq!(residency.slots.value, CopySlots { inward: 7, outward: 3 });
+    assert_eq!(residency.remote_root.value.as_deref(), Some("root://far.example.org/"));
+    assert_eq!(residency.catalog.value, Some(program("/bin/mss", &["-v"])));
+    assert_eq!(residency.deny.value, Duration::from_secs(600));
+    assert_eq!(effective.transfer_directory(), PathBuf::from("/var/queue"));
+    // The values as they are shown have the same effect.
+    let lines: Vec<String> = show(&effective)
+        .into_iter()
+        .filter(|line| line.directive.starts_with("frm.") || line.directive.starts_with("oss."))
+        .filter_map(|line| Some(format!("{} {}\n", line.directive, line.value?)))
+        .collect();
+    let again = loaded(&format!("{}all.export /store stage\n", lines.concat()));
+    assert_eq!(problems(&again.report), []);
+    let values = |effective: &Effective| {
+        let values = &effective.residency;
+        (values.from_path.value.clone(), values.from_url.value.clone(), values.slots.value, values.deny.value)
+    };
+    assert_eq!(values(&again.effective), values(&effective));
+}
+
+#[test]
+fn the_queue_of_an_instance_is_its_own() {
+    let of = |text: &str, instance: Option<&str>| {
+        let request = ConfigInput {
+            file: Some("f".to_owned()),
+            evaluation: Evaluation { instance: instance.map(str::to_owned), ..Evaluation::default() },
+            ..ConfigInput::default()
+        };
+        load(&request, &MemorySource::new().with("f", text)).effective.transfer_directory()
+    };
+    assert_eq!(of("all.adminpath /a\n", None), PathBuf::from("/a/frm"));
+    assert_eq!(of("all.adminpath /a\n", Some("one")), PathBuf::from("/a/one/frm"));
+    assert_eq!(of("frm.xfr.qcheck 60s /q\n", Some("one")), PathBuf::from("/q/one"));
+}
+
+#[test]
+fn parts_that_are_not_in_force_are_reported() {
+    for (line, kinds) in [
+        ("frm.xfr.copycmd out /bin/tape $SRC", &[ProblemKind::NotYet][..]),
+        ("frm.xfr.copycmd in noalloc /bin/tape $SRC", &[ProblemKind::NotYet]),
+        ("frm.xfr.copycmd rmerr stats mdp /bin/tape", &[ProblemKind::NoEffect; 3]),
+        ("frm.xfr.qcheck 60s", &[ProblemKind::NoEffect]),
+        ("oss.xfr 4 9m 30 deny 1h", &[ProblemKind::NoEffect]),
+        ("oss.xfr keep 20m fdir /x up", &[ProblemKind::NoEffect, ProblemKind::NoEffect, ProblemKind::NotYet]),
+        ("frm.xfr.copycmd in fast /bin/tape", &[ProblemKind::BadValue]),
+        ("frm.xfr.copymax 0", &[ProblemKind::BadValue]),
+        ("oss.remoteroot relative", &[ProblemKind::BadValue]),
+    ] {
+        let report = loaded(line).report;
+        let found: Vec<ProblemKind> = report.problems().iter().map(|problem| problem.kind).collect();
+        assert_eq!(found, kinds, "{line}: {report}");
+    }
+    // A program for the other direction does not stage.
+    assert!(!loaded("frm.xfr.copycmd out /bin/tape $SRC").effective.residency.has_copy_program());
+}
+
+/// A disk on which everything is a directory.
+struct Directories;
+impl Disk for Directories {
+    fn look(&self, _: &Path) -> io::Result<PathAccess> {
+        Ok(PathAccess::Directory { readable: true, writable: true })
+    }
+}
+
+#[test]
+fn an_export_that_stages_needs_a_program_and_no_spaces() {
+    let reported = |text: &str| {
+        let report = check(&loaded(text).effective, &Directories, Strictness::Strict);
+        problems(&report)
+            .into_iter()
+            .map(|(_, text)| text)
+            .filter(|text| text.contains("stage"))
+            .collect::<Vec<_>>()
+    };
+    let without = reported("all.export /store stage\n");
+    assert!(
+        without.len() == 1 && without[0].contains("there is no program that copies files"),
+        "{without:?}"
+    );
+    let copy = "frm.xfr.copycmd /bin/tape $SRC $DST\n";
+    assert_eq!(reported(&format!("{copy}all.export /store stage\n")), Vec::<String>::new());
+    let spaces = format!("{copy}oss.space public /disks\n");
+    let in_spaces = reported(&format!("{spaces}all.export /store stage\n"));
+    assert!(in_spaces.len() == 1 && in_spaces[0].contains("into spaces yet"), "{in_spaces:?}");
+    assert_eq!(reported(&format!("{spaces}all.export /store stage inplace\n")), Vec::<String>::new());
+}
