@@ -29,6 +29,9 @@ const LOCK_FILE: &str = "frm_xfrd.lock";
 /// Maximum number of commands in one transaction.
 const BATCH_MAX: usize = 1024;
 
+/// Maximum number of clients that wait. Those that have left count until their file has come.
+const WAITING_MAX: usize = 1 << 18;
+
 /// Maximum time between two looks at the queue, in seconds.
 const LOOK_SECONDS_MAX: u64 = 60;
 
@@ -144,6 +147,7 @@ impl Residency {
             ended: commands.clone(),
             unsaved: Vec::new(),
             waiting: HashMap::new(),
+            waiting_count: 0,
             copies: BTreeMap::new(),
             _lock: lock,
         };
@@ -209,6 +213,8 @@ struct QueueThread {
     /// Ends of copies that could not be recorded.
     unsaved: Vec<Command>,
     waiting: HashMap<EntryKey, Vec<StageReply<()>>>,
+    /// Number of all clients in `waiting`.
+    waiting_count: usize,
     copies: BTreeMap<EntryKey, StopSignal>,
     /// The lock of the directory.
     _lock: DirectoryLock,
@@ -285,7 +291,12 @@ impl QueueThread {
             (Command::Fetch(_, reply), AppliedCommand::Fetch(SubmissionOutcome::Refused(failure))) => {
                 reply(Err(StageError::Failed(failure)));
             }
+            (Command::Fetch(_, reply), _) if self.waiting_count >= WAITING_MAX => {
+                let text = "the file is being staged, and too many clients wait; try again later";
+                reply(Err(StageError::Queue(text.to_owned())));
+            }
             (Command::Fetch(submission, reply), _) => {
+                self.waiting_count += 1;
                 self.waiting.entry(submission.key).or_default().push(reply);
             }
             (Command::Submit(_, reply) | Command::Cancel(_, reply), _) => reply(Ok(())),
@@ -307,7 +318,9 @@ impl QueueThread {
                 if let Err(failure) = &result {
                     tracing::warn!(path = %key.path.shown(), reason = %failure, "cannot stage a file");
                 }
-                for reply in self.waiting.remove(&key).unwrap_or_default() {
+                let waiting = self.waiting.remove(&key).unwrap_or_default();
+                self.waiting_count = self.waiting_count.saturating_sub(waiting.len());
+                for reply in waiting {
                     reply(result.clone().map_err(StageError::Failed));
                 }
             }
