@@ -12,7 +12,7 @@ const INDEPENDENT: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 21, 2];
 pub(crate) const LIMITED_POLICY: &[u8] = &[0x2b, 6, 1, 4, 1, 0x9b, 0x50, 1, 1, 1, 9];
 
 /// The last common name of proxies of the form before RFC 3820.
-const LEGACY_FULL: &str = "proxy";
+pub(crate) const LEGACY_FULL: &str = "proxy";
 /// The last common name of limited proxies of that form.
 pub(crate) const LEGACY_LIMITED: &str = "limited proxy";
 

@@ -4,7 +4,7 @@
 
 use super::certificate::{GridCertificate, PROXY_INFORMATION};
 use super::rsa_keys::{RsaSigner, RsaVerifier};
-use crate::grid::{INHERIT_ALL_POLICY, LEGACY_LIMITED, LIMITED_POLICY};
+use crate::grid::{INHERIT_ALL_POLICY, LEGACY_FULL, LEGACY_LIMITED, LIMITED_POLICY};
 use crate::random::SystemRng;
 use base::Rng;
 use std::time::{Duration, SystemTime};
@@ -215,16 +215,37 @@ fn serial_of_subject(issuer: &[u8], subject: &[u8]) -> Option<u32> {
 /// Returns the common name that a subject has in addition to its issuer.
 fn added_common_name<'a>(issuer: &[u8], subject: &'a [u8]) -> Option<&'a str> {
     let issuer = AnyRef::from_der(issuer).ok()?.value();
-    let added = AnyRef::from_der(subject).ok()?.value().strip_prefix(issuer)?;
-    let attribute = AnyRef::from_der(AnyRef::from_der(added).ok()?.value()).ok()?.value();
+    common_name_of(AnyRef::from_der(subject).ok()?.value().strip_prefix(issuer)?)
+}
+
+/// Returns the common name that one encoded part of a name has.
+fn common_name_of(part: &[u8]) -> Option<&str> {
+    let attribute = AnyRef::from_der(AnyRef::from_der(part).ok()?.value()).ok()?.value();
     let value = AnyRef::from_der(attribute.strip_prefix(&COMMON_NAME)?).ok()?.value();
     std::str::from_utf8(value).ok()
 }
 
-/// Reports whether a certificate is a limited proxy of the form before RFC 3820.
+/// Reports whether a proxy is a limited one of the form before RFC 3820, or is below one. Each proxy
+/// adds a common name to the subject of its issuer.
 fn is_limited_legacy(certificate: &GridCertificate) -> bool {
+    let is_legacy = |name: &str| [LEGACY_FULL, LEGACY_LIMITED].contains(&name);
     let names = certificate.issuer().and_then(|issuer| Ok((issuer, certificate.subject()?)));
-    names.is_ok_and(|(issuer, subject)| added_common_name(&issuer, &subject) == Some(LEGACY_LIMITED))
+    names.is_ok_and(|(issuer, subject)| {
+        let is_proxy = certificate.extension(PROXY_INFORMATION).is_some()
+            || added_common_name(&issuer, &subject).is_some_and(is_legacy);
+        is_proxy && names_of_proxies(&subject).contains(&LEGACY_LIMITED.to_owned())
+    })
+}
+
+/// Returns the common names that proxies may have added to the subject of an end entity.
+fn names_of_proxies(subject: &[u8]) -> Vec<String> {
+    let parts = Vec::<AnyRef<'_>>::from_der(subject).unwrap_or_default();
+    let names = parts.iter().rev().map_while(|part| Some(common_name_of(&part.to_der().ok()?)?.to_owned()));
+    let is_of_proxy = |name: &String| {
+        [LEGACY_FULL, LEGACY_LIMITED].contains(&name.as_str())
+            || name.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    names.take_while(is_of_proxy).collect()
 }
 
 /// The subject of a new proxy, and what belongs to it.
@@ -287,7 +308,7 @@ fn information(issuer: &GridCertificate, path_length: Option<u32>) -> Result<Pro
         Some(length) => Some(path_length.map_or(length - 1, |wanted| wanted.min(length - 1))),
         None => path_length,
     };
-    let is_limited = above.map_or_else(|| is_limited_legacy(issuer), |above| above.is_limited);
+    let is_limited = above.is_some_and(|above| above.is_limited) || is_limited_legacy(issuer);
     Ok(ProxyInformation { path_length, is_limited })
 }
 
@@ -437,7 +458,9 @@ mod tests {
             (&["limited proxy"][..], true),
             (&["proxy", "limited proxy"], true),
             (&["proxy"], false),
-            (&["limited proxy", "proxy"], false),
+            (&["limited proxy", "proxy"], true),
+            (&["limited proxy", "proxy", "proxy"], true),
+            (&["limited proxy", "Robot", "proxy"], false),
             (&["no limited proxy"], false),
         ] {
             let below = issue(&legacy(names), &signer, &key, ProxyRequest::default(), now).unwrap();
