@@ -72,12 +72,22 @@ fn programs_of_the_configuration_keep_the_privileges_of_their_files() {
     if !is_root() {
         return;
     }
-    let scratch = Scratch::new("privileges-program");
-    let server = serve(&scratch, "ofs.tpc pgm /bin/true\n");
-    for thread in threads(server.pid()) {
-        assert_eq!(thread["NoNewPrivs"], "0", "{}", thread["Name"]);
-        for set in SETS.into_iter().filter(|set| *set != "CapBnd") {
-            assert_eq!(u64::from_str_radix(&thread[set], 16), Ok(0), "{}: {set}", thread["Name"]);
+    let example = |directive: &config::Directive| match directive.names[0] {
+        // The example of this one has no program.
+        "ofs.tpc" => "ofs.tpc pgm /bin/true\n".to_owned(),
+        name => format!("{name} {}\n", directive.example),
+    };
+    let lines: Vec<_> = config::every_directive().filter(|one| one.names_program()).map(example).collect();
+    assert!(lines.len() > 2, "{lines:?}");
+    for line in lines {
+        let scratch = Scratch::new("privileges-program");
+        let server = serve(&scratch, &line);
+        for thread in threads(server.pid()) {
+            let name = &thread["Name"];
+            assert_eq!(thread["NoNewPrivs"], "0", "{line}: {name}");
+            for set in SETS.into_iter().filter(|set| *set != "CapBnd") {
+                assert_eq!(u64::from_str_radix(&thread[set], 16), Ok(0), "{line}: {name}: {set}");
+            }
         }
     }
 }

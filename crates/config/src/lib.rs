@@ -35,7 +35,7 @@ pub use changes::{Changes, DirectiveChange, changes};
 pub use check::{Disk, LocalDisk, PathAccess, check};
 pub use directives::{
     Directive, EXPORT_OPTIONS, OptionEntry, SECTIONS, Section, Standing, UsageFrequency, every_directive,
-    find_directive, nearest_directive,
+    find_directive, nearest_directive, program_directives,
 };
 pub use effective::*;
 pub use language::{ANONYMOUS, Evaluation};

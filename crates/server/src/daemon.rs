@@ -18,8 +18,7 @@ use crate::tls::ServerTls;
 use crate::{RunningServer, VERSION};
 use base::Supervisor;
 use config::{
-    AuthProtocol, ConfigInput, Effective, LoadProgramSetting, Loaded, LocalFiles, NodeRole, Problem,
-    Severity, Strictness,
+    AuthProtocol, ConfigInput, Effective, Loaded, LocalFiles, NodeRole, Problem, Severity, Strictness,
 };
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -148,7 +147,8 @@ pub(crate) fn start(launch: &Launch, detached: Option<Detached>) -> Result<(Cont
     }
     let acts_for_users = crate::multi_user::is_enabled(&effective);
     if let Some(user) = &user {
-        let programs = names_programs(&effective);
+        // A site may need the privileges of such a program, as of `sudo` in a script.
+        let programs = config::program_directives(&effective).next().is_some();
         user.switch_retaining(RetainedPrivileges { capabilities: acts_for_users, programs })?;
     }
     if acts_for_users {
@@ -164,16 +164,6 @@ pub(crate) fn start(launch: &Launch, detached: Option<Detached>) -> Result<(Cont
         tracing::error!("{error}");
     }
     Ok((outcome?, log))
-}
-
-/// Reports whether the configuration names programs for the server to execute. A site may need the
-/// privileges of such a program, as of `sudo` in a script.
-fn names_programs(effective: &Effective) -> bool {
-    let copies = effective.logical.third_party.value.as_ref();
-    let cluster = &effective.cluster;
-    copies.is_some_and(|copies| copies.program.is_some())
-        || !cluster.programs.is_empty()
-        || matches!(*cluster.load_source, LoadProgramSetting::Program(_))
 }
 
 /// Performs the steps that can fail with a log open: directories, admin socket, exports and files.

@@ -10,6 +10,7 @@ mod waits;
 
 use super::definition::{Directive, Section};
 use super::standing::{Standing, UsageFrequency};
+use crate::effective::LoadProgramSetting;
 
 pub(super) use managers::{manager, role, subcluster};
 pub(super) use nodes::{forward, host_pattern};
@@ -46,6 +47,7 @@ pub(super) const SECTION: Section = Section {
             .default("the node measures itself")
             .help("Source of load values. A program writes lines `runq cpu mem pag net`, each value 0 to \
                    100.")
+            .executes(|effective| matches!(*effective.cluster.load_source, LoadProgramSetting::Program(_)))
             .example("int 1m pgm /usr/bin/cms_monPerf 30"),
         Directive::new(&["cms.delay"], UsageFrequency::Common, "[lookup time] [qdl time] [qdn n] [hold ms] [startup time] [service time] [servers n[%]] [suspend time] [drop time] [delnode time] [full time] [overload time] [peer time] [rw 0-2] [discard n] [nostage n]", waits::delay)
             .default("lookup 5s, qdl as lookup, hold 178, service 15s, servers 80%, suspend 30s, drop 10m (supervisors 0), nostage 3")
@@ -90,6 +92,7 @@ pub(super) const SECTION: Section = Section {
         Directive::new(&["cms.fsxeq"], UsageFrequency::Common, "{chmod|mkdir|mkpath|mv|rm|rmdir|trunc}… program [arguments]", nodes::operations)
             .default("none")
             .help("Program that executes operations forwarded by a manager.")
+            .executes(|effective| !effective.cluster.programs.is_empty())
             .example("rm /usr/bin/xrm"),
         Directive::new(&["cms.fxhold"], UsageFrequency::Common, "[noloc time] [time]", waits::location_hold)
             .default("8h")

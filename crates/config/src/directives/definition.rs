@@ -6,9 +6,13 @@ use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::shared;
 use super::standing::{Standing, UsageFrequency};
+use crate::effective::Effective;
 
 /// A function that reads the arguments of a directive into the draft.
 pub(crate) type Apply = fn(&mut Arguments<'_>, &mut Draft<'_>) -> Result<(), DirectiveFault>;
+
+/// A function that reports whether an effective configuration has a program of a directive.
+type HasProgram = fn(&Effective) -> bool;
 
 /// One directive.
 pub struct Directive {
@@ -29,6 +33,8 @@ pub struct Directive {
     /// Arguments that restrict access or demand encryption but are not in force, so that the start
     /// stops.
     pub stops_with: Option<&'static str>,
+    /// Set if the server executes a program that the directive names.
+    pub(super) has_program: Option<HasProgram>,
     pub(crate) apply: Apply,
 }
 
@@ -49,6 +55,7 @@ impl Directive {
             standing: Standing::InForce,
             example: "",
             stops_with: None,
+            has_program: None,
             apply,
         }
     }
@@ -108,6 +115,13 @@ impl Directive {
         self
     }
 
+    /// Declares that the server executes a program of this directive. Without it, the program could not
+    /// use `sudo` under a server that root has started.
+    pub(super) const fn executes(mut self, has_program: HasProgram) -> Self {
+        self.has_program = Some(has_program);
+        self
+    }
+
     pub(super) const fn standing(mut self, standing: Standing) -> Self {
         self.standing = standing;
         self
@@ -117,6 +131,12 @@ impl Directive {
     #[must_use]
     pub fn guards(&self) -> bool {
         self.stops_with.is_some()
+    }
+
+    /// Reports whether the server executes a program that the directive names.
+    #[must_use]
+    pub fn names_program(&self) -> bool {
+        self.has_program.is_some()
     }
 
     /// Reports whether `if CONDITION` may follow the arguments.

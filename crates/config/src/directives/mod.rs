@@ -39,6 +39,8 @@ mod voms;
 mod xrd;
 mod xrootd;
 
+use crate::effective::Effective;
+
 pub(crate) use arguments::Arguments;
 pub(crate) use authentication::check_security;
 pub(crate) use authorization::check_authorization;
@@ -90,6 +92,11 @@ pub fn every_directive() -> impl Iterator<Item = &'static Directive> {
 #[must_use]
 pub fn find_directive(name: &str) -> Option<&'static Directive> {
     every_directive().find(|directive| directive.names.contains(&name))
+}
+
+/// Returns the directives whose programs a server with this configuration executes.
+pub fn program_directives(effective: &Effective) -> impl Iterator<Item = &'static Directive> {
+    every_directive().filter(|directive| directive.has_program.is_some_and(|has| has(effective)))
 }
 
 /// Reports whether a directive belongs to a component that is not part of this server.

@@ -156,6 +156,9 @@ pub(super) const SECTION: Section = Section {
                    proxies that clients delegate; with `?` others copy without, otherwise they fail. \
                    `fcpath`: directory of the files with them for `pgm`, in which `=variable` names the file. `scan` and `echo` apply to \
                    the output of `pgm`.")
+            .executes(|effective| {
+                effective.logical.third_party.as_ref().is_some_and(|copies| copies.program.is_some())
+            })
             .example("ttl 60 70 xfr 9 streams 4 restrict /data allow host *.example.org logok"),
         Directive::not_yet(&["ofs.notify"], UsageFrequency::Common, "event… [msgs min [max]] {|program args|>fifo}")
             .default("none")
