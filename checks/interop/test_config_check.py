@@ -35,9 +35,16 @@ def test_the_files_of_gsi(site, check):
     assert "good" in check().ok().out
     assert "good" in check("-crl:1").ok().out
     for level in (2, 3):
-        assert "has no revocation list that can be used" in check(f"-crl:{level}").ok().out
+        assert "is missing or does not cover it, so its certificates are refused" in check(f"-crl:{level}").ok().out
     site.revoke()
     assert "good" in check("-crl:3").ok().out
+    # A list of another authority, as after an exchange of its key.
+    own = (site.certificates / f"{site.hash}.r0").read_bytes()
+    with grid.new_site() as other:
+        other.revoke()
+        (site.certificates / f"{site.hash}.r0").write_bytes((other.certificates / f"{other.hash}.r0").read_bytes())
+        assert "has a wrong signature, so its certificates are refused" in check("-crl:1").ok().out
+    (site.certificates / f"{site.hash}.r0").write_bytes(own)
     (site.certificates / f"{site.hash}.r0").write_text("text")
     assert "the revocation list is neither PEM nor DER" in check("-crl:1").ok().out
     assert "grid-mapfile is missing or empty, so -gmapopt:usemap refuses all clients" in check("-gmapopt:usemap").ok().out

@@ -15,10 +15,11 @@
 
 use super::certificate::{GridCertificate, key_usage};
 use super::downloaded_lists::{DownloadedLists, read_addresses};
-use super::fault::GridTrustError;
+use super::fault::{ChainFaultReason, GridTrustError};
 use super::limits::{DIRECTORIES_BYTES_MAX, FILE_BYTES_MAX, FILES_MAX};
 use super::name::DistinguishedName;
 use super::namespaces::Namespaces;
+use super::path::check_lists;
 use super::pem::certificates_of_pem;
 use super::revocation::RevocationList;
 use super::settings::{AuthorityLevel, CrlLevel, GridTrustSettings};
@@ -283,7 +284,7 @@ impl AuthorityStore {
                     "the certificate of the authority {name} expires in {days} days; replace its file"
                 ));
             }
-            warnings.extend(self.list_warning(certificate.subject(), settings.crl_level, now));
+            warnings.extend(self.list_warning(certificate, settings.crl_level, now));
         }
         warnings.sort();
         // An authority can have two files, one for each hash of its name.
@@ -291,27 +292,34 @@ impl AuthorityStore {
         warnings
     }
 
-    /// Returns the warning about the revocation lists of an authority, if the level uses them.
-    fn list_warning(
-        &self,
-        authority: &DistinguishedName,
-        level: CrlLevel,
-        now: SystemTime,
-    ) -> Option<String> {
-        if level == CrlLevel::Ignore {
+    /// Returns the warning about the revocation lists of an authority, if the level uses them. Its
+    /// certificates are refused for the same reasons as those of clients.
+    fn list_warning(&self, authority: &GridCertificate, level: CrlLevel, now: SystemTime) -> Option<String> {
+        let subject = authority.subject();
+        let is_below = |other: &LocalAuthority| {
+            other.certificate.issuer() == subject && !other.certificate.is_self_issued()
+        };
+        let has_authorities = self.authorities.values().flatten().any(is_below);
+        let covers =
+            |list: &RevocationList| list.covers_kind(false) || has_authorities && list.covers_kind(true);
+        let name = subject.text();
+        if let Err(reason) = check_lists(self, (level, now), authority, covers, |_| false) {
+            return Some(match reason {
+                ChainFaultReason::RevocationList(what) => format!(
+                    "the revocation list of the authority {name} {what}, so its certificates are refused; \
+                     run fetch-crl, or check the setting of -crl"
+                ),
+                reason => format!("the authority {name}: {reason}"),
+            });
+        }
+        if self.downloaded.of(subject).is_some_and(|list| list.is_current(now)) {
             return None;
         }
-        let name = authority.text();
-        let mut lists = self.revocation_lists(authority).filter_map(|list| list.as_ref().ok()).peekable();
-        if lists.peek().is_none() {
-            let refused = "so its certificates are refused; fetch it, or set another level (-crl)";
-            return (level >= CrlLevel::Use)
-                .then(|| format!("the authority {name} has no revocation list that can be used, {refused}"));
-        }
-        if lists.any(|stored| stored.list.is_current(now)) {
-            return None;
-        }
-        Some(format!("the revocation list of the authority {name} is out of date; fetch the present one"))
+        let mut lists = self.revocation_lists(subject).filter_map(|list| list.as_ref().ok());
+        let is_stale = level > CrlLevel::Ignore && lists.any(|stored| !stored.list.is_current(now));
+        is_stale.then(|| {
+            format!("the revocation list of the authority {name} is out of date; fetch the present one")
+        })
     }
 
     /// Returns the numbers of authorities, revocation lists and unusable files.

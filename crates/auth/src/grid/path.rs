@@ -253,6 +253,19 @@ fn check_revocation(
     issuer: &GridCertificate,
     now: SystemTime,
 ) -> Result<(), ChainFaultReason> {
+    let covers = |list: &RevocationList| list.covers(certificate);
+    check_lists(store, (level, now), issuer, covers, |list| list.has(certificate.serial()))
+}
+
+/// Checks the revocation lists of an authority, as far as `covers` selects them. An error refuses all
+/// certificates that these lists would cover; [`ChainFaultReason::Revoked`] only the one of `revokes`.
+pub(super) fn check_lists(
+    store: &AuthorityStore,
+    (level, now): (CrlLevel, SystemTime),
+    issuer: &GridCertificate,
+    covers: impl Fn(&RevocationList) -> bool,
+    revokes: impl Fn(&RevocationList) -> bool,
+) -> Result<(), ChainFaultReason> {
     if level == CrlLevel::Ignore {
         return Ok(());
     }
@@ -270,10 +283,10 @@ fn check_revocation(
         if !stored.is_verified && !stored.list.is_signed_by(issuer) {
             return Err(unusable("has a wrong signature"));
         }
-        has_list |= check_list(&stored.list, level, certificate, now)?;
+        has_list |= check_list(&stored.list, (level, now), &covers, &revokes)?;
     }
     if let Some(list) = downloaded {
-        has_list |= check_list(&list, level, certificate, now)?;
+        has_list |= check_list(&list, (level, now), &covers, &revokes)?;
     }
     if !has_list && level >= CrlLevel::Use {
         return Err(unusable("is missing or does not cover it"));
@@ -281,17 +294,17 @@ fn check_revocation(
     Ok(())
 }
 
-/// Checks whether a list of the issuer of a certificate has it. Returns whether the list covers it.
+/// Checks one list as [`check_lists`] does. Returns whether `covers` selects it.
 fn check_list(
     list: &RevocationList,
-    level: CrlLevel,
-    certificate: &GridCertificate,
-    now: SystemTime,
+    (level, now): (CrlLevel, SystemTime),
+    covers: &impl Fn(&RevocationList) -> bool,
+    revokes: &impl Fn(&RevocationList) -> bool,
 ) -> Result<bool, ChainFaultReason> {
-    if !list.covers(certificate) {
+    if !covers(list) {
         return Ok(false);
     }
-    if list.has(certificate.serial()) {
+    if revokes(list) {
         return Err(ChainFaultReason::Revoked);
     }
     if !list.is_current(now) {

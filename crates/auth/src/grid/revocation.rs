@@ -183,6 +183,11 @@ impl RevocationList {
         self.scope.covers(certificate)
     }
 
+    /// Reports whether the list tells about authorities, or about other certificates.
+    pub(super) fn covers_kind(&self, of_authorities: bool) -> bool {
+        self.scope.of_authorities.is_none_or(|only| only == of_authorities)
+    }
+
     /// Reports whether an authority has signed the list.
     pub(super) fn is_signed_by(&self, authority: &GridCertificate) -> bool {
         let Ok((signed, _)) = SignedData::read(&self.encoded) else { return false };

@@ -2,8 +2,8 @@
 
 use super::settings::{AuthorityLevel, ChainRole, CrlLevel, GridTrustSettings};
 use super::test_certificates::{
-    DAY, DraftCertificate, DraftList, NOW, TestDirectory, TestKey, element, extension, name, now, oid,
-    pem_of, proxy_info, revocation_list, vector_certificate, vector_text,
+    DAY, DraftCertificate, DraftList, NOW, TestDirectory, TestKey, element, encoded_name, extension, name,
+    now, oid, pem_of, proxy_info, revocation_list, vector_certificate, vector_text,
 };
 use super::test_chains::{ChainPlan, Defect, TestKeys, authority_name, build, end_entity_name};
 use super::*;
@@ -141,6 +141,46 @@ fn levels_decide_about_revocation_lists() {
             assert_eq!(found == "accepted", is_accepted, "{defect:?} {level:?}: {found}");
         }
     }
+}
+
+/// `scalla config check` tells before what clients would find out.
+#[test]
+fn lists_that_refuse_all_certificates_are_warned_of() {
+    let keys = TestKeys::new();
+    let plan = |defect: Defect| ChainPlan { has_local_intermediates: true, ..ChainPlan::usual(defect) };
+    // The other authority of the directory has no list.
+    let warnings = |trust: &GridTrust| {
+        let found = trust.warnings(now(), Duration::ZERO);
+        found.into_iter().filter(|one| !one.contains("/CN=Other Root")).collect::<Vec<_>>()
+    };
+    for defect in [Defect::MissingList, Defect::StaleList, Defect::ForeignList, Defect::ListOfOtherIssuer] {
+        for level in [CrlLevel::Ignore, CrlLevel::Try, CrlLevel::Use, CrlLevel::Require] {
+            let directory = TestDirectory::new("warned");
+            let chain = build(&plan(defect), &keys, &directory);
+            let trust = GridTrust::open(settings(&directory, level)).unwrap();
+            let is_refused = trust.verify(&chain, ChainRole::Client, now()).is_err();
+            let is_stale = defect == Defect::StaleList && level > CrlLevel::Ignore;
+            let found = warnings(&trust);
+            let says = format!("{defect:?} {level:?}: {found:?}");
+            assert_eq!(found.iter().any(|one| one.contains("are refused")), is_refused, "{says}");
+            assert_eq!(found.len(), usize::from(is_refused || is_stale), "{says}");
+        }
+    }
+    // Both files of an authority count.
+    let directory = TestDirectory::new("warned-files");
+    build(&plan(Defect::None), &keys, &directory);
+    let trust = GridTrust::open(settings(&directory, CrlLevel::Require)).unwrap();
+    assert_eq!(warnings(&trust), [""; 0]);
+    let encoded = encoded_name(&authority_name(1));
+    let subject = DistinguishedName::read(&encoded).unwrap();
+    let (file, other) = (format!("{}.r0", subject.hash()), format!("{}.r0", subject.old_hash()));
+    directory.put(&other, "no list");
+    trust.refresh().unwrap();
+    let found = warnings(&trust).join("\n");
+    assert!(found.contains("cannot be used") && found.contains("are refused"), "{found}");
+    directory.put(&other, std::fs::read(directory.0.join(file)).unwrap());
+    trust.refresh().unwrap();
+    assert_eq!(warnings(&trust), [""; 0]);
 }
 
 #[test]
