@@ -161,16 +161,39 @@ def test_no_failure_of_the_download_brings_an_older_list_back(serve, site, lists
     assert NEW not in logins.server.output()
 
 
+def test_a_list_is_kept_again_after_its_file_was_lost(serve, site, lists):
+    logins = Logins(site, lists.url)
+    lists.answer = site.revocation_list(logins.revoked)
+    logins.start(serve, "-crl:use,updt")
+    logins.await_text(NEW)
+
+    def kept():
+        return list(logins.server.work.rglob(".revocation-lists/*.r0"))
+
+    wait_until(kept)
+    kept()[0].unlink()
+    wait_until(kept)
+    # It is the only list after a restart without the authority.
+    lists.stop()
+    logins.server.restart()
+    logins.expect(revoked=True)
+
+
 def test_an_authority_that_does_not_answer_delays_no_login(serve, site, lists):
     logins = Logins(site, lists.url)
     site.revoke(logins.revoked)
-    end = threading.Event()
-    lists.answer = lambda handler: end.wait(60)
+    end, ended = threading.Event(), threading.Event()
+
+    def silent(handler):
+        end.wait()
+        ended.set()
+
+    lists.answer = silent
     logins.start(serve, "-crl:13")
     wait_until(lambda: lists.requests >= 1)
     # The lists in files count meanwhile.
     logins.expect(revoked=True)
-    assert lists.requests == 1
+    assert lists.requests == 1 and not ended.is_set()
     end.set()
 
 
@@ -178,6 +201,7 @@ def test_without_any_list_nobody_is_admitted(serve, site, lists):
     logins = Logins(site, lists.url)
     logins.start(serve, "-crl:12")
     logins.await_text("cannot be downloaded")
+    assert "is missing" not in logins.server.output()
     assert logins.ls(logins.plain).status != 0
     logins.await_text("is missing")
     lists.answer = site.revocation_list()

@@ -312,7 +312,7 @@ impl AuthorityStore {
                 reason => format!("the authority {name}: {reason}"),
             });
         }
-        if self.downloaded.of(subject).is_some_and(|list| list.is_current(now)) {
+        if self.downloaded.of(subject).iter().any(|list| list.is_current(now)) {
             return None;
         }
         let mut lists = self.revocation_lists(subject).filter_map(|list| list.as_ref().ok());

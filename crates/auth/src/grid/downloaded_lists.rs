@@ -1,12 +1,16 @@
 //! [`DownloadedLists`]: revocation lists that were downloaded, and the addresses to download from.
 //!
 //! They are kept beside the lists in files. A downloaded list replaces an older one in a file if both
-//! cover the same certificates, and never a newer one. Its signature is verified before it is added,
-//! because it may come over a connection that is not encrypted.
+//! cover the same certificates, and never a newer one. Lists of other certificates of the same authority
+//! are in force beside it. Signatures are verified before lists are added, because lists may come over
+//! connections that are not encrypted.
 
 use super::certificate::address_in;
+use super::der::DerReader;
 use super::directory::AuthorityStore;
-use super::limits::{ADDRESS_BYTES_MAX, DOWNLOADED_BYTES_MAX, LIST_ADDRESSES_MAX, LIST_BYTES_MAX};
+use super::limits::{
+    ADDRESS_BYTES_MAX, DOWNLOADED_BYTES_MAX, LIST_ADDRESSES_MAX, LIST_BYTES_MAX, LISTS_OF_AUTHORITY_MAX,
+};
 use super::name::DistinguishedName;
 use super::revocation::RevocationList;
 use std::cmp::Ordering;
@@ -14,14 +18,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
-/// An authority whose revocation list can be downloaded.
+/// An authority, and the places of its revocation lists.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CrlSource {
     /// The name of the authority.
     pub authority: String,
     /// The hash of the name.
     pub hash: String,
-    /// HTTP and HTTPS addresses. Each has the whole list.
+    /// HTTP and HTTPS addresses.
     pub addresses: Vec<String>,
 }
 
@@ -32,38 +36,106 @@ pub struct DownloadedList {
     pub is_new: bool,
     /// The time until which the authority makes the next list, if the list has it.
     pub next_update: Option<SystemTime>,
+    /// The list covers all certificates of the authority.
+    pub is_whole: bool,
 }
 
-/// The downloaded lists by the names of their authorities.
+/// The reason why a downloaded list is not used.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ListRefusal {
+    /// It is too large.
+    #[error("the list is larger than {LIST_BYTES_MAX} bytes")]
+    Size,
+    /// It is not a list that is supported.
+    #[error("the list {0}")]
+    Content(&'static str),
+    /// Its issuer is another authority.
+    #[error("the list is one of another authority")]
+    Issuer,
+    /// Its signature is not that of the authority.
+    #[error("the list is not signed by the authority")]
+    Signature,
+    /// It was issued in the future.
+    #[error("the list is not valid yet; check the clocks")]
+    NotValidYet,
+    /// A newer one of the same certificates is in force.
+    #[error("the list is older than the one in force")]
+    Older,
+    /// There are too many lists.
+    #[error("the downloaded lists exceed a limit: {0}")]
+    Limit(&'static str),
+}
+
+/// A list that was downloaded.
+#[derive(Clone)]
+struct StoredDownload {
+    list: Arc<RevocationList>,
+    /// The directory has the authority. Lists of authorities that are missing in it, perhaps only while
+    /// files are replaced, are not used until they return.
+    is_signed: bool,
+}
+
+/// The downloaded lists by the names of their authorities. Those of one authority differ in the
+/// certificates that they cover.
 #[derive(Default)]
-pub(super) struct DownloadedLists(RwLock<HashMap<Vec<u8>, Arc<RevocationList>>>);
+pub(super) struct DownloadedLists(RwLock<HashMap<Vec<u8>, Vec<StoredDownload>>>);
 
 impl DownloadedLists {
-    /// Returns the list of an authority.
-    pub(super) fn of(&self, authority: &DistinguishedName) -> Option<Arc<RevocationList>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&authority.key()).cloned()
+    /// Returns the lists of an authority that are in force.
+    pub(super) fn of(&self, authority: &DistinguishedName) -> Vec<Arc<RevocationList>> {
+        let lists = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let lists = lists.get(&authority.key()).into_iter().flatten();
+        lists.filter(|stored| stored.is_signed).map(|stored| stored.list.clone()).collect()
     }
 
+    /// Returns the number of lists in force.
     pub(super) fn len(&self) -> usize {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.all().iter().filter(|stored| stored.is_signed).count()
     }
 
-    fn all(&self) -> Vec<Arc<RevocationList>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    /// Returns the lists of an authority that are in force, one after the other.
+    pub(super) fn text_of(&self, source: &CrlSource) -> Vec<u8> {
+        let is_own = |one: &&StoredDownload| one.is_signed && one.list.issuer().text() == source.authority;
+        let all = self.all();
+        let lists: Vec<&[u8]> = all.iter().filter(is_own).map(|stored| stored.list.encoded()).collect();
+        lists.concat()
     }
 
-    /// Adds a list in place of that of its authority.
-    fn put(&self, list: Arc<RevocationList>) -> Result<(), String> {
+    fn all(&self) -> Vec<StoredDownload> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).values().flatten().cloned().collect()
+    }
+
+    /// Adds a list in place of that of the same certificates.
+    fn put(&self, new: StoredDownload) -> Result<(), ListRefusal> {
         let mut lists = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let key = list.issuer().key();
-        let others = lists.iter().filter(|(known, _)| **known != key);
-        let others: usize = others.map(|(_, list)| list.encoded().len()).sum();
-        if others + list.encoded().len() > DOWNLOADED_BYTES_MAX {
-            return Err(format!("the downloaded lists are larger than {DOWNLOADED_BYTES_MAX} bytes"));
+        let is_replaced = |stored: &StoredDownload| {
+            stored.list.issuer() == new.list.issuer() && stored.list.has_scope_of(&new.list)
+        };
+        let others = lists.values().flatten().filter(|stored| !is_replaced(stored));
+        let others: usize = others.map(|stored| stored.list.encoded().len()).sum();
+        if others + new.list.encoded().len() > DOWNLOADED_BYTES_MAX {
+            return Err(ListRefusal::Limit("all together have at most 256 MiB"));
         }
-        lists.insert(key, list);
+        let of_authority = lists.entry(new.list.issuer().key()).or_default();
+        if let Some(stored) = of_authority.iter_mut().find(|stored| is_replaced(stored)) {
+            *stored = new;
+        } else if of_authority.len() < LISTS_OF_AUTHORITY_MAX {
+            of_authority.push(new);
+        } else {
+            // The removal of another one could bring an older one of its certificates back.
+            return Err(ListRefusal::Limit("an authority has at most 4 lists of different scopes"));
+        }
         Ok(())
     }
+}
+
+/// Splits lists that follow each other.
+pub(super) fn split_lists(text: &[u8]) -> Result<Vec<&[u8]>, ListRefusal> {
+    let (mut lists, mut rest) = (Vec::new(), DerReader::new(text));
+    while !rest.is_empty() && lists.len() < LISTS_OF_AUTHORITY_MAX {
+        lists.push(rest.next().map_err(|_| ListRefusal::Content("is malformed"))?.whole);
+    }
+    Ok(lists)
 }
 
 /// Reports whether a downloaded list is used instead of one in a file.
@@ -84,6 +156,8 @@ impl AuthorityStore {
             let issuer = points.entry(authority.certificate.issuer().key()).or_default();
             issuer.extend(addresses.filter_map(|name| address_in(name)));
         }
+        // The order must not change from one refresh to the next.
+        points.values_mut().for_each(|addresses| addresses.sort_unstable());
         let mut sources = Vec::new();
         for authority in self.authorities().filter_map(<[_]>::first) {
             let name = authority.certificate.subject();
@@ -95,11 +169,9 @@ impl AuthorityStore {
                     addresses.push(address.to_owned());
                 }
             }
-            if !addresses.is_empty() {
-                sources.push(CrlSource { authority: name.text().to_owned(), hash: name.hash(), addresses });
-            }
+            sources.push(CrlSource { authority: name.text().to_owned(), hash: name.hash(), addresses });
         }
-        sources.sort_by(|one, other| one.hash.cmp(&other.hash));
+        sources.sort_by(|one, other| one.authority.cmp(&other.authority));
         sources
     }
 
@@ -109,42 +181,45 @@ impl AuthorityStore {
         source: &CrlSource,
         text: &[u8],
         now: SystemTime,
-    ) -> Result<DownloadedList, String> {
+    ) -> Result<DownloadedList, ListRefusal> {
         if text.len() > LIST_BYTES_MAX {
-            return Err(format!("the list is larger than {LIST_BYTES_MAX} bytes"));
+            return Err(ListRefusal::Size);
         }
-        let list = RevocationList::parse(text).map_err(|reason| format!("the list {reason}"))?;
+        let list = RevocationList::parse(text).map_err(ListRefusal::Content)?;
         if list.issuer().text() != source.authority {
-            return Err("the list is one of another authority".to_owned());
+            return Err(ListRefusal::Issuer);
         }
         if !self.is_signed(&list) {
-            return Err("the list is not signed by the authority".to_owned());
+            return Err(ListRefusal::Signature);
         }
         if list.issued() > now {
-            return Err("the list is not valid yet; check the clocks".to_owned());
+            return Err(ListRefusal::NotValidYet);
         }
-        let next_update = list.next_update();
-        let known = self.downloaded().of(list.issuer()).filter(|known| known.has_scope_of(&list));
-        for other in self.comparable_files(&list).chain(known.as_deref()) {
+        let (next_update, is_whole) = (list.next_update(), list.is_whole());
+        let known = self.downloaded().of(list.issuer());
+        let known = known.iter().map(AsRef::as_ref).filter(|known| known.has_scope_of(&list));
+        for other in self.comparable_files(&list).chain(known) {
             if other.encoded() == list.encoded() {
-                return Ok(DownloadedList { is_new: false, next_update });
+                return Ok(DownloadedList { is_new: false, next_update, is_whole });
             }
             if list.compare_age(other) == Ordering::Less {
-                return Err("the list is older than the one in force".to_owned());
+                return Err(ListRefusal::Older);
             }
         }
-        self.downloaded().put(Arc::new(list))?;
-        Ok(DownloadedList { is_new: true, next_update })
+        self.downloaded().put(StoredDownload { list: Arc::new(list), is_signed: true })?;
+        Ok(DownloadedList { is_new: true, next_update, is_whole })
     }
 
     /// Takes the lists of an earlier store, except those that an authority no longer signs or that a
     /// newer file replaces.
     pub(super) fn take_downloaded(&self, earlier: &Self) {
-        for list in earlier.downloaded().all() {
+        for StoredDownload { list, .. } in earlier.downloaded().all() {
             let is_older = |other: &RevocationList| list.compare_age(other) == Ordering::Less;
-            if !self.comparable_files(&list).any(is_older) && self.is_signed(&list) {
-                // The lists were within the limit before.
-                let _ = self.downloaded().put(list.clone());
+            let is_signed = self.is_signed(&list);
+            let is_missing = self.of_name(list.issuer()).next().is_none();
+            if !self.comparable_files(&list).any(is_older) && (is_signed || is_missing) {
+                // The lists were within the limits before.
+                let _ = self.downloaded().put(StoredDownload { list, is_signed });
             }
         }
     }

@@ -12,6 +12,8 @@ pub const LIST_BYTES_MAX: usize = 16 << 20;
 pub(super) const FILE_BYTES_MAX: u64 = LIST_BYTES_MAX as u64;
 /// Maximum size of all revocation lists that were downloaded, in bytes.
 pub(super) const DOWNLOADED_BYTES_MAX: usize = 256 << 20;
+/// Maximum number of downloaded revocation lists of an authority, each of another part of its certificates.
+pub const LISTS_OF_AUTHORITY_MAX: usize = 4;
 /// Maximum number of addresses of the revocation list of an authority.
 pub(super) const LIST_ADDRESSES_MAX: usize = 8;
 /// Maximum length of an address of a revocation list in bytes.

@@ -71,10 +71,12 @@ mod voms_tests;
 pub(crate) use glob::Glob;
 pub(crate) use proxy::{INHERIT_ALL_POLICY, LEGACY_FULL, LEGACY_LIMITED, LIMITED_POLICY};
 
-pub use downloaded_lists::{CrlSource, DownloadedList};
+pub use downloaded_lists::{CrlSource, DownloadedList, ListRefusal};
 pub use fault::{ChainFault, ChainFaultReason, GridTrustError};
 pub use fqan::Fqan;
-pub use limits::{CERTIFICATE_BYTES_MAX, CERTIFICATES_MAX, CHAIN_BYTES_MAX, LIST_BYTES_MAX};
+pub use limits::{
+    CERTIFICATE_BYTES_MAX, CERTIFICATES_MAX, CHAIN_BYTES_MAX, LIST_BYTES_MAX, LISTS_OF_AUTHORITY_MAX,
+};
 pub use map::GridMap;
 pub use name::DistinguishedName;
 pub use namespaces::Namespaces;

@@ -274,7 +274,7 @@ pub(super) fn check_lists(
     let mut has_list = false;
     for stored in store.revocation_lists(issuer.subject()) {
         let stored = stored.as_ref().map_err(|reason| unusable(&format!("cannot be used ({reason})")))?;
-        if downloaded.as_ref().is_some_and(|newer| replaces(newer, &stored.list)) {
+        if downloaded.iter().any(|newer| replaces(newer, &stored.list)) {
             continue;
         }
         if stored.list.issuer() != issuer.subject() {
@@ -285,8 +285,8 @@ pub(super) fn check_lists(
         }
         has_list |= check_list(&stored.list, (level, now), &covers, &revokes)?;
     }
-    if let Some(list) = downloaded {
-        has_list |= check_list(&list, (level, now), &covers, &revokes)?;
+    for list in &downloaded {
+        has_list |= check_list(list, (level, now), &covers, &revokes)?;
     }
     if !has_list && level >= CrlLevel::Use {
         return Err(unusable("is missing or does not cover it"));

@@ -162,6 +162,11 @@ impl RevocationList {
         self.scope == other.scope
     }
 
+    /// Reports whether the list covers all certificates of the authority.
+    pub(super) fn is_whole(&self) -> bool {
+        self.scope == ListScope::default()
+    }
+
     /// Compares the ages of two lists of one authority: the newer one is greater. The number decides
     /// between lists of the same second, if both have one.
     pub(super) fn compare_age(&self, other: &Self) -> Ordering {

@@ -2,7 +2,7 @@
 
 use super::certificate::{GridCertificate, key_usage};
 use super::directory::AuthorityStore;
-use super::downloaded_lists::{CrlSource, DownloadedList};
+use super::downloaded_lists::{CrlSource, DownloadedList, ListRefusal, split_lists};
 use super::fault::{ChainFault, ChainFaultReason, GridTrustError};
 use super::limits::{CERTIFICATES_MAX, CHAIN_BYTES_MAX};
 use super::path::{SignatureBudget, find_path};
@@ -79,8 +79,8 @@ impl GridTrust {
         signers
     }
 
-    /// Returns the authorities whose revocation lists can be downloaded, with the addresses in the files
-    /// `HASH.crl_url` and in the certificates that they have issued for authorities.
+    /// Returns the authorities, with the addresses of their revocation lists in the files `HASH.crl_url`
+    /// and in the certificates that they have issued for authorities.
     #[must_use]
     pub fn list_sources(&self) -> Vec<CrlSource> {
         self.store().list_sources()
@@ -95,8 +95,9 @@ impl GridTrust {
     }
 
     /// Puts a downloaded revocation list of an authority into force, PEM or DER, if its signature is
-    /// that of the authority and there is no newer one. It stays in force until a newer one is added or
-    /// read from a file. Computes, for large lists up to some hundred milliseconds.
+    /// that of the authority and there is no newer one of the same certificates. It stays in force until
+    /// a newer one is added or read from a file. Computes, for large lists up to some hundred
+    /// milliseconds.
     ///
     /// # Errors
     /// The reason why the list is not used; an earlier one stays in force.
@@ -105,9 +106,25 @@ impl GridTrust {
         source: &CrlSource,
         text: &[u8],
         now: SystemTime,
-    ) -> Result<DownloadedList, String> {
+    ) -> Result<DownloadedList, ListRefusal> {
         let _one = self.downloads.lock().unwrap_or_else(PoisonError::into_inner);
         self.store().add_downloaded(source, text, now)
+    }
+
+    /// Returns the downloaded lists of an authority that are in force, as one text to keep.
+    #[must_use]
+    pub fn downloaded_lists(&self, source: &CrlSource) -> Vec<u8> {
+        self.store().downloaded().text_of(source)
+    }
+
+    /// Puts the lists of a text of [`Self::downloaded_lists`] into force, as [`Self::add_downloaded`] does.
+    ///
+    /// # Errors
+    /// The reason why one of them is not used, [`ListRefusal::NotValidYet`] before others.
+    pub fn add_kept(&self, source: &CrlSource, text: &[u8], now: SystemTime) -> Result<(), ListRefusal> {
+        let lists = split_lists(text)?.into_iter();
+        let refusals = lists.filter_map(|list| self.add_downloaded(source, list, now).err());
+        refusals.min_by_key(|refusal| *refusal != ListRefusal::NotValidYet).map_or(Ok(()), Err)
     }
 
     /// Reports whether there is an authority of this hash: eight hexadecimal digits of the new or the

@@ -16,8 +16,6 @@ use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 
-/// Maximum time of one download, with its redirects.
-const DOWNLOAD_TIME_MAX: Duration = Duration::from_secs(60);
 /// Maximum time to connect to a server.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 /// Maximum number of redirects.
@@ -83,13 +81,13 @@ impl Resolver for PermittedAddresses {
 
 impl ListDownload {
     /// Creates a client. HTTPS servers must have a certificate of one of the authorities, which are
-    /// DER. `outbound` has the servers that may be used.
-    pub(super) fn new(authorities: Vec<Vec<u8>>, outbound: Outbound) -> Self {
+    /// DER. `outbound` has the servers that may be used, and `limit` is the maximum time, with redirects.
+    pub(super) fn new(authorities: Vec<Vec<u8>>, outbound: Outbound, limit: Duration) -> Self {
         let roots = authorities.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
         let tls = TlsConfig::builder().root_certs(RootCerts::Specific(Arc::new(roots))).build();
         let config = Agent::config_builder()
             .max_redirects(REDIRECTS_MAX)
-            .timeout_global(Some(DOWNLOAD_TIME_MAX))
+            .timeout_global(Some(limit))
             .timeout_connect(Some(CONNECT_TIME_MAX))
             // The addresses behind a proxy could not be checked.
             .proxy(None)
@@ -101,7 +99,7 @@ impl ListDownload {
         Self(Agent::with_parts(config, DefaultConnector::default(), resolver))
     }
 
-    /// Downloads a list. Blocks, for at most a minute.
+    /// Downloads a list. Blocks.
     ///
     /// # Errors
     /// The reason.

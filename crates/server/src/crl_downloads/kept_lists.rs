@@ -1,11 +1,12 @@
 //! [`KeptLists`]: downloaded lists on disk. They are verified again when they are read.
 
-use auth::grid::LIST_BYTES_MAX;
+use auth::grid::{CrlSource, LIST_BYTES_MAX, LISTS_OF_AUTHORITY_MAX};
+use sha2::{Digest, Sha256};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use storage::PrivateDirectory;
 
-/// A directory with one file for each authority, whose name is the hash of the name of the authority.
+/// A directory with one file for each authority, which has all its lists that are in force.
 pub(super) struct KeptLists(PathBuf);
 
 impl KeptLists {
@@ -13,54 +14,79 @@ impl KeptLists {
         Self(directory.to_owned())
     }
 
-    /// Returns the list of an authority. Blocks.
-    pub(super) fn read(&self, hash: &str) -> Option<Vec<u8>> {
-        let text = self.try_read(hash);
-        text.map_err(|error| {
-            if error.kind() != io::ErrorKind::NotFound {
-                let (directory, error) = (self.0.display(), base::errno_text(&error));
-                tracing::warn!("the kept revocation list {hash} in {directory} is not used: {error}");
-            }
-        })
-        .ok()
+    /// Returns the lists of an authority. Blocks.
+    pub(super) fn read(&self, source: &CrlSource) -> Option<Vec<u8>> {
+        self.try_read(&file_name(source))
+            .map_err(|error| {
+                if error.kind() != io::ErrorKind::NotFound {
+                    let (name, directory) = (&source.authority, self.0.display());
+                    let error = base::errno_text(&error);
+                    tracing::warn!(
+                        "the kept revocation list of {name:?} in {directory} is not used: {error}"
+                    );
+                }
+            })
+            .ok()
     }
 
-    fn try_read(&self, hash: &str) -> io::Result<Vec<u8>> {
-        let file = PrivateDirectory::open(&self.0)?.open_file(&file_name(hash))?;
+    fn try_read(&self, name: &str) -> io::Result<Vec<u8>> {
+        let file = PrivateDirectory::open(&self.0)?.open_file(name)?;
         let mut text = Vec::new();
-        let limit = u64::try_from(LIST_BYTES_MAX).unwrap_or(u64::MAX);
-        // One byte more, so that a longer file is not taken for a whole list.
-        file.take(limit.saturating_add(1)).read_to_end(&mut text)?;
+        let limit = u64::try_from(LIST_BYTES_MAX * LISTS_OF_AUTHORITY_MAX).unwrap_or(u64::MAX);
+        // A longer file has a list that is not whole, which is refused.
+        file.take(limit).read_to_end(&mut text)?;
         Ok(text)
     }
 
-    /// Replaces the list of an authority. Blocks.
-    pub(super) fn write(&self, hash: &str, text: &[u8]) -> io::Result<()> {
-        PrivateDirectory::create(&self.0)?.replace(&file_name(hash), text).map(drop)
+    /// Replaces the lists of an authority, if they are not those on disk. Blocks.
+    pub(super) fn write(&self, source: &CrlSource, text: &[u8]) -> io::Result<()> {
+        let name = file_name(source);
+        if self.try_read(&name).is_ok_and(|kept| kept == text) {
+            return Ok(());
+        }
+        PrivateDirectory::create(&self.0)?.replace(&name, text).map(drop)
     }
 }
 
-fn file_name(hash: &str) -> String {
-    format!("{hash}.r0")
+/// Returns the name of a file. Two authorities may have one hash, so it has a part of another one.
+fn file_name(source: &CrlSource) -> String {
+    let digest = Sha256::digest(source.authority.as_bytes());
+    let digest: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{digest}.r0", source.hash)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn source(authority: &str) -> CrlSource {
+        let (authority, hash) = (authority.to_owned(), "0123abcd".to_owned());
+        CrlSource { authority, hash, addresses: Vec::new() }
+    }
+
     #[test]
     fn lists_are_kept_where_no_other_user_can_write() {
         let directory = std::env::temp_dir().join(format!("scalla-kept-lists-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&directory);
         let kept = KeptLists::new(&directory);
-        assert_eq!(kept.read("0123abcd"), None);
-        kept.write("0123abcd", b"one").unwrap();
-        kept.write("0123abcd", b"two").unwrap();
-        assert_eq!(kept.read("0123abcd").as_deref(), Some(&b"two"[..]));
-        assert_eq!(kept.read("00000000"), None);
-        let file = directory.join("0123abcd.r0");
+        let (own, other) = (source("/CN=Own"), source("/CN=Other"));
+        assert_eq!(kept.read(&own), None);
+        kept.write(&own, b"one").unwrap();
+        kept.write(&own, b"two").unwrap();
+        assert_eq!(kept.read(&own).as_deref(), Some(&b"two"[..]));
+        assert_eq!(kept.read(&other), None, "another authority of the same hash");
+        let file = directory.join(file_name(&own));
         std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
-        assert_eq!(kept.read("0123abcd"), None);
+        assert_eq!(kept.read(&own), None);
+        // The next one of the same content replaces a file that cannot be used or that is missing.
+        kept.write(&own, b"two").unwrap();
+        assert_eq!(kept.read(&own).as_deref(), Some(&b"two"[..]));
+        std::fs::remove_dir_all(&directory).unwrap();
+        std::fs::write(&directory, b"").unwrap();
+        assert!(kept.write(&own, b"two").is_err());
+        std::fs::remove_file(&directory).unwrap();
+        kept.write(&own, b"two").unwrap();
+        assert_eq!(kept.read(&own).as_deref(), Some(&b"two"[..]));
         std::fs::remove_dir_all(directory).unwrap();
     }
 }

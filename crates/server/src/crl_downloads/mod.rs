@@ -3,8 +3,8 @@
 //! Lists are downloaded in the background, on threads of their own, so that no login waits for an
 //! authority. A list counts after its signature is verified, and only if it is newer than the one in
 //! force (`auth::grid`). The last list stays in force while an authority does not answer. Lists are
-//! kept on disk, so that a restart depends on no authority, and an older list cannot come into force
-//! by a restart.
+//! kept on disk, so that a restart depends on no authority. Kept lists are read before each download,
+//! so that no older list comes into force by a restart, or when an authority is new in the directory.
 //!
 //! | file | contents |
 //! |---|---|
@@ -17,7 +17,7 @@ mod kept_lists;
 mod schedule;
 
 use crate::third_party::Outbound;
-use auth::grid::{CrlSource, DownloadedList, GridTrust};
+use auth::grid::{CrlSource, DownloadedList, GridTrust, ListRefusal};
 use base::{Owner, Supervisor};
 use config::Effective;
 use download::ListDownload;
@@ -31,13 +31,15 @@ use storage::Pool;
 
 /// Maximum number of threads that wait for authorities.
 const DOWNLOAD_THREADS_MAX: usize = 4;
+/// Maximum time of the download from all addresses of an authority. Others may wait for its thread.
+const DOWNLOAD_TIME_MAX: Duration = Duration::from_secs(60);
 /// Maximum interval at which changed addresses of authorities, and the end of a download, are noticed.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// The directory for lists, below the administrative path.
 const LISTS: &str = ".revocation-lists";
 
-/// Downloads from one address. Blocks.
-type FetchList = dyn Fn(&str) -> Result<Vec<u8>, String> + Send + Sync;
+/// Downloads from one address within some time. Blocks.
+type FetchList = dyn Fn(&str, Duration) -> Result<Vec<u8>, String> + Send + Sync;
 
 /// The download of lists. It ends when this is dropped.
 pub(crate) struct CrlDownloads {
@@ -63,8 +65,9 @@ impl CrlDownloads {
         let sources = effective.security.grid_list_sources.value.clone();
         let outbound = Outbound::new(sources, &effective.host).of_directive("gsi.crlsource");
         let authorities = trust.clone();
-        let fetch =
-            move |address: &str| ListDownload::new(authorities.roots(), outbound.clone()).fetch(address);
+        let fetch = move |address: &str, limit: Duration| {
+            ListDownload::new(authorities.roots(), outbound.clone(), limit).fetch(address)
+        };
         let updater = Arc::new(ListUpdater {
             schedule: Mutex::new(DownloadSchedule::new(trust.settings().refresh)),
             trust,
@@ -72,7 +75,7 @@ impl CrlDownloads {
             started: Instant::now(),
             fetch: Box::new(fetch),
         });
-        updater.restore();
+        updater.restore_all();
         let (end, ended) = mpsc::channel();
         let run = move || {
             let pool = Pool::new("crl-downloads", DOWNLOAD_THREADS_MAX);
@@ -94,14 +97,18 @@ impl ListUpdater {
     }
 
     /// Puts lists of an earlier run into force.
-    fn restore(&self) {
+    fn restore_all(&self) {
         for source in self.trust.list_sources() {
-            let Some(text) = self.kept.read(&source.hash) else { continue };
-            if let Err(reason) = self.trust.add_downloaded(&source, &text, SystemTime::now()) {
+            if let Err(reason) = self.restore(&source) {
                 let name = &source.authority;
                 tracing::info!("the kept revocation list of {name:?} is not used: {reason}");
             }
         }
+    }
+
+    fn restore(&self, source: &CrlSource) -> Result<(), ListRefusal> {
+        let kept = self.kept.read(source);
+        kept.map_or(Ok(()), |text| self.trust.add_kept(source, &text, SystemTime::now()))
     }
 
     /// Starts the downloads that are due.
@@ -109,10 +116,10 @@ impl ListUpdater {
         let now = self.started.elapsed();
         let due = self.schedule().take_due(self.trust.list_sources(), now);
         for source in due {
-            let (updater, hash) = (self.clone(), source.hash.clone());
+            let (updater, authority) = (self.clone(), source.authority.clone());
             let job = move || updater.update(&source);
             if pool.run(Owner::SERVER, Box::new(job)).is_err() {
-                self.schedule().postponed(&hash, now);
+                self.schedule().postponed(&authority, now);
             }
         }
     }
@@ -126,53 +133,81 @@ impl ListUpdater {
         self.finish(source, downloaded.unwrap_or_else(|_| panicked()));
     }
 
-    /// Tries the addresses of an authority, until one has a list that can be used.
-    fn download(&self, source: &CrlSource) -> Result<DownloadedList, String> {
-        let mut reasons = Vec::new();
-        for address in &source.addresses {
-            match self.download_from(source, address) {
-                Ok(added) => return Ok(added),
+    /// Downloads from the addresses of an authority, until one has a list of all its certificates.
+    /// Returns the time of the first list that the authority makes next, if it is known.
+    fn download(&self, source: &CrlSource) -> Result<Option<SystemTime>, String> {
+        // A clock that is behind would otherwise let an older list replace the kept one.
+        if let Err(ListRefusal::NotValidYet) = self.restore(source) {
+            return Err(format!("the kept list: {}", ListRefusal::NotValidYet));
+        }
+        let end = Instant::now() + DOWNLOAD_TIME_MAX;
+        let (mut reasons, mut next_update) = (Vec::new(), None);
+        for (number, address) in source.addresses.iter().enumerate() {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.download_from(source, address, share(left, source.addresses.len() - number)) {
+                Ok(added) => {
+                    next_update = [next_update, added.next_update].into_iter().flatten().min();
+                    if added.is_whole {
+                        reasons.clear();
+                        break;
+                    }
+                }
                 Err(reason) => reasons.push(format!("{address}: {reason}")),
             }
         }
-        Err(reasons.join("; "))
+        self.keep(source);
+        if next_update.is_some_and(|next| next <= SystemTime::now()) {
+            reasons.push("the downloaded list is past its time".to_owned());
+        }
+        if reasons.is_empty() { Ok(next_update) } else { Err(reasons.join("; ")) }
     }
 
-    fn download_from(&self, source: &CrlSource, address: &str) -> Result<DownloadedList, String> {
-        let text = (self.fetch)(address)?;
-        let added = self.trust.add_downloaded(source, &text, SystemTime::now())?;
+    fn download_from(
+        &self,
+        source: &CrlSource,
+        address: &str,
+        limit: Duration,
+    ) -> Result<DownloadedList, String> {
+        let text = (self.fetch)(address, limit)?;
+        let added = self.trust.add_downloaded(source, &text, SystemTime::now());
+        let added = added.map_err(|reason| reason.to_string())?;
         if added.is_new {
             let name = &source.authority;
             tracing::info!("a new revocation list of {name:?} is in force, from {address}");
-            if let Err(error) = self.kept.write(&source.hash, &text) {
-                let error = base::errno_text(&error);
-                tracing::warn!("the revocation list of {name:?} is not kept over a restart: {error}");
-            }
         }
         Ok(added)
     }
 
+    /// Keeps the downloaded lists of an authority that are in force. It is tried after each download,
+    /// because an earlier attempt may have failed.
+    fn keep(&self, source: &CrlSource) {
+        let lists = self.trust.downloaded_lists(source);
+        if lists.is_empty() {
+            return;
+        }
+        if let Err(error) = self.kept.write(source, &lists) {
+            let (name, error) = (&source.authority, base::errno_text(&error));
+            tracing::warn!("the revocation list of {name:?} is not kept over a restart: {error}");
+        }
+    }
+
     /// Records the end of a download. A failure is logged if its reason has changed.
-    fn finish(&self, source: &CrlSource, downloaded: Result<DownloadedList, String>) {
+    fn finish(&self, source: &CrlSource, downloaded: Result<Option<SystemTime>, String>) {
         let (now, name) = (self.started.elapsed(), &source.authority);
         match downloaded {
-            Ok(added) => {
-                // A time that has passed leaves no time.
+            Ok(next_update) => {
                 let left = |next: SystemTime| next.duration_since(SystemTime::now()).unwrap_or_default();
-                let left = added.next_update.map(left);
-                if self.schedule().succeeded(&source.hash, left, now) {
+                let has_failed = self.schedule().succeeded(name, next_update.map(left), now);
+                if has_failed && !source.addresses.is_empty() {
                     tracing::info!("the revocation list of {name:?} can be downloaded again");
-                }
-                if left == Some(Duration::ZERO) {
-                    tracing::warn!("the downloaded revocation list of {name:?} is past its time");
                 }
             }
             Err(reason) => {
-                if let Some(pause) = self.schedule().failed(&source.hash, &reason, now) {
+                if let Some(pause) = self.schedule().failed(name, &reason, now) {
                     let seconds = pause.as_secs();
                     tracing::warn!(
-                        "the revocation list of {name:?} cannot be downloaded, so nothing changes: {reason}; \
-                         next attempt in {seconds} s"
+                        "the revocation list of {name:?} cannot be downloaded, and the newest one stays in \
+                         force: {reason}; next attempt in {seconds} s"
                     );
                 }
             }
@@ -184,5 +219,27 @@ impl ListUpdater {
         let now = self.started.elapsed();
         let look = LOOK_INTERVAL.min(self.trust.settings().refresh);
         self.schedule().next_due(now).map_or(look, |pause| pause.min(look))
+    }
+}
+
+/// Returns the part of a time for the first of some addresses, so that a slow one leaves time for others.
+fn share(left: Duration, addresses: usize) -> Duration {
+    left / u32::try_from(addresses).unwrap_or(u32::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authority_with_slow_addresses_uses_its_thread_for_a_limited_time() {
+        let mut left = DOWNLOAD_TIME_MAX;
+        for addresses in (1..=8).rev() {
+            let limit = share(left, addresses);
+            assert!(limit >= Duration::from_secs(7), "{limit:?}");
+            left -= limit;
+        }
+        assert_eq!(left, Duration::ZERO);
+        assert_eq!(share(DOWNLOAD_TIME_MAX, 1), DOWNLOAD_TIME_MAX);
     }
 }

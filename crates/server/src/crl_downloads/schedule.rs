@@ -12,7 +12,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(3600);
 /// Minimum interval between downloads of a list that is nearly past its time.
 const INTERVAL_MIN: Duration = Duration::from_secs(600);
 
-/// The downloads of all authorities by the hashes of their names. Times are those since the start of
+/// The downloads of all authorities by their names. Times are those since the start of
 /// the server.
 pub(super) struct DownloadSchedule {
     /// Interval between downloads from an authority that answers.
@@ -38,12 +38,12 @@ impl DownloadSchedule {
     /// Returns the authorities whose lists must be downloaded now, which the caller then downloads.
     /// `sources` are those of the present directory.
     pub(super) fn take_due(&mut self, sources: Vec<CrlSource>, now: Duration) -> Vec<CrlSource> {
-        let is_present = |hash: &String| sources.iter().any(|source| source.hash == *hash);
-        self.authorities.retain(|hash, downloads| downloads.next.is_none() || is_present(hash));
+        let is_present = |name: &String| sources.iter().any(|source| source.authority == *name);
+        self.authorities.retain(|name, downloads| downloads.next.is_none() || is_present(name));
         let mut due = Vec::new();
         for source in sources {
             let downloads =
-                self.authorities.entry(source.hash.clone()).or_insert_with(|| AuthorityDownloads {
+                self.authorities.entry(source.authority.clone()).or_insert_with(|| AuthorityDownloads {
                     next: Some(now),
                     failures: 0,
                     reason: String::new(),
@@ -59,11 +59,11 @@ impl DownloadSchedule {
         due
     }
 
-    /// Records a success. `left` is the time until the authority makes the next list. Returns whether
-    /// the last download failed.
-    pub(super) fn succeeded(&mut self, hash: &str, left: Option<Duration>, now: Duration) -> bool {
+    /// Records a success. `left` is the time until the authority makes the next list, which is not past.
+    /// Returns whether the last download failed.
+    pub(super) fn succeeded(&mut self, authority: &str, left: Option<Duration>, now: Duration) -> bool {
         let refresh = self.refresh;
-        let Some(downloads) = self.authorities.get_mut(hash) else { return false };
+        let Some(downloads) = self.authorities.get_mut(authority) else { return false };
         // A list is downloaded again before it is past its time.
         let half = left.map_or(refresh, |left| (left / 2).max(INTERVAL_MIN));
         downloads.next = Some(now + refresh.min(half));
@@ -72,9 +72,9 @@ impl DownloadSchedule {
     }
 
     /// Records a failure. Returns the pause before the next attempt if the failure must be logged.
-    pub(super) fn failed(&mut self, hash: &str, reason: &str, now: Duration) -> Option<Duration> {
+    pub(super) fn failed(&mut self, authority: &str, reason: &str, now: Duration) -> Option<Duration> {
         let refresh = self.refresh;
-        let downloads = self.authorities.get_mut(hash)?;
+        let downloads = self.authorities.get_mut(authority)?;
         let pause = FIRST_PAUSE.saturating_mul(1 << downloads.failures.min(16)).min(PAUSE_MAX).min(refresh);
         downloads.failures = downloads.failures.saturating_add(1);
         downloads.next = Some(now + pause);
@@ -84,8 +84,8 @@ impl DownloadSchedule {
     }
 
     /// Records that a download could not be started.
-    pub(super) fn postponed(&mut self, hash: &str, now: Duration) {
-        if let Some(downloads) = self.authorities.get_mut(hash) {
+    pub(super) fn postponed(&mut self, authority: &str, now: Duration) {
+        if let Some(downloads) = self.authorities.get_mut(authority) {
             downloads.next = Some(now + FIRST_PAUSE.min(self.refresh));
         }
     }
@@ -105,14 +105,15 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn source(hash: &str, addresses: &[&str]) -> CrlSource {
+    /// Returns an authority. All of them have one hash, which two names may have by chance.
+    fn source(authority: &str, addresses: &[&str]) -> CrlSource {
         let addresses = addresses.iter().map(|address| (*address).to_owned()).collect();
-        CrlSource { authority: format!("/CN={hash}"), hash: hash.to_owned(), addresses }
+        CrlSource { authority: authority.to_owned(), hash: "0123abcd".to_owned(), addresses }
     }
 
     fn due(schedule: &mut DownloadSchedule, sources: &[CrlSource], seconds: u64) -> Vec<String> {
         let due = schedule.take_due(sources.to_vec(), at(seconds));
-        due.into_iter().map(|source| source.hash).collect()
+        due.into_iter().map(|source| source.authority).collect()
     }
 
     #[test]

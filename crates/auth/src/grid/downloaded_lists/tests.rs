@@ -68,6 +68,19 @@ impl ListSite {
         draft.sign(&self.key)
     }
 
+    /// Returns a list of a part of the certificates, which this `issuingDistributionPoint` names.
+    fn partial(&self, hours: i64, part: &[u8], serials: &[u64]) -> Vec<u8> {
+        let issued = NOW - hours * 3600;
+        let draft = DraftList {
+            issuer: &authority(),
+            times: (issued, Some(issued + DAY)),
+            serials,
+            extensions: vec![extension(&[0x55, 0x1d, 28], true, &element(0x30, &[part]))],
+            extensions_of_entries: Vec::new(),
+        };
+        draft.sign(&self.key)
+    }
+
     fn put_file(&self, list: &[u8]) {
         self.directory.put_hashed(&authority(), "r0", list);
     }
@@ -79,8 +92,9 @@ impl ListSite {
 }
 
 fn add(trust: &GridTrust, list: &[u8]) -> Result<bool, String> {
-    let source = &trust.list_sources()[0];
-    trust.add_downloaded(source, list, now()).map(|added| added.is_new)
+    let sources = trust.list_sources();
+    let source = sources.iter().find(|source| source.authority == "/O=Grid/CN=Root").unwrap();
+    trust.add_downloaded(source, list, now()).map(|added| added.is_new).map_err(|reason| reason.to_string())
 }
 
 #[test]
@@ -114,6 +128,103 @@ fn an_older_list_never_replaces_a_newer_one() {
     assert!(site.verdict(&trust).contains("was revoked"));
     assert_eq!(add(&trust, &site.numbered(&[1, 1], &[])), Ok(true));
     assert_eq!(site.verdict(&trust), "accepted");
+}
+
+const OF_USERS: &[u8] = &[0x81, 1, 0xff];
+const OF_AUTHORITIES: &[u8] = &[0x82, 1, 0xff];
+
+#[test]
+fn a_list_of_other_certificates_replaces_none() {
+    let site = ListSite::new();
+    let trust = site.trust(CrlLevel::Require);
+    assert_eq!(add(&trust, &site.list(1, &[SERIAL])), Ok(true));
+    // An older one, from a time at which lists of this authority had another scope.
+    assert_eq!(add(&trust, &site.partial(5, OF_USERS, &[])), Ok(true));
+    assert!(site.verdict(&trust).contains("was revoked"), "{}", site.verdict(&trust));
+    assert_eq!(add(&trust, &site.list(2, &[])), Err("the list is older than the one in force".to_owned()));
+    // Both parts of the certificates have their lists.
+    let trust = site.trust(CrlLevel::Require);
+    assert_eq!(add(&trust, &site.partial(1, OF_AUTHORITIES, &[])), Ok(true));
+    assert!(site.verdict(&trust).contains("is missing"), "{}", site.verdict(&trust));
+    assert_eq!(add(&trust, &site.partial(1, OF_USERS, &[])), Ok(true));
+    assert_eq!(site.verdict(&trust), "accepted");
+    assert_eq!(add(&trust, &site.partial(0, OF_AUTHORITIES, &[])), Ok(true));
+    trust.refresh().unwrap();
+    assert_eq!(site.verdict(&trust), "accepted");
+    // Their number is limited.
+    assert_eq!(add(&trust, &site.list(1, &[])), Ok(true));
+    let place = |address: &str| element(0xa0, &[&element(0xa0, &[&element(0x86, &[address.as_bytes()])])]);
+    assert_eq!(add(&trust, &site.partial(1, &place("http://of.example/1"), &[])), Ok(true));
+    let refused = add(&trust, &site.partial(1, &place("http://of.example/2"), &[])).unwrap_err();
+    assert!(refused.contains("at most 4"), "{refused}");
+}
+
+#[test]
+fn kept_lists_are_those_in_force() {
+    let site = ListSite::new();
+    let trust = site.trust(CrlLevel::Require);
+    let source = trust.list_sources().remove(0);
+    assert!(trust.downloaded_lists(&source).is_empty());
+    add(&trust, &site.list(1, &[])).unwrap();
+    add(&trust, &site.partial(1, OF_USERS, &[SERIAL])).unwrap();
+    let kept = trust.downloaded_lists(&source);
+    let later = site.trust(CrlLevel::Require);
+    assert_eq!(later.add_kept(&source, &kept, now()), Ok(()));
+    assert!(site.verdict(&later).contains("was revoked"));
+    assert_eq!(later.downloaded_lists(&source), kept);
+    // Not before their time, by a clock that is behind.
+    let later = site.trust(CrlLevel::Require);
+    let before = now() - std::time::Duration::from_secs(2 * 3600);
+    assert_eq!(later.add_kept(&source, &kept, before), Err(ListRefusal::NotValidYet));
+    assert!(later.downloaded_lists(&source).is_empty());
+    let cut = later.add_kept(&source, &kept[..kept.len() - 1], now());
+    assert_eq!(cut, Err(ListRefusal::Content("is malformed")));
+}
+
+#[test]
+fn an_authority_that_returns_has_its_list() {
+    let site = ListSite::new();
+    let other = name(&[("CN", "Other")]);
+    let key = TestKey::p256();
+    let root = DraftCertificate::new(&other, &other, 1).of_authority(None).sign(&key, &key);
+    site.directory.put_hashed(&other, "0", pem_of(&root));
+    let trust = site.trust(CrlLevel::Use);
+    add(&trust, &site.list(1, &[SERIAL])).unwrap();
+    let file = site.directory.0.join(format!("{}.0", authority_hash(&trust)));
+    let text = std::fs::read(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    trust.refresh().unwrap();
+    assert!(!trust.state().contains("downloaded"), "{}", trust.state());
+    std::fs::write(&file, text).unwrap();
+    // A list in a file that is older.
+    site.put_file(&site.list(2, &[]));
+    trust.refresh().unwrap();
+    assert!(site.verdict(&trust).contains("was revoked"), "{}", site.verdict(&trust));
+}
+
+fn authority_hash(trust: &GridTrust) -> String {
+    let sources = trust.list_sources();
+    sources.iter().find(|source| source.authority == "/O=Grid/CN=Root").unwrap().hash.clone()
+}
+
+/// Otherwise each refresh would seem to change the addresses.
+#[test]
+fn addresses_have_one_order() {
+    let site = ListSite::new();
+    for number in 0..6 {
+        let below = name(&[("O", "Grid"), ("CN", &format!("Below {number}"))]);
+        let mut intermediate = DraftCertificate::new(&below, &authority(), 10 + number).of_authority(None);
+        intermediate.extensions.push(points(&[&format!("http://of.example/{number}")]));
+        let intermediate = intermediate.sign(&TestKey::p256(), &site.key);
+        site.directory.put_hashed(&below, "0", pem_of(&intermediate));
+    }
+    let trust = site.trust(CrlLevel::Use);
+    let first = trust.list_sources();
+    assert_eq!(first.iter().map(|source| source.addresses.len()).max(), Some(7));
+    for _ in 0..9 {
+        trust.refresh().unwrap();
+        assert_eq!(trust.list_sources(), first);
+    }
 }
 
 #[test]
@@ -193,14 +304,12 @@ fn addresses_come_from_files_and_certificates() {
         "# comment http://no.example/\nHTTP://a.example/1;https://b.example/2;x\n  ftp://c.example/3\n";
     site.directory.put_hashed(&authority(), "crl_url", file);
     let sources = site.trust(CrlLevel::Use).list_sources();
-    let [source] = sources.as_slice() else { panic!("{sources:?}") };
+    let [of_below, source] = sources.as_slice() else { panic!("{sources:?}") };
+    assert_eq!((of_below.authority.as_str(), &of_below.addresses), ("/O=Grid/CN=Below", &Vec::new()));
     assert_eq!(source.authority, "/O=Grid/CN=Root");
-    let mut found = source.addresses.clone();
-    assert_eq!(found[..2], ["HTTP://a.example/1", "https://b.example/2;x"]);
-    found.sort();
-    let expected = ["HTTP://a.example/1", "http://of.example/point", "https://b.example/2;x"];
-    assert_eq!(found[..3], expected);
-    assert_eq!(found[3..], ["https://of.example/second"]);
+    let of_file = ["HTTP://a.example/1", "https://b.example/2;x"];
+    assert_eq!(source.addresses[..2], of_file);
+    assert_eq!(source.addresses[2..], ["http://of.example/point", "https://of.example/second"]);
     let many: String = (0..9).map(|number| format!("http://a.example/{number}\n")).collect();
     assert!(read_addresses(many.as_bytes()).unwrap_err().contains("more than 8"));
     assert!(read_addresses(&[0xff]).is_err());
