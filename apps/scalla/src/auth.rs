@@ -104,7 +104,7 @@ impl AuthCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self.command {
             AuthSubcommand::Init(init) => init.run(),
-            AuthSubcommand::Check(check) => check.with_token()?.run(),
+            AuthSubcommand::Check(check) => check.in_environment_of_server()?.with_token()?.run(),
             AuthSubcommand::Macaroon(macaroon) => macaroon.run(),
             AuthSubcommand::Proxy(proxy) => proxy.run(),
             AuthSubcommand::Token(token) => token.run(),
@@ -178,6 +178,16 @@ fn without_scheme(text: &str) -> &str {
 }
 
 impl CheckAccessOptions {
+    /// Applies `setenv` of the configuration. This may execute the program again, so nothing is read from
+    /// standard input before it.
+    fn in_environment_of_server(self) -> anyhow::Result<Self> {
+        if let Some(file) = &self.config {
+            let Loaded { effective, .. } = load_here(&absolute(file)?, self.instance.clone());
+            server::apply_environment(&effective.environment)?;
+        }
+        Ok(self)
+    }
+
     /// Returns the options with the token that they name. Other users of the machine can see a token
     /// among the arguments of a command.
     fn with_token(mut self) -> anyhow::Result<Self> {

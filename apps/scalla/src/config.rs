@@ -12,7 +12,7 @@ use config::{
 };
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::SystemTime;
 
 /// Remedy of files that root may not use for itself.
@@ -134,32 +134,55 @@ impl EvaluationOptions {
 
 impl CheckOptions {
     fn run(self) -> anyhow::Result<ExitCode> {
-        let mut good = true;
         let user = self.user.as_deref().map(server::User::find).transpose()?;
-        // A server reads its configuration before it switches to its user.
-        let loaded: Vec<_> = self
-            .files
-            .iter()
-            .map(|file| (file, self.reader.load(Some(file), Overrides::default())))
-            .collect();
-        if let Some(user) = &user {
-            user.switch()?;
-        }
-        let hint = if user.is_none() && server::User::is_root() { OTHER_USER } else { "" };
-        for (file, Loaded { effective, mut report }) in loaded {
-            report.append(config::check(&effective, &LocalDisk, Strictness::Strict));
-            check_rules(&effective, &mut report);
-            server::check_credentials(&effective, SystemTime::now(), hint, &mut report);
-            report.order_by_line();
-            good &= report.is_ok();
-            if self.json {
-                report.problems().iter().for_each(|problem| out().json(&problem_json(file, problem)));
-            } else {
-                out().lines(&report);
-                out().line(format_args!("{}: {}", file.display(), verdict(&report)));
+        let mut good = true;
+        match self.files.as_slice() {
+            [file] => good = self.check(file, user.as_ref())?,
+            // Each configuration has an environment of its own (`setenv`).
+            files => {
+                for file in files {
+                    good &= self.check_in_process(file)?;
+                }
             }
         }
         Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Checks a file in a new process.
+    fn check_in_process(&self, file: &Path) -> anyhow::Result<bool> {
+        let EvaluationOptions { program, instance, host } = &self.reader;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["config", "check", "--program", program]);
+        for (option, value) in [("--instance", instance), ("--host", host), ("--user", &self.user)] {
+            if let Some(value) = value {
+                command.arg(format!("{option}={value}"));
+            }
+        }
+        command.args(self.json.then_some("--json"));
+        Ok(command.arg("--").arg(file).status()?.success())
+    }
+
+    /// Checks a file in the environment of its server. Returns whether it has no errors.
+    fn check(&self, file: &Path, user: Option<&server::User>) -> anyhow::Result<bool> {
+        // A server reads its configuration before it switches to its user.
+        let Loaded { effective, mut report } = self.reader.load(Some(file), Overrides::default());
+        // This may execute the program again, so nothing is printed before it.
+        server::apply_environment(&server::environment_of_server(&effective.environment, user))?;
+        if let Some(user) = user {
+            user.switch()?;
+        }
+        let hint = if user.is_none() && server::User::is_root() { OTHER_USER } else { "" };
+        report.append(config::check(&effective, &LocalDisk, Strictness::Strict));
+        check_rules(&effective, &mut report);
+        server::check_credentials(&effective, SystemTime::now(), hint, &mut report);
+        report.order_by_line();
+        if self.json {
+            report.problems().iter().for_each(|problem| out().json(&problem_json(file, problem)));
+        } else {
+            out().lines(&report);
+            out().line(format_args!("{}: {}", file.display(), verdict(&report)));
+        }
+        Ok(report.is_ok())
     }
 }
 

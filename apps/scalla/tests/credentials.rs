@@ -130,3 +130,40 @@ fn files_are_examined_as_the_user_of_the_server() {
     assert!(!is_good && text.contains("belongs to user id 65534"), "{text}");
     assert!(text.contains("if the server runs as another user, name it with --user"), "{text}");
 }
+
+/// `setenv` decides which files a server reads, and the home directory is that of its user.
+#[test]
+fn files_are_examined_in_the_environment_of_the_server() {
+    let scratch = Scratch::new("credentials-environment");
+    let configuration = |name: &str, key_number: u32| {
+        let keytab = scratch.write(
+            &format!("{name}/.xrd/sss.keytab"),
+            format!("0 u:tester g:users n:site N:{key_number} c:1 e:1 k:{}\n", "a7".repeat(32)),
+        );
+        fs::set_permissions(keytab, fs::Permissions::from_mode(0o600)).unwrap();
+        let text = format!(
+            "oss.localroot {}\nall.export / r/o\nxrootd.seclib default\nsec.protocol sss\nsetenv HOME = {}\n",
+            scratch.text("data"),
+            scratch.text(name)
+        );
+        scratch.write(&format!("{name}.cfg"), text).display().to_string()
+    };
+    let (one, other) = (configuration("one", 7), configuration("other", 8));
+    let expired = |number: u32| format!("the key {number} (site, user tester) has expired");
+    let output = run("scalla", &scratch, &["config", "check", &one]);
+    assert!(output.status.success() && stdout(&output).contains(&expired(7)), "{output:?}");
+    // Each file has its own environment, and one that is refused counts.
+    let output = run("scalla", &scratch, &["config", "check", &one, &other]);
+    assert!(output.status.success() && stdout(&output).contains(&expired(8)), "{output:?}");
+    assert!(stdout(&output).contains(&expired(7)), "{output:?}");
+    fs::remove_file(scratch.path("one/.xrd/sss.keytab")).unwrap();
+    let output = run("scalla", &scratch, &["config", "check", "--json", &one, &other]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(stdout(&output).lines().all(|line| line.starts_with('{')), "{output:?}");
+    if is_root() {
+        let output = check(&scratch, "xrootd.seclib default\nsec.protocol sss\n", &["--user", "nobody"]);
+        let text = stdout(&output);
+        assert!(text.contains(".xrd/sss.keytab"), "{text}");
+        assert!(!text.contains(&scratch.text(".xrd")), "this is below HOME of the command: {text}");
+    }
+}

@@ -1,7 +1,8 @@
 //! [`check_credentials`]: the files of keys and certificates of a configuration, read as at the start of a
 //! server, for `scalla config check`.
 //!
-//! The files are opened by the functions that the start calls, so both refuse the same files.
+//! The files are opened by the functions that the start calls, so both refuse the same files. The caller
+//! applies the environment of the server first, because it names some of the files.
 
 use crate::cluster::ClusterKey;
 use crate::error::StartError;

@@ -76,7 +76,7 @@ pub use error::StartError;
 pub use grid_login::{grid_identity, only_reads};
 pub use issuer_keys::download_keys;
 pub use login::token_login;
-pub use process::{User, UserError, default_admin_directory};
+pub use process::{User, UserError, apply_environment, default_admin_directory, environment_of_server};
 pub use running::{RefusedCounts, RunningServer};
 pub use stand_in::{APPEARANCE, stand_in};
 pub use tls::trusted_servers;

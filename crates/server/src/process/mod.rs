@@ -28,7 +28,7 @@ pub use directories::{
     AdminDirectory, DirectoryError, control_directory, default_admin_directory, directory_of_lock,
     enter_home, open_admin, state_directory, states,
 };
-pub use environment::apply_environment;
+pub use environment::{apply_environment, environment_of_server};
 pub use files::{EnvironmentFile, PidFile};
 pub use limits::{descriptors, raise_descriptors};
 pub use memory::memory_bytes;

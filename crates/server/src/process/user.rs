@@ -4,6 +4,7 @@
 use nix::unistd;
 use std::ffi::CString;
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 /// A user of this machine, found by name or number.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -11,6 +12,7 @@ pub struct User {
     name: String,
     uid: u32,
     gid: u32,
+    home: PathBuf,
 }
 
 /// The privileges that a process keeps when it switches to its user.
@@ -68,7 +70,7 @@ impl User {
         if user.uid.is_root() {
             return Err(UserError::Superuser(name.to_owned()));
         }
-        Ok(Self { name: user.name, uid: user.uid.as_raw(), gid: user.gid.as_raw() })
+        Ok(Self { name: user.name, uid: user.uid.as_raw(), gid: user.gid.as_raw(), home: user.dir })
     }
 
     /// Returns the user id.
@@ -79,6 +81,11 @@ impl User {
     /// Returns the group id.
     pub fn gid(&self) -> u32 {
         self.gid
+    }
+
+    /// Returns the home directory.
+    pub fn home(&self) -> &Path {
+        &self.home
     }
 
     /// Reports whether this process runs as root.
