@@ -155,6 +155,24 @@ def test_clients_of_one_file_wait_for_one_copy(tape, stage):
     assert len(tape.runs()) == 1
 
 
+def test_a_file_on_disk_is_opened_at_once_also_for_update(tape, stage):
+    """A client that is told to wait has to open the file again, and must find a handle then."""
+    tape.put("file", b"old")
+    server = stage(tape.settings())
+    with raw.Connection(server) as connection:
+        update = raw.O_UPDT
+        first = connection.start(raw.OPEN, struct.pack(">HH", 0, update), b"/file")
+        assert connection.frame().status == raw.WAITRESP
+        again = connection.answer()
+        assert (again.stream, again.status, again.body[:4]) == (first, raw.WAIT, bytes(4))
+        for _ in range(3):
+            stream = connection.start(raw.OPEN, struct.pack(">HH", 0, update), b"/file")
+            frame = connection.frame()
+            assert (frame.stream, frame.status) == (stream, raw.OK)
+            connection.close(frame.body[:4])
+    assert len(tape.runs()) == 1
+
+
 def test_half_a_file_is_never_served(tape, stage, tmp_path):
     """The server is killed in the middle of a copy. Its program goes on, and nobody else writes the file then."""
     content = data(200_000)

@@ -137,17 +137,9 @@ fn open(
 ) -> Started {
     let again = (target.clone(), request.clone());
     let (inside, client) = (services.clone(), caller.clone());
-    let started =
-        services.start_then(caller, Operation::Open(target, request), reply, move |answer, reply| {
-            if is_missing(&answer) { fetch(&inside, &client, again, reply) } else { Started::Done(answer) }
-        });
-    match started {
-        // Whether the file is missing is not known yet, and a deferral can only be sent now.
-        Started::Pending if caller.accepts_deferred_reply => {
-            Started::Later { seconds: LATER_SECONDS, text: "" }
-        }
-        other => other,
-    }
+    services.start_then(caller, Operation::Open(target, request), reply, move |answer, reply| {
+        if is_missing(&answer) { fetch(&inside, &client, again, reply) } else { Started::Done(answer) }
+    })
 }
 
 fn fetch(
@@ -162,21 +154,26 @@ fn fetch(
         let text = format!("Unable to open {}; it is not on disk and is being staged", target.path.text());
         return Started::Done(Answer::error(ErrorKind::InProgress, text));
     }
+    // Not before it is known that the file is missing: after this notice the answer cannot be a
+    // handle, and the client opens the file a second time.
+    if caller.accepts_deferred_reply {
+        reply.notify_later(LATER_SECONDS);
+    }
     let (obligation, answer) = (reply.defer(), reply.clone());
     let (inside, client) = (services.clone(), caller.clone());
     let resume = move |result: Result<(), Error>| match result {
         Err(error) => obligation.send(Answer::Error(unable_to_stage("open", &target.path, error))),
         Ok(()) if client.is_disconnected() => obligation.send(job::disconnected_answer()),
+        Ok(()) if client.accepts_deferred_reply => {
+            obligation.send(Answer::Wait { seconds: 0, text: String::new() })
+        }
         Ok(()) => match inside.inner.start(&client, Operation::Open(target, request), &answer) {
             Started::Done(answer) => obligation.send(answer),
             Started::Pending | Started::Later { .. } => obligation.release(),
         },
     };
     services.stager.fetch(stage, Box::new(resume));
-    match caller.accepts_deferred_reply {
-        true => Started::Later { seconds: LATER_SECONDS, text: "" },
-        false => Started::Pending,
-    }
+    Started::Pending
 }
 
 fn unable_to_stage(verb: &str, path: &LogicalPath, error: Error) -> Error {

@@ -7,20 +7,28 @@ mod support;
 use base::{Error, ErrorKind, LogicalPath};
 use logical::{StageRequest, StagedFiles, Stager, StagerReply};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use storage::Metadata;
-use support::{Client, Server, caller, creating, path, reading, target, targets};
-use vfs::{Caller, OpenRequest, Operation, PrepareRequest, Started};
+use support::{Client, Server, caller, creating, path, reading, target, targets, updating};
+use vfs::{Answer, Caller, OpenRequest, Operation, PrepareRequest, Started, Value};
 
 /// A mass storage of a test, which brings files in when the test says so.
 #[derive(Default)]
 struct Tape {
     waiting: Mutex<Vec<(StageRequest, StagerReply<()>)>>,
+    /// Rings for each fetch.
+    bell: Condvar,
     prepared: Mutex<BTreeMap<String, Vec<StageRequest>>>,
     remote: Option<Metadata>,
 }
 
 impl Tape {
+    /// Waits for a fetch.
+    fn wait(&self) {
+        let waiting = self.waiting.lock().unwrap();
+        drop(self.bell.wait_while(waiting, |waiting| waiting.is_empty()).unwrap());
+    }
+
     /// Ends all fetches with this result, and returns their requests.
     fn finish(&self, result: &Result<(), (ErrorKind, &str)>) -> Vec<StageRequest> {
         let waiting = std::mem::take(&mut *self.waiting.lock().unwrap());
@@ -35,6 +43,7 @@ impl Tape {
 impl Stager for Tape {
     fn fetch(&self, request: StageRequest, reply: StagerReply<()>) {
         self.waiting.lock().unwrap().push((request, reply));
+        self.bell.notify_all();
     }
 
     fn submit(&self, id: &str, requests: Vec<StageRequest>, reply: StagerReply<()>) {
@@ -77,10 +86,12 @@ fn site(tape: Tape) -> (Server, Arc<Tape>, Client) {
 fn an_open_of_a_missing_file_waits_until_it_is_there() {
     let (server, tape, client) = site(Tape::default());
     let call = client.open("/data/f?class=gold&authz=secret", reading());
-    assert!(matches!(call.started, Started::Later { seconds: 1800, .. }));
+    assert!(call.was_notified());
     server.memory.put("/data/f", b"content");
     let requests = tape.finish(&Ok(()));
-    assert_eq!(call.file().size_now(), Some(7));
+    // A late answer cannot be a handle, so the client repeats its request at once.
+    assert!(matches!(call.answer(), Answer::Wait { seconds: 0, .. }));
+    assert_eq!(client.open("/data/f", reading()).file().size_now(), Some(7));
     assert_eq!((&requests[0].path, &*requests[0].cgi), (&path("/data/f"), "class=gold"));
     assert!(requests[0].client.starts_with("ann.1"), "{}", requests[0].client);
     // A file that is there is opened at once.
@@ -102,10 +113,29 @@ fn a_failure_names_its_reason_and_a_missing_file_is_missing() {
     let (kind, text) = call.refusal();
     assert_eq!(kind, ErrorKind::NotFound);
     assert!(text.contains("no such file"), "{text}");
-    // It came, and was removed before it could be opened.
-    let call = client.open("/data/f", reading());
+    // It came, and was removed before an old client could open it.
+    let old = Arc::new(Caller::new(caller("old", 3).identity.clone(), false, false));
+    let call = client.open_as(&old, "/data/f", reading());
     tape.finish(&Ok(()));
     assert_eq!(call.refusal().0, ErrorKind::NotFound);
+}
+
+/// An open for update needs a thread, and for others it is not known either how long they take.
+#[test]
+fn an_open_of_a_file_that_is_there_returns_a_handle_without_a_notice() {
+    let (server, tape, client) = site(Tape::default());
+    server.memory.put("/data/f", b"content");
+    let call = client.open("/data/f", updating());
+    assert!(matches!(call.started, Started::Pending), "it needs a thread");
+    let (answer, was_notified) = call.answer_and_notice();
+    assert!(matches!(answer, Answer::Value(Value::Opened(_))) && !was_notified);
+    assert!(tape.finish(&Ok(())).is_empty());
+    // A missing one is brought in.
+    let call = client.open("/data/g", updating());
+    tape.wait();
+    tape.finish(&Ok(()));
+    let (answer, was_notified) = call.answer_and_notice();
+    assert!(matches!(answer, Answer::Wait { seconds: 0, .. }) && was_notified);
 }
 
 #[test]
@@ -127,7 +157,7 @@ fn clients_that_have_left_and_old_clients_are_answered() {
     let (server, tape, client) = site(Tape::default());
     let old = Arc::new(Caller::new(caller("old", 3).identity.clone(), false, false));
     let waiting = client.open_as(&old, "/data/f", reading());
-    assert!(matches!(waiting.started, Started::Pending), "it does not know deferred replies");
+    assert!(!waiting.was_notified(), "it does not know deferred replies");
     let gone = caller("gone", 4);
     let lost = client.open_as(&gone, "/data/f", reading());
     gone.disconnect();

@@ -265,8 +265,8 @@ impl Session {
         Some(Answers { work: self.work.as_deref_mut()?, out, accepts_deferred_reply })
     }
 
-    /// Notifies the client that an answer will be late. Called at most once per call, before
-    /// [`Session::answered`].
+    /// Notifies the client that an answer will be late. Has no effect after the answer, or if the
+    /// client was notified already.
     pub fn defer_answer(&mut self, id: CallId, seconds: u32, text: &str, out: &mut dyn ReplyOutputs) {
         if let Some(mut answers) = self.answers(out) {
             answers.defer(id, seconds, text);

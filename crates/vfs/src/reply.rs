@@ -22,6 +22,10 @@ pub struct ReplyToken {
 pub trait Mailbox: Send + Sync {
     /// Delivers an answer; never blocks. The receiver drops answers that it no longer waits for.
     fn deliver(&self, token: ReplyToken, answer: Answer);
+
+    /// Delivers the notice that the answer follows late ([`crate::Started::Later`]). Front ends
+    /// without such notices ignore it, as they do after the answer.
+    fn deliver_notice(&self, _token: ReplyToken, _seconds: u32) {}
 }
 
 /// The destination of the answer of a call. It becomes a [`DeferredReply`] only if the answer is
@@ -49,8 +53,15 @@ impl ReplyTo {
     /// blocks.
     #[must_use]
     pub fn intercept(&self, then: impl FnOnce(Answer) + Send + 'static) -> Self {
-        let mailbox = Arc::new(Interception(Mutex::new(Some(Box::new(then)))));
+        let then: AnswerFunction = Box::new(then);
+        let mailbox = Arc::new(Interception(Mutex::new(Some(then)), self.mailbox.clone()));
         Self { mailbox, token: self.token }
+    }
+
+    /// Notifies the client that its answer follows within this time, as [`crate::Started::Later`]
+    /// does. For operations that learn this only after their start.
+    pub fn notify_later(&self, seconds: u32) {
+        self.mailbox.deliver_notice(self.token, seconds);
     }
 
     /// Creates the obligation to answer the call once.
@@ -59,8 +70,8 @@ impl ReplyTo {
     }
 }
 
-/// The receiver of an intercepted answer.
-struct Interception(Mutex<Option<AnswerFunction>>);
+/// The receiver of an intercepted answer. Notices go to the mailbox of the client.
+struct Interception(Mutex<Option<AnswerFunction>>, Arc<dyn Mailbox>);
 
 type AnswerFunction = Box<dyn FnOnce(Answer) + Send>;
 
@@ -70,6 +81,10 @@ impl Mailbox for Interception {
         if let Some(then) = then {
             then(answer);
         }
+    }
+
+    fn deliver_notice(&self, token: ReplyToken, seconds: u32) {
+        self.1.deliver_notice(token, seconds);
     }
 }
 

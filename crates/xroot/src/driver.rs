@@ -415,6 +415,16 @@ impl SessionDriver {
         });
     }
 
+    /// Delivers the notice that an answer follows late.
+    pub(crate) fn defer(this: &Rc<RefCell<Self>>, call: u64, seconds: u32) {
+        let (None, Ok(id)) = (JobKey::of_call(call), u32::try_from(call)) else { return };
+        Self::guarded(this, |driver| {
+            let context = &mut driver.context;
+            context.session.defer_answer(CallId(id), seconds, "", &mut context.links);
+            driver.run(DriverTask::Nothing);
+        });
+    }
+
     /// Runs work of a session. A panic in it ends the session. Afterwards the tasks of its
     /// connections are woken.
     fn guarded(this: &Rc<RefCell<Self>>, work: impl FnOnce(&mut Self)) {

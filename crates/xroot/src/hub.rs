@@ -32,16 +32,33 @@ impl LoopTime {
 /// Receives answers from any thread.
 #[derive(Default)]
 pub(crate) struct LoopMailbox {
-    letters: Mutex<Vec<(ReplyToken, Answer)>>,
+    letters: Mutex<Vec<(ReplyToken, Letter)>>,
     arrived: Notify,
+}
+
+/// What a mailbox receives for a call.
+enum Letter {
+    Answer(Answer),
+    /// The answer follows within this time, in seconds.
+    Later(u32),
+}
+
+impl LoopMailbox {
+    fn push(&self, token: ReplyToken, letter: Letter) {
+        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        letters.push((token, letter));
+        drop(letters);
+        self.arrived.notify_one();
+    }
 }
 
 impl Mailbox for LoopMailbox {
     fn deliver(&self, token: ReplyToken, answer: Answer) {
-        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
-        letters.push((token, answer));
-        drop(letters);
-        self.arrived.notify_one();
+        self.push(token, Letter::Answer(answer));
+    }
+
+    fn deliver_notice(&self, token: ReplyToken, seconds: u32) {
+        self.push(token, Letter::Later(seconds));
     }
 }
 
@@ -55,6 +72,9 @@ pub(crate) trait LoopSession: Sized + 'static {
 
     /// Delivers the late answer of a call.
     fn deliver(this: &Rc<RefCell<Self>>, call: u64, answer: Answer);
+
+    /// Notifies the client of a call that its answer follows within this time, in seconds.
+    fn defer(this: &Rc<RefCell<Self>>, call: u64, seconds: u32);
 
     /// Checks the time limits of the session.
     fn check_time(this: &Rc<RefCell<Self>>, now: LoopTime, tick: u32);
@@ -200,10 +220,12 @@ async fn sort_mail<S: LoopSession>(hub: Rc<Hub<S>>) -> Infallible {
     loop {
         hub.mailbox.arrived.notified().await;
         std::mem::swap(&mut batch, &mut *hub.mailbox.letters.lock().unwrap_or_else(PoisonError::into_inner));
-        for (token, answer) in batch.drain(..) {
-            // Answers for a session that has ended are dropped.
-            if let Some(driver) = hub.find(token.owner) {
-                S::deliver(&driver, token.call, answer);
+        for (token, letter) in batch.drain(..) {
+            // Letters for a session that has ended are dropped.
+            let Some(driver) = hub.find(token.owner) else { continue };
+            match letter {
+                Letter::Answer(answer) => S::deliver(&driver, token.call, answer),
+                Letter::Later(seconds) => S::defer(&driver, token.call, seconds),
             }
         }
     }

@@ -16,7 +16,7 @@ use logical::{
 };
 use memory::Memory;
 use shelf::Shelf;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
@@ -33,6 +33,8 @@ use vfs::{
 #[derive(Default)]
 pub struct Post {
     arrived: Mutex<HashMap<u64, Answer>>,
+    /// Calls whose clients were notified of a late answer.
+    notified: Mutex<HashSet<u64>>,
     bell: Condvar,
     next: AtomicU64,
 }
@@ -42,6 +44,11 @@ impl Mailbox for Post {
         let twice = self.arrived.lock().unwrap().insert(token.call, answer);
         assert!(twice.is_none(), "call {} was answered twice", token.call);
         self.bell.notify_all();
+    }
+
+    fn deliver_notice(&self, token: ReplyToken, _seconds: u32) {
+        assert!(!self.arrived.lock().unwrap().contains_key(&token.call), "the notice came too late");
+        assert!(self.notified.lock().unwrap().insert(token.call), "it was notified twice");
     }
 }
 
@@ -56,6 +63,19 @@ impl Call {
     /// Reports whether the call was answered at once.
     pub fn was_on_the_spot(&self) -> bool {
         matches!(self.started, Started::Done(_))
+    }
+
+    /// Reports whether the client was notified of a late answer.
+    pub fn was_notified(&self) -> bool {
+        self.post.notified.lock().unwrap().contains(&self.number)
+    }
+
+    /// Waits for the answer, and reports whether the client was notified before.
+    pub fn answer_and_notice(self) -> (Answer, bool) {
+        let (post, number) = (self.post.clone(), self.number);
+        let answer = self.answer();
+        let was_notified = post.notified.lock().unwrap().contains(&number);
+        (answer, was_notified)
     }
 
     /// Waits for the answer.

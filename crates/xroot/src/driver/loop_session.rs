@@ -22,6 +22,10 @@ impl LoopSession for SessionDriver {
         SessionDriver::deliver(this, call, answer);
     }
 
+    fn defer(this: &Rc<RefCell<Self>>, call: u64, seconds: u32) {
+        SessionDriver::defer(this, call, seconds);
+    }
+
     fn check_time(this: &Rc<RefCell<Self>>, now: LoopTime, tick: u32) {
         SessionDriver::check_time(this, now, tick);
     }
