@@ -256,3 +256,6 @@ def test_prepared_files_come_without_an_open(tape, stage):
 def test_wrong_settings_stop_the_start(tape):
     refusal = peers.refused_start(peers.Ours(settings=tape.settings("none $SRC $DST", more="all.export / stage\n")))
     assert f"files cannot be staged: cannot run {tape.directory}/none: no such file or directory" in refusal
+    # Opaque data of one client would be arguments of a copy for all.
+    refusal = peers.refused_start(peers.Ours(settings=tape.settings("copy $SRC $DST $CGI", more="all.export / stage\n")))
+    assert "files cannot be staged: frm.xfr.copycmd: $CGI has no value here" in refusal

@@ -10,7 +10,7 @@ use crate::file_system::Logical;
 use crate::job;
 use crate::prepare;
 use crate::stager::{StageRequest, Stager};
-use base::{Cgi, Error, ErrorKind, LogicalPath};
+use base::{Error, ErrorKind, LogicalPath};
 use std::sync::{Arc, Mutex, PoisonError};
 use storage::{Now, Pool};
 use vfs::{
@@ -23,10 +23,6 @@ const LATER_SECONDS: u32 = 1800;
 
 /// Maximum number of threads that wait for the catalog of mass storage, or read lists of paths.
 const THREADS_MAX: usize = 8;
-
-/// The begins of keys of opaque data that are not given to mass storage: credentials, and data of
-/// the protocol.
-const PRIVATE_KEYS: [&[u8]; 5] = [b"authz", b"access_token", b"xrd", b"tpc.", b"scitoken"];
 
 /// A file system in front of mass storage.
 pub struct StagedFiles(Arc<StagedServices>);
@@ -111,20 +107,8 @@ fn is_missing(answer: &Answer) -> bool {
     matches!(answer, Answer::Error(error) if error.kind == ErrorKind::NotFound)
 }
 
-/// Returns the opaque data without credentials.
-fn public_cgi(cgi: &Cgi) -> String {
-    let public = cgi.pairs().filter(|(key, _)| !PRIVATE_KEYS.iter().any(|begin| key.starts_with(begin)));
-    let parts: Vec<Vec<u8>> = public.map(|(key, value)| [key, b"=", value].concat()).collect();
-    String::from_utf8_lossy(&parts.join(&b'&')).into_owned()
-}
-
 fn request_for(caller: &Caller, target: &Target, priority: u8) -> StageRequest {
-    StageRequest {
-        path: target.path.without_slash(),
-        priority,
-        client: caller.identity.to_string().into(),
-        cgi: public_cgi(&target.cgi),
-    }
+    StageRequest { path: target.path.without_slash(), priority, client: caller.identity.to_string().into() }
 }
 
 /// Opens a file. If it is missing, brings it online first.
@@ -307,16 +291,4 @@ fn query(
         inside.stager.query(&text, Box::new(done));
         Started::Pending
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn credentials_do_not_reach_mass_storage() {
-        let public = |text: &str| public_cgi(&Cgi::new(text.as_bytes()));
-        assert_eq!(public("a=1&authz=Bearer%20x&xrd.wantprot=unix&b"), "a=1&b=");
-        assert_eq!(public("access_token=x&tpc.key=k&scitoken=y"), "");
-    }
 }

@@ -16,8 +16,6 @@ pub struct StageRequest {
     pub priority: u8,
     /// The client, `user.pid:fd@host`.
     pub client: Arc<str>,
-    /// The opaque data of the request, without credentials.
-    pub cgi: String,
 }
 
 /// Brings files online. The errors contain the reason only, and not the operation and the path.

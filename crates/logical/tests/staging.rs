@@ -85,14 +85,14 @@ fn site(tape: Tape) -> (Server, Arc<Tape>, Client) {
 #[test]
 fn an_open_of_a_missing_file_waits_until_it_is_there() {
     let (server, tape, client) = site(Tape::default());
-    let call = client.open("/data/f?class=gold&authz=secret", reading());
+    let call = client.open("/data/f", reading());
     assert!(call.was_notified());
     server.memory.put("/data/f", b"content");
     let requests = tape.finish(&Ok(()));
     // A late answer cannot be a handle, so the client repeats its request at once.
     assert!(matches!(call.answer(), Answer::Wait { seconds: 0, .. }));
     assert_eq!(client.open("/data/f", reading()).file().size_now(), Some(7));
-    assert_eq!((&requests[0].path, &*requests[0].cgi), (&path("/data/f"), "class=gold"));
+    assert_eq!(requests[0].path, path("/data/f"));
     assert!(requests[0].client.starts_with("ann.1"), "{}", requests[0].client);
     // A file that is there is opened at once.
     client.open("/data/f", reading()).file();

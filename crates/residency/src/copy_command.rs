@@ -1,9 +1,7 @@
 //! Command lines of copy programs: a template with variables, as in `frm.xfr.copycmd`.
 
 use crate::ports::IncomingCopy;
-use base::Cgi;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,20 +16,83 @@ pub struct CopyCommand {
     pub time_limit: Option<Duration>,
 }
 
+/// The variables that have a value.
+const VARIABLES: [&str; 14] = [
+    "LFN", "PFN", "RFN", "SRC", "DST", "OFLAG", "PRTY", "FMODE", "MDP", "NOTIFY", "RID", "TID", "HOST", "INS",
+];
+
+impl CopyCommand {
+    /// Returns the first variable of the arguments that has no value here, if any. All clients of a
+    /// file share one copy, so those with values from the opaque data of one request have none.
+    #[must_use]
+    pub fn variable_without_value(&self) -> Option<&str> {
+        let parts = self.arguments.iter().flat_map(|template| TemplateParts(template));
+        let names = parts.filter_map(|part| match part {
+            TemplatePart::Variable(name) => Some(name),
+            TemplatePart::Text(_) => None,
+        });
+        // Parameters of a shell, such as $1, are no variables.
+        let mut names = names.filter(|name| !name.starts_with(|c: char| c.is_ascii_digit()));
+        names.find(|name| !VARIABLES.contains(name))
+    }
+}
+
+/// A part of a template.
+enum TemplatePart<'a> {
+    Text(&'a str),
+    Variable(&'a str),
+}
+
+/// The parts of a template. `\$` is a dollar sign.
+struct TemplateParts<'a>(&'a str);
+
+impl<'a> Iterator for TemplateParts<'a> {
+    type Item = TemplatePart<'a>;
+
+    fn next(&mut self) -> Option<TemplatePart<'a>> {
+        let at = match self.0.find(['$', '\\']).unwrap_or(self.0.len()) {
+            0 => return self.sign(),
+            at => at,
+        };
+        let (text, rest) = self.0.split_at(at);
+        self.0 = rest;
+        Some(TemplatePart::Text(text))
+    }
+}
+
+impl<'a> TemplateParts<'a> {
+    /// Returns the part that begins with `$` or `\`; `None` at the end.
+    fn sign(&mut self) -> Option<TemplatePart<'a>> {
+        let text = self.0;
+        if let Some(behind) = text.strip_prefix("\\$") {
+            self.0 = behind;
+            return Some(TemplatePart::Text("$"));
+        }
+        let name = text.strip_prefix('$').unwrap_or_default();
+        let length = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(name.len());
+        if length > 0 {
+            let (name, behind) = name.split_at(length);
+            self.0 = behind;
+            return Some(TemplatePart::Variable(name));
+        }
+        let (sign, behind) = text.split_at_checked(1)?;
+        self.0 = behind;
+        Some(TemplatePart::Text(sign))
+    }
+}
+
 /// The values of variables.
 pub(crate) struct CommandVariables<'a> {
     copy: &'a IncomingCopy<'a>,
-    cgi: Cgi,
     instance: &'a str,
 }
 
 impl<'a> CommandVariables<'a> {
     pub(crate) fn new(copy: &'a IncomingCopy<'a>, instance: &'a str) -> Self {
-        Self { copy, cgi: Cgi::new(copy.entry.cgi.as_bytes()), instance }
+        Self { copy, instance }
     }
 
-    /// Returns the value of a variable; `None` if it is not defined. Names that are not those of
-    /// this program are looked up in the opaque data of the request.
+    /// Returns the value of a variable of [`VARIABLES`]; `None` for other names.
     fn value(&self, name: &str) -> Option<OsString> {
         let entry = self.copy.entry;
         Some(match name {
@@ -39,57 +100,38 @@ impl<'a> CommandVariables<'a> {
             "PFN" => self.copy.target.clone().into_os_string(),
             "RFN" | "SRC" => self.copy.remote.clone(),
             "DST" => self.copy.destination.clone().into_os_string(),
-            "CGI" => OsString::from(&*entry.cgi),
             "OFLAG" => "w".into(),
             "PRTY" | "FMODE" => entry.priority.number().to_string().into(),
             "MDP" => "0".into(),
             "NOTIFY" => "-".into(),
-            "RID" => OsString::from(&*entry.id),
-            "TID" => OsString::from(&*entry.client),
-            "HOST" => entry.client.rsplit_once('@').map_or("", |(_, host)| host).into(),
+            "RID" => no_option(&entry.id),
+            "TID" => no_option(&entry.client),
+            "HOST" => no_option(entry.client.rsplit_once('@').map_or("", |(_, host)| host)),
             "INS" => self.instance.into(),
-            _ => self.cgi.text(name)?.into(),
+            _ => return None,
         })
     }
 
-    /// Replaces the variables of an argument. A variable that is not defined stays as it is, and
-    /// `\$` is a dollar sign.
-    ///
-    /// # Errors
-    /// The name of a variable that would turn the argument into an option. Its value may come from
-    /// a client.
-    pub(crate) fn expand(&self, template: &str) -> Result<OsString, String> {
-        let mut text = Vec::new();
-        let mut rest = template;
-        while let Some(at) = rest.find(['$', '\\']) {
-            let (before, after) = rest.split_at(at);
-            text.extend_from_slice(before.as_bytes());
-            if let Some(behind) = after.strip_prefix("\\$") {
-                text.push(b'$');
-                rest = behind;
-                continue;
-            }
-            let name = after.strip_prefix('$').unwrap_or_default();
-            let length = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(name.len());
-            let (name, behind) = name.split_at(length);
-            match self.value(name).filter(|_| length > 0) {
-                Some(value) => {
-                    if text.is_empty() && value.as_bytes().starts_with(b"-") && value != *OsStr::new("-") {
-                        return Err(name.to_owned());
-                    }
-                    text.extend_from_slice(value.as_bytes());
-                    rest = behind;
-                }
-                None => {
-                    let (sign, behind) = after.split_at(1);
-                    text.extend_from_slice(sign.as_bytes());
-                    rest = behind;
-                }
+    /// Replaces the variables of an argument. A name without a value stays as it is.
+    pub(crate) fn expand(&self, template: &str) -> OsString {
+        let mut text = OsString::new();
+        for part in TemplateParts(template) {
+            match part {
+                TemplatePart::Text(part) => text.push(part),
+                TemplatePart::Variable(name) => match self.value(name) {
+                    Some(value) => text.push(value),
+                    None => text.push(format!("${name}")),
+                },
             }
         }
-        text.extend_from_slice(rest.as_bytes());
-        Ok(OsString::from_vec(text))
+        text
     }
+}
+
+/// Returns a name that a client chose, so that it cannot be an option of the program: a `-` at its
+/// begin becomes `_`.
+fn no_option(name: &str) -> OsString {
+    name.strip_prefix('-').map_or_else(|| name.into(), |rest| format!("_{rest}").into())
 }
 
 #[cfg(test)]
@@ -99,7 +141,7 @@ mod tests {
     use crate::entry::{EntryKey, EntryState, Priority, TransferDirection, TransferEntry};
     use base::LogicalPath;
 
-    fn entry(cgi: &str) -> TransferEntry {
+    fn entry() -> TransferEntry {
         let path = LogicalPath::parse(b"/store/t1").unwrap();
         TransferEntry {
             key: EntryKey { direction: TransferDirection::In, path },
@@ -107,7 +149,6 @@ mod tests {
             source: "".into(),
             id: "00007D07:6b005fc5.1".into(),
             client: "root.32681:26@[::ffff:127.0.0.1]".into(),
-            cgi: cgi.into(),
             added: 0,
             tries: 1,
             is_anonymous: true,
@@ -115,45 +156,55 @@ mod tests {
         }
     }
 
-    fn expand(template: &str, cgi: &str) -> Result<String, String> {
-        let entry = entry(cgi);
+    fn expand_for(entry: &TransferEntry, template: &str) -> String {
         let copy = IncomingCopy {
-            entry: &entry,
+            entry,
             remote: "/mss/store/t1".into(),
             destination: "/data/store/t1.new".into(),
             target: "/data/store/t1".into(),
             lock: std::fs::File::open("/dev/null").unwrap().into(),
         };
-        let expanded = CommandVariables::new(&copy, "frm").expand(template);
-        expanded.map(|text| text.into_string().unwrap())
+        CommandVariables::new(&copy, "frm").expand(template).into_string().unwrap()
+    }
+
+    fn expand(template: &str) -> String {
+        expand_for(&entry(), template)
     }
 
     #[test]
     fn variables_have_the_values_of_the_real_programs() {
-        let template =
-            "LFN=$LFN,USER=$USER,PRTY=$PRTY,RID=$RID,TID=$TID,INS=$INS,OFLAG=$OFLAG,MDP=$MDP,CGI=$CGI";
+        let template = "LFN=$LFN,USER=$USER,PRTY=$PRTY,RID=$RID,TID=$TID,INS=$INS,OFLAG=$OFLAG,MDP=$MDP";
         let wanted = "LFN=/store/t1,USER=$USER,PRTY=1,RID=00007D07:6b005fc5.1,\
-            TID=root.32681:26@[::ffff:127.0.0.1],INS=frm,OFLAG=w,MDP=0,CGI=";
-        assert_eq!(expand(template, "").unwrap(), wanted);
-        assert_eq!(expand("$SRC $DST", "").unwrap(), "/mss/store/t1 /data/store/t1.new");
-        assert_eq!(expand("$RFN:$PFN", "").unwrap(), "/mss/store/t1:/data/store/t1");
-        assert_eq!(expand("$HOST", "").unwrap(), "[::ffff:127.0.0.1]");
+            TID=root.32681:26@[::ffff:127.0.0.1],INS=frm,OFLAG=w,MDP=0";
+        assert_eq!(expand(template), wanted);
+        assert_eq!(expand("$SRC $DST"), "/mss/store/t1 /data/store/t1.new");
+        assert_eq!(expand("$RFN:$PFN"), "/mss/store/t1:/data/store/t1");
+        assert_eq!(expand("$HOST"), "[::ffff:127.0.0.1]");
+        assert_eq!(expand(r"\$LFN $ \n $"), r"$LFN $ \n $");
+        for name in VARIABLES {
+            assert_ne!(expand(&format!("${name}")), format!("${name}"), "it has a value");
+        }
     }
 
     #[test]
-    fn opaque_data_defines_other_variables_and_undefined_ones_stay() {
-        assert_eq!(expand("-c=$class/$other", "class=gold&x=1").unwrap(), "-c=gold/$other");
-        assert_eq!(expand("$CGI", "class=gold&x=1").unwrap(), "class=gold&x=1");
-        assert_eq!(expand(r"\$LFN $ \n $", "").unwrap(), r"$LFN $ \n $");
-        // The value of a variable is not expanded again.
-        assert_eq!(expand("a$class", "class=$LFN").unwrap(), "a$LFN");
+    fn variables_without_a_value_are_found_before_the_first_copy() {
+        let command = |arguments: &[&str]| CopyCommand {
+            program: "/bin/cp".into(),
+            arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
+            time_limit: None,
+        };
+        assert_eq!(command(&["-c", r"cp $1 \$x $ $SRC:$DST", "$LFN"]).variable_without_value(), None);
+        for name in ["CGI", "USER", "CID", "OPTS", "LFN2", "PFN2", "RFN2", "class"] {
+            let command = command(&["$SRC", &format!("--x=${name}")]);
+            assert_eq!(command.variable_without_value(), Some(name));
+        }
     }
 
     #[test]
     fn a_client_cannot_add_an_option() {
-        assert_eq!(expand("$class", "class=--delete"), Err("class".to_owned()));
-        assert_eq!(expand("$CGI", "-rf"), Err("CGI".to_owned()));
-        assert_eq!(expand("x$class", "class=-r").unwrap(), "x-r");
-        assert_eq!(expand("$NOTIFY", "").unwrap(), "-");
+        let entry = TransferEntry { client: "-rf.1:2@-h".into(), id: "--delete".into(), ..entry() };
+        assert_eq!(expand_for(&entry, "$TID $HOST"), "_rf.1:2@-h _h");
+        assert_eq!(expand_for(&entry, "$RID"), "_-delete");
+        assert_eq!(expand_for(&entry, "$NOTIFY"), "-");
     }
 }

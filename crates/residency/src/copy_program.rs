@@ -50,17 +50,8 @@ impl CopyAgent for CopyPrograms {
             return fail(FailureReason::Temporary, text);
         };
         let variables = CommandVariables::new(&copy, &self.instance);
-        let arguments: Result<Vec<_>, _> =
-            copy_command.arguments.iter().map(|template| variables.expand(template)).collect();
-        let arguments = match arguments {
-            Ok(arguments) => arguments,
-            Err(name) => {
-                let text = format!("the value of ${name} begins with '-', which the copy command refuses");
-                return fail(FailureReason::Permanent, text);
-            }
-        };
         let mut command = Command::new(&copy_command.program);
-        command.args(arguments);
+        command.args(copy_command.arguments.iter().map(|template| variables.expand(template)));
         let lock = match copy.lock.try_clone() {
             Ok(lock) => lock,
             Err(error) => return fail(FailureReason::Temporary, format!("too many open files: {error}")),

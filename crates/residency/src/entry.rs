@@ -98,8 +98,6 @@ pub struct TransferEntry {
     pub id: Arc<str>,
     /// The client that made the first request, `user.pid:fd@host`.
     pub client: Arc<str>,
-    /// The opaque data of the first request.
-    pub cgi: Arc<str>,
     /// The time of the first request, in seconds since the epoch.
     pub added: u64,
     /// Number of tries that have started.

@@ -69,8 +69,6 @@ pub struct Submission {
     pub source: Arc<str>,
     /// See [`TransferEntry::client`].
     pub client: Arc<str>,
-    /// See [`TransferEntry::cgi`].
-    pub cgi: Arc<str>,
     /// The id by which the request can be cancelled, if it has one.
     pub request: Option<RequestId>,
 }
@@ -391,7 +389,6 @@ fn new_entry(submission: &Submission, now: u64) -> TransferEntry {
         source: submission.source.clone(),
         id: submission.request.as_ref().map_or(&submission.client, |request| &request.0).clone(),
         client: submission.client.clone(),
-        cgi: submission.cgi.clone(),
         added: now,
         tries: 0,
         is_anonymous: submission.request.is_none(),

@@ -46,7 +46,6 @@ CREATE TABLE entries (
     source TEXT NOT NULL,
     id TEXT NOT NULL,
     client TEXT NOT NULL,
-    cgi TEXT NOT NULL,
     added INTEGER NOT NULL,
     tries INTEGER NOT NULL,
     anonymous INTEGER NOT NULL,
@@ -70,7 +69,7 @@ CREATE INDEX requests_of_entry ON requests (direction, path);
 ";
 
 /// The columns of an entry, in the order in which [`entry_of`] reads them.
-const COLUMNS: &str = "direction, path, priority, source, client, cgi, added, tries, anonymous, state, time, reason, text, number, id";
+const COLUMNS: &str = "direction, path, priority, source, client, added, tries, anonymous, state, time, reason, text, number, id";
 
 /// The error of a database.
 #[derive(Debug, Error)]
@@ -297,35 +296,34 @@ fn state_columns(state: &EntryState) -> (i64, Option<i64>, Option<i64>, Option<&
 
 /// Reads the entry of a row with the [`COLUMNS`], and its number.
 fn entry_of(row: &Row<'_>) -> Result<(i64, TransferEntry), StoreError> {
-    let number: i64 = row.get(13)?;
+    let number: i64 = row.get(12)?;
     let invalid = |reason: &str| StoreError::Row { number, reason: reason.to_owned() };
     let text = |column: usize| Ok::<Arc<str>, StoreError>(Arc::from(row.get::<_, String>(column)?));
     let time = |column: usize| -> Result<u64, StoreError> {
         u64::try_from(row.get::<_, i64>(column)?).map_err(|_| invalid("negative time"))
     };
-    let state = match row.get::<_, i64>(9)? {
-        0 => EntryState::Queued { ready: time(10)? },
+    let state = match row.get::<_, i64>(8)? {
+        0 => EntryState::Queued { ready: time(9)? },
         1 => EntryState::Active,
         2 => EntryState::Stopping,
         _ => {
-            let reason = match row.get::<_, i64>(11)? {
+            let reason = match row.get::<_, i64>(10)? {
                 0 => FailureReason::NotFound,
                 1 => FailureReason::Permanent,
                 _ => FailureReason::Temporary,
             };
-            EntryState::Failed { until: time(10)?, failure: CopyFailure { reason, text: text(12)? } }
+            EntryState::Failed { until: time(9)?, failure: CopyFailure { reason, text: text(11)? } }
         }
     };
     let entry = TransferEntry {
         key: key_of(row, 0)?,
         priority: Priority::new(row.get(2)?),
         source: text(3)?,
-        id: text(14)?,
+        id: text(13)?,
         client: text(4)?,
-        cgi: text(5)?,
-        added: time(6)?,
-        tries: row.get(7)?,
-        is_anonymous: row.get(8)?,
+        added: time(5)?,
+        tries: row.get(6)?,
+        is_anonymous: row.get(7)?,
         state,
     };
     Ok((number, entry))
@@ -354,11 +352,11 @@ impl EntryStore for SqliteStore {
 
     fn put(&mut self, entry: &TransferEntry) -> Result<(), StoreError> {
         let (state, time, reason, text) = state_columns(&entry.state);
-        let sql = "INSERT INTO entries (direction, path, priority, source, client, cgi, added, tries, anonymous,
+        let sql = "INSERT INTO entries (direction, path, priority, source, client, added, tries, anonymous,
                 state, time, reason, text, id)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
             ON CONFLICT (direction, path) DO UPDATE SET priority = excluded.priority, source = excluded.source,
-                client = excluded.client, cgi = excluded.cgi, added = excluded.added, tries = excluded.tries,
+                client = excluded.client, added = excluded.added, tries = excluded.tries,
                 anonymous = excluded.anonymous, state = excluded.state, time = excluded.time,
                 reason = excluded.reason, text = excluded.text, id = excluded.id";
         let values = params![
@@ -367,7 +365,6 @@ impl EntryStore for SqliteStore {
             entry.priority.number(),
             &*entry.source,
             &*entry.client,
-            &*entry.cgi,
             seconds(entry.added),
             entry.tries,
             entry.is_anonymous,

@@ -134,7 +134,6 @@ fn submission(path: &str, request: Option<&str>) -> Submission {
         priority: Priority::new(1),
         source: "".into(),
         client: "u.1:2@h".into(),
-        cgi: "".into(),
         request: request.map(id),
     }
 }

@@ -45,6 +45,12 @@ pub(crate) fn staged_files(
     };
     for program in [&programs.from_path, &programs.from_url].into_iter().flatten() {
         check_program(&program.program).map_err(|error| fail(&error))?;
+        if let Some(name) = program.variable_without_value() {
+            let text = format!(
+                "frm.xfr.copycmd: ${name} has no value here; remove it, or write \\${name} for the text"
+            );
+            return Err(fail(&text));
+        }
     }
     if let Some(catalog) = &values.catalog.value {
         check_program(&catalog.path).map_err(|error| fail(&error))?;
@@ -125,7 +131,6 @@ impl QueueStager {
             priority: Priority::new(request.priority),
             source: self.residency.source(),
             client: request.client,
-            cgi: request.cgi.into(),
             request: id.cloned(),
         }
     }

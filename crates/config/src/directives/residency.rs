@@ -31,8 +31,9 @@ pub(super) const SECTION: Section = Section {
         .default("none: nothing is staged")
         .help(
             "Program that copies a file from mass storage, in force for exports with `stage`. With `url` it is for remote \
-               names that are URLs. Variables in its arguments: $SRC and $DST, $LFN, $PFN, $RFN, $CGI, $PRTY, $RID, $TID, \
-               $HOST, $INS, $OFLAG, $MDP, $NOTIFY, and keys of the opaque data of the request. Status 2 means that there \
+               names that are URLs. Variables in its arguments: $SRC and $DST, $LFN, $PFN, $RFN, $PRTY, $RID, $TID, $HOST, \
+               $INS, $OFLAG, $MDP and $NOTIFY. Others stop the start: all clients of a file share one copy, so opaque \
+               data of a request has no values for it. Status 2 means that there \
                is no such file. `timeout` ends the program and all its processes. `out` and `noalloc` are not in force yet; \
                partial files are always removed, and each copy is logged.",
         )

@@ -63,7 +63,6 @@ pub(crate) fn submission(file: u8, priority: u8, request: Option<u8>) -> Submiss
         priority: Priority::new(priority),
         source: format!("host{}", file % 3).into(),
         client: "u.1:2@h".into(),
-        cgi: "".into(),
         request: request.map(id),
     }
 }
