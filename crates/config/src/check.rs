@@ -216,6 +216,11 @@ impl DiskCheck<'_> {
             } else if !effective.storage.spaces.is_empty() && !export.attributes.in_place {
                 let what = format!("all.export {name} stage: files cannot be staged into spaces yet");
                 self.wrong(&export.origin, what, "add the option inplace, or remove oss.space");
+            } else if effective.process.admin_path.origin.is_default()
+                && effective.residency.directory.is_none()
+            {
+                let what = format!("all.export {name} stage: the queue of transfers would be in /tmp/frm");
+                self.wrong(&export.origin, what, "a reboot loses it; set all.adminpath or frm.xfr.qcheck");
             }
         }
     }

@@ -118,6 +118,12 @@ fn an_export_that_stages_needs_a_program_and_no_spaces() {
         "{without:?}"
     );
     let copy = "frm.xfr.copycmd /bin/tape $SRC $DST\n";
+    let in_tmp = reported(&format!("{copy}all.export /store stage\n"));
+    assert!(in_tmp.len() == 1 && in_tmp[0].contains("would be in /tmp/frm"), "{in_tmp:?}");
+    for place in ["all.adminpath /var/spool/xrootd", "frm.xfr.qcheck /var/spool/frm"] {
+        assert_eq!(reported(&format!("{place}\n{copy}all.export /store stage\n")), Vec::<String>::new());
+    }
+    let copy = format!("all.adminpath /var/spool/xrootd\n{copy}");
     assert_eq!(reported(&format!("{copy}all.export /store stage\n")), Vec::<String>::new());
     let spaces = format!("{copy}oss.space public /disks\n");
     let in_spaces = reported(&format!("{spaces}all.export /store stage\n"));

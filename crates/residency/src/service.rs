@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, UNIX_EPOCH};
-use storage::DirectoryLock;
+use storage::{DirectoryLock, PrivateDirectory};
 use thiserror::Error;
 
 /// The lock of the directory; its name is that of XRootD. The process that has it executes the
@@ -131,10 +131,13 @@ impl Residency {
     /// server.
     pub fn start(parts: ResidencyParts, supervisor: &Supervisor) -> Result<Self, ResidencyStartError> {
         let ResidencyParts { directory, limits, staging, clock } = parts;
-        let lock = DirectoryLock::claim(&directory, LOCK_FILE)
-            .map_err(|error| ResidencyStartError::Directory { directory: directory.clone(), error })?
+        let fail = |error| ResidencyStartError::Directory { directory: directory.clone(), error };
+        // It holds the arguments of programs, so nobody else may have put anything there.
+        let place = PrivateDirectory::create(&directory).map_err(fail)?;
+        let lock = DirectoryLock::claim(&place, LOCK_FILE)
+            .map_err(fail)?
             .ok_or_else(|| ResidencyStartError::Locked(directory.clone()))?;
-        let mut store = SqliteStore::open(&directory)?;
+        let mut store = SqliteStore::open(&place)?;
         store.transaction(SqliteStore::recover)?;
         let source = staging.source().into();
         let (commands, inbox) = channel();

@@ -12,11 +12,12 @@ use crate::network_file_system::network_file_system;
 use crate::store::EntryStore;
 use base::LogicalPath;
 use rusqlite::types::{ToSql, ToSqlOutput};
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, params};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::PrivateDirectory;
 use thiserror::Error;
 
 /// The name of the database in its directory.
@@ -136,14 +137,21 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// Opens the queue in an existing directory, and creates it if it is missing. The caller has the
     /// lock of the directory, so that no other process executes transfers there.
-    pub fn open(directory: &Path) -> Result<Self, StoreOpenError> {
+    pub fn open(place: &PrivateDirectory) -> Result<Self, StoreOpenError> {
+        let directory = place.path();
         let fail = |error| StoreOpenError::Directory { directory: directory.to_owned(), error };
         if let Some(kind) = network_file_system(directory).map_err(fail)? {
             return Err(StoreOpenError::Network { directory: directory.to_owned(), kind });
         }
-        let file = directory.join(DATABASE);
+        // SQLite creates its other files with the mode of this one.
+        drop(place.open_or_create(DATABASE).map_err(fail)?);
+        // The links on the way to the directory were checked; SQLite follows none at all.
+        let file = directory.canonicalize().map_err(fail)?.join(DATABASE);
         let fail = |error| StoreOpenError::Database { file: file.clone(), error };
-        let connection = Connection::open(&file).map_err(fail)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX
+            | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+        let connection = Connection::open_with_flags(&file, flags).map_err(fail)?;
         let version = prepare(&connection).map_err(fail)?;
         if version > VERSION {
             return Err(StoreOpenError::Version { file, version });
@@ -240,6 +248,7 @@ impl SqliteStore {
 fn prepare(connection: &Connection) -> Result<i64, rusqlite::Error> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "cache_size", -CACHE_KIB)?;

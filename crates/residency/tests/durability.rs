@@ -14,6 +14,7 @@ use residency::{
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use storage::PrivateDirectory;
 use support::{History, LIMITS, TestStore, steps, submission};
 
 /// A directory that is removed at the end.
@@ -68,7 +69,7 @@ struct KilledStore {
 impl KilledStore {
     fn new(every: u32) -> Self {
         let directory = Arc::new(Directory::new());
-        let store = Some(SqliteStore::open(&directory.0).unwrap());
+        let store = Some(SqliteStore::open(&place(&directory.0)).unwrap());
         let mut new =
             Self { store, directory, is_open: false, committed: (vec![], vec![]), statements: 0, every };
         new.check_copy();
@@ -92,9 +93,13 @@ impl KilledStore {
     fn check_copy(&mut self) {
         let copy = Directory::new();
         copy_files(&self.directory.0, &copy.0);
-        let mut store = SqliteStore::open(&copy.0).unwrap();
+        let mut store = SqliteStore::open(&place(&copy.0)).unwrap();
         assert_eq!(contents(&mut store), self.committed, "after statement {}", self.statements);
     }
+}
+
+fn place(directory: &Path) -> PrivateDirectory {
+    PrivateDirectory::create(directory).unwrap()
 }
 
 fn copy_files(from: &Path, to: &Path) {
@@ -113,7 +118,7 @@ impl TestStore for KilledStore {
         // The files of a process that was killed, and not those of an orderly end.
         let other = Arc::new(Directory::new());
         copy_files(&self.directory.0, &other.0);
-        self.store = Some(SqliteStore::open(&other.0).unwrap());
+        self.store = Some(SqliteStore::open(&place(&other.0)).unwrap());
         self.directory = other;
         self
     }
@@ -205,7 +210,7 @@ proptest! {
 #[test]
 fn a_batch_that_fails_leaves_no_trace() {
     let directory = Directory::new();
-    let mut store = SqliteStore::open(&directory.0).unwrap();
+    let mut store = SqliteStore::open(&place(&directory.0)).unwrap();
     let mut queue = TransferQueue::new(LIMITS);
     queue.submit(&mut store, &submission(0, 1, Some(1)), 1).unwrap();
     let before = contents(&mut store);
@@ -219,20 +224,23 @@ fn a_batch_that_fails_leaves_no_trace() {
     assert!(failed.is_err());
     assert_eq!(contents(&mut store), before);
     drop(store);
-    assert_eq!(contents(&mut SqliteStore::open(&directory.0).unwrap()), before);
+    assert_eq!(contents(&mut SqliteStore::open(&place(&directory.0)).unwrap()), before);
 }
 
 #[test]
 fn a_queue_of_a_later_version_and_one_that_is_no_database_are_refused() {
     let directory = Directory::new();
-    drop(SqliteStore::open(&directory.0).unwrap());
+    drop(SqliteStore::open(&place(&directory.0)).unwrap());
     let file = directory.0.join("queue.sqlite");
     let connection = rusqlite::Connection::open(&file).unwrap();
     connection.pragma_update(None, "user_version", 2).unwrap();
     drop(connection);
-    assert!(matches!(SqliteStore::open(&directory.0), Err(StoreOpenError::Version { version: 2, .. })));
+    assert!(matches!(
+        SqliteStore::open(&place(&directory.0)),
+        Err(StoreOpenError::Version { version: 2, .. })
+    ));
     std::fs::write(&file, [b'x'; 4096]).unwrap();
-    let Err(error) = SqliteStore::open(&directory.0) else { panic!("it is no database") };
+    let Err(error) = SqliteStore::open(&place(&directory.0)) else { panic!("it is no database") };
     assert!(error.to_string().contains("queue.sqlite"), "{error}");
 }
 
@@ -260,7 +268,7 @@ fn fill(entries: u32) {
     const MEMORY_MAX: usize = 24 << 20;
     let directory = Directory::new();
     let limits = QueueLimits { slots_in: 10, slots_of_source: 10, ..LIMITS };
-    let mut store = SqliteStore::open(&directory.0).unwrap();
+    let mut store = SqliteStore::open(&place(&directory.0)).unwrap();
     let mut queue = TransferQueue::new(limits.clone());
     let before = resident();
     for start in (0..entries).step_by(BATCH as usize) {
@@ -273,7 +281,7 @@ fn fill(entries: u32) {
         submitted.unwrap();
     }
     drop(store);
-    let mut store = SqliteStore::open(&directory.0).unwrap();
+    let mut store = SqliteStore::open(&place(&directory.0)).unwrap();
     store.recover().unwrap();
     assert_eq!(store.unfinished().unwrap(), u64::from(entries));
     let mut queue = TransferQueue::new(limits);

@@ -8,7 +8,8 @@ use residency::{
     RequestId, RequestStatus, Residency, ResidencyEvents, ResidencyParts, ResidencyStartError, StageError,
     Staging, Submission, TransferDirection, copy_time_value,
 };
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -208,6 +209,38 @@ fn requests_can_be_queried_and_cancelled() {
     // The copies of the cancelled request hung and had both slots.
     site.go();
     assert_eq!(site.fetch("/d/f").recv().unwrap(), Ok(()));
+}
+
+/// Rows of a planted queue would be arguments of programs.
+#[test]
+fn a_queue_that_others_can_plant_is_refused() {
+    let site = Site::new(COPY);
+    for name in ["frm_xfrd.lock", "queue.sqlite"] {
+        let directory = site.directory.join(format!("planted-{name}"));
+        fs::create_dir(&directory).unwrap();
+        let start = || {
+            let parts = Site::parts(&site.directory, COPY, site.backend.clone(), site.arrivals.clone());
+            let parts = ResidencyParts { directory: directory.clone(), ..parts };
+            Residency::start(parts, &site.supervisor).map(drop).map_err(|error| error.to_string())
+        };
+        // A file that everybody can write.
+        fs::write(directory.join(name), "").unwrap();
+        fs::set_permissions(directory.join(name), Permissions::from_mode(0o666)).unwrap();
+        assert!(start().unwrap_err().contains("can be written by every user"));
+        // A link to another file.
+        fs::rename(directory.join(name), directory.join("elsewhere")).unwrap();
+        symlink("elsewhere", directory.join(name)).unwrap();
+        assert!(start().unwrap_err().contains("is a link"));
+        assert_eq!(fs::read(directory.join("elsewhere")).unwrap(), b"");
+        // The directory.
+        fs::remove_file(directory.join(name)).unwrap();
+        fs::set_permissions(&directory, Permissions::from_mode(0o777)).unwrap();
+        assert!(start().unwrap_err().contains("can be written by every user"));
+        fs::set_permissions(&directory, Permissions::from_mode(0o755)).unwrap();
+        start().unwrap();
+        let mode = fs::metadata(directory.join("queue.sqlite")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "clients and files are nobody else's business");
+    }
 }
 
 #[test]

@@ -44,7 +44,8 @@ pub(super) const SECTION: Section = Section {
             .example("10"),
         Directive::new(&["frm.xfr.qcheck"], UsageFrequency::Common, "[check time] [path]", queue_directory)
             .default("<adminpath>/frm")
-            .help("Directory of the queue of transfers, on a local disk. The time has no effect: requests are never \
+            .help("Directory of the queue of transfers, on a local disk. Staging needs it or all.adminpath, because a \
+                   reboot empties /tmp. Others must not be able to write to it. The time has no effect: requests are never \
                    searched for.")
             .example("/var/spool/xrootd/frm"),
         Directive::not_yet(&["frm.xfr.migr.idlehold"], UsageFrequency::Common, "time")
