@@ -1,7 +1,7 @@
 //! Brings one file in: copies it beside its name, and gives it the name when it is complete.
 
 use crate::entry::{CopyFailure, FailureReason, TransferEntry};
-use crate::ports::{CopyAgent, IncomingCopy, ResidencyEvents, StopSignal};
+use crate::ports::{CopyAgent, IncomingCopy, RemoteCatalog, ResidencyEvents, StopSignal};
 use crate::queue::CopyOutcome;
 use base::LogicalPath;
 use rustix::io::Errno;
@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
-use storage::{Backend, IncomingFile, ParentCreation};
+use storage::{Backend, INCOMING_MODIFIED, IncomingFile, ParentCreation};
 
 /// The attribute with the modification time of a file at its last copy from or to mass storage. The
 /// name and the form are those of XRootD.
@@ -45,6 +45,8 @@ pub struct Staging {
     pub agent: Arc<dyn CopyAgent>,
     /// The receiver of events.
     pub events: Arc<dyn ResidencyEvents>,
+    /// The names in mass storage, if there is a program for them.
+    pub catalog: Option<Arc<dyn RemoteCatalog>>,
     /// The begin of the names in mass storage (`oss.remoteroot`); without `/` at its begin it makes
     /// URLs.
     pub remote_root: String,
@@ -67,6 +69,10 @@ impl Staging {
             Err(error) if storage::is_missing(&error) => {}
             Err(error) => return failed("look for the file", &error),
         }
+        let wanted = match self.remote_size(path) {
+            Ok(size) => size,
+            Err(failure) => return CopyOutcome::Failed(failure),
+        };
         let begun = SystemTime::now();
         let parents = ParentCreation::everywhere(DIRECTORY_MODE);
         let mut file = match self.backend.receive(path, FILE_MODE, Some(&parents)) {
@@ -75,8 +81,8 @@ impl Staging {
         };
         let outcome = match self.copy(entry, file.as_ref(), stop) {
             Err(error) => failed("start the copy", &error),
-            Ok(CopyOutcome::Done) => match mark(file.as_mut()) {
-                Err(error) => failed("read the copied file", &error),
+            Ok(CopyOutcome::Done) => match verified(file.as_mut(), wanted) {
+                Err(outcome) => outcome,
                 Ok(bytes) => match file.publish() {
                     Ok(()) => {
                         log(entry, bytes, begun);
@@ -94,6 +100,16 @@ impl Staging {
             tracing::warn!(path = %path.shown(), %error, "cannot remove the temporary file of a failed copy");
         }
         outcome
+    }
+
+    /// Returns the size of the file in mass storage; `None` if there is no program that knows it.
+    fn remote_size(&self, path: &LogicalPath) -> Result<Option<u64>, CopyFailure> {
+        let Some(catalog) = &self.catalog else { return Ok(None) };
+        match catalog.status(path)? {
+            Some(status) if !status.is_directory => Ok(Some(status.size)),
+            Some(_) => Err(CopyFailure::new(FailureReason::NotFound, "it is a directory in mass storage")),
+            None => Err(CopyFailure::new(FailureReason::NotFound, "no such file in mass storage")),
+        }
     }
 
     fn copy(
@@ -117,10 +133,21 @@ fn is_errno(error: &io::Error, number: Errno) -> bool {
     error.raw_os_error() == Some(number.raw_os_error())
 }
 
-/// Stores the time of the copy with the file, and returns its size.
-fn mark(file: &mut dyn IncomingFile) -> io::Result<u64> {
-    let metadata = file.stat()?;
-    file.set_attribute(COPY_TIME_ATTRIBUTE, &copy_time_value(metadata.modified))?;
+/// Checks that a file has its size in mass storage, stores the time of the copy with it, and returns
+/// the size. The status of a program alone does not show that its file is complete.
+fn verified(file: &mut dyn IncomingFile, wanted: Option<u64>) -> Result<u64, CopyOutcome> {
+    let failed = |error| failed("read the copied file", &error);
+    let incomplete =
+        |text: String| Err(CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, text)));
+    let metadata = file.stat().map_err(failed)?;
+    if metadata.size == 0 && metadata.modified == INCOMING_MODIFIED {
+        return incomplete("the copy program ended with status 0, but wrote nothing".to_owned());
+    }
+    if let Some(size) = wanted.filter(|size| *size != metadata.size) {
+        let text = format!("the copy has {} bytes, but the file in mass storage {size}", metadata.size);
+        return incomplete(text);
+    }
+    file.set_attribute(COPY_TIME_ATTRIBUTE, &copy_time_value(metadata.modified)).map_err(failed)?;
     Ok(metadata.size)
 }
 

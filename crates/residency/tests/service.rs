@@ -4,9 +4,9 @@
 
 use base::{Clock, LogicalPath, Supervisor};
 use residency::{
-    COPY_TIME_ATTRIBUTE, CopyCommand, CopyPrograms, EntryKey, FailureReason, Priority, QueueLimits,
-    RequestId, RequestStatus, Residency, ResidencyEvents, ResidencyParts, ResidencyStartError, StageError,
-    Staging, Submission, TransferDirection, copy_time_value,
+    COPY_TIME_ATTRIBUTE, CopyCommand, CopyFailure, CopyPrograms, EntryKey, FailureReason, Priority,
+    QueueLimits, RemoteCatalog, RemoteStatus, RequestId, RequestStatus, Residency, ResidencyEvents,
+    ResidencyParts, ResidencyStartError, StageError, Staging, Submission, TransferDirection, copy_time_value,
 };
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -35,6 +35,14 @@ impl ResidencyEvents for Arrivals {
     }
 }
 
+/// A catalog in which all files have this size.
+struct Size(u64);
+impl RemoteCatalog for Size {
+    fn status(&self, _: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
+        Ok(Some(RemoteStatus { is_directory: false, size: self.0, mode: 0o644, modified: 1 }))
+    }
+}
+
 /// A server with files on tape: directories `tape`, `disk` and `queue`.
 struct Site {
     directory: PathBuf,
@@ -53,6 +61,10 @@ const COPY: &str = "echo run >> $0/runs; while [ ! -e $0/go ]; do sleep 0.01; do
 
 impl Site {
     fn new(script: &str) -> Self {
+        Self::with(script, None)
+    }
+
+    fn with(script: &str, catalog: Option<Arc<dyn RemoteCatalog>>) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("scalla-site-{}-{number}", std::process::id()));
@@ -62,7 +74,8 @@ impl Site {
         let backend = Arc::new(Posix::new(&storage::posix::Config::new(directory.join("disk"))).unwrap());
         let (arrivals, supervisor) = (Arc::new(Arrivals::default()), Supervisor::default());
         let parts = Self::parts(&directory, script, backend.clone(), arrivals.clone());
-        let residency = Residency::start(parts, &supervisor).unwrap();
+        let staging = Staging { catalog, ..parts.staging };
+        let residency = Residency::start(ResidencyParts { staging, ..parts }, &supervisor).unwrap();
         Self { directory, backend, residency, arrivals, supervisor }
     }
 
@@ -77,7 +90,7 @@ impl Site {
             CopyCommand { program: "/bin/sh".into(), arguments: arguments.into(), time_limit: None };
         let agent = CopyPrograms { from_path: Some(command), from_url: None, instance: "test".to_owned() };
         let remote_root = directory.join("tape").to_str().unwrap().to_owned();
-        let staging = Staging { backend, agent: Arc::new(agent), events, remote_root };
+        let staging = Staging { backend, agent: Arc::new(agent), events, catalog: None, remote_root };
         ResidencyParts {
             directory: directory.join("queue"),
             limits: LIMITS,
@@ -191,6 +204,39 @@ fn a_copy_that_always_fails_names_the_reason() {
     assert_eq!(&*failure.text, "sh failed with status 5: no drive");
     assert!(site.backend.stat(&LogicalPath::parse(b"/d/f").unwrap()).is_err());
     assert_eq!(fs::read_dir(site.directory.join("disk/d")).unwrap().count(), 0);
+}
+
+/// Status 0 of a script may be that of its last command only.
+#[test]
+fn a_copy_without_the_size_of_the_file_is_not_published() {
+    let with = |script: &str, size: Option<u64>| {
+        Site::with(script, size.map(|size| Arc::new(Size(size)) as Arc<dyn RemoteCatalog>))
+    };
+    for (size, script) in [(Some(5000), "head -c 1000 /dev/zero > $2"), (Some(0), "true"), (None, "true")] {
+        let site = with(script, size);
+        let StageError::Failed(failure) = site.fetch("/d/f").recv().unwrap().unwrap_err() else { panic!() };
+        assert_eq!(failure.reason, FailureReason::Temporary, "{failure}");
+        assert!(site.backend.stat(&LogicalPath::parse(b"/d/f").unwrap()).is_err(), "{script}");
+    }
+    for (size, script) in [(Some(0), ": > $2"), (None, ": > $2"), (Some(3), "printf abc > $2")] {
+        let site = with(script, size);
+        assert_eq!(site.fetch("/d/f").recv().unwrap(), Ok(()), "{script}");
+    }
+}
+
+/// Otherwise a loop over names that do not exist would start programs.
+#[test]
+fn a_file_that_the_catalog_does_not_have_costs_no_copy() {
+    struct Nothing;
+    impl RemoteCatalog for Nothing {
+        fn status(&self, _: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
+            Ok(None)
+        }
+    }
+    let site = Site::with("echo run >> $0/runs", Some(Arc::new(Nothing)));
+    let StageError::Failed(failure) = site.fetch("/new/f").recv().unwrap().unwrap_err() else { panic!() };
+    assert_eq!((failure.reason, site.runs()), (FailureReason::NotFound, 0));
+    assert_eq!(fs::read_dir(site.directory.join("disk")).unwrap().count(), 0, "no directory was made");
 }
 
 #[test]

@@ -56,13 +56,14 @@ pub(crate) fn staged_files(
         check_program(&catalog.path).map_err(|error| fail(&error))?;
     }
     let slots = usize::try_from(values.slots.inward).unwrap_or(1);
+    let catalog = values.catalog.value.as_ref().map(|program| catalog(program, &root));
     let staging = Staging {
         backend: logical.backend().clone(),
         agent: Arc::new(programs),
         events: Arc::new(Arrivals(Arc::downgrade(logical))),
+        catalog: catalog.clone(),
         remote_root: root,
     };
-    let catalog = values.catalog.value.as_ref().map(|program| catalog(program, &staging.remote_root));
     let parts = ResidencyParts {
         directory: effective.transfer_directory(),
         limits: QueueLimits {

@@ -16,6 +16,9 @@ use std::process::Command;
 /// The begin of the names of temporary files.
 pub(crate) const INCOMING_PREFIX: &[u8] = b".scalla-incoming-";
 
+/// The modification time, in seconds since the epoch, of a temporary file that nobody has written.
+pub const INCOMING_MODIFIED: i64 = 0;
+
 /// Reports whether a path is reserved for a temporary file.
 pub(crate) fn is_reserved(path: &LogicalPath) -> bool {
     path.file_name().is_some_and(|name| name.starts_with(INCOMING_PREFIX))

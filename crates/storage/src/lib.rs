@@ -47,7 +47,7 @@ pub use backend::{
 pub use batched_reads::READS_TOGETHER_MAX;
 pub use directory_lock::DirectoryLock;
 pub use faulty::Faulty;
-pub use incoming::{IncomingFile, IncomingResult, inherit, lock_file};
+pub use incoming::{INCOMING_MODIFIED, IncomingFile, IncomingResult, inherit, lock_file};
 pub use look_limit::{LOOK_BYTES_MAX, LOOKS_MAX, LookLimit, LookPermit};
 pub use name_rules::NameRules;
 pub use pool::{

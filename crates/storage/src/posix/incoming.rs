@@ -4,11 +4,11 @@ use super::attribute::{self, AttributeBearer};
 use super::calls::{QUIET, exact_mode, metadata};
 use super::stable;
 use super::tree::{ConfinedTree, ParentDirectory, proc_name};
-use crate::incoming::{INCOMING_PREFIX, IncomingFile, lock_file};
+use crate::incoming::{INCOMING_MODIFIED, INCOMING_PREFIX, IncomingFile, lock_file};
 use crate::{Metadata, ParentCreation};
 use base::LogicalPath;
 use digest::{Algorithm, RunningChecksum};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -132,6 +132,9 @@ fn lock_temporary(parent: &OwnedFd, name: &[u8]) -> io::Result<Option<OwnedFd>> 
     };
     exact_mode(&new, MODE_INCOMING)?;
     mark(&new)?;
+    let unwritten = Timespec { tv_sec: INCOMING_MODIFIED, tv_nsec: 0 };
+    let times = Timestamps { last_access: unwritten, last_modification: unwritten };
+    rustix::fs::futimens(&new, &times)?;
     let is_ours = lock_file(new.as_fd())? && leads_to(parent, name, &new)?;
     Ok(is_ours.then_some(new))
 }
