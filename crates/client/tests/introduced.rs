@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use client::copy::{Copier, CopyDelegation, CopyJob, CopyOptions, Place, ThirdParty, Watch};
-use support::{Act, Asked, Fake, SERVER, client, ok, opened, stat_text};
+use support::{Act, Asked, Fake, MANAGER, SERVER, client, ok, opened, send, stat_text};
 use tokio::sync::oneshot;
 use wire::xroot::RequestCode;
+use wire::xroot::reply::{self, Redirect};
 
 fn about(asked: &Asked) -> Act {
     match asked.code() {
@@ -87,4 +88,36 @@ async fn credentials_are_offered_only_to_servers_that_declare_to_use_them() {
         let offered = target.texts(RequestCode::OPEN);
         assert!(offered.iter().any(|open| open.contains(expected)), "{declared:?} {offered:?}");
     }
+}
+
+/// Behind a manager, the server of the file tells that it does not use them. It does not have to copy
+/// by a key from a file that was opened for a copy with credentials.
+#[tokio::test]
+async fn a_target_behind_a_manager_is_opened_again_without_credentials() {
+    let answer = |asked: &Asked| match asked.code() {
+        RequestCode::QUERY => ok(asked, b"1\n1\n\0"),
+        _ => about(asked),
+    };
+    let (source, target) = (Fake::start(SERVER, answer).await, Fake::start(SERVER, answer).await);
+    let port = target.address.port();
+    let manager = Fake::start(MANAGER, move |asked| match asked.code() {
+        RequestCode::OPEN => send(|out| {
+            reply::redirect(out, asked.header.streamid, &Redirect::to_host(b"127.0.0.1", port));
+        }),
+        _ => about(asked),
+    })
+    .await;
+    let client = client(&[]);
+    let mut options = CopyOptions::of(client.settings());
+    options.third_party = ThirdParty::Only;
+    options.delegation = CopyDelegation::Supported;
+    let places = (Place::Remote(source.url("/old")), Place::Remote(manager.url("/new")));
+    let job = CopyJob { source: places.0, target: places.1, size: None };
+    // The end of the copy is not that of a real one.
+    let _ = Copier::new(&client).copy(&job, &options, &Watch::default()).await;
+    let opened = target.texts(RequestCode::OPEN);
+    let kinds: Vec<bool> = opened.iter().map(|open| open.contains("tpc.dlgon=1")).collect();
+    assert_eq!(kinds, [true, false], "{opened:?}");
+    let permissions = source.texts(RequestCode::OPEN);
+    assert!(permissions.iter().any(|open| open.contains("tpc.dst=")), "{permissions:?}");
 }

@@ -36,6 +36,8 @@ const REMOVE_TIME: Duration = Duration::from_secs(5);
 /// Bytes of a key: 24 hexadecimal digits.
 const KEY_BYTES: usize = 12;
 
+const NOT_AT_SERVERS: &str = "servers copy from each other only when both places are at servers";
+
 /// The reason why servers did not copy.
 pub(super) enum ThirdPartyRefusal {
     /// The servers do not support it. Nothing has happened, and the data can pass through this
@@ -74,22 +76,13 @@ impl ThirdPartyTransfer<'_> {
     pub(super) async fn run(&self) -> Result<CopyDone, ThirdPartyRefusal> {
         let Self { copier, job, options, watch } = *self;
         let (Place::Remote(source), Place::Remote(target)) = (&job.source, &job.target) else {
-            let text = "servers copy from each other only when both places are at servers";
-            return Err(ThirdPartyRefusal::Cannot(CopyError::Usage(text.to_owned())));
+            return Err(ThirdPartyRefusal::Cannot(CopyError::Usage(NOT_AT_SERVERS.to_owned())));
         };
         let settings = copier.client.settings();
         let (client, asking) = (steadfast(&copier.client, settings.cp_tpc_timeout), &copier.client);
         let limit = settings.cp_init_timeout.max(1);
         let end = Instant::now() + Duration::from_secs(limit);
-        let stop = async || {
-            tokio::select! {
-                biased;
-                () = watch.cancelled() => CopyError::Cancelled,
-                () = tokio::time::sleep_until(end) => {
-                    CopyError::target(Error::new("arrange the copy to", target, Cause::TimedOut(limit)))
-                }
-            }
-        };
+        let stop = || self.stopped(end, limit);
         let asked = async {
             let seen = look(asking, source).await?;
             if let Some(text) = not_carried(&seen.at) {
@@ -114,20 +107,7 @@ impl ThirdPartyTransfer<'_> {
                 not_the_source_by_open(copier, target, &job.source, identities, false, stop()).await;
             compared.map_err(ThirdPartyRefusal::Failed)?;
         }
-        let file = open_target(&client, (source, target), &seen, (&key, offers), options, stop()).await?;
-        let mut there = file.location();
-        end_delegation(&mut there);
-        let asked = async {
-            let support = able(&client, &there, Side::Target).await?;
-            Ok(offers && uses_delegation(options, support, &there)?)
-        };
-        let delegates = match unless_stopped(watch, asked).await {
-            Ok(delegates) => delegates,
-            Err(error) => {
-                clean(&client, &file).await;
-                return Err(ThirdPartyRefusal::Cannot(error));
-            }
-        };
+        let (file, delegates) = self.opened(&client, &seen, (&key, offers), (end, limit)).await?;
         watch.begin(0, Some(seen.size));
         let key = (!delegates).then_some(key.as_str());
         if let Err(error) = unless_stopped(watch, meet(&client, &file, &seen, key, watch)).await {
@@ -140,6 +120,60 @@ impl ThirdPartyTransfer<'_> {
         closed.map_err(ThirdPartyRefusal::Failed)?;
         let checksums = self.compared(&seen, &at, own.as_ref()).await.map_err(ThirdPartyRefusal::Failed)?;
         Ok(CopyDone { third_party: true, checksums, ..CopyDone::of(seen.size, seen.size) })
+    }
+
+    /// Waits until the copy is cancelled, or for the end of the time in which it must begin, whose limit
+    /// is in seconds.
+    async fn stopped(&self, end: Instant, limit: u64) -> CopyError {
+        tokio::select! {
+            biased;
+            () = self.watch.cancelled() => CopyError::Cancelled,
+            () = tokio::time::sleep_until(end) => {
+                let target = &self.job.target;
+                CopyError::target(Error::new("arrange the copy to", target, Cause::TimedOut(limit)))
+            }
+        }
+    }
+
+    /// Opens the target, and returns whether the copy uses delegated credentials. Behind a manager, only
+    /// the server of the file declares that. It learns the kind of the copy from the open, so that the
+    /// file is opened again if the kind changes.
+    async fn opened(
+        &self,
+        client: &Client,
+        seen: &ThirdPartySource,
+        (key, mut offers): (&str, bool),
+        (end, limit): (Instant, u64),
+    ) -> Result<(File, bool), ThirdPartyRefusal> {
+        let Self { copier, job, options, watch } = *self;
+        let (Place::Remote(source), Place::Remote(target)) = (&job.source, &job.target) else {
+            return Err(ThirdPartyRefusal::Cannot(CopyError::Usage(NOT_AT_SERVERS.to_owned())));
+        };
+        loop {
+            let stop = self.stopped(end, limit);
+            let file = open_target(client, (source, target), seen, (key, offers), options, stop).await?;
+            let mut there = file.location();
+            end_delegation(&mut there);
+            let asked = async {
+                let support = able(client, &there, Side::Target).await?;
+                let delegates = offers && uses_delegation(options, support, &there)?;
+                if offers && !delegates {
+                    able(&copier.client, &seen.at, Side::Source).await?;
+                }
+                Ok(delegates)
+            };
+            match unless_stopped(watch, asked).await {
+                Ok(delegates) if delegates == offers => return Ok((file, delegates)),
+                Ok(delegates) => {
+                    clean(client, &file).await;
+                    offers = delegates;
+                }
+                Err(error) => {
+                    clean(client, &file).await;
+                    return Err(ThirdPartyRefusal::Cannot(error));
+                }
+            }
+        }
     }
 
     /// Compares the checksums of both servers.
