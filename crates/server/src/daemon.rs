@@ -10,8 +10,8 @@ use crate::control::{Control, Reloading, SignalRuntime};
 use crate::error::StartError;
 use crate::log::{ActiveLog, Levels, LogDestination, LogSettings, Retention};
 use crate::process::{
-    self, AdminDirectory, DetachOutcome, Detached, EnvironmentFile, PidFile, RetainedPrivileges, User,
-    enter_home, port_owner, state_directory,
+    self, AdminDirectory, DetachOutcome, Detached, EnvironmentFile, PidFile, PrivilegeState,
+    RetainedPrivileges, User, enter_home, port_owner, state_directory,
 };
 use crate::stderr::print_stderr;
 use crate::tls::ServerTls;
@@ -146,11 +146,10 @@ pub(crate) fn start(launch: &Launch, detached: Option<Detached>) -> Result<(Cont
         effective.process.admin_path.value.path = state_directory(&effective, user.as_ref())?;
     }
     let acts_for_users = crate::multi_user::is_enabled(&effective);
-    if let Some(user) = &user {
-        // A site may need the privileges of such a program, as of `sudo` in a script.
-        let programs = config::program_directives(&effective).next().is_some();
-        user.switch_retaining(RetainedPrivileges { capabilities: acts_for_users, programs })?;
-    }
+    // A site may need the privileges of such a program, as of `sudo` in a script.
+    let programs = config::program_directives(&effective).next().is_some();
+    let retained = RetainedPrivileges { capabilities: acts_for_users, programs };
+    let privileges = process::give_up_privileges(user.as_ref(), retained)?;
     if acts_for_users {
         // Before any thread starts, because threads inherit the capabilities.
         crate::multi_user::claim()?;
@@ -158,7 +157,7 @@ pub(crate) fn start(launch: &Launch, detached: Option<Detached>) -> Result<(Cont
     let log_file = log_path(launch, &effective);
     let supervisor = Supervisor::default();
     let log = open_log(launch, &effective, log_file.clone(), &supervisor)?;
-    introduce(launch, &effective, &report, user.is_none());
+    introduce(launch, &effective, &report, privileges);
     let outcome = serve(launch, effective, listener, log_file.as_deref(), detached, supervisor);
     if let (Err(error), LogTarget::File { .. }) = (&outcome, &launch.log) {
         tracing::error!("{error}");
@@ -265,13 +264,19 @@ pub(crate) fn open_log(
 }
 
 /// Writes the first lines of a log: the program and the remarks on the configuration.
-fn introduce(launch: &Launch, effective: &Effective, report: &config::ConfigReport, no_user: bool) {
+fn introduce(
+    launch: &Launch,
+    effective: &Effective,
+    report: &config::ConfigReport,
+    privileges: PrivilegeState,
+) {
     let Effective { program, host, .. } = effective;
     if !launch.announce {
         tracing::info!("++++++ {program} {}@{host} initialization started.", instance(effective));
     }
     tracing::info!("scalla {VERSION} on {}", rustix::system::uname().release().to_string_lossy());
-    if no_user && User::is_root() && !effective.cluster.role.redirects() {
+    tracing::info!("{privileges}");
+    if privileges == PrivilegeState::Superuser && !effective.cluster.role.redirects() {
         tracing::warn!(
             "serving as the superuser: clients get at whatever is below the exports; name a user ({})",
             if launch.announce { "--user" } else { "-R" }

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `detach` | detaching into the background: the parent waits until the port is open |
 //! | `user` | the switch from root to the user of the service |
+//! | `privileges` | what a server keeps of the privileges of its start |
 //! | `directories` | the admin directory and the lock of its one server; the home directory |
 //! | `files` | pid file and environment file |
 //! | `environment` | `setenv` of the configuration |
@@ -21,6 +22,7 @@ mod files;
 mod limits;
 mod memory;
 mod port_owner;
+mod privileges;
 mod user;
 
 pub use detach::{DetachOutcome, Detached, detach, keep_name};
@@ -33,4 +35,5 @@ pub use files::{EnvironmentFile, PidFile};
 pub use limits::{descriptors, raise_descriptors};
 pub use memory::memory_bytes;
 pub use port_owner::{PortOwner, port_owner};
-pub use user::{RetainedPrivileges, User, UserError};
+pub use privileges::{PrivilegeState, RetainedPrivileges, give_up_privileges};
+pub use user::{User, UserError};

@@ -1,6 +1,7 @@
 //! The switch from root to the user of the service (`-R`, `--user`), because a server with the
 //! rights of root would bypass file modes.
 
+use super::privileges::{RetainedPrivileges, give_up_privileges};
 use nix::unistd;
 use std::ffi::CString;
 use std::fmt;
@@ -15,16 +16,6 @@ pub struct User {
     home: PathBuf,
 }
 
-/// The privileges that a process keeps when it switches to its user.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct RetainedPrivileges {
-    /// The calling thread keeps its permitted capabilities, none of which is effective, so that it can
-    /// choose some of them.
-    pub capabilities: bool,
-    /// Programs that the process executes gain the privileges of their files, such as setuid programs.
-    pub programs: bool,
-}
-
 /// An error that prevents running as the user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UserError {
@@ -36,6 +27,8 @@ pub enum UserError {
     NotRoot(String),
     /// The system refused.
     Refused(String, String),
+    /// The process could not give up privileges.
+    Privileges(String),
 }
 
 impl fmt::Display for UserError {
@@ -51,6 +44,7 @@ impl fmt::Display for UserError {
                 write!(f, "only root can switch to user `{name}`; start as root, or as that user")
             }
             Self::Refused(name, why) => write!(f, "cannot switch to user `{name}`: {why}"),
+            Self::Privileges(why) => write!(f, "cannot give up privileges: {why}"),
         }
     }
 }
@@ -93,21 +87,18 @@ impl User {
         unistd::geteuid().is_root()
     }
 
-    /// Switches the whole process to this user and its groups, permanently. Does nothing if it runs
-    /// as that user already. The calling thread and those that it starts have no capabilities
-    /// afterwards, and no program that they execute gains privileges.
+    /// Switches the whole process to this user and its groups, permanently. The calling thread and those
+    /// that it starts have no capabilities afterwards, and no program that they execute gains privileges.
     ///
     /// # Errors
-    /// [`UserError::NotRoot`], [`UserError::Refused`].
+    /// [`UserError`].
     pub fn switch(&self) -> Result<(), UserError> {
-        self.switch_retaining(RetainedPrivileges::default())
+        give_up_privileges(Some(self), RetainedPrivileges::default()).map(drop)
     }
 
-    /// Switches like [`User::switch`], with these privileges left.
-    ///
-    /// # Errors
-    /// [`UserError::NotRoot`], [`UserError::Refused`].
-    pub fn switch_retaining(&self, retained: RetainedPrivileges) -> Result<(), UserError> {
+    /// Changes the user and the groups of the whole process, permanently. Does nothing if they are those
+    /// of the user already.
+    pub(super) fn become_user(&self, keeps_capabilities: bool) -> Result<(), UserError> {
         if unistd::geteuid().as_raw() == self.uid && unistd::getuid().as_raw() == self.uid {
             return Ok(());
         }
@@ -115,10 +106,7 @@ impl User {
             return Err(UserError::NotRoot(self.name.clone()));
         }
         let refused = |why: String| UserError::Refused(self.name.clone(), why);
-        if !retained.programs {
-            empty_bounding_set().map_err(|error| refused(error.to_string()))?;
-        }
-        if retained.capabilities {
+        if keeps_capabilities {
             let kept = rustix::thread::set_keep_capabilities(true);
             kept.map_err(|error| refused(error.to_string()))?;
         }
@@ -132,36 +120,8 @@ impl User {
         if unistd::setuid(unistd::Uid::from_raw(0)).is_ok() {
             return Err(refused("the system gives root's rights back".to_owned()));
         }
-        restrict(retained).map_err(|error| refused(error.to_string()))
+        Ok(())
     }
-}
-
-/// Gives up the privileges of the calling thread that are not retained, and those of programs.
-fn restrict(retained: RetainedPrivileges) -> rustix::io::Result<()> {
-    use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
-    let permitted = match retained.capabilities {
-        true => capabilities(None)?.permitted,
-        false => CapabilitySet::empty(),
-    };
-    let none = CapabilitySet::empty();
-    // Without inheritable capabilities, there are no ambient ones.
-    set_capabilities(None, CapabilitySets { effective: none, permitted, inheritable: none })?;
-    if retained.programs { Ok(()) } else { set_no_new_privs(true) }
-}
-
-/// Empties the set of capabilities that programs can gain. Without the right to do this, as in some
-/// containers, the set stays as it is, and programs gain nothing by it because of `no_new_privs`.
-fn empty_bounding_set() -> rustix::io::Result<()> {
-    use rustix::io::Errno;
-    use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
-    for capability in CapabilitySet::all().iter() {
-        match remove_capability_from_bounding_set(capability) {
-            // The kernel does not know a capability, or the right is missing.
-            Ok(()) | Err(Errno::INVAL | Errno::PERM) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
