@@ -8,6 +8,8 @@ import re
 import tempfile
 from pathlib import Path
 
+import pytest
+
 import grid
 import keytabs
 import peers
@@ -47,20 +49,70 @@ def log_of(serve, settings, *clients, scheme="root", programs=("ours", "real")):
     return server.log.read_bytes()
 
 
+def escaped(secret):
+    """Returns bytes as Rust shows a string of them (`{:?}`)."""
+    named = {0: "\\0", 9: "\\t", 10: "\\n", 13: "\\r", 34: "\\\"", 92: "\\\\"}
+    return "".join(named.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in secret).encode()
+
+
+def forms(secret):
+    """Returns the forms in which a program could write bytes, as names and texts."""
+    numbers = {"decimal list": "d", "hexadecimal list": "02x"}
+    found = {name: ", ".join(format(byte, form) for byte in secret).encode() for name, form in numbers.items()}
+    found |= {"bytes": secret, "hexadecimal": secret.hex().encode(), "upper case": secret.hex().upper().encode(), "escapes": escaped(secret)}
+    for offset in range(3):
+        # The text depends on the place within a larger value. Its first and last characters also have bits of the neighbours.
+        text = base64.b64encode(bytes(offset) + secret).rstrip(b"=")[2 if offset else 0:-1]
+        text = text[1:] if offset == 2 else text
+        found |= {f"base64 at {offset}": text, f"base64url at {offset}": text.translate(bytes.maketrans(b"+/", b"-_"))}
+    return found
+
+
 def check_absent(log, *secrets):
-    """Checks a log for secrets: as bytes, in hexadecimal, and in base64."""
+    """Checks a log for secrets in all forms."""
     assert b" login as " in log
     for secret in secrets:
         assert len(secret) >= 8
-        for form in (secret, secret.hex().encode(), base64.b64encode(secret).rstrip(b"=")[:-2]):
-            assert form not in log, form
+        for name, form in forms(secret).items():
+            assert form not in log, name
 
 
-def key_text(path):
-    """Returns lines of the base64 of a private key in PEM."""
+def test_each_form_of_a_secret_is_found():
+    """The search is no claim if it finds nothing at all."""
+    secret = bytes([48, 130, 0, 10, 34, 92]) + b"k>?~\xff\xfe\xfb\xef" + bytes(range(200, 216))
+    line = b"alice login as alice\n"
+    check_absent(line, secret)
+    for prefix in (b"", b"a", b"ab"):
+        texts = [prefix + secret, (prefix + secret).hex().encode(), (prefix + secret).hex().upper().encode(), str([*prefix, *secret]).encode(),
+                 ("[" + ", ".join(f"{byte:02x}" for byte in prefix + secret) + "]").encode(), b'b"' + escaped(prefix + secret) + b'"',
+                 base64.b64encode(prefix + secret + b"end"), base64.urlsafe_b64encode(prefix + secret + b"end")]
+        for text in texts:
+            with pytest.raises(AssertionError):
+                check_absent(line + b"DEBUG value " + text + b"\n", secret)
+
+
+def integers(data):
+    """Returns the integers of DER, also those in nested values."""
+    found = []
+    while len(data) > 2:
+        tag, length, start = data[0], data[1], 2
+        if length & 0x80:
+            start += length & 0x7f
+            length = int.from_bytes(data[2:start])
+        content, data = data[start:start + length], data[start + length:]
+        found += [content.lstrip(b"\0")] if tag == 2 else integers(content) if tag in (0x30, 4) else []
+    return found
+
+
+def key_parts(path):
+    """Returns the parts of a private key of RSA in PEM that only its owner knows, and lines of its text."""
     text = Path(path).read_text()
     body = re.search(r"-----BEGIN (?:RSA )?PRIVATE KEY-----\n(.*?)-----END", text, re.DOTALL).group(1)
-    return [line.encode() for line in body.split() if len(line) == 64]
+    lines = [line.encode() for line in body.split() if len(line) == 64]
+    # Modulus and public exponent come first, and are in the certificate.
+    numbers = [number for number in integers(base64.b64decode(body)) if len(number) > 32]
+    assert len(numbers) == 7 and lines
+    return numbers[1:] + lines
 
 
 def test_keys_of_sss(serve):
@@ -82,7 +134,7 @@ def test_keys_of_gsi(serve):
         settings = f"sec.protocol gsi -certdir:{site.certificates} -cert:{site.host.certificate} -key:{site.host.key} -dlgpxy:request\n"
         clients = [site.client(proxy, XrdSecGSIDELEGPROXY="1") for proxy in (foreign, good)]
         log = log_of(serve, settings, *clients)
-        check_absent(log, *key_text(site.host.key), *key_text(good), *key_text(foreign))
+        check_absent(log, *key_parts(site.host.key), *key_parts(good), *key_parts(foreign))
         assert b"PRIVATE KEY" not in log
 
 
@@ -113,4 +165,4 @@ def test_tokens(serve, tmp_path):
         clients = [{"BEARER_TOKEN": token, "X509_CERT_DIR": str(authority.directory), "XrdSecPROTOCOL": "ztn", "XDG_RUNTIME_DIR": "/nonexistent"}
                    for token in (old, good)]
         log = log_of(serve, settings, *clients, scheme="roots")
-        check_absent(log, *(part.encode() for token in (old, good) for part in token.split(".")[1:]), *key_text(authority.key))
+        check_absent(log, *(part.encode() for token in (old, good) for part in token.split(".")[1:]), *key_parts(authority.key))
