@@ -23,9 +23,9 @@ def site():
 @pytest.fixture
 def check(site):
     """Checks the configuration of a server with gsi, as its user."""
-    def check(*options):
+    def check(*options, lines=""):
         file = site.directory / "site.cfg"
-        file.write_text(SERVES + site.settings(*options))
+        file.write_text(SERVES + site.settings(*options) + lines)
         user = ("--user", "nobody") if os.geteuid() == 0 else ()
         return scalla("config", "check", file, *user)
     return check
@@ -67,6 +67,25 @@ def test_certificates_of_gsi_that_expire(serve, site, check):
     site.host = site.issue("past", "/O=Grid/CN=localhost", days=-1)
     peers.give(site.host.key)
     check().fails(Exit.FAILED, f"the certificate {site.host.certificate} has expired, so clients refuse it")
+
+
+def test_certificates_of_gsi_that_are_not_valid_yet(site, check):
+    settings = site.directory / "issue.cnf"
+    settings.write_text(f"[ca]\ndefault_ca=d\n[d]\ndatabase={site.directory}/index.txt\nnew_certs_dir={site.directory}\ndefault_md=sha256\n"
+                        f"serial={site.directory}/issue.serial\npolicy=p\n[p]\norganizationName=optional\ncommonName=supplied\n")
+    grid.openssl("ca", "-batch", "-config", settings, "-cert", site.authority.certificate, "-keyfile", site.authority.key, "-create_serial", "-notext",
+                 "-startdate", "20600101000000Z", "-enddate", "20700101000000Z", "-in", site.directory / "host.csr", "-out", site.host.certificate,
+                 "-extfile", site.directory / "host.ext")
+    assert f"sec.protocol gsi: the certificate {site.host.certificate} is not valid yet" in check().ok().out
+
+
+def test_intermediate_authorities_of_tls_that_expire(site, check):
+    chain = site.directory / "chain.pem"
+    lines = f"xrd.tls {chain} {site.host.key}\nxrd.tlsca certdir {site.certificates}\n"
+    for days, expected in ((60, "good"), (20, "expires in 19 days, so clients can refuse the server"), (-1, "has expired, so clients can refuse the server")):
+        middle = site.issue(f"middle{days}", "/O=Grid/CN=Middle", days=days)
+        chain.write_bytes(site.host.certificate.read_bytes() + middle.certificate.read_bytes())
+        assert expected in check(lines=lines).ok().out
 
 
 def test_authorities_that_expire(site, check):

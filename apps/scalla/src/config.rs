@@ -7,16 +7,13 @@ use crate::rule_check::check_rules;
 use anyhow::bail;
 use clap::Subcommand;
 use config::{
-    ConfigInput, ConfigReport, EffectiveLine, Loaded, LocalDisk, LocalFiles, Origin, Overrides, Problem,
-    Severity, Strictness,
+    ConfigInput, ConfigReport, Effective, EffectiveLine, Loaded, LocalDisk, LocalFiles, Origin, Overrides,
+    Problem, ProblemKind, Severity, Strictness,
 };
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::SystemTime;
-
-/// Remedy of files that root may not use for itself.
-const OTHER_USER: &str = "if the server runs as another user, name it with --user";
 
 /// Check and print configurations without starting a server.
 #[derive(clap::Args, Debug)]
@@ -171,10 +168,12 @@ impl CheckOptions {
         if let Some(user) = user {
             user.switch()?;
         }
-        let hint = if user.is_none() && server::User::is_root() { OTHER_USER } else { "" };
+        // Root starts servers for other users (`-R`), and systemd does so too.
+        let is_any_user = user.is_none() && server::User::is_root();
         report.append(config::check(&effective, &LocalDisk, Strictness::Strict));
         check_rules(&effective, &mut report);
-        server::check_credentials(&effective, SystemTime::now(), hint, &mut report);
+        server::check_credentials(&effective, SystemTime::now(), is_any_user, &mut report);
+        note_programs(&effective, &mut report);
         report.order_by_line();
         if self.json {
             report.problems().iter().for_each(|problem| out().json(&problem_json(file, problem)));
@@ -183,6 +182,20 @@ impl CheckOptions {
             out().line(format_args!("{}: {}", file.display(), verdict(&report)));
         }
         Ok(report.is_ok())
+    }
+}
+
+/// Notes the directives whose programs keep the privileges of their files, because this concerns the whole
+/// server.
+fn note_programs(effective: &Effective, report: &mut ConfigReport) {
+    let names: Vec<&str> = config::program_directives(effective).map(|one| one.names[0]).collect();
+    if !names.is_empty() {
+        let what = format!(
+            "programs that the server executes gain the privileges of their files (setuid), because of {}",
+            names.join(", ")
+        );
+        let allowed = "without programs, no_new_privs is in force; see docs/operating.md";
+        report.add(ProblemKind::Consequence, Origin::Default, what, allowed);
     }
 }
 

@@ -18,8 +18,12 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Returns the directive for a new certificate in a directory that was made so many days ago. It is
 /// valid for a year.
 fn certificate(directory: &Path, days: u32) -> String {
+    certificate_of(directory, SystemTime::now() - DAY * days)
+}
+
+/// Returns the directive for a new certificate that is valid from this time.
+fn certificate_of(directory: &Path, begin: SystemTime) -> String {
     fs::create_dir_all(directory).unwrap();
-    let begin = SystemTime::now() - DAY * days;
     let files = SelfSigned::create(directory, &["h.example.org".to_owned()], begin).unwrap().files;
     format!("xrd.tls {} {}\nxrd.tlsca noverify\n", files.certificate.display(), files.key.unwrap().display())
 }
@@ -60,6 +64,8 @@ fn certificates_that_cannot_be_used_are_reported() {
     let soon = ["warning: xrd.tls: the certificate ", "expires in 19 days and 23 hours; replace the file"];
     expect(&scratch, &of_days(345), true, &soon);
     expect(&scratch, &of_days(366), false, &["error: xrd.tls: the certificate ", "has expired"]);
+    let early = certificate_of(&scratch.path("early"), SystemTime::now() + DAY);
+    expect(&scratch, &early, true, &["warning: xrd.tls: the certificate ", "is not valid yet"]);
     let key = directory.join("self-signed.key");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).unwrap();
     expect(&scratch, &good, false, &["site.cfg:3:", "allow others to read the key; run chmod 600 "]);
@@ -125,10 +131,27 @@ fn files_are_examined_as_the_user_of_the_server() {
     std::os::unix::fs::chown(scratch.path("keytab"), Some(65534), None).unwrap();
     let (is_good, text) = result(&["--user", "nobody"]);
     assert!(is_good, "{text}");
-    // Without the option, root is the user of the server.
+    // Without the option, the user of the server is not known, and other problems are still errors.
     let (is_good, text) = result(&[]);
-    assert!(!is_good && text.contains("belongs to user id 65534"), "{text}");
-    assert!(text.contains("if the server runs as another user, name it with --user"), "{text}");
+    assert!(is_good && text.contains("warning: ") && text.contains("belongs to user id 65534"), "{text}");
+    assert!(text.contains("if the server runs as this user, name it with --user"), "{text}");
+    fs::set_permissions(scratch.path("keytab"), fs::Permissions::from_mode(0o644)).unwrap();
+    std::os::unix::fs::chown(scratch.path("keytab"), Some(0), None).unwrap();
+    let (is_good, text) = result(&[]);
+    assert!(!is_good && text.contains("run chmod 600 "), "{text}");
+}
+
+#[test]
+fn the_privileges_of_programs_are_noted() {
+    let scratch = Scratch::new("credentials-programs");
+    let output = check(&scratch, "ofs.tpc pgm /bin/true\ncms.fsxeq rm /bin/true\n", &[]);
+    let text = stdout(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(
+        text.contains("note: programs that the server executes gain")
+            && text.contains("because of ofs.tpc, cms.fsxeq;"),
+        "{text}"
+    );
 }
 
 /// `setenv` decides which files a server reads, and the home directory is that of its user.

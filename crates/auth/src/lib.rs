@@ -77,3 +77,4 @@ pub use server::{
     StepCost,
 };
 pub use signing::{RequestHash, RequestSigner, SignatureCipher, SigningRequirements, request_hash};
+pub use trusted_file::OTHER_OWNER;

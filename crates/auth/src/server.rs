@@ -124,6 +124,8 @@ impl FileRefresh {
 pub struct CertificateInForce {
     /// Its file.
     pub path: PathBuf,
+    /// The beginning of its validity.
+    pub not_before: SystemTime,
     /// The end of its validity.
     pub expires: SystemTime,
 }

@@ -31,6 +31,10 @@ pub(crate) const NO_SHARED_WRITE: u32 = ANY_MODE & !SHARED_WRITE;
 /// The bit of directories in which users can replace only files of their own.
 pub(crate) const STICKY: u32 = 0o1000;
 
+/// Part of the reason why a file is not read, which is about its owner: a program that is not run as the
+/// user of a server can judge by it that the reason may not concern the server.
+pub const OTHER_OWNER: &str = "belongs to user id";
+
 /// Number of reads of a file that changes each time.
 const READS_MAX: u32 = 3;
 
@@ -211,7 +215,7 @@ fn link_target(directory: &File, name: &OsStr, trust: &FileTrust) -> Result<CStr
     let link = File::from(openat(directory, name, flags, Mode::empty())?);
     let metadata = link.metadata()?;
     if foreign_owner(&metadata, trust).is_some() {
-        let reason = format!("it is a link that belongs to user id {}", metadata.uid());
+        let reason = format!("it is a link that {OTHER_OWNER} {}", metadata.uid());
         return Err(untrusted(reason, "name the file itself"));
     }
     Ok(readlinkat(&link, "", Vec::new())?)
@@ -224,7 +228,7 @@ fn check_directory(path: &Path, metadata: &Metadata, trust: &FileTrust) -> Resul
         return Err(untrusted(reason, format!("run chown root {shown} and chmod go-w,-t {shown}")));
     }
     if let Some(user) = foreign_owner(metadata, trust) {
-        let reason = format!("its directory {shown} belongs to user id {}", metadata.uid());
+        let reason = format!("its directory {shown} {OTHER_OWNER} {}", metadata.uid());
         return Err(untrusted(reason, format!("run chown {user} {shown}")));
     }
     if mode & SHARED_WRITE & !trust.modes != 0 && mode & STICKY == 0 {
@@ -243,7 +247,7 @@ fn check(path: &Path, metadata: &Metadata, trust: &FileTrust) -> Result<(), Trus
     let is_any = trust.owner != TrustedOwner::Own;
     if let Some(user) = foreign_owner(metadata, trust).filter(|_| !is_any) {
         let owner = metadata.uid();
-        let reason = format!("it belongs to user id {owner}, and this program runs as {user}");
+        let reason = format!("it {OTHER_OWNER} {owner}, and this program runs as {user}");
         return Err(untrusted(reason, format!("run chown {user} {shown}")));
     }
     let mode = metadata.mode() & ANY_MODE;

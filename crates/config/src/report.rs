@@ -47,6 +47,8 @@ pub enum ProblemKind {
     Ignored,
     /// An accepted directive that has no effect in this server.
     NoEffect,
+    /// A consequence of a directive for the whole server.
+    Consequence,
 }
 
 /// Severity of a problem.
@@ -73,7 +75,7 @@ impl ProblemKind {
                 Strictness::Legacy => Severity::Warning,
             },
             Self::Doubtful | Self::NotYet | Self::Ignored => Severity::Warning,
-            Self::NoEffect => Severity::Note,
+            Self::NoEffect | Self::Consequence => Severity::Note,
         }
     }
 }

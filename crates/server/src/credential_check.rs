@@ -6,18 +6,26 @@
 
 use crate::cluster::ClusterKey;
 use crate::error::StartError;
-use crate::expiry::{ExpiryProblem, WARNING_TIME};
+use crate::expiry::{DAY, ExpiryProblem, WARNING_TIME};
 use crate::{login, tls};
 use auth::ServerProtocol;
-use auth::tls::ServerCertificate;
 use config::{AuthProtocol, ConfigReport, Effective, Origin, ProblemKind, TlsCertificate};
 use std::path::Path;
 use std::time::SystemTime;
 
+/// Remedy of files whose owner may be the user of the server.
+const UNKNOWN_USER: &str = "if the server runs as this user, name it with --user";
+
 /// Adds the problems of keytabs, certificates, authorities and files of passwords: files that a server of
-/// this user refuses are errors, files that expire soon are warnings. `hint` is added to errors. Blocks.
-pub fn check_credentials(effective: &Effective, now: SystemTime, hint: &str, report: &mut ConfigReport) {
-    let mut check = CredentialCheck { effective, now, hint, report };
+/// this user refuses are errors, files that expire soon are warnings. If the user of the server is not
+/// known, `is_any_user`, the owners of files are only a reason for warnings. Blocks.
+pub fn check_credentials(
+    effective: &Effective,
+    now: SystemTime,
+    is_any_user: bool,
+    report: &mut ConfigReport,
+) {
+    let mut check = CredentialCheck { effective, now, is_any_user, report };
     check.tls();
     check.authorities();
     check.protocols();
@@ -27,13 +35,18 @@ pub fn check_credentials(effective: &Effective, now: SystemTime, hint: &str, rep
 struct CredentialCheck<'a> {
     effective: &'a Effective,
     now: SystemTime,
-    hint: &'a str,
+    is_any_user: bool,
     report: &'a mut ConfigReport,
 }
 
 impl CredentialCheck<'_> {
     fn wrong(&mut self, origin: &Origin, what: String) {
-        self.report.add(ProblemKind::Contradiction, origin.clone(), what, self.hint);
+        let is_of_owner = self.is_any_user && what.contains(auth::OTHER_OWNER);
+        let (kind, hint) = match is_of_owner {
+            true => (ProblemKind::Doubtful, UNKNOWN_USER),
+            false => (ProblemKind::Contradiction, ""),
+        };
+        self.report.add(kind, origin.clone(), what, hint);
     }
 
     fn warn(&mut self, origin: &Origin, what: String) {
@@ -45,17 +58,36 @@ impl CredentialCheck<'_> {
         let Some(TlsCertificate { certificate, .. }) = &setting.value else { return };
         match tls::read_certificate(self.effective) {
             Ok(Some(read)) => {
-                self.early(&setting.origin, certificate, &read);
+                self.early(&setting.origin, "xrd.tls", certificate, read.not_before());
                 self.expiry(&setting.origin, "xrd.tls", certificate, read.not_after());
+                if let Some(expires) = read.issuers_not_after() {
+                    self.issuers(&setting.origin, certificate, expires);
+                }
             }
             Ok(None) => {}
             Err(error) => self.wrong(&setting.origin, format!("xrd.tls: {error}")),
         }
     }
 
-    fn early(&mut self, origin: &Origin, path: &Path, certificate: &ServerCertificate) {
-        if certificate.is_early(self.now) {
-            let what = format!("xrd.tls: the certificate {} is not valid yet", path.display());
+    fn early(&mut self, origin: &Origin, directive: &str, path: &Path, not_before: SystemTime) {
+        if self.now < not_before {
+            let what = format!("{directive}: the certificate {} is not valid yet", path.display());
+            self.warn(origin, what);
+        }
+    }
+
+    /// Some clients know another path, without these authorities.
+    fn issuers(&mut self, origin: &Origin, path: &Path, expires: SystemTime) {
+        let left = expires.duration_since(self.now).unwrap_or_default();
+        if left < WARNING_TIME {
+            let state = match left.is_zero() {
+                true => "has expired".to_owned(),
+                false => format!("expires in {} days", left.as_secs() / DAY.as_secs()),
+            };
+            let what = format!(
+                "xrd.tls: an authority in {} {state}, so clients can refuse the server; replace the file",
+                path.display()
+            );
             self.warn(origin, what);
         }
     }
@@ -101,6 +133,7 @@ impl CredentialCheck<'_> {
     fn protocol(&mut self, origin: &Origin, protocol: &dyn ServerProtocol) {
         let directive = format!("sec.protocol {}", protocol.id());
         if let Some(certificate) = protocol.certificate() {
+            self.early(origin, &directive, &certificate.path, certificate.not_before);
             self.expiry(origin, &directive, &certificate.path, certificate.expires);
         }
         for warning in protocol.warnings(self.now, WARNING_TIME) {

@@ -169,7 +169,7 @@ impl InitPlan {
         let Loaded { effective, report } = load_here(&self.settings, None);
         let mut files = ConfigReport::new(Strictness::Strict);
         check_rules(&effective, &mut files);
-        server::check_credentials(&effective, SystemTime::now(), "", &mut files);
+        server::check_credentials(&effective, SystemTime::now(), false, &mut files);
         let errors: Vec<String> = report.errors().chain(files.errors()).map(ToString::to_string).collect();
         if errors.is_empty() { Ok(()) } else { bail!("the files cannot be used: {}", errors.join("\n")) }
     }

@@ -84,6 +84,7 @@ struct ServerIdentity {
     agreement_prefix_data: usize,
     /// Hashes of its authority.
     authorities: Vec<String>,
+    not_before: SystemTime,
     expires: SystemTime,
 }
 
@@ -121,6 +122,7 @@ impl ServerIdentity {
             agreement_prefix_data: signed,
             signer,
             authorities: if new_hash_only { vec![new] } else { vec![new, old] },
+            not_before: certificate.not_before(),
             expires: certificate.not_after(),
         })
     }
@@ -293,7 +295,8 @@ impl ServerProtocol for GsiServer {
 
     fn certificate(&self) -> Option<CertificateInForce> {
         let path = self.0.settings.certificate.clone();
-        Some(CertificateInForce { path, expires: self.0.identity().expires })
+        let identity = self.0.identity();
+        Some(CertificateInForce { path, not_before: identity.not_before, expires: identity.expires })
     }
 
     fn state(&self) -> String {

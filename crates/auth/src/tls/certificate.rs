@@ -62,6 +62,7 @@ pub struct ServerCertificate {
     config: Arc<ServerConfig>,
     not_before: SystemTime,
     not_after: SystemTime,
+    issuers_not_after: Option<SystemTime>,
     names: Vec<String>,
     is_self_signed: bool,
     stamps: (FileStamp, FileStamp),
@@ -108,6 +109,7 @@ impl ServerCertificate {
         let leaf = x509_cert::Certificate::from_der(leaf)
             .map_err(|error| TlsError::content(path, format!("the certificate is malformed: {error}")))?;
         let (not_before, not_after) = validity(&leaf);
+        let issuers_not_after = issuers_not_after(&chain);
         let names = names(&leaf);
         let is_self_signed = leaf.tbs_certificate().issuer() == leaf.tbs_certificate().subject();
         let mut provider = provider();
@@ -122,7 +124,8 @@ impl ServerCertificate {
             error => TlsError::content(files.key(), format!("the key cannot be used: {error}")),
         })?;
         let config = context(certified, provider, options)?;
-        Ok(Self { config, not_before, not_after, names, is_self_signed, stamps: (chain_stamp, key_stamp) })
+        let stamps = (chain_stamp, key_stamp);
+        Ok(Self { config, not_before, not_after, issuers_not_after, names, is_self_signed, stamps })
     }
 
     /// Returns the context for connections.
@@ -130,9 +133,19 @@ impl ServerCertificate {
         &self.config
     }
 
+    /// Returns the beginning of its validity.
+    pub fn not_before(&self) -> SystemTime {
+        self.not_before
+    }
+
     /// Returns the end of its validity.
     pub fn not_after(&self) -> SystemTime {
         self.not_after
+    }
+
+    /// Returns the earliest end of the validity of the intermediate authorities in its file.
+    pub fn issuers_not_after(&self) -> Option<SystemTime> {
+        self.issuers_not_after
     }
 
     /// Returns the names of hosts that it is for.
@@ -204,6 +217,16 @@ pub(super) fn validity(certificate: &x509_cert::Certificate) -> (SystemTime, Sys
     let validity = certificate.tbs_certificate().validity();
     let time = |time: &x509_cert::time::Time| UNIX_EPOCH + time.to_unix_duration();
     (time(&validity.not_before), time(&validity.not_after))
+}
+
+/// Returns the earliest end of the validity of the certificates above the first one. Clients ignore roots,
+/// and those that are malformed.
+fn issuers_not_after(chain: &[CertificateDer<'_>]) -> Option<SystemTime> {
+    let parsed = chain.iter().skip(1).filter_map(|one| x509_cert::Certificate::from_der(one).ok());
+    let is_root = |certificate: &x509_cert::Certificate| {
+        certificate.tbs_certificate().issuer() == certificate.tbs_certificate().subject()
+    };
+    parsed.filter(|one| !is_root(one)).map(|one| validity(&one).1).min()
 }
 
 /// Returns the names of hosts in a certificate.
