@@ -210,6 +210,23 @@ def test_a_failing_program_is_named_with_its_reason(tape, stage, tmp_path):
     assert len(tape.runs()) == 3 and names(server.tree) == []
 
 
+def test_prepared_files_survive_an_outage(tape, stage):
+    """All tries that a client waits for fail. The request is tried again, and a new one is refused with the reason."""
+    tape.put("file", data(100))
+    broken = tape.directory / "broken"
+    broken.touch()
+    server = stage(tape.settings())
+    request = xrdfs(server, "prepare", "-s", "/file").ok().out.strip()
+    wait_until(lambda: len(tape.runs()) >= 3, 60)
+    assert xrdfs(server, "query", "prepare", request, "/file").ok().out.split()[3] == "1"
+    broken.unlink()
+    # A restart makes all of them ready.
+    server.restart()
+    wait_until(lambda: (server.tree / "file").exists())
+    xrdfs(server, "cat", "/none").fails(54)
+    xrdfs(server, "prepare", "-s", "/file", "/none").fails(54, "/none: no such file in mass storage")
+
+
 def test_a_program_that_hangs_is_ended_with_its_group(tape, stage, tmp_path):
     server = stage(tape.settings("hang $SRC $DST", before="timeout 1"))
     xrdcp(server.url("/file"), tmp_path / "target").fails(54, "hang was ended by its time limit of 1 s")
@@ -256,6 +273,9 @@ def test_prepared_files_come_without_an_open(tape, stage):
 def test_wrong_settings_stop_the_start(tape):
     refusal = peers.refused_start(peers.Ours(settings=tape.settings("none $SRC $DST", more="all.export / stage\n")))
     assert f"files cannot be staged: cannot run {tape.directory}/none: no such file or directory" in refusal
+    url = f"frm.xfr.copycmd url {tape.directory}/copy $SRC $DST\noss.remoteroot {tape.files}\nall.export / stage\n"
+    refusal = peers.refused_start(peers.Ours(settings=url))
+    assert "makes paths of the remote names: set frm.xfr.copycmd for them" in refusal
     # Opaque data of one client would be arguments of a copy for all.
     refusal = peers.refused_start(peers.Ours(settings=tape.settings("copy $SRC $DST $CGI", more="all.export / stage\n")))
     assert "files cannot be staged: frm.xfr.copycmd: $CGI has no value here" in refusal

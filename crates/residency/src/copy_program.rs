@@ -47,21 +47,21 @@ impl CopyAgent for CopyPrograms {
         let Some(copy_command) = (if is_url { &self.from_url } else { &self.from_path }) else {
             let kind = if is_url { "URLs" } else { "paths" };
             let text = format!("no copy command for {kind}: set frm.xfr.copycmd");
-            return fail(FailureReason::Temporary, text);
+            return fail(FailureReason::Site, text);
         };
         let variables = CommandVariables::new(&copy, &self.instance);
         let mut command = Command::new(&copy_command.program);
         command.args(copy_command.arguments.iter().map(|template| variables.expand(template)));
         let lock = match copy.lock.try_clone() {
             Ok(lock) => lock,
-            Err(error) => return fail(FailureReason::Temporary, format!("too many open files: {error}")),
+            Err(error) => return fail(FailureReason::Site, format!("too many open files: {error}")),
         };
         storage::inherit(&mut command, lock);
         // Clients are not shown where the program is.
         let program = copy_command.program.file_name().unwrap_or_default().to_string_lossy();
         match run(command, copy_command.time_limit, stop) {
             Ok(end) => outcome(&program, end),
-            Err(error) => fail(FailureReason::Temporary, format!("cannot run {program}: {error}")),
+            Err(error) => fail(FailureReason::Site, format!("cannot run {program}: {error}")),
         }
     }
 }

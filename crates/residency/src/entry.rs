@@ -117,6 +117,8 @@ pub enum FailureReason {
     Permanent,
     /// Another try may succeed.
     Temporary,
+    /// This server or its disk failed, which says nothing about the file.
+    Site,
     /// The program of an earlier try still runs. This try does not count.
     InUse,
 }

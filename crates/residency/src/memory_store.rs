@@ -102,7 +102,7 @@ impl EntryStore for MemoryStore {
         Ok(self.requests.iter().any(|(_, of)| of == key))
     }
 
-    fn recover(&mut self) -> Result<(), Infallible> {
+    fn recover(&mut self, now: u64, deny: u64) -> Result<(), Infallible> {
         let keys_in = |entries: &BTreeMap<EntryKey, TransferEntry>, state: EntryState| -> Vec<EntryKey> {
             entries.values().filter(|e| e.state == state).map(|e| e.key.clone()).collect()
         };
@@ -111,6 +111,13 @@ impl EntryStore for MemoryStore {
         }
         for entry in self.entries.values_mut().filter(|entry| entry.state == EntryState::Active) {
             entry.state = EntryState::Queued { ready: entry.added };
+        }
+        for entry in self.entries.values_mut() {
+            match &mut entry.state {
+                EntryState::Queued { ready } => *ready = now.min(*ready),
+                EntryState::Failed { until, .. } if *until > now.saturating_add(deny) => *until = now,
+                _ => {}
+            }
         }
         Ok(())
     }

@@ -12,7 +12,8 @@
 //!                     |    v request                |  v
 //!                     |   removed                   |  failed for good: kept until the deny time is over
 //!                     +-----------------------------+
-//!                        failed for now: ready again at a time that grows with each try
+//!                        failed for now: ready again at a time that grows with each try; for
+//!                        requests with ids also after the last try of those who wait
 //! ```
 
 use crate::entry::{
@@ -32,6 +33,12 @@ const EXPIRED_MAX: usize = 256;
 /// The time until the next try, divided by the time between the two tries before.
 const BACKOFF_FACTOR: u64 = 4;
 
+/// Maximum time until the next try, in seconds.
+const BACKOFF_SECONDS_MAX: u64 = 900;
+
+/// The age at which an entry with requests fails like one without, in seconds.
+const REQUEST_SECONDS_MAX: u64 = 7 * 86_400;
+
 /// The limits of the queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueLimits {
@@ -41,7 +48,8 @@ pub struct QueueLimits {
     pub slots_out: usize,
     /// Copies that run at once from or to one host, in each direction.
     pub slots_of_source: usize,
-    /// Number of tries before a transfer fails for good.
+    /// Number of tries before a transfer fails for good. One for which requests with ids wait is tried
+    /// for days, because an outage must not end requests that were acknowledged.
     pub tries_max: u32,
     /// Seconds between the first failed try and the second one.
     pub backoff: u64,
@@ -155,6 +163,21 @@ impl TransferQueue {
     #[must_use]
     pub fn running(&self) -> usize {
         self.running.len()
+    }
+
+    /// Returns the reason for which [`Self::submit`] would refuse a transfer.
+    pub fn refusal<S: EntryStore>(
+        &self,
+        store: &mut S,
+        key: &EntryKey,
+        now: u64,
+    ) -> Result<Option<CopyFailure>, QueueError<S::Error>> {
+        Ok(match store.find(key)? {
+            Some(TransferEntry { state: EntryState::Failed { until, failure }, .. }) if until > now => {
+                Some(failure)
+            }
+            _ => None,
+        })
     }
 
     /// Adds a request at the time `now`.
@@ -272,35 +295,60 @@ impl TransferQueue {
             (CopyOutcome::Stopped, _) => return Ok(None),
             (CopyOutcome::Failed(failure), _) => Err(failure),
         };
-        let Err(failure) = result else {
-            store.remove(key)?;
-            return Ok(Some(QueueAction::Finished(key.clone(), Ok(()))));
-        };
+        match result {
+            Ok(()) => {
+                store.remove(key)?;
+                Ok(Some(QueueAction::Finished(key.clone(), Ok(()))))
+            }
+            Err(failure) => self.failed(store, entry, failure, now),
+        }
+    }
+
+    /// Handles the failure of a copy.
+    fn failed<S: EntryStore>(
+        &mut self,
+        store: &mut S,
+        mut entry: TransferEntry,
+        failure: CopyFailure,
+        now: u64,
+    ) -> Result<Option<QueueAction>, QueueError<S::Error>> {
+        let key = entry.key.clone();
+        let may_pass = matches!(failure.reason, FailureReason::Temporary | FailureReason::Site);
+        let is_young = now.saturating_sub(entry.added) < REQUEST_SECONDS_MAX;
+        let is_last = entry.tries >= self.limits.tries_max;
         if failure.reason == FailureReason::InUse {
             entry.tries = entry.tries.saturating_sub(1);
             entry.state = EntryState::Queued { ready: now.saturating_add(self.limits.backoff) };
             store.put(&entry)?;
             return Ok(None);
         }
-        if failure.reason == FailureReason::Temporary && entry.tries < self.limits.tries_max {
+        if may_pass && (!is_last || is_young && store.has_requests(&key)?) {
             entry.state = EntryState::Queued { ready: now.saturating_add(self.backoff(entry.tries)) };
+            if !is_last {
+                store.put(&entry)?;
+                return Ok(None);
+            }
+            // Clients that are connected get the reason. Requests survive an outage.
+            entry.is_anonymous = false;
             store.put(&entry)?;
-            return Ok(None);
+            return Ok(Some(QueueAction::Finished(key, Err(failure))));
         }
-        // The requests end, the failure stays.
-        store.remove(key)?;
-        let until = now.saturating_add(self.limits.deny);
-        entry.state = EntryState::Failed { until, failure: failure.clone() };
-        entry.is_anonymous = false;
-        store.put(&entry)?;
-        Ok(Some(QueueAction::Finished(key.clone(), Err(failure))))
+        // The requests end, the failure stays if it is one of the file.
+        store.remove(&key)?;
+        if failure.reason != FailureReason::Site {
+            let until = now.saturating_add(self.limits.deny);
+            entry.state = EntryState::Failed { until, failure: failure.clone() };
+            entry.is_anonymous = false;
+            store.put(&entry)?;
+        }
+        Ok(Some(QueueAction::Finished(key, Err(failure))))
     }
 
     /// Returns the seconds between the end of a failed try, the number of which is `tries`, and the
     /// next one.
     fn backoff(&self, tries: u32) -> u64 {
         let factor = BACKOFF_FACTOR.saturating_pow(tries.saturating_sub(1));
-        self.limits.backoff.saturating_mul(factor)
+        self.limits.backoff.saturating_mul(factor).min(BACKOFF_SECONDS_MAX)
     }
 
     /// Starts all transfers that are ready and have a slot.

@@ -105,6 +105,8 @@ enum Command {
 enum AppliedCommand {
     Fetch(SubmissionOutcome),
     Done,
+    /// None of the submissions was recorded.
+    Refused(CopyFailure),
     Query(RequestStatus),
 }
 
@@ -138,14 +140,16 @@ impl Residency {
             .map_err(fail)?
             .ok_or_else(|| ResidencyStartError::Locked(directory.clone()))?;
         let mut store = SqliteStore::open(&place)?;
-        store.transaction(SqliteStore::recover)?;
+        let begun = QueueTime::new(clock);
+        let deny = limits.deny;
+        store.transaction(|store| store.recover(begun.now(), deny))?;
         let source = staging.source().into();
         let (commands, inbox) = channel();
         let thread = QueueThread {
             store,
             queue: TransferQueue::new(limits),
             staging: Arc::new(staging),
-            clock,
+            time: begun,
             inbox,
             ended: commands.clone(),
             unsaved: Vec::new(),
@@ -170,7 +174,8 @@ impl Residency {
         self.send(Command::Fetch(submission, reply));
     }
 
-    /// Records requests. `reply` is called when they are durable.
+    /// Records requests. `reply` is called when they are durable. If one of the transfers is refused
+    /// because it failed a short time ago, none is recorded.
     pub fn submit(&self, submissions: Vec<Submission>, reply: StageReply<()>) {
         self.send(Command::Submit(submissions, reply));
     }
@@ -205,11 +210,31 @@ impl Command {
     }
 }
 
+/// The time of the queue: that of the wall clock at the start, and then of one that is never set, so
+/// that no entry waits until a clock that was set back is there again.
+struct QueueTime {
+    clock: Arc<dyn Clock>,
+    begun: Duration,
+    today: Duration,
+}
+
+impl QueueTime {
+    fn new(clock: Arc<dyn Clock>) -> Self {
+        let today = clock.today().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { begun: clock.now(), today, clock }
+    }
+
+    /// Returns the seconds since the epoch.
+    fn now(&self) -> u64 {
+        (self.today + self.clock.now().saturating_sub(self.begun)).as_secs()
+    }
+}
+
 struct QueueThread {
     store: SqliteStore,
     queue: TransferQueue,
     staging: Arc<Staging>,
-    clock: Arc<dyn Clock>,
+    time: QueueTime,
     inbox: Receiver<Command>,
     /// For the ends of copies.
     ended: Sender<Command>,
@@ -243,14 +268,10 @@ impl QueueThread {
         }
     }
 
-    fn now(&self) -> u64 {
-        self.clock.today().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
-    }
-
     /// Executes commands in one transaction, then starts what can start. Returns the time until the
     /// next call, if no command arrives before.
     fn process(&mut self, batch: Vec<Command>) -> Duration {
-        let now = self.now();
+        let now = self.time.now();
         let before = self.queue.clone();
         let (queue, mut actions) = (&mut self.queue, Vec::new());
         let result: Result<_, StoreError> = self.store.transaction(|store| {
@@ -302,6 +323,9 @@ impl QueueThread {
                 self.waiting_count += 1;
                 self.waiting.entry(submission.key).or_default().push(reply);
             }
+            (Command::Submit(_, reply), AppliedCommand::Refused(failure)) => {
+                reply(Err(StageError::Failed(failure)));
+            }
             (Command::Submit(_, reply) | Command::Cancel(_, reply), _) => reply(Ok(())),
             (Command::Query(_, reply), AppliedCommand::Query(status)) => reply(Ok(status)),
             (Command::Query(_, reply), _) => reply(Ok(RequestStatus::default())),
@@ -351,7 +375,7 @@ impl QueueThread {
 }
 
 fn unexpected_end() -> CopyOutcome {
-    CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, "the server could not run the copy"))
+    CopyOutcome::Failed(CopyFailure::new(FailureReason::Site, "the server could not run the copy"))
 }
 
 /// The duty to report the end of a copy.
@@ -390,6 +414,14 @@ fn apply(
             return Ok(outcome.map_or(AppliedCommand::Done, AppliedCommand::Fetch));
         }
         Command::Submit(submissions, _) => {
+            // All or nothing, because a client that has an id believes that its files come.
+            for submission in submissions {
+                let key = &submission.key;
+                if let Some(failure) = handled(queue.refusal(store, key, now))?.flatten() {
+                    let text = format!("{}: {failure}; nothing of the request was recorded", key.path.text());
+                    return Ok(AppliedCommand::Refused(CopyFailure::new(failure.reason, text)));
+                }
+            }
             for submission in submissions {
                 handled(queue.submit(store, submission, now))?;
             }

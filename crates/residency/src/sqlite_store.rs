@@ -295,8 +295,8 @@ fn state_columns(state: &EntryState) -> (i64, Option<i64>, Option<i64>, Option<&
             let reason = match failure.reason {
                 FailureReason::NotFound => 0,
                 FailureReason::Permanent => 1,
-                // An entry does not fail for good because of a program that still runs.
-                FailureReason::Temporary | FailureReason::InUse => 2,
+                // An entry does not fail for good because of the site or a program that still runs.
+                FailureReason::Temporary | FailureReason::Site | FailureReason::InUse => 2,
             };
             (3, Some(seconds(*until)), Some(reason), Some(&failure.text))
         }
@@ -465,12 +465,17 @@ impl EntryStore for SqliteStore {
         Ok(statement.exists(params![key.direction, key.path.as_bytes()])?)
     }
 
-    fn recover(&mut self) -> Result<(), StoreError> {
+    fn recover(&mut self, now: u64, deny: u64) -> Result<(), StoreError> {
         let stopping = "DELETE FROM requests WHERE (direction, path) IN
             (SELECT direction, path FROM entries WHERE state = 2)";
         self.execute(stopping, &[])?;
         self.execute("DELETE FROM entries WHERE state = 2", &[])?;
-        self.execute("UPDATE entries SET state = 0, time = added WHERE state = 1", &[]).map(drop)
+        self.execute("UPDATE entries SET state = 0, time = added WHERE state = 1", &[])?;
+        let now_column = seconds(now);
+        self.execute("UPDATE entries SET time = ?1 WHERE state = 0 AND time > ?1", params![now_column])?;
+        let latest = seconds(now.saturating_add(deny));
+        let sql = "UPDATE entries SET time = ? WHERE state = 3 AND time > ?";
+        self.execute(sql, params![now_column, latest]).map(drop)
     }
 
     fn remove_expired(&mut self, now: u64, most: usize) -> Result<usize, StoreError> {

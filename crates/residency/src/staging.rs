@@ -153,7 +153,26 @@ fn verified(file: &mut dyn IncomingFile, wanted: Option<u64>) -> Result<u64, Cop
 
 fn failed(what: &str, error: &io::Error) -> CopyOutcome {
     let text = format!("cannot {what}: {}", base::errno_text(error));
-    CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, text))
+    let reason = if is_of_site(error) { FailureReason::Site } else { FailureReason::Temporary };
+    CopyOutcome::Failed(CopyFailure::new(reason, text))
+}
+
+/// Reports whether an error says nothing about one file: the disk or the server has no room, or does
+/// not work.
+fn is_of_site(error: &io::Error) -> bool {
+    const OF_SITE: [Errno; 10] = [
+        Errno::NOSPC,
+        Errno::DQUOT,
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOMEM,
+        Errno::IO,
+        Errno::STALE,
+        Errno::ROFS,
+        Errno::NOTCONN,
+        Errno::TIMEDOUT,
+    ];
+    error.raw_os_error().is_some_and(|number| OF_SITE.contains(&Errno::from_raw_os_error(number)))
 }
 
 fn cannot_receive(path: &LogicalPath, error: &io::Error) -> CopyOutcome {

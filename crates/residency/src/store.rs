@@ -44,8 +44,9 @@ pub trait EntryStore {
     /// Reports whether any request waits for an entry.
     fn has_requests(&mut self, key: &EntryKey) -> Result<bool, Self::Error>;
     /// Ends the copies that an earlier run started: entries that are active become queued and ready
-    /// at once, those that are stopping are removed.
-    fn recover(&mut self) -> Result<(), Self::Error>;
+    /// at once, those that are stopping are removed. Times that a clock at `now` cannot have written
+    /// count as reached: queued entries are ready, and nothing is refused for longer than `deny`.
+    fn recover(&mut self, now: u64, deny: u64) -> Result<(), Self::Error>;
     /// Removes up to `most` failed entries whose time is over at `now`.
     fn remove_expired(&mut self, now: u64, most: usize) -> Result<usize, Self::Error>;
 }

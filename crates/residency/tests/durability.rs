@@ -282,7 +282,7 @@ fn fill(entries: u32) {
     }
     drop(store);
     let mut store = SqliteStore::open(&place(&directory.0)).unwrap();
-    store.recover().unwrap();
+    store.recover(u64::from(entries), LIMITS.deny).unwrap();
     assert_eq!(store.unfinished().unwrap(), u64::from(entries));
     let mut queue = TransferQueue::new(limits);
     let now = u64::from(entries);

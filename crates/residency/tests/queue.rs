@@ -93,7 +93,7 @@ fn each_try_waits_longer_and_the_last_failure_denies_requests_for_a_time() {
     let (mut store, mut queue) = (MemoryStore::default(), TransferQueue::new(limits));
     let failure = CopyFailure::new(FailureReason::Temporary, "no drive");
     let fail = || CopyOutcome::Failed(failure.clone());
-    queue.submit(&mut store, &submission(0, 0, Some(1)), 100).unwrap();
+    queue.submit(&mut store, &submission(0, 0, None), 100).unwrap();
     let mut now = 100;
     for wait in [5, 20] {
         assert_eq!(started(&queue.start_ready(&mut store, now).unwrap()), ["/f00"]);
@@ -111,6 +111,55 @@ fn each_try_waits_longer_and_the_last_failure_denies_requests_for_a_time() {
     assert_eq!(again(&mut queue, &mut store, now + 29), SubmissionOutcome::Refused(failure));
     assert_eq!(again(&mut queue, &mut store, now + 30), SubmissionOutcome::Queued);
     assert_eq!(started(&queue.start_ready(&mut store, now + 30).unwrap()), ["/f00"]);
+}
+
+#[test]
+fn an_outage_ends_no_request_and_denies_no_file() {
+    for reason in [FailureReason::Temporary, FailureReason::Site] {
+        let (mut store, mut queue) = (MemoryStore::default(), TransferQueue::new(LIMITS));
+        for file in 0..8 {
+            queue.submit(&mut store, &submission(file, 0, Some(1)), 0).unwrap();
+            queue.submit(&mut store, &submission(file, 0, None), 0).unwrap();
+        }
+        let (mut told, mut came) = (0, 0);
+        for now in 0..2000 {
+            for action in queue.start_ready(&mut store, now).unwrap() {
+                let QueueAction::Start(entry) = action else { panic!("{action:?}") };
+                let failure = CopyFailure::new(reason, "no drive");
+                let outcome = if now < 60 { CopyOutcome::Failed(failure) } else { CopyOutcome::Done };
+                match queue.finish(&mut store, &entry.key, outcome, now).unwrap() {
+                    Some(QueueAction::Finished(_, Ok(()))) => came += 1,
+                    // Clients that are connected get the reason.
+                    Some(QueueAction::Finished(..)) => told += 1,
+                    _ => {}
+                }
+            }
+        }
+        assert!(told >= 8 && came == 8, "{told} {came}");
+        // Without a request only a failure of the file is remembered.
+        queue.submit(&mut store, &submission(0, 0, None), 5000).unwrap();
+        for now in [5000, 5100] {
+            queue.start_ready(&mut store, now).unwrap();
+            let outcome = CopyOutcome::Failed(CopyFailure::new(reason, "no drive"));
+            queue.finish(&mut store, &key(0), outcome, now).unwrap();
+        }
+        let refusal = queue.refusal(&mut store, &key(0), 5101).unwrap();
+        assert_eq!(refusal.is_some(), reason == FailureReason::Temporary);
+    }
+}
+
+#[test]
+fn a_request_fails_after_days() {
+    let (mut store, mut queue) = (MemoryStore::default(), TransferQueue::new(LIMITS));
+    queue.submit(&mut store, &submission(0, 0, Some(1)), 0).unwrap();
+    for now in (0..=8 * 86_400).step_by(1000) {
+        for action in queue.start_ready(&mut store, now).unwrap() {
+            assert!(matches!(action, QueueAction::Start(_)));
+            let outcome = CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, "no drive"));
+            queue.finish(&mut store, &key(0), outcome, now).unwrap();
+        }
+    }
+    assert_eq!(store.requests().count(), 0);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use storage::{Backend as _, Posix};
 
 struct RealClock;
@@ -286,6 +286,49 @@ fn a_queue_that_others_can_plant_is_refused() {
         start().unwrap();
         let mode = fs::metadata(directory.join("queue.sqlite")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "clients and files are nobody else's business");
+    }
+}
+
+/// A client that has an id believes that its files come.
+#[test]
+fn a_request_with_a_file_that_is_refused_gets_the_reason_and_records_nothing() {
+    let site = Site::new(COPY);
+    site.go();
+    site.fetch("/d/none").recv().unwrap().unwrap_err();
+    let (reply, answer) = channel();
+    let all = ["/d/other", "/d/none"].map(|path| submission(path, Some("one")));
+    site.residency.submit(all.into(), Box::new(move |result| reply.send(result).unwrap()));
+    let StageError::Failed(failure) = answer.recv().unwrap().unwrap_err() else { panic!() };
+    assert_eq!(failure.reason, FailureReason::NotFound);
+    assert!(failure.text.starts_with("/d/none: no such file in mass storage"), "{failure}");
+    assert_eq!(site.query("one"), RequestStatus::default());
+    assert_eq!(site.runs(), 1);
+}
+
+/// The wall clock is set back by a day as soon as the queue has started.
+#[test]
+fn a_clock_that_is_set_back_stops_nothing() {
+    struct SetBack(AtomicU32, Instant);
+    impl Clock for SetBack {
+        fn now(&self) -> Duration {
+            self.1.elapsed()
+        }
+        fn today(&self) -> SystemTime {
+            let days = self.0.fetch_add(1, Ordering::Relaxed).min(1);
+            SystemTime::now() - Duration::from_secs(86_400) * days
+        }
+    }
+    let site = Site::new(COPY);
+    site.go();
+    site.on_tape("/d/f", "content");
+    let parts = Site::parts(&site.directory, COPY, site.backend.clone(), site.arrivals.clone());
+    let directory = site.directory.join("other-queue");
+    let clock = Arc::new(SetBack(AtomicU32::new(0), Instant::now()));
+    let residency = Residency::start(ResidencyParts { directory, clock, ..parts }, &site.supervisor).unwrap();
+    for (path, result) in [("/d/none", false), ("/d/f", true)] {
+        let (reply, answer) = channel();
+        residency.fetch(submission(path, None), Box::new(move |result| reply.send(result).unwrap()));
+        assert_eq!(answer.recv().unwrap().is_ok(), result);
     }
 }
 

@@ -52,6 +52,13 @@ pub(crate) fn staged_files(
             return Err(fail(&text));
         }
     }
+    let is_url = !root.is_empty() && !root.starts_with('/');
+    if (if is_url { &programs.from_url } else { &programs.from_path }).is_none() {
+        let (kind, option) = if is_url { ("URLs", " url") } else { ("paths", "") };
+        let text =
+            format!("oss.remoteroot makes {kind} of the remote names: set frm.xfr.copycmd{option} for them");
+        return Err(fail(&text));
+    }
     if let Some(catalog) = &values.catalog.value {
         check_program(&catalog.path).map_err(|error| fail(&error))?;
     }
@@ -140,7 +147,7 @@ impl QueueStager {
 fn failure(failure: &CopyFailure) -> Error {
     let kind = match failure.reason {
         FailureReason::NotFound => ErrorKind::NotFound,
-        FailureReason::Permanent | FailureReason::Temporary | FailureReason::InUse => ErrorKind::FsError,
+        _ => ErrorKind::FsError,
     };
     Error::new(kind, failure.text.to_string())
 }

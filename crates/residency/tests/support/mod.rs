@@ -22,12 +22,26 @@ pub(crate) trait TestStore: EntryStore<Error: std::fmt::Debug> {
 /// A step of a history.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    Submit { file: u8, priority: u8, request: Option<u8> },
-    Cancel { request: u8 },
+    Submit {
+        file: u8,
+        priority: u8,
+        request: Option<u8>,
+    },
+    Cancel {
+        request: u8,
+    },
     Start,
-    Finish { which: u8, outcome: u8 },
-    Advance { seconds: u64 },
-    Restart,
+    Finish {
+        which: u8,
+        outcome: u8,
+    },
+    Advance {
+        seconds: u64,
+    },
+    /// Ends the process, and starts it with a clock that is this number of seconds behind.
+    Restart {
+        back: u64,
+    },
 }
 
 pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -37,9 +51,9 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
         6 => submit,
         2 => (0..4u8).prop_map(|request| Step::Cancel { request }),
         5 => Just(Step::Start),
-        4 => (any::<u8>(), 0..5u8).prop_map(|(which, outcome)| Step::Finish { which, outcome }),
+        4 => (any::<u8>(), 0..6u8).prop_map(|(which, outcome)| Step::Finish { which, outcome }),
         2 => (1..40u64).prop_map(|seconds| Step::Advance { seconds }),
-        1 => Just(Step::Restart),
+        1 => prop_oneof![Just(0), 1..100u64, Just(1000)].prop_map(|back| Step::Restart { back }),
     ];
     prop::collection::vec(step, 0..80)
 }
@@ -65,6 +79,10 @@ pub(crate) fn submission(file: u8, priority: u8, request: Option<u8>) -> Submiss
         client: "u.1:2@h".into(),
         request: request.map(id),
     }
+}
+
+fn backoff(tries: u32) -> u64 {
+    900.min(LIMITS.backoff * 4u64.pow(tries.min(10) - 1))
 }
 
 fn failure(reason: FailureReason) -> CopyFailure {
@@ -127,7 +145,7 @@ impl<S: TestStore> History<S> {
                 }
             }
             Step::Advance { seconds } => self.now += seconds,
-            Step::Restart => return self.restart(),
+            Step::Restart { back } => return self.restart(*back),
         }
         self.store.commit();
         self
@@ -221,6 +239,7 @@ impl<S: TestStore> History<S> {
         let reason = match outcome {
             2 => FailureReason::NotFound,
             3 => FailureReason::InUse,
+            4 => FailureReason::Site,
             _ => FailureReason::Temporary,
         };
         let outcome = match outcome {
@@ -245,7 +264,7 @@ impl<S: TestStore> History<S> {
                 None
             }
             (CopyOutcome::Failed(_), _) => {
-                entry.phase = Phase::Queued { ready: self.now + LIMITS.backoff * 4u64.pow(entry.tries - 1) };
+                entry.phase = Phase::Queued { ready: self.now + backoff(entry.tries) };
                 None
             }
             (CopyOutcome::Stopped, _) => {
@@ -255,6 +274,12 @@ impl<S: TestStore> History<S> {
             }
         };
         match &finished {
+            // Requests with ids survive an outage.
+            Some(Err(_)) if reason != FailureReason::NotFound && !entry.requests.is_empty() => {
+                entry.phase = Phase::Queued { ready: self.now + backoff(entry.tries) };
+                entry.anonymous = false;
+            }
+            Some(Err(_)) if reason == FailureReason::Site => drop(self.expected.remove(&file)),
             Some(Err(_)) => {
                 entry.phase = Phase::Failed { until: self.now + LIMITS.deny, reason };
                 entry.requests.clear();
@@ -267,15 +292,24 @@ impl<S: TestStore> History<S> {
     }
 
     /// Ends the process with all its copies, and starts it again.
-    fn restart(mut self) -> Self {
+    fn restart(mut self, back: u64) -> Self {
+        self.now = self.now.saturating_sub(back);
         self.store = self.store.restart();
-        self.store.recover().unwrap();
+        self.store.recover(self.now, LIMITS.deny).unwrap();
         self.store.commit();
         self.queue = TransferQueue::new(LIMITS);
         self.copies.clear();
         self.expected.retain(|_, entry| entry.phase != Phase::Stopping);
         for entry in self.expected.values_mut().filter(|entry| entry.phase == Phase::Running) {
             entry.phase = Phase::Queued { ready: entry.added };
+        }
+        for entry in self.expected.values_mut() {
+            match &mut entry.phase {
+                // No entry waits for a clock that was ahead.
+                Phase::Queued { ready } => *ready = self.now.min(*ready),
+                Phase::Failed { until, .. } if *until > self.now + LIMITS.deny => *until = self.now,
+                _ => {}
+            }
         }
         self
     }
