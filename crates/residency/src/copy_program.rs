@@ -112,7 +112,7 @@ fn run(mut command: Command, limit: Option<Duration>, stop: &StopSignal) -> io::
     let mut running = RunningProgram { child: &mut child, group, end_of_process, output: Some(output) };
     loop {
         let left = deadline.map(|(_, at)| at.saturating_duration_since(Instant::now()));
-        let is_stopped = running.wait(stop, left, &mut line)?;
+        let is_stopped = running.wait(Some(stop), left, &mut line)?;
         if let Some(status) = running.status()? {
             return Ok(ProgramEnd::Exited(status, line.text()));
         }
@@ -142,7 +142,12 @@ struct RunningProgram<'a> {
 impl RunningProgram<'_> {
     /// Waits for the end of the program, for `stop`, for output, or for this time. Reads output, and
     /// reports whether `stop` was sent.
-    fn wait(&mut self, stop: &StopSignal, time: Option<Duration>, line: &mut LastLine) -> io::Result<bool> {
+    fn wait(
+        &mut self,
+        stop: Option<&StopSignal>,
+        time: Option<Duration>,
+        line: &mut LastLine,
+    ) -> io::Result<bool> {
         let time = match (&self.end_of_process, time) {
             (Some(_), time) => time,
             (None, time) => Some(time.unwrap_or(LOOK).min(LOOK)),
@@ -151,14 +156,14 @@ impl RunningProgram<'_> {
             tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: time.subsec_nanos().into(),
         });
-        let mut descriptors = vec![PollFd::new(stop, PollFlags::IN)];
+        let mut descriptors: Vec<_> = stop.iter().map(|stop| PollFd::new(*stop, PollFlags::IN)).collect();
         descriptors.extend(self.end_of_process.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
         descriptors.extend(self.output.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
         match poll(&mut descriptors, time.as_ref()) {
             Err(rustix::io::Errno::INTR) => return Ok(false),
             other => other?,
         };
-        let is_stopped = descriptors.first().is_some_and(|stop| !stop.revents().is_empty());
+        let is_stopped = stop.is_some() && descriptors.first().is_some_and(|stop| !stop.revents().is_empty());
         self.read(line);
         Ok(is_stopped)
     }
@@ -207,15 +212,24 @@ impl RunningProgram<'_> {
     fn end(&mut self, line: &mut LastLine) -> io::Result<()> {
         self.kill(Signal::TERM);
         let until = Instant::now() + ENDING;
-        let silent = StopSignal::new()?;
         while Instant::now() < until {
-            self.wait(&silent, Some(until.saturating_duration_since(Instant::now())), line)?;
+            self.wait(None, Some(until.saturating_duration_since(Instant::now())), line)?;
             if self.status()?.is_some() {
                 return Ok(());
             }
         }
         self.kill(Signal::KILL);
         self.child.wait().map(drop)
+    }
+}
+
+impl Drop for RunningProgram<'_> {
+    /// No program is left, whatever failed here.
+    fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            self.kill(Signal::KILL);
+            self.child.wait().ok();
+        }
     }
 }
 
@@ -308,6 +322,19 @@ mod tests {
         assert!(matches!(end, ProgramEnd::TimeLimit(_)));
         stop.send();
         assert!(matches!(ended(hangs, None, &stop), ProgramEnd::Stopped));
+    }
+
+    /// For example if no descriptor is left at the time limit.
+    #[test]
+    fn a_fault_of_the_server_leaves_no_program() {
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let mut command = shell("sleep 600 & sleep 600");
+        storage::inherit(&mut command, writer);
+        let mut child = command.process_group(0).spawn().unwrap();
+        drop(command);
+        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        drop(RunningProgram { child: &mut child, group, end_of_process: None, output: None });
+        assert_eq!(File::from(reader).read_to_end(&mut Vec::new()).unwrap(), 0);
     }
 
     /// Otherwise it could write the file when that has its name already.

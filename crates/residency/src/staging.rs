@@ -74,6 +74,7 @@ impl Staging {
             Err(failure) => return CopyOutcome::Failed(failure),
         };
         let begun = SystemTime::now();
+        let missing = self.missing_directories(path);
         let parents = ParentCreation::everywhere(DIRECTORY_MODE);
         let mut file = match self.backend.receive(path, FILE_MODE, Some(&parents)) {
             Ok(file) => file,
@@ -99,7 +100,23 @@ impl Staging {
         if let Err(error) = file.discard() {
             tracing::warn!(path = %path.shown(), %error, "cannot remove the temporary file of a failed copy");
         }
+        // One that is used meanwhile is not empty, and those above it are not either.
+        for directory in &missing {
+            if self.backend.remove_directory(directory).is_err() {
+                break;
+            }
+        }
         outcome
+    }
+
+    /// Returns the directories above a path that do not exist, the deepest first. A failed copy
+    /// removes them: a client with the right to read must not create names.
+    fn missing_directories(&self, path: &LogicalPath) -> Vec<LogicalPath> {
+        let is_missing = |directory: &LogicalPath| {
+            self.backend.stat(directory).is_err_and(|error| storage::is_missing(&error))
+        };
+        let parents = std::iter::successors(path.parent(), LogicalPath::parent);
+        parents.take_while(is_missing).collect()
     }
 
     /// Returns the size of the file in mass storage; `None` if there is no program that knows it.
@@ -152,6 +169,12 @@ fn verified(file: &mut dyn IncomingFile, wanted: Option<u64>) -> Result<u64, Cop
 }
 
 fn failed(what: &str, error: &io::Error) -> CopyOutcome {
+    if is_errno(error, Errno::BUSY) {
+        return CopyOutcome::Failed(CopyFailure::new(
+            FailureReason::InUse,
+            "a process of the copy still runs",
+        ));
+    }
     let text = format!("cannot {what}: {}", base::errno_text(error));
     let reason = if is_of_site(error) { FailureReason::Site } else { FailureReason::Temporary };
     CopyOutcome::Failed(CopyFailure::new(reason, text))

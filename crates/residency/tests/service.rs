@@ -185,7 +185,33 @@ fn a_file_that_does_not_exist_fails_at_once_and_then_without_a_copy() {
         assert_eq!(&*failure.text, "no such file in mass storage: not on tape");
     }
     assert_eq!(site.runs(), 1);
-    assert_eq!(fs::read_dir(site.directory.join("disk/d")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(site.directory.join("disk")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_copy_that_fails_leaves_no_directory() {
+    let site = Site::new(COPY);
+    site.go();
+    site.fetch("/a/b/c/none").recv().unwrap().unwrap_err();
+    site.fetch("/d/e/none").recv().unwrap().unwrap_err();
+    assert_eq!(fs::read_dir(site.directory.join("disk")).unwrap().count(), 0);
+}
+
+/// It is out of reach of the signals that end the group of its program.
+#[test]
+fn a_helper_that_outlives_its_program_delays_the_next_try() {
+    let site = Site::new(
+        "echo run >> $0/runs; [ $(wc -l < $0/runs) = 1 ] || { printf whole > \"$2\"; exit; }; \
+         setsid sh -c 'echo > $0/up; while [ ! -e $0/go ]; do sleep 0.01; done; echo tail >> $1; \
+         echo > $0/ended' $0 $2 & while [ ! -e $0/up ]; do sleep 0.01; done; exit 5",
+    );
+    let answer = site.fetch("/d/f");
+    assert!(answer.recv_timeout(Duration::from_millis(700)).is_err());
+    assert_eq!(site.runs(), 1);
+    site.go();
+    assert_eq!(answer.recv().unwrap(), Ok(()));
+    assert!(site.directory.join("ended").exists());
+    assert_eq!(fs::read(site.directory.join("disk/d/f")).unwrap(), b"whole");
 }
 
 #[test]
@@ -203,7 +229,7 @@ fn a_copy_that_always_fails_names_the_reason() {
     let StageError::Failed(failure) = site.fetch("/d/f").recv().unwrap().unwrap_err() else { panic!() };
     assert_eq!(&*failure.text, "sh failed with status 5: no drive");
     assert!(site.backend.stat(&LogicalPath::parse(b"/d/f").unwrap()).is_err());
-    assert_eq!(fs::read_dir(site.directory.join("disk/d")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(site.directory.join("disk")).unwrap().count(), 0);
 }
 
 /// Status 0 of a script may be that of its last command only.

@@ -36,13 +36,14 @@ pub trait IncomingFile: Send {
     /// Returns a descriptor that holds the lock, for [`inherit`].
     fn lock(&self) -> io::Result<OwnedFd>;
     /// Returns the status of the temporary file. If a program has replaced the file, the new one
-    /// takes its place.
+    /// takes its place. `EBUSY` if a program is left that inherited the lock.
     fn stat(&mut self) -> io::Result<Metadata>;
     /// Sets an extended attribute by its full local name.
     fn set_attribute(&self, name: &str, value: &[u8]) -> io::Result<()>;
-    /// Syncs the file, gives it its name, and syncs the directory. `EEXIST` if the name exists.
+    /// Syncs the file, gives it its name, and syncs the directory. `EEXIST` if the name exists, and
+    /// `EBUSY` if a program is left that inherited the lock.
     fn publish(&mut self) -> io::Result<()>;
-    /// Removes the temporary file.
+    /// Removes the temporary file. `EBUSY` if a program is left that inherited the lock.
     fn discard(self: Box<Self>) -> io::Result<()>;
 }
 

@@ -6,6 +6,7 @@ use base::LogicalPath;
 use rustix::io::Errno;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -114,7 +115,12 @@ fn the_lock_lasts_as_long_as_the_program() {
     drop(command);
     let mut line = String::new();
     BufReader::new(program.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    drop(file);
+    // A helper may outlive the program that the server has started.
+    let mut file = file;
+    assert_eq!(errno(file.stat()), Some(Errno::BUSY.raw_os_error()));
+    assert_eq!(errno(file.publish()), Some(Errno::BUSY.raw_os_error()));
+    assert_eq!(errno(file.discard()), Some(Errno::BUSY.raw_os_error()));
+    assert_eq!(root.names().len(), 1, "its name stays, so the next try finds the lock");
     assert_eq!(errno(receive(&backend, "/f")), Some(Errno::BUSY.raw_os_error()));
     program.stdin.take().unwrap().write_all(b"end\n").unwrap();
     program.wait().unwrap();
@@ -132,6 +138,24 @@ fn a_program_may_replace_the_file() {
     file.publish().unwrap();
     assert_eq!(fs::read(root.0.join("f")).unwrap(), b"other content");
     assert!(backend.attributes(&path("/f")).unwrap().is_empty());
+}
+
+/// A file of mass storage may have the mode 0444, and its program may copy that.
+#[test]
+fn a_program_may_take_the_right_to_write() {
+    let root = Root::new();
+    let backend = root.backend();
+    let read_only = || fs::Permissions::from_mode(0o444);
+    let mut file = receive(&backend, "/f").unwrap();
+    fs::set_permissions(file.local_path().unwrap(), read_only()).unwrap();
+    drop(file);
+    file = receive(&backend, "/f").unwrap();
+    fs::write(root.0.join("other"), "content").unwrap();
+    fs::set_permissions(root.0.join("other"), read_only()).unwrap();
+    fs::rename(root.0.join("other"), file.local_path().unwrap()).unwrap();
+    file.publish().unwrap();
+    let found = backend.stat(&path("/f")).unwrap();
+    assert_eq!((found.size, found.mode & 0o7777), (7, 0o644));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::incoming::{INCOMING_MODIFIED, INCOMING_PREFIX, IncomingFile, lock_fil
 use crate::{Metadata, ParentCreation};
 use base::LogicalPath;
 use digest::{Algorithm, RunningChecksum};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -16,6 +16,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The attribute of temporary files. Its value is the version of their form.
 const ATTRIBUTE: &str = "user.scalla.incoming";
@@ -26,6 +27,10 @@ const MODE_INCOMING: u32 = 0o600;
 
 /// Hexadecimal digits of a temporary name.
 const NAME_DIGITS: usize = 32;
+
+/// Number of attempts to get the lock after the end of a program, and the time between them.
+const ENDING_TRIES: usize = 50;
+const ENDING_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Number of attempts to create or lock a temporary file that is removed concurrently.
 const TRIES: usize = 16;
@@ -80,10 +85,31 @@ impl PosixIncoming {
         if is_same_file(&parent, &self.parent)? { Ok(name) } else { Err(Errno::STALE.into()) }
     }
 
-    /// Removes the temporary name if it still leads to a file of ours.
+    /// Takes the lock with a new open file description. `EBUSY` if a process is left that inherited
+    /// the old one: it could still write the file.
+    fn prove_alone(&mut self) -> io::Result<()> {
+        self.locked = reopened(&self.locked)?;
+        for _ in 0..ENDING_TRIES {
+            if lock_file(self.locked.as_fd())? {
+                return Ok(());
+            }
+            // Processes that were killed need a moment to end.
+            std::thread::sleep(ENDING_INTERVAL);
+        }
+        Err(Errno::BUSY.into())
+    }
+
+    /// Removes the temporary name.
     fn remove(&self) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.parent, &*self.name, AtFlags::empty())?)
     }
+}
+
+/// Opens a file again for reading and writing, whatever mode a program has given it.
+fn reopened(file: &OwnedFd) -> io::Result<OwnedFd> {
+    exact_mode(file, MODE_INCOMING)?;
+    let flags = OFlags::RDWR | QUIET;
+    Ok(rustix::fs::openat(CWD, proc_name(file.as_fd()), flags, Mode::empty())?)
 }
 
 fn is_same_file(one: impl AsFd, other: impl AsFd) -> io::Result<bool> {
@@ -107,7 +133,7 @@ fn leads_to(parent: &OwnedFd, name: &[u8], file: &OwnedFd) -> io::Result<bool> {
 /// Returns `None` if another thread was in the way.
 fn lock_temporary(parent: &OwnedFd, name: &[u8]) -> io::Result<Option<OwnedFd>> {
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | QUIET;
-    match rustix::fs::openat(parent, name, flags, Mode::empty()) {
+    match rustix::fs::openat(parent, name, OFlags::RDONLY | OFlags::NOFOLLOW | QUIET, Mode::empty()) {
         Err(Errno::NOENT) => {}
         Err(error) => return Err(error.into()),
         Ok(old) => {
@@ -117,6 +143,7 @@ fn lock_temporary(parent: &OwnedFd, name: &[u8]) -> io::Result<Option<OwnedFd>> 
             if !is_marked && rustix::fs::fstat(&old)?.st_size > 0 {
                 return Err(Errno::EXIST.into());
             }
+            let old = reopened(&old)?;
             if !lock_file(old.as_fd())? {
                 return Err(Errno::BUSY.into());
             }
@@ -158,11 +185,16 @@ impl IncomingFile for PosixIncoming {
     }
 
     fn stat(&mut self) -> io::Result<Metadata> {
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | QUIET;
+        self.prove_alone()?;
+        // Its program may have taken the right to write.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | QUIET;
         let named = rustix::fs::openat(&self.parent, &*self.name, flags, Mode::empty())?;
         if !is_same_file(&named, &self.locked)? {
-            mark(&named)?;
-            self.locked = named;
+            if FileType::from_raw_mode(rustix::fs::fstat(&named)?.st_mode) != FileType::RegularFile {
+                return Err(Errno::NOTBLK.into());
+            }
+            self.locked = reopened(&named)?;
+            mark(&self.locked)?;
         }
         let status = rustix::fs::fstat(&self.locked)?;
         match status.st_mode & libc::S_IFMT {
@@ -196,7 +228,8 @@ impl IncomingFile for PosixIncoming {
         attribute::remove(&AttributeBearer::from(self.locked.as_fd()), ATTRIBUTE)
     }
 
-    fn discard(self: Box<Self>) -> io::Result<()> {
+    fn discard(mut self: Box<Self>) -> io::Result<()> {
+        self.prove_alone()?;
         match self.remove() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,
