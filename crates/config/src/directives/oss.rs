@@ -179,6 +179,7 @@ pub(super) const SECTION: Section = Section {
                 "Program that returns the status of files in mass storage: `program statx name`. It is run for each \
                    stat of a missing file of an export with `stage`. Other requests to it are not in force yet.",
             )
+            .executes(|effective| effective.residency.catalog.is_some())
             .example("/usr/bin/mss"),
     ],
 };

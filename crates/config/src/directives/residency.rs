@@ -37,6 +37,7 @@ pub(super) const SECTION: Section = Section {
                is no such file. `timeout` ends the program and all its processes. `out` and `noalloc` are not in force yet; \
                partial files are always removed, and each copy is logged.",
         )
+        .executes(|effective| effective.residency.has_copy_program())
         .example("in /usr/bin/stagein $SRC $DST"),
         Directive::new(&["frm.xfr.copymax"], UsageFrequency::Common, "{n | split in out}", copies_max)
             .default("2")
