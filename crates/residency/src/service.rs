@@ -457,13 +457,14 @@ fn handled<T>(result: Result<T, QueueError<StoreError>>) -> Result<Option<T>, St
 }
 
 fn status(store: &mut SqliteStore, request: &RequestId) -> Result<RequestStatus, StoreError> {
-    let keys = store.keys_of_request(request, None, REQUEST_FILES_COUNTED)?;
+    let keys = store.keys_of_request(request, None, 1)?;
+    let waiting = store.files_of_request(request, REQUEST_FILES_COUNTED)?;
     let first = match keys.first() {
         Some(key) => store.find(key)?,
         None => None,
     };
     Ok(first.map_or_else(RequestStatus::default, |entry| RequestStatus {
-        waiting: keys.len(),
+        waiting,
         added: entry.added,
         priority: entry.priority.number(),
         client: entry.client.to_string(),

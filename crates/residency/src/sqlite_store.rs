@@ -203,6 +203,14 @@ impl SqliteStore {
         Ok(entries)
     }
 
+    /// Returns the number of entries for which a request waits, counted up to `most`.
+    pub fn files_of_request(&mut self, request: &RequestId, most: usize) -> Result<usize, StoreError> {
+        let sql = "SELECT count(*) FROM (SELECT 1 FROM requests WHERE request = ? LIMIT ?)";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let number = statement.query_row(params![&*request.0, count(most)], |row| row.get::<_, i64>(0))?;
+        Ok(number.try_into().unwrap_or_default())
+    }
+
     /// Returns the number of entries that wait or run.
     pub fn unfinished(&mut self) -> Result<u64, StoreError> {
         let mut statement = self.connection.prepare_cached("SELECT count(*) FROM entries WHERE state < 3")?;

@@ -188,8 +188,8 @@ impl EntryStore for KilledStore {
         Ok(self.run(|store| store.has_requests(key)))
     }
 
-    fn recover(&mut self) -> Result<(), StoreError> {
-        self.run(SqliteStore::recover);
+    fn recover(&mut self, now: u64, deny: u64) -> Result<(), StoreError> {
+        self.run(|store| store.recover(now, deny));
         Ok(())
     }
 
