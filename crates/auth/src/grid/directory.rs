@@ -14,7 +14,7 @@
 //! more of them would be valid.
 
 use super::certificate::{GridCertificate, key_usage};
-use super::downloaded_lists::{DownloadedLists, read_addresses};
+use super::downloaded_lists::{CrlSource, DownloadedLists, read_addresses};
 use super::fault::{ChainFaultReason, GridTrustError};
 use super::limits::{DIRECTORIES_BYTES_MAX, FILE_BYTES_MAX, FILES_MAX};
 use super::name::DistinguishedName;
@@ -272,6 +272,7 @@ impl AuthorityStore {
         soon: Duration,
     ) -> Vec<String> {
         let mut warnings = self.faults.clone();
+        let sources = if settings.downloads_lists { self.list_sources() } else { Vec::new() };
         for LocalAuthority { certificate, .. } in self.authorities.values().flatten() {
             let name = certificate.subject().text();
             let left = certificate.not_after.duration_since(now).unwrap_or_default();
@@ -284,12 +285,23 @@ impl AuthorityStore {
                     "the certificate of the authority {name} expires in {days} days; replace its file"
                 ));
             }
-            warnings.extend(self.list_warning(certificate, settings.crl_level, now));
+            if !self.awaits_list(certificate.subject(), &sources) {
+                warnings.extend(self.list_warning(certificate, settings.crl_level, now));
+            }
         }
         warnings.sort();
         // An authority can have two files, one for each hash of its name.
         warnings.dedup();
         warnings
+    }
+
+    /// Reports whether an authority has no list yet and one will be downloaded.
+    fn awaits_list(&self, authority: &DistinguishedName, sources: &[CrlSource]) -> bool {
+        let has_address =
+            |source: &CrlSource| source.authority == authority.text() && !source.addresses.is_empty();
+        self.revocation_lists(authority).next().is_none()
+            && self.downloaded.of(authority).is_empty()
+            && sources.iter().any(has_address)
     }
 
     /// Returns the warning about the revocation lists of an authority, if the level uses them. Its

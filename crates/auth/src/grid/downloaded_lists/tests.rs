@@ -6,6 +6,7 @@ use crate::grid::test_certificates::{
     pem_of, revocation_list,
 };
 use crate::grid::{ChainRole, CrlLevel, GridTrust, GridTrustSettings};
+use std::time::Duration;
 
 /// The extension with the places of revocation lists.
 const DISTRIBUTION_POINTS: &[u8] = &[0x55, 0x1d, 31];
@@ -110,6 +111,17 @@ fn a_downloaded_list_revokes() {
     // A refresh reads the files again and keeps the list.
     trust.refresh().unwrap();
     assert!(site.verdict(&trust).contains("was revoked"), "{}", site.verdict(&trust));
+}
+
+#[test]
+fn a_list_that_will_be_downloaded_is_not_reported_as_missing() {
+    let site = ListSite::new();
+    let warnings = |trust: &GridTrust| trust.warnings(now(), Duration::ZERO);
+    assert_eq!(warnings(&site.trust(CrlLevel::Use)), [""; 0]);
+    let directories = vec![site.directory.0.clone()];
+    let from_files = GridTrustSettings { directories, crl_level: CrlLevel::Use, ..Default::default() };
+    let found = warnings(&GridTrust::open(from_files).unwrap()).join("\n");
+    assert!(found.contains("is missing"), "{found}");
 }
 
 #[test]
