@@ -197,14 +197,15 @@ fn a_job_of_a_polite_owner_waits_for_one_round_only() {
     let gate = Arc::new(Mutex::new(()));
     let closed = gate.lock().unwrap();
     assert!(pool.run(GREEDY, waiting(&begun, "greedy", &gate)).is_ok());
+    // The thread has taken it, so it does not count as queued.
+    assert_eq!(begins.recv(), Ok("greedy"));
     let taken = (0..10_000).take_while(|_| pool.run(GREEDY, waiting(&begun, "greedy", &gate)).is_ok());
     assert_eq!(taken.count(), QUEUED_JOBS_PER_OWNER_MAX, "the limit of one owner");
     assert!(pool.run(POLITE, waiting(&begun, "polite", &gate)).is_ok());
     drop(closed);
-    let order: Vec<_> = begins.iter().take(4).collect();
-    let at = order.iter().position(|name| *name == "polite");
-    // One job runs already, and the greedy owner has the next turn.
-    assert!(at.is_some_and(|at| at <= 2), "{order:?}");
+    let order: Vec<_> = begins.iter().take(3).collect();
+    // The greedy owner may have the next turn.
+    assert!(order[..2].contains(&"polite"), "{order:?}");
 }
 
 #[test]
