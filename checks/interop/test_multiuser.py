@@ -96,17 +96,8 @@ class MultiUser(peers.Ours):
 
 
 @pytest.fixture
-def multiuser():
-    started = []
-
-    def start(**how):
-        server = MultiUser(**how)
-        started.append(server)
-        return server.start()
-
-    yield start
-    for server in started:
-        server.remove()
+def multiuser(begin):
+    return lambda **how: begin(MultiUser(**how))
 
 
 @pytest.fixture

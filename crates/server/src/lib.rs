@@ -39,6 +39,7 @@ pub mod admin;
 mod admission;
 mod assembly;
 mod authorization;
+mod background_downloads;
 pub mod cluster;
 mod control;
 mod credential_check;

@@ -16,6 +16,7 @@ mod download;
 mod kept_lists;
 mod schedule;
 
+use crate::background_downloads::{BackgroundDownloads, LOOK_INTERVAL};
 use crate::third_party::Outbound;
 use auth::grid::{CrlSource, DownloadedList, GridTrust, ListRefusal};
 use base::{Owner, Supervisor};
@@ -24,17 +25,12 @@ use download::ListDownload;
 use kept_lists::KeptLists;
 use schedule::DownloadSchedule;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use storage::Pool;
 
-/// Maximum number of threads that wait for authorities.
-const DOWNLOAD_THREADS_MAX: usize = 4;
 /// Maximum time of the download from all addresses of an authority. Others may wait for its thread.
 const DOWNLOAD_TIME_MAX: Duration = Duration::from_secs(60);
-/// Maximum interval at which changed addresses of authorities, and the end of a download, are noticed.
-const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// The directory for lists, below the administrative path.
 const LISTS: &str = ".revocation-lists";
 
@@ -43,7 +39,7 @@ type FetchList = dyn Fn(&str, Duration) -> Result<Vec<u8>, String> + Send + Sync
 
 /// The download of lists. It ends when this is dropped.
 pub(crate) struct CrlDownloads {
-    _end: Sender<()>,
+    _thread: BackgroundDownloads,
 }
 
 /// The state that the thread and the downloads share.
@@ -76,18 +72,12 @@ impl CrlDownloads {
             fetch: Box::new(fetch),
         });
         updater.restore_all();
-        let (end, ended) = mpsc::channel();
-        let run = move || {
-            let pool = Pool::new("crl-downloads", DOWNLOAD_THREADS_MAX);
-            loop {
-                updater.download_due(&pool);
-                if ended.recv_timeout(updater.pause()) != Err(RecvTimeoutError::Timeout) {
-                    return;
-                }
-            }
+        let start_due = move |pool: &Arc<Pool>| {
+            updater.download_due(pool);
+            updater.pause()
         };
-        supervisor.spawn("crl-downloads", "the download of revocation lists", run)?;
-        Ok(Self { _end: end })
+        let what = "the download of revocation lists";
+        Ok(Self { _thread: BackgroundDownloads::start("crl-downloads", what, supervisor, start_due)? })
     }
 }
 

@@ -1,12 +1,11 @@
 //! [`DownloadSchedule`]: when the list of each authority is downloaded. It is pure: times come from
 //! outside.
 
+use crate::background_downloads::{FIRST_PAUSE, pause_after};
 use auth::grid::CrlSource;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Pause after the first failure; it doubles with each further one.
-const FIRST_PAUSE: Duration = Duration::from_secs(60);
 /// Maximum pause after a failure.
 const PAUSE_MAX: Duration = Duration::from_secs(3600);
 /// Minimum interval between downloads of a list that is nearly past its time.
@@ -75,7 +74,7 @@ impl DownloadSchedule {
     pub(super) fn failed(&mut self, authority: &str, reason: &str, now: Duration) -> Option<Duration> {
         let refresh = self.refresh;
         let downloads = self.authorities.get_mut(authority)?;
-        let pause = FIRST_PAUSE.saturating_mul(1 << downloads.failures.min(16)).min(PAUSE_MAX).min(refresh);
+        let pause = pause_after(downloads.failures, PAUSE_MAX.min(refresh));
         downloads.failures = downloads.failures.saturating_add(1);
         downloads.next = Some(now + pause);
         let is_known = downloads.reason == reason;

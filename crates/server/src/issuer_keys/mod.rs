@@ -16,6 +16,7 @@ mod schedule;
 
 pub use download::download_keys;
 
+use crate::background_downloads::{BackgroundDownloads, LOOK_INTERVAL};
 use crate::error::StartError;
 use auth::tokens::{KeySet, TokenPolicy};
 use base::{Owner, Supervisor};
@@ -23,19 +24,13 @@ use kept_keys::KeptKeys;
 use schedule::FetchSchedule;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use storage::Pool;
 
-/// Maximum number of threads that wait for issuers.
-const FETCH_THREADS_MAX: usize = 4;
-/// Interval at which changed issuer files are noticed.
-const LOOK_INTERVAL: Duration = Duration::from_secs(10);
-
 /// The fetching of keys. It ends when this is dropped.
 pub(crate) struct IssuerKeys {
-    _end: Sender<()>,
+    _thread: BackgroundDownloads,
 }
 
 /// The state that the thread and the fetches share.
@@ -67,19 +62,13 @@ impl IssuerKeys {
             download: Box::new(move |issuer| download_keys(issuer, trusted.as_deref())),
         });
         fetcher.restore();
-        let (end, ended) = mpsc::channel();
-        let run = move || {
-            let pool = Pool::new("issuer-keys", FETCH_THREADS_MAX);
-            loop {
-                fetcher.fetch_due(&pool);
-                if ended.recv_timeout(fetcher.pause()) != Err(RecvTimeoutError::Timeout) {
-                    return;
-                }
-            }
+        let start_due = move |pool: &Arc<Pool>| {
+            fetcher.fetch_due(pool);
+            fetcher.pause()
         };
-        let spawned = supervisor.spawn("issuer-keys", "the fetching of keys of token issuers", run);
-        spawned.map_err(|source| StartError::System { what: "a thread", source })?;
-        Ok(Self { _end: end })
+        let what = "the fetching of keys of token issuers";
+        let thread = BackgroundDownloads::start("issuer-keys", what, supervisor, start_due);
+        Ok(Self { _thread: thread.map_err(|source| StartError::System { what: "a thread", source })? })
     }
 }
 

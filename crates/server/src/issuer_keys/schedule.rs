@@ -1,12 +1,11 @@
 //! [`FetchSchedule`]: when the keys of each issuer are fetched. It is pure: times come from outside.
 
+use crate::background_downloads::pause_after;
 use std::collections::HashMap;
 use std::time::Duration;
 
 /// Interval between fetches of an issuer that answers.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(600);
-/// Pause after the first failure; it doubles with each further one.
-const FIRST_PAUSE: Duration = Duration::from_secs(60);
 /// Maximum pause after a failure.
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 /// Time after the last success for which keys are used.
@@ -71,7 +70,7 @@ impl FetchSchedule {
     /// Records a failure. Returns the pause before the next attempt.
     pub(super) fn failed(&mut self, issuer: &str, now: Duration) -> Duration {
         let fetches = self.of(issuer);
-        let pause = FIRST_PAUSE.saturating_mul(1 << fetches.failures.min(16)).min(PAUSE_MAX);
+        let pause = pause_after(fetches.failures, PAUSE_MAX);
         fetches.failures = fetches.failures.saturating_add(1);
         fetches.next = Some(now + pause);
         pause
