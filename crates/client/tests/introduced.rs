@@ -90,7 +90,7 @@ async fn credentials_are_offered_only_to_servers_that_declare_to_use_them() {
     }
 }
 
-/// Behind a manager, the server of the file tells that it does not use them. It does not have to copy
+/// Behind a manager, the server of the file declares no use of credentials. It does not have to copy
 /// by a key from a file that was opened for a copy with credentials.
 #[tokio::test]
 async fn a_target_behind_a_manager_is_opened_again_without_credentials() {

@@ -32,7 +32,7 @@ pub trait Stager: Send + Sync {
     fn query(&self, id: &str, reply: StagerReply<Option<String>>);
     /// Reports whether [`Stager::remote_status`] can return a status.
     fn has_catalog(&self) -> bool;
-    /// Returns the status of a file in mass storage, with the owner of the caller; `None` if there
-    /// is no such file. May block for long.
+    /// Returns the status of a file in mass storage, with the owner of the caller; `None` if the
+    /// file does not exist there. May block for long.
     fn remote_status(&self, path: &LogicalPath) -> Result<Option<Metadata>, Error>;
 }

@@ -12,7 +12,7 @@ use storage::Metadata;
 use support::{Client, Server, caller, creating, path, reading, target, targets, updating};
 use vfs::{Answer, Caller, OpenRequest, Operation, PrepareRequest, Started, Value};
 
-/// A mass storage of a test, which brings files in when the test says so.
+/// A mass storage that brings files in when a test orders it.
 #[derive(Default)]
 struct Tape {
     waiting: Mutex<Vec<(StageRequest, StagerReply<()>)>>,

@@ -188,7 +188,7 @@ impl RevocationList {
         self.scope.covers(certificate)
     }
 
-    /// Reports whether the list tells about authorities, or about other certificates.
+    /// Reports whether the list covers certificates of authorities, or those of others.
     pub(super) fn covers_kind(&self, of_authorities: bool) -> bool {
         self.scope.of_authorities.is_none_or(|only| only == of_authorities)
     }

@@ -143,7 +143,7 @@ fn levels_decide_about_revocation_lists() {
     }
 }
 
-/// `scalla config check` tells before what clients would find out.
+/// `scalla config check` reports the same lists for which logins fail.
 #[test]
 fn lists_that_refuse_all_certificates_are_warned_of() {
     let keys = TestKeys::new();

@@ -432,7 +432,7 @@ mod tests {
         assert!(!ProxyInformation::of(&full).unwrap().is_limited);
     }
 
-    /// The form before RFC 3820, in which the common name tells that a proxy is limited.
+    /// In the form before RFC 3820 the common name marks a limited proxy.
     #[test]
     fn a_proxy_below_a_limited_one_of_the_old_form_is_limited() {
         let (user, signer) = user();

@@ -485,7 +485,7 @@ fn ten_thousand_certificates_are_refused_unread() {
     };
     assert_eq!(chain(16, ""), Ok(16));
     assert_eq!(chain(17, ""), Err("there are more than 16 certificates".to_owned()));
-    // What follows the limit is not decoded, otherwise the error would be about its content.
+    // Certificates beyond the limit are not decoded, otherwise the error would be about their content.
     let malformed = "-----BEGIN CERTIFICATE-----\n?\n-----END CERTIFICATE-----\n";
     let short = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".repeat(500) + malformed;
     assert_eq!(chain(0, &short), Err("there are more than 64 sections".to_owned()));

@@ -243,7 +243,7 @@ fn guesses_at_the_same_time_are_as_many_as_one_after_the_other() {
             threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
         })
     };
-    // Users who know the password wait for each other, and none of them is locked.
+    // Correct guesses wait for each other, and lock no user.
     assert_eq!(reasons(&["secret12"], 8), [""; 8]);
     let reasons = reasons(&["wrong"; 3], 8);
     assert!(reasons.iter().all(|reason| !reason.is_empty()), "{reasons:?}");

@@ -84,7 +84,7 @@ impl SigningKey {
     /// Returns the public key as a JSON Web Key Set, for `jwks_file`.
     #[must_use]
     pub fn key_set(&self) -> String {
-        // The first byte tells that both coordinates follow.
+        // The first byte is the format: both coordinates follow.
         let point = self.pair.public_key().as_ref().get(1..).unwrap_or_default();
         let (x, y) = point.split_at_checked(COORDINATE_BYTES).unwrap_or_default();
         let [x, y] = [x, y].map(|number| BASE64_URL_SAFE_NO_PAD.encode(number));
