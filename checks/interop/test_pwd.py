@@ -1,8 +1,10 @@
 """Logins by passwords (`pwd`): the real client at our server, our client at ours and at the real one, and files of
 both `xrdpwdadmin`."""
 
+import contextlib
 import os
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -102,6 +104,33 @@ def test_the_real_client_at_our_server(serve, site):
             terminal.type(f"{site.password}\n")
             assert terminal.end()[0] == 0
         wait_until(lambda: server.output().count("login as alice by pwd") == logins)
+
+
+def test_logins_of_a_host_at_once_wait_for_each_other(serve, site):
+    """A failed attempt locks the host, so one password is checked at a time. Those of the real client and of ours
+    are correct."""
+    settings = site.settings().replace("sec.protocol pwd", "sec.protocol pwd -maxfail:1")
+    server = serve(settings=settings)
+    url = f"root://localhost:{server.port}/"
+    scalla("ls", url, **site.client()).ok()
+    with ThreadPoolExecutor(12) as threads, contextlib.ExitStack() as stack:
+        real = [stack.enter_context(Terminal([XRDFS, url, "ls", "/"], **site.client())) for _ in range(4)]
+        for terminal in real:
+            terminal.until("Password for alice@localhost:lab:")
+        ours = [threads.submit(scalla, "ls", url, **site.client()) for _ in range(12)]
+        for terminal in real:
+            terminal.type(f"{site.password}\n")
+        for terminal in real:
+            assert terminal.end()[0] == 0, server.output()
+        for done in ours:
+            done.result().ok()
+    wait_until(lambda: server.output().count("login as alice by pwd") == 17)
+    # The host is locked by the first wrong one.
+    site.netrc("alice", "wrong")
+    scalla("ls", url, **site.client()).fails(1, "pwd")
+    site.netrc("alice", site.password)
+    scalla("ls", url, **site.client()).fails(1, "pwd")
+    wait_until(lambda: "too many failed attempts" in server.output())
 
 
 def test_our_client_at_the_real_server(serve, site):

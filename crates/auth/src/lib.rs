@@ -73,8 +73,8 @@ pub use random::SystemRng;
 pub use replaced_file::{directory_of, only_root_replaces};
 pub use secret::Secret;
 pub use server::{
-    CertificateInForce, FileRefresh, LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep,
-    StepCost,
+    CertificateInForce, FileRefresh, LoginPeer, LoginWaker, RefusedLogin, ServerLogin, ServerProtocol,
+    ServerStep, StepCost,
 };
 pub use signing::{RequestHash, RequestSigner, SignatureCipher, SigningRequirements, request_hash};
 pub use trusted_file::OTHER_OWNER;

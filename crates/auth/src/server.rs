@@ -40,7 +40,13 @@ pub enum ServerStep {
     Continue(Vec<u8>),
     /// The peer is refused; the exchange is over.
     Refused(RefusedLogin),
+    /// The step depends on other exchanges. The driver repeats it with the same credentials after
+    /// [`ServerLogin::wake_when_ready`], and needs no thread meanwhile.
+    Later,
 }
+
+/// Called once when a step that returned [`ServerStep::Later`] can be repeated. It must not block.
+pub type LoginWaker = Box<dyn FnOnce() + Send>;
 
 /// The reason for a refusal. It is for the log only; the peer receives
 /// [`RefusedLogin::text_for_peer`].
@@ -88,6 +94,12 @@ pub trait ServerLogin: Send {
 
     /// Processes the payload of a `kXR_auth`.
     fn step(&mut self, credentials: &[u8], now: SystemTime) -> ServerStep;
+
+    /// Calls `waker` when the step that returned [`ServerStep::Later`] can be repeated: immediately, or
+    /// from the thread of another exchange. An exchange that is dropped calls no waker.
+    fn wake_when_ready(&mut self, waker: LoginWaker) {
+        waker();
+    }
 
     /// Returns the cipher for signatures of requests, after `Done`, for protocols that agree on a
     /// session key.

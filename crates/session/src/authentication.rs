@@ -20,7 +20,9 @@ use crate::settings::{LOGIN_ATTEMPTS_MAX, PROMPT_REFUSALS_MAX, REFUSAL_SECONDS_M
 use crate::signing::Verifier;
 use crate::step::DriverTask;
 use auth::host::{CREDENTIALS, HOST};
-use auth::{Entity, HostName, LoginPeer, Secret, ServerLogin, ServerStep, SignatureCipher, StepCost};
+use auth::{
+    Entity, HostName, LoginPeer, LoginWaker, Secret, ServerLogin, ServerStep, SignatureCipher, StepCost,
+};
 use base::Owner;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -79,6 +81,8 @@ pub struct AuthenticationTask {
 pub struct AuthenticationResult {
     exchange: Box<dyn ServerLogin>,
     step: ServerStep,
+    credentials: Secret,
+    owner: Owner,
 }
 
 impl AuthenticationTask {
@@ -97,7 +101,29 @@ impl AuthenticationTask {
     #[must_use]
     pub fn run(mut self, now: SystemTime) -> AuthenticationResult {
         let step = self.exchange.step(self.credentials.expose(), now);
-        AuthenticationResult { exchange: self.exchange, step }
+        let Self { exchange, credentials, owner } = self;
+        AuthenticationResult { exchange, step, credentials, owner }
+    }
+
+    /// Calls `waker` once when the step of [`AuthenticationResult::into_later`] can be executed. A task
+    /// that is dropped calls no waker.
+    pub fn wake_when_ready(&mut self, waker: LoginWaker) {
+        self.exchange.wake_when_ready(waker);
+    }
+}
+
+impl AuthenticationResult {
+    /// Returns the task to execute again if the step depends on other exchanges.
+    ///
+    /// # Errors
+    /// The result of a step that has ended.
+    pub fn into_later(self) -> Result<AuthenticationTask, Self> {
+        match self {
+            Self { step: ServerStep::Later, exchange, credentials, owner } => {
+                Ok(AuthenticationTask { exchange, credentials, owner })
+            }
+            ended => Err(ended),
+        }
     }
 }
 
@@ -108,6 +134,7 @@ impl fmt::Debug for AuthenticationResult {
             ServerStep::Done(entity) => write!(f, "authenticated by {}", entity.protocol),
             ServerStep::Continue(challenge) => write!(f, "challenge of {} bytes", challenge.len()),
             ServerStep::Refused(_) => f.write_str("credentials are refused"),
+            ServerStep::Later => f.write_str("the step waits for others"),
         }
     }
 }
@@ -227,6 +254,10 @@ impl SessionClient {
                 let reason = "the protocol has no challenge for the client".to_owned();
                 let text = "authentication failed; the reason is in the log of the server.".to_owned();
                 self.refuse_login(LoginRefusal { text, reason }, reply)
+            }
+            ServerStep::Later => {
+                let text = "authentication is not possible now; try again later".to_owned();
+                self.refuse_login(LoginRefusal::open(text), reply)
             }
             ServerStep::Refused(refused) => {
                 let refusal =

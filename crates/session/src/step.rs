@@ -58,8 +58,10 @@ pub enum DriverTask {
         /// The session to join.
         session: SessionId,
     },
-    /// Execute a step of an authentication. Its result goes to [`crate::Session::authenticated`].
-    /// Until then the session takes no request.
+    /// Execute a step of an authentication. Its result goes to [`crate::Session::authenticated`],
+    /// unless the step must be executed again
+    /// ([`into_later`](crate::AuthenticationResult::into_later)). Until then the session takes no
+    /// request.
     Authenticate(Box<AuthenticationTask>),
     /// Send the output, then switch the control connection to TLS. Its next bytes are a handshake.
     StartTls,

@@ -312,6 +312,25 @@ fn an_expensive_step_is_marked_for_the_driver() {
 }
 
 #[test]
+fn a_step_that_waits_for_others_is_repeated_with_the_same_credentials() {
+    let now = std::time::SystemTime::UNIX_EPOCH;
+    let mut bench = Bench::unauthenticated(guarded(&["unix"], Vec::new()));
+    let DriverTask::Authenticate(task) = bench.ask(&auth_request("unix", "w")) else { panic!() };
+    let task = task.run(now).into_later().unwrap();
+    assert!(!bench.session.has_room() && bench.out_is_empty());
+    let result = task.run(now).into_later().unwrap_err();
+    assert!(matches!(bench.session.authenticated(result, &mut bench.out), DriverTask::Nothing));
+    assert!(bench.reply().status == OK && bench.session.is_active());
+    // A driver that cannot wait refuses.
+    let mut bench = Bench::unauthenticated(guarded(&["unix"], Vec::new()));
+    let DriverTask::Authenticate(task) = bench.ask(&auth_request("unix", "w")) else { panic!() };
+    let todo = bench.session.authenticated(task.run(now), &mut bench.out);
+    bench.finish_step(todo);
+    assert_eq!(refusal(&bench.reply()), 3030);
+    assert!(bench.session.has_room() && bench.session.is_authenticating());
+}
+
+#[test]
 fn the_result_of_a_step_after_the_end_is_dropped() {
     let mut bench = Bench::unauthenticated(guarded(&["unix"], Vec::new()));
     let DriverTask::Authenticate(task) = bench.ask(&auth_request("unix", "d")) else { panic!() };

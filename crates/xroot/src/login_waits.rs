@@ -2,6 +2,7 @@
 
 use crate::front_end::Config;
 use crate::hub::LoopTime;
+use session::AuthenticationTask;
 
 /// What a login waits for.
 #[derive(Default)]
@@ -10,15 +11,17 @@ pub(crate) struct LoginWaits {
     pub(crate) peer_host: bool,
     /// Tick at which a delayed refusal is sent.
     pub(crate) refusal_due: Option<u32>,
+    /// A step that depends on other logins.
+    pub(crate) later: Option<AuthenticationTask>,
     /// Time of the login that waits for its authentication.
     pub(crate) since: Option<LoopTime>,
 }
 
 impl LoginWaits {
-    pub(crate) const NONE: Self = Self { peer_host: false, refusal_due: None, since: None };
+    pub(crate) const NONE: Self = Self { peer_host: false, refusal_due: None, later: None, since: None };
 
     pub(crate) fn is_over(&self) -> bool {
-        !self.peer_host && self.refusal_due.is_none() && self.since.is_none()
+        !self.peer_host && self.refusal_due.is_none() && self.later.is_none() && self.since.is_none()
     }
 
     /// Reports whether the time for a login, or for its authentication, has passed. `born` is the

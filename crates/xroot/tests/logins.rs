@@ -6,7 +6,7 @@
 mod support;
 
 use auth::unix::UnixServer;
-use auth::{LoginPeer, ServerLogin, ServerProtocol, ServerStep, StepCost};
+use auth::{LoginPeer, LoginWaker, ServerLogin, ServerProtocol, ServerStep, StepCost};
 use config::{AuthBinding, HostPattern};
 use session::LoginPolicy;
 use std::net::SocketAddr;
@@ -185,6 +185,99 @@ fn an_expensive_step_runs_on_the_pool() {
     let mut late = unauthenticated(server.address);
     assert_eq!(refused(&late.call(&unix("carol"))), 3030);
     assert_eq!(late.call(&Raw::new(PING)).status, OK);
+}
+
+/// `unix`, whose steps wait until they are woken.
+struct LaterUnix(Arc<Mutex<Vec<LoginWaker>>>);
+
+struct LaterLogin {
+    login: Box<dyn ServerLogin>,
+    waits: bool,
+    wakers: Arc<Mutex<Vec<LoginWaker>>>,
+}
+
+impl ServerLogin for LaterLogin {
+    fn cost(&self) -> StepCost {
+        StepCost::Expensive
+    }
+
+    fn step(&mut self, credentials: &[u8], now: SystemTime) -> ServerStep {
+        if std::mem::take(&mut self.waits) { ServerStep::Later } else { self.login.step(credentials, now) }
+    }
+
+    fn wake_when_ready(&mut self, waker: LoginWaker) {
+        self.wakers.lock().unwrap().push(waker);
+    }
+}
+
+impl ServerProtocol for LaterUnix {
+    fn id(&self) -> &'static str {
+        UnixServer.id()
+    }
+
+    fn parameters(&self) -> String {
+        UnixServer.parameters()
+    }
+
+    fn credential_bytes_min(&self) -> usize {
+        UnixServer.credential_bytes_min()
+    }
+
+    fn begin(&self, peer: &LoginPeer) -> Box<dyn ServerLogin> {
+        let waits = peer.login_id == "tester";
+        Box::new(LaterLogin { login: UnixServer.begin(peer), waits, wakers: self.0.clone() })
+    }
+}
+
+/// Returns a server whose clients have to wait for each other, with one thread for their logins.
+fn with_waiting_logins(login_timeout: Duration) -> (Server, Arc<Mutex<Vec<LoginWaker>>>) {
+    let wakers = Arc::default();
+    let mut wish = guarded(Arc::new(LaterUnix(Arc::clone(&wakers))), Vec::new());
+    wish.config.login_timeout = login_timeout;
+    wish.config.login_pool = Some(one_thread());
+    (Server::with(wish), wakers)
+}
+
+fn one_thread() -> LoginPool {
+    let (queue, jobs) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
+    std::thread::spawn(move || jobs.into_iter().for_each(|job| job()));
+    let queue = Mutex::new(queue);
+    LoginPool(Arc::new(move |_, job| queue.lock().unwrap().send(job).is_ok()))
+}
+
+#[test]
+fn logins_that_wait_for_others_hold_no_thread() {
+    let (server, wakers) = with_waiting_logins(PATIENCE);
+    let mut waiting: Vec<_> = (0..50).map(|_| unauthenticated(server.address)).collect();
+    for client in &mut waiting {
+        client.send(&unix("alice"));
+        client.send(&Raw::new(PING).stream(8));
+    }
+    until("all wait", || wakers.lock().unwrap().len() == 50);
+    // A login of another user needs the only thread.
+    let mut other = Client::greeted(server.address);
+    other.call(&login_request().at(8, b"other\0"));
+    assert_eq!(other.call(&unix("bob")).status, OK);
+    let mut wakers = std::mem::take(&mut *wakers.lock().unwrap());
+    // A client that has left is not missed.
+    drop(waiting.remove(0));
+    until("the end of its session", || server.door.sessions() == 50);
+    wakers.drain(..).for_each(|wake| wake());
+    for client in &mut waiting {
+        let (auth, ping) = (client.reply(), client.reply());
+        assert_eq!((auth.status, ping.stream, ping.status), (OK, 8, OK));
+    }
+}
+
+#[test]
+fn a_login_that_waits_for_others_ends_with_its_time_limit() {
+    let (server, wakers) = with_waiting_logins(Duration::from_millis(50));
+    let mut client = unauthenticated(server.address);
+    client.send(&unix("alice"));
+    client.is_closed();
+    until("the end of the session", || server.door.sessions() == 0);
+    wakers.lock().unwrap().drain(..).for_each(|wake| wake());
+    assert_eq!(server.totals().logins, 0);
 }
 
 /// The pool serves owners in turn, so a host with many connections must be one owner.

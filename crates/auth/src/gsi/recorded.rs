@@ -135,7 +135,7 @@ fn challenge(step: ServerStep) -> Result<Vec<u8>, String> {
     match step {
         ServerStep::Continue(challenge) => Ok(challenge),
         ServerStep::Refused(refused) => Err(refused.reason().to_owned()),
-        ServerStep::Done(_) => panic!("authenticated"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -143,7 +143,7 @@ fn entity(step: ServerStep) -> Result<Entity, String> {
     match step {
         ServerStep::Done(entity) => Ok(entity),
         ServerStep::Refused(refused) => Err(refused.reason().to_owned()),
-        ServerStep::Continue(_) => panic!("another step"),
+        other => panic!("{other:?}"),
     }
 }
 

@@ -22,6 +22,7 @@ fn step(login: &mut dyn ServerLogin, credentials: &[u8]) -> Result<Option<Entity
             Ok(None)
         }
         ServerStep::Refused(refused) => Err(refused.reason().to_owned()),
+        ServerStep::Later => panic!("nothing to wait for"),
     }
 }
 

@@ -148,7 +148,7 @@ fn make_room<Key: Eq + Hash + Clone>(table: &mut HashMap<Key, LoginFailures>, ke
     if table.len() < ENTRIES_MAX {
         return;
     }
-    // Those with guesses that are being checked are as many as threads, and stay.
+    // Those with guesses that are being checked are at most as many as pending logins, and stay.
     let idle = table.iter().filter(|(_, failures)| failures.running == 0);
     let oldest = idle.min_by_key(|(_, failures)| (failures.count, failures.last));
     if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {

@@ -7,6 +7,7 @@
 //! | `client`     | [`PwdClient`]: the client's side                             |
 //! | `failures`   | the failed attempts of users and addresses                   |
 //! | `file`       | [`PwdFile`]: the file format                                 |
+//! | `guesses`    | the guesses that are being checked, and those that wait      |
 //! | `hash`       | hashes of passwords                                          |
 //! | `known_keys` | the keys of servers that a user knows                        |
 //! | `messages`   | steps, challenges                                            |
@@ -24,6 +25,7 @@ mod cipher;
 mod client;
 mod failures;
 mod file;
+mod guesses;
 mod hash;
 mod known_keys;
 mod messages;

@@ -147,10 +147,21 @@ impl Site {
                 Ok(credentials) => credentials,
                 Err(error) => return (Err(error.to_string()), round),
             };
-            match server.step(&credentials, NOW) {
+            let step = loop {
+                match server.step(&credentials, NOW) {
+                    ServerStep::Later => {
+                        let (wake, woken) = std::sync::mpsc::channel();
+                        server.wake_when_ready(Box::new(move || wake.send(()).unwrap()));
+                        woken.recv().unwrap();
+                    }
+                    step => break step,
+                }
+            };
+            match step {
                 ServerStep::Done(entity) => return (Ok(entity), round),
                 ServerStep::Continue(more) => challenge = Some(more),
                 ServerStep::Refused(refused) => return (Err(refused.reason().to_owned()), round),
+                ServerStep::Later => unreachable!(),
             }
         }
         panic!("it does not end");
@@ -249,6 +260,43 @@ fn guesses_at_the_same_time_are_as_many_as_one_after_the_other() {
     assert!(reasons.iter().all(|reason| !reason.is_empty()), "{reasons:?}");
     let host = base::ClientHost::from(Some(peer(1).address.ip()));
     assert_eq!(site.server.failures_of(host), 3, "of 24 guesses");
+}
+
+/// Guesses of a host wait for the result of one, on no thread, and a login from elsewhere
+/// does not.
+#[test]
+fn guesses_that_wait_need_no_thread() {
+    // `guesses` has a test with more of them; here each one costs a key agreement.
+    const WAITING: usize = 20;
+    let site = site_with("waiting", 1);
+    let guess = |host| {
+        let (mut client, mut server) =
+            (site.client("alice", &["wrong"]).unwrap(), site.server.exchange(&peer(host)));
+        let mut credentials = client.step(None, NOW).unwrap();
+        while let ServerStep::Continue(more) = server.step(&credentials, NOW) {
+            credentials = client.step(Some(&more), NOW).unwrap();
+        }
+        (server, credentials)
+    };
+    assert!(site.log_in("alice", &["secret12"]).0.is_ok(), "the client knows the key");
+    let running = site.server.begin_guess("alice", peer(1).address.ip());
+    let mut guesses: Vec<_> = (0..WAITING).map(|_| guess(1)).collect();
+    let (wake, woken) = std::sync::mpsc::channel();
+    for (server, credentials) in &mut guesses {
+        assert!(matches!(server.step(credentials, NOW), ServerStep::Later));
+        let wake = wake.clone();
+        server.wake_when_ready(Box::new(move || wake.send(()).unwrap()));
+    }
+    assert!(site.log_in_from(2, "alice", &["secret12"]).0.is_ok());
+    assert!(woken.try_recv().is_err());
+    drop(running);
+    assert_eq!(woken.try_iter().count(), WAITING, "the guess has failed");
+    for (mut server, credentials) in guesses {
+        // The client is asked for another password, without a check of this one.
+        assert!(matches!(server.step(&credentials, NOW), ServerStep::Continue(_)));
+    }
+    let host = base::ClientHost::from(Some(peer(1).address.ip()));
+    assert_eq!(site.server.failures_of(host), 1);
 }
 
 /// Failures of many hosts lock a user, but not those of a host that can be stopped alone.

@@ -16,8 +16,9 @@
 //! users, and passwords are changed by the administrator.
 
 use super::cipher::PwdCipher;
-use super::failures::{FailureCounts, GuessAdmission, GuessOutcome, PasswordGuess};
+use super::failures::{GuessOutcome, PasswordGuess};
 use super::file::{EntryStatus, PwdEntry, PwdFile};
+use super::guesses::{GuessStart, PasswordGuesses, WaitingGuess};
 use super::hash::{self, StoredPassword};
 use super::messages::{self, CREDENTIALS, STATUS, STATUS_BYTES, VERSION, step};
 use super::server_key::{SERVER_ID, ServerKey};
@@ -26,13 +27,13 @@ use crate::challenge::Challenge;
 use crate::entity::{Entity, EntityFields};
 use crate::random::SystemRng;
 use crate::server::{
-    FileRefresh, LoginPeer, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost,
+    FileRefresh, LoginPeer, LoginWaker, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost,
 };
 use crate::sut::{SutField, SutMessage};
 use base::ClientHost;
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 /// Minimum length of credentials: id, step, end, and two fields.
@@ -143,9 +144,7 @@ pub struct PwdServer(Arc<PwdShared>);
 struct PwdShared {
     settings: PwdServerSettings,
     users: RwLock<Arc<PwdUsers>>,
-    failures: Mutex<FailureCounts>,
-    /// Notified at the end of each guess.
-    guess_ended: Condvar,
+    guesses: Arc<PasswordGuesses>,
     /// The reason why the present file is not in force, if it is not.
     refusal: Mutex<Option<String>>,
 }
@@ -169,24 +168,37 @@ impl PwdServer {
     }
 
     fn with_users(settings: PwdServerSettings, users: PwdUsers) -> Self {
+        let guesses = PasswordGuesses::new(settings.failures_max);
         Self(Arc::new(PwdShared {
             settings,
             users: RwLock::new(Arc::new(users)),
-            failures: Mutex::default(),
-            guess_ended: Condvar::new(),
+            guesses,
             refusal: Mutex::default(),
         }))
     }
 
     #[cfg(test)]
     pub(super) fn failures_of(&self, host: ClientHost) -> u32 {
-        self.0.failures.lock().unwrap_or_else(PoisonError::into_inner).of_host(host)
+        self.0.guesses.failures_of(host)
+    }
+
+    #[cfg(test)]
+    pub(super) fn begin_guess(&self, user: &str, host: std::net::IpAddr) -> super::guesses::GuessStart {
+        let guess = PasswordGuess { user, is_user: true, host: ClientHost::from(Some(host)) };
+        self.0.guesses.begin(guess, SystemTime::UNIX_EPOCH)
     }
 
     pub(super) fn exchange(&self, peer: &LoginPeer) -> PwdServerLogin {
         let stage = PwdServerStage::Begin;
-        let (user, status) = (None, [0; STATUS_BYTES]);
-        PwdServerLogin { shared: self.0.clone(), peer: peer.clone(), stage, user, status, begun: None }
+        PwdServerLogin {
+            shared: self.0.clone(),
+            peer: peer.clone(),
+            stage,
+            user: None,
+            status: [0; STATUS_BYTES],
+            begun: None,
+            waiting: None,
+        }
     }
 }
 
@@ -204,49 +216,12 @@ impl PwdShared {
             Ok(users) => {
                 let names: HashSet<&str> =
                     users.file.entries().iter().filter_map(|e| e.name.strip_suffix(MODULE_SUFFIX)).collect();
-                let failures = || self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-                failures().retain_users(|user| names.contains(user));
+                self.guesses.retain_users(|user| names.contains(user));
                 *self.users.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(users);
                 Ok(())
             }
             Err(_) => Err(refusal.unwrap_or_default()),
         }
-    }
-}
-
-impl PwdShared {
-    /// Announces a guess. Returns `None` if the user or the host has failed too often. Blocks while this
-    /// depends on guesses that are being checked.
-    fn begin_guess<'a>(&'a self, guess: PasswordGuess<'a>, now: SystemTime) -> Option<RunningGuess<'a>> {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            match failures.begin(guess, self.settings.failures_max, now) {
-                GuessAdmission::Begun => break,
-                GuessAdmission::Locked => return None,
-                GuessAdmission::Later => {
-                    failures = self.guess_ended.wait(failures).unwrap_or_else(PoisonError::into_inner);
-                }
-            }
-        }
-        // The end of the check by a panic is a failure.
-        Some(RunningGuess { shared: self, guess, now, outcome: GuessOutcome::Failed })
-    }
-}
-
-/// A guess that is being checked. It ends when this is dropped.
-struct RunningGuess<'a> {
-    shared: &'a PwdShared,
-    guess: PasswordGuess<'a>,
-    now: SystemTime,
-    outcome: GuessOutcome,
-}
-
-impl Drop for RunningGuess<'_> {
-    fn drop(&mut self) {
-        let mut failures = self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        failures.end(self.guess, self.outcome, self.now);
-        drop(failures);
-        self.shared.guess_ended.notify_all();
     }
 }
 
@@ -313,6 +288,8 @@ pub(super) struct PwdServerLogin {
     user: Option<String>,
     status: [u8; STATUS_BYTES],
     begun: Option<SystemTime>,
+    /// Set while the check of the password depends on those of others.
+    waiting: Option<WaitingGuess>,
 }
 
 impl ServerLogin for PwdServerLogin {
@@ -323,6 +300,13 @@ impl ServerLogin for PwdServerLogin {
     fn step(&mut self, credentials: &[u8], now: SystemTime) -> ServerStep {
         let step = self.take(credentials, now);
         step.unwrap_or_else(|reason| ServerStep::Refused(RefusedLogin::new(PWD, reason)))
+    }
+
+    fn wake_when_ready(&mut self, waker: LoginWaker) {
+        match &self.waiting {
+            Some(waiting) => waiting.wake_when_decided(waker),
+            None => waker(),
+        }
     }
 }
 
@@ -436,7 +420,10 @@ impl PwdServerLogin {
         challenge.check_encrypted(&main, &cipher)?;
         self.note_client(&main)?;
         let user = self.user.clone().ok_or("the user is missing")?;
-        let result = self.check(&user, &main, now);
+        let Some(result) = self.check(&user, &main, now) else {
+            self.stage = PwdServerStage::Credentials { cipher, challenge, passwords };
+            return Ok(ServerStep::Later);
+        };
         let Err(reason) = result else {
             let (name, host) = (Some(user.into_boxed_str()), self.peer.host.as_str().into());
             let fields = EntityFields { protocol: PWD.into(), name, host, ..EntityFields::default() };
@@ -464,22 +451,41 @@ impl PwdServerLogin {
         Ok(ServerStep::Continue(reply.finish()))
     }
 
-    /// Checks the hash in a message, unless the user or the host has failed too often.
-    fn check(&self, user: &str, main: &SutMessage<'_>, now: SystemTime) -> Result<(), PasswordFault> {
+    /// Checks the hash in a message, unless the user or the host has failed too often. Returns `None` if
+    /// this depends on guesses that are being checked.
+    fn check(
+        &mut self,
+        user: &str,
+        main: &SutMessage<'_>,
+        now: SystemTime,
+    ) -> Option<Result<(), PasswordFault>> {
         let host = ClientHost::from(Some(self.peer.address.ip()));
         // Hashing takes milliseconds, so it is not done with the lock.
         let users = self.shared.users();
-        let guess = PasswordGuess { user, is_user: users.entry_of(user).is_some(), host };
-        let mut running = self.shared.begin_guess(guess, now).ok_or(PasswordFault::Locked)?;
+        let start = match self.waiting.take().filter(|waiting| waiting.user() == user) {
+            Some(waiting) => waiting.resume(now),
+            None => {
+                let guess = PasswordGuess { user, is_user: users.entry_of(user).is_some(), host };
+                self.shared.guesses.begin(guess, now)
+            }
+        };
+        let mut running = match start {
+            GuessStart::Begun(running) => running,
+            GuessStart::Waits(waiting) => {
+                self.waiting = Some(waiting);
+                return None;
+            }
+            GuessStart::Locked => return Some(Err(PasswordFault::Locked)),
+        };
         let credentials = main.field(CREDENTIALS).ok_or(PasswordFault::Missing);
         let result = credentials.and_then(|credentials| users.check(user, credentials));
-        running.outcome = match &result {
+        running.set_outcome(match &result {
             Ok(()) => GuessOutcome::LoggedIn,
             // The user knows the password, or there is none, so nobody guesses.
             Err(PasswordFault::Expired | PasswordFault::Missing) => GuessOutcome::NotCounted,
             Err(_) => GuessOutcome::Failed,
-        };
-        result
+        });
+        Some(result)
     }
 }
 

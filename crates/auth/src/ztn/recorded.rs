@@ -25,7 +25,7 @@ fn login(server: &ZtnServer, credentials: &[u8], is_tls: bool, now: SystemTime) 
     match server.begin(&peer(is_tls)).step(credentials, now) {
         ServerStep::Done(entity) => Ok(entity),
         ServerStep::Refused(refused) => Err(refused.reason().to_owned()),
-        ServerStep::Continue(_) => panic!("ztn has one step"),
+        other => panic!("{other:?}"),
     }
 }
 

@@ -105,6 +105,10 @@ impl NodeAuthentication {
                         *self = Self::Pending(exchange, login);
                         NodeAuthenticationStep::Send(more)
                     }
+                    ServerStep::Later => {
+                        let why = "its credentials cannot be checked now".to_owned();
+                        NodeAuthenticationStep::Refuse(AuthenticationRefusal::Invalid(why))
+                    }
                     ServerStep::Refused(refused) => {
                         let why = base::shown(refused.reason()).to_string();
                         NodeAuthenticationStep::Refuse(AuthenticationRefusal::Invalid(why))

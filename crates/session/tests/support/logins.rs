@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 /// A protocol that decides by the first byte after the id: `d` done, `c` continue, `e` continue
 /// without a challenge, anything else refused. It counts rounds, and `r` succeeds in the second
-/// round only.
+/// round only; `w` waits for others in the first round.
 pub struct FakeProtocol {
     pub id: &'static str,
     pub tls: bool,
@@ -57,6 +57,8 @@ impl ServerLogin for FakeLogin {
         match credentials.get(self.id.len() + 1) {
             Some(b'd') => ServerStep::Done(Entity::of_host(&self.host)),
             Some(b'r') if self.rounds == 2 => ServerStep::Done(Entity::of_host(&self.host)),
+            Some(b'w') if self.rounds == 1 => ServerStep::Later,
+            Some(b'w') => ServerStep::Done(Entity::of_host(&self.host)),
             Some(b'c') => ServerStep::Continue(format!("challenge {}", self.rounds).into_bytes()),
             Some(b'e') => ServerStep::Continue(Vec::new()),
             _ => ServerStep::Refused(RefusedLogin::new(self.id, "a reason for the log")),

@@ -10,6 +10,7 @@ use super::{SessionDriver, SessionHub, session_log};
 use crate::front_end::{LoginPool, PeerNames};
 use crate::lazy::Lazy;
 use base::{Error, ErrorKind};
+use net::LoopHandle;
 use session::{AuthenticationResult, AuthenticationTask, DriverTask, HostName, PathId, RequestFront};
 use std::time::SystemTime;
 
@@ -74,22 +75,13 @@ impl LoginSteps<'_> {
         if !task.is_expensive() {
             return self.take_step(task.run(SystemTime::now()));
         }
-        let home = self.context.hub.shared.registry.find(self.context.session.id()).map(|entry| entry.home);
-        let (Some(home), Some(LoginPool(pool))) = (home, &self.context.hub.shared.config.login_pool) else {
+        let (Some(home), Some(LoginPool(pool))) = (self.home(), &self.context.hub.shared.config.login_pool)
+        else {
             return self.context.session.refuse_step("there is no thread for it", &mut self.context.links);
         };
-        let (shared, owner, host) = (self.context.hub.shared.clone(), self.context.owner, task.owner());
-        let run = move || {
-            let result = task.run(SystemTime::now());
-            home.run(move || {
-                if let Some(driver) = SessionHub::of(&shared).find(owner) {
-                    SessionDriver::guarded(&driver, |driver| {
-                        let todo = driver.login().take_step(result);
-                        driver.run(todo);
-                    });
-                }
-            });
-        };
+        let host = task.owner();
+        let take_result = self.on_loop(home, |login, result| login.take_step(result));
+        let run = move || take_result(task.run(SystemTime::now()));
         if pool(host, Box::new(run)) {
             return DriverTask::Nothing;
         }
@@ -97,7 +89,51 @@ impl LoginSteps<'_> {
         session.refuse_step("too many authentications wait for a thread", links)
     }
 
+    /// Returns a function for other threads, which passes a value to the login on the loop of the
+    /// session.
+    fn on_loop<T: Send + 'static>(
+        &self,
+        home: LoopHandle,
+        take: fn(&mut LoginSteps<'_>, T) -> DriverTask,
+    ) -> impl FnOnce(T) + Send + 'static {
+        let (shared, owner) = (self.context.hub.shared.clone(), self.context.owner);
+        move |value| {
+            home.run(move || {
+                if let Some(driver) = SessionHub::of(&shared).find(owner) {
+                    SessionDriver::guarded(&driver, |driver| {
+                        let todo = take(&mut driver.login(), value);
+                        driver.run(todo);
+                    });
+                }
+            });
+        }
+    }
+
+    /// Keeps a step that depends on other logins until it can be executed. The time limit of the login
+    /// counts meanwhile.
+    fn wait(&mut self, mut task: AuthenticationTask) -> DriverTask {
+        let Some(home) = self.home() else {
+            let SessionContext { session, links, .. } = &mut *self.context;
+            return session.refuse_step("its session is not registered", links);
+        };
+        let resume = self.on_loop(home, |login, ()| match login.rare.login.later.take() {
+            Some(task) => login.authenticate(task),
+            None => DriverTask::Nothing,
+        });
+        task.wake_when_ready(Box::new(move || resume(())));
+        self.rare.login.later = Some(task);
+        DriverTask::Nothing
+    }
+
+    fn home(&self) -> Option<LoopHandle> {
+        self.context.hub.shared.registry.find(self.context.session.id()).map(|entry| entry.home)
+    }
+
     fn take_step(&mut self, result: AuthenticationResult) -> DriverTask {
+        let result = match result.into_later() {
+            Ok(task) => return self.wait(task),
+            Err(result) => result,
+        };
         let was_active = self.context.session.is_active();
         tracing::debug!(target: "auth", "{}: {result:?}", self.context.session.caller().identity);
         let todo = self.context.session.authenticated(result, &mut self.context.links);

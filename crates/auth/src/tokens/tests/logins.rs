@@ -16,7 +16,7 @@ fn login(tokens: &Arc<TokenPolicy>, token: &str) -> Result<Entity, String> {
     match server.begin(&peer).step(&credentials, now()) {
         ServerStep::Done(entity) => Ok(entity),
         ServerStep::Refused(refused) => Err(refused.reason().to_owned()),
-        ServerStep::Continue(_) => panic!("ztn has one step"),
+        other => panic!("{other:?}"),
     }
 }
 
