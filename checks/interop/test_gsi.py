@@ -379,6 +379,49 @@ def test_our_server_gets_a_proxy(at_theirs, serve, own_site, exports, tmp_path, 
 
 
 @pytest.mark.parametrize("client", SHELLS)
+def test_proxies_of_a_killed_server_are_removed_by_the_next_one(serve, own_site, exports, client):
+    """Only those that it has written: not a file of another server, and not what somebody has put in their place."""
+    site = own_site
+    servers = [at_ours(serve, site, "-dlgpxy:request", f"-exppxy:{exports}/<user>-{number}") for number in range(2)]
+    shells, own = [], {}
+    for name in ("ann", "ben", "cat", "dan"):
+        pair = site.issue(name, f"/O=Grid/CN={name}")
+        hashed = grid.openssl("x509", "-noout", "-subject_hash", "-in", pair.certificate).strip()
+        own[name] = exports / f"{hashed}-0"
+        proxy = site.proxy(f"proxy-{name}", of=pair, length=3)
+        for server in servers if name == "ann" else servers[:1]:
+            shells.append(Shell(SHELLS[client], server, site.client(proxy, XrdSecGSIDELEGPROXY="1")))
+    other = exports / own["ann"].name.replace("-0", "-1")
+    wait_until(lambda: sorted(exports.iterdir()) == sorted([*own.values(), other]))
+    servers[0].kill()
+    for shell in shells:
+        shell.process.kill()
+    # A copy, a link to a file, and a directory.
+    content = own["ben"].read_bytes()
+    own["ben"].unlink()
+    peers.place(own["ben"], content)
+    precious = peers.place(exports / "precious", b"precious")
+    own["cat"].unlink()
+    own["cat"].symlink_to(precious)
+    servers[0].start()
+    wait_until(lambda: not own["ann"].exists() and not own["dan"].exists())
+    assert own["ben"].read_bytes() == content and own["cat"].is_symlink() and precious.read_bytes() == b"precious"
+    assert servers[0].output().count("an earlier process has left these credentials") == 2
+    # The other server has lost its client, not its process, and removes the file itself.
+    wait_until(lambda: not other.exists())
+
+
+def test_an_orderly_end_removes_proxies_of_sessions_that_last(serve, own_site, exports):
+    site = own_site
+    server = at_ours(serve, site, "-dlgpxy:request", f"-exppxy:{exports}/<user>", more="scalla.drain 1s\n")
+    shell = Shell(XRDFS, server, site.client(site.proxy("long", length=3), XrdSecGSIDELEGPROXY="1"))
+    wait_until(lambda: list(exports.iterdir()))
+    server.stop()
+    assert not list(exports.iterdir()), "it is gone when the process is"
+    shell.process.kill()
+
+
+@pytest.mark.parametrize("client", SHELLS)
 def test_nothing_is_delegated_without_the_wish_of_the_user(serve, own_site, exports, client):
     site = own_site
     proxy, last = site.proxy("long", length=3), site.proxy("last", length=0)

@@ -5,18 +5,23 @@
 //! it is removed with the last of them. Several users can have one account, and so one path. While
 //! one of them has the file, those of the others are not stored, because programs would act for a user
 //! with the credentials of another.
+//!
+//! Files are recorded ([`ExportRecords`]), so that those of a process that was killed are removed when
+//! the next one starts.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use base::{Rng, errno_text};
 
+use crate::export_record::{ExportRecord, ExportRecords, RecordedFile};
 use crate::random::SystemRng;
 
 /// Permissions of the file.
@@ -25,6 +30,8 @@ const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 /// Random bytes in the name of that directory.
 const RANDOM_BYTES: usize = 16;
+/// The name of the file in that directory.
+pub(crate) const NEW_FILE: &str = "new";
 /// Maximum wait for the removal of files of ended sessions.
 const END_TIME_MAX: Duration = Duration::from_secs(if cfg!(test) { 600 } else { 1 });
 
@@ -35,15 +42,24 @@ struct FileUse {
     owner: String,
     /// Number of sessions.
     sessions: usize,
+    /// The name of the record of the file in force.
+    record: String,
 }
 
 /// The use of each file of one protocol of a server.
-#[derive(Debug)]
 struct ExportedUses {
     /// The kind of the credentials, for messages.
     what: &'static str,
     /// Locked only by threads that may wait for a disk.
     used: Mutex<HashMap<PathBuf, FileUse>>,
+    /// Set at the start of a server.
+    records: OnceLock<Arc<dyn ExportRecords>>,
+}
+
+impl fmt::Debug for ExportedUses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExportedUses").field("used", &self.used).finish_non_exhaustive()
+    }
 }
 
 /// A message to the thread that removes files.
@@ -58,7 +74,7 @@ enum SessionEnd {
 /// The files of one protocol of a server. A thread of its own removes them, because the last value of
 /// a session is dropped by an event loop, which must not wait for a disk.
 #[derive(Debug)]
-pub(crate) struct ExportedFiles {
+pub struct ExportedFiles {
     uses: Arc<ExportedUses>,
     /// The option with the path, for messages.
     option: &'static str,
@@ -110,14 +126,48 @@ impl ExportedUses {
             file.sessions -= 1;
             return;
         }
-        used.remove(path);
         // The lock is held, so that no new file is removed.
+        if let Some(file) = used.remove(path) {
+            self.remove_file(path, &file.record);
+        }
+    }
+
+    fn remove_file(&self, path: &Path, record: &str) {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 let (shown, reason) = (path.display(), errno_text(&error));
                 tracing::warn!("{} {shown} is not removed: {reason}; remove it", self.what);
             }
-            _ => {}
+            _ => self.forget(record),
+        }
+    }
+
+    /// Removes a record. Without success, the next start finds that its files are gone.
+    fn forget(&self, record: &str) {
+        if let Some(Err(error)) = self.records.get().map(|records| records.remove(record)) {
+            tracing::debug!("the record {record} is not removed: {}", errno_text(&error));
+        }
+    }
+
+    fn record(&self, name: &str, record: &ExportRecord) -> Result<(), String> {
+        let Some(records) = self.records.get() else { return Ok(()) };
+        records.write(name, &record.encode()).map_err(|error| {
+            format!("{} is not stored, because it cannot be recorded: {}", self.what, errno_text(&error))
+        })
+    }
+}
+
+/// A record of a file that is being stored. It is removed on drop, unless the file is in use.
+struct NewRecord<'a> {
+    uses: &'a ExportedUses,
+    name: String,
+    kept: bool,
+}
+
+impl Drop for NewRecord<'_> {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.uses.forget(&self.name);
         }
     }
 }
@@ -144,8 +194,21 @@ impl ExportedFiles {
     /// Creates the files of a protocol. `what` is the kind of its credentials, and `option` the one with
     /// the path, both for messages.
     pub(crate) fn new(what: &'static str, option: &'static str) -> Arc<Self> {
-        let uses = Arc::new(ExportedUses { what, used: Mutex::default() });
+        let uses = Arc::new(ExportedUses { what, used: Mutex::default(), records: OnceLock::new() });
         Arc::new(Self { uses, option, removal: Mutex::default() })
+    }
+
+    /// Records all files from now on. Only the first records count.
+    pub fn record_in(&self, records: Arc<dyn ExportRecords>) {
+        let _ = self.uses.records.set(records);
+    }
+
+    /// Removes the files of all sessions, because the process ends. Blocks.
+    pub fn end(&self) {
+        let mut used = self.uses.used();
+        for (path, file) in used.drain() {
+            self.uses.remove_file(&path, &file.record);
+        }
     }
 
     /// Returns the sender to the thread that removes files, which is started if it does not run yet.
@@ -182,10 +245,16 @@ impl ExportedFiles {
         await_removals(&removal, END_TIME_MAX);
         let parent =
             path.parent().ok_or_else(|| format!("the file of {} has no directory", self.uses.what))?;
-        let directory = ExportDirectory::create(parent).map_err(|error| failed(&error))?;
-        let new = directory.0.join("new");
+        let name = random_name();
+        let mut recorded = ExportRecord { directory: parent.join(directory_name(&name)), file: None };
+        let mut record = NewRecord { uses: &self.uses, name, kept: false };
+        self.uses.record(&record.name, &recorded)?;
+        let directory = ExportDirectory::create(&recorded.directory).map_err(|error| failed(&error))?;
+        let new = directory.0.join(NEW_FILE);
         write(&new)?;
         fs::set_permissions(&new, Permissions::from_mode(FILE_MODE)).map_err(|error| failed(&error))?;
+        recorded.file = Some(RecordedFile::new(&new, path).map_err(|error| failed(&error))?);
+        self.uses.record(&record.name, &recorded)?;
         let mut used = self.uses.used();
         if let Some(file) = used.get(path).filter(|file| file.owner != owner) {
             tracing::warn!(
@@ -199,8 +268,14 @@ impl ExportedFiles {
             return Ok(None);
         }
         fs::rename(&new, path).map_err(|error| failed(&error))?;
-        let new_use = || FileUse { owner: owner.to_owned(), sessions: 0 };
-        used.entry(path.to_owned()).or_insert_with(new_use).sessions += 1;
+        record.kept = true;
+        let new_use = || FileUse { owner: owner.to_owned(), sessions: 0, record: String::new() };
+        let file = used.entry(path.to_owned()).or_insert_with(new_use);
+        file.sessions += 1;
+        let replaced = std::mem::replace(&mut file.record, record.name.clone());
+        if !replaced.is_empty() {
+            self.uses.forget(&replaced);
+        }
         Ok(Some(ExportedFile { path: path.to_owned(), removal }))
     }
 }
@@ -209,14 +284,21 @@ impl ExportedFiles {
 struct ExportDirectory(PathBuf);
 
 impl ExportDirectory {
-    fn create(parent: &Path) -> io::Result<Self> {
-        let mut random = [0; RANDOM_BYTES];
-        SystemRng.fill(&mut random);
-        let name = format!(".export-{:032x}", u128::from_ne_bytes(random));
-        let path = parent.join(name);
-        DirBuilder::new().mode(DIRECTORY_MODE).create(&path)?;
-        Ok(Self(path))
+    fn create(path: &Path) -> io::Result<Self> {
+        DirBuilder::new().mode(DIRECTORY_MODE).create(path)?;
+        Ok(Self(path.to_owned()))
     }
+}
+
+fn random_name() -> String {
+    let mut random = [0; RANDOM_BYTES];
+    SystemRng.fill(&mut random);
+    format!("{:032x}", u128::from_ne_bytes(random))
+}
+
+/// Returns the name of the directory in which the file of a record is written.
+pub(crate) fn directory_name(record: &str) -> String {
+    format!(".export-{record}")
 }
 
 impl Drop for ExportDirectory {
@@ -339,6 +421,68 @@ mod tests {
         assert!(files.store(&top.join("none/f"), "alice", write).is_err());
         assert_eq!(fs::read_dir(&top).unwrap().count(), 1);
         assert!(files.uses.used().is_empty());
+        fs::remove_dir_all(top).unwrap();
+    }
+
+    #[derive(Default)]
+    struct Records(Mutex<HashMap<String, Vec<u8>>>);
+
+    impl ExportRecords for Records {
+        fn write(&self, name: &str, record: &[u8]) -> io::Result<()> {
+            self.0.lock().unwrap().insert(name.to_owned(), record.to_owned());
+            Ok(())
+        }
+
+        fn remove(&self, name: &str) -> io::Result<()> {
+            self.0.lock().unwrap().remove(name);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn files_are_recorded_as_long_as_they_exist() {
+        let top = directory("records");
+        let path = top.join("proxy");
+        let files = files();
+        let records = Arc::new(Records::default());
+        files.record_in(records.clone());
+        let count = || records.0.lock().unwrap().len();
+        let store = || {
+            let write = |path: &Path| {
+                assert_eq!(
+                    count(),
+                    1 + usize::from(path.parent().unwrap().parent().unwrap().join("proxy").exists())
+                );
+                fs::write(path, "proxy").map_err(|error| error.to_string())
+            };
+            files.store(&path, "alice", write).unwrap().unwrap()
+        };
+        let (first, second) = (store(), store());
+        assert_eq!(count(), 1, "the first file was replaced");
+        assert!(files.store(&path, "alice", |_| Err("no".to_owned())).is_err());
+        assert!(
+            files
+                .store(&path, "bob", |path| fs::write(path, "b").map_err(|_| String::new()))
+                .unwrap()
+                .is_none()
+        );
+        assert_eq!(count(), 1);
+        // The process is killed: the next one has the record only.
+        let (name, record) =
+            records.0.lock().unwrap().iter().map(|(n, r)| (n.clone(), r.clone())).next().unwrap();
+        end(&files, first);
+        assert!(path.exists());
+        assert!(crate::export_record::remove_exported_leftovers(&name, &record));
+        assert!(!path.exists());
+        end(&files, second);
+        assert_eq!(count(), 0);
+        // An orderly end removes the files of sessions that last.
+        let third = store();
+        files.end();
+        assert!(!path.exists() && count() == 0);
+        fs::write(&path, "of another process").unwrap();
+        end(&files, third);
+        assert!(path.exists());
         fs::remove_dir_all(top).unwrap();
     }
 

@@ -10,6 +10,7 @@
 //! | `accounts` | [`AccountDatabase`]: users and groups of the system                    |
 //! | `client`   | [`ClientLogin`], [`ClientProtocol`]: the client's side of an exchange  |
 //! | `entity`   | [`Entity`]: the identity that authorization decides about              |
+//! | `export_record` | [`ExportRecords`]: what lets the next process remove exported files |
 //! | `exported_file` | [`ExportedFile`]: delegated credentials in files                   |
 //! | `grid`     | verification of grid certificate chains with proxies, grid map files      |
 //! | `gsi`      | the protocol `gsi`: certificates of grids                              |
@@ -41,6 +42,7 @@ mod accounts;
 mod challenge;
 mod client;
 mod entity;
+mod export_record;
 mod exported_file;
 pub mod grid;
 pub mod gsi;
@@ -66,7 +68,8 @@ pub mod ztn;
 pub use accounts::{AccountDatabase, UserAccount};
 pub use client::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol};
 pub use entity::{Entity, EntityFields, HostName, address_text, is_reserved_attribute};
-pub use exported_file::ExportedFile;
+pub use export_record::{ExportRecords, remove_exported_leftovers};
+pub use exported_file::{ExportedFile, ExportedFiles};
 pub use identity_text::{IDENTITY_KEY, decode_identity, encode_identity};
 pub use offers::{OFFERS_BYTES_MAX, OfferedProtocol, allowed_by, encode_offer, offered_protocols};
 pub use random::SystemRng;

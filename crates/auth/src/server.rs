@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::entity::Entity;
+use crate::exported_file::ExportedFiles;
 use crate::signing::SignatureCipher;
 
 /// The peer of a login, as the server knows it before authentication.
@@ -188,6 +189,11 @@ pub trait ServerProtocol: Send + Sync {
     fn warnings(&self, now: SystemTime, soon: Duration) -> Vec<String> {
         let _ = (now, soon);
         Vec::new()
+    }
+
+    /// Returns the files with credentials of users that the protocol writes; `None` if it writes none.
+    fn exported_files(&self) -> Option<&ExportedFiles> {
+        None
     }
 
     /// Returns the certificate of the server in force; `None` for a protocol without certificates.

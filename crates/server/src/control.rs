@@ -137,6 +137,9 @@ impl Control {
                 ExitCode::FAILURE
             }
         };
+        if watch.running.supervisor().fault().is_none() {
+            watch.running.end_exports();
+        }
         drop((pid_files, directory));
         watch.log.flush();
         if watch.running.supervisor().fault().is_some() {

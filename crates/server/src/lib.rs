@@ -47,6 +47,7 @@ mod crl_downloads;
 mod daemon;
 mod error;
 mod expiry;
+mod exported_files;
 mod grid_login;
 mod host_lookups;
 mod issuer_keys;

@@ -9,6 +9,7 @@ use crate::assembly;
 use crate::authorization::{LoadedAuthorization, PolicyRefresh, ServerAuthorization};
 use crate::cluster::{self, ClusterThread};
 use crate::error::StartError;
+use crate::exported_files;
 use crate::login;
 use crate::multi_user;
 use crate::process::{port_owner, raise_descriptors};
@@ -187,8 +188,7 @@ impl RunningServer {
         door.open_files = logical.clone().map(count_open_files);
         door.settings.live_values = cluster.as_ref().map(ClusterThread::live_values).unwrap_or_default();
         let doorkeeper = Arc::new(Doorkeeper::new(&effective.network));
-        let renewals = protect(&mut door, effective, &supervisor, login.as_ref(), tls.as_ref());
-        let renewals = renewals.map_err(system("a thread"))?;
+        let renewals = protect(&mut door, effective, &supervisor, login.as_ref(), tls.as_ref())?;
         door.peer_names = Some(login::peer_names(&doorkeeper));
         door.settings.host_rules = authorization.as_ref().map(ServerAuthorization::host_rules);
         let xroot = Arc::new(xroot::XrootDoor::new(door, files));
@@ -351,6 +351,13 @@ impl RunningServer {
         async move { xroot.drain(loops.handles(), limit).await }
     }
 
+    /// Removes the files with delegated credentials of clients, because the process ends. Blocks.
+    pub(crate) fn end_exports(&self) {
+        if let Some(login) = &self.login {
+            exported_files::end(login.protocols());
+        }
+    }
+
     fn close_port(&mut self) {
         if let Some(acceptor) = self.acceptor.take() {
             acceptor.stop();
@@ -376,18 +383,20 @@ fn protect(
     supervisor: &Supervisor,
     login: Option<&login::ConfiguredLogin>,
     tls: Option<&Arc<ServerTls>>,
-) -> std::io::Result<Renewals> {
+) -> Result<Renewals, StartError> {
+    let thread = |source| StartError::System { what: "a thread", source };
     door.settings.selects_by_address = !*effective.network.resolve_names;
     let mut renewals = (None, None);
     if let Some(login) = login {
+        exported_files::record(login.policy.protocols(), &effective.admin_directory())?;
         login::require(&login.policy, effective, door);
-        renewals.0 = Some(login::start_refresh(login, effective, supervisor)?);
+        renewals.0 = Some(login::start_refresh(login, effective, supervisor).map_err(thread)?);
         login::await_ready(&login.policy);
     }
     if let Some(tls) = tls {
         tls.require(effective, door);
         login::encrypt(login.map(|login| &*login.policy), door);
-        renewals.1 = Some(tls.watch(supervisor)?);
+        renewals.1 = Some(tls.watch(supervisor).map_err(thread)?);
     }
     Ok(renewals)
 }

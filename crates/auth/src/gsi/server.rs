@@ -293,6 +293,11 @@ impl ServerProtocol for GsiServer {
         warnings
     }
 
+    fn exported_files(&self) -> Option<&ExportedFiles> {
+        let delegation = self.0.settings.delegation.as_ref();
+        delegation.is_some_and(|delegation| delegation.file.is_some()).then_some(&*self.0.files)
+    }
+
     fn certificate(&self) -> Option<CertificateInForce> {
         let path = self.0.settings.certificate.clone();
         let identity = self.0.identity();

@@ -196,6 +196,10 @@ impl ServerProtocol for Krb5Server {
         checked
     }
 
+    fn exported_files(&self) -> Option<&ExportedFiles> {
+        self.0.settings.ticket_file.is_some().then_some(&*self.0.tickets)
+    }
+
     fn state(&self) -> String {
         let state = format!("krb5: {}", self.0.service);
         match self.0.failure.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
