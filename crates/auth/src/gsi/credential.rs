@@ -4,7 +4,7 @@ use super::certificate::GridCertificate;
 use super::pem;
 use super::proxy::{self, ProxyInformation, ProxyRequest};
 use super::rsa_keys::RsaSigner;
-use super::server::{KEY_TRUST, read_file};
+use super::server_identity::{KEY_TRUST, read_file};
 use crate::grid::DistinguishedName;
 use crate::random::SystemRng;
 use crate::trusted_file::{FileTrust, NO_SHARED_WRITE, TrustedOwner};

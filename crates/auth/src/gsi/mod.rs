@@ -19,6 +19,7 @@
 //! | `proxy`          | certificates of proxies                                            |
 //! | `rsa_keys`       | RSA keys                                                           |
 //! | `server`         | [`GsiServer`]: the server's side                                   |
+//! | `server_identity` | the certificate and the key of the server                         |
 //! | `session_cipher` | [`GsiCipher`]: the cipher with the session key                     |
 //! | `settings`       | [`GsiServerSettings`]: the configuration of the server             |
 //! | `trust`          | [`ChainTrust`], [`NameMap`]: the verification of chains            |
@@ -41,6 +42,7 @@ pub(crate) mod pem;
 mod proxy;
 mod rsa_keys;
 mod server;
+mod server_identity;
 mod session_cipher;
 mod settings;
 mod trust;
