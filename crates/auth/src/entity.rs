@@ -90,6 +90,19 @@ pub struct EntityFields {
     pub attributes: Vec<(Box<str>, Box<str>)>,
 }
 
+/// Names for [`Entity::renamed`]; `None` leaves those of the protocol.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct EntityNames {
+    /// See [`EntityFields::name`].
+    pub name: Option<Box<str>>,
+    /// See [`EntityFields::vorg`]. Empty for none.
+    pub vorg: Option<Box<str>>,
+    /// See [`EntityFields::role`]. Empty for none.
+    pub role: Option<Box<str>>,
+    /// See [`EntityFields::groups`]. Empty for none.
+    pub groups: Option<Box<str>>,
+}
+
 /// The identity of a peer after authentication. Clones share the fields.
 ///
 /// Only the protocols of this crate create entities, so an entity proves that authentication
@@ -117,6 +130,25 @@ impl Entity {
     pub fn at(self, host_name: HostName, address: &str) -> Self {
         let fields = Arc::try_unwrap(self.0).unwrap_or_else(|shared| (*shared).clone());
         Self::new(EntityFields { host_name, address: address.into(), ..fields })
+    }
+
+    /// Returns the entity with names that this server gives it instead of those of its protocol.
+    #[must_use]
+    pub fn renamed(self, names: EntityNames) -> Self {
+        let mut fields = Arc::try_unwrap(self.0).unwrap_or_else(|shared| (*shared).clone());
+        let EntityNames { name, vorg, role, groups } = names;
+        if name.is_some() {
+            // The ids are those of the other name.
+            (fields.name, fields.uid, fields.gid) = (name, None, None);
+        }
+        for (field, value) in
+            [(&mut fields.vorg, vorg), (&mut fields.role, role), (&mut fields.groups, groups)]
+        {
+            if let Some(value) = value {
+                *field = Some(value).filter(|value| !value.is_empty());
+            }
+        }
+        Self::new(fields)
     }
 
     /// Returns a reference that keeps the address of the entity occupied, but not its fields.
@@ -186,6 +218,24 @@ mod tests {
         let entity = Entity::of_host("c.example.org");
         assert_eq!((&*entity.protocol, &*entity.host), ("host", "c.example.org"));
         assert!(entity.name.is_none() && entity.uid.is_none() && entity.attribute("x").is_none());
+    }
+
+    #[test]
+    fn other_names_do_not_keep_the_ids_of_the_earlier_one() {
+        let fields = EntityFields {
+            name: Some("alice".into()),
+            groups: Some("staff".into()),
+            role: Some("prod".into()),
+            uid: Some(0),
+            gid: Some(0),
+            ..EntityFields::default()
+        };
+        let same =
+            Entity::new(fields).renamed(EntityNames { role: Some("".into()), ..EntityNames::default() });
+        assert_eq!((same.name.as_deref(), same.groups.as_deref()), (Some("alice"), Some("staff")));
+        assert_eq!((same.role.as_deref(), same.uid), (None, Some(0)));
+        let other = same.renamed(EntityNames { name: Some("bob".into()), ..EntityNames::default() });
+        assert_eq!((other.name.as_deref(), other.uid, other.gid), (Some("bob"), None, None));
     }
 
     #[test]

@@ -65,6 +65,7 @@ pub fn check(effective: &Effective, disk: &dyn Disk, strictness: Strictness) -> 
     check.staging();
     check.check_conflicts();
     check.copies();
+    check.entity_program();
     check.cluster();
     check.report
 }
@@ -157,6 +158,16 @@ impl DiskCheck<'_> {
                 self.warn(&setting.origin, what, "omit them, or name a program with pgm");
             }
             None => {}
+        }
+    }
+
+    /// Checks that the program for the identities of clients exists.
+    fn entity_program(&mut self) {
+        let setting = &self.effective.security.entity_program;
+        let Some(program) = &setting.value else { return };
+        if let Err(error) = self.disk.look(&program.path) {
+            let what = format!("sec.entityprogram: {}: {}", program.path.display(), describe(&error));
+            self.wrong(&setting.origin, what, "name an existing program");
         }
     }
 

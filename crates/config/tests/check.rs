@@ -185,6 +185,21 @@ fn the_real_disk_is_checked() {
 }
 
 #[test]
+fn a_program_for_identities_that_is_missing_is_reported() {
+    let disk = disk().file("/srv/map");
+    let found = |path: &str| {
+        let text = format!("{GOOD}xrootd.seclib default\nsec.protocol unix\nsec.entityprogram {path} x\n");
+        problems(&text, &disk)
+    };
+    assert_eq!(found("/srv/map"), [""; 0]);
+    let missing = found("/srv/none");
+    assert!(
+        missing.len() == 1 && missing[0].starts_with("f:7:1: error: sec.entityprogram: /srv/none: "),
+        "{missing:?}"
+    );
+}
+
+#[test]
 fn a_cluster_key_that_is_missing_or_protects_nothing_is_reported() {
     let disk = disk().file("/srv/k").denied("/srv/hidden");
     let found = |text: &str| problems(&format!("{GOOD}{text}"), &disk);

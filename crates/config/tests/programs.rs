@@ -52,6 +52,7 @@ fn the_programs_of_a_configuration_are_found() {
         ("cms.fsxeq rm mv /usr/bin/remove", &["cms.fsxeq"]),
         ("cms.fsxeq rm /usr/bin/remove\nofs.tpc pgm /usr/bin/xrdcp", &["ofs.tpc", "cms.fsxeq"]),
         ("xrootd.chksum adler32 /usr/bin/checksum", &[]),
+        ("xrootd.seclib default\nsec.protocol unix\nsec.entityprogram /m a", &["sec.entityprogram"]),
     ] {
         assert_eq!(programs(text), expected, "{text}");
     }
@@ -59,7 +60,9 @@ fn the_programs_of_a_configuration_are_found() {
         let name = directive.names[0];
         // The example of this one has no program.
         if name != "ofs.tpc" {
-            assert_eq!(programs(&format!("{name} {}", directive.example)), [name]);
+            let login =
+                if name.starts_with("sec.") { "xrootd.seclib default\nsec.protocol unix\n" } else { "" };
+            assert_eq!(programs(&format!("{login}{name} {}", directive.example)), [name]);
         }
     }
 }

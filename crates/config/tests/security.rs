@@ -208,6 +208,8 @@ fn faults_have_a_position() {
         ("sec.bindtls unix", "1:1: error: sec.bindtls: there is no sec.protocol unix"),
         ("sec.bindtls ldap", "1:13: error: sec.bindtls: unknown protocol 'ldap'"),
         ("sec.bindtls host", "1:13: error: sec.bindtls: 'host' cannot be limited to TLS; it has no"),
+        ("sec.entityprogram map", "1:19: error: sec.entityprogram: non-absolute program path - map"),
+        ("sec.entityprogram /map", "1:1: error: sec.entityprogram: no client is mapped or refused"),
         ("sec.signdata maybe", "1:14: error: sec.signdata: invalid signature of data 'maybe'"),
         ("sec.signdata on", "1:1: error: sec.signdata: no client has to sign writes; add sec.level intense"),
         (

@@ -45,6 +45,7 @@ mod control;
 mod credential_check;
 mod crl_downloads;
 mod daemon;
+mod entity_program;
 mod error;
 mod expiry;
 mod exported_files;

@@ -7,6 +7,7 @@
 use crate::adapters::SystemClock;
 use crate::admission::Doorkeeper;
 use crate::crl_downloads::CrlDownloads;
+use crate::entity_program;
 use crate::error::StartError;
 use crate::expiry::ExpiryWarnings;
 use crate::grid_login;
@@ -66,6 +67,9 @@ pub(crate) fn policy(
         if protocols.iter().all(|known| known.id() != setting.id()) {
             protocols.extend(protocol(setting, effective, access, &mut authorities)?);
         }
+    }
+    if let Some(program) = &*security.entity_program {
+        protocols = entity_program::with_program(protocols, program)?;
     }
     let mut order: Vec<&str> = security.protocols.iter().map(|setting| setting.id()).collect();
     if order.is_empty() {

@@ -97,7 +97,20 @@ pub(super) const SECTION: Section = Section {
             "++ libXrdVoms.so",
         )
         .default("none")
-        .help("Plug-in that adds attributes to a client's identity."),
+        .help("Plug-in that adds attributes to a client's identity. Use `sec.entityprogram` instead."),
+        Directive::new(
+            &["sec.entityprogram"],
+            UsageFrequency::Rare,
+            "/program [argument…]",
+            super::entity_program::entity_program,
+        )
+        .default("none")
+        .executes(|effective| effective.security.entity_program.is_some())
+        .help(
+            "Program that names the user and the groups of each authenticated client, or refuses it; see \
+             [security.md](security.md#identities-by-a-program). XRootD does not have this directive.",
+        )
+        .example("/usr/local/bin/map-user"),
         Directive::new(&["sec.trace"], UsageFrequency::Rare, "{all|debug|auth|authentication|off|-option}…", security_trace)
             .default("off")
             .help("Log level of authentication.")

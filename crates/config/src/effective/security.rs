@@ -57,6 +57,15 @@ impl Default for SssOptions {
 /// Maximum length of a token in a login by `ztn`, unless configured, in bytes.
 pub const LOGIN_TOKEN_BYTES_DEFAULT: usize = 4096;
 
+/// `sec.entityprogram`: the program that completes the identities of clients.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EntityProgram {
+    /// The program.
+    pub path: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+}
+
 /// The treatment of the expiry of tokens that a login does not verify.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum TokenExpiry {
@@ -297,6 +306,8 @@ pub struct SecurityConfig {
     pub grid_list_sources: Setting<CopySources>,
     /// `voms.mapfile`: users of groups.
     pub voms_map: Setting<Option<PathBuf>>,
+    /// `sec.entityprogram`.
+    pub entity_program: Setting<Option<EntityProgram>>,
     /// `sec.trace`.
     pub trace: Setting<Trace>,
 }
@@ -316,6 +327,7 @@ impl Default for SecurityConfig {
             grid_key_bits: Setting::default_of(GRID_KEY_BITS),
             grid_list_sources: Setting::default_of(CopySources::default()),
             voms_map: Setting::default_of(None),
+            entity_program: Setting::default_of(None),
             trace: Setting::default_of(Trace::default()),
         }
     }

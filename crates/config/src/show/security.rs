@@ -3,7 +3,8 @@
 use super::grid::gsi_text;
 use super::lines::{EffectiveLines, Reload, trace};
 use crate::effective::{
-    AuthBinding, AuthProtocol, Krb5Options, SecurityConfig, SigningRule, SssOptions, ZtnOptions,
+    AuthBinding, AuthProtocol, EntityProgram, Krb5Options, SecurityConfig, SigningRule, SssOptions,
+    ZtnOptions,
 };
 use crate::setting::Setting;
 
@@ -46,6 +47,11 @@ pub(super) fn show(security: &SecurityConfig, lines: &mut EffectiveLines) {
     );
     lines.add(Reload::Restart, "voms.mapfile", &security.voms_map, |path| {
         path.as_ref().map(|path| path.display().to_string())
+    });
+    lines.add(Reload::Restart, "sec.entityprogram", &security.entity_program, |program| {
+        let EntityProgram { path, arguments } = program.as_ref()?;
+        let words = std::iter::once(path.display().to_string()).chain(arguments.iter().cloned());
+        Some(words.collect::<Vec<_>>().join(" "))
     });
     lines.safe("sec.trace", &security.trace, trace);
 }
