@@ -67,7 +67,7 @@ impl RecordedFile {
     }
 
     fn is(&self, stat: &Stat) -> bool {
-        let modified = (i64::from(stat.st_mtime), i64::try_from(stat.st_mtime_nsec).unwrap_or(-1));
+        let modified = (stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or(-1));
         is_own(stat)
             && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
             && stat.st_nlink == 1

@@ -301,3 +301,15 @@ fn own_address(host: &str, port: u16) -> logical::config::OwnAddress {
     let name = if host.is_empty() { "localhost" } else { host };
     logical::config::OwnAddress { address: address.into(), name: format!("{name}:{port}").into() }
 }
+
+/// Returns the counter of open files, for statistics.
+pub(crate) fn count_open_files(logical: Arc<logical::Logical>) -> xroot::CountOpenFiles {
+    xroot::CountOpenFiles(Arc::new(move || {
+        let status = logical.status();
+        xroot::OpenFiles {
+            for_reading: status.open_files.saturating_sub(status.writers),
+            for_writing: status.writers,
+            pending: status.pending_files,
+        }
+    }))
+}

@@ -185,7 +185,7 @@ impl RunningServer {
         let files = guarded_files(files, effective, authorization.as_ref(), role, forwarding);
         let loops = Arc::new(start_loops(effective, &supervisor).map_err(system("threads"))?);
         let mut door = assembly::door(effective, address.port(), role);
-        door.open_files = logical.clone().map(count_open_files);
+        door.open_files = logical.clone().map(assembly::count_open_files);
         door.settings.live_values = cluster.as_ref().map(ClusterThread::live_values).unwrap_or_default();
         let doorkeeper = Arc::new(Doorkeeper::new(&effective.network));
         let renewals = protect(&mut door, effective, &supervisor, login.as_ref(), tls.as_ref())?;
@@ -449,18 +449,6 @@ impl PortAcceptor {
             tracing::error!("the port is still open: a loop does not answer");
         }
     }
-}
-
-/// Returns the counter of open files, for statistics.
-fn count_open_files(logical: Arc<Logical>) -> xroot::CountOpenFiles {
-    xroot::CountOpenFiles(Arc::new(move || {
-        let status = logical.status();
-        xroot::OpenFiles {
-            for_reading: status.open_files.saturating_sub(status.writers),
-            for_writing: status.writers,
-            pending: status.pending_files,
-        }
-    }))
 }
 
 /// Returns the decision about new connections.
