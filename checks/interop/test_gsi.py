@@ -111,6 +111,27 @@ def test_grid_map(serve, own_site, tmp_path):
     assert names(by_subject) == ["/O=Grid/CN=Other"]
 
 
+@pytest.mark.parametrize("kind", [peers.Ours, peers.Theirs])
+def test_a_file_of_names_counts_before_the_grid_map(begin, own_site, tmp_path, kind):
+    site = own_site
+    ann, ben = (site.issue(name, f"/O=Grid/CN={name}") for name in ("ann", "ben"))
+    (site.directory / "grid-mapfile").write_text(f'"{ann.subject}" ann-map\n"{ben.subject}" ben-map\n')
+    (site.directory / "names").write_text("/CN=ann$ ann-file\n")
+    (site.directory / "rules").write_text("u ann-file /ann a\nu ben-map /ben a\n")
+    settings = site.settings("-crl:0", "-gmapopt:usemap", "-gmapfun:libXrdSecgsiGMAPDN.so",
+                             f"-gmapfunparms:{site.directory}/names")
+    settings += f"ofs.authorize\nacc.authdb {site.directory}/rules\n"
+    server = begin(kind(settings=(peers.SETTINGS if kind is peers.Ours else "") + settings))
+    for name in ("ann", "ben"):
+        (server.tree / name).mkdir()
+        peers.give(server.tree / name)
+    for pair, own in ((ann, "ann"), (ben, "ben")):
+        proxy = site.proxy(f"proxy-{own}", of=pair)
+        for name in ("ann", "ben"):
+            made = run([XRDFS, f"localhost:{server.port}", "mkdir", f"/{name}/{own}"], **site.client(proxy))
+            assert (made.status == 0) is (name == own), (own, name, server.output())
+
+
 def refused(server, environment, *reasons):
     """Both clients are refused, and the log has the reason."""
     assert run([XRDFS, f"localhost:{server.port}", "ls", "/"], **environment).status != 0
@@ -396,7 +417,7 @@ def test_proxies_of_a_killed_server_are_removed_by_the_next_one(serve, own_site,
     servers[0].kill()
     for shell in shells:
         shell.process.kill()
-    # A copy, a link to a file, and a directory.
+    # A copy, and a link to a file.
     content = own["ben"].read_bytes()
     own["ben"].unlink()
     peers.place(own["ben"], content)

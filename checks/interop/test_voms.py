@@ -64,11 +64,11 @@ def site():
 @pytest.fixture
 def start(site, begin):
     """Starts a server of a kind with options of gsi and rules."""
-    def start(kind, *options, more=""):
-        rules = site.directory / "rules"
-        rules.write_text(RULES)
+    def start(kind, *options, more="", rules=RULES):
+        path = site.directory / "rules"
+        path.write_text(rules)
         settings = peers.SETTINGS if kind is peers.Ours else ""
-        settings += site.settings(*options) + f"ofs.authorize\nacc.authdb {rules}\n" + more
+        settings += site.settings(*options) + f"ofs.authorize\nacc.authdb {path}\n" + more
         server = kind(settings=settings)
         server.variables.update(X509_VOMS_DIR=str(site.signers), X509_CERT_DIR=str(site.certificates))
         begin(server)
@@ -128,6 +128,33 @@ def test_members_only(site, start, kind):
     for environment in (site.client(site.proxy("plain")),
                         site.client(site.proxy_with("other", "/other/Role=NULL", organization="other"))):
         assert run([XRDFS, f"localhost:{server.port}", "query", "config", "version"], **environment).status != 0
+
+
+# Users and groups by the organization, and the names that rules give rights to.
+ORGANIZATION_NAMES = {
+    "vo2usr=*&vo2grp=g-%s": "g-dteam",
+    "valido=other,dteam&vo2usr=u-%s": "u-dteam",
+}
+
+
+@pytest.mark.parametrize("parameters", ORGANIZATION_NAMES)
+@pytest.mark.parametrize("kind", [peers.Ours, peers.Theirs])
+def test_names_by_the_organization(site, start, kind, parameters):
+    server = start(kind, "-vomsat:extract", "-vomsfun:libXrdVoms.so", "-authzfun:libXrdSecgsiAUTHZVO.so",
+                   f"-authzfunparms:{parameters}", rules="g g-dteam /prod a\nu u-dteam /dteam a\n")
+    member = site.client(site.proxy_with("member", ROLES[0]))
+    named = {"g-dteam": "prod", "u-dteam": "dteam"}
+    for name, directory in named.items():
+        made = may(server, member, "mkdir", f"/{directory}/{os.urandom(4).hex()}")
+        assert made is (name == ORGANIZATION_NAMES[parameters]), (name, server.output())
+
+
+@pytest.mark.parametrize("kind", [peers.Ours, peers.Theirs])
+def test_other_organizations_are_refused_by_name(site, start, kind):
+    server = start(kind, "-vomsat:extract", "-vomsfun:libXrdVoms.so", "-authzfun:libXrdSecgsiAUTHZVO.so",
+                   "-authzfunparms:valido=other&vo2usr=*")
+    for environment in (site.client(site.proxy("plain")), site.client(site.proxy_with("member", ROLES[0]))):
+        assert not may(server, environment, *ANY_CLIENT), server.output()
 
 
 def test_attributes_that_do_not_count(site, start):

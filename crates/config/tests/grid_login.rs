@@ -49,6 +49,8 @@ fn options_have_values() {
         names_by_subject: true,
         map_refresh: Duration::from_secs(60),
         voms: None,
+        name_file: None,
+        vo_names: None,
         forwarding: Some(GridForwarding { as_endorsements: true, is_full: true }),
         asks_for_proxy: true,
         export: Some(GridExport::File("/p/<user>-<vo>".to_owned())),
@@ -133,10 +135,46 @@ fn faults_have_a_position() {
 }
 
 #[test]
+fn plug_ins_of_names_stand_for_the_code_of_this_server() {
+    let found = options(
+        "sec.protparm gsi -gmapfunparms:/n|d -authzcall:novoms\n\
+         sec.protocol gsi -gmapfun:/usr/lib64/libXrdSecgsiGMAPDN.so -authzto:60 -authzfun:libXrdSecgsiAUTHZVO.so \
+         -authzfunparms:debug=1&valido=cms,atlas&vo2grp=g-%s&vo2usr=%susr",
+    );
+    assert_eq!(found.name_file, Some(PathBuf::from("/n")));
+    let names = GridVoNames {
+        organizations: vec!["cms".to_owned(), "atlas".to_owned()],
+        group: Some("g-%s".to_owned()),
+        user: GridVoUser::Format("%susr".to_owned()),
+        only_without_attributes: true,
+    };
+    assert_eq!(found.vo_names, Some(names));
+    let found = options("sec.protocol gsi -authzfun:libXrdSecgsiAUTHZVO.so -authzfunparms:vo2usr=*");
+    assert_eq!(found.vo_names.map(|names| names.user), Some(GridVoUser::Unchanged));
+    let found = options("sec.protocol gsi -authzfun:libXrdSecgsiAUTHZVO.so");
+    assert_eq!(found.vo_names, Some(GridVoNames::default()));
+    for wrong in [
+        "-gmapfun:libXrdSecgsiGMAPDN.so",
+        "-gmapfunparms:/n",
+        "-gmapfun:libXrdSecgsiGMAPDN.so -gmapfunparms:n",
+        "-gmapfun:libXrdSecgsiGMAPDN.so -gmapfunparms:/n|/m",
+        "-authzfunparms:vo2usr=*",
+        "-authzto:x",
+        "-authzcall:sometimes",
+        "-authzfun:libXrdSecgsiAUTHZVO.so -authzfunparms:valido=",
+        "-authzfun:libXrdSecgsiAUTHZVO.so -authzfunparms:vo2usr=alice",
+        "-authzfun:libXrdSecgsiAUTHZVO.so -authzfunparms:vo2grp=%s%s",
+        "-authzfun:libXrdSecgsiAUTHZVO.so -authzfunparms:vo2grp=%d-%s",
+        "-authzfun:libXrdSecgsiAUTHZVO.so -authzfunparms:other=1",
+    ] {
+        let found = errors(&format!("sec.protocol gsi {wrong}"));
+        assert_eq!(found.len(), 1, "{wrong}: {found:?}");
+    }
+}
+
+#[test]
 fn options_that_are_not_in_force_stop_the_start() {
-    for option in
-        ["-gmapfun:libX.so", "-authzfun:libX.so", "-authzto:5", "-vomsfun:libOther.so", "-trustdns:1"]
-    {
+    for option in ["-gmapfun:libX.so", "-authzfun:libX.so", "-vomsfun:libOther.so", "-trustdns:1"] {
         let report = read(&format!("sec.protocol gsi {option}")).report;
         let kinds: Vec<_> = report.errors().map(|problem| problem.kind).collect();
         assert_eq!(kinds, [ProblemKind::Unprotected], "{option}: {report}");
@@ -211,7 +249,8 @@ fn sources_of_lists_that_are_not_downloaded_are_reported() {
 #[test]
 fn shown_values_have_the_same_effect() {
     let text = "sec.protocol gsi -certdir:/a,/b -crldir:/d -ca:0 -crl:require,updt -gridmap:/m -gmapopt:usemap,usedn -authzpxy \
-                -dlgpxy:1 -exppxy:/p/<vo>/<user> -moninfo -showdn:1 -defaulthash -vomsat:require \
+                -dlgpxy:1 -exppxy:/p/<vo>/<user> -moninfo -showdn:1 -defaulthash -vomsat:require -gmapfun:libXrdSecgsiGMAPDN.so -gmapfunparms:/n -authzfun:libXrdSecgsiAUTHZVO.so \
+                -authzfunparms:valido=a,b&vo2grp=%s&vo2usr=* -authzcall:0 \
                 -vomsfunparms:grpopt=uselast|grps=/a/b|vos=a|grpfmt=<g>|rolefmt=<r>|vofmt=<an> -cipher:aes-128-cbc:aes-256-cbc\n\
                 gsi.limited full\ngsi.proxytypes rfc legacy\ngsi.minrsa 3072\ngsi.crlsource allow loopback *.example.org\n\
                 voms.mapfile /v";

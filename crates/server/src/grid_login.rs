@@ -9,12 +9,13 @@ use auth::grid::{
 };
 use auth::gsi::{
     AttributeUse, DelegationUse, ForwardedChain, GridCredential, GsiCipher, GsiServer, GsiServerSettings,
-    LimitedProxies, NameMap, NameMapping, NameMaps,
+    LimitedProxies, NameMap, NameMapList, NameMapping, NameMaps, VoNames, VoUser,
 };
 use auth::{Entity, SystemRng};
 use config::{
     AuthProtocol, AuthorityCheck, Effective, GRID_MAP, GridCipher, GridExport, GridLimited, GridMapping,
-    GsiOptions, RevocationCheck, SecurityConfig, ThirdPartyCopy, VomsGroups, VomsOptions,
+    GridVoNames, GridVoUser, GsiOptions, RevocationCheck, SecurityConfig, ThirdPartyCopy, VomsGroups,
+    VomsOptions,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,8 +47,10 @@ pub(crate) fn gsi(
     let subjects: Option<Arc<dyn NameMap>> = match options.mapping {
         GridMapping::Off => None,
         GridMapping::Try | GridMapping::Required => {
-            let map = GridMap::open(&map_path(options)).map_err(failed_file)?;
-            Some(Arc::new(map))
+            let paths = options.name_file.clone().into_iter().chain([map_path(options)]);
+            let maps: Result<Vec<Arc<dyn NameMap>>, GridTrustError> =
+                paths.map(|path| Ok(Arc::new(GridMap::open(&path)?) as Arc<dyn NameMap>)).collect();
+            Some(Arc::new(NameMapList(maps.map_err(failed_file)?)))
         }
     };
     let map = security.voms_map.as_ref().filter(|_| options.voms.is_some());
@@ -163,6 +166,16 @@ fn delegation(options: &GsiOptions) -> DelegationUse {
     }
 }
 
+fn vo_names(names: GridVoNames) -> VoNames {
+    let GridVoNames { organizations, group, user, only_without_attributes } = names;
+    let user = match user {
+        GridVoUser::CommonName => VoUser::CommonName,
+        GridVoUser::Unchanged => VoUser::Unchanged,
+        GridVoUser::Format(format) => VoUser::Format(format),
+    };
+    VoNames { organizations, group, user, only_without_attributes }
+}
+
 fn settings(options: &GsiOptions, security: &SecurityConfig) -> GsiServerSettings {
     let cipher = |cipher: &GridCipher| match cipher {
         GridCipher::Aes256 => GsiCipher::Aes256,
@@ -178,6 +191,7 @@ fn settings(options: &GsiOptions, security: &SecurityConfig) -> GsiServerSetting
         },
         names_by_subject: options.names_by_subject,
         attributes: options.voms.as_ref().map(attributes),
+        vo_names: options.vo_names.clone().map(vo_names),
         forwarded_chain: options.forwarding.map(|forwarding| ForwardedChain {
             as_endorsements: forwarding.as_endorsements,
             is_full: forwarding.is_full,

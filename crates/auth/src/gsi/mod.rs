@@ -23,6 +23,7 @@
 //! | `session_cipher` | [`GsiCipher`]: the cipher with the session key                     |
 //! | `settings`       | [`GsiServerSettings`]: the configuration of the server             |
 //! | `trust`          | [`ChainTrust`], [`NameMap`]: the verification of chains            |
+//! | `vo_names`       | [`VoNames`]: users and groups by virtual organizations             |
 //!
 //! Source: security facts, section 2.6; decision 041.
 
@@ -46,6 +47,7 @@ mod server_identity;
 mod session_cipher;
 mod settings;
 mod trust;
+mod vo_names;
 
 #[cfg(test)]
 mod recorded;
@@ -63,7 +65,8 @@ pub use session_cipher::GsiCipher;
 pub use settings::{
     AttributeUse, DelegationUse, ForwardedChain, GsiServerSettings, LimitedProxies, NameMapping,
 };
-pub use trust::{ChainTrust, GridIdentity, NameMap};
+pub use trust::{ChainTrust, GridIdentity, NameMap, NameMapList};
+pub use vo_names::{VoNames, VoUser};
 
 /// The id of the protocol.
 pub const GSI: &str = "gsi";

@@ -411,6 +411,9 @@ impl GsiServerLogin {
             None if settings.names_by_subject => fields.name = Some(identity.subject.as_str().into()),
             None => fields.name = Some(format!("{}.0", identity.subject_hash).into()),
         }
+        if let Some(names) = &settings.vo_names {
+            names.apply(&mut fields, &identity.subject)?;
+        }
         if settings.logs_subject {
             tracing::info!("gsi: {:?} at {}", identity.subject, self.peer.host);
         }

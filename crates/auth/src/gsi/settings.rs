@@ -1,6 +1,7 @@
 //! [`GsiServerSettings`]: the configuration of the server's side.
 
 use super::session_cipher::GsiCipher;
+use super::vo_names::VoNames;
 use crate::grid::VomsSelection;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -75,6 +76,8 @@ pub struct GsiServerSettings {
     pub names_by_subject: bool,
     /// The use of attributes of VOMS; `None` if they are ignored.
     pub attributes: Option<AttributeUse>,
+    /// Names that are derived from the virtual organization.
+    pub vo_names: Option<VoNames>,
     /// Certificates for later layers.
     pub forwarded_chain: Option<ForwardedChain>,
     /// Clients that offer it are asked for a proxy; `None` asks nobody.
@@ -114,6 +117,7 @@ impl GsiServerSettings {
             mapping: NameMapping::default(),
             names_by_subject: false,
             attributes: None,
+            vo_names: None,
             forwarded_chain: None,
             delegation: None,
             monitors_subject: false,

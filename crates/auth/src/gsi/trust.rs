@@ -1,6 +1,7 @@
 //! The verification of chains and the names of users, as an exchange needs them.
 
 use crate::grid::{ChainRole, GridMap, GridTrust, VomsMembership};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// A chain that was verified.
@@ -68,6 +69,25 @@ pub trait NameMap: Send + Sync {
     /// Returns the reason why it has no names at all, if it has none.
     fn warning(&self) -> Option<String> {
         None
+    }
+}
+
+/// Several sources of names. The names of the first one come first.
+pub struct NameMapList(pub Vec<Arc<dyn NameMap>>);
+
+impl NameMap for NameMapList {
+    fn names_for(&self, subject: &str) -> Vec<String> {
+        self.0.iter().flat_map(|map| map.names_for(subject)).collect()
+    }
+
+    fn refresh(&self) -> Result<(), String> {
+        let failures: Vec<String> = self.0.iter().filter_map(|map| map.refresh().err()).collect();
+        if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+    }
+
+    fn warning(&self) -> Option<String> {
+        let warnings: Option<Vec<String>> = self.0.iter().map(|map| map.warning()).collect();
+        warnings.filter(|warnings| !warnings.is_empty()).map(|warnings| warnings.join("; "))
     }
 }
 

@@ -6,6 +6,7 @@
 use super::arguments::Arguments;
 use super::draft::Draft;
 use super::fault::DirectiveFault;
+use super::grid_plugins::{GridPluginDraft, is_plugin_option};
 use super::gsi_fault::{invalid, unknown};
 use super::shared::unprotected;
 use super::third_party::add_sources;
@@ -20,10 +21,6 @@ use crate::setting::Setting;
 use crate::values;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// Options that are known, but not in force with any value.
-const NOT_IN_FORCE: [&str; 6] =
-    ["-gmapfun", "-gmapfunparms", "-authzfun", "-authzfunparms", "-authzcall", "-authzto"];
 
 /// Options that are in force only with the value that turns them off.
 const OFF_ONLY: [(&str, &[&str]); 1] = [("-trustdns", &["0", "false"])];
@@ -43,14 +40,12 @@ const KEY_BITS_MAX: u32 = 8192;
 pub(super) fn gsi_options(tokens: &[DirectiveToken]) -> Result<GsiOptions, DirectiveFault> {
     let mut options = GsiOptions::default();
     let mut voms = VomsDraft::default();
+    let mut plugins = GridPluginDraft::default();
     for token in tokens {
         let (name, value) = match token.text.split_once(':') {
             Some((name, value)) => (name, Some(value)),
             None => (token.text.as_str(), None),
         };
-        if NOT_IN_FORCE.contains(&name) {
-            return Err(unprotected(token, &format!("'{}'", token.text)));
-        }
         if let Some((_, off)) = OFF_ONLY.iter().find(|(known, _)| *known == name) {
             if value.is_some_and(|value| off.contains(&value)) {
                 continue;
@@ -58,6 +53,7 @@ pub(super) fn gsi_options(tokens: &[DirectiveToken]) -> Result<GsiOptions, Direc
             return Err(unprotected(token, &format!("'{}'", token.text)));
         }
         match (name, value) {
+            (_, Some(value)) if is_plugin_option(name) => plugins.take(token, name, value)?,
             (_, Some(value)) if name.starts_with("-voms") => voms.take(token, name, value)?,
             ("-moninfo", _) => options.monitors_subject = value != Some("0"),
             ("-defaulthash", None) => options.new_hash_only = true,
@@ -67,6 +63,7 @@ pub(super) fn gsi_options(tokens: &[DirectiveToken]) -> Result<GsiOptions, Direc
         }
     }
     options.voms = voms.finish();
+    plugins.finish(&mut options)?;
     Ok(options)
 }
 

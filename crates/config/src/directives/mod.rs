@@ -14,6 +14,7 @@ mod export;
 mod export_options;
 mod fault;
 mod grid_login;
+mod grid_plugins;
 mod gsi_fault;
 mod http;
 mod kerberos_login;

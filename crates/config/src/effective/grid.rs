@@ -123,6 +123,32 @@ pub struct GridForwarding {
     pub is_full: bool,
 }
 
+/// `-authzfunparms`: names that are derived from the virtual organization of a client.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct GridVoNames {
+    /// `valido`: organizations that are accepted; empty for all.
+    pub organizations: Vec<String>,
+    /// `vo2grp`: the group, in which `%s` stands for the organization.
+    pub group: Option<String>,
+    /// `vo2usr`.
+    pub user: GridVoUser,
+    /// `-authzcall:novoms`: clients with attributes of VOMS are left as they are.
+    pub only_without_attributes: bool,
+}
+
+/// `vo2usr`: the user of a client of a virtual organization.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub enum GridVoUser {
+    /// Without the parameter: a user whose name is the subject has its first common name, with `_` for
+    /// blanks. Others stay as they are.
+    #[default]
+    CommonName,
+    /// `*`: the one that it has without the organization.
+    Unchanged,
+    /// A text in which `%s` stands for the organization.
+    Format(String),
+}
+
 /// `-exppxy`: the place of proxies that clients delegate, in addition to the session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GridExport {
@@ -206,6 +232,10 @@ pub struct GsiOptions {
     pub map_refresh: Duration,
     /// The use of attributes of VOMS; `None` if they are ignored.
     pub voms: Option<VomsOptions>,
+    /// `-gmapfun` and `-gmapfunparms`: a file whose users count before those of the grid map.
+    pub name_file: Option<PathBuf>,
+    /// `-authzfun` and `-authzfunparms`.
+    pub vo_names: Option<GridVoNames>,
     /// `-authzpxy`.
     pub forwarding: Option<GridForwarding>,
     /// `-dlgpxy`: clients are asked to delegate a proxy, if they offer it.
@@ -239,6 +269,8 @@ impl Default for GsiOptions {
             names_by_subject: false,
             map_refresh: Duration::from_secs(600),
             voms: None,
+            name_file: None,
+            vo_names: None,
             forwarding: None,
             asks_for_proxy: false,
             export: None,

@@ -36,8 +36,8 @@ pub use cluster::{
 pub use cluster_key::ClusterKeyConfig;
 pub use grid::{
     AuthorityCheck, GRID_AUTHORITIES, GRID_CERTIFICATE, GRID_KEY, GRID_KEY_BITS, GRID_MAP, GridCipher,
-    GridExport, GridForwarding, GridLimited, GridMapping, GsiOptions, RevocationCheck, VomsGroups,
-    VomsOptions,
+    GridExport, GridForwarding, GridLimited, GridMapping, GridVoNames, GridVoUser, GsiOptions,
+    RevocationCheck, VomsGroups, VomsOptions,
 };
 pub(crate) use logical::XATTR_PREFIX_BYTES;
 pub use logical::{

@@ -1,6 +1,6 @@
 //! The options of `sec.protocol gsi` as text.
 
-use crate::effective::{GridExport, GsiOptions, VomsOptions};
+use crate::effective::{GridExport, GridVoNames, GridVoUser, GsiOptions, VomsOptions};
 use std::path::PathBuf;
 
 pub(super) fn gsi_text(options: &GsiOptions) -> String {
@@ -30,6 +30,15 @@ pub(super) fn gsi_text(options: &GsiOptions) -> String {
         words.push(format!("-vomsat:{}", if voms.is_required { "require" } else { "extract" }));
         words.push(format!("-vomsfunparms:{}", voms_text(voms)));
     }
+    if let Some(path) = &options.name_file {
+        words.push("-gmapfun:libXrdSecgsiGMAPDN.so".to_owned());
+        words.push(format!("-gmapfunparms:{}", path.display()));
+    }
+    if let Some(names) = &options.vo_names {
+        words.push("-authzfun:libXrdSecgsiAUTHZVO.so".to_owned());
+        words.push(format!("-authzfunparms:{}", vo_names_text(names)));
+        words.extend(names.only_without_attributes.then(|| "-authzcall:novoms".to_owned()));
+    }
     words.extend(options.forwarding.map(|forwarding| {
         let field = if forwarding.as_endorsements { "endor" } else { "creds" };
         let part = if forwarding.is_full { "fullchain" } else { "lastcert" };
@@ -44,6 +53,23 @@ pub(super) fn gsi_text(options: &GsiOptions) -> String {
     words.extend(options.logs_subject.then(|| "-showdn:1".to_owned()));
     words.extend(options.new_hash_only.then(|| "-defaulthash".to_owned()));
     words.join(" ")
+}
+
+fn vo_names_text(names: &GridVoNames) -> String {
+    let user = match &names.user {
+        GridVoUser::CommonName => None,
+        GridVoUser::Unchanged => Some("vo2usr=*".to_owned()),
+        GridVoUser::Format(format) => Some(format!("vo2usr={format}")),
+    };
+    let organizations = (!names.organizations.is_empty()).then(|| names.organizations.join(","));
+    let words = [
+        organizations.map(|list| format!("valido={list}")),
+        names.group.as_ref().map(|format| format!("vo2grp={format}")),
+        user,
+    ];
+    let words: Vec<String> = words.into_iter().flatten().collect();
+    // An option needs a value.
+    if words.is_empty() { "debug=0".to_owned() } else { words.join("&") }
 }
 
 fn voms_text(options: &VomsOptions) -> String {
