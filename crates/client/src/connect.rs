@@ -428,8 +428,15 @@ async fn bind_reply(stream: &mut ServerStream, code: RequestCode) -> Result<Vec<
     }
 }
 
-/// Returns the error for a server that sends bytes before the first request.
+/// Returns the error for a server that sends bytes before the first request. A server that requires
+/// TLS for a session sends its refusal after the reply to the login.
 fn unasked(input: &[u8]) -> ConnectionError {
+    if let Some((header, body)) = input.split_first_chunk::<RESPONSE_HEADER_BYTES>()
+        && let Ok(Reply::Error(error)) = Reply::decode(&ResponseHeader::from_bytes(header), body)
+    {
+        let text = String::from_utf8_lossy(error.text).into_owned();
+        return ConnectionError::Refused { request: RequestCode::LOGIN, code: error.code, text };
+    }
     let bytes = i64::try_from(input.len()).unwrap_or(i64::MAX);
     ConnectionError::Wire(wire::WireError::BadLength { field: "login reply", bytes })
 }
@@ -493,6 +500,20 @@ mod tests {
             url,
             &TlsTrust::default(),
         )
+    }
+
+    #[test]
+    fn a_refusal_after_the_login_is_reported_as_such() {
+        let mut after = Vec::new();
+        let code = wire::xroot::ErrorCode::TLS_REQUIRED;
+        reply::error(&mut after, StreamId::default(), code, "session requires TLS support");
+        let text = unasked(&after).to_string();
+        assert!(
+            text.contains("refused kXR_login") && text.contains("session requires TLS support"),
+            "{text}"
+        );
+        let other = unasked(&after[..7]).to_string();
+        assert!(other.contains("does not keep to the protocol"), "{other}");
     }
 
     #[tokio::test]

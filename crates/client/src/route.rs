@@ -406,7 +406,9 @@ fn is_for_good(cause: &Cause) -> bool {
         Cause::NotAllowed(_)
             | Cause::NotAuthenticated(_)
             | Cause::Tls(_)
-            | Cause::Connection(ConnectionError::Demands(_) | ConnectionError::NoTls)
+            | Cause::Connection(
+                ConnectionError::Demands(_) | ConnectionError::NoTls | ConnectionError::UnannouncedTls
+            )
     )
 }
 

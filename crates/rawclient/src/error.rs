@@ -50,6 +50,8 @@ pub enum ConnectionError {
     Demands(Demand),
     /// The client requires TLS, and the server does not switch to it.
     NoTls,
+    /// The server sends TLS on a connection in clear text.
+    UnannouncedTls,
     /// The client has no authorities or no credentials for this server.
     Insecure(String),
 }
@@ -73,6 +75,11 @@ impl fmt::Display for ConnectionError {
             }
             Self::Insecure(reason) => f.write_str(reason),
             Self::NoTls => write!(f, "the server has no TLS, which roots:// requires"),
+            Self::UnannouncedTls => write!(
+                f,
+                "the server requires TLS, which its greeting did not announce; \
+                 somebody may have changed the greeting on its way: use roots://"
+            ),
             Self::Demands(demand) => write!(f, "the server demands {demand}, which this client cannot do"),
         }
     }

@@ -200,6 +200,21 @@ fn a_connection_switches_to_tls_before_its_login_or_before_its_first_request() {
 }
 
 #[test]
+fn an_alert_of_tls_in_clear_text_is_reported_as_what_it_is() {
+    // A server that was to switch to TLS, according to a greeting that did not arrive, sends an
+    // alert of 7 bytes to the login in clear text. It is shorter than the header of a reply.
+    let alert = [21, 3, 3, 0, 2, 2, 10];
+    for pieces in 1..=alert.len() {
+        let mut connection = Connection::new(Login::of_process("test"));
+        let answer = [&greeting(b"")[..32], &alert].concat();
+        assert_eq!(feed(&mut connection, &answer, pieces), Err(ConnectionError::UnannouncedTls));
+        let mut connection = Connection::new(Login::of_process("test"));
+        let answer = [&greeting(b"")[..], &alert].concat();
+        assert_eq!(feed(&mut connection, &answer, pieces), Err(ConnectionError::UnannouncedTls));
+    }
+}
+
+#[test]
 fn an_exchange_of_credentials_has_several_steps_in_any_pieces() {
     for cut in [1, 7, 200] {
         let login = Login { authenticates: true, ..Login::of_process("test") };

@@ -250,7 +250,7 @@ impl XrdClStatus {
 
 fn of_connection(error: &ConnectionError) -> XrdClStatus {
     match error {
-        ConnectionError::NoTls | ConnectionError::Demands(Demand::Tls) => {
+        ConnectionError::NoTls | ConnectionError::UnannouncedTls | ConnectionError::Demands(Demand::Tls) => {
             XrdClStatus::fatal(code::TLS_ERROR).with_message(error.to_string())
         }
         ConnectionError::Demands(_) => XrdClStatus::fatal(code::AUTH_FAILED).with_message(error.to_string()),

@@ -19,6 +19,10 @@ use crate::outgoing::Outgoing;
 /// splits at 8 KiB.
 const WHOLE_FRAME_BYTES_MAX: usize = ARGUMENT_BYTES_MAX + RESPONSE_HEADER_BYTES;
 
+/// The first bytes of a TLS record with an alert. As those of a reply they would have a status that
+/// does not exist.
+const TLS_ALERT: [u8; 3] = [21, 3, 3];
+
 /// One socket of a connection.
 #[derive(Default, Debug)]
 pub(super) struct Lane {
@@ -161,6 +165,10 @@ impl Lane {
 
 /// Returns how many of the bytes that begin with `bytes` have to be complete.
 fn wanted(bytes: &[u8], requests: Option<&Requests>) -> Result<FrameSize, ConnectionError> {
+    // An alert is shorter than the header of a reply.
+    if bytes.starts_with(&TLS_ALERT) {
+        return Err(ConnectionError::UnannouncedTls);
+    }
     let Some((header, body)) = bytes.split_first_chunk() else {
         return Ok(FrameSize::More(RESPONSE_HEADER_BYTES));
     };
