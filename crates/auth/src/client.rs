@@ -89,6 +89,12 @@ pub trait ClientLogin: Send {
     /// [`ClientAuthError`]; the client tries the next protocol.
     fn step(&mut self, challenge: Option<&[u8]>, now: SystemTime) -> Result<Vec<u8>, ClientAuthError>;
 
+    /// Returns a likely reason for the refusal of the last credentials, with what the user can do. It
+    /// contains no secret.
+    fn explain_refusal(&self, _now: SystemTime) -> Option<String> {
+        None
+    }
+
     /// Returns the cipher for signatures of requests, after the login, for protocols that agree on
     /// a session key.
     fn signature_cipher(&self) -> Option<Arc<dyn SignatureCipher>> {

@@ -8,6 +8,7 @@
 //! |------------|------------------------------------------------------------------------|
 //! | `access`   | authorization by macaroons, tokens and the rules of a file               |
 //! | `accounts` | [`AccountDatabase`]: users and groups of the system                    |
+//! | `age`      | time spans in messages for users                                       |
 //! | `client`   | [`ClientLogin`], [`ClientProtocol`]: the client's side of an exchange  |
 //! | `entity`   | [`Entity`]: the identity that authorization decides about              |
 //! | `export_record` | [`ExportRecords`]: what lets the next process remove exported files |
@@ -39,6 +40,7 @@
 pub mod access;
 
 mod accounts;
+mod age;
 mod challenge;
 mod client;
 mod entity;

@@ -63,8 +63,9 @@ impl ProxyCommand {
         match self.action {
             ProxyAction::Init(init) => show(&file, &init.make(&file)?, self.json),
             ProxyAction::Info => {
-                let proxy = GridCredential::read_proxy(&file)
-                    .map_err(|error| anyhow!("{error}; make a proxy by scalla auth proxy init"))?;
+                let proxy = GridCredential::read_proxy(&file).map_err(|error| {
+                    anyhow!("{error}; make a proxy by voms-proxy-init or scalla auth proxy init")
+                })?;
                 show(&file, &proxy, self.json);
             }
             ProxyAction::Destroy => {

@@ -130,7 +130,9 @@ impl GsiClientSettings {
         };
         self.of_pair(of_url, delegates, now).map_err(|reason| ClientAuthError::NoCredentials {
             reason: format!("there is no valid proxy: {unusable}; {reason}"),
-            remedy: "make a proxy by scalla auth proxy init, or name one in X509_USER_PROXY".to_owned(),
+            remedy:
+                "make a proxy by voms-proxy-init or scalla auth proxy init, or name one in X509_USER_PROXY"
+                    .to_owned(),
         })
     }
 
@@ -371,7 +373,7 @@ impl GsiClientLogin {
         let reply = self.certificate_message(&sent.credential, tag, challenge, &agreed.own, &cipher);
         let reply = reply.map_err(|error| ClientAuthError::NoCredentials {
             reason: format!("the key of the user cannot sign: {error}"),
-            remedy: "make a new proxy by scalla auth proxy init".to_owned(),
+            remedy: "make a new proxy by voms-proxy-init or scalla auth proxy init".to_owned(),
         })?;
         let reply = messages::begin(step::CLIENT_CERTIFICATE)
             .with(SutField::MAIN, &reply.main)

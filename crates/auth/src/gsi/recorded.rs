@@ -465,7 +465,9 @@ fn certificates_are_those_that_the_client_announced() {
     let error = login.step(None, now() + Duration::from_secs(7200)).unwrap_err().to_string();
     assert!(error.contains("the proxy expired 1 h 0 min ago"), "{error}");
     assert!(
-        error.ends_with("make a proxy by scalla auth proxy init, or name one in X509_USER_PROXY"),
+        error.ends_with(
+            "make a proxy by voms-proxy-init or scalla auth proxy init, or name one in X509_USER_PROXY"
+        ),
         "{error}"
     );
     std::fs::remove_dir_all(directory).unwrap();

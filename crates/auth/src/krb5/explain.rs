@@ -1,6 +1,7 @@
 //! Errors of the client with their remedies.
 
 use super::library::{KerberosContext, KerberosError};
+use crate::age::age;
 use crate::client::ClientAuthError;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -87,28 +88,9 @@ pub(super) fn no_forwarding(error: &KerberosError) -> TicketFault {
     TicketFault::new(format!("the ticket cannot be forwarded: {}", error.text), "run kinit -f")
 }
 
-/// Returns a duration as text, rounded down.
-fn age(seconds: u64) -> String {
-    const MINUTE: u64 = 60;
-    const HOUR: u64 = 60 * MINUTE;
-    const DAY: u64 = 24 * HOUR;
-    match seconds {
-        ..120 => format!("{seconds} s"),
-        120..7200 => format!("{} min", seconds / MINUTE),
-        7200..172_800 => format!("{} h", seconds / HOUR),
-        _ => format!("{} days", seconds / DAY),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ages_are_rounded_down() {
-        let found = [0, 119, 120, 7199, 7200, 172_799, 172_800].map(age);
-        assert_eq!(found, ["0 s", "119 s", "2 min", "119 min", "2 h", "47 h", "2 days"]);
-    }
 
     #[test]
     fn each_failure_has_its_remedy() {

@@ -12,6 +12,7 @@ use super::packet::{CREDENTIAL_BYTES_MAX, ItemKind, PacketBody, PacketHeader, RA
 use super::parameters::SssParameters;
 use super::{SSS, seconds};
 use crate::address_text;
+use crate::age::age;
 use crate::client::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol};
 use crate::offers::OfferedProtocol;
 use crate::secret::Secret;
@@ -374,21 +375,11 @@ impl SssClientLogin {
         let reason = match last {
             None => format!("the key table {path} has no keys"),
             Some(expired) => {
-                format!("the keys of {path} expired, the last one {} ago", span(now.saturating_sub(expired)))
+                format!("the keys of {path} expired, the last one {} ago", age(now.saturating_sub(expired)))
             }
         };
         let remedy = "get a new key table from the administrator of the server".to_owned();
         ClientAuthError::NoCredentials { reason, remedy }
-    }
-}
-
-/// Returns a span of time in its largest unit.
-fn span(seconds: u64) -> String {
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7200 => format!("{} min", seconds / 60),
-        7200..172_800 => format!("{} h", seconds / 3600),
-        _ => format!("{} days", seconds / 86_400),
     }
 }
 

@@ -2,9 +2,11 @@
 
 use super::discovery::TokenPlaces;
 use super::{HEADER_BYTES, PREFIX, TOKEN_FOLLOWS, TRAILER, VERSION, ZTN, ZTN_TOKEN_BYTES_MAX};
+use crate::age::age;
 use crate::client::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol};
 use crate::offers::OfferedProtocol;
 use crate::secret::Secret;
+use crate::tokens::claimed_expiry;
 use std::time::SystemTime;
 
 /// `ztn` as a client supports it.
@@ -79,6 +81,13 @@ impl ClientLogin for ZtnClientLogin {
         credentials.push(0);
         credentials.extend_from_slice(&TRAILER);
         Ok(credentials)
+    }
+
+    /// The token is sent even if its time seems to be over, because the clock of the server counts.
+    fn explain_refusal(&self, now: SystemTime) -> Option<String> {
+        let expires = claimed_expiry(self.token.expose()).ok()??;
+        let since = now.duration_since(expires).ok()?;
+        Some(format!("the token expired {} ago; get a new one", age(since.as_secs())))
     }
 }
 

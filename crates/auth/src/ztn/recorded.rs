@@ -114,3 +114,20 @@ fn without_a_verification_only_the_expiry_counts() {
         assert!(entity.name.is_none() && entity.attributes.is_empty() && entity.credentials.is_some());
     }
 }
+
+#[test]
+fn a_refused_token_that_has_expired_is_explained() {
+    let text = token(&json!({ "iss": "https://a", "exp": NOW }));
+    let places = TokenPlaces::of_environment(|name| (name == "BEARER_TOKEN").then(|| text.clone()));
+    let offer = OfferedProtocol { id: ZTN.to_owned(), parameters: b"0:4096:".to_vec() };
+    let context =
+        ClientContext { is_tls: true, ..ClientContext::new("[::1]:1".parse().unwrap(), "h.o", "s.o") };
+    let mut login = ZtnClient::new(places).begin(&offer, &context).unwrap();
+    // It is sent in any case: the clock of this client may be wrong.
+    assert!(login.step(None, at(NOW + 10_800)).is_ok());
+    assert_eq!(
+        login.explain_refusal(at(NOW + 10_800)).as_deref(),
+        Some("the token expired 3 h ago; get a new one")
+    );
+    assert_eq!(login.explain_refusal(at(NOW - 1)), None);
+}
