@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+import grid
 import peers
 import tools
+from test_secrets import forms, key_parts
 from tools import data, scalla
-
 
 
 @pytest.fixture
@@ -92,3 +93,21 @@ def test_log_levels(area, tmp_path):
     assert "XRD_LOGLEVEL" in scalla("cat", area.url("file"), XRD_LOGLEVEL="loud").ok().err
     told = tools.run([peers.link("xrdcp"), "-d", "2", area.url("file"), tmp_path / "out"]).ok()
     assert "connected" in told.err
+
+
+def test_logins_and_encryption_are_traced_without_secrets(serve, tmp_path):
+    """`XrdSecDEBUG`, and `XRDTLS_DEBUG` or `XRD_TLSDBGLVL`, which log nothing else."""
+    with grid.new_site() as site:
+        ready = site.proxy("plain")
+        certificate = f"xrd.tls {site.host.certificate} {site.host.key}\nxrd.tlsca certdir {site.certificates}\n"
+        server = serve(settings=peers.SETTINGS + site.settings() + certificate)
+        listing = lambda **more: scalla("ls", f"roots://localhost:{server.port}//", **{**site.client(ready), **more})
+        login = listing(XrdSecDEBUG="3").ok().err
+        assert 'offered="gsi"' in login and 'protocol="gsi"' in login and "authenticated" in login and "TLS" not in login, login
+        assert not any(form in login.encode() for part in key_parts(ready) for form in forms(part).values())
+        # A protocol that fails is named with the reason.
+        assert "no valid proxy" in listing(XrdSecDEBUG="1", X509_USER_PROXY="/nonexistent", HOME="/nonexistent").fails(1, 'protocol="gsi"').err
+        for variable in ("XRDTLS_DEBUG", "XRD_TLSDBGLVL"):
+            handshake = listing(**{variable: "CTX"}).ok().err
+            assert 'version="TLSv1_3"' in handshake and "is_resumed=false" in handshake and "gsi" not in handshake, handshake
+        assert not listing(XrdSecDEBUG="0", XRD_TLSDBGLVL="OFF").ok().err

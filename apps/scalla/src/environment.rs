@@ -105,32 +105,57 @@ fn allow_descriptors() {
     }
 }
 
-/// Creates the log that `XRD_LOGLEVEL` requests, in `XRD_LOGFILE` or on standard error.
+/// Creates the log that the environment requests, in `XRD_LOGFILE` or on standard error.
 fn log(detail: u8) -> Option<ActiveLog> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let level = match (detail, variable("XRD_LOGLEVEL")) {
-        (0, None) => return None,
-        (0, Some(word)) => match level(&word) {
-            Some(level) => level,
-            None => {
-                let words = LEVELS.map(|(word, _)| word).join(", ");
-                err().line(format_args!(
-                    "scalla: warning: XRD_LOGLEVEL: `{word}` is no level; there are {words}"
-                ));
-                return None;
-            }
-        },
-        (1, _) => "info",
-        (2, _) => "debug",
-        _ => "trace",
+    let levels = match levels(detail, variable) {
+        Ok(levels) => levels?,
+        Err(problem) => {
+            err().line(format_args!("scalla: warning: {problem}"));
+            return None;
+        }
     };
     let target = match variable("XRD_LOGFILE") {
         Some(path) => LogDestination::File { path: path.into(), retention: Retention::External },
         None => LogDestination::Stderr,
     };
-    let levels = Levels::parse(level).ok()?;
+    let levels = Levels::parse(&levels).ok()?;
     let begun = ActiveLog::start(LogSettings { target, format: LogFormat::Text, precise: true, levels });
     begun.map_err(|error| err().line(format_args!("scalla: warning: XRD_LOGFILE: {error}"))).ok()
+}
+
+/// Returns the levels of the log: that of `XRD_LOGLEVEL` or of the options, and those of the variables
+/// that trace logins (`XrdSecDEBUG`) and encryption (`XRD_TLSDBGLVL`, `XRDTLS_DEBUG`). `None` if
+/// nothing requests a log.
+///
+/// # Errors
+/// A value is invalid.
+fn levels(detail: u8, variable: impl Fn(&str) -> Option<String>) -> Result<Option<String>, String> {
+    let general = match (detail, variable("XRD_LOGLEVEL")) {
+        (0, None) => None,
+        (0, Some(word)) => Some(level(&word).ok_or_else(|| {
+            let words = LEVELS.map(|(word, _)| word).join(", ");
+            format!("XRD_LOGLEVEL: `{word}` is no level; there are {words}")
+        })?),
+        (1, _) => Some("info"),
+        (2, _) => Some("debug"),
+        _ => Some("trace"),
+    };
+    let is_set = |name, off: &[&str]| {
+        variable(name).is_some_and(|value| !off.iter().any(|off| value.eq_ignore_ascii_case(off)))
+    };
+    let mut rooms = String::new();
+    if is_set("XrdSecDEBUG", &["0"]) {
+        rooms.push_str(",auth=debug,client::security=debug");
+    }
+    if is_set("XRD_TLSDBGLVL", &["0", "OFF"]) || is_set("XRDTLS_DEBUG", &["0", "none"]) {
+        rooms.push_str(",client::encryption=debug");
+    }
+    let is_traced = !matches!(general, Some("debug" | "trace")) && !rooms.is_empty();
+    Ok(match general {
+        _ if is_traced => Some(format!("{}{rooms}", general.unwrap_or("off"))),
+        general => general.map(str::to_owned),
+    })
 }
 
 fn level(word: &str) -> Option<&'static str> {
@@ -150,6 +175,33 @@ mod tests {
             settings.set("ParallelEvtLoop", set, Source::Option).unwrap();
             assert_eq!(threads(&settings), expected);
         }
+    }
+
+    #[test]
+    fn logins_and_encryption_are_traced_without_the_rest() {
+        let levels_of = |detail, set: &[(&str, &str)]| {
+            let value =
+                |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).into());
+            let levels = levels(detail, value).unwrap();
+            if let Some(levels) = &levels {
+                Levels::parse(levels).unwrap();
+            }
+            levels
+        };
+        assert_eq!(
+            levels_of(0, &[("XrdSecDEBUG", "0"), ("XRD_TLSDBGLVL", "OFF"), ("XRDTLS_DEBUG", "none")]),
+            None
+        );
+        let login = Some("off,auth=debug,client::security=debug".to_owned());
+        assert_eq!(levels_of(0, &[("XrdSecDEBUG", "1")]), login);
+        for variable in ["XRD_TLSDBGLVL", "XRDTLS_DEBUG"] {
+            let encryption = Some("warn,client::encryption=debug".to_owned());
+            assert_eq!(levels_of(0, &[(variable, "SIO"), ("XRD_LOGLEVEL", "Warning")]), encryption);
+        }
+        // A level that includes them is not lowered.
+        assert_eq!(levels_of(3, &[("XrdSecDEBUG", "3")]).as_deref(), Some("trace"));
+        let loud = levels(0, |name| (name == "XRD_LOGLEVEL").then(|| "loud".to_owned()));
+        assert!(loud.unwrap_err().contains("`loud` is no level"));
     }
 
     #[test]

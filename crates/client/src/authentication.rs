@@ -7,7 +7,7 @@ use rawclient::{AuthenticationStep, Connection, Login, LoginCredentials, TlsSupp
 use tokio::sync::oneshot;
 
 use crate::credential_exchange::{CredentialExchange, OwnedStep};
-use crate::credentials::{CredentialChoice, Credentials, PROTOCOLS_VARIABLE};
+use crate::credentials::{CredentialChoice, Credentials, PROTOCOLS_VARIABLE, UserCredentials};
 use crate::failure::Cause;
 use crate::tls_trust::TlsTrust;
 use crate::url::{Scheme, Url};
@@ -59,10 +59,7 @@ impl LoginRequest {
         let Some(credentials) = self.credentials.user().cloned() else {
             return Err(Cause::NotAuthenticated("this client has no credentials".to_owned()));
         };
-        let (allowed, allowed_by) = match self.choice.protocols() {
-            Some(list) => (Some(list.to_owned()), "xrd.wantprot"),
-            None => (credentials.allowed.clone(), PROTOCOLS_VARIABLE),
-        };
+        let (allowed, allowed_by) = allowed_protocols(&self.choice, &credentials);
         let context = self.context(local_address, is_tls);
         Ok(CredentialExchange::new(credentials, context, allowed, allowed_by))
     }
@@ -81,6 +78,18 @@ impl LoginRequest {
             delegates: self.choice.delegates(),
             ticket_cache: self.choice.ticket_cache(),
         }
+    }
+}
+
+/// Returns the list of protocols that the user allows, and the name of its source. The URLs of a proxy
+/// server come from its clients, so they choose none.
+fn allowed_protocols(
+    choice: &CredentialChoice,
+    credentials: &UserCredentials,
+) -> (Option<String>, &'static str) {
+    match choice.protocols().filter(|_| !credentials.is_proxy_server) {
+        Some(list) => (Some(list.to_owned()), "xrd.wantprot"),
+        None => (credentials.allowed.clone(), PROTOCOLS_VARIABLE),
     }
 }
 
@@ -179,6 +188,19 @@ mod tests {
         let mut login = authentication("root://h//a");
         let text = why(login.next(AuthenticationStep::Offers(b"&P=pwd1&P=pwd2")).await);
         assert!(text.starts_with("the server demands one of the protocols pwd1, pwd2, which"), "{text}");
+    }
+
+    #[test]
+    fn the_urls_of_a_proxy_server_choose_no_protocol() {
+        let choice = CredentialChoice::of(&Url::parse("root://h//a?xrd.wantprot=unix").unwrap());
+        let allowed = |is_proxy_server| {
+            let allowed = Some("gsi".to_owned());
+            let credentials = UserCredentials { protocols: Vec::new(), allowed, is_proxy_server };
+            let (allowed, source) = allowed_protocols(&choice, &credentials);
+            (allowed.unwrap(), source)
+        };
+        assert_eq!(allowed(false), ("unix".to_owned(), "xrd.wantprot"));
+        assert_eq!(allowed(true), ("gsi".to_owned(), "XrdSecPROTOCOL"));
     }
 
     #[tokio::test]

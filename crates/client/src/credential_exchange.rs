@@ -15,6 +15,9 @@ use rawclient::{AuthenticationStep, LoginCredentials};
 use crate::credentials::UserCredentials;
 use crate::failure::Cause;
 
+/// Target of the log of logins, which contains no secrets.
+const LOG: &str = "client::security";
+
 /// Maximum number of requests for authentication of one login.
 pub(crate) const STEPS_MAX: usize = 32;
 
@@ -90,7 +93,7 @@ impl CredentialExchange {
         let now = SystemTime::now();
         match step {
             OwnedStep::Offers(text) => self.take_offers(&text)?,
-            OwnedStep::Refused(reason) => self.fail(reason),
+            OwnedStep::Refused(reason) => self.refused(reason, now),
             OwnedStep::Challenge(challenge) if challenge.is_empty() => {
                 self.fail("the server sent an empty challenge".to_owned());
             }
@@ -111,6 +114,8 @@ impl CredentialExchange {
         let offers = offered_protocols(text);
         let names: Vec<&str> = offers.iter().map(|offer| offer.id.as_str()).collect();
         self.offered = names.join(", ");
+        let server = &self.context.server_host;
+        tracing::debug!(target: LOG, server, offered = self.offered, allowed, is_tls = self.context.is_tls, "login");
         let usable: Vec<_> = offers.into_iter().filter(|offer| allowed_by(allowed, &offer.id)).collect();
         if let Some(list) = allowed.filter(|_| usable.is_empty()) {
             let offered = &self.offered;
@@ -124,22 +129,24 @@ impl CredentialExchange {
 
     /// Begins with the next protocol for which there are credentials.
     fn begin_next(&mut self, now: SystemTime) -> Result<LoginCredentials, Cause> {
-        for offer in self.offers.by_ref() {
+        while let Some(offer) = self.offers.next() {
             let Some(protocol) = self.credentials.protocols.iter().find(|protocol| protocol.id() == offer.id)
             else {
                 continue;
             };
+            let id = protocol.id();
             if protocol.needs_tls() && !self.context.is_tls {
+                tracing::debug!(target: LOG, protocol = id, "left out, because the connection is not encrypted");
                 continue;
             }
-            let id = protocol.id();
             let begun = protocol.begin(&offer, &self.context);
             match begun.and_then(|mut login| Ok((login.step(None, now)?, login))) {
                 Ok((bytes, login)) => {
                     self.current = Some((id, login));
+                    tracing::debug!(target: LOG, protocol = id, bytes = bytes.len(), "sends credentials");
                     return Ok(LoginCredentials { protocol: id, payload: bytes });
                 }
-                Err(error) => self.failed.push(format!("{id}: {error}")),
+                Err(error) => self.record_failure(id, &error.to_string()),
             }
         }
         let text = if self.failed.is_empty() {
@@ -154,17 +161,28 @@ impl CredentialExchange {
         Err(Cause::NotAuthenticated(text))
     }
 
+    /// Records the refusal of the current protocol, with what this client knows about its reason.
+    fn refused(&mut self, reason: String, now: SystemTime) {
+        let known = self.current.as_ref().and_then(|(_, login)| login.explain_refusal(now));
+        self.fail(known.map_or(reason.clone(), |known| format!("{reason}; {known}")));
+    }
+
     /// Records the failure of the current protocol.
     fn fail(&mut self, reason: String) {
         if let Some((id, _)) = self.current.take() {
-            self.failed.push(format!("{id}: {reason}"));
+            self.record_failure(id, &reason);
         }
+    }
+
+    fn record_failure(&mut self, protocol: &'static str, reason: &str) {
+        tracing::debug!(target: LOG, protocol, reason, "failed");
+        self.failed.push(format!("{protocol}: {reason}"));
     }
 
     /// Returns the session key, if the protocol agreed on one.
     pub(crate) fn signature_cipher(&self) -> Option<Arc<dyn SignatureCipher>> {
         let (protocol, login) = self.current.as_ref()?;
-        tracing::debug!(protocol, "authenticated");
+        tracing::debug!(target: LOG, protocol, "authenticated");
         login.signature_cipher()
     }
 }

@@ -23,6 +23,9 @@ use crate::url::Url;
 /// The variable with the protocols that the user allows.
 pub(crate) const PROTOCOLS_VARIABLE: &str = "XrdSecPROTOCOL";
 
+/// The variable that marks a proxy server.
+const PROXY_VARIABLE: &str = "XrdSecPROXY";
+
 /// The key of the cgi with the purpose of connections.
 const INTENT: &str = "xrdcl.intent";
 /// The purpose of connections to the target of a third-party copy with delegated credentials.
@@ -51,6 +54,8 @@ pub(crate) struct UserCredentials {
     pub(crate) protocols: Vec<Box<dyn ClientProtocol>>,
     /// The list of allowed protocols; `None` allows all.
     pub(crate) allowed: Option<String>,
+    /// The process serves others (`XrdSecPROXY`), so URLs do not choose protocols.
+    pub(crate) is_proxy_server: bool,
 }
 
 impl Credentials {
@@ -65,7 +70,7 @@ impl Credentials {
     #[must_use]
     pub fn of_proxy(proxy: GsiClient) -> Self {
         let protocols: Vec<Box<dyn ClientProtocol>> = vec![Box::new(proxy)];
-        Self(Some(Arc::new(UserCredentials { protocols, allowed: None })))
+        Self(Some(Arc::new(UserCredentials { protocols, allowed: None, is_proxy_server: false })))
     }
 
     /// Takes the credentials of the user of this process, as named by the environment. It is for
@@ -88,7 +93,8 @@ impl Credentials {
             Box::new(ProcessUser),
             Box::new(HostClient),
         ];
-        Self(Some(Arc::new(UserCredentials { protocols, allowed: variable(PROTOCOLS_VARIABLE) })))
+        let (allowed, is_proxy_server) = (variable(PROTOCOLS_VARIABLE), variable(PROXY_VARIABLE).is_some());
+        Self(Some(Arc::new(UserCredentials { protocols, allowed, is_proxy_server })))
     }
 
     pub(crate) const fn user(&self) -> Option<&Arc<UserCredentials>> {

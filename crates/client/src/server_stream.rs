@@ -5,7 +5,7 @@
 
 use bytes::BufMut;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind};
 use std::future::poll_fn;
 use std::io::{self, BufRead, IoSlice, Write};
 use std::sync::Arc;
@@ -107,6 +107,7 @@ impl ServerStream {
                 }
             }
             if !tls.connection.is_handshaking() {
+                log_handshake(&tls.connection, host);
                 self.tls = Some(tls);
                 return Ok(());
             }
@@ -219,6 +220,14 @@ pub(crate) fn server_name(host: &str) -> io::Result<ServerName<'static>> {
     let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
     ServerName::try_from(host.to_owned())
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("{host} is not a name of a host")))
+}
+
+/// Logs what the ends have agreed on.
+fn log_handshake(connection: &ClientConnection, host: &str) {
+    let version = connection.protocol_version().and_then(|version| version.as_str());
+    let suite = connection.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str());
+    let is_resumed = connection.handshake_kind() == Some(HandshakeKind::Resumed);
+    tracing::debug!(target: "client::encryption", host, version, suite, is_resumed, "encrypted");
 }
 
 impl TlsState {

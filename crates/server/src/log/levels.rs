@@ -7,10 +7,12 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
 /// Rooms that can have their own level.
-const ROOMS: [&str; 13] = [
+const ROOMS: [&str; 15] = [
     "auth",
     "auth::macaroons",
     "client",
+    "client::encryption",
+    "client::security",
     "config",
     "digest",
     "logical",
