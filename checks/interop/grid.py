@@ -78,6 +78,25 @@ class GridSite:
         path.chmod(0o600)
         return path
 
+    def proxy_between(self, name, begin, end):
+        """Issues a proxy of the user that is valid between two times in seconds, and returns its file."""
+        key, request, file, issued, settings = (self.directory / f"{name}.{part}" for part in ("pkey", "pcsr", "pext", "pcrt", "cnf"))
+        serial = 1000 + len(os.listdir(self.directory))
+        file.write_text(PROXY_INFORMATION.format(length=5, policy="id-ppl-inheritAll"))
+        for record in ("index", "serial"):
+            (self.directory / f"{name}.{record}").write_text("" if record == "index" else f"{serial:04X}")
+        settings.write_text(f"[ca]\ndefault_ca=d\n[d]\ndatabase={self.directory}/{name}.index\nserial={self.directory}/{name}.serial\n"
+                            f"new_certs_dir={self.directory}\ndefault_md=sha256\npolicy=p\nunique_subject=no\n[p]\norganizationName=supplied\n"
+                            "commonName=supplied\n")
+        openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", request, "-subj", f"{self.user.subject}/CN={serial}")
+        stamps = [time.strftime("%Y%m%d%H%M%SZ", time.gmtime(moment)) for moment in (begin, end)]
+        openssl("ca", "-batch", "-notext", "-preserveDN", "-config", settings, "-cert", self.user.certificate, "-keyfile", self.user.key, "-in", request,
+                "-out", issued, "-startdate", stamps[0], "-enddate", stamps[1], "-extfile", file)
+        path = self.directory / f"{name}.proxy"
+        path.write_text(issued.read_text() + key.read_text() + certificates_of(self.user.certificate))
+        path.chmod(0o600)
+        return path
+
     def revocation_list(self, *pairs, issued=None):
         """Returns the revocation list of the authority with these certificates and those of earlier calls. `issued` is a time in
         seconds, otherwise now."""
