@@ -20,15 +20,15 @@ def encode(data):
 
 
 class Issuer:
-    """An issuer with an RSA key below `directory`."""
+    """An issuer with an RSA key below `directory`, whose id is `kid`."""
 
-    def __init__(self, directory, url="https://issuer.example.org/one"):
-        self.url = url
-        self.key = directory / "issuer.key"
+    def __init__(self, directory, url="https://issuer.example.org/one", kid="k1"):
+        self.url, self.kid = url, kid
+        self.key = directory / f"issuer-{kid}.key"
         subprocess.run(["openssl", "genrsa", "-out", self.key, "2048"], check=True, capture_output=True)
         text = subprocess.run(["openssl", "rsa", "-in", self.key, "-noout", "-modulus"], check=True, capture_output=True, text=True)
         modulus = bytes.fromhex(re.search(r"Modulus=(\w+)", text.stdout).group(1))
-        self.keys = {"keys": [{"kty": "RSA", "alg": "RS256", "use": "sig", "kid": "k1", "n": encode(modulus), "e": "AQAB"}]}
+        self.keys = {"keys": [{"kty": "RSA", "alg": "RS256", "use": "sig", "kid": kid, "n": encode(modulus), "e": "AQAB"}]}
 
     def token(self, header=None, seconds=600, **claims):
         """Returns a token. A claim that is None is left out; `_` in names stands for a dot."""
@@ -36,7 +36,7 @@ class Issuer:
         claims = dict({"iss": self.url, "sub": "alice", "aud": AUDIENCE, "nbf": now - 5, "iat": now - 5, "exp": now + seconds,
                        "wlcg.ver": "1.0"}, **{name.replace("_", "."): value for name, value in claims.items()})
         claims = {name: value for name, value in claims.items() if value is not None}
-        header = dict({"alg": "RS256", "typ": "JWT", "kid": "k1"}, **(header or {}))
+        header = dict({"alg": "RS256", "typ": "JWT", "kid": self.kid}, **(header or {}))
         text = f"{encode(json.dumps(header).encode())}.{encode(json.dumps(claims).encode())}"
         signed = subprocess.run(["openssl", "dgst", "-sha256", "-sign", self.key], input=text.encode(), check=True, capture_output=True)
         return f"{text}.{encode(signed.stdout)}"
@@ -55,7 +55,8 @@ class Issuer:
 
 class KeyServer:
     """An HTTPS server with the metadata and keys of an issuer. `certificate` is to be trusted; requests
-    are in `paths`. `keys` can be exchanged; without them it answers with an error."""
+    are in `paths`. `keys` can be exchanged; without them it answers with an error. While `answers` is
+    cleared, requests wait."""
 
     def __init__(self, directory):
         self.certificate, key = directory / "tls.pem", directory / "tls.key"
@@ -68,11 +69,14 @@ class KeyServer:
         # The server of the tests runs as another user.
         self.certificate.chmod(0o644)
         self.paths, self.keys, self.document = [], None, "openid-configuration"
+        self.answers = threading.Event()
+        self.answers.set()
         owner = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self):
                 owner.paths.append(self.path)
+                owner.answers.wait()
                 body = owner.answer(self.path)
                 self.send_response(200 if body else 404)
                 self.send_header("Content-Length", str(len(body)))
@@ -97,7 +101,12 @@ class KeyServer:
             return json.dumps({"issuer": self.url, "jwks_uri": f"{self.url}/keys"}).encode()
         return json.dumps(self.keys).encode() if path == "/one/keys" else b""
 
+    def fetches(self):
+        """Returns how often the keys were fetched."""
+        return self.paths.count("/one/keys")
+
     def stop(self):
+        self.answers.set()
         self.http.shutdown()
         self.http.server_close()
 

@@ -3,6 +3,7 @@ libXrdAccSciTokens.so and for ours, the same commands of the real clients on bot
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -286,6 +287,55 @@ def test_an_issuer_that_does_not_answer_costs_only_its_tokens(key_server, tmp_pa
         assert "token: the keys of the issuer are not known" in server.output()
         assert outcome(xrdfs(server, "cat", "/public/f")) == "ok"
         assert f"no keys of {key_server.url}" in scalla("admin", "--admin-path", server.work / "admin", "status").ok().out
+
+
+def test_a_new_key_of_an_issuer_is_fetched_when_a_token_needs_it(key_server, tmp_path):
+    issuer, later = (Issuer(tmp_path, key_server.url, kid) for kid in ("k1", "k2"))
+    key_server.keys = issuer.keys
+    with fetching(key_server, issuer) as server:
+        wait_until(lambda: "1 keys of" in server.output())
+        assert key_server.fetches() == 1
+        read = lambda token: outcome(xrdfs(server, "cat", f"/protected/f?{arguments(token)}"))
+        scope = dict(scope="storage.read:/")
+        assert read(issuer.token(**scope)) == "ok" and key_server.fetches() == 1
+        # Requests wait for the new key, and all of them for one fetch.
+        key_server.keys = {"keys": issuer.keys["keys"] + later.keys["keys"]}
+        key_server.answers.clear()
+        with ThreadPoolExecutor(8) as clients:
+            first = [clients.submit(read, later.token(**scope)) for _ in range(8)]
+            wait_until(lambda: len(key_server.paths) == 3)
+            assert read(issuer.token(**scope)) == "ok", "tokens with known keys do not wait"
+            key_server.answers.set()
+            assert [client.result() for client in first] == ["ok"] * 8
+        assert key_server.fetches() == 2
+        # Invented keys cause no further fetch within a minute, also when they come in crowds.
+        invented = issuer.token(header={"kid": "invented"}, **scope)
+        with ThreadPoolExecutor(8) as clients:
+            assert set(map(str, clients.map(read, [invented] * 40))) == {"['3010']"}
+        assert "token: the issuer has no such key" in server.output()
+        assert key_server.fetches() == 2
+        # The issuer is away, and the keys that were fetched stay in force.
+        key_server.keys = None
+        assert read(later.token(**scope)) == "ok" and read(issuer.token(**scope)) == "ok"
+
+
+def test_tokens_with_unknown_keys_are_refused_at_once_while_the_issuer_is_away(key_server, tmp_path):
+    issuer, later = (Issuer(tmp_path, key_server.url, kid) for kid in ("k1", "k2"))
+    key_server.keys = issuer.keys
+    with fetching(key_server, issuer) as server:
+        wait_until(lambda: "1 keys of" in server.output())
+        key_server.keys = None
+        server.restart()
+        wait_until(lambda: "cannot be fetched" in server.output())
+        read = lambda token: outcome(xrdfs(server, "cat", f"/protected/f?{arguments(token)}"))
+        # The issuer is asked once more for the token, but nothing waits for its answer.
+        key_server.answers.clear()
+        asked = len(key_server.paths)
+        assert read(later.token(scope="storage.read:/")) == ["3010"]
+        wait_until(lambda: len(key_server.paths) > asked)
+        assert read(issuer.token(scope="storage.read:/")) == "ok"
+        status = scalla("admin", "--admin-path", server.work / "admin", "status").ok().out
+        assert re.search(rf"the keys of {key_server.url} are not renewed \(.*404", status)
 
 
 def test_keys_are_not_fetched_from_an_untrusted_server(key_server, tmp_path, issuer):

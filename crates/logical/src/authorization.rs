@@ -34,7 +34,8 @@
 //! not apply to the moved objects any longer, or to other ones.
 //!
 //! The token of a request is verified on a thread, unless it was verified recently, because the
-//! computation takes longer than an event loop may be blocked. A macaroon takes microseconds and is
+//! computation takes longer than an event loop may be blocked. A request whose token names an unknown key
+//! waits, without a thread, until the keys of the issuer have been fetched. A macaroon takes microseconds and is
 //! verified at once. The token of the first path of a list counts for all of its paths.
 //!
 //! The destination of a third-party copy opens the source with a grant of the client that arranged the
@@ -54,8 +55,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use storage::Pool;
 use vfs::{
-    Answer, AttributeWork, Caller, FileSystem, OpenFile, OpenRequest, Operation, RedirectAnswer, ReplyTo,
-    Started, Target, TargetList,
+    Answer, AttributeWork, Caller, DeferredReply, FileSystem, OpenFile, OpenRequest, Operation,
+    RedirectAnswer, ReplyTo, Started, Target, TargetList,
 };
 
 /// Maximum number of threads that verify tokens.
@@ -125,21 +126,54 @@ impl AuthorizedFiles {
         operation: Operation,
         reply: &ReplyTo,
     ) -> Started {
-        let (files, caller, answer) = (self.files.clone(), caller.clone(), reply.clone());
-        let verify = move || {
-            // After a panic, the client gets an error.
-            let obligation = answer.defer();
-            let token = files.policy.verify(token.text.expose(), token.origin, SystemTime::now());
-            match files.start(&caller, operation, Some(token), &answer) {
-                Started::Done(done) => obligation.send(done),
-                // The deferral of a late answer is not sent, because the call is already pending: the
-                // client waits up to its own timeout.
-                Started::Pending | Started::Later { .. } => obligation.release(),
-            }
-        };
-        match self.verification.run(reply.owner(), Box::new(verify)) {
+        let request = TokenRequest { caller: caller.clone(), token, operation, reply: reply.clone() };
+        let (files, threads) = (self.files.clone(), self.verification.clone());
+        match self.verification.run(reply.owner(), Box::new(move || request.verify(&files, &threads, true))) {
             Ok(()) => Started::Pending,
             Err(_) => Started::Done(job::overloaded()),
+        }
+    }
+}
+
+/// An operation that waits for the verification of its token.
+struct TokenRequest {
+    caller: Arc<Caller>,
+    token: UnverifiedToken,
+    operation: Operation,
+    reply: ReplyTo,
+}
+
+impl TokenRequest {
+    /// Verifies the token and starts the operation. With `waits`, a token that names an unknown key is
+    /// verified again when the keys of its issuer have been fetched. It keeps no thread meanwhile.
+    fn verify(self, files: &Arc<GuardedFiles>, threads: &Arc<Pool>, waits: bool) {
+        // After a panic, the client gets an error.
+        let obligation = self.reply.defer();
+        let policy = &files.policy;
+        let verified = policy.verify(self.token.text.expose(), self.token.origin, SystemTime::now());
+        let issuer = policy.issuer_of_missing_key(self.token.text.expose(), &verified);
+        if let Some(issuer) = issuer.filter(|_| waits) {
+            let (files, threads) = (files.clone(), threads.clone());
+            let again = move || self.verify_again(obligation, files, threads);
+            // Too many wait already. The second verification refuses the token.
+            if let Err(again) = policy.wait_for_keys(&issuer, Box::new(again)) {
+                again();
+            }
+            return;
+        }
+        match files.start(&self.caller, self.operation, Some(verified), &self.reply) {
+            Started::Done(done) => obligation.send(done),
+            // The deferral of a late answer is not sent, because the call is already pending: the
+            // client waits up to its own timeout.
+            Started::Pending | Started::Later { .. } => obligation.release(),
+        }
+    }
+
+    fn verify_again(self, obligation: DeferredReply, files: Arc<GuardedFiles>, threads: Arc<Pool>) {
+        let (owner, pool) = (self.reply.owner(), threads.clone());
+        match pool.run(owner, Box::new(move || self.verify(&files, &threads, false))) {
+            Ok(()) => obligation.release(),
+            Err(_) => obligation.send(job::overloaded()),
         }
     }
 }

@@ -5,7 +5,7 @@ use super::authorizer::{AccessClient, AuditField, AuditedDecisions, Authorizer};
 use super::principal::RequestIdentity;
 use super::privileges::AccessOperation;
 use crate::macaroons::{MacaroonFault, MacaroonPolicy, MacaroonVerdict, VerifiedMacaroon};
-use crate::tokens::{OnMissing, ScopeGrant, TokenFault, TokenPolicy, TokenVerdict, VerifiedToken};
+use crate::tokens::{KeyWaiter, OnMissing, ScopeGrant, TokenFault, TokenPolicy, TokenVerdict, VerifiedToken};
 use base::LogicalPath;
 use std::fmt;
 use std::sync::Arc;
@@ -174,6 +174,26 @@ impl AccessPolicy {
     pub fn verify(&self, text: &[u8], origin: TokenOrigin, now: SystemTime) -> RequestToken {
         let token = self.tokens().map(|tokens| tokens.verify(text, now));
         RequestToken { macaroon: self.verify_macaroon(text, now), token, origin }
+    }
+
+    /// Returns the issuer of a token that a new key could make valid.
+    #[must_use]
+    pub fn issuer_of_missing_key(&self, text: &[u8], verified: &RequestToken) -> Option<String> {
+        match &verified.token {
+            Some(TokenVerdict::Refused(fault)) => self.tokens()?.issuer_of_missing_key(text, *fault),
+            _ => None,
+        }
+    }
+
+    /// Makes a request wait for the keys of an issuer. `waiter` verifies its token again, once.
+    ///
+    /// # Errors
+    /// `waiter`, if nobody fetches keys, or if too many requests wait.
+    pub fn wait_for_keys(&self, issuer: &str, waiter: KeyWaiter) -> Result<(), KeyWaiter> {
+        match self.tokens() {
+            Some(tokens) => tokens.wait_for_keys(issuer, waiter),
+            None => Err(waiter),
+        }
     }
 
     fn verify_macaroon(&self, text: &[u8], now: SystemTime) -> Option<MacaroonVerdict> {

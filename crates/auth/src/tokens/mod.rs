@@ -16,6 +16,7 @@
 //! | `keys`        | [`KeySet`]: public keys of an issuer (JWKS), and signatures                |
 //! | `map_file`    | names of clients by subject, group and path                                |
 //! | `map_paths`   | the map rules of one bearer, by their paths                                |
+//! | `missing_keys` | issuers of tokens with unknown keys, and what waits for these keys        |
 //! | `policy`      | [`TokenPolicy`]: the issuers in force, verification, cache, renewal        |
 //! | `scopes`      | scopes and the operations that they allow                                  |
 //! | `verified`    | [`VerifiedToken`]: decisions with a verified token                         |
@@ -31,6 +32,7 @@ mod jwt;
 mod keys;
 mod map_file;
 mod map_paths;
+mod missing_keys;
 mod policy;
 mod scopes;
 #[cfg(test)]
@@ -52,6 +54,7 @@ pub use issuer_file::{
 pub use jwt::{TOKEN_BYTES_MAX, is_token_text};
 pub use keys::{JWKS_BYTES_MAX, JWKS_KEYS_MAX, KeySet, KeySetError};
 pub use map_file::{MAP_FILE_BYTES_MAX, MAP_RULES_MAX};
+pub use missing_keys::{KEY_WAITERS_MAX, KeyWaiter};
 pub(crate) use policy::claimed_expiry;
 pub use policy::{IssuersRefresh, TokenPolicy, TokenPolicySource, claimed_issuer};
 pub use scopes::{OperationSet, SCOPES_MAX, ScopeGrant};

@@ -6,6 +6,7 @@ use super::fault::TokenFault;
 use super::issuer_file::{Issuer, IssuerFile, IssuerFileError, OnMissing};
 use super::jwt::{UnverifiedToken, is_token_text};
 use super::keys::KeySet;
+use super::missing_keys::{KeyWaiter, MissingKeys};
 use super::verified::{TokenVerdict, VerifiedToken};
 use super::verified_cache::VerifiedCache;
 use crate::access::AuthdbCheck;
@@ -61,6 +62,9 @@ pub struct TokenPolicy {
     renewal: Mutex<()>,
     /// The reason why the present file is not in force, if it is not.
     failure: Mutex<Option<String>>,
+    /// The reasons why the keys of issuers could not be fetched the last time.
+    fetch_failures: Mutex<HashMap<String, String>>,
+    missing_keys: MissingKeys,
     cache: VerifiedCache,
 }
 
@@ -83,6 +87,8 @@ impl TokenPolicy {
             issuers: RwLock::new(Arc::new(issuers)),
             renewal: Mutex::default(),
             failure: Mutex::default(),
+            fetch_failures: Mutex::default(),
+            missing_keys: MissingKeys::default(),
             cache: VerifiedCache::default(),
         }
     }
@@ -135,6 +141,49 @@ impl TokenPolicy {
         });
     }
 
+    /// Records why the keys of an issuer could not be fetched; `None` after a success.
+    pub fn set_fetch_failure(&self, issuer: &str, reason: Option<&str>) {
+        let mut failures = self.fetch_failures.lock().unwrap_or_else(PoisonError::into_inner);
+        match reason {
+            Some(reason) => failures.insert(issuer.to_owned(), reason.to_owned()),
+            None => failures.remove(issuer),
+        };
+    }
+
+    /// Sets the function that is called when a token names a key of an issuer that is not in force. It
+    /// must not block. The keys that are then fetched count after [`Self::set_keys`].
+    pub fn on_missing_key(&self, wake: impl Fn() + Send + Sync + 'static) {
+        self.missing_keys.set_wake(wake);
+    }
+
+    /// Returns the issuers with such tokens, until [`Self::end_wait_for_keys`].
+    #[must_use]
+    pub fn issuers_of_missing_keys(&self) -> Vec<String> {
+        self.missing_keys.list()
+    }
+
+    /// Lets the requests go on that wait for the keys of an issuer.
+    pub fn end_wait_for_keys(&self, issuer: &str) {
+        self.missing_keys.end(issuer);
+    }
+
+    /// Makes a request wait for the keys of an issuer. `waiter` verifies its token again, once.
+    ///
+    /// # Errors
+    /// `waiter`, if nobody fetches keys, or if too many requests wait.
+    pub fn wait_for_keys(&self, issuer: &str, waiter: KeyWaiter) -> Result<(), KeyWaiter> {
+        self.missing_keys.wait(issuer, waiter)
+    }
+
+    /// Returns the issuer of a refused token, if a key that it has but this server does not could make
+    /// the token valid.
+    pub(crate) fn issuer_of_missing_key(&self, text: &[u8], fault: TokenFault) -> Option<String> {
+        if !matches!(fault, TokenFault::UnknownKey | TokenFault::NoKeys) {
+            return None;
+        }
+        claimed_issuer(text).filter(|issuer| self.issuers().file.fetches_keys_of(issuer))
+    }
+
     /// Returns the result for a credential if it is known without computation.
     #[must_use]
     pub fn recall(&self, text: &[u8], now: SystemTime) -> Option<TokenVerdict> {
@@ -159,7 +208,12 @@ impl TokenPolicy {
                 TokenVerdict::Valid(token)
             }
             Err(fault @ TokenFault::UnknownIssuer) => TokenVerdict::NotRecognized(fault),
-            Err(fault) => TokenVerdict::Refused(fault),
+            Err(fault) => {
+                if let Some(issuer) = self.issuer_of_missing_key(text, fault) {
+                    self.missing_keys.add(&issuer);
+                }
+                TokenVerdict::Refused(fault)
+            }
         }
     }
 
@@ -200,11 +254,20 @@ impl TokenPolicy {
     pub fn state(&self) -> String {
         let issuers = self.issuers();
         let count = issuers.file.issuers.len();
-        let without = issuers.file.issuers.iter().filter(|issuer| issuers.keys(issuer).is_none());
-        let without: Vec<&str> = without.map(|issuer| issuer.url.as_str()).collect();
+        let failures = self.fetch_failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut state = format!("{count} token issuers of {}", self.source.path.display());
-        if !without.is_empty() {
-            state.push_str(&format!(", no keys of {}", without.join(" ")));
+        for issuer in &issuers.file.issuers {
+            let url = &issuer.url;
+            // A failure of an issuer that the file no longer has is of no interest.
+            let failure = failures.get(url).filter(|_| issuers.file.fetches_keys_of(url));
+            match (issuers.keys(issuer), failure) {
+                (None, Some(reason)) => state.push_str(&format!(", no keys of {url} ({reason})")),
+                (None, None) => state.push_str(&format!(", no keys of {url}")),
+                (Some(_), Some(reason)) => {
+                    state.push_str(&format!(", the keys of {url} are not renewed ({reason})"));
+                }
+                (Some(_), None) => {}
+            }
         }
         if let Some(failure) = self.failure() {
             state.push_str(&format!(", as read earlier; the present file is not in force: {failure}"));

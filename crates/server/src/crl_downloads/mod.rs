@@ -16,20 +16,18 @@ mod download;
 mod kept_lists;
 mod schedule;
 
-use crate::background_downloads::{BackgroundDownloads, LOOK_INTERVAL};
+use crate::background_downloads::{BackgroundDownloads, DownloadThreads, LOOK_INTERVAL, SourceDownload};
 use crate::third_party::Outbound;
 use auth::grid::{CrlSource, DownloadedList, GridTrust, ListRefusal};
-use base::{Owner, Supervisor};
+use base::Supervisor;
 use config::Effective;
 use download::ListDownload;
 use kept_lists::KeptLists;
 use schedule::DownloadSchedule;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
-use storage::Pool;
 
-/// Maximum time of the download from all addresses of an authority. Others may wait for its thread.
+/// Maximum time of the download from all addresses of an authority.
 const DOWNLOAD_TIME_MAX: Duration = Duration::from_secs(60);
 /// The directory for lists, below the administrative path.
 const LISTS: &str = ".revocation-lists";
@@ -72,8 +70,8 @@ impl CrlDownloads {
             fetch: Box::new(fetch),
         });
         updater.restore_all();
-        let start_due = move |pool: &Arc<Pool>| {
-            updater.download_due(pool);
+        let start_due = move |threads: &Arc<DownloadThreads>| {
+            updater.download_due(threads);
             updater.pause()
         };
         let what = "the download of revocation lists";
@@ -102,35 +100,22 @@ impl ListUpdater {
     }
 
     /// Starts the downloads that are due.
-    fn download_due(self: &Arc<Self>, pool: &Arc<Pool>) {
+    fn download_due(self: &Arc<Self>, threads: &Arc<DownloadThreads>) {
         let now = self.started.elapsed();
         let due = self.schedule().take_due(self.trust.list_sources(), now);
         for source in due {
-            let (updater, authority) = (self.clone(), source.authority.clone());
-            let job = move || updater.update(&source);
-            if pool.run(Owner::SERVER, Box::new(job)).is_err() {
-                self.schedule().postponed(&authority, now);
-            }
+            threads.start(Box::new(ListUpdate { updater: self.clone(), source, downloaded: None }));
         }
-    }
-
-    /// Downloads the list of an authority. A panic counts as a failure; otherwise the schedule would
-    /// wait for the end of this download for ever.
-    fn update(&self, source: &CrlSource) {
-        let work = || self.download(source);
-        let downloaded = catch_unwind(AssertUnwindSafe(work));
-        let panicked = || Err("the download panicked; this is an error of the server".to_owned());
-        self.finish(source, downloaded.unwrap_or_else(|_| panicked()));
     }
 
     /// Downloads from the addresses of an authority, until one has a list of all its certificates.
     /// Returns the time of the first list that the authority makes next, if it is known.
-    fn download(&self, source: &CrlSource) -> Result<Option<SystemTime>, String> {
+    fn download(&self, source: &CrlSource, limit: Duration) -> Result<Option<SystemTime>, String> {
         // A clock that is behind would otherwise let an older list replace the kept one.
         if let Err(ListRefusal::NotValidYet) = self.restore(source) {
             return Err(format!("the kept list: {}", ListRefusal::NotValidYet));
         }
-        let end = Instant::now() + DOWNLOAD_TIME_MAX;
+        let end = Instant::now() + limit;
         let (mut reasons, mut next_update) = (Vec::new(), None);
         for (number, address) in source.addresses.iter().enumerate() {
             let left = end.saturating_duration_since(Instant::now());
@@ -212,6 +197,33 @@ impl ListUpdater {
     }
 }
 
+/// One download of the list of an authority.
+struct ListUpdate {
+    updater: Arc<ListUpdater>,
+    source: CrlSource,
+    downloaded: Option<Result<Option<SystemTime>, String>>,
+}
+
+impl SourceDownload for ListUpdate {
+    fn source(&self) -> &str {
+        &self.source.authority
+    }
+
+    fn time_max(&self) -> Duration {
+        DOWNLOAD_TIME_MAX
+    }
+
+    fn attempt(&mut self, limit: Duration) -> bool {
+        self.downloaded = None;
+        self.downloaded.insert(self.updater.download(&self.source, limit)).is_ok()
+    }
+
+    fn finish(self: Box<Self>) {
+        let none = || Err("the download was not possible; this is an error of the server".to_owned());
+        self.updater.finish(&self.source, self.downloaded.unwrap_or_else(none));
+    }
+}
+
 /// Returns the part of a time for the first of some addresses, so that a slow one leaves time for others.
 fn share(left: Duration, addresses: usize) -> Duration {
     left / u32::try_from(addresses).unwrap_or(u32::MAX).max(1)
@@ -220,16 +232,18 @@ fn share(left: Duration, addresses: usize) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::background_downloads::QUICK_TIME;
 
     #[test]
     fn an_authority_with_slow_addresses_uses_its_thread_for_a_limited_time() {
-        let mut left = DOWNLOAD_TIME_MAX;
-        for addresses in (1..=8).rev() {
-            let limit = share(left, addresses);
-            assert!(limit >= Duration::from_secs(7), "{limit:?}");
-            left -= limit;
+        for (mut left, least) in [(DOWNLOAD_TIME_MAX, 7), (QUICK_TIME, 1)] {
+            for addresses in (1..=8).rev() {
+                let limit = share(left, addresses);
+                assert!(limit >= Duration::from_secs(least), "{limit:?}");
+                left -= limit;
+            }
+            assert_eq!(left, Duration::ZERO);
         }
-        assert_eq!(left, Duration::ZERO);
         assert_eq!(share(DOWNLOAD_TIME_MAX, 1), DOWNLOAD_TIME_MAX);
     }
 }

@@ -1,7 +1,7 @@
 //! [`DownloadSchedule`]: when the list of each authority is downloaded. It is pure: times come from
 //! outside.
 
-use crate::background_downloads::{FIRST_PAUSE, pause_after};
+use crate::background_downloads::pause_after;
 use auth::grid::CrlSource;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -80,13 +80,6 @@ impl DownloadSchedule {
         let is_known = downloads.reason == reason;
         reason.clone_into(&mut downloads.reason);
         (!is_known).then_some(pause)
-    }
-
-    /// Records that a download could not be started.
-    pub(super) fn postponed(&mut self, authority: &str, now: Duration) {
-        if let Some(downloads) = self.authorities.get_mut(authority) {
-            downloads.next = Some(now + FIRST_PAUSE.min(self.refresh));
-        }
     }
 
     /// Returns the time until something is due; `None` if nothing is scheduled.
@@ -171,9 +164,6 @@ mod tests {
         schedule.succeeded("a", None, at(2));
         assert!(due(&mut schedule, &[], 3).is_empty());
         assert!(!schedule.authorities.contains_key("a") && schedule.authorities.contains_key("b"));
-        schedule.postponed("b", at(3));
-        assert_eq!(schedule.next_due(at(3)), Some(at(60)));
-        schedule.postponed("unknown", at(3));
         assert_eq!(schedule.failed("unknown", "x", at(3)), None);
     }
 }

@@ -5,7 +5,7 @@ use auth::tokens::{JWKS_BYTES_MAX, KeySet};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use ureq::Agent;
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
@@ -27,6 +27,9 @@ struct IssuerMetadata {
     jwks_uri: String,
 }
 
+/// Maximum time of the download of the keys of an issuer: that of its three requests.
+pub(super) const DOWNLOAD_TIME_MAX: Duration = Duration::from_secs(12);
+
 /// Fetches the keys of an issuer. Returns them also as text. Servers must have a certificate of an
 /// authority in the file `trusted`; without it, of one that the environment or the system names. Blocks,
 /// for each of up to three requests at most 4 s.
@@ -34,22 +37,32 @@ struct IssuerMetadata {
 /// # Errors
 /// The reason.
 pub fn download_keys(issuer: &str, trusted: Option<&Path>) -> Result<(KeySet, Vec<u8>), String> {
+    download_keys_within(issuer, trusted, DOWNLOAD_TIME_MAX)
+}
+
+/// Fetches keys as [`download_keys`], within a time.
+pub(super) fn download_keys_within(
+    issuer: &str,
+    trusted: Option<&Path>,
+    limit: Duration,
+) -> Result<(KeySet, Vec<u8>), String> {
+    let end = Instant::now() + limit;
     let agent = agent(trusted.map_or_else(trusted_certificates, certificates)?);
-    let address = metadata(&agent, issuer)?.jwks_uri;
+    let address = metadata(&agent, issuer, end)?.jwks_uri;
     if !address.starts_with("https://") {
         return Err(format!("its keys are at {address:?}, which is not an HTTPS address"));
     }
-    let text = get(&agent, &address, JWKS_BYTES_MAX).map_err(|fault| fault.reason)?;
+    let text = get(&agent, &address, JWKS_BYTES_MAX, end).map_err(|fault| fault.reason)?;
     let keys = KeySet::parse(&text).map_err(|error| format!("{address}: {error}"))?;
     Ok((keys, text))
 }
 
 /// Fetches the metadata of an issuer.
-fn metadata(agent: &Agent, issuer: &str) -> Result<IssuerMetadata, String> {
+fn metadata(agent: &Agent, issuer: &str, end: Instant) -> Result<IssuerMetadata, String> {
     let mut reasons = Vec::new();
     for document in METADATA {
         let address = format!("{}{document}", issuer.trim_end_matches('/'));
-        let text = match get(agent, &address, METADATA_BYTES_MAX) {
+        let text = match get(agent, &address, METADATA_BYTES_MAX, end) {
             Ok(text) => text,
             Err(FetchFault { reason, is_answer }) => {
                 reasons.push(reason);
@@ -76,7 +89,11 @@ struct FetchFault {
     is_answer: bool,
 }
 
-fn get(agent: &Agent, address: &str, bytes_max: usize) -> Result<Vec<u8>, FetchFault> {
+fn get(agent: &Agent, address: &str, bytes_max: usize, end: Instant) -> Result<Vec<u8>, FetchFault> {
+    let limit = end.saturating_duration_since(Instant::now()).min(REQUEST_TIME_MAX);
+    if limit.is_zero() {
+        return Err(FetchFault { reason: format!("{address}: no time is left"), is_answer: false });
+    }
     let failed = |error: ureq::Error| FetchFault {
         reason: match &error {
             ureq::Error::Io(error) => format!("{address}: {}", base::errno_text(error)),
@@ -84,7 +101,8 @@ fn get(agent: &Agent, address: &str, bytes_max: usize) -> Result<Vec<u8>, FetchF
         },
         is_answer: matches!(error, ureq::Error::StatusCode(_)),
     };
-    let mut answer = agent.get(address).call().map_err(failed)?;
+    let request = agent.get(address).config().timeout_global(Some(limit)).build();
+    let mut answer = request.call().map_err(failed)?;
     let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX);
     answer.body_mut().with_config().limit(limit).read_to_vec().map_err(failed)
 }
@@ -94,7 +112,6 @@ fn agent(trusted: RootCerts) -> Agent {
     let config = Agent::config_builder()
         .https_only(true)
         .max_redirects(REDIRECTS_MAX)
-        .timeout_global(Some(REQUEST_TIME_MAX))
         .tls_config(tls)
         .user_agent(concat!("scalla/", env!("CARGO_PKG_VERSION")));
     config.build().into()
@@ -136,7 +153,7 @@ mod tests {
     fn only_https_is_used() {
         let agent = agent(RootCerts::Specific(Arc::default()));
         // Without this restriction it would connect, and the error would be another one.
-        let fault = get(&agent, "http://127.0.0.1:1/", 10).unwrap_err();
+        let fault = get(&agent, "http://127.0.0.1:1/", 10, Instant::now() + REQUEST_TIME_MAX).unwrap_err();
         assert!(fault.reason.contains("https") && !fault.is_answer, "{fault:?}");
     }
 

@@ -1,8 +1,12 @@
 //! The keys of token issuers, fetched over HTTPS.
 //!
-//! Keys are fetched in the background, on threads of their own, so that no request waits for an
-//! issuer, and an issuer that does not answer costs only its own tokens. The last keys stay in force
-//! while an issuer does not answer, for at most a day, and are kept on disk over a restart.
+//! Keys are fetched in the background, on threads of their own, so that an issuer that does not answer
+//! costs only its own tokens. The last keys stay in force while an issuer does not answer, for at most
+//! a day, and are kept on disk over a restart.
+//!
+//! A token that names an unknown key causes a fetch, because the issuer may have a new key. All requests
+//! with such tokens wait for the same fetch. Anybody can invent such tokens, so an issuer is asked at
+//! most once per minute for their sake, and requests wait only for issuers that answered before.
 //!
 //! | file | contents |
 //! |---|---|
@@ -16,17 +20,16 @@ mod schedule;
 
 pub use download::download_keys;
 
-use crate::background_downloads::{BackgroundDownloads, LOOK_INTERVAL};
+use crate::background_downloads::{BackgroundDownloads, DownloadThreads, LOOK_INTERVAL, SourceDownload};
 use crate::error::StartError;
 use auth::tokens::{KeySet, TokenPolicy};
-use base::{Owner, Supervisor};
+use base::Supervisor;
+use download::{DOWNLOAD_TIME_MAX, download_keys_within};
 use kept_keys::KeptKeys;
-use schedule::FetchSchedule;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use schedule::{FetchSchedule, KeyRequestAnswer};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
-use storage::Pool;
 
 /// The fetching of keys. It ends when this is dropped.
 pub(crate) struct IssuerKeys {
@@ -42,8 +45,11 @@ struct KeyFetcher {
     download: Box<DownloadKeys>,
 }
 
-/// Fetches the keys of an issuer. Returns them also as text. Blocks.
-type DownloadKeys = dyn Fn(&str) -> Result<(KeySet, Vec<u8>), String> + Send + Sync;
+/// The keys of an issuer, also as text, or the reason why there are none.
+type FetchedKeys = Result<(KeySet, Vec<u8>), String>;
+
+/// Fetches the keys of an issuer within a time. Blocks.
+type DownloadKeys = dyn Fn(&str, Duration) -> FetchedKeys + Send + Sync;
 
 impl IssuerKeys {
     /// Puts the keys of an earlier run into force and starts to fetch. `directory` is for keys on
@@ -55,25 +61,28 @@ impl IssuerKeys {
         supervisor: &Supervisor,
     ) -> Result<Self, StartError> {
         let fetcher = Arc::new(KeyFetcher {
-            tokens,
+            tokens: tokens.clone(),
             schedule: Mutex::default(),
             kept: KeptKeys::new(directory),
             started: Instant::now(),
-            download: Box::new(move |issuer| download_keys(issuer, trusted.as_deref())),
+            download: Box::new(move |issuer, limit| download_keys_within(issuer, trusted.as_deref(), limit)),
         });
         fetcher.restore();
-        let start_due = move |pool: &Arc<Pool>| {
-            fetcher.fetch_due(pool);
+        let start_due = move |threads: &Arc<DownloadThreads>| {
+            fetcher.fetch_due(threads);
             fetcher.pause()
         };
         let what = "the fetching of keys of token issuers";
-        let thread = BackgroundDownloads::start("issuer-keys", what, supervisor, start_due);
-        Ok(Self { _thread: thread.map_err(|source| StartError::System { what: "a thread", source })? })
+        let thread = BackgroundDownloads::start("issuer-keys", what, supervisor, start_due)
+            .map_err(|source| StartError::System { what: "a thread", source })?;
+        let waker = thread.waker();
+        tokens.on_missing_key(move || waker.wake());
+        Ok(Self { _thread: thread })
     }
 }
 
 impl KeyFetcher {
-    fn schedule(&self) -> std::sync::MutexGuard<'_, FetchSchedule> {
+    fn schedule(&self) -> MutexGuard<'_, FetchSchedule> {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,43 +100,42 @@ impl KeyFetcher {
         }
     }
 
-    /// Starts the fetches that are due, and removes keys that are too old.
-    fn fetch_due(self: &Arc<Self>, pool: &Arc<Pool>) {
+    /// Starts the fetches that are due and those for tokens with unknown keys, and removes keys that are
+    /// too old.
+    fn fetch_due(self: &Arc<Self>, threads: &Arc<DownloadThreads>) {
         let now = self.started.elapsed();
-        let (due, outdated) = self.schedule().take_due(&self.tokens.remote_issuers(), now);
+        let issuers = self.tokens.remote_issuers();
+        let (mut due, outdated) = self.schedule().take_due(&issuers, now);
         for issuer in outdated {
             tracing::error!("the keys of {issuer} are no longer used: it has not answered for a day");
             self.tokens.set_keys(&issuer, None);
         }
-        for issuer in due {
-            let (fetcher, name) = (self.clone(), issuer.clone());
-            let job = move || fetcher.fetch(&name);
-            if pool.run(Owner::SERVER, Box::new(job)).is_err() {
-                self.schedule().failed(&issuer, now);
+        for issuer in self.tokens.issuers_of_missing_keys() {
+            let answer = match issuers.contains(&issuer) {
+                true => self.schedule().request(&issuer, now),
+                false => KeyRequestAnswer { starts_fetch: false, may_wait: false },
+            };
+            if !answer.may_wait {
+                self.tokens.end_wait_for_keys(&issuer);
+            }
+            if answer.starts_fetch {
+                due.push(issuer);
             }
         }
-    }
-
-    /// Fetches the keys of an issuer. A panic counts as a failure; otherwise the schedule would wait
-    /// for the end of this fetch for ever.
-    fn fetch(&self, issuer: &str) {
-        let work = || {
-            let fetched = (self.download)(issuer);
-            self.finish(issuer, fetched);
-        };
-        if catch_unwind(AssertUnwindSafe(work)).is_err() {
-            self.finish(issuer, Err("the fetch panicked; this is an error of the server".to_owned()));
+        for issuer in due {
+            threads.start(Box::new(KeyFetch { fetcher: self.clone(), issuer, fetched: None }));
         }
     }
 
     /// Puts the result of a fetch into force.
-    fn finish(&self, issuer: &str, fetched: Result<(KeySet, Vec<u8>), String>) {
+    fn finish(&self, issuer: &str, fetched: FetchedKeys) {
         let now = self.started.elapsed();
         match fetched {
             Ok((keys, text)) => {
                 let is_first = self.schedule().succeeded(issuer, now);
                 let (count, skipped) = (keys.len(), keys.unusable());
                 self.tokens.set_keys(issuer, Some(keys));
+                self.tokens.set_fetch_failure(issuer, None);
                 if is_first {
                     tracing::info!("{count} keys of {issuer} were fetched, and {skipped} others skipped");
                 }
@@ -138,18 +146,48 @@ impl KeyFetcher {
             }
             Err(reason) => {
                 let pause = self.schedule().failed(issuer, now);
+                self.tokens.set_fetch_failure(issuer, Some(&reason));
                 let seconds = pause.as_secs();
                 tracing::warn!(
                     "the keys of {issuer} cannot be fetched: {reason}; next attempt in {seconds} s"
                 );
             }
         }
+        self.tokens.end_wait_for_keys(issuer);
     }
 
     /// Returns the time until the next look at the schedule.
     fn pause(&self) -> Duration {
         let now = self.started.elapsed();
         self.schedule().next_due(now).map_or(LOOK_INTERVAL, |pause| pause.min(LOOK_INTERVAL))
+    }
+}
+
+/// One fetch.
+struct KeyFetch {
+    fetcher: Arc<KeyFetcher>,
+    issuer: String,
+    fetched: Option<FetchedKeys>,
+}
+
+impl SourceDownload for KeyFetch {
+    fn source(&self) -> &str {
+        &self.issuer
+    }
+
+    fn time_max(&self) -> Duration {
+        DOWNLOAD_TIME_MAX
+    }
+
+    fn attempt(&mut self, limit: Duration) -> bool {
+        self.fetched = None;
+        let fetched = self.fetched.insert((self.fetcher.download)(&self.issuer, limit));
+        fetched.is_ok()
+    }
+
+    fn finish(self: Box<Self>) {
+        let none = || Err("the fetch was not possible; this is an error of the server".to_owned());
+        self.fetcher.finish(&self.issuer, self.fetched.unwrap_or_else(none));
     }
 }
 
@@ -174,13 +212,30 @@ mod tests {
         })
     }
 
+    /// Starts the fetches that are due, and returns when they have ended.
+    fn fetch(fetcher: &Arc<KeyFetcher>) {
+        let (due, _) = fetcher.schedule().take_due(&[ISSUER.to_owned()], fetcher.started.elapsed());
+        assert_eq!(due, [ISSUER]);
+        let fetch = KeyFetch { fetcher: fetcher.clone(), issuer: ISSUER.to_owned(), fetched: None };
+        DownloadThreads::new("test").start(Box::new(fetch));
+        while fetcher.schedule().next_due(Duration::ZERO).is_none() {
+            std::thread::yield_now();
+        }
+    }
+
     #[test]
     fn a_fetch_that_panics_is_repeated() {
-        let fetcher = fetcher(Box::new(|_| panic!("as by a defect of the HTTPS client")));
-        let (due, _) = fetcher.schedule().take_due(&[ISSUER.to_owned()], Duration::ZERO);
-        assert_eq!(due, [ISSUER]);
-        assert_eq!(fetcher.schedule().next_due(Duration::ZERO), None);
-        fetcher.fetch(ISSUER);
-        assert!(fetcher.schedule().next_due(Duration::ZERO).is_some());
+        let fetcher = fetcher(Box::new(|_, _| panic!("as by a defect of the HTTPS client")));
+        fetch(&fetcher);
+    }
+
+    #[test]
+    fn the_state_has_the_reason_of_a_failure() {
+        let fetcher = fetcher(Box::new(|_, _| Err("no route".to_owned())));
+        fetch(&fetcher);
+        let expected = format!("no keys of {ISSUER} (no route)");
+        while !fetcher.tokens.state().contains(&expected) {
+            std::thread::yield_now();
+        }
     }
 }

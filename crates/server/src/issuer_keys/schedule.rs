@@ -8,6 +8,9 @@ use std::time::Duration;
 const REFRESH_INTERVAL: Duration = Duration::from_secs(600);
 /// Maximum pause after a failure.
 const PAUSE_MAX: Duration = Duration::from_secs(600);
+/// Interval between fetches of an issuer that tokens with unknown keys cause. Such tokens can be
+/// invented by anybody.
+const REQUEST_INTERVAL: Duration = Duration::from_secs(60);
 /// Time after the last success for which keys are used.
 pub(super) const KEYS_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -21,13 +24,25 @@ struct IssuerFetches {
     /// Time of the next fetch; `None` while one runs.
     next: Option<Duration>,
     failures: u32,
+    /// Time of the last fetch that a token with an unknown key caused.
+    requested: Option<Duration>,
     /// Time at which the present keys are too old; `None` without keys.
     outdated_at: Option<Duration>,
 }
 
+/// The answer to tokens that name keys which are not in force.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct KeyRequestAnswer {
+    /// The keys must be fetched now, which the caller then does.
+    pub(super) starts_fetch: bool,
+    /// Requests may wait for the end of a fetch: of this one, or of one that runs.
+    pub(super) may_wait: bool,
+}
+
 impl FetchSchedule {
     fn of(&mut self, issuer: &str) -> &mut IssuerFetches {
-        let new = || IssuerFetches { next: Some(Duration::ZERO), failures: 0, outdated_at: None };
+        let new =
+            || IssuerFetches { next: Some(Duration::ZERO), failures: 0, requested: None, outdated_at: None };
         self.issuers.entry(issuer.to_owned()).or_insert_with(new)
     }
 
@@ -55,15 +70,28 @@ impl FetchSchedule {
         (due, outdated)
     }
 
+    /// Records that a token names a key which is not in force. No request waits for an issuer that did
+    /// not answer the last time.
+    pub(super) fn request(&mut self, issuer: &str, now: Duration) -> KeyRequestAnswer {
+        let fetches = self.of(issuer);
+        let is_running = fetches.next.is_none();
+        let is_allowed = fetches.requested.is_none_or(|last| now >= last + REQUEST_INTERVAL);
+        let starts_fetch = !is_running && is_allowed;
+        if starts_fetch {
+            fetches.requested = Some(now);
+            fetches.next = None;
+        }
+        let may_wait = (is_running || starts_fetch) && fetches.failures == 0;
+        KeyRequestAnswer { starts_fetch, may_wait }
+    }
+
     /// Records a success. Returns whether there were no keys before, or the last fetch failed.
     pub(super) fn succeeded(&mut self, issuer: &str, now: Duration) -> bool {
         let fetches = self.of(issuer);
         let is_first = fetches.outdated_at.is_none() || fetches.failures > 0;
-        *fetches = IssuerFetches {
-            next: Some(now + REFRESH_INTERVAL),
-            failures: 0,
-            outdated_at: Some(now + KEYS_AGE_MAX),
-        };
+        fetches.next = Some(now + REFRESH_INTERVAL);
+        fetches.failures = 0;
+        fetches.outdated_at = Some(now + KEYS_AGE_MAX);
         is_first
     }
 
@@ -138,5 +166,44 @@ mod tests {
         schedule.failed("a", at(201));
         assert_eq!(due(&mut schedule, 199 + day).1, NONE.1);
         assert_eq!(due(&mut schedule, 200 + day).1, ["a"]);
+    }
+
+    const FETCH: KeyRequestAnswer = KeyRequestAnswer { starts_fetch: true, may_wait: true };
+    const WAIT: KeyRequestAnswer = KeyRequestAnswer { starts_fetch: false, may_wait: true };
+    const REFUSE: KeyRequestAnswer = KeyRequestAnswer { starts_fetch: false, may_wait: false };
+
+    #[test]
+    fn invented_keys_cause_one_fetch_per_interval() {
+        let mut schedule = FetchSchedule::default();
+        let _ = due(&mut schedule, 0);
+        assert_eq!(schedule.request("a", at(1)), WAIT, "the first fetch runs");
+        schedule.succeeded("a", at(1));
+        assert_eq!(schedule.request("a", at(2)), FETCH);
+        assert_eq!(schedule.request("a", at(3)), WAIT);
+        assert_eq!(due(&mut schedule, 1000).0, NONE.0, "the requested fetch runs");
+        schedule.succeeded("a", at(4));
+        let fetches = (4..=604).filter(|second| {
+            let answer = schedule.request("a", at(*second));
+            if answer.starts_fetch {
+                schedule.succeeded("a", at(*second));
+            }
+            answer.starts_fetch
+        });
+        assert_eq!(fetches.count(), 10);
+        assert_eq!(schedule.request("a", at(605)), REFUSE);
+    }
+
+    #[test]
+    fn no_request_waits_for_an_issuer_that_does_not_answer() {
+        let mut schedule = FetchSchedule::default();
+        let _ = due(&mut schedule, 0);
+        schedule.failed("a", at(1));
+        assert_eq!(schedule.request("a", at(2)), KeyRequestAnswer { starts_fetch: true, may_wait: false });
+        assert_eq!(schedule.request("a", at(3)), REFUSE, "while the fetch runs");
+        schedule.failed("a", at(4));
+        assert_eq!(schedule.request("a", at(61)), REFUSE);
+        assert!(schedule.request("a", at(62)).starts_fetch, "sooner than by the backoff");
+        schedule.succeeded("a", at(63));
+        assert_eq!(schedule.request("a", at(122)), FETCH);
     }
 }

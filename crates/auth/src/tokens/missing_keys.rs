@@ -1,0 +1,119 @@
+//! [`MissingKeys`]: issuers whose tokens name keys that are not in force, and what waits for these keys.
+//!
+//! Somebody outside of this crate fetches keys. It is woken when an issuer is added, and answers by
+//! ending the wait for it, whether there are new keys or not.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Maximum number of requests that wait for keys. Each keeps its token, which a client can make up.
+pub const KEY_WAITERS_MAX: usize = 256;
+
+/// A request that waits for keys. It is called on the thread that ends the wait, and must not block.
+pub type KeyWaiter = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+pub(super) struct MissingKeys {
+    wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    issuers: Mutex<HashMap<String, Vec<KeyWaiter>>>,
+}
+
+impl fmt::Debug for MissingKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MissingKeys").finish_non_exhaustive()
+    }
+}
+
+impl MissingKeys {
+    fn issuers(&self) -> MutexGuard<'_, HashMap<String, Vec<KeyWaiter>>> {
+        self.issuers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the function that is called when an issuer is added. The first one stays.
+    pub(super) fn set_wake(&self, wake: impl Fn() + Send + Sync + 'static) {
+        drop(self.wake.set(Box::new(wake)));
+    }
+
+    /// Adds an issuer, if somebody fetches keys.
+    pub(super) fn add(&self, issuer: &str) {
+        let Some(wake) = self.wake.get() else { return };
+        let mut issuers = self.issuers();
+        if !issuers.contains_key(issuer) {
+            issuers.insert(issuer.to_owned(), Vec::new());
+            drop(issuers);
+            wake();
+        }
+    }
+
+    /// Adds an issuer and a request that waits for its keys. Returns the request if nobody fetches keys,
+    /// or if too many wait.
+    pub(super) fn wait(&self, issuer: &str, waiter: KeyWaiter) -> Result<(), KeyWaiter> {
+        let Some(wake) = self.wake.get() else { return Err(waiter) };
+        let mut issuers = self.issuers();
+        if issuers.values().map(Vec::len).sum::<usize>() >= KEY_WAITERS_MAX {
+            return Err(waiter);
+        }
+        let is_new = !issuers.contains_key(issuer);
+        issuers.entry(issuer.to_owned()).or_default().push(waiter);
+        drop(issuers);
+        if is_new {
+            wake();
+        }
+        Ok(())
+    }
+
+    /// Returns the issuers.
+    pub(super) fn list(&self) -> Vec<String> {
+        self.issuers().keys().cloned().collect()
+    }
+
+    /// Removes an issuer, and lets what waits for its keys go on.
+    pub(super) fn end(&self, issuer: &str) {
+        let waiters = self.issuers().remove(issuer).unwrap_or_default();
+        for waiter in waiters {
+            waiter();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn counter() -> (Arc<AtomicUsize>, impl Fn() + Send + Sync + Clone + 'static) {
+        let count = Arc::<AtomicUsize>::default();
+        let shared = count.clone();
+        (count, move || drop(shared.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    #[test]
+    fn nothing_waits_where_nobody_fetches_keys() {
+        let missing = MissingKeys::default();
+        missing.add("a");
+        assert!(missing.list().is_empty());
+        assert!(missing.wait("a", Box::new(|| ())).is_err());
+    }
+
+    #[test]
+    fn one_message_wakes_for_all_tokens_of_an_issuer() {
+        let missing = MissingKeys::default();
+        let ((woken, wake), (resumed, resume)) = (counter(), counter());
+        missing.set_wake(wake);
+        for _ in 0..KEY_WAITERS_MAX {
+            missing.add("a");
+            assert!(missing.wait("a", Box::new(resume.clone())).is_ok());
+        }
+        assert!(missing.wait("a", Box::new(resume.clone())).is_err(), "too many");
+        assert!(missing.wait("b", Box::new(resume)).is_err(), "the limit is of all issuers");
+        assert_eq!((woken.load(Ordering::Relaxed), missing.list()), (1, vec!["a".to_owned()]));
+        missing.end("other");
+        assert_eq!(resumed.load(Ordering::Relaxed), 0);
+        missing.end("a");
+        assert_eq!((resumed.load(Ordering::Relaxed), missing.list()), (KEY_WAITERS_MAX, vec![]));
+        missing.add("a");
+        assert_eq!(woken.load(Ordering::Relaxed), 2);
+    }
+}
