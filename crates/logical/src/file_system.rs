@@ -312,8 +312,13 @@ impl Logical {
         }
     }
 
+    /// Returns the paths of all exports.
+    pub fn export_prefixes(&self) -> Vec<LogicalPath> {
+        self.exports.all().iter().map(|export| export.prefix.without_slash()).collect()
+    }
+
     /// Reports whether missing files at a path are brought in from mass storage.
-    pub(crate) fn stages(&self, path: &LogicalPath) -> bool {
+    pub fn stages(&self, path: &LogicalPath) -> bool {
         self.exports.find(path, "Staging").is_ok_and(|export| export.stage)
     }
 

@@ -16,6 +16,8 @@
 //! | `copy_program` | [`CopyPrograms`]: runs copy programs of the site |
 //! | `staging` | [`Staging`]: brings one file in, whole or not at all |
 //! | `service` | [`Residency`]: the queue at work, with its threads |
+//! | `tree_walk` | a walk over the directories of exports |
+//! | `sweep` | removes temporary files that an earlier run has left |
 //! | `network_file_system` | recognises directories in which the queue would not be safe |
 
 mod catalog;
@@ -30,6 +32,8 @@ mod service;
 mod sqlite_store;
 mod staging;
 mod store;
+mod sweep;
+mod tree_walk;
 
 pub use catalog::CatalogProgram;
 pub use copy_command::CopyCommand;
@@ -38,7 +42,10 @@ pub use entry::{
     CopyFailure, EntryKey, EntryState, FailureReason, Priority, RequestId, TransferDirection, TransferEntry,
 };
 pub use memory_store::MemoryStore;
-pub use ports::{CopyAgent, IncomingCopy, RemoteCatalog, RemoteStatus, ResidencyEvents, StopSignal};
+pub use ports::{
+    CopyAgent, IncomingCopy, PathResidency, RemoteCatalog, RemoteStatus, ResidencyEvents, ResidencyPaths,
+    StopSignal,
+};
 pub use queue::{
     CopyOutcome, QueueAction, QueueError, QueueLimits, Submission, SubmissionOutcome, TransferQueue,
 };
@@ -49,3 +56,4 @@ pub use service::{
 pub use sqlite_store::{SqliteStore, StoreError, StoreOpenError};
 pub use staging::{COPY_TIME_ATTRIBUTE, Staging, copy_time_value, remote_name};
 pub use store::EntryStore;
+pub use sweep::remove_leftovers;

@@ -50,6 +50,21 @@ pub trait RemoteCatalog: Send + Sync {
     fn status(&self, path: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure>;
 }
 
+/// The export attributes of a path, as far as they concern residency.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PathResidency {
+    /// Missing files are staged.
+    pub stage: bool,
+}
+
+/// The exports of a server.
+pub trait ResidencyPaths: Send + Sync {
+    /// Returns the paths of all exports.
+    fn roots(&self) -> Vec<LogicalPath>;
+    /// Returns the attributes of a path. A path outside of all exports has none.
+    fn of(&self, path: &LogicalPath) -> PathResidency;
+}
+
 /// A receiver of events about files that come.
 pub trait ResidencyEvents: Send + Sync {
     /// Reports that a file came from mass storage and has its name. Must not block.

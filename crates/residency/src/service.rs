@@ -5,13 +5,14 @@
 //! become one transaction, and nothing follows from a command before it is durable.
 
 use crate::entry::{CopyFailure, EntryKey, FailureReason, RequestId, TransferEntry};
-use crate::ports::StopSignal;
+use crate::ports::{ResidencyPaths, StopSignal};
 use crate::queue::{
     CopyOutcome, QueueAction, QueueError, QueueLimits, Submission, SubmissionOutcome, TransferQueue,
 };
 use crate::sqlite_store::{SqliteStore, StoreError, StoreOpenError};
 use crate::staging::Staging;
 use crate::store::EntryStore as _;
+use crate::sweep::remove_leftovers;
 use base::{Clock, Supervisor};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -124,6 +125,8 @@ pub struct ResidencyParts {
     pub limits: QueueLimits,
     /// The copies.
     pub staging: Staging,
+    /// The exports.
+    pub paths: Arc<dyn ResidencyPaths>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
 }
@@ -132,7 +135,7 @@ impl Residency {
     /// Opens the queue, and continues the transfers of an earlier run. Blocks; for the start of the
     /// server.
     pub fn start(parts: ResidencyParts, supervisor: &Supervisor) -> Result<Self, ResidencyStartError> {
-        let ResidencyParts { directory, limits, staging, clock } = parts;
+        let ResidencyParts { directory, limits, staging, paths, clock } = parts;
         let fail = |error| ResidencyStartError::Directory { directory: directory.clone(), error };
         // It holds the arguments of programs, so nobody else may have put anything there.
         let place = PrivateDirectory::create(&directory).map_err(fail)?;
@@ -144,6 +147,12 @@ impl Residency {
         let deny = limits.deny;
         store.transaction(|store| store.recover(begun.now(), deny))?;
         let source = staging.source().into();
+        let backend = staging.backend.clone();
+        let sweep = move || remove_leftovers(backend.as_ref(), paths.as_ref());
+        std::thread::Builder::new()
+            .name("staging-sweep".to_owned())
+            .spawn(sweep)
+            .map_err(ResidencyStartError::Thread)?;
         let (commands, inbox) = channel();
         let thread = QueueThread {
             store,

@@ -76,7 +76,10 @@ impl Staging {
         let begun = SystemTime::now();
         let missing = self.missing_directories(path);
         let parents = ParentCreation::everywhere(DIRECTORY_MODE);
-        let mut file = match self.backend.receive(path, FILE_MODE, Some(&parents)) {
+        let Some(transfers) = self.backend.transfers() else {
+            return failed("stage", &io::ErrorKind::Unsupported.into());
+        };
+        let mut file = match transfers.receive(path, FILE_MODE, Some(&parents)) {
             Ok(file) => file,
             Err(error) => return cannot_receive(path, &error),
         };

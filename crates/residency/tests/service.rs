@@ -4,9 +4,10 @@
 
 use base::{Clock, LogicalPath, Supervisor};
 use residency::{
-    COPY_TIME_ATTRIBUTE, CopyCommand, CopyFailure, CopyPrograms, EntryKey, FailureReason, Priority,
-    QueueLimits, RemoteCatalog, RemoteStatus, RequestId, RequestStatus, Residency, ResidencyEvents,
-    ResidencyParts, ResidencyStartError, StageError, Staging, Submission, TransferDirection, copy_time_value,
+    COPY_TIME_ATTRIBUTE, CopyCommand, CopyFailure, CopyPrograms, EntryKey, FailureReason, PathResidency,
+    Priority, QueueLimits, RemoteCatalog, RemoteStatus, RequestId, RequestStatus, Residency, ResidencyEvents,
+    ResidencyParts, ResidencyPaths, ResidencyStartError, StageError, Staging, Submission, TransferDirection,
+    copy_time_value,
 };
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -40,6 +41,17 @@ struct Size(u64);
 impl RemoteCatalog for Size {
     fn status(&self, _: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
         Ok(Some(RemoteStatus { is_directory: false, size: self.0, mode: 0o644, modified: 1 }))
+    }
+}
+
+/// Exports in which all paths stage, except those below `/local`.
+struct Paths;
+impl ResidencyPaths for Paths {
+    fn roots(&self) -> Vec<LogicalPath> {
+        vec![LogicalPath::root(), LogicalPath::parse(b"/local").unwrap()]
+    }
+    fn of(&self, path: &LogicalPath) -> PathResidency {
+        PathResidency { stage: !path.is_within(&LogicalPath::parse(b"/local").unwrap()) }
     }
 }
 
@@ -95,6 +107,7 @@ impl Site {
             directory: directory.join("queue"),
             limits: LIMITS,
             staging,
+            paths: Arc::new(Paths),
             clock: Arc::new(RealClock),
         }
     }
@@ -364,4 +377,47 @@ fn two_processes_cannot_execute_the_transfers_of_one_queue() {
     let parts = Site::parts(&site.directory, COPY, site.backend.clone(), site.arrivals.clone());
     let second = Residency::start(parts, &site.supervisor);
     assert!(matches!(second, Err(ResidencyStartError::Locked(_))));
+}
+
+/// The temporary files of a run that was killed, in directories that stage and in one that does not.
+#[test]
+fn temporary_files_of_an_earlier_run_are_removed_where_files_are_staged() {
+    let site = Site::new(COPY);
+    let disk = site.directory.join("disk");
+    let outside = site.directory.join("outside");
+    for directory in [&disk.join("deep/er"), &disk.join("local"), &outside] {
+        fs::create_dir_all(directory).unwrap();
+    }
+    symlink(&outside, disk.join("deep/link")).unwrap();
+    let path = |text: &str| LogicalPath::parse(text.as_bytes()).unwrap();
+    let leave = |name: &str| {
+        let file = site.backend.transfers().unwrap().receive(&path(name), 0o644, None).unwrap();
+        let place = file.local_path().unwrap();
+        fs::write(&place, "half").unwrap();
+        (file, place)
+    };
+    let (running, in_use) = leave("/deep/running");
+    let others: Vec<_> = ["/top", "/deep/er/f", "/local/f"].map(|name| leave(name).1).into();
+    // Moved behind a link that leads out of the root.
+    let beyond = outside.join(others[1].file_name().unwrap());
+    fs::copy(&others[1], &beyond).unwrap();
+    assert!(
+        std::process::Command::new("cp")
+            .args(["--preserve=xattr", "--"])
+            .args([&others[1], &beyond])
+            .status()
+            .unwrap()
+            .success()
+    );
+    residency::remove_leftovers(site.backend.as_ref(), &Paths);
+    assert!(!others[0].exists() && !others[1].exists());
+    assert!(in_use.exists() && others[2].exists() && beyond.exists());
+    // The next start removes what nobody writes any more.
+    drop(running);
+    let directory = site.directory.join("other-queue");
+    let parts = Site::parts(&site.directory, COPY, site.backend.clone(), site.arrivals.clone());
+    let _again = Residency::start(ResidencyParts { directory, ..parts }, &site.supervisor).unwrap();
+    while in_use.exists() {
+        std::thread::yield_now();
+    }
 }

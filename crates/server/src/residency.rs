@@ -6,9 +6,9 @@ use base::{Error, ErrorKind, LogicalPath, Supervisor};
 use config::{CopyProgram, Effective, StageProgram};
 use logical::{Logical, StageRequest, StagedFiles, Stager, StagerReply};
 use residency::{
-    CatalogProgram, CopyCommand, CopyFailure, CopyPrograms, EntryKey, FailureReason, Priority, QueueLimits,
-    RemoteCatalog, RequestId, RequestStatus, Residency, ResidencyEvents, ResidencyParts, StageError, Staging,
-    Submission, TransferDirection, remote_name,
+    CatalogProgram, CopyCommand, CopyFailure, CopyPrograms, EntryKey, FailureReason, PathResidency, Priority,
+    QueueLimits, RemoteCatalog, RequestId, RequestStatus, Residency, ResidencyEvents, ResidencyParts,
+    ResidencyPaths, StageError, Staging, Submission, TransferDirection, remote_name,
 };
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -82,6 +82,7 @@ pub(crate) fn staged_files(
             deny: values.deny.as_secs(),
         },
         staging,
+        paths: Arc::new(Exports(Arc::downgrade(logical))),
         clock: Arc::new(SystemClock::new()),
     };
     let residency = Residency::start(parts, supervisor).map_err(|error| fail(&error))?;
@@ -113,6 +114,19 @@ fn catalog(program: &CopyProgram, root: &str) -> Arc<dyn RemoteCatalog> {
         arguments: program.arguments.clone(),
         remote_name: Box::new(move |path| remote_name(&root, path)),
     })
+}
+
+/// The exports of the file system.
+struct Exports(Weak<Logical>);
+
+impl ResidencyPaths for Exports {
+    fn roots(&self) -> Vec<LogicalPath> {
+        self.0.upgrade().map(|logical| logical.export_prefixes()).unwrap_or_default()
+    }
+
+    fn of(&self, path: &LogicalPath) -> PathResidency {
+        PathResidency { stage: self.0.upgrade().is_some_and(|logical| logical.stages(path)) }
+    }
 }
 
 /// Reports files that came to the file system.

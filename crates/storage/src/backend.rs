@@ -8,9 +8,9 @@
 //! wait for a disk; they return [`Now::WouldBlock`] instead. Errors are those of the operating
 //! system; the `logical` crate turns them into messages for clients.
 
-use crate::incoming::IncomingResult;
 use crate::pool::{Job, Pool};
 use crate::ring::Completion;
+use crate::transfer::TransferStorage;
 use crate::user::StorageUser;
 use base::{CopyRange, Extent, LogicalPath, Owner, ReadPiece};
 use std::borrow::Cow;
@@ -320,10 +320,10 @@ pub trait Backend: Send + Sync {
     }
     /// Opens a file, and creates it if `how` allows that.
     fn open(&self, path: &LogicalPath, how: &OpenMode) -> io::Result<Arc<dyn StoredFile>>;
-    /// Creates a temporary file that gets the name `path` when it is complete, with this mode. `EBUSY`
-    /// if the program of an earlier try still writes it, `EEXIST` if it is not a file of this backend.
-    fn receive(&self, _path: &LogicalPath, _mode: u32, _up: Option<&ParentCreation>) -> IncomingResult {
-        Err(io::ErrorKind::Unsupported.into())
+    /// Returns the operations on files that are copied from and to mass storage, with the rights of the
+    /// server; `None` if the backend has none.
+    fn transfers(&self) -> Option<&dyn TransferStorage> {
+        None
     }
     /// Opens an existing file if its name is in memory.
     fn open_now(&self, path: &LogicalPath, how: &OpenMode) -> Now<Arc<dyn StoredFile>>;

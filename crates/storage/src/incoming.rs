@@ -47,7 +47,7 @@ pub trait IncomingFile: Send {
     fn discard(self: Box<Self>) -> io::Result<()>;
 }
 
-/// The result of [`crate::Backend::receive`].
+/// The result of [`crate::TransferStorage::receive`].
 pub type IncomingResult = io::Result<Box<dyn IncomingFile>>;
 
 /// Makes the program of a command inherit a descriptor.

@@ -14,6 +14,7 @@
 //! | `fair_share_queue` | a queue that serves the owners of its entries in turn |
 //! | `batched_reads` | batches of small blocking reads, one thread per batch |
 //! | `ring` | reads that would block, through the event loop's own io_uring |
+//! | `transfer` | [`TransferStorage`]: operations on files that are copied from and to mass storage |
 //! | `user` | storage operations with the rights of a user: [`UserBackend`], [`UserSwitch`] |
 //! | `user_names` | [`UserNameCache`]: names of users and groups by number |
 //! | `faulty` | [`Faulty`]: fault injection for tests |
@@ -37,6 +38,7 @@ pub mod posix;
 mod private;
 mod refused_features;
 pub mod ring;
+mod transfer;
 mod user;
 mod user_names;
 
@@ -56,6 +58,7 @@ pub use pool::{
 };
 pub use posix::Posix;
 pub use private::{PrivateDirectory, SharedDirectory, UntrustedFile};
+pub use transfer::{Leftovers, TransferStorage};
 pub use user::{ActingAs, StorageUser, UserBackend, UserSwitch};
 pub use user_names::{NAMES_BELIEVED, NAMES_MAX, UserNameCache};
 

@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use storage::{Backend as _, IncomingFile, OpenMode, ParentCreation, Posix};
+use storage::{Backend as _, IncomingFile, Leftovers, OpenMode, ParentCreation, Posix};
 
 struct Root(PathBuf);
 
@@ -46,7 +46,7 @@ fn path(text: &str) -> LogicalPath {
 }
 
 fn receive(backend: &Posix, name: &str) -> std::io::Result<Box<dyn IncomingFile>> {
-    backend.receive(&path(name), 0o644, Some(&ParentCreation::everywhere(0o755)))
+    backend.transfers().unwrap().receive(&path(name), 0o644, Some(&ParentCreation::everywhere(0o755)))
 }
 
 fn errno<T>(result: std::io::Result<T>) -> Option<i32> {
@@ -182,4 +182,54 @@ fn clients_cannot_use_the_names_of_temporary_files() {
     assert_eq!(errno(backend.make_directory(&path(&name), 0o755, None)), Some(libc::EINVAL));
     assert!(backend.list(&path("/")).unwrap().next(10).unwrap().is_empty());
     assert_eq!(root.names().len(), 1);
+}
+
+/// Temporary files of a process that was killed, beside everything that only looks like them.
+#[test]
+fn leftovers_are_removed_if_they_are_marked_and_nobody_has_locked_them() {
+    let root = Root::new();
+    let backend = root.backend();
+    let leftovers = || backend.transfers().unwrap().remove_leftovers(&path("/d")).unwrap();
+    let mark = |name: &str, value: &[u8]| {
+        backend.set_attribute(&path(name), "user.scalla.incoming", value, false).unwrap();
+    };
+    fs::create_dir(root.0.join("d")).unwrap();
+    let name = |digit: &str| format!("d/.scalla-incoming-{}", digit.repeat(32));
+    let file = receive(&backend, "/d/f").unwrap();
+    let left = file.local_path().unwrap();
+    fs::write(&left, "half").unwrap();
+    assert_eq!(leftovers(), Leftovers { in_use: 1, ..Leftovers::default() });
+    drop(file);
+    // Its program has changed the mode.
+    fs::set_permissions(&left, fs::Permissions::from_mode(0o444)).unwrap();
+    // Planted: a link to a marked file, a file without the mark, another mark, a directory, a pipe.
+    fs::write(root.0.join("victim"), "v").unwrap();
+    mark("/victim", b"1");
+    std::os::unix::fs::symlink(root.0.join("victim"), root.0.join(name("a"))).unwrap();
+    for (digit, content) in [("b", "of somebody else"), ("c", "")] {
+        fs::write(root.0.join(name(digit)), content).unwrap();
+    }
+    for (number, value) in [("d", b"2".as_slice()), ("e", b"")] {
+        fs::write(root.0.join("new"), "x").unwrap();
+        mark("/new", value);
+        fs::rename(root.0.join("new"), root.0.join(name(number))).unwrap();
+    }
+    fs::create_dir(root.0.join(name("f"))).unwrap();
+    let pipe = root.0.join(name("0"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // Marked, but its name is not that of a temporary file.
+    fs::write(root.0.join("d/plain"), "x").unwrap();
+    mark("/d/plain", b"1");
+    // The end of the server came between the two steps of a publication by links.
+    fs::write(root.0.join("d/published"), "whole").unwrap();
+    mark("/d/published", b"1");
+    fs::set_permissions(root.0.join("d/published"), fs::Permissions::from_mode(0o640)).unwrap();
+    fs::hard_link(root.0.join("d/published"), root.0.join(name("1"))).unwrap();
+    let before = fs::read_dir(root.0.join("d")).unwrap().count();
+    assert_eq!(leftovers(), Leftovers { removed: 2, in_use: 0, unknown: 7 });
+    assert_eq!(fs::read_dir(root.0.join("d")).unwrap().count(), before - 2);
+    assert!(!left.exists() && fs::read(root.0.join("victim")).unwrap() == b"v");
+    let published = fs::metadata(root.0.join("d/published")).unwrap();
+    assert_eq!((published.len(), published.permissions().mode() & 0o777), (5, 0o640));
+    assert_eq!(leftovers(), Leftovers { unknown: 7, ..Leftovers::default() });
 }

@@ -5,7 +5,6 @@ use super::attribute::{self, AttributeBearer};
 use super::calls::{QUIET, exact_mode, metadata, stat_cached, usage_of};
 use super::directory::PosixDirectory;
 use super::file::PosixFile;
-use super::incoming::PosixIncoming;
 use super::link::{self, LinkTarget};
 use super::partition::SpaceReservation;
 use super::space::{SPACE_DEFAULT, SpaceConfig, Spaces};
@@ -14,10 +13,10 @@ use super::translated_directory::TranslatedDirectory;
 use super::tree::{ConfinedTree, DisabledFeatures, MetadataHandle, ParentDirectory};
 use super::volume::{Volume, Volumes};
 use crate::backend::{directories_above, sync_names};
-use crate::incoming::IncomingResult;
 use crate::{
     Backend, CreateMode, DirectoryAbove, DirectoryState, DirectoryStream, FileIdentity, FileSystemUsage,
-    Metadata, NameRules, Now, OpenMode, ParentCreation, Pool, SpaceUsage, StoredFile, WorkPlacement,
+    Metadata, NameRules, Now, OpenMode, ParentCreation, Pool, SpaceUsage, StoredFile, TransferStorage,
+    WorkPlacement,
 };
 use base::LogicalPath;
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -90,10 +89,10 @@ impl Config {
 
 /// A backend for POSIX file systems below a local root.
 pub struct Posix {
-    names: Arc<NameRules>,
-    tree: Arc<ConfinedTree>,
+    pub(super) names: Arc<NameRules>,
+    pub(super) tree: Arc<ConfinedTree>,
     volumes: Arc<Volumes>,
-    spaces: Option<Spaces>,
+    pub(super) spaces: Option<Spaces>,
     /// Quotas of a configuration without spaces.
     quotas: Option<Arc<SpaceAccounts>>,
     without: DisabledFeatures,
@@ -272,12 +271,8 @@ impl Backend for Posix {
         Ok(file)
     }
 
-    fn receive(&self, path: &LogicalPath, mode: u32, up: Option<&ParentCreation>) -> IncomingResult {
-        if self.spaces.as_ref().is_some_and(|spaces| spaces.take(path)) {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
-        let (stored, up) = (self.names.stored_new(path)?, self.names.parents(path, up));
-        Ok(Box::new(PosixIncoming::new(&self.tree, &stored, mode, up.as_deref())?))
+    fn transfers(&self) -> Option<&dyn TransferStorage> {
+        Some(self)
     }
 
     fn open_now(&self, path: &LogicalPath, how: &OpenMode) -> Now<Arc<dyn StoredFile>> {

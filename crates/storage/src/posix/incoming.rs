@@ -5,10 +5,10 @@ use super::calls::{QUIET, exact_mode, metadata};
 use super::stable;
 use super::tree::{ConfinedTree, ParentDirectory, proc_name};
 use crate::incoming::{INCOMING_MODIFIED, INCOMING_PREFIX, IncomingFile, lock_file};
-use crate::{Metadata, ParentCreation};
+use crate::{Leftovers, Metadata, ParentCreation};
 use base::LogicalPath;
 use digest::{Algorithm, RunningChecksum};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -48,6 +48,13 @@ pub(super) struct PosixIncoming {
     mode: u32,
 }
 
+/// Reports whether a name has the form of [`temporary_name`].
+fn is_temporary_name(name: &[u8]) -> bool {
+    let digits = name.strip_prefix(INCOMING_PREFIX);
+    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    digits.is_some_and(|digits| digits.len() == NAME_DIGITS && digits.iter().all(is_digit))
+}
+
 /// Returns the temporary name beside a name. It is always the same, so that a second try finds the
 /// file and the lock of the first one.
 fn temporary_name(name: &[u8]) -> Vec<u8> {
@@ -57,7 +64,7 @@ fn temporary_name(name: &[u8]) -> Vec<u8> {
 
 impl PosixIncoming {
     /// Creates the temporary file for a path below the root. The errors are those of
-    /// [`crate::Backend::receive`].
+    /// [`crate::TransferStorage::receive`].
     pub(super) fn new(
         tree: &Arc<ConfinedTree>,
         stored: &LogicalPath,
@@ -168,6 +175,70 @@ fn lock_temporary(parent: &OwnedFd, name: &[u8]) -> io::Result<Option<OwnedFd>> 
 
 fn mark(file: &OwnedFd) -> io::Result<()> {
     attribute::set(&AttributeBearer::from(file.as_fd()), ATTRIBUTE, ATTRIBUTE_VALUE, false)
+}
+
+/// Implements [`crate::TransferStorage::remove_leftovers`] for an open directory.
+pub(super) fn remove_leftovers(directory: &OwnedFd) -> io::Result<Leftovers> {
+    let mut leftovers = Leftovers::default();
+    let mut names = Dir::read_from(directory)?;
+    while let Some(entry) = names.read() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if !is_temporary_name(name) {
+            continue;
+        }
+        let number = match remove_leftover(directory, name) {
+            Ok(Leftover::Removed) => &mut leftovers.removed,
+            Ok(Leftover::InUse) => &mut leftovers.in_use,
+            Ok(Leftover::Gone) => continue,
+            Ok(Leftover::Unknown) | Err(_) => &mut leftovers.unknown,
+        };
+        *number += 1;
+    }
+    if leftovers.removed > 0 {
+        stable::sync_directory(directory)?;
+    }
+    Ok(leftovers)
+}
+
+/// What became of a file at a temporary name.
+enum Leftover {
+    Removed,
+    InUse,
+    Gone,
+    Unknown,
+}
+
+/// Removes a file at a temporary name if it has the mark of temporary files, and if nobody has
+/// locked it.
+fn remove_leftover(directory: &OwnedFd, name: &[u8]) -> io::Result<Leftover> {
+    let is_file = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => return Ok(Leftover::Gone),
+        other => FileType::from_raw_mode(other?.st_mode) == FileType::RegularFile,
+    };
+    if !is_file {
+        return Ok(Leftover::Unknown);
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | QUIET;
+    let file = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+    let mark = attribute::get(&AttributeBearer::from(file.as_fd()), ATTRIBUTE)?;
+    if mark.as_deref() != Some(ATTRIBUTE_VALUE) {
+        return Ok(Leftover::Unknown);
+    }
+    let writable = rustix::fs::openat(CWD, proc_name(file.as_fd()), OFlags::RDWR | QUIET, Mode::empty());
+    let locked = match writable {
+        // With a second name, it is the file that was about to be published, and keeps its mode.
+        Err(Errno::ACCESS) if rustix::fs::fstat(&file)?.st_nlink == 1 => reopened(&file)?,
+        other => other?,
+    };
+    if !lock_file(locked.as_fd())? {
+        return Ok(Leftover::InUse);
+    }
+    if !leads_to(directory, name, &locked)? {
+        return Ok(Leftover::Gone);
+    }
+    rustix::fs::unlinkat(directory, name, AtFlags::empty())?;
+    Ok(Leftover::Removed)
 }
 
 impl IncomingFile for PosixIncoming {

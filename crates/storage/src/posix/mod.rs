@@ -8,6 +8,7 @@
 //! | `backend` | the backend: each operation on names |
 //! | `calls` | system calls that several files make in the same way |
 //! | `bases` | the directories that paths and links may lead into |
+//! | `transfer` | files that are copied from and to mass storage |
 //! | `tree` | confinement: resolves paths to descriptors in one system call |
 //! | `walk` | fallback of `tree` name by name, for links and kernels that need it |
 //! | `incoming` | temporary files for files that come from elsewhere |
@@ -41,6 +42,7 @@ mod partition;
 mod resident;
 mod space;
 mod stable;
+mod transfer;
 mod translated_directory;
 mod tree;
 mod usage_log;

@@ -4,8 +4,8 @@ use super::directory::UserDirectoryStream;
 use super::file::UserFile;
 use super::{StorageUser, UserSwitch};
 use crate::{
-    Backend, CreateMode, DirectoryAbove, DirectoryStream, FileIdentity, FileSystemUsage, IncomingResult,
-    Metadata, Now, OpenMode, ParentCreation, Pool, SpaceUsage, StoredFile, WorkPlacement,
+    Backend, CreateMode, DirectoryAbove, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now,
+    OpenMode, ParentCreation, Pool, SpaceUsage, StoredFile, TransferStorage, WorkPlacement,
 };
 use base::LogicalPath;
 use std::borrow::Cow;
@@ -50,8 +50,8 @@ impl Backend for UserBackend {
         })
     }
 
-    fn receive(&self, path: &LogicalPath, mode: u32, up: Option<&ParentCreation>) -> IncomingResult {
-        self.call(|behind| behind.receive(path, mode, up))
+    fn transfers(&self) -> Option<&dyn TransferStorage> {
+        self.behind.transfers()
     }
 
     fn open_now(&self, path: &LogicalPath, how: &OpenMode) -> Now<Arc<dyn StoredFile>> {

@@ -1,0 +1,27 @@
+//! Operations on files that are copied from and to mass storage.
+
+use crate::ParentCreation;
+use crate::incoming::IncomingResult;
+use base::LogicalPath;
+use std::io;
+
+/// The result of [`TransferStorage::remove_leftovers`], as numbers of files.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Leftovers {
+    /// Temporary files that nobody wrote any more. They were removed.
+    pub removed: u64,
+    /// Temporary files that a process has locked. It may still write them.
+    pub in_use: u64,
+    /// Names of temporary files at which there is something else, or a file that cannot be read.
+    pub unknown: u64,
+}
+
+/// Operations of a backend on files that are copied from and to mass storage.
+pub trait TransferStorage: Send + Sync {
+    /// Creates a temporary file that gets the name `path` when it is complete, with this mode. `EBUSY`
+    /// if the program of an earlier try still writes it, `EEXIST` if it is not a file of this backend.
+    fn receive(&self, path: &LogicalPath, mode: u32, up: Option<&ParentCreation>) -> IncomingResult;
+    /// Removes the temporary files in a directory that nobody has locked. A file is recognised by its
+    /// name together with the attribute of temporary files. Links are never followed.
+    fn remove_leftovers(&self, directory: &LogicalPath) -> io::Result<Leftovers>;
+}
