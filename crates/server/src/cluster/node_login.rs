@@ -97,6 +97,10 @@ impl NodeAuthentication {
                     return NodeAuthenticationStep::Refuse(AuthenticationRefusal::Invalid(why));
                 }
                 match exchange.step(credentials, now) {
+                    ServerStep::Done(entity) if entity.name.as_deref().unwrap_or_default().is_empty() => {
+                        let why = "its credentials name no user".to_owned();
+                        NodeAuthenticationStep::Refuse(AuthenticationRefusal::Invalid(why))
+                    }
                     ServerStep::Done(_) => {
                         *self = Self::Over;
                         NodeAuthenticationStep::Accept(login)
@@ -124,7 +128,7 @@ impl NodeAuthentication {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use auth::{Entity, RefusedLogin, StepCost};
+    use auth::{Entity, EntityNames, RefusedLogin, StepCost};
     use std::time::UNIX_EPOCH;
     use wire::cms::NodeLogin;
     use wire::cms::flags::StatusModifier;
@@ -140,7 +144,12 @@ mod tests {
 
         fn step(&mut self, credentials: &[u8], _: SystemTime) -> ServerStep {
             match (credentials, self.0) {
-                (b"sss\0key", 0) => ServerStep::Done(Entity::of_host("h")),
+                (b"sss\0key", 0) => {
+                    let names = EntityNames { name: Some("cms".into()), ..EntityNames::default() };
+                    ServerStep::Done(Entity::of_host("h").renamed(names))
+                }
+                (b"sss\0nameless", _) => ServerStep::Done(Entity::of_host("h")),
+                (b"sss\0later", _) => ServerStep::Later,
                 (b"sss\0key", _) => {
                     self.0 -= 1;
                     ServerStep::Continue(b"more".to_vec())
@@ -220,6 +229,8 @@ mod tests {
             );
             answer
         };
+        assert_eq!(refused(b"sss\0nameless"), "refuse: its credentials name no user");
+        assert_eq!(refused(b"sss\0later"), "refuse: its credentials cannot be checked now");
         assert_eq!(refused(b"sss\0other"), "refuse: no such key\\n");
         assert_eq!(refused(b"sss"), "refuse: no such key\\n");
         for (credentials, named) in [(&b"unix\0root"[..], "unix"), (b"", ""), (b"\0\0", ""), (b"a\n", "a\\n")]
