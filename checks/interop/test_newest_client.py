@@ -16,7 +16,7 @@ from tools import pattern, run, wait_until
 
 __all__ = ["authority", "issuer"]
 
-STEPS = peers.REPOSITORY / "checks/interop/newest_steps.py"
+STEPS = peers.REPOSITORY / "checks/interop" / "newest_steps.py"
 CONTENT = pattern(300_000)
 LOCAL = "scalla.tpcsource allow loopback\nofs.tpc ttl 60 60\n"
 

@@ -22,6 +22,7 @@
 //! | `cms`               | a frame between cluster nodes; a stream of them   |
 //! | `grid_chains`       | grid certificates, revocation lists, grid maps, policies of authorities |
 //! | `macaroons`         | macaroons, their caveats, secrets, credentials of `ztn` |
+//! | `krb5_messages`     | credentials of `krb5`, offers of servers          |
 //! | `metalinks`         | a metalink                                        |
 //! | `paths`             | a logical path                                    |
 //! | `configuration`     | a configuration file                              |
@@ -34,6 +35,8 @@
 //! | `gsi_messages`      | messages of `gsi`, key agreements, parameters of servers |
 //! | `pwd_messages`      | messages of `pwd`, files of passwords |
 //! | `issuer_files`      | issuer files and map files of tokens              |
+//! | `voms_maps`         | maps of groups of VOMS to users                   |
+//! | `voms_signers`      | names of the signers of VOMS attributes           |
 //! | `stored_attributes` | extended attributes that the server stores        |
 
 pub mod archives;
@@ -48,6 +51,7 @@ pub mod issuer_files;
 pub mod journals;
 pub mod key_sets;
 pub mod keytabs;
+pub mod krb5_messages;
 pub mod macaroons;
 pub mod metalinks;
 pub mod paths;
@@ -58,6 +62,8 @@ pub mod seeds;
 pub mod sessions;
 pub mod stored_attributes;
 pub mod tokens;
+pub mod voms_maps;
+pub mod voms_signers;
 
 /// The name and the function of a target.
 pub type Target = (&'static str, fn(&[u8]));
@@ -76,6 +82,7 @@ pub const TARGETS: &[Target] = &[
     ("journals", journals::target),
     ("key_sets", key_sets::target),
     ("keytabs", keytabs::target),
+    ("krb5_messages", krb5_messages::target),
     ("macaroons", macaroons::target),
     ("metalinks", metalinks::target),
     ("paths", paths::target),
@@ -85,4 +92,6 @@ pub const TARGETS: &[Target] = &[
     ("sessions", sessions::target),
     ("stored_attributes", stored_attributes::target),
     ("tokens", tokens::target),
+    ("voms_maps", voms_maps::target),
+    ("voms_signers", voms_signers::target),
 ];

@@ -45,6 +45,12 @@ fn recorded(target: &str) -> anyhow::Result<BTreeSet<Vec<u8>>> {
         "credentials" => each_credentials(|bytes| seeds.extend([bytes]))?,
         "gsi_messages" => seeds.extend(messages_of("gsi.json", "v:10600,c:ssl,ca:5cdab576.0|606cb0fc.0")?),
         "pwd_messages" => seeds.extend(messages_of("pwd.json", "v:10100,id:secret12,c:ssl")?),
+        "krb5_messages" => {
+            seeds.extend(messages_of("krb5.json", "xrootd/localhost@TEST.EXAMPLE,fwd")?);
+            seeds.extend([b"krb5\0\x6e\x81\x80".iter().copied().chain([7; 128]).collect()]);
+        }
+        "voms_maps" => seeds.extend(voms_maps()?),
+        "voms_signers" => seeds.extend(SIGNERS.iter().map(|file| file.as_bytes().to_vec())),
         "keytabs" => seeds.extend(keytab_lines()?),
         "grid_chains" => seeds.extend(grid_chains()?),
         "macaroons" => seeds.extend(macaroons()?),
@@ -215,6 +221,26 @@ fn grid_chains() -> anyhow::Result<Vec<Vec<u8>>> {
             .to_vec(),
     );
     seeds.push(b"TO Issuer \"/CN=A\" \\\n PERMIT Subject \"/DC=org/.*\"\n".to_vec());
+    Ok(seeds)
+}
+
+/// Files of signers: one list, several, comments of other programs, and malformed ones.
+const SIGNERS: [&str; 6] = [
+    "/DC=ch/DC=cern/OU=computers/CN=voms2.cern.ch\n/DC=ch/DC=cern/CN=CERN Grid Certification Authority\n",
+    "/C=IT/CN=voms\n/C=IT/CN=CA\n------ NEXT CHAIN ------\n/C=IT/CN=voms\n/C=IT/CN=Sub\n/C=IT/CN=CA\n",
+    "/CN=host/voms.example.org\n/Email=ca@example.org/CN=CA\n",
+    "  /O=A/CN=x\\/y  \r\n\n/O=A/emailAddress=a@b/CN=CA",
+    "/O=A/CN=alone\n",
+    "-\n/O=A\n/O=B\n-\n",
+];
+
+/// Returns the recorded map of groups, its lines, and lines with each escape.
+fn voms_maps() -> anyhow::Result<Vec<Vec<u8>>> {
+    let names = read(&here().join("../../vectors/security/names.json"))?;
+    let file = names["voms_mapfile"]["file"].as_str().context("no map file")?;
+    let mut seeds: Vec<Vec<u8>> = file.lines().map(|line| line.as_bytes().to_vec()).collect();
+    seeds.push(file.as_bytes().to_vec());
+    seeds.push(b"\"/a\\/b/\\\"c\\\\d\\'\\f\\n\\r\\t/*\" user\n# \n\"/*/Role=*/Capability=NULL\" b".to_vec());
     Ok(seeds)
 }
 

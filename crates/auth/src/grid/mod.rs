@@ -90,5 +90,5 @@ pub use trust::GridTrust;
 pub use verified::VerifiedChain;
 pub use voms::{VomsMembership, unverified_groups};
 pub use voms_columns::{GroupChoice, VomsColumns, VomsSelection};
-pub use voms_directory::{VOMS_DIRECTORY, VomsDirectory};
+pub use voms_directory::{VOMS_DIRECTORY, VomsDirectory, signer_names};
 pub use voms_map::VomsMap;

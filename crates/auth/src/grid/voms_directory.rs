@@ -121,6 +121,13 @@ impl OrganizationSigners {
     }
 }
 
+/// Returns the names in a file `HOST.lsc`: lists of a signer, its issuer and so on. `None` if one of them
+/// is malformed.
+#[must_use]
+pub fn signer_names(text: &str) -> Option<Vec<Vec<String>>> {
+    Some(name_lists(text)?.into_iter().map(|list| list.0).collect())
+}
+
 /// Parses lists, which lines of dashes separate; `None` if one of them is malformed.
 fn name_lists(text: &str) -> Option<Vec<NameList>> {
     let mut lists = vec![NameList(Vec::new())];

@@ -51,6 +51,14 @@ impl VomsMap {
         Ok(Self { path: path.to_owned(), lines: RwLock::new(Arc::new(read(path)?)) })
     }
 
+    /// Parses the content of a file. The map cannot be read again.
+    ///
+    /// # Errors
+    /// A line is malformed.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        Ok(Self { path: PathBuf::new(), lines: RwLock::new(Arc::new(parse(text)?)) })
+    }
+
     /// Reads the file again. The earlier content stays in force after an error. Blocks.
     ///
     /// # Errors
@@ -188,8 +196,7 @@ mod tests {
 
     #[test]
     fn the_first_name_with_a_user_counts() {
-        let lines = parse("\"/b/*\" second\n\"/a*/*\" first\n\"/*\" any\n").unwrap();
-        let map = VomsMap { path: PathBuf::new(), lines: RwLock::new(Arc::new(lines)) };
+        let map = VomsMap::parse("\"/b/*\" second\n\"/a*/*\" first\n\"/*\" any\n").unwrap();
         let user = |names: &[&str]| {
             map.user_for(&names.iter().map(|name| Fqan::parse(name).unwrap()).collect::<Vec<_>>())
         };

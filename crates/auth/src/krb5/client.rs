@@ -58,7 +58,7 @@ impl ClientProtocol for Krb5Client {
         context: &ClientContext,
     ) -> Result<Box<dyn ClientLogin>, ClientAuthError> {
         let (service, forwards) =
-            parse_offer(&offer.parameters).ok_or(ClientAuthError::BadChallenge("offer of krb5"))?;
+            offered_service(&offer.parameters).ok_or(ClientAuthError::BadChallenge("offer of krb5"))?;
         // The ticket gives all rights of the user, and the exchange does not authenticate the server.
         if forwards && !context.is_tls && !self.settings.forwards_in_clear {
             return Err(ClientAuthError::NoCredentials {
@@ -79,8 +79,10 @@ impl ClientProtocol for Krb5Client {
     }
 }
 
-/// Returns the principal of a server, and whether it wants the ticket of the user.
-fn parse_offer(parameters: &[u8]) -> Option<(String, bool)> {
+/// Returns the principal of a server, and whether it wants the ticket of the user, from its offer.
+/// `None` if the offer is malformed or names a service of the KDC.
+#[must_use]
+pub fn offered_service(parameters: &[u8]) -> Option<(String, bool)> {
     let text = std::str::from_utf8(parameters).ok()?;
     let mut parts = text.split(',');
     let service = parts.next().filter(|service| !service.is_empty() && !service.contains('\0'))?;
@@ -177,14 +179,14 @@ mod tests {
 
     #[test]
     fn offers_name_the_service() {
-        let parse = |text: &str| parse_offer(text.as_bytes());
+        let parse = |text: &str| offered_service(text.as_bytes());
         assert_eq!(parse("xrootd/h@R"), Some(("xrootd/h@R".to_owned(), false)));
         assert_eq!(parse("xrootd/h@R,x,fwd"), Some(("xrootd/h@R".to_owned(), true)));
         assert_eq!(parse("xrootd/h@R,fwdx"), Some(("xrootd/h@R".to_owned(), false)));
         for text in ["", ",fwd", "a\0b", "krbtgt/R@R", "krbtgt", "kadmin/admin@R,fwd"] {
             assert_eq!(parse(text), None, "{text}");
         }
-        assert_eq!(parse_offer(b"x\xff"), None);
+        assert_eq!(offered_service(b"x\xff"), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::PREFIX;
 
 /// The kind of a message by its tag, an application class of ASN.1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum KerberosMessage {
+pub enum KerberosMessage {
     /// The proof of the client's principal.
     ApReq = 0x6e,
     /// A ticket of the user.
@@ -19,7 +19,10 @@ const LONG_LENGTH: u8 = 0x80;
 const LENGTH_OCTETS_MAX: usize = 4;
 
 /// Returns the message in credentials, with its tag and length.
-pub(super) fn message(credentials: &[u8], kind: KerberosMessage) -> Result<&[u8], &'static str> {
+///
+/// # Errors
+/// The credentials are not exactly one message of this kind.
+pub fn message(credentials: &[u8], kind: KerberosMessage) -> Result<&[u8], &'static str> {
     let message = credentials.strip_prefix(PREFIX).ok_or("the credentials are malformed")?;
     let (tag, rest) = message.split_first().ok_or("the credentials are empty")?;
     if *tag != kind as u8 {

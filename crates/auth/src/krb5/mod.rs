@@ -31,7 +31,8 @@ mod recorded;
 #[cfg(test)]
 mod test_realm;
 
-pub use client::Krb5Client;
+pub use client::{Krb5Client, offered_service};
+pub use message::{KerberosMessage, message as kerberos_message};
 pub use server::Krb5Server;
 pub use settings::{Krb5ClientSettings, Krb5ServerSettings};
 
