@@ -10,6 +10,7 @@ import pytest
 
 import grid
 import peers
+from codes import Exit
 from tools import XRDFS, run, scalla, wait_until
 
 # One byte more than the largest list.
@@ -249,3 +250,23 @@ def test_https_servers_must_have_a_certificate_of_an_authority(serve, site):
         strange.await_text("cannot be downloaded")
         assert lists.requests == 0 and "UnknownIssuer" in strange.server.output()
         lists.stop()
+
+
+def test_the_tools_know_the_lists_that_the_server_has_kept(serve, site, lists):
+    logins = Logins(site, lists.url)
+    lists.answer = site.revocation_list(logins.revoked)
+    rules = site.directory / "authdb"
+    rules.write_text("u * / lr\n")
+    logins.start(serve, "-crl:use,updt", more=f"{LOOPBACK}ofs.authorize\nacc.authdb {rules}\n")
+    config = logins.server.work / "scalla.cfg"
+    check = lambda proxy: scalla("auth", "check", f"@{proxy}", "/", "read", "--config", config)
+    logins.await_text(NEW)
+    kept = logins.server.work / "admin" / ".revocation-lists"
+    wait_until(lambda: list(kept.glob("*.r0")))
+    assert "logs in by gsi" in check(logins.plain).all
+    assert "was revoked" in check(logins.revoked_proxy).fails(Exit.FAILED).all
+    assert "revocation list" not in scalla("config", "check", config).all
+    # As at a server before its first download.
+    for file in kept.glob("*.r0"):
+        file.unlink()
+    assert "is missing" in check(logins.plain).fails(Exit.FAILED).all

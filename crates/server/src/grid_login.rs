@@ -1,6 +1,7 @@
 //! Logins with grid certificates: from the configuration to the protocol `gsi`.
 
 use crate::adapters::SystemAccounts;
+use crate::crl_downloads::restore_kept;
 use crate::error::StartError;
 use auth::access::AccessOperation;
 use auth::grid::{
@@ -27,7 +28,8 @@ const MAP_VARIABLE: &str = "GRIDMAP";
 /// The variable with the directory of the signers of VOMS attributes.
 const VOMS_VARIABLE: &str = "X509_VOMS_DIR";
 
-/// Reads certificate, key, authorities and grid map. Returns the protocol and the authorities. Blocks.
+/// Reads certificate, key, authorities, grid map and the revocation lists of earlier downloads. Returns
+/// the protocol and the authorities. Blocks.
 ///
 /// # Errors
 /// [`StartError::Security`] with the file.
@@ -62,6 +64,9 @@ pub(crate) fn gsi(
         ..settings(options, security)
     };
     let trust = Arc::new(trust);
+    for reason in restore_kept(&trust, effective) {
+        tracing::warn!("{reason}");
+    }
     let server = GsiServer::open(settings, trust.clone(), names, Box::new(SystemRng)).map_err(failed)?;
     Ok((server, trust))
 }
@@ -84,8 +89,11 @@ pub fn grid_identity(
         _ => None,
     });
     let Some(options) = options else { return Ok(None) };
-    let (gsi, _) = gsi(options, effective)?;
-    Ok(Some(gsi.identity(credential, host, now)))
+    let (gsi, trust) = gsi(options, effective)?;
+    let identity = gsi.identity(credential, host, now);
+    // A list that only the server can read may be the reason.
+    let with_lists = |reason: String| [vec![reason], restore_kept(&trust, effective)].concat().join("; ");
+    Ok(Some(identity.map_err(with_lists)))
 }
 
 /// Reports whether a client with a limited proxy may try an operation.

@@ -1,32 +1,31 @@
 //! [`KeptLists`]: downloaded lists on disk. They are verified again when they are read.
 
 use auth::grid::{CrlSource, LIST_BYTES_MAX, LISTS_OF_AUTHORITY_MAX};
+use config::Effective;
 use sha2::{Digest, Sha256};
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use storage::PrivateDirectory;
+
+/// The directory for lists, below the administrative path.
+const LISTS: &str = ".revocation-lists";
 
 /// A directory with one file for each authority, which has all its lists that are in force.
 pub(super) struct KeptLists(PathBuf);
 
 impl KeptLists {
-    pub(super) fn new(directory: &Path) -> Self {
-        Self(directory.to_owned())
+    /// Returns the lists of a server with this configuration.
+    pub(super) fn of_server(effective: &Effective) -> Self {
+        Self(effective.admin_directory().join(LISTS))
     }
 
-    /// Returns the lists of an authority. Blocks.
-    pub(super) fn read(&self, source: &CrlSource) -> Option<Vec<u8>> {
-        self.try_read(&file_name(source))
-            .map_err(|error| {
-                if error.kind() != io::ErrorKind::NotFound {
-                    let (name, directory) = (&source.authority, self.0.display());
-                    let error = base::errno_text(&error);
-                    tracing::warn!(
-                        "the kept revocation list of {name:?} in {directory} is not used: {error}"
-                    );
-                }
-            })
-            .ok()
+    /// Returns the lists of an authority; `None` if there are none. Blocks.
+    pub(super) fn read(&self, source: &CrlSource) -> io::Result<Option<Vec<u8>>> {
+        match self.try_read(&file_name(source)) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn try_read(&self, name: &str) -> io::Result<Vec<u8>> {
@@ -68,25 +67,25 @@ mod tests {
     fn lists_are_kept_where_no_other_user_can_write() {
         let directory = std::env::temp_dir().join(format!("scalla-kept-lists-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&directory);
-        let kept = KeptLists::new(&directory);
+        let kept = KeptLists(directory.clone());
         let (own, other) = (source("/CN=Own"), source("/CN=Other"));
-        assert_eq!(kept.read(&own), None);
+        assert_eq!(kept.read(&own).unwrap(), None);
         kept.write(&own, b"one").unwrap();
         kept.write(&own, b"two").unwrap();
-        assert_eq!(kept.read(&own).as_deref(), Some(&b"two"[..]));
-        assert_eq!(kept.read(&other), None, "another authority of the same hash");
+        assert_eq!(kept.read(&own).unwrap().as_deref(), Some(&b"two"[..]));
+        assert_eq!(kept.read(&other).unwrap(), None, "another authority of the same hash");
         let file = directory.join(file_name(&own));
         std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
-        assert_eq!(kept.read(&own), None);
+        assert!(kept.read(&own).is_err());
         // The next one of the same content replaces a file that cannot be used or that is missing.
         kept.write(&own, b"two").unwrap();
-        assert_eq!(kept.read(&own).as_deref(), Some(&b"two"[..]));
+        assert_eq!(kept.read(&own).unwrap().as_deref(), Some(&b"two"[..]));
         std::fs::remove_dir_all(&directory).unwrap();
         std::fs::write(&directory, b"").unwrap();
         assert!(kept.write(&own, b"two").is_err());
         std::fs::remove_file(&directory).unwrap();
         kept.write(&own, b"two").unwrap();
-        assert_eq!(kept.read(&own).as_deref(), Some(&b"two"[..]));
+        assert_eq!(kept.read(&own).unwrap().as_deref(), Some(&b"two"[..]));
         std::fs::remove_dir_all(directory).unwrap();
     }
 }

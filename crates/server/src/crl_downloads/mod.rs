@@ -24,13 +24,13 @@ use config::Effective;
 use download::ListDownload;
 use kept_lists::KeptLists;
 use schedule::DownloadSchedule;
+use std::fmt;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Maximum time of the download from all addresses of an authority.
 const DOWNLOAD_TIME_MAX: Duration = Duration::from_secs(60);
-/// The directory for lists, below the administrative path.
-const LISTS: &str = ".revocation-lists";
 
 /// Downloads from one address within some time. Blocks.
 type FetchList = dyn Fn(&str, Duration) -> Result<Vec<u8>, String> + Send + Sync;
@@ -49,13 +49,51 @@ struct ListUpdater {
     fetch: Box<FetchList>,
 }
 
+/// Puts the lists of an earlier run of a server with this configuration into force. Returns the reasons
+/// why some are not used. Blocks.
+pub(crate) fn restore_kept(trust: &GridTrust, effective: &Effective) -> Vec<String> {
+    if !trust.settings().downloads_lists {
+        return Vec::new();
+    }
+    let kept = KeptLists::of_server(effective);
+    let sources = trust.list_sources();
+    let reason = |source: &CrlSource| {
+        let name = &source.authority;
+        let reason = restore(trust, &kept, source).err()?;
+        Some(format!("the kept revocation list of {name:?} is not used: {reason}"))
+    };
+    sources.iter().filter_map(reason).collect()
+}
+
+/// Puts the kept list of an authority into force, if there is one.
+fn restore(trust: &GridTrust, kept: &KeptLists, source: &CrlSource) -> Result<(), KeptListFault> {
+    let text = kept.read(source).map_err(KeptListFault::Unreadable)?;
+    let add = |text: Vec<u8>| trust.add_kept(source, &text, SystemTime::now());
+    text.map_or(Ok(()), add).map_err(KeptListFault::Refused)
+}
+
+/// The reason why a kept list is not used.
+enum KeptListFault {
+    Refused(ListRefusal),
+    Unreadable(io::Error),
+}
+
+impl fmt::Display for KeptListFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(reason) => reason.fmt(f),
+            Self::Unreadable(error) => f.write_str(&base::errno_text(error)),
+        }
+    }
+}
+
 impl CrlDownloads {
-    /// Puts the lists of an earlier run into force and starts to download.
+    /// Starts to download. The lists of an earlier run are in force.
     pub(crate) fn start(
         trust: Arc<GridTrust>,
         effective: &Effective,
         supervisor: &Supervisor,
-    ) -> std::io::Result<Self> {
+    ) -> io::Result<Self> {
         let sources = effective.security.grid_list_sources.value.clone();
         let outbound = Outbound::new(sources, &effective.host).of_directive("gsi.crlsource");
         let authorities = trust.clone();
@@ -65,11 +103,10 @@ impl CrlDownloads {
         let updater = Arc::new(ListUpdater {
             schedule: Mutex::new(DownloadSchedule::new(trust.settings().refresh)),
             trust,
-            kept: KeptLists::new(&effective.admin_directory().join(LISTS)),
+            kept: KeptLists::of_server(effective),
             started: Instant::now(),
             fetch: Box::new(fetch),
         });
-        updater.restore_all();
         let start_due = move |threads: &Arc<DownloadThreads>| {
             updater.download_due(threads);
             updater.pause()
@@ -82,21 +119,6 @@ impl CrlDownloads {
 impl ListUpdater {
     fn schedule(&self) -> MutexGuard<'_, DownloadSchedule> {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Puts lists of an earlier run into force.
-    fn restore_all(&self) {
-        for source in self.trust.list_sources() {
-            if let Err(reason) = self.restore(&source) {
-                let name = &source.authority;
-                tracing::info!("the kept revocation list of {name:?} is not used: {reason}");
-            }
-        }
-    }
-
-    fn restore(&self, source: &CrlSource) -> Result<(), ListRefusal> {
-        let kept = self.kept.read(source);
-        kept.map_or(Ok(()), |text| self.trust.add_kept(source, &text, SystemTime::now()))
     }
 
     /// Starts the downloads that are due.
@@ -112,8 +134,10 @@ impl ListUpdater {
     /// Returns the time of the first list that the authority makes next, if it is known.
     fn download(&self, source: &CrlSource, limit: Duration) -> Result<Option<SystemTime>, String> {
         // A clock that is behind would otherwise let an older list replace the kept one.
-        if let Err(ListRefusal::NotValidYet) = self.restore(source) {
-            return Err(format!("the kept list: {}", ListRefusal::NotValidYet));
+        if let Err(KeptListFault::Refused(reason @ ListRefusal::NotValidYet)) =
+            restore(&self.trust, &self.kept, source)
+        {
+            return Err(format!("the kept list: {reason}"));
         }
         let end = Instant::now() + limit;
         let (mut reasons, mut next_update) = (Vec::new(), None);
