@@ -252,3 +252,53 @@ async fn a_handshake_may_arrive_byte_by_byte() {
     tokio::time::timeout(PATIENCE, stream.encrypt(&client, "localhost")).await.expect("an end").unwrap();
     peer.join().unwrap();
 }
+
+#[tokio::test]
+async fn a_record_that_ends_anywhere_gives_none_of_its_bytes() {
+    // Header, content, kind and tag.
+    const RECORD_BYTES: usize = 5 + 6 + 1 + 16;
+    for cut in 0..RECORD_BYTES {
+        let make =
+            move |s: &mut Sealer| [s.record(b"first", DATA), s.record(b"second", DATA)[..cut].to_vec()];
+        let (read, end) = read_from(once(move |sealer| make(sealer).concat())).await;
+        assert!(read == b"first" && end.is_ok(), "{cut} bytes: {read:?} {end:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_handshake_that_ends_anywhere_is_an_error() {
+    /// Distance of the positions: each would take long, because they need a handshake each.
+    const STEP: usize = 13;
+    let (server, client) = configs();
+    let mut cut = 0;
+    loop {
+        let (mut socket, mut stream) = connected().await;
+        let server = server.clone();
+        let peer = std::thread::spawn(move || {
+            let mut tls = ServerConnection::new(server).unwrap();
+            while !tls.wants_write() {
+                tls.read_tls(&mut socket).unwrap();
+                tls.process_new_packets().unwrap();
+            }
+            let mut flight = Vec::new();
+            while tls.wants_write() {
+                tls.write_tls(&mut flight).unwrap();
+            }
+            let part = flight.get(..cut);
+            socket.write_all(part.unwrap_or_default()).unwrap();
+            socket.shutdown(std::net::Shutdown::Write).unwrap();
+            let _ = socket.read_to_end(&mut Vec::new());
+            part.is_some()
+        });
+        let handshake = tokio::time::timeout(PATIENCE, stream.encrypt(&client, "localhost"));
+        let result = handshake.await.expect("an end");
+        drop(stream);
+        // With the whole flight the handshake is complete for the client.
+        if !peer.join().unwrap() {
+            break;
+        }
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::UnexpectedEof, "{cut} bytes");
+        cut += STEP;
+    }
+    assert!(cut > 300, "the flight of a server has a certificate");
+}

@@ -5,6 +5,11 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 /// Returns a server, and the settings of a client that trusts it.
 pub(super) fn server_and_client() -> (TlsServer, ClientConfig) {
+    server_and_client_of(&[&rustls::version::TLS13, &rustls::version::TLS12])
+}
+
+/// Returns a server, and the settings of a client that trusts it and supports only these versions.
+fn server_and_client_of(versions: &[&'static rustls::SupportedProtocolVersion]) -> (TlsServer, ClientConfig) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let key = made.signing_key.serialize_der().try_into().unwrap();
@@ -13,7 +18,7 @@ pub(super) fn server_and_client() -> (TlsServer, ClientConfig) {
     let server = server.with_single_cert(vec![made.cert.der().clone()], key).unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(made.cert.der().clone()).unwrap();
-    let client = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let client = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
     let client = client.with_root_certificates(roots).with_no_client_auth();
     let here = |_, step: Box<dyn FnOnce() + Send>| {
         step();
@@ -178,4 +183,27 @@ fn an_announced_end_is_an_end() {
     assert_eq!(records.read(&mut place).unwrap(), None);
     assert!(records.decrypt().unwrap(), "the end is to be read");
     assert_eq!(records.read(&mut place).unwrap(), Some(0));
+}
+
+/// TLS 1.2 and 1.3, each alone.
+const VERSIONS: [&rustls::SupportedProtocolVersion; 2] = [&rustls::version::TLS12, &rustls::version::TLS13];
+
+#[test]
+fn a_record_that_ends_anywhere_gives_none_of_its_bytes() {
+    for version in VERSIONS {
+        let (server, config) = server_and_client_of(&[version]);
+        let (mut client, mut records) = connected(&server, config);
+        assert_eq!(client.protocol_version(), Some(version.version));
+        client.writer().write_all(&[7; 100]).unwrap();
+        let record = sent_by(&mut client);
+        let mut place = [MaybeUninit::uninit(); 200];
+        for byte in &record[..record.len() - 1] {
+            records.append(&[*byte]);
+            assert!(!records.decrypt().unwrap(), "a part of a record gives data");
+            assert_eq!(records.read(&mut place).unwrap(), None);
+        }
+        records.append(&record[record.len() - 1..]);
+        assert!(records.decrypt().unwrap());
+        assert_eq!(records.read(&mut place).unwrap(), Some(100));
+    }
 }
