@@ -52,6 +52,8 @@ pub struct EntityFields {
     pub extractor: Option<Box<str>>,
     /// Local or mapped name, subject of a certificate or token.
     pub name: Option<Box<str>>,
+    /// Subject of the certificate of the peer, which the name need not contain.
+    pub certificate_subject: Option<Box<str>>,
     /// Host name of the peer, or its address as text.
     pub host: Box<str>,
     /// Name of the host of the peer, for rules. Unlike `host`, it is never the text of an address.
@@ -178,11 +180,34 @@ impl Entity {
         self.attribute(TOKEN_ISSUER).zip(self.attribute(TOKEN_SUBJECT))
     }
 
+    /// Reports whether this is the subject of the certificate of the peer, or its name.
+    #[must_use]
+    pub fn has_subject(&self, subject: &str) -> bool {
+        self.certificate_subject.as_deref() == Some(subject) || self.name.as_deref() == Some(subject)
+    }
+
+    /// Reports whether the peer is in a group.
+    #[must_use]
+    pub fn is_in_group(&self, group: &str) -> bool {
+        has_element(self.groups.as_deref(), group)
+    }
+
+    /// Reports whether the peer is in a virtual organization.
+    #[must_use]
+    pub fn is_in_organization(&self, organization: &str) -> bool {
+        has_element(self.vorg.as_deref(), organization)
+    }
+
     /// Returns the value of an attribute.
     #[must_use]
     pub fn attribute(&self, key: &str) -> Option<&str> {
         self.attributes.iter().find(|(name, _)| **name == *key).map(|(_, value)| &**value)
     }
+}
+
+/// Reports whether a list that is separated by blanks has an element.
+fn has_element(list: Option<&str>, element: &str) -> bool {
+    list.is_some_and(|list| list.split_ascii_whitespace().any(|one| one == element))
 }
 
 impl Deref for Entity {
@@ -236,6 +261,26 @@ mod tests {
         assert_eq!((same.role.as_deref(), same.uid), (None, Some(0)));
         let other = same.renamed(EntityNames { name: Some("bob".into()), ..EntityNames::default() });
         assert_eq!((other.name.as_deref(), other.uid, other.gid), (Some("bob"), None, None));
+    }
+
+    #[test]
+    fn elements_of_lists_are_compared_whole() {
+        let text = |text: &str| Some(Box::from(text));
+        let entity = Entity::new(EntityFields {
+            name: text("alice"),
+            certificate_subject: text("/CN=Alice"),
+            groups: text("/cms /cms/prod"),
+            vorg: text("cms atlas"),
+            ..EntityFields::default()
+        });
+        assert!(
+            entity.has_subject("/CN=Alice") && entity.has_subject("alice") && !entity.has_subject("/CN=")
+        );
+        assert!(entity.is_in_group("/cms/prod") && !entity.is_in_group("/cms /cms/prod"));
+        assert!(!entity.is_in_group("/cms/pro") && !entity.is_in_group(""));
+        assert!(entity.is_in_organization("atlas") && !entity.is_in_organization("/cms"));
+        let host = Entity::of_host("h");
+        assert!(!host.has_subject("") && !host.is_in_group("") && !host.is_in_organization(""));
     }
 
     #[test]

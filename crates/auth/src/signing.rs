@@ -48,13 +48,21 @@ impl SigningRequirements {
         Self { level, options, overrides: Vec::new() }
     }
 
+    fn requirement(&self, code: RequestCode) -> SignRequirement {
+        let overriding = self.overrides.iter().rev().find(|(of, _)| *of == code);
+        overriding.map_or_else(|| level_requirement(self.level, code), |(_, requirement)| *requirement)
+    }
+
+    /// Reports whether all requests of a kind must be signed.
+    #[must_use]
+    pub fn signs_all(&self, code: RequestCode) -> bool {
+        !matches!(self.requirement(code), SignRequirement::IGNORE | SignRequirement::LIKELY)
+    }
+
     /// Reports whether this request must be signed.
     #[must_use]
     pub fn needs_signature(&self, header: &RequestHeader, payload: &[u8]) -> bool {
-        let code = header.code;
-        let overriding = self.overrides.iter().rev().find(|(of, _)| *of == code);
-        let requirement = overriding.map_or_else(|| level_requirement(self.level, code), |(_, r)| *r);
-        match requirement {
+        match self.requirement(header.code) {
             SignRequirement::IGNORE => false,
             SignRequirement::LIKELY => is_likely(header, payload),
             _ => true,
@@ -250,6 +258,8 @@ mod tests {
         assert!(!needs(&compatible, &open(OpenOptions::READ)));
         assert!(needs(&compatible, &open(OpenOptions::NEW)) && needs(&compatible, &open(OpenOptions::UPDT)));
         assert!(needs(&of(SecurityLevel::STANDARD), &open(OpenOptions::READ)));
+        assert!(of(SecurityLevel::STANDARD).signs_all(RequestCode::OPEN));
+        assert!(!compatible.signs_all(RequestCode::OPEN) && !compatible.signs_all(RequestCode::STAT));
         let stat = stat();
         assert!(!needs(&of(SecurityLevel::INTENSE), &stat) && needs(&of(SecurityLevel::PEDANTIC), &stat));
         assert!(needs(&of(SecurityLevel(9)), &stat), "higher levels count as the highest");

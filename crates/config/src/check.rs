@@ -6,7 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::effective::{
-    CheckpointMode, CopyScan, Effective, Export, NodeRole, PersistMode, Port, RedirectWhen,
+    AuthProtocol, CheckpointMode, CopyRequire, CopyScan, Effective, Export, NodeRole, PersistMode, Port,
+    RedirectWhen, ThirdPartyCopy,
 };
 use crate::report::{ConfigReport, ProblemKind, Strictness};
 use crate::setting::Origin;
@@ -158,6 +159,27 @@ impl DiskCheck<'_> {
                 self.warn(&setting.origin, what, "omit them, or name a program with pgm");
             }
             None => {}
+        }
+        self.copy_rules(copies, &setting.origin);
+    }
+
+    /// Checks that some client or destination can fit each rule about copies.
+    fn copy_rules(&mut self, copies: &ThirdPartyCopy, origin: &Origin) {
+        let security = &self.effective.security;
+        let is_offered = |protocol: &str| {
+            let mut offered = security.protocols.iter().filter(|_| *security.enabled);
+            offered.any(|setting| setting.id() == protocol)
+        };
+        for CopyRequire { protocol, .. } in &copies.require {
+            if protocol != AuthProtocol::HOST_ID && !is_offered(protocol) {
+                let what = format!("ofs.tpc require {protocol}: no client can log in by it here");
+                self.warn(origin, what, "configure the protocol by sec.protocol, or name another one");
+            }
+        }
+        let attribute = copies.allow.iter().find_map(|rule| rule.attributes.first());
+        if let Some((attribute, _)) = attribute.filter(|_| !*security.enabled) {
+            let what = format!("ofs.tpc allow {}: clients have it only after a login", attribute.word());
+            self.warn(origin, what, "configure xrootd.seclib and sec.protocol, or allow a host");
         }
     }
 

@@ -241,3 +241,25 @@ fn the_directory_of_a_usage_log_must_exist() {
     assert_eq!(found, ["f:5:1: error: oss.usage log /nope: not a directory; create it"]);
     assert_eq!(problems(&format!("{GOOD}oss.usage log /tmp\n"), &disk()), Vec::<String>::new());
 }
+
+#[test]
+fn rules_about_copies_that_no_client_can_fit_are_found() {
+    let found = |lines: &str| problems(&format!("{GOOD}{lines}"), &disk());
+    for (lines, expected) in [
+        ("ofs.tpc require client sss", "ofs.tpc require sss: no client can log in by it here"),
+        ("ofs.tpc allow group cms", "ofs.tpc allow group: clients have it only after a login"),
+        (
+            "xrootd.seclib default\nsec.protocol unix\nofs.tpc require dest gsi+",
+            "ofs.tpc require gsi: no client can log in by it here",
+        ),
+    ] {
+        let problems = found(lines);
+        assert!(problems.iter().any(|problem| problem.contains(expected)), "{lines}: {problems:?}");
+    }
+    for lines in [
+        "ofs.tpc require all host allow host *.example.org",
+        "xrootd.seclib default\nsec.protocol unix\nofs.tpc require client unix allow dn alice",
+    ] {
+        assert_eq!(found(lines), Vec::<String>::new(), "{lines}");
+    }
+}

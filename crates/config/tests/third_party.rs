@@ -35,7 +35,7 @@ fn each_option_takes_effect() {
     assert_eq!(all.restrict, ["/a", "/b/c"]);
     assert_eq!(all.allow[0].host.as_ref().map(HostPattern::as_str), Some("*.example.org"));
     let attributes =
-        [("dn", "/CN=x"), ("vo", "atlas")].map(|(kind, name)| (kind.to_owned(), name.to_owned()));
+        [(CopyAttribute::Subject, "/CN=x".to_owned()), (CopyAttribute::Organization, "atlas".to_owned())];
     assert_eq!((&all.allow[1].host, all.allow[1].attributes.as_slice()), (&None, attributes.as_slice()));
     let rules: Vec<_> =
         all.require.iter().map(|r| (r.client, r.destination, r.protocol.as_str(), r.encrypted)).collect();
@@ -110,6 +110,6 @@ fn options_not_in_force_are_reported() {
     assert_eq!(kinds("ofs.tpc fcreds ? krb5 =X\n"), [ProblemKind::NotYet]);
     assert!(kinds("ofs.tpc fcreds ?gsi =X509_USER_PROXY fcpath /x\n").is_empty());
     assert_eq!(kinds("ofs.tpc autorm\n"), [ProblemKind::NoEffect]);
-    assert_eq!(kinds("ofs.tpc allow group x\n"), [ProblemKind::Doubtful]);
+    assert!(kinds("ofs.tpc allow group x dn /CN=y vo z\n").is_empty());
     assert!(kinds("ofs.tpc allow host x ttl 5 xfr 3 restrict /a require client host\n").is_empty());
 }

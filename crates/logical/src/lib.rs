@@ -122,7 +122,7 @@ pub use staged_files::StagedFiles;
 pub use stager::{StageRequest, Stager, StagerReply};
 pub use status::LogicalStatus;
 pub use third_party::{
-    Bytes, DelegatedCredentials, Fetcher, HostLookup, HostRule, ProofRule, RunningTransfer,
-    Settings as ThirdPartySettings, ThirdPartyParts, TransferCompletion, TransferRequest, TransferResult,
-    TransferSink, Written, is_copy as is_third_party_copy,
+    Bytes, DelegatedCredentials, DestinationAttribute, Fetcher, HostLookup, HostRule, ProofRule,
+    RunningTransfer, Settings as ThirdPartySettings, ThirdPartyParts, TransferCompletion, TransferRequest,
+    TransferResult, TransferSink, Written, is_copy as is_third_party_copy,
 };

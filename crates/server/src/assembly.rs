@@ -9,7 +9,7 @@ use crate::process;
 use crate::third_party::{Outbound, ProgramEnvironment, ProgramPuller, Puller};
 use auth::tls::TrustAnchors;
 use base::{DescriptorBudget, LogicalPath};
-use config::{AddressFamily, ChecksumKind, Effective, KeepAlive, NodeRole};
+use config::{AddressFamily, ChecksumKind, CopyAttribute, Effective, KeepAlive, NodeRole};
 use digest::Algorithm;
 use net::{BindError, Keepalive, Listener, ListenerConfig, SocketConfig};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -224,7 +224,7 @@ pub(crate) fn third_party(
     };
     let host = |rule: &config::CopyAllow| logical::HostRule {
         host: rule.host.clone(),
-        needs_attributes: !rule.attributes.is_empty(),
+        attributes: rule.attributes.iter().map(destination_attribute).collect(),
     };
     let settings = logical::ThirdPartySettings {
         ttl: copies.ttl,
@@ -255,6 +255,16 @@ pub(crate) fn third_party(
         None => Arc::new(Puller::new(outbound, trusted)),
     };
     logical::ThirdPartyParts { settings, fetcher, names: Arc::new(SystemNames) }
+}
+
+fn destination_attribute((kind, value): &(CopyAttribute, String)) -> logical::DestinationAttribute {
+    // A word of the configuration cannot contain a blank.
+    let value = value.replace("%20", " ");
+    match kind {
+        CopyAttribute::Subject => logical::DestinationAttribute::Subject(value),
+        CopyAttribute::Group => logical::DestinationAttribute::Group(value),
+        CopyAttribute::Organization => logical::DestinationAttribute::Organization(value),
+    }
 }
 
 /// Returns the umask of the process. It is read from `/proc`, because the system call would also

@@ -336,6 +336,8 @@ impl SessionClient {
                 has_key && signing.is_in_force() && (self.can_sign() || !signing.is_relaxed)
             })
             .map(|signing| Verifier::new(signing, cipher));
+        let is_protected =
+            self.caller.is_protected || verifier.as_ref().is_some_and(Verifier::protects_opens);
         self.security = verifier.map(|verifier| {
             Box::new(SessionSecurity { verifier: Some(verifier), ..SessionSecurity::default() })
         });
@@ -343,7 +345,7 @@ impl SessionClient {
         let by_host = || self.settings.host_rules.as_ref().map(|_| Entity::of_host(&host));
         if let Some(entity) = entity.or_else(by_host) {
             let entity = entity.at(host_name, &self.address_text());
-            self.caller = Arc::new(self.caller.with_entity(entity));
+            self.caller = Arc::new(self.caller.with_entity(entity).with_protection(is_protected));
         }
         self.stage = SessionStage::Active;
     }

@@ -198,7 +198,8 @@ impl SessionClient {
         let takes_later = m.generation() >= DEFERRED_GENERATION;
         let moves = m.ability.contains(Ability::READRDOK);
         let both_nets = m.ability.contains(Ability::HASIPV64);
-        self.caller = Arc::new(Caller::new(identity, takes_later, moves).with_dual_stack(both_nets));
+        let caller = Caller::new(identity, takes_later, moves).with_dual_stack(both_nets);
+        self.caller = Arc::new(caller.with_protection(self.encrypts_session()));
         if self.client_version == 0 && m.generation() >= SIGNING_GENERATION {
             self.client_version = version::SIGNING;
         }

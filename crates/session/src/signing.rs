@@ -72,6 +72,11 @@ impl Verifier {
         Self { signing, cipher, pending: None, last_sequence: 0 }
     }
 
+    /// Reports whether each open must be signed with a key that only the peers of the session know.
+    pub(crate) fn protects_opens(&self) -> bool {
+        self.cipher.is_some() && self.signing.requirements.signs_all(RequestCode::OPEN)
+    }
+
     /// Takes a signature for the next request. Fails with the reason to refuse it, for the log.
     pub(crate) fn take(&mut self, streamid: StreamId, m: &Sigver<'_>) -> Result<(), &'static str> {
         if m.seqno <= self.last_sequence {

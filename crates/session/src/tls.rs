@@ -91,6 +91,11 @@ impl SessionClient {
         Some(reply.refuse_and_close(ErrorCode::TLS_REQUIRED, text))
     }
 
+    /// Reports whether all requests after the login are encrypted.
+    pub(crate) fn encrypts_session(&self) -> bool {
+        self.is_tls() || self.tls_operations().includes_session()
+    }
+
     /// Returns the task after the reply that ends a login: to switch to TLS if the session must be
     /// encrypted. A client that cannot is refused.
     pub(crate) fn encrypt_session(&mut self, reply: &mut Replier<'_>) -> DriverTask {

@@ -21,6 +21,8 @@ pub struct Caller {
     /// Has both IPv4 and IPv6 addresses. Otherwise it only has the address family of its
     /// connection.
     pub dual_stack: bool,
+    /// Its connection is encrypted, or it must sign each open with the key of its session.
+    pub is_protected: bool,
     entity: Option<Entity>,
     of_request: Option<Box<RequestCaller>>,
     disconnected: AtomicBool,
@@ -43,6 +45,7 @@ impl Caller {
             accepts_deferred_reply: takes_later,
             accepts_read_redirect: moves,
             dual_stack: false,
+            is_protected: false,
             entity: None,
             of_request: None,
             disconnected: AtomicBool::new(false),
@@ -55,6 +58,12 @@ impl Caller {
         Self { dual_stack: both_nets, ..self }
     }
 
+    /// Returns the caller with this value for [`Caller::is_protected`].
+    #[must_use]
+    pub fn with_protection(self, is_protected: bool) -> Self {
+        Self { is_protected, ..self }
+    }
+
     /// Returns the caller after its authentication.
     #[must_use]
     pub fn with_entity(&self, entity: Entity) -> Self {
@@ -63,6 +72,7 @@ impl Caller {
             accepts_deferred_reply: self.accepts_deferred_reply,
             accepts_read_redirect: self.accepts_read_redirect,
             dual_stack: self.dual_stack,
+            is_protected: self.is_protected,
             entity: Some(entity),
             of_request: None,
             disconnected: AtomicBool::new(false),
@@ -77,6 +87,7 @@ impl Caller {
             accepts_deferred_reply: self.accepts_deferred_reply,
             accepts_read_redirect: self.accepts_read_redirect,
             dual_stack: self.dual_stack,
+            is_protected: self.is_protected,
             entity: self.entity.clone(),
             of_request: Some(Box::new(RequestCaller { name: name.into(), session: self.clone() })),
             disconnected: AtomicBool::new(false),

@@ -388,6 +388,7 @@ impl GsiServerLogin {
             protocol: GSI.into(),
             host: self.peer.host.as_str().into(),
             expires: Some(columns.as_ref().map_or(identity.expires, |one| one.expires.min(identity.expires))),
+            certificate_subject: Some(identity.subject.as_str().into()),
             only_reads: identity.is_limited && settings.limited == LimitedProxies::Read,
             ..EntityFields::default()
         };

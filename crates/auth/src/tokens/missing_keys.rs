@@ -86,7 +86,10 @@ mod tests {
     fn counter() -> (Arc<AtomicUsize>, impl Fn() + Send + Sync + Clone + 'static) {
         let count = Arc::<AtomicUsize>::default();
         let shared = count.clone();
-        (count, move || drop(shared.fetch_add(1, Ordering::Relaxed)))
+        let count_one = move || {
+            shared.fetch_add(1, Ordering::Relaxed);
+        };
+        (count, count_one)
     }
 
     #[test]

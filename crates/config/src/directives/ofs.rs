@@ -149,9 +149,10 @@ pub(super) const SECTION: Section = Section {
             .default("off; ttl 7 15 xfr 9 streams 0,15")
             .help("Third-party copies between servers, as source and as destination; several of these \
                    directives accumulate. Without `pgm` the built-in client copies. An incomplete copy \
-                   is always removed (`autorm`). `allow`: hosts that may fetch from here; a rule with `dn`, \
-                   `group` or `vo` admits no destination, because attributes are not compared yet. \
-                   `require`: required authentication of hosts and clients: `host`, `unix`, `sss` or `ztn`. \
+                   is always removed (`autorm`). `allow`: destinations that may fetch from here, by host, by \
+                   `dn` (subject of the certificate, or name), `group` and `vo` (`%20` stands for a blank); one rule \
+                   is enough, with all of its conditions. `require`: required authentication of clients and \
+                   destinations; with `+` requests must also be encrypted or signed. \
                    `fcreds gsi`: copies log in to sources with the \
                    proxies that clients delegate; with `?` others copy without, otherwise they fail. \
                    `fcpath`: directory of the files with them for `pgm`, in which `=variable` names the file. `scan` and `echo` apply to \

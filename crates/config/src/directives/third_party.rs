@@ -9,11 +9,10 @@ use super::fault::DirectiveFault;
 use super::shared::{option_not_yet, option_without_effect};
 use super::xrootd::target;
 use crate::effective::{
-    COPY_JOBS_MAX, COPY_STREAMS_MAX, ChecksumKind, CopyAllow, CopyCredentials, CopyProgram, CopyRedirect,
-    CopyRequire, CopyScan, CopySource, CopySources, HostPattern, ThirdPartyCopy,
+    COPY_JOBS_MAX, COPY_STREAMS_MAX, ChecksumKind, CopyAllow, CopyAttribute, CopyCredentials, CopyProgram,
+    CopyRedirect, CopyRequire, CopyScan, CopySource, CopySources, HostPattern, ThirdPartyCopy,
 };
 use crate::language::DirectiveToken;
-use crate::report::ProblemKind;
 use crate::values::{self, between};
 
 pub(super) const GRAMMAR: &str = "[allow {dn name|group name|host pattern|vo name}…] [autorm] [cksum type] [echo] \
@@ -33,7 +32,7 @@ pub(super) fn apply(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Res
     let mut value = draft.effective.logical.third_party.value.clone().unwrap_or_default();
     while let Some(token) = arguments.next() {
         match token.text.as_str() {
-            "allow" => value.allow.push(allow(arguments, token, draft)?),
+            "allow" => value.allow.push(allow(arguments, token)?),
             "autorm" => option_without_effect(arguments, token, draft),
             "cksum" => value.checksum = Some(checksum(arguments)?),
             "echo" => value.echo = true,
@@ -66,31 +65,23 @@ pub(super) fn apply(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Res
     Ok(())
 }
 
-fn allow(
-    arguments: &mut Arguments<'_>,
-    at: &DirectiveToken,
-    draft: &mut Draft<'_>,
-) -> Result<CopyAllow, DirectiveFault> {
+fn allow(arguments: &mut Arguments<'_>, at: &DirectiveToken) -> Result<CopyAllow, DirectiveFault> {
     let mut rule = CopyAllow::default();
     while let Some("dn" | "group" | "host" | "vo") = arguments.peek() {
         let Some(kind) = arguments.next() else { break };
         let name = arguments.need(&format!("allow {} value", kind.text))?;
-        if kind.text == "host" {
-            let pattern = HostPattern::parse(&name.text).ok_or_else(|| {
-                DirectiveFault::at(
-                    name,
-                    format!("invalid host pattern '{}'", name.text),
-                    "allowed: at most one '*'",
-                )
-            })?;
-            rule.host = Some(pattern);
-        } else {
-            let what = format!(
-                "tpc allow {}: no client has this attribute yet, so the rule matches no client",
-                kind.text
-            );
-            draft.note(ProblemKind::Doubtful, kind, what, "allow a host");
-            rule.attributes.push((kind.text.clone(), name.text.clone()));
+        match CopyAttribute::of_word(&kind.text) {
+            Some(attribute) => rule.attributes.push((attribute, name.text.clone())),
+            None => {
+                let pattern = HostPattern::parse(&name.text).ok_or_else(|| {
+                    DirectiveFault::at(
+                        name,
+                        format!("invalid host pattern '{}'", name.text),
+                        "allowed: at most one '*'",
+                    )
+                })?;
+                rule.host = Some(pattern);
+            }
         }
     }
     if rule == CopyAllow::default() {

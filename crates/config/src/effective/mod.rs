@@ -69,8 +69,8 @@ pub use storage::{
     UsageLogConfig, Visibility,
 };
 pub use third_party::{
-    COPY_JOBS_MAX, COPY_STREAMS_MAX, CopyAllow, CopyCredentials, CopyProgram, CopyRedirect, CopyRequire,
-    CopyScan, CopySource, CopySources, ThirdPartyCopy,
+    COPY_JOBS_MAX, COPY_STREAMS_MAX, CopyAllow, CopyAttribute, CopyCredentials, CopyProgram, CopyRedirect,
+    CopyRequire, CopyScan, CopySource, CopySources, ThirdPartyCopy,
 };
 pub use tls::{HANDSHAKE_TIME, TlsAuthorities, TlsCertificate, TlsOperations, TlsRequirements};
 

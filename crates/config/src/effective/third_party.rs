@@ -17,7 +17,38 @@ pub struct CopyAllow {
     /// `host`: host of the destination.
     pub host: Option<HostPattern>,
     /// `dn`, `group` and `vo` with their values, in the given order. They require authentication.
-    pub attributes: Vec<(String, String)>,
+    pub attributes: Vec<(CopyAttribute, String)>,
+}
+
+/// A part of the identity of a destination.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CopyAttribute {
+    /// `dn`: its name, such as the subject of its certificate.
+    Subject,
+    /// `group`: one of its groups.
+    Group,
+    /// `vo`: one of its virtual organizations.
+    Organization,
+}
+
+impl CopyAttribute {
+    const ALL: [Self; 3] = [Self::Subject, Self::Group, Self::Organization];
+
+    /// Returns its word in the directive.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Subject => "dn",
+            Self::Group => "group",
+            Self::Organization => "vo",
+        }
+    }
+
+    /// Returns the attribute of a word of the directive.
+    #[must_use]
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|attribute| attribute.word() == word)
+    }
 }
 
 /// `scalla.tpcsource`, `gsi.crlsource`: a class of hosts that are sources of copies or of revocation
@@ -53,7 +84,7 @@ pub struct CopyRequire {
     pub destination: bool,
     /// The authentication protocol.
     pub protocol: String,
-    /// `+`: the connection must also be encrypted.
+    /// `+`: requests must also be encrypted or signed.
     pub encrypted: bool,
 }
 

@@ -15,7 +15,8 @@ pub(super) fn show(value: &ThirdPartyCopy) -> String {
     words.extend(value.restrict.iter().map(|path| format!("restrict {path}")));
     for rule in &value.allow {
         let host = rule.host.as_ref().map(|host| format!(" host {}", host.as_str())).unwrap_or_default();
-        let rest: String = rule.attributes.iter().map(|(kind, name)| format!(" {kind} {name}")).collect();
+        let rest: String =
+            rule.attributes.iter().map(|(kind, name)| format!(" {} {name}", kind.word())).collect();
         words.push(format!("allow{host}{rest}"));
     }
     for rule in &value.require {

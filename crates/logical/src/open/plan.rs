@@ -175,7 +175,7 @@ fn role(opener: &OpenServices, plan: &mut OpenPlan) -> Result<CopyRole, Error> {
         return Err(third_party::refused(&plan.path, ErrorKind::NotAuthorized, "tpc not allowed for path"));
     }
     if let CopyRole::Pull(pull) = &role {
-        third.check_client(&plan.path, &plan.caller.identity)?;
+        third.check_client(&plan.path, &plan.caller)?;
         let access = third.settings.source_access(&plan.path, pull, &plan.caller)?;
         let pull = PullRequest::clone(pull);
         plan.copy = Some(RunningCopy::new(third, pull, access, &plan.caller, plan.asks_persist));

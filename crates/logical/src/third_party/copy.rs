@@ -181,10 +181,11 @@ impl RunningCopy {
         let Some(flying) = watch.1.take() else { return };
         let open = flying.open().clone();
         let settings = &self.third.settings;
-        let SourceAccess { source, credentials, key } = &self.access;
+        let SourceAccess { source, encrypted, credentials, key } = &self.access;
         let origins = key.as_ref().map(|_| self.third.origins(&self.caller.identity));
         let fetch = TransferRequest {
             source: source.clone(),
+            encrypted: *encrypted,
             path: self.pull.path.clone(),
             cgi: self.pull.cgi.clone(),
             key: key.clone(),
@@ -320,7 +321,6 @@ impl RunningCopy {
 
     /// Returns the error for clients, with the source and the reason.
     fn failure(&self, kind: ErrorKind, why: &str) -> (ErrorKind, String) {
-        let (source, path) = (&self.access.source, &self.pull.path);
         // These kinds tell a client what to do. All others become a file system error, as on real
         // servers.
         let kind = match kind {
@@ -329,19 +329,19 @@ impl RunningCopy {
             }
             _ => ErrorKind::FsError,
         };
-        (kind, format!("Unable to copy root://{source}/{path}; {why}"))
+        (kind, format!("Unable to copy {}; {why}", self.access.url(&self.pull.path)))
     }
 
     fn log(&self, open: &OpenFileState, outcome: &Result<u64, (ErrorKind, String)>) {
         let (path, client) = (&open.path, &self.caller.identity);
-        let (source, theirs) = (&self.access.source, &self.pull.path);
+        let source = self.access.url(&self.pull.path);
         match outcome {
             Ok(bytes) if self.third.settings.log_success => {
-                tracing::info!(path = %path.shown(), %client, bytes, "third-party copy of root://{source}/{theirs} completed");
+                tracing::info!(path = %path.shown(), %client, bytes, "third-party copy of {source} completed");
             }
             Ok(_) => {}
             Err((_, text)) => {
-                tracing::warn!(path = %path.shown(), %client, "third-party copy of root://{source}/{theirs} failed: {text}");
+                tracing::warn!(path = %path.shown(), %client, "third-party copy of {source} failed: {text}");
             }
         }
     }

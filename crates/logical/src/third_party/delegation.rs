@@ -14,10 +14,19 @@ use vfs::Caller;
 pub(crate) struct SourceAccess {
     /// The server to contact: `host:port`.
     pub(super) source: String,
+    /// Its connection must be encrypted.
+    pub(super) encrypted: bool,
     /// The credentials of the login.
     pub(super) credentials: Option<Arc<DelegatedProxy>>,
     /// The key of the grant; `None` if the login alone gives access.
     pub(super) key: Option<String>,
+}
+
+impl SourceAccess {
+    /// Returns the URL of a file at the source, for messages.
+    pub(super) fn url(&self, path: &str) -> String {
+        format!("{}://{}/{path}", if self.encrypted { "roots" } else { "root" }, self.source)
+    }
 }
 
 impl Settings {
@@ -36,11 +45,17 @@ impl Settings {
         // A client that relies on credentials registers no grant at the source, unless this server
         // uses none.
         if let (Some(source), Some(_)) = (&pull.by_credentials, &credentials) {
-            return Ok(SourceAccess { source: source.clone(), credentials, key: None });
+            return Ok(SourceAccess {
+                source: source.clone(),
+                encrypted: pull.encrypted,
+                credentials,
+                key: None,
+            });
         }
         // Without this, the login of the server at the source would replace the grant.
         let Some(key) = pull.key.clone() else { return Err(refused(path, NO_KEY.0, NO_KEY.1)) };
-        Ok(SourceAccess { source: pull.source.clone(), credentials, key: Some(key) })
+        let (source, encrypted) = (pull.source.clone(), pull.encrypted);
+        Ok(SourceAccess { source, encrypted, credentials, key: Some(key) })
     }
 
     /// Returns the credentials for a copy of a client.

@@ -16,6 +16,8 @@ use std::sync::Arc;
 pub struct TransferRequest {
     /// The source server: `host:port`.
     pub source: String,
+    /// The connection must be encrypted.
+    pub encrypted: bool,
     /// The path on the source.
     pub path: String,
     /// Additional cgi for the source, `key=value&…`; may be empty. It may contain secrets.

@@ -33,19 +33,20 @@ impl ThirdPartyCopies {
 
     /// Reports whether this destination may fetch from here; `None` if that depends on its name,
     /// which is not cached.
-    pub(super) fn admits(&self, who: &Identity) -> Option<bool> {
-        let Some(address) = who.address.map(|address| address.to_canonical()) else {
-            return Some(self.settings.admits_host(&[who.host()]));
+    pub(super) fn admits(&self, who: &Caller) -> Option<bool> {
+        let entity = who.entity();
+        let Some(address) = who.identity.address.map(|address| address.to_canonical()) else {
+            return Some(self.settings.admits_host(&[who.identity.host()], entity));
         };
         let text = address.to_string();
-        if self.settings.admits_host(&[&text]) {
+        if self.settings.admits_host(&[&text], entity) {
             return Some(true);
         }
-        if self.settings.allow.iter().all(|rule| rule.host.is_none()) {
+        if !self.settings.has_host_rule_for(entity) {
             return Some(false);
         }
         let known = self.known_name(address)?;
-        Some(known.is_some_and(|name| self.settings.admits_host(&[&name, &text])))
+        Some(known.is_some_and(|name| self.settings.admits_host(&[&name, &text], entity)))
     }
 
     /// Returns the cached name of an address, if it is not stale.
@@ -85,7 +86,7 @@ impl ThirdPartyCopies {
     }
 
     /// Checks the required authentication of the client that opens a destination.
-    pub(crate) fn check_client(&self, path: &LogicalPath, who: &Identity) -> Result<(), Error> {
+    pub(crate) fn check_client(&self, path: &LogicalPath, who: &Caller) -> Result<(), Error> {
         Settings::check_proof(&self.settings.require_client, who)
             .map_err(|why| refused(path, ErrorKind::NotAuthorized, why))
     }

@@ -41,7 +41,7 @@ pub use fetcher::{
     TransferSink, Written,
 };
 pub use request::is_copy;
-pub use settings::{DelegatedCredentials, HostRule, ProofRule, Settings};
+pub use settings::{DelegatedCredentials, DestinationAttribute, HostRule, ProofRule, Settings};
 
 pub(crate) use copy::RunningCopy;
 pub(crate) use grant::HeldGrant;

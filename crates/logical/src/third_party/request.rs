@@ -49,6 +49,8 @@ pub(crate) struct PullRequest {
     pub(crate) by_credentials: Option<String>,
     /// `host:port`.
     pub(crate) source: String,
+    /// The connection to the source must be encrypted.
+    pub(crate) encrypted: bool,
     /// The path at the source.
     pub(crate) path: String,
     /// Additional cgi for the source.
@@ -69,7 +71,7 @@ const NO_SOURCE: Wrong = (ErrorKind::ArgInvalid, "tpc source not specified");
 const NOT_ABSOLUTE: Wrong = (ErrorKind::ArgInvalid, "source lfn not absolute");
 const BAD_STREAMS: Wrong = (ErrorKind::ArgInvalid, "tpc streams value is invalid");
 const BAD_CHECKSUM: Wrong = (ErrorKind::ArgInvalid, "tpc checksum type is not known");
-const NO_ENCRYPTION: Wrong = (ErrorKind::Unsupported, "tpc from an encrypted source is not supported");
+const BAD_PROTOCOL: Wrong = (ErrorKind::Unsupported, "tpc source protocol is not supported");
 const NOT_CREATING: Wrong = (ErrorKind::ArgInvalid, "a tpc destination must be created or replaced");
 
 /// Parses the cgi of an open of `path`.
@@ -146,9 +148,11 @@ fn pull(
     }
     let streams = text("tpc.str").map(|number| number.parse::<u32>().map_err(|_| BAD_STREAMS)).transpose()?;
     let checksum = text("tpc.cks").map(|name| Algorithm::from_name(name).ok_or(BAD_CHECKSUM)).transpose()?;
-    if text("tpc.spr").is_some_and(|protocol| protocol.ends_with('s')) {
-        return Err(NO_ENCRYPTION);
-    }
+    let encrypted = match text("tpc.spr") {
+        None | Some("root" | "xroot") => false,
+        Some("roots" | "xroots") => true,
+        Some(_) => return Err(BAD_PROTOCOL),
+    };
     if !creates {
         return Err(NOT_CREATING);
     }
@@ -158,7 +162,7 @@ fn pull(
         _ => None,
     };
     let cgi = source_cgi(text("tpc.scgi"));
-    Ok(PullRequest { key, by_credentials, source, path: lfn, cgi, streams, checksum, size })
+    Ok(PullRequest { key, by_credentials, source, encrypted, path: lfn, cgi, streams, checksum, size })
 }
 
 /// Parses `[user@]host[:port]` to `host:port`.
@@ -246,7 +250,7 @@ mod tests {
         assert_eq!(pulled("tpc.key=k&tpc.src=h&tpc.lfn=/f?x=1"), Err(NOT_ABSOLUTE));
         assert_eq!(pulled("tpc.key=k&tpc.src=h&tpc.str=many"), Err(BAD_STREAMS));
         assert_eq!(pulled("tpc.key=k&tpc.src=h&tpc.cks=foo"), Err(BAD_CHECKSUM));
-        assert_eq!(pulled("tpc.key=k&tpc.src=h&tpc.spr=roots"), Err(NO_ENCRYPTION));
+        assert_eq!(pulled("tpc.key=k&tpc.src=h&tpc.spr=https"), Err(BAD_PROTOCOL));
         assert_eq!(understood("tpc.src=h:1&tpc.stage=copy", true), Err(NO_KEY));
         assert_eq!(understood(&format!("tpc.dst=h&tpc.key={}", "k".repeat(257)), false), Err(BAD_KEY));
         let path = LogicalPath::parse(b"/f").unwrap();
@@ -271,6 +275,18 @@ mod tests {
         let key = |cgi| pulled(cgi).map(|pull| pull.key);
         assert_eq!(key("tpc.src=h&tpc.dlgon=1"), Ok(None));
         assert_eq!(key("tpc.src=h&tpc.dlgon=1&tpc.key="), Ok(None));
+    }
+
+    #[test]
+    fn a_source_may_have_to_be_encrypted() {
+        let encrypted = |cgi| pulled(&format!("tpc.key=k&tpc.src=h{cgi}")).map(|pull| pull.encrypted);
+        for (cgi, expected) in [("", false), ("&tpc.spr=root", false), ("&tpc.spr=xroot", false)] {
+            assert_eq!(encrypted(cgi), Ok(expected), "{cgi}");
+        }
+        // The protocol of the connection to this server says nothing about the source.
+        assert_eq!(encrypted("&tpc.spr=root&tpc.tpr=roots"), Ok(false));
+        assert_eq!(encrypted("&tpc.spr=roots&tpc.tpr=root"), Ok(true));
+        assert_eq!(encrypted("&tpc.spr=xroots"), Ok(true));
     }
 
     #[test]

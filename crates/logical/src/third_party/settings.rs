@@ -1,19 +1,31 @@
 //! The configuration of third-party copies (`ofs.tpc`). It is separate from [`crate::config`]
 //! because a server without the directive does not have it.
 
-use base::{Identity, LogicalPath};
+use auth::Entity;
+use base::LogicalPath;
 use config::HostPattern;
 use digest::Algorithm;
 use std::time::Duration;
+use vfs::Caller;
 
-/// A rule for destinations that may fetch from here.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// A rule for destinations that may fetch from here. A destination must fit all of its conditions.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct HostRule {
     /// The host of the destination, by name or address; `None` if the rule does not restrict it.
     pub host: Option<HostPattern>,
-    /// The rule also requires attributes of the client (a distinguished name, a group, an
-    /// organization). Attributes are not compared yet, so such a rule admits no destination.
-    pub needs_attributes: bool,
+    /// What the identity with which the destination has logged in must have.
+    pub attributes: Vec<DestinationAttribute>,
+}
+
+/// A part of the identity of a destination.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DestinationAttribute {
+    /// Its name: the subject of its certificate, or the name that its login gives it.
+    Subject(String),
+    /// One of its groups.
+    Group(String),
+    /// One of its virtual organizations.
+    Organization(String),
 }
 
 /// A required authentication.
@@ -21,7 +33,7 @@ pub struct HostRule {
 pub struct ProofRule {
     /// The authentication protocol.
     pub protocol: String,
-    /// The connection must also be encrypted.
+    /// Requests must also be encrypted or signed ([`Caller::is_protected`]).
     pub encrypted: bool,
 }
 
@@ -96,17 +108,29 @@ impl Settings {
     }
 
     /// Reports whether a destination with these names may fetch from here.
-    pub(crate) fn admits_host(&self, names: &[&str]) -> bool {
-        self.allow.is_empty() || self.allow.iter().any(|rule| rule.admits(names))
+    pub(crate) fn admits_host(&self, names: &[&str], entity: Option<&Entity>) -> bool {
+        self.allow.is_empty() || self.allow.iter().any(|rule| rule.admits(names, entity))
+    }
+
+    /// Reports whether the names of the host of a destination count for a rule that admits its identity.
+    pub(crate) fn has_host_rule_for(&self, entity: Option<&Entity>) -> bool {
+        self.allow.iter().any(|rule| rule.host.is_some() && rule.admits_entity(entity))
     }
 
     /// Checks whether `who` satisfies `rules`; the error is the missing authentication.
-    pub(crate) fn check_proof(rules: &[ProofRule], who: &Identity) -> Result<(), &'static str> {
-        let Some(rule) = rules.iter().find(|rule| rule.protocol == who.protocol()) else {
-            return if rules.is_empty() { Ok(()) } else { Err("improper tpc authentication") };
-        };
-        // An identity does not know the encryption of its connection, so nobody fulfils this rule.
-        if rule.encrypted { Err("unencrypted tpc disallowed") } else { Ok(()) }
+    pub(crate) fn check_proof(rules: &[ProofRule], who: &Caller) -> Result<(), &'static str> {
+        let mut fitting = rules.iter().filter(|rule| rule.protocol == who.identity.protocol()).peekable();
+        // An identity that has expired no longer proves anything.
+        let has_expired = who.entity().is_some_and(|entity| entity.has_expired());
+        if rules.is_empty() {
+            Ok(())
+        } else if fitting.peek().is_none() || has_expired {
+            Err("improper tpc authentication")
+        } else if fitting.all(|rule| rule.encrypted && !who.is_protected) {
+            Err("unencrypted tpc disallowed")
+        } else {
+            Ok(())
+        }
     }
 
     /// Returns the validity of a grant for which the client requests `wanted` seconds.
@@ -121,16 +145,31 @@ impl Settings {
 }
 
 impl HostRule {
-    fn admits(&self, names: &[&str]) -> bool {
+    fn admits(&self, names: &[&str], entity: Option<&Entity>) -> bool {
         let fits = |pattern: &HostPattern| names.iter().any(|name| pattern.matches(name));
-        !self.needs_attributes && self.host.as_ref().is_none_or(fits)
+        self.host.as_ref().is_none_or(fits) && self.admits_entity(entity)
+    }
+
+    fn admits_entity(&self, entity: Option<&Entity>) -> bool {
+        let entity = entity.filter(|entity| !entity.has_expired());
+        self.attributes.iter().all(|attribute| entity.is_some_and(|entity| attribute.is_of(entity)))
+    }
+}
+
+impl DestinationAttribute {
+    fn is_of(&self, entity: &Entity) -> bool {
+        match self {
+            Self::Subject(subject) => entity.has_subject(subject),
+            Self::Group(group) => entity.is_in_group(group),
+            Self::Organization(organization) => entity.is_in_organization(organization),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::LoginNames;
+    use base::{Identity, LoginNames};
 
     fn path(text: &str) -> LogicalPath {
         LogicalPath::parse(text.as_bytes()).unwrap()
@@ -145,23 +184,42 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_needs_attributes_admits_no_destination() {
-        let host =
-            |text: &str, needs_attributes| HostRule { host: HostPattern::parse(text), needs_attributes };
-        let settings = Settings { allow: vec![host("*.example.org", false)], ..Settings::default() };
-        assert!(settings.admits_host(&["10.0.0.1", "d.example.org"]) && !settings.admits_host(&["10.0.0.1"]));
-        let settings = Settings { allow: vec![host("*", true)], ..Settings::default() };
-        assert!(!settings.admits_host(&["d.example.org"]));
+    fn a_host_is_admitted_by_a_name_or_address() {
+        let rule = HostRule { host: HostPattern::parse("*.example.org"), attributes: Vec::new() };
+        let settings = Settings { allow: vec![rule], ..Settings::default() };
+        assert!(settings.admits_host(&["10.0.0.1", "d.example.org"], None));
+        assert!(!settings.admits_host(&["10.0.0.1"], None));
+        assert!(Settings::default().admits_host(&["10.0.0.1"], None));
+    }
+
+    #[test]
+    fn a_destination_without_a_login_has_no_attributes() {
+        let attributes = vec![DestinationAttribute::Group("cms".to_owned())];
+        let rule = HostRule { host: HostPattern::parse("*"), attributes };
+        let admits = |rules: &[HostRule], entity: Option<&Entity>| {
+            Settings { allow: rules.to_vec(), ..Settings::default() }.admits_host(&["d.example.org"], entity)
+        };
+        let host = Entity::of_host("d.example.org");
+        assert!(!admits(std::slice::from_ref(&rule), None));
+        assert!(!admits(std::slice::from_ref(&rule), Some(&host)));
+        let by_host = HostRule { host: HostPattern::parse("d.*"), ..HostRule::default() };
+        assert!(admits(&[rule, by_host], Some(&host)), "any rule");
     }
 
     #[test]
     fn proof_is_of_the_named_protocol() {
-        let who = Identity::new(&LoginNames::default(), 1, None, "host");
+        let caller = |protected| {
+            let identity = Identity::new(&LoginNames::default(), 1, None, "host");
+            Caller::new(identity, true, true).with_protection(protected)
+        };
         let rule = |protocol: &str, encrypted| ProofRule { protocol: protocol.to_owned(), encrypted };
-        assert_eq!(Settings::check_proof(&[], &who), Ok(()));
-        assert_eq!(Settings::check_proof(&[rule("gsi", false), rule("host", false)], &who), Ok(()));
-        assert_eq!(Settings::check_proof(&[rule("gsi", false)], &who), Err("improper tpc authentication"));
-        assert_eq!(Settings::check_proof(&[rule("host", true)], &who), Err("unencrypted tpc disallowed"));
+        let check = |rules: &[ProofRule], protected| Settings::check_proof(rules, &caller(protected));
+        assert_eq!(check(&[], false), Ok(()));
+        assert_eq!(check(&[rule("gsi", false), rule("host", false)], false), Ok(()));
+        assert_eq!(check(&[rule("gsi", false)], true), Err("improper tpc authentication"));
+        assert_eq!(check(&[rule("host", true)], false), Err("unencrypted tpc disallowed"));
+        assert_eq!(check(&[rule("host", true)], true), Ok(()));
+        assert_eq!(check(&[rule("host", true), rule("host", false)], false), Ok(()), "any rule");
     }
 
     #[test]

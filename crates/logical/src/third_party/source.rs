@@ -32,7 +32,7 @@ pub(crate) fn register(
     offer: GrantOffer,
     reply: &ReplyTo,
 ) -> Started {
-    if let Err(error) = third.check_client(&plan.path, &plan.caller.identity) {
+    if let Err(error) = third.check_client(&plan.path, &plan.caller) {
         return done(Err(error));
     }
     let (duty, owner) = (reply.defer(), reply.owner());
@@ -128,10 +128,10 @@ pub(crate) fn collect(
     reply: &ReplyTo,
 ) -> Started {
     let who = &plan.caller.identity;
-    if let Err(why) = Settings::check_proof(&third.settings.require_destination, who) {
+    if let Err(why) = Settings::check_proof(&third.settings.require_destination, &plan.caller) {
         return done(Err(refused(&plan.path, ErrorKind::NotAuthorized, why)));
     }
-    match third.admits(who) {
+    match third.admits(&plan.caller) {
         Some(true) => {}
         Some(false) => {
             let why = "dest not authorized for tpc";

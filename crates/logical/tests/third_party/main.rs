@@ -277,7 +277,7 @@ fn rules_restrict_copies() {
 #[test]
 fn destinations_are_admitted_by_name_or_address() {
     for (pattern, admitted) in [("10.0.0.*", true), ("tar*", true), ("other*", false)] {
-        let allow = vec![HostRule { host: config::HostPattern::parse(pattern), needs_attributes: false }];
+        let allow = vec![HostRule { host: config::HostPattern::parse(pattern), ..HostRule::default() }];
         let (server, _) = serving(Settings { allow, ..Settings::default() });
         server.memory.put("/data/f", b"");
         let _held = server.open_as(&client(), GRANT, reading()).file();

@@ -81,13 +81,14 @@ impl ProgramPuller {
 }
 
 fn source_url(fetch: &TransferRequest, source: &str) -> String {
-    let TransferRequest { path, cgi, key, origins, .. } = fetch;
+    let TransferRequest { path, cgi, key, origins, encrypted, .. } = fetch;
+    let scheme = if *encrypted { "xroots" } else { "xroot" };
     let origin = origins.first().map(String::as_str).unwrap_or_default();
     let grant = key.as_ref().map(|key| format!("tpc.key={key}&tpc.org={origin}"));
     let parts: Vec<&str> =
         [cgi.as_str()].into_iter().chain(grant.as_deref()).filter(|part| !part.is_empty()).collect();
     let mark = if parts.is_empty() { "" } else { "?" };
-    format!("xroot://{source}/{path}{mark}{}", parts.join("&"))
+    format!("{scheme}://{source}/{path}{mark}{}", parts.join("&"))
 }
 
 impl Fetcher for ProgramPuller {
@@ -366,6 +367,7 @@ mod tests {
     fn request() -> TransferRequest {
         TransferRequest {
             source: "127.0.0.1:1".to_owned(),
+            encrypted: false,
             path: "/theirs".to_owned(),
             cgi: String::new(),
             key: Some("k".to_owned()),
@@ -423,6 +425,8 @@ mod tests {
         assert_eq!(url(Some("k"), "x=1"), "xroot://s:1//theirs?x=1&tpc.key=k&tpc.org=a.1@h");
         assert_eq!(url(None, "x=1"), "xroot://s:1//theirs?x=1");
         assert_eq!(url(None, ""), "xroot://s:1//theirs");
+        let encrypted = TransferRequest { encrypted: true, ..request() };
+        assert_eq!(source_url(&encrypted, "s:1"), "xroots://s:1//theirs?tpc.key=k&tpc.org=a.1@h");
     }
 
     #[test]

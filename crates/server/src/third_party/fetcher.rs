@@ -187,7 +187,8 @@ async fn open(client: &Client, fetch: &TransferRequest) -> Result<(Url, File), E
     let bad = |error: client::UrlError| Error::new(ErrorKind::ArgInvalid, error.to_string());
     let path = RemotePath::new(fetch.path.to_string());
     let path = path.map_err(|error| Error::new(ErrorKind::ArgInvalid, error.to_string()))?;
-    let mut url = Url::parse(&format!("root://{}", fetch.source)).map_err(bad)?.at(path);
+    let scheme = if fetch.encrypted { "roots" } else { "root" };
+    let mut url = Url::parse(&format!("{scheme}://{}", fetch.source)).map_err(bad)?.at(path);
     url.merge_cgi(&fetch.cgi);
     let plain = url.clone();
     let Some(key) = &fetch.key else {
