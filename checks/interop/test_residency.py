@@ -6,6 +6,7 @@ the real ones."""
 import contextlib
 import os
 import re
+import sqlite3
 import struct
 import subprocess
 import tempfile
@@ -223,7 +224,11 @@ def test_prepared_files_survive_an_outage(tape, stage):
     # A restart makes all of them ready.
     server.restart()
     wait_until(lambda: (server.tree / "file").exists())
-    xrdfs(server, "cat", "/none").fails(54)
+    request = xrdfs(server, "prepare", "-s", "/none").ok().out.strip()
+    # The client had its id before the file failed.
+    wait_until(lambda: "/none: no such file in mass storage" in xrdfs(server, "query", "prepare", request, "/none").ok().out)
+    first = xrdfs(server, "query", "prepare", request, "/none").ok().out.splitlines()[0].split()
+    assert (first[0], first[2:4]) == (request, ["0", "0"]), first
     xrdfs(server, "prepare", "-s", "/file", "/none").fails(54, "/none: no such file in mass storage")
 
 
@@ -234,6 +239,60 @@ def test_a_program_that_hangs_is_ended_with_its_group(tape, stage, tmp_path):
     assert len(processes) == 6
     wait_until(lambda: not any(map(is_running, processes)))
     assert names(server.tree) == []
+
+
+def test_a_program_that_outlives_the_server_keeps_its_limits(tape, stage):
+    """The server is killed while three programs hang. One has a cancelled request, one is over its time."""
+    hang = "hang $SRC $DST"
+    server = stage(tape.settings(hang, before="timeout 10", more="frm.xfr.copymax 3\n"))
+    cancelled = xrdfs(server, "prepare", "-s", "/cancelled").ok().out.strip()
+    wait_until(lambda: len(tape.runs()) == 1)
+    (programs,) = (line.split() for line in tape.runs())
+    server.restart()
+    wait_until(lambda: "still runs" in server.output())
+    assert all(map(is_running, programs))
+    xrdfs(server, "prepare", "-a", cancelled).ok()
+    wait_until(lambda: not any(map(is_running, programs)))
+    # Nothing is left of the copy.
+    wait_until(lambda: names(server.tree) == [])
+    xrdfs(server, "prepare", "-s", "/late").ok()
+    wait_until(lambda: len(tape.runs()) == 2)
+    programs = tape.runs()[1].split()
+    server.restart()
+    wait_until(lambda: not any(map(is_running, programs)))
+    wait_until(lambda: "the time limit ends the copy program of an earlier run" in server.output())
+    # The request was not lost.
+    wait_until(lambda: len(tape.runs()) == 3)
+
+
+def test_a_client_that_left_costs_no_copy(tape, stage):
+    tape.put("file", data(100))
+    tape.put("first", data(100))
+    server = stage(tape.settings(more="frm.xfr.copymax 1\n"))
+    with tape.hold():
+        xrdfs(server, "prepare", "-s", "/first").ok()
+        wait_until(lambda: tape.runs())
+        with raw.Connection(server) as connection:
+            connection.start(raw.OPEN, struct.pack(">HH", 0, raw.O_READ), b"/file")
+            assert connection.frame().status == raw.WAITRESP
+        queue = sqlite3.connect(f"file:{server.work}/admin/frm/queue.sqlite?mode=ro", uri=True)
+        wait_until(lambda: queue.execute("SELECT count(*) FROM entries").fetchone() == (1,))
+        queue.close()
+    wait_until(lambda: names(server.tree) == ["first"])
+    assert len(tape.runs()) == 1
+
+
+def test_an_orderly_end_of_the_server_ends_copies(tape, stage):
+    tape.put("file", data(100))
+    server = stage(tape.settings("hang $SRC $DST"))
+    request = xrdfs(server, "prepare", "-s", "/file").ok().out.strip()
+    wait_until(lambda: tape.runs())
+    programs = tape.runs()[0].split()
+    assert server.stop() == 0
+    assert not any(map(is_running, programs))
+    server.start()
+    assert xrdfs(server, "query", "prepare", request, "/file").ok().out.split()[3] == "1"
+    wait_until(lambda: len(tape.runs()) == 2)
 
 
 def test_a_file_on_tape_is_offline(tape, stage):

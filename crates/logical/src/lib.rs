@@ -119,7 +119,7 @@ pub use prepare::{Prepares, nothing_known};
 pub use presence::PathPresence;
 pub use queries::{LocateOutcome, Locator};
 pub use staged_files::StagedFiles;
-pub use stager::{StageRequest, Stager, StagerReply};
+pub use stager::{HasLeft, StageRequest, Stager, StagerReply};
 pub use status::LogicalStatus;
 pub use third_party::{
     Bytes, DelegatedCredentials, DestinationAttribute, Fetcher, HostLookup, HostRule, ProofRule,

@@ -21,6 +21,9 @@ use vfs::{
 /// Time that is sent with the deferral of an open, in seconds.
 const LATER_SECONDS: u32 = 1800;
 
+/// The protocol of clients that only their address identifies.
+const UNAUTHENTICATED: &str = "host";
+
 /// Maximum number of threads that wait for the catalog of mass storage, or read lists of paths.
 const THREADS_MAX: usize = 8;
 
@@ -108,7 +111,14 @@ fn is_missing(answer: &Answer) -> bool {
 }
 
 fn request_for(caller: &Caller, target: &Target, priority: u8) -> StageRequest {
-    StageRequest { path: target.path.without_slash(), priority, client: caller.identity.to_string().into() }
+    let identity = &caller.identity;
+    let name = caller.entity().and_then(|entity| entity.name.as_deref());
+    let owner = match name.filter(|_| identity.protocol() != UNAUTHENTICATED) {
+        Some(name) => format!("user {name}"),
+        None => format!("host {}", identity.host()),
+    };
+    let client = identity.to_string().into();
+    StageRequest { path: target.path.without_slash(), priority, client, owner: owner.into() }
 }
 
 /// Opens a file. If it is missing, brings it online first.
@@ -134,7 +144,8 @@ fn fetch(
 ) -> Started {
     let stage = request_for(caller, &target, 0);
     if request.no_wait {
-        services.stager.fetch(stage, Box::new(|_| {}));
+        // The client does not wait, but comes again.
+        services.stager.fetch(stage, Box::new(|| false), Box::new(|_| {}));
         let text = format!("Unable to open {}; it is not on disk and is being staged", target.path.text());
         return Started::Done(Answer::error(ErrorKind::InProgress, text));
     }
@@ -156,7 +167,8 @@ fn fetch(
             Started::Pending | Started::Later { .. } => obligation.release(),
         },
     };
-    services.stager.fetch(stage, Box::new(resume));
+    let waits = caller.clone();
+    services.stager.fetch(stage, Box::new(move || waits.is_disconnected()), Box::new(resume));
     Started::Pending
 }
 

@@ -16,19 +16,27 @@ pub struct StageRequest {
     pub priority: u8,
     /// The client, `user.pid:fd@host`.
     pub client: Arc<str>,
+    /// The owner, with whom others share the queue: `user NAME` for an authenticated client, otherwise
+    /// `host NAME`, because the name at the login is what the client makes it.
+    pub owner: Arc<str>,
 }
+
+/// Reports whether the client of a request has left.
+pub type HasLeft = Box<dyn Fn() -> bool + Send>;
 
 /// Brings files online. The errors contain the reason only, and not the operation and the path.
 ///
 /// Calls do not block, except for [`Stager::remote_status`].
 pub trait Stager: Send + Sync {
-    /// Brings a file online. `reply` is called when it can be opened, or has failed for good.
-    fn fetch(&self, request: StageRequest, reply: StagerReply<()>);
+    /// Brings a file online. `reply` is called when it can be opened, or has failed for good. A file for
+    /// which nobody waits any more need not come.
+    fn fetch(&self, request: StageRequest, has_left: HasLeft, reply: StagerReply<()>);
     /// Records requests under an id. `reply` is called when they are durable.
     fn submit(&self, id: &str, requests: Vec<StageRequest>, reply: StagerReply<()>);
     /// Cancels the requests of an id. Those that have completed, or never existed, are ignored.
     fn cancel(&self, id: &str, reply: StagerReply<()>);
-    /// Describes the requests of an id that have not completed; `None` if there are none.
+    /// Describes the requests of an id that have not completed, or have failed lately; `None` if there
+    /// are none.
     fn query(&self, id: &str, reply: StagerReply<Option<String>>);
     /// Reports whether [`Stager::remote_status`] can return a status.
     fn has_catalog(&self) -> bool;

@@ -5,7 +5,7 @@
 mod support;
 
 use base::{Error, ErrorKind, LogicalPath};
-use logical::{StageRequest, StagedFiles, Stager, StagerReply};
+use logical::{HasLeft, StageRequest, StagedFiles, Stager, StagerReply};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
 use storage::Metadata;
@@ -41,7 +41,7 @@ impl Tape {
 }
 
 impl Stager for Tape {
-    fn fetch(&self, request: StageRequest, reply: StagerReply<()>) {
+    fn fetch(&self, request: StageRequest, _: HasLeft, reply: StagerReply<()>) {
         self.waiting.lock().unwrap().push((request, reply));
         self.bell.notify_all();
     }

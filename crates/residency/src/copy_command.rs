@@ -149,6 +149,7 @@ mod tests {
             source: "".into(),
             id: "00007D07:6b005fc5.1".into(),
             client: "root.32681:26@[::ffff:127.0.0.1]".into(),
+            owner: "".into(),
             added: 0,
             tries: 1,
             is_anonymous: true,
@@ -159,6 +160,7 @@ mod tests {
     fn expand_for(entry: &TransferEntry, template: &str) -> String {
         let copy = IncomingCopy {
             entry,
+            run: &crate::outlived::QueueRun::of(std::path::Path::new("/")).unwrap(),
             remote: "/mss/store/t1".into(),
             destination: "/data/store/t1.new".into(),
             target: "/data/store/t1".into(),

@@ -5,6 +5,7 @@
 
 use crate::copy_command::{CommandVariables, CopyCommand};
 use crate::entry::{CopyFailure, FailureReason};
+use crate::outlived::MARK_VARIABLE;
 use crate::ports::{CopyAgent, IncomingCopy, StopSignal};
 use crate::queue::CopyOutcome;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -52,6 +53,7 @@ impl CopyAgent for CopyPrograms {
         let variables = CommandVariables::new(&copy, &self.instance);
         let mut command = Command::new(&copy_command.program);
         command.args(copy_command.arguments.iter().map(|template| variables.expand(template)));
+        command.env(MARK_VARIABLE, copy.run.mark(&copy.entry.key, copy_command.time_limit));
         let lock = match copy.lock.try_clone() {
             Ok(lock) => lock,
             Err(error) => return fail(FailureReason::Site, format!("too many open files: {error}")),

@@ -23,7 +23,7 @@ impl TransferDirection {
 pub struct Priority(u8);
 
 impl Priority {
-    const MAX: u8 = 2;
+    pub(crate) const MAX: u8 = 2;
 
     /// All priorities, in the order in which they are served.
     pub const ALL: [Self; 3] = [Self(2), Self(1), Self(0)];
@@ -98,6 +98,8 @@ pub struct TransferEntry {
     pub id: Arc<str>,
     /// The client that made the first request, `user.pid:fd@host`.
     pub client: Arc<str>,
+    /// The owner of the first request, with whom others share the queue: a user, or a host.
+    pub owner: Arc<str>,
     /// The time of the first request, in seconds since the epoch.
     pub added: u64,
     /// Number of tries that have started.
@@ -143,4 +145,19 @@ impl fmt::Display for CopyFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
+}
+
+/// A file of a request that failed for good.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FailedFile {
+    /// The path.
+    pub path: String,
+    /// [`TransferEntry::client`].
+    pub client: String,
+    /// The number of the priority.
+    pub priority: u8,
+    /// [`TransferEntry::added`].
+    pub added: u64,
+    /// The reason.
+    pub text: String,
 }

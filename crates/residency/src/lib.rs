@@ -10,12 +10,16 @@
 //! | `store` | [`EntryStore`]: where the entries are, as a port of the state machine |
 //! | `memory_store` | [`MemoryStore`]: entries in memory, for tests and simulations |
 //! | `sqlite_store` | [`SqliteStore`]: the durable queue |
+//! | `sqlite_schema`, `sqlite_rows` | its tables and their upgrade; its rows as entries |
 //! | `catalog` | [`CatalogProgram`]: the names in mass storage, through a program of the site |
 //! | `ports` | what the crate needs from outside: [`CopyAgent`], [`RemoteCatalog`], [`ResidencyEvents`] |
 //! | `copy_command` | command lines of copy programs, with their variables |
 //! | `copy_program` | [`CopyPrograms`]: runs copy programs of the site |
+//! | `outlived`, `reaper` | copy programs of earlier runs of the server, and the thread that watches them |
 //! | `staging` | [`Staging`]: brings one file in, whole or not at all |
-//! | `service` | [`Residency`]: the queue at work, with its threads |
+//! | `service` | [`Residency`]: the queue at work |
+//! | `queue_thread` | the thread of the queue |
+//! | `waiting` | [`Waiter`]: clients that wait for files |
 //! | `tree_walk` | a walk over the directories of exports |
 //! | `sweep` | removes temporary files that an earlier run has left |
 //! | `network_file_system` | recognises directories in which the queue would not be safe |
@@ -26,22 +30,30 @@ mod copy_program;
 mod entry;
 mod memory_store;
 mod network_file_system;
+mod outlived;
 mod ports;
 mod queue;
+mod queue_thread;
+mod reaper;
 mod service;
+mod sqlite_rows;
+mod sqlite_schema;
 mod sqlite_store;
 mod staging;
 mod store;
 mod sweep;
 mod tree_walk;
+mod waiting;
 
 pub use catalog::CatalogProgram;
 pub use copy_command::CopyCommand;
 pub use copy_program::CopyPrograms;
 pub use entry::{
-    CopyFailure, EntryKey, EntryState, FailureReason, Priority, RequestId, TransferDirection, TransferEntry,
+    CopyFailure, EntryKey, EntryState, FailedFile, FailureReason, Priority, RequestId, TransferDirection,
+    TransferEntry,
 };
 pub use memory_store::MemoryStore;
+pub use outlived::QueueRun;
 pub use ports::{
     CopyAgent, IncomingCopy, PathResidency, RemoteCatalog, RemoteStatus, ResidencyEvents, ResidencyPaths,
     StopSignal,
@@ -50,10 +62,11 @@ pub use queue::{
     CopyOutcome, QueueAction, QueueError, QueueLimits, Submission, SubmissionOutcome, TransferQueue,
 };
 pub use service::{
-    REQUEST_FILES_COUNTED, RequestStatus, Residency, ResidencyParts, ResidencyStartError, StageError,
-    StageReply,
+    REQUEST_FAILURES_LISTED, REQUEST_FILES_COUNTED, RequestStatus, Residency, ResidencyParts,
+    ResidencyStartError, StageError, StageReply,
 };
 pub use sqlite_store::{SqliteStore, StoreError, StoreOpenError};
 pub use staging::{COPY_TIME_ATTRIBUTE, Staging, copy_time_value, remote_name};
-pub use store::EntryStore;
+pub use store::{EntryStore, OwnerTurn, QueuePlaces};
 pub use sweep::remove_leftovers;
+pub use waiting::Waiter;

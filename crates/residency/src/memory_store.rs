@@ -1,7 +1,9 @@
 //! Entries in memory, for tests and simulations.
 
-use crate::entry::{EntryKey, EntryState, Priority, RequestId, TransferDirection, TransferEntry};
-use crate::store::EntryStore;
+use crate::entry::{
+    CopyFailure, EntryKey, EntryState, Priority, RequestId, TransferDirection, TransferEntry,
+};
+use crate::store::{EntryStore, OwnerTurn, QueuePlaces};
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,12 +16,20 @@ pub struct MemoryStore {
     numbers: BTreeMap<EntryKey, u64>,
     next_number: u64,
     requests: BTreeSet<(RequestId, EntryKey)>,
+    /// Failed files of requests: until when they are kept, and the reason.
+    failures: BTreeMap<(RequestId, EntryKey), (u64, Arc<str>)>,
 }
 
 impl MemoryStore {
     /// Returns all entries, in the order of their keys.
     pub fn entries(&self) -> impl Iterator<Item = &TransferEntry> {
         self.entries.values()
+    }
+
+    /// Returns the files of a request that have failed, and the reasons.
+    pub fn failures(&self, request: &RequestId) -> Vec<(&EntryKey, &str)> {
+        let of_request = self.failures.iter().filter(|((of, _), _)| of == request);
+        of_request.map(|((_, key), (_, text))| (key, &**text)).collect()
     }
 
     /// Returns all pairs of a request and an entry for which it waits, in order.
@@ -58,16 +68,44 @@ impl EntryStore for MemoryStore {
         priority: Priority,
         now: u64,
         full: &[Arc<str>],
+        turn: &OwnerTurn<'_>,
     ) -> Result<Option<TransferEntry>, Infallible> {
         let of_class =
             self.entries.values().filter(|e| e.key.direction == direction && e.priority == priority);
         let ready = of_class.filter_map(|entry| match entry.state {
-            EntryState::Queued { ready } if ready <= now && !full.contains(&entry.source) => {
-                Some(((ready, self.numbers.get(&entry.key)), entry))
+            EntryState::Queued { ready }
+                if ready <= now && !full.contains(&entry.source) && !turn.full.contains(&entry.owner) =>
+            {
+                let is_new_round = turn.after.is_some_and(|last| &*entry.owner <= last);
+                Some(((is_new_round, &entry.owner, ready, self.numbers.get(&entry.key)), entry))
             }
             _ => None,
         });
         Ok(ready.min_by_key(|(order, _)| *order).map(|(_, entry)| entry.clone()))
+    }
+
+    fn places(&mut self, owner: &str) -> Result<QueuePlaces, Infallible> {
+        let unfinished = || self.entries.values().filter(|e| !matches!(e.state, EntryState::Failed { .. }));
+        let own = unfinished().filter(|entry| &*entry.owner == owner).count() as u64;
+        Ok(QueuePlaces { own, all: unfinished().count() as u64 })
+    }
+
+    fn fail_requests(
+        &mut self,
+        entry: &TransferEntry,
+        failure: &CopyFailure,
+        until: u64,
+    ) -> Result<(), Infallible> {
+        for (request, _) in self.requests.iter().filter(|(_, of)| *of == entry.key) {
+            let key = (request.clone(), entry.key.clone());
+            self.failures.insert(key, (until, failure.text.clone()));
+        }
+        Ok(())
+    }
+
+    fn forget_failures(&mut self, request: &RequestId) -> Result<(), Infallible> {
+        self.failures.retain(|(of, _), _| of != request);
+        Ok(())
     }
 
     fn next_ready_time(&mut self, now: u64) -> Result<Option<u64>, Infallible> {
@@ -123,6 +161,7 @@ impl EntryStore for MemoryStore {
     }
 
     fn remove_expired(&mut self, now: u64, most: usize) -> Result<usize, Infallible> {
+        self.failures.retain(|_, (until, _)| *until > now);
         let over =
             |entry: &&TransferEntry| matches!(entry.state, EntryState::Failed { until, .. } if until <= now);
         let keys: Vec<EntryKey> =

@@ -1,6 +1,7 @@
 //! The ports of the crate: what it needs from outside.
 
 use crate::entry::{CopyFailure, TransferEntry};
+use crate::outlived::QueueRun;
 use crate::queue::CopyOutcome;
 use base::LogicalPath;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -15,6 +16,8 @@ use std::time::Duration;
 pub struct IncomingCopy<'a> {
     /// The entry.
     pub entry: &'a TransferEntry,
+    /// The queue, for the mark of programs.
+    pub run: &'a QueueRun,
     /// The name of the file in mass storage: a path, or a URL.
     pub remote: OsString,
     /// The local path of the temporary file to be written.

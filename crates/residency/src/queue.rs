@@ -19,7 +19,7 @@
 use crate::entry::{
     CopyFailure, EntryKey, EntryState, FailureReason, Priority, RequestId, TransferDirection, TransferEntry,
 };
-use crate::store::EntryStore;
+use crate::store::{EntryStore, OwnerTurn, QueuePlaces};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use thiserror::Error;
@@ -39,6 +39,9 @@ const BACKOFF_SECONDS_MAX: u64 = 900;
 /// The age at which an entry with requests fails like one without, in seconds.
 const REQUEST_SECONDS_MAX: u64 = 7 * 86_400;
 
+/// The reason for which an entry finds no place.
+pub(crate) const NO_PLACE: &str = "too many files of this client wait already; try again later";
+
 /// The limits of the queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueLimits {
@@ -48,6 +51,11 @@ pub struct QueueLimits {
     pub slots_out: usize,
     /// Copies that run at once from or to one host, in each direction.
     pub slots_of_source: usize,
+    /// Copies that run at once for one owner, in each direction.
+    pub slots_of_owner: usize,
+    /// Maximum number of entries that wait or run. One owner has at most as many of them as are free,
+    /// so there is always room for others.
+    pub places: u64,
     /// Number of tries before a transfer fails for good. One for which requests with ids wait is tried
     /// for days, because an outage must not end requests that were acknowledged.
     pub tries_max: u32,
@@ -55,6 +63,8 @@ pub struct QueueLimits {
     pub backoff: u64,
     /// Seconds for which requests are refused after a transfer has failed for good.
     pub deny: u64,
+    /// Seconds for which the failed files of a request are kept.
+    pub failures_kept: u64,
 }
 
 impl QueueLimits {
@@ -77,6 +87,8 @@ pub struct Submission {
     pub source: Arc<str>,
     /// See [`TransferEntry::client`].
     pub client: Arc<str>,
+    /// See [`TransferEntry::owner`].
+    pub owner: Arc<str>,
     /// The id by which the request can be cancelled, if it has one.
     pub request: Option<RequestId>,
 }
@@ -132,23 +144,32 @@ pub enum QueueError<E> {
 #[derive(Clone, Debug)]
 pub struct TransferQueue {
     limits: QueueLimits,
-    /// The source of each running copy.
-    running: BTreeMap<EntryKey, Arc<str>>,
+    /// The source and the owner of each running copy.
+    running: BTreeMap<EntryKey, (Arc<str>, Arc<str>)>,
     inward: Turns,
     outward: Turns,
 }
 
-/// The number of transfers that each priority may still start in this round.
+/// The turns of priorities, and of owners within a priority.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Turns([u32; 3]);
+struct Turns {
+    /// The number of transfers that each priority may still start in this round.
+    left: [u32; 3],
+    /// The owner of the last transfer of each priority.
+    last: [Option<Arc<str>>; 3],
+}
 
 impl Turns {
     fn new() -> Self {
-        let mut left = [0; 3];
+        let mut turns = Self { left: [0; 3], last: [const { None }; 3] };
+        turns.begin_round();
+        turns
+    }
+
+    fn begin_round(&mut self) {
         for priority in Priority::ALL {
-            left[priority.index()] = priority.share();
+            self.left[priority.index()] = priority.share();
         }
-        Self(left)
     }
 }
 
@@ -180,6 +201,17 @@ impl TransferQueue {
         })
     }
 
+    /// Reports whether an owner may add a number of entries.
+    pub fn has_places<S: EntryStore>(
+        &self,
+        store: &mut S,
+        owner: &str,
+        more: u64,
+    ) -> Result<bool, QueueError<S::Error>> {
+        let QueuePlaces { own, all } = store.places(owner)?;
+        Ok(own.saturating_add(more) <= self.limits.places.saturating_sub(all))
+    }
+
     /// Adds a request at the time `now`.
     pub fn submit<S: EntryStore>(
         &mut self,
@@ -192,12 +224,11 @@ impl TransferQueue {
             Some(TransferEntry { state: EntryState::Failed { until, failure }, .. }) if until > now => {
                 return Ok(SubmissionOutcome::Refused(failure));
             }
-            Some(TransferEntry { state: EntryState::Failed { .. }, .. }) => {
+            None | Some(TransferEntry { state: EntryState::Failed { .. }, .. }) => {
+                if !self.has_places(store, &submission.owner, 1)? {
+                    return Ok(SubmissionOutcome::Refused(no_place()));
+                }
                 store.remove(key)?;
-                store.put(&new_entry(submission, now))?;
-                SubmissionOutcome::Queued
-            }
-            None => {
                 store.put(&new_entry(submission, now))?;
                 SubmissionOutcome::Queued
             }
@@ -218,6 +249,24 @@ impl TransferQueue {
         Ok(outcome)
     }
 
+    /// Ends the wait of all who asked for an entry without an id, because they have left. An entry that
+    /// has not started is removed, unless a request waits for it.
+    pub fn abandon<S: EntryStore>(
+        &mut self,
+        store: &mut S,
+        key: &EntryKey,
+    ) -> Result<(), QueueError<S::Error>> {
+        let Some(mut entry) = store.find(key)? else { return Ok(()) };
+        if !entry.is_anonymous || !matches!(entry.state, EntryState::Queued { .. }) {
+            return Ok(());
+        }
+        if !store.has_requests(key)? {
+            return Ok(store.remove(key)?);
+        }
+        entry.is_anonymous = false;
+        Ok(store.put(&entry)?)
+    }
+
     /// Cancels entries of a request, and returns the actions and whether more entries are left for
     /// another call. An entry for which nobody else waits is removed; if its copy runs, that is
     /// stopped.
@@ -227,6 +276,7 @@ impl TransferQueue {
         request: &RequestId,
     ) -> Result<(Vec<QueueAction>, bool), QueueError<S::Error>> {
         let mut actions = Vec::new();
+        store.forget_failures(request)?;
         let keys = store.keys_of_request(request, None, CANCEL_ENTRIES_MAX)?;
         let is_more = keys.len() == CANCEL_ENTRIES_MAX;
         for key in keys {
@@ -334,6 +384,7 @@ impl TransferQueue {
             return Ok(Some(QueueAction::Finished(key, Err(failure))));
         }
         // The requests end, the failure stays if it is one of the file.
+        store.fail_requests(&entry, &failure, now.saturating_add(self.limits.failures_kept))?;
         store.remove(&key)?;
         if failure.reason != FailureReason::Site {
             let until = now.saturating_add(self.limits.deny);
@@ -367,7 +418,7 @@ impl TransferQueue {
                 entry.state = EntryState::Active;
                 entry.tries = entry.tries.saturating_add(1);
                 store.put(&entry)?;
-                self.running.insert(entry.key.clone(), entry.source.clone());
+                self.running.insert(entry.key.clone(), (entry.source.clone(), entry.owner.clone()));
                 actions.push(QueueAction::Start(Box::new(entry)));
             }
         }
@@ -392,17 +443,22 @@ impl TransferQueue {
         direction: TransferDirection,
         now: u64,
     ) -> Result<Option<TransferEntry>, QueueError<S::Error>> {
-        let full = self.full_sources(direction);
+        let (sources, owners) = self.full(direction);
         for is_new_round in [false, true] {
             if is_new_round {
-                *self.turns(direction) = Turns::new();
+                self.turns(direction).begin_round();
             }
             for priority in Priority::ALL {
-                if self.turns(direction).0[priority.index()] == 0 {
+                let turns = self.turns(direction);
+                if turns.left[priority.index()] == 0 {
                     continue;
                 }
-                if let Some(entry) = store.next_ready(direction, priority, now, &full)? {
-                    self.turns(direction).0[priority.index()] -= 1;
+                let last = turns.last[priority.index()].clone();
+                let turn = OwnerTurn { after: last.as_deref(), full: &owners };
+                if let Some(entry) = store.next_ready(direction, priority, now, &sources, &turn)? {
+                    let turns = self.turns(direction);
+                    turns.left[priority.index()] -= 1;
+                    turns.last[priority.index()] = Some(entry.owner.clone());
                     return Ok(Some(entry));
                 }
             }
@@ -417,17 +473,22 @@ impl TransferQueue {
         }
     }
 
-    /// Returns the sources that use all of their slots.
-    fn full_sources(&self, direction: TransferDirection) -> Vec<Arc<str>> {
-        let mut counts: BTreeMap<&Arc<str>, usize> = BTreeMap::new();
-        for (_, source) in self.running.iter().filter(|(key, _)| key.direction == direction) {
-            *counts.entry(source).or_default() += 1;
+    /// Returns the sources and the owners that use all of their slots.
+    fn full(&self, direction: TransferDirection) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
+        let (mut sources, mut owners) = (BTreeMap::new(), BTreeMap::new());
+        for (_, (source, owner)) in self.running.iter().filter(|(key, _)| key.direction == direction) {
+            *sources.entry(source).or_default() += 1;
+            *owners.entry(owner).or_default() += 1;
         }
-        let is_full = |(source, count): (&Arc<str>, usize)| {
-            (count >= self.limits.slots_of_source).then(|| source.clone())
+        let full = |counts: BTreeMap<&Arc<str>, usize>, most: usize| {
+            counts.into_iter().filter(|(_, count)| *count >= most).map(|(name, _)| name.clone()).collect()
         };
-        counts.into_iter().filter_map(is_full).collect()
+        (full(sources, self.limits.slots_of_source), full(owners, self.limits.slots_of_owner))
     }
+}
+
+fn no_place() -> CopyFailure {
+    CopyFailure::new(FailureReason::Site, NO_PLACE)
 }
 
 fn new_entry(submission: &Submission, now: u64) -> TransferEntry {
@@ -437,6 +498,7 @@ fn new_entry(submission: &Submission, now: u64) -> TransferEntry {
         source: submission.source.clone(),
         id: submission.request.as_ref().map_or(&submission.client, |request| &request.0).clone(),
         client: submission.client.clone(),
+        owner: submission.owner.clone(),
         added: now,
         tries: 0,
         is_anonymous: submission.request.is_none(),

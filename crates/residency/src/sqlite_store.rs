@@ -6,71 +6,22 @@
 //! An administrator can read the database while the server runs: `sqlite3 queue.sqlite`.
 
 use crate::entry::{
-    CopyFailure, EntryKey, EntryState, FailureReason, Priority, RequestId, TransferDirection, TransferEntry,
+    CopyFailure, EntryKey, EntryState, FailedFile, Priority, RequestId, TransferDirection, TransferEntry,
 };
 use crate::network_file_system::network_file_system;
-use crate::store::EntryStore;
-use base::LogicalPath;
-use rusqlite::types::{ToSql, ToSqlOutput};
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, params};
+use crate::sqlite_rows::{COLUMNS, UnreadableRow, bounds, count, entry_of, key_of, seconds, state_columns};
+use crate::sqlite_schema::{VERSION, prepare};
+use crate::store::{EntryStore, OwnerTurn, QueuePlaces};
+use rusqlite::types::ToSql;
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 use storage::PrivateDirectory;
 use thiserror::Error;
 
 /// The name of the database in its directory.
 const DATABASE: &str = "queue.sqlite";
-
-/// The version of the tables, which the database stores as `user_version`.
-const VERSION: i64 = 1;
-
-/// The time for which a command waits for another process that writes, such as a tool.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Pages that SQLite keeps in memory, in KiB.
-const CACHE_KIB: i64 = 2048;
-
-/// Prepared statements that are kept.
-const STATEMENTS_MAX: usize = 32;
-
-/// `state`: 0 queued, 1 active, 2 stopping, 3 failed. `time`: when a queued entry becomes ready, or
-/// until when a failed one denies requests. `reason`: 0 not found, 1 permanent, 2 temporary.
-/// `number` is the order of addition.
-const TABLES: &str = "
-CREATE TABLE entries (
-    number INTEGER PRIMARY KEY,
-    direction INTEGER NOT NULL CHECK (direction IN (0, 1)),
-    path BLOB NOT NULL,
-    priority INTEGER NOT NULL CHECK (priority IN (0, 1, 2)),
-    source TEXT NOT NULL,
-    id TEXT NOT NULL,
-    client TEXT NOT NULL,
-    added INTEGER NOT NULL,
-    tries INTEGER NOT NULL,
-    anonymous INTEGER NOT NULL,
-    state INTEGER NOT NULL CHECK (state IN (0, 1, 2, 3)),
-    time INTEGER,
-    reason INTEGER,
-    text TEXT,
-    UNIQUE (direction, path)
-) STRICT;
-CREATE INDEX ready_entries ON entries (direction, priority, source, time, number) WHERE state = 0;
-CREATE INDEX ready_times ON entries (time) WHERE state = 0;
-CREATE INDEX running_entries ON entries (state) WHERE state IN (1, 2);
-CREATE INDEX failed_entries ON entries (time) WHERE state = 3;
-CREATE TABLE requests (
-    request TEXT NOT NULL,
-    direction INTEGER NOT NULL,
-    path BLOB NOT NULL,
-    PRIMARY KEY (request, direction, path)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX requests_of_entry ON requests (direction, path);
-";
-
-/// The columns of an entry, in the order in which [`entry_of`] reads them.
-const COLUMNS: &str = "direction, path, priority, source, client, added, tries, anonymous, state, time, reason, text, number, id";
 
 /// The error of a database.
 #[derive(Debug, Error)]
@@ -78,7 +29,7 @@ pub enum StoreError {
     /// SQLite reports an error.
     #[error("the queue of transfers: {0}")]
     Sqlite(#[from] rusqlite::Error),
-    /// A row has values that no version of this program writes.
+    /// A row that cannot be read cannot be set aside either.
     #[error("the queue of transfers: row {number} is invalid: {reason}; remove the row or the database")]
     Row {
         /// The number of the row.
@@ -184,7 +135,8 @@ impl SqliteStore {
         Ok(self.connection.execute_batch("COMMIT")?)
     }
 
-    /// Returns up to `most` entries, those after the key `after`, in the order of their keys.
+    /// Returns up to `most` entries, those after the key `after`, in the order of their keys. Rows that
+    /// cannot be read are left out.
     pub fn entries(
         &mut self,
         after: Option<&EntryKey>,
@@ -198,7 +150,7 @@ impl SqliteStore {
         let mut rows = statement.query(params![direction, path, count(most)])?;
         let mut entries = Vec::new();
         while let Some(row) = rows.next()? {
-            entries.push(entry_of(row)?.1);
+            entries.extend(entry_of(row).ok().map(|(_, entry)| entry));
         }
         Ok(entries)
     }
@@ -211,20 +163,78 @@ impl SqliteStore {
         Ok(number.try_into().unwrap_or_default())
     }
 
+    /// Returns up to `most` files of a request that have failed, in the order of their paths.
+    pub fn failures_of_request(
+        &mut self,
+        request: &RequestId,
+        most: usize,
+    ) -> Result<Vec<FailedFile>, StoreError> {
+        let sql = "SELECT path, client, priority, added, text FROM failed_files WHERE request = ?
+            ORDER BY path LIMIT ?";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params![&*request.0, count(most)])?;
+        let mut files = Vec::new();
+        while let Some(row) = rows.next()? {
+            files.push(FailedFile {
+                path: String::from_utf8_lossy(&row.get::<_, Vec<u8>>(0)?).into_owned(),
+                client: row.get(1)?,
+                priority: row.get(2)?,
+                added: row.get::<_, i64>(3)?.try_into().unwrap_or_default(),
+                text: row.get(4)?,
+            });
+        }
+        Ok(files)
+    }
+
     /// Returns the number of entries that wait or run.
     pub fn unfinished(&mut self) -> Result<u64, StoreError> {
         let mut statement = self.connection.prepare_cached("SELECT count(*) FROM entries WHERE state < 3")?;
         Ok(statement.query_row([], |row| row.get::<_, i64>(0))?.try_into().unwrap_or_default())
     }
 
+    /// Returns the first entry of a query. A row that cannot be read is set aside, so that it harms no
+    /// other one.
     fn entry(
         &mut self,
         sql: &str,
         values: &[&dyn ToSql],
     ) -> Result<Option<(i64, TransferEntry)>, StoreError> {
-        let mut statement = self.connection.prepare_cached(sql)?;
-        let mut rows = statement.query(values)?;
-        rows.next()?.map(entry_of).transpose()
+        loop {
+            let found = {
+                let mut statement = self.connection.prepare_cached(sql)?;
+                let mut rows = statement.query(values)?;
+                rows.next()?.map(entry_of).transpose()
+            };
+            match found {
+                Ok(found) => return Ok(found),
+                Err(row) => self.set_aside(row)?,
+            }
+        }
+    }
+
+    /// Moves a row that cannot be read to another table. Requests for its file have failed.
+    fn set_aside(&mut self, row: UnreadableRow) -> Result<(), StoreError> {
+        let UnreadableRow { number, why } = row;
+        let text = format!("the queue has an unreadable row: {why}");
+        let columns = "number, direction, path, priority, source, id, client, added, tries, anonymous, state,
+            time, reason, text, owner";
+        let keep = format!(
+            "INSERT INTO unreadable_entries ({columns}, why) SELECT {columns}, ? FROM entries WHERE number = ?"
+        );
+        self.execute(&keep, params![why, number])?;
+        let of_row = "(direction, path) IN (SELECT direction, path FROM entries WHERE number = ?)";
+        let fail = format!(
+            "INSERT OR REPLACE INTO failed_files (request, direction, path, time, client, priority, added, text)
+             SELECT request, direction, path, unixepoch() + 86400, '', 0, unixepoch(), ? FROM requests
+             WHERE {of_row}"
+        );
+        self.execute(&fail, params![text, number])?;
+        self.execute(&format!("DELETE FROM requests WHERE {of_row}"), params![number])?;
+        if self.execute("DELETE FROM entries WHERE number = ?", params![number])? == 0 {
+            return Err(StoreError::Row { number, reason: why });
+        }
+        tracing::error!(number, why, "a row of the queue of transfers was set aside, in unreadable_entries");
+        Ok(())
     }
 
     fn execute(&mut self, sql: &str, values: &[&dyn ToSql]) -> Result<usize, StoreError> {
@@ -235,8 +245,7 @@ impl SqliteStore {
     /// the index, however many entries each source has.
     fn source_after(
         &mut self,
-        direction: TransferDirection,
-        priority: Priority,
+        class: (TransferDirection, Priority),
         after: Option<&str>,
     ) -> Result<Option<Arc<str>>, StoreError> {
         let compare = if after.is_some() { ">" } else { ">=" };
@@ -245,118 +254,67 @@ impl SqliteStore {
              ORDER BY source LIMIT 1"
         );
         let mut statement = self.connection.prepare_cached(&sql)?;
-        let values = params![direction, priority.number(), after.unwrap_or_default()];
+        let values = params![class.0, class.1.number(), after.unwrap_or_default()];
         let source = statement.query_row(values, |row| row.get::<_, String>(0)).optional()?;
         Ok(source.map(Arc::from))
     }
-}
 
-/// Sets the connection up, and creates the tables in a new database. Returns the version of the
-/// tables.
-fn prepare(connection: &Connection) -> Result<i64, rusqlite::Error> {
-    connection.busy_timeout(BUSY_TIMEOUT)?;
-    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-    connection.pragma_update(None, "trusted_schema", false)?;
-    connection.pragma_update(None, "journal_mode", "WAL")?;
-    connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
-    let version = || connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
-    if version()? == 0 {
-        connection.execute_batch(&format!("BEGIN; {TABLES} PRAGMA user_version = {VERSION}; COMMIT"))?;
+    /// Returns the next owner after `after` that has queued entries of this class and source.
+    fn owner_after(
+        &mut self,
+        class: (TransferDirection, Priority),
+        source: &str,
+        after: Option<&str>,
+    ) -> Result<Option<Arc<str>>, StoreError> {
+        let compare = if after.is_some() { ">" } else { ">=" };
+        let sql = format!(
+            "SELECT owner FROM entries WHERE state = 0 AND direction = ? AND priority = ? AND source = ?
+             AND owner {compare} ? ORDER BY owner LIMIT 1"
+        );
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let values = params![class.0, class.1.number(), source, after.unwrap_or_default()];
+        let owner = statement.query_row(values, |row| row.get::<_, String>(0)).optional()?;
+        Ok(owner.map(Arc::from))
     }
-    version()
-}
 
-/// Returns the values that compare as less than the keys after `after`.
-fn bounds(after: Option<&EntryKey>) -> (i64, &[u8]) {
-    after.map_or((-1, &[]), |key| (direction_number(key.direction), key.path.as_bytes()))
-}
-
-fn count(most: usize) -> i64 {
-    i64::try_from(most).unwrap_or(i64::MAX)
-}
-
-fn seconds(time: u64) -> i64 {
-    i64::try_from(time).unwrap_or(i64::MAX)
-}
-
-fn direction_number(direction: TransferDirection) -> i64 {
-    match direction {
-        TransferDirection::In => 0,
-        TransferDirection::Out => 1,
-    }
-}
-
-impl ToSql for TransferDirection {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(ToSqlOutput::from(direction_number(*self)))
-    }
-}
-
-/// The columns of a state: `state`, `time`, `reason`, `text`.
-fn state_columns(state: &EntryState) -> (i64, Option<i64>, Option<i64>, Option<&str>) {
-    match state {
-        EntryState::Queued { ready } => (0, Some(seconds(*ready)), None, None),
-        EntryState::Active => (1, None, None, None),
-        EntryState::Stopping => (2, None, None, None),
-        EntryState::Failed { until, failure } => {
-            let reason = match failure.reason {
-                FailureReason::NotFound => 0,
-                FailureReason::Permanent => 1,
-                // An entry does not fail for good because of the site or a program that still runs.
-                FailureReason::Temporary | FailureReason::Site | FailureReason::InUse => 2,
-            };
-            (3, Some(seconds(*until)), Some(reason), Some(&failure.text))
+    /// Returns the entry of a source whose owner has the next turn: whether the turns of all owners
+    /// begin anew for it, and its time and number.
+    fn ready_of_source(
+        &mut self,
+        class: (TransferDirection, Priority),
+        source: &str,
+        now: u64,
+        turn: &OwnerTurn<'_>,
+    ) -> Result<Option<ReadyEntry>, StoreError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM entries
+             WHERE state = 0 AND direction = ? AND priority = ? AND source = ? AND owner = ? AND time <= ?
+             ORDER BY time, number LIMIT 1"
+        );
+        for is_new_round in [false, true] {
+            let mut at: Option<Arc<str>> =
+                if is_new_round { None } else { turn.after.map(|owner| owner.to_owned().into()) };
+            while let Some(owner) = self.owner_after(class, source, at.as_deref())? {
+                if is_new_round && turn.after.is_none_or(|last| &*owner > last) {
+                    break;
+                }
+                if !turn.full.contains(&owner) {
+                    let values = params![class.0, class.1.number(), source, &*owner, seconds(now)];
+                    if let Some((number, entry)) = self.entry(&sql, values)?
+                        && let EntryState::Queued { ready } = entry.state
+                    {
+                        return Ok(Some(((is_new_round, owner, ready, number), entry)));
+                    }
+                }
+                at = Some(owner);
+            }
         }
+        Ok(None)
     }
 }
 
-/// Reads the entry of a row with the [`COLUMNS`], and its number.
-fn entry_of(row: &Row<'_>) -> Result<(i64, TransferEntry), StoreError> {
-    let number: i64 = row.get(12)?;
-    let invalid = |reason: &str| StoreError::Row { number, reason: reason.to_owned() };
-    let text = |column: usize| Ok::<Arc<str>, StoreError>(Arc::from(row.get::<_, String>(column)?));
-    let time = |column: usize| -> Result<u64, StoreError> {
-        u64::try_from(row.get::<_, i64>(column)?).map_err(|_| invalid("negative time"))
-    };
-    let state = match row.get::<_, i64>(8)? {
-        0 => EntryState::Queued { ready: time(9)? },
-        1 => EntryState::Active,
-        2 => EntryState::Stopping,
-        _ => {
-            let reason = match row.get::<_, i64>(10)? {
-                0 => FailureReason::NotFound,
-                1 => FailureReason::Permanent,
-                _ => FailureReason::Temporary,
-            };
-            EntryState::Failed { until: time(9)?, failure: CopyFailure { reason, text: text(11)? } }
-        }
-    };
-    let entry = TransferEntry {
-        key: key_of(row, 0)?,
-        priority: Priority::new(row.get(2)?),
-        source: text(3)?,
-        id: text(13)?,
-        client: text(4)?,
-        added: time(5)?,
-        tries: row.get(6)?,
-        is_anonymous: row.get(7)?,
-        state,
-    };
-    Ok((number, entry))
-}
-
-/// Reads a key from two columns of a row.
-fn key_of(row: &Row<'_>, first: usize) -> Result<EntryKey, StoreError> {
-    let direction =
-        if row.get::<_, i64>(first)? == 0 { TransferDirection::In } else { TransferDirection::Out };
-    let raw: Vec<u8> = row.get(first + 1)?;
-    let path = LogicalPath::parse(&raw).map_err(|error| StoreError::Row {
-        number: -1,
-        reason: format!("path {:?}: {error:?}", String::from_utf8_lossy(&raw)),
-    })?;
-    Ok(EntryKey { direction, path })
-}
+/// An entry that can start, and its place in the order of all of them.
+type ReadyEntry = ((bool, Arc<str>, u64, i64), TransferEntry);
 
 impl EntryStore for SqliteStore {
     type Error = StoreError;
@@ -370,12 +328,13 @@ impl EntryStore for SqliteStore {
     fn put(&mut self, entry: &TransferEntry) -> Result<(), StoreError> {
         let (state, time, reason, text) = state_columns(&entry.state);
         let sql = "INSERT INTO entries (direction, path, priority, source, client, added, tries, anonymous,
-                state, time, reason, text, id)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                state, time, reason, text, id, owner)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
             ON CONFLICT (direction, path) DO UPDATE SET priority = excluded.priority, source = excluded.source,
                 client = excluded.client, added = excluded.added, tries = excluded.tries,
                 anonymous = excluded.anonymous, state = excluded.state, time = excluded.time,
-                reason = excluded.reason, text = excluded.text, id = excluded.id";
+                reason = excluded.reason, text = excluded.text, id = excluded.id,
+                owner = excluded.owner";
         let values = params![
             entry.key.direction,
             entry.key.path.as_bytes(),
@@ -389,7 +348,8 @@ impl EntryStore for SqliteStore {
             time,
             reason,
             text,
-            &*entry.id
+            &*entry.id,
+            &*entry.owner
         ];
         self.execute(sql, values).map(drop)
     }
@@ -408,28 +368,57 @@ impl EntryStore for SqliteStore {
         priority: Priority,
         now: u64,
         full: &[Arc<str>],
+        turn: &OwnerTurn<'_>,
     ) -> Result<Option<TransferEntry>, StoreError> {
-        let sql = format!(
-            "SELECT {COLUMNS} FROM entries
-             WHERE state = 0 AND direction = ? AND priority = ? AND source = ? AND time <= ?
-             ORDER BY time, number LIMIT 1"
-        );
-        let mut best: Option<((u64, i64), TransferEntry)> = None;
+        let class = (direction, priority);
+        let mut best: Option<ReadyEntry> = None;
         let mut after: Option<Arc<str>> = None;
-        while let Some(source) = self.source_after(direction, priority, after.as_deref())? {
-            if !full.contains(&source) {
-                let values = params![direction, priority.number(), &*source, seconds(now)];
-                if let Some((number, entry)) = self.entry(&sql, values)? {
-                    let EntryState::Queued { ready } = entry.state else { continue };
-                    let order = (ready, number);
-                    if best.as_ref().is_none_or(|(other, _)| order < *other) {
-                        best = Some((order, entry));
-                    }
-                }
+        while let Some(source) = self.source_after(class, after.as_deref())? {
+            if !full.contains(&source)
+                && let Some(found) = self.ready_of_source(class, &source, now, turn)?
+                && best.as_ref().is_none_or(|(order, _)| found.0 < *order)
+            {
+                best = Some(found);
             }
             after = Some(source);
         }
         Ok(best.map(|(_, entry)| entry))
+    }
+
+    fn places(&mut self, owner: &str) -> Result<QueuePlaces, StoreError> {
+        let number = |connection: &Connection, sql: &str, values: &[&dyn ToSql]| {
+            let mut statement = connection.prepare_cached(sql)?;
+            let number = statement.query_row(values, |row| row.get::<_, i64>(0)).optional()?;
+            Ok::<_, StoreError>(number.unwrap_or_default().try_into().unwrap_or_default())
+        };
+        Ok(QueuePlaces {
+            own: number(&self.connection, "SELECT entries FROM owners WHERE owner = ?", params![owner])?,
+            all: number(&self.connection, "SELECT entries FROM totals", &[])?,
+        })
+    }
+
+    fn fail_requests(
+        &mut self,
+        entry: &TransferEntry,
+        failure: &CopyFailure,
+        until: u64,
+    ) -> Result<(), StoreError> {
+        let sql = "INSERT OR REPLACE INTO failed_files (request, direction, path, time, client, priority, added, text)
+            SELECT request, direction, path, ?, ?, ?, ?, ? FROM requests WHERE direction = ? AND path = ?";
+        let values = params![
+            seconds(until),
+            &*entry.client,
+            entry.priority.number(),
+            seconds(entry.added),
+            &*failure.text,
+            entry.key.direction,
+            entry.key.path.as_bytes()
+        ];
+        self.execute(sql, values).map(drop)
+    }
+
+    fn forget_failures(&mut self, request: &RequestId) -> Result<(), StoreError> {
+        self.execute("DELETE FROM failed_files WHERE request = ?", params![&*request.0]).map(drop)
     }
 
     fn next_ready_time(&mut self, now: u64) -> Result<Option<u64>, StoreError> {
@@ -458,13 +447,23 @@ impl EntryStore for SqliteStore {
         let (direction, path) = bounds(after);
         let sql = "SELECT direction, path FROM requests WHERE request = ? AND (direction, path) > (?, ?)
             ORDER BY direction, path LIMIT ?";
-        let mut statement = self.connection.prepare_cached(sql)?;
-        let mut rows = statement.query(params![&*request.0, direction, path, count(most)])?;
-        let mut keys = Vec::new();
-        while let Some(row) = rows.next()? {
-            keys.push(key_of(row, 0)?);
+        loop {
+            let (mut keys, mut unreadable) = (Vec::new(), None);
+            {
+                let mut statement = self.connection.prepare_cached(sql)?;
+                let mut rows = statement.query(params![&*request.0, direction, path, count(most)])?;
+                while let Some(row) = rows.next()? {
+                    match key_of(row, 0) {
+                        Ok(key) => keys.push(key),
+                        Err(_) => unreadable = Some((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?)),
+                    }
+                }
+            }
+            let Some((direction, path)) = unreadable else { return Ok(keys) };
+            tracing::error!(request = &*request.0, "removed a request for a file without a valid path");
+            let sql = "DELETE FROM requests WHERE request = ? AND direction = ? AND path = ?";
+            self.execute(sql, params![&*request.0, direction, path])?;
         }
-        Ok(keys)
     }
 
     fn has_requests(&mut self, key: &EntryKey) -> Result<bool, StoreError> {
@@ -487,6 +486,9 @@ impl EntryStore for SqliteStore {
     }
 
     fn remove_expired(&mut self, now: u64, most: usize) -> Result<usize, StoreError> {
+        let old = "DELETE FROM failed_files WHERE (request, direction, path) IN
+            (SELECT request, direction, path FROM failed_files WHERE time <= ? LIMIT ?)";
+        self.execute(old, params![seconds(now), count(most)])?;
         // A failed entry has no requests.
         let sql = "DELETE FROM entries WHERE number IN
             (SELECT number FROM entries WHERE state = 3 AND time <= ? LIMIT ?)";

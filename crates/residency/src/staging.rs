@@ -1,6 +1,7 @@
 //! Brings one file in: copies it beside its name, and gives it the name when it is complete.
 
 use crate::entry::{CopyFailure, FailureReason, TransferEntry};
+use crate::outlived::QueueRun;
 use crate::ports::{CopyAgent, IncomingCopy, RemoteCatalog, ResidencyEvents, StopSignal};
 use crate::queue::CopyOutcome;
 use base::LogicalPath;
@@ -61,7 +62,7 @@ impl Staging {
     }
 
     /// Brings the file of an entry in. Blocks until it has its name, or the copy has failed.
-    pub(crate) fn stage(&self, entry: &TransferEntry, stop: &StopSignal) -> CopyOutcome {
+    pub(crate) fn stage(&self, entry: &TransferEntry, run: &QueueRun, stop: &StopSignal) -> CopyOutcome {
         let path = &entry.key.path;
         match self.backend.stat(path) {
             // Another way was faster, or a crash came between the rename and the end of the entry.
@@ -83,7 +84,7 @@ impl Staging {
             Ok(file) => file,
             Err(error) => return cannot_receive(path, &error),
         };
-        let outcome = match self.copy(entry, file.as_ref(), stop) {
+        let outcome = match self.copy(entry, run, file.as_ref(), stop) {
             Err(error) => failed("start the copy", &error),
             Ok(CopyOutcome::Done) => match verified(file.as_mut(), wanted) {
                 Err(outcome) => outcome,
@@ -135,11 +136,13 @@ impl Staging {
     fn copy(
         &self,
         entry: &TransferEntry,
+        run: &QueueRun,
         file: &dyn IncomingFile,
         stop: &StopSignal,
     ) -> io::Result<CopyOutcome> {
         let copy = IncomingCopy {
             entry,
+            run,
             remote: remote_name(&self.remote_root, &entry.key.path),
             destination: file.local_path()?,
             target: file.local_target()?,

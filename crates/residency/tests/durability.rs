@@ -8,8 +8,9 @@ mod support;
 use base::LogicalPath;
 use proptest::prelude::*;
 use residency::{
-    CopyOutcome, EntryKey, EntryStore, Priority, QueueAction, QueueLimits, RequestId, SqliteStore,
-    StoreError, StoreOpenError, Submission, TransferDirection, TransferEntry, TransferQueue,
+    CopyFailure, CopyOutcome, EntryKey, EntryStore, OwnerTurn, Priority, QueueAction, QueueLimits,
+    QueuePlaces, RequestId, SqliteStore, StoreError, StoreOpenError, Submission, TransferDirection,
+    TransferEntry, TransferQueue,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -157,8 +158,28 @@ impl EntryStore for KilledStore {
         priority: Priority,
         now: u64,
         full: &[Arc<str>],
+        turn: &OwnerTurn<'_>,
     ) -> Result<Option<TransferEntry>, StoreError> {
-        Ok(self.run(|store| store.next_ready(direction, priority, now, full)))
+        Ok(self.run(|store| store.next_ready(direction, priority, now, full, turn)))
+    }
+
+    fn places(&mut self, owner: &str) -> Result<QueuePlaces, StoreError> {
+        Ok(self.run(|store| store.places(owner)))
+    }
+
+    fn fail_requests(
+        &mut self,
+        entry: &TransferEntry,
+        failure: &CopyFailure,
+        until: u64,
+    ) -> Result<(), StoreError> {
+        self.run(|store| store.fail_requests(entry, failure, until));
+        Ok(())
+    }
+
+    fn forget_failures(&mut self, request: &RequestId) -> Result<(), StoreError> {
+        self.run(|store| store.forget_failures(request));
+        Ok(())
     }
 
     fn next_ready_time(&mut self, now: u64) -> Result<Option<u64>, StoreError> {
@@ -233,11 +254,11 @@ fn a_queue_of_a_later_version_and_one_that_is_no_database_are_refused() {
     drop(SqliteStore::open(&place(&directory.0)).unwrap());
     let file = directory.0.join("queue.sqlite");
     let connection = rusqlite::Connection::open(&file).unwrap();
-    connection.pragma_update(None, "user_version", 2).unwrap();
+    connection.pragma_update(None, "user_version", 3).unwrap();
     drop(connection);
     assert!(matches!(
         SqliteStore::open(&place(&directory.0)),
-        Err(StoreOpenError::Version { version: 2, .. })
+        Err(StoreOpenError::Version { version: 3, .. })
     ));
     std::fs::write(&file, [b'x'; 4096]).unwrap();
     let Err(error) = SqliteStore::open(&place(&directory.0)) else { panic!("it is no database") };
@@ -267,7 +288,7 @@ fn fill(entries: u32) {
     const BATCH: u32 = 1000;
     const MEMORY_MAX: usize = 24 << 20;
     let directory = Directory::new();
-    let limits = QueueLimits { slots_in: 10, slots_of_source: 10, ..LIMITS };
+    let limits = QueueLimits { slots_in: 10, slots_of_source: 10, slots_of_owner: 10, ..LIMITS };
     let mut store = SqliteStore::open(&place(&directory.0)).unwrap();
     let mut queue = TransferQueue::new(limits.clone());
     let before = resident();
@@ -319,4 +340,90 @@ fn a_hundred_thousand_entries_take_no_memory_of_their_own() {
 #[ignore = "takes a minute"]
 fn a_million_entries_take_no_memory_of_their_own() {
     fill(1_000_000);
+}
+
+/// Rows as another version of the program, or a fault of the disk, could leave them.
+#[test]
+fn rows_that_cannot_be_read_are_set_aside_and_harm_no_other() {
+    let directory = Directory::new();
+    let mut store = SqliteStore::open(&place(&directory.0)).unwrap();
+    let limits = QueueLimits { slots_in: 100, slots_of_source: 100, slots_of_owner: 100, ..LIMITS };
+    let mut queue = TransferQueue::new(limits);
+    for file in 0..8 {
+        queue.submit(&mut store, &submission(file, 1, Some(1)), 1).unwrap();
+    }
+    drop(store);
+    let connection = rusqlite::Connection::open(directory.0.join("queue.sqlite")).unwrap();
+    connection.pragma_update(None, "ignore_check_constraints", true).unwrap();
+    let bad = [
+        "path = X'2f002f'",
+        "path = X'61'",
+        "priority = 1, tries = -1",
+        "state = 0, anonymous = 7, added = -5",
+        "state = 9",
+        "state = 3, reason = 9, time = 20, text = 'x'",
+    ];
+    for (file, change) in bad.iter().enumerate() {
+        let sql = format!("UPDATE entries SET {change} WHERE path = ?");
+        let path = format!("/f{file:02}").into_bytes();
+        assert_eq!(connection.execute(&sql, [&path]).unwrap(), 1, "{change}");
+        if change.starts_with("path") {
+            let value = change.split_once(" = ").unwrap().1;
+            let sql = format!("UPDATE requests SET path = {value} WHERE path = ?");
+            connection.execute(&sql, [&path]).unwrap();
+        }
+    }
+    drop(connection);
+    let mut store = SqliteStore::open(&place(&directory.0)).unwrap();
+    store.recover(5, LIMITS.deny).unwrap();
+    let mut started: Vec<String> = Vec::new();
+    for action in queue.start_ready(&mut store, 5).unwrap() {
+        let QueueAction::Start(entry) = action else { panic!("{action:?}") };
+        started.push(entry.key.path.text().into_owned());
+    }
+    started.sort();
+    assert_eq!(started, ["/f06", "/f07"]);
+    // A client asks for the files again.
+    for file in [4, 5] {
+        queue.submit(&mut store, &submission(file, 1, None), 6).unwrap();
+    }
+    assert_eq!(queue.start_ready(&mut store, 6).unwrap().len(), 2);
+    let keys = store.keys_of_request(&support::id(1), None, 10).unwrap();
+    assert_eq!(keys, [support::key(6), support::key(7)]);
+    let failures = store.failures_of_request(&support::id(1), 10).unwrap();
+    assert_eq!(failures.len(), 6);
+    assert!(failures.iter().all(|file| file.text.contains("unreadable row")), "{failures:?}");
+    assert_eq!(store.unfinished().unwrap(), 4);
+    let places = store.places(&support::owner(6)).unwrap();
+    assert_eq!((places.own, places.all), (1, 4));
+    drop(store);
+    let connection = rusqlite::Connection::open(directory.0.join("queue.sqlite")).unwrap();
+    let kept =
+        connection.query_row("SELECT count(*) FROM unreadable_entries", [], |row| row.get::<_, i64>(0));
+    assert_eq!(kept.unwrap(), 6, "nothing is lost");
+}
+
+/// A queue of the first version, with entries.
+#[test]
+fn a_queue_of_the_first_version_is_upgraded() {
+    let directory = Directory::new();
+    drop(SqliteStore::open(&place(&directory.0)).unwrap());
+    let connection = rusqlite::Connection::open(directory.0.join("queue.sqlite")).unwrap();
+    connection
+        .execute_batch(
+            "DROP TABLE owners; DROP TABLE totals; DROP TABLE failed_files; DROP TABLE unreadable_entries;
+             DROP TRIGGER entry_added; DROP TRIGGER entry_removed; DROP TRIGGER entry_ended; DROP TRIGGER entry_begun; DROP INDEX ready_entries;
+             ALTER TABLE entries DROP COLUMN owner;
+             CREATE INDEX ready_entries ON entries (direction, priority, source, time, number) WHERE state = 0;
+             INSERT INTO entries VALUES (1, 0, X'2f663030', 1, 's', 'r1', 'u.1:2@h', 5, 0, 0, 0, 5, NULL, NULL);
+             PRAGMA user_version = 1",
+        )
+        .unwrap();
+    drop(connection);
+    let mut store = SqliteStore::open(&place(&directory.0)).unwrap();
+    assert_eq!(store.places("").unwrap(), QueuePlaces { own: 1, all: 1 });
+    let mut queue = TransferQueue::new(LIMITS);
+    assert_eq!(queue.start_ready(&mut store, 9).unwrap().len(), 1);
+    queue.finish(&mut store, &support::key(0), CopyOutcome::Done, 9).unwrap();
+    assert_eq!(store.places("").unwrap(), QueuePlaces::default());
 }

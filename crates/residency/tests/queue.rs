@@ -40,6 +40,10 @@ fn started(actions: &[QueueAction]) -> Vec<String> {
     actions.iter().map(path).collect()
 }
 
+fn of_one_owner(file: u8) -> residency::Submission {
+    residency::Submission { owner: "one".into(), ..submission(file, 0, None) }
+}
+
 #[test]
 fn priorities_are_served_three_to_two_to_one() {
     let limits = QueueLimits { slots_in: 1, slots_of_source: 1, ..LIMITS };
@@ -65,20 +69,21 @@ fn priorities_are_served_three_to_two_to_one() {
 
 #[test]
 fn the_oldest_of_a_priority_is_the_first() {
-    let limits = QueueLimits { slots_in: 2, slots_of_source: 8, ..LIMITS };
+    let limits = QueueLimits { slots_in: 2, slots_of_source: 8, slots_of_owner: 8, ..LIMITS };
     let (mut store, mut queue) = (MemoryStore::default(), TransferQueue::new(limits));
     for (file, now) in [(5, 10), (3, 10), (4, 9)] {
-        queue.submit(&mut store, &submission(file, 0, None), now).unwrap();
+        queue.submit(&mut store, &of_one_owner(file), now).unwrap();
     }
     assert_eq!(started(&queue.start_ready(&mut store, 10).unwrap()), ["/f04", "/f05"]);
 }
 
 #[test]
 fn a_source_that_hangs_leaves_slots_to_others() {
-    let (mut store, mut queue) = (MemoryStore::default(), TransferQueue::new(LIMITS));
+    let (mut store, mut queue) =
+        (MemoryStore::default(), TransferQueue::new(QueueLimits { slots_of_owner: 3, ..LIMITS }));
     // Files 0, 3 and 6 are of the first source, file 1 of the second one.
     for file in [0, 3, 6, 1] {
-        queue.submit(&mut store, &submission(file, 0, None), 1).unwrap();
+        queue.submit(&mut store, &of_one_owner(file), 1).unwrap();
     }
     assert_eq!(started(&queue.start_ready(&mut store, 1).unwrap()), ["/f00", "/f03", "/f01"]);
     queue.finish(&mut store, &key(1), CopyOutcome::Done, 2).unwrap();
@@ -185,4 +190,84 @@ fn the_end_of_a_copy_that_does_not_run_is_an_error() {
     let (mut store, mut queue) = (MemoryStore::default(), TransferQueue::new(LIMITS));
     let error = queue.finish(&mut store, &key(0), CopyOutcome::Done, 1).unwrap_err();
     assert_eq!(error, QueueError::NotRunning("/f00".to_owned()));
+}
+
+#[test]
+fn owners_have_turns_and_places_beside_each_other() {
+    let limits = QueueLimits { slots_in: 3, slots_of_source: 9, slots_of_owner: 2, places: 100, ..LIMITS };
+    let (mut store, mut queue) = (MemoryStore::default(), TransferQueue::new(limits));
+    let with = |owner: &str, number: u32| {
+        let mut submission = submission(0, 0, None);
+        submission.owner = owner.into();
+        submission.key.path = base::LogicalPath::parse(format!("/{owner}-{number:03}").as_bytes()).unwrap();
+        submission
+    };
+    // One takes as many places as are free, and the next one has half of the rest.
+    let mut fill = |queue: &mut TransferQueue, owner: &str, now| {
+        let outcome = |number| queue.submit(&mut store, &with(owner, number), now).unwrap();
+        (0..100).map(outcome).filter(|outcome| *outcome == SubmissionOutcome::Queued).count()
+    };
+    assert_eq!(
+        [fill(&mut queue, "hog", 1), fill(&mut queue, "b", 2), fill(&mut queue, "c", 3)],
+        [50, 25, 13]
+    );
+    assert!(!queue.has_places(&mut store, "hog", 1).unwrap());
+    // A request for a file that is in the queue needs no place.
+    let joined = queue.submit(&mut store, &with("hog", 0), 4).unwrap();
+    assert_eq!(joined, SubmissionOutcome::Joined);
+    let start =
+        |queue: &mut TransferQueue, store: &mut MemoryStore| started(&queue.start_ready(store, 5).unwrap());
+    assert_eq!(start(&mut queue, &mut store), ["/b-000", "/c-000", "/hog-000"]);
+    let end = |queue: &mut TransferQueue, store: &mut MemoryStore, name: &str| {
+        let mut of = key(0);
+        of.path = base::LogicalPath::parse(name.as_bytes()).unwrap();
+        queue.finish(store, &of, CopyOutcome::Done, 5).unwrap();
+    };
+    // The copies of the first two are fast. The slots of the other one hang, and it gets no third.
+    for (done, next) in [("/b-000", "/b-001"), ("/c-000", "/c-001"), ("/b-001", "/hog-001")] {
+        end(&mut queue, &mut store, done);
+        assert_eq!(start(&mut queue, &mut store), [next]);
+    }
+    for (done, next) in [("/c-001", "/b-002"), ("/b-002", "/c-002"), ("/c-002", "/b-003")] {
+        end(&mut queue, &mut store, done);
+        assert_eq!(start(&mut queue, &mut store), [next]);
+    }
+}
+
+#[test]
+fn clients_that_left_take_what_has_not_started_out_of_the_queue() {
+    let limits = QueueLimits { slots_in: 1, ..LIMITS };
+    let (mut store, mut queue) = (MemoryStore::default(), TransferQueue::new(limits));
+    for (file, request) in [(0, None), (1, None), (2, None), (2, Some(1)), (3, Some(1))] {
+        queue.submit(&mut store, &submission(file, 0, request), u64::from(file)).unwrap();
+    }
+    let first = started(&queue.start_ready(&mut store, 5).unwrap());
+    assert_eq!(first, ["/f00"]);
+    for file in 0..4 {
+        queue.abandon(&mut store, &key(file)).unwrap();
+    }
+    let left: Vec<_> = store.entries().map(|entry| entry.key.clone()).collect();
+    assert_eq!(left, [key(0), key(2), key(3)]);
+    // Nobody but the request wants the other one any more.
+    queue.cancel(&mut store, &id(1)).unwrap();
+    assert_eq!(store.entries().count(), 1);
+}
+
+#[test]
+fn files_of_a_request_that_failed_are_remembered_for_some_time() {
+    let (mut store, mut queue) = (MemoryStore::default(), TransferQueue::new(LIMITS));
+    for (file, request) in [(0, 1), (0, 2), (1, 1)] {
+        queue.submit(&mut store, &submission(file, 0, Some(request)), 1).unwrap();
+    }
+    queue.start_ready(&mut store, 1).unwrap();
+    let outcome = CopyOutcome::Failed(CopyFailure::new(FailureReason::NotFound, "gone"));
+    queue.finish(&mut store, &key(0), outcome, 10).unwrap();
+    let failures = |store: &MemoryStore, request| store.failures(&id(request)).len();
+    assert_eq!(store.failures(&id(1)), [(&key(0), "gone")]);
+    queue.cancel(&mut store, &id(1)).unwrap();
+    assert_eq!([failures(&store, 1), failures(&store, 2)], [0, 1]);
+    queue.start_ready(&mut store, 10 + LIMITS.failures_kept - 1).unwrap();
+    assert_eq!(failures(&store, 2), 1);
+    queue.start_ready(&mut store, 10 + LIMITS.failures_kept).unwrap();
+    assert_eq!(failures(&store, 2), 0);
 }

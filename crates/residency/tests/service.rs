@@ -7,13 +7,13 @@ use residency::{
     COPY_TIME_ATTRIBUTE, CopyCommand, CopyFailure, CopyPrograms, EntryKey, FailureReason, PathResidency,
     Priority, QueueLimits, RemoteCatalog, RemoteStatus, RequestId, RequestStatus, Residency, ResidencyEvents,
     ResidencyParts, ResidencyPaths, ResidencyStartError, StageError, Staging, Submission, TransferDirection,
-    copy_time_value,
+    Waiter, copy_time_value,
 };
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 use storage::{Backend as _, Posix};
@@ -64,8 +64,17 @@ struct Site {
     supervisor: Supervisor,
 }
 
-const LIMITS: QueueLimits =
-    QueueLimits { slots_in: 2, slots_out: 1, slots_of_source: 2, tries_max: 2, backoff: 0, deny: 3600 };
+const LIMITS: QueueLimits = QueueLimits {
+    slots_in: 2,
+    slots_out: 1,
+    slots_of_source: 2,
+    slots_of_owner: 2,
+    places: 1000,
+    tries_max: 2,
+    backoff: 0,
+    deny: 3600,
+    failures_kept: 3600,
+};
 
 /// Counts the runs, waits until the file `go` is there, and copies.
 const COPY: &str = "echo run >> $0/runs; while [ ! -e $0/go ]; do sleep 0.01; done; \
@@ -126,7 +135,7 @@ impl Site {
 
     fn fetch(&self, path: &str) -> Receiver<Result<(), StageError>> {
         let (reply, answer) = channel();
-        self.residency.fetch(submission(path, None), Box::new(move |result| reply.send(result).unwrap()));
+        self.residency.fetch(submission(path, None), waiter(reply));
         answer
     }
 
@@ -150,6 +159,12 @@ impl Drop for Site {
     }
 }
 
+/// A client that does not leave.
+fn waiter(reply: Sender<Result<(), StageError>>) -> Waiter {
+    let reply = move |result| reply.send(result).unwrap();
+    Waiter { owner: "u".into(), has_left: Box::new(|| false), reply: Box::new(reply) }
+}
+
 fn id(text: &str) -> RequestId {
     RequestId(text.into())
 }
@@ -161,6 +176,7 @@ fn submission(path: &str, request: Option<&str>) -> Submission {
         priority: Priority::new(1),
         source: "".into(),
         client: "u.1:2@h".into(),
+        owner: "u".into(),
         request: request.map(id),
     }
 }
@@ -366,7 +382,7 @@ fn a_clock_that_is_set_back_stops_nothing() {
     let residency = Residency::start(ResidencyParts { directory, clock, ..parts }, &site.supervisor).unwrap();
     for (path, result) in [("/d/none", false), ("/d/f", true)] {
         let (reply, answer) = channel();
-        residency.fetch(submission(path, None), Box::new(move |result| reply.send(result).unwrap()));
+        residency.fetch(submission(path, None), waiter(reply));
         assert_eq!(answer.recv().unwrap().is_ok(), result);
     }
 }
@@ -420,4 +436,48 @@ fn temporary_files_of_an_earlier_run_are_removed_where_files_are_staged() {
     while in_use.exists() {
         std::thread::yield_now();
     }
+}
+
+/// The client left while its file waited for a slot.
+#[test]
+fn a_client_that_left_costs_no_copy() {
+    let site = Site::new(COPY);
+    site.on_tape("/d/f", "content");
+    let _hang = ["/d/a", "/d/b"].map(|path| site.fetch(path));
+    let left = Arc::new(AtomicU32::new(0));
+    let (reply, answer) = channel();
+    let (has_left, reply) = (left.clone(), move |result| reply.send(result).unwrap());
+    let waiter = Waiter {
+        owner: "u".into(),
+        has_left: Box::new(move || has_left.load(Ordering::Relaxed) > 0),
+        reply: Box::new(reply),
+    };
+    site.residency.fetch(submission("/d/f", None), waiter);
+    left.store(1, Ordering::Relaxed);
+    assert!(answer.recv().unwrap().is_err());
+    site.go();
+    assert_eq!(site.fetch("/d/none").recv().unwrap().is_ok(), false);
+    assert!(!site.directory.join("disk/d/f").exists());
+}
+
+/// The file failed after the client had its id.
+#[test]
+fn a_file_of_a_request_that_failed_is_part_of_its_status() {
+    let site = Site::new(COPY);
+    site.on_tape("/d/f", "content");
+    for path in ["/d/f", "/d/none"] {
+        site.submit(path, "one");
+    }
+    site.go();
+    while site.query("one").waiting > 0 {
+        std::thread::yield_now();
+    }
+    let status = site.query("one");
+    let failed: Vec<_> = status.failed.iter().map(|file| (&*file.path, &*file.text)).collect();
+    assert_eq!(failed, [("/d/none", "no such file in mass storage: not on tape")]);
+    assert_eq!((status.priority, &*status.client), (1, "u.1:2@h"));
+    let (reply, answer) = channel();
+    site.residency.cancel(id("one"), Box::new(move |result| reply.send(result).unwrap()));
+    answer.recv().unwrap().unwrap();
+    assert_eq!(site.query("one"), RequestStatus::default());
 }

@@ -4,14 +4,15 @@ use crate::adapters::SystemClock;
 use crate::error::StartError;
 use base::{Error, ErrorKind, LogicalPath, Supervisor};
 use config::{CopyProgram, Effective, StageProgram};
-use logical::{Logical, StageRequest, StagedFiles, Stager, StagerReply};
+use logical::{HasLeft, Logical, StageRequest, StagedFiles, Stager, StagerReply};
 use residency::{
     CatalogProgram, CopyCommand, CopyFailure, CopyPrograms, EntryKey, FailureReason, PathResidency, Priority,
     QueueLimits, RemoteCatalog, RequestId, RequestStatus, Residency, ResidencyEvents, ResidencyParts,
-    ResidencyPaths, StageError, Staging, Submission, TransferDirection, remote_name,
+    ResidencyPaths, StageError, Staging, Submission, TransferDirection, Waiter, remote_name,
 };
 use std::path::Path;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use storage::Metadata;
 use vfs::FileSystem;
 
@@ -19,6 +20,13 @@ use vfs::FileSystem;
 /// all of them.
 const TRIES_MAX: u32 = 3;
 const BACKOFF_SECONDS: u64 = 2;
+
+/// Time for which failed files of prepare requests are kept, in seconds.
+const FAILURES_SECONDS: u64 = 86_400;
+
+/// Maximum time that an orderly end of the server waits for the end of copy programs. They have 5 s
+/// between two signals.
+const COPIES_END_MAX: Duration = Duration::from_secs(8);
 
 /// `st_mode` of files and directories in mass storage.
 const TYPE_FILE: u32 = 0o100_000;
@@ -30,11 +38,11 @@ pub(crate) fn staged_files(
     logical: &Arc<Logical>,
     effective: &Effective,
     supervisor: &Supervisor,
-) -> Result<Arc<dyn FileSystem>, StartError> {
+) -> Result<(Arc<dyn FileSystem>, Option<ServerTransfers>), StartError> {
     let stages = effective.storage.exports.iter().any(|export| export.attributes.stage);
     let values = &effective.residency;
     if !stages || !values.has_copy_program() {
-        return Ok(logical.clone());
+        return Ok((logical.clone(), None));
     }
     let fail = |error: &dyn std::fmt::Display| StartError::Residency(error.to_string());
     let root = values.remote_root.value.clone().unwrap_or_default();
@@ -77,17 +85,37 @@ pub(crate) fn staged_files(
             slots_in: slots,
             slots_out: usize::try_from(values.slots.outward).unwrap_or(1),
             slots_of_source: slots,
+            slots_of_owner: values.share.value.copies.map_or(slots, |copies| copies as usize),
+            places: u64::from(values.share.value.places),
             tries_max: TRIES_MAX,
             backoff: BACKOFF_SECONDS,
             deny: values.deny.as_secs(),
+            failures_kept: FAILURES_SECONDS,
         },
         staging,
         paths: Arc::new(Exports(Arc::downgrade(logical))),
         clock: Arc::new(SystemClock::new()),
     };
-    let residency = Residency::start(parts, supervisor).map_err(|error| fail(&error))?;
-    let stager = QueueStager { residency, catalog };
-    Ok(StagedFiles::before(logical.clone(), Arc::new(stager)))
+    let residency = Arc::new(Residency::start(parts, supervisor).map_err(|error| fail(&error))?);
+    let stager = QueueStager { residency: residency.clone(), catalog };
+    Ok((StagedFiles::before(logical.clone(), Arc::new(stager)), Some(residency)))
+}
+
+/// The transfers of a server.
+pub(crate) type ServerTransfers = Arc<Residency>;
+
+/// Ends all copies, and waits for the end of their programs.
+pub(crate) async fn end(transfers: Option<ServerTransfers>) {
+    let Some(transfers) = transfers else { return };
+    let (reply, ended) = tokio::sync::oneshot::channel();
+    let report = move || {
+        // It fails if nobody waits any more.
+        reply.send(()).ok();
+    };
+    transfers.end(Box::new(report));
+    if tokio::time::timeout(COPIES_END_MAX, ended).await.is_err() {
+        tracing::warn!("copy programs still run; the next start of the server continues with them");
+    }
 }
 
 /// Checks that a program exists and can be executed.
@@ -142,7 +170,7 @@ impl ResidencyEvents for Arrivals {
 
 /// The queue as the port of the file system.
 struct QueueStager {
-    residency: Residency,
+    residency: ServerTransfers,
     catalog: Option<Arc<dyn RemoteCatalog>>,
 }
 
@@ -153,6 +181,7 @@ impl QueueStager {
             priority: Priority::new(request.priority),
             source: self.residency.source(),
             client: request.client,
+            owner: request.owner,
             request: id.cloned(),
         }
     }
@@ -173,16 +202,28 @@ fn error(error: StageError) -> Error {
     }
 }
 
-/// Describes a request as XRootD does: id, client, priority, number of files, time.
+/// Describes a request as XRootD does: id, client, priority, number of files, time. A line follows for
+/// each file that failed.
 fn describe(id: &str, status: RequestStatus) -> Option<String> {
-    let RequestStatus { waiting, added, priority, client } = status;
-    (waiting > 0).then(|| format!("{id} {client} {priority} {waiting} {added}"))
+    let RequestStatus { waiting, added, priority, client, failed } = status;
+    let mut text = format!("{id} {client} {priority} {waiting} {added}");
+    for file in &failed {
+        text.push_str(&format!("\n{}: {}", printable(&file.path), printable(&file.text)));
+    }
+    (waiting > 0 || !failed.is_empty()).then_some(text)
+}
+
+/// Returns a text in one line.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 impl Stager for QueueStager {
-    fn fetch(&self, request: StageRequest, reply: StagerReply<()>) {
+    fn fetch(&self, request: StageRequest, has_left: HasLeft, reply: StagerReply<()>) {
         let submission = self.submission(request, None);
-        self.residency.fetch(submission, Box::new(|result| reply(result.map_err(error))));
+        let owner = submission.owner.clone();
+        let reply = Box::new(|result: Result<_, _>| reply(result.map_err(error)));
+        self.residency.fetch(submission, Waiter { owner, has_left, reply });
     }
 
     fn submit(&self, id: &str, requests: Vec<StageRequest>, reply: StagerReply<()>) {
@@ -232,9 +273,20 @@ mod tests {
 
     #[test]
     fn a_request_is_described_as_by_xrootd() {
+        let client = "u.1:2@h".to_owned();
         let status =
-            RequestStatus { waiting: 3, added: 1_795_186_726, priority: 1, client: "u.1:2@h".to_owned() };
-        assert_eq!(describe("id", status).as_deref(), Some("id u.1:2@h 1 3 1795186726"));
+            RequestStatus { waiting: 3, added: 1_795_186_726, priority: 1, client, failed: Vec::new() };
+        assert_eq!(describe("id", status.clone()).as_deref(), Some("id u.1:2@h 1 3 1795186726"));
+        let failed = residency::FailedFile {
+            path: "/a\nb".to_owned(),
+            client: "u.1:2@h".to_owned(),
+            priority: 1,
+            added: 5,
+            text: "no drive".to_owned(),
+        };
+        let status = RequestStatus { waiting: 0, failed: vec![failed], ..status };
+        let wanted = "id u.1:2@h 1 0 1795186726\n/a?b: no drive";
+        assert_eq!(describe("id", status).as_deref(), Some(wanted));
         assert_eq!(describe("id", RequestStatus::default()), None);
     }
 }

@@ -49,6 +49,7 @@ pub struct RunningServer {
     doorkeeper: Arc<Doorkeeper>,
     /// The files that are served; `None` for a redirector.
     logical: Option<Arc<Logical>>,
+    transfers: Option<residency::ServerTransfers>,
     /// The node of the cluster; `None` for a server that stands alone.
     cluster: Option<ClusterThread>,
     /// The authorization rules; `None` if all clients may do everything.
@@ -180,8 +181,8 @@ impl RunningServer {
         let start = |settings| ClusterThread::start(settings, clock, address.port(), seen, &supervisor);
         let cluster = cluster.map(start).transpose()?;
         let staged = logical.as_ref().map(|logical| residency::staged_files(logical, effective, &supervisor));
-        let files =
-            served_files(effective, address.port(), staged.transpose()?, cluster.as_ref(), forwarding)?;
+        let (own, transfers) = staged.transpose()?.unzip();
+        let files = served_files(effective, address.port(), own, cluster.as_ref(), forwarding)?;
         let files = guarded_files(files, effective, authorization.as_ref(), role, forwarding);
         let loops = Arc::new(start_loops(effective, &supervisor).map_err(system("threads"))?);
         let mut door = assembly::door(effective, address.port(), role);
@@ -204,6 +205,7 @@ impl RunningServer {
             refusals,
             doorkeeper,
             logical,
+            transfers: transfers.flatten(),
             cluster,
             authorization,
             xroot,
@@ -338,17 +340,20 @@ impl RunningServer {
     }
 
     /// Closes the port, lets operations in flight end within `limit`, then closes the remaining
-    /// connections and returns their clients.
-    ///
-    /// The port is closed when this returns; the future does the rest.
+    /// connections, ends copies, and returns the clients. The port is closed when this returns; the
+    /// future does the rest.
     pub fn drain(&mut self, limit: Duration) -> impl Future<Output = Vec<Identity>> + Send + 'static {
         if let Some(cluster) = &self.cluster {
             // Before the port is closed, clients must no longer be redirected here.
             cluster.suspend(true);
         }
         self.close_port();
-        let (xroot, loops) = (self.xroot.clone(), self.loops.clone());
-        async move { xroot.drain(loops.handles(), limit).await }
+        let (xroot, loops, transfers) = (self.xroot.clone(), self.loops.clone(), self.transfers.clone());
+        async move {
+            let left = xroot.drain(loops.handles(), limit).await;
+            residency::end(transfers).await;
+            left
+        }
     }
 
     /// Removes the files with delegated credentials of clients, because the process ends. Blocks.

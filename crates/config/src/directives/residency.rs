@@ -9,7 +9,7 @@ use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::shared::{option_not_yet, part_without_effect};
 use super::standing::UsageFrequency;
-use crate::effective::{COPY_SLOTS_MAX, CopyProgram, CopySlots, StageProgram};
+use crate::effective::{COPY_SLOTS_MAX, CopyProgram, CopySlots, STAGE_PLACES_MAX, StageProgram};
 use crate::language::DirectiveToken;
 use crate::report::ProblemKind;
 use crate::values::{self, between};
@@ -43,6 +43,19 @@ pub(super) const SECTION: Section = Section {
             .default("2")
             .help("Maximum number of concurrent copies in each direction. Copies to mass storage are not in force yet.")
             .example("10"),
+        Directive::new(
+            &["scalla.stageshare"],
+            UsageFrequency::Rare,
+            "[copies {n | all}] [queued n]",
+            stage_share,
+        )
+        .default("copies all queued 2000000")
+        .help(
+            "Share of one client in staging. A client is an authenticated user, or a host. `copies` is the maximum number \
+               of its concurrent copies, and `queued` that of files of all clients that wait. Free slots go to the clients \
+               in turn. A client may have as many files in the queue as are free for others.",
+        )
+        .example("copies 4 queued 500000"),
         Directive::new(&["frm.xfr.qcheck"], UsageFrequency::Common, "[check time] [path]", queue_directory)
             .default("<adminpath>/frm")
             .help("Directory of the queue of transfers, on a local disk. Staging needs it or all.adminpath, because a \
@@ -147,6 +160,25 @@ fn copies_max(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<()
     };
     draft.finish(arguments);
     draft.effective.residency.slots.set(slots, arguments.origin());
+    Ok(())
+}
+
+fn stage_share(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let mut share = *draft.effective.residency.share;
+    let mut token = arguments.need("stageshare option")?;
+    loop {
+        match token.text.as_str() {
+            "copies" if arguments.take("all").is_some() => share.copies = None,
+            "copies" => share.copies = Some(arguments.count("stageshare copies", 1, COPY_SLOTS_MAX)?),
+            "queued" => share.places = arguments.count("stageshare queued", 1, STAGE_PLACES_MAX)?,
+            _ => return Err(arguments.invalid(token, "stageshare option")),
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => break,
+        }
+    }
+    draft.effective.residency.share.set(share, arguments.origin());
     Ok(())
 }
 

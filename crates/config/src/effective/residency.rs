@@ -27,6 +27,18 @@ pub struct CopySlots {
 /// Maximum number of copies that run at once in each direction.
 pub const COPY_SLOTS_MAX: u32 = 1024;
 
+/// `scalla.stageshare`: the share of one client in staging.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StageShare {
+    /// Copies that run at once for one client; `None` for all of them.
+    pub copies: Option<u32>,
+    /// Files that wait at once, for all clients.
+    pub places: u32,
+}
+
+/// Maximum number of files that wait to be staged.
+pub const STAGE_PLACES_MAX: u32 = 100_000_000;
+
 /// Values for `residency`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ResidencyConfig {
@@ -40,6 +52,8 @@ pub struct ResidencyConfig {
     pub from_url: Setting<Option<StageProgram>>,
     /// `frm.xfr.copymax`.
     pub slots: Setting<CopySlots>,
+    /// `scalla.stageshare`.
+    pub share: Setting<StageShare>,
     /// `frm.xfr.qcheck`: directory of the queue.
     pub directory: Setting<Option<PathBuf>>,
     /// `oss.xfr deny`: time for which requests are refused after a file could not be staged.
@@ -62,6 +76,7 @@ impl Default for ResidencyConfig {
             from_path: Setting::default_of(None),
             from_url: Setting::default_of(None),
             slots: Setting::default_of(CopySlots { inward: 2, outward: 2 }),
+            share: Setting::default_of(StageShare { copies: None, places: 2_000_000 }),
             directory: Setting::default_of(None),
             deny: Setting::default_of(Duration::from_secs(3 * 3600)),
         }

@@ -16,6 +16,10 @@ pub(super) fn show(values: &ResidencyConfig, lines: &mut EffectiveLines) {
     lines.restart("frm.xfr.copymax", &values.slots, |slots| {
         format!("split {} {}", slots.inward, slots.outward)
     });
+    lines.restart("scalla.stageshare", &values.share, |share| {
+        let copies = share.copies.map_or_else(|| "all".to_owned(), |copies| copies.to_string());
+        format!("copies {copies} queued {}", share.places)
+    });
     lines.add(Reload::Restart, "frm.xfr.qcheck", &values.directory, |path| {
         path.as_ref().map(|path| path.display().to_string())
     });

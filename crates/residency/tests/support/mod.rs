@@ -58,8 +58,22 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..80)
 }
 
-pub(crate) const LIMITS: QueueLimits =
-    QueueLimits { slots_in: 3, slots_out: 1, slots_of_source: 2, tries_max: 2, backoff: 5, deny: 30 };
+pub(crate) const LIMITS: QueueLimits = QueueLimits {
+    slots_in: 3,
+    slots_out: 1,
+    slots_of_source: 2,
+    slots_of_owner: 2,
+    places: 10_000_000,
+    tries_max: 2,
+    backoff: 5,
+    deny: 30,
+    failures_kept: 100,
+};
+
+/// The owner of a file. Files 0 and 7 belong to the first one of five.
+pub(crate) fn owner(file: u8) -> String {
+    format!("owner{}", file % 7 % 5)
+}
 
 /// Files 0 to 7 come in and 8 to 11 go out. Each has one of three hosts on the other side.
 pub(crate) fn key(file: u8) -> EntryKey {
@@ -77,6 +91,7 @@ pub(crate) fn submission(file: u8, priority: u8, request: Option<u8>) -> Submiss
         priority: Priority::new(priority),
         source: format!("host{}", file % 3).into(),
         client: "u.1:2@h".into(),
+        owner: owner(file).into(),
         request: request.map(id),
     }
 }
@@ -203,8 +218,10 @@ impl<S: TestStore> History<S> {
         let same_way = |other: &&u8| key(**other).direction == key(file).direction;
         let all = self.copies.iter().filter(same_way).count();
         let of_source = self.copies.iter().filter(same_way).filter(|other| *other % 3 == file % 3).count();
+        let of_owner =
+            self.copies.iter().filter(same_way).filter(|other| owner(**other) == owner(file)).count();
         let slots = if file < 8 { LIMITS.slots_in } else { LIMITS.slots_out };
-        all < slots && of_source < LIMITS.slots_of_source
+        all < slots && of_source < LIMITS.slots_of_source && of_owner < LIMITS.slots_of_owner
     }
 
     fn start(&mut self) {

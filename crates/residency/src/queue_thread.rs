@@ -1,0 +1,391 @@
+//! The thread of the queue: executes commands in transactions, and starts and ends copies.
+
+use crate::entry::{CopyFailure, EntryKey, EntryState, FailureReason, RequestId, TransferEntry};
+use crate::outlived::QueueRun;
+use crate::ports::StopSignal;
+use crate::queue::{
+    CopyOutcome, NO_PLACE, QueueAction, QueueError, QueueLimits, Submission, SubmissionOutcome, TransferQueue,
+};
+use crate::service::{REQUEST_FAILURES_LISTED, REQUEST_FILES_COUNTED, RequestStatus, StageError, StageReply};
+use crate::sqlite_store::{SqliteStore, StoreError};
+use crate::staging::Staging;
+use crate::store::EntryStore as _;
+use crate::waiting::{Waiter, WaitingClients};
+use base::Clock;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+use storage::DirectoryLock;
+
+/// Maximum number of commands in one transaction.
+const BATCH_MAX: usize = 1024;
+
+/// Maximum time between two looks at the queue, in seconds.
+const LOOK_SECONDS_MAX: u64 = 60;
+
+/// The interval between two looks for clients that have left.
+const LEFT_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The time after which the end of a copy is recorded again, if the database failed.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A command for the thread.
+pub(crate) enum Command {
+    Fetch(Submission, Waiter),
+    Submit(Vec<Submission>, StageReply<()>),
+    Cancel(RequestId, StageReply<()>),
+    Query(RequestId, StageReply<RequestStatus>),
+    Ended(EntryKey, CopyOutcome),
+    /// Asks whether a transfer is in the queue and was not cancelled.
+    IsWanted(EntryKey, Sender<bool>),
+    /// Ends all copies.
+    End(Box<dyn FnOnce() + Send>),
+}
+
+/// The result of a command in a transaction that is not durable yet.
+enum AppliedCommand {
+    Fetch(SubmissionOutcome),
+    Done,
+    /// None of the submissions was recorded.
+    Refused(CopyFailure),
+    Query(RequestStatus),
+    IsWanted(bool),
+}
+
+impl Command {
+    pub(crate) fn fail(self, error: &StageError) {
+        match self {
+            Self::Fetch(_, waiter) => (waiter.reply)(Err(error.clone())),
+            Self::Submit(_, reply) | Self::Cancel(_, reply) => reply(Err(error.clone())),
+            Self::Query(_, reply) => reply(Err(error.clone())),
+            // The question is asked again.
+            Self::IsWanted(_, reply) => drop(reply.send(true)),
+            Self::Ended(..) => {}
+            Self::End(reply) => reply(),
+        }
+    }
+}
+
+/// The time of the queue: that of the wall clock at the start, and then of one that is never set, so
+/// that no entry waits until a clock that was set back is there again.
+struct QueueTime {
+    clock: Arc<dyn Clock>,
+    begun: Duration,
+    today: Duration,
+}
+
+impl QueueTime {
+    fn new(clock: Arc<dyn Clock>) -> Self {
+        let today = clock.today().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { begun: clock.now(), today, clock }
+    }
+
+    /// Returns the seconds since the epoch.
+    fn now(&self) -> u64 {
+        (self.today + self.clock.now().saturating_sub(self.begun)).as_secs()
+    }
+}
+
+/// The thread and its state.
+pub(crate) struct QueueThread {
+    store: SqliteStore,
+    queue: TransferQueue,
+    staging: Arc<Staging>,
+    time: QueueTime,
+    inbox: Receiver<Command>,
+    /// For the ends of copies.
+    ended: Sender<Command>,
+    /// Ends of copies that could not be recorded.
+    unsaved: Vec<Command>,
+    waiting: WaitingClients,
+    /// Files for which nobody waits any more, until that is recorded.
+    abandoned: Vec<EntryKey>,
+    /// The time of the last look for clients that have left.
+    looked: Instant,
+    copies: BTreeMap<EntryKey, StopSignal>,
+    run: QueueRun,
+    /// Set when the server ends: to be called after the end of all copies.
+    ending: Option<Vec<Box<dyn FnOnce() + Send>>>,
+    /// The lock of the directory.
+    _lock: DirectoryLock,
+}
+
+impl QueueThread {
+    /// Continues the transfers of an earlier run.
+    pub(crate) fn recovered(
+        mut store: SqliteStore,
+        (limits, staging, run): (QueueLimits, Staging, QueueRun),
+        clock: Arc<dyn Clock>,
+        (ended, inbox): (Sender<Command>, Receiver<Command>),
+        lock: DirectoryLock,
+    ) -> Result<Self, StoreError> {
+        let time = QueueTime::new(clock);
+        let deny = limits.deny;
+        store.transaction(|store| store.recover(time.now(), deny))?;
+        Ok(Self {
+            store,
+            queue: TransferQueue::new(limits),
+            staging: Arc::new(staging),
+            time,
+            inbox,
+            ended,
+            unsaved: Vec::new(),
+            waiting: WaitingClients::default(),
+            abandoned: Vec::new(),
+            looked: Instant::now(),
+            copies: BTreeMap::new(),
+            run,
+            ending: None,
+            _lock: lock,
+        })
+    }
+
+    pub(crate) fn run(mut self) {
+        let mut wait = Duration::ZERO;
+        loop {
+            let mut batch = std::mem::take(&mut self.unsaved);
+            match self.inbox.recv_timeout(wait) {
+                Ok(command) => batch.push(command),
+                Err(RecvTimeoutError::Timeout) => {}
+                // Never, because this thread has a sender.
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            while batch.len() < BATCH_MAX
+                && let Ok(command) = self.inbox.try_recv()
+            {
+                batch.push(command);
+            }
+            wait = self.process(batch);
+        }
+    }
+
+    /// Executes commands in one transaction, then starts what can start. Returns the time until the
+    /// next call, if no command arrives before.
+    fn process(&mut self, batch: Vec<Command>) -> Duration {
+        let now = self.time.now();
+        let ends = self.ending.is_some() || batch.iter().any(|command| matches!(command, Command::End(_)));
+        let before = self.queue.clone();
+        if self.looked.elapsed() >= LEFT_INTERVAL {
+            self.looked = Instant::now();
+            self.abandoned.extend(self.waiting.remove_those_that_left());
+        }
+        let abandoned = &self.abandoned;
+        let (queue, mut actions) = (&mut self.queue, Vec::new());
+        let result: Result<_, StoreError> = self.store.transaction(|store| {
+            let mut applied = Vec::with_capacity(batch.len());
+            for key in abandoned {
+                handled(queue.abandon(store, key))?;
+            }
+            for command in &batch {
+                applied.push(apply(queue, store, command, now, &mut actions)?);
+            }
+            if !ends {
+                actions.extend(handled(queue.start_ready(store, now))?);
+            }
+            Ok((applied, handled(queue.next_time(store, now))?.unwrap_or(None)))
+        });
+        let (applied, next) = match result {
+            Ok(done) => done,
+            Err(error) => {
+                tracing::error!(%error, "cannot change the queue of transfers");
+                self.queue = before;
+                self.refuse(batch, &StageError::Queue(error.to_string()));
+                return RETRY;
+            }
+        };
+        self.abandoned.clear();
+        for (command, result) in batch.into_iter().zip(applied) {
+            self.answer(command, result);
+        }
+        for action in actions.into_iter().flatten() {
+            self.act(action);
+        }
+        if self.copies.is_empty() {
+            self.ending.iter_mut().flat_map(std::mem::take).for_each(|reply| reply());
+        }
+        let seconds = next.map_or(LOOK_SECONDS_MAX, |time| time.saturating_sub(now));
+        let wait = Duration::from_secs(seconds.clamp(1, LOOK_SECONDS_MAX));
+        if self.waiting.is_empty() { wait } else { wait.min(LEFT_INTERVAL) }
+    }
+
+    fn refuse(&mut self, batch: Vec<Command>, error: &StageError) {
+        for command in batch {
+            match command {
+                Command::Ended(..) => self.unsaved.push(command),
+                other => other.fail(error),
+            }
+        }
+    }
+
+    fn answer(&mut self, command: Command, result: AppliedCommand) {
+        match (command, result) {
+            (Command::Fetch(_, waiter), AppliedCommand::Fetch(SubmissionOutcome::Refused(failure))) => {
+                (waiter.reply)(Err(StageError::Failed(failure)));
+            }
+            (Command::Fetch(submission, waiter), _) => self.waiting.add(submission.key, waiter),
+            (Command::Submit(_, reply), AppliedCommand::Refused(failure)) => {
+                reply(Err(StageError::Failed(failure)));
+            }
+            (Command::Submit(_, reply) | Command::Cancel(_, reply), _) => reply(Ok(())),
+            (Command::Query(_, reply), AppliedCommand::Query(status)) => reply(Ok(status)),
+            (Command::Query(_, reply), _) => reply(Ok(RequestStatus::default())),
+            (Command::Ended(key, _), _) => drop(self.copies.remove(&key)),
+            (Command::IsWanted(_, reply), result) => {
+                // It fails if nobody waits for the answer any more.
+                reply.send(matches!(result, AppliedCommand::IsWanted(true))).ok();
+            }
+            (Command::End(reply), _) => {
+                self.ending.get_or_insert_default().push(reply);
+                self.copies.values().for_each(StopSignal::send);
+            }
+        }
+    }
+
+    fn act(&mut self, action: QueueAction) {
+        match action {
+            QueueAction::Start(entry) => self.start(*entry),
+            QueueAction::Stop(key) => {
+                if let Some(stop) = self.copies.get(&key) {
+                    stop.send();
+                }
+            }
+            QueueAction::Finished(key, result) => {
+                if let Err(failure) = &result {
+                    tracing::warn!(path = %key.path.shown(), reason = %failure, "cannot stage a file");
+                }
+                for waiter in self.waiting.take(&key) {
+                    (waiter.reply)(result.clone().map_err(StageError::Failed));
+                }
+            }
+        }
+    }
+
+    /// Starts the thread of a copy.
+    fn start(&mut self, entry: TransferEntry) {
+        let (staging, ended, key) = (self.staging.clone(), self.ended.clone(), entry.key.clone());
+        let run = self.run.clone();
+        let started = StopSignal::new().and_then(|stop| {
+            self.copies.insert(key.clone(), stop.clone());
+            // Reports the end of the copy even after a panic.
+            let report = EndReport { ended, key: Some(key.clone()) };
+            let copy = move || report.send(staging.stage(&entry, &run, &stop));
+            std::thread::Builder::new().name("stage".to_owned()).spawn(copy)
+        });
+        if let Err(error) = started {
+            // The report was dropped with its thread, unless there is none.
+            tracing::warn!(%error, "cannot start the thread of a copy");
+            if self.copies.remove(&key).is_none() {
+                self.ended.send(Command::Ended(key, unexpected_end())).ok();
+            }
+        }
+    }
+}
+
+fn unexpected_end() -> CopyOutcome {
+    CopyOutcome::Failed(CopyFailure::new(FailureReason::Site, "the server could not run the copy"))
+}
+
+/// The duty to report the end of a copy.
+struct EndReport {
+    ended: Sender<Command>,
+    key: Option<EntryKey>,
+}
+
+impl EndReport {
+    fn send(mut self, outcome: CopyOutcome) {
+        if let Some(key) = self.key.take() {
+            self.ended.send(Command::Ended(key, outcome)).ok();
+        }
+    }
+}
+
+impl Drop for EndReport {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.ended.send(Command::Ended(key, unexpected_end())).ok();
+        }
+    }
+}
+
+/// Applies a command to the queue and its database.
+fn apply(
+    queue: &mut TransferQueue,
+    store: &mut SqliteStore,
+    command: &Command,
+    now: u64,
+    actions: &mut Vec<Vec<QueueAction>>,
+) -> Result<AppliedCommand, StoreError> {
+    match command {
+        Command::Fetch(submission, _) => {
+            let outcome = handled(queue.submit(store, submission, now))?;
+            return Ok(outcome.map_or(AppliedCommand::Done, AppliedCommand::Fetch));
+        }
+        Command::Submit(submissions, _) => {
+            // All or nothing, because a client that has an id believes that its files come.
+            for submission in submissions {
+                let key = &submission.key;
+                if let Some(failure) = handled(queue.refusal(store, key, now))?.flatten() {
+                    let text = format!("{}: {failure}; nothing of the request was recorded", key.path.text());
+                    return Ok(AppliedCommand::Refused(CopyFailure::new(failure.reason, text)));
+                }
+            }
+            let owner = submissions.first().map(|submission| &*submission.owner).unwrap_or_default();
+            if !handled(queue.has_places(store, owner, submissions.len() as u64))?.unwrap_or(true) {
+                return Ok(AppliedCommand::Refused(CopyFailure::new(FailureReason::Site, NO_PLACE)));
+            }
+            for submission in submissions {
+                handled(queue.submit(store, submission, now))?;
+            }
+        }
+        Command::Cancel(request, _) => {
+            while let Some((stops, is_more)) = handled(queue.cancel(store, request))? {
+                actions.push(stops);
+                if !is_more {
+                    break;
+                }
+            }
+        }
+        Command::IsWanted(key, _) => {
+            let state = store.find(key)?.map(|entry| entry.state);
+            let is_wanted = matches!(state, Some(EntryState::Queued { .. } | EntryState::Active));
+            return Ok(AppliedCommand::IsWanted(is_wanted));
+        }
+        Command::End(_) => {}
+        Command::Query(request, _) => return Ok(AppliedCommand::Query(status(store, request)?)),
+        Command::Ended(key, outcome) => {
+            let finished = handled(queue.finish(store, key, outcome.clone(), now))?;
+            actions.push(finished.flatten().into_iter().collect());
+        }
+    }
+    Ok(AppliedCommand::Done)
+}
+
+/// Returns the result of a step of the queue; `None` if it concerned a copy that does not run, which
+/// changes nothing.
+fn handled<T>(result: Result<T, QueueError<StoreError>>) -> Result<Option<T>, StoreError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(QueueError::Store(error)) => Err(error),
+        Err(error @ QueueError::NotRunning(_)) => {
+            tracing::error!(%error, "the queue of transfers and its copies disagree");
+            Ok(None)
+        }
+    }
+}
+
+fn status(store: &mut SqliteStore, request: &RequestId) -> Result<RequestStatus, StoreError> {
+    let keys = store.keys_of_request(request, None, 1)?;
+    let waiting = store.files_of_request(request, REQUEST_FILES_COUNTED)?;
+    let failed = store.failures_of_request(request, REQUEST_FAILURES_LISTED)?;
+    let first = match keys.first() {
+        Some(key) => store.find(key)?,
+        None => None,
+    };
+    let (added, priority, client) = match (&first, failed.first()) {
+        (Some(entry), _) => (entry.added, entry.priority.number(), entry.client.to_string()),
+        (None, Some(file)) => (file.added, file.priority, file.client.clone()),
+        (None, None) => return Ok(RequestStatus::default()),
+    };
+    Ok(RequestStatus { waiting, added, priority, client, failed })
+}

@@ -1,0 +1,114 @@
+//! The tables of the durable queue, and their upgrade from earlier versions.
+
+use rusqlite::Connection;
+use std::time::Duration;
+
+/// The version of the tables, which the database stores as `user_version`.
+pub(crate) const VERSION: i64 = 2;
+
+/// The time for which a command waits for another process that writes, such as a tool.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Pages that SQLite keeps in memory, in KiB.
+const CACHE_KIB: i64 = 2048;
+
+/// Prepared statements that are kept.
+const STATEMENTS_MAX: usize = 48;
+
+/// Version 1. `state`: 0 queued, 1 active, 2 stopping, 3 failed. `time`: when a queued entry becomes
+/// ready, or until when a failed one denies requests. `reason`: 0 not found, 1 permanent, 2 temporary.
+/// `number` is the order of addition.
+const TABLES: &str = "
+CREATE TABLE entries (
+    number INTEGER PRIMARY KEY,
+    direction INTEGER NOT NULL CHECK (direction IN (0, 1)),
+    path BLOB NOT NULL,
+    priority INTEGER NOT NULL CHECK (priority IN (0, 1, 2)),
+    source TEXT NOT NULL,
+    id TEXT NOT NULL,
+    client TEXT NOT NULL,
+    added INTEGER NOT NULL,
+    tries INTEGER NOT NULL,
+    anonymous INTEGER NOT NULL,
+    state INTEGER NOT NULL CHECK (state IN (0, 1, 2, 3)),
+    time INTEGER,
+    reason INTEGER,
+    text TEXT,
+    UNIQUE (direction, path)
+) STRICT;
+CREATE INDEX ready_entries ON entries (direction, priority, source, time, number) WHERE state = 0;
+CREATE INDEX ready_times ON entries (time) WHERE state = 0;
+CREATE INDEX running_entries ON entries (state) WHERE state IN (1, 2);
+CREATE INDEX failed_entries ON entries (time) WHERE state = 3;
+CREATE TABLE requests (
+    request TEXT NOT NULL,
+    direction INTEGER NOT NULL,
+    path BLOB NOT NULL,
+    PRIMARY KEY (request, direction, path)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX requests_of_entry ON requests (direction, path);
+";
+
+/// Version 2: the owner of an entry, who shares slots and places with others; the number of unfinished
+/// entries of each owner, and of all; files of requests that failed; rows that cannot be read.
+const UPGRADE_1: &str = "
+ALTER TABLE entries ADD COLUMN owner TEXT NOT NULL DEFAULT '';
+DROP INDEX ready_entries;
+CREATE INDEX ready_entries ON entries (direction, priority, source, owner, time, number) WHERE state = 0;
+CREATE TABLE owners (owner TEXT PRIMARY KEY, entries INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+INSERT INTO owners SELECT owner, count(*) FROM entries WHERE state < 3 GROUP BY owner;
+CREATE TABLE totals (id INTEGER PRIMARY KEY CHECK (id = 0), entries INTEGER NOT NULL) STRICT;
+INSERT INTO totals SELECT 0, count(*) FROM entries WHERE state < 3;
+CREATE TRIGGER entry_added AFTER INSERT ON entries WHEN new.state < 3 BEGIN
+    INSERT INTO owners VALUES (new.owner, 1) ON CONFLICT DO UPDATE SET entries = entries + 1;
+    UPDATE totals SET entries = entries + 1;
+END;
+CREATE TRIGGER entry_removed AFTER DELETE ON entries WHEN old.state < 3 BEGIN
+    UPDATE owners SET entries = entries - 1 WHERE owner = old.owner;
+    DELETE FROM owners WHERE owner = old.owner AND entries <= 0;
+    UPDATE totals SET entries = entries - 1;
+END;
+CREATE TRIGGER entry_ended AFTER UPDATE OF state ON entries WHEN old.state < 3 AND new.state >= 3 BEGIN
+    UPDATE owners SET entries = entries - 1 WHERE owner = old.owner;
+    DELETE FROM owners WHERE owner = old.owner AND entries <= 0;
+    UPDATE totals SET entries = entries - 1;
+END;
+CREATE TRIGGER entry_begun AFTER UPDATE OF state ON entries WHEN old.state >= 3 AND new.state < 3 BEGIN
+    INSERT INTO owners VALUES (new.owner, 1) ON CONFLICT DO UPDATE SET entries = entries + 1;
+    UPDATE totals SET entries = entries + 1;
+END;
+CREATE TABLE failed_files (
+    request TEXT NOT NULL,
+    direction INTEGER NOT NULL,
+    path BLOB NOT NULL,
+    time INTEGER NOT NULL,
+    client TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    added INTEGER NOT NULL,
+    text TEXT NOT NULL,
+    PRIMARY KEY (request, direction, path)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX failed_files_times ON failed_files (time);
+CREATE TABLE unreadable_entries (
+    number INTEGER, direction, path, priority, source, id, client, added, tries, anonymous, state, time,
+    reason, text, owner, why TEXT
+);
+";
+
+/// Sets the connection up, and creates or upgrades the tables. Returns their version.
+pub(crate) fn prepare(connection: &Connection) -> Result<i64, rusqlite::Error> {
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
+    let version = || connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
+    let changes = match version()? {
+        0 => format!("{TABLES} {UPGRADE_1}"),
+        1 => UPGRADE_1.to_owned(),
+        _ => return version(),
+    };
+    connection.execute_batch(&format!("BEGIN; {changes} PRAGMA user_version = {VERSION}; COMMIT"))?;
+    version()
+}
