@@ -13,10 +13,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::time::{ClockId, clock_gettime};
 use std::ffi::OsString;
-use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -53,10 +51,10 @@ pub(crate) struct MarkedProcess {
 impl QueueRun {
     /// Returns the run of this process on the queue in a directory.
     pub fn of(directory: &Path) -> std::io::Result<Self> {
-        let status = std::fs::metadata(directory)?;
+        let status = rustix::fs::stat(directory)?;
         let now = clock_gettime(ClockId::Boottime);
         Ok(Self {
-            queue: format!("{}:{}", status.dev(), status.ino()),
+            queue: format!("{}:{}", status.st_dev, status.st_ino),
             run: format!("{}.{}.{}", std::process::id(), now.tv_sec, now.tv_nsec),
         })
     }
@@ -94,47 +92,32 @@ impl QueueRun {
     /// Returns the processes of copies of earlier runs. One that has left the process group of its
     /// program as the leader of a session is not among them, as it is not while the server runs.
     pub(crate) fn outlived(&self) -> Vec<MarkedProcess> {
-        let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
-        let numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
-        numbers.filter_map(|number| self.marked(number)).collect()
+        storage::process_numbers().into_iter().filter_map(|number| self.marked(number)).collect()
     }
 
     /// Returns a process if it has the mark of an earlier run.
     fn marked(&self, number: i32) -> Option<MarkedProcess> {
-        let directory = Path::new("/proc").join(number.to_string());
-        let owner = std::fs::metadata(&directory).ok()?.uid();
-        if owner != rustix::process::geteuid().as_raw() {
+        if storage::process_owner(number)? != rustix::process::geteuid().as_raw() {
             return None;
         }
-        self.mark_of(&directory)?;
+        self.mark_of(number)?;
         let descriptor = pidfd_open(Pid::from_raw(number)?, PidfdFlags::empty()).ok()?;
-        let process = MarkedProcess { mark: self.mark_of(&directory)?, descriptor };
+        let process = MarkedProcess { mark: self.mark_of(number)?, descriptor };
         // As long as the process runs, its number means no other one.
         process.is_running().then_some(process)
     }
 
-    fn mark_of(&self, directory: &Path) -> Option<ProgramMark> {
-        if leads_its_session(directory)? {
+    fn mark_of(&self, number: i32) -> Option<ProgramMark> {
+        if storage::is_in_group_of_session(number)? {
             return None;
         }
-        let mut environment = Vec::new();
-        let file = std::fs::File::open(directory.join("environ")).ok()?;
-        file.take(ENVIRONMENT_BYTES_MAX).read_to_end(&mut environment).ok()?;
+        let environment = storage::process_environment(number, ENVIRONMENT_BYTES_MAX)?;
         let mut variables = environment.split(|&byte| byte == 0);
         let value = variables.find_map(|variable| {
             variable.strip_prefix(MARK_VARIABLE.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec)
         })?;
         self.parse(&value).filter(|mark| mark.run != *self)
     }
-}
-
-/// Reports whether the process group of a process leads a session.
-fn leads_its_session(directory: &Path) -> Option<bool> {
-    let status = std::fs::read(directory.join("stat")).ok()?;
-    // The name of the program may contain blanks and brackets. Behind it: state, parent, group, session.
-    let end = status.iter().rposition(|&byte| byte == b')')?;
-    let mut words = std::str::from_utf8(status.get(end + 1..)?).ok()?.split_ascii_whitespace().skip(2);
-    Some(words.next()? == words.next()?)
 }
 
 impl MarkedProcess {

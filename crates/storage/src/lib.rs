@@ -21,6 +21,7 @@
 //! | `name_rules` | [`NameRules`]: translation of logical paths to paths below the local root |
 //! | `posix` | [`Posix`]: files on POSIX file systems |
 //! | `private` | [`PrivateDirectory`]: directories of the server's state, with verified owner |
+//! | `processes` | processes of this machine: owner, environment |
 //! | `refused_features` | logs each kernel feature that is refused, once |
 
 #![allow(unsafe_code)]
@@ -36,6 +37,7 @@ mod name_rules;
 mod pool;
 pub mod posix;
 mod private;
+mod processes;
 mod refused_features;
 pub mod ring;
 mod transfer;
@@ -58,6 +60,7 @@ pub use pool::{
 };
 pub use posix::Posix;
 pub use private::{PrivateDirectory, SharedDirectory, UntrustedFile};
+pub use processes::{is_in_group_of_session, process_environment, process_numbers, process_owner};
 pub use transfer::{Leftovers, TransferStorage};
 pub use user::{ActingAs, StorageUser, UserBackend, UserSwitch};
 pub use user_names::{NAMES_BELIEVED, NAMES_MAX, UserNameCache};
