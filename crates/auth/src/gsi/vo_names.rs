@@ -4,8 +4,8 @@
 
 use crate::entity::EntityFields;
 
-/// Maximum length of the names of organizations of a client in bytes.
-const ORGANIZATIONS_BYTES_MAX: usize = 255;
+/// Maximum length of the name of an organization in bytes.
+const ORGANIZATION_BYTES_MAX: usize = 255;
 
 /// Stands for the organization in texts.
 const VO: &str = "%s";
@@ -25,7 +25,8 @@ pub enum VoUser {
     Format(String),
 }
 
-/// Names that are derived from the virtual organization. A client without one is refused.
+/// Names that are derived from the virtual organization. A client without one is refused, and one of
+/// several, because it would be uncertain which of them gives the names.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct VoNames {
     /// Organizations that are accepted; empty for all.
@@ -44,16 +45,28 @@ impl VoNames {
     /// # Errors
     /// The reason why the client is refused.
     pub(super) fn apply(&self, fields: &mut EntityFields, subject: &str) -> Result<(), String> {
-        let organization = fields.vorg.as_deref().unwrap_or_default();
-        if self.only_without_attributes && !organization.is_empty() {
+        // One word for each group of the client.
+        let mut organizations =
+            fields.vorg.as_deref().unwrap_or_default().split(' ').filter(|word| !word.is_empty());
+        let Some(organization) = organizations.next() else {
+            return Err(format!("{subject} is in no virtual organization, which -authzfun requires"));
+        };
+        if self.only_without_attributes {
             return Ok(());
         }
-        if organization.is_empty() {
-            return Err(format!("{subject} is in no virtual organization, which -authzfun requires"));
+        let mut columns = 1;
+        for other in organizations {
+            columns += 1;
+            if other != organization {
+                return Err(format!(
+                    "{subject} is in more than one virtual organization ({organization:?} and {other:?}), \
+                     but -authzfun names a client by one"
+                ));
+            }
         }
         let is_accepted =
             self.organizations.is_empty() || self.organizations.iter().any(|one| one == organization);
-        if organization.len() > ORGANIZATIONS_BYTES_MAX || !is_accepted {
+        if organization.len() > ORGANIZATION_BYTES_MAX || !is_accepted {
             return Err(format!("the virtual organization {organization:?} is not one of -authzfunparms"));
         }
         let user = match &self.user {
@@ -65,12 +78,14 @@ impl VoNames {
             VoUser::CommonName | VoUser::Unchanged => None,
             VoUser::Format(format) => Some(format.replace(VO, organization)),
         };
-        let group = self.group.as_ref().map(|format| format.replace(VO, organization).into());
+        // Each role belongs to the group at its place, so each place has a group.
+        let groups = |format: &String| vec![format.replace(VO, organization); columns].join(" ").into();
+        let groups = self.group.as_ref().map(groups);
         if let Some(user) = user {
             fields.name = Some(user.into());
         }
-        if group.is_some() {
-            fields.groups = group;
+        if groups.is_some() {
+            fields.groups = groups;
         }
         Ok(())
     }
@@ -129,11 +144,27 @@ mod tests {
     }
 
     #[test]
+    fn an_organization_of_several_groups_is_one() {
+        let names = VoNames {
+            organizations: vec!["atlas".to_owned()],
+            group: Some("g-%s".to_owned()),
+            user: VoUser::Format("%susr".to_owned()),
+            ..VoNames::default()
+        };
+        assert_eq!(named(&names, Some("atlas atlas atlas")), both("atlasusr", "g-atlas g-atlas g-atlas"));
+        let many = vec!["atlas"; 100].join(" ");
+        let (user, groups) = named(&names, Some(&many)).unwrap();
+        assert_eq!((user.as_str(), groups.split(' ').count()), ("atlasusr", 100));
+        let two = named(&VoNames::default(), Some("atlas atlas cms")).unwrap_err();
+        assert!(two.contains("more than one virtual organization (\"atlas\" and \"cms\")"), "{two}");
+    }
+
+    #[test]
     fn other_organizations_are_refused() {
         let names =
             VoNames { organizations: vec!["cms".to_owned(), "atlas".to_owned()], ..VoNames::default() };
         assert!(named(&names, Some("atlas")).is_ok());
-        for refused in [None, Some(""), Some("atla"), Some("atlas2"), Some("cms atlas")] {
+        for refused in [None, Some(""), Some(" "), Some("atla"), Some("atlas2"), Some("cms atlas")] {
             assert!(named(&names, refused).is_err(), "{refused:?}");
         }
         let long = "x".repeat(256);
