@@ -70,7 +70,6 @@ impl RecordedFile {
         let modified = (stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or(-1));
         is_own(stat)
             && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
-            && stat.st_nlink == 1
             && stat.st_ino == self.inode
             && u64::try_from(stat.st_size).is_ok_and(|size| size == self.size)
             && modified == self.modified
@@ -116,13 +115,6 @@ impl ExportRecord {
         };
         fields.next().is_none().then_some(Self { directory, file })
     }
-
-    /// Removes what a process that has ended has left. Blocks.
-    fn remove_leftovers(&self) -> Result<LeftoverState, (PathBuf, Errno)> {
-        remove_directory(&self.directory).map_err(|error| (self.directory.clone(), error))?;
-        let Some(file) = &self.file else { return Ok(LeftoverState::Absent) };
-        remove_file(file).map_err(|error| (file.path.clone(), error))
-    }
 }
 
 /// The result of the search for a file.
@@ -132,6 +124,8 @@ enum LeftoverState {
     Absent,
     /// The path has another file.
     Replaced,
+    /// The path has the file, which has further names.
+    Linked,
 }
 
 /// Opens the directory of a path; `None` if it is missing.
@@ -151,6 +145,7 @@ fn remove_file(file: &RecordedFile) -> Result<LeftoverState, Errno> {
         Err(Errno::NOENT) => Ok(LeftoverState::Absent),
         Err(error) => Err(error),
         Ok(stat) if !file.is(&stat) => Ok(LeftoverState::Replaced),
+        Ok(stat) if stat.st_nlink > 1 => Ok(LeftoverState::Linked),
         Ok(_) => unlinkat(&directory, name, AtFlags::empty()).map(|()| LeftoverState::Removed),
     }
 }
@@ -184,22 +179,36 @@ pub fn remove_exported_leftovers(name: &str, record: &[u8]) -> bool {
         tracing::warn!("the record {} of an exported file is malformed", base::shown(name.as_bytes()));
         return true;
     };
-    let path = record.file.as_ref().map(|file| file.path.display());
-    match (record.remove_leftovers(), path) {
-        (Ok(LeftoverState::Removed), Some(path)) => {
+    let failed = |path: &Path, error: Errno| {
+        let path = path.display();
+        tracing::warn!("{path} is not removed, which an earlier process has left: {error}; remove it");
+        false
+    };
+    let directory = remove_directory(&record.directory);
+    let is_directory_done = directory.map_or_else(|error| failed(&record.directory, error), |()| true);
+    // The credentials are removed also if the directory cannot be.
+    let Some(file) = &record.file else { return is_directory_done };
+    let path = file.path.display();
+    let is_file_done = match remove_file(file) {
+        Ok(LeftoverState::Removed) => {
             tracing::info!("{path} is removed: an earlier process has left these credentials");
+            true
         }
-        (Ok(LeftoverState::Replaced), Some(path)) => {
+        Ok(LeftoverState::Replaced) => {
             tracing::info!("{path} stays: it is not the file that an earlier process has left there");
+            true
         }
-        (Ok(_), _) => {}
-        (Err((path, error)), _) => {
-            let path = path.display();
-            tracing::warn!("{path} is not removed, which an earlier process has left: {error}; remove it");
-            return false;
+        Ok(LeftoverState::Linked) => {
+            tracing::warn!(
+                "{path} is not removed: an earlier process has left these credentials, but the file has \
+                 further names (hard links); remove all of them"
+            );
+            false
         }
-    }
-    true
+        Ok(LeftoverState::Absent) => true,
+        Err(error) => failed(&file.path, error),
+    };
+    is_directory_done && is_file_done
 }
 
 fn is_directory_of(name: &str, record: &ExportRecord) -> bool {
@@ -266,7 +275,7 @@ mod tests {
         assert!(sweep(&record) && path.is_symlink() && other.exists());
         fs::remove_file(&path).unwrap();
         fs::hard_link(&other, &path).unwrap();
-        assert!(sweep(&record) && path.exists(), "the file has another name");
+        assert!(!sweep(&record) && path.exists(), "the file has another name, and its record is kept");
         fs::remove_file(&other).unwrap();
         fs::OpenOptions::new().append(true).open(&path).unwrap();
         let grown = fs::OpenOptions::new().append(true).open(&path).unwrap();
@@ -315,6 +324,9 @@ mod tests {
         fs::set_permissions(&directory, Permissions::from_mode(0o700)).unwrap();
         fs::write(directory.join("unexpected"), "").unwrap();
         assert!(!sweep(&record) && directory.exists());
+        let (path, complete) = stored(&top);
+        assert!(!sweep(&complete) && directory.exists());
+        assert!(!path.exists(), "the directory does not keep the credentials");
         fs::remove_file(directory.join("unexpected")).unwrap();
         assert!(sweep(&record) && !directory.exists());
         fs::remove_dir_all(top).unwrap();

@@ -78,6 +78,8 @@ pub struct ExportedFiles {
     uses: Arc<ExportedUses>,
     /// The option with the path, for messages.
     option: &'static str,
+    /// The path with its placeholders.
+    template: String,
     /// The thread, which is started with the first file.
     removal: Mutex<Option<Sender<SessionEnd>>>,
 }
@@ -192,10 +194,16 @@ fn await_removals(removal: &Sender<SessionEnd>, time_max: Duration) {
 
 impl ExportedFiles {
     /// Creates the files of a protocol. `what` is the kind of its credentials, and `option` the one with
-    /// the path, both for messages.
-    pub(crate) fn new(what: &'static str, option: &'static str) -> Arc<Self> {
+    /// the path, both for messages; `template` is the path with its placeholders.
+    pub(crate) fn new(what: &'static str, option: &'static str, template: String) -> Arc<Self> {
         let uses = Arc::new(ExportedUses { what, used: Mutex::default(), records: OnceLock::new() });
-        Arc::new(Self { uses, option, removal: Mutex::default() })
+        Arc::new(Self { uses, option, template, removal: Mutex::default() })
+    }
+
+    /// Returns the path of the files with its placeholders.
+    #[must_use]
+    pub fn template(&self) -> &Path {
+        Path::new(&self.template)
     }
 
     /// Records all files from now on. Only the first records count.
@@ -315,7 +323,7 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, symlink};
 
     fn files() -> Arc<ExportedFiles> {
-        ExportedFiles::new("the forwarded ticket", "-exptkn:")
+        ExportedFiles::new("the forwarded ticket", "-exptkn:", "/t/<user>".to_owned())
     }
 
     /// Drops a value, and waits for its effect.

@@ -13,6 +13,9 @@ use storage::PrivateDirectory;
 /// The directory of the records, in the admin directory.
 const RECORDS: &str = ".exports";
 
+/// Directories whose content a reboot may remove.
+const VOLATILE_DIRECTORIES: [&str; 4] = ["/tmp", "/run", "/var/run", "/dev/shm"];
+
 /// A directory with one file for each record. It is locked while the server runs, because another
 /// server would remove the files of its sessions.
 struct RecordDirectory(PrivateDirectory);
@@ -59,14 +62,26 @@ impl RecordDirectory {
 }
 
 /// Removes what an earlier process has left, and records the files that the protocols write from now
-/// on. Without such protocols nothing is done.
+/// on. The earlier process may have had another configuration, so its files are removed also if no
+/// protocol writes any.
 ///
 /// # Errors
-/// [`StartError::File`] with the directory of the records.
+/// [`StartError::File`] with the directory of the records, if it is needed.
 pub(crate) fn record(protocols: &[Arc<dyn ServerProtocol>], admin: &Path) -> Result<(), StartError> {
-    let mut exporting = protocols.iter().filter_map(|protocol| protocol.exported_files()).peekable();
-    if exporting.peek().is_none() {
+    let exporting: Vec<_> = protocols.iter().filter_map(|protocol| protocol.exported_files()).collect();
+    if exporting.is_empty() {
+        remove_leftovers(admin);
         return Ok(());
+    }
+    for template in exporting.iter().map(|files| files.template()) {
+        if outlives_records(template, admin) {
+            tracing::warn!(
+                "delegated credentials in {} can outlive their records in {}, which a reboot may remove: name \
+                 another directory with all.adminpath",
+                template.display(),
+                admin.join(RECORDS).display()
+            );
+        }
     }
     let records = RecordDirectory::open(admin).map_err(|source| StartError::File {
         what: "directory of the records of exported credentials",
@@ -74,8 +89,33 @@ pub(crate) fn record(protocols: &[Arc<dyn ServerProtocol>], admin: &Path) -> Res
         source,
     })?;
     let records = Arc::new(records);
-    exporting.for_each(|files| files.record_in(records.clone()));
+    exporting.iter().for_each(|files| files.record_in(records.clone()));
     Ok(())
+}
+
+/// Removes what an earlier process has left, for a server that records no files. Blocks.
+fn remove_leftovers(admin: &Path) {
+    let path = admin.join(RECORDS);
+    if path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        return;
+    }
+    match RecordDirectory::open(admin) {
+        Ok(_) => {}
+        // The other server has removed them.
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
+        Err(error) => {
+            let (shown, reason) = (path.display(), errno_text(&error));
+            tracing::warn!(
+                "{shown} is not read: {reason}; delegated credentials of an earlier process may remain"
+            );
+        }
+    }
+}
+
+/// Reports whether a reboot may remove the records in an admin directory, but not the files.
+fn outlives_records(template: &Path, admin: &Path) -> bool {
+    let is_volatile = |path: &Path| VOLATILE_DIRECTORIES.iter().any(|directory| path.starts_with(directory));
+    is_volatile(admin) && !is_volatile(template)
 }
 
 /// Removes the exported files of all sessions, because the process ends.
@@ -86,6 +126,8 @@ pub(crate) fn end(protocols: &[Arc<dyn ServerProtocol>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::DirBuilder;
+    use std::os::unix::fs::DirBuilderExt;
 
     #[test]
     fn records_have_one_server_at_a_time() {
@@ -106,5 +148,37 @@ mod tests {
         let admin = std::env::temp_dir().join(format!("scalla-no-exports-{}", std::process::id()));
         record(&[Arc::new(auth::unix::UnixServer)], &admin).unwrap();
         assert!(!admin.exists());
+    }
+
+    #[test]
+    fn a_server_that_exports_nothing_removes_what_an_earlier_one_has_left() {
+        const NAME: &str = "00112233445566778899aabbccddeeff";
+        let admin = std::env::temp_dir().join(format!("scalla-earlier-exports-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&admin);
+        let earlier = RecordDirectory::open(&admin).unwrap();
+        let directory = admin.join(format!(".export-{NAME}"));
+        DirBuilder::new().mode(0o700).create(&directory).unwrap();
+        earlier.write(NAME, format!("1\0{}", directory.display()).as_bytes()).unwrap();
+        for protocols in [vec![], vec![Arc::new(auth::unix::UnixServer) as Arc<dyn ServerProtocol>]] {
+            record(&protocols, &admin).unwrap();
+            assert!(directory.exists(), "a running server has recorded it");
+        }
+        drop(earlier);
+        record(&[], &admin).unwrap();
+        assert!(!directory.exists() && !admin.join(RECORDS).join(NAME).exists());
+        std::fs::remove_dir_all(&admin).unwrap();
+    }
+
+    #[test]
+    fn files_on_disks_outlive_records_below_tmp() {
+        for (template, admin, expected) in [
+            ("/var/spool/x509up_<user>", "/tmp", true),
+            ("/tmp/x509up_u<uid>", "/tmp/instance", false),
+            ("/run/scalla/<user>", "/tmp", false),
+            ("/var/spool/x509up_<user>", "/var/spool/scalla", false),
+            ("/tmpfiles/x509up_<user>", "/tmp", true),
+        ] {
+            assert_eq!(outlives_records(Path::new(template), Path::new(admin)), expected, "{template}");
+        }
     }
 }

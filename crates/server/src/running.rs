@@ -392,8 +392,9 @@ fn protect(
     let thread = |source| StartError::System { what: "a thread", source };
     door.settings.selects_by_address = !*effective.network.resolve_names;
     let mut renewals = (None, None);
+    let protocols = login.map(|login| login.policy.protocols()).unwrap_or_default();
+    exported_files::record(protocols, &effective.admin_directory())?;
     if let Some(login) = login {
-        exported_files::record(login.policy.protocols(), &effective.admin_directory())?;
         login::require(&login.policy, effective, door);
         renewals.0 = Some(login::start_refresh(login, effective, supervisor).map_err(thread)?);
         login::await_ready(&login.policy);

@@ -118,6 +118,7 @@ impl GsiServer {
         names: NameMaps,
         rng: Box<dyn Rng + Send>,
     ) -> Result<Self, String> {
+        let template = settings.delegation.as_ref().and_then(|delegation| delegation.file.clone());
         let group = DhGroup::fixed().ok_or("the group of the key agreement is malformed")?;
         group.prepare_key_pairs();
         Ok(Self(Arc::new(GsiShared {
@@ -125,7 +126,7 @@ impl GsiServer {
             identity: RwLock::new(Arc::new(identity)),
             trust,
             names,
-            files: ExportedFiles::new("the delegated proxy", "-exppxy:"),
+            files: ExportedFiles::new("the delegated proxy", "-exppxy:", template.unwrap_or_default()),
             group,
             rng: Mutex::new(rng),
             failure: Mutex::default(),

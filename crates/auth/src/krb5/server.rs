@@ -74,13 +74,14 @@ impl Krb5Server {
             )
         })?;
         let keytab = settings.keytab.as_ref().map(|path| path.to_string_lossy().into_owned());
+        let template = settings.ticket_file.clone().unwrap_or_default();
         let shared = Krb5Shared {
             settings,
             service,
             keytab,
             accounts,
             contexts,
-            tickets: ExportedFiles::new("the forwarded ticket", "-exptkn:"),
+            tickets: ExportedFiles::new("the forwarded ticket", "-exptkn:", template),
             failure: Mutex::default(),
         };
         shared.check_keytab()?;
