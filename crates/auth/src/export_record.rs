@@ -27,7 +27,8 @@ const VERSION: &[u8] = b"1";
 
 /// The records of exported files, which outlive the process.
 pub trait ExportRecords: Send + Sync {
-    /// Writes or replaces a record. It survives the end of the process. Blocks.
+    /// Writes or replaces a record. It survives the end of the process, but not always a power failure.
+    /// Blocks.
     ///
     /// # Errors
     /// The error of the system.
@@ -176,7 +177,11 @@ fn remove_directory(path: &Path) -> Result<(), Errno> {
 #[must_use]
 pub fn remove_exported_leftovers(name: &str, record: &[u8]) -> bool {
     let Some(record) = ExportRecord::decode(record).filter(|record| is_directory_of(name, record)) else {
-        tracing::warn!("the record {} of an exported file is malformed", base::shown(name.as_bytes()));
+        tracing::warn!(
+            "the record {} of an exported file is malformed, as after a power failure; remove the files of \
+             delegated credentials that an earlier process has left",
+            base::shown(name.as_bytes())
+        );
         return true;
     };
     let failed = |path: &Path, error: Errno| {

@@ -50,7 +50,7 @@ struct FileUse {
 struct ExportedUses {
     /// The kind of the credentials, for messages.
     what: &'static str,
-    /// Locked only by threads that may wait for a disk.
+    /// Locked only by threads that may wait for a disk. Records are changed without the lock.
     used: Mutex<HashMap<PathBuf, FileUse>>,
     /// Set at the start of a server.
     records: OnceLock<Arc<dyn ExportRecords>>,
@@ -128,19 +128,24 @@ impl ExportedUses {
             file.sessions -= 1;
             return;
         }
+        let Some(file) = used.remove(path) else { return };
         // The lock is held, so that no new file is removed.
-        if let Some(file) = used.remove(path) {
-            self.remove_file(path, &file.record);
+        let is_removed = self.remove_file(path);
+        drop(used);
+        if is_removed {
+            self.forget(&file.record);
         }
     }
 
-    fn remove_file(&self, path: &Path, record: &str) {
+    /// Reports whether the path has no file any more, so that its record is not needed.
+    fn remove_file(&self, path: &Path) -> bool {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 let (shown, reason) = (path.display(), errno_text(&error));
                 tracing::warn!("{} {shown} is not removed: {reason}; remove it", self.what);
+                false
             }
-            _ => self.forget(record),
+            _ => true,
         }
     }
 
@@ -213,10 +218,13 @@ impl ExportedFiles {
 
     /// Removes the files of all sessions, because the process ends. Blocks.
     pub fn end(&self) {
-        let mut used = self.uses.used();
-        for (path, file) in used.drain() {
-            self.uses.remove_file(&path, &file.record);
+        let mut removed = Vec::new();
+        for (path, file) in self.uses.used().drain() {
+            if self.uses.remove_file(&path) {
+                removed.push(file.record);
+            }
         }
+        removed.iter().for_each(|record| self.uses.forget(record));
     }
 
     /// Returns the sender to the thread that removes files, which is started if it does not run yet.
@@ -281,6 +289,7 @@ impl ExportedFiles {
         let file = used.entry(path.to_owned()).or_insert_with(new_use);
         file.sessions += 1;
         let replaced = std::mem::replace(&mut file.record, record.name.clone());
+        drop(used);
         if !replaced.is_empty() {
             self.uses.forget(&replaced);
         }
@@ -432,16 +441,18 @@ mod tests {
         fs::remove_dir_all(top).unwrap();
     }
 
-    #[derive(Default)]
-    struct Records(Mutex<HashMap<String, Vec<u8>>>);
+    /// Records that must not be changed while the uses are locked, because all logins need that lock.
+    struct Records(Mutex<HashMap<String, Vec<u8>>>, Arc<ExportedUses>);
 
     impl ExportRecords for Records {
         fn write(&self, name: &str, record: &[u8]) -> io::Result<()> {
+            drop(self.1.used.try_lock().map_err(|_| io::Error::other("the uses are locked"))?);
             self.0.lock().unwrap().insert(name.to_owned(), record.to_owned());
             Ok(())
         }
 
         fn remove(&self, name: &str) -> io::Result<()> {
+            drop(self.1.used.try_lock().map_err(|_| io::Error::other("the uses are locked"))?);
             self.0.lock().unwrap().remove(name);
             Ok(())
         }
@@ -452,7 +463,7 @@ mod tests {
         let top = directory("records");
         let path = top.join("proxy");
         let files = files();
-        let records = Arc::new(Records::default());
+        let records = Arc::new(Records(Mutex::default(), files.uses.clone()));
         files.record_in(records.clone());
         let count = || records.0.lock().unwrap().len();
         let store = || {

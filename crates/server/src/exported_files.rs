@@ -21,12 +21,14 @@ const VOLATILE_DIRECTORIES: [&str; 4] = ["/tmp", "/run", "/var/run", "/dev/shm"]
 struct RecordDirectory(PrivateDirectory);
 
 impl ExportRecords for RecordDirectory {
+    // Nothing is synced, because threads of logins call this, and the recorded files are not synced
+    // either.
     fn write(&self, name: &str, record: &[u8]) -> io::Result<()> {
-        self.0.replace(name, record).map(drop)
+        self.0.replace_unsynced(name, record)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.0.remove(name)
+        self.0.remove_unsynced(name)
     }
 }
 

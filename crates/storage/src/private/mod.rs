@@ -161,6 +161,17 @@ impl PrivateDirectory {
         Ok(file)
     }
 
+    /// Replaces a file by one with this content. If the process is killed, either the old or the new
+    /// file exists. After a power failure, neither may exist, or an incomplete one.
+    ///
+    /// # Errors
+    /// Errors of the operating system.
+    pub fn replace_unsynced(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        let new = format!("{name}{NEW_SUFFIX}");
+        self.create_file(&new)?.write_all(content)?;
+        Ok(fs::renameat(&self.fd, &new, &self.fd, name)?)
+    }
+
     /// Removes a file and syncs the directory. A missing file is not an error.
     ///
     /// # Errors
@@ -168,6 +179,14 @@ impl PrivateDirectory {
     pub fn remove(&self, name: &str) -> io::Result<()> {
         self.unlink(name)?;
         self.sync()
+    }
+
+    /// Removes a file, which may exist again after a power failure. A missing file is not an error.
+    ///
+    /// # Errors
+    /// Errors of the operating system.
+    pub fn remove_unsynced(&self, name: &str) -> io::Result<()> {
+        self.unlink(name)
     }
 
     /// Reports whether the directory was removed after it was opened, so that nothing can be
