@@ -46,12 +46,20 @@ struct FileUse {
     record: String,
 }
 
+/// The files that sessions use.
+#[derive(Debug, Default)]
+struct UseTable {
+    files: HashMap<PathBuf, FileUse>,
+    /// The process ends, so no file is stored any more.
+    has_ended: bool,
+}
+
 /// The use of each file of one protocol of a server.
 struct ExportedUses {
     /// The kind of the credentials, for messages.
     what: &'static str,
     /// Locked only by threads that may wait for a disk. Records are changed without the lock.
-    used: Mutex<HashMap<PathBuf, FileUse>>,
+    used: Mutex<UseTable>,
     /// Set at the start of a server.
     records: OnceLock<Arc<dyn ExportRecords>>,
 }
@@ -108,7 +116,7 @@ impl Drop for ExportedFile {
 }
 
 impl ExportedUses {
-    fn used(&self) -> MutexGuard<'_, HashMap<PathBuf, FileUse>> {
+    fn used(&self) -> MutexGuard<'_, UseTable> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -124,11 +132,11 @@ impl ExportedUses {
 
     fn end_session(&self, path: &Path) {
         let mut used = self.used();
-        if let Some(file) = used.get_mut(path).filter(|file| file.sessions > 1) {
+        if let Some(file) = used.files.get_mut(path).filter(|file| file.sessions > 1) {
             file.sessions -= 1;
             return;
         }
-        let Some(file) = used.remove(path) else { return };
+        let Some(file) = used.files.remove(path) else { return };
         // The lock is held, so that no new file is removed.
         let is_removed = self.remove_file(path);
         drop(used);
@@ -216,15 +224,19 @@ impl ExportedFiles {
         let _ = self.uses.records.set(records);
     }
 
-    /// Removes the files of all sessions, because the process ends. Blocks.
+    /// Removes the files of all sessions, because the process ends. No file is stored from now on.
+    /// Blocks.
     pub fn end(&self) {
-        let mut removed = Vec::new();
-        for (path, file) in self.uses.used().drain() {
+        let mut used = self.uses.used();
+        used.has_ended = true;
+        let files = std::mem::take(&mut used.files);
+        // No session replaces these files any more, so the lock is not needed.
+        drop(used);
+        for (path, file) in files {
             if self.uses.remove_file(&path) {
-                removed.push(file.record);
+                self.uses.forget(&file.record);
             }
         }
-        removed.iter().for_each(|record| self.uses.forget(record));
     }
 
     /// Returns the sender to the thread that removes files, which is started if it does not run yet.
@@ -272,7 +284,10 @@ impl ExportedFiles {
         recorded.file = Some(RecordedFile::new(&new, path).map_err(|error| failed(&error))?);
         self.uses.record(&record.name, &recorded)?;
         let mut used = self.uses.used();
-        if let Some(file) = used.get(path).filter(|file| file.owner != owner) {
+        if used.has_ended {
+            return Err(format!("{} is not stored, because the server ends", self.uses.what));
+        }
+        if let Some(file) = used.files.get(path).filter(|file| file.owner != owner) {
             tracing::warn!(
                 "{} of {owner} is not stored, because {} is in use by {}; give them different accounts, or \
                  another path with {}",
@@ -286,7 +301,7 @@ impl ExportedFiles {
         fs::rename(&new, path).map_err(|error| failed(&error))?;
         record.kept = true;
         let new_use = || FileUse { owner: owner.to_owned(), sessions: 0, record: String::new() };
-        let file = used.entry(path.to_owned()).or_insert_with(new_use);
+        let file = used.files.entry(path.to_owned()).or_insert_with(new_use);
         file.sessions += 1;
         let replaced = std::mem::replace(&mut file.record, record.name.clone());
         drop(used);
@@ -386,7 +401,7 @@ mod tests {
         end(&files, first);
         assert_eq!(fs::read(&path).unwrap(), b"2");
         end(&files, second);
-        assert!(!path.exists() && files.uses.used().is_empty());
+        assert!(!path.exists() && files.uses.used().files.is_empty());
         // A session can last longer than the protocol.
         let third = store("3");
         let removal = third.removal.clone();
@@ -437,7 +452,7 @@ mod tests {
         assert!(failed.contains("cannot be stored as ") && failed.contains("-exptkn:"), "{failed}");
         assert!(files.store(&top.join("none/f"), "alice", write).is_err());
         assert_eq!(fs::read_dir(&top).unwrap().count(), 1);
-        assert!(files.uses.used().is_empty());
+        assert!(files.uses.used().files.is_empty());
         fs::remove_dir_all(top).unwrap();
     }
 
@@ -502,6 +517,12 @@ mod tests {
         fs::write(&path, "of another process").unwrap();
         end(&files, third);
         assert!(path.exists());
+        // A login that is not complete stores nothing afterwards.
+        let late = files.store(&top.join("late"), "alice", |path| {
+            fs::write(path, "proxy").map_err(|error| error.to_string())
+        });
+        assert!(late.unwrap_err().contains("because the server ends"));
+        assert_eq!((fs::read_dir(&top).unwrap().count(), count()), (1, 0));
         fs::remove_dir_all(top).unwrap();
     }
 

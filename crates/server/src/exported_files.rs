@@ -2,16 +2,22 @@
 //! process has left.
 
 use crate::error::StartError;
-use auth::{ExportRecords, ServerProtocol, remove_exported_leftovers};
+use auth::{ExportRecords, ExportedFiles, ServerProtocol, remove_exported_leftovers};
 use base::errno_text;
+use std::convert::Infallible;
 use std::fs::TryLockError;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 use storage::PrivateDirectory;
 
 /// The directory of the records, in the admin directory.
 const RECORDS: &str = ".exports";
+
+/// Maximum time for the removal of the files at the end of the process.
+const END_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Directories whose content a reboot may remove.
 const VOLATILE_DIRECTORIES: [&str; 4] = ["/tmp", "/run", "/var/run", "/dev/shm"];
@@ -120,9 +126,36 @@ fn outlives_records(template: &Path, admin: &Path) -> bool {
     is_volatile(admin) && !is_volatile(template)
 }
 
-/// Removes the exported files of all sessions, because the process ends.
+/// Removes the exported files of all sessions, because the process ends. Waits some seconds for disks
+/// that hang. The next start removes the remaining files.
 pub(crate) fn end(protocols: &[Arc<dyn ServerProtocol>]) {
-    protocols.iter().filter_map(|protocol| protocol.exported_files()).for_each(auth::ExportedFiles::end);
+    let exporting = protocols.iter().filter(|protocol| protocol.exported_files().is_some()).cloned();
+    let ends = exporting.map(|protocol| move || drop(protocol.exported_files().map(ExportedFiles::end)));
+    if !complete_within(END_TIME_MAX, ends) {
+        tracing::warn!(
+            "files with delegated credentials remain, because a disk does not answer; the next start removes them"
+        );
+    }
+}
+
+/// Runs each function on a thread of its own. Reports whether all were complete within the time.
+fn complete_within<F: FnOnce() + Send + 'static>(
+    time_max: Duration,
+    functions: impl Iterator<Item = F>,
+) -> bool {
+    let (sender, receiver) = mpsc::channel::<Infallible>();
+    let mut are_started = true;
+    for function in functions {
+        let sender = sender.clone();
+        let run = move || {
+            function();
+            drop(sender);
+        };
+        are_started &= std::thread::Builder::new().name("exported-end".to_owned()).spawn(run).is_ok();
+    }
+    drop(sender);
+    // The channel ends with the last of the threads.
+    are_started && receiver.recv_timeout(time_max) == Err(RecvTimeoutError::Disconnected)
 }
 
 #[cfg(test)]
@@ -169,6 +202,21 @@ mod tests {
         record(&[], &admin).unwrap();
         assert!(!directory.exists() && !admin.join(RECORDS).join(NAME).exists());
         std::fs::remove_dir_all(&admin).unwrap();
+    }
+
+    #[test]
+    fn a_disk_that_hangs_neither_keeps_the_process_nor_other_files() {
+        let (release, hanging) = mpsc::channel::<()>();
+        let (removed, removal) = mpsc::channel::<()>();
+        let hang: Box<dyn FnOnce() + Send> = Box::new(move || drop(hanging.recv()));
+        let remove: Box<dyn FnOnce() + Send> = Box::new(move || drop(removed.send(())));
+        assert!(!complete_within(Duration::from_millis(1), [hang, remove].into_iter()));
+        removal.recv().unwrap();
+        drop(release);
+        let (removed, removal) = mpsc::channel::<()>();
+        assert!(complete_within(Duration::from_secs(600), std::iter::once(move || drop(removed.send(())))));
+        assert!(removal.try_recv().is_ok(), "it was complete");
+        assert!(complete_within(Duration::ZERO, std::iter::empty::<fn()>()));
     }
 
     #[test]

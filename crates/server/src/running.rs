@@ -356,7 +356,8 @@ impl RunningServer {
         }
     }
 
-    /// Removes the files with delegated credentials of clients, because the process ends. Blocks.
+    /// Removes the files with delegated credentials of clients, because the process ends. Blocks some
+    /// seconds at most.
     pub(crate) fn end_exports(&self) {
         if let Some(login) = &self.login {
             exported_files::end(login.protocols());
