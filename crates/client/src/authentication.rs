@@ -25,7 +25,9 @@ pub(crate) struct LoginRequest {
 
 impl LoginRequest {
     /// Creates the login at the server of a URL; `login` is the one of the process. The URL may be
-    /// the target of a redirect, so it chooses no credentials.
+    /// the target of a redirect, so it chooses no credentials. At a proxy server, `choice` comes from one
+    /// of its clients. It has no effect then except for the name of the login, because it would name files
+    /// of the proxy server, or delegate its proxy.
     pub(crate) fn new(
         login: &Login,
         credentials: &Credentials,
@@ -43,7 +45,9 @@ impl LoginRequest {
             Scheme::Roots => TlsSupport::Required,
             _ => TlsSupport::Supported,
         };
-        let (credentials, choice) = (credentials.clone(), choice.clone());
+        let is_proxy_server = credentials.user().is_some_and(|user| user.is_proxy_server);
+        let choice = if is_proxy_server { CredentialChoice::default() } else { choice.clone() };
+        let credentials = credentials.clone();
         Self { login, host: url.host.clone(), tls: tls.clone(), credentials, choice }
     }
 
@@ -81,13 +85,12 @@ impl LoginRequest {
     }
 }
 
-/// Returns the list of protocols that the user allows, and the name of its source. The URLs of a proxy
-/// server come from its clients, so they choose none.
+/// Returns the list of protocols that the user allows, and the name of its source.
 fn allowed_protocols(
     choice: &CredentialChoice,
     credentials: &UserCredentials,
 ) -> (Option<String>, &'static str) {
-    match choice.protocols().filter(|_| !credentials.is_proxy_server) {
+    match choice.protocols() {
         Some(list) => (Some(list.to_owned()), "xrd.wantprot"),
         None => (credentials.allowed.clone(), PROTOCOLS_VARIABLE),
     }
@@ -146,6 +149,7 @@ impl Authentication {
 mod tests {
     use super::*;
     use crate::credential_exchange::STEPS_MAX;
+    use auth::gsi::GridFiles;
 
     fn authentication(url: &str) -> Authentication {
         let url = Url::parse(url).unwrap();
@@ -191,16 +195,37 @@ mod tests {
     }
 
     #[test]
-    fn the_urls_of_a_proxy_server_choose_no_protocol() {
-        let choice = CredentialChoice::of(&Url::parse("root://h//a?xrd.wantprot=unix").unwrap());
-        let allowed = |is_proxy_server| {
+    fn the_urls_of_a_proxy_server_choose_no_credentials() {
+        let mut url = "root://alice@h//a?xrdcl.intent=tpc&xrd.wantprot=unix".to_owned();
+        for key in ["ztn", "sss", "gsiusrpxy", "gsiusrcrt", "gsiusrkey", "k5ccname"] {
+            url.push_str(&format!("&xrd.{key}=/etc/{key}"));
+        }
+        let url = Url::parse(&url).unwrap();
+        let request = |is_proxy_server| {
             let allowed = Some("gsi".to_owned());
-            let credentials = UserCredentials { protocols: Vec::new(), allowed, is_proxy_server };
-            let (allowed, source) = allowed_protocols(&choice, &credentials);
+            let credentials = Credentials::of_protocols(Vec::new(), allowed, is_proxy_server);
+            let login = Login::of_process("test");
+            let choice = CredentialChoice::of(&url);
+            LoginRequest::new(&login, &credentials, &choice, &url, &TlsTrust::default())
+        };
+        let chosen = |is_proxy_server| {
+            let request = request(is_proxy_server);
+            let context = request.context("127.0.0.1:4711".parse().unwrap(), true);
+            let GridFiles { proxy, certificate, key } = context.grid_files;
+            let files = [proxy, certificate, key, context.sss_keytab, context.token_file];
+            let count = files.iter().flatten().count() + usize::from(context.ticket_cache.is_some());
+            (count, context.delegates, context.user)
+        };
+        assert_eq!(chosen(false), (6, true, Some("alice".to_owned())));
+        assert_eq!(chosen(true), (0, false, None));
+        let allowed = |is_proxy_server| {
+            let request = request(is_proxy_server);
+            let (allowed, source) = allowed_protocols(&request.choice, request.credentials.user().unwrap());
             (allowed.unwrap(), source)
         };
         assert_eq!(allowed(false), ("unix".to_owned(), "xrd.wantprot"));
         assert_eq!(allowed(true), ("gsi".to_owned(), "XrdSecPROTOCOL"));
+        assert_eq!(request(true).login.user, "alice", "it proves nothing");
     }
 
     #[tokio::test]

@@ -54,7 +54,7 @@ pub(crate) struct UserCredentials {
     pub(crate) protocols: Vec<Box<dyn ClientProtocol>>,
     /// The list of allowed protocols; `None` allows all.
     pub(crate) allowed: Option<String>,
-    /// The process serves others (`XrdSecPROXY`), so URLs do not choose protocols.
+    /// The process serves others (`XrdSecPROXY`), so URLs choose no credentials.
     pub(crate) is_proxy_server: bool,
 }
 
@@ -97,6 +97,15 @@ impl Credentials {
         Self(Some(Arc::new(UserCredentials { protocols, allowed, is_proxy_server })))
     }
 
+    #[cfg(test)]
+    pub(crate) fn of_protocols(
+        protocols: Vec<Box<dyn ClientProtocol>>,
+        allowed: Option<String>,
+        is_proxy_server: bool,
+    ) -> Self {
+        Self(Some(Arc::new(UserCredentials { protocols, allowed, is_proxy_server })))
+    }
+
     pub(crate) const fn user(&self) -> Option<&Arc<UserCredentials>> {
         self.0.as_ref()
     }
@@ -130,7 +139,7 @@ impl ClientProtocol for ProcessUser {
 
 /// What the URL of the user chooses among the credentials. It is taken from that URL once, and
 /// remains the same at the targets of redirects.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
 pub(crate) struct CredentialChoice {
     pub(crate) user: Option<String>,
     /// Values of the keys that are set, in their order.
