@@ -153,10 +153,10 @@ impl TokenRequest {
         let verified = policy.verify(self.token.text.expose(), self.token.origin, SystemTime::now());
         let issuer = policy.issuer_of_missing_key(self.token.text.expose(), &verified);
         if let Some(issuer) = issuer.filter(|_| waits) {
-            let (files, threads) = (files.clone(), threads.clone());
+            let (files, threads, owner) = (files.clone(), threads.clone(), self.reply.owner());
             let again = move || self.verify_again(obligation, files, threads);
             // Too many wait already. The second verification refuses the token.
-            if let Err(again) = policy.wait_for_keys(&issuer, Box::new(again)) {
+            if let Err(again) = policy.wait_for_keys(&issuer, owner, Box::new(again)) {
                 again();
             }
             return;

@@ -6,7 +6,7 @@ use super::principal::RequestIdentity;
 use super::privileges::AccessOperation;
 use crate::macaroons::{MacaroonFault, MacaroonPolicy, MacaroonVerdict, VerifiedMacaroon};
 use crate::tokens::{KeyWaiter, OnMissing, ScopeGrant, TokenFault, TokenPolicy, TokenVerdict, VerifiedToken};
-use base::LogicalPath;
+use base::{LogicalPath, Owner};
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -185,13 +185,13 @@ impl AccessPolicy {
         }
     }
 
-    /// Makes a request wait for the keys of an issuer. `waiter` verifies its token again, once.
+    /// Makes a request of a session wait for the keys of an issuer. `waiter` verifies its token again, once.
     ///
     /// # Errors
     /// `waiter`, if nobody fetches keys, or if too many requests wait.
-    pub fn wait_for_keys(&self, issuer: &str, waiter: KeyWaiter) -> Result<(), KeyWaiter> {
+    pub fn wait_for_keys(&self, issuer: &str, owner: Owner, waiter: KeyWaiter) -> Result<(), KeyWaiter> {
         match self.tokens() {
-            Some(tokens) => tokens.wait_for_keys(issuer, waiter),
+            Some(tokens) => tokens.wait_for_keys(issuer, owner, waiter),
             None => Err(waiter),
         }
     }

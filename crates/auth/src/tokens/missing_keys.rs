@@ -7,8 +7,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use base::Owner;
+
 /// Maximum number of requests that wait for keys. Each keeps its token, which a client can make up.
 pub const KEY_WAITERS_MAX: usize = 256;
+
+/// Maximum number of them that one session has, so that its tokens do not keep those of others from
+/// waiting.
+pub const SESSION_KEY_WAITERS_MAX: usize = KEY_WAITERS_MAX / 8;
 
 /// A request that waits for keys. It is called on the thread that ends the wait, and must not block.
 pub type KeyWaiter = Box<dyn FnOnce() + Send>;
@@ -16,7 +22,7 @@ pub type KeyWaiter = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 pub(super) struct MissingKeys {
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    issuers: Mutex<HashMap<String, Vec<KeyWaiter>>>,
+    issuers: Mutex<HashMap<String, Vec<(Owner, KeyWaiter)>>>,
 }
 
 impl fmt::Debug for MissingKeys {
@@ -26,7 +32,7 @@ impl fmt::Debug for MissingKeys {
 }
 
 impl MissingKeys {
-    fn issuers(&self) -> MutexGuard<'_, HashMap<String, Vec<KeyWaiter>>> {
+    fn issuers(&self) -> MutexGuard<'_, HashMap<String, Vec<(Owner, KeyWaiter)>>> {
         self.issuers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -46,16 +52,18 @@ impl MissingKeys {
         }
     }
 
-    /// Adds an issuer and a request that waits for its keys. Returns the request if nobody fetches keys,
-    /// or if too many wait.
-    pub(super) fn wait(&self, issuer: &str, waiter: KeyWaiter) -> Result<(), KeyWaiter> {
+    /// Adds an issuer and a request of `owner` that waits for its keys. Returns the request if nobody
+    /// fetches keys, or if too many wait.
+    pub(super) fn wait(&self, issuer: &str, owner: Owner, waiter: KeyWaiter) -> Result<(), KeyWaiter> {
         let Some(wake) = self.wake.get() else { return Err(waiter) };
         let mut issuers = self.issuers();
-        if issuers.values().map(Vec::len).sum::<usize>() >= KEY_WAITERS_MAX {
+        let owners = || issuers.values().flatten().map(|(owner, _)| *owner);
+        let count_of_owner = owners().filter(|other| *other == owner).count();
+        if owners().count() >= KEY_WAITERS_MAX || count_of_owner >= SESSION_KEY_WAITERS_MAX {
             return Err(waiter);
         }
         let is_new = !issuers.contains_key(issuer);
-        issuers.entry(issuer.to_owned()).or_default().push(waiter);
+        issuers.entry(issuer.to_owned()).or_default().push((owner, waiter));
         drop(issuers);
         if is_new {
             wake();
@@ -71,7 +79,7 @@ impl MissingKeys {
     /// Removes an issuer, and lets what waits for its keys go on.
     pub(super) fn end(&self, issuer: &str) {
         let waiters = self.issuers().remove(issuer).unwrap_or_default();
-        for waiter in waiters {
+        for (_, waiter) in waiters {
             waiter();
         }
     }
@@ -97,7 +105,7 @@ mod tests {
         let missing = MissingKeys::default();
         missing.add("a");
         assert!(missing.list().is_empty());
-        assert!(missing.wait("a", Box::new(|| ())).is_err());
+        assert!(missing.wait("a", Owner(1), Box::new(|| ())).is_err());
     }
 
     #[test]
@@ -105,18 +113,20 @@ mod tests {
         let missing = MissingKeys::default();
         let ((woken, wake), (resumed, resume)) = (counter(), counter());
         missing.set_wake(wake);
-        for _ in 0..KEY_WAITERS_MAX {
+        let wait = |issuer: &str, owner| missing.wait(issuer, Owner(owner), Box::new(resume.clone())).is_ok();
+        for owner in 1..=8 {
             missing.add("a");
-            assert!(missing.wait("a", Box::new(resume.clone())).is_ok());
+            assert!((0..SESSION_KEY_WAITERS_MAX).all(|_| wait("a", owner)));
+            assert!(!wait("a", owner) && !wait("b", owner), "the session has its share");
         }
-        assert!(missing.wait("a", Box::new(resume.clone())).is_err(), "too many");
-        assert!(missing.wait("b", Box::new(resume)).is_err(), "the limit is of all issuers");
+        assert!(!wait("a", 9), "too many");
+        assert!(!wait("b", 9), "the limit is of all issuers");
         assert_eq!((woken.load(Ordering::Relaxed), missing.list()), (1, vec!["a".to_owned()]));
         missing.end("other");
         assert_eq!(resumed.load(Ordering::Relaxed), 0);
         missing.end("a");
         assert_eq!((resumed.load(Ordering::Relaxed), missing.list()), (KEY_WAITERS_MAX, vec![]));
-        missing.add("a");
+        assert!(wait("a", 1), "its places are free again");
         assert_eq!(woken.load(Ordering::Relaxed), 2);
     }
 }

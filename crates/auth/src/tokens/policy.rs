@@ -10,6 +10,7 @@ use super::missing_keys::{KeyWaiter, MissingKeys};
 use super::verified::{TokenVerdict, VerifiedToken};
 use super::verified_cache::VerifiedCache;
 use crate::access::AuthdbCheck;
+use base::Owner;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -167,12 +168,12 @@ impl TokenPolicy {
         self.missing_keys.end(issuer);
     }
 
-    /// Makes a request wait for the keys of an issuer. `waiter` verifies its token again, once.
+    /// Makes a request of a session wait for the keys of an issuer. `waiter` verifies its token again, once.
     ///
     /// # Errors
     /// `waiter`, if nobody fetches keys, or if too many requests wait.
-    pub fn wait_for_keys(&self, issuer: &str, waiter: KeyWaiter) -> Result<(), KeyWaiter> {
-        self.missing_keys.wait(issuer, waiter)
+    pub fn wait_for_keys(&self, issuer: &str, owner: Owner, waiter: KeyWaiter) -> Result<(), KeyWaiter> {
+        self.missing_keys.wait(issuer, owner, waiter)
     }
 
     /// Returns the issuer of a refused token, if a key that it has but this server does not could make
