@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
+use crate::access::Principal;
 use crate::exported_file::ExportedFile;
 use crate::gsi::DelegatedProxy;
 use crate::secret::Secret;
@@ -97,12 +98,28 @@ pub struct EntityFields {
 pub struct EntityNames {
     /// See [`EntityFields::name`].
     pub name: Option<Box<str>>,
-    /// See [`EntityFields::vorg`]. Empty for none.
-    pub vorg: Option<Box<str>>,
-    /// See [`EntityFields::role`]. Empty for none.
-    pub role: Option<Box<str>>,
-    /// See [`EntityFields::groups`]. Empty for none.
-    pub groups: Option<Box<str>>,
+    /// Organizations, roles and groups. They replace all of the protocol, because attributes of
+    /// different sources do not belong together.
+    pub attributes: Option<EntityAttributes>,
+}
+
+/// The organizations, roles and groups of a client by one source.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct EntityAttributes {
+    vorg: Box<str>,
+    role: Box<str>,
+    groups: Box<str>,
+}
+
+impl EntityAttributes {
+    /// Creates the attributes from lists of words, each of which may be empty. Returns `None` if their
+    /// lengths do not show which words belong together.
+    #[must_use]
+    pub fn new(vorg: &str, role: &str, groups: &str) -> Option<Self> {
+        let principal = Principal { organizations: vorg, roles: role, groups, ..Principal::default() };
+        let has_columns = principal.columns().is_some();
+        has_columns.then(|| Self { vorg: vorg.into(), role: role.into(), groups: groups.into() })
+    }
 }
 
 /// The identity of a peer after authentication. Clones share the fields.
@@ -138,17 +155,14 @@ impl Entity {
     #[must_use]
     pub fn renamed(self, names: EntityNames) -> Self {
         let mut fields = Arc::try_unwrap(self.0).unwrap_or_else(|shared| (*shared).clone());
-        let EntityNames { name, vorg, role, groups } = names;
+        let EntityNames { name, attributes } = names;
         if name.is_some() {
             // The ids are those of the other name.
             (fields.name, fields.uid, fields.gid) = (name, None, None);
         }
-        for (field, value) in
-            [(&mut fields.vorg, vorg), (&mut fields.role, role), (&mut fields.groups, groups)]
-        {
-            if let Some(value) = value {
-                *field = Some(value).filter(|value| !value.is_empty());
-            }
+        if let Some(EntityAttributes { vorg, role, groups }) = attributes {
+            let present = |list: Box<str>| Some(list).filter(|list| !list.is_empty());
+            (fields.vorg, fields.role, fields.groups) = (present(vorg), present(role), present(groups));
         }
         Self::new(fields)
     }
@@ -255,10 +269,9 @@ mod tests {
             gid: Some(0),
             ..EntityFields::default()
         };
-        let same =
-            Entity::new(fields).renamed(EntityNames { role: Some("".into()), ..EntityNames::default() });
+        let same = Entity::new(fields).renamed(EntityNames::default());
         assert_eq!((same.name.as_deref(), same.groups.as_deref()), (Some("alice"), Some("staff")));
-        assert_eq!((same.role.as_deref(), same.uid), (None, Some(0)));
+        assert_eq!((same.role.as_deref(), same.uid), (Some("prod"), Some(0)));
         let other = same.renamed(EntityNames { name: Some("bob".into()), ..EntityNames::default() });
         assert_eq!((other.name.as_deref(), other.uid, other.gid), (Some("bob"), None, None));
     }
@@ -281,6 +294,23 @@ mod tests {
         assert!(entity.is_in_organization("atlas") && !entity.is_in_organization("/cms"));
         let host = Entity::of_host("h");
         assert!(!host.has_subject("") && !host.is_in_group("") && !host.is_in_organization(""));
+    }
+
+    #[test]
+    fn attributes_of_two_sources_are_not_mixed() {
+        let member = EntityFields {
+            vorg: Some("atlas atlas".into()),
+            role: Some("NULL production".into()),
+            groups: Some("/atlas /atlas/prod".into()),
+            ..EntityFields::default()
+        };
+        let attributes = EntityAttributes::new("", "", "staff");
+        let entity = Entity::new(member).renamed(EntityNames { attributes, ..EntityNames::default() });
+        assert_eq!((entity.vorg.as_deref(), entity.role.as_deref()), (None, None));
+        assert_eq!(entity.groups.as_deref(), Some("staff"));
+        assert_eq!(EntityAttributes::new("atlas cms", "", "a b c"), None);
+        assert_eq!(EntityAttributes::new("atlas", "x y", "a"), None);
+        assert!(EntityAttributes::new("atlas", "production", "a b c").is_some());
     }
 
     #[test]

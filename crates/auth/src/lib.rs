@@ -69,7 +69,9 @@ pub mod ztn;
 
 pub use accounts::{AccountDatabase, UserAccount};
 pub use client::{ClientAuthError, ClientContext, ClientLogin, ClientProtocol};
-pub use entity::{Entity, EntityFields, EntityNames, HostName, address_text, is_reserved_attribute};
+pub use entity::{
+    Entity, EntityAttributes, EntityFields, EntityNames, HostName, address_text, is_reserved_attribute,
+};
 pub use export_record::{ExportRecords, remove_exported_leftovers};
 pub use exported_file::{ExportedFile, ExportedFiles};
 pub use identity_text::{IDENTITY_KEY, decode_identity, encode_identity};

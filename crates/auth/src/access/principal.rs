@@ -49,7 +49,7 @@ pub struct RequestIdentity<'a> {
 
 /// The attributes of a client that belong together.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct AttributeColumn<'a> {
+pub(crate) struct AttributeColumn<'a> {
     pub(super) organization: Option<&'a str>,
     pub(super) role: Option<&'a str>,
     pub(super) group: Option<&'a str>,
@@ -91,7 +91,7 @@ impl<'a> Principal<'a> {
     /// Returns the columns of attributes; one empty column for a client without attributes. Returns
     /// `None` if the lists have different lengths, because then it is unknown which entries belong
     /// together.
-    pub(super) fn columns(&self) -> Option<impl Iterator<Item = AttributeColumn<'a>>> {
+    pub(crate) fn columns(&self) -> Option<impl Iterator<Item = AttributeColumn<'a>>> {
         let count = |list| words(list).count();
         let (organizations, roles, groups) =
             (count(self.organizations), count(self.roles), count(self.groups));

@@ -1,0 +1,210 @@
+//! `sec.entityprogram`: a program of the site that names the user and the groups of each client that
+//! has authenticated, or refuses it.
+//!
+//! The identity is in the environment of the program. Each line of its output is `KEY=VALUE`. A name
+//! that it does not write stays as the protocol gives it; organizations, roles and groups stay if it
+//! writes none of them. Another status than 0, a malformed line, too much
+//! output and too much time refuse the client, because an identity must be certain.
+//!
+//! Programs run on threads of their own, so that slow ones do not occupy those of other logins. The
+//! login waits without a thread ([`ServerStep::Later`]).
+
+mod mapper;
+
+use crate::error::StartError;
+use auth::{
+    CertificateInForce, Entity, EntityNames, ExportedFiles, FileRefresh, LoginPeer, LoginWaker, RefusedLogin,
+    ServerLogin, ServerProtocol, ServerStep, SignatureCipher, StepCost,
+};
+use base::errno_text;
+use config::EntityProgram;
+use mapper::EntityMapper;
+use rustix::fs::{Access, access};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+use storage::Pool;
+
+/// Lets a program complete the identities of clients of these protocols.
+///
+/// # Errors
+/// [`StartError::Security`]: the program cannot be executed.
+pub(crate) fn with_program(
+    protocols: Vec<Arc<dyn ServerProtocol>>,
+    program: &EntityProgram,
+) -> Result<Vec<Arc<dyn ServerProtocol>>, StartError> {
+    access(&program.path, Access::EXEC_OK).map_err(|error| {
+        let (shown, reason) = (program.path.display(), errno_text(&error.into()));
+        StartError::Security(format!("sec.entityprogram: {shown} cannot be executed: {reason}"))
+    })?;
+    let mapper = Arc::new(EntityMapper::new(program));
+    let mapped =
+        |inner| Arc::new(MappedProtocol { inner, mapper: mapper.clone() }) as Arc<dyn ServerProtocol>;
+    Ok(protocols.into_iter().map(mapped).collect())
+}
+
+/// A protocol whose identities a program completes.
+struct MappedProtocol {
+    inner: Arc<dyn ServerProtocol>,
+    mapper: Arc<EntityMapper>,
+}
+
+impl ServerProtocol for MappedProtocol {
+    fn id(&self) -> &'static str {
+        self.inner.id()
+    }
+
+    fn parameters(&self) -> String {
+        self.inner.parameters()
+    }
+
+    fn credential_bytes_min(&self) -> usize {
+        self.inner.credential_bytes_min()
+    }
+
+    fn needs_tls(&self) -> bool {
+        self.inner.needs_tls()
+    }
+
+    fn begin(&self, peer: &LoginPeer) -> Box<dyn ServerLogin> {
+        Box::new(MappedLogin {
+            protocol: self.inner.id(),
+            inner: self.inner.begin(peer),
+            mapper: self.mapper.clone(),
+            mapping: None,
+        })
+    }
+
+    fn ready_at(&self) -> SystemTime {
+        self.inner.ready_at()
+    }
+
+    fn periodic_refreshes(&self) -> Vec<FileRefresh> {
+        self.inner.periodic_refreshes()
+    }
+
+    fn refresh(&self) -> Result<(), String> {
+        self.inner.refresh()
+    }
+
+    fn warnings(&self, now: SystemTime, soon: Duration) -> Vec<String> {
+        self.inner.warnings(now, soon)
+    }
+
+    fn exported_files(&self) -> Option<&ExportedFiles> {
+        self.inner.exported_files()
+    }
+
+    fn certificate(&self) -> Option<CertificateInForce> {
+        self.inner.certificate()
+    }
+
+    fn state(&self) -> String {
+        self.inner.state()
+    }
+}
+
+/// The result of a program, and the login that waits for it.
+#[derive(Default)]
+struct MappingState {
+    result: Option<Result<EntityNames, String>>,
+    waker: Option<LoginWaker>,
+}
+
+/// A program that runs for a client.
+struct RunningMapping {
+    entity: Entity,
+    state: Arc<Mutex<MappingState>>,
+}
+
+/// An exchange whose identity a program completes.
+struct MappedLogin {
+    protocol: &'static str,
+    inner: Box<dyn ServerLogin>,
+    mapper: Arc<EntityMapper>,
+    mapping: Option<RunningMapping>,
+}
+
+impl ServerLogin for MappedLogin {
+    fn cost(&self) -> StepCost {
+        // The step that starts the program runs on the pool of logins even if that of the protocol is
+        // cheap. On an event loop it would have no owner, and programs are shared out by owner.
+        if self.mapping.is_some() { StepCost::Cheap } else { StepCost::Expensive }
+    }
+
+    fn step(&mut self, credentials: &[u8], now: SystemTime) -> ServerStep {
+        let Some(mapping) = self.mapping.take() else {
+            return match self.inner.step(credentials, now) {
+                ServerStep::Done(entity) => self.start(entity),
+                other => other,
+            };
+        };
+        let result = lock(&mapping.state).result.take();
+        match result {
+            None => {
+                self.mapping = Some(mapping);
+                ServerStep::Later
+            }
+            Some(Ok(names)) => ServerStep::Done(mapping.entity.renamed(names)),
+            Some(Err(reason)) => self.refuse(&reason),
+        }
+    }
+
+    fn wake_when_ready(&mut self, waker: LoginWaker) {
+        let Some(mapping) = &self.mapping else { return self.inner.wake_when_ready(waker) };
+        let mut state = lock(&mapping.state);
+        if state.result.is_none() {
+            state.waker = Some(waker);
+        } else {
+            drop(state);
+            waker();
+        }
+    }
+
+    fn signature_cipher(&self) -> Option<Arc<dyn SignatureCipher>> {
+        self.inner.signature_cipher()
+    }
+}
+
+impl MappedLogin {
+    /// Starts the program.
+    fn start(&mut self, entity: Entity) -> ServerStep {
+        let state = Arc::new(Mutex::new(MappingState::default()));
+        let (mapper, result, named) = (self.mapper.clone(), state.clone(), entity.clone());
+        let job = move || {
+            // A login that ended meanwhile needs no program.
+            if Arc::strong_count(&result) > 1 {
+                finish(&result, mapper.run(&named));
+            }
+        };
+        if self.mapper.pool.run(Pool::current_owner(), Box::new(job)).is_err() {
+            return self.refuse("too many clients wait for it");
+        }
+        self.mapping = Some(RunningMapping { entity, state });
+        ServerStep::Later
+    }
+
+    fn refuse(&self, reason: &str) -> ServerStep {
+        let program = self.mapper.program.path.display();
+        ServerStep::Refused(RefusedLogin::new(
+            self.protocol,
+            format!("{program} (sec.entityprogram): {reason}"),
+        ))
+    }
+}
+
+fn lock(state: &Mutex<MappingState>) -> MutexGuard<'_, MappingState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn finish(state: &Mutex<MappingState>, result: Result<EntityNames, String>) {
+    let mut state = lock(state);
+    state.result = Some(result);
+    let waker = state.waker.take();
+    drop(state);
+    if let Some(wake) = waker {
+        wake();
+    }
+}
+
+#[cfg(test)]
+mod tests;
