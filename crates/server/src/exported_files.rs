@@ -130,7 +130,8 @@ fn outlives_records(template: &Path, admin: &Path) -> bool {
 /// that hang. The next start removes the remaining files.
 pub(crate) fn end(protocols: &[Arc<dyn ServerProtocol>]) {
     let exporting = protocols.iter().filter(|protocol| protocol.exported_files().is_some()).cloned();
-    let ends = exporting.map(|protocol| move || drop(protocol.exported_files().map(ExportedFiles::end)));
+    let ends =
+        exporting.map(|protocol| move || protocol.exported_files().into_iter().for_each(ExportedFiles::end));
     if !complete_within(END_TIME_MAX, ends) {
         tracing::warn!(
             "files with delegated credentials remain, because a disk does not answer; the next start removes them"
@@ -169,7 +170,11 @@ mod tests {
         let admin = std::env::temp_dir().join(format!("scalla-exports-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&admin);
         let first = RecordDirectory::open(&admin).unwrap();
+        first.write("malformed", b"xyz").unwrap();
         first.write("malformed", b"x").unwrap();
+        first.write("removed", b"y").unwrap();
+        first.remove("removed").unwrap();
+        assert_eq!((first.0.names().unwrap().len(), first.0.read("malformed").unwrap()), (1, b"x".into()));
         let refused = RecordDirectory::open(&admin).map(drop).unwrap_err();
         assert!(refused.to_string().contains("another server uses it"), "{refused}");
         drop(first);
@@ -208,13 +213,16 @@ mod tests {
     fn a_disk_that_hangs_neither_keeps_the_process_nor_other_files() {
         let (release, hanging) = mpsc::channel::<()>();
         let (removed, removal) = mpsc::channel::<()>();
-        let hang: Box<dyn FnOnce() + Send> = Box::new(move || drop(hanging.recv()));
-        let remove: Box<dyn FnOnce() + Send> = Box::new(move || drop(removed.send(())));
+        let hang: Box<dyn FnOnce() + Send> = Box::new(move || assert!(hanging.recv().is_err()));
+        let remove: Box<dyn FnOnce() + Send> = Box::new(move || removed.send(()).unwrap());
         assert!(!complete_within(Duration::from_millis(1), [hang, remove].into_iter()));
         removal.recv().unwrap();
         drop(release);
         let (removed, removal) = mpsc::channel::<()>();
-        assert!(complete_within(Duration::from_secs(600), std::iter::once(move || drop(removed.send(())))));
+        assert!(complete_within(
+            Duration::from_secs(600),
+            std::iter::once(move || removed.send(()).unwrap())
+        ));
         assert!(removal.try_recv().is_ok(), "it was complete");
         assert!(complete_within(Duration::ZERO, std::iter::empty::<fn()>()));
     }
