@@ -211,40 +211,64 @@ fn is_whole(path: &Path, file: usize) -> bool {
     std::fs::read(path).unwrap() == content(file, 0, size(file))
 }
 
-#[tokio::test]
-async fn ten_thousand_concurrent_copies_fit_into_memory() {
+/// Environment variable of a test that runs as a separate program.
+const ALONE: &str = "SCALLA_TEST_ALONE";
+
+/// Runs a test as a separate program, so that memory of other tests is not measured and its limits
+/// are its own. Returns whether this is that program.
+fn is_alone(name: &str, limits: &str) -> bool {
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{limits} exec \"$0\" --exact \"$1\" --nocapture")]);
+    command.arg(std::env::current_exe().unwrap()).arg(name).env(ALONE, "1");
+    let output = command.output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&text));
+    eprint!("{}", String::from_utf8_lossy(&text));
+    false
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+#[test]
+fn ten_thousand_concurrent_downloads_fit_into_memory() {
+    if !is_alone("ten_thousand_concurrent_downloads_fit_into_memory", "") {
+        return;
+    }
     let (files, directory) = (files(), Directory::new("down"));
-    let (seen, _) = run(files, files, &directory, false).await;
+    let (seen, _) = block_on(run(files, files, &directory, false));
     check(seen.unwrap(), files);
     assert!((0..files).all(|file| is_whole(&directory.file(file), file)));
     // No other files remain.
     assert_eq!(std::fs::read_dir(&directory.0).unwrap().count(), files);
-    // The same files are uploaded again.
-    let (seen, stored) = run(files, files, &directory, true).await;
+}
+
+#[test]
+fn ten_thousand_concurrent_uploads_fit_into_memory() {
+    if !is_alone("ten_thousand_concurrent_uploads_fit_into_memory", "") {
+        return;
+    }
+    let (files, directory) = (files(), Directory::new("up"));
+    for file in 0..files {
+        std::fs::write(directory.file(file), content(file, 0, size(file))).unwrap();
+    }
+    let (seen, stored) = block_on(run(files, files, &directory, true));
     check(seen.unwrap(), files);
     let stored = stored.lock().unwrap();
     assert_eq!(stored.len(), files);
     assert!(stored.iter().all(|(file, bytes)| *bytes == content(*file, 0, size(*file))));
 }
 
-/// Environment variable that starts the test as a separate program with few descriptors.
-const FEW: &str = "SCALLA_TEST_FEW_DESCRIPTORS";
-
 #[test]
 fn copies_wait_for_descriptors() {
-    const NAME: &str = "copies_wait_for_descriptors";
     const FILES: usize = 500;
-    if std::env::var_os(FEW).is_some() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    if is_alone("copies_wait_for_descriptors", "ulimit -n 80;") {
         let directory = Directory::new("few");
-        runtime.block_on(run(FILES, 1, &directory, false));
+        block_on(run(FILES, 1, &directory, false));
         assert!((0..FILES).all(|file| is_whole(&directory.file(file), file)));
-        return;
     }
-    let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -n 80; exec \"$0\" --exact \"$1\" --nocapture"]);
-    command.arg(std::env::current_exe().unwrap()).arg(NAME).env(FEW, "1");
-    let output = command.output().unwrap();
-    let text = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&text));
 }
