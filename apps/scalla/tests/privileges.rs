@@ -171,6 +171,10 @@ fn programs_of_the_configuration_keep_the_privileges_of_their_files() {
     let example = |directive: &config::Directive| match directive.names[0] {
         // The example of this one has no program.
         "ofs.tpc" => "ofs.tpc pgm /bin/true\n".to_owned(),
+        // Nobody is mapped without authentication.
+        "sec.entityprogram" => {
+            "xrootd.seclib default\nsec.protocol unix\nsec.entityprogram /bin/true\n".to_owned()
+        }
         name => format!("{name} {}\n", directive.example),
     };
     let lines: Vec<_> = config::every_directive().filter(|one| one.names_program()).map(example).collect();
