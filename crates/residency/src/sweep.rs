@@ -17,28 +17,25 @@ pub fn remove_leftovers(backend: &dyn Backend, paths: &dyn ResidencyPaths) {
         tracing::info!("temporary files below hashed names (scalla.namerule) are not searched for");
     }
     let (mut removed, mut named) = (0, 0);
-    let mut look = |directory: &LogicalPath| {
-        if !paths.of(directory).stage {
-            return;
+    let mut look = |directory: &LogicalPath| match transfers.remove_leftovers(directory) {
+        Ok(Leftovers { removed: more, unknown, .. }) => {
+            removed += more;
+            if unknown > 0 && named < NAMED_MAX {
+                named += 1;
+                tracing::warn!(
+                    directory = %directory.shown(), files = unknown,
+                    "names of temporary files lead to something else; remove it, or files here may not come"
+                );
+            }
         }
-        match transfers.remove_leftovers(directory) {
-            Ok(Leftovers { removed: more, unknown, .. }) => {
-                removed += more;
-                if unknown > 0 && named < NAMED_MAX {
-                    named += 1;
-                    tracing::warn!(
-                        directory = %directory.shown(), files = unknown,
-                        "names of temporary files lead to something else; remove it, or files here may not come"
-                    );
-                }
-            }
-            Err(error) => {
-                let directory = directory.shown();
-                tracing::warn!(%directory, %error, "cannot look for temporary files of an earlier run");
-            }
+        Err(error) => {
+            let directory = directory.shown();
+            tracing::warn!(%directory, %error, "cannot look for temporary files of an earlier run");
         }
     };
-    walk_directories(backend, paths.roots(), &mut look);
+    // A path that stages below one that does not is a root itself.
+    let stages = |directory: &LogicalPath| paths.of(directory).stage;
+    walk_directories(backend, paths.roots(), &stages, &mut look);
     if removed > 0 {
         tracing::info!(removed, "removed temporary files that an earlier run has left");
     }
