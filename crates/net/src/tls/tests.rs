@@ -207,3 +207,32 @@ fn a_record_that_ends_anywhere_gives_none_of_its_bytes() {
         assert_eq!(records.read(&mut place).unwrap(), Some(100));
     }
 }
+
+#[test]
+fn a_changed_byte_in_a_record_never_changes_the_data() {
+    for version in VERSIONS {
+        let (server, config) = server_and_client_of(&[version]);
+        let (mut client, _) = connected(&server, config.clone());
+        client.writer().write_all(b"a request").unwrap();
+        let length = sent_by(&mut client).len();
+        // A longer length waits for bytes that do not come.
+        for at in (0..length).filter(|at| !(RECORD_LENGTH_AT..RECORD_HEADER_BYTES).contains(at)) {
+            let (mut client, mut records) = connected(&server, config.clone());
+            client.writer().write_all(b"a request").unwrap();
+            let mut record = sent_by(&mut client);
+            record[at] ^= 1;
+            records.append(&record);
+            let mut place = [MaybeUninit::new(0_u8); 200];
+            if records.decrypt().is_err() {
+                continue;
+            }
+            // Kind and version of a record are constants, and not protected in each version of TLS.
+            if let Some(bytes) = records.read(&mut place).unwrap() {
+                assert!(at < RECORD_HEADER_BYTES, "byte {at} of {version:?}");
+                // SAFETY: all bytes were initialized.
+                let read = place.map(|byte| unsafe { byte.assume_init() });
+                assert_eq!(&read[..bytes], b"a request", "byte {at} of {version:?}");
+            }
+        }
+    }
+}
