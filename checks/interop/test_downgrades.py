@@ -178,7 +178,8 @@ def test_a_client_reads_nothing_in_clear_text_after_the_switch(attack, authority
 @pytest.mark.parametrize("what", ["clear text", "cut", "changed", "repeated", "dropped"])
 def test_changed_records_end_the_connection(attack, authority, way, what):
     """A record with data after the handshake is changed."""
-    last = {"up": 4, "down": 3}[way]
+    # Requests can share a record, so a session may have no more of them.
+    last = 3
     clear = raw.request(0, raw.STAT, payload=b"/") if way == "up" else bytes(4) + b"\0\0\0\x04clea"
     count = 0
 
