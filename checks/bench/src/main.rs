@@ -13,6 +13,7 @@
 //! | `servers`  | start and stop of the servers                     |
 //! | `agents`   | many cluster nodes in few processes               |
 //! | `floor`    | the floor                                         |
+//! | `cipher_floor` | the cipher alone, as the floor of encrypted loads |
 //! | `site`     | clusters of Scalla and of XRootD                  |
 //! | `slow`     | our server on a slow or rate-limited storage      |
 //! | `relay`    | a network that limits the rate of each connection |
@@ -32,6 +33,7 @@
 mod agents;
 mod bare_server;
 mod children;
+mod cipher_floor;
 mod clients;
 mod cold;
 mod data;

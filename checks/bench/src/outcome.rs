@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
+use crate::cipher_floor;
 use crate::figures::{Basis, Figure, Figures, Goal};
 use crate::machine::Processors;
 use crate::measure::Measure;
@@ -74,6 +75,9 @@ fn measured(
     outcome: &mut LoadOutcome,
 ) -> anyhow::Result<()> {
     for pair in 0..pairs {
+        if let Some(bytes) = row.encrypted_bytes {
+            outcome.floor.push(undisturbed(|| cipher_floor::measure(bytes))?);
+        }
         let mut servers: Vec<_> = fleet.with(&row.setting)?.iter().collect();
         // The order may affect the result, so each side is first equally often.
         if pair % 2 == 1 {

@@ -26,6 +26,8 @@ pub(crate) struct Row {
     pub(crate) floor: Option<Vec<String>>,
     /// The load is also measured with the bare server.
     pub(crate) bare: bool,
+    /// Bytes of data of an encrypted operation, whose floor is the cipher alone.
+    pub(crate) encrypted_bytes: Option<usize>,
     pub(crate) goals: Vec<Goal>,
     pub(crate) setting: RowSetting,
 }
@@ -158,6 +160,7 @@ pub(crate) fn bench(name: &str, title: &str, kind: &str, path: &str, options: &s
         title: title.to_owned(),
         load: RowLoad::Bench(arguments),
         floor: None,
+        encrypted_bytes: None,
         bare: false,
         goals: goals.to_vec(),
         setting: RowSetting::default(),
