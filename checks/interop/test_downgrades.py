@@ -1,10 +1,7 @@
 """An attacker on the way who weakens the security of a login: our client and our server. Each attempt ends
 with an error, or in a login that is not weaker than the configuration of both ends."""
 
-import os
 import ssl
-import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +9,9 @@ import grid
 import keytabs
 import peers
 import raw
+from certificates import new_authority
 from tampering import (ABLE_TLS, ALL_TLS, DATA, GOTO_TLS, PROTOCOL, SECREQS, TLS_DATA, WANT_TLS, Tampering, Terminating, offering,
                        requests_without, signing, without_flags)
-from test_tls import Authority
 from tools import pattern, scalla, wait_until
 
 CONTENT = pattern(300_000)
@@ -28,17 +25,14 @@ CHANGED_GREETING = "which its greeting did not announce"
 
 @pytest.fixture(scope="module")
 def authority():
-    # The user of the servers cannot read the directories of pytest.
-    with tempfile.TemporaryDirectory(prefix="scalla-tls-", dir="/var/tmp") as directory:
-        os.chmod(directory, 0o755)
-        yield Authority(Path(directory))
+    with new_authority() as authority:
+        yield authority
 
 
 @pytest.fixture(scope="module")
 def other_authority():
-    with tempfile.TemporaryDirectory(prefix="scalla-tls-", dir="/var/tmp") as directory:
-        os.chmod(directory, 0o755)
-        yield Authority(Path(directory))
+    with new_authority() as authority:
+        yield authority
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ import pytest
 import peers
 import raw
 from between import Between
+from certificates import Authority
 from kerberos import PASSWORD, REALM, SERVICE, Realm
 from terminals import Terminal
-from test_tls import Authority
 from tools import XRDCP, XRDFS, pattern, run, scalla, wait_until
 
 CONTENT = pattern(300_000)

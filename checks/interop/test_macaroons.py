@@ -3,20 +3,17 @@ libXrdMacaroons.so and at ours, and what only ours decides."""
 
 import base64
 import json
-import os
 import re
 import ssl
-import tempfile
 import urllib.request
-from pathlib import Path
 
 import pytest
 
 import peers
+from certificates import new_authority
 from codes import Exit
 from issuers import AUDIENCE, Issuer
 from macaroons import SECRET, SITE, before, macaroon, mint, secret_text
-from test_tls import Authority
 from tools import XRDFS, run, scalla, wait_until, xrdcp, xrdfs
 
 RULES = "u alice /rules lr\nu * /public lr\n"
@@ -284,10 +281,8 @@ def test_issued_macaroons_are_accepted_by_both(both, tmp_path):
 
 @pytest.fixture(scope="module")
 def authority():
-    # The user of the servers cannot read the directories of pytest.
-    with tempfile.TemporaryDirectory(prefix="scalla-macaroons-", dir="/var/tmp") as directory:
-        os.chmod(directory, 0o755)
-        yield Authority(Path(directory))
+    with new_authority() as authority:
+        yield authority
 
 
 @pytest.mark.parametrize("kind", [peers.Theirs, peers.Ours])

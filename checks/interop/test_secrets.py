@@ -13,9 +13,9 @@ import pytest
 import grid
 import keytabs
 import peers
+from certificates import Authority
 from issuers import AUDIENCE, Issuer
 from test_pwd import PwdSite
-from test_tls import Authority
 from tools import XRDFS, run, scalla, wait_until
 
 TRACES = ("sec.trace all\nxrootd.trace all\nxrd.trace all\nofs.trace all\ncms.trace all\nxrootd.log login\n"

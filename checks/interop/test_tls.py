@@ -1,12 +1,9 @@
 """TLS: the real programs against our server, at each position where a connection can be encrypted."""
 
-import os
 import socket
 import ssl
 import struct
 import subprocess
-import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -14,47 +11,16 @@ import keytabs
 import peers
 import raw
 from between import Between
+from certificates import new_authority
 from tools import XRDCP, XRDFS, pattern, run, wait_until
 
 CONTENT = pattern(3_000_000)
 
 
-class Authority:
-    """A certificate authority, its directory of hashed names, and a certificate for this host."""
-
-    def __init__(self, directory):
-        self.directory = directory / "certificates"
-        self.certificate, self.key = directory / "host.pem", directory / "host.key"
-        self.file = authority = directory / "ca.pem"
-        authority_key, request = directory / "ca.key", directory / "host.csr"
-        extensions = directory / "extensions"
-        extensions.write_text("subjectAltName=DNS:localhost,DNS:localhost.localdomain\nextendedKeyUsage=serverAuth\n")
-        openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", authority_key, "-out", authority, "-days", "90",
-                "-subj", "/O=Test/CN=Authority")
-        openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", self.key, "-out", request, "-subj", "/O=Test/CN=localhost")
-        openssl("x509", "-req", "-in", request, "-CA", authority, "-CAkey", authority_key, "-CAcreateserial", "-days", "60",
-                "-out", self.certificate, "-extfile", extensions)
-        self.directory.mkdir()
-        name = subprocess.run(["openssl", "x509", "-hash", "-noout", "-in", authority], capture_output=True, check=True).stdout
-        (self.directory / f"{name.decode().strip()}.0").write_bytes(authority.read_bytes())
-        os.chmod(self.key, 0o600)
-        # Clients trust only authorities of root or of their own user.
-        peers.give(self.key)
-
-    def settings(self, requirements=""):
-        return f"xrd.tls {self.certificate} {self.key}\nxrd.tlsca certdir {self.directory}\n{requirements}\n"
-
-
-def openssl(*arguments):
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
-
-
 @pytest.fixture(scope="module")
 def authority():
-    # The user of the servers cannot read the directories of pytest.
-    with tempfile.TemporaryDirectory(prefix="scalla-tls-", dir="/var/tmp") as directory:
-        os.chmod(directory, 0o755)
-        yield Authority(Path(directory))
+    with new_authority() as authority:
+        yield authority
 
 
 POSITIONS = [

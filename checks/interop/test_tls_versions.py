@@ -6,16 +6,15 @@ import re
 import socket
 import ssl
 import subprocess
-import tempfile
 import threading
-from pathlib import Path
 
 import pytest
 
 import peers
 import raw
+from certificates import new_authority
 from tampering import Terminating
-from test_tls import AfterUpgrade, Authority, Upgraded
+from test_tls import AfterUpgrade, Upgraded
 from tools import pattern, scalla, wait_until
 
 CONTENT = pattern(300_000)
@@ -26,10 +25,8 @@ LOGGED = {"TLSv1.2": "TLSv1_2", "TLSv1.3": "TLSv1_3"}
 
 @pytest.fixture(scope="module")
 def authority():
-    # The user of the servers cannot read the directories of pytest.
-    with tempfile.TemporaryDirectory(prefix="scalla-tls-", dir="/var/tmp") as directory:
-        os.chmod(directory, 0o755)
-        yield Authority(Path(directory))
+    with new_authority() as authority:
+        yield authority
 
 
 def client(authority, **more):

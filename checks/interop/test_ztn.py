@@ -1,21 +1,18 @@
 """Logins by tokens (`ztn`): the real clients at our server, our client at ours and at the real one."""
 
 import json
-import os
 import re
 import ssl
 import struct
-import tempfile
 import time
-from pathlib import Path
 
 import pytest
 
 import peers
 import raw
+from certificates import new_authority
 from codes import Exit
 from issuers import AUDIENCE, Issuer, place_rules_and_files
-from test_tls import Authority
 from tools import XRDCP, XRDFS, run, scalla, wait_until
 
 RULES = "u alice /mapped lr\nu * /public lr\n"
@@ -25,10 +22,8 @@ DIRECTORIES = ("protected/sub", "mapped", "public")
 
 @pytest.fixture(scope="module")
 def authority():
-    # The user of the servers cannot read the directories of pytest.
-    with tempfile.TemporaryDirectory(prefix="scalla-ztn-", dir="/var/tmp") as directory:
-        os.chmod(directory, 0o755)
-        yield Authority(Path(directory))
+    with new_authority() as authority:
+        yield authority
 
 
 @pytest.fixture(scope="module")
