@@ -17,9 +17,7 @@ use support::client::{READING, login_request};
 use support::*;
 use xroot::{LoginPool, PeerNames};
 
-/// `unix`, whose steps must run on a pool.
-struct SlowUnix;
-
+/// A step of a login that must run on a pool.
 struct SlowLogin(Box<dyn ServerLogin>);
 
 impl ServerLogin for SlowLogin {
@@ -32,7 +30,13 @@ impl ServerLogin for SlowLogin {
     }
 }
 
-impl ServerProtocol for SlowUnix {
+/// `unix` with logins that this function changes.
+struct ChangedUnix<Change>(Change);
+
+impl<Change> ServerProtocol for ChangedUnix<Change>
+where
+    Change: Fn(&LoginPeer, Box<dyn ServerLogin>) -> Box<dyn ServerLogin> + Send + Sync,
+{
     fn id(&self) -> &'static str {
         UnixServer.id()
     }
@@ -46,8 +50,13 @@ impl ServerProtocol for SlowUnix {
     }
 
     fn begin(&self, peer: &LoginPeer) -> Box<dyn ServerLogin> {
-        Box::new(SlowLogin(UnixServer.begin(peer)))
+        self.0(peer, UnixServer.begin(peer))
     }
+}
+
+/// Returns `unix`, whose steps must run on a pool.
+fn slow_unix() -> Arc<dyn ServerProtocol> {
+    Arc::new(ChangedUnix(|_: &LoginPeer, login| Box::new(SlowLogin(login)) as Box<dyn ServerLogin>))
 }
 
 /// Returns the options of a server whose clients authenticate by `unix`.
@@ -160,7 +169,7 @@ fn an_expensive_step_runs_on_the_pool() {
     type Job = Box<dyn FnOnce() + Send>;
     let (queue, jobs) = mpsc::channel::<Job>();
     let queue = Mutex::new(queue);
-    let mut wish = guarded(Arc::new(SlowUnix), Vec::new());
+    let mut wish = guarded(slow_unix(), Vec::new());
     wish.config.login_pool = Some(LoginPool(Arc::new(move |_, job| queue.lock().unwrap().send(job).is_ok())));
     let server = Server::with(wish);
     let mut client = unauthenticated(server.address);
@@ -187,9 +196,7 @@ fn an_expensive_step_runs_on_the_pool() {
     assert_eq!(late.call(&Raw::new(PING)).status, OK);
 }
 
-/// `unix`, whose steps wait until they are woken.
-struct LaterUnix(Arc<Mutex<Vec<LoginWaker>>>);
-
+/// A login whose first step waits until it is woken.
 struct LaterLogin {
     login: Box<dyn ServerLogin>,
     waits: bool,
@@ -210,29 +217,15 @@ impl ServerLogin for LaterLogin {
     }
 }
 
-impl ServerProtocol for LaterUnix {
-    fn id(&self) -> &'static str {
-        UnixServer.id()
-    }
-
-    fn parameters(&self) -> String {
-        UnixServer.parameters()
-    }
-
-    fn credential_bytes_min(&self) -> usize {
-        UnixServer.credential_bytes_min()
-    }
-
-    fn begin(&self, peer: &LoginPeer) -> Box<dyn ServerLogin> {
-        let waits = peer.login_id == "tester";
-        Box::new(LaterLogin { login: UnixServer.begin(peer), waits, wakers: self.0.clone() })
-    }
-}
-
 /// Returns a server whose clients have to wait for each other, with one thread for their logins.
 fn with_waiting_logins(login_timeout: Duration) -> (Server, Arc<Mutex<Vec<LoginWaker>>>) {
-    let wakers = Arc::default();
-    let mut wish = guarded(Arc::new(LaterUnix(Arc::clone(&wakers))), Vec::new());
+    let wakers: Arc<Mutex<Vec<LoginWaker>>> = Arc::default();
+    let of_logins = Arc::clone(&wakers);
+    let later = move |peer: &LoginPeer, login| {
+        let waits = peer.login_id == "tester";
+        Box::new(LaterLogin { login, waits, wakers: of_logins.clone() }) as Box<dyn ServerLogin>
+    };
+    let mut wish = guarded(Arc::new(ChangedUnix(later)), Vec::new());
     wish.config.login_timeout = login_timeout;
     wish.config.login_pool = Some(one_thread());
     (Server::with(wish), wakers)
@@ -285,7 +278,7 @@ fn a_login_that_waits_for_others_ends_with_its_time_limit() {
 fn steps_of_all_clients_of_a_host_have_one_owner() {
     let (queue, owners) = mpsc::channel();
     let queue = Mutex::new(queue);
-    let mut wish = guarded(Arc::new(SlowUnix), Vec::new());
+    let mut wish = guarded(slow_unix(), Vec::new());
     wish.config.login_pool = Some(LoginPool(Arc::new(move |owner, job| {
         queue.lock().unwrap().send(owner).unwrap();
         job();
