@@ -1,7 +1,7 @@
 //! Fuzz target for maps of groups of VOMS to users (`voms.mapfile`).
 //!
 //! Parsing must not panic. Users are valid names from the file, and a line for everybody at its end only
-//! changes the users of those who have none.
+//! names users for groups without one.
 
 use auth::grid::{Fqan, VomsMap};
 

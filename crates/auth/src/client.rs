@@ -89,8 +89,8 @@ pub trait ClientLogin: Send {
     /// [`ClientAuthError`]; the client tries the next protocol.
     fn step(&mut self, challenge: Option<&[u8]>, now: SystemTime) -> Result<Vec<u8>, ClientAuthError>;
 
-    /// Returns a likely reason for the refusal of the last credentials, with what the user can do. It
-    /// contains no secret.
+    /// Returns a likely reason for the refusal of the last credentials, and the remedy. It contains no
+    /// secret.
     fn explain_refusal(&self, _now: SystemTime) -> Option<String> {
         None
     }

@@ -222,7 +222,7 @@ pub(crate) fn server_name(host: &str) -> io::Result<ServerName<'static>> {
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("{host} is not a name of a host")))
 }
 
-/// Logs what the ends have agreed on.
+/// Logs the version and the cipher of a handshake, and whether a session was resumed.
 fn log_handshake(connection: &ClientConnection, host: &str) {
     let version = connection.protocol_version().and_then(|version| version.as_str());
     let suite = connection.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str());

@@ -17,7 +17,7 @@ pub struct StageRequest {
     /// The client, `user.pid:fd@host`.
     pub client: Arc<str>,
     /// The owner, with whom others share the queue: `user NAME` for an authenticated client, otherwise
-    /// `host NAME`, because the name at the login is what the client makes it.
+    /// `host NAME`, because a client without authentication chooses its name.
     pub owner: Arc<str>,
 }
 

@@ -249,8 +249,8 @@ impl TransferQueue {
         Ok(outcome)
     }
 
-    /// Ends the wait of all who asked for an entry without an id, because they have left. An entry that
-    /// has not started is removed, unless a request waits for it.
+    /// Ends the wait for an entry, because all clients without an id for it have left. An entry that has
+    /// not started is removed, unless a request waits for it.
     pub fn abandon<S: EntryStore>(
         &mut self,
         store: &mut S,

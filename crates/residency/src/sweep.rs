@@ -9,7 +9,7 @@ use storage::{Backend, Leftovers};
 const NAMED_MAX: u32 = 10;
 
 /// Removes the temporary files in all directories of paths that stage, except those that a process
-/// still writes. They are no part of any request: a copy that is tried again begins with a new file.
+/// still writes. No request needs them: a copy that is tried again begins with a new file.
 /// Blocks for long.
 pub fn remove_leftovers(backend: &dyn Backend, paths: &dyn ResidencyPaths) {
     let Some(transfers) = backend.transfers() else { return };

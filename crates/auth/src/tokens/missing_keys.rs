@@ -1,4 +1,5 @@
-//! [`MissingKeys`]: issuers whose tokens name keys that are not in force, and what waits for these keys.
+//! [`MissingKeys`]: issuers whose tokens name keys that are not in force, and the requests
+//! that wait for these keys.
 //!
 //! Somebody outside of this crate fetches keys. It is woken when an issuer is added, and answers by
 //! ending the wait for it, whether there are new keys or not.
@@ -76,7 +77,7 @@ impl MissingKeys {
         self.issuers().keys().cloned().collect()
     }
 
-    /// Removes an issuer, and lets what waits for its keys go on.
+    /// Removes an issuer, and lets the requests that wait for its keys go on.
     pub(super) fn end(&self, issuer: &str) {
         let waiters = self.issuers().remove(issuer).unwrap_or_default();
         for (_, waiter) in waiters {

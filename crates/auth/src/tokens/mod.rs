@@ -16,7 +16,7 @@
 //! | `keys`        | [`KeySet`]: public keys of an issuer (JWKS), and signatures                |
 //! | `map_file`    | names of clients by subject, group and path                                |
 //! | `map_paths`   | the map rules of one bearer, by their paths                                |
-//! | `missing_keys` | issuers of tokens with unknown keys, and what waits for these keys        |
+//! | `missing_keys` | issuers of tokens with unknown keys, and the requests that wait for them  |
 //! | `policy`      | [`TokenPolicy`]: the issuers in force, verification, cache, renewal        |
 //! | `scopes`      | scopes and the operations that they allow                                  |
 //! | `verified`    | [`VerifiedToken`]: decisions with a verified token                         |

@@ -283,7 +283,7 @@ mod tests {
         for (cgi, expected) in [("", false), ("&tpc.spr=root", false), ("&tpc.spr=xroot", false)] {
             assert_eq!(encrypted(cgi), Ok(expected), "{cgi}");
         }
-        // The protocol of the connection to this server says nothing about the source.
+        // The protocol of the connection to this server does not count for the source.
         assert_eq!(encrypted("&tpc.spr=root&tpc.tpr=roots"), Ok(false));
         assert_eq!(encrypted("&tpc.spr=roots&tpc.tpr=root"), Ok(true));
         assert_eq!(encrypted("&tpc.spr=xroots"), Ok(true));

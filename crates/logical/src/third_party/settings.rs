@@ -13,7 +13,7 @@ use vfs::Caller;
 pub struct HostRule {
     /// The host of the destination, by name or address; `None` if the rule does not restrict it.
     pub host: Option<HostPattern>,
-    /// What the identity with which the destination has logged in must have.
+    /// The attributes that the identity of the destination must have.
     pub attributes: Vec<DestinationAttribute>,
 }
 
