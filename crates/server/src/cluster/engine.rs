@@ -23,6 +23,7 @@ use super::space_totals;
 use super::status::{CachedText, StatusInputs};
 use super::thread_timer::ThreadTimer;
 use super::tree_driver::{TreeDriver, TreeEffect};
+use super::turn_clock::ClusterTurn;
 use super::{orders, parent_messages, prepares};
 use crate::reader_redirect::ReaderRedirect;
 use base::LogicalPath;
@@ -140,11 +141,6 @@ impl ClusterEngine {
         self.location.as_ref().map(LocationDriver::resolver)
     }
 
-    /// Returns the time on the clock of the machines.
-    pub fn time(&self) -> Duration {
-        self.tree.now()
-    }
-
     pub(super) fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -155,8 +151,14 @@ impl ClusterEngine {
         self.route();
     }
 
-    /// Passes the effects of the drivers to each other until none is left.
+    /// Passes the effects of the drivers to each other until none is left, and checks the timer.
     pub(super) fn route(&mut self) {
+        self.exchange_effects();
+        self.alarm.check(self.next_deadline());
+    }
+
+    /// Does so without the timer, which is checked at the end of the turn.
+    pub(super) fn exchange_effects(&mut self) {
         loop {
             while let Some(effect) = self.tree.next_effect() {
                 self.take_effect(effect);
@@ -169,7 +171,6 @@ impl ClusterEngine {
                 break;
             }
         }
-        self.alarm.check(self.next_deadline());
     }
 
     fn take_effect(&mut self, effect: TreeEffect) {
@@ -264,8 +265,7 @@ impl ClusterEngine {
         &self.alarm
     }
 
-    /// Does the work that is due. Returns whether more is due immediately, after others had their
-    /// turn.
+    /// Does the work that is due. Returns whether more is due right after the turns of others.
     pub(super) fn tick(&mut self) -> bool {
         self.alarm.disarm();
         self.tree.tick();
@@ -341,6 +341,7 @@ impl ClusterEngine {
 
     /// Handles arrived bytes: takes whole frames, a limited number per turn.
     pub(super) fn arrived(&mut self, link: ConnectionId, splitter: &mut FrameSplitter) -> Frames {
+        let _turn = self.tree.begin_turn();
         let frames = self.take_frames(link, splitter);
         self.submit_looks();
         frames
@@ -357,15 +358,20 @@ impl ClusterEngine {
         (self.stage(link) == Some(ConnectionStage::Node)).then(|| self.waiting_frames.add())
     }
 
-    /// Starts the disk look-ups that are due.
+    /// Begins a turn of work for other threads.
+    pub(super) fn begin_turn(&self) -> ClusterTurn {
+        self.tree.begin_turn()
+    }
+
+    /// Starts the disk look-ups that are due, and checks the timer.
     pub(super) fn submit_looks(&mut self) {
         if let Some(server) = &mut self.server {
             server.submit_looks();
         }
         if let Some(location) = &mut self.location {
             location.submit_looks(&mut self.tree);
-            self.route();
         }
+        self.route();
     }
 
     fn take_frames(&mut self, link: ConnectionId, splitter: &mut FrameSplitter) -> Frames {
@@ -380,7 +386,7 @@ impl ClusterEngine {
                 Ok(Some(frame)) => {
                     taken += stage.frame_cost(frame.header.code);
                     self.frame(link, stage, &frame);
-                    self.route();
+                    self.exchange_effects();
                 }
                 Ok(None) => return Frames::AllTaken,
                 Err(error) => {

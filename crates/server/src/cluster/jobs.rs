@@ -22,7 +22,7 @@ impl ClusterEngine {
         if let Some(location) = &mut self.location {
             location.ask(&mut self.tree, path, query, origin);
         }
-        self.route();
+        self.exchange_effects();
     }
 
     /// Handles the request of a client to change names at all servers.

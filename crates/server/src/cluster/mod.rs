@@ -79,6 +79,7 @@ mod survey;
 mod thread;
 mod thread_timer;
 mod tree_driver;
+mod turn_clock;
 
 pub(crate) use administration::OrderTarget;
 pub use administration::{NodeOrder, short};

@@ -513,6 +513,7 @@ fn guarded(what: &str, work: impl FnOnce()) {
 /// Does one turn of the work submitted by other threads. Returns whether the thread must end.
 fn work_off(engine: &SharedEngine, turn: &mut InboxBatch) -> bool {
     let mut engine = engine.borrow_mut();
+    let _turn = engine.begin_turn();
     let work = &mut turn.work;
     let storage = "news of the storage";
     if !work.looked.is_empty() {

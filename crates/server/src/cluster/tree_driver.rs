@@ -9,6 +9,7 @@ use super::node_login::{AuthenticationRefusal, NodeAuthenticationStep};
 use super::problem_log::ProblemLog;
 use super::settings::Settings;
 use super::state_files::NodeStateFiles;
+use super::turn_clock::{ClusterTurn, TurnClock};
 use base::Clock;
 use cluster::tree::{
     self, Address, ChildChange, ClusterMember, ClusterNode, ConnectionId, Extensions, LoginRefusal,
@@ -48,7 +49,7 @@ pub(super) struct TreeDriver {
     node: ClusterNode,
     settings: Rc<Settings>,
     own_host: OwnHost,
-    clock: Arc<dyn Clock>,
+    clock: TurnClock,
     connections: HashMap<ConnectionId, NodeConnection>,
     problem_log: ProblemLog,
     /// State kept on disk for the next start.
@@ -73,7 +74,7 @@ impl TreeDriver {
             node,
             settings,
             own_host,
-            clock,
+            clock: TurnClock::new(clock),
             connections: HashMap::new(),
             problem_log: ProblemLog::default(),
             records,
@@ -89,6 +90,10 @@ impl TreeDriver {
         self.clock.now()
     }
 
+    pub(super) fn begin_turn(&self) -> ClusterTurn {
+        self.clock.begin_turn()
+    }
+
     /// Returns the tree machine, for inspection.
     pub(super) const fn node(&self) -> &ClusterNode {
         &self.node
@@ -101,8 +106,7 @@ impl TreeDriver {
 
     /// Runs the work of the machine that is due.
     pub(super) fn tick(&mut self) {
-        let now = self.now();
-        if self.node.deadline().is_some_and(|due| due <= now) {
+        if self.node.deadline().is_some_and(|due| due <= self.now()) {
             self.drive(|node, now, out| node.tick(now, out));
         }
     }
@@ -149,8 +153,7 @@ impl TreeDriver {
         if !std::mem::take(&mut self.has_worked) {
             return false;
         }
-        let now = self.now();
-        self.problem_log.complain(&self.node, now);
+        self.problem_log.complain(&self.node, self.clock.now());
         true
     }
 
@@ -167,8 +170,8 @@ impl TreeDriver {
     /// Reports whether this node has the children that it waits for; `None` for a node without
     /// children.
     pub(super) fn is_settled(&mut self) -> Option<bool> {
-        let now = self.now();
-        let settled = self.node.members().map(|members| members.serves() && members.is_settled(now))?;
+        let members = self.node.members()?;
+        let settled = members.serves() && members.is_settled(self.now());
         if settled {
             self.records.note_formed();
         }
