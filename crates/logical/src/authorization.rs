@@ -48,7 +48,8 @@ mod request_token;
 use crate::errno::{self, unable};
 use crate::{job, prepare, third_party};
 use auth::access::{AccessOperation, AccessPolicy, RequestToken};
-use base::{Error, ErrorKind, LogicalPath};
+use auth::tokens::KeyWaiterOwner;
+use base::{ClientHost, Error, ErrorKind, LogicalPath};
 use check::{AccessCheck, AllowedOperation};
 use request_token::UnverifiedToken;
 use std::sync::Arc;
@@ -153,7 +154,9 @@ impl TokenRequest {
         let verified = policy.verify(self.token.text.expose(), self.token.origin, SystemTime::now());
         let issuer = policy.issuer_of_missing_key(self.token.text.expose(), &verified);
         if let Some(issuer) = issuer.filter(|_| waits) {
-            let (files, threads, owner) = (files.clone(), threads.clone(), self.reply.owner());
+            let host = ClientHost::from(self.caller.identity.address);
+            let owner = KeyWaiterOwner { session: self.reply.owner(), host };
+            let (files, threads) = (files.clone(), threads.clone());
             let again = move || self.verify_again(obligation, files, threads);
             // Too many wait already. The second verification refuses the token.
             if let Err(again) = policy.wait_for_keys(&issuer, owner, Box::new(again)) {

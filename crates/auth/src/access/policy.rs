@@ -5,8 +5,10 @@ use super::authorizer::{AccessClient, AuditField, AuditedDecisions, Authorizer};
 use super::principal::RequestIdentity;
 use super::privileges::AccessOperation;
 use crate::macaroons::{MacaroonFault, MacaroonPolicy, MacaroonVerdict, VerifiedMacaroon};
-use crate::tokens::{KeyWaiter, OnMissing, ScopeGrant, TokenFault, TokenPolicy, TokenVerdict, VerifiedToken};
-use base::{LogicalPath, Owner};
+use crate::tokens::{
+    KeyWaiter, KeyWaiterOwner, OnMissing, ScopeGrant, TokenFault, TokenPolicy, TokenVerdict, VerifiedToken,
+};
+use base::LogicalPath;
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -185,11 +187,16 @@ impl AccessPolicy {
         }
     }
 
-    /// Makes a request of a session wait for the keys of an issuer. `waiter` verifies its token again, once.
+    /// Makes a request of a client wait for the keys of an issuer. `waiter` verifies its token again, once.
     ///
     /// # Errors
     /// `waiter`, if nobody fetches keys, or if too many requests wait.
-    pub fn wait_for_keys(&self, issuer: &str, owner: Owner, waiter: KeyWaiter) -> Result<(), KeyWaiter> {
+    pub fn wait_for_keys(
+        &self,
+        issuer: &str,
+        owner: KeyWaiterOwner,
+        waiter: KeyWaiter,
+    ) -> Result<(), KeyWaiter> {
         match self.tokens() {
             Some(tokens) => tokens.wait_for_keys(issuer, owner, waiter),
             None => Err(waiter),

@@ -54,7 +54,9 @@ pub use issuer_file::{
 pub use jwt::{TOKEN_BYTES_MAX, is_token_text};
 pub use keys::{JWKS_BYTES_MAX, JWKS_KEYS_MAX, KeySet, KeySetError};
 pub use map_file::{MAP_FILE_BYTES_MAX, MAP_RULES_MAX};
-pub use missing_keys::{KEY_WAITERS_MAX, KeyWaiter, SESSION_KEY_WAITERS_MAX};
+pub use missing_keys::{
+    HOST_KEY_WAITERS_MAX, KEY_WAITERS_MAX, KeyWaiter, KeyWaiterOwner, SESSION_KEY_WAITERS_MAX,
+};
 pub(crate) use policy::claimed_expiry;
 pub use policy::{IssuersRefresh, TokenPolicy, TokenPolicySource, claimed_issuer};
 pub use scopes::{OperationSet, SCOPES_MAX, ScopeGrant};

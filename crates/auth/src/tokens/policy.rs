@@ -6,11 +6,10 @@ use super::fault::TokenFault;
 use super::issuer_file::{Issuer, IssuerFile, IssuerFileError, OnMissing};
 use super::jwt::{UnverifiedToken, is_token_text};
 use super::keys::KeySet;
-use super::missing_keys::{KeyWaiter, MissingKeys};
+use super::missing_keys::{KeyWaiter, KeyWaiterOwner, MissingKeys};
 use super::verified::{TokenVerdict, VerifiedToken};
 use super::verified_cache::VerifiedCache;
 use crate::access::AuthdbCheck;
-use base::Owner;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -168,11 +167,16 @@ impl TokenPolicy {
         self.missing_keys.end(issuer);
     }
 
-    /// Makes a request of a session wait for the keys of an issuer. `waiter` verifies its token again, once.
+    /// Makes a request of a client wait for the keys of an issuer. `waiter` verifies its token again, once.
     ///
     /// # Errors
     /// `waiter`, if nobody fetches keys, or if too many requests wait.
-    pub fn wait_for_keys(&self, issuer: &str, owner: Owner, waiter: KeyWaiter) -> Result<(), KeyWaiter> {
+    pub fn wait_for_keys(
+        &self,
+        issuer: &str,
+        owner: KeyWaiterOwner,
+        waiter: KeyWaiter,
+    ) -> Result<(), KeyWaiter> {
         self.missing_keys.wait(issuer, owner, waiter)
     }
 
