@@ -1,5 +1,6 @@
 //! [`EntityMapper`]: runs the program for one client, within limits, and parses its output.
 
+use super::shared_run::WaitingRuns;
 use auth::{Entity, EntityAttributes, EntityNames};
 use base::errno_text;
 use config::EntityProgram;
@@ -29,10 +30,32 @@ const NAME_BYTES_MAX: usize = 256;
 /// The search path of programs.
 const SEARCH_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
+/// The identity of a client as the environment of the program. The output of the program depends on
+/// nothing else that the server gives it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct EntityVariables(Vec<(&'static str, Box<str>)>);
+
+impl EntityVariables {
+    pub(super) fn of(entity: &Entity) -> Self {
+        let fields = [
+            ("ENTITY_PROTOCOL", Some(&entity.protocol)),
+            ("ENTITY_HOST", Some(&entity.host)),
+            ("ENTITY_NAME", entity.name.as_ref()),
+            ("ENTITY_VORG", entity.vorg.as_ref()),
+            ("ENTITY_ROLE", entity.role.as_ref()),
+            ("ENTITY_GROUPS", entity.groups.as_ref()),
+            ("ENTITY_ENDORSEMENTS", entity.endorsements.as_ref()),
+            ("ENTITY_MONINFO", entity.monitor_info.as_ref()),
+        ];
+        Self(fields.into_iter().filter_map(|(key, value)| Some((key, value?.clone()))).collect())
+    }
+}
+
 /// A program that completes identities, and its threads.
 pub(super) struct EntityMapper {
     pub(super) program: EntityProgram,
     pub(super) pool: Arc<Pool>,
+    pub(super) waiting: WaitingRuns,
     pub(super) time_max: Duration,
     /// Ends a program and the processes of its group.
     pub(super) end: fn(Pid) -> SystemResult<()>,
@@ -46,6 +69,7 @@ impl EntityMapper {
         Self {
             program: program.clone(),
             pool: Pool::new("entity-programs", PROGRAMS_MAX),
+            waiting: WaitingRuns::default(),
             time_max: TIME_MAX,
             end: end_program,
             abandoned: Mutex::default(),
@@ -53,24 +77,14 @@ impl EntityMapper {
     }
 
     /// Runs the program for a client. Blocks.
-    pub(super) fn run(&self, entity: &Entity) -> Result<EntityNames, String> {
+    pub(super) fn run(&self, entity: &EntityVariables) -> Result<EntityNames, String> {
         let abandoned = self.reap();
         if abandoned >= ABANDONED_MAX {
             return Err(format!("{abandoned} of its processes run too long and cannot be ended"));
         }
         let mut command = tokio::process::Command::new(&self.program.path);
         command.args(&self.program.arguments).env_clear().env("PATH", SEARCH_PATH);
-        let fields = [
-            ("ENTITY_PROTOCOL", Some(&entity.protocol)),
-            ("ENTITY_HOST", Some(&entity.host)),
-            ("ENTITY_NAME", entity.name.as_ref()),
-            ("ENTITY_VORG", entity.vorg.as_ref()),
-            ("ENTITY_ROLE", entity.role.as_ref()),
-            ("ENTITY_GROUPS", entity.groups.as_ref()),
-            ("ENTITY_ENDORSEMENTS", entity.endorsements.as_ref()),
-            ("ENTITY_MONINFO", entity.monitor_info.as_ref()),
-        ];
-        command.envs(fields.into_iter().filter_map(|(key, value)| Some((key, &**value?))));
+        command.envs(entity.0.iter().map(|(key, value)| (key, &**value)));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let (status, output) = runtime.block_on(self.output(command))?;
         let output = String::from_utf8(output).map_err(|_| "its output is not UTF-8".to_owned())?;

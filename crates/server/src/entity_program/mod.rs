@@ -7,22 +7,23 @@
 //! output and too much time refuse the client, because an identity must be certain.
 //!
 //! Programs run on threads of their own, so that slow ones do not occupy those of other logins. The
-//! login waits without a thread ([`ServerStep::Later`]).
+//! login waits without a thread ([`ServerStep::Later`]). Logins of the same identity share a run.
 
 mod mapper;
+mod shared_run;
 
 use crate::error::StartError;
 use auth::{
-    CertificateInForce, Entity, EntityNames, ExportedFiles, FileRefresh, LoginPeer, LoginWaker, RefusedLogin,
-    ServerLogin, ServerProtocol, ServerStep, SignatureCipher, StepCost,
+    CertificateInForce, Entity, ExportedFiles, FileRefresh, LoginPeer, LoginWaker, RefusedLogin, ServerLogin,
+    ServerProtocol, ServerStep, SignatureCipher, StepCost,
 };
 use base::errno_text;
 use config::EntityProgram;
-use mapper::EntityMapper;
+use mapper::{EntityMapper, EntityVariables};
 use rustix::fs::{Access, access};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use shared_run::SharedRun;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use storage::Pool;
 
 /// Lets a program complete the identities of clients of these protocols.
 ///
@@ -70,7 +71,7 @@ impl ServerProtocol for MappedProtocol {
             protocol: self.inner.id(),
             inner: self.inner.begin(peer),
             mapper: self.mapper.clone(),
-            mapping: None,
+            waiting: None,
         })
     }
 
@@ -103,17 +104,10 @@ impl ServerProtocol for MappedProtocol {
     }
 }
 
-/// The result of a program, and the login that waits for it.
-#[derive(Default)]
-struct MappingState {
-    result: Option<Result<EntityNames, String>>,
-    waker: Option<LoginWaker>,
-}
-
-/// A program that runs for a client.
-struct RunningMapping {
+/// An identity that waits for the program.
+struct WaitingEntity {
     entity: Entity,
-    state: Arc<Mutex<MappingState>>,
+    run: Arc<SharedRun>,
 }
 
 /// An exchange whose identity a program completes.
@@ -121,42 +115,37 @@ struct MappedLogin {
     protocol: &'static str,
     inner: Box<dyn ServerLogin>,
     mapper: Arc<EntityMapper>,
-    mapping: Option<RunningMapping>,
+    waiting: Option<WaitingEntity>,
 }
 
 impl ServerLogin for MappedLogin {
     fn cost(&self) -> StepCost {
         // The step that starts the program runs on the pool of logins even if that of the protocol is
         // cheap. On an event loop it would have no owner, and programs are shared out by owner.
-        if self.mapping.is_some() { StepCost::Cheap } else { StepCost::Expensive }
+        if self.waiting.is_some() { StepCost::Cheap } else { StepCost::Expensive }
     }
 
     fn step(&mut self, credentials: &[u8], now: SystemTime) -> ServerStep {
-        let Some(mapping) = self.mapping.take() else {
+        let Some(WaitingEntity { entity, run }) = self.waiting.take() else {
             return match self.inner.step(credentials, now) {
                 ServerStep::Done(entity) => self.start(entity),
                 other => other,
             };
         };
-        let result = lock(&mapping.state).result.take();
-        match result {
+        match run.result() {
             None => {
-                self.mapping = Some(mapping);
+                self.waiting = Some(WaitingEntity { entity, run });
                 ServerStep::Later
             }
-            Some(Ok(names)) => ServerStep::Done(mapping.entity.renamed(names)),
+            Some(Ok(names)) => ServerStep::Done(entity.renamed(names)),
             Some(Err(reason)) => self.refuse(&reason),
         }
     }
 
     fn wake_when_ready(&mut self, waker: LoginWaker) {
-        let Some(mapping) = &self.mapping else { return self.inner.wake_when_ready(waker) };
-        let mut state = lock(&mapping.state);
-        if state.result.is_none() {
-            state.waker = Some(waker);
-        } else {
-            drop(state);
-            waker();
+        match &self.waiting {
+            Some(waiting) => waiting.run.wake_when_ready(waker),
+            None => self.inner.wake_when_ready(waker),
         }
     }
 
@@ -166,20 +155,12 @@ impl ServerLogin for MappedLogin {
 }
 
 impl MappedLogin {
-    /// Starts the program.
+    /// Starts the program, or waits for a run for the same identity.
     fn start(&mut self, entity: Entity) -> ServerStep {
-        let state = Arc::new(Mutex::new(MappingState::default()));
-        let (mapper, result, named) = (self.mapper.clone(), state.clone(), entity.clone());
-        let job = move || {
-            // A login that ended meanwhile needs no program.
-            if Arc::strong_count(&result) > 1 {
-                finish(&result, mapper.run(&named));
-            }
-        };
-        if self.mapper.pool.run(Pool::current_owner(), Box::new(job)).is_err() {
+        let Some(run) = self.mapper.join_run(EntityVariables::of(&entity)) else {
             return self.refuse("too many clients wait for it");
-        }
-        self.mapping = Some(RunningMapping { entity, state });
+        };
+        self.waiting = Some(WaitingEntity { entity, run });
         ServerStep::Later
     }
 
@@ -189,20 +170,6 @@ impl MappedLogin {
             self.protocol,
             format!("{program} (sec.entityprogram): {reason}"),
         ))
-    }
-}
-
-fn lock(state: &Mutex<MappingState>) -> MutexGuard<'_, MappingState> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn finish(state: &Mutex<MappingState>, result: Result<EntityNames, String>) {
-    let mut state = lock(state);
-    state.result = Some(result);
-    let waker = state.waker.take();
-    drop(state);
-    if let Some(wake) = waker {
-        wake();
     }
 }
 

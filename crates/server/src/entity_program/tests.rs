@@ -2,11 +2,13 @@
 
 use super::mapper::{ABANDONED_MAX, PROGRAMS_MAX};
 use super::*;
+use auth::EntityNames;
 use auth::unix::UnixServer;
 use base::Owner;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Instant;
+use storage::Pool;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -105,6 +107,10 @@ fn a_client_without_a_certain_identity_is_refused() {
     }
 }
 
+fn host() -> EntityVariables {
+    EntityVariables::of(&Entity::of_host("h"))
+}
+
 fn short_mapper(script: &Script) -> EntityMapper {
     EntityMapper { time_max: Duration::from_millis(500), ..EntityMapper::new(&script.program()) }
 }
@@ -146,7 +152,7 @@ fn the_documented_program_does_not_mix_up_numbers() {
     let account = |user: &str| {
         let name = EntityNames { name: Some(user.into()), ..EntityNames::default() };
         let entity = Entity::of_host("h").renamed(name);
-        let names = mapper.run(&entity).ok()?;
+        let names = mapper.run(&EntityVariables::of(&entity)).ok()?;
         entity.renamed(names).name.clone()
     };
     for (user, name) in [("007", "bond"), ("1e3", "kilo"), ("/O=Grid/CN=Alice Example", "alice")] {
@@ -163,12 +169,12 @@ fn a_program_that_cannot_be_ended_does_not_keep_its_thread() {
     let script =
         Script::new("stays", "[ -e \"$0.go\" ] || exec >&- ; while [ ! -e \"$0.go\" ]; do sleep 0.05; done");
     let mapper = EntityMapper { end: |_| Err(rustix::io::Errno::PERM), ..short_mapper(&script) };
-    let refused = mapper.run(&Entity::of_host("h")).unwrap_err();
+    let refused = mapper.run(&host()).unwrap_err();
     assert!(refused.contains("it did not end within"), "{refused}");
     assert_eq!(mapper.reap(), 1);
     std::fs::write(script.0.join("map.go"), "").unwrap();
     wait_until("it still runs", || mapper.reap() == 0);
-    assert!(mapper.run(&Entity::of_host("h")).is_ok());
+    assert!(mapper.run(&host()).is_ok());
 }
 
 #[test]
@@ -181,11 +187,11 @@ fn programs_that_cannot_be_ended_are_limited() {
     };
     std::thread::scope(|scope| {
         for _ in 0..ABANDONED_MAX {
-            scope.spawn(|| mapper.run(&Entity::of_host("h")).unwrap_err());
+            scope.spawn(|| mapper.run(&host()).unwrap_err());
         }
     });
     assert_eq!(mapper.reap(), ABANDONED_MAX);
-    let refused = mapper.run(&Entity::of_host("h")).unwrap_err();
+    let refused = mapper.run(&host()).unwrap_err();
     assert!(refused.contains("32 of its processes run too long and cannot be ended"), "{refused}");
     std::fs::write(script.0.join("map.go"), "").unwrap();
     wait_until("they still run", || mapper.reap() == 0);
@@ -231,7 +237,7 @@ fn hosts_are_served_in_turn() {
 fn a_program_that_hangs_is_ended_with_its_processes() {
     let script = Script::new("hangs", "sleep 1000 & echo $! > \"$0.pid\"; wait");
     let mapper = short_mapper(&script);
-    let refused = mapper.run(&Entity::of_host("h")).unwrap_err();
+    let refused = mapper.run(&host()).unwrap_err();
     assert!(refused.contains("it did not end within"), "{refused}");
     let pid = std::fs::read_to_string(script.0.join("map.pid")).unwrap();
     let has_ended = || {
@@ -245,34 +251,98 @@ fn a_program_that_hangs_is_ended_with_its_processes() {
     }
 }
 
+/// Logins that wait for a program. Each line of the log of the program is one run.
+struct WaitingLogins {
+    script: Script,
+    protocol: Arc<dyn ServerProtocol>,
+    logins: Vec<Box<dyn ServerLogin>>,
+    wake: mpsc::Sender<()>,
+    woken: mpsc::Receiver<()>,
+}
+
+impl WaitingLogins {
+    fn new(name: &str) -> Self {
+        let lines = "echo x >> \"$0.log\"; while [ ! -e \"$0.go\" ]; do sleep 0.05; done";
+        let script = Script::new(name, lines);
+        let ((wake, woken), protocol) = (mpsc::channel(), script.protocol());
+        Self { script, protocol, logins: Vec::new(), wake, woken }
+    }
+
+    fn add(&mut self, user: &str) {
+        let mut login = self.protocol.begin(&peer());
+        let credentials = format!("unix\0{user} staff\0");
+        assert!(matches!(login.step(credentials.as_bytes(), SystemTime::now()), ServerStep::Later));
+        assert_eq!(login.cost(), StepCost::Cheap);
+        let wake = self.wake.clone();
+        login.wake_when_ready(Box::new(move || wake.send(()).unwrap()));
+        self.logins.push(login);
+    }
+
+    fn runs(&self) -> usize {
+        std::fs::read_to_string(self.script.0.join("map.log")).unwrap_or_default().lines().count()
+    }
+
+    /// Lets the programs end, and returns the entities of the logins.
+    fn finish(&mut self) -> Vec<Entity> {
+        std::fs::write(self.script.0.join("map.go"), "").unwrap();
+        let logins = std::mem::take(&mut self.logins);
+        logins.iter().for_each(|_| self.woken.recv_timeout(PATIENCE).unwrap());
+        logins.into_iter().map(|login| finish_login(login).unwrap()).collect()
+    }
+}
+
 /// The number of programs is limited, and those that wait need no thread of the logins.
 #[test]
 fn many_clients_share_a_few_programs() {
-    let script = Script::new("many", "echo x >> \"$0.log\"; while [ ! -e \"$0.go\" ]; do sleep 0.05; done");
-    let protocol = script.protocol();
-    let mut logins: Vec<_> = (0..20).map(|_| protocol.begin(&peer())).collect();
-    let (wake, woken) = mpsc::channel();
-    for login in &mut logins {
-        assert!(matches!(login.step(CREDENTIALS, SystemTime::now()), ServerStep::Later));
-        assert_eq!(login.cost(), StepCost::Cheap);
-        let wake = wake.clone();
-        login.wake_when_ready(Box::new(move || wake.send(()).unwrap()));
-    }
-    let running = || std::fs::read_to_string(script.0.join("map.log")).unwrap_or_default().lines().count();
-    let until = Instant::now() + PATIENCE;
-    while running() < PROGRAMS_MAX {
-        assert!(Instant::now() < until, "{} run", running());
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert_eq!(running(), PROGRAMS_MAX);
+    let mut waiting = WaitingLogins::new("many");
+    (0..20).for_each(|number| waiting.add(&format!("u{number}")));
+    wait_until("fewer run", || waiting.runs() == PROGRAMS_MAX);
     // Clients that leave need no program.
-    drop(logins.split_off(10));
-    std::fs::write(script.0.join("map.go"), "").unwrap();
-    for _ in 0..10 {
-        woken.recv_timeout(PATIENCE).unwrap();
+    drop(waiting.logins.split_off(10));
+    assert_eq!(waiting.finish().len(), 10);
+    assert_eq!(waiting.runs(), 10);
+}
+
+/// A login shares only runs that begin after it, so the result is not older than the login.
+#[test]
+fn logins_of_the_same_identity_share_a_run() {
+    let mut waiting = WaitingLogins::new("shared");
+    for number in 0..PROGRAMS_MAX {
+        waiting.add("alice");
+        wait_until("a run that has started is shared", || waiting.runs() == number + 1);
     }
-    assert!(logins.into_iter().all(|login| finish_login(login).is_ok()));
-    assert_eq!(running(), 10);
+    (0..50).for_each(|_| waiting.add("alice"));
+    waiting.add("bob");
+    let names: Vec<_> = waiting.finish().iter().map(|entity| entity.name.clone().unwrap()).collect();
+    assert_eq!(names.iter().filter(|name| ***name == *"alice").count(), PROGRAMS_MAX + 50);
+    assert_eq!(names.last().map(|name| &**name), Some("bob"));
+    assert_eq!(waiting.runs(), PROGRAMS_MAX + 2);
+}
+
+/// The logins of other hosts would wait for the turn of the first one.
+#[test]
+fn logins_of_other_hosts_share_no_run() {
+    let mapper = Arc::new(EntityMapper::new(&Script::new("owners", "exit 0").program()));
+    let (shared, other) = (Owner::unique(), Owner::unique());
+    let pool = Pool::new("logins", 1);
+    // No run starts before the end of the test.
+    let (blocked, wait) = mpsc::channel::<()>();
+    let wait = Arc::new(std::sync::Mutex::new(wait));
+    for _ in 0..PROGRAMS_MAX {
+        let wait = wait.clone();
+        let job = move || assert!(wait.lock().is_ok_and(|wait| wait.recv().is_err()));
+        assert!(mapper.pool.run(Owner::SERVER, Box::new(job)).is_ok());
+    }
+    let join = |owner| {
+        let ((send, joined), mapper) = (mpsc::channel(), mapper.clone());
+        let job = move || send.send(mapper.join_run(host()).unwrap()).unwrap();
+        assert!(pool.run(owner, Box::new(job)).is_ok());
+        joined.recv_timeout(PATIENCE).unwrap()
+    };
+    let runs = [shared, shared, other].map(join);
+    assert!(Arc::ptr_eq(&runs[0], &runs[1]));
+    assert!(!Arc::ptr_eq(&runs[0], &runs[2]));
+    drop(blocked);
 }
 
 #[test]
