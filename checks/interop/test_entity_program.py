@@ -1,5 +1,6 @@
 """Identities by a program of the site (`sec.entityprogram`): the real client and ours at our server."""
 
+import json
 import os
 import pwd
 import tempfile
@@ -9,6 +10,7 @@ import pytest
 
 import grid
 import peers
+from codes import Exit
 from tools import XRDFS, run, scalla, wait_until
 
 CONTENT = b"content"
@@ -77,3 +79,37 @@ def test_subjects_of_certificates_are_mapped(serve, directory):
         for real in (True, False):
             assert not may_read(server, "visitors", real, **site.client(other))
         wait_until(lambda: "no account for /O=Grid/CN=Other" in server.output())
+
+
+def test_check_shows_the_identity_by_the_program(serve, directory):
+    with grid.new_site() as site:
+        lines = site.settings("-crl:0", "-gmapopt:nomap,usedn") + "\nsec.protocol unix"
+        server = serve(settings=settings(directory, lines))
+        files(server)
+        config = server.work / "scalla.cfg"
+        as_server = ("setpriv", "--reuid=nobody", "--clear-groups")
+        check = lambda *words, prefix=as_server: run([*prefix, peers.program(), "auth", "check", *words, "--config", config])
+        alice = ("/O=Grid/CN=Alice Example", "/staff/f", "read", "--protocol", "gsi")
+        named = check(*alice).ok()
+        assert "allowed: /O=Grid/CN=Alice Example read /staff/f" in named.out
+        assert "logs in by gsi as alice" in named.out and "groups: staff" in named.out
+        login = json.loads(check(*alice, "--json").ok().out)["login"]
+        assert login == {"accepted": True, "replaced": "/O=Grid/CN=Alice Example", "name": "alice",
+                         "organizations": "lab", "groups": "staff", "roles": None, "limited": False}
+        user = pwd.getpwuid(os.geteuid()).pw_name
+        assert "logs in by unix as unix-lab" in check(user, "/own/f", "read", "--protocol", "unix").ok().out
+        refused = check("nobody else", "/own/f", "read", "--protocol", "unix")
+        refused.fails(Exit.FAILED, "denied: nobody else read /own/f")
+        assert "the login (unix) is refused: /bin/sh (sec.entityprogram): it refuses the client" in refused.out
+        assert "no account for nobody else" in refused.out
+        # A name without a protocol is that of a rule, as the program would write it.
+        plain = check("unix-lab", "/own/f", "read").ok()
+        assert "sec.entityprogram is not run for a name without --protocol" in plain.err
+        # A proxy is verified and then named, also by root, which continues as the user of the server.
+        proxy = site.proxy("checked")
+        shown = check(f"@{proxy}", "/staff/f", "read", prefix=()).ok()
+        assert "sec.entityprogram gives this identity to /" in shown.out and "as alice" in shown.out
+        if os.geteuid() == 0:
+            root = check(*alice, prefix=()).fails(Exit.FAILED, "root does not run it")
+            assert "logs in" not in root.out
+        check("bob", "/own/f", "read", "--protocol", "krb5").fails(Exit.USAGE, "no sec.protocol krb5")

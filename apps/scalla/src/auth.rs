@@ -1,12 +1,12 @@
 //! `scalla auth`: explains decisions of the credentials and rules of a configuration, shows identities,
 //! issues macaroons and tokens, manages grid proxies, and makes the files of a protected server.
 
+mod checked_login;
 mod init;
 mod login_explanation;
 mod macaroon;
 mod macaroon_explanation;
 mod proxy;
-mod proxy_login;
 mod token;
 mod token_explanation;
 
@@ -26,10 +26,10 @@ use auth::gsi::GridCredential;
 use auth::macaroons::{MacaroonPolicy, is_macaroon_text};
 use auth::tokens::{TOKEN_BYTES_MAX, TokenPolicy, TokenPolicySource, claimed_issuer, is_token_text};
 use base::LogicalPath;
+use checked_login::CheckedLogin;
 use clap::Subcommand;
 use config::{AuthorizationConfig, Effective, Loaded};
 use login_explanation::TokenLogin;
-use proxy_login::ProxyLogin;
 use serde_json::json;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -95,6 +95,9 @@ struct CheckAccessOptions {
     /// Roles of the client, separated by blanks.
     #[arg(long, value_name = "ROLES", default_value = "")]
     roles: String,
+    /// Protocol of the login, such as gsi: `sec.entityprogram` then names the user, as at a login.
+    #[arg(long, value_name = "PROTOCOL", requires = "config")]
+    protocol: Option<String>,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -225,13 +228,28 @@ impl CheckAccessOptions {
         let values = &effective.authorization;
         let policy = AccessPolicy::new(credentials(&effective)?, None, AuditedDecisions::default());
         if let Some(proxy) = &self.proxy {
-            let login = ProxyLogin::of(&effective, proxy, &self.host)?;
-            return self.decide_with_proxy(&login, &effective, &policy, operation, &path);
+            let login = CheckedLogin::of_proxy(&effective, proxy, &self.host)?;
+            return self.decide_with_login(
+                &login,
+                "the owner of the proxy",
+                &effective,
+                &policy,
+                (operation, &path),
+            );
         }
         let trusted = server::trusted_servers(&effective).and_then(|trusted| trusted.file);
         let token = self.token(&policy, trusted.as_deref())?;
-        let principal = self.principal(token.is_some());
-        let client = AccessClient::Bearer(principal, RequestIdentity::default());
+        if let Some(protocol) = self.protocol.as_deref() {
+            if token.is_some() {
+                return Err(UsageError("--protocol is for names of users, not for tokens".to_owned()).into());
+            }
+            let login = CheckedLogin::of_names(&effective, protocol, &self.principal(false))?;
+            return self.decide_with_login(&login, &self.user, &effective, &policy, (operation, &path));
+        }
+        if token.is_none() && effective.security.entity_program.is_some() {
+            err().line(format_args!("note: sec.entityprogram is not run for a name without --protocol"));
+        }
+        let client = AccessClient::Bearer(self.principal(token.is_some()), RequestIdentity::default());
         let decision = AccessDecision::of(values, policy.request(client, token.as_ref()), operation, &path)?;
         let is_allowed = decision.is_allowed;
         let login = match &token {
@@ -249,14 +267,14 @@ impl CheckAccessOptions {
         Ok(if is_allowed { ExitCode::SUCCESS } else { ExitCode::from(exit_status::FAILED) })
     }
 
-    /// Decides about the client of a login with a proxy.
-    fn decide_with_proxy(
+    /// Decides about the client of a login.
+    fn decide_with_login(
         &self,
-        login: &ProxyLogin,
+        login: &CheckedLogin,
+        who: &str,
         effective: &Effective,
         policy: &AccessPolicy,
-        operation: AccessOperation,
-        path: &LogicalPath,
+        (operation, path): (AccessOperation, &LogicalPath),
     ) -> anyhow::Result<ExitCode> {
         let decision = login.decide(effective, policy, operation, path)?;
         let is_allowed = decision.as_ref().is_some_and(|decision| decision.is_allowed);
@@ -269,7 +287,7 @@ impl CheckAccessOptions {
         } else {
             let answer = if is_allowed { "allowed" } else { "denied" };
             let (operation_name, shown) = (operation.name(), &self.path);
-            out().line(format_args!("{answer}: the owner of the proxy {operation_name} {shown}"));
+            out().line(format_args!("{answer}: {who} {operation_name} {shown}"));
             for line in login.lines(operation) {
                 out().line(format_args!("  {line}"));
             }

@@ -70,6 +70,7 @@ const EXAMPLES: [(&str, &[&str]); 94] = [
             "scalla auth check bob /store/x read --config site.cfg",
             "scalla auth check ann /vo/cms/x create --vo cms --host n1.example.org --config site.cfg",
             "scalla auth check @/tmp/x509up_u1000 /store/x read --config site.cfg   # the owner of a grid proxy",
+            "scalla auth check '/O=Grid/CN=Ann' /store/x read --protocol gsi --config site.cfg   # as sec.entityprogram names her",
             "scalla auth check '*' /pub stat --authdb new-rules      # a client without a name, other rules",
         ],
     ),

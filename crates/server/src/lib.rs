@@ -75,6 +75,7 @@ pub use adapters::{SystemClock, SystemNetgroups, host_name};
 pub use authorization::{authdb_source, macaroon_settings};
 pub use credential_check::check_credentials;
 pub use daemon::{Launch, LogTarget, run};
+pub use entity_program::entity_by_program;
 pub use error::StartError;
 pub use grid_login::{grid_identity, only_reads};
 pub use issuer_keys::download_keys;

@@ -37,6 +37,11 @@ impl TokenLogin {
             Ok(entity) => entity,
             Err(reason) => return Ok(Some(Self::Refused(reason))),
         };
+        let entity = match server::entity_by_program(effective, &entity, &entity.protocol) {
+            None => entity,
+            Some(Ok(named)) => named,
+            Some(Err(reason)) => return Ok(Some(Self::Refused(reason))),
+        };
         let is_verified = entity.verified_bearer().is_some();
         let origin = if is_verified { TokenOrigin::Login } else { TokenOrigin::Request };
         let verified = policy.verify(token, origin, now);

@@ -49,6 +49,16 @@ impl EntityVariables {
         ];
         Self(fields.into_iter().filter_map(|(key, value)| Some((key, value?.clone()))).collect())
     }
+
+    /// Returns the variables with another protocol.
+    pub(super) fn by_protocol(mut self, protocol: &str) -> Self {
+        for (key, value) in &mut self.0 {
+            if *key == "ENTITY_PROTOCOL" {
+                *value = protocol.into();
+            }
+        }
+        self
+    }
 }
 
 /// A program that completes identities, and its threads.

@@ -13,12 +13,13 @@ mod mapper;
 mod shared_run;
 
 use crate::error::StartError;
+use crate::process::User;
 use auth::{
     CertificateInForce, Entity, ExportedFiles, FileRefresh, LoginPeer, LoginWaker, RefusedLogin, ServerLogin,
     ServerProtocol, ServerStep, SignatureCipher, StepCost,
 };
 use base::errno_text;
-use config::EntityProgram;
+use config::{Effective, EntityProgram};
 use mapper::{EntityMapper, EntityVariables};
 use rustix::fs::{Access, access};
 use shared_run::SharedRun;
@@ -41,6 +42,30 @@ pub(crate) fn with_program(
     let mapped =
         |inner| Arc::new(MappedProtocol { inner, mapper: mapper.clone() }) as Arc<dyn ServerProtocol>;
     Ok(protocols.into_iter().map(mapped).collect())
+}
+
+/// Returns the identity by `sec.entityprogram` of a client that has authenticated by a protocol, or the
+/// reason why the client is refused; `None` if the configuration has no program. Runs the program.
+#[must_use]
+pub fn entity_by_program(
+    effective: &Effective,
+    entity: &Entity,
+    protocol: &str,
+) -> Option<Result<Entity, String>> {
+    let security = &effective.security;
+    let program = security.entity_program.as_ref().filter(|_| *security.enabled)?;
+    let by_user = || match User::is_root() {
+        // A server that root starts has another user when it runs the program.
+        true => Err("root does not run it; repeat the command as the user of the server".to_owned()),
+        false => EntityMapper::new(program).run(&EntityVariables::of(entity).by_protocol(protocol)),
+    };
+    let named = by_user().map(|names| entity.clone().renamed(names));
+    Some(named.map_err(|reason| refusal(program, &reason)))
+}
+
+/// Returns the reason of a refusal with the name of the program.
+fn refusal(program: &EntityProgram, reason: &str) -> String {
+    format!("{} (sec.entityprogram): {reason}", program.path.display())
 }
 
 /// A protocol whose identities a program completes.
@@ -165,11 +190,7 @@ impl MappedLogin {
     }
 
     fn refuse(&self, reason: &str) -> ServerStep {
-        let program = self.mapper.program.path.display();
-        ServerStep::Refused(RefusedLogin::new(
-            self.protocol,
-            format!("{program} (sec.entityprogram): {reason}"),
-        ))
+        ServerStep::Refused(RefusedLogin::new(self.protocol, refusal(&self.mapper.program, reason)))
     }
 }
 
