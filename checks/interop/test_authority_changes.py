@@ -5,12 +5,14 @@ import contextlib
 import os
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import grid
 import peers
-from tools import XRDCP, XRDFS, run, wait_until
+from test_third_party import Slow
+from tools import XRDCP, XRDFS, data, run, scalla, wait_until
 
 WEAK = {"SCALLA_GSI_WEAK_DH": "1"}
 
@@ -132,3 +134,31 @@ def test_copies_follow_the_directory(begin, sites, both, directory):
     wait_until(copies)
     directory.replace(own)
     wait_until(lambda: not copies())
+
+
+def test_a_copy_outlives_the_revocation_of_its_client(begin):
+    """The certificate is revoked when a part of the file has been copied with the proxy of the client. Both servers then refuse its
+    logins."""
+    with grid.new_site() as site:
+        site.revoke()
+        variables = {"X509_CERT_DIR": str(site.certificates), **WEAK}
+        gsi = peers.SETTINGS + site.settings("-crl:3", "-crlrefresh:1")
+        source = begin(peers.Ours(settings=f"{gsi}ofs.tpc\n", variables=variables))
+        target = begin(peers.Ours(settings=f"{gsi}ofs.tpc fcreds gsi =X509_USER_PROXY\n", variables=variables))
+        peers.place(source.tree / "file", data(3_000_000))
+        client = site.client(site.proxy("copies"), **WEAK)
+        logs_in = lambda server: run([XRDFS, f"localhost:{server.port}", "stat", "/"], **client).status == 0
+        assert logs_in(source) and logs_in(target)
+        with Slow(source, stops_after=1_000_000) as path, ThreadPoolExecutor(1) as pool:
+            words = f"root://localhost:{path.port}//file", f"root://localhost:{target.port}//copy"
+            copying = pool.submit(scalla, "cp", "--force", "--tpc", "delegate", *words, **client)
+            try:
+                wait_until(lambda: path.left <= 0)
+                site.revoke(site.user)
+                wait_until(lambda: not logs_in(source) and not logs_in(target))
+                assert not copying.done()
+            finally:
+                path.go_on.set()
+            copying.result().ok()
+        assert (target.tree / "copy").read_bytes() == data(3_000_000)
+        assert "revoked" in source.output() and "revoked" in target.output()

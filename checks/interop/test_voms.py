@@ -10,7 +10,7 @@ import pytest
 
 import grid
 import peers
-from tools import XRDFS, run, scalla, wait_until
+from tools import XRDCP, XRDFS, run, scalla, wait_until
 
 HOST = "voms.example.org"
 ROLES = ("/dteam/Role=NULL/Capability=NULL", "/dteam/prod/Role=production/Capability=NULL")
@@ -216,3 +216,36 @@ def test_proxies_are_described_as_by_the_real_program(site):
     assert json.loads(scalla("auth", "proxy", "info", "--json", "--file", proxy).ok().out)["groups"] == list(ROLES)
     plain = site.proxy("plain")
     assert "VOMS" not in run([peers.link("xrdgsiproxy"), "info", "-file", plain]).all
+
+
+# What the members of the groups in `ROLES` and others may do as destinations of third-party copies.
+COPY_RULES = {
+    "allow vo dteam": (True, False),
+    "allow vo dteam group /dteam/prod": (True, False),
+    "allow vo dteam group /dteam/test": (False, False),
+    "allow vo other": (False, False),
+    "allow vo other allow dn /O=Grid/CN=robot": (True, True),
+}
+
+
+@pytest.mark.parametrize("rules", COPY_RULES)
+def test_destinations_are_admitted_by_their_organization(site, begin, rules):
+    """The destinations are real servers, whose copy program has a proxy. The name of the user does not count."""
+    robot = site.issue("robot", "/O=Grid/CN=robot")
+    proxies = [site.proxy_with("robot-member", *ROLES, of=robot), site.proxy("robot-plain", of=robot)]
+    protocols = site.settings("-crl:0", "-vomsat:extract", "-vomsfun:libXrdVoms.so")
+    source = peers.Ours(settings=f"{peers.SETTINGS}{protocols}ofs.tpc ttl 60 120 {rules}\n")
+    source.variables.update(X509_VOMS_DIR=str(site.signers), X509_CERT_DIR=str(site.certificates))
+    begin(source)
+    peers.place(source.tree / "file", b"content")
+    client = site.client(site.proxy("arranges"))
+    for proxy, is_admitted in zip(proxies, COPY_RULES[rules]):
+        credentials = site.client(peers.give(proxy), SCALLA_GSI_WEAK_DH="1")
+        target = begin(peers.Theirs(settings="ofs.tpc logok pgm /usr/bin/xrdcp --server\n", variables=credentials))
+        result = run([XRDCP, "-N", "-f", "--tpc", "only", f"root://localhost:{source.port}//file", f"root://127.0.0.1:{target.port}//copy"],
+                     **client)
+        assert (result.status == 0) is is_admitted, f"{proxy.name}: {result.all}"
+        if is_admitted:
+            assert (target.tree / "copy").read_bytes() == b"content"
+        else:
+            assert "dest not authorized for tpc" in result.all
