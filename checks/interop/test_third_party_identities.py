@@ -4,7 +4,11 @@ its environment."""
 
 import itertools
 import json
+import os
 import re
+import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -203,3 +207,43 @@ def test_tokens_authorize_both_ends(begin, site, issuer, client, source, target)
     for server in (source, target):
         if server.kind == "ours":
             assert not any(token.split(".")[2] in server.output() for token in (read, write, other))
+
+
+class Forbidden(peers.Ours):
+    """As with `NoNewPrivileges=yes` of a service manager."""
+
+    def command(self):
+        return ["setpriv", "--no-new-privs", *super().command()]
+
+
+PRIVILEGES = """#!/bin/sh
+grep -E '^(Uid|Groups|CapPrm|CapEff|CapAmb|NoNewPrivs):' /proc/self/status > {places}/report
+echo "setuid: $({places}/id -u)" >> {places}/report
+exec /usr/bin/xrdcp --server "$@"
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a server for another user")
+@pytest.mark.parametrize("kind,gains", [(peers.Ours, True), (Forbidden, False)])
+def test_a_program_has_the_rights_of_the_server_and_may_gain_others(begin, kind, gains):
+    """A program for which the server has switched to its user. Sites call `sudo` in programs."""
+    with tempfile.TemporaryDirectory(prefix="scalla-privileges-", dir="/var/tmp") as places:
+        peers.give(places)
+        os.chmod(places, 0o755)
+        shutil.copy("/usr/bin/id", f"{places}/id")
+        os.chown(f"{places}/id", 1, 1)
+        os.chmod(f"{places}/id", 0o4755)
+        program = Path(places) / "program"
+        program.write_text(PRIVILEGES.format(places=places))
+        program.chmod(0o755)
+        source = begin(peers.Ours(settings=f"{peers.SETTINGS}ofs.tpc\n"))
+        target = begin(kind(settings=f"{peers.SETTINGS}ofs.tpc logok pgm {program}\n", as_user=False, arguments=["--user", "nobody"]))
+        peers.place(source.tree / "file", data(SIZE))
+        copy("ours", f"root://localhost:{source.port}//file", f"root://127.0.0.1:{target.port}//copy").ok()
+        assert (target.tree / "copy").read_bytes() == data(SIZE)
+        found = dict(line.split(":") for line in (Path(places) / "report").read_text().splitlines())
+    nobody, _ = peers.unprivileged()
+    assert set(found["Uid"].split()) == {str(nobody)} and "0" not in found["Groups"].split()
+    assert [int(found[name], 16) for name in ("CapPrm", "CapEff", "CapAmb")] == [0, 0, 0]
+    assert found["NoNewPrivs"].split() == ["0" if gains else "1"]
+    assert found["setuid"].split() == ["1" if gains else str(nobody)]

@@ -187,6 +187,19 @@ fn programs_of_the_configuration_keep_the_privileges_of_their_files() {
     }
 }
 
+/// As with `NoNewPrivileges=yes` of a service manager.
+#[test]
+fn programs_gain_nothing_if_the_service_manager_forbids_it() {
+    if !can_run() {
+        return;
+    }
+    let scratch = Scratch::new("privileges-forbidden");
+    let before = ["setpriv", "--no-new-privs"];
+    let (server, described) = start(&scratch, &before, &["--user", "nobody"], "ofs.tpc pgm /bin/true\n");
+    expect(&server, &[], "1");
+    assert!(described.ends_with("executes gain none (no_new_privs)"), "{described}");
+}
+
 /// Reports whether the user of the server could open a file for these accesses.
 fn is_accessible(found: &Metadata, (reads, writes): (bool, bool)) -> bool {
     let shift = match (found.uid(), found.gid()) {

@@ -6,7 +6,7 @@
 use super::user::{User, UserError};
 use rustix::io::Errno;
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set,
+    CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set, no_new_privs,
     remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 use std::fmt;
@@ -68,6 +68,9 @@ pub fn give_up_privileges(
         return Ok(PrivilegeState::Superuser);
     }
     let failed = |errno: Errno| UserError::Privileges(errno.to_string());
+    // A service manager can have decided it, and no process can undo it.
+    let programs = retained.programs && !no_new_privs().map_err(failed)?;
+    let retained = RetainedPrivileges { programs, ..retained };
     // This needs a capability that the switch takes away.
     let state = match retained.programs {
         true => PrivilegeState::Programs,
