@@ -6,9 +6,10 @@
 mod support;
 
 use auth::access::{AccessPolicy, AuditedDecisions, Authorizer, CredentialLayer};
+use auth::tokens::{HOST_KEY_WAITERS_MAX, SESSION_KEY_WAITERS_MAX};
 use base::{ErrorKind, Identity, LogicalPath, LoginNames};
 use logical::{AuthorizationRole, AuthorizedFiles, ForwardedChanges};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime};
 use support::issuer::{TestIssuer, login_with, rules};
 use support::{Client, Server, creating, reading, replacing, target, updating};
@@ -77,6 +78,49 @@ fn the_token_in_the_cgi_decides() {
     }
     let twice = client.call(open(&format!("/data/sub/f?authz={read}&authz={read}"), reading()));
     assert_eq!(twice.error().kind, ErrorKind::ArgInvalid);
+}
+
+/// The requests of one client occupy a part of the places for requests that wait for keys.
+#[test]
+fn a_client_with_many_sessions_leaves_places_to_other_hosts() {
+    let (server, issuer) = (server(), TestIssuer::new());
+    let tokens = issuer.tokens();
+    tokens.on_missing_key(|| ());
+    tokens.set_keys(issuer.address, None);
+    let layers = vec![CredentialLayer::Tokens(tokens.clone())];
+    let policy = Arc::new(AccessPolicy::new(layers, None, AuditedDecisions::default()));
+    let role = (AuthorizationRole::Server, false);
+    let exports = vec![LogicalPath::parse(b"/data").unwrap()];
+    let files = AuthorizedFiles::before(server.logical.clone(), Some(policy), role, exports);
+    let session = |host: u8| {
+        let names = LoginNames { user: "u", host: "h.o", ..LoginNames::default() };
+        let identity = Identity::new(&names, 1, Some([192, 0, 2, host].into()), "host");
+        Client::new(files.clone(), Arc::new(Caller::new(identity, true, false)))
+    };
+    let path = format!("/data/f?authz={}", issuer.token("storage.read:/"));
+    std::thread::scope(|scope| {
+        let (send, answers) = mpsc::channel();
+        let request = |client: &Client| {
+            let (call, send) = (client.open(&path, reading()), send.clone());
+            scope.spawn(move || send.send(matches!(call.answer(), Answer::Error(_))));
+        };
+        let sessions = HOST_KEY_WAITERS_MAX / SESSION_KEY_WAITERS_MAX + 1;
+        for client in (0..sessions).map(|_| session(1)) {
+            (0..SESSION_KEY_WAITERS_MAX).for_each(|_| request(&client));
+        }
+        // These are refused while the others wait.
+        let refused = (0..SESSION_KEY_WAITERS_MAX).all(|_| answers.recv().unwrap());
+        assert!(refused, "there are no keys");
+        request(&session(2));
+        // Its verification begins after that of the other host.
+        request(&session(1));
+        assert!(answers.recv().unwrap(), "the first host has its share");
+        tokens.set_keys(issuer.address, Some(issuer.keys()));
+        tokens.end_wait_for_keys(issuer.address);
+        for _ in 0..=HOST_KEY_WAITERS_MAX {
+            assert!(!answers.recv().unwrap(), "a request that waited is refused");
+        }
+    });
 }
 
 #[test]

@@ -54,11 +54,16 @@ impl TestIssuer {
         let file = IssuerFile::parse(text.as_bytes(), Path::new("/f"), &mut read).unwrap();
         let source = TokenPolicySource { path: "/f".into(), check: AuthdbCheck::None };
         let tokens = TokenPolicy::new(source, file);
+        tokens.set_keys(address, Some(self.keys()));
+        Arc::new(tokens)
+    }
+
+    /// Returns the key set that the issuer publishes.
+    pub fn keys(&self) -> KeySet {
         let point = self.key.public_key().as_ref();
         let (x, y) = (encode(&point[1..33]), encode(&point[33..]));
         let keys = format!(r#"{{"keys":[{{"kty":"EC","crv":"P-256","kid":"k","x":"{x}","y":"{y}"}}]}}"#);
-        tokens.set_keys(address, Some(KeySet::parse(keys.as_bytes()).unwrap()));
-        Arc::new(tokens)
+        KeySet::parse(keys.as_bytes()).unwrap()
     }
 
     /// Returns a token that expires in `seconds`.
