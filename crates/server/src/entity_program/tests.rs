@@ -166,8 +166,10 @@ fn the_documented_program_does_not_mix_up_numbers() {
 /// A program with the rights of another user cannot be ended. It must not keep a thread.
 #[test]
 fn a_program_that_cannot_be_ended_does_not_keep_its_thread() {
-    let script =
-        Script::new("stays", "[ -e \"$0.go\" ] || exec >&- ; while [ -e \"$0\" ] && [ ! -e \"$0.go\" ]; do sleep 0.05; done");
+    let script = Script::new(
+        "stays",
+        "[ -e \"$0.go\" ] || exec >&- ; while [ -e \"$0\" ] && [ ! -e \"$0.go\" ]; do sleep 0.05; done",
+    );
     let mapper = EntityMapper { end: |_| Err(rustix::io::Errno::PERM), ..short_mapper(&script) };
     let refused = mapper.run(&host()).unwrap_err();
     assert!(refused.contains("it did not end within"), "{refused}");
@@ -179,7 +181,10 @@ fn a_program_that_cannot_be_ended_does_not_keep_its_thread() {
 
 #[test]
 fn programs_that_cannot_be_ended_are_limited() {
-    let script = Script::new("limit", "echo x >> \"$0.log\"; while [ -e \"$0\" ] && [ ! -e \"$0.go\" ]; do sleep 0.5; done");
+    let script = Script::new(
+        "limit",
+        "echo x >> \"$0.log\"; while [ -e \"$0\" ] && [ ! -e \"$0.go\" ]; do sleep 0.5; done",
+    );
     let mapper = EntityMapper {
         end: |_| Err(rustix::io::Errno::PERM),
         time_max: Duration::from_millis(1),
@@ -218,7 +223,8 @@ fn step_of(pool: &Pool, owner: Owner, mut login: Box<dyn ServerLogin>, user: &st
 /// A host with many logins does not delay those of another one.
 #[test]
 fn hosts_are_served_in_turn() {
-    let lines = "[ \"$ENTITY_NAME\" = bob ] || while [ -e \"$0\" ] && [ ! -e \"$0.go\" ]; do sleep 0.05; done";
+    let lines =
+        "[ \"$ENTITY_NAME\" = bob ] || while [ -e \"$0\" ] && [ ! -e \"$0.go\" ]; do sleep 0.05; done";
     let script = Script::new("turn", lines);
     let protocol = script.protocol();
     let pool = Pool::new("logins", 1);
