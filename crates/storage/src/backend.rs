@@ -254,6 +254,8 @@ pub struct RawEntry {
     pub name: Vec<u8>,
     /// The entry is a symbolic link, or may be one.
     pub link: bool,
+    /// The entry is a directory; `None` if only its status shows that.
+    pub is_directory: Option<bool>,
 }
 
 /// An open directory whose entries are read in batches.

@@ -69,8 +69,19 @@ pub fn inherit(command: &mut Command, descriptor: OwnedFd) {
 /// The lock belongs to the open file description, and not to the process. So it is not dropped when
 /// the process closes another descriptor of the file.
 pub fn lock_file(file: BorrowedFd<'_>) -> io::Result<bool> {
+    lock_whole(file, libc::F_WRLCK)
+}
+
+/// Locks a file for reading, without waiting. Reports whether that succeeded. A lock for writing that
+/// this open file description has becomes one for reading, without a moment between the two.
+pub(crate) fn lock_file_shared(file: BorrowedFd<'_>) -> io::Result<bool> {
+    lock_whole(file, libc::F_RDLCK)
+}
+
+/// Sets a lock of this type on a whole file, unless another one is in the way.
+fn lock_whole(file: BorrowedFd<'_>, kind: libc::c_int) -> io::Result<bool> {
     let whole = libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
+        l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: 0,
         l_len: 0,

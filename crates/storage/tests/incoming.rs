@@ -9,6 +9,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use storage::{Backend as _, IncomingFile, Leftovers, OpenMode, ParentCreation, Posix};
 
@@ -232,4 +233,33 @@ fn leftovers_are_removed_if_they_are_marked_and_nobody_has_locked_them() {
     let published = fs::metadata(root.0.join("d/published")).unwrap();
     assert_eq!((published.len(), published.permissions().mode() & 0o777), (5, 0o640));
     assert_eq!(leftovers(), Leftovers { unknown: 7, ..Leftovers::default() });
+}
+
+/// A complete file changes its lock between two open file descriptions. A search for leftovers at
+/// that moment must not find it without a lock.
+#[test]
+fn a_complete_file_is_never_a_leftover() {
+    let root = Root::new();
+    let backend = root.backend();
+    let end = Arc::new(());
+    let is_running = Arc::downgrade(&end);
+    std::thread::scope(|scope| {
+        // It ends the other thread, also if this one fails.
+        let _end = end;
+        scope.spawn(|| {
+            while is_running.strong_count() > 0 {
+                let found = backend.transfers().unwrap().remove_leftovers(&path("/")).unwrap();
+                assert_eq!(found.removed, 0);
+            }
+        });
+        for number in 0..200 {
+            let mut file = receive(&backend, &format!("/{number}")).unwrap();
+            fs::write(file.local_path().unwrap(), "content").unwrap();
+            for _ in 0..100 {
+                file.stat().unwrap();
+            }
+            file.publish().unwrap();
+        }
+    });
+    assert_eq!(root.names().len(), 200);
 }

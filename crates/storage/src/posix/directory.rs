@@ -89,7 +89,8 @@ impl DirectoryStream for PosixDirectory {
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." && !name.starts_with(INCOMING_PREFIX) {
                 let link = matches!(entry.file_type(), FileType::Symlink | FileType::Unknown);
-                page.push(RawEntry { name: name.to_vec(), link });
+                let is_directory = (!link).then_some(entry.file_type() == FileType::Directory);
+                page.push(RawEntry { name: name.to_vec(), link, is_directory });
             }
         }
         Ok(page)

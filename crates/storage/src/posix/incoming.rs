@@ -4,7 +4,7 @@ use super::attribute::{self, AttributeBearer};
 use super::calls::{QUIET, exact_mode, metadata};
 use super::stable;
 use super::tree::{ConfinedTree, ParentDirectory, proc_name};
-use crate::incoming::{INCOMING_MODIFIED, INCOMING_PREFIX, IncomingFile, lock_file};
+use crate::incoming::{INCOMING_MODIFIED, INCOMING_PREFIX, IncomingFile, lock_file, lock_file_shared};
 use crate::{Leftovers, Metadata, ParentCreation};
 use base::LogicalPath;
 use digest::{Algorithm, RunningChecksum};
@@ -95,7 +95,12 @@ impl PosixIncoming {
     /// Takes the lock with a new open file description. `EBUSY` if a process is left that inherited
     /// the old one: it could still write the file.
     fn prove_alone(&mut self) -> io::Result<()> {
-        self.locked = reopened(&self.locked)?;
+        // The old and the new description share the lock for a moment. Without any lock in between,
+        // the search for leftovers would remove the file.
+        lock_file_shared(self.locked.as_fd())?;
+        let alone = reopened(&self.locked)?;
+        lock_file_shared(alone.as_fd())?;
+        self.locked = alone;
         for _ in 0..ENDING_TRIES {
             if lock_file(self.locked.as_fd())? {
                 return Ok(());
@@ -165,12 +170,15 @@ fn lock_temporary(parent: &OwnedFd, name: &[u8]) -> io::Result<Option<OwnedFd>> 
         other => other?,
     };
     exact_mode(&new, MODE_INCOMING)?;
+    // Before the mark, by which a search for leftovers recognises the file.
+    if !lock_file(new.as_fd())? {
+        return Ok(None);
+    }
     mark(&new)?;
     let unwritten = Timespec { tv_sec: INCOMING_MODIFIED, tv_nsec: 0 };
     let times = Timestamps { last_access: unwritten, last_modification: unwritten };
     rustix::fs::futimens(&new, &times)?;
-    let is_ours = lock_file(new.as_fd())? && leads_to(parent, name, &new)?;
-    Ok(is_ours.then_some(new))
+    Ok(leads_to(parent, name, &new)?.then_some(new))
 }
 
 fn mark(file: &OwnedFd) -> io::Result<()> {
@@ -264,8 +272,12 @@ impl IncomingFile for PosixIncoming {
             if FileType::from_raw_mode(rustix::fs::fstat(&named)?.st_mode) != FileType::RegularFile {
                 return Err(Errno::NOTBLK.into());
             }
-            self.locked = reopened(&named)?;
-            mark(&self.locked)?;
+            let new = reopened(&named)?;
+            if !lock_file(new.as_fd())? {
+                return Err(Errno::BUSY.into());
+            }
+            mark(&new)?;
+            self.locked = new;
         }
         let status = rustix::fs::fstat(&self.locked)?;
         match status.st_mode & libc::S_IFMT {

@@ -75,7 +75,9 @@ impl DirectoryStream for TranslatedDirectory {
             }
         }
         let rest = self.added.iter().skip(self.returned).take(most);
-        let page: Vec<_> = rest.map(|entry| RawEntry { name: entry.name.clone(), link: false }).collect();
+        let page: Vec<_> = rest
+            .map(|entry| RawEntry { name: entry.name.clone(), link: false, is_directory: None })
+            .collect();
         self.returned += page.len();
         Ok(page)
     }

@@ -16,12 +16,11 @@ pub struct Stream {
 impl DirectoryStream for Stream {
     fn next(&mut self, most: usize) -> io::Result<Vec<RawEntry>> {
         self.memory.faults.check("next")?;
-        let page = self
-            .names
-            .iter()
-            .skip(self.at)
-            .take(most)
-            .map(|name| RawEntry { name: name.clone(), link: false });
+        let page = self.names.iter().skip(self.at).take(most).map(|name| RawEntry {
+            name: name.clone(),
+            link: false,
+            is_directory: None,
+        });
         let page: Vec<_> = page.collect();
         self.at += page.len();
         Ok(page)
