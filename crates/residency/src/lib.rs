@@ -66,7 +66,7 @@ pub use service::{
     ResidencyStartError, StageError, StageReply,
 };
 pub use sqlite_store::{SqliteStore, StoreError, StoreOpenError};
-pub use staging::{COPY_TIME_ATTRIBUTE, Staging, copy_time_value, remote_name};
+pub use staging::{Staging, remote_name};
 pub use store::{EntryStore, OwnerTurn, QueuePlaces};
 pub use sweep::remove_leftovers;
 pub use waiting::Waiter;

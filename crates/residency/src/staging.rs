@@ -11,25 +11,11 @@ use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
-use storage::{Backend, INCOMING_MODIFIED, IncomingFile, ParentCreation};
-
-/// The attribute with the modification time of a file at its last copy from or to mass storage. The
-/// name and the form are those of XRootD.
-pub const COPY_TIME_ATTRIBUTE: &str = "user.XrdFrm.Cpy";
+use storage::{Backend, COPY_TIME_ATTRIBUTE, CopyTime, INCOMING_MODIFIED, IncomingFile, ParentCreation};
 
 /// Mode of a staged file, and of the missing directories above it.
 const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o755;
-
-/// Returns the value of [`COPY_TIME_ATTRIBUTE`]: the time in seconds since the epoch as 64 bits, the
-/// most significant byte first, and 16 bytes of zero.
-#[must_use]
-pub fn copy_time_value(modified: i64) -> [u8; 24] {
-    let mut value = [0; 24];
-    let (time, _) = value.split_at_mut(8);
-    time.copy_from_slice(&modified.to_be_bytes());
-    value
-}
 
 /// Returns the name of a file in mass storage, for a root that is a directory or the begin of a URL.
 #[must_use]
@@ -170,7 +156,7 @@ fn verified(file: &mut dyn IncomingFile, wanted: Option<u64>) -> Result<u64, Cop
         let text = format!("the copy has {} bytes, but the file in mass storage {size}", metadata.size);
         return incomplete(text);
     }
-    file.set_attribute(COPY_TIME_ATTRIBUTE, &copy_time_value(metadata.modified)).map_err(failed)?;
+    file.set_attribute(COPY_TIME_ATTRIBUTE, &CopyTime(metadata.modified).encode()).map_err(failed)?;
     Ok(metadata.size)
 }
 
@@ -239,16 +225,5 @@ mod tests {
         assert_eq!(name("/hpss"), "/hpss/store/f");
         assert_eq!(name("/"), "/store/f");
         assert_eq!(name("root://far.example.org/"), "root://far.example.org//store/f");
-    }
-
-    /// Values that XRootD writes.
-    #[test]
-    fn the_copy_time_has_the_form_of_xrootd() {
-        let mut wanted = [0; 24];
-        wanted[4..8].copy_from_slice(&[0x6b, 0x00, 0x5f, 0xc5]);
-        assert_eq!(copy_time_value(0x6b00_5fc5), wanted);
-        wanted = [0; 24];
-        wanted[7] = 1;
-        assert_eq!(copy_time_value(1), wanted);
     }
 }

@@ -4,10 +4,9 @@
 
 use base::{Clock, LogicalPath, Supervisor};
 use residency::{
-    COPY_TIME_ATTRIBUTE, CopyCommand, CopyFailure, CopyPrograms, EntryKey, FailureReason, PathResidency,
-    Priority, QueueLimits, RemoteCatalog, RemoteStatus, RequestId, RequestStatus, Residency, ResidencyEvents,
-    ResidencyParts, ResidencyPaths, ResidencyStartError, StageError, Staging, Submission, TransferDirection,
-    Waiter, copy_time_value,
+    CopyCommand, CopyFailure, CopyPrograms, EntryKey, FailureReason, PathResidency, Priority, QueueLimits,
+    RemoteCatalog, RemoteStatus, RequestId, RequestStatus, Residency, ResidencyEvents, ResidencyParts,
+    ResidencyPaths, ResidencyStartError, StageError, Staging, Submission, TransferDirection, Waiter,
 };
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -16,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
-use storage::{Backend as _, Posix};
+use storage::{Backend as _, COPY_TIME_ATTRIBUTE, CopyTime, Posix};
 
 struct RealClock;
 impl Clock for RealClock {
@@ -196,7 +195,7 @@ fn a_hundred_clients_of_one_file_cost_one_copy() {
     let metadata = site.backend.stat(&path).unwrap();
     assert_eq!((metadata.size, metadata.mode & 0o777), (7, 0o644));
     let mark = site.backend.attribute(&path, COPY_TIME_ATTRIBUTE).unwrap().unwrap();
-    assert_eq!(mark, copy_time_value(metadata.modified));
+    assert_eq!(mark, CopyTime(metadata.modified).encode());
     assert_eq!(fs::read_dir(site.directory.join("disk/d")).unwrap().count(), 1);
     // A file that is there needs no copy.
     assert_eq!(site.fetch("/d/f").recv().unwrap(), Ok(()));

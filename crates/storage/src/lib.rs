@@ -8,6 +8,8 @@
 //! |---|---|
 //! | `backend` | [`Backend`] and [`StoredFile`]: the traits of every storage backend |
 //! | `incoming` | [`IncomingFile`]: a temporary file that gets its name when it is complete |
+//! | `held_file` | [`HeldFile`]: a file that is held open |
+//! | `residency_attributes` | [`CopyTime`], [`FilePin`]: attributes of files with a copy in mass storage |
 //! | `directory_lock` | [`DirectoryLock`]: a directory that one process has at a time |
 //! | `look_limit` | [`LookLimit`]: limit of the lookups that wait for one file system |
 //! | `pool` | [`Pool`]: executor for blocking work; a bounded number of threads per file system. [`Work`]: long work in bounded steps |
@@ -31,6 +33,7 @@ mod batched_reads;
 mod directory_lock;
 mod fair_share_queue;
 pub mod faulty;
+mod held_file;
 mod incoming;
 mod look_limit;
 mod name_rules;
@@ -39,6 +42,7 @@ pub mod posix;
 mod private;
 mod processes;
 mod refused_features;
+mod residency_attributes;
 pub mod ring;
 mod transfer;
 mod user;
@@ -51,6 +55,7 @@ pub use backend::{
 pub use batched_reads::READS_TOGETHER_MAX;
 pub use directory_lock::DirectoryLock;
 pub use faulty::Faulty;
+pub use held_file::{FileVersion, HeldFile};
 pub use incoming::{INCOMING_MODIFIED, IncomingFile, IncomingResult, inherit, lock_file};
 pub use look_limit::{LOOK_BYTES_MAX, LOOKS_MAX, LookLimit, LookPermit};
 pub use name_rules::NameRules;
@@ -61,6 +66,7 @@ pub use pool::{
 pub use posix::Posix;
 pub use private::{PrivateDirectory, SharedDirectory, UntrustedFile};
 pub use processes::{is_in_group_of_session, process_environment, process_numbers, process_owner};
+pub use residency_attributes::{COPY_TIME_ATTRIBUTE, CopyTime, FilePin, PIN_ATTRIBUTE};
 pub use transfer::{Leftovers, TransferStorage};
 pub use user::{ActingAs, StorageUser, UserBackend, UserSwitch};
 pub use user_names::{NAMES_BELIEVED, NAMES_MAX, UserNameCache};

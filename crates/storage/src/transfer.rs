@@ -1,6 +1,7 @@
 //! Operations on files that are copied from and to mass storage.
 
 use crate::ParentCreation;
+use crate::held_file::HeldFile;
 use crate::incoming::IncomingResult;
 use base::LogicalPath;
 use std::io;
@@ -24,4 +25,7 @@ pub trait TransferStorage: Send + Sync {
     /// Removes the temporary files in a directory that nobody has locked. A file is recognised by its
     /// name together with the attribute of temporary files. Links are never followed.
     fn remove_leftovers(&self, directory: &LogicalPath) -> io::Result<Leftovers>;
+    /// Opens the regular file at a path, and holds it open. A link is followed only if it is that of a file
+    /// in a space, and `ELOOP` is the error of another one.
+    fn hold(&self, path: &LogicalPath) -> io::Result<Box<dyn HeldFile>>;
 }

@@ -92,7 +92,7 @@ pub struct Posix {
     pub(super) names: Arc<NameRules>,
     pub(super) tree: Arc<ConfinedTree>,
     volumes: Arc<Volumes>,
-    pub(super) spaces: Option<Spaces>,
+    pub(super) spaces: Option<Arc<Spaces>>,
     /// Quotas of a configuration without spaces.
     quotas: Option<Arc<SpaceAccounts>>,
     without: DisabledFeatures,
@@ -115,7 +115,7 @@ impl Posix {
         let names = Arc::new(NameRules::new(&config.name_rules));
         let served = config.served.iter().chain(names.targets()).cloned().collect();
         let volumes = Volumes::new(&config.root, tree.root(), served, config.without.nowait)?;
-        let spaces = Spaces::new(&config.spaces, &config.root, &volumes)?;
+        let spaces = Spaces::new(&config.spaces, &config.root, &volumes)?.map(Arc::new);
         let quotas = match &spaces {
             Some(_) => None,
             None => SpaceAccounts::new(&config.spaces.accounting, config.spaces.refresh, Vec::new())?,
@@ -172,7 +172,7 @@ impl Posix {
     }
 
     fn accounts_for_growth(&self) -> bool {
-        self.spaces.as_ref().is_some_and(Spaces::accounts_for_growth)
+        self.spaces.as_ref().is_some_and(|spaces| spaces.accounts_for_growth())
     }
 
     /// Returns the account of a file that was opened for writing.

@@ -124,7 +124,7 @@ fn reopened(file: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(CWD, proc_name(file.as_fd()), flags, Mode::empty())?)
 }
 
-fn is_same_file(one: impl AsFd, other: impl AsFd) -> io::Result<bool> {
+pub(super) fn is_same_file(one: impl AsFd, other: impl AsFd) -> io::Result<bool> {
     let (one, other) = (rustix::fs::fstat(one)?, rustix::fs::fstat(other)?);
     Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
 }
@@ -321,7 +321,7 @@ impl IncomingFile for PosixIncoming {
 }
 
 /// Returns the local path of an open directory.
-fn directory_of(directory: &OwnedFd) -> io::Result<PathBuf> {
+pub(super) fn directory_of(directory: &OwnedFd) -> io::Result<PathBuf> {
     let path = rustix::fs::readlinkat(CWD, proc_name(directory.as_fd()), Vec::new())?;
     Ok(PathBuf::from(OsString::from_vec(path.into_bytes())))
 }

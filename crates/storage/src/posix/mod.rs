@@ -12,6 +12,7 @@
 //! | `tree` | confinement: resolves paths to descriptors in one system call |
 //! | `walk` | fallback of `tree` name by name, for links and kernels that need it |
 //! | `incoming` | temporary files for files that come from elsewhere |
+//! | `held_file` | files that are held open |
 //! | `link` | the file system that a path leads to, without access to the target |
 //! | `volume` | file systems: what each can do without waiting, and its pool |
 //! | `file` | an open file |
@@ -36,6 +37,7 @@ mod calls;
 mod clone;
 mod directory;
 mod file;
+mod held_file;
 mod incoming;
 mod link;
 mod partition;

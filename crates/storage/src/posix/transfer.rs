@@ -1,9 +1,10 @@
 //! [`TransferStorage`] of a [`Posix`] backend.
 
 use super::backend::Posix;
+use super::held_file::PosixHeldFile;
 use super::incoming::{PosixIncoming, remove_leftovers};
 use crate::incoming::IncomingResult;
-use crate::{Leftovers, ParentCreation, TransferStorage};
+use crate::{HeldFile, Leftovers, ParentCreation, TransferStorage};
 use base::LogicalPath;
 use rustix::fs::OFlags;
 use std::io;
@@ -20,5 +21,10 @@ impl TransferStorage for Posix {
     fn remove_leftovers(&self, directory: &LogicalPath) -> io::Result<Leftovers> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
         remove_leftovers(&self.tree.open(&*self.names.stored(directory)?, flags, 0)?)
+    }
+
+    fn hold(&self, path: &LogicalPath) -> io::Result<Box<dyn HeldFile>> {
+        let stored = self.names.stored(path)?;
+        Ok(Box::new(PosixHeldFile::new(&self.tree, self.spaces.as_ref(), &stored)?))
     }
 }

@@ -1,0 +1,40 @@
+//! A file that is held open, so that it stays the same file whatever becomes of its name.
+
+use crate::Metadata;
+use std::io;
+use std::path::PathBuf;
+
+/// Identifies the content of a file. It differs after each write, truncation, rename, and change of
+/// attributes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileVersion {
+    /// Device and inode number.
+    pub file: (u64, u64),
+    /// Size in bytes.
+    pub size: u64,
+    /// Time of the last modification, in seconds since the epoch and nanoseconds.
+    pub modified: (i64, u64),
+    /// Time of the last status change, in seconds since the epoch and nanoseconds.
+    pub changed: (i64, u64),
+}
+
+/// A regular file that is held open. Its attributes are those of this file, and not of another one that
+/// got its name meanwhile.
+pub trait HeldFile: Send {
+    /// Returns the status.
+    fn stat(&self) -> io::Result<Metadata>;
+    /// Returns the version of the content.
+    fn version(&self) -> io::Result<FileVersion>;
+    /// Returns an extended attribute by its full local name; `None` if there is none.
+    fn attribute(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
+    /// Sets an extended attribute by its full local name.
+    fn set_attribute(&self, name: &str, value: &[u8]) -> io::Result<()>;
+    /// Removes an extended attribute. A missing one is no error.
+    fn remove_attribute(&self, name: &str) -> io::Result<()>;
+    /// Reports whether the path by which the file was opened still leads to it.
+    fn has_name(&self) -> io::Result<bool>;
+    /// Returns the local path at which the file was opened, for a program that reads it.
+    fn local_path(&self) -> io::Result<PathBuf>;
+    /// Waits until content and attributes have reached stable storage.
+    fn sync(&self) -> io::Result<()>;
+}

@@ -1,0 +1,123 @@
+//! Files of a [`Posix`](super::Posix) backend that are held open.
+
+use super::attribute::{self, AttributeBearer};
+use super::calls::{QUIET, metadata};
+use super::incoming::{directory_of, is_same_file};
+use super::space::Spaces;
+use super::tree::{ConfinedTree, ParentDirectory};
+use crate::{FileVersion, HeldFile, Metadata};
+use base::LogicalPath;
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A file that is held open.
+pub(super) struct PosixHeldFile {
+    tree: Arc<ConfinedTree>,
+    spaces: Option<Arc<Spaces>>,
+    /// The path of the file below the root.
+    stored: LogicalPath,
+    file: OwnedFd,
+}
+
+/// Opens the regular file at a path below the root. A link is followed only if it is that of a file in
+/// a space; the error of others is `ELOOP`.
+fn open(
+    tree: &ConfinedTree,
+    spaces: Option<&Spaces>,
+    stored: &LogicalPath,
+    flags: OFlags,
+) -> io::Result<OwnedFd> {
+    let file = match tree.open(stored, flags | OFlags::NOFOLLOW | QUIET, 0) {
+        Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
+            let (parent, name) = tree.parent(stored)?;
+            if spaces.and_then(|spaces| spaces.data_behind((&parent, name))).is_none() {
+                return Err(error);
+            }
+            tree.open(stored, flags | QUIET, 0)?
+        }
+        other => other?,
+    };
+    match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
+        FileType::RegularFile => Ok(file),
+        FileType::Directory => Err(Errno::ISDIR.into()),
+        _ => Err(Errno::NOTBLK.into()),
+    }
+}
+
+impl PosixHeldFile {
+    /// Opens the file at a path below the root.
+    pub(super) fn new(
+        tree: &Arc<ConfinedTree>,
+        spaces: Option<&Arc<Spaces>>,
+        stored: &LogicalPath,
+    ) -> io::Result<Self> {
+        let file = open(tree, spaces.map(Arc::as_ref), stored, OFlags::RDONLY)?;
+        Ok(Self { tree: tree.clone(), spaces: spaces.cloned(), stored: stored.clone(), file })
+    }
+
+    fn bearer(&self) -> AttributeBearer<'_> {
+        AttributeBearer::from(self.file.as_fd())
+    }
+}
+
+impl HeldFile for PosixHeldFile {
+    fn stat(&self) -> io::Result<Metadata> {
+        Ok(metadata(&rustix::fs::fstat(&self.file)?))
+    }
+
+    fn version(&self) -> io::Result<FileVersion> {
+        let status = rustix::fs::fstat(&self.file)?;
+        Ok(FileVersion {
+            file: (status.st_dev, status.st_ino),
+            size: metadata(&status).size,
+            modified: (status.st_mtime, status.st_mtime_nsec),
+            changed: (status.st_ctime, status.st_ctime_nsec),
+        })
+    }
+
+    fn attribute(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        attribute::get(&self.bearer(), name)
+    }
+
+    fn set_attribute(&self, name: &str, value: &[u8]) -> io::Result<()> {
+        attribute::set(&self.bearer(), name, value, false)
+    }
+
+    fn remove_attribute(&self, name: &str) -> io::Result<()> {
+        match attribute::remove(&self.bearer(), name) {
+            Err(error) if error.raw_os_error() == Some(Errno::NODATA.raw_os_error()) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn has_name(&self) -> io::Result<bool> {
+        match open(&self.tree, self.spaces.as_deref(), &self.stored, OFlags::RDONLY) {
+            Ok(named) => is_same_file(&named, &self.file),
+            Err(error) if crate::is_missing(&error) => Ok(false),
+            Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
+                // Something else has the name.
+                Some(Errno::LOOP | Errno::ISDIR | Errno::NOTBLK | Errno::NXIO) => Ok(false),
+                _ => Err(error),
+            },
+        }
+    }
+
+    fn local_path(&self) -> io::Result<PathBuf> {
+        let (parent, name) = self.tree.parent(&self.stored)?;
+        let parent = match parent {
+            ParentDirectory::Root(fd) => fd.try_clone_to_owned()?,
+            ParentDirectory::Below(fd) => fd,
+        };
+        Ok(directory_of(&parent)?.join(OsStr::from_bytes(name)))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(&self.file)?)
+    }
+}
