@@ -23,17 +23,34 @@ pub struct ExportConfig {
     pub lock: bool,
     /// Missing files are brought in from mass storage.
     pub stage: bool,
+    /// New and changed files are copied to mass storage.
+    pub migrate: bool,
+    /// Files with a copy in mass storage may be removed.
+    pub purge: bool,
 }
 
 impl ExportConfig {
     /// Returns a writable export with locking.
     pub fn new(prefix: LogicalPath) -> Self {
-        Self { prefix, read_only: false, force_read_only: false, lock: true, stage: false }
+        Self {
+            prefix,
+            read_only: false,
+            force_read_only: false,
+            lock: true,
+            stage: false,
+            migrate: false,
+            purge: false,
+        }
     }
 
     /// Reports whether changes are refused.
     pub(crate) fn is_read_only(&self) -> bool {
         self.read_only || self.force_read_only
+    }
+
+    /// Reports whether files have an attribute with the time of their copy in mass storage.
+    pub(crate) fn keeps_copy_time(&self) -> bool {
+        self.migrate || self.purge
     }
 }
 

@@ -26,7 +26,7 @@ use base::{Clock, Error, ErrorKind, LogicalPath, Owner, Supervisor};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::Backend;
+use storage::{Backend, Metadata};
 use vfs::{Caller, FileSystem, Operation, ReplyTo, Started};
 
 /// Interval of [`Logical::tick`], which checks the hold times of unfinished files.
@@ -320,6 +320,16 @@ impl Logical {
     /// Reports whether missing files at a path are brought in from mass storage.
     pub fn stages(&self, path: &LogicalPath) -> bool {
         self.exports.find(path, "Staging").is_ok_and(|export| export.stage)
+    }
+
+    /// Reports whether new and changed files at a path are copied to mass storage.
+    pub fn migrates(&self, path: &LogicalPath) -> bool {
+        self.exports.find(path, "Migrating").is_ok_and(|export| export.migrate)
+    }
+
+    /// Reports whether a file is open for writing or being renamed, under this name or another.
+    pub fn has_writer(&self, path: &LogicalPath, metadata: &Metadata) -> bool {
+        self.services().open_table.has_writer(path, metadata)
     }
 
     pub(crate) fn is_read_only(&self, path: &LogicalPath) -> bool {

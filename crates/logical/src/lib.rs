@@ -24,6 +24,7 @@
 //! | `handle` | the file handle of a session |
 //! | `in_flight` | operations in progress, which keep a file open |
 //! | `open_file` | the open file: reads, writes, checkpoints, release |
+//! | `copy_mark` | the attribute of files that need a copy in mass storage |
 //! | `clone` | copies of ranges between files, and new files created as a copy |
 //! | `open_table` | all open files |
 //! | `names` | the names of files open for writing, which a sync makes durable |
@@ -64,6 +65,7 @@ mod checkpoint;
 mod checksum;
 mod client_operations;
 mod clone;
+mod copy_mark;
 mod describe;
 mod directory_reading;
 mod errno;

@@ -7,6 +7,7 @@
 use crate::checkpoint::CheckpointTable;
 use crate::checksum::{ChecksumService, stored};
 use crate::config::{CLIENT_MODE_BITS, ModeRules, OWNER_DIRECTORY_BITS, OWNER_FILE_BITS};
+use crate::copy_mark;
 use crate::describe;
 use crate::errno::{self, unable};
 use crate::events::EventForwarder;
@@ -176,6 +177,7 @@ pub(crate) fn rename(
         let parents = ParentCreation { mode, below: existing_parent };
         let fail = |error| Error::unable("rename", &from.path, error);
         let _claim = claim(changes, "rename", &from.path, &[&old, &new], ClaimScope::Tree)?;
+        let _writer = copy_mark::prepare_rename(changes, (&old, &new), &source)?;
         let moving = changes.persist.moving(&old, &new).map_err(fail)?;
         let above = changes.events.missing_above(changes.backend.as_ref(), &new);
         let replaced = changes.persist.number_at(&new).filter(|_| old != new);

@@ -17,6 +17,10 @@ use storage::{Backend, COPY_TIME_ATTRIBUTE, CopyTime, INCOMING_MODIFIED, Incomin
 const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o755;
 
+/// The age in seconds at which a modification time is over: a later write of the file gets a later
+/// one. Times of copies are in whole seconds, and the clock of files lags by some milliseconds.
+pub(crate) const SETTLED_SECONDS: i64 = 2;
+
 /// Returns the name of a file in mass storage, for a root that is a directory or the begin of a URL.
 #[must_use]
 pub fn remote_name(root: &str, path: &LogicalPath) -> OsString {
@@ -156,8 +160,20 @@ fn verified(file: &mut dyn IncomingFile, wanted: Option<u64>) -> Result<u64, Cop
         let text = format!("the copy has {} bytes, but the file in mass storage {size}", metadata.size);
         return incomplete(text);
     }
-    file.set_attribute(COPY_TIME_ATTRIBUTE, &CopyTime(metadata.modified).encode()).map_err(failed)?;
+    // A write in the same second must not leave the time as it is, because it would look copied.
+    let latest = seconds_since_epoch().saturating_sub(SETTLED_SECONDS);
+    if metadata.modified > latest {
+        file.set_modified(latest).map_err(failed)?;
+    }
+    let copied = CopyTime(metadata.modified.min(latest));
+    file.set_attribute(COPY_TIME_ATTRIBUTE, &copied.encode()).map_err(failed)?;
     Ok(metadata.size)
+}
+
+/// Returns the present time in seconds since the epoch.
+pub(crate) fn seconds_since_epoch() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
 }
 
 fn failed(what: &str, error: &io::Error) -> CopyOutcome {

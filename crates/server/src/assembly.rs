@@ -295,6 +295,8 @@ fn export(export: &config::Export) -> Option<logical::config::ExportConfig> {
         force_read_only: attributes.force_read_only,
         lock: attributes.lock,
         stage: attributes.stage,
+        migrate: attributes.migrate,
+        purge: attributes.purge,
     })
 }
 

@@ -38,6 +38,8 @@ pub trait IncomingFile: Send {
     /// Returns the status of the temporary file. If a program has replaced the file, the new one
     /// takes its place. `EBUSY` if a program is left that inherited the lock.
     fn stat(&mut self) -> io::Result<Metadata>;
+    /// Sets the modification time, in seconds since the epoch.
+    fn set_modified(&self, seconds: i64) -> io::Result<()>;
     /// Sets an extended attribute by its full local name.
     fn set_attribute(&self, name: &str, value: &[u8]) -> io::Result<()>;
     /// Syncs the file, gives it its name, and syncs the directory. `EEXIST` if the name exists, and

@@ -4,6 +4,7 @@
 use super::plan::{OpenPlan, OpenServices};
 use super::refusals;
 use crate::checksum::stored;
+use crate::copy_mark;
 use crate::describe::{self, StatView};
 use crate::errno::{self, unable};
 use crate::handle::LogicalHandle;
@@ -70,6 +71,10 @@ fn finish_whole(
     // A new file has no stored checksums, and a truncated one loses them. From here on others do
     // not store a checksum of the file.
     let writer = plan.write.then(|| opener.services.open_table.writers.add(FileKey::from(metadata)));
+    if plan.write && opener.exports.find(&plan.path, "Opening")?.keeps_copy_time() {
+        // After the writer was added, so that no copy that ends now counts.
+        copy_mark::mark_opened(file.as_ref(), &plan.path, plan.request.delete).map_err(|e| plan.unable(e))?;
+    }
     let mut has_checksums = plan.write && !plan.request.new && stored::has_any(file.as_ref());
     if let Some(writer) = writer.as_ref().filter(|_| has_checksums && plan.request.delete) {
         stored::drop_all(&opener.services.checksums.memory, file.as_ref(), &plan.plain, writer.key());

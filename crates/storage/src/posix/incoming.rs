@@ -8,7 +8,7 @@ use crate::incoming::{INCOMING_MODIFIED, INCOMING_PREFIX, IncomingFile, lock_fil
 use crate::{Leftovers, Metadata, ParentCreation};
 use base::LogicalPath;
 use digest::{Algorithm, RunningChecksum};
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -284,6 +284,14 @@ impl IncomingFile for PosixIncoming {
             libc::S_IFREG => Ok(metadata(&status)),
             _ => Err(Errno::NOTBLK.into()),
         }
+    }
+
+    fn set_modified(&self, seconds: i64) -> io::Result<()> {
+        let times = Timestamps {
+            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+            last_modification: Timespec { tv_sec: seconds, tv_nsec: 0 },
+        };
+        Ok(rustix::fs::futimens(&self.locked, &times)?)
     }
 
     fn set_attribute(&self, name: &str, value: &[u8]) -> io::Result<()> {
