@@ -64,6 +64,7 @@ pub fn check(effective: &Effective, disk: &dyn Disk, strictness: Strictness) -> 
     check.directories();
     check.spaces();
     check.staging();
+    check.migration();
     check.check_conflicts();
     check.copies();
     check.entity_program();
@@ -253,6 +254,29 @@ impl DiskCheck<'_> {
                 && effective.residency.directory.is_none()
             {
                 let what = format!("all.export {name} stage: the queue of transfers would be in /tmp/frm");
+                self.wrong(&export.origin, what, "a reboot loses it; set all.adminpath or frm.xfr.qcheck");
+            }
+        }
+    }
+
+    /// Exports that migrate need a program that copies, and files that the server may read.
+    fn migration(&mut self) {
+        let effective = self.effective;
+        if effective.cluster.role.redirects() {
+            return;
+        }
+        for export in effective.storage.exports.iter().filter(|export| export.attributes.migrate) {
+            let name = &export.prefix;
+            if !effective.residency.has_migration_program() {
+                let what = format!("all.export {name} mig: there is no program that copies files out");
+                self.wrong(&export.origin, what, "set frm.xfr.copycmd out, or remove mig");
+            } else if *effective.multi_user.enabled {
+                let what = format!("all.export {name} mig: files of other users cannot be migrated yet");
+                self.wrong(&export.origin, what, "remove mig, or multi-user");
+            } else if effective.process.admin_path.origin.is_default()
+                && effective.residency.directory.is_none()
+            {
+                let what = format!("all.export {name} mig: the queue of transfers would be in /tmp/frm");
                 self.wrong(&export.origin, what, "a reboot loses it; set all.adminpath or frm.xfr.qcheck");
             }
         }

@@ -23,6 +23,9 @@ fn copy_commands_are_kept_by_kind_and_their_variables_are_not_replaced() {
     let text = "set SRC = wrong\n\
         frm.xfr.copycmd in timeout 2h /bin/tape -c $SRC $DST\n\
         frm.xfr.copycmd url in /bin/far $SRC $DST\n\
+        frm.xfr.copycmd out /bin/totape $SRC $DST\n\
+        frm.xfr.migr.idlehold 3m\n\
+        frm.xfr.migr.waittime 20m\n\
         frm.xfr.copymax split 7 3\n\
         frm.xfr.qcheck /var/queue\n\
         oss.remoteroot root://far.example.org/\n\
@@ -38,6 +41,10 @@ fn copy_commands_are_kept_by_kind_and_their_variables_are_not_replaced() {
     };
     let far = StageProgram { command: program("/bin/far", &["$SRC", "$DST"]), timeout: None };
     assert_eq!((&residency.from_path.value, &residency.from_url.value), (&Some(tape), &Some(far)));
+    let to_tape = StageProgram { command: program("/bin/totape", &["$SRC", "$DST"]), timeout: None };
+    assert_eq!((&residency.to_path.value, &residency.to_url.value), (&Some(to_tape), &None));
+    let times = (residency.migration_idle.as_secs(), residency.migration_interval.as_secs());
+    assert_eq!(times, (180, 1200));
     assert_eq!(residency.slots.value, CopySlots { inward: 7, outward: 3 });
     assert_eq!(residency.remote_root.value.as_deref(), Some("root://far.example.org/"));
     assert_eq!(residency.catalog.value, Some(program("/bin/mss", &["-v"])));
@@ -53,7 +60,13 @@ fn copy_commands_are_kept_by_kind_and_their_variables_are_not_replaced() {
     assert_eq!(problems(&again.report), []);
     let values = |effective: &Effective| {
         let values = &effective.residency;
-        (values.from_path.value.clone(), values.from_url.value.clone(), values.slots.value, values.deny.value)
+        let programs = [&values.from_path, &values.from_url, &values.to_path, &values.to_url];
+        let times = [&values.deny, &values.migration_idle, &values.migration_interval];
+        (
+            programs.map(|setting| setting.value.clone()),
+            times.map(|setting| setting.value),
+            values.slots.value,
+        )
     };
     assert_eq!(values(&again.effective), values(&effective));
 }
@@ -76,8 +89,7 @@ fn the_queue_of_an_instance_is_its_own() {
 #[test]
 fn parts_that_are_not_in_force_are_reported() {
     for (line, kinds) in [
-        ("frm.xfr.copycmd out /bin/tape $SRC", &[ProblemKind::NotYet][..]),
-        ("frm.xfr.copycmd in noalloc /bin/tape $SRC", &[ProblemKind::NotYet]),
+        ("frm.xfr.copycmd in noalloc /bin/tape $SRC", &[ProblemKind::NotYet][..]),
         ("frm.xfr.copycmd rmerr stats mdp /bin/tape", &[ProblemKind::NoEffect; 3]),
         ("frm.xfr.qcheck 60s", &[ProblemKind::NoEffect]),
         ("oss.xfr 4 9m 30 deny 1h", &[ProblemKind::NoEffect]),
@@ -90,8 +102,11 @@ fn parts_that_are_not_in_force_are_reported() {
         let found: Vec<ProblemKind> = report.problems().iter().map(|problem| problem.kind).collect();
         assert_eq!(found, kinds, "{line}: {report}");
     }
-    // A program for the other direction does not stage.
-    assert!(!loaded("frm.xfr.copycmd out /bin/tape $SRC").effective.residency.has_copy_program());
+    // A program for the other direction does not stage, and one without a direction does both.
+    for (direction, wanted) in [("in", (true, false)), ("out", (false, true)), ("", (true, true))] {
+        let residency = loaded(&format!("frm.xfr.copycmd {direction} /bin/tape $SRC")).effective.residency;
+        assert_eq!((residency.has_copy_program(), residency.has_migration_program()), wanted);
+    }
 }
 
 /// A disk on which everything is a directory.
@@ -129,4 +144,22 @@ fn an_export_that_stages_needs_a_program_and_no_spaces() {
     let in_spaces = reported(&format!("{spaces}all.export /store stage\n"));
     assert!(in_spaces.len() == 1 && in_spaces[0].contains("into spaces yet"), "{in_spaces:?}");
     assert_eq!(reported(&format!("{spaces}all.export /store stage inplace\n")), Vec::<String>::new());
+}
+
+#[test]
+fn an_export_that_migrates_needs_a_program_for_copies_out() {
+    let reported = |text: &str| {
+        let place = "all.adminpath /var/spool/xrootd\n";
+        let report = check(&loaded(&format!("{place}{text}")).effective, &Directories, Strictness::Strict);
+        let texts = problems(&report).into_iter().map(|(_, text)| text);
+        texts.filter(|text| text.contains("mig:")).collect::<Vec<_>>()
+    };
+    for program in ["", "frm.xfr.copycmd in /bin/tape $SRC $DST\n"] {
+        let without = reported(&format!("{program}all.export /store mig\n"));
+        assert!(without.len() == 1 && without[0].contains("set frm.xfr.copycmd out"), "{without:?}");
+    }
+    for program in ["out", ""] {
+        let text = format!("frm.xfr.copycmd {program} /bin/tape $SRC $DST\nall.export /store mig\n");
+        assert_eq!(reported(&text), Vec::<String>::new());
+    }
 }

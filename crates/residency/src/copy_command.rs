@@ -1,8 +1,9 @@
 //! Command lines of copy programs: a template with variables, as in `frm.xfr.copycmd`.
 
-use crate::ports::IncomingCopy;
-use std::ffi::OsString;
-use std::path::PathBuf;
+use crate::entry::TransferEntry;
+use crate::ports::{IncomingCopy, OutgoingCopy};
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A copy program.
@@ -83,24 +84,50 @@ impl<'a> TemplateParts<'a> {
 
 /// The values of variables.
 pub(crate) struct CommandVariables<'a> {
-    copy: &'a IncomingCopy<'a>,
+    entry: &'a TransferEntry,
+    local: &'a Path,
+    remote: &'a OsStr,
+    source: &'a OsStr,
+    destination: &'a OsStr,
+    flags: &'static str,
     instance: &'a str,
 }
 
 impl<'a> CommandVariables<'a> {
-    pub(crate) fn new(copy: &'a IncomingCopy<'a>, instance: &'a str) -> Self {
-        Self { copy, instance }
+    pub(crate) fn incoming(copy: &'a IncomingCopy<'a>, instance: &'a str) -> Self {
+        Self {
+            entry: copy.entry,
+            local: &copy.target,
+            remote: &copy.remote,
+            source: &copy.remote,
+            destination: copy.destination.as_os_str(),
+            flags: "w",
+            instance,
+        }
+    }
+
+    pub(crate) fn outgoing(copy: &'a OutgoingCopy<'a>, instance: &'a str) -> Self {
+        Self {
+            entry: copy.entry,
+            local: &copy.source,
+            remote: &copy.remote,
+            source: copy.source.as_os_str(),
+            destination: &copy.remote,
+            flags: "r",
+            instance,
+        }
     }
 
     /// Returns the value of a variable of [`VARIABLES`]; `None` for other names.
     fn value(&self, name: &str) -> Option<OsString> {
-        let entry = self.copy.entry;
+        let entry = self.entry;
         Some(match name {
             "LFN" => entry.key.path.as_os_str().to_owned(),
-            "PFN" => self.copy.target.clone().into_os_string(),
-            "RFN" | "SRC" => self.copy.remote.clone(),
-            "DST" => self.copy.destination.clone().into_os_string(),
-            "OFLAG" => "w".into(),
+            "PFN" => self.local.into(),
+            "RFN" => self.remote.into(),
+            "SRC" => self.source.into(),
+            "DST" => self.destination.into(),
+            "OFLAG" => self.flags.into(),
             "PRTY" | "FMODE" => entry.priority.number().to_string().into(),
             "MDP" => "0".into(),
             "NOTIFY" => "-".into(),
@@ -166,7 +193,7 @@ mod tests {
             target: "/data/store/t1".into(),
             lock: std::fs::File::open("/dev/null").unwrap().into(),
         };
-        CommandVariables::new(&copy, "frm").expand(template).into_string().unwrap()
+        CommandVariables::incoming(&copy, "frm").expand(template).into_string().unwrap()
     }
 
     fn expand(template: &str) -> String {
@@ -186,6 +213,19 @@ mod tests {
         for name in VARIABLES {
             assert_ne!(expand(&format!("${name}")), format!("${name}"), "it has a value");
         }
+    }
+
+    #[test]
+    fn a_copy_out_has_its_names_the_other_way_round() {
+        let entry = entry();
+        let copy = OutgoingCopy {
+            entry: &entry,
+            run: &crate::outlived::QueueRun::of(std::path::Path::new("/")).unwrap(),
+            source: "/data/store/t1".into(),
+            remote: "/mss/store/t1".into(),
+        };
+        let text = CommandVariables::outgoing(&copy, "frm").expand("$SRC $DST $PFN $RFN $OFLAG $MDP");
+        assert_eq!(text, "/data/store/t1 /mss/store/t1 /data/store/t1 /mss/store/t1 r 0");
     }
 
     #[test]

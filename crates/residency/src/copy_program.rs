@@ -6,12 +6,13 @@
 use crate::copy_command::{CommandVariables, CopyCommand};
 use crate::entry::{CopyFailure, FailureReason};
 use crate::outlived::MARK_VARIABLE;
-use crate::ports::{CopyAgent, IncomingCopy, StopSignal};
+use crate::ports::{CopyAgent, IncomingCopy, OutgoingCopy, StopSignal};
 use crate::queue::CopyOutcome;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
@@ -29,6 +30,7 @@ const LINE_BYTES_MAX: usize = 1024;
 
 /// The exit status for a file that does not exist.
 const STATUS_NOT_FOUND: i32 = 2;
+const NOT_FOUND: &str = "no such file in mass storage";
 
 /// The copy programs of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,33 +39,76 @@ pub struct CopyPrograms {
     pub from_path: Option<CopyCommand>,
     /// The program for files whose remote name is a URL.
     pub from_url: Option<CopyCommand>,
+    /// The program that copies files out to a path.
+    pub to_path: Option<CopyCommand>,
+    /// The program that copies files out to a URL.
+    pub to_url: Option<CopyCommand>,
     /// The name of this instance of the server.
     pub instance: String,
 }
 
 impl CopyAgent for CopyPrograms {
     fn copy_in(&self, copy: IncomingCopy<'_>, stop: &StopSignal) -> CopyOutcome {
-        let is_url = !copy.remote.as_encoded_bytes().starts_with(b"/");
-        let fail = |reason, text: String| CopyOutcome::Failed(CopyFailure::new(reason, text));
-        let Some(copy_command) = (if is_url { &self.from_url } else { &self.from_path }) else {
-            let kind = if is_url { "URLs" } else { "paths" };
-            let text = format!("no copy command for {kind}: set frm.xfr.copycmd");
-            return fail(FailureReason::Site, text);
+        let program = match chosen(&copy.remote, [&self.from_path, &self.from_url]) {
+            Ok(program) => program,
+            Err(outcome) => return outcome,
         };
-        let variables = CommandVariables::new(&copy, &self.instance);
-        let mut command = Command::new(&copy_command.program);
-        command.args(copy_command.arguments.iter().map(|template| variables.expand(template)));
-        command.env(MARK_VARIABLE, copy.run.mark(&copy.entry.key, copy_command.time_limit));
+        let mut command = program.command(&CommandVariables::incoming(&copy, &self.instance));
+        command.env(MARK_VARIABLE, copy.run.mark(&copy.entry.key, program.time_limit));
         let lock = match copy.lock.try_clone() {
             Ok(lock) => lock,
-            Err(error) => return fail(FailureReason::Site, format!("too many open files: {error}")),
+            Err(error) => return site_failure(format!("too many open files: {error}")),
         };
         storage::inherit(&mut command, lock);
+        program.outcome(command, stop)
+    }
+
+    fn copy_out(&self, copy: OutgoingCopy<'_>, stop: &StopSignal) -> CopyOutcome {
+        let program = match chosen(&copy.remote, [&self.to_path, &self.to_url]) {
+            Ok(program) => program,
+            Err(outcome) => return outcome,
+        };
+        let mut command = program.command(&CommandVariables::outgoing(&copy, &self.instance));
+        command.env(MARK_VARIABLE, copy.run.mark(&copy.entry.key, program.time_limit));
+        match program.outcome(command, stop) {
+            // The file is here, so another try may succeed, whatever the program means by that.
+            CopyOutcome::Failed(failure) if failure.reason == FailureReason::NotFound => {
+                let text = failure.text.replacen(NOT_FOUND, "the program ended with status 2", 1);
+                CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, text))
+            }
+            outcome => outcome,
+        }
+    }
+}
+
+fn site_failure(text: String) -> CopyOutcome {
+    CopyOutcome::Failed(CopyFailure::new(FailureReason::Site, text))
+}
+
+/// Returns the program for a remote name, of one for paths and one for URLs.
+fn chosen<'a>(
+    remote: &OsStr,
+    [of_path, of_url]: [&'a Option<CopyCommand>; 2],
+) -> Result<&'a CopyCommand, CopyOutcome> {
+    let is_url = !remote.as_encoded_bytes().starts_with(b"/");
+    let (program, kind) = if is_url { (of_url, "URLs") } else { (of_path, "paths") };
+    let text = || format!("no copy command for {kind}: set frm.xfr.copycmd");
+    program.as_ref().ok_or_else(|| site_failure(text()))
+}
+
+impl CopyCommand {
+    fn command(&self, variables: &CommandVariables<'_>) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(self.arguments.iter().map(|template| variables.expand(template)));
+        command
+    }
+
+    fn outcome(&self, command: Command, stop: &StopSignal) -> CopyOutcome {
         // Clients are not shown where the program is.
-        let program = copy_command.program.file_name().unwrap_or_default().to_string_lossy();
-        match run(command, copy_command.time_limit, stop) {
+        let program = self.program.file_name().unwrap_or_default().to_string_lossy();
+        match run(command, self.time_limit, stop) {
             Ok(end) => outcome(&program, end),
-            Err(error) => fail(FailureReason::Site, format!("cannot run {program}: {error}")),
+            Err(error) => site_failure(format!("cannot run {program}: {error}")),
         }
     }
 }
@@ -88,7 +133,7 @@ fn outcome(program: &str, end: ProgramEnd) -> CopyOutcome {
         return CopyOutcome::Done;
     }
     let (reason, mut text) = match status.code() {
-        Some(STATUS_NOT_FOUND) => (FailureReason::NotFound, "no such file in mass storage".to_owned()),
+        Some(STATUS_NOT_FOUND) => (FailureReason::NotFound, NOT_FOUND.to_owned()),
         Some(code) => (FailureReason::Temporary, format!("{program} failed with status {code}")),
         None => (FailureReason::Temporary, format!("{program} failed: {status}")),
     };

@@ -1,4 +1,5 @@
-//! Residency of files: brings them in from mass storage when clients want them.
+//! Residency of files: brings them in from mass storage when clients want them, and copies new and
+//! changed files there.
 //!
 //! The crate knows no client protocol. It keeps the requests in one durable queue and executes them
 //! within limits. The file system, and never the queue, decides what is resident (decision 048).
@@ -17,6 +18,9 @@
 //! | `copy_program` | [`CopyPrograms`]: runs copy programs of the site |
 //! | `outlived`, `reaper` | copy programs of earlier runs of the server, and the thread that watches them |
 //! | `staging` | [`Staging`]: brings one file in, whole or not at all |
+//! | `migration` | copies one file to mass storage, and records that it has a copy |
+//! | `copy_candidate` | decides whether a file needs a copy |
+//! | `migration_search` | [`MigrationSchedule`]; searches the exports for such files |
 //! | `service` | [`Residency`]: the queue at work |
 //! | `queue_thread` | the thread of the queue |
 //! | `waiting` | [`Waiter`]: clients that wait for files |
@@ -25,10 +29,13 @@
 //! | `network_file_system` | recognises directories in which the queue would not be safe |
 
 mod catalog;
+mod copy_candidate;
 mod copy_command;
 mod copy_program;
 mod entry;
 mod memory_store;
+mod migration;
+mod migration_search;
 mod network_file_system;
 mod outlived;
 mod ports;
@@ -53,10 +60,11 @@ pub use entry::{
     TransferEntry,
 };
 pub use memory_store::MemoryStore;
+pub use migration_search::MigrationSchedule;
 pub use outlived::QueueRun;
 pub use ports::{
-    CopyAgent, IncomingCopy, PathResidency, RemoteCatalog, RemoteStatus, ResidencyEvents, ResidencyPaths,
-    StopSignal,
+    CopyAgent, IncomingCopy, OutgoingCopy, PathResidency, RemoteCatalog, RemoteStatus, ResidencyEvents,
+    ResidencyPaths, StopSignal,
 };
 pub use queue::{
     CopyOutcome, QueueAction, QueueError, QueueLimits, Submission, SubmissionOutcome, TransferQueue,

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use storage::Metadata;
 
 /// One copy from mass storage.
 pub struct IncomingCopy<'a> {
@@ -28,10 +29,24 @@ pub struct IncomingCopy<'a> {
     pub lock: OwnedFd,
 }
 
+/// One copy to mass storage.
+pub struct OutgoingCopy<'a> {
+    /// The entry.
+    pub entry: &'a TransferEntry,
+    /// The queue, for the mark of programs.
+    pub run: &'a QueueRun,
+    /// The local path of the file.
+    pub source: PathBuf,
+    /// The name of the file in mass storage: a path, or a URL.
+    pub remote: OsString,
+}
+
 /// Copies files between this server and mass storage.
 pub trait CopyAgent: Send + Sync {
     /// Copies one file in. Blocks until the copy has ended; `stop` ends it early.
     fn copy_in(&self, copy: IncomingCopy<'_>, stop: &StopSignal) -> CopyOutcome;
+    /// Copies one file out. Blocks until the copy has ended; `stop` ends it early.
+    fn copy_out(&self, copy: OutgoingCopy<'_>, stop: &StopSignal) -> CopyOutcome;
 }
 
 /// The status of a file in mass storage.
@@ -58,6 +73,8 @@ pub trait RemoteCatalog: Send + Sync {
 pub struct PathResidency {
     /// Missing files are staged.
     pub stage: bool,
+    /// New and changed files are copied to mass storage.
+    pub migrate: bool,
 }
 
 /// The exports of a server.
@@ -66,6 +83,12 @@ pub trait ResidencyPaths: Send + Sync {
     fn roots(&self) -> Vec<LogicalPath>;
     /// Returns the attributes of a path. A path outside of all exports has none.
     fn of(&self, path: &LogicalPath) -> PathResidency;
+    /// Reports whether a client has a file open for writing, or renames it. A rename of a file that may
+    /// have a copy is reported here before the attribute of the copy is reset.
+    fn has_writer(&self, path: &LogicalPath, metadata: &Metadata) -> bool {
+        let _ = (path, metadata);
+        false
+    }
 }
 
 /// A receiver of events about files that come.

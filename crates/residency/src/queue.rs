@@ -49,9 +49,9 @@ pub struct QueueLimits {
     pub slots_in: usize,
     /// Copies that run at once to mass storage.
     pub slots_out: usize,
-    /// Copies that run at once from or to one host, in each direction.
+    /// Copies that run at once from one host.
     pub slots_of_source: usize,
-    /// Copies that run at once for one owner, in each direction.
+    /// Copies that run at once for one owner, from mass storage.
     pub slots_of_owner: usize,
     /// Maximum number of entries that wait or run. One owner has at most as many of them as are free,
     /// so there is always room for others.
@@ -483,7 +483,13 @@ impl TransferQueue {
         let full = |counts: BTreeMap<&Arc<str>, usize>, most: usize| {
             counts.into_iter().filter(|(_, count)| *count >= most).map(|(name, _)| name.clone()).collect()
         };
-        (full(sources, self.limits.slots_of_source), full(owners, self.limits.slots_of_owner))
+        match direction {
+            TransferDirection::In => {
+                (full(sources, self.limits.slots_of_source), full(owners, self.limits.slots_of_owner))
+            }
+            // The server is the only owner of copies to mass storage.
+            TransferDirection::Out => (full(sources, self.limits.slots_out), Vec::new()),
+        }
     }
 }
 

@@ -1,6 +1,10 @@
 //! The thread of the queue: executes commands in transactions, and starts and ends copies.
 
-use crate::entry::{CopyFailure, EntryKey, EntryState, FailureReason, RequestId, TransferEntry};
+use crate::entry::{
+    CopyFailure, EntryKey, EntryState, FailureReason, RequestId, TransferDirection, TransferEntry,
+};
+use crate::migration::Migration;
+use crate::migration_search::MIGRATION_OWNER;
 use crate::outlived::QueueRun;
 use crate::ports::StopSignal;
 use crate::queue::{
@@ -36,6 +40,9 @@ pub(crate) enum Command {
     Submit(Vec<Submission>, StageReply<()>),
     Cancel(RequestId, StageReply<()>),
     Query(RequestId, StageReply<RequestStatus>),
+    /// Adds migrations that find a place and did not fail lately. The answer is the number of migrations
+    /// that wait or run.
+    Migrate(Vec<Submission>, Sender<u64>),
     Ended(EntryKey, CopyOutcome),
     /// Asks whether a transfer is in the queue and was not cancelled.
     IsWanted(EntryKey, Sender<bool>),
@@ -51,6 +58,7 @@ enum AppliedCommand {
     Refused(CopyFailure),
     Query(RequestStatus),
     IsWanted(bool),
+    Migrate(u64),
 }
 
 impl Command {
@@ -61,6 +69,8 @@ impl Command {
             Self::Query(_, reply) => reply(Err(error.clone())),
             // The question is asked again.
             Self::IsWanted(_, reply) => drop(reply.send(true)),
+            // The next search finds the files again.
+            Self::Migrate(_, reply) => drop(reply.send(0)),
             Self::Ended(..) => {}
             Self::End(reply) => reply(),
         }
@@ -92,6 +102,7 @@ pub(crate) struct QueueThread {
     store: SqliteStore,
     queue: TransferQueue,
     staging: Arc<Staging>,
+    migration: Arc<Migration>,
     time: QueueTime,
     inbox: Receiver<Command>,
     /// For the ends of copies.
@@ -115,7 +126,7 @@ impl QueueThread {
     /// Continues the transfers of an earlier run.
     pub(crate) fn recovered(
         mut store: SqliteStore,
-        (limits, staging, run): (QueueLimits, Staging, QueueRun),
+        (limits, (staging, migration), run): (QueueLimits, (Arc<Staging>, Migration), QueueRun),
         clock: Arc<dyn Clock>,
         (ended, inbox): (Sender<Command>, Receiver<Command>),
         lock: DirectoryLock,
@@ -126,7 +137,8 @@ impl QueueThread {
         Ok(Self {
             store,
             queue: TransferQueue::new(limits),
-            staging: Arc::new(staging),
+            staging,
+            migration: Arc::new(migration),
             time,
             inbox,
             ended,
@@ -230,6 +242,11 @@ impl QueueThread {
             (Command::Submit(_, reply) | Command::Cancel(_, reply), _) => reply(Ok(())),
             (Command::Query(_, reply), AppliedCommand::Query(status)) => reply(Ok(status)),
             (Command::Query(_, reply), _) => reply(Ok(RequestStatus::default())),
+            (Command::Migrate(_, reply), result) => {
+                let number = if let AppliedCommand::Migrate(number) = result { number } else { 0 };
+                // It fails if the search has ended.
+                reply.send(number).ok();
+            }
             (Command::Ended(key, _), _) => drop(self.copies.remove(&key)),
             (Command::IsWanted(_, reply), result) => {
                 // It fails if nobody waits for the answer any more.
@@ -252,7 +269,15 @@ impl QueueThread {
             }
             QueueAction::Finished(key, result) => {
                 if let Err(failure) = &result {
-                    tracing::warn!(path = %key.path.shown(), reason = %failure, "cannot stage a file");
+                    let path = key.path.shown();
+                    match key.direction {
+                        TransferDirection::In => {
+                            tracing::warn!(%path, reason = %failure, "cannot stage a file")
+                        }
+                        TransferDirection::Out => tracing::warn!(
+                            %path, reason = %failure, "cannot migrate a file; it is tried again after oss.xfr deny"
+                        ),
+                    }
                 }
                 for waiter in self.waiting.take(&key) {
                     (waiter.reply)(result.clone().map_err(StageError::Failed));
@@ -263,14 +288,21 @@ impl QueueThread {
 
     /// Starts the thread of a copy.
     fn start(&mut self, entry: TransferEntry) {
-        let (staging, ended, key) = (self.staging.clone(), self.ended.clone(), entry.key.clone());
+        let (staging, migration) = (self.staging.clone(), self.migration.clone());
+        let (ended, key) = (self.ended.clone(), entry.key.clone());
         let run = self.run.clone();
         let started = StopSignal::new().and_then(|stop| {
             self.copies.insert(key.clone(), stop.clone());
             // Reports the end of the copy even after a panic.
             let report = EndReport { ended, key: Some(key.clone()) };
-            let copy = move || report.send(staging.stage(&entry, &run, &stop));
-            std::thread::Builder::new().name("stage".to_owned()).spawn(copy)
+            let name = if key.direction == TransferDirection::In { "stage" } else { "migrate" };
+            let copy = move || {
+                report.send(match entry.key.direction {
+                    TransferDirection::In => staging.stage(&entry, &run, &stop),
+                    TransferDirection::Out => migration.migrate(&entry, &run, &stop),
+                });
+            };
+            std::thread::Builder::new().name(name.to_owned()).spawn(copy)
         });
         if let Err(error) = started {
             // The report was dropped with its thread, unless there is none.
@@ -345,6 +377,13 @@ fn apply(
                     break;
                 }
             }
+        }
+        Command::Migrate(submissions, _) => {
+            for submission in submissions {
+                // One that is refused is found again.
+                handled(queue.submit(store, submission, now))?;
+            }
+            return Ok(AppliedCommand::Migrate(store.places(MIGRATION_OWNER)?.own));
         }
         Command::IsWanted(key, _) => {
             let state = store.find(key)?.map(|entry| entry.state);

@@ -106,7 +106,7 @@ mod tests {
             vec![LogicalPath::root()]
         }
         fn of(&self, _: &LogicalPath) -> PathResidency {
-            PathResidency { stage: true }
+            PathResidency { stage: true, ..PathResidency::default() }
         }
     }
 

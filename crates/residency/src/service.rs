@@ -5,6 +5,8 @@
 //! become one transaction, and nothing follows from a command before it is durable.
 
 use crate::entry::{CopyFailure, FailedFile, RequestId};
+use crate::migration::Migration;
+use crate::migration_search::{MigrationSchedule, MigrationSearch};
 use crate::outlived::QueueRun;
 use crate::ports::ResidencyPaths;
 use crate::queue::{QueueLimits, Submission};
@@ -102,6 +104,8 @@ pub struct ResidencyParts {
     pub staging: Staging,
     /// The exports.
     pub paths: Arc<dyn ResidencyPaths>,
+    /// The search for files to be migrated; `None` if no export migrates.
+    pub migration: Option<MigrationSchedule>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
 }
@@ -110,7 +114,7 @@ impl Residency {
     /// Opens the queue, and continues the transfers of an earlier run. Blocks; for the start of the
     /// server.
     pub fn start(parts: ResidencyParts, supervisor: &Supervisor) -> Result<Self, ResidencyStartError> {
-        let ResidencyParts { directory, limits, staging, paths, clock } = parts;
+        let ResidencyParts { directory, limits, staging, paths, migration, clock } = parts;
         let fail = |error| ResidencyStartError::Directory { directory: directory.clone(), error };
         // It holds the arguments of programs, so nobody else may have put anything there.
         let place = PrivateDirectory::create(&directory).map_err(fail)?;
@@ -119,10 +123,12 @@ impl Residency {
             .ok_or_else(|| ResidencyStartError::Locked(directory.clone()))?;
         let store = SqliteStore::open(&place)?;
         let run = QueueRun::of(place.path()).map_err(fail)?;
-        let source = staging.source().into();
+        let source: Arc<str> = staging.source().into();
         let backend = staging.backend.clone();
         let (commands, inbox) = channel();
-        let parts = (limits, staging, run.clone());
+        let staging = Arc::new(staging);
+        let copies = Migration { staging: staging.clone(), paths: paths.clone() };
+        let parts = (limits, (staging, copies), run.clone());
         let thread = QueueThread::recovered(store, parts, clock, (commands.clone(), inbox), lock)?;
         let work = move || thread.run();
         supervisor.spawn("residency", "the queue of transfers", work).map_err(ResidencyStartError::Thread)?;
@@ -137,10 +143,18 @@ impl Residency {
                 answer.recv().ok()
             }),
         };
+        let search = migration.map(|schedule| MigrationSearch {
+            backend: backend.clone(),
+            paths: paths.clone(),
+            schedule,
+            source: source.clone(),
+            commands: commands.clone(),
+        });
         let sweep = move || remove_leftovers(backend.as_ref(), paths.as_ref());
         for (name, work) in [
             ("staging-sweep", Box::new(sweep) as Box<dyn FnOnce() + Send>),
             ("staging-reaper", Box::new(move || reaper.run())),
+            ("migration-search", Box::new(move || search.into_iter().for_each(MigrationSearch::run))),
         ] {
             let thread = std::thread::Builder::new().name(name.to_owned());
             thread.spawn(work).map_err(ResidencyStartError::Thread)?;

@@ -176,7 +176,7 @@ pub(crate) fn seconds_since_epoch() -> i64 {
     i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
 }
 
-fn failed(what: &str, error: &io::Error) -> CopyOutcome {
+pub(crate) fn failed(what: &str, error: &io::Error) -> CopyOutcome {
     if is_errno(error, Errno::BUSY) {
         return CopyOutcome::Failed(CopyFailure::new(
             FailureReason::InUse,

@@ -38,6 +38,11 @@ pub(crate) trait TreeVisitor {
         let _ = (path, entry, stream);
     }
 
+    /// Reports whether links to directories are followed that lead to another path of the exports.
+    fn follows_aliases(&self) -> bool {
+        true
+    }
+
     /// Is called after each piece of work with its time. It may wait, so that others have the disk.
     fn pause(&mut self, busy: Duration) -> ControlFlow<()>;
 }
@@ -195,6 +200,7 @@ impl TreeWalk<'_> {
             Some(number) if self.stack.iter().any(|above| above.number == number) => None,
             // The type was not known before, or the link leads out of the exports.
             Some(_) if !stream.is_alias(entry) => Some(path),
+            Some(_) if !self.visitor.follows_aliases() => None,
             Some(_) if self.followed.len() >= LINKS_MAX => None,
             Some(number) => self.followed.insert(number).then_some(path),
         }

@@ -50,7 +50,8 @@ impl ResidencyPaths for Paths {
         vec![LogicalPath::root(), LogicalPath::parse(b"/local").unwrap()]
     }
     fn of(&self, path: &LogicalPath) -> PathResidency {
-        PathResidency { stage: !path.is_within(&LogicalPath::parse(b"/local").unwrap()) }
+        let migrate = path.is_within(&LogicalPath::parse(b"/mig").unwrap());
+        PathResidency { migrate, stage: !path.is_within(&LogicalPath::parse(b"/local").unwrap()) }
     }
 }
 
@@ -108,7 +109,13 @@ impl Site {
         let arguments = ["-c", script, directory.to_str().unwrap(), "$SRC", "$DST"].map(str::to_owned);
         let command =
             CopyCommand { program: "/bin/sh".into(), arguments: arguments.into(), time_limit: None };
-        let agent = CopyPrograms { from_path: Some(command), from_url: None, instance: "test".to_owned() };
+        let agent = CopyPrograms {
+            from_path: Some(command),
+            from_url: None,
+            to_path: None,
+            to_url: None,
+            instance: "test".to_owned(),
+        };
         let remote_root = directory.join("tape").to_str().unwrap().to_owned();
         let staging = Staging { backend, agent: Arc::new(agent), events, catalog: None, remote_root };
         ResidencyParts {
@@ -116,6 +123,7 @@ impl Site {
             limits: LIMITS,
             staging,
             paths: Arc::new(Paths),
+            migration: None,
             clock: Arc::new(RealClock),
         }
     }

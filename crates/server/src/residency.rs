@@ -1,4 +1,4 @@
-//! Staging of a running server: its queue and programs, as the port that the file system uses.
+//! Staging and migration of a running server: its queue and programs, as the port that the file system uses.
 
 use crate::adapters::SystemClock;
 use crate::error::StartError;
@@ -6,9 +6,10 @@ use base::{Error, ErrorKind, LogicalPath, Supervisor};
 use config::{CopyProgram, Effective, StageProgram};
 use logical::{HasLeft, Logical, StageRequest, StagedFiles, Stager, StagerReply};
 use residency::{
-    CatalogProgram, CopyCommand, CopyFailure, CopyPrograms, EntryKey, FailureReason, PathResidency, Priority,
-    QueueLimits, RemoteCatalog, RequestId, RequestStatus, Residency, ResidencyEvents, ResidencyParts,
-    ResidencyPaths, StageError, Staging, Submission, TransferDirection, Waiter, remote_name,
+    CatalogProgram, CopyCommand, CopyFailure, CopyPrograms, EntryKey, FailureReason, MigrationSchedule,
+    PathResidency, Priority, QueueLimits, RemoteCatalog, RequestId, RequestStatus, Residency,
+    ResidencyEvents, ResidencyParts, ResidencyPaths, StageError, Staging, Submission, TransferDirection,
+    Waiter, remote_name,
 };
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -32,41 +33,25 @@ const COPIES_END_MAX: Duration = Duration::from_secs(8);
 const TYPE_FILE: u32 = 0o100_000;
 const TYPE_DIRECTORY: u32 = 0o040_000;
 
-/// Returns the files of a server behind its queue of transfers, if any export stages files and there
-/// is a program that copies them.
+/// Returns the files of a server behind its queue of transfers, if any export stages or migrates files
+/// and there is a program that copies them.
 pub(crate) fn staged_files(
     logical: &Arc<Logical>,
     effective: &Effective,
     supervisor: &Supervisor,
 ) -> Result<(Arc<dyn FileSystem>, Option<ServerTransfers>), StartError> {
-    let stages = effective.storage.exports.iter().any(|export| export.attributes.stage);
     let values = &effective.residency;
-    if !stages || !values.has_copy_program() {
+    let has_export = |is_wanted: fn(&config::ExportAttributes) -> bool| {
+        effective.storage.exports.iter().any(|export| is_wanted(&export.attributes))
+    };
+    let stages = has_export(|attributes| attributes.stage) && values.has_copy_program();
+    let migrates = has_export(|attributes| attributes.migrate) && values.has_migration_program();
+    if !stages && !migrates {
         return Ok((logical.clone(), None));
     }
     let fail = |error: &dyn std::fmt::Display| StartError::Residency(error.to_string());
     let root = values.remote_root.value.clone().unwrap_or_default();
-    let programs = CopyPrograms {
-        from_path: values.from_path.value.as_ref().map(copy_command),
-        from_url: values.from_url.value.as_ref().map(copy_command),
-        instance: effective.instance.clone().unwrap_or_else(|| config::ANONYMOUS.to_owned()),
-    };
-    for program in [&programs.from_path, &programs.from_url].into_iter().flatten() {
-        check_program(&program.program).map_err(|error| fail(&error))?;
-        if let Some(name) = program.variable_without_value() {
-            let text = format!(
-                "frm.xfr.copycmd: ${name} has no value here; remove it, or write \\${name} for the text"
-            );
-            return Err(fail(&text));
-        }
-    }
-    let is_url = !root.is_empty() && !root.starts_with('/');
-    if (if is_url { &programs.from_url } else { &programs.from_path }).is_none() {
-        let (kind, option) = if is_url { ("URLs", " url") } else { ("paths", "") };
-        let text =
-            format!("oss.remoteroot makes {kind} of the remote names: set frm.xfr.copycmd{option} for them");
-        return Err(fail(&text));
-    }
+    let programs = copy_programs(effective, &root, (stages, migrates)).map_err(|error| fail(&error))?;
     if let Some(catalog) = &values.catalog.value {
         check_program(&catalog.path).map_err(|error| fail(&error))?;
     }
@@ -94,11 +79,58 @@ pub(crate) fn staged_files(
         },
         staging,
         paths: Arc::new(Exports(Arc::downgrade(logical))),
+        migration: migrates.then(|| MigrationSchedule {
+            interval: values.migration_interval.value,
+            idle: values.migration_idle.value,
+        }),
         clock: Arc::new(SystemClock::new()),
     };
     let residency = Arc::new(Residency::start(parts, supervisor).map_err(|error| fail(&error))?);
+    if !stages {
+        return Ok((logical.clone(), Some(residency)));
+    }
     let stager = QueueStager { residency: residency.clone(), catalog };
     Ok((StagedFiles::before(logical.clone(), Arc::new(stager)), Some(residency)))
+}
+
+/// Returns the programs that copy files, after a check of those that are needed.
+fn copy_programs(
+    effective: &Effective,
+    root: &str,
+    (stages, migrates): (bool, bool),
+) -> Result<CopyPrograms, String> {
+    let values = &effective.residency;
+    let command = |program: &Option<StageProgram>, is_needed: bool| {
+        program.as_ref().filter(|_| is_needed).map(copy_command)
+    };
+    let programs = CopyPrograms {
+        from_path: command(&values.from_path, stages),
+        from_url: command(&values.from_url, stages),
+        to_path: command(&values.to_path, migrates),
+        to_url: command(&values.to_url, migrates),
+        instance: effective.instance.clone().unwrap_or_else(|| config::ANONYMOUS.to_owned()),
+    };
+    let CopyPrograms { from_path, from_url, to_path, to_url, .. } = &programs;
+    for program in [from_path, from_url, to_path, to_url].into_iter().flatten() {
+        check_program(&program.program)?;
+        if let Some(name) = program.variable_without_value() {
+            return Err(format!(
+                "frm.xfr.copycmd: ${name} has no value here; remove it, or write \\${name} for the text"
+            ));
+        }
+    }
+    let is_url = !root.is_empty() && !root.starts_with('/');
+    let (kind, option) = if is_url { ("URLs", " url") } else { ("paths", "") };
+    for (direction, is_needed, of_path, of_url) in
+        [("in", stages, from_path, from_url), ("out", migrates, to_path, to_url)]
+    {
+        if is_needed && (if is_url { of_url } else { of_path }).is_none() {
+            return Err(format!(
+                "oss.remoteroot makes {kind} of the remote names: set frm.xfr.copycmd {direction}{option} for them"
+            ));
+        }
+    }
+    Ok(programs)
 }
 
 /// The transfers of a server.
@@ -153,7 +185,12 @@ impl ResidencyPaths for Exports {
     }
 
     fn of(&self, path: &LogicalPath) -> PathResidency {
-        PathResidency { stage: self.0.upgrade().is_some_and(|logical| logical.stages(path)) }
+        let Some(logical) = self.0.upgrade() else { return PathResidency::default() };
+        PathResidency { stage: logical.stages(path), migrate: logical.migrates(path) }
+    }
+
+    fn has_writer(&self, path: &LogicalPath, metadata: &Metadata) -> bool {
+        self.0.upgrade().is_some_and(|logical| logical.has_writer(path, metadata))
     }
 }
 

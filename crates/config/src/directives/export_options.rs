@@ -66,7 +66,7 @@ pub static EXPORT_OPTIONS: &[OptionEntry] = &[
     }),
     later(&["purge"], "files may be purged", |a| a.purge = true),
     option(&["nopurge"], "files are not purged (default)", |a| a.purge = false),
-    later(&["mig", "migratable"], "files are migrated to mass storage", |a| a.migrate = true),
+    option(&["mig", "migratable"], "files are migrated to mass storage", |a| a.migrate = true),
     option(&["nomig", "notmig", "notmigratable"], "files are not migrated (default)", |a| a.migrate = false),
     later(&["check"], "mass storage is queried before a file is created", |a| a.check = true),
     option(&["nocheck"], "mass storage is not queried (default)", |a| a.check = false),

@@ -1,7 +1,6 @@
 //! Directives of staging, migration and purging: `frm.`, and those of `oss.` for mass storage.
 //!
-//! Staging is in force. The directives of migration and purging are known so that files of sites
-//! load.
+//! Staging and migration are in force. The directives of purging are known so that files of sites load.
 
 use super::arguments::Arguments;
 use super::definition::{Directive, Section};
@@ -19,8 +18,8 @@ const MONTH: u64 = 30 * 86_400;
 
 pub(super) const SECTION: Section = Section {
     title: "Mass storage: frm.",
-    about: "The server stages missing files itself; see [staging.md](staging.md). Migration and purging are not in \
-            force yet.",
+    about: "The server stages missing files and migrates new ones itself; see [staging.md](staging.md). Purging is \
+            not in force yet.",
     directives: &[
         Directive::new(
             &["frm.xfr.copycmd"],
@@ -28,20 +27,20 @@ pub(super) const SECTION: Section = Section {
             "[in|out] [noalloc] [rmerr] [stats] [timeout time] [mdp] [url] [xpd] command arguments",
             copy_command,
         )
-        .default("none: nothing is staged")
+        .default("none: nothing is staged or migrated")
         .help(
-            "Program that copies a file from mass storage, in force for exports with `stage`. With `url` it is for remote \
-               names that are URLs. Variables in its arguments: $SRC and $DST, $LFN, $PFN, $RFN, $PRTY, $RID, $TID, $HOST, \
+            "Program that copies a file from mass storage (`in`, for exports with `stage`) or to it (`out`, for exports with \
+               `mig`); without either word it does both. With `url` it is for remote names that are URLs. Variables in its arguments: $SRC and $DST, $LFN, $PFN, $RFN, $PRTY, $RID, $TID, $HOST, \
                $INS, $OFLAG, $MDP and $NOTIFY. Others stop the start: all clients of a file share one copy, so opaque \
-               data of a request has no values for it. Status 2 means that there \
-               is no such file. `timeout` ends the program and all its processes. `out` and `noalloc` are not in force yet; \
+               data of a request has no values for it. Status 2 of a copy from mass \
+               storage means that there is no such file. `timeout` ends the program and all its processes. `noalloc` is not in force yet; \
                partial files are always removed, and each copy is logged.",
         )
-        .executes(|effective| effective.residency.has_copy_program())
+        .executes(|effective| effective.residency.has_copy_program() || effective.residency.has_migration_program())
         .example("in /usr/bin/stagein $SRC $DST"),
         Directive::new(&["frm.xfr.copymax"], UsageFrequency::Common, "{n | split in out}", copies_max)
             .default("2")
-            .help("Maximum number of concurrent copies in each direction. Copies to mass storage are not in force yet.")
+            .help("Maximum number of concurrent copies in each direction.")
             .example("10"),
         Directive::new(
             &["scalla.stageshare"],
@@ -62,13 +61,13 @@ pub(super) const SECTION: Section = Section {
                    reboot empties /tmp. Others must not be able to write to it. The time has no effect: requests are never \
                    searched for.")
             .example("/var/spool/xrootd/frm"),
-        Directive::not_yet(&["frm.xfr.migr.idlehold"], UsageFrequency::Common, "time")
+        Directive::new(&["frm.xfr.migr.idlehold"], UsageFrequency::Common, "time", migration_idle)
             .default("10m")
-            .help("Idle time of a file before it is migrated.")
+            .help("Time for which a file must not have been changed before it is migrated.")
             .example("1h"),
-        Directive::not_yet(&["frm.xfr.migr.waittime"], UsageFrequency::Common, "time")
+        Directive::new(&["frm.xfr.migr.waittime"], UsageFrequency::Common, "time", migration_interval)
             .default("1h")
-            .help("Interval between two searches for files to migrate.")
+            .help("Interval between two searches for files to migrate. It is not shorter than the idle time.")
             .example("30m"),
         Directive::not_yet(
             &["frm.purge.policy"],
@@ -103,34 +102,47 @@ pub(super) const SECTION: Section = Section {
 
 /// Reads the options of `frm.xfr.copycmd`, which begin before the path of the program.
 fn copy_command(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
-    let (mut is_out, mut is_url, mut timeout) = (false, false, None);
+    let (mut is_in, mut is_out, mut is_url, mut timeout) = (false, false, false, None);
     let mut token = arguments.need("copycmd command")?;
     while !token.text.starts_with('/') {
         match token.text.as_str() {
-            "in" => is_out = false,
-            "out" => {
-                is_out = true;
-                option_not_yet(arguments, token, draft);
-            }
+            "in" => is_in = true,
+            "out" => is_out = true,
             "url" => is_url = true,
             "timeout" => timeout = Some(arguments.time("copycmd timeout", between(1, MONTH))?),
             "noalloc" => option_not_yet(arguments, token, draft),
             "rmerr" => part_without_effect(arguments, token, "a partial file is always removed", draft),
             "stats" => part_without_effect(arguments, token, "each copy is logged", draft),
-            "mdp" | "xpd" => {
-                part_without_effect(arguments, token, "it concerns copies to mass storage", draft)
-            }
+            "mdp" | "xpd" => part_without_effect(arguments, token, "the program makes directories", draft),
             _ => return Err(arguments.invalid(token, "copycmd option or path")),
         }
         token = arguments.need("copycmd command")?;
     }
     let command = program(token, arguments, "copycmd")?;
-    if is_out {
-        return Ok(());
-    }
+    let program = StageProgram { command, timeout };
     let residency = &mut draft.effective.residency;
-    let setting = if is_url { &mut residency.from_url } else { &mut residency.from_path };
-    setting.set(Some(StageProgram { command, timeout }), arguments.origin());
+    if is_in || !is_out {
+        let setting = if is_url { &mut residency.from_url } else { &mut residency.from_path };
+        setting.set(Some(program.clone()), arguments.origin());
+    }
+    if is_out || !is_in {
+        let setting = if is_url { &mut residency.to_url } else { &mut residency.to_path };
+        setting.set(Some(program), arguments.origin());
+    }
+    Ok(())
+}
+
+fn migration_idle(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let time = arguments.time("idlehold", between(0, MONTH))?;
+    draft.finish(arguments);
+    draft.effective.residency.migration_idle.set(time, arguments.origin());
+    Ok(())
+}
+
+fn migration_interval(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let time = arguments.time("waittime", between(1, MONTH))?;
+    draft.finish(arguments);
+    draft.effective.residency.migration_interval.set(time, arguments.origin());
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::third_party::CopyProgram;
 use crate::setting::Setting;
 
-/// `frm.xfr.copycmd`: a program that copies files from mass storage.
+/// `frm.xfr.copycmd`: a program that copies files from or to mass storage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StageProgram {
     /// The program and its arguments, with variables.
@@ -50,6 +50,14 @@ pub struct ResidencyConfig {
     pub from_path: Setting<Option<StageProgram>>,
     /// `frm.xfr.copycmd url`, for files whose remote name is a URL.
     pub from_url: Setting<Option<StageProgram>>,
+    /// `frm.xfr.copycmd out`, for files whose remote name is a path.
+    pub to_path: Setting<Option<StageProgram>>,
+    /// `frm.xfr.copycmd out url`, for files whose remote name is a URL.
+    pub to_url: Setting<Option<StageProgram>>,
+    /// `frm.xfr.migr.idlehold`: time for which a file is not changed before it is migrated.
+    pub migration_idle: Setting<Duration>,
+    /// `frm.xfr.migr.waittime`: interval between two searches for files to migrate.
+    pub migration_interval: Setting<Duration>,
     /// `frm.xfr.copymax`.
     pub slots: Setting<CopySlots>,
     /// `scalla.stageshare`.
@@ -66,6 +74,12 @@ impl ResidencyConfig {
     pub fn has_copy_program(&self) -> bool {
         self.from_path.value.is_some() || self.from_url.value.is_some()
     }
+
+    /// Reports whether there is a program that migrates files.
+    #[must_use]
+    pub fn has_migration_program(&self) -> bool {
+        self.to_path.value.is_some() || self.to_url.value.is_some()
+    }
 }
 
 impl Default for ResidencyConfig {
@@ -75,6 +89,10 @@ impl Default for ResidencyConfig {
             catalog: Setting::default_of(None),
             from_path: Setting::default_of(None),
             from_url: Setting::default_of(None),
+            to_path: Setting::default_of(None),
+            to_url: Setting::default_of(None),
+            migration_idle: Setting::default_of(Duration::from_secs(600)),
+            migration_interval: Setting::default_of(Duration::from_secs(3600)),
             slots: Setting::default_of(CopySlots { inward: 2, outward: 2 }),
             share: Setting::default_of(StageShare { copies: None, places: 2_000_000 }),
             directory: Setting::default_of(None),

@@ -13,6 +13,12 @@ pub(super) fn show(values: &ResidencyConfig, lines: &mut EffectiveLines) {
     lines.add(Reload::Restart, "frm.xfr.copycmd", &values.from_url, |program| {
         stage("in url", program.as_ref())
     });
+    lines.add(Reload::Restart, "frm.xfr.copycmd", &values.to_path, |program| stage("out", program.as_ref()));
+    lines.add(Reload::Restart, "frm.xfr.copycmd", &values.to_url, |program| {
+        stage("out url", program.as_ref())
+    });
+    lines.restart("frm.xfr.migr.idlehold", &values.migration_idle, time);
+    lines.restart("frm.xfr.migr.waittime", &values.migration_interval, time);
     lines.restart("frm.xfr.copymax", &values.slots, |slots| {
         format!("split {} {}", slots.inward, slots.outward)
     });

@@ -1,0 +1,190 @@
+"""Migration to mass storage: a directory is the tape, and a shell script of the site copies to it.
+
+The real server leaves migration to a daemon of its own, so these tests are about ours only. Its clients are
+the real ones."""
+
+import contextlib
+import os
+import signal
+import sqlite3
+import struct
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import peers
+from tools import wait_until, xrdcp, xrdfs
+
+# Copies $1 to $2. Before, it waits as long as there is a file `hold` beside it.
+COPY = """\
+#!/bin/sh
+cd "${0%/*}"
+cat "$1" > new.$$
+echo "$$ $1" >> runs
+while [ -e hold ]; do sleep 0.05; done
+[ -e broken ] && { echo "no drive is free"; exit 5; }
+mkdir -p "${2%/*}"
+mv new.$$ "$2"
+"""
+STATUS = """\
+#!/bin/sh
+[ "$1" = statx ] || { echo 38; exit; }
+[ -e "$2" ] || { echo 2; exit; }
+echo 0
+exec stat -c '%A %h %u %g %X %Z %Y %s %o %b' "$2"
+"""
+
+
+class Tape:
+    """A directory with programs of the site, and the files on tape in `files`."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.files = directory / "files"
+        self.files.mkdir()
+        for name, text in (("copy", COPY), ("status", STATUS)):
+            program = directory / name
+            program.write_text(text)
+            program.chmod(0o755)
+        for path in (directory, self.files):
+            path.chmod(0o755)
+            peers.give(path)
+
+    def content(self, name):
+        path = self.files / name
+        return path.read_bytes() if path.exists() else None
+
+    @contextlib.contextmanager
+    def flag(self, name):
+        flag = self.directory / name
+        flag.touch()
+        try:
+            yield
+        finally:
+            flag.unlink()
+
+    def runs(self):
+        """Returns the number of the process and the file of each run of the program."""
+        runs = self.directory / "runs"
+        return [line.split() for line in runs.read_text().splitlines()] if runs.exists() else []
+
+
+@pytest.fixture
+def tape():
+    with tempfile.TemporaryDirectory(prefix="scalla-tape-", dir="/var/tmp") as directory:
+        yield Tape(Path(directory))
+
+
+@pytest.fixture
+def migrate(begin, tape):
+    """Starts a server that migrates all files a short time after their last change."""
+
+    def start(more=""):
+        settings = (
+            f"oss.remoteroot {tape.files}\nfrm.xfr.copycmd out {tape.directory}/copy $SRC $DST\n"
+            f"frm.xfr.migr.idlehold 0\nfrm.xfr.migr.waittime 1s\n{more}"
+        )
+        return begin(peers.Linked(settings=settings, export="/ mig"))
+
+    return start
+
+
+def copied(server, name):
+    """Returns the time of the copy of a file, or 1 if there is none."""
+    output = os.getxattr(server.tree / name, "user.XrdFrm.Cpy")
+    (time,) = struct.unpack(">q16x", output)
+    return time
+
+
+def is_migrated(server, name):
+    return copied(server, name) == int((server.tree / name).stat().st_mtime)
+
+
+def upload(server, tmp_path, name, content):
+    source = tmp_path / "source"
+    source.write_bytes(content)
+    xrdcp("--force", source, server.url(f"/{name}")).ok()
+
+
+def test_new_and_changed_files_are_migrated(tape, migrate, tmp_path):
+    server = migrate()
+    (server.tree / "local").write_bytes(b"without the server")
+    with tape.flag("hold"):
+        upload(server, tmp_path, "d/file", b"first")
+        assert copied(server, "d/file") == 1
+        wait_until(lambda: tape.runs())
+        assert copied(server, "d/file") == 1
+    wait_until(lambda: is_migrated(server, "d/file"))
+    assert tape.content("d/file") == b"first"
+    upload(server, tmp_path, "d/file", b"other")
+    assert not is_migrated(server, "d/file")
+    wait_until(lambda: is_migrated(server, "d/file"))
+    assert tape.content("d/file") == b"other" and len(tape.runs()) == 2
+    # Clients do not reach the attribute.
+    assert "Cpy" not in xrdfs(server, "xattr", "/d/file", "list").out
+    assert tape.content("local") is None
+
+
+def test_a_file_that_is_changed_during_its_copy_is_migrated_again(tape, migrate, tmp_path):
+    server = migrate()
+    with tape.flag("hold"):
+        upload(server, tmp_path, "file", b"first")
+        wait_until(lambda: tape.runs())
+        upload(server, tmp_path, "file", b"other")
+    wait_until(lambda: is_migrated(server, "file"))
+    assert tape.content("file") == b"other" and len(tape.runs()) == 2
+
+
+def test_a_renamed_file_is_migrated_under_its_new_name(tape, migrate, tmp_path):
+    server = migrate()
+    upload(server, tmp_path, "d/old", b"content")
+    wait_until(lambda: is_migrated(server, "d/old"))
+    xrdfs(server, "mv", "/d", "/e").fails(54, "rename its files one by one")
+    xrdfs(server, "mv", "/d/old", "/d/new").ok()
+    wait_until(lambda: is_migrated(server, "d/new"))
+    assert tape.content("d/new") == b"content" and len(tape.runs()) == 2
+    # Another one is renamed while it is copied.
+    with tape.flag("hold"):
+        upload(server, tmp_path, "d/a", b"more")
+        wait_until(lambda: len(tape.runs()) == 3)
+        xrdfs(server, "mv", "/d/a", "/d/b").ok()
+    wait_until(lambda: is_migrated(server, "d/b"))
+    assert tape.content("d/b") == b"more"
+
+
+def test_a_failing_program_is_tried_again_with_its_reason(tape, migrate, tmp_path):
+    server = migrate()
+    with tape.flag("broken"):
+        upload(server, tmp_path, "file", b"content")
+        wait_until(lambda: len(tape.runs()) == 2)
+        assert copied(server, "file") == 1 and tape.content("file") is None
+        wait_until(lambda: "no drive is free" in server.output())
+        assert len(tape.runs()) == 3
+    queue = sqlite3.connect(f"file:{server.work}/admin/frm/queue.sqlite?mode=ro", uri=True)
+    (row,) = queue.execute("SELECT direction, state, tries, text FROM entries").fetchall()
+    queue.close()
+    assert row[:3] == (1, 3, 3) and "copy failed with status 5: no drive is free" in row[3]
+
+
+def test_a_copy_of_another_size_does_not_count(tape, migrate, tmp_path):
+    server = migrate(f"oss.rsscmd {tape.directory}/status\n")
+    (tape.directory / "copy").write_text('#!/bin/sh\necho "$$ $1" >> "${0%/*}/runs"\nhead -c 3 "$1" > "$2"\n')
+    upload(server, tmp_path, "file", b"content")
+    wait_until(lambda: "has 3 bytes, but the file 7" in server.output())
+    assert copied(server, "file") == 1 and len(tape.runs()) == 3
+
+
+def test_a_kill_during_a_copy_loses_nothing(tape, migrate, tmp_path):
+    server = migrate()
+    with tape.flag("hold"):
+        upload(server, tmp_path, "file", b"content")
+        wait_until(lambda: tape.runs())
+        server.restart()
+        # The program of the first run still runs, and there is no second one beside it.
+        ((process, _),) = tape.runs()
+        assert Path(f"/proc/{process}").exists() and copied(server, "file") == 1
+        os.kill(int(process), signal.SIGKILL)
+        wait_until(lambda: len(tape.runs()) == 2)
+    wait_until(lambda: is_migrated(server, "file"))
+    assert tape.content("file") == b"content"

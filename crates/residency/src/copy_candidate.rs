@@ -1,0 +1,87 @@
+//! Decides whether a file needs a copy in mass storage.
+
+use crate::staging::SETTLED_SECONDS;
+use storage::{CopyTime, Metadata};
+
+/// `st_mode`: the type of a file, that of a regular file, and the mark of an unfinished one.
+const TYPE_MASK: u32 = 0o170_000;
+const TYPE_REGULAR: u32 = 0o100_000;
+const MODE_UNFINISHED: u32 = 0o1000;
+
+/// The need of a file for a copy in mass storage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CopyNeed {
+    /// It has one, or it is not to have one.
+    Never,
+    /// It has no attribute: it was not created through the server.
+    Unknown,
+    /// It is not idle for long enough before this time, in seconds since the epoch.
+    NotBefore(i64),
+    /// It needs one.
+    Now,
+}
+
+/// Returns the need of a file with this attribute, at the time `now` in seconds since the epoch. `idle`
+/// is the number of seconds for which a file must not have been changed.
+pub(crate) fn copy_need(attribute: Option<&[u8]>, metadata: &Metadata, now: i64, idle: i64) -> CopyNeed {
+    if metadata.mode & TYPE_MASK != TYPE_REGULAR || metadata.mode & MODE_UNFINISHED != 0 {
+        return CopyNeed::Never;
+    }
+    let Some(copied) = attribute.and_then(CopyTime::decode) else { return CopyNeed::Unknown };
+    // The time of a copy could not be told from the value of a new file.
+    let has_no_time = metadata.modified <= CopyTime::NEVER.0;
+    if copied == CopyTime::PLACEHOLDER || copied.has_copy(metadata.modified) || has_no_time {
+        return CopyNeed::Never;
+    }
+    // Within the second of the last change, another one could leave the time as it is.
+    let ready = metadata.modified.saturating_add(idle.max(SETTLED_SECONDS));
+    if now < ready { CopyNeed::NotBefore(ready) } else { CopyNeed::Now }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(mode: u32, modified: i64) -> Metadata {
+        Metadata {
+            device: 1,
+            inode: 2,
+            mode,
+            size: 3,
+            uid: 0,
+            gid: 0,
+            modified,
+            modified_nanoseconds: 0,
+            changed: modified,
+            accessed: modified,
+            offline: false,
+        }
+    }
+
+    #[test]
+    fn new_and_changed_files_need_a_copy_when_they_are_idle() {
+        let need = |copied: CopyTime, modified: i64, now: i64, idle: i64| {
+            copy_need(Some(&copied.encode()), &metadata(0o100_644, modified), now, idle)
+        };
+        assert_eq!(need(CopyTime::NEVER, 1000, 1600, 600), CopyNeed::Now);
+        assert_eq!(need(CopyTime::NEVER, 1000, 1599, 600), CopyNeed::NotBefore(1600));
+        assert_eq!(need(CopyTime::NEVER, 1000, 1001, 0), CopyNeed::NotBefore(1002), "in the same second");
+        assert_eq!(need(CopyTime::NEVER, 1000, 900, 0), CopyNeed::NotBefore(1002), "the clock was set back");
+        assert_eq!(need(CopyTime(1000), 1000, 9999, 0), CopyNeed::Never);
+        assert_eq!(need(CopyTime(1000), 1001, 9999, 0), CopyNeed::Now);
+        assert_eq!(need(CopyTime(1000), 999, 9999, 0), CopyNeed::Now, "it was written by a clock set back");
+        assert_eq!(need(CopyTime::PLACEHOLDER, 1000, 9999, 0), CopyNeed::Never);
+        assert_eq!(need(CopyTime::NEVER, 1, 9999, 0), CopyNeed::Never);
+    }
+
+    #[test]
+    fn other_objects_and_unfinished_files_need_none() {
+        let value = CopyTime::NEVER.encode();
+        for mode in [0o040_755, 0o120_777, 0o101_600] {
+            assert_eq!(copy_need(Some(&value), &metadata(mode, 1000), 9999, 0), CopyNeed::Never);
+        }
+        for value in [None, Some(&[0; 3][..])] {
+            assert_eq!(copy_need(value, &metadata(0o100_644, 1000), 9999, 0), CopyNeed::Unknown);
+        }
+    }
+}

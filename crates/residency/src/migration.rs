@@ -1,0 +1,158 @@
+//! Copies one file to mass storage, and records that it has a copy there.
+
+use crate::copy_candidate::{CopyNeed, copy_need};
+use crate::entry::{CopyFailure, FailureReason, TransferEntry};
+use crate::outlived::QueueRun;
+use crate::ports::{OutgoingCopy, ResidencyPaths, StopSignal};
+use crate::queue::CopyOutcome;
+use crate::staging::{Staging, failed, remote_name, seconds_since_epoch};
+use rustix::io::Errno;
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+use storage::{COPY_TIME_ATTRIBUTE, CopyTime, FileVersion, HeldFile};
+
+/// Copies files to mass storage.
+pub(crate) struct Migration {
+    pub(crate) staging: Arc<Staging>,
+    pub(crate) paths: Arc<dyn ResidencyPaths>,
+}
+
+/// The end of a copy, or the reason for which the entry ends without one.
+enum Migrated {
+    Copied(u64),
+    NotNeeded(&'static str),
+}
+
+impl Migration {
+    /// Copies the file of an entry to mass storage. Blocks until it has a copy there, or the copy has
+    /// failed. A file that is changed meanwhile is found again by the next search.
+    pub(crate) fn migrate(&self, entry: &TransferEntry, run: &QueueRun, stop: &StopSignal) -> CopyOutcome {
+        let begun = Instant::now();
+        let path = entry.key.path.shown();
+        match self.copy(entry, run, stop) {
+            Err(outcome) => outcome,
+            Ok(Migrated::NotNeeded(reason)) => {
+                tracing::debug!(%path, reason, "a file is not migrated now");
+                CopyOutcome::Done
+            }
+            Ok(Migrated::Copied(bytes)) => {
+                let copying = begun.elapsed().as_secs();
+                tracing::info!(%path, bytes, copying, "migrated a file");
+                CopyOutcome::Done
+            }
+        }
+    }
+
+    fn copy(
+        &self,
+        entry: &TransferEntry,
+        run: &QueueRun,
+        stop: &StopSignal,
+    ) -> Result<Migrated, CopyOutcome> {
+        let path = &entry.key.path;
+        if !self.paths.of(path).migrate {
+            return Ok(Migrated::NotNeeded("its export does not migrate"));
+        }
+        let Some(transfers) = self.staging.backend.transfers() else {
+            return Err(failed("migrate", &io::ErrorKind::Unsupported.into()));
+        };
+        let file = match transfers.hold(path) {
+            Ok(file) => file,
+            Err(error) if is_no_file(&error) => return Ok(Migrated::NotNeeded("there is no such file")),
+            Err(error) => return Err(failed("open the file", &error)),
+        };
+        let before =
+            match self.begin(entry, file.as_ref()).map_err(|error| failed("read the file", &error))? {
+                Ok(before) => before,
+                Err(reason) => return Ok(Migrated::NotNeeded(reason)),
+            };
+        if run.outlived().iter().any(|process| process.mark.key == entry.key) {
+            let text = "the copy program of an earlier run of the server still runs";
+            return Err(CopyOutcome::Failed(CopyFailure::new(FailureReason::InUse, text)));
+        }
+        let copy = OutgoingCopy {
+            entry,
+            run,
+            source: file.local_path().map_err(|error| failed("open the file", &error))?,
+            remote: remote_name(&self.staging.remote_root, path),
+        };
+        match self.staging.agent.copy_out(copy, stop) {
+            CopyOutcome::Done => {}
+            other => return Err(other),
+        }
+        self.verify(entry, before.size)?;
+        let is_recorded = self.record(entry, file.as_ref(), &before);
+        if is_recorded.map_err(|error| failed("record the copy", &error))? {
+            Ok(Migrated::Copied(before.size))
+        } else {
+            tracing::info!(path = %path.shown(), "a file was changed during its copy, and is migrated again");
+            Ok(Migrated::NotNeeded("it was changed during the copy"))
+        }
+    }
+
+    /// Returns the version of a file that needs a copy, or the reason for which it does not. Its content
+    /// is on stable storage then: the copy must not have bytes that a power failure takes from the file.
+    fn begin(
+        &self,
+        entry: &TransferEntry,
+        file: &dyn HeldFile,
+    ) -> io::Result<Result<FileVersion, &'static str>> {
+        let metadata = file.stat()?;
+        let attribute = file.attribute(COPY_TIME_ATTRIBUTE)?;
+        Ok(match copy_need(attribute.as_deref(), &metadata, seconds_since_epoch(), 0) {
+            CopyNeed::Now if self.paths.has_writer(&entry.key.path, &metadata) => {
+                Err("it is open for writing")
+            }
+            CopyNeed::Now => {
+                let before = file.version()?;
+                file.sync()?;
+                Ok(before)
+            }
+            CopyNeed::NotBefore(_) => Err("it was changed a moment ago"),
+            CopyNeed::Unknown => Err("it has no time of a copy"),
+            CopyNeed::Never => Err("it has a copy already"),
+        })
+    }
+
+    /// Checks the size of the copy, if there is a program that knows it.
+    fn verify(&self, entry: &TransferEntry, size: u64) -> Result<(), CopyOutcome> {
+        let Some(catalog) = &self.staging.catalog else { return Ok(()) };
+        let text = match catalog.status(&entry.key.path).map_err(CopyOutcome::Failed)? {
+            Some(status) if !status.is_directory && status.size == size => return Ok(()),
+            Some(status) => {
+                format!("the copy in mass storage has {} bytes, but the file {size}", status.size)
+            }
+            None => "the copy program ended with status 0, but the copy is not in mass storage".to_owned(),
+        };
+        Err(CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, text)))
+    }
+
+    /// Records that mass storage has this version of a file. Returns `false` if the file was changed
+    /// or renamed since.
+    fn record(&self, entry: &TransferEntry, file: &dyn HeldFile, before: &FileVersion) -> io::Result<bool> {
+        let is_free = || -> io::Result<bool> {
+            Ok(file.has_name()? && !self.paths.has_writer(&entry.key.path, &file.stat()?))
+        };
+        if file.version()? != *before || !is_free()? {
+            return Ok(false);
+        }
+        file.set_attribute(COPY_TIME_ATTRIBUTE, &CopyTime(before.modified.0).encode())?;
+        // A rename is registered as a writer before it resets the attribute. So one that did so before
+        // the line above is noticed here, and a later one resets what this has set.
+        let after = file.version()?;
+        if (after.size, after.modified) != (before.size, before.modified) || !is_free()? {
+            file.set_attribute(COPY_TIME_ATTRIBUTE, &CopyTime::NEVER.encode())?;
+            return Ok(false);
+        }
+        file.sync()?;
+        Ok(true)
+    }
+}
+
+/// Reports whether an error means that the path does not lead to a file that could be migrated.
+fn is_no_file(error: &io::Error) -> bool {
+    let number = error.raw_os_error().map(Errno::from_raw_os_error);
+    storage::is_missing(error)
+        || matches!(number, Some(Errno::LOOP | Errno::ISDIR | Errno::NOTBLK | Errno::NXIO))
+}
