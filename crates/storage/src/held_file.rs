@@ -4,8 +4,8 @@ use crate::Metadata;
 use std::io;
 use std::path::PathBuf;
 
-/// Identifies the content of a file. It differs after each write, truncation, rename, and change of
-/// attributes.
+/// Identifies the content and the status of a file. It differs after each write, truncation, rename,
+/// and change of attributes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileVersion {
     /// Device and inode number.
@@ -18,6 +18,16 @@ pub struct FileVersion {
     pub changed: (i64, u64),
 }
 
+impl FileVersion {
+    /// Reports whether this is the same file with the same content. The time of the last status change
+    /// does not count, because programs that only read a file change it too: they reset the access
+    /// time, make links, or set attributes.
+    #[must_use]
+    pub fn has_content_of(&self, other: &Self) -> bool {
+        (self.file, self.size, self.modified) == (other.file, other.size, other.modified)
+    }
+}
+
 /// A regular file that is held open. Its attributes are those of this file, and not of another one that
 /// got its name meanwhile.
 pub trait HeldFile: Send {
@@ -27,7 +37,8 @@ pub trait HeldFile: Send {
     fn version(&self) -> io::Result<FileVersion>;
     /// Returns an extended attribute by its full local name; `None` if there is none.
     fn attribute(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
-    /// Sets an extended attribute by its full local name.
+    /// Sets an extended attribute by its full local name. A file of the server does not need write
+    /// permission for it.
     fn set_attribute(&self, name: &str, value: &[u8]) -> io::Result<()>;
     /// Removes an extended attribute. A missing one is no error.
     fn remove_attribute(&self, name: &str) -> io::Result<()>;

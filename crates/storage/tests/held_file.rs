@@ -58,10 +58,12 @@ fn a_version_changes_with_the_content_and_the_name() {
     file.write(0, b"b").unwrap();
     let third = held.version().unwrap();
     assert_ne!(second, third, "the size is the same");
+    assert!(!third.has_content_of(&second));
     next(third.changed);
     backend.rename(&path("/f"), &path("/g"), None).unwrap();
     backend.rename(&path("/g"), &path("/f"), None).unwrap();
     assert_ne!(held.version().unwrap(), third, "another file had the name");
+    assert!(held.version().unwrap().has_content_of(&third));
     backend.open(&path("/f"), &update()).unwrap();
 }
 

@@ -7,7 +7,7 @@ use super::space::Spaces;
 use super::tree::{ConfinedTree, ParentDirectory};
 use crate::{FileVersion, HeldFile, Metadata};
 use base::LogicalPath;
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io;
@@ -15,6 +15,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// `st_mode` without the type.
+const MODE_BITS: u32 = 0o7777;
 
 /// A file that is held open.
 pub(super) struct PosixHeldFile {
@@ -64,6 +67,21 @@ impl PosixHeldFile {
     fn bearer(&self) -> AttributeBearer<'_> {
         AttributeBearer::from(self.file.as_fd())
     }
+
+    /// Makes a change that needs write permission. The owner of a file without it has it meanwhile.
+    fn change(&self, make: impl Fn() -> io::Result<()>) -> io::Result<()> {
+        let refused = match make() {
+            Err(error) if error.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) => error,
+            other => return other,
+        };
+        let mode = Mode::from_raw_mode(rustix::fs::fstat(&self.file)?.st_mode & MODE_BITS);
+        if rustix::fs::fchmod(&self.file, mode | Mode::WUSR).is_err() {
+            return Err(refused);
+        }
+        let made = make();
+        rustix::fs::fchmod(&self.file, mode)?;
+        made
+    }
 }
 
 impl HeldFile for PosixHeldFile {
@@ -86,11 +104,11 @@ impl HeldFile for PosixHeldFile {
     }
 
     fn set_attribute(&self, name: &str, value: &[u8]) -> io::Result<()> {
-        attribute::set(&self.bearer(), name, value, false)
+        self.change(|| attribute::set(&self.bearer(), name, value, false))
     }
 
     fn remove_attribute(&self, name: &str) -> io::Result<()> {
-        match attribute::remove(&self.bearer(), name) {
+        match self.change(|| attribute::remove(&self.bearer(), name)) {
             Err(error) if error.raw_os_error() == Some(Errno::NODATA.raw_os_error()) => Ok(()),
             other => other,
         }
