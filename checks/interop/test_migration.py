@@ -97,6 +97,10 @@ def copied(server, name):
     return time
 
 
+def marked(server, name):
+    return "user.XrdFrm.Cpy" in os.listxattr(server.tree / name)
+
+
 def is_migrated(server, name):
     return copied(server, name) == int((server.tree / name).stat().st_mtime)
 
@@ -109,7 +113,6 @@ def upload(server, tmp_path, name, content):
 
 def test_new_and_changed_files_are_migrated(tape, migrate, tmp_path):
     server = migrate()
-    (server.tree / "local").write_bytes(b"without the server")
     with tape.flag("hold"):
         upload(server, tmp_path, "d/file", b"first")
         assert copied(server, "d/file") == 1
@@ -123,7 +126,6 @@ def test_new_and_changed_files_are_migrated(tape, migrate, tmp_path):
     assert tape.content("d/file") == b"other" and len(tape.runs()) == 2
     # Clients do not reach the attribute.
     assert "Cpy" not in xrdfs(server, "xattr", "/d/file", "list").out
-    assert tape.content("local") is None
 
 
 def test_a_file_that_is_changed_during_its_copy_is_migrated_again(tape, migrate, tmp_path):
@@ -188,3 +190,22 @@ def test_a_kill_during_a_copy_loses_nothing(tape, migrate, tmp_path):
         wait_until(lambda: len(tape.runs()) == 2)
     wait_until(lambda: is_migrated(server, "file"))
     assert tape.content("file") == b"content"
+
+
+
+def test_a_program_that_changes_the_status_of_a_file_has_copied_it(tape, migrate, tmp_path):
+    """Archivers reset the access time, which changes the status change time."""
+    (tape.directory / "copy").write_text(COPY + 'touch -a "$1"\nchmod 640 "$1"\n')
+    server = migrate()
+    upload(server, tmp_path, "file", b"content")
+    wait_until(lambda: is_migrated(server, "file"))
+    assert len(tape.runs()) == 1
+
+
+def test_a_file_that_is_changed_during_each_copy_is_not_copied_without_end(tape, migrate, tmp_path):
+    (tape.directory / "copy").write_text(COPY + 'touch "$1"\n')
+    server = migrate()
+    upload(server, tmp_path, "file", b"content")
+    wait_until(lambda: "cannot migrate a file" in server.output(), seconds=60)
+    assert "it was changed during its copy" in server.output()
+    assert not is_migrated(server, "file") and len(tape.runs()) <= 3

@@ -21,6 +21,7 @@ use crate::rights::StorageRights;
 use crate::status::LogicalStatus;
 use crate::third_party::{ThirdPartyCopies, ThirdPartyParts};
 use crate::wholeness::WholenessRule;
+use crate::writers::FileKey;
 use crate::{job, prepare};
 use base::{Clock, Error, ErrorKind, LogicalPath, Owner, Supervisor};
 use std::io;
@@ -330,6 +331,13 @@ impl Logical {
     /// Reports whether a file is open for writing or being renamed, under this name or another.
     pub fn has_writer(&self, path: &LogicalPath, metadata: &Metadata) -> bool {
         self.services().open_table.has_writer(path, metadata)
+    }
+
+    /// Returns a function that reports whether a file had a writer at any time since, or is being
+    /// renamed, under whatever name.
+    pub fn watch_writers(&self, metadata: &Metadata) -> impl Fn() -> bool + Send + use<> {
+        let observer = self.services().open_table.writers.observe(FileKey::from(metadata));
+        move || observer.was_disturbed()
     }
 
     pub(crate) fn is_read_only(&self, path: &LogicalPath) -> bool {

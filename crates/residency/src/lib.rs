@@ -64,7 +64,7 @@ pub use migration_search::MigrationSchedule;
 pub use outlived::QueueRun;
 pub use ports::{
     CopyAgent, IncomingCopy, OutgoingCopy, PathResidency, RemoteCatalog, RemoteStatus, ResidencyEvents,
-    ResidencyPaths, StopSignal,
+    ResidencyPaths, StopSignal, WriterWatch,
 };
 pub use queue::{
     CopyOutcome, QueueAction, QueueError, QueueLimits, Submission, SubmissionOutcome, TransferQueue,

@@ -3,7 +3,7 @@
 use crate::copy_candidate::{CopyNeed, copy_need};
 use crate::entry::{CopyFailure, FailureReason, TransferEntry};
 use crate::outlived::QueueRun;
-use crate::ports::{OutgoingCopy, ResidencyPaths, StopSignal};
+use crate::ports::{OutgoingCopy, ResidencyPaths, StopSignal, WriterWatch};
 use crate::queue::CopyOutcome;
 use crate::staging::{Staging, failed, remote_name, seconds_since_epoch};
 use rustix::io::Errno;
@@ -18,6 +18,21 @@ pub(crate) struct Migration {
     pub(crate) paths: Arc<dyn ResidencyPaths>,
 }
 
+/// A file at the begin of its copy.
+struct FileAtBegin {
+    version: FileVersion,
+    /// Reports whether there was a writer since.
+    was_written: WriterWatch,
+}
+
+/// The decision about the file of an entry.
+enum CopyDecision {
+    Copy(FileAtBegin),
+    /// It changes at the moment, for this reason.
+    Changes(&'static str),
+    NotNeeded(&'static str),
+}
+
 /// The end of a copy, or the reason for which the entry ends without one.
 enum Migrated {
     Copied(u64),
@@ -26,7 +41,8 @@ enum Migrated {
 
 impl Migration {
     /// Copies the file of an entry to mass storage. Blocks until it has a copy there, or the copy has
-    /// failed. A file that is changed meanwhile is found again by the next search.
+    /// failed. A copy during which the file was changed has failed, so that a file that always changes
+    /// is not copied without end.
     pub(crate) fn migrate(&self, entry: &TransferEntry, run: &QueueRun, stop: &StopSignal) -> CopyOutcome {
         let begun = Instant::now();
         let path = entry.key.path.shown();
@@ -62,11 +78,14 @@ impl Migration {
             Err(error) if is_no_file(&error) => return Ok(Migrated::NotNeeded("there is no such file")),
             Err(error) => return Err(failed("open the file", &error)),
         };
-        let before =
-            match self.begin(entry, file.as_ref()).map_err(|error| failed("read the file", &error))? {
-                Ok(before) => before,
-                Err(reason) => return Ok(Migrated::NotNeeded(reason)),
-            };
+        let begun = match self.begin(entry, file.as_ref()).map_err(|error| failed("read the file", &error))? {
+            CopyDecision::Copy(begun) => begun,
+            // The number of tries must not begin again, as it does with a new entry.
+            CopyDecision::Changes(reason) if entry.tries > 1 => return Err(changed(reason)),
+            CopyDecision::Changes(reason) | CopyDecision::NotNeeded(reason) => {
+                return Ok(Migrated::NotNeeded(reason));
+            }
+        };
         if run.outlived().iter().any(|process| process.mark.key == entry.key) {
             let text = "the copy program of an earlier run of the server still runs";
             return Err(CopyOutcome::Failed(CopyFailure::new(FailureReason::InUse, text)));
@@ -81,38 +100,34 @@ impl Migration {
             CopyOutcome::Done => {}
             other => return Err(other),
         }
-        self.verify(entry, before.size)?;
-        let is_recorded = self.record(entry, file.as_ref(), &before);
+        self.verify(entry, begun.version.size)?;
+        let is_recorded = self.record(entry, file.as_ref(), &begun);
         if is_recorded.map_err(|error| failed("record the copy", &error))? {
-            Ok(Migrated::Copied(before.size))
+            Ok(Migrated::Copied(begun.version.size))
         } else {
             tracing::info!(path = %path.shown(), "a file was changed during its copy, and is migrated again");
-            Ok(Migrated::NotNeeded("it was changed during the copy"))
+            Err(changed("it was changed during its copy"))
         }
     }
 
-    /// Returns the version of a file that needs a copy, or the reason for which it does not. Its content
-    /// is on stable storage then: the copy must not have bytes that a power failure takes from the file.
-    fn begin(
-        &self,
-        entry: &TransferEntry,
-        file: &dyn HeldFile,
-    ) -> io::Result<Result<FileVersion, &'static str>> {
+    /// Decides whether a file is copied. Its content is on stable storage then: the copy must not have
+    /// bytes that a power failure takes from the file.
+    fn begin(&self, entry: &TransferEntry, file: &dyn HeldFile) -> io::Result<CopyDecision> {
         let metadata = file.stat()?;
         let attribute = file.attribute(COPY_TIME_ATTRIBUTE)?;
-        Ok(match copy_need(attribute.as_deref(), &metadata, seconds_since_epoch(), 0) {
-            CopyNeed::Now if self.paths.has_writer(&entry.key.path, &metadata) => {
-                Err("it is open for writing")
-            }
-            CopyNeed::Now => {
-                let before = file.version()?;
-                file.sync()?;
-                Ok(before)
-            }
-            CopyNeed::NotBefore(_) => Err("it was changed a moment ago"),
-            CopyNeed::Unknown => Err("it has no time of a copy"),
-            CopyNeed::Never => Err("it has a copy already"),
-        })
+        match copy_need(attribute.as_deref(), &metadata, seconds_since_epoch(), 0) {
+            CopyNeed::Now => {}
+            CopyNeed::NotBefore(_) => return Ok(CopyDecision::Changes("it was changed a moment ago")),
+            CopyNeed::Unknown => return Ok(CopyDecision::NotNeeded("it has no time of a copy")),
+            CopyNeed::Never => return Ok(CopyDecision::NotNeeded("it has a copy already")),
+        }
+        let was_written = self.paths.watch_writers(&metadata);
+        if self.paths.has_writer(&entry.key.path, &metadata) {
+            return Ok(CopyDecision::Changes("it is open for writing"));
+        }
+        let version = file.version()?;
+        file.sync()?;
+        Ok(CopyDecision::Copy(FileAtBegin { version, was_written }))
     }
 
     /// Checks the size of the copy, if there is a program that knows it.
@@ -128,26 +143,30 @@ impl Migration {
         Err(CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, text)))
     }
 
-    /// Records that mass storage has this version of a file. Returns `false` if the file was changed
+    /// Records that mass storage has this content of a file. Returns `false` if the file was changed
     /// or renamed since.
-    fn record(&self, entry: &TransferEntry, file: &dyn HeldFile, before: &FileVersion) -> io::Result<bool> {
-        let is_free = || -> io::Result<bool> {
-            Ok(file.has_name()? && !self.paths.has_writer(&entry.key.path, &file.stat()?))
+    fn record(&self, entry: &TransferEntry, file: &dyn HeldFile, begun: &FileAtBegin) -> io::Result<bool> {
+        let is_unchanged = || -> io::Result<bool> {
+            let has_writer = (begun.was_written)() || self.paths.has_writer(&entry.key.path, &file.stat()?);
+            Ok(!has_writer && file.has_name()? && file.version()?.has_content_of(&begun.version))
         };
-        if file.version()? != *before || !is_free()? {
+        if !is_unchanged()? {
             return Ok(false);
         }
-        file.set_attribute(COPY_TIME_ATTRIBUTE, &CopyTime(before.modified.0).encode())?;
+        file.set_attribute(COPY_TIME_ATTRIBUTE, &CopyTime(begun.version.modified.0).encode())?;
         // A rename is registered as a writer before it resets the attribute. So one that did so before
         // the line above is noticed here, and a later one resets what this has set.
-        let after = file.version()?;
-        if (after.size, after.modified) != (before.size, before.modified) || !is_free()? {
+        if !is_unchanged()? {
             file.set_attribute(COPY_TIME_ATTRIBUTE, &CopyTime::NEVER.encode())?;
             return Ok(false);
         }
         file.sync()?;
         Ok(true)
     }
+}
+
+fn changed(reason: &str) -> CopyOutcome {
+    CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, reason))
 }
 
 /// Reports whether an error means that the path does not lead to a file that could be migrated.

@@ -89,7 +89,16 @@ pub trait ResidencyPaths: Send + Sync {
         let _ = (path, metadata);
         false
     }
+    /// Returns a function that reports whether a client opened the file for writing or renamed it
+    /// since. Nobody may have it open for writing now.
+    fn watch_writers(&self, metadata: &Metadata) -> WriterWatch {
+        let _ = metadata;
+        Box::new(|| false)
+    }
 }
+
+/// See [`ResidencyPaths::watch_writers`].
+pub type WriterWatch = Box<dyn Fn() -> bool + Send>;
 
 /// A receiver of events about files that come.
 pub trait ResidencyEvents: Send + Sync {

@@ -9,7 +9,7 @@ use residency::{
     CatalogProgram, CopyCommand, CopyFailure, CopyPrograms, EntryKey, FailureReason, MigrationSchedule,
     PathResidency, Priority, QueueLimits, RemoteCatalog, RequestId, RequestStatus, Residency,
     ResidencyEvents, ResidencyParts, ResidencyPaths, StageError, Staging, Submission, TransferDirection,
-    Waiter, remote_name,
+    Waiter, WriterWatch, remote_name,
 };
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -191,6 +191,13 @@ impl ResidencyPaths for Exports {
 
     fn has_writer(&self, path: &LogicalPath, metadata: &Metadata) -> bool {
         self.0.upgrade().is_some_and(|logical| logical.has_writer(path, metadata))
+    }
+
+    fn watch_writers(&self, metadata: &Metadata) -> WriterWatch {
+        match self.0.upgrade() {
+            Some(logical) => Box::new(logical.watch_writers(metadata)),
+            None => Box::new(|| true),
+        }
     }
 }
 
