@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import struct
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,16 @@ def test_a_kill_during_a_copy_loses_nothing(tape, migrate, tmp_path):
     assert tape.content("file") == b"content"
 
 
+def test_a_file_without_the_attribute_is_migrated(tape, migrate, tmp_path):
+    """A server that is killed between the creation and the attribute leaves such a file."""
+    server = migrate()
+    upload(server, tmp_path, "d/file", b"content")
+    wait_until(lambda: is_migrated(server, "d/file"))
+    (server.tree / "d/local").write_bytes(b"without the server")
+    peers.give(server.tree / "d/local")
+    wait_until(lambda: tape.content("d/local") == b"without the server")
+    wait_until(lambda: marked(server, "d/local") and is_migrated(server, "d/local"))
+
 
 def test_a_program_that_changes_the_status_of_a_file_has_copied_it(tape, migrate, tmp_path):
     """Archivers reset the access time, which changes the status change time."""
@@ -209,3 +220,16 @@ def test_a_file_that_is_changed_during_each_copy_is_not_copied_without_end(tape,
     wait_until(lambda: "cannot migrate a file" in server.output(), seconds=60)
     assert "it was changed during its copy" in server.output()
     assert not is_migrated(server, "file") and len(tape.runs()) <= 3
+
+
+def test_times_that_are_odd_do_not_keep_a_file_from_tape(tape, migrate, tmp_path):
+    server = migrate()
+    with tape.flag("hold"):
+        for name in ("future", "old"):
+            upload(server, tmp_path, name, b"content")
+        os.utime(server.tree / "future", (time.time() + 400 * 86_400,) * 2)
+        os.utime(server.tree / "old", (0, 0))
+    wait_until(lambda: is_migrated(server, "future"))
+    assert tape.content("future") == b"content"
+    wait_until(lambda: "cannot be migrated" in server.output() and "/old" in server.output())
+    assert copied(server, "old") == 1

@@ -8,13 +8,16 @@ const TYPE_MASK: u32 = 0o170_000;
 const TYPE_REGULAR: u32 = 0o100_000;
 const MODE_UNFINISHED: u32 = 0o1000;
 
+/// The number of seconds by which a clock was ahead at most, if files are to be idle by that clock.
+const CLOCK_ERROR_MAX: i64 = 86_400;
+
 /// The need of a file for a copy in mass storage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CopyNeed {
     /// It has one, or it is not to have one.
     Never,
-    /// It has no attribute: it was not created through the server.
-    Unknown,
+    /// Its modification time has the value that means "never copied".
+    Impossible,
     /// It is not idle for long enough before this time, in seconds since the epoch.
     NotBefore(i64),
     /// It needs one.
@@ -27,14 +30,24 @@ pub(crate) fn copy_need(attribute: Option<&[u8]>, metadata: &Metadata, now: i64,
     if metadata.mode & TYPE_MASK != TYPE_REGULAR || metadata.mode & MODE_UNFINISHED != 0 {
         return CopyNeed::Never;
     }
-    let Some(copied) = attribute.and_then(CopyTime::decode) else { return CopyNeed::Unknown };
-    // The time of a copy could not be told from the value of a new file.
-    let has_no_time = metadata.modified <= CopyTime::NEVER.0;
-    if copied == CopyTime::PLACEHOLDER || copied.has_copy(metadata.modified) || has_no_time {
+    // A server that was killed between the creation and the attribute leaves a file without one.
+    let copied = attribute.and_then(CopyTime::decode).unwrap_or(CopyTime::NEVER);
+    if copied == CopyTime::PLACEHOLDER || copied.has_copy(metadata.modified) {
         return CopyNeed::Never;
     }
+    if metadata.modified <= CopyTime::NEVER.0 {
+        return CopyNeed::Impossible;
+    }
+    let mut changed = metadata.modified;
+    if changed > now {
+        // A program has set the time, or the clock was wrong.
+        changed = changed.min(metadata.changed);
+        if changed > now.saturating_add(CLOCK_ERROR_MAX) {
+            return CopyNeed::Now;
+        }
+    }
     // Within the second of the last change, another one could leave the time as it is.
-    let ready = metadata.modified.saturating_add(idle.max(SETTLED_SECONDS));
+    let ready = changed.saturating_add(idle.max(SETTLED_SECONDS));
     if now < ready { CopyNeed::NotBefore(ready) } else { CopyNeed::Now }
 }
 
@@ -71,17 +84,30 @@ mod tests {
         assert_eq!(need(CopyTime(1000), 1001, 9999, 0), CopyNeed::Now);
         assert_eq!(need(CopyTime(1000), 999, 9999, 0), CopyNeed::Now, "it was written by a clock set back");
         assert_eq!(need(CopyTime::PLACEHOLDER, 1000, 9999, 0), CopyNeed::Never);
-        assert_eq!(need(CopyTime::NEVER, 1, 9999, 0), CopyNeed::Never);
+        assert_eq!(need(CopyTime::NEVER, 1, 9999, 0), CopyNeed::Impossible);
+        assert_eq!(need(CopyTime::PLACEHOLDER, 1, 9999, 0), CopyNeed::Never);
     }
 
     #[test]
-    fn other_objects_and_unfinished_files_need_none() {
+    fn a_time_in_the_future_does_not_last_until_then() {
+        let need = |modified: i64, changed: i64| {
+            let metadata = Metadata { changed, ..metadata(0o100_644, modified) };
+            copy_need(Some(&CopyTime::NEVER.encode()), &metadata, 1_000_000, 600)
+        };
+        assert_eq!(need(9_000_000, 999_400), CopyNeed::Now, "a program has set it");
+        assert_eq!(need(9_000_000, 999_401), CopyNeed::NotBefore(1_000_001));
+        assert_eq!(need(9_000_000, 8_000_000), CopyNeed::Now, "the clock was wrong");
+        assert_eq!(need(1_000_100, 1_000_100), CopyNeed::NotBefore(1_000_700), "it was a little ahead");
+    }
+
+    #[test]
+    fn other_objects_and_unfinished_files_need_none_and_unmarked_ones_need_one() {
         let value = CopyTime::NEVER.encode();
         for mode in [0o040_755, 0o120_777, 0o101_600] {
             assert_eq!(copy_need(Some(&value), &metadata(mode, 1000), 9999, 0), CopyNeed::Never);
         }
         for value in [None, Some(&[0; 3][..])] {
-            assert_eq!(copy_need(value, &metadata(0o100_644, 1000), 9999, 0), CopyNeed::Unknown);
+            assert_eq!(copy_need(value, &metadata(0o100_644, 1000), 9999, 0), CopyNeed::Now);
         }
     }
 }

@@ -118,13 +118,15 @@ impl Migration {
         match copy_need(attribute.as_deref(), &metadata, seconds_since_epoch(), 0) {
             CopyNeed::Now => {}
             CopyNeed::NotBefore(_) => return Ok(CopyDecision::Changes("it was changed a moment ago")),
-            CopyNeed::Unknown => return Ok(CopyDecision::NotNeeded("it has no time of a copy")),
+            CopyNeed::Impossible => return Ok(CopyDecision::NotNeeded("it has no modification time")),
             CopyNeed::Never => return Ok(CopyDecision::NotNeeded("it has a copy already")),
         }
         let was_written = self.paths.watch_writers(&metadata);
         if self.paths.has_writer(&entry.key.path, &metadata) {
             return Ok(CopyDecision::Changes("it is open for writing"));
         }
+        // If the copy cannot be recorded, this fails before it is made.
+        file.set_attribute(COPY_TIME_ATTRIBUTE, &CopyTime::NEVER.encode())?;
         let version = file.version()?;
         file.sync()?;
         Ok(CopyDecision::Copy(FileAtBegin { version, was_written }))

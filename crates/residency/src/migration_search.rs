@@ -38,8 +38,11 @@ const BATCH_MAX: usize = 256;
 /// The interval between two looks at a full queue.
 const FULL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The interval between two messages about files without the attribute.
-const UNKNOWN_INTERVAL: Duration = Duration::from_secs(86_400);
+/// The interval between two messages about files that cannot be migrated.
+const REPORT_INTERVAL: Duration = Duration::from_secs(86_400);
+
+/// Maximum number of files that such a message names.
+const NAMED_MAX: usize = 10;
 
 /// The times of the search for files to be migrated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,15 +80,18 @@ impl MigrationSearch {
             batch: Vec::new(),
             deferred: BTreeSet::new(),
             selected: 0,
-            unknown: 0,
+            impossible: 0,
+            named: Vec::new(),
         };
         walk_tree(self.backend.as_ref(), &self.paths.roots(), &mut pass)?;
         pass.submit()?;
-        if pass.unknown > 0 && reported.is_none_or(|at| at.elapsed() >= UNKNOWN_INTERVAL) {
+        if pass.impossible > 0 && reported.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
             *reported = Some(Instant::now());
             tracing::warn!(
-                files = pass.unknown,
-                "files without the attribute {COPY_TIME_ATTRIBUTE} are not migrated; see docs/staging.md"
+                files = pass.impossible,
+                first = pass.named.join(", "),
+                "files cannot be migrated, because they have no modification time, or their attribute \
+                 {COPY_TIME_ATTRIBUTE} cannot be read; see docs/staging.md"
             );
         }
         // Otherwise each search would find the files of the last one, which are not idle yet.
@@ -122,14 +128,21 @@ struct SearchPass<'a> {
     /// Files that are not idle yet, the first one first.
     deferred: BTreeSet<(i64, LogicalPath)>,
     selected: u64,
-    unknown: u64,
+    /// Number of files that cannot be migrated, and the first ones.
+    impossible: u64,
+    named: Vec<String>,
 }
 
 impl SearchPass<'_> {
     fn handle(&mut self, path: &LogicalPath, need: CopyNeed) {
         match need {
             CopyNeed::Never => {}
-            CopyNeed::Unknown => self.unknown += 1,
+            CopyNeed::Impossible => {
+                self.impossible += 1;
+                if self.named.len() < NAMED_MAX {
+                    self.named.push(path.shown().to_string());
+                }
+            }
             CopyNeed::NotBefore(time) => {
                 self.deferred.insert((time, path.clone()));
                 if self.deferred.len() > DEFERRED_MAX {
@@ -211,8 +224,15 @@ impl TreeVisitor for SearchPass<'_> {
 
     fn file(&mut self, path: &LogicalPath, entry: &RawEntry, stream: &dyn DirectoryStream) {
         let Ok(metadata) = stream.stat(&entry.name) else { return };
-        let Ok(attribute) = stream.attribute(&entry.name, COPY_TIME_ATTRIBUTE) else { return };
-        let need = self.search.need(path, attribute.as_deref(), &metadata, self.now);
+        let need = match stream.attribute(&entry.name, COPY_TIME_ATTRIBUTE) {
+            Ok(attribute) => self.search.need(path, attribute.as_deref(), &metadata, self.now),
+            Err(error) if storage::is_missing(&error) => return,
+            // It is one that cannot be migrated only if it is a file that could be.
+            Err(_) => match self.search.need(path, None, &metadata, self.now) {
+                CopyNeed::Never => return,
+                _ => CopyNeed::Impossible,
+            },
+        };
         // A link that is not that of a file in a space leads to a file with another name.
         if need != CopyNeed::Never && entry.link && self.transfers.hold(path).is_err() {
             return;
