@@ -233,3 +233,43 @@ def test_times_that_are_odd_do_not_keep_a_file_from_tape(tape, migrate, tmp_path
     assert tape.content("future") == b"content"
     wait_until(lambda: "cannot be migrated" in server.output() and "/old" in server.output())
     assert copied(server, "old") == 1
+
+
+def test_a_file_without_write_permission_is_migrated_and_renamed(tape, migrate, tmp_path):
+    server = migrate()
+    with tape.flag("hold"):
+        upload(server, tmp_path, "file", b"content")
+        (server.tree / "file").chmod(0o444)
+    wait_until(lambda: is_migrated(server, "file"))
+    with tape.flag("hold"):
+        xrdfs(server, "mv", "/file", "/moved").ok()
+        assert copied(server, "moved") == 1
+    wait_until(lambda: is_migrated(server, "moved"))
+    assert tape.content("moved") == b"content"
+    assert (server.tree / "moved").stat().st_mode & 0o777 == 0o444
+
+
+def test_a_rename_that_is_refused_keeps_the_copy(tape, migrate, tmp_path):
+    server = migrate()
+    upload(server, tmp_path, "file", b"content")
+    upload(server, tmp_path, "d/other", b"content")
+    (server.tree / "link").symlink_to("file")
+    for name in ("file", "d/other"):
+        wait_until(lambda name=name: is_migrated(server, name))
+    runs = len(tape.runs())
+    xrdfs(server, "mv", "/file", "/d").fails(54, "is a directory")
+    assert is_migrated(server, "file")
+    # The target of a link keeps its name.
+    xrdfs(server, "mv", "/link", "/link2").ok()
+    assert is_migrated(server, "file") and len(tape.runs()) == runs
+
+
+def test_a_rename_on_a_path_that_only_stages_resets_the_copy(tape, begin, tmp_path):
+    """Otherwise the file would count as copied once its path is migrated or purged."""
+    settings = f"oss.remoteroot {tape.files}\nfrm.xfr.copycmd in {tape.directory}/copy $SRC $DST\n"
+    server = begin(peers.Linked(settings=settings, export="/ stage"))
+    (tape.files / "old").write_bytes(b"content")
+    xrdcp(server.url("//old"), tmp_path / "read").ok()
+    assert is_migrated(server, "old")
+    xrdfs(server, "mv", "/old", "/new").ok()
+    assert copied(server, "new") == 1

@@ -48,6 +48,11 @@ impl ExportConfig {
         self.read_only || self.force_read_only
     }
 
+    /// Reports whether files can have a copy in mass storage.
+    pub(crate) fn has_copies(&self) -> bool {
+        self.stage || self.migrate || self.purge
+    }
+
     /// Reports whether files have an attribute with the time of their copy in mass storage.
     pub(crate) fn keeps_copy_time(&self) -> bool {
         self.migrate || self.purge

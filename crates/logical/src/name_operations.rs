@@ -177,7 +177,7 @@ pub(crate) fn rename(
         let parents = ParentCreation { mode, below: existing_parent };
         let fail = |error| Error::unable("rename", &from.path, error);
         let _claim = claim(changes, "rename", &from.path, &[&old, &new], ClaimScope::Tree)?;
-        let _writer = copy_mark::prepare_rename(changes, (&old, &new), &source)?;
+        let mark = copy_mark::prepare_rename(changes, (&old, &new), &source)?;
         let moving = changes.persist.moving(&old, &new).map_err(fail)?;
         let above = changes.events.missing_above(changes.backend.as_ref(), &new);
         let replaced = changes.persist.number_at(&new).filter(|_| old != new);
@@ -188,6 +188,9 @@ pub(crate) fn rename(
         });
         if renamed.is_ok() {
             renaming.done();
+            if let Some(mark) = mark {
+                mark.renamed();
+            }
             changes.persist.forget(replaced, &new, changes.backend.as_ref());
             if old != new {
                 changes.persist.absent().end_replaced(&new, changes.backend.as_ref());

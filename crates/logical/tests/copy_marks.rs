@@ -10,10 +10,16 @@ use storage::{Backend as _, COPY_TIME_ATTRIBUTE, CopyTime};
 use support::{Server, creating, path, posc, reading, replacing, target, updating};
 use vfs::{AttributeWork, Operation, Value};
 
-/// Starts a server that migrates `/mig` and purges `/purge`.
+/// Error numbers of the operating system.
+const ACCESS: i32 = 13;
+const NO_SPACE: i32 = 28;
+const UNSUPPORTED: i32 = 95;
+
+/// Starts a server that migrates `/mig`, stages `/stage` and purges `/purge`.
 fn server() -> Server {
     let server = Server::with(|config| {
         config.exports.push(ExportConfig { migrate: true, ..ExportConfig::new(path("/mig")) });
+        config.exports.push(ExportConfig { stage: true, ..ExportConfig::new(path("/stage")) });
         config.exports.push(ExportConfig { purge: true, ..ExportConfig::new(path("/purge")) });
     });
     for directory in ["/mig/x", "/purge/x"] {
@@ -65,7 +71,17 @@ fn a_renamed_file_has_no_copy() {
     rename("/mig/x", "/mig/y").done();
     assert_eq!(copied(&server, "/mig/y"), Some(CopyTime::NEVER));
     rename("/data/x", "/mig/z").done();
-    assert_eq!(copied(&server, "/mig/z"), Some(CopyTime::NEVER), "it came from elsewhere");
+    assert_eq!(copied(&server, "/mig/z"), None, "it came from elsewhere");
+    for (from, to) in [("/stage/x", "/stage/y"), ("/stage/z", "/data/z")] {
+        server.memory.put(from, b"");
+        set_copied(&server, from);
+        rename(from, to).done();
+        assert_eq!(copied(&server, to), Some(CopyTime::NEVER), "{to}");
+    }
+    let excluded = CopyTime::PLACEHOLDER;
+    server.memory.set_attribute(&path("/mig/y"), COPY_TIME_ATTRIBUTE, &excluded.encode(), false).unwrap();
+    rename("/mig/y", "/mig/excluded").done();
+    assert_eq!(copied(&server, "/mig/excluded"), Some(excluded));
     server.memory.put("/mig/d/f", b"");
     set_copied(&server, "/mig/d/f");
     let (kind, text) = rename("/mig/d", "/mig/e").refusal();
@@ -74,6 +90,63 @@ fn a_renamed_file_has_no_copy() {
     assert_eq!(copied(&server, "/mig/d/f"), Some(CopyTime(77)));
     server.call(Operation::Remove(target("/mig/d/f"))).done();
     rename("/mig/d", "/mig/e").done();
+}
+
+#[test]
+fn a_rename_that_is_refused_leaves_the_attribute() {
+    let server = server();
+    let rename = || server.call(Operation::rename(target("/mig/x"), target("/mig/y")));
+    set_copied(&server, "/mig/x");
+    server.memory.faults().fail("rename", Some(NO_SPACE));
+    rename().refusal();
+    assert_eq!(copied(&server, "/mig/x"), Some(CopyTime(77)));
+    server.memory.faults().fail("rename", None);
+    // Neither the attribute of a copy can be reset, nor would it be right under the new name.
+    server.memory.faults().fail("set_attribute", Some(ACCESS));
+    let (kind, text) = rename().refusal();
+    assert_eq!(kind, ErrorKind::NotAuthorized);
+    assert!(text.contains("says that mass storage has a copy, and cannot be reset"), "{text}");
+    assert_eq!(copied(&server, "/mig/x"), Some(CopyTime(77)));
+    // There is nothing to reset.
+    for never in [Some(CopyTime::NEVER), None] {
+        server.memory.faults().fail("set_attribute", None);
+        server.memory.put("/mig/x", b"");
+        if let Some(never) = never {
+            let value = never.encode();
+            server.memory.set_attribute(&path("/mig/x"), COPY_TIME_ATTRIBUTE, &value, false).unwrap();
+        }
+        server.memory.faults().fail("set_attribute", Some(ACCESS));
+        rename().done();
+        assert_eq!(copied(&server, "/mig/y"), never);
+    }
+}
+
+#[test]
+fn a_file_that_the_server_cannot_read_is_renamed() {
+    let server = server();
+    server.memory.faults().fail("hold", Some(ACCESS));
+    server.call(Operation::rename(target("/mig/x"), target("/mig/y"))).done();
+}
+
+#[test]
+fn a_file_is_created_without_room_for_the_attribute() {
+    let server = server();
+    for error in [NO_SPACE, UNSUPPORTED] {
+        server.memory.faults().fail("set_attribute", Some(error));
+        for (name, request) in [("/mig/new", creating()), ("/mig/x", updating()), ("/mig/x", replacing())] {
+            let file = server.open(name, request).file();
+            assert_eq!(copied(&server, name), None, "{name}");
+            server.close(&file).done();
+        }
+        server.call(Operation::Remove(target("/mig/new"))).done();
+    }
+    // The copy is one of the former content.
+    server.memory.faults().fail("set_attribute", None);
+    set_copied(&server, "/mig/x");
+    server.memory.faults().fail("set_attribute", Some(NO_SPACE));
+    let (_, text) = server.open("/mig/x", replacing()).refusal();
+    assert!(text.contains("says that mass storage has a copy, and cannot be reset"), "{text}");
+    server.close(&server.open("/mig/x", updating()).file()).done();
 }
 
 #[test]

@@ -18,9 +18,6 @@ use std::sync::Arc;
 use storage::{Metadata, Now, StoredFile};
 use vfs::{Answer, FileKind, Opened, Value};
 
-/// ENOTBLK: an object that is neither a file nor a directory cannot be opened.
-const NOT_A_FILE: i32 = 15;
-
 /// The role of a handle in persist on close.
 pub(super) enum SharedOpen {
     /// None.
@@ -73,7 +70,7 @@ fn finish_whole(
     let writer = plan.write.then(|| opener.services.open_table.writers.add(FileKey::from(metadata)));
     if plan.write && opener.exports.find(&plan.path, "Opening")?.keeps_copy_time() {
         // After the writer was added, so that no copy that ends now counts.
-        copy_mark::mark_opened(file.as_ref(), &plan.path, plan.request.delete).map_err(|e| plan.unable(e))?;
+        copy_mark::mark_opened(file.as_ref(), (plan.verb(), &plan.path), plan.request.delete)?;
     }
     let mut has_checksums = plan.write && !plan.request.new && stored::has_any(file.as_ref());
     if let Some(writer) = writer.as_ref().filter(|_| has_checksums && plan.request.delete) {
@@ -167,6 +164,6 @@ pub(super) fn check_kind(plan: &OpenPlan, metadata: &Metadata) -> Result<(), Err
     match describe::kind(metadata) {
         FileKind::File => Ok(()),
         FileKind::Directory => Err(unable(plan.verb(), &plan.path, errno::IS_A_DIRECTORY)),
-        FileKind::Other => Err(unable(plan.verb(), &plan.path, NOT_A_FILE)),
+        FileKind::Other => Err(unable(plan.verb(), &plan.path, errno::NOT_A_BLOCK_DEVICE)),
     }
 }

@@ -4,6 +4,7 @@
 //! one was half executed. Its content survives in [`ChecksumCache::survivor`], as that of a file
 //! system does. After a power failure, only synced content survives for certain ([`super::disk`]).
 
+mod held;
 mod rights;
 mod stream;
 
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use storage::{
     Backend, CreateMode, DirectoryStream, FileIdentity, Metadata, Now, OpenMode, ParentCreation, Pool,
-    SpaceUsage, StorageUser, StoredFile,
+    SpaceUsage, StorageUser, StoredFile, TransferStorage,
 };
 use stream::Stream;
 
@@ -348,6 +349,9 @@ impl Backend for Memory {
     fn as_user(&self, user: &Arc<StorageUser>) -> Option<Arc<dyn Backend>> {
         Some(Arc::new(Self { user: Some(user.uid()), ..self.clone() }))
     }
+    fn transfers(&self) -> Option<&dyn TransferStorage> {
+        Some(self)
+    }
     fn open(&self, path: &LogicalPath, how: &OpenMode) -> io::Result<Arc<dyn StoredFile>> {
         self.faults.check("open")?;
         let node = match &how.create {
@@ -489,6 +493,9 @@ struct MemoryFile {
 }
 
 impl MemoryFile {
+    fn is_cold(&self) -> bool {
+        self.memory.cold.load(Ordering::SeqCst)
+    }
     fn touch(&self) {
         self.node.touch(|inner| inner.modified = self.memory.clock.nanoseconds());
     }
@@ -496,11 +503,7 @@ impl MemoryFile {
 
 impl StoredFile for MemoryFile {
     fn read_now(&self, offset: u64, into: &mut [u8]) -> Now<usize> {
-        if self.memory.cold.load(Ordering::SeqCst) {
-            Now::WouldBlock
-        } else {
-            Now::Done(self.read(offset, into))
-        }
+        if self.is_cold() { Now::WouldBlock } else { Now::Done(self.read(offset, into)) }
     }
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         self.memory.faults.check("read")?;
@@ -512,11 +515,7 @@ impl StoredFile for MemoryFile {
         })
     }
     fn write_now(&self, offset: u64, from: &[u8]) -> Now<()> {
-        if self.memory.cold.load(Ordering::SeqCst) {
-            Now::WouldBlock
-        } else {
-            Now::Done(self.write(offset, from))
-        }
+        if self.is_cold() { Now::WouldBlock } else { Now::Done(self.write(offset, from)) }
     }
     fn write(&self, offset: u64, from: &[u8]) -> io::Result<()> {
         let step = self.memory.faults.step("write")?;
@@ -588,7 +587,7 @@ impl StoredFile for MemoryFile {
         None
     }
     fn is_resident(&self, _offset: u64, _length: usize) -> bool {
-        !self.memory.cold.load(Ordering::SeqCst)
+        !self.is_cold()
     }
     fn prefetch(&self, _offset: u64, _length: u64) {}
     fn pool(&self) -> &Arc<Pool> {
