@@ -279,6 +279,13 @@ impl DiskCheck<'_> {
                 let what = format!("all.export {name} mig: the queue of transfers would be in /tmp/frm");
                 self.wrong(&export.origin, what, "a reboot loses it; set all.adminpath or frm.xfr.qcheck");
             }
+            if export.attributes.stage && effective.residency.has_copy_program() {
+                let what =
+                    format!("all.export {name} mig stage: files that clients remove or rename come back");
+                let remedy = "removals and renames do not reach mass storage; \
+                    use nostage, or remove its copies by hand";
+                self.warn(&export.origin, what, remedy);
+            }
         }
     }
 

@@ -162,4 +162,10 @@ fn an_export_that_migrates_needs_a_program_for_copies_out() {
         let text = format!("frm.xfr.copycmd {program} /bin/tape $SRC $DST\nall.export /store mig\n");
         assert_eq!(reported(&text), Vec::<String>::new());
     }
+    // What a client removes is staged again by the next one.
+    let both = "frm.xfr.copycmd /bin/tape $SRC $DST\nall.export /store stage mig\n";
+    let loaded = loaded(&format!("all.adminpath /var/spool/xrootd\n{both}"));
+    let warned = problems(&check(&loaded.effective, &Directories, Strictness::Strict));
+    let (_, text) = warned.iter().find(|(_, text)| text.contains("mig stage")).expect("a warning");
+    assert!(text.contains("remove or rename come back") && text.contains("use nostage"), "{text}");
 }
