@@ -20,13 +20,14 @@ pub(crate) enum InvokedProgram {
     Xrdadler32,
     Xrdcrc32c,
     Xrdgsiproxy,
+    XrdpfcPrint,
     Xrdpwdadmin,
     Xrdsssadmin,
 }
 
 impl InvokedProgram {
     /// All supported programs.
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Xrootd,
         Self::Cmsd,
         Self::Xrdcp,
@@ -38,6 +39,7 @@ impl InvokedProgram {
         Self::Xrdadler32,
         Self::Xrdcrc32c,
         Self::Xrdgsiproxy,
+        Self::XrdpfcPrint,
         Self::Xrdpwdadmin,
         Self::Xrdsssadmin,
     ];
@@ -56,6 +58,7 @@ impl InvokedProgram {
             Self::Xrdadler32 => "xrdadler32",
             Self::Xrdcrc32c => "xrdcrc32c",
             Self::Xrdgsiproxy => "xrdgsiproxy",
+            Self::XrdpfcPrint => "xrdpfc_print",
             Self::Xrdpwdadmin => "xrdpwdadmin",
             Self::Xrdsssadmin => "xrdsssadmin",
         }

@@ -42,6 +42,7 @@ mod xrdcp;
 mod xrdfs;
 mod xrdgsiproxy;
 mod xrdmapc;
+mod xrdpfc_print;
 mod xrdprep;
 mod xrdpwdadmin;
 mod xrdsssadmin;
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         InvokedProgram::Xrdadler32 => checksum_programs::adler32(arguments),
         InvokedProgram::Xrdcrc32c => checksum_programs::crc32c(arguments),
         InvokedProgram::Xrdgsiproxy => xrdgsiproxy::run(arguments),
+        InvokedProgram::XrdpfcPrint => xrdpfc_print::run(arguments),
         InvokedProgram::Xrdpwdadmin => xrdpwdadmin::run(arguments),
         InvokedProgram::Xrdsssadmin => xrdsssadmin::run(arguments),
     }

@@ -19,6 +19,7 @@
 //! | `authdb`            | an authorization database                         |
 //! | `archives`          | a ZIP archive                                     |
 //! | `cgi`               | `path?cgi`, login texts                           |
+//! | `cinfo_files`       | the state file of a cached file                   |
 //! | `cms`               | a frame between cluster nodes; a stream of them   |
 //! | `grid_chains`       | grid certificates, revocation lists, grid maps, policies of authorities |
 //! | `macaroons`         | macaroons, their caveats, secrets, credentials of `ztn` |
@@ -42,6 +43,7 @@
 pub mod archives;
 pub mod authdb;
 pub mod cgi;
+pub mod cinfo_files;
 pub mod cms;
 pub mod configuration;
 pub mod credentials;
@@ -73,6 +75,7 @@ pub const TARGETS: &[Target] = &[
     ("archives", archives::target),
     ("authdb", authdb::target),
     ("cgi", cgi::target),
+    ("cinfo_files", cinfo_files::target),
     ("cms", cms::target),
     ("configuration", configuration::target),
     ("credentials", credentials::target),

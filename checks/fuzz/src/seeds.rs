@@ -52,6 +52,9 @@ fn recorded(target: &str) -> anyhow::Result<BTreeSet<Vec<u8>>> {
         "voms_maps" => seeds.extend(voms_maps()?),
         "voms_signers" => seeds.extend(SIGNERS.iter().map(|file| file.as_bytes().to_vec())),
         "keytabs" => seeds.extend(keytab_lines()?),
+        "cinfo_files" => {
+            seeds.extend([include_bytes!("../../../crates/cache/tests/vectors/two-opens.cinfo").to_vec()])
+        }
         "grid_chains" => seeds.extend(grid_chains()?),
         "macaroons" => seeds.extend(macaroons()?),
         "tokens" => each_token(|bytes| seeds.extend([bytes]))?,

@@ -208,7 +208,7 @@ fn adapted_error(text: &str) -> String {
 }
 
 /// Removes ` (os error N)` after texts of the system.
-fn without_numbers(text: &str) -> Cow<'_, str> {
+pub(crate) fn without_numbers(text: &str) -> Cow<'_, str> {
     const BEGIN: &str = " (os error ";
     let mut kept = String::new();
     let mut rest = text;
