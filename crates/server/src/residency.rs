@@ -79,7 +79,7 @@ pub(crate) fn staged_files(
         },
         staging,
         paths: Arc::new(Exports(Arc::downgrade(logical))),
-        migration: migrates.then(|| MigrationSchedule {
+        migration: migrates.then_some(MigrationSchedule {
             interval: values.migration_interval.value,
             idle: values.migration_idle.value,
         }),
