@@ -337,7 +337,7 @@ def test_wrong_settings_stop_the_start(tape):
     assert f"files cannot be staged: cannot run {tape.directory}/none: no such file or directory" in refusal
     url = f"frm.xfr.copycmd url {tape.directory}/copy $SRC $DST\noss.remoteroot {tape.files}\nall.export / stage\n"
     refusal = peers.refused_start(peers.Ours(settings=url))
-    assert "makes paths of the remote names: set frm.xfr.copycmd for them" in refusal
+    assert "makes paths of the remote names: set frm.xfr.copycmd in for them" in refusal
     # Opaque data of one client would be arguments of a copy for all.
     refusal = peers.refused_start(peers.Ours(settings=tape.settings("copy $SRC $DST $CGI", more="all.export / stage\n")))
     assert "files cannot be staged: frm.xfr.copycmd: $CGI has no value here" in refusal
