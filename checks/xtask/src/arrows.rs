@@ -17,7 +17,7 @@ const ANY: &str = "*";
 const ABOVE: [&str; 5] = ["server", "mount", "scalla", "preload", "python"];
 
 /// Each crate and its allowed dependencies. No crate may use `checks`.
-const ARROWS: [(&str, &[&str]); 24] = [
+const ARROWS: [(&str, &[&str]); 25] = [
     ("base", &[]),
     ("config", &["base"]),
     ("wire", &["base"]),
@@ -30,6 +30,7 @@ const ARROWS: [(&str, &[&str]); 24] = [
     ("logical", &["base", "config", "vfs", "auth", "storage", "digest"]),
     ("namespace", &["base", "config"]),
     ("residency", &["base", "config", "storage"]),
+    ("cache", &["base", "config", "digest"]),
     ("net", &["base", "config"]),
     ("monitor", &["base", "config", "wire"]),
     ("xroot", &["base", "config", "wire", "digest", "session", "vfs", "net", "monitor"]),
@@ -38,7 +39,7 @@ const ARROWS: [(&str, &[&str]); 24] = [
     ("client", &["base", "config", "wire", "digest", "auth", "net", "rawclient"]),
     ("mount", &["base", "client"]),
     ("server", &[ANY]),
-    ("scalla", &["base", "config", "auth", "server", "client", "rawclient", "mount"]),
+    ("scalla", &["base", "config", "auth", "cache", "server", "client", "rawclient", "mount"]),
     ("preload", &["base", "client"]),
     ("python", &["base", "client"]),
     ("checks", &[ANY]),
