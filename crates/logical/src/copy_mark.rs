@@ -114,12 +114,9 @@ pub(crate) fn prepare_rename(
         Some(errno::IS_A_DIRECTORY | errno::ACCESS) if describe::is_directory(source) => {
             if target.keeps_copy_time() { check_empty(changes, from).map(|()| None) } else { Ok(None) }
         }
-        // The server can neither copy nor purge such a file.
+        // The server can neither copy nor purge such a file. With multi-user there are many.
         Some(errno::ACCESS) => {
-            tracing::warn!(
-                path = %from.shown(),
-                "renames a file that the server cannot read; a copy in mass storage has its old name"
-            );
+            tracing::debug!(path = %from.shown(), "renames a file that the server cannot read");
             Ok(None)
         }
         _ => Err(Error::unable("rename", from, error)),
