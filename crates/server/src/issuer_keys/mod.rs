@@ -136,12 +136,13 @@ impl KeyFetcher {
                 let (count, skipped) = (keys.len(), keys.unusable());
                 self.tokens.set_keys(issuer, Some(keys));
                 self.tokens.set_fetch_failure(issuer, None);
-                if is_first {
-                    tracing::info!("{count} keys of {issuer} were fetched, and {skipped} others skipped");
-                }
                 if let Err(error) = self.kept.write(issuer, &text, SystemTime::now()) {
                     let error = base::errno_text(&error);
                     tracing::warn!("the keys of {issuer} are not kept over a restart: {error}");
+                }
+                // Only now, so that keys in the log are those of the next start, too.
+                if is_first {
+                    tracing::info!("{count} keys of {issuer} were fetched, and {skipped} others skipped");
                 }
             }
             Err(reason) => {
