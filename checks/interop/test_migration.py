@@ -3,18 +3,17 @@
 The real server leaves migration to a daemon of its own, so these tests are about ours only. Its clients are
 the real ones."""
 
-import contextlib
 import os
 import signal
 import sqlite3
 import struct
-import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
 import peers
+import tapes
 from tools import wait_until, xrdcp, xrdfs
 
 # Copies $1 to $2. Before, it waits as long as there is a file `hold` beside it.
@@ -28,53 +27,12 @@ while [ -e hold ]; do sleep 0.05; done
 mkdir -p "${2%/*}"
 mv new.$$ "$2"
 """
-STATUS = """\
-#!/bin/sh
-[ "$1" = statx ] || { echo 38; exit; }
-[ -e "$2" ] || { echo 2; exit; }
-echo 0
-exec stat -c '%A %h %u %g %X %Z %Y %s %o %b' "$2"
-"""
-
-
-class Tape:
-    """A directory with programs of the site, and the files on tape in `files`."""
-
-    def __init__(self, directory):
-        self.directory = directory
-        self.files = directory / "files"
-        self.files.mkdir()
-        for name, text in (("copy", COPY), ("status", STATUS)):
-            program = directory / name
-            program.write_text(text)
-            program.chmod(0o755)
-        for path in (directory, self.files):
-            path.chmod(0o755)
-            peers.give(path)
-
-    def content(self, name):
-        path = self.files / name
-        return path.read_bytes() if path.exists() else None
-
-    @contextlib.contextmanager
-    def flag(self, name):
-        flag = self.directory / name
-        flag.touch()
-        try:
-            yield
-        finally:
-            flag.unlink()
-
-    def runs(self):
-        """Returns the number of the process and the file of each run of the program."""
-        runs = self.directory / "runs"
-        return [line.split() for line in runs.read_text().splitlines()] if runs.exists() else []
 
 
 @pytest.fixture
 def tape():
-    with tempfile.TemporaryDirectory(prefix="scalla-tape-", dir="/var/tmp") as directory:
-        yield Tape(Path(directory))
+    with tapes.tape(copy=COPY) as tape:
+        yield tape
 
 
 @pytest.fixture
@@ -185,7 +143,7 @@ def test_a_kill_during_a_copy_loses_nothing(tape, migrate, tmp_path):
         wait_until(lambda: tape.runs())
         server.restart()
         # The program of the first run still runs, and there is no second one beside it.
-        ((process, _),) = tape.runs()
+        ((process, _),) = (run.split() for run in tape.runs())
         assert Path(f"/proc/{process}").exists() and copied(server, "file") == 1
         os.kill(int(process), signal.SIGKILL)
         wait_until(lambda: len(tape.runs()) == 2)

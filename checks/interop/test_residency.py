@@ -9,13 +9,13 @@ import re
 import sqlite3
 import struct
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
 
 import peers
 import raw
+import tapes
 from tools import XRDCP, data, wait_until, xrdcp, xrdfs
 
 # Copies $1 to $2 in two steps. Between them it waits as long as there is a file `hold` beside it.
@@ -36,57 +36,12 @@ sleep 600 &
 echo $! $$ >> "${0%/*}/runs"
 sleep 600
 """
-STATUS = """\
-#!/bin/sh
-[ "$1" = statx ] || { echo 38; exit; }
-[ -e "$2" ] || { echo 2; exit; }
-echo 0
-exec stat -c '%A %h %u %g %X %Z %Y %s %o %b' "$2"
-"""
-
-
-class Tape:
-    """A directory with programs of the site, and the files on tape in `files`."""
-
-    def __init__(self, directory):
-        self.directory = directory
-        self.files = directory / "files"
-        self.files.mkdir()
-        for name, text in (("copy", COPY), ("hang", HANG), ("status", STATUS)):
-            program = directory / name
-            program.write_text(text)
-            program.chmod(0o755)
-        for path in (directory, self.files):
-            path.chmod(0o755)
-            peers.give(path)
-
-    def put(self, name, content):
-        path = self.files / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-
-    @contextlib.contextmanager
-    def hold(self):
-        hold = self.directory / "hold"
-        hold.touch()
-        try:
-            yield
-        finally:
-            hold.unlink()
-
-    def runs(self):
-        """Returns the lines that the programs have written, one for each run."""
-        runs = self.directory / "runs"
-        return runs.read_text().splitlines() if runs.exists() else []
-
-    def settings(self, copy="copy $SRC $DST", before="", more=""):
-        return f"oss.remoteroot {self.files}\nfrm.xfr.copycmd in {before} {self.directory}/{copy}\n{more}"
 
 
 @pytest.fixture
 def tape():
-    with tempfile.TemporaryDirectory(prefix="scalla-tape-", dir="/var/tmp") as directory:
-        yield Tape(Path(directory))
+    with tapes.tape(copy=COPY, hang=HANG) as tape:
+        yield tape
 
 
 @pytest.fixture
@@ -110,7 +65,7 @@ def is_running(process):
 def test_a_missing_file_comes_from_tape(tape, stage, tmp_path):
     content = data(3_000_000)
     tape.put("store/deep/file", content)
-    server = stage(tape.settings())
+    server = stage(tape.copies_in())
     target = tmp_path / "target"
     xrdcp(server.url("/store/deep/file"), target).ok()
     assert target.read_bytes() == content
@@ -124,7 +79,7 @@ def test_a_missing_file_comes_from_tape(tape, stage, tmp_path):
 
 
 def test_a_file_that_is_not_on_tape_does_not_exist(tape, stage, tmp_path):
-    server = stage(tape.settings())
+    server = stage(tape.copies_in())
     for _ in range(2):
         xrdcp(server.url("/none"), tmp_path / "target").fails(54, "[3011]", "no such file or directory")
     # The second client was refused without a copy.
@@ -139,10 +94,10 @@ def test_a_file_that_is_not_on_tape_does_not_exist(tape, stage, tmp_path):
 def test_clients_of_one_file_wait_for_one_copy(tape, stage):
     content = data(5000)
     tape.put("file", content)
-    server = stage(tape.settings())
+    server = stage(tape.copies_in())
     with contextlib.ExitStack() as stack:
         connections = [stack.enter_context(raw.Connection(server)) for _ in range(100)]
-        with tape.hold():
+        with tape.flag("hold"):
             opens = [connection.start(raw.OPEN, struct.pack(">HH", 0, raw.O_READ), b"/file") for connection in connections]
             # Each client is told to wait, and can do so for longer than for other answers.
             assert {connection.frame().status for connection in connections} == {raw.WAITRESP}
@@ -159,7 +114,7 @@ def test_clients_of_one_file_wait_for_one_copy(tape, stage):
 def test_a_file_on_disk_is_opened_at_once_also_for_update(tape, stage):
     """A client that is told to wait has to open the file again, and must find a handle then."""
     tape.put("file", b"old")
-    server = stage(tape.settings())
+    server = stage(tape.copies_in())
     with raw.Connection(server) as connection:
         update = raw.O_UPDT
         first = connection.start(raw.OPEN, struct.pack(">HH", 0, update), b"/file")
@@ -178,10 +133,10 @@ def test_half_a_file_is_never_served(tape, stage, tmp_path):
     """The server is killed in the middle of a copy. Its program goes on, and nobody else writes the file then."""
     content = data(200_000)
     tape.put("file", content)
-    server = stage(tape.settings())
+    server = stage(tape.copies_in())
     target = tmp_path / "target"
     with contextlib.ExitStack() as stack:
-        stack.enter_context(tape.hold())
+        stack.enter_context(tape.flag("hold"))
         client = subprocess.Popen([XRDCP, "--nopbar", server.url("/file"), target], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         stack.callback(client.wait)
         stack.callback(client.kill)
@@ -203,7 +158,7 @@ def test_half_a_file_is_never_served(tape, stage, tmp_path):
 
 def test_a_failing_program_is_named_with_its_reason(tape, stage, tmp_path):
     (tape.directory / "broken").touch()
-    server = stage(tape.settings())
+    server = stage(tape.copies_in())
     failed = xrdcp(server.url("/file"), tmp_path / "target").fails(54, "Unable to open /file; staging failed")
     assert "staging failed: copy failed with status 5: no drive is free" in failed.all
     assert len(tape.runs()) == 3, "it was tried again"
@@ -216,7 +171,7 @@ def test_prepared_files_survive_an_outage(tape, stage):
     tape.put("file", data(100))
     broken = tape.directory / "broken"
     broken.touch()
-    server = stage(tape.settings())
+    server = stage(tape.copies_in())
     request = xrdfs(server, "prepare", "-s", "/file").ok().out.strip()
     wait_until(lambda: len(tape.runs()) >= 3, 60)
     assert xrdfs(server, "query", "prepare", request, "/file").ok().out.split()[3] == "1"
@@ -233,7 +188,7 @@ def test_prepared_files_survive_an_outage(tape, stage):
 
 
 def test_a_program_that_hangs_is_ended_with_its_group(tape, stage, tmp_path):
-    server = stage(tape.settings("hang $SRC $DST", before="timeout 1"))
+    server = stage(tape.copies_in("hang $SRC $DST", before="timeout 1"))
     xrdcp(server.url("/file"), tmp_path / "target").fails(54, "hang was ended by its time limit of 1 s")
     processes = " ".join(tape.runs()).split()
     assert len(processes) == 6
@@ -244,7 +199,7 @@ def test_a_program_that_hangs_is_ended_with_its_group(tape, stage, tmp_path):
 def test_a_program_that_outlives_the_server_keeps_its_limits(tape, stage):
     """The server is killed while three programs hang. One has a cancelled request, one is over its time."""
     hang = "hang $SRC $DST"
-    server = stage(tape.settings(hang, before="timeout 10", more="frm.xfr.copymax 3\n"))
+    server = stage(tape.copies_in(hang, before="timeout 10", more="frm.xfr.copymax 3\n"))
     cancelled = xrdfs(server, "prepare", "-s", "/cancelled").ok().out.strip()
     wait_until(lambda: len(tape.runs()) == 1)
     (programs,) = (line.split() for line in tape.runs())
@@ -268,8 +223,8 @@ def test_a_program_that_outlives_the_server_keeps_its_limits(tape, stage):
 def test_a_client_that_left_costs_no_copy(tape, stage):
     tape.put("file", data(100))
     tape.put("first", data(100))
-    server = stage(tape.settings(more="frm.xfr.copymax 1\n"))
-    with tape.hold():
+    server = stage(tape.copies_in(more="frm.xfr.copymax 1\n"))
+    with tape.flag("hold"):
         xrdfs(server, "prepare", "-s", "/first").ok()
         wait_until(lambda: tape.runs())
         queue = sqlite3.connect(f"file:{server.work}/admin/frm/queue.sqlite?mode=ro", uri=True)
@@ -287,7 +242,7 @@ def test_a_client_that_left_costs_no_copy(tape, stage):
 
 def test_an_orderly_end_of_the_server_ends_copies(tape, stage):
     tape.put("file", data(100))
-    server = stage(tape.settings("hang $SRC $DST"))
+    server = stage(tape.copies_in("hang $SRC $DST"))
     request = xrdfs(server, "prepare", "-s", "/file").ok().out.strip()
     wait_until(lambda: tape.runs())
     programs = tape.runs()[0].split()
@@ -301,7 +256,7 @@ def test_an_orderly_end_of_the_server_ends_copies(tape, stage):
 def test_a_file_on_tape_is_offline(tape, stage):
     tape.put("file", data(1234))
     (tape.files / "directory").mkdir()
-    server = stage(tape.settings(more=f"oss.rsscmd {tape.directory}/status\n"))
+    server = stage(tape.copies_in(more=f"oss.rsscmd {tape.directory}/status\n"))
     offline = xrdfs(server, "stat", "/file").ok().out
     assert re.search(r"Size: +1234\b", offline) and "Offline" in offline
     assert "IsDir" in xrdfs(server, "stat", "/directory").ok().out
@@ -314,8 +269,8 @@ def test_a_file_on_tape_is_offline(tape, stage):
 def test_prepared_files_come_without_an_open(tape, stage):
     for name in ("a", "b", "c"):
         tape.put(name, data(100))
-    server = stage(tape.settings())
-    with tape.hold():
+    server = stage(tape.copies_in())
+    with tape.flag("hold"):
         request = xrdfs(server, "prepare", "-s", "-p", "1", "/a", "/b").ok().out.strip()
         other = xrdfs(server, "prepare", "-s", "/b", "/c").ok().out.strip()
         queued = xrdfs(server, "query", "prepare", request, "/a", "/b").ok().out.split()
@@ -333,11 +288,11 @@ def test_prepared_files_come_without_an_open(tape, stage):
 
 
 def test_wrong_settings_stop_the_start(tape):
-    refusal = peers.refused_start(peers.Ours(settings=tape.settings("none $SRC $DST", more="all.export / stage\n")))
+    refusal = peers.refused_start(peers.Ours(settings=tape.copies_in("none $SRC $DST", more="all.export / stage\n")))
     assert f"files cannot be staged: cannot run {tape.directory}/none: no such file or directory" in refusal
     url = f"frm.xfr.copycmd url {tape.directory}/copy $SRC $DST\noss.remoteroot {tape.files}\nall.export / stage\n"
     refusal = peers.refused_start(peers.Ours(settings=url))
     assert "makes paths of the remote names: set frm.xfr.copycmd in for them" in refusal
     # Opaque data of one client would be arguments of a copy for all.
-    refusal = peers.refused_start(peers.Ours(settings=tape.settings("copy $SRC $DST $CGI", more="all.export / stage\n")))
+    refusal = peers.refused_start(peers.Ours(settings=tape.copies_in("copy $SRC $DST $CGI", more="all.export / stage\n")))
     assert "files cannot be staged: frm.xfr.copycmd: $CGI has no value here" in refusal

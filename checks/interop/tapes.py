@@ -1,0 +1,66 @@
+"""Mass storage of a site: a directory with the files on tape, and the programs that copy them."""
+
+import contextlib
+import tempfile
+from pathlib import Path
+
+import peers
+
+STATUS = """\
+#!/bin/sh
+[ "$1" = statx ] || { echo 38; exit; }
+[ -e "$2" ] || { echo 2; exit; }
+echo 0
+exec stat -c '%A %h %u %g %X %Z %Y %s %o %b' "$2"
+"""
+
+
+class Tape:
+    """A directory with programs of the site, and the files on tape in `files`."""
+
+    def __init__(self, directory, programs):
+        self.directory = directory
+        self.files = directory / "files"
+        self.files.mkdir()
+        for name, text in {**programs, "status": STATUS}.items():
+            program = directory / name
+            program.write_text(text)
+            program.chmod(0o755)
+        for path in (directory, self.files):
+            path.chmod(0o755)
+            peers.give(path)
+
+    def put(self, name, content):
+        path = self.files / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+    def content(self, name):
+        path = self.files / name
+        return path.read_bytes() if path.exists() else None
+
+    @contextlib.contextmanager
+    def flag(self, name):
+        """Creates a file that the programs look for."""
+        flag = self.directory / name
+        flag.touch()
+        try:
+            yield
+        finally:
+            flag.unlink()
+
+    def runs(self):
+        """Returns the lines that the programs have written, one for each run."""
+        runs = self.directory / "runs"
+        return runs.read_text().splitlines() if runs.exists() else []
+
+    def copies_in(self, copy="copy $SRC $DST", before="", more=""):
+        """Returns the settings of a server that stages."""
+        return f"oss.remoteroot {self.files}\nfrm.xfr.copycmd in {before} {self.directory}/{copy}\n{more}"
+
+
+@contextlib.contextmanager
+def tape(**programs):
+    """A tape with these programs, which is removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="scalla-tape-", dir="/var/tmp") as directory:
+        yield Tape(Path(directory), programs)
