@@ -4,7 +4,7 @@
 //! processes that it has started. It inherits the lock of the file that it writes.
 
 use crate::copy_command::{CommandVariables, CopyCommand};
-use crate::entry::{CopyFailure, FailureReason};
+use crate::entry::{CopyFailure, FailureReason, TransferDirection};
 use crate::outlived::MARK_VARIABLE;
 use crate::ports::{CopyAgent, IncomingCopy, OutgoingCopy, StopSignal};
 use crate::queue::CopyOutcome;
@@ -30,7 +30,6 @@ const LINE_BYTES_MAX: usize = 1024;
 
 /// The exit status for a file that does not exist.
 const STATUS_NOT_FOUND: i32 = 2;
-const NOT_FOUND: &str = "no such file in mass storage";
 
 /// The copy programs of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,7 +59,7 @@ impl CopyAgent for CopyPrograms {
             Err(error) => return site_failure(format!("too many open files: {error}")),
         };
         storage::inherit(&mut command, lock);
-        program.outcome(command, stop)
+        program.outcome(command, TransferDirection::In, stop)
     }
 
     fn copy_out(&self, copy: OutgoingCopy<'_>, stop: &StopSignal) -> CopyOutcome {
@@ -70,14 +69,7 @@ impl CopyAgent for CopyPrograms {
         };
         let mut command = program.command(&CommandVariables::outgoing(&copy, &self.instance));
         command.env(MARK_VARIABLE, copy.run.mark(&copy.entry.key, program.time_limit));
-        match program.outcome(command, stop) {
-            // The file is here, so another try may succeed, whatever the program means by that.
-            CopyOutcome::Failed(failure) if failure.reason == FailureReason::NotFound => {
-                let text = failure.text.replacen(NOT_FOUND, "the program ended with status 2", 1);
-                CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, text))
-            }
-            outcome => outcome,
-        }
+        program.outcome(command, TransferDirection::Out, stop)
     }
 }
 
@@ -103,11 +95,11 @@ impl CopyCommand {
         command
     }
 
-    fn outcome(&self, command: Command, stop: &StopSignal) -> CopyOutcome {
+    fn outcome(&self, command: Command, direction: TransferDirection, stop: &StopSignal) -> CopyOutcome {
         // Clients are not shown where the program is.
         let program = self.program.file_name().unwrap_or_default().to_string_lossy();
         match run(command, self.time_limit, stop) {
-            Ok(end) => outcome(&program, end),
+            Ok(end) => outcome(&program, end, direction),
             Err(error) => site_failure(format!("cannot run {program}: {error}")),
         }
     }
@@ -120,7 +112,7 @@ enum ProgramEnd {
     Stopped,
 }
 
-fn outcome(program: &str, end: ProgramEnd) -> CopyOutcome {
+fn outcome(program: &str, end: ProgramEnd, direction: TransferDirection) -> CopyOutcome {
     let (status, line) = match end {
         ProgramEnd::Stopped => return CopyOutcome::Stopped,
         ProgramEnd::TimeLimit(limit) => {
@@ -133,7 +125,13 @@ fn outcome(program: &str, end: ProgramEnd) -> CopyOutcome {
         return CopyOutcome::Done;
     }
     let (reason, mut text) = match status.code() {
-        Some(STATUS_NOT_FOUND) => (FailureReason::NotFound, NOT_FOUND.to_owned()),
+        Some(STATUS_NOT_FOUND) => match direction {
+            TransferDirection::In => (FailureReason::NotFound, "no such file in mass storage".to_owned()),
+            // The file is here, so another try may succeed, whatever the program means by that.
+            TransferDirection::Out => {
+                (FailureReason::Temporary, "the program ended with status 2".to_owned())
+            }
+        },
         Some(code) => (FailureReason::Temporary, format!("{program} failed with status {code}")),
         None => (FailureReason::Temporary, format!("{program} failed: {status}")),
     };
@@ -327,7 +325,7 @@ mod tests {
 
     fn result(script: &str) -> Result<(), (FailureReason, String)> {
         let stop = StopSignal::new().unwrap();
-        match outcome("sh", run(shell(script), None, &stop).unwrap()) {
+        match outcome("sh", run(shell(script), None, &stop).unwrap(), TransferDirection::In) {
             CopyOutcome::Done => Ok(()),
             CopyOutcome::Failed(failure) => Err((failure.reason, failure.text.to_string())),
             CopyOutcome::Stopped => panic!("it was not stopped"),

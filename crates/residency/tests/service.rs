@@ -420,7 +420,9 @@ fn temporary_files_of_an_earlier_run_are_removed_where_files_are_staged() {
         (file, place)
     };
     let (running, in_use) = leave("/deep/running");
-    let others: Vec<_> = ["/top", "/deep/er/f", "/local/f"].map(|name| leave(name).1).into();
+    // In use until they are copied: the start of the server searches as well.
+    let (earlier, others): (Vec<_>, Vec<_>) =
+        ["/top", "/deep/er/f", "/local/f"].map(leave).into_iter().unzip();
     // Moved behind a link that leads out of the root.
     let beyond = outside.join(others[1].file_name().unwrap());
     fs::copy(&others[1], &beyond).unwrap();
@@ -432,6 +434,7 @@ fn temporary_files_of_an_earlier_run_are_removed_where_files_are_staged() {
             .unwrap()
             .success()
     );
+    drop(earlier);
     residency::remove_leftovers(site.backend.as_ref(), &Paths);
     assert!(!others[0].exists() && !others[1].exists());
     assert!(in_use.exists() && others[2].exists() && beyond.exists());
