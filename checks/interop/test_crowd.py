@@ -27,9 +27,9 @@ def limit_descriptors(count):
     return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
 
 
-def test_flood_of_logins(launch):
+def test_flood_of_logins(serve):
     """Thousands of logins and disconnects: their memory is freed."""
-    server = launch()
+    server = serve()
     path = server.tree / "file"
     path.write_bytes(pattern(1000))
     with Connection(server) as witness:

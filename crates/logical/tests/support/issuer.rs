@@ -14,6 +14,7 @@ use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use vfs::Caller;
 
@@ -89,7 +90,9 @@ impl TestIssuer {
 
 /// Returns the rules of a text.
 pub fn rules(text: &str) -> Arc<Authorizer> {
-    let path = std::env::temp_dir().join(format!("scalla-token-rules-{}-{}", std::process::id(), text.len()));
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("scalla-token-rules-{}-{number}", std::process::id()));
     std::fs::write(&path, text).unwrap();
     let source = AuthdbSource {
         path: path.clone(),
