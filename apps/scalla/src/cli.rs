@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use crate::printer::{Printer, err, out};
 use crate::usage_error::UsageError;
 use crate::{
-    admin, auth, bench, cluster, command_groups, completion, config, copy, examples, exit_status, files,
-    json_failures, links, man, map, serve, shell, version,
+    admin, auth, bench, cache, cluster, command_groups, completion, config, copy, examples, exit_status,
+    files, json_failures, links, man, map, serve, shell, version,
 };
 
 /// Serve files to many clients at once, with XRootD's protocol and configuration.
@@ -32,6 +32,7 @@ enum TopLevelCommand {
     Admin(admin::AdminCommand),
     Auth(auth::AuthCommand),
     Cluster(cluster::ClusterCommand),
+    Cache(cache::CacheCommand),
     Map(map::MapCommand),
     Shell(shell::ShellCommand),
     Cp(copy::CpCommand),
@@ -79,6 +80,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         TopLevelCommand::Admin(admin) => admin.run(),
         TopLevelCommand::Auth(auth) => auth.run(),
         TopLevelCommand::Cluster(cluster) => cluster.run(),
+        TopLevelCommand::Cache(cache) => cache.run(),
         TopLevelCommand::Map(map) => map.run(),
         TopLevelCommand::Shell(shell) => shell.run(),
         TopLevelCommand::Cp(cp) => cp.run(),

@@ -16,7 +16,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
         ],
     ),
     ("Cluster", &["cluster", "map"]),
-    ("Tools", &["bench", "completions", "man", "version", "help"]),
+    ("Tools", &["bench", "cache", "completions", "man", "version", "help"]),
 ];
 
 /// Columns of the names, with the space before and after them.

@@ -4,7 +4,7 @@ use clap::Command;
 
 /// The name of a command, after that of its parent, and its examples. Each is one line with a
 /// description after `#`.
-const EXAMPLES: [(&str, &[&str]); 94] = [
+const EXAMPLES: [(&str, &[&str]); 96] = [
     (
         "scalla",
         &[
@@ -171,6 +171,14 @@ const EXAMPLES: [(&str, &[&str]); 94] = [
     ("admin unfinished", &["scalla admin unfinished list"]),
     ("admin unfinished list", &["scalla admin unfinished list", "scalla admin unfinished list /set"]),
     ("admin unfinished clear", &["scalla admin unfinished clear /set/run7.root"]),
+    ("cache", &["scalla cache simulate --sample analysis"]),
+    (
+        "cache simulate",
+        &[
+            "scalla cache simulate requests.txt --size 10t,50t,100t",
+            "scalla cache simulate --sample production --requests 3000000 --json",
+        ],
+    ),
     ("cluster status", &["scalla cluster status", "scalla cluster status --json"]),
     ("cluster suspend", &["scalla cluster suspend disk7:1094"]),
     ("cluster resume", &["scalla cluster resume disk7:1094"]),

@@ -3,6 +3,7 @@
 mod admin;
 mod auth;
 mod bench;
+mod cache;
 mod checksum_programs;
 mod cli;
 mod cluster;

@@ -1,0 +1,157 @@
+//! [`S3FifoPolicy`]: the policy of the cache.
+
+use super::EvictionPolicy;
+use super::frequency_sketch::FrequencySketch;
+use super::ghost_table::GhostTable;
+use super::unit_queue::{CachedUnit, HITS_MAX, QueueKind, UnitArena, UnitQueue};
+use std::cmp::Ordering;
+use std::hash::{BuildHasher, Hash, RandomState};
+
+/// The part of the capacity for new units: one in this number.
+const SMALL_QUEUE_SHARE: u64 = 10;
+
+/// Two queues without reordering at a request, and a memory of removed units (S3-FIFO). Frequencies
+/// decide which units enter the main queue (TinyLFU).
+///
+/// New units enter a small queue. A unit that is requested there enters the main queue at its end;
+/// another one is removed, and its hash is remembered. A unit that comes back while it is remembered
+/// enters the main queue at once. If the main queue is full, a unit enters it only if it was requested
+/// as often as the unit that would have to go, and at once if it was requested more often. The main queue gives each unit another round for each
+/// request, at most three. So files that are read once, as in a scan, pass through a tenth of the
+/// cache. Source: Yang et al., *FIFO queues are all you need for cache eviction*, SOSP 2023.
+///
+/// A hash is keyed with `S`, so that clients cannot choose names that share their counters.
+pub struct S3FifoPolicy<K, S = RandomState> {
+    arena: UnitArena<K, S>,
+    small: UnitQueue,
+    main: UnitQueue,
+    ghosts: GhostTable,
+    frequencies: FrequencySketch,
+    capacity: u64,
+    units: usize,
+}
+
+impl<K: Copy + Eq + Hash> S3FifoPolicy<K> {
+    /// Creates an empty cache of this many bytes and about this number of units.
+    #[must_use]
+    pub fn new(capacity: u64, units: usize) -> Self {
+        Self::with_hasher(capacity, units, RandomState::new())
+    }
+}
+
+impl<K: Copy + Eq + Hash, S: BuildHasher> S3FifoPolicy<K, S> {
+    /// Creates an empty cache whose hashes are made by `hasher`.
+    pub fn with_hasher(capacity: u64, units: usize, hasher: S) -> Self {
+        Self {
+            arena: UnitArena::new(hasher),
+            small: UnitQueue::default(),
+            main: UnitQueue::default(),
+            ghosts: GhostTable::new(units),
+            frequencies: FrequencySketch::new(units),
+            capacity,
+            units,
+        }
+    }
+
+    fn hash(&self, key: K) -> u64 {
+        self.arena.hasher().hash_one(key)
+    }
+
+    /// Returns the unit that is looked at next: the oldest one of the queue that is too long.
+    fn next(&self) -> Option<u32> {
+        let small = self.small.oldest().filter(|_| self.small.bytes() > self.small_max());
+        small.or(self.main.oldest()).or(self.small.oldest())
+    }
+
+    fn small_max(&self) -> u64 {
+        self.capacity / SMALL_QUEUE_SHARE
+    }
+
+    /// Compares the frequency of a unit with that of the unit that would have to go if it entered the
+    /// main queue. `None` if there is room.
+    fn compare_in_main(&self, hash: u64, bytes: u64) -> Option<Ordering> {
+        if self.main.bytes().saturating_add(bytes) <= self.capacity - self.small_max() {
+            return None;
+        }
+        let oldest = self.arena.get(self.main.oldest()?)?;
+        Some(self.frequencies.estimate(hash).cmp(&self.frequencies.estimate(self.hash(oldest.key))))
+    }
+
+    /// Moves a unit to the new end of the main queue.
+    fn keep(&mut self, position: u32, hits: u8) {
+        let Some(kind) = self.arena.get(position).map(|unit| unit.queue) else { return };
+        let queue = match kind {
+            QueueKind::Small => &mut self.small,
+            QueueKind::Main => &mut self.main,
+        };
+        queue.take(&mut self.arena, position);
+        if let Some(unit) = self.arena.get_mut(position) {
+            (unit.hits, unit.queue) = (hits, QueueKind::Main);
+        }
+        self.main.push(&mut self.arena, position);
+    }
+}
+
+impl<K: Copy + Eq + Hash, S: BuildHasher> EvictionPolicy<K> for S3FifoPolicy<K, S> {
+    fn request(&mut self, key: K) -> bool {
+        let hash = self.hash(key);
+        self.frequencies.record(hash);
+        let unit = self.arena.position(key).and_then(|position| self.arena.get_mut(position));
+        let Some(unit) = unit else { return false };
+        unit.hits = (unit.hits + 1).min(HITS_MAX);
+        true
+    }
+
+    fn insert(&mut self, key: K, bytes: u64) {
+        let hash = self.hash(key);
+        let is_back = self.ghosts.take(hash, self.units);
+        let kind = match self.compare_in_main(hash, bytes) {
+            Some(Ordering::Greater) => QueueKind::Main,
+            Some(Ordering::Equal) | None if is_back => QueueKind::Main,
+            _ => QueueKind::Small,
+        };
+        if let Some(position) = self.arena.add(key, bytes, kind) {
+            let queue = match kind {
+                QueueKind::Small => &mut self.small,
+                QueueKind::Main => &mut self.main,
+            };
+            queue.push(&mut self.arena, position);
+        }
+    }
+
+    fn evict(&mut self) -> Option<(K, u64)> {
+        loop {
+            let position = self.next()?;
+            let CachedUnit { key, bytes, hits, queue, .. } = *self.arena.get(position)?;
+            match queue {
+                QueueKind::Small
+                    if hits > 0 && self.compare_in_main(self.hash(key), bytes) != Some(Ordering::Less) =>
+                {
+                    self.keep(position, 0);
+                }
+                QueueKind::Main if hits > 0 => self.keep(position, hits - 1),
+                QueueKind::Small => {
+                    self.ghosts.add(self.hash(key));
+                    return self.remove(key).map(|bytes| (key, bytes));
+                }
+                QueueKind::Main => return self.remove(key).map(|bytes| (key, bytes)),
+            }
+        }
+    }
+
+    fn remove(&mut self, key: K) -> Option<u64> {
+        let position = self.arena.position(key)?;
+        let CachedUnit { bytes, queue, .. } = *self.arena.get(position)?;
+        let queue = match queue {
+            QueueKind::Small => &mut self.small,
+            QueueKind::Main => &mut self.main,
+        };
+        queue.take(&mut self.arena, position);
+        self.arena.forget(key);
+        Some(bytes)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.small.bytes() + self.main.bytes()
+    }
+}
