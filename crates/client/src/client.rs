@@ -60,7 +60,9 @@ impl Client {
     #[must_use]
     pub fn with(settings: Settings, credentials: Credentials, program: &str) -> Self {
         let login = login_of(program, &settings);
-        Self::build(settings, login, credentials, None, TlsTrust::default(), RedirectScope::Request)
+        // Without credentials a client acts for nobody.
+        let tls = if credentials.user().is_some() { TlsTrust::of_user() } else { TlsTrust::default() };
+        Self::build(settings, login, credentials, None, tls, RedirectScope::Request)
     }
 
     /// Creates a client for a server that acts for its clients, with the credentials that they have

@@ -148,7 +148,12 @@ async fn connect_any(
         let mut stream = ServerStream::from(stream);
         match timeout_at(share, log_in(&mut stream, login)).await {
             Ok(Ok(machine)) => return Ok(LoggedIn { stream, peer, machine }),
-            Ok(Err(cause @ (Cause::Connection(_) | Cause::NotAuthenticated(_) | Cause::Tls(_)))) => {
+            Ok(Err(
+                cause @ (Cause::Connection(_)
+                | Cause::NotAuthenticated(_)
+                | Cause::Tls(_)
+                | Cause::CertificateRefused(_)),
+            )) => {
                 return Err(cause);
             }
             Ok(Err(cause)) => last = cause,
@@ -306,7 +311,7 @@ async fn log_in(stream: &mut ServerStream, request: &LoginRequest) -> Result<Con
                 stream.readable().await.map_err(lost_login)?;
                 continue;
             }
-            Err(error) => return Err(lost_login(error)),
+            Err(error) => return Err(request.tls.refusal(&error).unwrap_or_else(|| lost_login(error))),
         };
         let mut input = buffer.get(..count).unwrap_or_default();
         while let Some(event) = machine.next_event(&mut input)? {

@@ -81,6 +81,9 @@ pub enum Cause {
     /// The connection cannot be encrypted: the server is not trusted, or there are no authorities.
     #[error("TLS: {0}")]
     Tls(String),
+    /// The server refuses the client in the TLS handshake, for its certificate or for having none.
+    #[error("TLS: {0}")]
+    CertificateRefused(String),
     /// The connection was lost before the reply arrived.
     #[error("the connection was lost: {0}")]
     Lost(String),
@@ -193,6 +196,7 @@ impl Cause {
                 "name the authority of the server's certificate by X509_CERT_DIR or X509_CERT_FILE, and the \
                  host in the URL as the certificate does"
             }
+            Self::CertificateRefused(_) => "name a proxy that the server accepts in X509_USER_PROXY",
             Self::Connection(ConnectionError::Demands(Demand::Authentication(_))) => {
                 "this client has no credentials; use a server that does without, or allow it there by \
                  sec.protbind"

@@ -220,6 +220,7 @@ impl ConnectionPool {
                     | Cause::Unresolved(_)
                     | Cause::NotAllowed(_)
                     | Cause::Tls(_)
+                    | Cause::CertificateRefused(_)
             );
             if fatal || round >= rounds.max(1) || Instant::now() + wait >= until {
                 return Err(error);

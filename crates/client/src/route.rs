@@ -406,6 +406,7 @@ fn is_for_good(cause: &Cause) -> bool {
         Cause::NotAllowed(_)
             | Cause::NotAuthenticated(_)
             | Cause::Tls(_)
+            | Cause::CertificateRefused(_)
             | Cause::Connection(
                 ConnectionError::Demands(_) | ConnectionError::NoTls | ConnectionError::UnannouncedTls
             )

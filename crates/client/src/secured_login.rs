@@ -16,7 +16,7 @@ use crate::credential_exchange::{CredentialExchange, OwnedStep};
 use crate::credentials::{CredentialChoice, Credentials};
 use crate::server_stream::server_name;
 use crate::shared_tickets::SharedTickets;
-use crate::tls_trust::TlsTrust;
+use crate::tls_trust::{TlsTrust, own_certificate};
 use crate::url::Url;
 
 /// The login of the user at one server, for many connections.
@@ -53,7 +53,10 @@ impl SecuredLogin {
 
     fn config(&self) -> io::Result<Arc<ClientConfig>> {
         let read = || {
-            let config = TrustAnchors::of_environment().client_config().map_err(|error| error.to_string())?;
+            let own = own_certificate();
+            own.refresh();
+            let config = TrustAnchors::of_environment().client_config_with(Some(own));
+            let config = config.map_err(|error| error.to_string())?;
             let mut config = ClientConfig::clone(&config);
             config.resumption = match self.resumes {
                 true => Resumption::store(Arc::new(SharedTickets::new())),

@@ -230,7 +230,9 @@ impl XrdClStatus {
             }
             Cause::Unreachable(_) => Self::fatal(code::CONNECTION_ERROR),
             Cause::Connection(why) => of_connection(why),
-            Cause::Tls(_) => Self::fatal(code::TLS_ERROR).with_message(cause.to_string()),
+            Cause::Tls(_) | Cause::CertificateRefused(_) => {
+                Self::fatal(code::TLS_ERROR).with_message(cause.to_string())
+            }
             Cause::NotAuthenticated(why) => Self::fatal(code::AUTH_FAILED).with_message(why),
             Cause::Lost(why) => Self::error(code::DISCONNECTED).with_message(why),
             Cause::TimedOut(_) | Cause::Expired { .. } => Self::error(code::OPERATION_EXPIRED),

@@ -8,6 +8,7 @@
 //! | `certificate` | [`ServerCertificate`]: certificate and key of a server |
 //! | `chain` | verification of servers: chains end at self-signed authorities |
 //! | `ciphers` | names of OpenSSL to cipher suites |
+//! | `own_certificate` | [`OwnCertificate`]: the certificate that a client sends if a server asks for it |
 //! | `trust` | [`TrustAnchors`]: the authorities that a client trusts |
 //! | `site_authority` | [`SiteAuthority`]: an authority of a site of its own |
 //! | `self_signed` | [`SelfSigned`]: a certificate for trying out |
@@ -15,12 +16,14 @@
 mod certificate;
 mod chain;
 mod ciphers;
+mod own_certificate;
 mod self_signed;
 mod site_authority;
 mod trust;
 
 pub use certificate::{CertificateFiles, ServerCertificate, TlsServerOptions};
 pub use ciphers::unsupported_ciphers;
+pub use own_certificate::OwnCertificate;
 pub use self_signed::SelfSigned;
 pub use site_authority::{CertificateText, SiteAuthority};
 pub use trust::{SYSTEM_FILES, TrustAnchors};

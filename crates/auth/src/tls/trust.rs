@@ -2,6 +2,7 @@
 
 use super::certificate::validity;
 use super::chain::{ChainVerifier, Intermediates, names};
+use super::own_certificate::OwnCertificate;
 use super::{TlsError, provider};
 use crate::trusted_file::{FileTrust, NO_SHARED_WRITE, TrustedOwner, read_trusted};
 use rustls::client::WebPkiServerVerifier;
@@ -79,13 +80,24 @@ impl TrustAnchors {
         Self { directory: None, file: system }
     }
 
+    /// Returns the context of a client without a certificate of its own, as [`Self::client_config_with`].
+    ///
+    /// # Errors
+    /// As for [`Self::client_config_with`].
+    pub fn client_config(&self) -> Result<Arc<ClientConfig>, TlsError> {
+        self.client_config_with(None)
+    }
+
     /// Reads the authorities and returns the context of a client, which checks the chain up to a
     /// self-signed authority, the name of the host, and the revocation lists of the directory for each
-    /// certificate of the chain. Blocks.
+    /// certificate of the chain. Servers that ask for a certificate get that of `own`. Blocks.
     ///
     /// # Errors
     /// A place cannot be read, or there is no authority.
-    pub fn client_config(&self) -> Result<Arc<ClientConfig>, TlsError> {
+    pub fn client_config_with(
+        &self,
+        own: Option<Arc<OwnCertificate>>,
+    ) -> Result<Arc<ClientConfig>, TlsError> {
         let (mut authorities, mut revoked) = (Authorities::new(), Vec::new());
         if let Some(path) = &self.file {
             add(path, &mut authorities)?;
@@ -123,7 +135,11 @@ impl TrustAnchors {
             .map_err(|error| TlsError::Setting(error.to_string()))?;
         // The verifier only adds intermediate authorities to the chain that the library verifies.
         let verifier = Arc::new(ChainVerifier { library, intermediates });
-        Ok(Arc::new(config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()))
+        let config = config.dangerous().with_custom_certificate_verifier(verifier);
+        Ok(Arc::new(match own {
+            Some(own) => config.with_client_cert_resolver(own),
+            None => config.with_no_client_auth(),
+        }))
     }
 
     fn places(&self) -> String {
