@@ -174,15 +174,37 @@ fn plug_ins_of_names_stand_for_the_code_of_this_server() {
 
 #[test]
 fn options_that_are_not_in_force_stop_the_start() {
-    for option in ["-gmapfun:libX.so", "-authzfun:libX.so", "-vomsfun:libOther.so", "-trustdns:1"] {
+    for option in ["-gmapfun:libX.so", "-authzfun:libX.so", "-vomsfun:libOther.so"] {
         let report = read(&format!("sec.protocol gsi {option}")).report;
         let kinds: Vec<_> = report.errors().map(|problem| problem.kind).collect();
         assert_eq!(kinds, [ProblemKind::Unprotected], "{option}: {report}");
     }
-    for line in ["gsi.compat olddh *.example.org", "gsi.nobodyknows 1", "voms.nobodyknows 1"] {
+    for line in ["gsi.nobodyknows 1", "voms.nobodyknows 1"] {
         let report = read(line).report;
         let kinds: Vec<_> = report.errors().map(|problem| problem.kind).collect();
         assert_eq!(kinds, [ProblemKind::Unprotected], "{line}: {report}");
+    }
+}
+
+#[test]
+fn options_that_are_not_in_force_name_the_remedy() {
+    for (line, remedy) in [
+        ("sec.protocol gsi -gmapfun:libX.so", "sec.entityprogram"),
+        ("sec.protocol gsi -authzfun:libX.so", "sec.entityprogram"),
+        ("sec.protocol gsi -vomsfun:libOther.so", "-vomsfun:default"),
+        ("sec.protocol gsi -trustdns:1", "remove it"),
+        ("gsi.compat olddh *.example.org", "bind another protocol to their hosts by sec.protbind"),
+        ("sec.entitylib libX.so", "sec.entityprogram"),
+        ("all.seclib libXrdSec.so", "scalla.clusterkey"),
+        ("xrd.port tls 1094", "xrootd.tls all"),
+        ("xrd.network tls", "xrootd.tls all"),
+        ("xrd.protocol tls xrootd *", "xrootd.tls all"),
+        ("cms.allow netgroup storage", "name the hosts"),
+    ] {
+        let report = read(line).report;
+        let errors: Vec<_> = report.errors().collect();
+        assert_eq!(errors.len(), 1, "{line}: {report}");
+        assert!(errors[0].allowed.contains(remedy), "{line}: {report}");
     }
 }
 

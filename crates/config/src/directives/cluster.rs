@@ -116,7 +116,7 @@ pub(super) const SECTION: Section = Section {
             .default("built in")
             .help("Line sent to a prepare program.")
             .example("$REQID $LFN"),
-        Directive::guard(&["all.seclib", "cms.seclib"], UsageFrequency::Rare, "path", "libXrdSec.so")
+        Directive::guard(&["all.seclib", "cms.seclib"], UsageFrequency::Rare, "path", "libXrdSec.so", nodes::security_library)
             .default("none")
             .help("Authentication between cluster nodes by a library. Use `scalla.clusterkey` instead; \
                    `cms.allow` restricts by host."),

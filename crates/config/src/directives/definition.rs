@@ -88,8 +88,9 @@ impl Directive {
         mark: UsageFrequency,
         grammar: &'static str,
         example: &'static str,
+        apply: Apply,
     ) -> Self {
-        let mut directive = Self::new(names, mark, grammar, shared::stop);
+        let mut directive = Self::new(names, mark, grammar, apply);
         directive.standing = Standing::NotYet;
         directive.stops_with = Some(example);
         directive

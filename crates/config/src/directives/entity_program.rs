@@ -1,8 +1,9 @@
-//! `sec.entityprogram`: the program that completes the identities of clients.
+//! `sec.entityprogram`, the program that completes the identities of clients, and `sec.entitylib`.
 
 use super::arguments::Arguments;
 use super::draft::Draft;
 use super::fault::DirectiveFault;
+use super::shared::unprotected;
 use crate::effective::{Effective, EntityProgram};
 use crate::report::{ConfigReport, ProblemKind};
 
@@ -19,6 +20,15 @@ pub(super) fn entity_program(
     let program = EntityProgram { path, arguments: rest };
     draft.effective.security.entity_program.set(Some(program), arguments.origin());
     Ok(())
+}
+
+/// `sec.entitylib`.
+pub(super) fn entity_library(
+    arguments: &mut Arguments<'_>,
+    _draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    let instead = "use sec.entityprogram, whose program names each client or refuses it";
+    Err(unprotected(arguments.name, "").instead(instead))
 }
 
 /// Reports a program that is executed for no client: those that do not authenticate have no identity.

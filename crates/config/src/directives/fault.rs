@@ -3,6 +3,7 @@
 //! It is apart from the arguments, because the parsers of values return it and the arguments use
 //! those parsers.
 
+use super::shared::STOPS_UNPROTECTED;
 use crate::language::DirectiveToken;
 use crate::report::ProblemKind;
 use crate::setting::Origin;
@@ -33,6 +34,11 @@ impl DirectiveFault {
     /// Names the argument that the problem concerns.
     pub(crate) fn about(self, subject: String) -> Self {
         Self { subject, ..self }
+    }
+
+    /// Replaces the advice of a directive that stops the start by the remedy that has the same purpose.
+    pub(crate) fn instead(self, remedy: &str) -> Self {
+        Self { allowed: format!("{STOPS_UNPROTECTED}; {remedy}"), ..self }
     }
 
     /// Changes the kind of the problem.

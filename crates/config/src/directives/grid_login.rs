@@ -8,7 +8,6 @@ use super::draft::Draft;
 use super::fault::DirectiveFault;
 use super::grid_plugins::{GridPluginDraft, is_plugin_option};
 use super::gsi_fault::{invalid, unknown};
-use super::shared::unprotected;
 use super::third_party::add_sources;
 use super::voms::VomsDraft;
 use crate::effective::{
@@ -24,6 +23,10 @@ use std::time::Duration;
 
 /// Options that are in force only with the value that turns them off.
 const OFF_ONLY: [(&str, &[&str]); 1] = [("-trustdns", &["0", "false"])];
+
+/// The reason, and the remedy.
+const NO_DNS: &str = "remove it: clients compare names of servers with the URL, because answers of the name service \
+                      can be forged";
 
 /// The file of `-exppxy:=default`.
 const EXPORT_DEFAULT: &str = "/tmp/x509up_u<uid>";
@@ -50,7 +53,8 @@ pub(super) fn gsi_options(tokens: &[DirectiveToken]) -> Result<GsiOptions, Direc
             if value.is_some_and(|value| off.contains(&value)) {
                 continue;
             }
-            return Err(unprotected(token, &format!("'{}'", token.text)));
+            return Err(DirectiveFault::at(token, format!("'{}' is not supported", token.text), NO_DNS)
+                .of(ProblemKind::Unsupported));
         }
         match (name, value) {
             (_, Some(value)) if is_plugin_option(name) => plugins.take(token, name, value)?,
@@ -269,4 +273,17 @@ pub(super) fn key_bits(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> 
     draft.effective.security.grid_key_bits = Setting::new(bits, arguments.origin());
     draft.finish(arguments);
     Ok(())
+}
+
+/// `olddh pattern`.
+pub(super) fn old_clients(
+    arguments: &mut Arguments<'_>,
+    _draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    let what =
+        "clients of XRootD before 4.9 cannot log in by gsi, because they do not sign their key agreement";
+    let allowed =
+        "remove it, and update these clients or bind another protocol to their hosts by sec.protbind";
+    Err(DirectiveFault::at(arguments.name, format!("{}: {what}", arguments.name.text), allowed)
+        .of(ProblemKind::Unsupported))
 }

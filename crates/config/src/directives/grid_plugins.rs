@@ -14,6 +14,9 @@ const NAME_FILE_PLUGIN: &str = "libXrdSecgsiGMAPDN.so";
 /// The plug-in that derives the user and the group from the virtual organization.
 const VO_NAMES_PLUGIN: &str = "libXrdSecgsiAUTHZVO.so";
 
+/// The remedy for other plug-ins.
+const PROGRAM_INSTEAD: &str = "a program of sec.entityprogram can name users and refuse them";
+
 /// Stands for the virtual organization in the formats.
 const VO: &str = "%s";
 
@@ -58,7 +61,7 @@ impl GridPluginDraft {
             "-authzto" if value.bytes().all(|byte| byte.is_ascii_digit()) => {}
             "-authzto" => return Err(invalid(token, "a number of seconds")),
             // Another library could refuse clients that this server would accept.
-            _ => return Err(unprotected(token, &format!("'{}'", token.text))),
+            _ => return Err(unprotected(token, &format!("'{}'", token.text)).instead(PROGRAM_INSTEAD)),
         }
         Ok(())
     }

@@ -10,9 +10,9 @@ use super::authorization::{
     audit, authdb, encoding, lookup_lifetime, netgroup_domain, path_match, refresh, space_character,
 };
 use super::definition::{Directive, Section};
-use super::grid_login::{key_bits, limited, list_sources, proxy_types};
+use super::grid_login::{key_bits, limited, list_sources, old_clients, proxy_types};
 use super::login_encryption::tls_binding;
-use super::standing::UsageFrequency;
+use super::standing::{Standing, UsageFrequency};
 use super::voms::map_file;
 
 pub(super) const SECTION: Section = Section {
@@ -95,6 +95,7 @@ pub(super) const SECTION: Section = Section {
             UsageFrequency::Rare,
             "[++] /library [parameters]",
             "++ libXrdVoms.so",
+            super::entity_program::entity_library,
         )
         .default("none")
         .help("Plug-in that adds attributes to a client's identity. Use `sec.entityprogram` instead."),
@@ -140,9 +141,11 @@ pub(super) const SECTION: Section = Section {
              actual connection is checked, also after a redirect.",
         )
         .example("allow crl.example.org"),
-        Directive::guard(&["gsi.compat"], UsageFrequency::Rare, "olddh pattern", "olddh *.example.org")
+        Directive::new(&["gsi.compat"], UsageFrequency::Rare, "olddh pattern", old_clients)
+            .standing(Standing::NotYet)
             .default("none")
-            .help("Hosts whose old clients may log in by gsi without a signed key agreement."),
+            .help("Hosts whose clients of XRootD before 4.9 may log in by gsi without a signed key agreement. They are \
+                   refused: bind another protocol to their hosts by `sec.protbind`."),
         Directive::new(&["voms.mapfile"], UsageFrequency::Rare, "path", map_file)
             .default("none")
             .help("File that maps groups of VOMS to users: lines `\"/VO/GROUP/Role=ROLE/Capability=NULL\" USER`, in \

@@ -39,11 +39,6 @@ pub(crate) fn without_effect(
     Ok(())
 }
 
-/// Applies a directive that restricts access or demands encryption with any arguments.
-pub(crate) fn stop(arguments: &mut Arguments<'_>, _draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
-    Err(unprotected(arguments.name, ""))
-}
-
 /// Returns the fault that prevents unprotected service. `what` names the argument, if there is one.
 pub(crate) fn unprotected(token: &DirectiveToken, what: &str) -> DirectiveFault {
     let blank = if what.is_empty() { "" } else { " " };

@@ -46,7 +46,8 @@ impl VomsDraft {
             }
             // Another library could refuse clients that this server would accept.
             "-vomsfun" if !EXTRACTORS.contains(&value.rsplit('/').next().unwrap_or(value)) => {
-                return Err(unprotected(token, &format!("'{}'", token.text)));
+                let fault = unprotected(token, &format!("'{}'", token.text));
+                return Err(fault.instead("-vomsfun:default reads the attributes of VOMS"));
             }
             "-vomsfun" => self.has_extractor = true,
             "-vomsfunparms" => {

@@ -130,9 +130,12 @@ pub(super) const SECTION: Section = Section {
     ],
 };
 
+/// The remedy for ports that begin with TLS.
+const TLS_INSTEAD: &str = "use xrootd.tls all, with which every client must encrypt on the usual port";
+
 fn port(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     if let Some(tls) = arguments.take("tls") {
-        return Err(unprotected(tls, "'tls'"));
+        return Err(unprotected(tls, "'tls'").instead(TLS_INSTEAD));
     }
     let token = arguments.need("tcp port")?;
     let value = match token.text.as_str() {
@@ -167,7 +170,7 @@ fn network(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), D
     let mut token = arguments.need("network option")?;
     loop {
         match token.text.as_str() {
-            "tls" => return Err(unprotected(token, "'tls'")),
+            "tls" => return Err(unprotected(token, "'tls'").instead(TLS_INSTEAD)),
             "keepalive" => draft.effective.network.keepalive.set(true, origin.clone()),
             "nokeepalive" => draft.effective.network.keepalive.set(false, origin.clone()),
             "kaparms" => {
@@ -270,7 +273,7 @@ fn xrd_trace(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(),
 
 fn protocol(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     if let Some(tls) = arguments.take("tls") {
-        return Err(unprotected(tls, "'tls'"));
+        return Err(unprotected(tls, "'tls'").instead(TLS_INSTEAD));
     }
     let token = arguments.need("protocol name")?;
     let (name, port) = token.text.split_once(':').unwrap_or((&token.text, ""));

@@ -31,6 +31,15 @@ const RECALCULATE_MIN: u64 = 5;
 /// Range of free space, because parents receive it in MB as a 32-bit number.
 const FREE_SPACE: ValueRange = between(1, (u32::MAX as u64) << 20);
 
+/// `all.seclib`.
+pub(crate) fn security_library(
+    arguments: &mut Arguments<'_>,
+    _draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    let instead = "use scalla.clusterkey, by which the nodes prove a common key";
+    Err(unprotected(arguments.name, "").instead(instead))
+}
+
 pub(crate) fn allow(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let pattern = host_pattern(arguments)?;
     draft.finish(arguments);
@@ -43,7 +52,11 @@ pub(crate) fn host_pattern(arguments: &mut Arguments<'_>) -> Result<HostPattern,
     let kind = arguments.need("allow type")?;
     match kind.text.as_str() {
         "host" => {}
-        "netgroup" => return Err(unprotected(kind, "'netgroup'")),
+        "netgroup" => {
+            return Err(
+                unprotected(kind, "'netgroup'").instead("name the hosts: host NAME, with * for any text")
+            );
+        }
         _ => return Err(arguments.invalid(kind, "allow type")),
     }
     let token = arguments.need("allow target name")?;
