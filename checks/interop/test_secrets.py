@@ -15,6 +15,8 @@ import keytabs
 import peers
 from certificates import Authority
 from issuers import AUDIENCE, Issuer
+from terminals import Terminal
+from test_gsi import SHELLS, Shell
 from test_pwd import PwdSite
 from tools import XRDFS, run, scalla, wait_until
 
@@ -138,6 +140,26 @@ def test_keys_of_gsi(serve):
         assert b"PRIVATE KEY" not in log
 
 
+@pytest.mark.parametrize("client", SHELLS)
+def test_keys_that_the_server_makes_for_delegated_proxies(serve, client):
+    """The file of the proxy has the key, as long as the session lasts."""
+    with grid.new_site() as site:
+        exports = site.directory / "exports"
+        exports.mkdir()
+        peers.give(exports)
+        settings = f"sec.protocol gsi -certdir:{site.certificates} -cert:{site.host.certificate} -key:{site.host.key} -exppxy:{exports}/<user>\n"
+        server = serve(settings=peers.SETTINGS + TRACES + settings, arguments=["-v", "-v"])
+        proxy = site.proxy("long", length=3)
+        shell = Shell(SHELLS[client], server, site.client(proxy, XrdSecGSIDELEGPROXY="1"))
+        (delegated,) = wait_until(lambda: list(exports.iterdir()))
+        parts = key_parts(delegated)
+        assert parts != key_parts(proxy)
+        shell.end()
+        # The end of the session is logged, too.
+        wait_until(lambda: not list(exports.iterdir()))
+        check_absent(server.log.read_bytes(), *parts)
+
+
 def test_passwords(serve):
     with directory() as place:
         site = PwdSite(place)
@@ -149,6 +171,24 @@ def test_passwords(serve):
         # Neither is the file with the hashes and the key of the server.
         stored = site.file.read_bytes()
         assert not any(stored[at:at + 24] in log for at in range(64, len(stored) - 24, 8) if len(set(stored[at:at + 24])) > 12)
+
+
+def test_passwords_that_are_typed(serve):
+    """The real client takes them from a terminal only."""
+    with directory() as place:
+        site = PwdSite(place)
+        server = serve(settings=peers.SETTINGS + TRACES + f"sec.protocol pwd -dir:{site.admin}\n", arguments=["-v", "-v"])
+        for password, status in (("wrong-as-it-is", False), (site.password, True)):
+            with Terminal([XRDFS, f"root://localhost:{server.port}/", "ls", "/"], **site.client()) as terminal:
+                terminal.until("Password for alice@localhost:lab:")
+                terminal.type(f"{password}\n")
+                if not status:
+                    # It asks again, as often as it may.
+                    terminal.until("Password for alice@localhost:lab:")
+                    continue
+                assert terminal.end()[0] == 0
+        wait_until(lambda: server.output().count("login as alice by pwd") == 1)
+        check_absent(server.log.read_bytes(), site.password.encode(), b"wrong-as-it-is")
 
 
 def test_tokens(serve, tmp_path):
