@@ -39,9 +39,20 @@ pub(super) fn pwd_options(
             }
             _ => {
                 let what = format!("unsupported option '{}' of pwd", token.text);
-                return Err(DirectiveFault::at(token, what, GRAMMAR));
+                return Err(DirectiveFault::at(token, what, instead_of(name)));
             }
         }
     }
     Ok(options)
+}
+
+/// Returns the advice about an option that stops the start.
+fn instead_of(option: &str) -> &'static str {
+    match option {
+        "-a" | "-upwd" | "-udir" | "-syspwd" | "-cryptfile" => {
+            "users need an entry of the administrator: remove it, and add them by xrdpwdadmin add"
+        }
+        "-keepcreds" | "-expcreds" | "-expfmt" => "passwords of users are not stored: remove it",
+        _ => GRAMMAR,
+    }
 }
