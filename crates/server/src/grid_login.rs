@@ -140,12 +140,14 @@ fn attributes(options: &VomsOptions) -> AttributeUse {
 fn trust(options: &GsiOptions, security: &SecurityConfig) -> GridTrustSettings {
     GridTrustSettings {
         directories: options.authorities.clone(),
+        files: Vec::new(),
         crl_level: match options.revocation {
             RevocationCheck::Ignore => CrlLevel::Ignore,
             RevocationCheck::Try => CrlLevel::Try,
             RevocationCheck::Use => CrlLevel::Use,
             RevocationCheck::Require => CrlLevel::Require,
         },
+        crl_of_end_entity_only: false,
         authority_level: match options.authority_check {
             AuthorityCheck::NoVerify => AuthorityLevel::NoVerify,
             AuthorityCheck::SelfSigned => AuthorityLevel::SelfSigned,

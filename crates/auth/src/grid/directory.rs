@@ -25,6 +25,8 @@ use super::revocation::RevocationList;
 use super::settings::{AuthorityLevel, CrlLevel, GridTrustSettings};
 use super::signing_policy::SigningPolicy;
 use crate::trusted_file::{FileTrust, NO_SHARED_WRITE, TrustedOwner, read_trusted};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -85,10 +87,14 @@ impl AuthorityStore {
                 store.add_file(&file, settings.downloads_lists)?;
             }
         }
+        for file in &settings.files {
+            let certificates = store.content(file, bundle)?;
+            store.add_authorities(certificates.unwrap_or_default());
+        }
         store.find_roots(settings.authority_level);
         if store.authorities.is_empty() {
-            let places: Vec<String> =
-                settings.directories.iter().map(|one| one.display().to_string()).collect();
+            let places = settings.directories.iter().chain(&settings.files);
+            let places: Vec<String> = places.map(|one| one.display().to_string()).collect();
             let reason =
                 "there is no certificate authority that can be used; install them as HASH.0 (openssl rehash)";
             return Err(GridTrustError::content(Path::new(&places.join(", ")), reason));
@@ -164,13 +170,17 @@ impl AuthorityStore {
             return Ok(());
         };
         self.hashes.push(file.hash.clone());
+        self.add_authorities(certificates);
+        Ok(())
+    }
+
+    fn add_authorities(&mut self, certificates: Vec<GridCertificate>) {
         for certificate in certificates {
             let same_name = self.authorities.entry(certificate.subject().key()).or_default();
             if !same_name.iter().any(|known| known.certificate.encoded() == certificate.encoded()) {
                 same_name.push(LocalAuthority { certificate, is_root: false });
             }
         }
-        Ok(())
     }
 
     /// Finds the authorities that may end chains.
@@ -366,13 +376,32 @@ fn authorities(text: &[u8], hash: &str) -> Result<Vec<GridCertificate>, String> 
             let right = certificate.subject().hash();
             return Err(format!("the hash of the certificate is {right}; rename the file (openssl rehash)"));
         }
-        if !extensions.is_authority() || !extensions.allows(key_usage::KEY_CERT_SIGN) {
+        if !is_authority(&certificate) {
             return Err("the certificate is not one of an authority".to_owned());
         }
         if extensions.has_unknown_critical {
             return Err("the certificate has a critical extension that is not supported".to_owned());
         }
         found.push(certificate);
+    }
+    Ok(found)
+}
+
+fn is_authority(certificate: &GridCertificate) -> bool {
+    let extensions = &certificate.extensions;
+    extensions.is_authority() && extensions.allows(key_usage::KEY_CERT_SIGN)
+}
+
+/// Returns the authorities of a file of any authorities. Those that cannot be used are left out, because
+/// the files of systems have some of them.
+fn bundle(text: &[u8]) -> Result<Vec<GridCertificate>, String> {
+    let mut found = Vec::new();
+    for encoded in CertificateDer::pem_slice_iter(text) {
+        let encoded = encoded.map_err(|error| format!("not a PEM file: {error}"))?;
+        let Ok(certificate) = GridCertificate::parse(&encoded) else { continue };
+        if is_authority(&certificate) && !certificate.extensions.has_unknown_critical {
+            found.push(certificate);
+        }
     }
     Ok(found)
 }

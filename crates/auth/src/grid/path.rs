@@ -156,6 +156,11 @@ impl CertificatePath<'_> {
         self.0.iter().map(|certificate| certificate.subject()).collect()
     }
 
+    /// Returns the number of authorities between the end entity and the root.
+    pub(super) fn intermediates(&self) -> usize {
+        self.0.len().saturating_sub(2)
+    }
+
     /// Returns the end of the validity.
     pub(super) fn valid_until(&self) -> Option<SystemTime> {
         self.0.iter().map(|certificate| certificate.not_after).min()
@@ -180,13 +185,13 @@ impl CertificatePath<'_> {
                 .map_err(|reason| reason.of(authority.subject().text()))?;
         }
         self.validate(purpose, now)?;
-        for pair in self.0.windows(2) {
+        for (below, pair) in self.0.windows(2).enumerate() {
             let [certificate, issuer] = pair else { continue };
             let fault = |reason: ChainFaultReason| reason.of(certificate.subject().text());
             store
                 .check_policies(issuer.subject(), certificate.subject())
                 .map_err(|reason| fault(ChainFaultReason::SigningPolicy(reason)))?;
-            check_revocation(store, settings.crl_level, certificate, issuer, now).map_err(fault)?;
+            check_revocation(store, settings.crl_level_at(below), certificate, issuer, now).map_err(fault)?;
         }
         Ok(())
     }

@@ -80,8 +80,12 @@ pub enum ChainRole {
 pub struct GridTrustSettings {
     /// Directories with authorities (`HASH.0`) and their signing policies.
     pub directories: Vec<PathBuf>,
+    /// Files with authorities of any names.
+    pub files: Vec<PathBuf>,
     /// Use of revocation lists.
     pub crl_level: CrlLevel,
+    /// Whether lists above [`CrlLevel::Try`] are demanded for end entities only, and not for authorities.
+    pub crl_of_end_entity_only: bool,
     /// Checks of local authorities.
     pub authority_level: AuthorityLevel,
     /// Directories with revocation lists; those of the authorities if there is none.
@@ -103,7 +107,9 @@ impl Default for GridTrustSettings {
     fn default() -> Self {
         Self {
             directories: vec![AUTHORITY_DIRECTORY.into()],
+            files: Vec::new(),
             crl_level: CrlLevel::default(),
+            crl_of_end_entity_only: false,
             authority_level: AuthorityLevel::default(),
             crl_directories: Vec::new(),
             crl_extension: ".r0".to_owned(),
@@ -116,6 +122,14 @@ impl Default for GridTrustSettings {
 }
 
 impl GridTrustSettings {
+    /// Returns the use of revocation lists for a certificate with this number of others below it.
+    pub(super) fn crl_level_at(&self, below: usize) -> CrlLevel {
+        match self.crl_of_end_entity_only && below > 0 {
+            true => self.crl_level.min(CrlLevel::Try),
+            false => self.crl_level,
+        }
+    }
+
     /// Returns the directories with revocation lists.
     pub(super) fn crl_places(&self) -> &[PathBuf] {
         if self.crl_directories.is_empty() { &self.directories } else { &self.crl_directories }

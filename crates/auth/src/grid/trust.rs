@@ -183,6 +183,7 @@ impl GridTrust {
             leaf: leaf.subject().text().to_owned(),
             is_limited: summary.is_limited,
             proxies,
+            intermediates: path.intermediates(),
             proxy_path_left: summary.path_left,
             valid_until,
             memberships,

@@ -13,6 +13,7 @@ pub struct VerifiedChain {
     pub(super) leaf: String,
     pub(super) is_limited: bool,
     pub(super) proxies: usize,
+    pub(super) intermediates: usize,
     pub(super) proxy_path_left: Option<u32>,
     pub(super) valid_until: SystemTime,
     pub(super) memberships: Vec<VomsMembership>,
@@ -60,6 +61,12 @@ impl VerifiedChain {
     #[must_use]
     pub fn proxies(&self) -> usize {
         self.proxies
+    }
+
+    /// Returns the number of authorities between the end entity and the root.
+    #[must_use]
+    pub fn intermediates(&self) -> usize {
+        self.intermediates
     }
 
     /// Returns the number of further proxies that the path lengths allow below the leaf; `None` if

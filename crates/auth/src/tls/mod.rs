@@ -8,6 +8,7 @@
 //! | `certificate` | [`ServerCertificate`]: certificate and key of a server |
 //! | `chain` | verification of servers: chains end at self-signed authorities |
 //! | `ciphers` | names of OpenSSL to cipher suites |
+//! | `client_certificates` | [`ClientCertificates`]: verification of clients that send one |
 //! | `own_certificate` | [`OwnCertificate`]: the certificate that a client sends if a server asks for it |
 //! | `trust` | [`TrustAnchors`]: the authorities that a client trusts |
 //! | `site_authority` | [`SiteAuthority`]: an authority of a site of its own |
@@ -16,6 +17,7 @@
 mod certificate;
 mod chain;
 mod ciphers;
+mod client_certificates;
 mod own_certificate;
 mod self_signed;
 mod site_authority;
@@ -23,6 +25,7 @@ mod trust;
 
 pub use certificate::{CertificateFiles, ServerCertificate, TlsServerOptions};
 pub use ciphers::unsupported_ciphers;
+pub use client_certificates::{ClientCertificateSettings, ClientCertificates, RevocationDemand};
 pub use own_certificate::OwnCertificate;
 pub use self_signed::SelfSigned;
 pub use site_authority::{CertificateText, SiteAuthority};
