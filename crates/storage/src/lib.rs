@@ -9,6 +9,7 @@
 //! | `backend` | [`Backend`] and [`StoredFile`]: the traits of every storage backend |
 //! | `incoming` | [`IncomingFile`]: a temporary file that gets its name when it is complete |
 //! | `held_file` | [`HeldFile`]: a file that is held open |
+//! | `unused_file` | [`UnusedFile`]: a file that no process has open |
 //! | `residency_attributes` | [`CopyTime`], [`FilePin`]: attributes of files with a copy in mass storage |
 //! | `directory_lock` | [`DirectoryLock`]: a directory that one process has at a time |
 //! | `look_limit` | [`LookLimit`]: limit of the lookups that wait for one file system |
@@ -45,6 +46,7 @@ mod refused_features;
 mod residency_attributes;
 pub mod ring;
 mod transfer;
+mod unused_file;
 mod user;
 mod user_names;
 
@@ -68,6 +70,7 @@ pub use private::{PrivateDirectory, SharedDirectory, UntrustedFile};
 pub use processes::{is_in_group_of_session, process_environment, process_numbers, process_owner};
 pub use residency_attributes::{COPY_TIME_ATTRIBUTE, CopyTime, FilePin, PIN_ATTRIBUTE};
 pub use transfer::{Leftovers, TransferStorage};
+pub use unused_file::UnusedFile;
 pub use user::{ActingAs, StorageUser, UserBackend, UserSwitch};
 pub use user_names::{NAMES_BELIEVED, NAMES_MAX, UserNameCache};
 

@@ -1,6 +1,7 @@
 //! Operations on files that are copied from and to mass storage.
 
 use crate::ParentCreation;
+use crate::UnusedFile;
 use crate::held_file::HeldFile;
 use crate::incoming::IncomingResult;
 use base::LogicalPath;
@@ -28,4 +29,8 @@ pub trait TransferStorage: Send + Sync {
     /// Opens the regular file at a path, and holds it open. A link is followed only if it is that of a file
     /// in a space, and `ELOOP` is the error of another one.
     fn hold(&self, path: &LogicalPath) -> io::Result<Box<dyn HeldFile>>;
+    /// Returns the regular file at a path, if no process has it open, and lets none open it. `EBUSY` if it
+    /// is open, `EMLINK` if it has several names, `EACCES` if it belongs to another user than the server,
+    /// and `EOPNOTSUPP` if its file system cannot tell.
+    fn claim_unused(&self, path: &LogicalPath) -> io::Result<Box<dyn UnusedFile>>;
 }

@@ -6,6 +6,7 @@ use super::calls::{QUIET, exact_mode, metadata, stat_cached, usage_of};
 use super::directory::PosixDirectory;
 use super::file::PosixFile;
 use super::link::{self, LinkTarget};
+use super::opening::{OpenedFile, open_named};
 use super::partition::SpaceReservation;
 use super::space::{SPACE_DEFAULT, SpaceConfig, Spaces};
 use super::stable;
@@ -207,19 +208,6 @@ impl Posix {
         })
     }
 
-    fn prepared(fd: &OwnedFd) -> io::Result<u64> {
-        let status = rustix::fs::fstat(fd)?;
-        match status.st_mode & libc::S_IFMT {
-            libc::S_IFREG => {}
-            libc::S_IFDIR => return Err(Errno::ISDIR.into()),
-            _ => return Err(Errno::NOTBLK.into()),
-        }
-        // `O_NONBLOCK` was needed for opening only; some kernels would refuse to wait for the data
-        // of such a file later.
-        rustix::fs::fcntl_setfl(fd, OFlags::empty())?;
-        Ok(status.st_dev)
-    }
-
     fn create(
         &self,
         path: &LogicalPath,
@@ -257,12 +245,11 @@ impl Backend for Posix {
         let truncates = how.truncate && how.write && self.accounts_for_growth();
         let shortened = truncates.then(|| OpenMode { truncate: false, ..how.clone() });
         let how = shortened.as_ref().unwrap_or(how);
-        let (fd, promise) = match &how.create {
-            Some(create) => self.create(path, how, create)?,
-            None => (self.tree.open(&*self.stored(path)?, Self::flags(how), 0)?, None),
-        };
-        let device = Self::prepared(&fd)?;
-        let volume = self.volumes.of_file(device, &fd).clone();
+        let (fd, promise, opened) = open_named(|| match &how.create {
+            Some(create) => self.create(path, how, create),
+            None => Ok((self.tree.open(&*self.stored(path)?, Self::flags(how), 0)?, None)),
+        })?;
+        let volume = self.volumes.of_file(opened.device, &fd).clone();
         let account = if how.write { self.account(path, &fd) } else { None };
         let file = self.opened(fd, volume, (promise, account));
         if truncates {
@@ -293,8 +280,9 @@ impl Backend for Posix {
             Some(Err(error)) => return Now::Done(Err(error)),
             Some(Ok(fd)) => fd,
         };
-        let device = match Self::prepared(&fd) {
-            Ok(device) => device,
+        let device = match OpenedFile::new(&fd).map(OpenedFile::named_device) {
+            Ok(Some(device)) => device,
+            Ok(None) => return Now::WouldBlock,
             Err(error) => return Now::Done(Err(error)),
         };
         match self.volumes.known(device) {

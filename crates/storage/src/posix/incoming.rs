@@ -57,7 +57,7 @@ fn is_temporary_name(name: &[u8]) -> bool {
 
 /// Returns the temporary name beside a name. It is always the same, so that a second try finds the
 /// file and the lock of the first one.
-fn temporary_name(name: &[u8]) -> Vec<u8> {
+pub(super) fn temporary_name(name: &[u8]) -> Vec<u8> {
     let hash = RunningChecksum::of(Algorithm::Sha256, name).hex();
     [INCOMING_PREFIX, hash.get(..NAME_DIGITS).unwrap_or(&hash).as_bytes()].concat()
 }
@@ -130,7 +130,7 @@ pub(super) fn is_same_file(one: impl AsFd, other: impl AsFd) -> io::Result<bool>
 }
 
 /// Reports whether a name leads to an open file.
-fn leads_to(parent: &OwnedFd, name: &[u8], file: &OwnedFd) -> io::Result<bool> {
+pub(super) fn leads_to(parent: &OwnedFd, name: &[u8], file: &OwnedFd) -> io::Result<bool> {
     let (open, named) = (
         rustix::fs::fstat(file)?,
         match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -181,8 +181,14 @@ fn lock_temporary(parent: &OwnedFd, name: &[u8]) -> io::Result<Option<OwnedFd>> 
     Ok(leads_to(parent, name, &new)?.then_some(new))
 }
 
-fn mark(file: &OwnedFd) -> io::Result<()> {
+/// Sets the attribute of temporary files.
+pub(super) fn mark(file: &OwnedFd) -> io::Result<()> {
     attribute::set(&AttributeBearer::from(file.as_fd()), ATTRIBUTE, ATTRIBUTE_VALUE, false)
+}
+
+/// Removes the attribute of temporary files.
+pub(super) fn unmark(file: &OwnedFd) -> io::Result<()> {
+    attribute::remove(&AttributeBearer::from(file.as_fd()), ATTRIBUTE)
 }
 
 /// Implements [`crate::TransferStorage::remove_leftovers`] for an open directory.
@@ -210,7 +216,7 @@ pub(super) fn remove_leftovers(directory: &OwnedFd) -> io::Result<Leftovers> {
 }
 
 /// What became of a file at a temporary name.
-enum Leftover {
+pub(super) enum Leftover {
     Removed,
     InUse,
     Gone,
@@ -219,7 +225,7 @@ enum Leftover {
 
 /// Removes a file at a temporary name if it has the mark of temporary files, and if nobody has
 /// locked it.
-fn remove_leftover(directory: &OwnedFd, name: &[u8]) -> io::Result<Leftover> {
+pub(super) fn remove_leftover(directory: &OwnedFd, name: &[u8]) -> io::Result<Leftover> {
     let is_file = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(Leftover::Gone),
         other => FileType::from_raw_mode(other?.st_mode) == FileType::RegularFile,
@@ -228,7 +234,11 @@ fn remove_leftover(directory: &OwnedFd, name: &[u8]) -> io::Result<Leftover> {
         return Ok(Leftover::Unknown);
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | QUIET;
-    let file = rustix::fs::openat(directory, name, flags, Mode::empty())?;
+    let file = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
+        // It is being purged.
+        Err(Errno::AGAIN) => return Ok(Leftover::InUse),
+        other => other?,
+    };
     let mark = attribute::get(&AttributeBearer::from(file.as_fd()), ATTRIBUTE)?;
     if mark.as_deref() != Some(ATTRIBUTE_VALUE) {
         return Ok(Leftover::Unknown);
@@ -316,7 +326,7 @@ impl IncomingFile for PosixIncoming {
         stable::sync_directory(&self.parent)?;
         // Only now, so that after a crash a file at the temporary name is recognised. At its final
         // name the attribute has no meaning.
-        attribute::remove(&AttributeBearer::from(self.locked.as_fd()), ATTRIBUTE)
+        unmark(&self.locked)
     }
 
     fn discard(mut self: Box<Self>) -> io::Result<()> {

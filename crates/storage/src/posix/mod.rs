@@ -13,6 +13,8 @@
 //! | `walk` | fallback of `tree` name by name, for links and kernels that need it |
 //! | `incoming` | temporary files for files that come from elsewhere |
 //! | `held_file` | files that are held open |
+//! | `unused_file` | files that no process has open, for their removal |
+//! | `opening` | opens of files that are removed meanwhile |
 //! | `link` | the file system that a path leads to, without access to the target |
 //! | `volume` | file systems: what each can do without waiting, and its pool |
 //! | `file` | an open file |
@@ -40,6 +42,7 @@ mod file;
 mod held_file;
 mod incoming;
 mod link;
+mod opening;
 mod partition;
 mod resident;
 mod space;
@@ -47,6 +50,7 @@ mod stable;
 mod transfer;
 mod translated_directory;
 mod tree;
+mod unused_file;
 mod usage_log;
 mod volume;
 mod walk;

@@ -3,8 +3,9 @@
 use super::backend::Posix;
 use super::held_file::PosixHeldFile;
 use super::incoming::{PosixIncoming, remove_leftovers};
+use super::unused_file::PosixUnusedFile;
 use crate::incoming::IncomingResult;
-use crate::{HeldFile, Leftovers, ParentCreation, TransferStorage};
+use crate::{HeldFile, Leftovers, ParentCreation, TransferStorage, UnusedFile};
 use base::LogicalPath;
 use rustix::fs::OFlags;
 use std::io;
@@ -26,5 +27,9 @@ impl TransferStorage for Posix {
     fn hold(&self, path: &LogicalPath) -> io::Result<Box<dyn HeldFile>> {
         let stored = self.names.stored(path)?;
         Ok(Box::new(PosixHeldFile::new(&self.tree, self.spaces.as_ref(), &stored)?))
+    }
+
+    fn claim_unused(&self, path: &LogicalPath) -> io::Result<Box<dyn UnusedFile>> {
+        Ok(Box::new(PosixUnusedFile::new(&self.tree, &*self.names.stored(path)?)?))
     }
 }

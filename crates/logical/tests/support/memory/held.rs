@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use storage::{
     FileVersion, HeldFile, IncomingResult, Leftovers, Metadata, ParentCreation, StoredFile as _,
-    TransferStorage,
+    TransferStorage, UnusedFile,
 };
 
 const ENOTSUP: i32 = 95;
@@ -25,6 +25,9 @@ impl TransferStorage for Memory {
             return os(EISDIR);
         }
         Ok(Box::new(Held(MemoryFile { memory: self.clone(), node }, path.clone())))
+    }
+    fn claim_unused(&self, _: &LogicalPath) -> io::Result<Box<dyn UnusedFile>> {
+        os(ENOTSUP)
     }
 }
 

@@ -1,0 +1,155 @@
+//! Files of a [`Posix`](super::Posix) backend that no process has open.
+//!
+//! The lease of the system for writing (`F_SETLEASE`) proves that a file is open nowhere on this
+//! machine, whoever opened it. Until its end, the system makes each further open wait, or refuses it
+//! with `EAGAIN` if it must not wait, as those of this backend. So the status and the attributes that
+//! are read under the lease are those of the file that is removed.
+//!
+//! A name cannot be removed together with a proof of where it leads. Therefore the file is first renamed
+//! to a hidden name, to which nobody else renames, and its identity is checked there. A crash in between
+//! leaves a temporary file, which the next start of the server removes.
+//!
+//! Two opens could still get a removed file. One has found the name before the rename and calls for the
+//! file after the end of the lease: those of this backend check the number of names of their file, and
+//! begin again. The other one waits during the removal: it is noticed, and the file gets its name back.
+
+use super::attribute::{self, AttributeBearer};
+use super::calls::{QUIET, metadata};
+use super::incoming::{is_same_file, leads_to, mark, remove_leftover, temporary_name, unmark};
+use super::tree::{ConfinedTree, ParentDirectory};
+use crate::{Metadata, UnusedFile};
+use base::LogicalPath;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// `fcntl`: sets the signal for an open by others. The crate `libc` lacks the constant.
+const F_SETSIG: libc::c_int = 10;
+
+/// A file under a lease. The lease ends with the descriptor.
+pub(super) struct PosixUnusedFile {
+    tree: Arc<ConfinedTree>,
+    /// The path of the file below the root.
+    stored: LogicalPath,
+    parent: OwnedFd,
+    name: Vec<u8>,
+    file: OwnedFd,
+}
+
+impl PosixUnusedFile {
+    /// Opens the regular file at a path below the root. The errors are those of
+    /// [`crate::TransferStorage::claim_unused`].
+    pub(super) fn new(tree: &Arc<ConfinedTree>, stored: &LogicalPath) -> io::Result<Self> {
+        let (parent, name) = tree.parent(stored)?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | QUIET;
+        let file = match rustix::fs::openat(&parent, name, flags, Mode::empty()) {
+            // Somebody else has a lease.
+            Err(Errno::AGAIN) => return Err(Errno::BUSY.into()),
+            other => other?,
+        };
+        let status = rustix::fs::fstat(&file)?;
+        if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
+            return Err(Errno::NOTBLK.into());
+        }
+        take_lease(file.as_fd())?;
+        // Only now, because a link could have been added before.
+        if rustix::fs::fstat(&file)?.st_nlink != 1 {
+            return Err(Errno::MLINK.into());
+        }
+        let name = name.to_vec();
+        let parent = match parent {
+            ParentDirectory::Root(fd) => fd.try_clone_to_owned()?,
+            ParentDirectory::Below(fd) => fd,
+        };
+        Ok(Self { tree: tree.clone(), stored: stored.clone(), parent, name, file })
+    }
+
+    /// Gives the file its name back.
+    fn restore(&self, hidden: &[u8]) -> io::Result<()> {
+        rustix::fs::renameat_with(&self.parent, hidden, &self.parent, &*self.name, RenameFlags::NOREPLACE)
+            .inspect_err(|error| {
+                let path = self.stored.shown();
+                tracing::error!(%path, %error, "a file was created at this name while another one was examined for its \
+                    removal: the latter is beside it, with a name that begins with .scalla-incoming-");
+            })?;
+        unmark(&self.file)
+    }
+
+    /// Renames the file to its hidden name.
+    fn hide(&self, hidden: &[u8]) -> io::Result<()> {
+        let rename = || {
+            rustix::fs::renameat_with(&self.parent, &*self.name, &self.parent, hidden, RenameFlags::NOREPLACE)
+        };
+        match rename() {
+            Err(Errno::EXIST) => {
+                remove_leftover(&self.parent, hidden)?;
+                Ok(rename()?)
+            }
+            other => Ok(other?),
+        }
+    }
+}
+
+impl UnusedFile for PosixUnusedFile {
+    fn stat(&self) -> io::Result<Metadata> {
+        Ok(metadata(&rustix::fs::fstat(&self.file)?))
+    }
+
+    fn attribute(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        attribute::get(&AttributeBearer::from(self.file.as_fd()), name)
+    }
+
+    fn remove(self: Box<Self>) -> io::Result<()> {
+        // A directory that was moved has given the file another path.
+        if !is_same_file(self.tree.parent(&self.stored)?.0, &self.parent)?
+            || !leads_to(&self.parent, &self.name, &self.file)?
+        {
+            return Err(Errno::STALE.into());
+        }
+        // No name of a client contains a slash, so this is the temporary name of no other one.
+        let hidden = temporary_name(&[b"purge/", &*self.name].concat());
+        mark(&self.file)?;
+        if let Err(error) = self.hide(&hidden) {
+            unmark(&self.file)?;
+            return Err(error);
+        }
+        let is_same = leads_to(&self.parent, &hidden, &self.file)?;
+        if is_same && has_lease(self.file.as_fd())? {
+            return Ok(rustix::fs::unlinkat(&self.parent, &*hidden, AtFlags::empty())?);
+        }
+        self.restore(&hidden)?;
+        Err(if is_same { Errno::BUSY } else { Errno::STALE }.into())
+    }
+}
+
+/// Takes a lease for writing. `EBUSY` if the file is open elsewhere, `EACCES` if it does not belong to the
+/// user of the server, and `EOPNOTSUPP` if the file system has no leases.
+fn take_lease(file: BorrowedFd<'_>) -> io::Result<()> {
+    // The signal for an open by others. It is ignored by default, while the usual one ends the process.
+    //
+    // SAFETY: the call has no pointer, and the descriptor is open.
+    if unsafe { libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG) } == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call has no pointer, and the descriptor is open.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) } != -1 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    Err(match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::AGAIN) => Errno::BUSY.into(),
+        Some(Errno::INVAL | Errno::NOLCK | Errno::NOSYS) => Errno::OPNOTSUPP.into(),
+        _ => error,
+    })
+}
+
+/// Reports whether the lease is whole: nobody has asked to open the file.
+fn has_lease(file: BorrowedFd<'_>) -> io::Result<bool> {
+    // SAFETY: the call has no pointer, and the descriptor is open.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLEASE) } {
+        -1 => Err(io::Error::last_os_error()),
+        kind => Ok(kind == libc::F_WRLCK),
+    }
+}

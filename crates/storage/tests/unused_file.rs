@@ -1,0 +1,224 @@
+//! Removal of files that no process has open.
+
+#![allow(clippy::unwrap_used)] // a panic is the failure of a test
+
+use base::LogicalPath;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use storage::{Backend as _, CreateMode, Leftovers, OpenMode, Posix, UnusedFile};
+
+struct Root(PathBuf);
+
+impl Root {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("scalla-unused-{}-{number}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn backend(&self) -> Posix {
+        Posix::new(&storage::posix::Config::new(&self.0)).unwrap()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let all = fs::read_dir(&self.0).unwrap();
+        let mut names: Vec<_> = all.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+fn path(text: &str) -> LogicalPath {
+    LogicalPath::parse(text.as_bytes()).unwrap()
+}
+
+fn claim(backend: &Posix, name: &str) -> std::io::Result<Box<dyn UnusedFile>> {
+    backend.transfers().unwrap().claim_unused(&path(name))
+}
+
+fn errno<T>(result: std::io::Result<T>) -> Option<i32> {
+    result.err().and_then(|error| error.raw_os_error())
+}
+
+#[test]
+fn a_file_that_is_open_is_not_unused() {
+    let root = Root::new();
+    let backend = root.backend();
+    let place = root.0.join("f");
+    fs::write(&place, "content").unwrap();
+    let reader = File::open(&place).unwrap();
+    assert_eq!(errno(claim(&backend, "/f")), Some(libc::EBUSY));
+    drop(reader);
+    let writer = OpenOptions::new().append(true).open(&place).unwrap();
+    assert_eq!(errno(claim(&backend, "/f")), Some(libc::EBUSY));
+    drop(writer);
+    let handle = backend.open(&path("/f"), &OpenMode::default()).unwrap();
+    assert_eq!(errno(claim(&backend, "/f")), Some(libc::EBUSY));
+    drop(handle);
+    let unused = claim(&backend, "/f").unwrap();
+    assert_eq!(unused.stat().unwrap().size, 7);
+    assert_eq!(unused.attribute("user.none").unwrap(), None);
+    unused.remove().unwrap();
+    assert!(root.names().is_empty());
+}
+
+#[test]
+fn what_is_not_one_file_with_one_name_stays() {
+    let root = Root::new();
+    let backend = root.backend();
+    fs::write(root.0.join("f"), "content").unwrap();
+    fs::hard_link(root.0.join("f"), root.0.join("second")).unwrap();
+    symlink("f", root.0.join("link")).unwrap();
+    fs::create_dir(root.0.join("d")).unwrap();
+    assert_eq!(errno(claim(&backend, "/f")), Some(libc::EMLINK));
+    assert_eq!(errno(claim(&backend, "/link")), Some(libc::ELOOP));
+    assert_eq!(errno(claim(&backend, "/d")), Some(libc::ENOTBLK));
+    assert_eq!(errno(claim(&backend, "/none")), Some(libc::ENOENT));
+    assert_eq!(root.names(), ["d", "f", "link", "second"]);
+}
+
+#[test]
+fn another_file_that_got_the_name_stays() {
+    let root = Root::new();
+    let backend = root.backend();
+    fs::write(root.0.join("f"), "old").unwrap();
+    fs::write(root.0.join("new"), "new").unwrap();
+    let unused = claim(&backend, "/f").unwrap();
+    fs::rename(root.0.join("new"), root.0.join("f")).unwrap();
+    assert_eq!(errno(unused.remove()), Some(libc::ESTALE));
+    assert_eq!(fs::read(root.0.join("f")).unwrap(), b"new");
+    fs::create_dir(root.0.join("d")).unwrap();
+    fs::write(root.0.join("d/f"), "deep").unwrap();
+    let unused = claim(&backend, "/d/f").unwrap();
+    fs::rename(root.0.join("d"), root.0.join("moved")).unwrap();
+    assert!(unused.remove().is_err());
+    assert_eq!(fs::read(root.0.join("moved/f")).unwrap(), b"deep");
+}
+
+#[test]
+fn an_open_that_waits_gets_the_file_with_its_name() {
+    let root = Root::new();
+    let backend = root.backend();
+    let place = root.0.join("f");
+    fs::write(&place, "old ").unwrap();
+    let unused = claim(&backend, "/f").unwrap();
+    let begun = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            begun.store(true, Ordering::Release);
+            // This is the call of a local program: it waits for the end of the lease.
+            OpenOptions::new().append(true).open(&place)?.write_all(b"and new")
+        });
+        let mut unused = Some(unused);
+        while let Some(file) = unused.take() {
+            if begun.load(Ordering::Acquire) && is_wanted(&place) {
+                assert_eq!(errno(file.remove()), Some(libc::EBUSY));
+            } else {
+                unused = Some(file);
+                std::thread::yield_now();
+            }
+        }
+        writer.join().unwrap().unwrap();
+    });
+    assert_eq!(root.names(), ["f"]);
+    assert_eq!(fs::read(&place).unwrap(), b"old and new");
+    assert!(backend.attributes(&path("/f")).unwrap().is_empty());
+}
+
+/// Reports whether a lease of a file is about to be broken, from the list of the system.
+fn is_wanted(place: &std::path::Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let inode = format!(":{} ", fs::metadata(place).unwrap().ino());
+    let locks = fs::read_to_string("/proc/locks").unwrap();
+    locks.lines().any(|line| line.contains("LEASE") && line.contains("BREAKING") && line.contains(&inode))
+}
+
+#[test]
+fn a_crash_during_a_removal_leaves_what_the_next_start_removes() {
+    let root = Root::new();
+    let backend = root.backend();
+    // The state between the two steps of a removal.
+    let digits = digest::RunningChecksum::of(digest::Algorithm::Sha256, b"purge/f").hex();
+    let hidden = root.0.join(format!(".scalla-incoming-{}", &digits[..32]));
+    let crash = || {
+        fs::write(&hidden, "old").unwrap();
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(&hidden, "user.scalla.incoming", b"1", flags).unwrap();
+    };
+    crash();
+    let left = backend.transfers().unwrap().remove_leftovers(&path("/")).unwrap();
+    assert_eq!(left, Leftovers { removed: 1, ..Leftovers::default() });
+    assert!(root.names().is_empty());
+    // It is in the way of nothing before, and what somebody else put there stays.
+    crash();
+    fs::write(root.0.join("f"), "new").unwrap();
+    claim(&backend, "/f").unwrap().remove().unwrap();
+    assert!(root.names().is_empty(), "{:?}", root.names());
+    fs::write(&hidden, "of somebody").unwrap();
+    fs::write(root.0.join("f"), "new").unwrap();
+    assert_eq!(errno(claim(&backend, "/f").unwrap().remove()), Some(libc::EEXIST));
+    assert_eq!(root.names().len(), 2);
+}
+
+/// Clients open the file all the time, as the server does, while it is removed and comes back. None
+/// gets a file that is gone: each write is in the file, or the file of that write was still there.
+#[test]
+fn no_write_of_a_client_is_lost() {
+    let root = Root::new();
+    let backend = root.backend();
+    let place = root.0.join("f");
+    let (written, removed) = (AtomicU64::new(0), AtomicU64::new(0));
+    let end = std::sync::Arc::new(());
+    let is_running = std::sync::Arc::downgrade(&end);
+    std::thread::scope(|scope| {
+        let _end = end;
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while is_running.strong_count() > 0 {
+                    let create = CreateMode {
+                        exclusive: false,
+                        mode: 0o644,
+                        parents: None,
+                        size_hint: None,
+                        space: None,
+                        beside: None,
+                        at: None,
+                    };
+                    let how = OpenMode { write: true, create: Some(create), ..OpenMode::default() };
+                    let file = backend.open(&path("/f"), &how).unwrap();
+                    assert_eq!(file.stat().unwrap().inode, inode_of(&place), "the file is gone");
+                    written.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        while removed.load(Ordering::Relaxed) < 100 {
+            match claim(&backend, "/f").map(UnusedFile::remove) {
+                Ok(Ok(())) => {
+                    removed.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(Err(error)) | Err(error) => {
+                    let known = [libc::EBUSY, libc::ENOENT, libc::ESTALE];
+                    assert!(error.raw_os_error().is_some_and(|number| known.contains(&number)), "{error}");
+                }
+            }
+        }
+    });
+    assert!(written.load(Ordering::Relaxed) > 0);
+}
+
+/// Returns the inode at a path. It is called while the file is open, so nobody removes it.
+fn inode_of(place: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    fs::metadata(place).unwrap().ino()
+}
