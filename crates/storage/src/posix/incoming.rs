@@ -311,6 +311,13 @@ impl IncomingFile for PosixIncoming {
     fn publish(&mut self) -> io::Result<()> {
         self.stat()?;
         exact_mode(&self.locked, self.mode)?;
+        // Whoever waits for the file accesses it now.
+        let accessed = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+        let unchanged = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+        rustix::fs::futimens(
+            &self.locked,
+            &Timestamps { last_access: accessed, last_modification: unchanged },
+        )?;
         rustix::fs::fsync(&self.locked)?;
         let name = self.check_directory()?;
         let renamed =

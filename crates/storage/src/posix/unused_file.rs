@@ -66,15 +66,9 @@ impl PosixUnusedFile {
         Ok(Self { tree: tree.clone(), stored: stored.clone(), parent, name, file })
     }
 
-    /// Gives the file its name back.
-    fn restore(&self, hidden: &[u8]) -> io::Result<()> {
+    /// Gives the file at the hidden name its name back.
+    fn restore(&self, hidden: &[u8]) -> Result<(), Errno> {
         rustix::fs::renameat_with(&self.parent, hidden, &self.parent, &*self.name, RenameFlags::NOREPLACE)
-            .inspect_err(|error| {
-                let path = self.stored.shown();
-                tracing::error!(%path, %error, "a file was created at this name while another one was examined for its \
-                    removal: the latter is beside it, with a name that begins with .scalla-incoming-");
-            })?;
-        unmark(&self.file)
     }
 
     /// Renames the file to its hidden name.
@@ -119,7 +113,23 @@ impl UnusedFile for PosixUnusedFile {
         if is_same && has_lease(self.file.as_fd())? {
             return Ok(rustix::fs::unlinkat(&self.parent, &*hidden, AtFlags::empty())?);
         }
-        self.restore(&hidden)?;
+        let restored = self.restore(&hidden);
+        match restored {
+            // A new file has the name, so this one is replaced.
+            Err(Errno::EXIST) if is_same => {
+                return Ok(rustix::fs::unlinkat(&self.parent, &*hidden, AtFlags::empty())?);
+            }
+            Err(error) => {
+                let path = self.stored.shown();
+                tracing::error!(
+                    %path, %error,
+                    "a file was replaced twice while another one was removed: the first one is beside it, with a \
+                     name that begins with .scalla-incoming-"
+                );
+                return Err(error.into());
+            }
+            Ok(()) => unmark(&self.file)?,
+        }
         Err(if is_same { Errno::BUSY } else { Errno::STALE }.into())
     }
 }
