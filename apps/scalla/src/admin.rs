@@ -141,7 +141,7 @@ impl AdminCommand {
 
 /// Converts a path as typed to the form that admin requests use. Names are typed as lists print
 /// them, or with their own bytes.
-fn escaped(path: &OsStr) -> String {
+pub(crate) fn escaped(path: &OsStr) -> String {
     shown(path.as_encoded_bytes()).to_string()
 }
 
@@ -215,7 +215,7 @@ fn hint(directory: &Path) -> String {
 
 /// Formats one line per file with its state and path. Returns `None` if the answer is not a list of
 /// files.
-fn files(answer: &serde_json::Value) -> Option<String> {
+pub(crate) fn files(answer: &serde_json::Value) -> Option<String> {
     let files = answer.get("files")?.as_array()?;
     let field = |file: &serde_json::Value, name: &str| {
         let text = file.get(name).and_then(serde_json::Value::as_str).unwrap_or("-");

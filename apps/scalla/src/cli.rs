@@ -11,7 +11,7 @@ use crate::printer::{Printer, err, out};
 use crate::usage_error::UsageError;
 use crate::{
     admin, auth, bench, cache, cluster, command_groups, completion, config, copy, examples, exit_status,
-    files, json_failures, links, man, map, serve, shell, version,
+    files, json_failures, links, man, map, residency, serve, shell, version,
 };
 
 /// Serve files to many clients at once, with XRootD's protocol and configuration.
@@ -30,6 +30,7 @@ enum TopLevelCommand {
     Meta(serve::MetaCommand),
     Config(config::ConfigCommand),
     Admin(admin::AdminCommand),
+    Residency(residency::ResidencyCommand),
     Auth(auth::AuthCommand),
     Cluster(cluster::ClusterCommand),
     Cache(cache::CacheCommand),
@@ -78,6 +79,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         TopLevelCommand::Meta(meta) => meta.run(),
         TopLevelCommand::Config(config) => config.run(),
         TopLevelCommand::Admin(admin) => admin.run(),
+        TopLevelCommand::Residency(residency) => residency.run(),
         TopLevelCommand::Auth(auth) => auth.run(),
         TopLevelCommand::Cluster(cluster) => cluster.run(),
         TopLevelCommand::Cache(cache) => cache.run(),

@@ -6,7 +6,7 @@ use clap::Command;
 
 /// Headings, and the commands below them.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Servers", &["serve", "manager", "supervisor", "meta", "config", "admin", "auth", "links"]),
+    ("Servers", &["serve", "manager", "supervisor", "meta", "config", "admin", "residency", "auth", "links"]),
     (
         "Files",
         &[

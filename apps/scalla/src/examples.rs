@@ -4,7 +4,7 @@ use clap::Command;
 
 /// The name of a command, after that of its parent, and its examples. Each is one line with a
 /// description after `#`.
-const EXAMPLES: [(&str, &[&str]); 96] = [
+const EXAMPLES: [(&str, &[&str]); 102] = [
     (
         "scalla",
         &[
@@ -34,6 +34,12 @@ const EXAMPLES: [(&str, &[&str]); 96] = [
     ("config show", &["scalla config show --config site.cfg", "scalla config show /data --changed"]),
     ("config manual", &["scalla config manual | less", "scalla config manual xrd.allow"]),
     ("admin", &["scalla admin list", "scalla admin status"]),
+    ("residency", &["scalla residency status", "scalla residency purge --dry-run /store/run7"]),
+    ("residency status", &["scalla residency status", "scalla residency status --json"]),
+    ("residency queue", &["scalla residency queue", "scalla residency queue --json"]),
+    ("residency pin", &["scalla residency pin /store/f", "scalla residency pin --for 7d /store/f"]),
+    ("residency unpin", &["scalla residency unpin /store/f"]),
+    ("residency purge", &["scalla residency purge --dry-run", "scalla residency purge"]),
     ("admin list", &["scalla admin list"]),
     ("admin status", &["scalla admin status", "scalla admin --instance site1 status --json"]),
     (

@@ -31,6 +31,7 @@ mod named_servers;
 mod printer;
 mod quantity;
 mod quoting;
+mod residency;
 mod rule_check;
 mod serve;
 mod shell;

@@ -169,7 +169,7 @@ fn sections(command: &Command, full: &str) -> String {
     }
     let more: &[Section] = match full.split(' ').nth(1).unwrap_or_default() {
         "serve" | "manager" | "supervisor" | "meta" => &OF_SERVERS,
-        "" | "config" | "admin" | "cache" | "cluster" | "links" | "completions" | "man" | "version" => {
+        "" | "config" | "admin" | "residency" | "cache" | "cluster" | "links" | "completions" | "man" | "version" => {
             &OF_THIS_MACHINE
         }
         _ => &OF_CLIENTS,

@@ -65,6 +65,7 @@ pub fn check(effective: &Effective, disk: &dyn Disk, strictness: Strictness) -> 
     check.spaces();
     check.staging();
     check.migration();
+    check.purging();
     check.check_conflicts();
     check.copies();
     check.entity_program();
@@ -285,6 +286,24 @@ impl DiskCheck<'_> {
                 let remedy = "removals and renames do not reach mass storage; \
                     use nostage, or remove its copies by hand";
                 self.warn(&export.origin, what, remedy);
+            }
+        }
+    }
+
+    /// Exports that purge need names without spaces, and a way back for their files.
+    fn purging(&mut self) {
+        let effective = self.effective;
+        if effective.cluster.role.redirects() || effective.residency.purge.free.is_none() {
+            return;
+        }
+        for export in effective.storage.exports.iter().filter(|export| export.attributes.purge) {
+            let name = &export.prefix;
+            if !effective.storage.spaces.is_empty() && !export.attributes.in_place {
+                let what = format!("all.export {name} purge: files in spaces cannot be purged yet");
+                self.wrong(&export.origin, what, "add the option inplace, or remove oss.space");
+            } else if !export.attributes.stage || !effective.residency.has_copy_program() {
+                let what = format!("all.export {name} purge: a purged file cannot come back");
+                self.warn(&export.origin, what, "add the option stage, and set frm.xfr.copycmd in");
             }
         }
     }

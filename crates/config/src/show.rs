@@ -41,6 +41,7 @@ pub fn show(effective: &Effective) -> Vec<EffectiveLine> {
     multi_user::show(&effective.multi_user, &mut lines);
     storage(&effective.storage, &mut lines);
     residency::show(&effective.residency, &mut lines);
+    residency::show_purge(&effective.residency, &mut lines);
     cluster::lines(effective, &mut lines);
     lines.0
 }

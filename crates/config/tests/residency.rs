@@ -72,6 +72,69 @@ fn copy_commands_are_kept_by_kind_and_their_variables_are_not_replaced() {
 }
 
 #[test]
+fn the_policy_of_purges_has_the_form_of_xrootd() {
+    let rule = |text: &str| {
+        let Loaded { effective, report } = loaded(text);
+        assert_eq!(problems(&report), [], "{text}");
+        // The value as it is shown has the same effect.
+        let shown = show(&effective).into_iter().find(|line| line.directive == "frm.purge.policy");
+        let shown = shown.and_then(|line| line.value).map(|value| format!("frm.purge.policy {value}\n"));
+        let again = loaded(&shown.unwrap_or_default()).effective.residency.purge.value;
+        assert_eq!(again, effective.residency.purge.value, "{text}");
+        again
+    };
+    let (percent, bytes) = (FreeSpaceLimit::Percent, FreeSpaceLimit::Bytes);
+    let hold = Duration::from_secs(20 * 3600);
+    let all = |free| PurgeRule { free, hold, is_public: false };
+    assert_eq!(rule(""), all(Some((percent(2), percent(3)))));
+    assert_eq!(rule("frm.purge.policy * 5%\n"), all(Some((percent(5), percent(6)))));
+    assert_eq!(rule("frm.purge.policy * 10k\n"), all(Some((bytes(10_240), bytes(12_288)))));
+    assert_eq!(rule("frm.purge.policy * nopurge\n"), all(None));
+    assert_eq!(rule("frm.purge.policy * 1g 2g hold forever\n"), all(None));
+    // That of the space comes first, in any order.
+    let public =
+        PurgeRule { free: Some((percent(5), percent(9))), hold: Duration::from_secs(60), is_public: true };
+    let lines = ["frm.purge.policy public 5% 9% hold 1m\n", "frm.purge.policy * nopurge\n"];
+    assert_eq!(rule(&lines.concat()), public);
+    assert_eq!(rule(&[lines[1], lines[0]].concat()), public);
+    for (line, kind) in [
+        ("* 9% 5%", ProblemKind::BadValue),
+        ("* 5% 5%", ProblemKind::BadValue),
+        ("* 5% 5g", ProblemKind::BadValue),
+        ("* 101%", ProblemKind::BadValue),
+        ("* 5% soon", ProblemKind::BadValue),
+        ("other 5% 7%", ProblemKind::NotYet),
+        ("* 5% 7% polprog", ProblemKind::NotYet),
+    ] {
+        let Loaded { effective, report } = loaded(&format!("frm.purge.policy {line}\n"));
+        let kinds: Vec<_> = report.problems().iter().map(|problem| problem.kind).collect();
+        assert_eq!(kinds, [kind], "{line}: {report}");
+        // A program that is not asked keeps all files.
+        assert_eq!(effective.residency.purge.free.is_none(), line.ends_with("polprog"), "{line}");
+    }
+}
+
+#[test]
+fn an_export_that_purges_needs_a_way_back() {
+    let reported = |text: &str| {
+        let report = check(&loaded(text).effective, &Directories, Strictness::Strict);
+        let all = problems(&report).into_iter().map(|(_, text)| text);
+        all.filter(|text| text.contains("purge")).collect::<Vec<_>>()
+    };
+    let copy = "all.adminpath /var/spool/xrootd\nfrm.xfr.copycmd /bin/tape $SRC $DST\n";
+    for text in ["all.export /store purge\n".to_owned(), format!("{copy}all.export /store purge\n")] {
+        let found = reported(&text);
+        assert!(found.len() == 1 && found[0].contains("a purged file cannot come back"), "{found:?}");
+    }
+    assert_eq!(reported(&format!("{copy}all.export /store stage purge\n")), Vec::<String>::new());
+    let spaces = format!("{copy}oss.space public /disks\n");
+    let found = reported(&format!("{spaces}all.export /store stage purge\n"));
+    assert!(found.iter().any(|text| text.contains("files in spaces cannot be purged")), "{found:?}");
+    let kept = "frm.purge.policy * nopurge\nall.export /store purge\n";
+    assert_eq!(reported(kept), Vec::<String>::new());
+}
+
+#[test]
 fn the_queue_of_an_instance_is_its_own() {
     let of = |text: &str, instance: Option<&str>| {
         let request = ConfigInput {

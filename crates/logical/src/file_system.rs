@@ -328,6 +328,11 @@ impl Logical {
         self.exports.find(path, "Migrating").is_ok_and(|export| export.migrate)
     }
 
+    /// Reports whether files at a path with a copy in mass storage may be removed.
+    pub fn purges(&self, path: &LogicalPath) -> bool {
+        self.exports.find(path, "Purging").is_ok_and(|export| export.purge)
+    }
+
     /// Reports whether a file is open for writing or being renamed, under this name or another.
     pub fn has_writer(&self, path: &LogicalPath, metadata: &Metadata) -> bool {
         self.services().open_table.has_writer(path, metadata)
@@ -351,6 +356,11 @@ impl Logical {
     /// Reports a file that came from mass storage to the receiver of events.
     pub fn report_arrival(&self, path: &LogicalPath) {
         self.services().events.created(path, false);
+    }
+
+    /// Reports a file that was removed because its space was needed to the receiver of events.
+    pub fn report_removal(&self, path: &LogicalPath) {
+        self.services().events.removed(path);
     }
 
     /// Calls `with` for each file that exists here, directory by directory, until it returns

@@ -22,10 +22,13 @@
 //! | `copy_candidate` | decides whether a file needs a copy |
 //! | `migration_search` | [`MigrationSchedule`]; searches the exports for such files |
 //! | `service` | [`Residency`]: the queue at work |
+//! | `queue_list` | [`list_queue`]: the queue for administrators |
 //! | `queue_thread` | the thread of the queue |
 //! | `waiting` | [`Waiter`]: clients that wait for files |
 //! | `tree_walk` | a walk over the directories of exports |
 //! | `sweep` | removes temporary files that an earlier run has left |
+//! | `purge_policy` | [`PurgePolicy`]: which files may be removed, and in which order |
+//! | `purge` | [`Purger`]: removes files when space is needed |
 //! | `network_file_system` | recognises directories in which the queue would not be safe |
 
 mod catalog;
@@ -39,7 +42,10 @@ mod migration_search;
 mod network_file_system;
 mod outlived;
 mod ports;
+mod purge;
+mod purge_policy;
 mod queue;
+mod queue_list;
 mod queue_thread;
 mod reaper;
 mod service;
@@ -66,9 +72,12 @@ pub use ports::{
     CopyAgent, IncomingCopy, OutgoingCopy, PathResidency, RemoteCatalog, RemoteStatus, ResidencyEvents,
     ResidencyPaths, StopSignal, WriterWatch,
 };
+pub use purge::{ExaminedFile, PurgeOutcome, PurgeThread, PurgedVolume, Purger};
+pub use purge_policy::{FreeSpace, KeptReason, PurgePolicy};
 pub use queue::{
     CopyOutcome, QueueAction, QueueError, QueueLimits, Submission, SubmissionOutcome, TransferQueue,
 };
+pub use queue_list::list_queue;
 pub use service::{
     REQUEST_FAILURES_LISTED, REQUEST_FILES_COUNTED, RequestStatus, Residency, ResidencyParts,
     ResidencyStartError, StageError, StageReply,

@@ -75,6 +75,8 @@ pub struct PathResidency {
     pub stage: bool,
     /// New and changed files are copied to mass storage.
     pub migrate: bool,
+    /// Files with a copy in mass storage may be removed.
+    pub purge: bool,
 }
 
 /// The exports of a server.
@@ -100,10 +102,12 @@ pub trait ResidencyPaths: Send + Sync {
 /// See [`ResidencyPaths::watch_writers`].
 pub type WriterWatch = Box<dyn Fn() -> bool + Send>;
 
-/// A receiver of events about files that come.
+/// A receiver of events about files that come and go.
 pub trait ResidencyEvents: Send + Sync {
     /// Reports that a file came from mass storage and has its name. Must not block.
     fn arrived(&self, path: &LogicalPath);
+    /// Reports that a file was purged. Must not block.
+    fn removed(&self, path: &LogicalPath);
 }
 
 /// Tells a copy to end. All clones are one signal.

@@ -21,7 +21,7 @@ use storage::PrivateDirectory;
 use thiserror::Error;
 
 /// The name of the database in its directory.
-const DATABASE: &str = "queue.sqlite";
+pub(crate) const DATABASE: &str = "queue.sqlite";
 
 /// The error of a database.
 #[derive(Debug, Error)]

@@ -45,7 +45,9 @@ struct Sweep<'a> {
 
 impl TreeVisitor for Sweep<'_> {
     fn enters(&self, directory: &LogicalPath) -> bool {
-        self.paths.of(directory).stage
+        // A purge that a crash ended has left a temporary file too.
+        let residency = self.paths.of(directory);
+        residency.stage || residency.purge
     }
 
     fn directory(&mut self, directory: &LogicalPath) {

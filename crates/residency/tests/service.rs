@@ -33,6 +33,7 @@ impl ResidencyEvents for Arrivals {
     fn arrived(&self, path: &LogicalPath) {
         self.0.lock().unwrap().push(path.clone());
     }
+    fn removed(&self, _: &LogicalPath) {}
 }
 
 /// A catalog in which all files have this size.
@@ -51,7 +52,8 @@ impl ResidencyPaths for Paths {
     }
     fn of(&self, path: &LogicalPath) -> PathResidency {
         let migrate = path.is_within(&LogicalPath::parse(b"/mig").unwrap());
-        PathResidency { migrate, stage: !path.is_within(&LogicalPath::parse(b"/local").unwrap()) }
+        let stage = !path.is_within(&LogicalPath::parse(b"/local").unwrap());
+        PathResidency { migrate, stage, purge: false }
     }
 }
 

@@ -8,6 +8,7 @@
 //! | SIGPIPE | none: a write to a closed socket is an error of that write |
 
 mod repairs;
+mod residency_orders;
 
 use crate::admin::{
     AdminCall, AdminRequest, AdminResponse, AdminSocket, LevelsAnswer, OrderAnswer, ReloadAnswer,
@@ -206,6 +207,10 @@ impl ControlLoop {
         if repairs::is_repair(&call.request) {
             return repairs::answer(self.running.logical(), call);
         }
+        if residency_orders::is_residency(&call.request) {
+            let residency = self.running.transfers.as_ref();
+            return residency_orders::answer(residency, self.running.logical(), call);
+        }
         let response = match call.request {
             AdminRequest::Status {} => AdminResponse::Status(Box::new(self.status())),
             AdminRequest::LogLevel { levels: None } => self.levels(),
@@ -221,7 +226,12 @@ impl ControlLoop {
             AdminRequest::Unfinished { .. }
             | AdminRequest::ClearUnfinished { .. }
             | AdminRequest::Checkpoints {}
-            | AdminRequest::ResolveCheckpoint { .. } => AdminResponse::failed("an order about files"),
+            | AdminRequest::ResolveCheckpoint { .. }
+            | AdminRequest::ResidencyStatus {}
+            | AdminRequest::TransferQueue {}
+            | AdminRequest::Pin { .. }
+            | AdminRequest::Purge {}
+            | AdminRequest::PurgePreview { .. } => AdminResponse::failed("an order about files"),
             AdminRequest::ClusterStatus {} => self.cluster_status(),
             AdminRequest::ClusterOrder { order, node } => self.cluster_order(order, node),
             AdminRequest::Drain {} => {

@@ -20,6 +20,7 @@
 //! | `static_redirects` | redirects to another server by configuration |
 //! | `reading_clients` | clients whose credentials only let them read |
 //! | `third_party` | third-party copies: pulls from other servers |
+//! | `purging` | purges, and their start beside staging |
 //! | `residency` | staging of files that are not on disk: the queue and its programs |
 //! | `login` | authentication of clients, refresh of keytabs |
 //! | `credential_check` | the files of keys and certificates, for `scalla config check` |
@@ -58,6 +59,7 @@ mod login;
 mod multi_user;
 mod password_login;
 pub mod process;
+mod purging;
 mod reader_redirect;
 mod reading_clients;
 mod redirector;

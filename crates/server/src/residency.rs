@@ -60,7 +60,7 @@ pub(crate) fn staged_files(
     let staging = Staging {
         backend: logical.backend().clone(),
         agent: Arc::new(programs),
-        events: Arc::new(Arrivals(Arc::downgrade(logical))),
+        events: Arc::new(FileEvents(Arc::downgrade(logical))),
         catalog: catalog.clone(),
         remote_root: root,
     };
@@ -177,7 +177,7 @@ fn catalog(program: &CopyProgram, root: &str) -> Arc<dyn RemoteCatalog> {
 }
 
 /// The exports of the file system.
-struct Exports(Weak<Logical>);
+pub(super) struct Exports(pub(super) Weak<Logical>);
 
 impl ResidencyPaths for Exports {
     fn roots(&self) -> Vec<LogicalPath> {
@@ -186,7 +186,7 @@ impl ResidencyPaths for Exports {
 
     fn of(&self, path: &LogicalPath) -> PathResidency {
         let Some(logical) = self.0.upgrade() else { return PathResidency::default() };
-        PathResidency { stage: logical.stages(path), migrate: logical.migrates(path) }
+        PathResidency { stage: logical.stages(path), migrate: logical.migrates(path), purge: logical.purges(path) }
     }
 
     fn has_writer(&self, path: &LogicalPath, metadata: &Metadata) -> bool {
@@ -201,13 +201,19 @@ impl ResidencyPaths for Exports {
     }
 }
 
-/// Reports files that came to the file system.
-struct Arrivals(Weak<Logical>);
+/// Reports files that came to the file system, or left it.
+pub(super) struct FileEvents(pub(super) Weak<Logical>);
 
-impl ResidencyEvents for Arrivals {
+impl ResidencyEvents for FileEvents {
     fn arrived(&self, path: &LogicalPath) {
         if let Some(logical) = self.0.upgrade() {
             logical.report_arrival(path);
+        }
+    }
+
+    fn removed(&self, path: &LogicalPath) {
+        if let Some(logical) = self.0.upgrade() {
+            logical.report_removal(path);
         }
     }
 }

@@ -13,11 +13,11 @@ use crate::exported_files;
 use crate::login;
 use crate::multi_user;
 use crate::process::{port_owner, raise_descriptors};
+use crate::purging;
 use crate::reader_redirect::ReaderRedirectFileSystem;
 use crate::reading_clients::ReadingClients;
 use crate::redirector::Redirector;
 use crate::reload_reads::{PartRead, READ_TIME_MAX, ReloadReaders};
-use crate::residency;
 use crate::static_redirects::StaticRedirects;
 use crate::third_party::{Handoff, Outbound};
 use crate::tls::{self, CertificateWatch, ServerTls};
@@ -49,7 +49,7 @@ pub struct RunningServer {
     doorkeeper: Arc<Doorkeeper>,
     /// The files that are served; `None` for a redirector.
     logical: Option<Arc<Logical>>,
-    transfers: Option<residency::ServerTransfers>,
+    pub(crate) transfers: Option<purging::ServerResidency>,
     /// The node of the cluster; `None` for a server that stands alone.
     cluster: Option<ClusterThread>,
     /// The authorization rules; `None` if all clients may do everything.
@@ -180,7 +180,7 @@ impl RunningServer {
         };
         let start = |settings| ClusterThread::start(settings, clock, address.port(), seen, &supervisor);
         let cluster = cluster.map(start).transpose()?;
-        let staged = logical.as_ref().map(|logical| residency::staged_files(logical, effective, &supervisor));
+        let staged = logical.as_ref().map(|logical| purging::start(logical, effective, &supervisor));
         let (own, transfers) = staged.transpose()?.unzip();
         let files = served_files(effective, address.port(), own, cluster.as_ref(), forwarding)?;
         let files = guarded_files(files, effective, authorization.as_ref(), role, forwarding);
@@ -351,7 +351,7 @@ impl RunningServer {
         let (xroot, loops, transfers) = (self.xroot.clone(), self.loops.clone(), self.transfers.clone());
         async move {
             let left = xroot.drain(loops.handles(), limit).await;
-            residency::end(transfers).await;
+            purging::end(transfers).await;
             left
         }
     }

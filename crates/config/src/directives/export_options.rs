@@ -64,7 +64,7 @@ pub static EXPORT_OPTIONS: &[OptionEntry] = &[
         a.stage = false;
         a.stage_creates = false;
     }),
-    later(&["purge"], "files may be purged", |a| a.purge = true),
+    option(&["purge"], "files with a copy in mass storage may be purged", |a| a.purge = true),
     option(&["nopurge"], "files are not purged (default)", |a| a.purge = false),
     option(&["mig", "migratable"], "files are migrated to mass storage", |a| a.migrate = true),
     option(&["nomig", "notmig", "notmigratable"], "files are not migrated (default)", |a| a.migrate = false),

@@ -30,6 +30,7 @@ mod password_login;
 mod process;
 mod protocol_parameters;
 mod proxy;
+mod purge;
 mod residency;
 mod security;
 mod shared;

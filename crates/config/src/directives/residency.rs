@@ -1,11 +1,12 @@
 //! Directives of staging, migration and purging: `frm.`, and those of `oss.` for mass storage.
 //!
-//! Staging and migration are in force. The directives of purging are known so that files of sites load.
+//! Staging, migration and purging are in force.
 
 use super::arguments::Arguments;
 use super::definition::{Directive, Section};
 use super::draft::Draft;
 use super::fault::DirectiveFault;
+use super::purge;
 use super::shared::{option_not_yet, part_without_effect};
 use super::standing::UsageFrequency;
 use crate::effective::{COPY_SLOTS_MAX, CopyProgram, CopySlots, STAGE_PLACES_MAX, StageProgram};
@@ -18,8 +19,8 @@ const MONTH: u64 = 30 * 86_400;
 
 pub(super) const SECTION: Section = Section {
     title: "Mass storage: frm.",
-    about: "The server stages missing files and migrates new ones itself; see [staging.md](staging.md). Purging is \
-            not in force yet.",
+    about: "The server stages missing files, migrates new ones and purges those with a copy itself; see \
+            [staging.md](staging.md).",
     directives: &[
         Directive::new(
             &["frm.xfr.copycmd"],
@@ -69,14 +70,20 @@ pub(super) const SECTION: Section = Section {
             .default("1h")
             .help("Interval between two searches for files to migrate. It is not shorter than the idle time.")
             .example("30m"),
-        Directive::not_yet(
+        Directive::new(
             &["frm.purge.policy"],
             UsageFrequency::Common,
-            "{space|*} {nopurge | minfree [maxfree]} [hold time] [polprog]",
+            "{*|public} {nopurge | minfree [maxfree]} [hold {time|forever}] [polprog]",
+            purge::policy,
         )
-        .default("none")
-        .help("Purge policy of a space.")
-        .example("* 10% 20%"),
+        .default("* 2% 3% hold 20h")
+        .help(
+            "When files of exports with `purge` are removed: a purge begins when less than `minfree` is free on a file \
+               system, and ends when `maxfree` is. Both are percentages or sizes. Without `maxfree` it is 1 percent more, \
+               or a fifth. A file stays for the time of `hold` after its last access. `public` has precedence over `*`. \
+               Files in other spaces are not purged. `polprog` is not in force yet, and ends all purges.",
+        )
+        .example("* 10% 20% hold 10h"),
         Directive::not_yet(&["frm.purge.polprog"], UsageFrequency::Common, "program arguments")
             .default("none")
             .help("Program that selects files to purge.")
@@ -85,7 +92,7 @@ pub(super) const SECTION: Section = Section {
             .default("40h")
             .help("Time for which an empty directory is kept.")
             .example("10h"),
-        Directive::not_yet(&["frm.purge.waittime"], UsageFrequency::Common, "time")
+        Directive::new(&["frm.purge.waittime"], UsageFrequency::Common, "time", purge::interval)
             .default("600s")
             .help("Interval between two purges.")
             .example("10m"),

@@ -58,7 +58,10 @@ pub use protocol::{
     ChecksumConfig, ChecksumKind, ClientClass, PrepareLimit, ProtocolConfig, RedirectFunction, RedirectRule,
     RedirectServer, RedirectWhen, SessionLog,
 };
-pub use residency::{COPY_SLOTS_MAX, CopySlots, ResidencyConfig, STAGE_PLACES_MAX, StageProgram, StageShare};
+pub use residency::{
+    COPY_SLOTS_MAX, CopySlots, FreeSpaceLimit, PurgeRule, ResidencyConfig, STAGE_PLACES_MAX, StageProgram,
+    StageShare,
+};
 pub use security::{
     AUTH_PROTOCOLS_MAX, AuthBinding, AuthProtocol, EntityProgram, KRB5_TICKET_FILE, Krb5Options,
     LOGIN_TOKEN_BYTES_DEFAULT, PWD_FAILURES_MAX, PwdOptions, SSS_LIFETIME, SSS_REFRESH, SecurityConfig,

@@ -39,6 +39,27 @@ pub struct StageShare {
 /// Maximum number of files that wait to be staged.
 pub const STAGE_PLACES_MAX: u32 = 100_000_000;
 
+/// An amount of free space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FreeSpaceLimit {
+    /// A part of the file system, in percent.
+    Percent(u8),
+    /// Bytes.
+    Bytes(u64),
+}
+
+/// `frm.purge.policy`: when files are purged, and which.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PurgeRule {
+    /// A purge begins when less than the first is free, and ends when the second is; `None`: there is
+    /// no purge.
+    pub free: Option<(FreeSpaceLimit, FreeSpaceLimit)>,
+    /// Time for which a file stays after its last access.
+    pub hold: Duration,
+    /// The rule is that of the space `public`, and not of all.
+    pub is_public: bool,
+}
+
 /// Values for `residency`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ResidencyConfig {
@@ -66,6 +87,10 @@ pub struct ResidencyConfig {
     pub directory: Setting<Option<PathBuf>>,
     /// `oss.xfr deny`: time for which requests are refused after a file could not be staged.
     pub deny: Setting<Duration>,
+    /// `frm.purge.policy`.
+    pub purge: Setting<PurgeRule>,
+    /// `frm.purge.waittime`: interval between two purges.
+    pub purge_interval: Setting<Duration>,
 }
 
 impl ResidencyConfig {
@@ -97,6 +122,12 @@ impl Default for ResidencyConfig {
             share: Setting::default_of(StageShare { copies: None, places: 2_000_000 }),
             directory: Setting::default_of(None),
             deny: Setting::default_of(Duration::from_secs(3 * 3600)),
+            purge: Setting::default_of(PurgeRule {
+                free: Some((FreeSpaceLimit::Percent(2), FreeSpaceLimit::Percent(3))),
+                hold: Duration::from_secs(20 * 3600),
+                is_public: false,
+            }),
+            purge_interval: Setting::default_of(Duration::from_secs(600)),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The values of staging as text.
 
 use super::lines::{EffectiveLines, Reload, time};
-use crate::effective::{CopyProgram, ResidencyConfig, StageProgram};
+use crate::effective::{CopyProgram, FreeSpaceLimit, ResidencyConfig, StageProgram};
+use crate::values::show_size;
 
 /// Shows the values. They need a restart, because the queue is opened at the start.
 pub(super) fn show(values: &ResidencyConfig, lines: &mut EffectiveLines) {
@@ -29,6 +30,20 @@ pub(super) fn show(values: &ResidencyConfig, lines: &mut EffectiveLines) {
     lines.add(Reload::Restart, "frm.xfr.qcheck", &values.directory, |path| {
         path.as_ref().map(|path| path.display().to_string())
     });
+}
+
+/// Shows the values of purges.
+pub(super) fn show_purge(values: &ResidencyConfig, lines: &mut EffectiveLines) {
+    lines.restart("frm.purge.policy", &values.purge, |rule| {
+        let space = if rule.is_public { "public" } else { "*" };
+        let Some((low, high)) = rule.free else { return format!("{space} nopurge") };
+        let limit = |limit| match limit {
+            FreeSpaceLimit::Percent(percent) => format!("{percent}%"),
+            FreeSpaceLimit::Bytes(bytes) => show_size(bytes),
+        };
+        format!("{space} {} {} hold {}", limit(low), limit(high), time(&rule.hold))
+    });
+    lines.restart("frm.purge.waittime", &values.purge_interval, time);
 }
 
 fn stage(kind: &str, program: Option<&StageProgram>) -> Option<String> {

@@ -95,7 +95,9 @@ fn connect(socket: &Path) -> io::Result<UnixStream> {
 /// Returns the deadline of an answer. The walk through a tree has none; it ends when either process
 /// ends.
 fn answer_timeout(request: &AdminRequest) -> Option<Duration> {
-    (!matches!(request, AdminRequest::Unfinished { below: Some(_) })).then_some(ANSWER_TIMEOUT)
+    let is_search =
+        matches!(request, AdminRequest::Unfinished { below: Some(_) } | AdminRequest::PurgePreview { .. });
+    (!is_search).then_some(ANSWER_TIMEOUT)
 }
 
 fn exchange(stream: &UnixStream, request: &AdminRequest) -> io::Result<String> {

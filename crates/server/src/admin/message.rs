@@ -49,6 +49,25 @@ pub enum AdminRequest {
         #[serde(default)]
         force: bool,
     },
+    /// List the queue of transfers from and to mass storage.
+    TransferQueue {},
+    /// Report the space and the last purge of exports that are purged.
+    ResidencyStatus {},
+    /// Pin a file, so that it is not purged, or end its pin.
+    Pin {
+        /// The logical path, in the form of [`base::LogicalPath::escaped`].
+        path: String,
+        /// The pin.
+        pin: PinOrder,
+    },
+    /// Begin a purge now.
+    Purge {},
+    /// List files with the reasons for which a purge keeps them.
+    PurgePreview {
+        /// Only the file at this path, or those below it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        below: Option<String>,
+    },
     /// Report the state of the cluster node and of its children.
     ClusterStatus {},
     /// Take a node out of use, or into use again.
@@ -59,6 +78,87 @@ pub enum AdminRequest {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<String>,
     },
+}
+
+/// How long a file is kept on disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PinOrder {
+    /// Until the pin is ended.
+    Forever,
+    /// Until it was not accessed for a time.
+    Idle {
+        /// The time in seconds.
+        seconds: u64,
+    },
+    /// Until a time.
+    Until {
+        /// The time in seconds since the epoch.
+        time: i64,
+    },
+    /// It is not pinned.
+    Off,
+}
+
+/// The queue of transfers, in the order of addition.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct TransferList {
+    /// The transfers.
+    pub transfers: Vec<ListedTransfer>,
+    /// There are no others.
+    pub complete: bool,
+}
+
+/// A transfer in the queue.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ListedTransfer {
+    /// The logical path, in the form of [`base::LogicalPath::escaped`].
+    pub path: String,
+    /// `in` or `out`.
+    pub direction: String,
+    /// `queued`, `running`, `cancelled` or `failed`.
+    pub state: String,
+    /// The reason for a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Number of tries.
+    pub tries: u32,
+    /// Priority.
+    pub priority: u8,
+    /// The client that asked for it first.
+    pub client: String,
+    /// When it was added, in seconds since the epoch.
+    pub added: u64,
+}
+
+/// The space and the last purge of exports that are purged.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct ResidencyStatus {
+    /// The file systems.
+    pub volumes: Vec<VolumeStatus>,
+    /// When the last purge ended, in seconds since the epoch.
+    pub last_purge: Option<i64>,
+    /// Number of files that it removed.
+    pub purged_files: u64,
+    /// Their bytes.
+    pub purged_bytes: u64,
+    /// Exports on file systems with too little space after it.
+    pub short_of_space: Vec<String>,
+}
+
+/// A file system with files that may be purged, in bytes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct VolumeStatus {
+    /// An export on it.
+    pub export: String,
+    /// Its size.
+    pub total: u64,
+    /// Free.
+    pub free: u64,
+    /// A purge begins when less is free.
+    pub purge_below: u64,
+    /// It ends when this much is free.
+    pub purge_until: u64,
 }
 
 /// The state and counters of a server.
@@ -224,6 +324,10 @@ pub enum AdminResponse {
         /// The new state as text.
         state: String,
     },
+    /// The response to [`AdminRequest::TransferQueue`].
+    Transfers(TransferList),
+    /// The response to [`AdminRequest::ResidencyStatus`] and [`AdminRequest::Purge`].
+    Residency(Box<ResidencyStatus>),
     /// The request failed.
     Failed(AdminFailure),
 }
@@ -244,6 +348,8 @@ impl AdminResponse {
             Self::Cluster(status) => serde_json::to_value(status),
             Self::Ordered(answer) => serde_json::to_value(answer),
             Self::Files(answer) => serde_json::to_value(answer),
+            Self::Transfers(list) => serde_json::to_value(list),
+            Self::Residency(status) => serde_json::to_value(status),
             Self::Resolved { path, state } => Ok(serde_json::json!({ "path": path, "state": state })),
             Self::Failed(failure) => serde_json::to_value(failure),
         };

@@ -129,7 +129,7 @@ fn resolved(path: &LogicalPath, state: &str) -> AdminResponse {
     AdminResponse::Resolved { path: path.escaped(), state: state.to_owned() }
 }
 
-fn parse(text: &str) -> Result<LogicalPath, String> {
+pub(super) fn parse(text: &str) -> Result<LogicalPath, String> {
     LogicalPath::from_escaped(text).map_err(|why| format!("{text} is not a path as clients name it: {why}"))
 }
 
@@ -182,7 +182,7 @@ fn json_bytes(entry: &impl Serialize) -> usize {
 }
 
 /// Collects files up to the limits of an answer.
-fn list(all: impl Iterator<Item = FileState>) -> FileList {
+pub(super) fn list(all: impl Iterator<Item = FileState>) -> FileList {
     let mut answer = FileList { complete: true, ..FileList::default() };
     let mut bytes = 0;
     for one in all {

@@ -1,0 +1,209 @@
+//! `scalla residency`: the queue, purges and pins of a running server.
+
+use crate::admin::{ServerSelector, escaped, files};
+use crate::files::format::human;
+use crate::printer::out;
+use crate::quantity::configured_time;
+use base::shown;
+use clap::Subcommand;
+use server::admin::{AdminRequest, PinOrder, ResidencyStatus, TransferList, ask};
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Show and control which files of a running server stay on disk beside mass storage.
+#[derive(clap::Args, Debug)]
+pub(crate) struct ResidencyCommand {
+    #[command(flatten)]
+    which: ServerSelector,
+    /// Print a JSON object.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: ResidencySubcommand,
+}
+
+#[derive(Subcommand, Debug)]
+enum ResidencySubcommand {
+    /// Print the space of file systems with files that may be purged, and the last purge.
+    Status,
+    /// List the transfers from and to mass storage, in the order of their addition.
+    Queue,
+    /// Pin the file at PATH, so that it is not purged.
+    Pin {
+        /// Logical path.
+        path: OsString,
+        /// End the pin after TIME: `90`, `10m`, `2d`.
+        #[arg(long = "for", value_name = "TIME", value_parser = configured_time, conflicts_with = "idle")]
+        duration: Option<Duration>,
+        /// Keep the file until it was not accessed for TIME.
+        #[arg(long, value_name = "TIME", value_parser = configured_time)]
+        idle: Option<Duration>,
+    },
+    /// End the pin of the file at PATH.
+    Unpin {
+        /// Logical path.
+        path: OsString,
+    },
+    /// Begin a purge now, on file systems with too little space.
+    Purge {
+        /// Only list files, with the reasons for which they would stay.
+        #[arg(long)]
+        dry_run: bool,
+        /// List only the file at PATH, or those below it.
+        #[arg(requires = "dry_run")]
+        path: Option<OsString>,
+    },
+}
+
+impl ResidencyCommand {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let socket = self.which.socket()?;
+        let request = match self.command {
+            ResidencySubcommand::Status => AdminRequest::ResidencyStatus {},
+            ResidencySubcommand::Queue => AdminRequest::TransferQueue {},
+            ResidencySubcommand::Pin { path, duration, idle } => {
+                AdminRequest::Pin { path: escaped(&path), pin: pin(duration, idle) }
+            }
+            ResidencySubcommand::Unpin { path } => {
+                AdminRequest::Pin { path: escaped(&path), pin: PinOrder::Off }
+            }
+            ResidencySubcommand::Purge { dry_run: true, path } => {
+                AdminRequest::PurgePreview { below: path.as_deref().map(escaped) }
+            }
+            ResidencySubcommand::Purge { .. } => AdminRequest::Purge {},
+        };
+        let answer = ask(&socket, &request)?;
+        if self.json {
+            out().json(&answer);
+            return Ok(ExitCode::SUCCESS);
+        }
+        match request {
+            AdminRequest::ResidencyStatus {} => out().lines(table(&serde_json::from_value(answer)?)),
+            AdminRequest::TransferQueue {} => out().lines(queue(&serde_json::from_value(answer)?)),
+            AdminRequest::Purge {} => out().lines("a purge begins\n"),
+            AdminRequest::PurgePreview { .. } => out().lines(files(&answer).unwrap_or_default()),
+            _ => {
+                let field = |name: &str| answer.get(name).and_then(serde_json::Value::as_str).unwrap_or("-");
+                out().line(format_args!("{}  {}", shown(field("state")), shown(field("path"))));
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Returns the pin for the options of the command line.
+fn pin(duration: Option<Duration>, idle: Option<Duration>) -> PinOrder {
+    match (duration, idle) {
+        (Some(duration), _) => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let end = now.saturating_add(duration).as_secs();
+            PinOrder::Until { time: i64::try_from(end).unwrap_or(i64::MAX) }
+        }
+        (None, Some(idle)) => PinOrder::Idle { seconds: idle.as_secs() },
+        (None, None) => PinOrder::Forever,
+    }
+}
+
+/// Formats one line per file system, and one for the last purge.
+fn table(status: &ResidencyStatus) -> String {
+    let mut rows = vec![["EXPORT", "SIZE", "FREE", "PURGE BELOW", "UNTIL"].map(str::to_owned)];
+    rows.extend(status.volumes.iter().map(|volume| {
+        [
+            shown(&volume.export).to_string(),
+            human(volume.total),
+            human(volume.free),
+            human(volume.purge_below),
+            human(volume.purge_until),
+        ]
+    }));
+    let mut text = columns(&rows);
+    match status.last_purge {
+        Some(ended) => writeln!(
+            text,
+            "the last purge ended at {ended} and removed {} files, {}",
+            status.purged_files,
+            human(status.purged_bytes)
+        ),
+        None => writeln!(text, "no purge has ended yet"),
+    }
+    .ok();
+    for export in &status.short_of_space {
+        writeln!(text, "{} has too little space after it, and no further file may be purged", shown(export))
+            .ok();
+    }
+    text
+}
+
+/// Formats one line per transfer.
+fn queue(list: &TransferList) -> String {
+    let mut rows = vec![["STATE", "TRIES", "WAY", "CLIENT", "PATH"].map(str::to_owned)];
+    rows.extend(list.transfers.iter().map(|transfer| {
+        let reason = transfer.reason.as_ref().map(|text| format!(": {}", shown(text))).unwrap_or_default();
+        [
+            transfer.state.clone(),
+            transfer.tries.to_string(),
+            transfer.direction.clone(),
+            shown(&transfer.client).to_string(),
+            format!("{}{reason}", shown(&transfer.path)),
+        ]
+    }));
+    if list.transfers.is_empty() {
+        return "none\n".to_owned();
+    }
+    let mut text = columns(&rows);
+    if !list.complete {
+        text.push_str("... there are others\n");
+    }
+    text
+}
+
+/// Formats rows with aligned columns.
+fn columns(rows: &[[String; 5]]) -> String {
+    let width =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..5).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        // Writing to a text cannot fail.
+        writeln!(text, "{}", cells.join("  ").trim_end()).ok();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use server::admin::VolumeStatus;
+
+    #[test]
+    fn the_status_is_a_table() {
+        let volume = VolumeStatus {
+            export: "/store".to_owned(),
+            total: 1 << 40,
+            free: 1 << 30,
+            purge_below: 2 << 30,
+            purge_until: 3 << 30,
+        };
+        let mut status = ResidencyStatus { volumes: vec![volume], ..ResidencyStatus::default() };
+        let text = table(&status);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        assert!(lines[0].starts_with("EXPORT  SIZE") && lines[1].starts_with("/store  "), "{text}");
+        assert_eq!(lines[2], "no purge has ended yet");
+        status.last_purge = Some(7);
+        status.short_of_space = vec!["/store".to_owned()];
+        assert!(table(&status).contains("ended at 7 and removed 0 files"), "{}", table(&status));
+        assert!(table(&status).contains("/store has too little space"), "{}", table(&status));
+    }
+
+    #[test]
+    fn pins_have_the_form_of_their_options() {
+        assert_eq!(pin(None, None), PinOrder::Forever);
+        assert_eq!(pin(None, Some(Duration::from_secs(5))), PinOrder::Idle { seconds: 5 });
+        assert!(matches!(pin(Some(Duration::from_secs(5)), None), PinOrder::Until { time } if time > 5));
+    }
+}

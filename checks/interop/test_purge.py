@@ -1,0 +1,189 @@
+"""Purges: files with a copy on tape leave a full disk, and come back when clients open them.
+
+The tape is that of the tests of staging, and the disk a small file system of its own. Attributes are
+set as XRootD's tools set them."""
+
+import os
+import struct
+
+import pytest
+
+import peers
+import raw
+from test_residency import names, tape  # noqa: F401
+from tools import data, scalla, wait_until, xrdcp, xrdfs
+
+PIECE = 512 * 1024
+COPY_TIME = "user.XrdFrm.Cpy"
+PIN = "user.XrdFrm.Pin"
+FOREVER = struct.pack(">qB15x", 0, 1)
+
+
+def content(name):
+    return name.encode() * (PIECE // len(name))
+
+
+@pytest.fixture
+def purged(tape, begin, small_disk):  # noqa: F811
+    """Starts a server whose disk holds 8 MiB: `purged(policy)`."""
+    peers.give(small_disk)
+
+    def start(policy="* 2m 3900k hold 0"):
+        more = f"frm.purge.policy {policy}\nfrm.purge.waittime 1d\nfrm.xfr.copymax 8\n"
+        return begin(peers.Linked(settings=tape.settings(more=more), export="/ stage purge", tree=small_disk))
+
+    return start
+
+
+def residency(server, *words):
+    return scalla("residency", "--admin-path", server.work / "admin", *words)
+
+
+def stage_files(server, tape, all_names, oldest=1_000_000_000):  # noqa: F811
+    """Stages files; the first one has the oldest access."""
+    for number, name in enumerate(all_names):
+        tape.put(name, content(name))
+        os.utime(tape.files / name, (oldest, oldest))
+    request = xrdfs(server, "prepare", "-s", *(f"/{name}" for name in all_names)).ok()
+    assert request
+    wait_until(lambda: set(all_names) <= set(names(server.tree)))
+    for number, name in enumerate(all_names):
+        set_access(server.tree / name, oldest + number)
+
+
+def set_access(path, time):
+    os.utime(path, ns=(time * 1_000_000_000, path.stat().st_mtime_ns))
+
+
+def test_the_oldest_files_with_a_copy_leave_a_full_disk(tape, purged, tmp_path):  # noqa: F811
+    server = purged()
+    kept = ["pinned", "local", "handle", "changed", "bare"]
+    go = [f"file{number}" for number in range(8)]
+    stage_files(server, tape, kept[:4] + go)
+    tree = server.tree
+    # Written by a client, and never copied.
+    source = tmp_path / "new"
+    source.write_bytes(content("new!"))
+    xrdcp(source, server.url("/new")).ok()
+    assert os.getxattr(tree / "new", COPY_TIME) == struct.pack(">q16x", 1)
+    set_access(tree / "new", 1)
+    os.utime(tree / "new", (1, 1))
+    os.setxattr(tree / "pinned", PIN, FOREVER)
+    time = int((tree / "changed").stat().st_mtime)
+    os.utime(tree / "changed", (1, time - 1))
+    # A file without any attribute is not ours to remove.
+    (tree / "bare").write_bytes(b"")
+    peers.give(tree / "bare")
+    with open(tree / "local", "rb"), raw.Connection(server) as connection:
+        handle = connection.open("/handle")
+        for name in ("local", "handle"):
+            set_access(tree / name, 2)
+        examined = residency(server, "purge", "--dry-run").ok().out
+        for name, reason in (
+            ("pinned", "it is pinned"), ("local", "it is open"), ("handle", "it is open"),
+            ("new", "no copy of this version"), ("changed", "no copy of this version"),
+            ("bare", "no attribute with the time of its copy"), ("file0", "may go"),
+        ):
+            (line,) = (line for line in examined.splitlines() if line.endswith(f"/{name}"))
+            assert reason in line, examined
+        assert set(go) <= set(names(tree)), "an examination removes nothing"
+        residency(server, "purge").ok()
+        left = {*kept, "new", *go[5:]}
+        wait_until(lambda: set(names(tree)) == left)
+        wait_until(lambda: "removed 5 files" in residency(server, "status").ok().out)
+        assert set(names(tree)) == left
+        assert connection.read(handle, 0, PIECE) == content("handle")
+    # A purged file is staged at its next open.
+    target = tmp_path / "target"
+    runs = len(tape.runs())
+    xrdcp(server.url("/file0"), target).ok()
+    assert target.read_bytes() == content("file0") and len(tape.runs()) == runs + 1
+    assert (tree / "file0").exists()
+
+
+def test_pins_of_the_command_keep_files_until_they_end(tape, purged):  # noqa: F811
+    server = purged("* 8m 9m hold 0")
+    tape.put("file", data(1000))
+    tape.put("other", data(1000))
+    xrdfs(server, "prepare", "-s", "/file", "/other").ok()
+    wait_until(lambda: names(server.tree) == ["file", "other"])
+    assert "pinned" in residency(server, "pin", "/file").ok().out
+    assert os.getxattr(server.tree / "file", PIN)[:9] == FOREVER[:9]
+    residency(server, "purge").ok()
+    wait_until(lambda: names(server.tree) == ["file"])
+    assert "not pinned" in residency(server, "unpin", "/file").ok().out
+    residency(server, "pin", "--idle", "1d", "/file").ok()
+    assert "idle for 86400 s" in residency(server, "purge", "--dry-run", "/file").ok().out
+    residency(server, "pin", "--for", "1d", "/file").ok()
+    assert "pinned until" in residency(server, "purge", "--dry-run", "/").ok().out
+    residency(server, "unpin", "/file").ok()
+    residency(server, "purge").ok()
+    wait_until(lambda: names(server.tree) == [])
+    missing = residency(server, "pin", "/file")
+    assert missing.status != 0 and "no such file" in missing.all
+    status = residency(server, "status", "--json").ok().out
+    assert '"purged_files":1' in status.replace(" ", "")
+
+
+def test_a_file_stays_for_its_hold_time(tape, purged):  # noqa: F811
+    server = purged("* 8m 9m hold 1h")
+    tape.put("file", data(1000))
+    tape.put("old", data(1000))
+    xrdfs(server, "prepare", "-s", "/file", "/old").ok()
+    wait_until(lambda: names(server.tree) == ["file", "old"])
+    for path in server.tree.iterdir():
+        # The time of its copy goes with the time of the file.
+        os.utime(path, (10_000, 10_000))
+        os.setxattr(path, COPY_TIME, struct.pack(">q16x", 10_000))
+    set_access(server.tree / "file", int((server.tree / "file").stat().st_ctime))
+    assert "hold time" in residency(server, "purge", "--dry-run", "/file").ok().out
+    residency(server, "purge").ok()
+    wait_until(lambda: names(server.tree) == ["file"])
+
+
+def test_a_crash_during_purges_loses_nothing(tape, purged, tmp_path):  # noqa: F811
+    server = purged("* 8m 9m hold 0")
+    all_names = [f"file{number}" for number in range(10)]
+    stage_files(server, tape, all_names)
+    source = tmp_path / "new"
+    source.write_bytes(content("new!"))
+    xrdcp(source, server.url("/new")).ok()
+    for _ in range(4):
+        residency(server, "purge").ok()
+        # The server is killed at an unknown point of the purge.
+        server.kill()
+        left = {name for name in names(server.tree) if not name.startswith(".scalla-")}
+        assert "new" in left
+        for name in left - {"new"}:
+            assert (server.tree / name).read_bytes() == content(name)
+        server.start()
+        xrdfs(server, "prepare", "-s", *(f"/{name}" for name in all_names)).ok()
+    server.kill()
+    assert (server.tree / "new").read_bytes() == content("new!")
+    server.start()
+    # What a crash has left is removed.
+    wait_until(lambda: not any(name.startswith(".scalla-") for name in names(server.tree)))
+    target = tmp_path / "target"
+    for name in all_names:
+        xrdcp("--force", server.url(f"/{name}"), target).ok()
+        assert target.read_bytes() == content(name)
+
+
+def test_nothing_is_purged_without_the_option(tape, begin):  # noqa: F811
+    server = begin(peers.Linked(settings=tape.settings(more="frm.purge.policy * 8m 9m hold 0\n"), export="/ stage"))
+    refused = residency(server, "purge")
+    assert refused.status != 0 and "no export of this server is purged" in refused.all
+
+
+def test_the_queue_is_listed(tape, begin):  # noqa: F811
+    tape.put("file", data(1000))
+    server = begin(peers.Linked(settings=tape.settings(), export="/ stage"))
+    assert residency(server, "queue").ok().out == "none\n"
+    with tape.hold():
+        xrdfs(server, "prepare", "-s", "/file").ok()
+        wait_until(lambda: tape.runs())
+        lines = [line.split() for line in residency(server, "queue").ok().out.splitlines()]
+        assert lines[0] == ["STATE", "TRIES", "WAY", "CLIENT", "PATH"]
+        assert [line[:3] + line[4:] for line in lines[1:]] == [["running", "1", "in", "/file"]]
+        assert '"state":"running"' in residency(server, "queue", "--json").ok().out.replace(" ", "")
+    wait_until(lambda: residency(server, "queue").ok().out == "none\n")

@@ -1,0 +1,92 @@
+//! Directives of purges: `frm.purge.`. The table is in `residency`.
+
+use super::arguments::Arguments;
+use super::draft::Draft;
+use super::fault::DirectiveFault;
+use super::shared::option_not_yet;
+use crate::effective::{FreeSpaceLimit, PurgeRule};
+use crate::language::DirectiveToken;
+use crate::values::{self, TIME_MAX, between, from};
+use std::time::Duration;
+
+/// The part of the lower limit that the upper one is above it, if only the lower one is given.
+const MORE_DIVISOR: u64 = 5;
+
+/// Reads `frm.purge.policy`.
+pub(super) fn policy(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let space = arguments.need("purge space")?;
+    let is_public = space.text == "public";
+    if !is_public && space.text != "*" {
+        option_not_yet(arguments, space, draft);
+        while arguments.next().is_some() {}
+        return Ok(());
+    }
+    let mut rule = PurgeRule { is_public, ..*draft.effective.residency.purge };
+    let first = arguments.need("purge minfree")?;
+    rule.free = match first.text.as_str() {
+        "nopurge" => None,
+        _ => Some(limits(first, arguments)?),
+    };
+    rule.hold = crate::effective::ResidencyConfig::default().purge.value.hold;
+    while let Some(token) = arguments.next() {
+        match token.text.as_str() {
+            "hold" if arguments.take("forever").is_some() => rule.free = None,
+            "hold" => rule.hold = arguments.time("purge hold", between(0, TIME_MAX))?,
+            "polprog" => {
+                option_not_yet(arguments, token, draft);
+                // The program might keep files that would go without it.
+                rule.free = None;
+            }
+            _ => return Err(arguments.invalid(token, "purge option")),
+        }
+    }
+    // The rule of the space has precedence over that of all.
+    if is_public || !draft.effective.residency.purge.is_public {
+        draft.effective.residency.purge.set(rule, arguments.origin());
+    }
+    Ok(())
+}
+
+/// Reads the lower limit, and the upper one if it follows.
+fn limits(
+    low: &DirectiveToken,
+    arguments: &mut Arguments<'_>,
+) -> Result<(FreeSpaceLimit, FreeSpaceLimit), DirectiveFault> {
+    let low_limit = limit(low, "purge minfree")?;
+    let second = arguments.peek().filter(|text| text.starts_with(|c: char| c.is_ascii_digit()));
+    let Some(token) = second.and_then(|_| arguments.next()) else {
+        let more = match low_limit {
+            FreeSpaceLimit::Percent(percent) => FreeSpaceLimit::Percent(percent.saturating_add(1).min(100)),
+            FreeSpaceLimit::Bytes(bytes) => FreeSpaceLimit::Bytes(bytes.saturating_add(bytes / MORE_DIVISOR)),
+        };
+        return Ok((low_limit, more));
+    };
+    let high_limit = limit(token, "purge maxfree")?;
+    let is_above = match (low_limit, high_limit) {
+        (FreeSpaceLimit::Percent(low), FreeSpaceLimit::Percent(high)) => low < high,
+        (FreeSpaceLimit::Bytes(low), FreeSpaceLimit::Bytes(high)) => low < high,
+        _ => {
+            let why = "minfree and maxfree have different units";
+            return Err(DirectiveFault::at(token, why, "two percentages, or two sizes"));
+        }
+    };
+    if is_above {
+        return Ok((low_limit, high_limit));
+    }
+    Err(DirectiveFault::at(token, "maxfree is not above minfree", "a larger value"))
+}
+
+fn limit(token: &DirectiveToken, what: &str) -> Result<FreeSpaceLimit, DirectiveFault> {
+    Ok(match token.text.ends_with('%') {
+        true => FreeSpaceLimit::Percent(values::percent(token, what)?),
+        false => FreeSpaceLimit::Bytes(values::size(token, what, from(0))?),
+    })
+}
+
+/// Reads `frm.purge.waittime`.
+pub(super) fn interval(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let interval: Duration = arguments.time("purge waittime", between(1, TIME_MAX))?;
+    draft.finish(arguments);
+    draft.effective.residency.purge_interval.set(interval, arguments.origin());
+    Ok(())
+}

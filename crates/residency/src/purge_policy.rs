@@ -1,0 +1,246 @@
+//! Which files a purge may remove, and in which order.
+
+use base::LogicalPath;
+use std::collections::BinaryHeap;
+use std::fmt;
+use storage::{CopyTime, FilePin, Metadata};
+
+/// Maximum number of candidates that one search keeps. A purge that needs more searches again.
+pub(crate) const CANDIDATES_MAX: usize = 8192;
+
+/// An amount of free space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FreeSpace {
+    /// A part of the file system, in percent.
+    Percent(u8),
+    /// Bytes.
+    Bytes(u64),
+}
+
+impl FreeSpace {
+    /// Returns the bytes for a file system of this size.
+    #[must_use]
+    pub fn bytes(self, total: u64) -> u64 {
+        match self {
+            Self::Percent(percent) => {
+                u64::try_from(u128::from(total) * u128::from(percent) / 100).unwrap_or(u64::MAX)
+            }
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// When files are removed, and which.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PurgePolicy {
+    /// A purge begins when less is free.
+    pub low: FreeSpace,
+    /// It ends when this much is free.
+    pub high: FreeSpace,
+    /// Time in seconds for which a file stays after its last access.
+    pub hold: u64,
+}
+
+/// A reason for which a file stays.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum KeptReason {
+    /// Its export has no `purge`.
+    NotPurgeable,
+    /// Nothing is known about a copy.
+    NoCopyTime,
+    /// Mass storage has no copy of this version.
+    NotCopied,
+    /// It was accessed a short time ago.
+    InHold,
+    /// It is pinned.
+    Pinned(FilePin),
+    /// A process has it open.
+    InUse,
+    /// It has several names.
+    SeveralNames,
+    /// It is a link.
+    Link,
+    /// It belongs to another user than the server.
+    OtherOwner,
+    /// Its file system cannot tell whether it is open.
+    NoLeases,
+    /// It is gone, or another file has its name.
+    Changed,
+    /// It cannot be examined or removed.
+    Failed(String),
+}
+
+impl fmt::Display for KeptReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotPurgeable => "its export is not purged",
+            Self::NoCopyTime => "it has no attribute with the time of its copy",
+            Self::NotCopied => "mass storage has no copy of this version",
+            Self::InHold => "it was accessed within the hold time",
+            Self::Pinned(FilePin::Forever) => "it is pinned",
+            Self::Pinned(FilePin::Idle(seconds)) => {
+                return write!(f, "it is pinned until it was idle for {seconds} s");
+            }
+            Self::Pinned(FilePin::Until(time)) => return write!(f, "it is pinned until {time}"),
+            Self::InUse => "it is open",
+            Self::SeveralNames => "it has several names",
+            Self::Link => "it is a link",
+            Self::OtherOwner => "it belongs to another user than the server",
+            Self::NoLeases => "its file system cannot tell whether it is open",
+            Self::Changed => "it is gone, or was replaced",
+            Self::Failed(text) => text,
+        })
+    }
+}
+
+/// Returns the last access to a file. A file system that does not record reads has that of the arrival.
+pub(crate) fn last_access(metadata: &Metadata) -> i64 {
+    metadata.accessed.max(metadata.modified)
+}
+
+/// Reports whether the hold time of a file is over.
+pub(crate) fn is_out_of_hold(metadata: &Metadata, hold: u64, now: i64) -> bool {
+    let idle = now.saturating_sub(last_access(metadata));
+    u64::try_from(idle).is_ok_and(|idle| idle >= hold)
+}
+
+/// Returns the reason for which a file with this status and these attributes stays at the time `now`, in
+/// seconds since the epoch; `None` if it may be removed.
+pub(crate) fn kept(
+    metadata: &Metadata,
+    (copy, pin): (Option<&[u8]>, Option<&[u8]>),
+    hold: u64,
+    now: i64,
+) -> Option<KeptReason> {
+    let Some(copy) = copy.and_then(CopyTime::decode) else { return Some(KeptReason::NoCopyTime) };
+    if !copy.has_copy(metadata.modified) {
+        return Some(KeptReason::NotCopied);
+    }
+    let pin = pin.and_then(FilePin::decode);
+    if let Some(pin) = pin.filter(|pin| pin.keeps(now, last_access(metadata))) {
+        return Some(KeptReason::Pinned(pin));
+    }
+    (!is_out_of_hold(metadata, hold, now)).then_some(KeptReason::InHold)
+}
+
+/// A file that may be removed. The order is that of removals: the oldest access first, and of those
+/// in the same second the largest file first.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Candidate {
+    accessed: i64,
+    size: std::cmp::Reverse<u64>,
+    pub(crate) path: LogicalPath,
+}
+
+/// The first candidates of one file system in the order of removals.
+#[derive(Default)]
+pub(crate) struct Candidates {
+    /// The last one is on top.
+    first: BinaryHeap<Candidate>,
+    /// Others were left out.
+    pub(crate) has_more: bool,
+}
+
+impl Candidates {
+    pub(crate) fn add(&mut self, path: LogicalPath, metadata: &Metadata, most: usize) {
+        let (accessed, size) = (last_access(metadata), std::cmp::Reverse(metadata.size));
+        self.first.push(Candidate { accessed, size, path });
+        if self.first.len() > most {
+            self.first.pop();
+            self.has_more = true;
+        }
+    }
+
+    /// Returns the candidates in the order of removals.
+    pub(crate) fn sorted(self) -> Vec<Candidate> {
+        self.first.into_sorted_vec()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a panic is the failure of a test
+mod tests {
+    use super::*;
+
+    fn file(accessed: i64, modified: i64, size: u64) -> Metadata {
+        Metadata {
+            device: 1,
+            inode: 1,
+            mode: 0o100_644,
+            size,
+            uid: 0,
+            gid: 0,
+            modified,
+            modified_nanoseconds: 0,
+            changed: modified,
+            accessed,
+            offline: false,
+        }
+    }
+
+    #[test]
+    fn a_file_goes_only_with_a_copy_and_without_hold_and_pin() {
+        let copied = CopyTime(1000).encode();
+        let pin = |pin: FilePin| pin.encode();
+        let at = |metadata: &Metadata, copy: Option<&[u8]>, pin: Option<&[u8]>| {
+            kept(metadata, (copy, pin), 100, 10_000)
+        };
+        let old = file(2000, 1000, 1);
+        assert_eq!(at(&old, Some(&copied), None), None);
+        assert_eq!(at(&old, None, None), Some(KeptReason::NoCopyTime));
+        assert_eq!(at(&old, Some(b"short"), None), Some(KeptReason::NoCopyTime));
+        // Changed since, also if the clock was set back, and never copied at all.
+        for time in [999, 1001, 1, 0] {
+            let other = CopyTime(time).encode();
+            assert_eq!(at(&old, Some(&other), None), Some(KeptReason::NotCopied), "{time}");
+        }
+        for (one, keeps) in [
+            (FilePin::Forever, true),
+            (FilePin::Until(10_001), true),
+            (FilePin::Until(10_000), false),
+            (FilePin::Idle(8001), true),
+            (FilePin::Idle(8000), false),
+        ] {
+            let reason = keeps.then_some(KeptReason::Pinned(one));
+            assert_eq!(at(&old, Some(&copied), Some(&pin(one))), reason, "{one:?}");
+        }
+        assert_eq!(at(&old, Some(&copied), Some(b"?")), Some(KeptReason::Pinned(FilePin::Forever)));
+        for (accessed, reason) in
+            [(9900, None), (9901, Some(KeptReason::InHold)), (20_000, Some(KeptReason::InHold))]
+        {
+            assert_eq!(at(&file(accessed, 1000, 1), Some(&copied), None), reason, "{accessed}");
+        }
+    }
+
+    /// A model: all files, sorted.
+    #[test]
+    fn the_oldest_go_first_and_the_largest_of_one_second() {
+        let mut state = 1u64;
+        let mut next = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for most in [1, 7, 100, 1000] {
+            let mut candidates = Candidates::default();
+            let mut all = Vec::new();
+            for number in 0..500 {
+                let (accessed, size) = (i64::try_from(next(40)).unwrap(), next(5));
+                let path = LogicalPath::parse(format!("/{number}").as_bytes()).unwrap();
+                candidates.add(path.clone(), &file(accessed, 0, size), most);
+                all.push((accessed, u64::MAX - size, path));
+            }
+            all.sort();
+            all.truncate(most);
+            assert_eq!(candidates.has_more, most < 500);
+            let found: Vec<_> = candidates.sorted().into_iter().map(|one| one.path).collect();
+            assert_eq!(found, all.into_iter().map(|(_, _, path)| path).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn free_space_is_a_part_or_bytes() {
+        assert_eq!(FreeSpace::Percent(10).bytes(2000), 200);
+        assert_eq!(FreeSpace::Percent(100).bytes(u64::MAX), u64::MAX);
+        assert_eq!(FreeSpace::Bytes(5).bytes(2000), 5);
+    }
+}

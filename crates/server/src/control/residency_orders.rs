@@ -1,0 +1,188 @@
+//! Requests of the administrator that concern files with a copy in mass storage.
+
+use super::repairs;
+use crate::admin::{
+    AdminCall, AdminRequest, AdminResponse, FileState, ListedTransfer, PinOrder, ResidencyStatus,
+    TransferList, VolumeStatus,
+};
+use crate::purging::ServerResidency;
+use base::{LogicalPath, Owner};
+use logical::Logical;
+use residency::{EntryState, ExaminedFile, PurgeThread, TransferDirection, TransferEntry};
+use std::path::Path;
+use std::sync::Arc;
+use storage::FilePin;
+
+/// Number of files in one answer.
+const FILES_MAX: usize = 1000;
+
+/// The error of a server that does not purge.
+const NO_PURGE: &str = "no export of this server is purged: see purge of all.export, and frm.purge.policy";
+
+/// The error of a server without transfers.
+const NO_QUEUE: &str = "this server stages no files: see stage of all.export, and frm.xfr.copycmd";
+
+/// Bytes of the paths, clients and reasons of one list of transfers.
+const TRANSFER_BYTES_MAX: usize = 64 * 1024;
+
+/// Reports whether a request is to be answered by [`answer`].
+pub(super) fn is_residency(request: &AdminRequest) -> bool {
+    matches!(
+        request,
+        AdminRequest::TransferQueue {}
+            | AdminRequest::ResidencyStatus {}
+            | AdminRequest::Pin { .. }
+            | AdminRequest::Purge {}
+            | AdminRequest::PurgePreview { .. }
+    )
+}
+
+/// Answers a request. Disks are read on other threads.
+pub(super) fn answer(residency: Option<&ServerResidency>, logical: Option<&Arc<Logical>>, call: AdminCall) {
+    let AdminCall { request, answer } = call;
+    if matches!(request, AdminRequest::TransferQueue {}) {
+        let directory = residency.and_then(ServerResidency::queue_directory).map(Path::to_path_buf);
+        let (Some(directory), Some(logical)) = (directory, logical) else {
+            answer.send(AdminResponse::failed(NO_QUEUE)).ok();
+            return;
+        };
+        let work = move || drop(answer.send(transfers(&directory)));
+        logical.backend().pool(&LogicalPath::root()).run_surely(Owner::SERVER, Box::new(work));
+        return;
+    }
+    let purge = residency.and_then(|residency| residency.purge.clone());
+    let (Some(purge), Some(logical)) = (purge, logical.cloned()) else {
+        answer.send(AdminResponse::failed(NO_PURGE)).ok();
+        return;
+    };
+    if let AdminRequest::PurgePreview { below } = request {
+        // It may take long, so it has a thread of its own.
+        let work = move || {
+            let response = preview(&purge, below.as_deref(), &|| !answer.is_closed());
+            answer.send(response).ok();
+        };
+        if let Err(error) = std::thread::Builder::new().name("purge-preview".to_owned()).spawn(work) {
+            tracing::warn!(%error, "cannot start a thread for the examination of files");
+        }
+        return;
+    }
+    let pool = logical.backend().pool(&LogicalPath::root()).clone();
+    let work = move || {
+        let response = match request {
+            AdminRequest::Purge {} => {
+                purge.begin();
+                status(&purge)
+            }
+            AdminRequest::Pin { path, pin } => set_pin(&purge, &logical, &path, pin),
+            _ => status(&purge),
+        };
+        answer.send(response).ok();
+    };
+    pool.run_surely(Owner::SERVER, Box::new(work));
+}
+
+fn transfers(directory: &Path) -> AdminResponse {
+    let entries = match residency::list_queue(directory, FILES_MAX + 1) {
+        Ok(entries) => entries,
+        Err(error) => return AdminResponse::failed(error),
+    };
+    let mut list = TransferList { complete: true, ..TransferList::default() };
+    let mut bytes = 0;
+    for entry in entries {
+        let transfer = listed(entry);
+        bytes +=
+            transfer.path.len() + transfer.client.len() + transfer.reason.as_ref().map_or(0, String::len);
+        if list.transfers.len() == FILES_MAX / 2 || bytes > TRANSFER_BYTES_MAX {
+            list.complete = false;
+            break;
+        }
+        list.transfers.push(transfer);
+    }
+    AdminResponse::Transfers(list)
+}
+
+fn listed(entry: TransferEntry) -> ListedTransfer {
+    let (state, reason) = match entry.state {
+        EntryState::Queued { .. } => ("queued", None),
+        EntryState::Active => ("running", None),
+        EntryState::Stopping => ("cancelled", None),
+        EntryState::Failed { failure, .. } => ("failed", Some(failure.text.to_string())),
+    };
+    let direction = match entry.key.direction {
+        TransferDirection::In => "in",
+        TransferDirection::Out => "out",
+    };
+    ListedTransfer {
+        path: entry.key.path.escaped(),
+        direction: direction.to_owned(),
+        state: state.to_owned(),
+        reason,
+        tries: entry.tries,
+        priority: entry.priority.number(),
+        client: entry.client.to_string(),
+        added: entry.added,
+    }
+}
+
+fn status(purge: &PurgeThread) -> AdminResponse {
+    let volumes = purge.purger().purged_volumes().into_iter().map(|volume| VolumeStatus {
+        export: volume.export.escaped(),
+        total: volume.total,
+        free: volume.free,
+        purge_below: volume.low,
+        purge_until: volume.high,
+    });
+    let mut status = ResidencyStatus { volumes: volumes.collect(), ..ResidencyStatus::default() };
+    if let Some(last) = purge.last() {
+        status.last_purge = Some(last.ended);
+        (status.purged_files, status.purged_bytes) = (last.files, last.bytes);
+        status.short_of_space = last.short.iter().map(LogicalPath::escaped).collect();
+    }
+    AdminResponse::Residency(Box::new(status))
+}
+
+fn set_pin(purge: &PurgeThread, logical: &Logical, path: &str, pin: PinOrder) -> AdminResponse {
+    let path = match repairs::parse(path) {
+        Ok(path) if logical.purges(&path) => path,
+        Ok(path) => {
+            return AdminResponse::failed(format!("{} is not on an export with purge", path.escaped()));
+        }
+        Err(error) => return AdminResponse::failed(error),
+    };
+    let (pin, state) = match pin {
+        PinOrder::Forever => (Some(FilePin::Forever), "pinned".to_owned()),
+        PinOrder::Idle { seconds } => {
+            (Some(FilePin::Idle(seconds)), format!("pinned until idle for {seconds} s"))
+        }
+        PinOrder::Until { time } => (Some(FilePin::Until(time)), format!("pinned until {time}")),
+        PinOrder::Off => (None, "not pinned".to_owned()),
+    };
+    match purge.purger().set_pin(&path, pin) {
+        Ok(()) => {
+            tracing::info!(path = %path.shown(), %state, "an administrator changed a pin");
+            AdminResponse::Resolved { path: path.escaped(), state }
+        }
+        Err(error) => AdminResponse::failed(format!(
+            "cannot change the pin of {}: {}",
+            path.escaped(),
+            base::errno_text(&error)
+        )),
+    }
+}
+
+fn preview(purge: &PurgeThread, below: Option<&str>, is_awaited: &dyn Fn() -> bool) -> AdminResponse {
+    let below = match below.map(repairs::parse).transpose() {
+        Ok(below) => below,
+        Err(error) => return AdminResponse::failed(error),
+    };
+    let mut files = Vec::new();
+    purge.purger().examine(below.as_ref(), &mut |ExaminedFile { path, size, kept }| {
+        let state = match kept {
+            Some(reason) => format!("stays: {reason}"),
+            None => format!("may go ({size} bytes)"),
+        };
+        files.push(FileState { path: path.escaped(), state });
+        files.len() <= FILES_MAX && is_awaited()
+    });
+    AdminResponse::Files(repairs::list(files.into_iter()))
+}

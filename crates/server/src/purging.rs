@@ -1,0 +1,71 @@
+//! Purges of a running server, beside its queue of transfers.
+
+use crate::error::StartError;
+use crate::residency::{Exports, FileEvents, ServerTransfers, staged_files};
+use base::Supervisor;
+use config::{Effective, FreeSpaceLimit};
+use logical::Logical;
+use residency::{FreeSpace, PurgePolicy, PurgeThread, Purger};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vfs::FileSystem;
+
+/// What a server does between its disk and mass storage.
+#[derive(Clone)]
+pub(crate) struct ServerResidency {
+    transfers: Option<ServerTransfers>,
+    /// The purges, if any export has them.
+    pub(crate) purge: Option<Arc<PurgeThread>>,
+    queue_directory: PathBuf,
+}
+
+impl ServerResidency {
+    /// Returns the directory of the queue of transfers, if there is one.
+    pub(crate) fn queue_directory(&self) -> Option<&Path> {
+        self.transfers.is_some().then_some(&*self.queue_directory)
+    }
+}
+
+/// Starts purges and the queue of transfers as far as the exports need them. Returns the files of the
+/// server behind the queue.
+pub(crate) fn start(
+    logical: &Arc<Logical>,
+    effective: &Effective,
+    supervisor: &Supervisor,
+) -> Result<(Arc<dyn FileSystem>, Option<ServerResidency>), StartError> {
+    let (files, transfers) = staged_files(logical, effective, supervisor)?;
+    let purge = purge(logical, effective)?;
+    let is_needed = transfers.is_some() || purge.is_some();
+    Ok((
+        files,
+        is_needed.then_some(ServerResidency {
+            transfers,
+            purge,
+            queue_directory: effective.transfer_directory(),
+        }),
+    ))
+}
+
+/// Ends all copies, and waits for the end of their programs. A purge ends with the process.
+pub(crate) async fn end(residency: Option<ServerResidency>) {
+    crate::residency::end(residency.and_then(|residency| residency.transfers)).await;
+}
+
+fn purge(logical: &Arc<Logical>, effective: &Effective) -> Result<Option<Arc<PurgeThread>>, StartError> {
+    let rule = effective.residency.purge.value;
+    let is_wanted = effective.storage.exports.iter().any(|export| export.attributes.purge);
+    let Some((low, high)) = rule.free.filter(|_| is_wanted) else { return Ok(None) };
+    let limit = |limit| match limit {
+        FreeSpaceLimit::Percent(percent) => FreeSpace::Percent(percent),
+        FreeSpaceLimit::Bytes(bytes) => FreeSpace::Bytes(bytes),
+    };
+    let purger = Purger {
+        backend: logical.backend().clone(),
+        paths: Arc::new(Exports(Arc::downgrade(logical))),
+        events: Arc::new(FileEvents(Arc::downgrade(logical))),
+        policy: PurgePolicy { low: limit(low), high: limit(high), hold: rule.hold.as_secs() },
+    };
+    let thread = PurgeThread::start(purger, effective.residency.purge_interval.value)
+        .map_err(|error| StartError::Residency(format!("cannot start the thread of purges: {error}")))?;
+    Ok(Some(Arc::new(thread)))
+}
