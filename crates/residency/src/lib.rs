@@ -73,7 +73,7 @@ pub use ports::{
     ResidencyPaths, StopSignal, WriterWatch,
 };
 pub use purge::{ExaminedFile, PurgeOutcome, PurgeThread, PurgedVolume, Purger};
-pub use purge_policy::{FreeSpace, KeptReason, PurgePolicy};
+pub use purge_policy::{FreeSpaceMark, KeptReason, PurgePolicy};
 pub use queue::{
     CopyOutcome, QueueAction, QueueError, QueueLimits, Submission, SubmissionOutcome, TransferQueue,
 };

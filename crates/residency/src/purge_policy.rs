@@ -10,14 +10,14 @@ pub(crate) const CANDIDATES_MAX: usize = 8192;
 
 /// An amount of free space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FreeSpace {
+pub enum FreeSpaceMark {
     /// A part of the file system, in percent.
     Percent(u8),
     /// Bytes.
     Bytes(u64),
 }
 
-impl FreeSpace {
+impl FreeSpaceMark {
     /// Returns the bytes for a file system of this size.
     #[must_use]
     pub fn bytes(self, total: u64) -> u64 {
@@ -34,9 +34,9 @@ impl FreeSpace {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PurgePolicy {
     /// A purge begins when less is free.
-    pub low: FreeSpace,
+    pub low: FreeSpaceMark,
     /// It ends when this much is free.
-    pub high: FreeSpace,
+    pub high: FreeSpaceMark,
     /// Time in seconds for which a file stays after its last access.
     pub hold: u64,
 }
@@ -126,7 +126,7 @@ pub(crate) fn kept(
 /// A file that may be removed. The order is that of removals: the oldest access first, and of those
 /// in the same second the largest file first.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Candidate {
+pub(crate) struct PurgeCandidate {
     accessed: i64,
     size: std::cmp::Reverse<u64>,
     pub(crate) path: LogicalPath,
@@ -136,7 +136,7 @@ pub(crate) struct Candidate {
 #[derive(Default)]
 pub(crate) struct Candidates {
     /// The last one is on top.
-    first: BinaryHeap<Candidate>,
+    first: BinaryHeap<PurgeCandidate>,
     /// Others were left out.
     pub(crate) has_more: bool,
 }
@@ -144,7 +144,7 @@ pub(crate) struct Candidates {
 impl Candidates {
     pub(crate) fn add(&mut self, path: LogicalPath, metadata: &Metadata, most: usize) {
         let (accessed, size) = (last_access(metadata), std::cmp::Reverse(metadata.size));
-        self.first.push(Candidate { accessed, size, path });
+        self.first.push(PurgeCandidate { accessed, size, path });
         if self.first.len() > most {
             self.first.pop();
             self.has_more = true;
@@ -152,7 +152,7 @@ impl Candidates {
     }
 
     /// Returns the candidates in the order of removals.
-    pub(crate) fn sorted(self) -> Vec<Candidate> {
+    pub(crate) fn sorted(self) -> Vec<PurgeCandidate> {
         self.first.into_sorted_vec()
     }
 }
@@ -239,8 +239,8 @@ mod tests {
 
     #[test]
     fn free_space_is_a_part_or_bytes() {
-        assert_eq!(FreeSpace::Percent(10).bytes(2000), 200);
-        assert_eq!(FreeSpace::Percent(100).bytes(u64::MAX), u64::MAX);
-        assert_eq!(FreeSpace::Bytes(5).bytes(2000), 5);
+        assert_eq!(FreeSpaceMark::Percent(10).bytes(2000), 200);
+        assert_eq!(FreeSpaceMark::Percent(100).bytes(u64::MAX), u64::MAX);
+        assert_eq!(FreeSpaceMark::Bytes(5).bytes(2000), 5);
     }
 }

@@ -51,7 +51,7 @@ pub(crate) trait TreeVisitor {
 type FileNumber = (u64, u64);
 
 /// A directory on the way down.
-struct OpenDirectory {
+struct WalkDirectory {
     path: LogicalPath,
     number: FileNumber,
     /// `None` while it is closed.
@@ -62,7 +62,7 @@ struct OpenDirectory {
     handled: usize,
 }
 
-impl OpenDirectory {
+impl WalkDirectory {
     fn open(backend: &dyn Backend, path: LogicalPath) -> Option<Self> {
         let found = backend.stat(&path).ok()?;
         let stream = backend.list(&path).ok()?;
@@ -107,10 +107,10 @@ impl OpenDirectory {
 }
 
 /// A walk.
-struct TreeWalk<'a> {
+struct OngoingWalk<'a> {
     backend: &'a dyn Backend,
     visitor: &'a mut dyn TreeVisitor,
-    stack: Vec<OpenDirectory>,
+    stack: Vec<WalkDirectory>,
     /// Targets of links that were followed. Links can give a directory endlessly many paths.
     followed: HashSet<FileNumber>,
     since: Instant,
@@ -124,7 +124,7 @@ pub(crate) fn walk_tree(
     visitor: &mut dyn TreeVisitor,
 ) -> ControlFlow<()> {
     let mut walk =
-        TreeWalk { backend, visitor, stack: Vec::new(), followed: HashSet::new(), since: Instant::now() };
+        OngoingWalk { backend, visitor, stack: Vec::new(), followed: HashSet::new(), since: Instant::now() };
     for root in roots {
         // One below another root is reached from there, unless a directory between is not read.
         let reaches = |other: &LogicalPath| {
@@ -139,7 +139,7 @@ pub(crate) fn walk_tree(
     ControlFlow::Continue(())
 }
 
-impl TreeWalk<'_> {
+impl OngoingWalk<'_> {
     fn run(&mut self, root: LogicalPath) -> ControlFlow<()> {
         self.enter(root)?;
         while let Some(directory) = self.stack.last_mut() {
@@ -168,11 +168,11 @@ impl TreeWalk<'_> {
         if !self.visitor.enters(&path) {
             return ControlFlow::Continue(());
         }
-        if let Some(directory) = OpenDirectory::open(self.backend, path) {
+        if let Some(directory) = WalkDirectory::open(self.backend, path) {
             self.visitor.directory(&directory.path);
             self.stack.push(directory);
             if let Some(upper) = self.stack.len().checked_sub(OPEN_MAX + 1) {
-                self.stack.get_mut(upper).map(OpenDirectory::close);
+                self.stack.get_mut(upper).map(WalkDirectory::close);
             }
         }
         self.pause()

@@ -5,7 +5,7 @@ use crate::residency::{Exports, FileEvents, ServerTransfers, staged_files};
 use base::Supervisor;
 use config::{Effective, FreeSpaceLimit};
 use logical::Logical;
-use residency::{FreeSpace, PurgePolicy, PurgeThread, Purger};
+use residency::{FreeSpaceMark, PurgePolicy, PurgeThread, Purger};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vfs::FileSystem;
@@ -56,8 +56,8 @@ fn purge(logical: &Arc<Logical>, effective: &Effective) -> Result<Option<Arc<Pur
     let is_wanted = effective.storage.exports.iter().any(|export| export.attributes.purge);
     let Some((low, high)) = rule.free.filter(|_| is_wanted) else { return Ok(None) };
     let limit = |limit| match limit {
-        FreeSpaceLimit::Percent(percent) => FreeSpace::Percent(percent),
-        FreeSpaceLimit::Bytes(bytes) => FreeSpace::Bytes(bytes),
+        FreeSpaceLimit::Percent(percent) => FreeSpaceMark::Percent(percent),
+        FreeSpaceLimit::Bytes(bytes) => FreeSpaceMark::Bytes(bytes),
     };
     let purger = Purger {
         backend: logical.backend().clone(),
