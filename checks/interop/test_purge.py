@@ -3,6 +3,7 @@
 The tape is that of the tests of staging, and the disk a small file system of its own. Attributes are
 set as XRootD's tools set them."""
 
+import hashlib
 import os
 import struct
 
@@ -15,6 +16,7 @@ from tools import data, scalla, wait_until, xrdcp, xrdfs
 
 PIECE = 512 * 1024
 COPY_TIME = "user.XrdFrm.Cpy"
+COPY_RECORD = "user.scalla.copied"
 PIN = "user.XrdFrm.Pin"
 FOREVER = struct.pack(">qB15x", 0, 1)
 
@@ -49,6 +51,15 @@ def stage_files(server, tape, all_names, oldest=1_000_000_000):  # noqa: F811
     wait_until(lambda: set(all_names) <= set(names(server.tree)))
     for number, name in enumerate(all_names):
         set_access(server.tree / name, oldest + number)
+
+
+def set_copied(path, name, modified):
+    """Gives a file this modification time, and the attributes of a copy of it under this name."""
+    os.utime(path, (modified, modified))
+    status = path.stat()
+    identity = name.encode() + b"\0" + struct.pack(">QQqI", status.st_ino, status.st_size, modified, 0)
+    os.setxattr(path, COPY_TIME, struct.pack(">q16x", modified))
+    os.setxattr(path, COPY_RECORD, b"1 " + hashlib.sha256(identity).hexdigest().encode())
 
 
 def set_access(path, time):
@@ -132,9 +143,7 @@ def test_a_file_stays_for_its_hold_time(tape, purged):  # noqa: F811
     xrdfs(server, "prepare", "-s", "/file", "/old").ok()
     wait_until(lambda: names(server.tree) == ["file", "old"])
     for path in server.tree.iterdir():
-        # The time of its copy goes with the time of the file.
-        os.utime(path, (10_000, 10_000))
-        os.setxattr(path, COPY_TIME, struct.pack(">q16x", 10_000))
+        set_copied(path, f"/{path.name}", 10_000)
     set_access(server.tree / "file", int((server.tree / "file").stat().st_ctime))
     assert "hold time" in residency(server, "purge", "--dry-run", "/file").ok().out
     residency(server, "purge").ok()
@@ -167,6 +176,28 @@ def test_a_crash_during_purges_loses_nothing(tape, purged, tmp_path):  # noqa: F
     for name in all_names:
         xrdcp("--force", server.url(f"/{name}"), target).ok()
         assert target.read_bytes() == content(name)
+
+
+def test_a_file_under_another_name_is_not_purged(tape, begin, small_disk):  # noqa: F811
+    """The export staged only, when a client renamed a file. Local tools do the same."""
+    peers.give(small_disk)
+    settings = tape.settings(more="frm.purge.policy * 8m 9m hold 0\nfrm.purge.waittime 1d\n")
+    server = begin(peers.Linked(settings=settings, export="/ stage", tree=small_disk))
+    for name in ("old", "local", "file"):
+        tape.put(name, content(name))
+    xrdfs(server, "prepare", "-s", "/old", "/local", "/file").ok()
+    wait_until(lambda: names(server.tree) == ["file", "local", "old"])
+    xrdfs(server, "mv", "/old", "/new").ok()
+    server.stop()
+    (server.tree / "local").rename(server.tree / "moved")
+    server.export = "/ stage purge"
+    server.start()
+    for name in ("new", "moved"):
+        assert "stays" in residency(server, "purge", "--dry-run", f"/{name}").ok().out
+    residency(server, "purge").ok()
+    wait_until(lambda: names(server.tree) == ["moved", "new"])
+    for name in ("new", "moved"):
+        assert xrdfs(server, "stat", f"/{name}").ok()
 
 
 def test_nothing_is_purged_without_the_option(tape, begin):  # noqa: F811

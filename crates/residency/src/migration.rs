@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
-use storage::{COPY_TIME_ATTRIBUTE, CopyTime, FileVersion, HeldFile};
+use storage::{COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, FileVersion, HeldFile};
 
 /// Copies files to mass storage.
 pub(crate) struct Migration {
@@ -155,6 +155,8 @@ impl Migration {
         if !is_unchanged()? {
             return Ok(false);
         }
+        let record = CopyRecord::new(&entry.key.path, &file.stat()?);
+        file.set_attribute(COPY_RECORD_ATTRIBUTE, record.encode())?;
         file.set_attribute(COPY_TIME_ATTRIBUTE, &CopyTime(begun.version.modified.0).encode())?;
         // A rename is registered as a writer before it resets the attribute. So one that did so before
         // the line above is noticed here, and a later one resets what this has set.

@@ -3,8 +3,10 @@
 //! Nothing is recorded: each purge searches the exports. What a file system says about a file decides
 //! whether it goes, and it is read again at the moment of the removal, when nobody can open the file.
 
-use crate::ports::{ResidencyEvents, ResidencyPaths};
-use crate::purge_policy::{CANDIDATES_MAX, Candidates, KeptReason, PurgePolicy, is_out_of_hold, kept};
+use crate::ports::{RemoteCatalog, ResidencyEvents, ResidencyPaths};
+use crate::purge_policy::{
+    CANDIDATES_MAX, Candidates, KeptReason, PurgeAttributes, PurgePolicy, is_out_of_hold, kept,
+};
 use crate::staging::seconds_since_epoch;
 use crate::sweep::rest_after;
 use crate::tree_walk::{TreeVisitor, walk_tree};
@@ -16,7 +18,7 @@ use std::ops::ControlFlow;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use storage::{Backend, COPY_TIME_ATTRIBUTE, DirectoryStream, FilePin, PIN_ATTRIBUTE, RawEntry, UnusedFile};
+use storage::{Backend, DirectoryStream, FilePin, PIN_ATTRIBUTE, RawEntry, UnusedFile};
 
 /// `st_mode`: the type of a file, and that of a regular one.
 const TYPE_MASK: u32 = 0o170_000;
@@ -72,6 +74,8 @@ pub struct Purger {
     pub paths: Arc<dyn ResidencyPaths>,
     /// The receiver of events.
     pub events: Arc<dyn ResidencyEvents>,
+    /// The names in mass storage, if there is a program for them. It must confirm each copy.
+    pub catalog: Option<Arc<dyn RemoteCatalog>>,
     /// The policy.
     pub policy: PurgePolicy,
 }
@@ -164,10 +168,29 @@ impl Purger {
 
     /// Removes one file if it may be removed, and returns its size. Blocks.
     fn remove(&self, path: &LogicalPath) -> Result<u64, KeptReason> {
+        // Mass storage is asked without the lease, so that nobody waits for the answer to open the file.
+        let (_, confirmed) = self.claim(path)?;
+        self.confirm(path, confirmed)?;
         let (file, size) = self.claim(path)?;
+        if size != confirmed {
+            return Err(KeptReason::Changed);
+        }
         file.remove().map_err(|error| reason_of(&error))?;
         self.events.removed(path);
         Ok(size)
+    }
+
+    /// Asks whether mass storage has a file of this size, if there is a program that knows it. Blocks.
+    fn confirm(&self, path: &LogicalPath, size: u64) -> Result<(), KeptReason> {
+        let Some(catalog) = &self.catalog else { return Ok(()) };
+        let text = match catalog.status(path) {
+            Ok(Some(status)) if !status.is_directory && status.size == size => return Ok(()),
+            Ok(Some(status)) if !status.is_directory => format!("it has {} bytes there", status.size),
+            Ok(Some(_)) => "it is a directory there".to_owned(),
+            Ok(None) => "no such file there".to_owned(),
+            Err(failure) => failure.to_string(),
+        };
+        Err(KeptReason::NotConfirmed(text))
     }
 
     /// Returns a file that may be removed, with its size. Nobody can open it as long as this exists.
@@ -177,11 +200,9 @@ impl Purger {
         }
         let transfers = self.backend.transfers().ok_or(KeptReason::NoLeases)?;
         let file = transfers.claim_unused(path).map_err(|error| reason_of(&error))?;
-        let read =
-            || Ok((file.stat()?, file.attribute(COPY_TIME_ATTRIBUTE)?, file.attribute(PIN_ATTRIBUTE)?));
-        let (metadata, copy, pin) = read().map_err(|error: io::Error| reason_of(&error))?;
-        let attributes = (copy.as_deref(), pin.as_deref());
-        match kept(&metadata, attributes, self.policy.hold, seconds_since_epoch()) {
+        let read = || Ok((file.stat()?, PurgeAttributes::read(|name| file.attribute(name))?));
+        let (metadata, attributes) = read().map_err(|error: io::Error| reason_of(&error))?;
+        match kept((path, &metadata), &attributes, self.policy.hold, seconds_since_epoch()) {
             Some(reason) => Err(reason),
             None => Ok((file, metadata.size)),
         }
@@ -197,7 +218,11 @@ impl Purger {
         if let [one] = roots.as_slice()
             && self.backend.stat(one).is_ok_and(|found| found.mode & TYPE_MASK == TYPE_FILE)
         {
-            with(self.examined(one.clone()));
+            let mut examined = self.examined(one.clone());
+            if examined.kept.is_none() {
+                examined.kept = self.confirm(one, examined.size).err();
+            }
+            with(examined);
             return;
         }
         let mut visitor = Examination { purger: self, with, goes_on: true };
@@ -263,9 +288,9 @@ impl TreeVisitor for CandidateSearch<'_> {
         if metadata.mode & TYPE_MASK != TYPE_FILE || !is_out_of_hold(&metadata, hold, self.now) {
             return;
         }
-        let attribute = |name| stream.attribute(&entry.name, name);
-        let (Ok(copy), Ok(pin)) = (attribute(COPY_TIME_ATTRIBUTE), attribute(PIN_ATTRIBUTE)) else { return };
-        if kept(&metadata, (copy.as_deref(), pin.as_deref()), hold, self.now).is_none() {
+        let read = PurgeAttributes::read(|name| stream.attribute(&entry.name, name));
+        let Ok(attributes) = read else { return };
+        if kept((path, &metadata), &attributes, hold, self.now).is_none() {
             candidates.add(path.clone(), &metadata, CANDIDATES_MAX);
         }
     }

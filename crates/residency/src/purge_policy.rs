@@ -3,7 +3,10 @@
 use base::LogicalPath;
 use std::collections::BinaryHeap;
 use std::fmt;
-use storage::{CopyTime, FilePin, Metadata};
+use std::io;
+use storage::{
+    COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, FilePin, Metadata, PIN_ATTRIBUTE,
+};
 
 /// Maximum number of candidates that one search keeps. A purge that needs more searches again.
 pub(crate) const CANDIDATES_MAX: usize = 8192;
@@ -50,6 +53,10 @@ pub enum KeptReason {
     NoCopyTime,
     /// Mass storage has no copy of this version.
     NotCopied,
+    /// The copy is not known to be one of this file under this name.
+    UnknownCopy,
+    /// The program that knows the names in mass storage does not confirm the copy.
+    NotConfirmed(String),
     /// It was accessed a short time ago.
     InHold,
     /// It is pinned.
@@ -76,6 +83,8 @@ impl fmt::Display for KeptReason {
             Self::NotPurgeable => "its export is not purged",
             Self::NoCopyTime => "it has no attribute with the time of its copy",
             Self::NotCopied => "mass storage has no copy of this version",
+            Self::UnknownCopy => "this server has made no copy of this file under this name",
+            Self::NotConfirmed(text) => return write!(f, "mass storage does not confirm its copy: {text}"),
             Self::InHold => "it was accessed within the hold time",
             Self::Pinned(FilePin::Forever) => "it is pinned",
             Self::Pinned(FilePin::Idle(seconds)) => {
@@ -104,19 +113,42 @@ pub(crate) fn is_out_of_hold(metadata: &Metadata, hold: u64, now: i64) -> bool {
     u64::try_from(idle).is_ok_and(|idle| idle >= hold)
 }
 
-/// Returns the reason for which a file with this status and these attributes stays at the time `now`, in
+/// The attributes of a file that decide whether it may be removed.
+pub(crate) struct PurgeAttributes {
+    copy: Option<Vec<u8>>,
+    record: Option<Vec<u8>>,
+    pin: Option<Vec<u8>>,
+}
+
+impl PurgeAttributes {
+    /// Reads the attributes through a function that returns one by its full local name.
+    pub(crate) fn read(of: impl Fn(&str) -> io::Result<Option<Vec<u8>>>) -> io::Result<Self> {
+        Ok(Self {
+            copy: of(COPY_TIME_ATTRIBUTE)?,
+            record: of(COPY_RECORD_ATTRIBUTE)?,
+            pin: of(PIN_ATTRIBUTE)?,
+        })
+    }
+}
+
+/// Returns the reason for which a file with this path, status and attributes stays at the time `now`, in
 /// seconds since the epoch; `None` if it may be removed.
 pub(crate) fn kept(
-    metadata: &Metadata,
-    (copy, pin): (Option<&[u8]>, Option<&[u8]>),
+    (path, metadata): (&LogicalPath, &Metadata),
+    attributes: &PurgeAttributes,
     hold: u64,
     now: i64,
 ) -> Option<KeptReason> {
-    let Some(copy) = copy.and_then(CopyTime::decode) else { return Some(KeptReason::NoCopyTime) };
+    let copy = attributes.copy.as_deref().and_then(CopyTime::decode);
+    let Some(copy) = copy else { return Some(KeptReason::NoCopyTime) };
     if !copy.has_copy(metadata.modified) {
         return Some(KeptReason::NotCopied);
     }
-    let pin = pin.and_then(FilePin::decode);
+    // The time alone goes with the file to another name, for which there is no copy.
+    if attributes.record.as_deref() != Some(CopyRecord::new(path, metadata).encode()) {
+        return Some(KeptReason::UnknownCopy);
+    }
+    let pin = attributes.pin.as_deref().and_then(FilePin::decode);
     if let Some(pin) = pin.filter(|pin| pin.keeps(now, last_access(metadata))) {
         return Some(KeptReason::Pinned(pin));
     }
@@ -182,13 +214,22 @@ mod tests {
     fn a_file_goes_only_with_a_copy_and_without_hold_and_pin() {
         let copied = CopyTime(1000).encode();
         let pin = |pin: FilePin| pin.encode();
+        let path = LogicalPath::parse(b"/f").unwrap();
         let at = |metadata: &Metadata, copy: Option<&[u8]>, pin: Option<&[u8]>| {
-            kept(metadata, (copy, pin), 100, 10_000)
+            let [copy, pin] = [copy, pin].map(|value| value.map(<[u8]>::to_vec));
+            let record = Some(CopyRecord::new(&path, metadata).encode().to_vec());
+            kept((&path, metadata), &PurgeAttributes { copy, record, pin }, 100, 10_000)
         };
         let old = file(2000, 1000, 1);
         assert_eq!(at(&old, Some(&copied), None), None);
         assert_eq!(at(&old, None, None), Some(KeptReason::NoCopyTime));
         assert_eq!(at(&old, Some(b"short"), None), Some(KeptReason::NoCopyTime));
+        // It was renamed or copied with its attributes, or the record is missing.
+        let other = CopyRecord::new(&LogicalPath::parse(b"/g").unwrap(), &old).encode().to_vec();
+        for record in [None, Some(other)] {
+            let attributes = PurgeAttributes { copy: Some(copied.to_vec()), record, pin: None };
+            assert_eq!(kept((&path, &old), &attributes, 100, 10_000), Some(KeptReason::UnknownCopy));
+        }
         // Changed since, also if the clock was set back, and never copied at all.
         for time in [999, 1001, 1, 0] {
             let other = CopyTime(time).encode();

@@ -11,7 +11,10 @@ use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
-use storage::{Backend, COPY_TIME_ATTRIBUTE, CopyTime, INCOMING_MODIFIED, IncomingFile, ParentCreation};
+use storage::{
+    Backend, COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, INCOMING_MODIFIED,
+    IncomingFile, ParentCreation,
+};
 
 /// Mode of a staged file, and of the missing directories above it.
 const FILE_MODE: u32 = 0o644;
@@ -76,7 +79,7 @@ impl Staging {
         };
         let outcome = match self.copy(entry, run, file.as_ref(), stop) {
             Err(error) => failed("start the copy", &error),
-            Ok(CopyOutcome::Done) => match verified(file.as_mut(), wanted) {
+            Ok(CopyOutcome::Done) => match verified(path, file.as_mut(), wanted) {
                 Err(outcome) => outcome,
                 Ok(bytes) => match file.publish() {
                     Ok(()) => {
@@ -146,13 +149,16 @@ fn is_errno(error: &io::Error, number: Errno) -> bool {
     error.raw_os_error() == Some(number.raw_os_error())
 }
 
-/// Checks that a file has its size in mass storage, stores the time of the copy with it, and returns
-/// the size. The status of a program alone does not show that its file is complete.
-fn verified(file: &mut dyn IncomingFile, wanted: Option<u64>) -> Result<u64, CopyOutcome> {
+/// Checks that a file has its size in mass storage, records the copy with it, and returns the size. The status of a program alone does not show that its file is complete.
+fn verified(
+    path: &LogicalPath,
+    file: &mut dyn IncomingFile,
+    wanted: Option<u64>,
+) -> Result<u64, CopyOutcome> {
     let failed = |error| failed("read the copied file", &error);
     let incomplete =
         |text: String| Err(CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, text)));
-    let metadata = file.stat().map_err(failed)?;
+    let mut metadata = file.stat().map_err(failed)?;
     if metadata.size == 0 && metadata.modified == INCOMING_MODIFIED {
         return incomplete("the copy program ended with status 0, but wrote nothing".to_owned());
     }
@@ -164,8 +170,10 @@ fn verified(file: &mut dyn IncomingFile, wanted: Option<u64>) -> Result<u64, Cop
     let latest = seconds_since_epoch().saturating_sub(SETTLED_SECONDS);
     if metadata.modified > latest {
         file.set_modified(latest).map_err(failed)?;
+        metadata = file.stat().map_err(failed)?;
     }
-    let copied = CopyTime(metadata.modified.min(latest));
+    let (copied, record) = (CopyTime(metadata.modified), CopyRecord::new(path, &metadata));
+    file.set_attribute(COPY_RECORD_ATTRIBUTE, record.encode()).map_err(failed)?;
     file.set_attribute(COPY_TIME_ATTRIBUTE, &copied.encode()).map_err(failed)?;
     Ok(metadata.size)
 }

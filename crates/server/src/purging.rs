@@ -1,7 +1,7 @@
 //! Purges of a running server, beside its queue of transfers.
 
 use crate::error::StartError;
-use crate::residency::{Exports, FileEvents, ServerTransfers, staged_files};
+use crate::residency::{Exports, FileEvents, ServerTransfers, remote_catalog, staged_files};
 use base::Supervisor;
 use config::{Effective, FreeSpaceLimit};
 use logical::Logical;
@@ -63,6 +63,7 @@ fn purge(logical: &Arc<Logical>, effective: &Effective) -> Result<Option<Arc<Pur
         backend: logical.backend().clone(),
         paths: Arc::new(Exports(Arc::downgrade(logical))),
         events: Arc::new(FileEvents(Arc::downgrade(logical))),
+        catalog: remote_catalog(effective)?,
         policy: PurgePolicy { low: limit(low), high: limit(high), hold: rule.hold.as_secs() },
     };
     let thread = PurgeThread::start(purger, effective.residency.purge_interval.value)

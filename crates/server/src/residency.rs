@@ -3,7 +3,7 @@
 use crate::adapters::SystemClock;
 use crate::error::StartError;
 use base::{Error, ErrorKind, LogicalPath, Supervisor};
-use config::{CopyProgram, Effective, StageProgram};
+use config::{Effective, StageProgram};
 use logical::{HasLeft, Logical, StageRequest, StagedFiles, Stager, StagerReply};
 use residency::{
     CatalogProgram, CopyCommand, CopyFailure, CopyPrograms, EntryKey, FailureReason, MigrationSchedule,
@@ -52,11 +52,8 @@ pub(crate) fn staged_files(
     let fail = |error: &dyn std::fmt::Display| StartError::Residency(error.to_string());
     let root = values.remote_root.value.clone().unwrap_or_default();
     let programs = copy_programs(effective, &root, (stages, migrates)).map_err(|error| fail(&error))?;
-    if let Some(catalog) = &values.catalog.value {
-        check_program(&catalog.path).map_err(|error| fail(&error))?;
-    }
+    let catalog = remote_catalog(effective)?;
     let slots = usize::try_from(values.slots.inward).unwrap_or(1);
-    let catalog = values.catalog.value.as_ref().map(|program| catalog(program, &root));
     let staging = Staging {
         backend: logical.backend().clone(),
         agent: Arc::new(programs),
@@ -167,13 +164,17 @@ fn copy_command(program: &StageProgram) -> CopyCommand {
     }
 }
 
-fn catalog(program: &CopyProgram, root: &str) -> Arc<dyn RemoteCatalog> {
-    let root = root.to_owned();
-    Arc::new(CatalogProgram {
+/// Returns the names in mass storage, after a check of the program that knows them, if there is one.
+pub(crate) fn remote_catalog(effective: &Effective) -> Result<Option<Arc<dyn RemoteCatalog>>, StartError> {
+    let values = &effective.residency;
+    let Some(program) = &values.catalog.value else { return Ok(None) };
+    check_program(&program.path).map_err(StartError::Residency)?;
+    let root = values.remote_root.value.clone().unwrap_or_default();
+    Ok(Some(Arc::new(CatalogProgram {
         program: program.path.clone(),
         arguments: program.arguments.clone(),
         remote_name: Box::new(move |path| remote_name(&root, path)),
-    })
+    })))
 }
 
 /// The exports of the file system.
@@ -186,7 +187,11 @@ impl ResidencyPaths for Exports {
 
     fn of(&self, path: &LogicalPath) -> PathResidency {
         let Some(logical) = self.0.upgrade() else { return PathResidency::default() };
-        PathResidency { stage: logical.stages(path), migrate: logical.migrates(path), purge: logical.purges(path) }
+        PathResidency {
+            stage: logical.stages(path),
+            migrate: logical.migrates(path),
+            purge: logical.purges(path),
+        }
     }
 
     fn has_writer(&self, path: &LogicalPath, metadata: &Metadata) -> bool {

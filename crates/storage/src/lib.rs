@@ -10,7 +10,7 @@
 //! | `incoming` | [`IncomingFile`]: a temporary file that gets its name when it is complete |
 //! | `held_file` | [`HeldFile`]: a file that is held open |
 //! | `unused_file` | [`UnusedFile`]: a file that no process has open |
-//! | `residency_attributes` | [`CopyTime`], [`FilePin`]: attributes of files with a copy in mass storage |
+//! | `residency_attributes` | [`CopyTime`], [`CopyRecord`], [`FilePin`]: attributes of files with a copy in mass storage |
 //! | `directory_lock` | [`DirectoryLock`]: a directory that one process has at a time |
 //! | `look_limit` | [`LookLimit`]: limit of the lookups that wait for one file system |
 //! | `pool` | [`Pool`]: executor for blocking work; a bounded number of threads per file system. [`Work`]: long work in bounded steps |
@@ -68,7 +68,9 @@ pub use pool::{
 pub use posix::Posix;
 pub use private::{PrivateDirectory, SharedDirectory, UntrustedFile};
 pub use processes::{is_in_group_of_session, process_environment, process_numbers, process_owner};
-pub use residency_attributes::{COPY_TIME_ATTRIBUTE, CopyTime, FilePin, PIN_ATTRIBUTE};
+pub use residency_attributes::{
+    COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, FilePin, PIN_ATTRIBUTE,
+};
 pub use transfer::{Leftovers, TransferStorage};
 pub use unused_file::UnusedFile;
 pub use user::{ActingAs, StorageUser, UserBackend, UserSwitch};

@@ -1,13 +1,20 @@
 //! Extended attributes of files that are copied from and to mass storage. Names and forms are those
-//! of XRootD, so that both read what the other one has written.
+//! of XRootD, so that both read what the other one has written. Only the [`CopyRecord`] is of this server.
 //!
 //! Clients do not reach these attributes, because theirs have another prefix.
+
+use crate::Metadata;
+use base::LogicalPath;
+use digest::{Algorithm, RunningChecksum};
 
 /// The attribute with a [`CopyTime`].
 pub const COPY_TIME_ATTRIBUTE: &str = "user.XrdFrm.Cpy";
 
 /// The attribute with a [`FilePin`].
 pub const PIN_ATTRIBUTE: &str = "user.XrdFrm.Pin";
+
+/// The attribute with a [`CopyRecord`].
+pub const COPY_RECORD_ATTRIBUTE: &str = "user.scalla.copied";
 
 /// Bytes of the value of a [`CopyTime`], and of a [`FilePin`] as it is written.
 const VALUE_BYTES: usize = 24;
@@ -53,6 +60,35 @@ impl CopyTime {
     #[must_use]
     pub fn has_copy(self, modified: i64) -> bool {
         self.0 == modified && self.0 > Self::NEVER.0
+    }
+}
+
+/// The file that was copied from or to mass storage: its logical path, inode, size, and modification time
+/// in nanoseconds.
+///
+/// The [`CopyTime`] goes with a file to another name, into a copy of the file, and does not differ after
+/// two changes in one second. This record fits the file only under the name that its copy has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CopyRecord(String);
+
+impl CopyRecord {
+    /// Returns the record of a file with this path and status.
+    #[must_use]
+    pub fn new(path: &LogicalPath, file: &Metadata) -> Self {
+        let mut identity = Vec::with_capacity(path.as_bytes().len() + 32);
+        identity.extend_from_slice(path.as_bytes());
+        identity.push(0);
+        identity.extend_from_slice(&file.inode.to_be_bytes());
+        identity.extend_from_slice(&file.size.to_be_bytes());
+        identity.extend_from_slice(&file.modified.to_be_bytes());
+        identity.extend_from_slice(&file.modified_nanoseconds.to_be_bytes());
+        Self(format!("1 {}", RunningChecksum::of(Algorithm::Sha256, &identity).hex()))
+    }
+
+    /// Returns the value of the attribute: the version of its form, and a hash in hexadecimal digits.
+    #[must_use]
+    pub fn encode(&self) -> &[u8] {
+        self.0.as_bytes()
     }
 }
 
@@ -141,6 +177,38 @@ mod tests {
         assert!(CopyTime(100).has_copy(100));
         for (copied, modified) in [(100, 101), (100, 99), (1, 1), (0, 0), (1, 100), (0, 100)] {
             assert!(!CopyTime(copied).has_copy(modified), "{copied} {modified}");
+        }
+    }
+
+    #[test]
+    fn a_copy_record_fits_one_version_of_one_file_at_one_path() {
+        let path = |text: &str| LogicalPath::parse(text.as_bytes()).unwrap();
+        let file = Metadata {
+            device: 1,
+            inode: 2,
+            mode: 0o100_644,
+            size: 3,
+            uid: 0,
+            gid: 0,
+            modified: 4,
+            modified_nanoseconds: 5,
+            changed: 4,
+            accessed: 4,
+            offline: false,
+        };
+        let record = CopyRecord::new(&path("/f"), &file);
+        assert_eq!(record, CopyRecord::new(&path("/f"), &Metadata { device: 9, accessed: 9, ..file }));
+        // The value is on disks.
+        let wanted = "1 15e63509de2e055c3eb2b2a40e038cbe0d28de3b3317afae01149890bc9d8972";
+        assert_eq!(std::str::from_utf8(record.encode()).unwrap(), wanted);
+        assert_ne!(record, CopyRecord::new(&path("/g"), &file));
+        for other in [
+            Metadata { inode: 9, ..file },
+            Metadata { size: 9, ..file },
+            Metadata { modified: 9, ..file },
+            Metadata { modified_nanoseconds: 9, ..file },
+        ] {
+            assert_ne!(record, CopyRecord::new(&path("/f"), &other), "{other:?}");
         }
     }
 

@@ -20,7 +20,7 @@ pub use rules::{FaultRule, FaultRules, FaultyCall, Gate, InjectedFault, RuleId};
 use crate::backend::{logical_directories_above, sync_names};
 use crate::{
     Backend, CreateMode, DirectoryAbove, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now,
-    OpenMode, ParentCreation, Pool, RawEntry, SpaceUsage, StoredFile, WorkPlacement,
+    OpenMode, ParentCreation, Pool, RawEntry, SpaceUsage, StoredFile, TransferStorage, WorkPlacement,
 };
 use base::LogicalPath;
 use file::FaultyFile;
@@ -255,6 +255,10 @@ impl Backend for Faulty {
             usage.largest_free = usage.largest_free.min(room);
         }
         Ok(usage)
+    }
+
+    fn transfers(&self) -> Option<&dyn TransferStorage> {
+        self.inner.transfers()
     }
 
     fn file_systems(&self, path: &LogicalPath) -> io::Result<Vec<FileSystemUsage>> {

@@ -1,0 +1,183 @@
+//! Purges of real files. The free space of their disk is what a test sets.
+
+#![allow(clippy::unwrap_used)] // a panic is the failure of a test
+
+use base::LogicalPath;
+use residency::{
+    CopyFailure, FreeSpaceMark, KeptReason, PathResidency, PurgePolicy, Purger, RemoteCatalog, RemoteStatus,
+    ResidencyEvents, ResidencyPaths,
+};
+use rustix::fs::{Timespec, Timestamps, XattrFlags};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use storage::{
+    Backend as _, COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, Faulty, Posix,
+};
+
+/// Modification time of the files, in seconds since the epoch.
+const MODIFIED: i64 = 1000;
+
+/// Bytes of each file, which it also takes from the disk.
+const SIZE: u64 = 64 * 1024;
+
+fn path(text: &str) -> LogicalPath {
+    LogicalPath::parse(text.as_bytes()).unwrap()
+}
+
+/// Exports in which all paths are purged, except those below `/hot`.
+struct Paths;
+impl ResidencyPaths for Paths {
+    fn roots(&self) -> Vec<LogicalPath> {
+        vec![LogicalPath::root(), path("/hot")]
+    }
+    fn of(&self, at: &LogicalPath) -> PathResidency {
+        PathResidency { stage: true, purge: !at.is_within(&path("/hot")), ..PathResidency::default() }
+    }
+}
+
+/// What the cluster was told, in its order.
+#[derive(Default)]
+struct Events(Mutex<Vec<String>>);
+impl ResidencyEvents for Events {
+    fn arrived(&self, path: &LogicalPath) {
+        self.0.lock().unwrap().push(format!("arrived {}", path.shown()));
+    }
+    fn removed(&self, path: &LogicalPath) {
+        self.0.lock().unwrap().push(format!("removed {}", path.shown()));
+    }
+}
+
+/// The sizes of the files in mass storage.
+struct Catalog(BTreeMap<&'static str, u64>);
+impl RemoteCatalog for Catalog {
+    fn status(&self, path: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
+        let size = self.0.get(path.shown().to_string().as_str());
+        Ok(size.map(|&size| RemoteStatus { is_directory: false, size, mode: 0o644, modified: MODIFIED }))
+    }
+}
+
+struct Disk {
+    root: PathBuf,
+    backend: Arc<Faulty>,
+    events: Arc<Events>,
+}
+
+impl Disk {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let root = std::env::temp_dir().join(format!("scalla-purge-{}-{number}", std::process::id()));
+        fs::create_dir_all(root.join("hot")).unwrap();
+        let posix = Posix::new(&storage::posix::Config::new(&root)).unwrap();
+        let backend = Arc::new(Faulty::new(Arc::new(posix)));
+        backend.rules().set_room(Some(0));
+        Self { root, backend, events: Arc::default() }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.root.join(name.trim_start_matches('/'))
+    }
+
+    /// Creates a file with a copy. It was accessed `age` seconds after its last modification.
+    fn copied(&self, name: &str, age: i64) {
+        let at = self.at(name);
+        fs::write(&at, vec![7; usize::try_from(SIZE).unwrap()]).unwrap();
+        // Blocks are counted when they are on disk.
+        File::open(&at).unwrap().sync_all().unwrap();
+        set_times(&at, MODIFIED + age);
+        let record = CopyRecord::new(&path(name), &self.backend.stat(&path(name)).unwrap());
+        set_attribute(&at, COPY_TIME_ATTRIBUTE, &CopyTime(MODIFIED).encode());
+        set_attribute(&at, COPY_RECORD_ATTRIBUTE, record.encode());
+    }
+
+    /// Returns what removes files until this number of files would fit.
+    fn purger(&self, files: u64) -> Purger {
+        let high = FreeSpaceMark::Bytes(files * SIZE);
+        Purger {
+            backend: self.backend.clone(),
+            paths: Arc::new(Paths),
+            events: self.events.clone(),
+            catalog: None,
+            policy: PurgePolicy { low: high, high, hold: 100 },
+        }
+    }
+
+    fn kept(&self, name: &str) -> Option<KeptReason> {
+        let mut found = Vec::new();
+        self.purger(1).examine(Some(&path(name)), &mut |file| {
+            found.push(file.kept);
+            true
+        });
+        assert_eq!(found.len(), 1, "{name}");
+        found.pop().unwrap()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let all = fs::read_dir(&self.root).unwrap();
+        let mut names: Vec<_> = all.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.retain(|name| name != "hot");
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.root).ok();
+    }
+}
+
+fn set_times(at: &Path, accessed: i64) {
+    let time = |seconds| Timespec { tv_sec: seconds, tv_nsec: 0 };
+    let times = Timestamps { last_access: time(accessed), last_modification: time(MODIFIED) };
+    rustix::fs::futimens(File::open(at).unwrap(), &times).unwrap();
+}
+
+fn set_attribute(at: &Path, name: &str, value: &[u8]) {
+    rustix::fs::setxattr(at, name, value, XattrFlags::empty()).unwrap();
+}
+
+#[test]
+fn a_file_that_local_tools_renamed_or_copied_stays() {
+    let disk = Disk::new();
+    for name in ["/file", "/old", "/source"] {
+        disk.copied(name, 0);
+    }
+    fs::rename(disk.at("/old"), disk.at("/new")).unwrap();
+    // A copy with all attributes and times.
+    disk.copied("/copy", 0);
+    for name in [COPY_TIME_ATTRIBUTE, COPY_RECORD_ATTRIBUTE] {
+        let value = disk.backend.attribute(&path("/source"), name).unwrap().unwrap();
+        set_attribute(&disk.at("/copy"), name, &value);
+    }
+    // Another content of the same second.
+    fs::write(disk.at("/source"), "other").unwrap();
+    set_times(&disk.at("/source"), MODIFIED);
+    for name in ["/new", "/copy", "/source"] {
+        assert_eq!(disk.kept(name), Some(KeptReason::UnknownCopy), "{name}");
+    }
+    assert_eq!(disk.kept("/file"), None);
+    assert_eq!(disk.purger(100).purge().files, 1);
+    assert_eq!(disk.names(), ["copy", "new", "source"]);
+}
+
+#[test]
+fn a_copy_that_mass_storage_does_not_confirm_keeps_its_file() {
+    let disk = Disk::new();
+    for name in ["/there", "/short", "/gone"] {
+        disk.copied(name, 0);
+    }
+    let catalog = Arc::new(Catalog(BTreeMap::from([("/there", SIZE), ("/short", SIZE - 1)])));
+    let purger = Purger { catalog: Some(catalog), ..disk.purger(100) };
+    assert_eq!(purger.purge().files, 1);
+    assert_eq!(disk.names(), ["gone", "short"]);
+    let mut reasons = Vec::new();
+    purger.examine(Some(&path("/gone")), &mut |file| {
+        reasons.push(file.kept.map(|reason| reason.to_string()));
+        true
+    });
+    assert_eq!(reasons, [Some("mass storage does not confirm its copy: no such file there".to_owned())]);
+}
