@@ -14,6 +14,7 @@
 //! | `incoming` | temporary files for files that come from elsewhere |
 //! | `held_file` | files that are held open |
 //! | `unused_file` | files that no process has open, for their removal |
+//! | `local_file_system` | recognises file systems that only this machine uses |
 //! | `opening` | opens of files that are removed meanwhile |
 //! | `link` | the file system that a path leads to, without access to the target |
 //! | `volume` | file systems: what each can do without waiting, and its pool |
@@ -42,6 +43,7 @@ mod file;
 mod held_file;
 mod incoming;
 mod link;
+mod local_file_system;
 mod opening;
 mod partition;
 mod resident;

@@ -16,6 +16,7 @@
 use super::attribute::{self, AttributeBearer};
 use super::calls::{QUIET, metadata};
 use super::incoming::{is_same_file, leads_to, mark, remove_leftover, temporary_name, unmark};
+use super::local_file_system::check_local;
 use super::tree::{ConfinedTree, ParentDirectory};
 use crate::{Metadata, UnusedFile};
 use base::LogicalPath;
@@ -53,6 +54,7 @@ impl PosixUnusedFile {
         if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
             return Err(Errno::NOTBLK.into());
         }
+        check_local(&file)?;
         take_lease(file.as_fd())?;
         // Only now, because a link could have been added before.
         if rustix::fs::fstat(&file)?.st_nlink != 1 {
