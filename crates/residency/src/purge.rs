@@ -278,6 +278,10 @@ impl TreeVisitor for CandidateSearch<'_> {
         self.purger.paths.of(directory).purge
     }
 
+    fn follows_aliases(&self) -> bool {
+        false
+    }
+
     fn file(&mut self, path: &LogicalPath, entry: &RawEntry, stream: &dyn DirectoryStream) {
         if entry.link && stream.is_alias(entry) {
             return;
@@ -311,6 +315,10 @@ struct Examination<'a> {
 impl TreeVisitor for Examination<'_> {
     fn enters(&self, directory: &LogicalPath) -> bool {
         self.purger.paths.of(directory).purge
+    }
+
+    fn follows_aliases(&self) -> bool {
+        false
     }
 
     fn file(&mut self, path: &LogicalPath, _: &RawEntry, _: &dyn DirectoryStream) {

@@ -65,7 +65,7 @@ pub enum KeptReason {
     InUse,
     /// It has several names.
     SeveralNames,
-    /// It is a link.
+    /// It is a link, or links lead to it from another path.
     Link,
     /// It belongs to another user than the server.
     OtherOwner,
@@ -93,7 +93,7 @@ impl fmt::Display for KeptReason {
             Self::Pinned(FilePin::Until(time)) => return write!(f, "it is pinned until {time}"),
             Self::InUse => "it is open",
             Self::SeveralNames => "it has several names",
-            Self::Link => "it is a link",
+            Self::Link => "it is a link, or is at another path behind links",
             Self::OtherOwner => "it belongs to another user than the server",
             Self::NoLeases => "its file system cannot tell whether it is open",
             Self::Changed => "it is gone, or was replaced",

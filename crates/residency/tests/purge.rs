@@ -181,3 +181,22 @@ fn a_copy_that_mass_storage_does_not_confirm_keeps_its_file() {
     });
     assert_eq!(reasons, [Some("mass storage does not confirm its copy: no such file there".to_owned())]);
 }
+
+#[test]
+fn a_link_does_not_lead_a_purge_to_another_export() {
+    let disk = Disk::new();
+    disk.copied("/hot/f", 0);
+    std::os::unix::fs::symlink("hot", disk.at("/latest")).unwrap();
+    // Its copy was made under the name behind the link, so only the link is in the way.
+    let record = CopyRecord::new(&path("/latest/f"), &disk.backend.stat(&path("/hot/f")).unwrap());
+    set_attribute(&disk.at("/hot/f"), COPY_RECORD_ATTRIBUTE, record.encode());
+    let purger = disk.purger(100);
+    let mut examined = 0;
+    purger.examine(None, &mut |_| {
+        examined += 1;
+        true
+    });
+    assert_eq!((examined, purger.purge().files), (0, 0));
+    assert_eq!(disk.kept("/latest/f"), Some(KeptReason::Link));
+    assert!(disk.at("/hot/f").exists() && disk.events.0.lock().unwrap().is_empty());
+}

@@ -30,7 +30,7 @@ pub trait TransferStorage: Send + Sync {
     /// in a space, and `ELOOP` is the error of another one.
     fn hold(&self, path: &LogicalPath) -> io::Result<Box<dyn HeldFile>>;
     /// Returns the regular file at a path, if no process has it open, and lets none open it. `EBUSY` if it
-    /// is open, `EMLINK` if it has several names, `EACCES` if it belongs to another user than the server,
+    /// is open, `ELOOP` if links lead to it from another path, `EMLINK` if it has several names, `EACCES` if it belongs to another user than the server,
     /// and `EOPNOTSUPP` if its file system cannot tell.
     fn claim_unused(&self, path: &LogicalPath) -> io::Result<Box<dyn UnusedFile>>;
 }

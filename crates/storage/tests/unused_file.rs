@@ -89,6 +89,31 @@ fn what_is_not_one_file_with_one_name_stays() {
 }
 
 #[test]
+fn a_file_is_unused_only_at_its_own_path() {
+    let root = Root::new();
+    fs::create_dir_all(root.0.join("hot/deep")).unwrap();
+    fs::create_dir(root.0.join("data")).unwrap();
+    for name in ["f", "hot/f", "hot/deep/f"] {
+        fs::write(root.0.join(name), "content").unwrap();
+    }
+    symlink("../hot", root.0.join("data/latest")).unwrap();
+    symlink(root.0.join("hot"), root.0.join("absolute")).unwrap();
+    // A link out of the root, which the configuration allows.
+    let outside = Root::new();
+    fs::write(outside.0.join("f"), "content").unwrap();
+    symlink(&outside.0, root.0.join("disk")).unwrap();
+    let mut config = storage::posix::Config::new(&root.0);
+    config.links_to = vec![outside.0.clone()];
+    let backend = Posix::new(&config).unwrap();
+    for name in ["/data/latest/f", "/data/latest/deep/f", "/absolute/f"] {
+        assert_eq!(errno(claim(&backend, name)), Some(libc::ELOOP), "{name}");
+    }
+    for name in ["/f", "/hot/f", "/hot/deep/f", "/disk/f"] {
+        assert_eq!(errno(claim(&backend, name)), None, "{name}");
+    }
+}
+
+#[test]
 fn another_file_that_got_the_name_stays() {
     let root = Root::new();
     let backend = root.backend();

@@ -2,9 +2,9 @@
 
 use super::attribute::{self, AttributeBearer};
 use super::calls::{QUIET, metadata};
-use super::incoming::{directory_of, is_same_file};
+use super::incoming::is_same_file;
 use super::space::Spaces;
-use super::tree::{ConfinedTree, ParentDirectory};
+use super::tree::{ConfinedTree, ParentDirectory, directory_of};
 use crate::{FileVersion, HeldFile, Metadata};
 use base::LogicalPath;
 use rustix::fs::{FileType, Mode, OFlags};

@@ -3,17 +3,17 @@
 use super::attribute::{self, AttributeBearer};
 use super::calls::{QUIET, exact_mode, metadata};
 use super::stable;
-use super::tree::{ConfinedTree, ParentDirectory, proc_name};
+use super::tree::{ConfinedTree, ParentDirectory, directory_of, proc_name};
 use crate::incoming::{INCOMING_MODIFIED, INCOMING_PREFIX, IncomingFile, lock_file, lock_file_shared};
 use crate::{Leftovers, Metadata, ParentCreation};
 use base::LogicalPath;
 use digest::{Algorithm, RunningChecksum};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -343,10 +343,4 @@ impl IncomingFile for PosixIncoming {
             other => other,
         }
     }
-}
-
-/// Returns the local path of an open directory.
-pub(super) fn directory_of(directory: &OwnedFd) -> io::Result<PathBuf> {
-    let path = rustix::fs::readlinkat(CWD, proc_name(directory.as_fd()), Vec::new())?;
-    Ok(PathBuf::from(OsString::from_vec(path.into_bytes())))
 }

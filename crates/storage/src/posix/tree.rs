@@ -19,9 +19,10 @@ use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
 };
 use rustix::io::Errno;
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 /// Kernel features that the storage does not use although the kernel has them, so that tests cover
@@ -259,6 +260,17 @@ impl ConfinedTree {
         ))
     }
 
+    /// Reports whether a directory that was opened at this path is also there without links. It may lie
+    /// outside of the root, where a link can lead.
+    pub(super) fn is_at(&self, path: &LogicalPath, directory: impl AsFd) -> io::Result<bool> {
+        if !self.has_proc {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let (root, real) = (directory_of(self.root())?, directory_of(directory)?);
+        let wanted = if path.is_root() { b"" } else { relative(path) };
+        Ok(real.strip_prefix(&root).map_or(true, |below| below.as_os_str().as_bytes() == wanted))
+    }
+
     /// Returns the same as [`ConfinedTree::parent`] after creating missing directories.
     pub(super) fn parent_made<'p>(
         &self,
@@ -370,6 +382,12 @@ impl ConfinedTree {
         }
         Ok(())
     }
+}
+
+/// Returns the local path of an open directory.
+pub(super) fn directory_of(directory: impl AsFd) -> io::Result<PathBuf> {
+    let path = rustix::fs::readlinkat(CWD, proc_name(directory.as_fd()), Vec::new())?;
+    Ok(PathBuf::from(OsString::from_vec(path.into_bytes())))
 }
 
 fn is_same(fd: BorrowedFd<'_>, path: &[u8]) -> bool {

@@ -44,6 +44,10 @@ impl PosixUnusedFile {
     /// [`crate::TransferStorage::claim_unused`].
     pub(super) fn new(tree: &Arc<ConfinedTree>, stored: &LogicalPath) -> io::Result<Self> {
         let (parent, name) = tree.parent(stored)?;
+        let above = stored.parent().ok_or(Errno::BUSY)?;
+        if !tree.is_at(&above, &parent)? {
+            return Err(Errno::LOOP.into());
+        }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | QUIET;
         let file = match rustix::fs::openat(&parent, name, flags, Mode::empty()) {
             // Somebody else has a lease.
