@@ -10,6 +10,7 @@ pub(crate) const NOT_FOUND: i32 = 2;
 pub(crate) const INPUT_OUTPUT: i32 = 5;
 pub(crate) const NO_DEVICE: i32 = 6;
 pub(crate) const BAD_DESCRIPTOR: i32 = 9;
+pub(crate) const TRY_AGAIN: i32 = 11;
 pub(crate) const ACCESS: i32 = 13;
 pub(crate) const NOT_A_BLOCK_DEVICE: i32 = 15;
 pub(crate) const BUSY: i32 = 16;

@@ -9,7 +9,8 @@ use logical::{HasLeft, StageRequest, StagedFiles, Stager, StagerReply};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
 use storage::Metadata;
-use support::{Client, Server, caller, creating, path, reading, target, targets, updating};
+use storage::faulty::{FaultRule, FaultyCall, InjectedFault};
+use support::{Client, Server, caller, creating, path, reading, replacing, target, targets, updating, waits};
 use vfs::{Answer, Caller, OpenRequest, Operation, PrepareRequest, Started, Value};
 
 /// A mass storage that brings files in when a test orders it.
@@ -211,4 +212,20 @@ fn a_stat_of_a_file_in_mass_storage_has_the_flag_offline() {
     assert_eq!((stat.size, stat.offline, stat.mode), (99, true, 0o640));
     assert_eq!(client.call(Operation::Stat(target("/data/none"))).refusal().0, ErrorKind::NotFound);
     assert_eq!(client.call(Operation::Stat(target("/nolock/on-tape"))).refusal().0, ErrorKind::NotFound);
+}
+
+/// The system refuses opens of a file for which another process has a lease, and those of one that is
+/// being purged.
+#[test]
+fn an_open_of_a_file_with_a_lease_is_repeated_by_the_client() {
+    const TRY_AGAIN: i32 = 11;
+    let (server, rules) = Server::with_rules();
+    server.memory.put("/data/x", b"1");
+    rules.add(FaultRule::new(&[FaultyCall::Open], InjectedFault::Error(TRY_AGAIN)).times(2));
+    for request in [updating(), replacing()] {
+        let (seconds, text) = waits(&server, "/data/x", request);
+        assert_eq!(seconds, 1);
+        assert!(text.contains("/data/x is in use by another process"), "{text}");
+    }
+    server.open("/data/x", updating()).file();
 }

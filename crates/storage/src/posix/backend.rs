@@ -6,7 +6,7 @@ use super::calls::{QUIET, exact_mode, metadata, stat_cached, usage_of};
 use super::directory::PosixDirectory;
 use super::file::PosixFile;
 use super::link::{self, LinkTarget};
-use super::opening::{OpenedFile, open_named};
+use super::opening::{OngoingRemovals, OpenedFile, open_named};
 use super::partition::SpaceReservation;
 use super::space::{SPACE_DEFAULT, SpaceConfig, Spaces};
 use super::stable;
@@ -92,6 +92,7 @@ impl Config {
 pub struct Posix {
     pub(super) names: Arc<NameRules>,
     pub(super) tree: Arc<ConfinedTree>,
+    pub(super) removals: Arc<OngoingRemovals>,
     volumes: Arc<Volumes>,
     pub(super) spaces: Option<Arc<Spaces>>,
     /// Quotas of a configuration without spaces.
@@ -123,7 +124,8 @@ impl Posix {
         };
         let file_bytes_max = config.file_bytes_max.unwrap_or(u64::MAX).min(i64::MAX as u64);
         let volumes = Arc::new(volumes);
-        Ok(Self { names, tree, volumes, spaces, quotas, without: config.without, file_bytes_max })
+        let (removals, without) = (Arc::default(), config.without);
+        Ok(Self { names, tree, removals, volumes, spaces, quotas, without, file_bytes_max })
     }
 
     /// Returns the path below the root where a path is stored.
@@ -245,7 +247,7 @@ impl Backend for Posix {
         let truncates = how.truncate && how.write && self.accounts_for_growth();
         let shortened = truncates.then(|| OpenMode { truncate: false, ..how.clone() });
         let how = shortened.as_ref().unwrap_or(how);
-        let (fd, promise, opened) = open_named(|| match &how.create {
+        let (fd, promise, opened) = open_named(&self.removals, || match &how.create {
             Some(create) => self.create(path, how, create),
             None => Ok((self.tree.open(&*self.stored(path)?, Self::flags(how), 0)?, None)),
         })?;

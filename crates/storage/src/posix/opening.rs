@@ -3,16 +3,72 @@
 //! Such a removal makes opens fail with `EAGAIN` for a moment ([`super::unused_file`]). An open that has
 //! found the name just before can get the file without a name. It begins again in both cases, so that
 //! no client writes to a file that is gone.
+//!
+//! A lease of another program has the same error. Nothing is known about its end, so such an open fails
+//! at once and keeps no thread.
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-/// Number of attempts to open a file that is examined for its removal, and the time between them.
-const TRIES: usize = 500;
-const INTERVAL: Duration = Duration::from_millis(4);
+/// Maximum number of attempts to open a file, and the time for which an open waits for the ends of removals.
+const TRIES: usize = 64;
+const WAIT_MAX: Duration = Duration::from_millis(50);
+
+/// Numbers of examinations of files for their removal.
+#[derive(Clone, Copy, Default)]
+struct RemovalCount {
+    ongoing: usize,
+    ended: u64,
+}
+
+/// The files of this process that are examined for their removal, so that none may open them.
+#[derive(Default)]
+pub(super) struct OngoingRemovals {
+    count: Mutex<RemovalCount>,
+    ended: Condvar,
+}
+
+impl OngoingRemovals {
+    fn lock(&self) -> MutexGuard<'_, RemovalCount> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records that an examination begins. It lasts as long as the ticket.
+    pub(super) fn begin(removals: &Arc<Self>) -> RemovalTicket {
+        removals.lock().ongoing += 1;
+        RemovalTicket(removals.clone())
+    }
+
+    /// Waits until one has ended since this number of ends, and reports whether that is so. It does not
+    /// wait if none is ongoing.
+    fn wait_for_end(&self, since: u64, deadline: Instant) -> bool {
+        let mut count = self.lock();
+        while count.ended == since && count.ongoing > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            count = self.ended.wait_timeout(count, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        count.ended != since
+    }
+}
+
+/// An examination of a file for its removal.
+pub(super) struct RemovalTicket(Arc<OngoingRemovals>);
+
+impl Drop for RemovalTicket {
+    fn drop(&mut self) {
+        let mut count = self.0.lock();
+        count.ongoing -= 1;
+        count.ended += 1;
+        self.0.ended.notify_all();
+    }
+}
 
 /// The identity of an open regular file.
 #[derive(Clone, Copy)]
@@ -43,14 +99,22 @@ impl OpenedFile {
     }
 }
 
-/// Opens a file until it is one that has a name. Blocks.
+/// Opens a file until it is one that has a name. `EAGAIN` if a lease is in the way whose end is not near.
+/// Blocks.
 pub(super) fn open_named<T>(
+    removals: &OngoingRemovals,
     mut open: impl FnMut() -> io::Result<(OwnedFd, T)>,
 ) -> io::Result<(OwnedFd, T, OpenedFile)> {
+    let deadline = Instant::now() + WAIT_MAX;
     let mut removed = None;
     for _ in 1..TRIES {
+        let ended = removals.lock().ended;
         match open() {
-            Err(error) if error.raw_os_error() == Some(Errno::AGAIN.raw_os_error()) => {}
+            Err(error) if error.raw_os_error() == Some(Errno::AGAIN.raw_os_error()) => {
+                if !removals.wait_for_end(ended, deadline) {
+                    return Err(error);
+                }
+            }
             opened => {
                 let (fd, more) = opened?;
                 let file = OpenedFile::new(&fd)?;
@@ -60,10 +124,8 @@ pub(super) fn open_named<T>(
                     return Ok((fd, more, file));
                 }
                 removed = Some(number);
-                continue;
             }
         }
-        std::thread::sleep(INTERVAL);
     }
     let (fd, more) = open()?;
     let file = OpenedFile::new(&fd)?;
@@ -80,11 +142,16 @@ mod tests {
     fn a_file_without_a_name_is_opened_again() {
         let path = std::env::temp_dir().join(format!("scalla-opening-{}", std::process::id()));
         let mut opens = 0;
-        let (_, number, file) = open_named(|| {
+        let removals = Arc::new(OngoingRemovals::default());
+        let (_, number, file) = open_named(&removals, || {
             opens += 1;
             let file = OpenOptions::new().write(true).create(true).truncate(true).open(&path)?;
             match opens {
-                1 => Err(Errno::AGAIN.into()),
+                1 => {
+                    // The removal ends between the call and the look at it.
+                    drop(OngoingRemovals::begin(&removals));
+                    Err(Errno::AGAIN.into())
+                }
                 2 => {
                     // Another file has the number of this one while it is open.
                     std::fs::remove_file(&path)?;
@@ -96,7 +163,47 @@ mod tests {
         .unwrap();
         assert!(file.has_name && number >= 3, "{number}");
         std::fs::remove_file(&path).unwrap();
-        let directory = open_named(|| Ok((File::open(std::env::temp_dir())?.into(), ()))).map(|_| ());
+        let directory =
+            open_named(&removals, || Ok((File::open(std::env::temp_dir())?.into(), ()))).map(|_| ());
         assert_eq!(directory.unwrap_err().raw_os_error(), Some(libc::EISDIR));
+    }
+
+    #[test]
+    fn an_open_waits_for_removals_of_this_process_only() {
+        let removals = Arc::new(OngoingRemovals::default());
+        let mut opens = 0;
+        let refused = open_named(&removals, || {
+            opens += 1;
+            Err::<(OwnedFd, ()), _>(Errno::AGAIN.into())
+        });
+        assert_eq!(refused.map(|_| ()).unwrap_err().raw_os_error(), Some(libc::EAGAIN));
+        assert_eq!(opens, 1, "the lease is that of another program");
+        // The removal ends while the open waits for it.
+        let ticket = OngoingRemovals::begin(&removals);
+        let path = std::env::temp_dir().join(format!("scalla-opening-wait-{}", std::process::id()));
+        let (called, calls) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let opening = scope.spawn(|| {
+                let mut opens = 0;
+                let opened = open_named(&removals, || {
+                    opens += 1;
+                    called.send(()).unwrap();
+                    match opens {
+                        1 => Err(Errno::AGAIN.into()),
+                        _ => Ok((File::create(&path)?.into(), ())),
+                    }
+                });
+                // It waits for a limited time only.
+                opened.map(|_| opens)
+            });
+            calls.recv().unwrap();
+            drop(ticket);
+            match opening.join().unwrap() {
+                Ok(opens) => assert_eq!(opens, 2),
+                Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EAGAIN)),
+            }
+        });
+        std::fs::remove_file(&path).ok();
+        assert_eq!(removals.lock().ongoing, 0);
     }
 }

@@ -30,6 +30,6 @@ impl TransferStorage for Posix {
     }
 
     fn claim_unused(&self, path: &LogicalPath) -> io::Result<Box<dyn UnusedFile>> {
-        Ok(Box::new(PosixUnusedFile::new(&self.tree, &*self.names.stored(path)?)?))
+        Ok(Box::new(PosixUnusedFile::new(&self.tree, &self.removals, &*self.names.stored(path)?)?))
     }
 }

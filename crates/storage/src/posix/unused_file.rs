@@ -17,6 +17,7 @@ use super::attribute::{self, AttributeBearer};
 use super::calls::{QUIET, metadata};
 use super::incoming::{is_same_file, leads_to, mark, remove_leftover, temporary_name, unmark};
 use super::local_file_system::check_local;
+use super::opening::{OngoingRemovals, RemovalTicket};
 use super::tree::{ConfinedTree, ParentDirectory};
 use crate::{Metadata, UnusedFile};
 use base::LogicalPath;
@@ -37,17 +38,24 @@ pub(super) struct PosixUnusedFile {
     parent: OwnedFd,
     name: Vec<u8>,
     file: OwnedFd,
+    /// Dropped after the file, whose lease has ended then.
+    _ticket: RemovalTicket,
 }
 
 impl PosixUnusedFile {
     /// Opens the regular file at a path below the root. The errors are those of
     /// [`crate::TransferStorage::claim_unused`].
-    pub(super) fn new(tree: &Arc<ConfinedTree>, stored: &LogicalPath) -> io::Result<Self> {
+    pub(super) fn new(
+        tree: &Arc<ConfinedTree>,
+        removals: &Arc<OngoingRemovals>,
+        stored: &LogicalPath,
+    ) -> io::Result<Self> {
         let (parent, name) = tree.parent(stored)?;
         let above = stored.parent().ok_or(Errno::BUSY)?;
         if !tree.is_at(&above, &parent)? {
             return Err(Errno::LOOP.into());
         }
+        let ticket = OngoingRemovals::begin(removals);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | QUIET;
         let file = match rustix::fs::openat(&parent, name, flags, Mode::empty()) {
             // Somebody else has a lease.
@@ -69,7 +77,7 @@ impl PosixUnusedFile {
             ParentDirectory::Root(fd) => fd.try_clone_to_owned()?,
             ParentDirectory::Below(fd) => fd,
         };
-        Ok(Self { tree: tree.clone(), stored: stored.clone(), parent, name, file })
+        Ok(Self { tree: tree.clone(), stored: stored.clone(), parent, name, file, _ticket: ticket })
     }
 
     /// Gives the file at the hidden name its name back.
