@@ -15,7 +15,7 @@ use storage::{Backend, StoredFile};
 use vfs::{AttributeOutcome, AttributeWork, ReplyTo, Started, Target, Value};
 
 /// Prefix of the stored name of a user attribute.
-const PREFIX: &str = "user.U.";
+const PREFIX: &str = storage::CLIENT_ATTRIBUTE_PREFIX;
 
 /// Access to the attributes of one object, by path or by open file.
 trait AttributeTarget {

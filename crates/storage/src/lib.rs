@@ -69,10 +69,11 @@ pub use posix::Posix;
 pub use private::{PrivateDirectory, SharedDirectory, UntrustedFile};
 pub use processes::{is_in_group_of_session, process_environment, process_numbers, process_owner};
 pub use residency_attributes::{
-    COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, FilePin, PIN_ATTRIBUTE,
+    CLIENT_ATTRIBUTE_PREFIX, COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, FilePin,
+    PIN_ATTRIBUTE,
 };
 pub use transfer::{Leftovers, TransferStorage};
-pub use unused_file::UnusedFile;
+pub use unused_file::{FileRemoval, UnusedFile};
 pub use user::{ActingAs, StorageUser, UserBackend, UserSwitch};
 pub use user_names::{NAMES_BELIEVED, NAMES_MAX, UserNameCache};
 

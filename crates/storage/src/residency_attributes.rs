@@ -13,6 +13,9 @@ pub const COPY_TIME_ATTRIBUTE: &str = "user.XrdFrm.Cpy";
 /// The attribute with a [`FilePin`].
 pub const PIN_ATTRIBUTE: &str = "user.XrdFrm.Pin";
 
+/// The prefix of the attributes of clients. Mass storage does not have them.
+pub const CLIENT_ATTRIBUTE_PREFIX: &str = "user.U.";
+
 /// The attribute with a [`CopyRecord`].
 pub const COPY_RECORD_ATTRIBUTE: &str = "user.scalla.copied";
 

@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use storage::{Backend as _, CreateMode, Leftovers, OpenMode, Posix, UnusedFile};
+use storage::{Backend as _, CreateMode, FileRemoval, Leftovers, OpenMode, Posix, UnusedFile};
 
 struct Root(PathBuf);
 
@@ -69,7 +69,9 @@ fn a_file_that_is_open_is_not_unused() {
     let unused = claim(&backend, "/f").unwrap();
     assert_eq!(unused.stat().unwrap().size, 7);
     assert_eq!(unused.attribute("user.none").unwrap(), None);
-    unused.remove().unwrap();
+    assert!(unused.attributes().unwrap().is_empty());
+    assert!(unused.allocated().unwrap() >= 7);
+    assert_eq!(unused.remove().unwrap(), FileRemoval::Removed);
     assert!(root.names().is_empty());
 }
 
@@ -233,7 +235,7 @@ fn no_write_of_a_client_is_lost() {
         }
         while removed.load(Ordering::Relaxed) < 30 {
             match claim(&backend, "/f").map(UnusedFile::remove) {
-                Ok(Ok(())) => {
+                Ok(Ok(_)) => {
                     removed.fetch_add(1, Ordering::Relaxed);
                 }
                 Ok(Err(error)) | Err(error) => {

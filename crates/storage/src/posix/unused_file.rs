@@ -19,13 +19,16 @@ use super::incoming::{is_same_file, leads_to, mark, remove_leftover, temporary_n
 use super::local_file_system::check_local;
 use super::opening::{OngoingRemovals, RemovalTicket};
 use super::tree::{ConfinedTree, ParentDirectory};
-use crate::{Metadata, UnusedFile};
+use crate::{FileRemoval, Metadata, UnusedFile};
 use base::LogicalPath;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+
+/// Bytes of a block of `st_blocks`.
+const BLOCK_BYTES: u64 = 512;
 
 /// `fcntl`: sets the signal for an open by others. The crate `libc` lacks the constant.
 const F_SETSIG: libc::c_int = 10;
@@ -105,11 +108,20 @@ impl UnusedFile for PosixUnusedFile {
         Ok(metadata(&rustix::fs::fstat(&self.file)?))
     }
 
+    fn allocated(&self) -> io::Result<u64> {
+        let blocks = u64::try_from(rustix::fs::fstat(&self.file)?.st_blocks).unwrap_or(0);
+        Ok(blocks.saturating_mul(BLOCK_BYTES))
+    }
+
+    fn attributes(&self) -> io::Result<Vec<String>> {
+        attribute::list(&AttributeBearer::from(self.file.as_fd()))
+    }
+
     fn attribute(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         attribute::get(&AttributeBearer::from(self.file.as_fd()), name)
     }
 
-    fn remove(self: Box<Self>) -> io::Result<()> {
+    fn remove(self: Box<Self>) -> io::Result<FileRemoval> {
         // A directory that was moved has given the file another path.
         if !is_same_file(self.tree.parent(&self.stored)?.0, &self.parent)?
             || !leads_to(&self.parent, &self.name, &self.file)?
@@ -125,13 +137,15 @@ impl UnusedFile for PosixUnusedFile {
         }
         let is_same = leads_to(&self.parent, &hidden, &self.file)?;
         if is_same && has_lease(self.file.as_fd())? {
-            return Ok(rustix::fs::unlinkat(&self.parent, &*hidden, AtFlags::empty())?);
+            rustix::fs::unlinkat(&self.parent, &*hidden, AtFlags::empty())?;
+            return Ok(FileRemoval::Removed);
         }
         let restored = self.restore(&hidden);
         match restored {
             // A new file has the name, so this one is replaced.
             Err(Errno::EXIST) if is_same => {
-                return Ok(rustix::fs::unlinkat(&self.parent, &*hidden, AtFlags::empty())?);
+                rustix::fs::unlinkat(&self.parent, &*hidden, AtFlags::empty())?;
+                return Ok(FileRemoval::Replaced);
             }
             Err(error) => {
                 let path = self.stored.shown();
