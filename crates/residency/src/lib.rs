@@ -29,6 +29,9 @@
 //! | `sweep` | removes temporary files that an earlier run has left |
 //! | `purge_policy` | [`PurgePolicy`]: which files may be removed, and in which order |
 //! | `purge` | [`Purger`]: removes files when space is needed |
+//! | `purge_volume` | the purge of one file system, and its end |
+//! | `purge_candidates` | the files that go first, in bounded memory |
+//! | `purge_thread` | [`PurgeThread`]: when purges begin |
 //! | `network_file_system` | recognises directories in which the queue would not be safe |
 
 mod catalog;
@@ -43,7 +46,10 @@ mod network_file_system;
 mod outlived;
 mod ports;
 mod purge;
+mod purge_candidates;
 mod purge_policy;
+mod purge_thread;
+mod purge_volume;
 mod queue;
 mod queue_list;
 mod queue_thread;
@@ -72,8 +78,9 @@ pub use ports::{
     CopyAgent, IncomingCopy, OutgoingCopy, PathResidency, RemoteCatalog, RemoteStatus, ResidencyEvents,
     ResidencyPaths, StopSignal, WriterWatch,
 };
-pub use purge::{ExaminedFile, PurgeOutcome, PurgeThread, PurgedVolume, Purger};
+pub use purge::{ExaminedFile, PurgeOutcome, PurgedVolume, Purger};
 pub use purge_policy::{FreeSpaceMark, KeptReason, PurgePolicy};
+pub use purge_thread::PurgeThread;
 pub use queue::{
     CopyOutcome, QueueAction, QueueError, QueueLimits, Submission, SubmissionOutcome, TransferQueue,
 };

@@ -4,9 +4,8 @@
 //! whether it goes, and it is read again at the moment of the removal, when nobody can open the file.
 
 use crate::ports::{RemoteCatalog, ResidencyEvents, ResidencyPaths};
-use crate::purge_policy::{
-    CANDIDATES_MAX, Candidates, KeptReason, PurgeAttributes, PurgePolicy, is_out_of_hold, kept,
-};
+use crate::purge_policy::{KeptReason, PurgeAttributes, PurgePolicy, is_out_of_hold, kept};
+use crate::purge_volume::VolumePurge;
 use crate::staging::seconds_since_epoch;
 use crate::sweep::rest_after;
 use crate::tree_walk::{TreeVisitor, walk_tree};
@@ -15,17 +14,23 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
-use storage::{Backend, DirectoryStream, FilePin, PIN_ATTRIBUTE, RawEntry, UnusedFile};
+use storage::{
+    Backend, CLIENT_ATTRIBUTE_PREFIX, DirectoryStream, FilePin, FileRemoval, Metadata, PIN_ATTRIBUTE,
+    RawEntry, UnusedFile,
+};
 
 /// `st_mode`: the type of a file, and that of a regular one.
 const TYPE_MASK: u32 = 0o170_000;
 const TYPE_FILE: u32 = 0o100_000;
 
-/// Number of kept files that are named in the log of one purge.
-const NAMED_MAX: usize = 10;
+/// Maximum number of searches that remove files in the order in which they are found. Each one is for twice
+/// as many bytes as the one before, so the last one is for all.
+const ROUNDS_MAX: u32 = 24;
+
+/// Maximum rest of a search.
+const REST_MAX: Duration = Duration::from_secs(1);
 
 /// A file system with files that may be removed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,6 +58,14 @@ pub struct PurgeOutcome {
     pub bytes: u64,
     /// File systems on which there is still too little space.
     pub short: Vec<LogicalPath>,
+}
+
+/// A file that was removed.
+pub(crate) struct RemovedFile {
+    /// Its size in bytes.
+    pub(crate) size: u64,
+    /// The bytes that it took on its file system.
+    pub(crate) allocated: u64,
 }
 
 /// A file, and whether it may be removed.
@@ -108,66 +121,38 @@ impl Purger {
     #[must_use]
     pub fn purge(&self) -> PurgeOutcome {
         let mut outcome = PurgeOutcome::default();
-        let mut volumes = self.volumes();
-        volumes.retain(|_, volume| volume.free < volume.low);
-        while !volumes.is_empty() {
-            let mut search = CandidateSearch::new(self, volumes.keys().copied());
-            let _ = walk_tree(self.backend.as_ref(), &self.paths.roots(), &mut search);
-            let mut goes_on = false;
-            for (number, candidates) in search.found {
-                let Some(volume) = volumes.get(&number) else { continue };
-                let has_more = candidates.has_more;
-                let before = outcome.files;
-                if self.remove_until_free(number, volume, candidates, &mut outcome) {
-                    volumes.remove(&number);
-                } else {
-                    goes_on |= has_more && outcome.files > before;
-                }
-            }
-            if !goes_on {
-                break;
+        let low = |(_, volume): &(u64, PurgedVolume)| volume.free < volume.low;
+        let volumes = self.volumes().into_iter().filter(low);
+        let mut volumes: BTreeMap<_, _> =
+            volumes.map(|(number, volume)| (number, VolumePurge::new(number, volume))).collect();
+        if volumes.is_empty() {
+            outcome.ended = seconds_since_epoch();
+            return outcome;
+        }
+        let mut search = CandidateSearch { purger: self, now: seconds_since_epoch(), volumes: &mut volumes };
+        let _ = walk_tree(self.backend.as_ref(), &self.paths.roots(), &mut search);
+        for volume in volumes.values_mut() {
+            volume.remove_candidates(self, &mut outcome);
+        }
+        // Not all fit into memory, or some stay. The ages of all are known now, so that the others are removed
+        // in the order in which they are found.
+        for round in 0..ROUNDS_MAX {
+            let begun = volumes.values_mut().map(|volume| volume.begin_round(round));
+            if begun.fold(false, |any, is_new| any | is_new) {
+                let now = seconds_since_epoch();
+                let mut removal =
+                    DirectRemoval { purger: self, now, volumes: &mut volumes, outcome: &mut outcome };
+                let _ = walk_tree(self.backend.as_ref(), &self.paths.roots(), &mut removal);
             }
         }
-        outcome.short = volumes.into_values().map(|volume| volume.export).collect();
+        let short = volumes.into_values().filter(|volume| !volume.has_succeeded());
+        outcome.short = short.map(VolumePurge::into_export).collect();
         outcome.ended = seconds_since_epoch();
         outcome
     }
 
-    /// Removes candidates until there is enough space, and reports whether there is.
-    fn remove_until_free(
-        &self,
-        number: u64,
-        volume: &PurgedVolume,
-        candidates: Candidates,
-        outcome: &mut PurgeOutcome,
-    ) -> bool {
-        let is_free = || {
-            let found = self.backend.file_systems(&volume.export).unwrap_or_default();
-            found.iter().any(|usage| usage.number == number && usage.free >= volume.high)
-        };
-        let mut named = 0;
-        for candidate in candidates.sorted() {
-            if is_free() {
-                return true;
-            }
-            match self.remove(&candidate.path) {
-                Ok(size) => {
-                    outcome.files += 1;
-                    outcome.bytes += size;
-                    tracing::info!(path = %candidate.path.shown(), bytes = size, "purged a file");
-                }
-                Err(reason) if named < NAMED_MAX => {
-                    named += 1;
-                    tracing::info!(path = %candidate.path.shown(), %reason, "a file is not purged");
-                }
-                Err(_) => {}
-            }
-        }
-        is_free()
-    }
-
-    /// Removes one file if it may be removed, and returns its size. Blocks.
-    fn remove(&self, path: &LogicalPath) -> Result<u64, KeptReason> {
+    /// Removes one file if it may be removed. Blocks.
+    pub(crate) fn remove(&self, path: &LogicalPath) -> Result<RemovedFile, KeptReason> {
         // Mass storage is asked without the lease, so that nobody waits for the answer to open the file.
         let (_, confirmed) = self.claim(path)?;
         self.confirm(path, confirmed)?;
@@ -175,9 +160,21 @@ impl Purger {
         if size != confirmed {
             return Err(KeptReason::Changed);
         }
-        file.remove().map_err(|error| reason_of(&error))?;
-        self.events.removed(path);
-        Ok(size)
+        let allocated = file.allocated().map_err(|error| reason_of(&error))?;
+        let removal = file.remove().map_err(|error| reason_of(&error))?;
+        self.report(path, removal);
+        Ok(RemovedFile { size, allocated })
+    }
+
+    /// Reports a removal to the receiver of events. A client or a copy may have created the name again,
+    /// and its report may have come first.
+    fn report(&self, path: &LogicalPath, removal: FileRemoval) {
+        if removal == FileRemoval::Removed {
+            self.events.removed(path);
+        }
+        if self.backend.stat(path).is_ok_and(|found| found.mode & TYPE_MASK == TYPE_FILE) {
+            self.events.arrived(path);
+        }
     }
 
     /// Asks whether mass storage has a file of this size, if there is a program that knows it. Blocks.
@@ -188,7 +185,7 @@ impl Purger {
             Ok(Some(status)) if !status.is_directory => format!("it has {} bytes there", status.size),
             Ok(Some(_)) => "it is a directory there".to_owned(),
             Ok(None) => "no such file there".to_owned(),
-            Err(failure) => failure.to_string(),
+            Err(failure) => return Err(KeptReason::CatalogFailed(failure.to_string())),
         };
         Err(KeptReason::NotConfirmed(text))
     }
@@ -204,6 +201,7 @@ impl Purger {
         let (metadata, attributes) = read().map_err(|error: io::Error| reason_of(&error))?;
         match kept((path, &metadata), &attributes, self.policy.hold, seconds_since_epoch()) {
             Some(reason) => Err(reason),
+            None if has_client_attributes(file.as_ref())? => Err(KeptReason::ClientAttributes),
             None => Ok((file, metadata.size)),
         }
     }
@@ -246,6 +244,12 @@ impl Purger {
     }
 }
 
+/// Reports whether clients have set attributes of a file, which mass storage does not have.
+fn has_client_attributes(file: &dyn UnusedFile) -> Result<bool, KeptReason> {
+    let names = file.attributes().map_err(|error| reason_of(&error))?;
+    Ok(names.iter().any(|name| name.starts_with(CLIENT_ATTRIBUTE_PREFIX)))
+}
+
 /// Returns the reason for which a file stays.
 fn reason_of(error: &io::Error) -> KeptReason {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
@@ -259,18 +263,31 @@ fn reason_of(error: &io::Error) -> KeptReason {
     }
 }
 
-/// A search for candidates. What it reads is read again before a removal.
+/// Returns the volume and the status of an entry that looks like a file to be removed. What this reads is
+/// read again before a removal.
+fn candidate<'v>(
+    (purger, now): (&Purger, i64),
+    volumes: &'v mut BTreeMap<u64, VolumePurge>,
+    (path, entry, stream): (&LogicalPath, &RawEntry, &dyn DirectoryStream),
+) -> Option<(&'v mut VolumePurge, Metadata)> {
+    if entry.link && stream.is_alias(entry) {
+        return None;
+    }
+    let metadata = stream.stat(&entry.name).ok()?;
+    let volume = volumes.get_mut(&metadata.device).filter(|volume| volume.wants(&metadata))?;
+    let hold = purger.policy.hold;
+    if metadata.mode & TYPE_MASK != TYPE_FILE || !is_out_of_hold(&metadata, hold, now) {
+        return None;
+    }
+    let attributes = PurgeAttributes::read(|name| stream.attribute(&entry.name, name)).ok()?;
+    kept((path, &metadata), &attributes, hold, now).is_none().then_some((volume, metadata))
+}
+
+/// A search for candidates.
 struct CandidateSearch<'a> {
     purger: &'a Purger,
     now: i64,
-    found: BTreeMap<u64, Candidates>,
-}
-
-impl<'a> CandidateSearch<'a> {
-    fn new(purger: &'a Purger, volumes: impl Iterator<Item = u64>) -> Self {
-        let found = volumes.map(|number| (number, Candidates::default())).collect();
-        Self { purger, now: seconds_since_epoch(), found }
-    }
+    volumes: &'a mut BTreeMap<u64, VolumePurge>,
 }
 
 impl TreeVisitor for CandidateSearch<'_> {
@@ -283,26 +300,53 @@ impl TreeVisitor for CandidateSearch<'_> {
     }
 
     fn file(&mut self, path: &LogicalPath, entry: &RawEntry, stream: &dyn DirectoryStream) {
-        if entry.link && stream.is_alias(entry) {
-            return;
-        }
-        let Ok(metadata) = stream.stat(&entry.name) else { return };
-        let Some(candidates) = self.found.get_mut(&metadata.device) else { return };
-        let hold = self.purger.policy.hold;
-        if metadata.mode & TYPE_MASK != TYPE_FILE || !is_out_of_hold(&metadata, hold, self.now) {
-            return;
-        }
-        let read = PurgeAttributes::read(|name| stream.attribute(&entry.name, name));
-        let Ok(attributes) = read else { return };
-        if kept((path, &metadata), &attributes, hold, self.now).is_none() {
-            candidates.add(path.clone(), &metadata, CANDIDATES_MAX);
+        let found = candidate((self.purger, self.now), self.volumes, (path, entry, stream));
+        if let Some((volume, metadata)) = found {
+            volume.candidates.add(path.clone(), &metadata);
         }
     }
 
     fn pause(&mut self, busy: Duration) -> ControlFlow<()> {
-        std::thread::sleep(rest_after(busy));
-        ControlFlow::Continue(())
+        rest(busy)
     }
+}
+
+/// A search that removes what it finds, as far as it is old enough.
+struct DirectRemoval<'a> {
+    purger: &'a Purger,
+    now: i64,
+    volumes: &'a mut BTreeMap<u64, VolumePurge>,
+    outcome: &'a mut PurgeOutcome,
+}
+
+impl TreeVisitor for DirectRemoval<'_> {
+    fn enters(&self, directory: &LogicalPath) -> bool {
+        self.purger.paths.of(directory).purge
+    }
+
+    fn follows_aliases(&self) -> bool {
+        false
+    }
+
+    fn file(&mut self, path: &LogicalPath, entry: &RawEntry, stream: &dyn DirectoryStream) {
+        let found = candidate((self.purger, self.now), self.volumes, (path, entry, stream));
+        if let Some((volume, _)) = found {
+            volume.remove(self.purger, path, self.outcome);
+        }
+    }
+
+    fn pause(&mut self, busy: Duration) -> ControlFlow<()> {
+        if !self.volumes.values().any(VolumePurge::removes_directly) {
+            return ControlFlow::Break(());
+        }
+        rest(busy)
+    }
+}
+
+/// Rests as long as a search has worked. Space is needed, so that is less than other searches do.
+fn rest(busy: Duration) -> ControlFlow<()> {
+    std::thread::sleep(busy.min(REST_MAX));
+    ControlFlow::Continue(())
 }
 
 /// An examination of all files.
@@ -330,58 +374,5 @@ impl TreeVisitor for Examination<'_> {
     fn pause(&mut self, busy: Duration) -> ControlFlow<()> {
         std::thread::sleep(rest_after(busy));
         if self.goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    }
-}
-
-/// The thread that purges.
-pub struct PurgeThread {
-    purger: Arc<Purger>,
-    begin: SyncSender<()>,
-    last: Arc<Mutex<Option<PurgeOutcome>>>,
-}
-
-impl PurgeThread {
-    /// Starts the thread, which purges at once and then in this interval.
-    pub fn start(purger: Purger, interval: Duration) -> io::Result<Self> {
-        let purger = Arc::new(purger);
-        let last = Arc::new(Mutex::new(None));
-        let (begin, begun) = sync_channel(1);
-        let (worker, outcome) = (purger.clone(), last.clone());
-        let work = move || {
-            loop {
-                let result = worker.purge();
-                for export in &result.short {
-                    tracing::warn!(
-                        export = %export.shown(),
-                        "the file system has too little free space, and no further file may be purged: \
-                         scalla residency purge --dry-run names the reasons"
-                    );
-                }
-                *outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-                if begun.recv_timeout(interval) == Err(RecvTimeoutError::Disconnected) {
-                    return;
-                }
-            }
-        };
-        std::thread::Builder::new().name("purge".to_owned()).spawn(work)?;
-        Ok(Self { purger, begin, last })
-    }
-
-    /// Returns what removes the files.
-    #[must_use]
-    pub fn purger(&self) -> &Arc<Purger> {
-        &self.purger
-    }
-
-    /// Begins a purge now, or after the one that runs.
-    pub fn begin(&self) {
-        // A full channel has such a request already.
-        self.begin.try_send(()).ok();
-    }
-
-    /// Returns the result of the last purge; `None` if none has ended.
-    #[must_use]
-    pub fn last(&self) -> Option<PurgeOutcome> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -1,15 +1,11 @@
 //! Which files a purge may remove, and in which order.
 
 use base::LogicalPath;
-use std::collections::BinaryHeap;
 use std::fmt;
 use std::io;
 use storage::{
     COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, FilePin, Metadata, PIN_ATTRIBUTE,
 };
-
-/// Maximum number of candidates that one search keeps. A purge that needs more searches again.
-pub(crate) const CANDIDATES_MAX: usize = 8192;
 
 /// An amount of free space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +53,10 @@ pub enum KeptReason {
     UnknownCopy,
     /// The program that knows the names in mass storage does not confirm the copy.
     NotConfirmed(String),
+    /// The program that knows the names in mass storage has failed.
+    CatalogFailed(String),
+    /// Clients have set attributes of it, which mass storage does not have.
+    ClientAttributes,
     /// It was accessed a short time ago.
     InHold,
     /// It is pinned.
@@ -85,6 +85,10 @@ impl fmt::Display for KeptReason {
             Self::NotCopied => "mass storage has no copy of this version",
             Self::UnknownCopy => "this server has made no copy of this file under this name",
             Self::NotConfirmed(text) => return write!(f, "mass storage does not confirm its copy: {text}"),
+            Self::CatalogFailed(text) => {
+                return write!(f, "mass storage cannot be asked for its copy: {text}");
+            }
+            Self::ClientAttributes => "it has attributes of clients, which mass storage does not have",
             Self::InHold => "it was accessed within the hold time",
             Self::Pinned(FilePin::Forever) => "it is pinned",
             Self::Pinned(FilePin::Idle(seconds)) => {
@@ -155,40 +159,6 @@ pub(crate) fn kept(
     (!is_out_of_hold(metadata, hold, now)).then_some(KeptReason::InHold)
 }
 
-/// A file that may be removed. The order is that of removals: the oldest access first, and of those
-/// in the same second the largest file first.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct PurgeCandidate {
-    accessed: i64,
-    size: std::cmp::Reverse<u64>,
-    pub(crate) path: LogicalPath,
-}
-
-/// The first candidates of one file system in the order of removals.
-#[derive(Default)]
-pub(crate) struct Candidates {
-    /// The last one is on top.
-    first: BinaryHeap<PurgeCandidate>,
-    /// Others were left out.
-    pub(crate) has_more: bool,
-}
-
-impl Candidates {
-    pub(crate) fn add(&mut self, path: LogicalPath, metadata: &Metadata, most: usize) {
-        let (accessed, size) = (last_access(metadata), std::cmp::Reverse(metadata.size));
-        self.first.push(PurgeCandidate { accessed, size, path });
-        if self.first.len() > most {
-            self.first.pop();
-            self.has_more = true;
-        }
-    }
-
-    /// Returns the candidates in the order of removals.
-    pub(crate) fn sorted(self) -> Vec<PurgeCandidate> {
-        self.first.into_sorted_vec()
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a panic is the failure of a test
 mod tests {
@@ -250,31 +220,6 @@ mod tests {
             [(9900, None), (9901, Some(KeptReason::InHold)), (20_000, Some(KeptReason::InHold))]
         {
             assert_eq!(at(&file(accessed, 1000, 1), Some(&copied), None), reason, "{accessed}");
-        }
-    }
-
-    /// A model: all files, sorted.
-    #[test]
-    fn the_oldest_go_first_and_the_largest_of_one_second() {
-        let mut state = 1u64;
-        let mut next = |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % below
-        };
-        for most in [1, 7, 100, 1000] {
-            let mut candidates = Candidates::default();
-            let mut all = Vec::new();
-            for number in 0..500 {
-                let (accessed, size) = (i64::try_from(next(40)).unwrap(), next(5));
-                let path = LogicalPath::parse(format!("/{number}").as_bytes()).unwrap();
-                candidates.add(path.clone(), &file(accessed, 0, size), most);
-                all.push((accessed, u64::MAX - size, path));
-            }
-            all.sort();
-            all.truncate(most);
-            assert_eq!(candidates.has_more, most < 500);
-            let found: Vec<_> = candidates.sorted().into_iter().map(|one| one.path).collect();
-            assert_eq!(found, all.into_iter().map(|(_, _, path)| path).collect::<Vec<_>>());
         }
     }
 

@@ -8,11 +8,13 @@ use residency::{
     ResidencyEvents, ResidencyPaths,
 };
 use rustix::fs::{Timespec, Timestamps, XattrFlags};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use storage::faulty::{FaultRule, FaultyCall, InjectedFault};
 use storage::{
     Backend as _, COPY_RECORD_ATTRIBUTE, COPY_TIME_ATTRIBUTE, CopyRecord, CopyTime, Faulty, Posix,
 };
@@ -199,4 +201,97 @@ fn a_link_does_not_lead_a_purge_to_another_export() {
     assert_eq!((examined, purger.purge().files), (0, 0));
     assert_eq!(disk.kept("/latest/f"), Some(KeptReason::Link));
     assert!(disk.at("/hot/f").exists() && disk.events.0.lock().unwrap().is_empty());
+}
+
+#[test]
+fn no_more_goes_than_was_missing_if_space_is_freed_late() {
+    let disk = Disk::new();
+    for number in 0..20 {
+        disk.copied(&format!("/f{number:02}"), number);
+    }
+    // The disk says that nothing became free.
+    let outcome = disk.purger(5).purge();
+    assert_eq!((outcome.files, outcome.bytes, outcome.short.len()), (5, 5 * SIZE, 0));
+    let left: Vec<_> = (5..20).map(|number| format!("f{number:02}")).collect();
+    assert_eq!(disk.names(), left, "the oldest have gone");
+    // So do those that go later. What cannot be reached is reported.
+    let outcome = disk.purger(100).purge();
+    assert_eq!((outcome.files, outcome.short), (15, vec![path("/")]));
+}
+
+#[test]
+fn a_purge_ends_when_the_free_space_is_not_known() {
+    let disk = Disk::new();
+    for number in 0..20 {
+        disk.copied(&format!("/f{number:02}"), number);
+    }
+    // The disk is asked at the beginning, and once before each removal.
+    let fault = FaultRule::new(&[FaultyCall::Usage], InjectedFault::Error(Errno::IO.raw_os_error()));
+    disk.backend.rules().add(fault.after(4).times(1));
+    let outcome = disk.purger(100).purge();
+    assert_eq!((outcome.files, outcome.short), (3, vec![path("/")]));
+    assert_eq!(disk.names().len(), 17);
+    // Another one has freed enough.
+    disk.backend.rules().set_room(Some(10 * SIZE));
+    assert_eq!(disk.purger(10).purge().files, 0);
+}
+
+#[test]
+fn a_file_with_attributes_of_clients_stays() {
+    let disk = Disk::new();
+    disk.copied("/f", 0);
+    set_attribute(&disk.at("/f"), "user.U.owner", b"alice");
+    assert_eq!(disk.kept("/f"), Some(KeptReason::ClientAttributes));
+    assert_eq!(disk.purger(100).purge().files, 0);
+    disk.copied("/g", 0);
+    // Others come again, such as stored checksums.
+    set_attribute(&disk.at("/g"), "user.XrdCks.adler32", b"1");
+    assert_eq!(disk.purger(100).purge().files, 1);
+    assert_eq!(disk.names(), ["f"]);
+}
+
+/// A receiver of events that creates the file again, as a client that was waiting.
+struct Creator {
+    root: PathBuf,
+    events: Events,
+}
+impl ResidencyEvents for Creator {
+    fn arrived(&self, path: &LogicalPath) {
+        self.events.arrived(path);
+    }
+    fn removed(&self, path: &LogicalPath) {
+        // The client's report has come first.
+        fs::write(self.root.join(path.shown().to_string().trim_start_matches('/')), "new").unwrap();
+        self.events.arrived(path);
+        self.events.removed(path);
+    }
+}
+
+#[test]
+fn the_last_event_of_a_file_that_exists_is_not_its_removal() {
+    let disk = Disk::new();
+    disk.copied("/f", 0);
+    let creator = Arc::new(Creator { root: disk.root.clone(), events: Events::default() });
+    let purger = Purger { events: creator.clone(), ..disk.purger(100) };
+    assert_eq!(purger.purge().files, 1);
+    let events = creator.events.0.lock().unwrap();
+    assert_eq!(*events, ["arrived /f", "removed /f", "arrived /f"]);
+    disk.copied("/g", 0);
+    assert_eq!(disk.purger(100).purge().files, 1);
+    assert_eq!(*disk.events.0.lock().unwrap(), ["removed /g"]);
+}
+
+#[test]
+fn old_files_that_stay_are_not_in_the_way_of_others() {
+    let disk = Disk::new();
+    for number in 0..20 {
+        // Days apart, because ages are counted in hours.
+        disk.copied(&format!("/f{number:02}"), number * 86_400);
+        if number < 10 {
+            set_attribute(&disk.at(&format!("/f{number:02}")), "user.U.owner", b"alice");
+        }
+    }
+    let outcome = disk.purger(4).purge();
+    assert_eq!((outcome.files, outcome.short.len()), (4, 0));
+    assert_eq!(disk.names()[..10], (0..10).map(|number| format!("f{number:02}")).collect::<Vec<_>>());
 }
