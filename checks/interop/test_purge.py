@@ -200,6 +200,18 @@ def test_a_file_under_another_name_is_not_purged(tape, begin, small_disk):  # no
         assert xrdfs(server, "stat", f"/{name}").ok()
 
 
+def test_what_a_crash_left_is_removed_without_staging_too(begin, small_disk):
+    peers.give(small_disk)
+    server = begin(peers.Linked(settings="frm.purge.policy * 8m 9m hold 0\n", export="/ purge", tree=small_disk))
+    server.kill()
+    left = server.tree / f".scalla-incoming-{hashlib.sha256(b'purge/f').hexdigest()[:32]}"
+    left.write_bytes(b"old")
+    os.setxattr(left, "user.scalla.incoming", b"1")
+    peers.give(left)
+    server.start()
+    wait_until(lambda: not left.exists())
+
+
 def test_nothing_is_purged_without_the_option(tape, begin):  # noqa: F811
     server = begin(peers.Linked(settings=tape.settings(more="frm.purge.policy * 8m 9m hold 0\n"), export="/ stage"))
     refused = residency(server, "purge")

@@ -34,6 +34,10 @@ pub(crate) fn start(
     supervisor: &Supervisor,
 ) -> Result<(Arc<dyn FileSystem>, Option<ServerResidency>), StartError> {
     let (files, transfers) = staged_files(logical, effective, supervisor)?;
+    // The queue of transfers searches for temporary files itself.
+    if transfers.is_none() {
+        remove_leftovers(logical, effective)?;
+    }
     let purge = purge(logical, effective)?;
     let is_needed = transfers.is_some() || purge.is_some();
     Ok((
@@ -49,6 +53,19 @@ pub(crate) fn start(
 /// Ends all copies, and waits for the end of their programs. A purge ends with the process.
 pub(crate) async fn end(residency: Option<ServerResidency>) {
     crate::residency::end(residency.and_then(|residency| residency.transfers)).await;
+}
+
+/// Removes the temporary files that purges of an earlier run have left, on a thread of its own.
+fn remove_leftovers(logical: &Arc<Logical>, effective: &Effective) -> Result<(), StartError> {
+    if !effective.storage.exports.iter().any(|export| export.attributes.purge) {
+        return Ok(());
+    }
+    let (backend, paths) = (logical.backend().clone(), Exports(Arc::downgrade(logical)));
+    let work = move || residency::remove_leftovers(backend.as_ref(), &paths);
+    let thread = std::thread::Builder::new().name("purge-sweep".to_owned()).spawn(work);
+    thread.map(drop).map_err(|error| {
+        StartError::Residency(format!("cannot start the search for temporary files of purges: {error}"))
+    })
 }
 
 fn purge(logical: &Arc<Logical>, effective: &Effective) -> Result<Option<Arc<PurgeThread>>, StartError> {
