@@ -6,6 +6,7 @@ set as XRootD's tools set them."""
 import hashlib
 import os
 import struct
+import time
 
 import pytest
 
@@ -62,8 +63,8 @@ def set_copied(path, name, modified):
     os.setxattr(path, COPY_RECORD, b"1 " + hashlib.sha256(identity).hexdigest().encode())
 
 
-def set_access(path, time):
-    os.utime(path, ns=(time * 1_000_000_000, path.stat().st_mtime_ns))
+def set_access(path, seconds):
+    os.utime(path, ns=(seconds * 1_000_000_000, path.stat().st_mtime_ns))
 
 
 def test_the_oldest_files_with_a_copy_leave_a_full_disk(tape, purged, tmp_path):  # noqa: F811
@@ -80,8 +81,8 @@ def test_the_oldest_files_with_a_copy_leave_a_full_disk(tape, purged, tmp_path):
     set_access(tree / "new", 1)
     os.utime(tree / "new", (1, 1))
     os.setxattr(tree / "pinned", PIN, FOREVER)
-    time = int((tree / "changed").stat().st_mtime)
-    os.utime(tree / "changed", (1, time - 1))
+    modified = int((tree / "changed").stat().st_mtime)
+    os.utime(tree / "changed", (1, modified - 1))
     # A file without any attribute is not ours to remove.
     (tree / "bare").write_bytes(b"")
     peers.give(tree / "bare")
@@ -148,6 +149,19 @@ def test_a_file_stays_for_its_hold_time(tape, purged):  # noqa: F811
     assert "hold time" in residency(server, "purge", "--dry-run", "/file").ok().out
     residency(server, "purge").ok()
     wait_until(lambda: names(server.tree) == ["file"])
+
+
+def test_an_open_counts_for_the_hold_time(tape, purged, tmp_path):  # noqa: F811
+    """Most file systems do not record a read that follows an access of the same day."""
+    server = purged("* 8m 9m hold 1h")
+    tape.put("file", data(1000))
+    xrdfs(server, "prepare", "-s", "/file").ok()
+    wait_until(lambda: names(server.tree) == ["file"])
+    set_copied(server.tree / "file", "/file", 10_000)
+    set_access(server.tree / "file", int(time.time()) - 7200)
+    assert "may go" in residency(server, "purge", "--dry-run", "/file").ok().out
+    xrdcp(server.url("/file"), tmp_path / "target").ok()
+    assert "hold time" in residency(server, "purge", "--dry-run", "/file").ok().out
 
 
 def test_a_crash_during_purges_loses_nothing(tape, purged, tmp_path):  # noqa: F811

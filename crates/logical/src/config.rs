@@ -27,6 +27,8 @@ pub struct ExportConfig {
     pub migrate: bool,
     /// Files with a copy in mass storage may be removed.
     pub purge: bool,
+    /// Opens record an access if the last one is at least this old. `None` leaves that to the file system.
+    pub access_interval: Option<Duration>,
 }
 
 impl ExportConfig {
@@ -40,6 +42,7 @@ impl ExportConfig {
             stage: false,
             migrate: false,
             purge: false,
+            access_interval: None,
         }
     }
 

@@ -46,6 +46,7 @@
 //! | `path_lists` | lists of paths in requests, processed in steps |
 //! | `scan` | shared readings: one for all concurrent listings of a directory |
 //! | `own_pages` | the pages of a listing that reads its directory by itself |
+//! | `access_time` | access times of files on exports that purge |
 //! | `attribute` | user attributes |
 //! | `queries` | locate, space and file queries |
 //! | `presence` | whether a path exists here, and all that do, for a cluster |
@@ -57,6 +58,7 @@
 
 pub mod config;
 
+mod access_time;
 mod admin_claims;
 mod all_names;
 mod attribute;

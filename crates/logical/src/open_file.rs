@@ -3,6 +3,7 @@
 //! It is separate from [`crate::handle`], because it lives until its last operation has ended, even
 //! if the session has closed the handle.
 
+use crate::access_time::{self, RecordedAccess};
 use crate::checkpoint::FileCheckpoint;
 use crate::checksum::{GrowingChecksum, stored};
 use crate::describe::{self, StatView};
@@ -32,6 +33,8 @@ pub(crate) struct NewFile {
     pub(crate) lock: LockTicket,
     pub(crate) persist: Option<PendingTicket>,
     pub(crate) read_only_export: bool,
+    /// The access by the open, on exports that record accesses.
+    pub(crate) access: Option<RecordedAccess>,
     /// The file is empty. If it is written in order, its checksum can be computed while it is
     /// written.
     pub(crate) empty: bool,
@@ -65,6 +68,7 @@ pub(crate) struct OpenFileState {
     pub(crate) writable: bool,
     key: FileKey,
     read_only_export: bool,
+    access: Option<RecordedAccess>,
     /// A write failed, so the content differs from what the client sent.
     pub(crate) failed: AtomicBool,
     /// The ticket of a file that persists only on successful close.
@@ -125,6 +129,7 @@ impl OpenFileState {
             writable: new.writer.is_some(),
             key: new.key,
             read_only_export: new.read_only_export,
+            access: new.access,
             failed: AtomicBool::new(false),
             persist: new.persist,
             has_checkpoint: AtomicBool::new(false),
@@ -188,13 +193,21 @@ impl OpenFileState {
     /// Reports whether the file can be released without waiting for a disk.
     pub(crate) fn is_quick_to_release(&self) -> bool {
         let touched = self.changed.load(Ordering::Acquire) || self.has_checkpoint.load(Ordering::Acquire);
-        !touched && self.persist.is_none()
+        !touched && self.persist.is_none() && !self.is_access_due()
+    }
+
+    /// Reports whether the end of the use is to be recorded as an access.
+    fn is_access_due(&self) -> bool {
+        self.access.as_ref().is_some_and(|access| access.is_old(self.services.clock.as_ref()))
     }
 
     /// Releases the file, after which other clients may open it. Returns the first error that a
     /// write met.
     pub(crate) fn release(&self, parting: ReleaseReason) -> Answer {
         let parting = self.finish_copy(parting);
+        if self.is_access_due() {
+            access_time::record(self.services.backend.as_ref(), &self.path);
+        }
         let undone = self.undo_checkpoint();
         self.finish_checksum(parting);
         let persisted = self.finish_persist(parting);

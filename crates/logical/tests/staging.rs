@@ -5,11 +5,13 @@
 mod support;
 
 use base::{Error, ErrorKind, LogicalPath};
+use logical::config::ExportConfig;
 use logical::{HasLeft, StageRequest, StagedFiles, Stager, StagerReply};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
-use storage::Metadata;
+use std::time::Duration;
 use storage::faulty::{FaultRule, FaultyCall, InjectedFault};
+use storage::{Backend as _, Metadata};
 use support::{Client, Server, caller, creating, path, reading, replacing, target, targets, updating, waits};
 use vfs::{Answer, Caller, OpenRequest, Operation, PrepareRequest, Started, Value};
 
@@ -228,4 +230,32 @@ fn an_open_of_a_file_with_a_lease_is_repeated_by_the_client() {
         assert!(text.contains("/data/x is in use by another process"), "{text}");
     }
     server.open("/data/x", updating()).file();
+}
+
+/// On most file systems, reads change the access time once a day at most.
+#[test]
+fn opens_and_long_uses_are_recorded_where_files_are_purged() {
+    let server = Server::with(|config| {
+        let export = ExportConfig::new(path("/purge"));
+        let access_interval = Some(Duration::from_secs(60));
+        config.exports.push(ExportConfig { purge: true, access_interval, ..export });
+    });
+    for name in ["/purge/x", "/data/y"] {
+        server.memory.put(name, b"1");
+    }
+    let accessed = |name: &str| server.memory.stat(&path(name)).unwrap().accessed;
+    let start = accessed("/purge/x");
+    let open = |name: &str| server.open(name, reading()).file();
+    server.after(59);
+    server.close(&open("/purge/x")).done();
+    assert_eq!(accessed("/purge/x"), start);
+    server.after(1);
+    for name in ["/purge/x", "/data/y"] {
+        server.close(&open(name)).done();
+    }
+    assert_eq!((accessed("/purge/x") - start, accessed("/data/y") - start), (60, 0));
+    let file = open("/purge/x");
+    server.after(1000);
+    server.close(&file).done();
+    assert_eq!(accessed("/purge/x") - start, 1060);
 }

@@ -15,6 +15,7 @@ use net::{BindError, Keepalive, Listener, ListenerConfig, SocketConfig};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use wire::xroot::flags::ServerFlags;
 
 /// Share of the descriptors reserved for files, journals and the server itself: one in this many.
@@ -164,7 +165,8 @@ fn window(effective: &Effective) -> String {
 /// Returns the configuration of the logical file system.
 pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
     let wanted = &effective.logical;
-    let exports = effective.storage.exports.iter().filter_map(export).collect();
+    let hold = effective.residency.purge.value.hold;
+    let exports = effective.storage.exports.iter().filter_map(|one| export(one, hold)).collect();
     let mut config = logical::Config::new(exports, effective.persist_directory());
     config.file_mode = wanted.creation_modes.files;
     config.directory_mode = wanted.creation_modes.directories;
@@ -287,7 +289,13 @@ fn algorithm(kind: ChecksumKind) -> Algorithm {
     }
 }
 
-fn export(export: &config::Export) -> Option<logical::config::ExportConfig> {
+/// Number of accesses that are recorded within the hold time of a file, and the limits of the time between
+/// two of them.
+const ACCESSES_PER_HOLD: u32 = 10;
+const ACCESS_INTERVAL_MIN: Duration = Duration::from_secs(1);
+const ACCESS_INTERVAL_MAX: Duration = Duration::from_secs(3600);
+
+fn export(export: &config::Export, hold: Duration) -> Option<logical::config::ExportConfig> {
     let attributes = &export.attributes;
     Some(logical::config::ExportConfig {
         prefix: LogicalPath::parse(export.prefix.as_bytes()).ok()?,
@@ -297,7 +305,14 @@ fn export(export: &config::Export) -> Option<logical::config::ExportConfig> {
         stage: attributes.stage,
         migrate: attributes.migrate,
         purge: attributes.purge,
+        access_interval: attributes.purge.then(|| access_interval(hold)),
     })
+}
+
+/// Returns the time after which an access is recorded again, for files that stay for the time `hold` after
+/// it.
+fn access_interval(hold: Duration) -> Duration {
+    (hold / ACCESSES_PER_HOLD).clamp(ACCESS_INTERVAL_MIN, ACCESS_INTERVAL_MAX)
 }
 
 /// Returns the names of this server in replies to locate: an address of the form

@@ -3,6 +3,7 @@
 
 use super::plan::{OpenPlan, OpenServices};
 use super::refusals;
+use crate::access_time::{self, RecordedAccess};
 use crate::checksum::stored;
 use crate::copy_mark;
 use crate::describe::{self, StatView};
@@ -61,6 +62,9 @@ fn finish_whole(
     (metadata, share): (&Metadata, SharedOpen),
 ) -> Result<Value, Error> {
     check_kind(plan, metadata)?;
+    if is_access_due(opener, plan, metadata)? {
+        access_time::record(opener.services.backend.as_ref(), &plan.plain);
+    }
     let stat = match plan.request.stat {
         true => Some(describe::stat(metadata, opener.services.users.as_ref(), view(opener, plan, &share)?)),
         false => None,
@@ -96,6 +100,11 @@ pub(super) fn finish_now(
     if let Err(error) = check_kind(plan, &metadata) {
         return Some(Answer::Error(error));
     }
+    match is_access_due(opener, plan, &metadata) {
+        Ok(true) => return None,
+        Ok(false) => {}
+        Err(error) => return Some(Answer::Error(error)),
+    }
     if opener.services.checkpoints.blocked().may_contain(FileKey::from(&metadata)) {
         return None;
     }
@@ -111,6 +120,13 @@ pub(super) fn finish_now(
     };
     let parts = HandleParts { file, lock, writer: None, share, has_checksums: false, stat };
     Some(make_handle(opener, plan, &metadata, parts).into())
+}
+
+/// Reports whether the open is to be recorded as an access to the file, which needs the disk.
+fn is_access_due(opener: &OpenServices, plan: &OpenPlan, metadata: &Metadata) -> Result<bool, Error> {
+    let interval = opener.exports.find(&plan.path, "Opening")?.access_interval;
+    let clock = opener.services.clock.as_ref();
+    Ok(interval.is_some_and(|interval| access_time::is_old(metadata, clock, interval)))
 }
 
 fn view(opener: &OpenServices, plan: &OpenPlan, share: &SharedOpen) -> Result<StatView, Error> {
@@ -138,6 +154,8 @@ fn make_handle(
         SharedOpen::Pending(ticket) => Some(ticket),
         SharedOpen::Plain => None,
     };
+    let export = opener.exports.find(&plan.path, "Opening")?;
+    let clock = opener.services.clock.as_ref();
     let new = NewFile {
         path: plan.plain.clone(),
         key: FileKey::from(metadata),
@@ -147,7 +165,8 @@ fn make_handle(
         writer: parts.writer,
         lock: parts.lock,
         persist,
-        read_only_export: opener.exports.find(&plan.path, "Opening")?.is_read_only(),
+        read_only_export: export.is_read_only(),
+        access: export.access_interval.map(|interval| RecordedAccess::now(interval, clock)),
         empty: metadata.size == 0,
         has_checksums: parts.has_checksums,
         pull: plan.copy.as_ref().map(|copy| copy.pull_state.clone()),
