@@ -6,6 +6,8 @@ set as XRootD's tools set them."""
 import hashlib
 import os
 import struct
+import subprocess
+import sys
 import time
 
 import pytest
@@ -86,6 +88,8 @@ def test_the_oldest_files_with_a_copy_leave_a_full_disk(tape, purged, tmp_path):
     # A file without any attribute is not ours to remove.
     (tree / "bare").write_bytes(b"")
     peers.give(tree / "bare")
+    # It goes too: its mode says nothing about the directory.
+    (tree / "file0").chmod(0o444)
     with open(tree / "local", "rb"), raw.Connection(server) as connection:
         handle = connection.open("/handle")
         for name in ("local", "handle"):
@@ -224,6 +228,39 @@ def test_what_a_crash_left_is_removed_without_staging_too(begin, small_disk):
     peers.give(left)
     server.start()
     wait_until(lambda: not left.exists())
+
+
+HOLDER = """
+import fcntl, os, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+file = os.open(sys.argv[1], os.O_RDONLY)
+fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_lease_of_another_program_delays_its_file_only(begin):
+    server = begin(peers.Linked(settings="", export="/"))
+    for name in ("leased", "other"):
+        (server.tree / name).write_bytes(b"content")
+        peers.give(server.tree / name)
+    arguments = [sys.executable, "-c", HOLDER, server.tree / "leased"]
+    with raw.Connection(server) as connection:
+        with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+            assert holder.stdout.readline() == b"held\n"
+            # More opens than there are threads of the disk. The client is to repeat each of them.
+            opening = [connection.start(raw.OPEN, struct.pack(">HH", 0, raw.O_READ), b"/leased") for _ in range(200)]
+            handle = connection.start(raw.OPEN, struct.pack(">HH", 0, raw.O_READ), b"/other")
+            frames = {}
+            while len(frames) <= len(opening):
+                frame = connection.answer()
+                if frame.status != raw.WAITRESP:
+                    frames[frame.stream] = frame
+            assert {frames[stream].status for stream in opening} == {raw.WAIT}
+            assert frames[handle].status == raw.OK
+            holder.stdin.close()
+        connection.open("/leased")
 
 
 def test_nothing_is_purged_without_the_option(tape, begin):  # noqa: F811

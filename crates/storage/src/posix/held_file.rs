@@ -67,21 +67,21 @@ impl PosixHeldFile {
     fn bearer(&self) -> AttributeBearer<'_> {
         AttributeBearer::from(self.file.as_fd())
     }
+}
 
-    /// Makes a change that needs write permission. The owner of a file without it has it meanwhile.
-    fn change(&self, make: impl Fn() -> io::Result<()>) -> io::Result<()> {
-        let refused = match make() {
-            Err(error) if error.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) => error,
-            other => return other,
-        };
-        let mode = Mode::from_raw_mode(rustix::fs::fstat(&self.file)?.st_mode & MODE_BITS);
-        if rustix::fs::fchmod(&self.file, mode | Mode::WUSR).is_err() {
-            return Err(refused);
-        }
-        let made = make();
-        rustix::fs::fchmod(&self.file, mode)?;
-        made
+/// Makes a change that needs write permission. The owner of a file without it has it meanwhile.
+pub(super) fn with_write_permission(file: &OwnedFd, make: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    let refused = match make() {
+        Err(error) if error.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) => error,
+        other => return other,
+    };
+    let mode = Mode::from_raw_mode(rustix::fs::fstat(file)?.st_mode & MODE_BITS);
+    if rustix::fs::fchmod(file, mode | Mode::WUSR).is_err() {
+        return Err(refused);
     }
+    let made = make();
+    rustix::fs::fchmod(file, mode)?;
+    made
 }
 
 impl HeldFile for PosixHeldFile {
@@ -104,11 +104,11 @@ impl HeldFile for PosixHeldFile {
     }
 
     fn set_attribute(&self, name: &str, value: &[u8]) -> io::Result<()> {
-        self.change(|| attribute::set(&self.bearer(), name, value, false))
+        with_write_permission(&self.file, || attribute::set(&self.bearer(), name, value, false))
     }
 
     fn remove_attribute(&self, name: &str) -> io::Result<()> {
-        match self.change(|| attribute::remove(&self.bearer(), name)) {
+        match with_write_permission(&self.file, || attribute::remove(&self.bearer(), name)) {
             Err(error) if error.raw_os_error() == Some(Errno::NODATA.raw_os_error()) => Ok(()),
             other => other,
         }

@@ -15,6 +15,7 @@
 
 use super::attribute::{self, AttributeBearer};
 use super::calls::{QUIET, metadata};
+use super::held_file::with_write_permission;
 use super::incoming::{is_same_file, leads_to, mark, remove_leftover, temporary_name, unmark};
 use super::local_file_system::check_local;
 use super::opening::{OngoingRemovals, RemovalTicket};
@@ -130,9 +131,9 @@ impl UnusedFile for PosixUnusedFile {
         }
         // No name of a client contains a slash, so this is the temporary name of no other one.
         let hidden = temporary_name(&[b"purge/", &*self.name].concat());
-        mark(&self.file)?;
+        with_write_permission(&self.file, || mark(&self.file))?;
         if let Err(error) = self.hide(&hidden) {
-            unmark(&self.file)?;
+            with_write_permission(&self.file, || unmark(&self.file))?;
             return Err(error);
         }
         let is_same = leads_to(&self.parent, &hidden, &self.file)?;
@@ -156,7 +157,7 @@ impl UnusedFile for PosixUnusedFile {
                 );
                 return Err(error.into());
             }
-            Ok(()) => unmark(&self.file)?,
+            Ok(()) => with_write_permission(&self.file, || unmark(&self.file))?,
         }
         Err(if is_same { Errno::BUSY } else { Errno::STALE }.into())
     }
