@@ -301,6 +301,9 @@ impl DiskCheck<'_> {
             if !effective.storage.spaces.is_empty() && !export.attributes.in_place {
                 let what = format!("all.export {name} purge: files in spaces cannot be purged yet");
                 self.wrong(&export.origin, what, "add the option inplace, or remove oss.space");
+            } else if *effective.multi_user.enabled {
+                let what = format!("all.export {name} purge: files of other users are not purged");
+                self.warn(&export.origin, what, "remove purge, or multi-user");
             } else if !export.attributes.stage || !effective.residency.has_copy_program() {
                 let what = format!("all.export {name} purge: a purged file cannot come back");
                 self.warn(&export.origin, what, "add the option stage, and set frm.xfr.copycmd in");

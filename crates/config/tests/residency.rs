@@ -130,6 +130,9 @@ fn an_export_that_purges_needs_a_way_back() {
     let spaces = format!("{copy}oss.space public /disks\n");
     let found = reported(&format!("{spaces}all.export /store stage purge\n"));
     assert!(found.iter().any(|text| text.contains("files in spaces cannot be purged")), "{found:?}");
+    let users = format!("{copy}ofs.osslib ++ libXrdMultiuser.so\n");
+    let found = reported(&format!("{users}all.export /store stage purge\n"));
+    assert!(found.iter().any(|text| text.contains("files of other users are not purged")), "{found:?}");
     let kept = "frm.purge.policy * nopurge\nall.export /store purge\n";
     assert_eq!(reported(kept), Vec::<String>::new());
 }

@@ -14,7 +14,8 @@ use storage::Metadata;
 /// Number of kept files that are named in the log of one purge.
 const NAMED_MAX: usize = 10;
 
-/// Number of failures of the program that knows the names in mass storage after which a purge ends.
+/// Number of successive failures of the program that knows the names in mass storage after which a purge
+/// ends.
 const CATALOG_FAILURES_MAX: usize = 5;
 
 /// Bytes that a removed file counts for at least, for its entry and its inode.
@@ -115,6 +116,7 @@ impl VolumePurge {
             Ok(removed) => {
                 outcome.files += 1;
                 outcome.bytes += removed.size;
+                self.catalog_failures = 0;
                 self.missing = self.missing.saturating_sub(removed.allocated.max(FILE_BYTES_MIN));
                 tracing::info!(path = %path.shown(), bytes = removed.size, "purged a file");
             }
@@ -127,13 +129,12 @@ impl VolumePurge {
             self.named += 1;
             tracing::info!(path = %path.shown(), %reason, "a file is not purged");
         }
-        if matches!(reason, KeptReason::CatalogFailed(_)) {
-            self.catalog_failures += 1;
-            if self.catalog_failures == CATALOG_FAILURES_MAX {
-                let export = self.volume.export.shown();
-                tracing::warn!(%export, %reason, "oss.rsscmd fails again and again, so the purge ends");
-                self.has_failed = true;
-            }
+        self.catalog_failures += usize::from(matches!(reason, KeptReason::CatalogFailed(_)));
+        // The same holds for all other files.
+        if self.catalog_failures == CATALOG_FAILURES_MAX || *reason == KeptReason::NoLeases {
+            let export = self.volume.export.shown();
+            tracing::warn!(%export, %reason, "the purge of this file system ends, because all its files stay");
+            self.has_failed = true;
         }
     }
 

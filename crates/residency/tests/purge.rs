@@ -4,8 +4,8 @@
 
 use base::LogicalPath;
 use residency::{
-    CopyFailure, FreeSpaceMark, KeptReason, PathResidency, PurgePolicy, Purger, RemoteCatalog, RemoteStatus,
-    ResidencyEvents, ResidencyPaths,
+    CopyFailure, FailureReason, FreeSpaceMark, KeptReason, PathResidency, PurgePolicy, Purger, RemoteCatalog,
+    RemoteStatus, ResidencyEvents, ResidencyPaths,
 };
 use rustix::fs::{Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
@@ -294,4 +294,27 @@ fn old_files_that_stay_are_not_in_the_way_of_others() {
     let outcome = disk.purger(4).purge();
     assert_eq!((outcome.files, outcome.short.len()), (4, 0));
     assert_eq!(disk.names()[..10], (0..10).map(|number| format!("f{number:02}")).collect::<Vec<_>>());
+}
+
+/// A catalog that cannot be asked.
+#[derive(Default)]
+struct BrokenCatalog(AtomicU32);
+impl RemoteCatalog for BrokenCatalog {
+    fn status(&self, _: &LogicalPath) -> Result<Option<RemoteStatus>, CopyFailure> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Err(CopyFailure::new(FailureReason::Temporary, "the library does not answer"))
+    }
+}
+
+#[test]
+fn a_purge_ends_when_mass_storage_cannot_be_asked() {
+    let disk = Disk::new();
+    for number in 0..20 {
+        disk.copied(&format!("/f{number:02}"), number);
+    }
+    let catalog = Arc::new(BrokenCatalog::default());
+    let purger = Purger { catalog: Some(catalog.clone()), ..disk.purger(100) };
+    let outcome = purger.purge();
+    assert_eq!((outcome.files, outcome.short), (0, vec![path("/")]));
+    assert_eq!(catalog.0.load(Ordering::Relaxed), 5);
 }
