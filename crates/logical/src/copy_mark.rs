@@ -1,7 +1,8 @@
 //! The attribute by which migration and purging know whether mass storage has a copy of a file.
 //!
 //! A file gets it when a client creates it or opens it for writing. Later it holds the modification
-//! time of the file that was copied. So a file that was changed has no copy, because its time differs.
+//! time of the file that was copied. So a file that a local program changed has no copy, because its
+//! time differs. Before a client changes it, the attribute is reset ([`crate::copy_withdrawal`]).
 //! A file without the attribute has no copy either, so a file system without attributes, or without
 //! room for them, refuses nothing. Only an attribute that would lie refuses a change.
 
@@ -21,7 +22,12 @@ pub(crate) fn mark_opened(
     replaced: bool,
 ) -> Result<(), Error> {
     let value = CopyTime::NEVER.encode();
-    let Err(error) = file.set_attribute(COPY_TIME_ATTRIBUTE, &value, !replaced) else { return Ok(()) };
+    let had_copy = replaced && !matches!(file.attribute(COPY_TIME_ATTRIBUTE), Ok(None));
+    let Err(error) = file.set_attribute(COPY_TIME_ATTRIBUTE, &value, !replaced) else {
+        // The attribute must not come back after a power failure that the new content survives.
+        let synced = if had_copy { file.sync_all() } else { Ok(()) };
+        return synced.map_err(|error| Error::unable(verb, path, error));
+    };
     if error.raw_os_error() == Some(errno::EXISTS) {
         return Ok(());
     }
@@ -39,11 +45,12 @@ pub(crate) fn mark_opened(
 }
 
 /// Reports whether a value of the attribute says that mass storage has a copy of some content.
-fn names_copy(value: &[u8]) -> bool {
+pub(crate) fn names_copy(value: &[u8]) -> bool {
     CopyTime::decode(value).is_some_and(|copied| copied.0 > CopyTime::NEVER.0)
 }
 
-fn cannot_reset(verb: &str, path: &LogicalPath, error: &io::Error) -> Error {
+/// Returns the error of a change that is refused because the attribute of a copy cannot be reset.
+pub(crate) fn cannot_reset(verb: &str, path: &LogicalPath, error: &io::Error) -> Error {
     let text = format!(
         "Unable to {verb} {}; its attribute {COPY_TIME_ATTRIBUTE} says that mass storage has a copy, and \
          cannot be reset: {}",

@@ -25,6 +25,7 @@
 //! | `in_flight` | operations in progress, which keep a file open |
 //! | `open_file` | the open file: reads, writes, checkpoints, release |
 //! | `copy_mark` | the attribute of files that need a copy in mass storage |
+//! | `copy_withdrawal` | its durable reset before the content of a file changes |
 //! | `clone` | copies of ranges between files, and new files created as a copy |
 //! | `open_table` | all open files |
 //! | `names` | the names of files open for writing, which a sync makes durable |
@@ -68,6 +69,7 @@ mod checksum;
 mod client_operations;
 mod clone;
 mod copy_mark;
+mod copy_withdrawal;
 mod describe;
 mod directory_reading;
 mod errno;

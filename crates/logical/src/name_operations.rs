@@ -8,6 +8,7 @@ use crate::checkpoint::CheckpointTable;
 use crate::checksum::{ChecksumService, stored};
 use crate::config::{CLIENT_MODE_BITS, ModeRules, OWNER_DIRECTORY_BITS, OWNER_FILE_BITS};
 use crate::copy_mark;
+use crate::copy_withdrawal;
 use crate::describe;
 use crate::errno::{self, unable};
 use crate::events::EventForwarder;
@@ -265,6 +266,10 @@ pub(crate) fn truncate(changes: &Arc<NameOperations>, target: Target, size: u64,
         // Counts as a writer meanwhile, so that no checksum is stored or trusted.
         let _lock = changes.open_table.locks.acquire(&path, LockUse::Write, false)?;
         let writer = changes.open_table.writers.add(key);
+        if changes.exports.find(&target.path, "Truncating")?.has_copies() {
+            let withdrawn = copy_withdrawal::withdraw_at(changes.backend.as_ref(), &path, &writer);
+            withdrawn.map_err(|e| copy_mark::cannot_reset("trunc", &target.path, &e))?;
+        }
         stored::drop_all_of_path(&changes.checksums.memory, changes.backend.as_ref(), &path, writer.key());
         changes.backend.truncate(&path, size).map_err(|e| Error::unable("trunc", &target.path, e))?;
         Ok(Value::Nothing)

@@ -6,6 +6,8 @@
 use crate::access_time::{self, RecordedAccess};
 use crate::checkpoint::FileCheckpoint;
 use crate::checksum::{GrowingChecksum, stored};
+use crate::copy_mark;
+use crate::copy_withdrawal::CopyWithdrawal;
 use crate::describe::{self, StatView};
 use crate::errno::{self, os, unable};
 use crate::file_services::FileServices;
@@ -40,6 +42,8 @@ pub(crate) struct NewFile {
     pub(crate) empty: bool,
     /// Checksums may be stored with the file.
     pub(crate) has_checksums: bool,
+    /// The file can have a copy in mass storage.
+    pub(crate) has_copies: bool,
     /// The file is the destination of a third-party copy.
     pub(crate) pull: Option<Arc<PullState>>,
     /// The file was opened as the source of a third-party copy.
@@ -78,6 +82,7 @@ pub(crate) struct OpenFileState {
     checkpoint: Mutex<Option<FileCheckpoint>>,
     /// No checksum is stored with the file.
     no_stored_checksum: AtomicBool,
+    copy: CopyWithdrawal,
     /// The registered name of a writable file, which a sync makes durable.
     name: Option<FileName>,
     /// The file was changed through this handle.
@@ -135,6 +140,7 @@ impl OpenFileState {
             has_checkpoint: AtomicBool::new(false),
             checkpoint: Mutex::default(),
             no_stored_checksum: AtomicBool::new(!new.has_checksums),
+            copy: CopyWithdrawal::new(new.writer.as_ref().filter(|_| new.has_copies)),
             name,
             changed: AtomicBool::new(false),
             growing: GrowingChecksum::new(growing),
@@ -288,19 +294,25 @@ impl OpenFileState {
         self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes the stored checksums before a change.
-    fn before_change(&self) {
+    /// Withdraws the copy in mass storage and removes the stored checksums before a change.
+    fn before_change(&self, verb: &str) -> Result<(), Error> {
+        self.copy.before_change(self.file.as_ref()).map_err(|error| {
+            self.note_failure();
+            copy_mark::cannot_reset(verb, &self.path, &error)
+        })?;
         if !self.no_stored_checksum.load(Ordering::Acquire) {
             self.drop_checksums();
             self.no_stored_checksum.store(true, Ordering::Release);
         }
         self.changed.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Reports whether a write may be made without waiting. It may not while old bytes must be
-    /// saved or checksums removed first.
+    /// saved, or the copy in mass storage withdrawn, or checksums removed first.
     pub(crate) fn is_free_to_write(&self) -> bool {
-        !self.has_checkpoint.load(Ordering::Acquire) && self.no_stored_checksum.load(Ordering::Acquire)
+        let no_checksum = self.no_stored_checksum.load(Ordering::Acquire);
+        no_checksum && self.copy.is_done() && !self.has_checkpoint.load(Ordering::Acquire)
     }
 
     /// Records a write that was made without waiting.
@@ -326,7 +338,7 @@ impl OpenFileState {
         save: impl FnOnce(&mut FileCheckpoint) -> io::Result<()>,
         act: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
-        self.before_change();
+        self.before_change(verb)?;
         if !protected && !self.has_checkpoint.load(Ordering::Acquire) {
             return act();
         }
@@ -424,7 +436,7 @@ impl OpenFileState {
     /// Writes data received by a copy, after [`OpenFileState::about_to_write`].
     pub(crate) fn write_pulled(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         self.check_range("write", offset, bytes.len())?;
-        self.before_change();
+        self.before_change("write")?;
         self.file.write(offset, bytes).map_err(|e| self.write_failed("write", e))?;
         self.growing.count(bytes.len() as u64);
         Ok(())

@@ -39,6 +39,8 @@ struct FileWriters {
     observers: u32,
     /// Number of writers that came since the entry was made.
     arrivals: u64,
+    /// See [`WriterTicket::withdrawal_order`].
+    withdrawal_order: Arc<Mutex<()>>,
 }
 
 /// All files that are open for writing.
@@ -65,7 +67,8 @@ impl Writers {
         let alone = users.writers == 0;
         users.writers += 1;
         users.arrivals += 1;
-        WriterTicket { writers: self.clone(), key, is_writer: true, alone, arrivals: users.arrivals }
+        let (arrivals, withdrawal_order) = (users.arrivals, users.withdrawal_order.clone());
+        WriterTicket { writers: self.clone(), key, is_writer: true, alone, arrivals, withdrawal_order }
     }
 
     /// Observes a file without writing it, so that writers that come and go meanwhile are noticed.
@@ -74,7 +77,8 @@ impl Writers {
         let users = shard.entry(key).or_default();
         let alone = users.writers == 0;
         users.observers += 1;
-        WriterTicket { writers: self.clone(), key, is_writer: false, alone, arrivals: users.arrivals }
+        let (arrivals, withdrawal_order) = (users.arrivals, users.withdrawal_order.clone());
+        WriterTicket { writers: self.clone(), key, is_writer: false, alone, arrivals, withdrawal_order }
     }
 
     /// Reports whether a file is open for writing.
@@ -91,9 +95,15 @@ pub(crate) struct WriterTicket {
     /// There was no other writer when it was made.
     alone: bool,
     arrivals: u64,
+    withdrawal_order: Arc<Mutex<()>>,
 }
 
 impl WriterTicket {
+    /// Returns the lock under which writers of the file withdraw its copy in mass storage.
+    pub(crate) fn withdrawal_order(&self) -> &Arc<Mutex<()>> {
+        &self.withdrawal_order
+    }
+
     /// Returns the file that is written or observed.
     pub(crate) fn key(&self) -> FileKey {
         self.key

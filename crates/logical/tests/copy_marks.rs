@@ -8,7 +8,7 @@ use base::ErrorKind;
 use logical::config::ExportConfig;
 use storage::{Backend as _, COPY_TIME_ATTRIBUTE, CopyTime};
 use support::{Server, creating, path, posc, reading, replacing, target, updating};
-use vfs::{AttributeWork, Operation, Value};
+use vfs::{AttributeWork, Now, Operation, Value};
 
 /// Error numbers of the operating system.
 const ACCESS: i32 = 13;
@@ -147,6 +147,33 @@ fn a_file_is_created_without_room_for_the_attribute() {
     let (_, text) = server.open("/mig/x", replacing()).refusal();
     assert!(text.contains("says that mass storage has a copy, and cannot be reset"), "{text}");
     server.close(&server.open("/mig/x", updating()).file()).done();
+}
+
+#[test]
+fn only_the_first_change_of_a_file_with_a_copy_waits_for_a_sync() {
+    let server = server();
+    server.memory.put("/stage/x", b"old");
+    for name in ["/mig/x", "/purge/x", "/stage/x"] {
+        set_copied(&server, name);
+        let file = server.open(name, updating()).file();
+        let before = server.memory.faults().calls("sync");
+        assert!(matches!(file.write_now(0, b"n"), Now::WouldBlock), "{name}");
+        server.memory.faults().fail("sync", Some(NO_SPACE));
+        for _ in 0..2 {
+            let (_, text) = server.write(&file, 0, b"n").refusal();
+            assert!(text.contains("says that mass storage has a copy, and cannot be reset"), "{text}");
+            assert_eq!(server.memory.content(name).unwrap(), b"old", "{name}");
+        }
+        server.memory.faults().fail("sync", None);
+        server.write(&file, 0, b"n").done();
+        assert_eq!(copied(&server, name), Some(CopyTime::NEVER), "{name}");
+        assert!(matches!(file.write_now(1, b"e"), Now::Done(Ok(()))), "{name}");
+        server.close(&file).done();
+        let file = server.open(name, updating()).file();
+        server.write(&file, 2, b"w").done();
+        assert_eq!(server.memory.faults().calls("sync"), before + 3, "{name}");
+        server.close(&file).done();
+    }
 }
 
 #[test]

@@ -4,8 +4,9 @@
 
 mod support;
 
+use logical::config::ExportConfig;
 use std::sync::Arc;
-use storage::{Faulty, Pool};
+use storage::{COPY_TIME_ATTRIBUTE, CopyTime, Faulty, Pool};
 use support::{Server, creating, is_whole, path, posc, reading, replacing, target, updating};
 use vfs::CheckpointWork::{Begin, Commit};
 use vfs::{FileOperation, OpenFile, OpenRequest, Operation};
@@ -261,4 +262,84 @@ fn a_sync_does_not_touch_the_disk_above_a_mount() {
     sync(&server, &file);
     // The file in its directory, and the directory on the mounted disk.
     assert_eq!(server.memory.faults().calls("sync_name"), before + 2);
+}
+
+/// The content of a file that has a copy in mass storage.
+const COPIED: &[u8] = b"0123456789";
+
+/// Returns a server with such a file, which is migrated.
+fn with_copied_file() -> Server {
+    let server = Server::with(|config| {
+        config.exports.push(ExportConfig { migrate: true, ..ExportConfig::new(path("/mig")) });
+    });
+    server.memory.put("/mig/f", COPIED);
+    server.memory.put_attribute("/mig/f", COPY_TIME_ATTRIBUTE, &CopyTime(77).encode());
+    server
+}
+
+fn has_copy(server: &Server) -> bool {
+    let value = server.memory.attribute_of("/mig/f", COPY_TIME_ATTRIBUTE);
+    value.is_some_and(|value| CopyTime::decode(&value) == Some(CopyTime(77)))
+}
+
+/// Cuts the power after each number of steps of `change`. A file with another content than the copy must
+/// not look copied, whatever its modification time is.
+fn check_is_not_copied(what: &str, change: impl Fn(&Server, Arc<dyn OpenFile>)) {
+    for steps in 0..12 {
+        for seed in 0..SEEDS / 4 {
+            let server = with_copied_file();
+            let file = server.open("/mig/f", updating()).file();
+            server.memory.faults().stop_after(steps);
+            change(&server, file);
+            server.memory.faults().stop_after(0);
+            server.settle();
+            let server = server.after_stop(Some(seed));
+            let is_changed = server.memory.content("/mig/f").unwrap() != COPIED;
+            assert!(!is_changed || !has_copy(&server), "{what}, {steps} steps, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_changed_file_has_no_copy_after_a_power_failure() {
+    check_is_not_copied("write", |server, file| {
+        drop(server.write(&file, 3, b"abc").answer());
+        drop(server.on_file(&file, FileOperation::Sync).answer());
+    });
+    check_is_not_copied("truncate", |server, file| {
+        drop(server.on_file(&file, FileOperation::Truncate { size: 4, checkpoint: false }).answer());
+        drop(server.on_file(&file, FileOperation::Sync).answer());
+    });
+    check_is_not_copied("truncate by path", |server, _file| {
+        drop(server.call(Operation::Truncate { target: target("/mig/f"), size: 4 }).answer());
+    });
+    // The truncation comes before the attribute, and shows by the size. The new content comes later.
+    for seed in 0..SEEDS {
+        let server = with_copied_file();
+        let file = server.open("/mig/f", replacing()).file();
+        server.write(&file, 0, b"9876543210").done();
+        sync(&server, &file);
+        server.memory.faults().stop_after(0);
+        server.settle();
+        assert!(!has_copy(&server.after_stop(Some(seed))), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_file_whose_checkpoint_is_undone_has_no_copy() {
+    for seed in 0..SEEDS {
+        let server = with_copied_file();
+        let file = server.open("/mig/f", updating()).file();
+        server.on_file(&file, FileOperation::Checkpoint(Begin)).done();
+        server.write(&file, 2, b"XXXX").done();
+        server.memory.faults().stop_after(0);
+        server.settle();
+        // An earlier version of the server left the attribute.
+        let memory = server.memory.survivor(None);
+        memory.put_attribute("/mig/f", COPY_TIME_ATTRIBUTE, &CopyTime(77).encode());
+        let server = server.restarted_on(&memory, None);
+        assert_eq!(server.memory.content("/mig/f").unwrap(), COPIED, "it is undone");
+        server.memory.faults().stop_after(0);
+        assert!(!has_copy(&server.after_stop(Some(seed))), "seed {seed}");
+    }
 }

@@ -12,6 +12,7 @@ mod record;
 mod resolving;
 
 use crate::config::Checkpoints as Config;
+use crate::copy_withdrawal;
 use crate::errno::{self, os};
 use crate::journal::{Journal, JournalDirectory};
 use crate::proof::{self, Proof, ProofSearch};
@@ -387,6 +388,7 @@ fn restore(
     head: &JournalHead,
     places: &[u64],
 ) -> io::Result<()> {
+    copy_withdrawal::withdraw(file)?;
     for at in places.iter().rev() {
         let entry = reader.entry(*at)?.ok_or_else(|| os(errno::INPUT_OUTPUT))?;
         file.write(entry.offset, &entry.bytes)?;

@@ -169,6 +169,7 @@ fn make_handle(
         access: export.access_interval.map(|interval| RecordedAccess::now(interval, clock)),
         empty: metadata.size == 0,
         has_checksums: parts.has_checksums,
+        has_copies: export.has_copies(),
         pull: plan.copy.as_ref().map(|copy| copy.pull_state.clone()),
         needs_this_server: crate::third_party::is_copy(&plan.cgi),
         offers_copies: opener.third_party.get().is_some(),
