@@ -293,12 +293,17 @@ impl DiskCheck<'_> {
     /// Exports that purge need names without spaces, and a way back for their files.
     fn purging(&mut self) {
         let effective = self.effective;
-        if effective.cluster.role.redirects() || effective.residency.purge.free.is_none() {
+        let policy = &effective.residency.purge;
+        let has_no_policy = policy.origin.is_default();
+        if effective.cluster.role.redirects() || policy.free.is_none() && !has_no_policy {
             return;
         }
         for export in effective.storage.exports.iter().filter(|export| export.attributes.purge) {
             let name = &export.prefix;
-            if !effective.storage.spaces.is_empty() && !export.attributes.in_place {
+            if has_no_policy {
+                let what = format!("all.export {name} purge: nothing is purged without frm.purge.policy");
+                self.warn(&export.origin, what, "write frm.purge.policy, or remove purge");
+            } else if !effective.storage.spaces.is_empty() && !export.attributes.in_place {
                 let what = format!("all.export {name} purge: files in spaces cannot be purged yet");
                 self.wrong(&export.origin, what, "add the option inplace, or remove oss.space");
             } else if *effective.multi_user.enabled {

@@ -86,7 +86,8 @@ fn the_policy_of_purges_has_the_form_of_xrootd() {
     let (percent, bytes) = (FreeSpaceLimit::Percent, FreeSpaceLimit::Bytes);
     let hold = Duration::from_secs(20 * 3600);
     let all = |free| PurgeRule { free, hold, is_public: false };
-    assert_eq!(rule(""), all(Some((percent(2), percent(3)))));
+    assert_eq!(rule(""), all(None), "nothing is removed unasked");
+    assert_eq!(rule("frm.purge.policy * 2% 3%\n"), all(Some((percent(2), percent(3)))));
     assert_eq!(rule("frm.purge.policy * 5%\n"), all(Some((percent(5), percent(6)))));
     assert_eq!(rule("frm.purge.policy * 10k\n"), all(Some((bytes(10_240), bytes(12_288)))));
     assert_eq!(rule("frm.purge.policy * nopurge\n"), all(None));
@@ -109,8 +110,8 @@ fn the_policy_of_purges_has_the_form_of_xrootd() {
         let Loaded { effective, report } = loaded(&format!("frm.purge.policy {line}\n"));
         let kinds: Vec<_> = report.problems().iter().map(|problem| problem.kind).collect();
         assert_eq!(kinds, [kind], "{line}: {report}");
-        // A program that is not asked keeps all files.
-        assert_eq!(effective.residency.purge.free.is_none(), line.ends_with("polprog"), "{line}");
+        // A line that is not in force removes nothing, nor does a program that is not asked.
+        assert_eq!(effective.residency.purge.free, None, "{line}");
     }
 }
 
@@ -121,8 +122,11 @@ fn an_export_that_purges_needs_a_way_back() {
         let all = problems(&report).into_iter().map(|(_, text)| text);
         all.filter(|text| text.contains("purge")).collect::<Vec<_>>()
     };
-    let copy = "all.adminpath /var/spool/xrootd\nfrm.xfr.copycmd /bin/tape $SRC $DST\n";
-    for text in ["all.export /store purge\n".to_owned(), format!("{copy}all.export /store purge\n")] {
+    let policy = "frm.purge.policy * 2% 3%\n";
+    let copy = format!("{policy}all.adminpath /var/spool/xrootd\nfrm.xfr.copycmd /bin/tape $SRC $DST\n");
+    let found = reported("all.export /store stage purge\n");
+    assert!(found.len() == 1 && found[0].contains("nothing is purged without frm.purge.policy"), "{found:?}");
+    for text in [format!("{policy}all.export /store purge\n"), format!("{copy}all.export /store purge\n")] {
         let found = reported(&text);
         assert!(found.len() == 1 && found[0].contains("a purged file cannot come back"), "{found:?}");
     }

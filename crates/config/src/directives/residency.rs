@@ -76,11 +76,12 @@ pub(super) const SECTION: Section = Section {
             "{*|public} {nopurge | minfree [maxfree]} [hold {time|forever}] [polprog]",
             purge::policy,
         )
-        .default("* 2% 3% hold 20h")
+        .default("* nopurge")
         .help(
             "When files of exports with `purge` are removed: a purge begins when less than `minfree` is free on a file \
                system, and ends when `maxfree` is. Both are percentages or sizes. Without `maxfree` it is 1 percent more, \
-               or a fifth. A file stays for the time of `hold` after its last access. `public` has precedence over `*`. \
+               or a fifth. A file stays for the time of `hold` after its last access, which is 20h if it is missing. \
+               `public` has precedence over `*`. Without this directive nothing is purged. \
                Files in other spaces are not purged. `polprog` is not in force yet, and ends all purges.",
         )
         .example("* 10% 20% hold 10h"),

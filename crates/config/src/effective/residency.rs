@@ -123,7 +123,9 @@ impl Default for ResidencyConfig {
             directory: Setting::default_of(None),
             deny: Setting::default_of(Duration::from_secs(3 * 3600)),
             purge: Setting::default_of(PurgeRule {
-                free: Some((FreeSpaceLimit::Percent(2), FreeSpaceLimit::Percent(3))),
+                // XRootD has a default for its purge program, which a site starts deliberately. This server
+                // removes nothing unasked.
+                free: None,
                 hold: Duration::from_secs(20 * 3600),
                 is_public: false,
             }),
