@@ -123,6 +123,8 @@ pub enum FailureReason {
     Site,
     /// The program of an earlier try still runs. This try does not count.
     InUse,
+    /// The file was changed during its copy. Another try may succeed.
+    Changed,
 }
 
 /// A failed copy.

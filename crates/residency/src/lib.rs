@@ -20,6 +20,7 @@
 //! | `staging` | [`Staging`]: brings one file in, whole or not at all |
 //! | `migration` | copies one file to mass storage, and records that it has a copy |
 //! | `copy_candidate` | decides whether a file needs a copy |
+//! | `failure_pause` | pauses migration while each copy fails |
 //! | `migration_search` | [`MigrationSchedule`]; searches the exports for such files |
 //! | `service` | [`Residency`]: the queue at work |
 //! | `queue_list` | [`list_queue`]: the queue for administrators |
@@ -39,6 +40,7 @@ mod copy_candidate;
 mod copy_command;
 mod copy_program;
 mod entry;
+mod failure_pause;
 mod memory_store;
 mod migration;
 mod migration_search;

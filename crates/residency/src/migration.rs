@@ -50,7 +50,7 @@ impl Migration {
             Err(outcome) => outcome,
             Ok(Migrated::NotNeeded(reason)) => {
                 tracing::debug!(%path, reason, "a file is not migrated now");
-                CopyOutcome::Done
+                CopyOutcome::NotNeeded
             }
             Ok(Migrated::Copied(bytes)) => {
                 let copying = begun.elapsed().as_secs();
@@ -170,7 +170,7 @@ impl Migration {
 }
 
 fn changed(reason: &str) -> CopyOutcome {
-    CopyOutcome::Failed(CopyFailure::new(FailureReason::Temporary, reason))
+    CopyOutcome::Failed(CopyFailure::new(FailureReason::Changed, reason))
 }
 
 /// Reports whether an error means that the path does not lead to a file that could be migrated.

@@ -27,7 +27,12 @@ pub(crate) const MIGRATION_OWNER: &str = "(migration)";
 const CLIENT: &str = "migration";
 
 /// Maximum number of files to be migrated that wait in the queue.
-const QUEUED_MAX: u64 = 10_000;
+pub(crate) const QUEUED_MAX: u64 = 10_000;
+
+/// Maximum number of files whose migration has failed and that the queue remembers. The search waits then,
+/// as it does for a full queue. It is greater than the other limit, because such a file stays for hours
+/// and must not keep others from their copy.
+pub(crate) const FAILED_MAX: usize = 100_000;
 
 /// Maximum number of files that wait in memory until they are idle.
 const DEFERRED_MAX: usize = 4096;

@@ -19,6 +19,7 @@
 use crate::entry::{
     CopyFailure, EntryKey, EntryState, FailureReason, Priority, RequestId, TransferDirection, TransferEntry,
 };
+use crate::failure_pause::FailurePause;
 use crate::store::{EntryStore, OwnerTurn, QueuePlaces};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -67,15 +68,6 @@ pub struct QueueLimits {
     pub failures_kept: u64,
 }
 
-impl QueueLimits {
-    fn slots(&self, direction: TransferDirection) -> usize {
-        match direction {
-            TransferDirection::In => self.slots_in,
-            TransferDirection::Out => self.slots_out,
-        }
-    }
-}
-
 /// A request for a transfer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Submission {
@@ -109,6 +101,8 @@ pub enum SubmissionOutcome {
 pub enum CopyOutcome {
     /// The copy is complete and durable.
     Done,
+    /// Nothing was to be copied.
+    NotNeeded,
     /// It was ended because of [`QueueAction::Stop`], or because the server ends.
     Stopped,
     /// It failed.
@@ -148,6 +142,8 @@ pub struct TransferQueue {
     running: BTreeMap<EntryKey, (Arc<str>, Arc<str>)>,
     inward: Turns,
     outward: Turns,
+    /// The failures of copies to mass storage.
+    failures: FailurePause,
 }
 
 /// The turns of priorities, and of owners within a priority.
@@ -177,7 +173,13 @@ impl TransferQueue {
     /// Returns a queue with no running copy. The store has been recovered.
     #[must_use]
     pub fn new(limits: QueueLimits) -> Self {
-        Self { limits, running: BTreeMap::new(), inward: Turns::new(), outward: Turns::new() }
+        let (inward, outward) = (Turns::new(), Turns::new());
+        Self { limits, running: BTreeMap::new(), inward, outward, failures: FailurePause::default() }
+    }
+
+    /// Returns the reason of a pause of migration, if there is one.
+    pub(crate) fn pause_reason(&self) -> Option<&Arc<str>> {
+        self.failures.reason()
     }
 
     /// Returns the number of running copies.
@@ -320,17 +322,20 @@ impl TransferQueue {
         if self.running.remove(key).is_none() {
             return Err(QueueError::NotRunning(key.path.text().into_owned()));
         }
+        if key.direction == TransferDirection::Out {
+            self.failures.note(key, &outcome, now);
+        }
         let Some(mut entry) = store.find(key)? else {
             // The database was replaced meanwhile. Those who wait get their answer all the same.
             let result = match outcome {
-                CopyOutcome::Done => Ok(()),
+                CopyOutcome::Done | CopyOutcome::NotNeeded => Ok(()),
                 CopyOutcome::Stopped => return Ok(None),
                 CopyOutcome::Failed(failure) => Err(failure),
             };
             return Ok(Some(QueueAction::Finished(key.clone(), result)));
         };
         let result = match (outcome, &entry.state) {
-            (CopyOutcome::Done, _) => Ok(()),
+            (CopyOutcome::Done | CopyOutcome::NotNeeded, _) => Ok(()),
             (CopyOutcome::Stopped, EntryState::Active) => {
                 entry.state = EntryState::Queued { ready: now };
                 // A try that was stopped has not failed.
@@ -363,7 +368,8 @@ impl TransferQueue {
         now: u64,
     ) -> Result<Option<QueueAction>, QueueError<S::Error>> {
         let key = entry.key.clone();
-        let may_pass = matches!(failure.reason, FailureReason::Temporary | FailureReason::Site);
+        let may_pass =
+            matches!(failure.reason, FailureReason::Temporary | FailureReason::Site | FailureReason::Changed);
         let is_young = now.saturating_sub(entry.added) < REQUEST_SECONDS_MAX;
         let is_last = entry.tries >= self.limits.tries_max;
         if failure.reason == FailureReason::InUse {
@@ -411,9 +417,11 @@ impl TransferQueue {
         store.remove_expired(now, EXPIRED_MAX)?;
         let mut actions = Vec::new();
         for direction in TransferDirection::ALL {
-            while self.running.keys().filter(|key| key.direction == direction).count()
-                < self.limits.slots(direction)
-            {
+            let slots = match direction {
+                TransferDirection::In => self.limits.slots_in,
+                TransferDirection::Out => self.failures.slots(self.limits.slots_out, now),
+            };
+            while self.running.keys().filter(|key| key.direction == direction).count() < slots {
                 let Some(mut entry) = self.choose(store, direction, now)? else { break };
                 entry.state = EntryState::Active;
                 entry.tries = entry.tries.saturating_add(1);
@@ -432,7 +440,8 @@ impl TransferQueue {
         store: &mut S,
         now: u64,
     ) -> Result<Option<u64>, QueueError<S::Error>> {
-        Ok(store.next_ready_time(now)?)
+        let ready = store.next_ready_time(now)?;
+        Ok(ready.into_iter().chain(self.failures.end(now)).min())
     }
 
     /// Returns the entry to start next, and counts the turn of its priority. A priority that used

@@ -4,7 +4,7 @@ use crate::entry::{
     CopyFailure, EntryKey, EntryState, FailureReason, RequestId, TransferDirection, TransferEntry,
 };
 use crate::migration::Migration;
-use crate::migration_search::MIGRATION_OWNER;
+use crate::migration_search::{FAILED_MAX, MIGRATION_OWNER, QUEUED_MAX};
 use crate::outlived::QueueRun;
 use crate::ports::StopSignal;
 use crate::queue::{
@@ -41,7 +41,7 @@ pub(crate) enum Command {
     Cancel(RequestId, StageReply<()>),
     Query(RequestId, StageReply<RequestStatus>),
     /// Adds migrations that find a place and did not fail lately. The answer is the number of migrations
-    /// that wait or run.
+    /// that wait or run, or [`QUEUED_MAX`] if too many have failed.
     Migrate(Vec<Submission>, Sender<u64>),
     Ended(EntryKey, CopyOutcome),
     /// Asks whether a transfer is in the queue and was not cancelled.
@@ -207,6 +207,7 @@ impl QueueThread {
             }
         };
         self.abandoned.clear();
+        report_pause(before.pause_reason(), self.queue.pause_reason());
         for (command, result) in batch.into_iter().zip(applied) {
             self.answer(command, result);
         }
@@ -314,6 +315,17 @@ impl QueueThread {
     }
 }
 
+/// Reports the begin or the end of a pause of migration.
+fn report_pause(before: Option<&Arc<str>>, after: Option<&Arc<str>>) {
+    match (before, after) {
+        (None, Some(reason)) => tracing::warn!(
+            %reason, "migration pauses, because many files have failed in succession; it tries one file from time to time"
+        ),
+        (Some(_), None) => tracing::warn!("migration goes on, because a file was copied again"),
+        _ => {}
+    }
+}
+
 fn unexpected_end() -> CopyOutcome {
     CopyOutcome::Failed(CopyFailure::new(FailureReason::Site, "the server could not run the copy"))
 }
@@ -383,7 +395,9 @@ fn apply(
                 // One that is refused is found again.
                 handled(queue.submit(store, submission, now))?;
             }
-            return Ok(AppliedCommand::Migrate(store.places(MIGRATION_OWNER)?.own));
+            let own = store.places(MIGRATION_OWNER)?.own;
+            let has_room = store.failed_migrations(FAILED_MAX)? < FAILED_MAX;
+            return Ok(AppliedCommand::Migrate(if has_room { own } else { own.max(QUEUED_MAX) }));
         }
         Command::IsWanted(key, _) => {
             let state = store.find(key)?.map(|entry| entry.state);

@@ -54,7 +54,10 @@ pub(crate) fn state_columns(state: &EntryState) -> (i64, Option<i64>, Option<i64
                 FailureReason::NotFound => 0,
                 FailureReason::Permanent => 1,
                 // An entry does not fail for good because of the site or a program that still runs.
-                FailureReason::Temporary | FailureReason::Site | FailureReason::InUse => 2,
+                FailureReason::Temporary
+                | FailureReason::Site
+                | FailureReason::InUse
+                | FailureReason::Changed => 2,
             };
             (3, Some(seconds(*until)), Some(reason), Some(&failure.text))
         }

@@ -95,6 +95,10 @@ CREATE TABLE unreadable_entries (
 );
 ";
 
+/// An index for [`crate::SqliteStore::failed_migrations`], also in databases of an earlier start.
+const FAILED_MIGRATIONS: &str =
+    "CREATE INDEX IF NOT EXISTS failed_migrations ON entries (number) WHERE state = 3 AND direction = 1;";
+
 /// Sets the connection up, and creates or upgrades the tables. Returns their version.
 pub(crate) fn prepare(connection: &Connection) -> Result<i64, rusqlite::Error> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
@@ -107,8 +111,11 @@ pub(crate) fn prepare(connection: &Connection) -> Result<i64, rusqlite::Error> {
     let changes = match version()? {
         0 => format!("{TABLES} {UPGRADE_1}"),
         1 => UPGRADE_1.to_owned(),
+        VERSION => String::new(),
         _ => return version(),
     };
-    connection.execute_batch(&format!("BEGIN; {changes} PRAGMA user_version = {VERSION}; COMMIT"))?;
+    connection.execute_batch(&format!(
+        "BEGIN; {changes} {FAILED_MIGRATIONS} PRAGMA user_version = {VERSION}; COMMIT"
+    ))?;
     version()
 }

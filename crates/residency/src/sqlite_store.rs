@@ -163,6 +163,16 @@ impl SqliteStore {
         Ok(number.try_into().unwrap_or_default())
     }
 
+    /// Returns the number of files that could not be migrated and are refused for now, counted up to
+    /// `most`.
+    pub fn failed_migrations(&mut self, most: usize) -> Result<usize, StoreError> {
+        let sql = "SELECT count(*) FROM (SELECT 1 FROM entries INDEXED BY failed_migrations
+            WHERE state = 3 AND direction = 1 LIMIT ?)";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let number = statement.query_row(params![count(most)], |row| row.get::<_, i64>(0))?;
+        Ok(number.try_into().unwrap_or_default())
+    }
+
     /// Returns up to `most` files of a request that have failed, in the order of their paths.
     pub fn failures_of_request(
         &mut self,

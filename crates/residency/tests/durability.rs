@@ -427,3 +427,22 @@ fn a_queue_of_the_first_version_is_upgraded() {
     queue.finish(&mut store, &support::key(0), CopyOutcome::Done, 9).unwrap();
     assert_eq!(store.places("").unwrap(), QueuePlaces::default());
 }
+
+#[test]
+fn migrations_that_failed_are_counted_up_to_a_limit() {
+    let directory = Directory::new();
+    let mut store = SqliteStore::open(&place(&directory.0)).unwrap();
+    let mut queue = TransferQueue::new(QueueLimits { slots_in: 9, slots_out: 9, ..LIMITS });
+    // Files from 8 on are migrated.
+    for file in [0, 1, 8, 9, 10, 11] {
+        queue.submit(&mut store, &submission(file, 0, None), 1).unwrap();
+    }
+    for action in queue.start_ready(&mut store, 1).unwrap() {
+        let QueueAction::Start(entry) = action else { panic!("{action:?}") };
+        let failure = CopyFailure::new(residency::FailureReason::NotFound, "no drive");
+        let done = entry.key == support::key(11);
+        let outcome = if done { CopyOutcome::Done } else { CopyOutcome::Failed(failure) };
+        queue.finish(&mut store, &entry.key, outcome, 1).unwrap();
+    }
+    assert_eq!([2, 10].map(|most| store.failed_migrations(most).unwrap()), [2, 3]);
+}

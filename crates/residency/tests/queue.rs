@@ -271,3 +271,45 @@ fn files_of_a_request_that_failed_are_remembered_for_some_time() {
     queue.start_ready(&mut store, 10 + LIMITS.failures_kept).unwrap();
     assert_eq!(failures(&store, 2), 0);
 }
+
+#[test]
+fn migration_pauses_while_each_file_fails() {
+    let limits = QueueLimits { slots_out: 2, tries_max: 9, ..LIMITS };
+    let (mut store, mut queue) = (MemoryStore::default(), TransferQueue::new(limits));
+    for file in 8..40 {
+        queue.submit(&mut store, &submission(file, 0, None), 1).unwrap();
+    }
+    let fail = |reason| CopyOutcome::Failed(CopyFailure::new(reason, "no drive"));
+    // Starts what is ready, and ends all copies with an outcome. Returns their number.
+    let run = |queue: &mut TransferQueue, store: &mut MemoryStore, now, outcome: &CopyOutcome| {
+        let actions = queue.start_ready(store, now).unwrap();
+        for action in &actions {
+            let QueueAction::Start(entry) = action else { panic!("{action:?}") };
+            queue.finish(store, &entry.key, outcome.clone(), now).unwrap();
+        }
+        actions.len()
+    };
+    for (now, reason) in [(1, FailureReason::Changed), (100, FailureReason::InUse)] {
+        for _ in 0..15 {
+            assert_eq!(run(&mut queue, &mut store, now, &fail(reason)), 2, "the program has not failed");
+        }
+    }
+    let temporary = fail(FailureReason::Temporary);
+    for _ in 0..10 {
+        assert_eq!(run(&mut queue, &mut store, 1000, &temporary), 2);
+    }
+    assert_eq!(run(&mut queue, &mut store, 1000, &temporary), 0);
+    // The other direction goes on, and says nothing about this one.
+    queue.submit(&mut store, &submission(0, 0, None), 1000).unwrap();
+    assert_eq!(run(&mut queue, &mut store, 1000, &CopyOutcome::Done), 1);
+    assert_eq!(run(&mut queue, &mut store, 1059, &temporary), 0);
+    assert_eq!(queue.next_time(&mut store, 1059).unwrap(), Some(1060));
+    // One file shows whether the next pause is needed.
+    assert_eq!(run(&mut queue, &mut store, 1060, &temporary), 1);
+    assert_eq!(run(&mut queue, &mut store, 1179, &temporary), 0);
+    assert_eq!(run(&mut queue, &mut store, 1180, &CopyOutcome::NotNeeded), 1);
+    assert_eq!(run(&mut queue, &mut store, 1180, &temporary), 1);
+    assert_eq!(run(&mut queue, &mut store, 1419, &temporary), 0);
+    assert_eq!(run(&mut queue, &mut store, 1420, &CopyOutcome::Done), 1);
+    assert_eq!(run(&mut queue, &mut store, 1420, &CopyOutcome::Done), 2);
+}

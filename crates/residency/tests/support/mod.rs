@@ -272,7 +272,7 @@ impl<S: TestStore> History<S> {
             _ => entry.tries >= LIMITS.tries_max,
         };
         let finished = match (&outcome, &entry.phase) {
-            (CopyOutcome::Done, _) => Some(Ok(())),
+            (CopyOutcome::Done | CopyOutcome::NotNeeded, _) => Some(Ok(())),
             (_, Phase::Stopping) => None,
             (CopyOutcome::Failed(failure), _) if is_final => Some(Err(failure.clone())),
             (CopyOutcome::Failed(_), _) if reason == FailureReason::InUse => {
