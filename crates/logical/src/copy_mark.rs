@@ -37,7 +37,7 @@ pub(crate) fn mark_opened(
             Err(error) => error.raw_os_error() != Some(errno::UNSUPPORTED),
         };
         if is_marked {
-            return Err(cannot_reset(verb, path, &error));
+            return Err(cannot_reset(verb, path, error));
         }
     }
     tracing::debug!(path = %path.shown(), %error, "a file does not get the attribute {COPY_TIME_ATTRIBUTE}");
@@ -50,14 +50,14 @@ pub(crate) fn names_copy(value: &[u8]) -> bool {
 }
 
 /// Returns the error of a change that is refused because the attribute of a copy cannot be reset.
-pub(crate) fn cannot_reset(verb: &str, path: &LogicalPath, error: &io::Error) -> Error {
+pub(crate) fn cannot_reset(verb: &str, path: &LogicalPath, error: io::Error) -> Error {
     let text = format!(
         "Unable to {verb} {}; its attribute {COPY_TIME_ATTRIBUTE} says that mass storage has a copy, and \
          cannot be reset: {}",
         path.text(),
-        errno_text(error)
+        errno_text(&error)
     );
-    Error::new(ErrorKind::from_io(error), text)
+    Error { kind: ErrorKind::from_io(&error), text, source: Some(error) }
 }
 
 /// A rename of a file that may have a copy in mass storage. While it lasts, the file has a writer, so a
@@ -160,7 +160,7 @@ fn reset_mark(
     if let Err(error) = file.set_attribute(COPY_TIME_ATTRIBUTE, &CopyTime::NEVER.encode())
         && file.remove_attribute(COPY_TIME_ATTRIBUTE).is_err()
     {
-        return Err(cannot_reset("rename", path, &error));
+        return Err(cannot_reset("rename", path, error));
     }
     Ok(RenameMark { writer, reset: Some(ResetMark { file, former, version }) })
 }

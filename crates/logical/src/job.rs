@@ -5,10 +5,15 @@
 //! all of the work moves to that pool ([`at`]). So a hung disk delays only requests for its own
 //! files.
 
+use crate::errno;
 use base::{Error, ErrorKind, LogicalPath, Owner};
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use storage::{Backend, CreateMode, Job, Pool, WorkPlacement};
 use vfs::{Answer, Caller, DeferredReply, ReplyTo, Started, Target, Value};
+
+/// Time after which a client repeats an operation that met a lease, in seconds.
+const LEASE_SECONDS: u32 = 1;
 
 /// Runs `work` with this context on the pool of the file system of `target`, where it may block.
 pub(crate) fn on_pool<C: Send + Sync + 'static>(
@@ -20,7 +25,19 @@ pub(crate) fn on_pool<C: Send + Sync + 'static>(
 ) -> Started {
     let (path, inside) = (target.path.clone(), context.clone());
     spawn_where_blocking(backend, &path, None, reply, move |_, reply| {
-        reply.send(work(&inside, &target).into())
+        let result = work(&inside, &target);
+        let wait = result.as_ref().err().and_then(|error| leased(&target.path, error));
+        reply.send(wait.unwrap_or_else(|| result.into()))
+    })
+}
+
+/// Returns the answer to an operation that failed because another process has a lease of the file, or
+/// because the file is being purged. The operation has told the system to end the lease.
+pub(crate) fn leased(path: &LogicalPath, error: &Error) -> Option<Answer> {
+    let number = error.source.as_ref().and_then(io::Error::raw_os_error);
+    (number == Some(errno::TRY_AGAIN)).then(|| {
+        let text = format!("{} is in use by another process, which was asked to release it", path.text());
+        Answer::Wait { seconds: LEASE_SECONDS, text }
     })
 }
 

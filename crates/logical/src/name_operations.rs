@@ -268,7 +268,7 @@ pub(crate) fn truncate(changes: &Arc<NameOperations>, target: Target, size: u64,
         let writer = changes.open_table.writers.add(key);
         if changes.exports.find(&target.path, "Truncating")?.has_copies() {
             let withdrawn = copy_withdrawal::withdraw_at(changes.backend.as_ref(), &path, &writer);
-            withdrawn.map_err(|e| copy_mark::cannot_reset("trunc", &target.path, &e))?;
+            withdrawn.map_err(|e| copy_mark::cannot_reset("trunc", &target.path, e))?;
         }
         stored::drop_all_of_path(&changes.checksums.memory, changes.backend.as_ref(), &path, writer.key());
         changes.backend.truncate(&path, size).map_err(|e| Error::unable("trunc", &target.path, e))?;

@@ -94,13 +94,9 @@ fn open_now(opener: &Arc<OpenServices>, plan: &OpenPlan) -> Option<Answer> {
 /// Opens a file where blocking is allowed.
 pub(crate) fn open(opener: &Arc<OpenServices>, plan: &OpenPlan) -> Answer {
     match open_admitted(opener, plan) {
-        Answer::Error(error) if error_number(&error) == Some(errno::TRY_AGAIN) => refusals::leased(plan),
+        Answer::Error(error) => job::leased(&plan.path, &error).unwrap_or(Answer::Error(error)),
         answer => answer,
     }
-}
-
-fn error_number(error: &Error) -> Option<i32> {
-    error.source.as_ref().and_then(io::Error::raw_os_error)
 }
 
 fn open_admitted(opener: &Arc<OpenServices>, plan: &OpenPlan) -> Answer {

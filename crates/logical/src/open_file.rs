@@ -298,7 +298,7 @@ impl OpenFileState {
     fn before_change(&self, verb: &str) -> Result<(), Error> {
         self.copy.before_change(self.file.as_ref()).map_err(|error| {
             self.note_failure();
-            copy_mark::cannot_reset(verb, &self.path, &error)
+            copy_mark::cannot_reset(verb, &self.path, error)
         })?;
         if !self.no_stored_checksum.load(Ordering::Acquire) {
             self.drop_checksums();

@@ -8,9 +8,10 @@ use base::ErrorKind;
 use logical::config::ExportConfig;
 use storage::{Backend as _, COPY_TIME_ATTRIBUTE, CopyTime};
 use support::{Server, creating, path, posc, reading, replacing, target, updating};
-use vfs::{AttributeWork, Now, Operation, Value};
+use vfs::{Answer, AttributeWork, Now, Operation, Value};
 
 /// Error numbers of the operating system.
+const TRY_AGAIN: i32 = 11;
 const ACCESS: i32 = 13;
 const NO_SPACE: i32 = 28;
 const UNSUPPORTED: i32 = 95;
@@ -119,6 +120,18 @@ fn a_rename_that_is_refused_leaves_the_attribute() {
         rename().done();
         assert_eq!(copied(&server, "/mig/y"), never);
     }
+}
+
+/// The system refuses opens of a file for which another process has a lease.
+#[test]
+fn a_rename_of_a_file_with_a_lease_is_repeated_by_the_client() {
+    let server = server();
+    let rename = || server.call(Operation::rename(target("/mig/x"), target("/mig/y")));
+    server.memory.faults().fail("hold", Some(TRY_AGAIN));
+    let Answer::Wait { seconds, text } = rename().answer() else { panic!("it is not repeated") };
+    assert!(seconds == 1 && text.contains("/mig/x is in use by another process"), "{text}");
+    server.memory.faults().fail("hold", None);
+    rename().done();
 }
 
 #[test]

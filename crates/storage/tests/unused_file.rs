@@ -253,3 +253,27 @@ fn inode_of(place: &std::path::Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     fs::metadata(place).unwrap().ino()
 }
+
+/// Renames, pins and migrations hold files, and a purge examines each file in turn.
+#[test]
+fn a_file_that_is_examined_is_held_at_the_end_of_the_examination() {
+    let root = Root::new();
+    let backend = root.backend();
+    let place = root.0.join("f");
+    fs::write(&place, b"1").unwrap();
+    // The wait is limited, so a slow machine may need several tries.
+    let held = (0..100).any(|_| {
+        let claimed = claim(&backend, "/f").unwrap();
+        std::thread::scope(|scope| {
+            let holding = scope.spawn(|| backend.transfers().unwrap().hold(&path("/f")).is_ok());
+            while !is_wanted(&place) && !holding.is_finished() {
+                std::thread::yield_now();
+            }
+            // An open that does not wait repeats itself for a moment, and then fails.
+            let _ = (0..20).any(|_| holding.is_finished() || !is_wanted(&place));
+            drop(claimed);
+            holding.join().unwrap()
+        })
+    });
+    assert!(held);
+}

@@ -9,9 +9,6 @@ use vfs::Answer;
 /// Maximum wait sent to a reader of an unfinished file, in seconds.
 const CREATION_SECONDS: u64 = 60;
 
-/// Wait sent to a client for the end of a lease, in seconds.
-const LEASE_SECONDS: u32 = 1;
-
 /// Returns the answer to an open of a marked file by a client without a ticket for it. Without a
 /// record here, another server may be writing the file, so it is neither served nor removed.
 pub(super) fn unfinished(opener: &OpenServices, plan: &OpenPlan, found: Wholeness) -> Answer {
@@ -61,13 +58,6 @@ pub(super) fn busy(plan: &OpenPlan) -> Answer {
         plan.path.text()
     );
     Answer::Error(Error::new(ErrorKind::InProgress, text))
-}
-
-/// Returns the answer to an open of a file for which another process has a lease, or that is being purged.
-/// The open has told the system to end the lease.
-pub(super) fn leased(plan: &OpenPlan) -> Answer {
-    let text = format!("{} is in use by another process, which was asked to release it", plan.path.text());
-    Answer::Wait { seconds: LEASE_SECONDS, text }
 }
 
 /// Returns the answer to a reader of an unfinished file.

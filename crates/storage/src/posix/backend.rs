@@ -6,7 +6,7 @@ use super::calls::{QUIET, exact_mode, metadata, stat_cached, usage_of};
 use super::directory::PosixDirectory;
 use super::file::PosixFile;
 use super::link::{self, LinkTarget};
-use super::opening::{OngoingRemovals, OpenedFile, open_named};
+use super::opening::{OngoingRemovals, OpenedFile, look_up, open_named};
 use super::partition::SpaceReservation;
 use super::space::{SPACE_DEFAULT, SpaceConfig, Spaces};
 use super::stable;
@@ -249,7 +249,9 @@ impl Backend for Posix {
         let how = shortened.as_ref().unwrap_or(how);
         let (fd, promise, opened) = open_named(&self.removals, || match &how.create {
             Some(create) => self.create(path, how, create),
-            None => Ok((self.tree.open(&*self.stored(path)?, Self::flags(how), 0)?, None)),
+            None => look_up(&self.removals, || {
+                Ok((self.tree.open(&*self.stored(path)?, Self::flags(how), 0)?, None))
+            }),
         })?;
         let volume = self.volumes.of_file(opened.device, &fd).clone();
         let account = if how.write { self.account(path, &fd) } else { None };
@@ -279,7 +281,7 @@ impl Backend for Posix {
         // link might lead there.
         let fd = match self.tree.open_now(&path, Self::flags(how), self.volumes.are_local()) {
             None => return Now::WouldBlock,
-            Some(Err(error)) => return Now::Done(Err(error)),
+            Some(Err(error)) => return self.removals.failed_now(error),
             Some(Ok(fd)) => fd,
         };
         let device = match OpenedFile::new(&fd).map(OpenedFile::named_device) {
@@ -294,8 +296,8 @@ impl Backend for Posix {
     }
 
     fn stat(&self, path: &LogicalPath) -> io::Result<Metadata> {
-        let status = rustix::fs::fstat(self.open_place(path)?)?;
-        Ok(metadata(&status))
+        let place = look_up(&self.removals, || self.open_place(path))?;
+        Ok(metadata(&rustix::fs::fstat(place)?))
     }
 
     fn stat_now(&self, path: &LogicalPath) -> Now<Metadata> {
@@ -308,7 +310,7 @@ impl Backend for Posix {
         }
         match self.tree.open_now(&path, OFlags::PATH, true) {
             None => Now::WouldBlock,
-            Some(Err(error)) => Now::Done(Err(error)),
+            Some(Err(error)) => self.removals.failed_now(error),
             Some(Ok(place)) => Now::Done(stat_cached(&place)),
         }
     }

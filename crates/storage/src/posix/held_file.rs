@@ -3,6 +3,7 @@
 use super::attribute::{self, AttributeBearer};
 use super::calls::{QUIET, metadata};
 use super::incoming::is_same_file;
+use super::opening::{OngoingRemovals, look_up, open_named};
 use super::space::Spaces;
 use super::tree::{ConfinedTree, ParentDirectory, directory_of};
 use crate::{FileVersion, HeldFile, Metadata};
@@ -22,6 +23,7 @@ const MODE_BITS: u32 = 0o7777;
 /// A file that is held open.
 pub(super) struct PosixHeldFile {
     tree: Arc<ConfinedTree>,
+    removals: Arc<OngoingRemovals>,
     spaces: Option<Arc<Spaces>>,
     /// The path of the file below the root.
     stored: LogicalPath,
@@ -30,12 +32,8 @@ pub(super) struct PosixHeldFile {
 
 /// Opens the regular file at a path below the root. A link is followed only if it is that of a file in
 /// a space; the error of others is `ELOOP`.
-fn open(
-    tree: &ConfinedTree,
-    spaces: Option<&Spaces>,
-    stored: &LogicalPath,
-    flags: OFlags,
-) -> io::Result<OwnedFd> {
+fn open(tree: &ConfinedTree, spaces: Option<&Spaces>, stored: &LogicalPath) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY;
     let file = match tree.open(stored, flags | OFlags::NOFOLLOW | QUIET, 0) {
         Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
             let (parent, name) = tree.parent(stored)?;
@@ -53,15 +51,29 @@ fn open(
     }
 }
 
+/// Opens such a file when no removal of this process is in the way.
+fn open_settled(
+    tree: &ConfinedTree,
+    removals: &OngoingRemovals,
+    spaces: Option<&Spaces>,
+    stored: &LogicalPath,
+) -> io::Result<OwnedFd> {
+    let find = || open(tree, spaces, stored).map(|fd| (fd, ()));
+    Ok(open_named(removals, || look_up(removals, find))?.0)
+}
+
 impl PosixHeldFile {
-    /// Opens the file at a path below the root.
+    /// Opens the file at a path below the root. It waits for a removal of the file that does not take
+    /// place, as opens of clients do.
     pub(super) fn new(
         tree: &Arc<ConfinedTree>,
+        removals: &Arc<OngoingRemovals>,
         spaces: Option<&Arc<Spaces>>,
         stored: &LogicalPath,
     ) -> io::Result<Self> {
-        let file = open(tree, spaces.map(Arc::as_ref), stored, OFlags::RDONLY)?;
-        Ok(Self { tree: tree.clone(), spaces: spaces.cloned(), stored: stored.clone(), file })
+        let file = open_settled(tree, removals, spaces.map(Arc::as_ref), stored)?;
+        let (tree, removals) = (tree.clone(), removals.clone());
+        Ok(Self { tree, removals, spaces: spaces.cloned(), stored: stored.clone(), file })
     }
 
     fn bearer(&self) -> AttributeBearer<'_> {
@@ -115,7 +127,7 @@ impl HeldFile for PosixHeldFile {
     }
 
     fn has_name(&self) -> io::Result<bool> {
-        match open(&self.tree, self.spaces.as_deref(), &self.stored, OFlags::RDONLY) {
+        match open_settled(&self.tree, &self.removals, self.spaces.as_deref(), &self.stored) {
             Ok(named) => is_same_file(&named, &self.file),
             Err(error) if crate::is_missing(&error) => Ok(false),
             Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {

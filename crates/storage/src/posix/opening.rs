@@ -6,7 +6,11 @@
 //!
 //! A lease of another program has the same error. Nothing is known about its end, so such an open fails
 //! at once and keeps no thread.
+//!
+//! During a removal the file has a hidden name, and gets its own one back if a client wants it. So a
+//! missing name is looked up again after the end of a removal.
 
+use crate::Now;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::io;
@@ -23,6 +27,7 @@ const WAIT_MAX: Duration = Duration::from_millis(50);
 struct RemovalCount {
     ongoing: usize,
     ended: u64,
+    last_end: Option<Instant>,
 }
 
 /// The files of this process that are examined for their removal, so that none may open them.
@@ -41,6 +46,19 @@ impl OngoingRemovals {
     pub(super) fn begin(removals: &Arc<Self>) -> RemovalTicket {
         removals.lock().ongoing += 1;
         RemovalTicket(removals.clone())
+    }
+
+    /// Reports whether a missing name may be that of a file which is examined, or was until a moment ago.
+    fn may_hide_names(&self) -> bool {
+        let count = self.lock();
+        count.ongoing > 0 || count.last_end.is_some_and(|end| end.elapsed() < WAIT_MAX)
+    }
+
+    /// Returns the result of a look-up without waiting that has failed. A name that a removal could hide
+    /// has to be looked up where waiting is allowed.
+    pub(super) fn failed_now<T>(&self, error: io::Error) -> Now<T> {
+        let is_missing = error.raw_os_error() == Some(Errno::NOENT.raw_os_error());
+        if is_missing && self.may_hide_names() { Now::WouldBlock } else { Now::Done(Err(error)) }
     }
 
     /// Waits until one has ended since this number of ends, and reports whether that is so. It does not
@@ -66,6 +84,7 @@ impl Drop for RemovalTicket {
         let mut count = self.0.lock();
         count.ongoing -= 1;
         count.ended += 1;
+        count.last_end = Some(Instant::now());
         self.0.ended.notify_all();
     }
 }
@@ -96,6 +115,21 @@ impl OpenedFile {
     /// Returns the device, or `None` if the file has no name any more.
     pub(super) fn named_device(self) -> Option<u64> {
         self.has_name.then_some(self.device)
+    }
+}
+
+/// Looks a name up, and once more if it is missing while a removal could hide it. Blocks.
+pub(super) fn look_up<T>(
+    removals: &OngoingRemovals,
+    mut find: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
+    let ended = removals.lock().ended;
+    match find() {
+        Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => {
+            let is_over = removals.wait_for_end(ended, Instant::now() + WAIT_MAX);
+            if is_over { find() } else { Err(error) }
+        }
+        other => other,
     }
 }
 
@@ -166,6 +200,33 @@ mod tests {
         let directory =
             open_named(&removals, || Ok((File::open(std::env::temp_dir())?.into(), ()))).map(|_| ());
         assert_eq!(directory.unwrap_err().raw_os_error(), Some(libc::EISDIR));
+    }
+
+    #[test]
+    fn a_name_that_a_removal_hides_is_looked_up_again() {
+        let removals = Arc::new(OngoingRemovals::default());
+        let missing = || Err::<(), _>(Errno::NOENT.into());
+        let number = |result: io::Result<()>| result.unwrap_err().raw_os_error();
+        let mut calls = 0;
+        let refused = look_up(&removals, || {
+            calls += 1;
+            missing()
+        });
+        assert_eq!((number(refused), calls), (Some(libc::ENOENT), 1));
+        assert!(matches!(removals.failed_now::<()>(Errno::NOENT.into()), Now::Done(Err(_))));
+        // The file gets its name back after the first look.
+        let mut ticket = Some(OngoingRemovals::begin(&removals));
+        assert!(matches!(removals.failed_now::<()>(Errno::NOENT.into()), Now::WouldBlock));
+        assert!(matches!(removals.failed_now::<()>(Errno::ACCESS.into()), Now::Done(Err(_))));
+        look_up(&removals, || if ticket.take().is_some() { missing() } else { Ok(()) }).unwrap();
+        // A missing file is looked up once more, and not again.
+        let mut calls = 0;
+        let refused = look_up(&removals, || {
+            calls += 1;
+            drop(OngoingRemovals::begin(&removals));
+            missing()
+        });
+        assert_eq!((number(refused), calls), (Some(libc::ENOENT), 2));
     }
 
     #[test]

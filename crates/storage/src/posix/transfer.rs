@@ -26,7 +26,7 @@ impl TransferStorage for Posix {
 
     fn hold(&self, path: &LogicalPath) -> io::Result<Box<dyn HeldFile>> {
         let stored = self.names.stored(path)?;
-        Ok(Box::new(PosixHeldFile::new(&self.tree, self.spaces.as_ref(), &stored)?))
+        Ok(Box::new(PosixHeldFile::new(&self.tree, &self.removals, self.spaces.as_ref(), &stored)?))
     }
 
     fn claim_unused(&self, path: &LogicalPath) -> io::Result<Box<dyn UnusedFile>> {
