@@ -35,7 +35,7 @@ def purged(tape, begin, small_disk):  # noqa: F811
 
     def start(policy="* 2m 3900k hold 0"):
         more = f"frm.purge.policy {policy}\nfrm.purge.waittime 1d\nfrm.xfr.copymax 8\n"
-        return begin(peers.Linked(settings=tape.settings(more=more), export="/ stage purge", tree=small_disk))
+        return begin(peers.Linked(settings=tape.copies_in(more=more), export="/ stage purge", tree=small_disk))
 
     return start
 
@@ -199,7 +199,7 @@ def test_a_crash_during_purges_loses_nothing(tape, purged, tmp_path):  # noqa: F
 def test_a_file_under_another_name_is_not_purged(tape, begin, small_disk):  # noqa: F811
     """The export staged only, when a client renamed a file. Local tools do the same."""
     peers.give(small_disk)
-    settings = tape.settings(more="frm.purge.policy * 8m 9m hold 0\nfrm.purge.waittime 1d\n")
+    settings = tape.copies_in(more="frm.purge.policy * 8m 9m hold 0\nfrm.purge.waittime 1d\n")
     server = begin(peers.Linked(settings=settings, export="/ stage", tree=small_disk))
     for name in ("old", "local", "file"):
         tape.put(name, content(name))
@@ -264,16 +264,16 @@ def test_a_lease_of_another_program_delays_its_file_only(begin):
 
 
 def test_nothing_is_purged_without_the_option(tape, begin):  # noqa: F811
-    server = begin(peers.Linked(settings=tape.settings(more="frm.purge.policy * 8m 9m hold 0\n"), export="/ stage"))
+    server = begin(peers.Linked(settings=tape.copies_in(more="frm.purge.policy * 8m 9m hold 0\n"), export="/ stage"))
     refused = residency(server, "purge")
     assert refused.status != 0 and "no export of this server is purged" in refused.all
 
 
 def test_the_queue_is_listed(tape, begin):  # noqa: F811
     tape.put("file", data(1000))
-    server = begin(peers.Linked(settings=tape.settings(), export="/ stage"))
+    server = begin(peers.Linked(settings=tape.copies_in(), export="/ stage"))
     assert residency(server, "queue").ok().out == "none\n"
-    with tape.hold():
+    with tape.flag("hold"):
         xrdfs(server, "prepare", "-s", "/file").ok()
         wait_until(lambda: tape.runs())
         lines = [line.split() for line in residency(server, "queue").ok().out.splitlines()]
