@@ -247,12 +247,16 @@ impl Backend for Posix {
         let truncates = how.truncate && how.write && self.accounts_for_growth();
         let shortened = truncates.then(|| OpenMode { truncate: false, ..how.clone() });
         let how = shortened.as_ref().unwrap_or(how);
-        let (fd, promise, opened) = open_named(&self.removals, || match &how.create {
-            Some(create) => self.create(path, how, create),
-            None => look_up(&self.removals, || {
-                Ok((self.tree.open(&*self.stored(path)?, Self::flags(how), 0)?, None))
-            }),
-        })?;
+        let (fd, promise, opened) = match &how.create {
+            Some(create) => {
+                open_named(&self.removals, &*self.names.stored_new(path)?, || self.create(path, how, create))
+            }
+            None => {
+                let stored = self.stored(path)?;
+                let find = || Ok((self.tree.open(&*stored, Self::flags(how), 0)?, None));
+                open_named(&self.removals, &stored, || look_up(&self.removals, &stored, find))
+            }
+        }?;
         let volume = self.volumes.of_file(opened.device, &fd).clone();
         let account = if how.write { self.account(path, &fd) } else { None };
         let file = self.opened(fd, volume, (promise, account));
@@ -279,9 +283,10 @@ impl Backend for Posix {
         }
         // On a network file system opening asks its server even if the name is in memory, and a
         // link might lead there.
+        let begin = self.removals.before_look_up();
         let fd = match self.tree.open_now(&path, Self::flags(how), self.volumes.are_local()) {
             None => return Now::WouldBlock,
-            Some(Err(error)) => return self.removals.failed_now(error),
+            Some(Err(error)) => return self.removals.failed_now(begin, &path, error),
             Some(Ok(fd)) => fd,
         };
         let device = match OpenedFile::new(&fd).map(OpenedFile::named_device) {
@@ -296,7 +301,8 @@ impl Backend for Posix {
     }
 
     fn stat(&self, path: &LogicalPath) -> io::Result<Metadata> {
-        let place = look_up(&self.removals, || self.open_place(path))?;
+        let stored = self.stored(path)?;
+        let place = look_up(&self.removals, &stored, || self.tree.open(&*stored, OFlags::PATH, 0))?;
         Ok(metadata(&rustix::fs::fstat(place)?))
     }
 
@@ -308,9 +314,10 @@ impl Backend for Posix {
         if !self.volumes.of_path(&path).has_local_names() {
             return Now::WouldBlock;
         }
+        let begin = self.removals.before_look_up();
         match self.tree.open_now(&path, OFlags::PATH, true) {
             None => Now::WouldBlock,
-            Some(Err(error)) => self.removals.failed_now(error),
+            Some(Err(error)) => self.removals.failed_now(begin, &path, error),
             Some(Ok(place)) => Now::Done(stat_cached(&place)),
         }
     }

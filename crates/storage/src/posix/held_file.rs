@@ -59,7 +59,7 @@ fn open_settled(
     stored: &LogicalPath,
 ) -> io::Result<OwnedFd> {
     let find = || open(tree, spaces, stored).map(|fd| (fd, ()));
-    Ok(open_named(removals, || look_up(removals, find))?.0)
+    Ok(open_named(removals, stored, || look_up(removals, stored, find))?.0)
 }
 
 impl PosixHeldFile {

@@ -59,7 +59,7 @@ impl PosixUnusedFile {
         if !tree.is_at(&above, &parent)? {
             return Err(Errno::LOOP.into());
         }
-        let ticket = OngoingRemovals::begin(removals);
+        let ticket = OngoingRemovals::begin(removals, stored);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | QUIET;
         let file = match rustix::fs::openat(&parent, name, flags, Mode::empty()) {
             // Somebody else has a lease.
