@@ -3,6 +3,7 @@
 The tape is that of the tests of staging, and the disk a small file system of its own. Attributes are
 set as XRootD's tools set them."""
 
+import errno
 import hashlib
 import os
 import struct
@@ -115,6 +116,30 @@ def test_the_oldest_files_with_a_copy_leave_a_full_disk(tape, purged, tmp_path):
     xrdcp(server.url("/file0"), target).ok()
     assert target.read_bytes() == content("file0") and len(tape.runs()) == runs + 1
     assert (tree / "file0").exists()
+
+
+def test_a_disk_without_room_for_attributes_is_purged(tape, purged):  # noqa: F811
+    server = purged("* 8m 9m hold 0")
+    all_names = ["file0", "file1", "file2"]
+    stage_files(server, tape, all_names)
+    # Attributes take the room of inodes on this file system. XFS sets none if it is full.
+    full = server.tree / "full"
+    full.write_bytes(b"")
+    status = os.statvfs(server.tree)
+    inodes = status.f_files - status.f_ffree + 1
+    subprocess.run(["mount", "-o", f"remount,nr_inodes={inodes}", server.tree], check=True)
+    number = 0
+    for size in (512, 64, 8, 1):
+        try:
+            while True:
+                os.setxattr(full, f"user.{number}", b"x" * size)
+                number += 1
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+    with pytest.raises(OSError):
+        os.setxattr(server.tree / "file0", "user.scalla.incoming", b"1")
+    residency(server, "purge").ok()
+    wait_until(lambda: names(server.tree) == ["full"])
 
 
 def test_pins_of_the_command_keep_files_until_they_end(tape, purged):  # noqa: F811

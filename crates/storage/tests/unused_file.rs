@@ -5,7 +5,7 @@
 use base::LogicalPath;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use storage::{Backend as _, CreateMode, FileRemoval, Leftovers, OpenMode, Posix, UnusedFile};
@@ -83,11 +83,20 @@ fn what_is_not_one_file_with_one_name_stays() {
     fs::hard_link(root.0.join("f"), root.0.join("second")).unwrap();
     symlink("f", root.0.join("link")).unwrap();
     fs::create_dir(root.0.join("d")).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        root.0.join("pipe"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o644),
+        0,
+    )
+    .unwrap();
     assert_eq!(errno(claim(&backend, "/f")), Some(libc::EMLINK));
+    assert_eq!(errno(claim(&backend, "/pipe")), Some(libc::ENOTBLK));
     assert_eq!(errno(claim(&backend, "/link")), Some(libc::ELOOP));
     assert_eq!(errno(claim(&backend, "/d")), Some(libc::ENOTBLK));
     assert_eq!(errno(claim(&backend, "/none")), Some(libc::ENOENT));
-    assert_eq!(root.names(), ["d", "f", "link", "second"]);
+    assert_eq!(root.names(), ["d", "f", "link", "pipe", "second"]);
 }
 
 #[test]
@@ -187,6 +196,11 @@ fn a_crash_during_a_removal_leaves_what_the_next_start_removes() {
     let left = backend.transfers().unwrap().remove_leftovers(&path("/")).unwrap();
     assert_eq!(left, Leftovers { removed: 1, ..Leftovers::default() });
     assert!(root.names().is_empty());
+    // The file system was too full for the attribute.
+    fs::write(&hidden, "old").unwrap();
+    fs::set_permissions(&hidden, fs::Permissions::from_mode(0o1644)).unwrap();
+    let left = backend.transfers().unwrap().remove_leftovers(&path("/")).unwrap();
+    assert_eq!(left, Leftovers { removed: 1, ..Leftovers::default() });
     // It is in the way of nothing before, and what somebody else put there stays.
     crash();
     fs::write(root.0.join("f"), "new").unwrap();

@@ -8,7 +8,7 @@ use crate::incoming::{INCOMING_MODIFIED, INCOMING_PREFIX, IncomingFile, lock_fil
 use crate::{Leftovers, Metadata, ParentCreation};
 use base::LogicalPath;
 use digest::{Algorithm, RunningChecksum};
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io;
@@ -223,6 +223,12 @@ pub(super) enum Leftover {
     Unknown,
 }
 
+/// Reports whether a file has the sticky bit, which has no meaning for files. A purge of a full file system
+/// sets it instead of the attribute.
+pub(super) fn has_sticky_bit(status: &Stat) -> bool {
+    Mode::from_raw_mode(status.st_mode).contains(Mode::SVTX)
+}
+
 /// Removes a file at a temporary name if it has the mark of temporary files, and if nobody has
 /// locked it.
 pub(super) fn remove_leftover(directory: &OwnedFd, name: &[u8]) -> io::Result<Leftover> {
@@ -240,7 +246,7 @@ pub(super) fn remove_leftover(directory: &OwnedFd, name: &[u8]) -> io::Result<Le
         other => other?,
     };
     let mark = attribute::get(&AttributeBearer::from(file.as_fd()), ATTRIBUTE)?;
-    if mark.as_deref() != Some(ATTRIBUTE_VALUE) {
+    if mark.as_deref() != Some(ATTRIBUTE_VALUE) && !has_sticky_bit(&rustix::fs::fstat(&file)?) {
         return Ok(Leftover::Unknown);
     }
     let writable = rustix::fs::openat(CWD, proc_name(file.as_fd()), OFlags::RDWR | QUIET, Mode::empty());

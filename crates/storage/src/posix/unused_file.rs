@@ -7,7 +7,8 @@
 //!
 //! A name cannot be removed together with a proof of where it leads. Therefore the file is first renamed
 //! to a hidden name, to which nobody else renames, and its identity is checked there. A crash in between
-//! leaves a temporary file, which the next start of the server removes.
+//! leaves a temporary file, which the next start of the server removes. It recognises the file by its
+//! attribute, or by its sticky bit: a full XFS sets no attribute, but a purge must work there most of all.
 //!
 //! Two opens could still get a removed file. One has found the name before the rename and calls for the
 //! file after the end of the lease: those of this backend check the number of names of their file, and
@@ -15,8 +16,10 @@
 
 use super::attribute::{self, AttributeBearer};
 use super::calls::{QUIET, metadata};
-use super::held_file::with_write_permission;
-use super::incoming::{is_same_file, leads_to, mark, remove_leftover, temporary_name, unmark};
+use super::held_file::{MODE_BITS, with_write_permission};
+use super::incoming::{
+    has_sticky_bit, is_same_file, leads_to, mark, remove_leftover, temporary_name, unmark,
+};
 use super::local_file_system::check_local;
 use super::opening::{OngoingRemovals, RemovalTicket};
 use super::tree::{ConfinedTree, ParentDirectory};
@@ -33,6 +36,42 @@ const BLOCK_BYTES: u64 = 512;
 
 /// `fcntl`: sets the signal for an open by others. The crate `libc` lacks the constant.
 const F_SETSIG: libc::c_int = 10;
+
+/// The sign by which a hidden file is recognised after a crash.
+#[derive(Clone, Copy)]
+enum HiddenMark {
+    Attribute,
+    StickyBit,
+}
+
+/// Marks a file that gets a hidden name.
+fn set_mark(file: &OwnedFd) -> io::Result<HiddenMark> {
+    let full = match with_write_permission(file, || mark(file)) {
+        Ok(()) => return Ok(HiddenMark::Attribute),
+        Err(error) => error,
+    };
+    match full.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOSPC | Errno::DQUOT) => {}
+        _ => return Err(full),
+    }
+    change_sticky_bit(file, true)?;
+    // Some file systems leave the bit out without an error.
+    if has_sticky_bit(&rustix::fs::fstat(file)?) { Ok(HiddenMark::StickyBit) } else { Err(full) }
+}
+
+/// Ends the mark of a file that stays.
+fn clear_mark(file: &OwnedFd, mark: HiddenMark) -> io::Result<()> {
+    match mark {
+        HiddenMark::Attribute => with_write_permission(file, || unmark(file)),
+        HiddenMark::StickyBit => change_sticky_bit(file, false),
+    }
+}
+
+fn change_sticky_bit(file: &OwnedFd, is_set: bool) -> io::Result<()> {
+    let mut mode = Mode::from_raw_mode(rustix::fs::fstat(file)?.st_mode & MODE_BITS);
+    mode.set(Mode::SVTX, is_set);
+    Ok(rustix::fs::fchmod(file, mode)?)
+}
 
 /// A file under a lease. The lease ends with the descriptor.
 pub(super) struct PosixUnusedFile {
@@ -58,6 +97,12 @@ impl PosixUnusedFile {
         let above = stored.parent().ok_or(Errno::BUSY)?;
         if !tree.is_at(&above, &parent)? {
             return Err(Errno::LOOP.into());
+        }
+        // The open of a device or a pipe can have effects.
+        match FileType::from_raw_mode(rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode) {
+            FileType::RegularFile => {}
+            FileType::Symlink => return Err(Errno::LOOP.into()),
+            _ => return Err(Errno::NOTBLK.into()),
         }
         let ticket = OngoingRemovals::begin(removals, stored);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | QUIET;
@@ -131,9 +176,9 @@ impl UnusedFile for PosixUnusedFile {
         }
         // No name of a client contains a slash, so this is the temporary name of no other one.
         let hidden = temporary_name(&[b"purge/", &*self.name].concat());
-        with_write_permission(&self.file, || mark(&self.file))?;
+        let mark = set_mark(&self.file)?;
         if let Err(error) = self.hide(&hidden) {
-            with_write_permission(&self.file, || unmark(&self.file))?;
+            clear_mark(&self.file, mark)?;
             return Err(error);
         }
         let is_same = leads_to(&self.parent, &hidden, &self.file)?;
@@ -157,7 +202,7 @@ impl UnusedFile for PosixUnusedFile {
                 );
                 return Err(error.into());
             }
-            Ok(()) => with_write_permission(&self.file, || unmark(&self.file))?,
+            Ok(()) => clear_mark(&self.file, mark)?,
         }
         Err(if is_same { Errno::BUSY } else { Errno::STALE }.into())
     }
