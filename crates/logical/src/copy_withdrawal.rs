@@ -16,14 +16,15 @@ use storage::{Backend, COPY_TIME_ATTRIBUTE, CopyTime, OpenMode, StoredFile};
 /// The state of the copy of a file that is open for writing.
 pub(crate) struct CopyWithdrawal {
     is_done: AtomicBool,
-    order: Arc<Mutex<()>>,
+    /// `None` if the file can have no copy.
+    order: Option<Arc<Mutex<()>>>,
 }
 
 impl CopyWithdrawal {
     /// Returns the state for a writer of a file; `None` if the file can have no copy.
     pub(crate) fn new(writer: Option<&WriterTicket>) -> Self {
         let order = writer.map(|writer| writer.withdrawal_order().clone());
-        Self { is_done: AtomicBool::new(order.is_none()), order: order.unwrap_or_default() }
+        Self { is_done: AtomicBool::new(order.is_none()), order }
     }
 
     /// Reports whether the file may be changed without waiting.
@@ -33,11 +34,9 @@ impl CopyWithdrawal {
 
     /// Withdraws the copy before the first change through a handle. Blocks.
     pub(crate) fn before_change(&self, file: &dyn StoredFile) -> io::Result<()> {
-        if self.is_done() {
-            return Ok(());
-        }
+        let Some(order) = self.order.as_ref().filter(|_| !self.is_done()) else { return Ok(()) };
         // Another handle may have reset the attribute, and its sync may not have ended.
-        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let _order = order.lock().unwrap_or_else(PoisonError::into_inner);
         withdraw(file)?;
         self.is_done.store(true, Ordering::Release);
         Ok(())
