@@ -1,5 +1,8 @@
-//! Pauses migration while each copy fails, so that a broken copy program or mass storage does not get
-//! every file of the site, and the log does not either.
+//! Slows migration down while each copy fails, so that a broken copy program or mass storage does not get
+//! every file of the site at once, and the log does not either.
+//!
+//! The pauses are short, because another cause is possible: a user has many files that mass storage
+//! refuses, such as empty ones. Those of all others wait behind them.
 
 use crate::entry::{CopyFailure, EntryKey, FailureReason};
 use crate::queue::CopyOutcome;
@@ -11,8 +14,8 @@ const FAILURES_MAX: usize = 20;
 
 /// The length of the first pause, and the greatest one, in seconds. Each pause is twice as long as the
 /// one before.
-const PAUSE_SECONDS: u64 = 60;
-const PAUSE_SECONDS_MAX: u64 = 900;
+const PAUSE_SECONDS: u64 = 1;
+const PAUSE_SECONDS_MAX: u64 = 5;
 
 /// The failures in succession of one direction. After each pause one file is tried.
 #[derive(Clone, Default, Debug)]
@@ -30,6 +33,13 @@ struct RunningPause {
     reason: Arc<str>,
 }
 
+impl RunningPause {
+    /// Reports whether the pause has ended. It also ends if the clock is set back.
+    fn is_over(&self, now: u64) -> bool {
+        self.end.saturating_sub(now) == 0 || self.end.saturating_sub(now) > self.length
+    }
+}
+
 impl FailurePause {
     /// Records the end of a copy at the time `now`.
     pub(crate) fn note(&mut self, key: &EntryKey, outcome: &CopyOutcome, now: u64) {
@@ -43,7 +53,7 @@ impl FailurePause {
     fn failed(&mut self, key: &EntryKey, failure: &CopyFailure, now: u64) {
         let length = match &self.pause {
             // The copy began before the pause.
-            Some(pause) if now < pause.end => return,
+            Some(pause) if !pause.is_over(now) => return,
             Some(pause) => pause.length.saturating_mul(2).min(PAUSE_SECONDS_MAX),
             None => {
                 self.failed.insert(key.clone());
@@ -62,14 +72,14 @@ impl FailurePause {
     pub(crate) fn slots(&self, slots: usize, now: u64) -> usize {
         match &self.pause {
             None => slots,
-            Some(pause) if now < pause.end => 0,
+            Some(pause) if !pause.is_over(now) => 0,
             Some(_) => slots.min(1),
         }
     }
 
     /// Returns the end of the pause, if that comes after the time `now`.
     pub(crate) fn end(&self, now: u64) -> Option<u64> {
-        self.pause.as_ref().map(|pause| pause.end).filter(|end| *end > now)
+        self.pause.as_ref().filter(|pause| !pause.is_over(now)).map(|pause| pause.end)
     }
 
     /// Returns the reason of the last failure before the pause, if there is one.

@@ -319,9 +319,9 @@ impl QueueThread {
 fn report_pause(before: Option<&Arc<str>>, after: Option<&Arc<str>>) {
     match (before, after) {
         (None, Some(reason)) => tracing::warn!(
-            %reason, "migration pauses, because many files have failed in succession; it tries one file from time to time"
+            %reason, "migration is slow now, because many files have failed in succession: it tries one every few seconds"
         ),
-        (Some(_), None) => tracing::warn!("migration goes on, because a file was copied again"),
+        (Some(_), None) => tracing::warn!("migration is as fast as before, because a file was copied again"),
         _ => {}
     }
 }
