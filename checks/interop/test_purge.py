@@ -19,6 +19,8 @@ from test_residency import names, tape  # noqa: F401
 from tools import data, scalla, wait_until, xrdcp, xrdfs
 
 PIECE = 512 * 1024
+# A policy by which all files of the small disk go.
+ALL = "* 8388607 8388608"
 COPY_TIME = "user.XrdFrm.Cpy"
 COPY_RECORD = "user.scalla.copied"
 PIN = "user.XrdFrm.Pin"
@@ -119,7 +121,7 @@ def test_the_oldest_files_with_a_copy_leave_a_full_disk(tape, purged, tmp_path):
 
 
 def test_a_disk_without_room_for_attributes_is_purged(tape, purged):  # noqa: F811
-    server = purged("* 8m 9m hold 0")
+    server = purged(f"{ALL} hold 0")
     all_names = ["file0", "file1", "file2"]
     stage_files(server, tape, all_names)
     # Attributes take the room of inodes on this file system. XFS sets none if it is full.
@@ -143,7 +145,7 @@ def test_a_disk_without_room_for_attributes_is_purged(tape, purged):  # noqa: F8
 
 
 def test_pins_of_the_command_keep_files_until_they_end(tape, purged):  # noqa: F811
-    server = purged("* 8m 9m hold 0")
+    server = purged(f"{ALL} hold 0")
     tape.put("file", data(1000))
     tape.put("other", data(1000))
     xrdfs(server, "prepare", "-s", "/file", "/other").ok()
@@ -167,7 +169,7 @@ def test_pins_of_the_command_keep_files_until_they_end(tape, purged):  # noqa: F
 
 
 def test_a_file_stays_for_its_hold_time(tape, purged):  # noqa: F811
-    server = purged("* 8m 9m hold 1h")
+    server = purged(f"{ALL} hold 1h")
     tape.put("file", data(1000))
     tape.put("old", data(1000))
     xrdfs(server, "prepare", "-s", "/file", "/old").ok()
@@ -182,7 +184,7 @@ def test_a_file_stays_for_its_hold_time(tape, purged):  # noqa: F811
 
 def test_an_open_counts_for_the_hold_time(tape, purged, tmp_path):  # noqa: F811
     """Most file systems do not record a read that follows an access of the same day."""
-    server = purged("* 8m 9m hold 1h")
+    server = purged(f"{ALL} hold 1h")
     tape.put("file", data(1000))
     xrdfs(server, "prepare", "-s", "/file").ok()
     wait_until(lambda: names(server.tree) == ["file"])
@@ -194,7 +196,7 @@ def test_an_open_counts_for_the_hold_time(tape, purged, tmp_path):  # noqa: F811
 
 
 def test_a_crash_during_purges_loses_nothing(tape, purged, tmp_path):  # noqa: F811
-    server = purged("* 8m 9m hold 0")
+    server = purged(f"{ALL} hold 0")
     all_names = [f"file{number}" for number in range(10)]
     stage_files(server, tape, all_names)
     source = tmp_path / "new"
@@ -224,7 +226,7 @@ def test_a_crash_during_purges_loses_nothing(tape, purged, tmp_path):  # noqa: F
 def test_a_file_under_another_name_is_not_purged(tape, begin, small_disk):  # noqa: F811
     """The export staged only, when a client renamed a file. Local tools do the same."""
     peers.give(small_disk)
-    settings = tape.copies_in(more="frm.purge.policy * 8m 9m hold 0\nfrm.purge.waittime 1d\n")
+    settings = tape.copies_in(more=f"frm.purge.policy {ALL} hold 0\nfrm.purge.waittime 1d\n")
     server = begin(peers.Linked(settings=settings, export="/ stage", tree=small_disk))
     for name in ("old", "local", "file"):
         tape.put(name, content(name))
@@ -245,7 +247,7 @@ def test_a_file_under_another_name_is_not_purged(tape, begin, small_disk):  # no
 
 def test_what_a_crash_left_is_removed_without_staging_too(begin, small_disk):
     peers.give(small_disk)
-    server = begin(peers.Linked(settings="frm.purge.policy * 8m 9m hold 0\n", export="/ purge", tree=small_disk))
+    server = begin(peers.Linked(settings=f"frm.purge.policy {ALL} hold 0\n", export="/ purge", tree=small_disk))
     server.kill()
     left = server.tree / f".scalla-incoming-{hashlib.sha256(b'purge/f').hexdigest()[:32]}"
     left.write_bytes(b"old")
@@ -288,8 +290,21 @@ def test_a_lease_of_another_program_delays_its_file_only(begin):
         connection.open("/leased")
 
 
+def test_a_file_of_the_administrator_stops_purges(tape, purged):  # noqa: F811
+    server = purged(f"{ALL} hold 0")
+    stage_files(server, tape, ["file"])
+    stop = server.work / "admin" / "frm" / "STOPPURGE"
+    stop.write_bytes(b"")
+    refused = residency(server, "purge")
+    assert refused.status != 0 and f"nothing is purged, because {stop} exists" in refused.all
+    assert f"because {stop} exists" in residency(server, "status").ok().out
+    stop.unlink()
+    residency(server, "purge").ok()
+    wait_until(lambda: names(server.tree) == [])
+
+
 def test_nothing_is_purged_without_the_option(tape, begin):  # noqa: F811
-    server = begin(peers.Linked(settings=tape.copies_in(more="frm.purge.policy * 8m 9m hold 0\n"), export="/ stage"))
+    server = begin(peers.Linked(settings=tape.copies_in(more=f"frm.purge.policy {ALL} hold 0\n"), export="/ stage"))
     refused = residency(server, "purge")
     assert refused.status != 0 and "no export of this server is purged" in refused.all
 

@@ -129,6 +129,9 @@ fn table(status: &ResidencyStatus) -> String {
         None => writeln!(text, "no purge has ended yet"),
     }
     .ok();
+    if let Some(file) = &status.stopped_by {
+        writeln!(text, "nothing is purged, because {} exists", shown(file)).ok();
+    }
     for export in &status.short_of_space {
         writeln!(text, "{} has too little space after it, and no further file may be purged", shown(export))
             .ok();
@@ -198,6 +201,8 @@ mod tests {
         status.short_of_space = vec!["/store".to_owned()];
         assert!(table(&status).contains("ended at 7 and removed 0 files"), "{}", table(&status));
         assert!(table(&status).contains("/store has too little space"), "{}", table(&status));
+        status.stopped_by = Some("/spool/STOPPURGE".to_owned());
+        assert!(table(&status).contains("nothing is purged, because /spool/STOPPURGE exists"));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::{
@@ -47,6 +48,21 @@ pub struct PurgedVolume {
     pub high: u64,
 }
 
+impl PurgedVolume {
+    /// Reports whether the file system has as many bytes as the policy wants free. Otherwise the policy
+    /// has a wrong number, and a purge would remove all that may go.
+    fn can_be_freed(&self) -> bool {
+        if self.high <= self.total {
+            return true;
+        }
+        tracing::warn!(
+            export = %self.export.shown(), total = self.total, wanted = self.high,
+            "nothing is purged, because frm.purge.policy wants more bytes free than the file system has"
+        );
+        false
+    }
+}
+
 /// The result of a purge.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct PurgeOutcome {
@@ -58,6 +74,8 @@ pub struct PurgeOutcome {
     pub bytes: u64,
     /// File systems on which there is still too little space.
     pub short: Vec<LogicalPath>,
+    /// An administrator stopped it ([`Purger::stop_file`]).
+    pub is_stopped: bool,
 }
 
 /// A file that was removed.
@@ -91,9 +109,20 @@ pub struct Purger {
     pub catalog: Option<Arc<dyn RemoteCatalog>>,
     /// The policy.
     pub policy: PurgePolicy,
+    /// A file of the administrator. As long as it exists, nothing is removed.
+    pub stop_file: Option<PathBuf>,
 }
 
 impl Purger {
+    /// Reports whether the administrator has stopped purges. A file that cannot be looked up may exist.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stop_file.as_ref().is_some_and(|file| match file.symlink_metadata() {
+            Ok(_) => true,
+            Err(error) => !storage::is_missing(&error),
+        })
+    }
+
     /// Returns the file systems of exports that are purged, by their numbers. Blocks.
     fn volumes(&self) -> BTreeMap<u64, PurgedVolume> {
         let mut volumes = BTreeMap::new();
@@ -120,9 +149,13 @@ impl Purger {
     /// Removes files on all file systems that have too little free space. Blocks for long.
     #[must_use]
     pub fn purge(&self) -> PurgeOutcome {
-        let mut outcome = PurgeOutcome::default();
-        let low = |(_, volume): &(u64, PurgedVolume)| volume.free < volume.low;
-        let volumes = self.volumes().into_iter().filter(low);
+        let mut outcome = PurgeOutcome { is_stopped: self.is_stopped(), ..PurgeOutcome::default() };
+        if outcome.is_stopped {
+            outcome.ended = seconds_since_epoch();
+            return outcome;
+        }
+        let is_due = |(_, volume): &(u64, PurgedVolume)| volume.free < volume.low && volume.can_be_freed();
+        let volumes = self.volumes().into_iter().filter(is_due);
         let mut volumes: BTreeMap<_, _> =
             volumes.map(|(number, volume)| (number, VolumePurge::new(number, volume))).collect();
         if volumes.is_empty() {
@@ -137,7 +170,7 @@ impl Purger {
         // Not all fit into memory, or some stay. The ages of all are known now, so that the others are removed
         // in the order in which they are found.
         for round in 0..ROUNDS_MAX {
-            let begun = volumes.values_mut().map(|volume| volume.begin_round(round));
+            let begun = volumes.values_mut().map(|volume| volume.begin_round(self, round));
             if begun.fold(false, |any, is_new| any | is_new) {
                 let now = seconds_since_epoch();
                 let mut removal =
@@ -145,7 +178,8 @@ impl Purger {
                 let _ = walk_tree(self.backend.as_ref(), &self.paths.roots(), &mut removal);
             }
         }
-        let short = volumes.into_values().filter(|volume| !volume.has_succeeded());
+        outcome.is_stopped = volumes.values().any(VolumePurge::is_stopped);
+        let short = volumes.into_values().filter(|volume| !volume.has_succeeded() && !volume.is_stopped());
         outcome.short = short.map(VolumePurge::into_export).collect();
         outcome.ended = seconds_since_epoch();
         outcome
@@ -307,6 +341,9 @@ impl TreeVisitor for CandidateSearch<'_> {
     }
 
     fn pause(&mut self, busy: Duration) -> ControlFlow<()> {
+        if self.purger.is_stopped() {
+            return ControlFlow::Break(());
+        }
         rest(busy)
     }
 }
@@ -336,7 +373,7 @@ impl TreeVisitor for DirectRemoval<'_> {
     }
 
     fn pause(&mut self, busy: Duration) -> ControlFlow<()> {
-        if !self.volumes.values().any(VolumePurge::removes_directly) {
+        if !self.volumes.values().any(VolumePurge::removes_directly) || self.purger.is_stopped() {
             return ControlFlow::Break(());
         }
         rest(busy)

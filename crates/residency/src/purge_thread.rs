@@ -6,6 +6,27 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+/// Interval in which a thread that an administrator stopped looks whether it may go on.
+const STOPPED_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Reports in the log that purges are stopped or go on, and file systems that stay full.
+fn report(purger: &Purger, result: &PurgeOutcome, was_stopped: bool) {
+    if let Some(file) = purger.stop_file.as_ref().filter(|_| result.is_stopped != was_stopped) {
+        let file = file.display();
+        match was_stopped {
+            false => tracing::warn!(%file, "nothing is purged, because this file exists"),
+            true => tracing::warn!(%file, "files are purged again, because this file is gone"),
+        }
+    }
+    for export in &result.short {
+        tracing::warn!(
+            export = %export.shown(),
+            "the file system has too little free space, and no further file may be purged: \
+             scalla residency purge --dry-run names the reasons"
+        );
+    }
+}
+
 /// The thread that purges.
 pub struct PurgeThread {
     purger: Arc<Purger>,
@@ -21,16 +42,16 @@ impl PurgeThread {
         let (begin, begun) = sync_channel(1);
         let (worker, outcome) = (purger.clone(), last.clone());
         let work = move || {
+            let mut was_stopped = false;
             loop {
                 let result = worker.purge();
-                for export in &result.short {
-                    tracing::warn!(
-                        export = %export.shown(),
-                        "the file system has too little free space, and no further file may be purged: \
-                         scalla residency purge --dry-run names the reasons"
-                    );
+                report(&worker, &result, was_stopped);
+                was_stopped = result.is_stopped;
+                // A purge that did not begin does not hide the one before.
+                if !was_stopped || result.files > 0 {
+                    *outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
                 }
-                *outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+                let interval = if was_stopped { STOPPED_INTERVAL.min(interval) } else { interval };
                 if begun.recv_timeout(interval) == Err(RecvTimeoutError::Disconnected) {
                     return;
                 }

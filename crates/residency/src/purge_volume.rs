@@ -35,6 +35,7 @@ pub(crate) struct VolumePurge {
     removal_age: Option<i64>,
     is_free: bool,
     has_failed: bool,
+    is_stopped: bool,
     named: usize,
     catalog_failures: usize,
 }
@@ -51,6 +52,7 @@ impl VolumePurge {
             removal_age: None,
             is_free: false,
             has_failed: false,
+            is_stopped: false,
             named: 0,
             catalog_failures: 0,
         }
@@ -66,8 +68,13 @@ impl VolumePurge {
         self.is_free || self.missing == 0
     }
 
+    /// Reports whether an administrator stopped the purge.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
     fn is_over(&self) -> bool {
-        self.has_failed || self.has_succeeded()
+        self.is_stopped || self.has_failed || self.has_succeeded()
     }
 
     /// Removes the candidates until it is over.
@@ -81,7 +88,8 @@ impl VolumePurge {
     }
 
     /// Begins a round of removals in any order, and reports whether that is needed.
-    pub(crate) fn begin_round(&mut self, round: u32) -> bool {
+    pub(crate) fn begin_round(&mut self, purger: &Purger, round: u32) -> bool {
+        self.is_stopped |= !self.is_over() && purger.is_stopped();
         let age = self.candidates.removal_age(round).filter(|_| !self.is_over());
         let is_new = age.is_some() && age != self.removal_age;
         self.removal_age = age;
@@ -100,6 +108,7 @@ impl VolumePurge {
 
     /// Removes a file if it may be removed, and if space is needed.
     pub(crate) fn remove(&mut self, purger: &Purger, path: &LogicalPath, outcome: &mut PurgeOutcome) {
+        self.is_stopped |= purger.is_stopped();
         match self.free_bytes(purger) {
             Ok(free) if free < self.volume.high => {}
             Ok(_) => self.is_free = true,

@@ -95,6 +95,10 @@ impl Disk {
         set_attribute(&at, COPY_RECORD_ATTRIBUTE, record.encode());
     }
 
+    fn stop_file(&self) -> PathBuf {
+        self.root.with_extension("stop")
+    }
+
     /// Returns what removes files until this number of files would fit.
     fn purger(&self, files: u64) -> Purger {
         let high = FreeSpaceMark::Bytes(files * SIZE);
@@ -104,6 +108,7 @@ impl Disk {
             events: self.events.clone(),
             catalog: None,
             policy: PurgePolicy { low: high, high, hold: 100 },
+            stop_file: Some(self.stop_file()),
         }
     }
 
@@ -129,6 +134,7 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         fs::remove_dir_all(&self.root).ok();
+        fs::remove_file(self.stop_file()).ok();
     }
 }
 
@@ -279,6 +285,54 @@ fn the_last_event_of_a_file_that_exists_is_not_its_removal() {
     disk.copied("/g", 0);
     assert_eq!(disk.purger(100).purge().files, 1);
     assert_eq!(*disk.events.0.lock().unwrap(), ["removed /g"]);
+}
+
+#[test]
+fn a_policy_that_no_purge_can_meet_removes_nothing() {
+    let disk = Disk::new();
+    disk.copied("/f", 0);
+    let total = disk.backend.file_systems(&path("/")).unwrap()[0].total;
+    let purge = |high: u64| {
+        let policy = PurgePolicy { low: FreeSpaceMark::Bytes(1), high: FreeSpaceMark::Bytes(high), hold: 100 };
+        Purger { policy, ..disk.purger(1) }.purge().files
+    };
+    assert_eq!(purge(total + 1), 0);
+    assert_eq!(disk.names(), ["f"]);
+    assert_eq!(purge(total), 1);
+}
+
+/// An administrator who stops purges when the first file goes.
+struct Stopper(PathBuf);
+impl ResidencyEvents for Stopper {
+    fn arrived(&self, _: &LogicalPath) {}
+    fn removed(&self, _: &LogicalPath) {
+        fs::write(&self.0, "").unwrap();
+    }
+}
+
+#[test]
+fn a_file_of_the_administrator_stops_purges() {
+    let disk = Disk::new();
+    for number in 0..5 {
+        disk.copied(&format!("/f{number}"), number);
+    }
+    let purger = Purger { events: Arc::new(Stopper(disk.stop_file())), ..disk.purger(100) };
+    let outcome = purger.purge();
+    assert_eq!((outcome.files, outcome.is_stopped), (1, true));
+    assert_eq!(outcome.short, [], "nobody is asked to look for a reason");
+    let outcome = disk.purger(100).purge();
+    assert_eq!((outcome.files, outcome.is_stopped), (0, true));
+    assert_eq!(disk.names().len(), 4);
+    fs::remove_file(disk.stop_file()).unwrap();
+    let outcome = disk.purger(100).purge();
+    assert_eq!((outcome.files, outcome.is_stopped), (4, false));
+    // One that cannot be looked up may exist.
+    disk.copied("/f", 0);
+    let loop_of_links = disk.at("/hot/loop");
+    std::os::unix::fs::symlink("loop", &loop_of_links).unwrap();
+    let purger = Purger { stop_file: Some(loop_of_links.join("STOPPURGE")), ..disk.purger(100) };
+    assert!(purger.purge().is_stopped);
+    assert_eq!(disk.names(), ["f"]);
 }
 
 #[test]

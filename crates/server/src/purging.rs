@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vfs::FileSystem;
 
+/// The file that stops purges, as it is named for XRootD's program.
+const STOP_FILE: &str = "STOPPURGE";
+
 /// What a server does between its disk and mass storage.
 #[derive(Clone)]
 pub(crate) struct ServerResidency {
@@ -81,6 +84,7 @@ fn purge(logical: &Arc<Logical>, effective: &Effective) -> Result<Option<Arc<Pur
         paths: Arc::new(Exports(Arc::downgrade(logical))),
         events: Arc::new(FileEvents(Arc::downgrade(logical))),
         catalog: remote_catalog(effective)?,
+        stop_file: Some(effective.transfer_directory().join(STOP_FILE)),
         policy: PurgePolicy { low: limit(low), high: limit(high), hold: rule.hold.as_secs() },
     };
     let thread = PurgeThread::start(purger, effective.residency.purge_interval.value)

@@ -144,6 +144,9 @@ pub struct ResidencyStatus {
     pub purged_bytes: u64,
     /// Exports on file systems with too little space after it.
     pub short_of_space: Vec<String>,
+    /// The file by which an administrator has stopped purges.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped_by: Option<String>,
 }
 
 /// A file system with files that may be purged, in bytes.

@@ -69,10 +69,13 @@ pub(super) fn answer(residency: Option<&ServerResidency>, logical: Option<&Arc<L
     let pool = logical.backend().pool(&LogicalPath::root()).clone();
     let work = move || {
         let response = match request {
-            AdminRequest::Purge {} => {
-                purge.begin();
-                status(&purge)
-            }
+            AdminRequest::Purge {} => match stop_file(&purge) {
+                Some(file) => AdminResponse::failed(format!("nothing is purged, because {file} exists")),
+                None => {
+                    purge.begin();
+                    status(&purge)
+                }
+            },
             AdminRequest::Pin { path, pin } => set_pin(&purge, &logical, &path, pin),
             _ => status(&purge),
         };
@@ -124,6 +127,12 @@ fn listed(entry: TransferEntry) -> ListedTransfer {
     }
 }
 
+/// Returns the file by which an administrator has stopped purges.
+fn stop_file(purge: &PurgeThread) -> Option<String> {
+    let purger = purge.purger();
+    purger.stop_file.as_ref().filter(|_| purger.is_stopped()).map(|file| file.display().to_string())
+}
+
 fn status(purge: &PurgeThread) -> AdminResponse {
     let volumes = purge.purger().purged_volumes().into_iter().map(|volume| VolumeStatus {
         export: volume.export.escaped(),
@@ -132,7 +141,8 @@ fn status(purge: &PurgeThread) -> AdminResponse {
         purge_below: volume.low,
         purge_until: volume.high,
     });
-    let mut status = ResidencyStatus { volumes: volumes.collect(), ..ResidencyStatus::default() };
+    let volumes = volumes.collect();
+    let mut status = ResidencyStatus { volumes, stopped_by: stop_file(purge), ..ResidencyStatus::default() };
     if let Some(last) = purge.last() {
         status.last_purge = Some(last.ended);
         (status.purged_files, status.purged_bytes) = (last.files, last.bytes);
