@@ -293,7 +293,8 @@ fn a_policy_that_no_purge_can_meet_removes_nothing() {
     disk.copied("/f", 0);
     let total = disk.backend.file_systems(&path("/")).unwrap()[0].total;
     let purge = |high: u64| {
-        let policy = PurgePolicy { low: FreeSpaceMark::Bytes(1), high: FreeSpaceMark::Bytes(high), hold: 100 };
+        let policy =
+            PurgePolicy { low: FreeSpaceMark::Bytes(1), high: FreeSpaceMark::Bytes(high), hold: 100 };
         Purger { policy, ..disk.purger(1) }.purge().files
     };
     assert_eq!(purge(total + 1), 0);

@@ -5,7 +5,7 @@
 use base::LogicalPath;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use storage::{Backend as _, CreateMode, FileRemoval, Leftovers, OpenMode, Posix, UnusedFile};
@@ -198,7 +198,9 @@ fn a_crash_during_a_removal_leaves_what_the_next_start_removes() {
     assert!(root.names().is_empty());
     // The file system was too full for the attribute.
     fs::write(&hidden, "old").unwrap();
-    fs::set_permissions(&hidden, fs::Permissions::from_mode(0o1644)).unwrap();
+    let time = |seconds| rustix::fs::Timespec { tv_sec: seconds, tv_nsec: 0 };
+    let times = rustix::fs::Timestamps { last_access: time(0x005c_a11a), last_modification: time(7) };
+    rustix::fs::futimens(File::open(&hidden).unwrap(), &times).unwrap();
     let left = backend.transfers().unwrap().remove_leftovers(&path("/")).unwrap();
     assert_eq!(left, Leftovers { removed: 1, ..Leftovers::default() });
     // It is in the way of nothing before, and what somebody else put there stays.

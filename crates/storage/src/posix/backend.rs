@@ -253,7 +253,7 @@ impl Backend for Posix {
             }
             None => {
                 let stored = self.stored(path)?;
-                let find = || Ok((self.tree.open(&*stored, Self::flags(how), 0)?, None));
+                let find = || Ok((self.tree.open(&stored, Self::flags(how), 0)?, None));
                 open_named(&self.removals, &stored, || look_up(&self.removals, &stored, find))
             }
         }?;
@@ -302,7 +302,7 @@ impl Backend for Posix {
 
     fn stat(&self, path: &LogicalPath) -> io::Result<Metadata> {
         let stored = self.stored(path)?;
-        let place = look_up(&self.removals, &stored, || self.tree.open(&*stored, OFlags::PATH, 0))?;
+        let place = look_up(&self.removals, &stored, || self.tree.open(&stored, OFlags::PATH, 0))?;
         Ok(metadata(&rustix::fs::fstat(place)?))
     }
 

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// `st_mode` without the type.
-pub(super) const MODE_BITS: u32 = 0o7777;
+const MODE_BITS: u32 = 0o7777;
 
 /// A file that is held open.
 pub(super) struct PosixHeldFile {

@@ -8,7 +8,9 @@ use crate::incoming::{INCOMING_MODIFIED, INCOMING_PREFIX, IncomingFile, lock_fil
 use crate::{Leftovers, Metadata, ParentCreation};
 use base::LogicalPath;
 use digest::{Algorithm, RunningChecksum};
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, UTIME_OMIT,
+};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io;
@@ -21,6 +23,10 @@ use std::time::Duration;
 /// The attribute of temporary files. Its value is the version of their form.
 const ATTRIBUTE: &str = "user.scalla.incoming";
 const ATTRIBUTE_VALUE: &[u8] = b"1";
+
+/// The access time of a file that a purge has hidden, if there was no room for the attribute. File systems
+/// keep seconds at least.
+pub(super) const HIDDEN_ACCESS: Timespec = Timespec { tv_sec: 0x005c_a11a, tv_nsec: 0 };
 
 /// Mode of a file until it gets its name.
 const MODE_INCOMING: u32 = 0o600;
@@ -223,10 +229,15 @@ pub(super) enum Leftover {
     Unknown,
 }
 
-/// Reports whether a file has the sticky bit, which has no meaning for files. A purge of a full file system
-/// sets it instead of the attribute.
-pub(super) fn has_sticky_bit(status: &Stat) -> bool {
-    Mode::from_raw_mode(status.st_mode).contains(Mode::SVTX)
+/// Reports whether a file has the access time that a purge sets instead of the attribute.
+pub(super) fn has_hidden_access(status: &Stat) -> bool {
+    accessed(status) == HIDDEN_ACCESS
+}
+
+/// Returns the access time of a file.
+pub(super) fn accessed(status: &Stat) -> Timespec {
+    // The types of the fields differ between architectures.
+    Timespec { tv_sec: status.st_atime as _, tv_nsec: status.st_atime_nsec as _ }
 }
 
 /// Removes a file at a temporary name if it has the mark of temporary files, and if nobody has
@@ -246,7 +257,7 @@ pub(super) fn remove_leftover(directory: &OwnedFd, name: &[u8]) -> io::Result<Le
         other => other?,
     };
     let mark = attribute::get(&AttributeBearer::from(file.as_fd()), ATTRIBUTE)?;
-    if mark.as_deref() != Some(ATTRIBUTE_VALUE) && !has_sticky_bit(&rustix::fs::fstat(&file)?) {
+    if mark.as_deref() != Some(ATTRIBUTE_VALUE) && !has_hidden_access(&rustix::fs::fstat(&file)?) {
         return Ok(Leftover::Unknown);
     }
     let writable = rustix::fs::openat(CWD, proc_name(file.as_fd()), OFlags::RDWR | QUIET, Mode::empty());

@@ -113,7 +113,8 @@ impl OngoingRemovals {
             if left.is_zero() {
                 return false;
             }
-            examinations = self.end.wait_timeout(examinations, left).unwrap_or_else(PoisonError::into_inner).0;
+            examinations =
+                self.end.wait_timeout(examinations, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         true
     }
@@ -251,7 +252,8 @@ mod tests {
         assert!(file.has_name && number >= 3, "{number}");
         std::fs::remove_file(&place).unwrap();
         let directory =
-            open_named(&removals, &path("/"), || Ok((File::open(std::env::temp_dir())?.into(), ()))).map(|_| ());
+            open_named(&removals, &path("/"), || Ok((File::open(std::env::temp_dir())?.into(), ())))
+                .map(|_| ());
         assert_eq!(directory.unwrap_err().raw_os_error(), Some(libc::EISDIR));
     }
 

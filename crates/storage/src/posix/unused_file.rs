@@ -8,7 +8,8 @@
 //! A name cannot be removed together with a proof of where it leads. Therefore the file is first renamed
 //! to a hidden name, to which nobody else renames, and its identity is checked there. A crash in between
 //! leaves a temporary file, which the next start of the server removes. It recognises the file by its
-//! attribute, or by its sticky bit: a full XFS sets no attribute, but a purge must work there most of all.
+//! attribute, or by its access time: a full XFS sets no attribute, but a purge must work there most of all.
+//! The time has no meaning for a file that nobody may open, and little for one that stays after a crash.
 //!
 //! Two opens could still get a removed file. One has found the name before the rename and calls for the
 //! file after the end of the lease: those of this backend check the number of names of their file, and
@@ -16,16 +17,17 @@
 
 use super::attribute::{self, AttributeBearer};
 use super::calls::{QUIET, metadata};
-use super::held_file::{MODE_BITS, with_write_permission};
+use super::held_file::with_write_permission;
 use super::incoming::{
-    has_sticky_bit, is_same_file, leads_to, mark, remove_leftover, temporary_name, unmark,
+    HIDDEN_ACCESS, accessed, has_hidden_access, is_same_file, leads_to, mark, remove_leftover,
+    temporary_name, unmark,
 };
 use super::local_file_system::check_local;
 use super::opening::{OngoingRemovals, RemovalTicket};
 use super::tree::{ConfinedTree, ParentDirectory};
 use crate::{FileRemoval, Metadata, UnusedFile};
 use base::LogicalPath;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -38,10 +40,10 @@ const BLOCK_BYTES: u64 = 512;
 const F_SETSIG: libc::c_int = 10;
 
 /// The sign by which a hidden file is recognised after a crash.
-#[derive(Clone, Copy)]
 enum HiddenMark {
     Attribute,
-    StickyBit,
+    /// The access time, which was this one before.
+    AccessTime(Timespec),
 }
 
 /// Marks a file that gets a hidden name.
@@ -54,23 +56,26 @@ fn set_mark(file: &OwnedFd) -> io::Result<HiddenMark> {
         Some(Errno::NOSPC | Errno::DQUOT) => {}
         _ => return Err(full),
     }
-    change_sticky_bit(file, true)?;
-    // Some file systems leave the bit out without an error.
-    if has_sticky_bit(&rustix::fs::fstat(file)?) { Ok(HiddenMark::StickyBit) } else { Err(full) }
+    let before = rustix::fs::fstat(file)?;
+    set_access_time(file, HIDDEN_ACCESS)?;
+    if has_hidden_access(&rustix::fs::fstat(file)?) {
+        Ok(HiddenMark::AccessTime(accessed(&before)))
+    } else {
+        Err(full)
+    }
 }
 
 /// Ends the mark of a file that stays.
 fn clear_mark(file: &OwnedFd, mark: HiddenMark) -> io::Result<()> {
     match mark {
         HiddenMark::Attribute => with_write_permission(file, || unmark(file)),
-        HiddenMark::StickyBit => change_sticky_bit(file, false),
+        HiddenMark::AccessTime(before) => set_access_time(file, before),
     }
 }
 
-fn change_sticky_bit(file: &OwnedFd, is_set: bool) -> io::Result<()> {
-    let mut mode = Mode::from_raw_mode(rustix::fs::fstat(file)?.st_mode & MODE_BITS);
-    mode.set(Mode::SVTX, is_set);
-    Ok(rustix::fs::fchmod(file, mode)?)
+fn set_access_time(file: &OwnedFd, time: Timespec) -> io::Result<()> {
+    let unchanged = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    Ok(rustix::fs::futimens(file, &Timestamps { last_access: time, last_modification: unchanged })?)
 }
 
 /// A file under a lease. The lease ends with the descriptor.
