@@ -8,7 +8,7 @@ use base::LogicalPath;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
-use storage::{Backend, DirectoryStream, RawEntry};
+use storage::{Backend, DirectoryPosition, DirectoryStream, RawEntry};
 
 /// Number of names of a directory that are read at once.
 const NAMES_AT_ONCE: usize = 512;
@@ -50,6 +50,13 @@ pub(crate) trait TreeVisitor {
 /// A file system and the number of a file on it.
 type FileNumber = (u64, u64);
 
+/// The place of a page of names in its directory.
+enum PageBegin {
+    Position(DirectoryPosition),
+    /// The number of names before it, which have to be read again.
+    Count(usize),
+}
+
 /// A directory on the way down.
 struct WalkDirectory {
     path: LogicalPath,
@@ -57,6 +64,11 @@ struct WalkDirectory {
     /// `None` while it is closed.
     stream: Option<Box<dyn DirectoryStream>>,
     page: std::vec::IntoIter<RawEntry>,
+    /// Where the page begins.
+    page_begin: PageBegin,
+    /// The last name of the page that was handled, and the number of those that were.
+    last: Vec<u8>,
+    taken: usize,
     /// Number of names that were handled. A directory that is opened again continues behind them. If
     /// it was changed meanwhile, a name can be missed or handled twice, as in any listing.
     handled: usize,
@@ -67,7 +79,8 @@ impl WalkDirectory {
         let found = backend.stat(&path).ok()?;
         let stream = backend.list(&path).ok()?;
         let number = (found.device, found.inode);
-        Some(Self { path, number, stream: Some(stream), page: Vec::new().into_iter(), handled: 0 })
+        let (page, page_begin, last) = (Vec::new().into_iter(), PageBegin::Count(0), Vec::new());
+        Some(Self { path, number, stream: Some(stream), page, page_begin, last, taken: 0, handled: 0 })
     }
 
     /// Closes the directory until its next name is needed.
@@ -76,10 +89,17 @@ impl WalkDirectory {
         self.page = Vec::new().into_iter();
     }
 
-    /// Opens the directory again, behind the names that were handled.
+    /// Opens the directory again, with the rest of the page that was handled in part.
     fn reopen(&mut self, backend: &dyn Backend) -> Option<()> {
         let mut stream = backend.list(&self.path).ok()?;
-        let mut left = self.handled;
+        let before = match self.page_begin {
+            PageBegin::Position(position) => {
+                stream.go_to(position).ok()?;
+                None
+            }
+            PageBegin::Count(count) => Some(count),
+        };
+        let mut left = before.unwrap_or(0);
         while left > 0 {
             let page = stream.next(left.min(NAMES_AT_ONCE)).ok()?;
             if page.is_empty() {
@@ -87,7 +107,22 @@ impl WalkDirectory {
             }
             left = left.saturating_sub(page.len());
         }
+        let page = stream.next(NAMES_AT_ONCE).ok()?;
+        // If the name is gone, their number decides, so that each reading makes progress.
+        let at = page.iter().position(|entry| entry.name == self.last);
+        self.taken = at.map_or(self.taken, |at| at + 1);
+        self.page = page.into_iter();
+        self.page.by_ref().take(self.taken).for_each(drop);
         self.stream = Some(stream);
+        Some(())
+    }
+
+    /// Reads the next page.
+    fn read_page(&mut self) -> Option<()> {
+        let stream = self.stream.as_mut()?;
+        self.page_begin = stream.position().map_or(PageBegin::Count(self.handled), PageBegin::Position);
+        self.page = stream.next(NAMES_AT_ONCE).ok()?.into_iter();
+        self.taken = 0;
         Some(())
     }
 
@@ -95,14 +130,17 @@ impl WalkDirectory {
     /// `true` is returned with a name for which the disk was asked.
     fn next(&mut self, backend: &dyn Backend) -> Option<(RawEntry, bool)> {
         let is_read = self.page.len() == 0;
-        if is_read {
-            if self.stream.is_none() {
-                self.reopen(backend)?;
-            }
-            self.page = self.stream.as_mut()?.next(NAMES_AT_ONCE).ok()?.into_iter();
+        if self.stream.is_none() {
+            self.reopen(backend)?;
         }
+        if self.page.len() == 0 {
+            self.read_page()?;
+        }
+        let entry = self.page.next()?;
         self.handled += 1;
-        Some((self.page.next()?, is_read))
+        self.taken += 1;
+        self.last.clone_from(&entry.name);
+        Some((entry, is_read))
     }
 }
 
@@ -329,6 +367,30 @@ mod tests {
         let _ = top.walk(&["/"], &mut found);
         assert_eq!(found.files, wanted);
         assert_eq!(found.directories.len(), 1 + OPEN_MAX * 3 * 3);
+    }
+
+    #[test]
+    fn a_directory_above_the_limit_is_not_read_from_its_begin_again() {
+        let top = Top::new("wide");
+        for number in 0..NAMES_AT_ONCE * 8 {
+            fs::write(top.0.join(format!("f{number}")), "").unwrap();
+        }
+        // Below each of these names, the directory at the top and the one below it are closed.
+        let (chains, levels) = (20, OPEN_MAX + 1);
+        for number in 0..chains {
+            fs::create_dir_all(top.0.join(format!("d{number}")).join("d/".repeat(levels - 1))).unwrap();
+        }
+        let posix = storage::Posix::new(&storage::posix::Config::new(&top.0)).unwrap();
+        let backend = storage::Faulty::new(std::sync::Arc::new(posix));
+        // The last page of each directory is empty, and each that was closed has one page again.
+        let calls = 10 + chains * (levels * 2 + 2);
+        let fault = storage::faulty::InjectedFault::Error(5);
+        let rule = storage::faulty::FaultRule::new(&[storage::faulty::FaultyCall::ListNext], fault);
+        backend.rules().add(rule.after(calls as u64));
+        let mut found = Recorder { accepted: "/", ..Recorder::default() };
+        let _ = walk_tree(&backend, &[LogicalPath::root()], &mut found);
+        assert_eq!(found.directories.len(), 1 + chains * levels);
+        assert_eq!(found.files.len(), NAMES_AT_ONCE * 8);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! | `held_file` | [`HeldFile`]: a file that is held open |
 //! | `unused_file` | [`UnusedFile`]: a file that no process has open |
 //! | `residency_attributes` | [`CopyTime`], [`CopyRecord`], [`FilePin`]: attributes of files with a copy in mass storage |
+//! | `directory_stream` | [`DirectoryStream`]: the entries of an open directory |
 //! | `directory_lock` | [`DirectoryLock`]: a directory that one process has at a time |
 //! | `look_limit` | [`LookLimit`]: limit of the lookups that wait for one file system |
 //! | `pool` | [`Pool`]: executor for blocking work; a bounded number of threads per file system. [`Work`]: long work in bounded steps |
@@ -32,6 +33,7 @@
 mod backend;
 mod batched_reads;
 mod directory_lock;
+mod directory_stream;
 mod fair_share_queue;
 pub mod faulty;
 mod held_file;
@@ -51,11 +53,12 @@ mod user;
 mod user_names;
 
 pub use backend::{
-    Backend, CreateMode, DirectoryAbove, DirectoryState, DirectoryStream, FileIdentity, FileSystemUsage,
-    Metadata, Now, OpenMode, ParentCreation, RawEntry, SpaceUsage, StoredFile, WorkPlacement, is_missing,
+    Backend, CreateMode, DirectoryAbove, DirectoryState, FileIdentity, FileSystemUsage, Metadata, Now,
+    OpenMode, ParentCreation, SpaceUsage, StoredFile, WorkPlacement, is_missing,
 };
 pub use batched_reads::READS_TOGETHER_MAX;
 pub use directory_lock::DirectoryLock;
+pub use directory_stream::{DirectoryPosition, DirectoryStream, RawEntry};
 pub use faulty::Faulty;
 pub use held_file::{FileVersion, HeldFile};
 pub use incoming::{INCOMING_MODIFIED, IncomingFile, IncomingResult, inherit, lock_file};

@@ -327,10 +327,19 @@ fn a_large_directory_is_read_in_pages() {
     }
     let storage = scratch.posix();
     let mut listing = storage.list(&path("/")).unwrap();
+    assert_eq!(listing.position(), None);
     let mut seen = std::collections::HashSet::new();
     loop {
+        let middle = (seen.len() == NAMES / 2).then(|| listing.position().unwrap());
         let page = listing.next(PAGE).unwrap();
         assert!(page.len() <= PAGE);
+        if let Some(middle) = middle {
+            let mut other = storage.list(&path("/")).unwrap();
+            other.go_to(middle).unwrap();
+            assert_eq!(other.position(), Some(middle));
+            assert_eq!(other.next(PAGE).unwrap(), page);
+            assert_eq!(other.position(), listing.position());
+        }
         if page.is_empty() {
             break;
         }

@@ -19,8 +19,9 @@ pub use rules::{FaultRule, FaultRules, FaultyCall, Gate, InjectedFault, RuleId};
 
 use crate::backend::{logical_directories_above, sync_names};
 use crate::{
-    Backend, CreateMode, DirectoryAbove, DirectoryStream, FileIdentity, FileSystemUsage, Metadata, Now,
-    OpenMode, ParentCreation, Pool, RawEntry, SpaceUsage, StoredFile, TransferStorage, WorkPlacement,
+    Backend, CreateMode, DirectoryAbove, DirectoryPosition, DirectoryStream, FileIdentity, FileSystemUsage,
+    Metadata, Now, OpenMode, ParentCreation, Pool, RawEntry, SpaceUsage, StoredFile, TransferStorage,
+    WorkPlacement,
 };
 use base::LogicalPath;
 use file::FaultyFile;
@@ -313,6 +314,14 @@ impl DirectoryStream for FaultyDirectory {
     fn next(&mut self, most: usize) -> io::Result<Vec<RawEntry>> {
         self.rules.meet(FaultyCall::ListNext, &self.path)?;
         self.inner.next(most)
+    }
+
+    fn position(&self) -> Option<DirectoryPosition> {
+        self.inner.position()
+    }
+
+    fn go_to(&mut self, position: DirectoryPosition) -> io::Result<()> {
+        self.inner.go_to(position)
     }
 
     fn other_pool(&self, entry: &RawEntry) -> Option<Arc<Pool>> {

@@ -7,7 +7,7 @@ use super::link::{LinkResolver, LinkTarget, leads};
 use super::tree::{ConfinedTree, MetadataHandle, proc_name, relative};
 use super::volume::{Volume, Volumes};
 use crate::incoming::INCOMING_PREFIX;
-use crate::{DirectoryStream, Metadata, Pool, RawEntry};
+use crate::{DirectoryPosition, DirectoryStream, Metadata, Pool, RawEntry};
 use base::LogicalPath;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -23,6 +23,8 @@ pub(super) struct PosixDirectory {
     volumes: Arc<Volumes>,
     path: LogicalPath,
     names: Dir,
+    /// The place behind the last name that was read.
+    place: Option<i64>,
     /// The file system of the directory; determined on first use.
     here: OnceLock<Arc<Volume>>,
     /// The file systems mounted on entries, sorted by name; determined on first use.
@@ -38,7 +40,7 @@ impl PosixDirectory {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
         let names = Dir::new(tree.open(path, flags, 0)?)?;
         let (tree, volumes, path) = (tree.clone(), volumes.clone(), path.clone());
-        Ok(Self { tree, volumes, path, names, here: OnceLock::new(), mounted: OnceLock::new() })
+        Ok(Self { tree, volumes, path, names, place: None, here: OnceLock::new(), mounted: OnceLock::new() })
     }
 
     /// Returns the file system of the directory.
@@ -86,6 +88,7 @@ impl DirectoryStream for PosixDirectory {
         while page.len() < most {
             let Some(entry) = self.names.read() else { break };
             let entry = entry?;
+            self.place = Some(entry.offset());
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." && !name.starts_with(INCOMING_PREFIX) {
                 let link = matches!(entry.file_type(), FileType::Symlink | FileType::Unknown);
@@ -94,6 +97,18 @@ impl DirectoryStream for PosixDirectory {
             }
         }
         Ok(page)
+    }
+
+    #[cfg(target_pointer_width = "64")]
+    fn position(&self) -> Option<DirectoryPosition> {
+        self.place.map(DirectoryPosition)
+    }
+
+    #[cfg(target_pointer_width = "64")]
+    fn go_to(&mut self, position: DirectoryPosition) -> io::Result<()> {
+        self.names.seek(position.0)?;
+        self.place = Some(position.0);
+        Ok(())
     }
 
     fn other_pool(&self, entry: &RawEntry) -> Option<Arc<Pool>> {

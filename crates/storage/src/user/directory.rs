@@ -1,7 +1,7 @@
 //! An open directory whose entries are looked up as a user.
 
 use super::{StorageUser, UserSwitch};
-use crate::{DirectoryStream, Metadata, Pool, RawEntry};
+use crate::{DirectoryPosition, DirectoryStream, Metadata, Pool, RawEntry};
 use std::io;
 use std::sync::Arc;
 
@@ -26,6 +26,15 @@ impl DirectoryStream for UserDirectoryStream {
     fn next(&mut self, most: usize) -> io::Result<Vec<RawEntry>> {
         let _acting = self.switch.act_as(&self.user)?;
         self.stream.next(most)
+    }
+
+    fn position(&self) -> Option<DirectoryPosition> {
+        self.stream.position()
+    }
+
+    fn go_to(&mut self, position: DirectoryPosition) -> io::Result<()> {
+        let _acting = self.switch.act_as(&self.user)?;
+        self.stream.go_to(position)
     }
 
     fn other_pool(&self, entry: &RawEntry) -> Option<Arc<Pool>> {
