@@ -6,6 +6,10 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+/// Time after the start before the first purge. A server that ends again and again must not remove at
+/// each start what a purge may remove in one interval.
+const START_DELAY: Duration = Duration::from_secs(60);
+
 /// Interval in which a thread that an administrator stopped looks whether it may go on.
 const STOPPED_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -35,15 +39,15 @@ pub struct PurgeThread {
 }
 
 impl PurgeThread {
-    /// Starts the thread, which purges at once and then in this interval.
+    /// Starts the thread, which purges in this interval, the first time after a minute at most.
     pub fn start(purger: Purger, interval: Duration) -> io::Result<Self> {
         let purger = Arc::new(purger);
         let last = Arc::new(Mutex::new(None));
         let (begin, begun) = sync_channel(1);
         let (worker, outcome) = (purger.clone(), last.clone());
         let work = move || {
-            let mut was_stopped = false;
-            loop {
+            let (mut wait, mut was_stopped) = (START_DELAY.min(interval), false);
+            while begun.recv_timeout(wait) != Err(RecvTimeoutError::Disconnected) {
                 let result = worker.purge();
                 report(&worker, &result, was_stopped);
                 was_stopped = result.is_stopped;
@@ -51,10 +55,7 @@ impl PurgeThread {
                 if !was_stopped || result.files > 0 {
                     *outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
                 }
-                let interval = if was_stopped { STOPPED_INTERVAL.min(interval) } else { interval };
-                if begun.recv_timeout(interval) == Err(RecvTimeoutError::Disconnected) {
-                    return;
-                }
+                wait = if was_stopped { STOPPED_INTERVAL.min(interval) } else { interval };
             }
         };
         std::thread::Builder::new().name("purge".to_owned()).spawn(work)?;
