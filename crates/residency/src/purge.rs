@@ -272,9 +272,11 @@ impl Purger {
         let transfers = self.backend.transfers().ok_or(io::ErrorKind::Unsupported)?;
         let file = transfers.hold(path)?;
         match pin {
-            Some(pin) => file.set_attribute(PIN_ATTRIBUTE, &pin.encode()),
-            None => file.remove_attribute(PIN_ATTRIBUTE),
+            Some(pin) => file.set_attribute(PIN_ATTRIBUTE, &pin.encode())?,
+            None => file.remove_attribute(PIN_ATTRIBUTE)?,
         }
+        // The administrator relies on the pin, also after a power failure.
+        file.sync()
     }
 }
 

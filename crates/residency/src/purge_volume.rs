@@ -138,7 +138,12 @@ impl VolumePurge {
             self.named += 1;
             tracing::info!(path = %path.shown(), %reason, "a file is not purged");
         }
-        self.catalog_failures += usize::from(matches!(reason, KeptReason::CatalogFailed(_)));
+        match reason {
+            KeptReason::CatalogFailed(_) => self.catalog_failures += 1,
+            // The program has answered.
+            KeptReason::NotConfirmed(_) => self.catalog_failures = 0,
+            _ => {}
+        }
         // The same holds for all other files.
         if self.catalog_failures == CATALOG_FAILURES_MAX || *reason == KeptReason::NoLeases {
             let export = self.volume.export.shown();
