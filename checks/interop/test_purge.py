@@ -44,7 +44,13 @@ def purged(tape, begin, small_disk):  # noqa: F811
 
 
 def residency(server, *words):
-    return scalla("residency", "--admin-path", server.work / "admin", *words)
+    """Runs the command. A server that has just started serves clients a moment before administrators."""
+
+    def run():
+        done = scalla("residency", "--admin-path", server.work / "admin", *words)
+        return None if "no server is running" in done.all else done
+
+    return wait_until(run)
 
 
 def stage_files(server, tape, all_names, oldest=1_000_000_000):  # noqa: F811
