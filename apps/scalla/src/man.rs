@@ -169,9 +169,8 @@ fn sections(command: &Command, full: &str) -> String {
     }
     let more: &[Section] = match full.split(' ').nth(1).unwrap_or_default() {
         "serve" | "manager" | "supervisor" | "meta" => &OF_SERVERS,
-        "" | "config" | "admin" | "residency" | "cache" | "cluster" | "links" | "completions" | "man" | "version" => {
-            &OF_THIS_MACHINE
-        }
+        "" | "config" | "admin" | "residency" | "cache" | "cluster" | "links" | "completions" | "man"
+        | "version" => &OF_THIS_MACHINE,
         _ => &OF_CLIENTS,
     };
     more.iter().for_each(|(name, lines)| section(name, lines));

@@ -8,19 +8,23 @@ use anyhow::{Context, bail};
 use clap::ValueEnum;
 use config::{
     ConfigInput, DirectorySetting, FreeSpace, LogFormat, ManagerAddress, NodeRole, Overrides, Port,
-    Strictness,
+    ProxyServer, Strictness,
 };
 use server::log::{Levels, Retention};
 use server::{Launch, LogTarget};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Serve DIR as `/`, or the exports of a configuration file, until stopped.
+/// Serve DIR as `/`, the files of another server, or the exports of a configuration file, until
+/// stopped.
 #[derive(clap::Args, Debug)]
 pub(crate) struct ServeCommand {
     /// Directory to serve.
-    #[arg(required_unless_present = "config")]
+    #[arg(required_unless_present_any = ["config", "origin"])]
     dir: Option<PathBuf>,
+    /// Serve the files of this server (a proxy): `root://HOST[:PORT]`, `roots://HOST[:PORT]`.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["dir", "manager", "min_free"])]
+    origin: Option<ProxyServer>,
     /// Reject all changes.
     #[arg(long)]
     read_only: bool,
@@ -146,6 +150,7 @@ impl ServeCommand {
         };
         let overrides = Overrides {
             directory,
+            origin: self.origin,
             read_only: self.read_only,
             managers: self.manager,
             min_free: self.min_free,

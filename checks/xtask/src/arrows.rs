@@ -17,7 +17,7 @@ const ANY: &str = "*";
 const ABOVE: [&str; 5] = ["server", "mount", "scalla", "preload", "python"];
 
 /// Each crate and its allowed dependencies. No crate may use `checks`.
-const ARROWS: [(&str, &[&str]); 25] = [
+const ARROWS: [(&str, &[&str]); 26] = [
     ("base", &[]),
     ("config", &["base"]),
     ("wire", &["base"]),
@@ -37,6 +37,7 @@ const ARROWS: [(&str, &[&str]); 25] = [
     ("http", &["base", "config", "net", "auth", "vfs", "monitor", "digest"]),
     ("rawclient", &["wire", "auth"]),
     ("client", &["base", "config", "wire", "digest", "auth", "net", "rawclient"]),
+    ("proxy", &["base", "config", "auth", "vfs", "client"]),
     ("mount", &["base", "client"]),
     ("server", &[ANY]),
     ("scalla", &["base", "config", "auth", "cache", "server", "client", "rawclient", "mount"]),

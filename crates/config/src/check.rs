@@ -90,8 +90,9 @@ impl DiskCheck<'_> {
 
     fn exports(&mut self) {
         let effective = self.effective;
-        if effective.cluster.role.redirects() && !effective.cluster.looks_itself() {
-            return; // Its exports are those of its servers.
+        let is_redirector = effective.cluster.role.redirects() && !effective.cluster.looks_itself();
+        if is_redirector || *effective.proxy.enabled {
+            return; // Its exports are those of its servers, or of its origin.
         }
         let root = &effective.storage.local_root;
         if let Some(path) = &root.value
@@ -240,7 +241,7 @@ impl DiskCheck<'_> {
     /// Exports that stage need a program that copies, and names without spaces.
     fn staging(&mut self) {
         let effective = self.effective;
-        if effective.cluster.role.redirects() {
+        if effective.cluster.role.redirects() || *effective.proxy.enabled {
             return;
         }
         for export in effective.storage.exports.iter().filter(|export| export.attributes.stage) {
@@ -263,7 +264,7 @@ impl DiskCheck<'_> {
     /// Exports that migrate need a program that copies, and files that the server may read.
     fn migration(&mut self) {
         let effective = self.effective;
-        if effective.cluster.role.redirects() {
+        if effective.cluster.role.redirects() || *effective.proxy.enabled {
             return;
         }
         for export in effective.storage.exports.iter().filter(|export| export.attributes.migrate) {
@@ -318,7 +319,7 @@ impl DiskCheck<'_> {
 
     fn spaces(&mut self) {
         let effective = self.effective;
-        if effective.cluster.role.redirects() {
+        if effective.cluster.role.redirects() || *effective.proxy.enabled {
             return;
         }
         for setting in &effective.storage.spaces {
@@ -473,7 +474,7 @@ impl DiskCheck<'_> {
     /// the defaults.
     fn admin_directory_is_private(&mut self) {
         let effective = self.effective;
-        if effective.cluster.role.redirects() {
+        if effective.cluster.role.redirects() || *effective.proxy.enabled {
             return;
         }
         let origin = &effective.process.admin_path.origin;

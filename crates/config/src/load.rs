@@ -7,13 +7,14 @@ use std::path::PathBuf;
 
 use crate::directives::{
     Arguments, DirectiveFault, Draft, ExportDraft, ProtocolParameters, Standing, check_authorization,
-    check_entity_program, check_list_sources, check_macaroons, check_multi_user, check_security, check_tls,
-    check_tls_protocols, check_token_login, check_voms, every_directive, find_directive, nearest_directive,
-    of_another_component, read_by_xrootd, resolve, unprotected,
+    check_entity_program, check_list_sources, check_macaroons, check_multi_user, check_proxy, check_security,
+    check_tls, check_tls_protocols, check_token_login, check_voms, every_directive, find_directive,
+    nearest_directive, of_another_component, read_by_xrootd, resolve, unprotected,
 };
 use crate::effective::{
     self, AddressFamily, ChecksumKind, DirectorySetting, EXPORT_DEFAULT, Effective, Export, ExportAttributes,
-    FreeSpace, LogFormat, ManagerAddress, NodeRole, Port, TlsAuthorities, TlsCertificate, Trace,
+    FreeSpace, LogFormat, ManagerAddress, NodeRole, Port, ProxyOrigin, ProxyServer, TlsAuthorities,
+    TlsCertificate, Trace,
 };
 use crate::language::{DirectiveToken, Evaluated, Evaluation, Statement, evaluate};
 use crate::report::{ConfigReport, ProblemKind, Strictness};
@@ -28,6 +29,8 @@ pub struct Overrides {
     /// `scalla serve DIR`: the directory served as `/`, instead of `oss.localroot` and the exports
     /// of the file.
     pub directory: Option<PathBuf>,
+    /// `--origin`: the server whose files are served; replaces that of the file.
+    pub origin: Option<ProxyServer>,
     /// `--read-only`: makes each export read-only.
     pub read_only: bool,
     /// Path arguments, exported under their own names.
@@ -138,6 +141,7 @@ pub fn load(request: &ConfigInput, source: &dyn ConfigSource) -> Loaded {
     check_list_sources(&effective, &mut report);
     check_entity_program(&effective, &mut report);
     check_multi_user(&effective, &mut report);
+    check_proxy(&effective, &mut report);
     Loaded { effective, report }
 }
 
@@ -286,6 +290,12 @@ fn command_line(overrides: &Overrides, draft: &mut Draft<'_>) {
     if let Some(format) = overrides.log_format {
         process.log_format = Setting::from_command_line(format);
     }
+    if let Some(server) = &overrides.origin {
+        let proxy = &mut draft.effective.proxy;
+        proxy.enabled = Setting::from_command_line(true);
+        let fixed = Some(server.clone());
+        proxy.origin = Setting::from_command_line(Some(ProxyOrigin { forwards: false, fixed }));
+    }
     cluster_line(overrides, &mut draft.effective.cluster);
     if let Some(least) = overrides.min_free {
         min_free(least, draft);
@@ -376,8 +386,10 @@ fn finish(overrides: &Overrides, effective: &mut Effective) {
             effective.protocol.checksums.value.offered = ChecksumKind::ALL.to_vec();
         }
     } else if storage.exports.is_empty() {
-        // A redirector has no files of its own, so exporting everything reveals nothing.
-        let prefix = if effective.cluster.role.redirects() { "/" } else { EXPORT_DEFAULT };
+        // A redirector has no files of its own, so exporting everything reveals nothing. The files of
+        // an origin on the command line are all to be served.
+        let has_no_files = effective.cluster.role.redirects() || overrides.origin.is_some();
+        let prefix = if has_no_files { "/" } else { EXPORT_DEFAULT };
         storage.exports.push(export(prefix, Origin::Default));
     }
     if overrides.read_only {

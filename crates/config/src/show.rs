@@ -7,6 +7,7 @@ mod cluster;
 mod grid;
 mod lines;
 mod multi_user;
+mod proxy;
 mod residency;
 mod security;
 mod third_party;
@@ -40,6 +41,7 @@ pub fn show(effective: &Effective) -> Vec<EffectiveLine> {
     logical(&effective.logical, &mut lines);
     multi_user::show(&effective.multi_user, &mut lines);
     storage(&effective.storage, &mut lines);
+    proxy::show(&effective.proxy, &mut lines);
     residency::show(&effective.residency, &mut lines);
     residency::show_purge(&effective.residency, &mut lines);
     cluster::lines(effective, &mut lines);

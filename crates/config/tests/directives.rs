@@ -133,6 +133,9 @@ fn examples_match_the_standing() {
         }
         // Acting as users needs a login that proves them.
         "ofs.osslib" => "sec.protocol sss\nxrootd.seclib default\n",
+        // Settings of a proxy need the library and an origin.
+        "pss.origin" => "ofs.osslib libXrdPss.so\n",
+        "pss.permit" => "ofs.osslib libXrdPss.so\npss.origin = o.example.org:1094\n",
         name if name.starts_with("multiuser.") => {
             "ofs.osslib ++ libXrdMultiuser.so\nsec.protocol sss\nxrootd.seclib default\n"
         }
@@ -249,7 +252,10 @@ const BAD_VALUES: &[(&str, &str)] = &[
     ("all.export data", "1:12: error: all.export: non-absolute export path - data; allowed: a path"),
     ("all.export /a/../b", "1:12: error: all.export: export path /a/../b is not normal;"),
     ("all.role bogus", "1:10: error: all.role: invalid role - bogus; allowed:"),
-    ("all.role proxy server", "1:10: error: all.role: role proxy server: proxies are not in force yet"),
+    (
+        "all.role proxy manager",
+        "1:10: error: all.role: role proxy manager: clusters of proxies are not in force yet",
+    ),
     (
         "ofs.maxdelay 5",
         "1:14: error: ofs.maxdelay: maxdelay 5 may not be less than 30s; allowed: number[s|m|h|d], 30s to 365d",
@@ -296,10 +302,7 @@ const BAD_VALUES: &[(&str, &str)] = &[
     ),
     ("scalla.namerule /a /b\nscalla.namerule /a /c", "2:1: error: scalla.namerule: /a is in the rule at"),
     ("scalla.namerule /a /b\nscalla.namerule /c /b/", "2:1: error: scalla.namerule: /b is in the rule at"),
-    (
-        "ofs.osslib libXrdPss.so",
-        "1:12: error: ofs.osslib: the proxy (libXrdPss) is not in force yet; not starting",
-    ),
+    ("ofs.osslib libXrdPss.so", "1:1: error: the proxy has no origin; set pss.origin host:port"),
     ("ofs.osslib ++ libXrdOssCsi.so", "1:15: error: ofs.osslib: stored page checksums"),
     ("xrd.protocol foo libFoo.so", "1:18: error: xrd.protocol: unsupported library 'libFoo.so'"),
     (

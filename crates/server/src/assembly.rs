@@ -70,7 +70,7 @@ pub(crate) fn door(effective: &Effective, port: u16, role: Option<NodeRole>) -> 
     let instance = effective.instance.as_deref().unwrap_or(config::ANONYMOUS);
     xroot::Config {
         settings: session::Settings {
-            flags: flags(role),
+            flags: flags(role, *effective.proxy.enabled),
             configuration: answers(effective, role),
             prepares_silent: limit.silent,
             prepares_max: limit.per_connection.and_then(|most| usize::try_from(most).ok()),
@@ -103,8 +103,12 @@ fn memory_bytes(effective: &Effective) -> usize {
 
 /// Returns the flags that describe this server to clients. Clients return to a manager after
 /// another server has failed. Source: xroot protocol, kXR_protocol.
-fn flags(role: Option<NodeRole>) -> ServerFlags {
-    let able = ServerFlags::SUPPOSC | ServerFlags::SUPPGRW;
+fn flags(role: Option<NodeRole>, is_proxy: bool) -> ServerFlags {
+    let able = match is_proxy {
+        // The connections to origins are shared, so a file cannot depend on one.
+        true => ServerFlags::SUPPGRW | ServerFlags::ATTR_PROXY,
+        false => ServerFlags::SUPPGRW | ServerFlags::SUPPOSC,
+    };
     able | match role {
         None | Some(NodeRole::Server) => ServerFlags::IS_SERVER,
         Some(NodeRole::Manager) => ServerFlags::IS_MANAGER,
@@ -117,7 +121,11 @@ fn flags(role: Option<NodeRole>) -> ServerFlags {
 /// has no value.
 fn answers(effective: &Effective, role: Option<NodeRole>) -> Vec<(String, String)> {
     let xattr = &effective.logical.xattr;
-    let (name, value) = if xattr.enabled { (xattr.name_bytes_max, xattr.value_bytes_max) } else { (0, 0) };
+    let (name, value) = if xattr.enabled && !*effective.proxy.enabled {
+        (xattr.name_bytes_max, xattr.value_bytes_max)
+    } else {
+        (0, 0)
+    };
     let mut answers = vec![
         ("bind_max", BIND_MAX.to_string()),
         ("cms", "none|".to_owned()),
@@ -131,11 +139,13 @@ fn answers(effective: &Effective, role: Option<NodeRole>) -> Vec<(String, String
         ("version", VERSION.to_owned()),
         ("window", window(effective)),
     ];
-    if effective.logical.third_party.value.is_some() {
+    answers.extend(crate::proxied_files::query_answer(effective).map(|answer| ("proxy", answer)));
+    let is_proxy = *effective.proxy.enabled;
+    if effective.logical.third_party.value.is_some() && !is_proxy {
         answers.push(("tpc", "1".to_owned()));
     }
     let copies = effective.logical.third_party.value.as_ref();
-    if copies.is_some_and(|copies| copies.credentials.is_some()) {
+    if !is_proxy && copies.is_some_and(|copies| copies.credentials.is_some()) {
         answers.push(("tpcdlg", auth::gsi::GSI.to_owned()));
     }
     let offered = &effective.protocol.checksums.offered;
@@ -317,7 +327,7 @@ fn access_interval(hold: Duration) -> Duration {
 
 /// Returns the names of this server in replies to locate: an address of the form
 /// `[::a.b.c.d]:port`, and a host name.
-fn own_address(host: &str, port: u16) -> logical::config::OwnAddress {
+pub(crate) fn own_address(host: &str, port: u16) -> logical::config::OwnAddress {
     let addresses: Vec<IpAddr> = dns_lookup::lookup_host(host).map(Iterator::collect).unwrap_or_default();
     let reachable = addresses.iter().find(|address| !address.is_loopback()).or_else(|| addresses.first());
     let address = match reachable.map(IpAddr::to_canonical) {

@@ -259,7 +259,7 @@ impl ControlLoop {
             pid: std::process::id(),
             host: effective.host.clone(),
             port: running.address().port(),
-            exports: crate::running::export_list(effective),
+            exports: crate::exports::export_list(effective),
             config_file: self.reloading.load.file.clone(),
             started: self.started.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(),
             uptime_seconds: self.since.elapsed().as_secs(),

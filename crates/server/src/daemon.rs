@@ -356,7 +356,7 @@ fn start_line(launch: &Launch, effective: &Effective, running: &RunningServer) -
         Some(nodes) => {
             format!("{} of the nodes that join at port {}", effective.cluster.role.name(), nodes.port())
         }
-        None => format!("serving {}", crate::running::describe_exports(effective)),
+        None => format!("serving {}", crate::exports::describe_exports(effective)),
     };
     let configuration = match &launch.load.file {
         Some(file) => format!("configuration {}", base::shown(file)),
@@ -386,7 +386,7 @@ fn print(text: &str) {
 /// Prints two lines on the exports and the address, and a third with an example command.
 fn announce(effective: &Effective, running: &RunningServer) {
     let address = running.address();
-    let exports = crate::running::describe_exports(effective);
+    let exports = crate::exports::describe_exports(effective);
     let host = if effective.host.is_empty() { "localhost" } else { &effective.host };
     let scheme = if running.tls().is_some() { "roots" } else { "root" };
     let url = match address.port() {

@@ -15,6 +15,8 @@
 //! | `admin` | the admin socket and its client |
 //! | `log` | log lines as text or JSON, written off the data path |
 //! | `process` | user, directories, pid file, descriptors, detaching |
+//! | `proxied_files` | the files of a proxy, from its directives |
+//! | `exports` | the exports as text |
 //! | `redirector` | the file system of a manager: it redirects clients to nodes |
 //! | `reader_redirect` | redirection of readers away from a drained or suspended server |
 //! | `static_redirects` | redirects to another server by configuration |
@@ -50,6 +52,7 @@ mod entity_program;
 mod error;
 mod expiry;
 mod exported_files;
+mod exports;
 mod grid_login;
 mod host_lookups;
 mod issuer_keys;
@@ -59,6 +62,7 @@ mod login;
 mod multi_user;
 mod password_login;
 pub mod process;
+mod proxied_files;
 mod purging;
 mod reader_redirect;
 mod reading_clients;

@@ -13,6 +13,7 @@ use crate::exported_files;
 use crate::login;
 use crate::multi_user;
 use crate::process::{port_owner, raise_descriptors};
+use crate::proxied_files;
 use crate::purging;
 use crate::reader_redirect::ReaderRedirectFileSystem;
 use crate::reading_clients::ReadingClients;
@@ -165,10 +166,11 @@ impl RunningServer {
         let renewed = |loaded| ServerAuthorization::start(loaded, effective, &supervisor);
         let authorization = authorization.map(renewed).transpose()?;
         let forwarding = cluster.as_ref().map(|settings| settings.forwarding).unwrap_or_default();
-        let logical = match role {
-            Some(role) if role.redirects() => None,
-            _ => Some(logical(effective, address.port(), multi_user::is_enabled(effective), wrap)?),
-        };
+        let origins = proxied_files::files(effective, address.port())?;
+        let has_files = origins.is_none() && !role.is_some_and(|role| role.redirects());
+        let acts_for_users = multi_user::is_enabled(effective);
+        let logical =
+            has_files.then(|| logical(effective, address.port(), acts_for_users, wrap)).transpose()?;
         if let Some(logical) = &logical {
             offer_third_party_copies(logical, effective);
             logical.start_timer(&supervisor).map_err(system("a thread"))?;
@@ -182,7 +184,7 @@ impl RunningServer {
         let cluster = cluster.map(start).transpose()?;
         let staged = logical.as_ref().map(|logical| purging::start(logical, effective, &supervisor));
         let (own, transfers) = staged.transpose()?.unzip();
-        let files = served_files(effective, address.port(), own, cluster.as_ref(), forwarding)?;
+        let files = served_files(effective, address.port(), own.or(origins), cluster.as_ref(), forwarding)?;
         let files = guarded_files(files, effective, authorization.as_ref(), role, forwarding);
         let loops = Arc::new(start_loops(effective, &supervisor).map_err(system("threads"))?);
         let mut door = assembly::door(effective, address.port(), role);
@@ -575,25 +577,4 @@ fn logical(
         accounts,
     })
     .map_err(StartError::Recovery)
-}
-
-/// Returns the exports, one text each.
-pub(crate) fn export_list(effective: &Effective) -> Vec<String> {
-    let exports = effective.storage.exports.iter();
-    exports
-        .map(|export| {
-            let mark = if export.attributes.read_only { " (read-only)" } else { "" };
-            format!("{}{mark}", export.prefix)
-        })
-        .collect()
-}
-
-/// Describes the exports: `/srv/data as / (read-only)`, or only the exports if there is no local
-/// root.
-pub(crate) fn describe_exports(effective: &Effective) -> String {
-    let list = export_list(effective).join(", ");
-    match &effective.storage.local_root.value {
-        Some(root) => format!("{} as {list}", root.display()),
-        None => list,
-    }
 }

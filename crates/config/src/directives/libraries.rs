@@ -62,6 +62,8 @@ enum LibraryEffect {
     Needed,
     /// It restricts access.
     Guards,
+    /// It serves the files of other servers.
+    Proxies,
     /// It makes operations with the rights of the accounts of clients.
     ActsForUsers,
 }
@@ -104,7 +106,7 @@ const KNOWN: &[KnownLibrary] = &[
     known("libXrdOssStats", LibraryEffect::NotYet(missing::STATISTICS), "storage statistics"),
     known("libXrdPfc", LibraryEffect::Needed, "the disk cache"),
     known("libXrdPfcPurgeQuota", LibraryEffect::NotYet(missing::CACHE), "cache quotas"),
-    known("libXrdPss", LibraryEffect::Needed, "the proxy"),
+    known("libXrdPss", LibraryEffect::Proxies, "the proxy"),
     known("libXrdSsi", LibraryEffect::Needed, "SSI services"),
     known("libXrdSsiLog", LibraryEffect::NotYet(missing::SERVICES), "the log of SSI services"),
     known("libXrdTCPMonPlugin", LibraryEffect::NotYet(missing::CONNECTIONS), "reports on TCP connections"),
@@ -153,9 +155,30 @@ pub(super) fn select(
             let allowed = "not starting, because something else would be served without it";
             Err(DirectiveFault::at(library, what, allowed).of(ProblemKind::Unsupported))
         }
+        LibraryEffect::Proxies => serve_origins(arguments, library, purpose, draft),
         LibraryEffect::ActsForUsers => act_for_users(arguments, library, purpose, draft),
         LibraryEffect::Guards => Err(unprotected(library, &format!("'{text}' ({})", known.what))),
     }
+}
+
+/// Makes the server a proxy, for the purposes for which XRootD has it.
+fn serve_origins(
+    arguments: &Arguments<'_>,
+    library: &DirectiveToken,
+    purpose: LibraryPurpose,
+    draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    match purpose {
+        LibraryPurpose::Storage => draft.effective.proxy.enabled.set(true, arguments.origin()),
+        // A proxy always returns the checksums of its origin.
+        LibraryPurpose::Checksum => {}
+        _ => {
+            let what = format!("{} does not make the server a proxy", arguments.name.text);
+            let allowed = "name libXrdPss.so in ofs.osslib";
+            return Err(DirectiveFault::at(library, what, allowed).of(ProblemKind::Unsupported));
+        }
+    }
+    Ok(())
 }
 
 /// Enables multi-user for the purposes for which XRootD has it.

@@ -32,13 +32,13 @@ pub(super) const PORTS: MissingPart =
     missing("second ports", "clients of that port are refused; xrd.port is served");
 pub(super) const OBJECT_IDS: MissingPart = missing("object ids", "names without a leading / are refused");
 const MASS_STORAGE: MissingPart = missing("mass storage", "files are neither migrated nor purged");
-const PROXY: MissingPart =
-    missing("proxy", "this server does not fetch from other servers: it serves only its own disk");
+const UNCACHED: MissingPart = missing("cache", "nothing is cached; each read goes to the origin");
+const PROXY: MissingPart = missing("proxy", "the proxy works as without it");
 const REPORTS: MissingPart = missing("monitoring", "no reports are sent to {}");
 const MONITORING: MissingPart = missing("monitoring", "no monitoring data is sent");
 
 /// Directives by name or prefix; the first that fits.
-const BY_NAME: [(&str, MissingPart); 25] = [
+const BY_NAME: [(&str, MissingPart); 29] = [
     ("all.export", MASS_STORAGE),
     ("xrootd.export", MASS_STORAGE),
     ("oss.defaults", MASS_STORAGE),
@@ -52,7 +52,11 @@ const BY_NAME: [(&str, MissingPart); 25] = [
     ("ofs.tpc", CREDENTIALS),
     ("oss.", MASS_STORAGE),
     ("pfc.", CACHE),
-    ("pss.origin", missing("proxy", "this server does not fetch from {}: it serves only its own disk")),
+    ("pss.cache", UNCACHED),
+    ("pss.ccmlib", UNCACHED),
+    ("pss.ciosync", UNCACHED),
+    ("pss.dca", UNCACHED),
+    ("pss.memcache", UNCACHED),
     ("pss.", PROXY),
     ("throttle.", THROTTLING),
     ("tpc.", HTTP),

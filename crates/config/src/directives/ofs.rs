@@ -111,9 +111,9 @@ pub(super) const SECTION: Section = Section {
             .stops_with("++ libXrdVoms.so"),
         Directive::new(&["ofs.osslib"], UsageFrequency::Most, "[+cksio +mmapio +xattr] [++] library [parameters]", storage_library)
             .default("built in")
-            .help("Storage plug-in. `++ libXrdMultiuser.so` makes each operation with the rights of the account of its \
-                   client; see [security.md](security.md#acting-as-the-user-multi-user). Proxies and caches are not \
-                   in force yet and do not start.")
+            .help("Storage plug-in. `libXrdPss.so` makes the server a proxy; see [proxy.md](proxy.md). `++ libXrdMultiuser.so` \
+                   makes each operation with the rights of the account of its client; see \
+                   [security.md](security.md#acting-as-the-user-multi-user). Caches are not in force yet and do not start.")
             .example("++ libXrdMultiuser.so"),
         Directive::new(&["ofs.xattrlib"], UsageFrequency::Rare, "{osslib | [++] library} [parameters]", xattr_library)
             .default("built in")

@@ -1,38 +1,41 @@
-//! Directives of proxy, cache and throttling: `pss.`, `pfc.`, `throttle.`. Not in force yet.
+//! Directives of proxy, cache and throttling: `pss.`, `pfc.`, `throttle.`.
 //!
-//! They are known so that files of sites load, and so that unknown names can be reported.
+//! Those of the proxy are in force. The others are known so that files of sites load, and so that
+//! unknown names can be reported.
 
 use super::definition::{Directive, Section};
+use super::origin;
 use super::standing::UsageFrequency;
 
 pub(super) const SECTION: Section = Section {
     title: "Proxy, cache, throttling: pss., pfc., throttle.",
-    about: "Not in force yet. A file that loads the proxy or the cache as storage (ofs.osslib) does not start.",
+    about: "A proxy serves the files of other servers; see [proxy.md](proxy.md). Cache and throttling are not in force yet.",
     directives: &[
-        Directive::not_yet(&["pss.origin"], UsageFrequency::Most, "[=protocol,…] {host[:port| port] | URL | /path}")
+        Directive::new(&["pss.origin"], UsageFrequency::Most, "[=protocol,…] {host[:port| port] | URL | /path}", origin::origin)
             .default("none")
-            .help("The server behind the proxy.")
+            .help("The server whose files the proxy serves. With `=`, paths name their origin: `/root:/host:port/path`. Protocols are root and roots; directories and other protocols do not start.")
             .example("origin.example.org:1094"),
-        Directive::not_yet(&["pss.permit"], UsageFrequency::Common, "[/] [*] host")
+        Directive::new(&["pss.permit"], UsageFrequency::Common, "[/] [*] host", origin::permit)
             .default("all")
-            .help("Servers that a forwarding proxy may use.")
+            .help("Hosts that paths may name as origins, also by redirects of these. `*` alone is for object ids, which are not served.")
             .example("*.example.org"),
-        Directive::not_yet(&["pss.persona"], UsageFrequency::Common, "{client|server} [strict|nonstrict] [[no]verify]")
+        Directive::new(&["pss.persona"], UsageFrequency::Common, "{client|server} [strict|nonstrict] [[no]verify]", origin::persona)
             .default("server")
-            .help("Credentials used at the origin.")
-            .example("client strict"),
-        Directive::not_yet(&["pss.localroot"], UsageFrequency::Common, "path")
+            .help("Credentials used at the origin: those of the proxy (`server`). `client` is not in force yet and stops the start.")
+            .example("server")
+            .stops_with("client strict"),
+        Directive::new(&["pss.localroot"], UsageFrequency::Common, "path", origin::local_root)
             .default("none")
-            .help("Path prefix at the origin.")
+            .help("Prefix of paths at the fixed origin. It need not exist on this machine.")
             .example("/store"),
-        Directive::not_yet(&["pss.hostarena"], UsageFrequency::Common, "path")
+        Directive::new(&["pss.hostarena"], UsageFrequency::Common, "path", origin::host_arena)
             .default("none")
-            .help("Path prefix at the origin for one host.")
+            .help("Text before each path at an origin.")
             .example("/host"),
-        Directive::not_yet(&["pss.setopt"], UsageFrequency::Common, "name value")
-            .default("none")
-            .help("Options of the client.")
-            .example("ParallelEvtLoop 10"),
+        Directive::new(&["pss.setopt"], UsageFrequency::Common, "name value", origin::option)
+            .default("ConnectTimeout 4, ConnectionRetry 1, ReconnectWait 0")
+            .help("Settings of the client. All lines count, and the last one of each name. ConnectTimeout, ConnectionRetry, DataServerTTL, LoadBalancerTTL, ParStreamsPerPhyConn, ReconnectWait, RedirectLimit, RequestTimeout and StreamTimeout have an effect.")
+            .example("StreamTimeout 60"),
         Directive::not_yet(&["pss.config"], UsageFrequency::Rare, "[streams n] [workers n]")
             .default("streams 512 workers 16")
             .help("Threads of the client.")
@@ -44,9 +47,9 @@ pub(super) const SECTION: Section = Section {
         Directive::not_yet(&["pss.reproxy"], UsageFrequency::Rare, "(flag)")
             .default("off")
             .help("Third-party copies use another proxy."),
-        Directive::not_yet(&["pss.inetmode"], UsageFrequency::Rare, "{v4|v6}")
+        Directive::new(&["pss.inetmode"], UsageFrequency::Rare, "{v4|v6}", origin::inet_mode)
             .default("v6")
-            .help("Address family of the proxy.")
+            .help("Address families of connections to origins: IPv4 only, or both.")
             .example("v4"),
         Directive::not_yet(&["pss.namelib"], UsageFrequency::Rare, "[-lfn2pfn] [-lfncache|-lfncachesrc[+]] library [parameters]")
             .default("none")
@@ -72,14 +75,12 @@ pub(super) const SECTION: Section = Section {
             .default("30 180")
             .help("Interval at which data is written to the origin.")
             .example("30 180"),
-        Directive::not_yet(&["pss.export"], UsageFrequency::Common, "path [options]")
+        Directive::guard(&["pss.export"], UsageFrequency::Common, "path [options]", "/data", origin::proxy_export)
             .default("none")
-            .help("Exports of the proxy.")
-            .example("/data"),
-        Directive::not_yet(&["pss.defaults"], UsageFrequency::Common, "options")
+            .help("Exports of the proxy. Use all.export."),
+        Directive::guard(&["pss.defaults"], UsageFrequency::Common, "options", "r/o", origin::proxy_defaults)
             .default("as oss.defaults")
-            .help("Attributes of exports of the proxy.")
-            .example("r/o"),
+            .help("Attributes of exports of the proxy. Use oss.defaults."),
         Directive::not_yet(&["pss.trace"], UsageFrequency::Common, "{all|off|none|[-]option}…")
             .default("off")
             .help("Log level of the proxy.")

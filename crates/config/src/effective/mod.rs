@@ -15,6 +15,7 @@ mod names;
 mod network;
 mod process;
 mod protocol;
+mod proxy;
 mod residency;
 mod security;
 mod storage;
@@ -58,6 +59,8 @@ pub use protocol::{
     ChecksumConfig, ChecksumKind, ClientClass, PrepareLimit, ProtocolConfig, RedirectFunction, RedirectRule,
     RedirectServer, RedirectWhen, SessionLog,
 };
+pub(crate) use proxy::{AddressProblem, ORIGIN_PORT, OTHER_PROTOCOLS, OriginAddress};
+pub use proxy::{OriginOption, OriginPermit, ProxyOrigin, ProxyServer, ProxySettings};
 pub use residency::{
     COPY_SLOTS_MAX, CopySlots, FreeSpaceLimit, PurgeRule, ResidencyConfig, STAGE_PLACES_MAX, StageProgram,
     StageShare,
@@ -119,6 +122,8 @@ pub struct Effective {
     pub multi_user: MultiUserConfig,
     /// Values for `storage`.
     pub storage: Storage,
+    /// Values for `proxy`.
+    pub proxy: ProxySettings,
     /// Values of staging.
     pub residency: ResidencyConfig,
     /// Values for the cluster.

@@ -21,9 +21,13 @@ pub(crate) fn role(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Resu
         ["supervisor"] => NodeRole::Supervisor,
         ["manager"] => NodeRole::Manager,
         ["meta", "manager"] => NodeRole::MetaManager,
-        ["proxy", "manager" | "server" | "supervisor"] => {
-            let what = format!("role {}: proxies are not in force yet", words.join(" "));
-            let allowed = "allowed for now: server, supervisor, manager, meta manager";
+        ["proxy", "server"] => {
+            draft.effective.proxy.enabled.set(true, arguments.origin());
+            NodeRole::Server
+        }
+        ["proxy", "manager" | "supervisor"] => {
+            let what = format!("role {}: clusters of proxies are not in force yet", words.join(" "));
+            let allowed = "allowed for now: server, supervisor, manager, meta manager, proxy server";
             return Err(DirectiveFault::at(first, what, allowed).of(ProblemKind::Unsupported));
         }
         _ => {

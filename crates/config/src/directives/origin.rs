@@ -1,0 +1,251 @@
+//! Directives of a proxy that are in force: its origins, and how they are reached.
+
+use super::arguments::Arguments;
+use super::draft::Draft;
+use super::fault::DirectiveFault;
+use super::shared::{option_not_yet, part_without_effect, unprotected};
+use crate::effective::{
+    AddressProblem, Effective, HostPattern, ORIGIN_PORT, OTHER_PROTOCOLS, OriginAddress, OriginOption,
+    OriginPermit, ProxyOrigin, ProxyServer,
+};
+use crate::language::DirectiveToken;
+use crate::report::{ConfigReport, ProblemKind};
+use crate::setting::{Origin, Setting};
+use crate::values;
+
+/// Names of `pss.setopt`, and the settings of the client that they change; `None` for those without
+/// effect.
+const OPTIONS: [(&str, Option<&str>); 19] = [
+    ("ConnectTimeout", Some("ConnectionWindow")),
+    ("ConnectionRetry", Some("ConnectionRetry")),
+    ("DataServerTTL", Some("DataServerTTL")),
+    ("DataServerConn_ttl", Some("DataServerTTL")),
+    ("LBServerConn_ttl", Some("LoadBalancerTTL")),
+    ("LoadBalancerTTL", Some("LoadBalancerTTL")),
+    ("RedirectorConn_ttl", Some("LoadBalancerTTL")),
+    ("ParStreamsPerPhyConn", Some("SubStreamsPerChannel")),
+    ("ReconnectWait", Some("StreamErrorWindow")),
+    ("RedirectLimit", Some("RedirectLimit")),
+    ("RequestTimeout", Some("RequestTimeout")),
+    ("StreamTimeout", Some("StreamTimeout")),
+    ("ParallelEvtLoop", None),
+    ("WorkerThreads", None),
+    ("DirlistAll", None),
+    ("DirlistDflt", None),
+    ("DebugLevel", None),
+    ("DebugMask", None),
+    ("TransactionTimeout", None),
+];
+
+/// `[=protocol,…] {host[:port| port] | URL | /path}`.
+pub(super) fn origin(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let mut token = Some(arguments.need("origin")?);
+    let list = token.and_then(|token| token.text.strip_prefix('=').map(|list| (token, list)));
+    if let Some((first, list)) = list {
+        for protocol in list.split(',').filter(|protocol| !protocol.is_empty()) {
+            match protocol {
+                "root" | "xroot" | "roots" | "xroots" => {}
+                other if OTHER_PROTOCOLS.contains(&other) => option_not_yet(arguments, first, draft),
+                other => {
+                    let what = format!("unknown protocol '{other}'");
+                    return Err(DirectiveFault::at(first, what, "allowed: root, roots, xroot, xroots"));
+                }
+            }
+        }
+        token = arguments.next();
+    }
+    let fixed = token.map(|token| server(token, arguments, draft)).transpose()?;
+    draft.finish(arguments);
+    let origin = ProxyOrigin { forwards: list.is_some(), fixed };
+    draft.effective.proxy.origin.set(Some(origin), arguments.origin());
+    Ok(())
+}
+
+/// Reads the address of a fixed origin.
+fn server(
+    token: &DirectiveToken,
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<ProxyServer, DirectiveFault> {
+    let OriginAddress { encrypted, host, port } =
+        OriginAddress::parse(&token.text).map_err(|problem| match problem {
+            AddressProblem::Unsupported(what) => {
+                let allowed = "not starting, because its files would not be served; use root:// or roots://";
+                DirectiveFault::at(token, what, allowed).of(ProblemKind::Unsupported)
+            }
+            AddressProblem::Malformed(what) => {
+                DirectiveFault::at(token, what, format!("allowed: {}", arguments.grammar))
+            }
+        })?;
+    let port = match (port, arguments.peek()) {
+        (Some(port), _) => values::port(token, port, 1, draft.source)?,
+        (None, Some(_)) => {
+            let next = arguments.need("origin port")?;
+            values::port(next, &next.text, 1, draft.source)?
+        }
+        (None, None) => {
+            let what = format!("{}: no port is given for {host}", arguments.name.text);
+            draft.note(ProblemKind::Doubtful, token, what, &format!("using port {ORIGIN_PORT}"));
+            ORIGIN_PORT
+        }
+    };
+    Ok(ProxyServer { encrypted, host: host.to_owned(), port })
+}
+
+/// `[/] [*] host`.
+pub(super) fn permit(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let (mut paths, mut ids) = (false, false);
+    let mut token = arguments.need("permit host")?;
+    while !arguments.rest().is_empty() && matches!(token.text.as_str(), "/" | "*") {
+        if token.text == "/" {
+            paths = true
+        } else {
+            ids = true
+        }
+        token = arguments.need("permit host")?;
+    }
+    if token.text.starts_with('@') {
+        let what = format!("netgroup '{}' is not supported", token.text);
+        return Err(DirectiveFault::at(token, what, "name the hosts"));
+    }
+    let host = HostPattern::parse(&token.text).ok_or_else(|| {
+        let what = format!("invalid host pattern '{}'", token.text);
+        DirectiveFault::at(token, what, "allowed: at most one '*'")
+    })?;
+    draft.finish(arguments);
+    let permit = OriginPermit { host, paths: paths || !ids };
+    draft.effective.proxy.permits.push(Setting::new(permit, arguments.origin()));
+    Ok(())
+}
+
+/// `{client|server} [strict|nonstrict] [[no]verify]`.
+pub(super) fn persona(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let token = arguments.need("persona")?;
+    match token.text.as_str() {
+        "server" => {}
+        // Requests of all clients would have the rights of the proxy instead.
+        "client" => return Err(unprotected(token, "'client'")),
+        _ => return Err(arguments.invalid(token, "persona")),
+    }
+    while let Some(token) = arguments.next() {
+        match token.text.as_str() {
+            "strict" | "nonstrict" | "verify" => {}
+            "noverify" => part_without_effect(arguments, token, "certificates are always verified", draft),
+            _ => draft.unknown_option(arguments, token),
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn local_root(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let path = arguments.path("localroot")?;
+    draft.finish(arguments);
+    draft.effective.proxy.local_root.set(Some(path), arguments.origin());
+    Ok(())
+}
+
+pub(super) fn host_arena(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let path = arguments.path("hostarena")?;
+    draft.finish(arguments);
+    draft.effective.proxy.host_arena.set(Some(path), arguments.origin());
+    Ok(())
+}
+
+/// `name value`. The last value of a name counts.
+pub(super) fn option(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let token = arguments.need("setopt name")?;
+    let known = OPTIONS.iter().find(|(name, _)| name.eq_ignore_ascii_case(&token.text));
+    let Some((name, setting)) = known else {
+        let what = format!("{}: unknown or retired option '{}'", arguments.name.text, token.text);
+        draft.note(ProblemKind::Ignored, token, what, "");
+        return Ok(());
+    };
+    let number = arguments.count("setopt", 0, i32::MAX.unsigned_abs())?;
+    draft.finish(arguments);
+    let Some(setting) = setting else {
+        part_without_effect(arguments, token, "the client of the proxy does not need it", draft);
+        return Ok(());
+    };
+    let options = &mut draft.effective.proxy.options;
+    options.retain(|option| option.setting != *setting);
+    options.push(Setting::new(OriginOption { name, setting, number }, arguments.origin()));
+    Ok(())
+}
+
+pub(super) fn inet_mode(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
+    let token = arguments.need("inetmode value")?;
+    let only_ipv4 = match token.text.as_str() {
+        "v4" => true,
+        "v6" => false,
+        _ => return Err(arguments.invalid(token, "inetmode value")),
+    };
+    draft.finish(arguments);
+    draft.effective.proxy.only_ipv4.set(only_ipv4, arguments.origin());
+    Ok(())
+}
+
+/// Checks that a proxy has an origin, and that nothing contradicts it.
+pub(crate) fn check_proxy(effective: &Effective, report: &mut ConfigReport) {
+    let values = &effective.proxy;
+    let origin = &values.origin;
+    if !*values.enabled {
+        if origin.is_some() {
+            let what = "pss.origin has no effect, because this server is no proxy";
+            let allowed = "add ofs.osslib libXrdPss.so, or remove it";
+            report.add(ProblemKind::Doubtful, origin.origin.clone(), what, allowed);
+        }
+        return;
+    }
+    let mut stop = |origin: &Origin, what: &str, allowed: &str| {
+        report.add(ProblemKind::Unsupported, origin.clone(), what, allowed);
+    };
+    if *effective.multi_user.enabled {
+        let what = "ofs.osslib: a proxy cannot act as the user";
+        stop(&effective.multi_user.enabled.origin, what, "remove libXrdMultiuser.so, or libXrdPss.so");
+    }
+    if effective.cluster.is_cluster_node() {
+        let what = "proxies in a cluster are not in force yet";
+        stop(&values.enabled.origin, what, "remove all.manager and other roles than server");
+    }
+    let Some(value) = &origin.value else {
+        return stop(&values.enabled.origin, "the proxy has no origin", "set pss.origin host:port");
+    };
+    let mut warn = |origin: &Origin, what: &str, allowed: &str| {
+        report.add(ProblemKind::Doubtful, origin.clone(), what, allowed);
+    };
+    if effective.logical.third_party.is_some() {
+        let what = "ofs.tpc: a proxy takes no part in third-party copies yet";
+        warn(&effective.logical.third_party.origin, what, "clients copy through themselves");
+    }
+    match (value.forwards, values.permits.first()) {
+        (true, None) => {
+            let what = "pss.origin =: clients reach each host that this server reaches";
+            warn(&origin.origin, what, "limit the hosts by pss.permit");
+        }
+        (false, Some(permit)) => {
+            let what = "pss.permit has no effect, because clients cannot name origins";
+            warn(&permit.origin, what, "add = to pss.origin, or remove it");
+        }
+        _ => {}
+    }
+    if value.fixed.is_none() && values.local_root.is_some() {
+        let what = "pss.localroot has no effect, because all paths name their origin";
+        warn(&values.local_root.origin, what, "use pss.hostarena");
+    }
+}
+
+/// `pss.export`.
+pub(super) fn proxy_export(
+    arguments: &mut Arguments<'_>,
+    _draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    Err(unprotected(arguments.name, "").instead("use all.export, which the proxy follows"))
+}
+
+/// `pss.defaults`.
+pub(super) fn proxy_defaults(
+    arguments: &mut Arguments<'_>,
+    _draft: &mut Draft<'_>,
+) -> Result<(), DirectiveFault> {
+    Err(unprotected(arguments.name, "").instead("use oss.defaults, which the proxy follows"))
+}

@@ -1,0 +1,125 @@
+//! Directives of a proxy.
+
+use config::{
+    ConfigInput, Effective, Loaded, MemorySource, Overrides, ProblemKind, ProxyServer, Strictness, load, show,
+};
+
+const PROXY: &str = "ofs.osslib libXrdPss.so\n";
+
+fn load_text(text: &str) -> Loaded {
+    let strictness = Strictness::Strict;
+    let request = ConfigInput { file: Some("f".to_owned()), strictness, ..ConfigInput::default() };
+    load(&request, &MemorySource::new().with("f", text))
+}
+
+fn proxy(text: &str) -> Effective {
+    let loaded = load_text(&format!("{PROXY}{text}"));
+    assert!(loaded.report.is_ok(), "{text}: {}", loaded.report);
+    loaded.effective
+}
+
+fn kinds(text: &str) -> Vec<ProblemKind> {
+    load_text(text).report.problems().iter().map(|problem| problem.kind).collect()
+}
+
+#[test]
+fn every_form_of_an_origin_is_read() {
+    let server = |encrypted, host: &str, port| Some(ProxyServer { encrypted, host: host.to_owned(), port });
+    for (text, forwards, fixed) in [
+        ("o:1", false, server(false, "o", 1)),
+        ("o 2", false, server(false, "o", 2)),
+        ("o+:3", false, server(false, "o", 3)),
+        ("root://o:4/", false, server(false, "o", 4)),
+        ("xroots://[::1]:5", false, server(true, "::1", 5)),
+        ("=", true, None),
+        ("=root,roots o:6", true, server(false, "o", 6)),
+    ] {
+        let origin = proxy(&format!("pss.origin {text}")).proxy.origin.value.unwrap();
+        assert_eq!((origin.forwards, origin.fixed), (forwards, fixed), "{text}");
+    }
+    // The last one counts, and a missing port is the default one with a warning.
+    let loaded = load_text(&format!("{PROXY}pss.origin o:1\npss.origin p"));
+    assert_eq!(loaded.effective.proxy.origin.value.unwrap().fixed, server(false, "p", 1094));
+    assert!(loaded.report.to_string().contains("no port is given for p; using port 1094"));
+}
+
+#[test]
+fn wrong_values_are_errors_with_their_position() {
+    for (text, error) in [
+        ("pss.origin http://o", "f:2:12: error: pss.origin: origins with http are not in force yet"),
+        ("pss.origin /data", "f:2:12: error: pss.origin: a directory as origin is not in force yet"),
+        ("pss.origin root://o:1//data", "f:2:12: error: pss.origin: badly formed origin URL"),
+        ("pss.origin ftp://o", "f:2:12: error: pss.origin: unknown protocol 'ftp' of the origin"),
+        ("pss.origin o:70000", "f:2:12: error: pss.origin: tcp port 70000 may not be greater than 65535"),
+        ("pss.origin =gopher", "f:2:12: error: pss.origin: unknown protocol 'gopher'"),
+        ("pss.origin o:1\npss.hostarena arena", "f:3:15: error: pss.hostarena: non-absolute hostarena path"),
+        ("pss.origin o:1\npss.localroot x", "f:3:15: error: pss.localroot: non-absolute localroot path"),
+        ("pss.origin o:1\npss.setopt StreamTimeout x", "f:3:26: error: pss.setopt: setopt x is not a number"),
+        ("pss.origin o:1\npss.inetmode v5", "f:3:14: error: pss.inetmode: invalid inetmode value 'v5'"),
+        ("pss.origin =\npss.permit a*b*", "f:3:12: error: pss.permit: invalid host pattern 'a*b*'"),
+        ("pss.origin =\npss.permit @group", "f:3:12: error: pss.permit: netgroup '@group' is not supported"),
+        ("pss.origin o:1\npss.persona client", "f:3:13: error: pss.persona: 'client' restricts access"),
+        ("pss.origin o:1\npss.export /x r/o", "f:3:1: error: pss.export: restricts access"),
+        (
+            "pss.origin o:1\nofs.osslib ++ libXrdMultiuser.so",
+            "f:3:1: error: ofs.osslib: a proxy cannot act as",
+        ),
+        ("pss.origin o:1\nall.manager m:1", "f:1:1: error: proxies in a cluster are not in force yet"),
+        ("", "f:1:1: error: the proxy has no origin; set pss.origin host:port"),
+    ] {
+        let report = load_text(&format!("{PROXY}{text}")).report;
+        let first = report.errors().next().map(ToString::to_string).unwrap_or_default();
+        assert!(first.starts_with(error), "{text}: {report}");
+    }
+}
+
+#[test]
+fn doubtful_combinations_are_warnings() {
+    for text in [
+        "pss.origin o:1".to_owned(),
+        format!("{PROXY}pss.origin ="),
+        format!("{PROXY}pss.origin o:1\npss.permit x"),
+        format!("{PROXY}pss.origin o:1\nofs.tpc ttl 7"),
+        format!("{PROXY}pss.origin =\npss.permit x\npss.localroot /x"),
+    ] {
+        assert_eq!(kinds(&text), [ProblemKind::Doubtful], "{text}");
+    }
+    for text in ["pss.setopt ReadAheadSize 1", "pss.setopt Nothing 1"] {
+        assert_eq!(kinds(&format!("{PROXY}pss.origin o:1\n{text}")), [ProblemKind::Ignored], "{text}");
+    }
+    let cached = format!("{PROXY}pss.origin o:1\npss.cachelib default");
+    assert_eq!(kinds(&cached), [ProblemKind::NotYet]);
+    assert!(load_text(&cached).report.to_string().contains("nothing is cached"));
+}
+
+#[test]
+fn the_last_option_of_each_name_counts_and_the_values_are_shown() {
+    let text = "pss.origin = roots://o:1\npss.permit * a\npss.permit / b\npss.setopt ConnectTimeout 2\n\
+        pss.setopt RedirectLimit 3\npss.setopt connecttimeout 4\npss.localroot /l\npss.hostarena /h\npss.inetmode v4";
+    let effective = proxy(text);
+    let options: Vec<_> =
+        effective.proxy.options.iter().map(|option| (option.setting, option.number)).collect();
+    assert_eq!(options, [("RedirectLimit", 3), ("ConnectionWindow", 4)]);
+    let lines: Vec<String> = show(&effective)
+        .iter()
+        .filter(|line| line.directive.starts_with("pss.") || line.directive == "ofs.osslib")
+        .map(|line| format!("{} {}", line.directive, line.value.clone().unwrap_or_default()))
+        .collect();
+    let again = load_text(&lines.join("\n")).effective;
+    assert_eq!(lines.len(), 9);
+    assert_eq!(
+        show(&again).iter().map(|line| &line.value).collect::<Vec<_>>(),
+        show(&effective).iter().map(|line| &line.value).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn an_origin_of_the_command_line_needs_no_file() {
+    let origin = Some("root://o".parse().unwrap());
+    let overrides = Overrides { origin, read_only: true, ..Overrides::default() };
+    let loaded = load(&ConfigInput { overrides, ..ConfigInput::default() }, &MemorySource::new());
+    assert!(loaded.report.is_ok(), "{}", loaded.report);
+    let effective = loaded.effective;
+    assert!(*effective.proxy.enabled && effective.storage.exports[0].attributes.read_only);
+    assert_eq!(effective.storage.exports[0].prefix, "/");
+}

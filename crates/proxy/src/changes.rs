@@ -1,0 +1,122 @@
+//! Changes of the name space of origins.
+
+use crate::file_system::{PathAtOrigin, ProxyFiles};
+use crate::place::RequestFailure;
+use base::{Cgi, Error, LogicalPath};
+use std::sync::Arc;
+use vfs::{Answer, Caller, Operation, ReplyTo, Started, Target, Value};
+
+impl ProxyFiles {
+    /// Starts a change of a name, which every export but a read-only one allows.
+    pub(crate) fn change(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
+        let who = (caller, reply);
+        let checked = match &operation {
+            Operation::MakeDirectory { target, .. } => {
+                self.config.check_writable(&target.path, "Creating", "mkdir")
+            }
+            Operation::Rename { from, to, .. } => self
+                .config
+                .check_writable(&from.path, "Renaming", "rename")
+                .and_then(|()| self.config.check_writable(&to.path, "Renaming to", "rename")),
+            Operation::RemoveDirectory(target) | Operation::Remove(target) => {
+                self.config.check_writable(&target.path, "Removing", "remove")
+            }
+            Operation::Truncate { target, .. } => {
+                self.config.check_writable(&target.path, "Truncating", "truncate")
+            }
+            _ => Ok(()),
+        };
+        if let Err(error) = checked {
+            return Started::Done(Answer::Error(error));
+        }
+        match operation {
+            Operation::MakeDirectory { target, mode, parents, existing_parent } => {
+                let parent = match self.existing(caller, existing_parent, reply) {
+                    Ok(parent) => parent,
+                    Err(error) => return Started::Done(Answer::Error(error)),
+                };
+                let mode = u16::try_from(mode & 0o777).unwrap_or(0o755);
+                self.ask(who, (target, "Creating", "mkdir"), move |at| async move {
+                    check_exists(parent).await?;
+                    let files = at.files();
+                    at.run(files.mkdir(at.path(), mode, parents)).await.map(nothing)
+                })
+            }
+            Operation::RemoveDirectory(target) => {
+                self.ask(who, (target, "Removing", "remove"), |at| async move {
+                    let files = at.files();
+                    at.run(files.rmdir(at.path())).await.map(nothing)
+                })
+            }
+            Operation::Remove(target) => self.ask(who, (target, "Removing", "remove"), |at| async move {
+                let files = at.files();
+                at.run(files.rm(at.path())).await.map(nothing)
+            }),
+            Operation::Rename { from, to, existing_parent } => {
+                self.rename(caller, (from, to), existing_parent, reply)
+            }
+            Operation::Truncate { target, size } => {
+                self.ask(who, (target, "Truncating", "truncate"), move |at| async move {
+                    let files = at.files();
+                    at.run(files.truncate(at.path(), size)).await.map(nothing)
+                })
+            }
+            _ => Started::Done(Answer::error(base::ErrorKind::Unsupported, "it changes no name")),
+        }
+    }
+
+    fn rename(
+        &self,
+        caller: &Arc<Caller>,
+        (from, to): (Target, Target),
+        existing_parent: Option<LogicalPath>,
+        reply: &ReplyTo,
+    ) -> Started {
+        let parent = match self.existing(caller, existing_parent, reply) {
+            Ok(parent) => parent,
+            Err(error) => return Started::Done(Answer::Error(error)),
+        };
+        let new = match self.at(caller, &to, "Renaming to", reply) {
+            Ok(new) => new,
+            Err(error) => return Started::Done(Answer::Error(error)),
+        };
+        let (path, both) = (from.path.clone(), (caller, reply));
+        self.ask(both, (from, "Renaming", "rename"), move |at| async move {
+            if !at.is_same_origin(&new) {
+                let text = format!("{} and its new name have different origins", path.text());
+                let cause = client::Cause::Unsupported(text);
+                return Err(RequestFailure::Client(client::Error::new("mv", at.path(), cause)));
+            }
+            check_exists(parent).await?;
+            let files = at.files();
+            at.run(files.mv(at.path(), new.path())).await.map(nothing)
+        })
+    }
+
+    /// Returns a directory that must exist. Those above all exports exist.
+    fn existing(
+        &self,
+        caller: &Caller,
+        directory: Option<LogicalPath>,
+        reply: &ReplyTo,
+    ) -> Result<Option<PathAtOrigin>, Error> {
+        let Some(path) = directory.filter(|path| self.config.export(path, "Creating").is_ok()) else {
+            return Ok(None);
+        };
+        self.at(caller, &Target { path, cgi: Cgi::default() }, "Creating", reply).map(Some)
+    }
+}
+
+/// Fails if a directory does not exist at its origin. The origin could not be told to create missing
+/// directories below it only.
+pub(crate) async fn check_exists(directory: Option<PathAtOrigin>) -> Result<(), RequestFailure> {
+    if let Some(at) = directory {
+        let files = at.files();
+        at.run(files.stat(at.path())).await?;
+    }
+    Ok(())
+}
+
+fn nothing((): ()) -> Value {
+    Value::Nothing
+}

@@ -1,0 +1,136 @@
+//! Failures of requests to origins, as errors for clients. Errors of the origin keep their code and
+//! text.
+
+use crate::place::RequestFailure;
+use base::{Error, ErrorKind, LogicalPath};
+use client::Cause;
+use client::xroot::ErrorCode;
+
+/// Maximum size of the text of an origin in an error.
+const TEXT_BYTES_MAX: usize = 2048;
+
+impl RequestFailure {
+    /// Returns the error for the client that wanted to `verb` a path.
+    pub(crate) fn to_error(&self, verb: &str, path: &LogicalPath) -> Error {
+        let unable = |kind, why: &str| Error::new(kind, format!("Unable to {verb} {}; {why}", path.text()));
+        match self {
+            Self::NotAnswering(reason) => unable(
+                ErrorKind::NoServer,
+                &format!(
+                    "the origin does not answer ({reason}); it is tried again in the background, repeat the request in 5 s"
+                ),
+            ),
+            Self::Busy => unable(ErrorKind::Overloaded, "too many requests wait for the origin"),
+            Self::Cancelled => unable(ErrorKind::Cancelled, "the client has disconnected"),
+            Self::Client(error) => match error.cause() {
+                Cause::Server { code, text } => Error::new(kind(*code), shortened(text.trim())),
+                cause => unable(kind_of_cause(cause), &shortened(&cause.to_string())),
+            },
+        }
+    }
+}
+
+/// Limits a text, because an origin chose it.
+fn shortened(text: &str) -> String {
+    let mut end = text.len().min(TEXT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default().to_owned()
+}
+
+/// Returns the kind of an error that the client has found itself.
+fn kind_of_cause(cause: &Cause) -> ErrorKind {
+    match cause {
+        Cause::Unreachable(_) | Cause::Unresolved(_) => ErrorKind::NoServer,
+        Cause::NotAllowed(_) => ErrorKind::NotAuthorized,
+        Cause::NotAuthenticated(_) => ErrorKind::AuthFailed,
+        Cause::TimedOut(_) | Cause::Expired { .. } => ErrorKind::TimerExpired,
+        Cause::Corrupt { .. } => ErrorKind::ChecksumError,
+        Cause::BadArgument(_) | Cause::BadName { .. } | Cause::Url(_) => ErrorKind::ArgInvalid,
+        Cause::Unsupported(_) => ErrorKind::Unsupported,
+        _ => ErrorKind::FsError,
+    }
+}
+
+/// Returns the kind of an error code of an origin.
+fn kind(code: ErrorCode) -> ErrorKind {
+    match code {
+        ErrorCode::ARG_INVALID => ErrorKind::ArgInvalid,
+        ErrorCode::ARG_MISSING => ErrorKind::ArgMissing,
+        ErrorCode::ARG_TOO_LONG => ErrorKind::ArgTooLong,
+        ErrorCode::FILE_LOCKED => ErrorKind::FileLocked,
+        ErrorCode::FILE_NOT_OPEN => ErrorKind::FileNotOpen,
+        ErrorCode::INVALID_REQUEST => ErrorKind::InvalidRequest,
+        ErrorCode::IO_ERROR => ErrorKind::IoError,
+        ErrorCode::NO_MEMORY => ErrorKind::NoMemory,
+        ErrorCode::NO_SPACE => ErrorKind::NoSpace,
+        ErrorCode::NOT_AUTHORIZED => ErrorKind::NotAuthorized,
+        ErrorCode::NOT_FOUND => ErrorKind::NotFound,
+        ErrorCode::SERVER_ERROR => ErrorKind::ServerError,
+        ErrorCode::UNSUPPORTED => ErrorKind::Unsupported,
+        ErrorCode::NO_SERVER => ErrorKind::NoServer,
+        ErrorCode::NOT_FILE => ErrorKind::NotFile,
+        ErrorCode::IS_DIRECTORY => ErrorKind::IsDirectory,
+        ErrorCode::CANCELLED => ErrorKind::Cancelled,
+        ErrorCode::IT_EXISTS => ErrorKind::ItExists,
+        ErrorCode::CHKSUM_ERR => ErrorKind::ChecksumError,
+        ErrorCode::IN_PROGRESS => ErrorKind::InProgress,
+        ErrorCode::OVER_QUOTA => ErrorKind::OverQuota,
+        ErrorCode::SIGVER_ERR => ErrorKind::SignatureError,
+        ErrorCode::DECRYPT_ERR => ErrorKind::DecryptError,
+        ErrorCode::OVERLOADED => ErrorKind::Overloaded,
+        ErrorCode::FS_READ_ONLY => ErrorKind::FsReadOnly,
+        ErrorCode::BAD_PAYLOAD => ErrorKind::BadPayload,
+        ErrorCode::ATTR_NOT_FOUND => ErrorKind::AttributeNotFound,
+        ErrorCode::TLS_REQUIRED => ErrorKind::TlsRequired,
+        ErrorCode::NO_REPLICAS => ErrorKind::NoReplicas,
+        ErrorCode::AUTH_FAILED => ErrorKind::AuthFailed,
+        ErrorCode::IMPOSSIBLE => ErrorKind::Impossible,
+        ErrorCode::CONFLICT => ErrorKind::Conflict,
+        ErrorCode::TOO_MANY_ERRS => ErrorKind::TooManyErrors,
+        ErrorCode::REQ_TIMED_OUT => ErrorKind::RequestTimedOut,
+        ErrorCode::TIMER_EXPIRED => ErrorKind::TimerExpired,
+        _ => ErrorKind::FsError,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(failure: RequestFailure) -> Error {
+        failure.to_error("open", &LogicalPath::parse(b"/a").unwrap())
+    }
+
+    fn of(cause: Cause) -> Error {
+        error(RequestFailure::Client(client::Error::new("open", "root://o//a", cause)))
+    }
+
+    #[test]
+    fn errors_of_the_origin_keep_code_and_text() {
+        let text = "Unable to open /a; no such file or directory".to_owned();
+        let found = of(Cause::Server { code: ErrorCode::NOT_FOUND, text: text.clone() });
+        assert_eq!((found.kind, found.text), (ErrorKind::NotFound, text));
+        let long = of(Cause::Server { code: ErrorCode(9999), text: "ä".repeat(5000) });
+        assert_eq!((long.kind, long.text.len()), (ErrorKind::FsError, TEXT_BYTES_MAX));
+    }
+
+    #[test]
+    fn conditions_of_the_connection_have_the_codes_of_a_proxy() {
+        for (cause, kind) in [
+            (Cause::Unreachable("refused".to_owned()), ErrorKind::NoServer),
+            (Cause::Unresolved("no".to_owned()), ErrorKind::NoServer),
+            (Cause::NotAllowed("h".to_owned()), ErrorKind::NotAuthorized),
+            (Cause::NotAuthenticated("no".to_owned()), ErrorKind::AuthFailed),
+            (Cause::Expired { seconds: 9, text: String::new() }, ErrorKind::TimerExpired),
+            (Cause::Corrupt { offset: 0, pages: 1 }, ErrorKind::ChecksumError),
+            (Cause::Lost("closed".to_owned()), ErrorKind::FsError),
+            (Cause::RedirectLoop, ErrorKind::FsError),
+        ] {
+            assert_eq!(of(cause.clone()).kind, kind, "{cause}");
+        }
+        assert_eq!(error(RequestFailure::NotAnswering("silent".into())).kind, ErrorKind::NoServer);
+        assert_eq!(error(RequestFailure::Busy).kind, ErrorKind::Overloaded);
+    }
+}

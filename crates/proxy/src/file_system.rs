@@ -1,0 +1,509 @@
+//! [`ProxyFiles`]: the name space of origins.
+//!
+//! Each operation is a task that makes requests with the client and answers late, so nothing blocks
+//! and no request has a thread. Authorization comes before this file system, so nothing goes out
+//! for an operation that is refused.
+
+use crate::address::RemoteAddress;
+use crate::changes::check_exists;
+use crate::open_file::ProxiedFile;
+use crate::origin::{OriginServer, RequestKind, connection_user};
+use crate::origins::OriginTable;
+use crate::place::RequestFailure;
+use crate::remote_file::RemoteFile;
+use crate::settings::ProxyConfig;
+use crate::status::{brief_stat, file_stat};
+use crate::threads::ProxyThreads;
+use base::{Error, ErrorKind, LogicalPath};
+use client::xroot::codes::QueryType;
+use client::xroot::flags::{OpenOptions, ServerFlags};
+use client::{FileSystem as RemoteFiles, ListWith, OpenWith, RemoteEntry, SpaceInfo, Url};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use vfs::{
+    Answer, Caller, DirectoryEntry, FileSystem, ListDetail, LocateOptions, OpenRequest, Opened, Operation,
+    PrepareRequest, ReplyTo, SpaceFigures, Started, Target, TargetList, Value,
+};
+
+/// Interval at which the caller of a request is checked.
+const CALLER_CHECK: Duration = Duration::from_secs(1);
+/// Time after which a client is told that its answer follows late.
+const NOTICE_AFTER: u32 = 10;
+/// Time within which a late answer follows, in seconds.
+const LATE_ANSWER: u32 = 1800;
+
+/// Maximum number of paths of one status request. They are queried one after the other.
+const STAT_PATHS_MAX: usize = 1024;
+
+/// Ids of prepare requests.
+pub trait PrepareIds: Send + Sync {
+    /// Returns a new id for a request of this client.
+    fn issue(&self, caller: &Caller) -> String;
+    /// Reports whether this server has issued an id.
+    fn has_issued(&self, id: &[u8]) -> bool;
+}
+
+/// The name space of origins.
+pub struct ProxyFiles {
+    pub(crate) config: Arc<ProxyConfig>,
+    origins: OriginTable,
+    prepare_ids: Box<dyn PrepareIds>,
+    threads: ProxyThreads,
+}
+
+/// A path at its origin.
+pub(crate) struct PathAtOrigin {
+    origin: Arc<OriginServer>,
+    /// The URL, with the user of the connection.
+    url: Url,
+    read_only: bool,
+}
+
+impl PathAtOrigin {
+    /// Returns the name space of the origin, with the opaque text of the request.
+    pub(crate) fn files(&self) -> RemoteFiles {
+        self.origin.client().file_system(&self.url)
+    }
+
+    /// Returns the path at the origin.
+    pub(crate) fn path(&self) -> &str {
+        self.url.path.as_str()
+    }
+
+    /// Reports whether both paths are at one origin.
+    pub(crate) fn is_same_origin(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.origin, &other.origin)
+    }
+
+    /// Makes a request about names.
+    pub(crate) async fn run<T>(
+        &self,
+        work: impl Future<Output = Result<T, client::Error>>,
+    ) -> Result<T, RequestFailure> {
+        self.origin.run(RequestKind::Name, &self.origin.home, work).await
+    }
+}
+
+impl ProxyFiles {
+    /// Starts the threads of a proxy.
+    ///
+    /// # Errors
+    /// The error of the system, if there are no threads.
+    pub fn new(config: ProxyConfig, prepare_ids: Box<dyn PrepareIds>) -> std::io::Result<Arc<Self>> {
+        let threads = ProxyThreads::start()?;
+        let config = Arc::new(config);
+        let origins = OriginTable::new(config.clone(), threads.handle().clone());
+        Ok(Arc::new(Self { config, origins, prepare_ids, threads }))
+    }
+
+    /// Returns the path at its origin.
+    pub(crate) fn at(
+        &self,
+        caller: &Caller,
+        target: &Target,
+        participle: &str,
+        reply: &ReplyTo,
+    ) -> Result<PathAtOrigin, Error> {
+        let address = self.config.address(caller, target, participle)?;
+        let origin = self.origins.of(&address)?;
+        let export = self.config.export(&target.path, participle)?;
+        let RemoteAddress { mut url, .. } = address;
+        url.user = Some(connection_user(reply.owner()));
+        Ok(PathAtOrigin { origin, url, read_only: export.read_only || export.force_read_only })
+    }
+
+    /// Starts a request about a path. It fails at once if the origin does not answer.
+    pub(crate) fn ask<F>(
+        &self,
+        (caller, reply): (&Arc<Caller>, &ReplyTo),
+        (target, participle, verb): (Target, &'static str, &'static str),
+        work: impl FnOnce(PathAtOrigin) -> F,
+    ) -> Started
+    where
+        F: Future<Output = Result<Value, RequestFailure>> + Send + 'static,
+    {
+        let at = match self.at(caller, &target, participle, reply) {
+            Ok(at) => at,
+            Err(error) => return Started::Done(Answer::Error(error)),
+        };
+        if let Some(reason) = at.origin.home.failure() {
+            let failure = RequestFailure::NotAnswering(reason);
+            return Started::Done(Answer::Error(failure.to_error(verb, &target.path)));
+        }
+        let (later, notices, caller, work) = (reply.defer(), reply.clone(), caller.clone(), work(at));
+        self.threads.handle().spawn(async move {
+            let result = for_caller(&caller, &notices, work).await;
+            later.send(result.map_err(|failure| failure.to_error(verb, &target.path)).into());
+        });
+        Started::Pending
+    }
+
+    fn open(
+        &self,
+        caller: &Arc<Caller>,
+        target: Target,
+        mut request: OpenRequest,
+        reply: &ReplyTo,
+    ) -> Started {
+        let refuse = |kind, text: String| Started::Done(Answer::error(kind, text));
+        if request.duplicate_of.is_some() || request.same_file_system_as.is_some() {
+            return refuse(ErrorKind::Unsupported, "a proxy cannot clone files".to_owned());
+        }
+        let export = match self.config.export(&target.path, "Opening") {
+            Ok(export) => export,
+            Err(error) => return Started::Done(Answer::Error(error)),
+        };
+        let mut writes = request.write || request.append || request.new || request.delete;
+        if writes && export.force_read_only {
+            writes = false;
+            request = OpenRequest { stat: request.stat, refresh: request.refresh, ..OpenRequest::default() };
+        }
+        if writes && let Err(error) = self.config.check_writable(&target.path, "Opening", "open") {
+            return Started::Done(Answer::Error(error));
+        }
+        if writes && target.cgi.has_prefix("tpc.") {
+            let text =
+                format!("Unable to open {}; a proxy takes no part in third-party copies", target.path.text());
+            return refuse(ErrorKind::Unsupported, text);
+        }
+        let (path, context) = (target.path.clone(), (caller.clone(), self.threads.handle().clone()));
+        let parent = match self.required_parent(caller, &path, &request, reply) {
+            Ok(parent) => parent,
+            Err(error) => return Started::Done(Answer::Error(error)),
+        };
+        self.ask((caller, reply), (target, "Opening", "open"), move |at| async move {
+            check_exists(parent).await?;
+            let with = open_options(&request, writes);
+            let remote = RemoteFile::open(at.origin.clone(), &at.url, &with).await?;
+            let stat = match request.stat {
+                true => Some(file_stat(&remote.known_stat().await?, at.read_only)),
+                false => None,
+            };
+            let file = ProxiedFile::new(path, remote, (writes, at.read_only), context);
+            Ok(Value::Opened(Opened { file: Arc::new(file), stat }))
+        })
+    }
+
+    /// Returns the directory that must exist before a file is created. The origin creates missing
+    /// directories, but not every client may.
+    fn required_parent(
+        &self,
+        caller: &Caller,
+        path: &LogicalPath,
+        request: &OpenRequest,
+        reply: &ReplyTo,
+    ) -> Result<Option<PathAtOrigin>, Error> {
+        if !request.new && !request.delete {
+            return Ok(None);
+        }
+        let parent = if request.make_path { request.existing_parent.clone() } else { path.parent() };
+        let Some(path) = parent.filter(|parent| !parent.is_root()) else { return Ok(None) };
+        let target = Target { path, cgi: base::Cgi::default() };
+        // A directory above all exports exists.
+        if self.config.export(&target.path, "Opening").is_err() {
+            return Ok(None);
+        }
+        self.at(caller, &target, "Opening", reply).map(Some)
+    }
+
+    fn stat_many(&self, caller: &Arc<Caller>, targets: &TargetList, reply: &ReplyTo) -> Started {
+        let mut places = Vec::new();
+        for target in targets.cursor() {
+            match target.and_then(|target| self.at(caller, &target, "Stating", reply)) {
+                Ok(at) => places.push(at),
+                Err(error) => return Started::Done(Answer::Error(error)),
+            }
+            if places.len() > STAT_PATHS_MAX {
+                let text = format!("a proxy takes at most {STAT_PATHS_MAX} paths in one request");
+                return Started::Done(Answer::error(ErrorKind::ArgTooLong, text));
+            }
+        }
+        self.ask((caller, reply), (targets.first().clone(), "Stating", "locate"), move |_| async move {
+            let mut stats = Vec::with_capacity(places.len());
+            for at in places {
+                let files = at.files();
+                stats.push(brief_stat(&at.run(files.stat(at.path())).await?));
+            }
+            Ok(Value::BriefStats(stats))
+        })
+    }
+
+    fn list(&self, caller: &Arc<Caller>, target: Target, detail: ListDetail, reply: &ReplyTo) -> Started {
+        let kind = target.cgi.text("cks.type").unwrap_or_default().to_owned();
+        let with =
+            ListWith { stat: detail.stat, checksum: detail.checksum.then_some(kind), online: detail.online };
+        self.ask((caller, reply), (target, "Listing", "open directory"), move |at| async move {
+            let files = at.files();
+            let entries = at.run(list_files(&files, at.path(), &with)).await?;
+            let entries: Vec<_> =
+                entries.into_iter().filter_map(|entry| listed(entry, at.read_only, detail)).collect();
+            Ok(Value::Listing { entries: entries.into(), rest: None })
+        })
+    }
+
+    /// Returns the address of this proxy for a file that exists.
+    fn locate(
+        &self,
+        caller: &Arc<Caller>,
+        target: Option<Target>,
+        options: LocateOptions,
+        reply: &ReplyTo,
+    ) -> Started {
+        let (address, name) = &self.config.own_address;
+        let own = if options.prefer_name { name } else { address }.clone();
+        let Some(target) = target else { return text(format!("Sw{own}")) };
+        self.ask((caller, reply), (target, "Locating", "locate"), move |at| async move {
+            let files = at.files();
+            at.run(files.stat(at.path())).await?;
+            Ok(Value::Text(format!("S{}{own}", if at.read_only { 'r' } else { 'w' }).into_bytes()))
+        })
+    }
+
+    fn checksum(&self, caller: &Arc<Caller>, target: Target, reply: &ReplyTo) -> Started {
+        let wanted = target.cgi.text("cks.type").map(str::to_owned);
+        let offered = &self.config.checksums;
+        let wanted = wanted.or_else(|| offered.first().cloned());
+        if let Some(wanted) =
+            wanted.as_ref().filter(|wanted| !offered.is_empty() && !offered.contains(*wanted))
+        {
+            let text = format!("{wanted} checksum not supported.");
+            return Started::Done(Answer::error(ErrorKind::Unsupported, text));
+        }
+        self.ask((caller, reply), (target, "Checksumming", "checksum"), move |at| async move {
+            let files = at.files();
+            let sum = at.run(files.checksum(at.path(), wanted.as_deref())).await?;
+            Ok(Value::Checksum { algorithm: sum.kind, hex: sum.value })
+        })
+    }
+
+    fn space(
+        &self,
+        caller: &Arc<Caller>,
+        target: Target,
+        reply: &ReplyTo,
+        value: fn(&SpaceInfo) -> Value,
+    ) -> Started {
+        self.ask((caller, reply), (target, "Stating", "statfs"), move |at| async move {
+            let files = at.files();
+            Ok(value(&at.run(files.space(at.path())).await?))
+        })
+    }
+
+    /// Accepts a request for files that a disk cache would fetch. There is nothing to fetch them to.
+    fn prepare(&self, caller: &Caller, request: &PrepareRequest, targets: &TargetList) -> Started {
+        for target in targets.cursor() {
+            let exported = target.and_then(|target| self.config.export(&target.path, "Preparing").map(drop));
+            if let Err(error) = exported {
+                return Started::Done(Answer::Error(error));
+            }
+        }
+        if request.stage { text(self.prepare_ids.issue(caller)) } else { Started::Done(Answer::DONE) }
+    }
+
+    fn own_prepare(&self, id: &[u8], answer: Answer) -> Started {
+        Started::Done(match self.prepare_ids.has_issued(id) {
+            true => answer,
+            false => Answer::error(ErrorKind::ArgInvalid, "Prepare requestid owned by an unknown server"),
+        })
+    }
+}
+
+impl FileSystem for ProxyFiles {
+    fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
+        match operation {
+            Operation::Open(target, request) => self.open(caller, target, *request, reply),
+            Operation::Stat(target) => {
+                self.ask((caller, reply), (target, "Stating", "locate"), move |at| async move {
+                    let files = at.files();
+                    let stat = at.run(files.stat(at.path())).await?;
+                    Ok(Value::Stat(file_stat(&stat, at.read_only)))
+                })
+            }
+            Operation::StatSpace(target) => {
+                self.space(caller, target, reply, |space| Value::Space(figures(space)))
+            }
+            Operation::QuerySpace(target) => self.space(caller, target, reply, |space| {
+                Value::Text(figures(space).query_text(&space.name).into_bytes())
+            }),
+            Operation::StatMany(targets) => self.stat_many(caller, &targets, reply),
+            Operation::List(target, detail) => self.list(caller, target, detail, reply),
+            Operation::Locate(target, options) => self.locate(caller, target, options, reply),
+            Operation::Checksum(target) => self.checksum(caller, target, reply),
+            Operation::QueryAttributes(target) => {
+                self.ask((caller, reply), (target, "Querying", "statxa"), move |at| async move {
+                    let (files, argument) = (at.files(), at.url.target().text().into_owned());
+                    let found = at.run(files.query(QueryType::XATTR, &argument)).await?;
+                    let end = found.iter().position(|&byte| byte == 0).unwrap_or(found.len());
+                    Ok(Value::Text(found.get(..end).unwrap_or_default().to_vec()))
+                })
+            }
+            Operation::Prepare(request, targets) => self.prepare(caller, &request, &targets),
+            Operation::CancelPrepare { id } => self.own_prepare(&id, Answer::DONE),
+            Operation::QueryPrepare { id, .. } => {
+                self.own_prepare(&id, Answer::Value(Value::Text(b"No information found.".to_vec())))
+            }
+            Operation::CancelChecksum(_) => Started::Done(Answer::DONE),
+            Operation::MakeDirectory { .. }
+            | Operation::RemoveDirectory(_)
+            | Operation::Remove(_)
+            | Operation::Rename { .. }
+            | Operation::Truncate { .. } => self.change(caller, operation, reply),
+            Operation::ChangeMode { target, .. } => unsupported("chmod", &target.path),
+            Operation::Attributes(target, _) => unsupported("access attributes of", &target.path),
+            Operation::ListMore(_) | Operation::QueryOpaque { .. } => {
+                Started::Done(Answer::error(ErrorKind::Unsupported, "a proxy does not support it"))
+            }
+        }
+    }
+}
+
+fn unsupported(verb: &str, path: &LogicalPath) -> Started {
+    let text = format!("Unable to {verb} {}; operation not supported", path.text());
+    Started::Done(Answer::error(ErrorKind::Unsupported, text))
+}
+
+fn text(text: String) -> Started {
+    Started::Done(Answer::Value(Value::Text(text.into_bytes())))
+}
+
+/// Waits for a request until its client leaves. Tells the client when the answer takes long.
+async fn for_caller(
+    caller: &Caller,
+    notices: &ReplyTo,
+    work: impl Future<Output = Result<Value, RequestFailure>>,
+) -> Result<Value, RequestFailure> {
+    tokio::pin!(work);
+    for round in 0_u32.. {
+        tokio::select! {
+            biased;
+            result = &mut work => return result,
+            () = tokio::time::sleep(CALLER_CHECK) => {}
+        }
+        if caller.is_disconnected() {
+            break;
+        }
+        if round == NOTICE_AFTER && caller.accepts_deferred_reply {
+            notices.notify_later(LATE_ANSWER);
+        }
+    }
+    Err(RequestFailure::Cancelled)
+}
+
+/// Returns the options with which a file is opened at its origin. A file never persists on close
+/// there, because the connection that would end with its client is shared.
+fn open_options(request: &OpenRequest, writes: bool) -> OpenWith {
+    let access = if writes { OpenOptions::UPDT } else { OpenOptions::READ };
+    let mut options = access;
+    for (is_set, option) in [
+        (request.append, OpenOptions::APND),
+        (request.new, OpenOptions::NEW),
+        (request.delete, OpenOptions::DELETE),
+        (request.make_path && writes, OpenOptions::MKPATH),
+        (request.force, OpenOptions::FORCE),
+        (request.no_wait, OpenOptions::NOWAIT),
+        (request.refresh, OpenOptions::REFRESH),
+        (request.replica, OpenOptions::REPLICA),
+        (request.sequential, OpenOptions::SEQIO),
+    ] {
+        if is_set {
+            options = options.with(option);
+        }
+    }
+    OpenWith::options(options).mode(u16::try_from(request.mode & 0o777).unwrap_or(0o644))
+}
+
+/// Lists a directory at an origin: at all of its servers, if it is a manager. It fails if one of them
+/// fails, because entries would be missing.
+async fn list_files(
+    files: &RemoteFiles,
+    path: &str,
+    with: &ListWith,
+) -> Result<Vec<RemoteEntry>, client::Error> {
+    if !files.server().await?.flags.intersects(ServerFlags::IS_MANAGER) {
+        return files.list(path, with).await;
+    }
+    let mut merged = files.list_cluster(path, with).await?;
+    match merged.failed.pop() {
+        Some(error) => Err(error),
+        None => Ok(merged.entries.iter().collect()),
+    }
+}
+
+/// Returns an entry of a listing; `None` for a name that no reply can carry.
+fn listed(entry: RemoteEntry, read_only: bool, detail: ListDetail) -> Option<DirectoryEntry> {
+    let name = entry.name.component().ok()?.to_bytes().into_owned();
+    let stat = entry.stat.map(|stat| file_stat(&stat, read_only));
+    let checksum = entry.checksum.map(|sum| (sum.kind, Some(sum.value)));
+    let missing = || ("none".to_owned(), None);
+    Some(DirectoryEntry { name, stat, checksum: detail.checksum.then(|| checksum.unwrap_or_else(missing)) })
+}
+
+fn figures(space: &SpaceInfo) -> SpaceFigures {
+    let SpaceInfo { total, free, largest_free, used, quota, .. } = *space;
+    SpaceFigures { writable_nodes: 1, staging_nodes: 0, total, free, largest_free, used, quota }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{Identity, LoginNames};
+    use std::sync::Mutex;
+    use tokio::time::Instant;
+    use vfs::{Mailbox, ReplyToken};
+
+    /// Records notices.
+    #[derive(Default)]
+    struct Notices(Mutex<Vec<u32>>);
+
+    impl Mailbox for Notices {
+        fn deliver(&self, _: ReplyToken, _: Answer) {}
+
+        fn deliver_notice(&self, _: ReplyToken, seconds: u32) {
+            self.0.lock().unwrap().push(seconds);
+        }
+    }
+
+    fn caller(accepts_notices: bool) -> Caller {
+        let names =
+            LoginNames { user: "u", host: "c.example.org", application: "", named_host: "", release: "" };
+        Caller::new(Identity::new(&names, 7, None, "host"), accepts_notices, false)
+    }
+
+    async fn slow() -> Result<Value, RequestFailure> {
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        Ok(Value::Nothing)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_answer_is_announced_once_to_clients_that_accept_it() {
+        for (accepts, expected) in [(true, vec![LATE_ANSWER]), (false, vec![])] {
+            let notices = Arc::new(Notices::default());
+            let reply = ReplyTo::new(notices.clone(), ReplyToken { owner: 1, call: 2 });
+            for_caller(&caller(accepts), &reply, slow()).await.unwrap();
+            assert_eq!(*notices.0.lock().unwrap(), expected);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_ends_when_its_client_has_disconnected() {
+        let (caller, begun) = (caller(true), Instant::now());
+        let reply = ReplyTo::new(Arc::new(Notices::default()), ReplyToken { owner: 1, call: 2 });
+        caller.disconnect();
+        let ended = for_caller(&caller, &reply, slow()).await;
+        assert!(matches!(ended, Err(RequestFailure::Cancelled)));
+        assert!(begun.elapsed() <= CALLER_CHECK);
+    }
+
+    #[test]
+    fn options_of_an_open_are_passed_on_without_persistence() {
+        let request =
+            OpenRequest { delete: true, make_path: true, posc: true, mode: 0o644, ..Default::default() };
+        let with = open_options(&request, true);
+        let expected = OpenOptions::UPDT.with(OpenOptions::DELETE).with(OpenOptions::MKPATH);
+        assert_eq!((with.options, with.mode), (expected, 0o644));
+        let request = OpenRequest { read: true, make_path: true, refresh: true, ..Default::default() };
+        let with = open_options(&request, false);
+        assert_eq!(with.options, OpenOptions::READ.with(OpenOptions::REFRESH));
+    }
+}

@@ -1,0 +1,36 @@
+//! A proxy: files of other servers (origins) behind the contract of a file system (decision 049).
+//!
+//! | file | contents |
+//! |---|---|
+//! | `settings` | [`ProxyConfig`]: the configuration, as plain values |
+//! | `file_system` | [`ProxyFiles`]: operations on names, each a task that answers late |
+//! | `changes` | changes of names, and their refusals |
+//! | `open_file` | open files of clients |
+//! | `remote_file` | a file at an origin: open, read, write, close |
+//! | `address` | the URL of a path: origin, path and opaque text |
+//! | `origins` | the origins in use |
+//! | `origin` | one origin: its client, its limits, and the servers behind it |
+//! | `place` | a server with its circuit breaker |
+//! | `limits` | limits of one origin |
+//! | `status` | the status of files of an origin |
+//! | `failures` | failures of requests, as errors for clients |
+//! | `threads` | the threads that drive the connections |
+
+#![forbid(unsafe_code)]
+
+mod address;
+mod changes;
+mod failures;
+mod file_system;
+mod limits;
+mod open_file;
+mod origin;
+mod origins;
+mod place;
+mod remote_file;
+mod settings;
+mod status;
+mod threads;
+
+pub use file_system::{PrepareIds, ProxyFiles};
+pub use settings::{ProxyConfig, ProxyExport, client_settings};

@@ -1,0 +1,188 @@
+//! [`ProxiedFile`]: an open file of a client, which is a file at an origin.
+
+use crate::place::RequestFailure;
+use crate::remote_file::RemoteFile;
+use crate::status::file_stat;
+use base::{Error, ErrorKind, LogicalPath, ReadPiece};
+use client::Bytes;
+use std::any::Any;
+use std::future::Future;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use vfs::{Answer, Caller, FileOperation, OpenFile, ReplyTo, Started, Value};
+
+/// An open file of a client.
+pub(crate) struct ProxiedFile {
+    file: Arc<FileAtOrigin>,
+    runtime: Handle,
+    caller: Arc<Caller>,
+    /// Set when the client has disconnected.
+    interrupted: watch::Sender<bool>,
+}
+
+/// The file with what its operations need.
+struct FileAtOrigin {
+    path: LogicalPath,
+    remote: RemoteFile,
+    is_writable: bool,
+    read_only: bool,
+}
+
+impl ProxiedFile {
+    /// Creates the open file of a path. `read_only` is set if the export refuses changes.
+    pub(crate) fn new(
+        path: LogicalPath,
+        remote: RemoteFile,
+        (is_writable, read_only): (bool, bool),
+        (caller, runtime): (Arc<Caller>, Handle),
+    ) -> Self {
+        let file = Arc::new(FileAtOrigin { path, remote, is_writable, read_only });
+        Self { file, runtime, caller, interrupted: watch::Sender::new(false) }
+    }
+
+    /// Starts an operation. With `ends` it ends when the client disconnects.
+    fn run<F>(&self, reply: &ReplyTo, verb: &'static str, ends: bool, work: F) -> Started
+    where
+        F: Future<Output = Result<Value, RequestFailure>> + Send + 'static,
+    {
+        let (later, file, mut interrupted) = (reply.defer(), self.file.clone(), self.interrupted.subscribe());
+        self.runtime.spawn(async move {
+            let left = async {
+                if !ends || interrupted.wait_for(|left| *left).await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            let result = tokio::select! {
+                biased;
+                result = work => result,
+                () = left => Err(RequestFailure::Cancelled),
+            };
+            later.send(result.map_err(|failure| failure.to_error(verb, &file.path)).into());
+        });
+        Started::Pending
+    }
+
+    fn refuse(&self, what: &str) -> Started {
+        let text = format!("Unable to {what} {}; a proxy does not support it", self.file.path.text());
+        Started::Done(Answer::Error(Error::new(ErrorKind::Unsupported, text)))
+    }
+}
+
+impl FileAtOrigin {
+    async fn read(&self, mut buffer: Vec<u8>, pieces: Vec<ReadPiece>) -> Result<Value, RequestFailure> {
+        let lengths = match pieces.as_slice() {
+            [piece] => vec![self.read_piece(&mut buffer, piece).await?],
+            pieces => self.read_pieces(&mut buffer, pieces).await?,
+        };
+        Ok(Value::Data { buffer, lengths })
+    }
+
+    async fn read_piece(&self, buffer: &mut [u8], piece: &ReadPiece) -> Result<usize, RequestFailure> {
+        let place = piece.place().and_then(|place| buffer.get_mut(place));
+        match place {
+            Some(into) => self.remote.read_range(piece.extent.offset, into).await,
+            None => Ok(0),
+        }
+    }
+
+    /// Reads several pieces: in few requests if all of them lie within the file, otherwise one after
+    /// the other.
+    async fn read_pieces(
+        &self,
+        buffer: &mut [u8],
+        pieces: &[ReadPiece],
+    ) -> Result<Vec<usize>, RequestFailure> {
+        let size = self.remote.known_stat().await?.size;
+        let end = |piece: &ReadPiece| piece.extent.end();
+        let is_inside = pieces.iter().all(|piece| end(piece).is_some_and(|end| end <= size));
+        let mut lengths = Vec::with_capacity(pieces.len());
+        if !is_inside || self.is_writable {
+            for piece in pieces {
+                lengths.push(self.read_piece(buffer, piece).await?);
+            }
+            return Ok(lengths);
+        }
+        let ranges: Vec<_> = pieces.iter().map(|piece| (piece.extent.offset, piece.extent.length)).collect();
+        let found = self.remote.read_ranges(&ranges).await?;
+        for (piece, data) in pieces.iter().zip(found) {
+            let place = piece.place().and_then(|place| buffer.get_mut(place));
+            let count = match place.filter(|place| place.len() == data.len()) {
+                Some(place) => {
+                    place.copy_from_slice(&data);
+                    data.len()
+                }
+                None => 0,
+            };
+            lengths.push(count);
+        }
+        Ok(lengths)
+    }
+
+    async fn write(&self, buffer: Vec<u8>, offset: u64) -> Result<Value, RequestFailure> {
+        let data = Bytes::from(buffer);
+        self.remote.write(offset, data.clone()).await?;
+        // The memory is reused, unless the connection still holds a part of it.
+        Ok(Value::Written { buffer: data.into() })
+    }
+}
+
+impl OpenFile for ProxiedFile {
+    fn path(&self) -> &LogicalPath {
+        &self.file.path
+    }
+
+    fn is_writable(&self) -> bool {
+        self.file.is_writable
+    }
+
+    fn start(&self, operation: FileOperation, reply: &ReplyTo) -> Started {
+        let file = self.file.clone();
+        match operation {
+            FileOperation::Read { buffer, pieces } => {
+                self.run(reply, "read", true, async move { file.read(buffer, pieces).await })
+            }
+            FileOperation::Write { checkpoint: true, .. }
+            | FileOperation::Truncate { checkpoint: true, .. } => self.refuse("use a checkpoint of"),
+            FileOperation::Write { buffer, offset, .. } => {
+                self.run(reply, "write", false, async move { file.write(buffer, offset).await })
+            }
+            FileOperation::Sync => {
+                self.run(reply, "sync", false, async move { file.remote.sync().await.map(nothing) })
+            }
+            FileOperation::Truncate { size, .. } => self
+                .run(reply, "truncate", false, async move { file.remote.truncate(size).await.map(nothing) }),
+            FileOperation::Stat => self.run(reply, "stat", true, async move {
+                let stat = file.remote.stat().await?;
+                Ok(Value::Stat(file_stat(&stat, file.read_only)))
+            }),
+            FileOperation::Close { .. } => {
+                self.run(reply, "close", false, async move { file.remote.close().await.map(nothing) })
+            }
+            // The client is not there to learn of a failure.
+            FileOperation::Abandon => self.run(reply, "close", false, async move {
+                file.remote.close().await.ok();
+                Ok(Value::Nothing)
+            }),
+            FileOperation::Checkpoint(_) => self.refuse("use a checkpoint of"),
+            FileOperation::CloneFrom(_) => self.refuse("clone into"),
+            FileOperation::Attributes(_) => self.refuse("access attributes of"),
+            FileOperation::Query { .. } => self.refuse("query"),
+        }
+    }
+
+    fn interrupt(&self) {
+        // A client that closes the file waits for the answers of what it has requested before.
+        if self.caller.is_disconnected() {
+            self.interrupted.send_replace(true);
+        }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+fn nothing((): ()) -> Value {
+    Value::Nothing
+}

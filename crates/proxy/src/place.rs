@@ -1,0 +1,293 @@
+//! [`Place`]: a server with its circuit breaker.
+//!
+//! While requests wait and the server answers none of them for [`SILENCE`], a probe logs in over a
+//! new connection. A server that is busy with slow requests still answers a probe, so slow is not
+//! dead. After a failed probe or a failed connection the breaker is open: requests that wait and
+//! new ones fail at once, and probes continue until one succeeds.
+
+use client::{Cause, Error};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Time without any reply, while requests wait, after which the server is probed.
+const SILENCE: Duration = Duration::from_secs(2);
+/// Deadline of a probe. With [`SILENCE`] and [`TICK`], the first requests at a dead server fail
+/// within 5 s.
+const PROBE_TIME: Duration = Duration::from_millis(2400);
+/// Interval at which the silence of a server is checked while requests wait.
+const TICK: Duration = Duration::from_millis(250);
+/// Pause between two probes of a server whose breaker is open.
+const PROBE_PAUSE: Duration = Duration::from_millis(1500);
+
+const _: () = assert!(SILENCE.as_millis() + TICK.as_millis() + PROBE_TIME.as_millis() < 5000);
+
+/// A probe of a server. The error is the reason why it does not answer.
+pub(crate) type Probe = dyn Fn() -> Probing + Send + Sync;
+
+/// A probe in progress.
+pub(crate) type Probing = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+
+/// The reason why a request to a server has no result.
+#[derive(Debug)]
+pub(crate) enum RequestFailure {
+    /// The error of the client.
+    Client(Error),
+    /// The breaker is open, with the reason.
+    NotAnswering(Arc<str>),
+    /// Too many requests wait for this origin.
+    Busy,
+    /// The client has disconnected.
+    Cancelled,
+}
+
+/// A server at which requests are made.
+pub(crate) struct Place {
+    authority: String,
+    probe: Box<Probe>,
+    runtime: Handle,
+    /// The reason why the breaker is open; `None` while it is closed.
+    failed: watch::Sender<Option<Arc<str>>>,
+    activity: Mutex<RequestActivity>,
+    /// Number of times that the breaker has opened.
+    trips: AtomicU64,
+}
+
+struct RequestActivity {
+    /// Requests without a reply.
+    waiting: usize,
+    /// The time of the last reply, of the last successful probe, or of the first request after a
+    /// time without requests.
+    last_sign: Instant,
+    is_watched: bool,
+}
+
+/// A request without a reply.
+struct WaitingRequest<'a>(&'a Place);
+
+impl Drop for WaitingRequest<'_> {
+    fn drop(&mut self) {
+        self.0.activity().waiting -= 1;
+    }
+}
+
+impl Place {
+    /// Creates a place whose breaker is closed.
+    pub(crate) fn new(authority: String, runtime: Handle, probe: Box<Probe>) -> Arc<Self> {
+        let activity = RequestActivity { waiting: 0, last_sign: Instant::now(), is_watched: false };
+        Arc::new(Self {
+            authority,
+            probe,
+            runtime,
+            failed: watch::Sender::new(None),
+            activity: Mutex::new(activity),
+            trips: AtomicU64::new(0),
+        })
+    }
+
+    fn activity(&self) -> MutexGuard<'_, RequestActivity> {
+        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the reason why the breaker is open, if it is.
+    pub(crate) fn failure(&self) -> Option<Arc<str>> {
+        self.failed.borrow().clone()
+    }
+
+    /// Returns the number of times that the breaker has opened.
+    pub(crate) fn trips(&self) -> u64 {
+        self.trips.load(Ordering::Acquire)
+    }
+
+    /// Makes a request. It fails at once while the breaker is open, and when it opens.
+    pub(crate) async fn run<T>(
+        self: &Arc<Self>,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, RequestFailure> {
+        let mut failed = self.failed.subscribe();
+        if let Some(reason) = failed.borrow_and_update().clone() {
+            return Err(RequestFailure::NotAnswering(reason));
+        }
+        let _waiting = self.begin();
+        let opened = async {
+            let open = failed.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+            open.unwrap_or_else(|| "it is no longer used".into())
+        };
+        tokio::select! {
+            biased;
+            result = work => {
+                self.note(&result);
+                result.map_err(RequestFailure::Client)
+            }
+            reason = opened => Err(RequestFailure::NotAnswering(reason)),
+        }
+    }
+
+    /// Counts a request, and starts the watch with the first one.
+    fn begin(self: &Arc<Self>) -> WaitingRequest<'_> {
+        let mut activity = self.activity();
+        if activity.waiting == 0 {
+            activity.last_sign = Instant::now();
+        }
+        activity.waiting += 1;
+        if !std::mem::replace(&mut activity.is_watched, true) {
+            self.runtime.spawn(watch_silence(Arc::downgrade(self)));
+        }
+        drop(activity);
+        WaitingRequest(self)
+    }
+
+    /// Takes the result of a request as a sign of life, or as the end of the server.
+    fn note<T>(self: &Arc<Self>, result: &Result<T, Error>) {
+        let Err(error) = result else { return self.activity().last_sign = Instant::now() };
+        let failure = error.failure();
+        let is_here = failure.server.as_ref().is_none_or(|server| *server == self.authority);
+        match error.cause() {
+            Cause::Unreachable(_) | Cause::Unresolved(_) if is_here => self.trip(&failure.cause.to_string()),
+            // A later request may find the same. The watch decides then.
+            Cause::Unreachable(_)
+            | Cause::Unresolved(_)
+            | Cause::Lost(_)
+            | Cause::TimedOut(_)
+            | Cause::NotRecovered { .. } => {}
+            _ => self.activity().last_sign = Instant::now(),
+        }
+    }
+
+    /// Opens the breaker, and probes the server until it answers.
+    fn trip(self: &Arc<Self>, reason: &str) {
+        let is_new = self.failed.send_if_modified(|failed| {
+            let is_new = failed.is_none();
+            if is_new {
+                self.trips.fetch_add(1, Ordering::AcqRel);
+                *failed = Some(reason.into());
+            }
+            is_new
+        });
+        if is_new {
+            tracing::warn!(origin = self.authority, reason, "the origin does not answer");
+            self.runtime.spawn(await_recovery(Arc::downgrade(self)));
+        }
+    }
+
+    async fn probe(&self) -> Result<(), String> {
+        let silent = || format!("no answer within {:.1} s", PROBE_TIME.as_secs_f64());
+        tokio::time::timeout(PROBE_TIME, (self.probe)()).await.unwrap_or_else(|_| Err(silent()))
+    }
+}
+
+/// Probes a server that is silent while requests wait. Ends when none waits.
+async fn watch_silence(place: Weak<Place>) {
+    loop {
+        tokio::time::sleep(TICK).await;
+        let Some(place) = place.upgrade() else { return };
+        let is_silent = {
+            let mut activity = place.activity();
+            if activity.waiting == 0 {
+                activity.is_watched = false;
+                return;
+            }
+            activity.last_sign.elapsed() >= SILENCE
+        };
+        if is_silent && place.failure().is_none() {
+            match place.probe().await {
+                Ok(()) => place.activity().last_sign = Instant::now(),
+                Err(reason) => place.trip(&reason),
+            }
+        }
+    }
+}
+
+/// Probes a server until it answers, then closes the breaker.
+async fn await_recovery(place: Weak<Place>) {
+    loop {
+        tokio::time::sleep(PROBE_PAUSE).await;
+        let Some(place) = place.upgrade() else { return };
+        if place.probe().await.is_ok() {
+            place.activity().last_sign = Instant::now();
+            place.failed.send_replace(None);
+            tracing::info!(origin = place.authority, "the origin answers again");
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    /// Returns a place whose probes succeed while the switch is on, and the switch.
+    fn place() -> (Arc<Place>, Arc<AtomicBool>) {
+        let answers = Arc::new(AtomicBool::new(true));
+        let probe = answers.clone();
+        let probe = move || -> Probing {
+            let answers = probe.load(Ordering::Relaxed);
+            Box::pin(async move { if answers { Ok(()) } else { std::future::pending().await } })
+        };
+        (Place::new("o:1094".to_owned(), Handle::current(), Box::new(probe)), answers)
+    }
+
+    async fn request(place: &Arc<Place>, seconds: u64) -> Result<(), RequestFailure> {
+        let work = async {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            Ok(())
+        };
+        place.run(work).await
+    }
+
+    fn unreachable(server: &str) -> Error {
+        Error::new("stat", "/a", Cause::Unreachable("refused".to_owned())).at(server, &[])
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_request_of_a_living_server_is_not_ended() {
+        let (place, _) = place();
+        request(&place, 100).await.unwrap();
+        assert_eq!(place.trips(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_of_a_silent_server_fail_within_five_seconds_and_then_at_once() {
+        let (place, answers) = place();
+        answers.store(false, Ordering::Relaxed);
+        let begun = Instant::now();
+        let failed = request(&place, 100).await;
+        assert!(matches!(failed, Err(RequestFailure::NotAnswering(_))), "{failed:?}");
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        let again = Instant::now();
+        assert!(request(&place, 0).await.is_err());
+        assert_eq!(again.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_answers_again_is_used_within_ten_seconds() {
+        let (place, answers) = place();
+        answers.store(false, Ordering::Relaxed);
+        request(&place, 100).await.unwrap_err();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert!(place.failure().is_some());
+        answers.store(true, Ordering::Relaxed);
+        let begun = Instant::now();
+        while place.failure().is_some() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        request(&place, 1).await.unwrap();
+        assert_eq!(place.trips(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_connection_opens_the_breaker_of_its_own_server_only() {
+        let (place, _) = place();
+        place.run(async { Err::<(), _>(unreachable("other:1094")) }).await.unwrap_err();
+        assert!(place.failure().is_none());
+        place.run(async { Err::<(), _>(unreachable("o:1094")) }).await.unwrap_err();
+        assert!(place.failure().is_some());
+    }
+}

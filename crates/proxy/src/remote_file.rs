@@ -1,0 +1,97 @@
+//! [`RemoteFile`]: a file at an origin. A disk cache will use it as its source.
+
+use crate::origin::{OriginServer, RequestKind};
+use crate::place::{Place, RequestFailure};
+use client::{Bytes, File, OpenWith, StatInfo, Url};
+use std::sync::Arc;
+
+/// A file at an origin. Dropping it closes it without a check of the reply.
+pub(crate) struct RemoteFile {
+    origin: Arc<OriginServer>,
+    /// The server at which the file is open.
+    place: Arc<Place>,
+    file: File,
+}
+
+impl RemoteFile {
+    /// Opens the file of `url` at an origin.
+    pub(crate) async fn open(
+        origin: Arc<OriginServer>,
+        url: &Url,
+        with: &OpenWith,
+    ) -> Result<Self, RequestFailure> {
+        let client = origin.client();
+        let home = origin.home.clone();
+        let file = origin.run(RequestKind::Name, &home, client.open(url, with)).await?;
+        let place = origin.place(&file.location(), url);
+        Ok(Self { origin, place, file })
+    }
+
+    /// Returns the status in the reply to the open, or requests it.
+    pub(crate) async fn known_stat(&self) -> Result<StatInfo, RequestFailure> {
+        match self.file.stat_at_open() {
+            Some(stat) => Ok(stat),
+            None => self.stat().await,
+        }
+    }
+
+    async fn run<T>(
+        &self,
+        work: impl Future<Output = Result<T, client::Error>>,
+    ) -> Result<T, RequestFailure> {
+        self.origin.run(RequestKind::Data, &self.place, work).await
+    }
+
+    /// Returns the current status.
+    pub(crate) async fn stat(&self) -> Result<StatInfo, RequestFailure> {
+        self.run(self.file.stat()).await
+    }
+
+    /// Reads into all of `into` and returns the number of bytes. Fewer mean the end of the file,
+    /// because a short reply is followed by another request. Page checksums are verified where the
+    /// origin has them.
+    pub(crate) async fn read_range(&self, offset: u64, into: &mut [u8]) -> Result<usize, RequestFailure> {
+        let mut done = 0;
+        while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let at = offset.saturating_add(done as u64);
+            let data = self.run(self.file.read_pages(at, rest.len())).await?;
+            let came = data.len().min(rest.len());
+            if came == 0 {
+                break;
+            }
+            if let (Some(place), Some(data)) = (rest.get_mut(..came), data.get(..came)) {
+                place.copy_from_slice(data);
+            }
+            done += came;
+        }
+        Ok(done)
+    }
+
+    /// Reads ranges that lie within the file, in few requests.
+    pub(crate) async fn read_ranges(&self, ranges: &[(u64, usize)]) -> Result<Vec<Bytes>, RequestFailure> {
+        self.run(self.file.read_vector(ranges)).await
+    }
+
+    /// Writes `data` at `offset`, with page checksums where the origin has them.
+    pub(crate) async fn write(&self, offset: u64, data: Bytes) -> Result<(), RequestFailure> {
+        self.run(self.file.write_pages(offset, data)).await
+    }
+
+    /// Writes all data to stable storage.
+    pub(crate) async fn sync(&self) -> Result<(), RequestFailure> {
+        self.run(self.file.sync()).await
+    }
+
+    /// Sets the size.
+    pub(crate) async fn truncate(&self, size: u64) -> Result<(), RequestFailure> {
+        self.run(self.file.truncate(size)).await
+    }
+
+    /// Closes the file. After writes, only success means that the origin has it.
+    pub(crate) async fn close(&self) -> Result<(), RequestFailure> {
+        if !self.file.is_writable() && self.place.failure().is_some() {
+            return Ok(());
+        }
+        self.run(self.file.close()).await
+    }
+}

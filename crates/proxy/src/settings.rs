@@ -1,0 +1,63 @@
+//! [`ProxyConfig`]: the configuration of a proxy, as plain values.
+
+use auth::tls::TrustAnchors;
+use base::LogicalPath;
+use client::{Credentials, Settings, Url};
+use config::HostPattern;
+use std::sync::Arc;
+
+/// Seconds for one attempt to connect to an origin, including the login. A black hole is then
+/// reported within 5 s.
+const CONNECTION_WINDOW: u64 = 4;
+/// Attempts before a server is given up. The circuit breaker continues in the background.
+const CONNECTION_ROUNDS: u64 = 1;
+
+/// An exported part of the name space.
+#[derive(Clone, Debug)]
+pub struct ProxyExport {
+    /// The root of the export. A path belongs to the export with the longest matching prefix.
+    pub prefix: LogicalPath,
+    /// Refuse all changes.
+    pub read_only: bool,
+    /// Turn opens for writing into opens for reading.
+    pub force_read_only: bool,
+    /// The origin may stage missing files.
+    pub stage: bool,
+}
+
+/// The configuration of a proxy.
+#[derive(Clone)]
+pub struct ProxyConfig {
+    /// The exports.
+    pub exports: Vec<ProxyExport>,
+    /// The fixed origin; `None` if all paths name theirs.
+    pub origin: Option<Url>,
+    /// Paths may name an origin: `/root:/host:port/path`.
+    pub forwards: bool,
+    /// The hosts that forwarded paths may name; `None` for all.
+    pub permits: Option<Arc<[HostPattern]>>,
+    /// Prefix of paths at the fixed origin; empty for none.
+    pub local_root: String,
+    /// Text before each path at an origin; empty for none.
+    pub host_arena: String,
+    /// Settings of the client.
+    pub client: Settings,
+    /// Credentials for the fixed origin and for permitted ones.
+    pub credentials: Credentials,
+    /// The authorities of origins with TLS; `None` for those that the environment names.
+    pub trusted: Option<TrustAnchors>,
+    /// Types of checksums that clients may query; all if it is empty.
+    pub checksums: Vec<String>,
+    /// The address of this server in replies to locate: numeric form, and with a name.
+    pub own_address: (Arc<str>, Arc<str>),
+}
+
+/// Returns the settings of the client before directives change them.
+#[must_use]
+pub fn client_settings() -> Settings {
+    let mut settings = Settings::default();
+    settings.connection_window = CONNECTION_WINDOW;
+    settings.connection_retry = CONNECTION_ROUNDS;
+    settings.stream_error_window = 0;
+    settings
+}

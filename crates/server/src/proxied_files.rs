@@ -1,0 +1,153 @@
+//! The files of a proxy: configuration to [`ProxyFiles`].
+
+use crate::adapters::SystemClock;
+use crate::assembly;
+use crate::error::StartError;
+use crate::tls;
+use base::LogicalPath;
+use client::{Credentials, Settings, Source, Url};
+use config::{Effective, HostPattern, ProxyServer};
+use logical::Prepares;
+use proxy::{PrepareIds, ProxyConfig, ProxyExport, ProxyFiles};
+use std::sync::Arc;
+use vfs::{Caller, FileSystem};
+
+/// Ids of prepare requests in the form of other servers.
+struct ProxyPrepares(Prepares);
+
+impl PrepareIds for ProxyPrepares {
+    fn issue(&self, caller: &Caller) -> String {
+        self.0.issue(caller)
+    }
+
+    fn has_issued(&self, id: &[u8]) -> bool {
+        self.0.has_issued(id)
+    }
+}
+
+/// Returns the files of the origins, if this server is a proxy.
+pub(crate) fn files(effective: &Effective, port: u16) -> Result<Option<Arc<dyn FileSystem>>, StartError> {
+    if !*effective.proxy.enabled {
+        return Ok(None);
+    }
+    let system = |what, source| StartError::System { what, source };
+    let config =
+        configuration(effective, port).map_err(|why| system("the origin", std::io::Error::other(why)))?;
+    let name = format!("{}:{port}", effective.host);
+    let ids = ProxyPrepares(Prepares::new(&name, &SystemClock::new()));
+    let files = ProxyFiles::new(config, Box::new(ids)).map_err(|source| system("threads", source))?;
+    Ok(Some(files))
+}
+
+/// Returns the configuration of a proxy.
+fn configuration(effective: &Effective, port: u16) -> Result<ProxyConfig, String> {
+    let values = &effective.proxy;
+    let origin = values.origin.as_ref().ok_or("pss.origin is not set")?;
+    let exports = effective.storage.exports.iter().filter_map(|export| {
+        Some(ProxyExport {
+            prefix: LogicalPath::parse(export.prefix.as_bytes()).ok()?,
+            read_only: export.attributes.read_only,
+            force_read_only: export.attributes.force_read_only,
+            stage: export.attributes.stage,
+        })
+    });
+    let permits: Arc<[HostPattern]> =
+        values.permits.iter().filter(|permit| permit.paths).map(|permit| permit.host.clone()).collect();
+    let own = assembly::own_address(&effective.host, port);
+    let checksums = effective.protocol.checksums.offered.iter();
+    Ok(ProxyConfig {
+        exports: exports.collect(),
+        origin: origin.fixed.as_ref().map(url).transpose()?,
+        forwards: origin.forwards,
+        // Permits for object ids only permit no path.
+        permits: (!values.permits.is_empty()).then_some(permits),
+        local_root: values.local_root.value.clone().unwrap_or_default(),
+        host_arena: values.host_arena.value.clone().unwrap_or_default(),
+        client: client_settings(effective)?,
+        credentials: Credentials::of_user(),
+        trusted: tls::trusted_servers(effective),
+        checksums: checksums.map(|kind| kind.name().to_owned()).collect(),
+        own_address: (own.address, own.name),
+    })
+}
+
+fn url(server: &ProxyServer) -> Result<Url, String> {
+    let scheme = if server.encrypted { "roots" } else { "root" };
+    Url::parse(&format!("{scheme}://{}", authority(server))).map_err(|error| error.to_string())
+}
+
+fn authority(server: &ProxyServer) -> String {
+    let ProxyServer { host, port, .. } = server;
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// Returns the settings of the client: those of a proxy, then the environment, then `pss.setopt`.
+fn client_settings(effective: &Effective) -> Result<Settings, String> {
+    let mut settings = proxy::client_settings();
+    settings.take_environment(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+    for problem in settings.problems() {
+        tracing::warn!("{problem}");
+    }
+    for option in &effective.proxy.options {
+        let set = settings.set(option.setting, &option.number.to_string(), Source::Option);
+        set.map_err(|error| format!("pss.setopt: {error}"))?;
+    }
+    if *effective.proxy.only_ipv4 {
+        settings.set("NetworkStack", "IPv4", Source::Option).map_err(|error| error.to_string())?;
+    }
+    Ok(settings)
+}
+
+/// Returns the reply to `query config proxy`; `None` if this server is no proxy.
+pub(crate) fn query_answer(effective: &Effective) -> Option<String> {
+    let origin = effective.proxy.origin.as_ref().filter(|_| *effective.proxy.enabled)?;
+    let forwards = if origin.forwards { "= " } else { "" };
+    let fixed = origin.fixed.as_ref().map(authority).unwrap_or_default();
+    Some(format!("{forwards}{fixed}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::{ConfigInput, MemorySource, load};
+
+    fn effective(text: &str) -> Effective {
+        let request = ConfigInput { file: Some("f".to_owned()), ..ConfigInput::default() };
+        let text = format!("ofs.osslib libXrdPss.so\n{text}");
+        let loaded = load(&request, &MemorySource::new().with("f", text.as_str()));
+        assert!(loaded.report.is_ok(), "{}", loaded.report);
+        loaded.effective
+    }
+
+    #[test]
+    fn origins_and_options_are_taken_from_the_directives() {
+        let text = "pss.origin roots://o.example.org:2\npss.setopt StreamTimeout 7\npss.setopt RedirectLimit 3\n\
+            pss.setopt StreamTimeout 9\npss.inetmode v4\npss.localroot /store\nall.export /data r/o";
+        let config = configuration(&effective(text), 1).unwrap();
+        let origin = config.origin.unwrap();
+        assert_eq!((origin.scheme.name(), origin.authority().as_str()), ("roots", "o.example.org:2"));
+        let settings = &config.client;
+        assert_eq!((settings.stream_timeout, settings.redirect_limit), (9, 3));
+        assert_eq!((settings.connection_window, settings.network_stack.as_str()), (4, "IPv4"));
+        assert!(config.exports[0].read_only && !config.forwards && config.permits.is_none());
+        assert_eq!(config.local_root, "/store");
+    }
+
+    #[test]
+    fn permits_for_object_ids_permit_no_path() {
+        let config = configuration(&effective("pss.origin =\npss.permit * *.example.org"), 1).unwrap();
+        assert_eq!(config.permits.map(|permits| permits.len()), Some(0));
+        let config = configuration(&effective("pss.origin =\npss.permit / *.example.org"), 1).unwrap();
+        assert_eq!(config.permits.map(|permits| permits.len()), Some(1));
+    }
+
+    #[test]
+    fn a_query_names_the_origin() {
+        let answer = |text: &str| query_answer(&effective(text)).unwrap();
+        assert_eq!(answer("pss.origin o:1"), "o:1");
+        assert_eq!(answer("pss.origin [::1]:2"), "[::1]:2");
+        assert_eq!(answer("pss.origin = o 3"), "= o:3");
+        assert_eq!(answer("pss.origin ="), "= ");
+        assert_eq!(query_answer(&Effective::default()), None);
+    }
+}
