@@ -34,9 +34,9 @@ pub(crate) struct RequestLane {
 }
 
 /// A request in the queue.
-struct QueuedRequest<'a>(&'a AtomicUsize);
+struct QueuedTurn<'a>(&'a AtomicUsize);
 
-impl Drop for QueuedRequest<'_> {
+impl Drop for QueuedTurn<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -54,7 +54,7 @@ impl RequestLane {
             return Ok(permit);
         }
         let before = self.queued.fetch_add(1, Ordering::AcqRel);
-        let _queued = QueuedRequest(&self.queued);
+        let _queued = QueuedTurn(&self.queued);
         if before >= self.queue_max {
             return Err(RequestFailure::Busy);
         }

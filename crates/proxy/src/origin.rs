@@ -1,7 +1,7 @@
 //! [`OriginServer`]: an origin with its client, its limits and the servers behind it.
 
 use crate::limits::{CONNECTIONS_MAX, LOOK_UPS_MAX, PLACES_MAX, QUEUE_MAX, REQUESTS_MAX, RequestLane};
-use crate::place::{Place, RequestFailure};
+use crate::place::{OriginPlace, RequestFailure};
 use crate::settings::ProxyConfig;
 use base::Owner;
 use client::{AddressFilter, Cause, Client, Credentials, Resolver, Resolving, Url};
@@ -31,9 +31,9 @@ pub(crate) enum RequestKind {
 pub(crate) struct OriginServer {
     dialer: OriginDialer,
     /// The origin itself.
-    pub(crate) home: Arc<Place>,
+    pub(crate) home: Arc<OriginPlace>,
     /// Servers to which it has redirected, by address.
-    places: Mutex<HashMap<String, Arc<Place>>>,
+    places: Mutex<HashMap<String, Arc<OriginPlace>>>,
     /// The client, and the number of trips of the origin when it was created.
     client: Mutex<(Client, u64)>,
     names: RequestLane,
@@ -88,7 +88,7 @@ impl OriginDialer {
     }
 
     /// Creates the place of a server.
-    fn place(&self, url: &Url) -> Arc<Place> {
+    fn place(&self, url: &Url) -> Arc<OriginPlace> {
         let url = Url { user: Some(PROBE_USER.to_owned()), cgi: Default::default(), ..url.clone() };
         let (dialer, authority) = (self.clone(), url.authority());
         let probe = move || -> crate::place::Probing {
@@ -102,7 +102,7 @@ impl OriginDialer {
                 }
             })
         };
-        Place::new(authority, self.runtime.clone(), Box::new(probe))
+        OriginPlace::new(authority, self.runtime.clone(), Box::new(probe))
     }
 }
 
@@ -135,12 +135,12 @@ impl OriginServer {
         client.0.clone()
     }
 
-    fn places(&self) -> MutexGuard<'_, HashMap<String, Arc<Place>>> {
+    fn places(&self) -> MutexGuard<'_, HashMap<String, Arc<OriginPlace>>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the place of the server at which a file is open.
-    pub(crate) fn place(&self, url: &Url, origin: &Url) -> Arc<Place> {
+    pub(crate) fn place(&self, url: &Url, origin: &Url) -> Arc<OriginPlace> {
         let authority = url.authority();
         if authority == origin.authority() {
             return self.home.clone();
@@ -163,7 +163,7 @@ impl OriginServer {
     pub(crate) async fn run<T>(
         &self,
         kind: RequestKind,
-        place: &Arc<Place>,
+        place: &Arc<OriginPlace>,
         work: impl Future<Output = Result<T, client::Error>>,
     ) -> Result<T, RequestFailure> {
         let lane = match kind {

@@ -1,4 +1,4 @@
-//! [`Place`]: a server with its circuit breaker.
+//! [`OriginPlace`]: a server with its circuit breaker.
 //!
 //! While requests wait and the server answers none of them for [`SILENCE`], a probe logs in over a
 //! new connection. A server that is busy with slow requests still answers a probe, so slow is not
@@ -47,7 +47,7 @@ pub(crate) enum RequestFailure {
 }
 
 /// A server at which requests are made.
-pub(crate) struct Place {
+pub(crate) struct OriginPlace {
     authority: String,
     probe: Box<Probe>,
     runtime: Handle,
@@ -68,7 +68,7 @@ struct RequestActivity {
 }
 
 /// A request without a reply.
-struct WaitingRequest<'a>(&'a Place);
+struct WaitingRequest<'a>(&'a OriginPlace);
 
 impl Drop for WaitingRequest<'_> {
     fn drop(&mut self) {
@@ -76,7 +76,7 @@ impl Drop for WaitingRequest<'_> {
     }
 }
 
-impl Place {
+impl OriginPlace {
     /// Creates a place whose breaker is closed.
     pub(crate) fn new(authority: String, runtime: Handle, probe: Box<Probe>) -> Arc<Self> {
         let activity = RequestActivity { waiting: 0, last_sign: Instant::now(), is_watched: false };
@@ -182,7 +182,7 @@ impl Place {
 }
 
 /// Probes a server that is silent while requests wait. Ends when none waits.
-async fn watch_silence(place: Weak<Place>) {
+async fn watch_silence(place: Weak<OriginPlace>) {
     loop {
         tokio::time::sleep(TICK).await;
         let Some(place) = place.upgrade() else { return };
@@ -204,7 +204,7 @@ async fn watch_silence(place: Weak<Place>) {
 }
 
 /// Probes a server until it answers, then closes the breaker.
-async fn await_recovery(place: Weak<Place>) {
+async fn await_recovery(place: Weak<OriginPlace>) {
     loop {
         tokio::time::sleep(PROBE_PAUSE).await;
         let Some(place) = place.upgrade() else { return };
@@ -223,17 +223,17 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     /// Returns a place whose probes succeed while the switch is on, and the switch.
-    fn place() -> (Arc<Place>, Arc<AtomicBool>) {
+    fn place() -> (Arc<OriginPlace>, Arc<AtomicBool>) {
         let answers = Arc::new(AtomicBool::new(true));
         let probe = answers.clone();
         let probe = move || -> Probing {
             let answers = probe.load(Ordering::Relaxed);
             Box::pin(async move { if answers { Ok(()) } else { std::future::pending().await } })
         };
-        (Place::new("o:1094".to_owned(), Handle::current(), Box::new(probe)), answers)
+        (OriginPlace::new("o:1094".to_owned(), Handle::current(), Box::new(probe)), answers)
     }
 
-    async fn request(place: &Arc<Place>, seconds: u64) -> Result<(), RequestFailure> {
+    async fn request(place: &Arc<OriginPlace>, seconds: u64) -> Result<(), RequestFailure> {
         let work = async {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
             Ok(())

@@ -1,7 +1,7 @@
 //! [`RemoteFile`]: a file at an origin. A disk cache will use it as its source.
 
 use crate::origin::{OriginServer, RequestKind};
-use crate::place::{Place, RequestFailure};
+use crate::place::{OriginPlace, RequestFailure};
 use client::{Bytes, File, OpenWith, StatInfo, Url};
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub(crate) struct RemoteFile {
     origin: Arc<OriginServer>,
     /// The server at which the file is open.
-    place: Arc<Place>,
+    place: Arc<OriginPlace>,
     file: File,
 }
 
