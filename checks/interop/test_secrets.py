@@ -151,7 +151,8 @@ def test_keys_that_the_server_makes_for_delegated_proxies(serve, client):
         server = serve(settings=peers.SETTINGS + TRACES + settings, arguments=["-v", "-v"])
         proxy = site.proxy("long", length=3)
         shell = Shell(SHELLS[client], server, site.client(proxy, XrdSecGSIDELEGPROXY="1"))
-        (delegated,) = wait_until(lambda: list(exports.iterdir()))
+        # The server writes it in a hidden directory and renames it.
+        (delegated,) = wait_until(lambda: [path for path in exports.iterdir() if path.is_file()])
         parts = key_parts(delegated)
         assert parts != key_parts(proxy)
         shell.end()
