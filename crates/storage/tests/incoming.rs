@@ -2,49 +2,16 @@
 
 #![allow(clippy::unwrap_used)] // a panic is the failure of a test
 
-use base::LogicalPath;
+mod common;
+
+use common::{Scratch, path};
 use rustix::io::Errno;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use storage::{Backend as _, IncomingFile, Leftovers, OpenMode, ParentCreation, Posix};
-
-struct Root(PathBuf);
-
-impl Root {
-    fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("scalla-incoming-{}-{number}", std::process::id()));
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn backend(&self) -> Posix {
-        Posix::new(&storage::posix::Config::new(&self.0)).unwrap()
-    }
-
-    fn names(&self) -> Vec<String> {
-        let all = fs::read_dir(&self.0).unwrap();
-        let mut names: Vec<_> = all.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    }
-}
-
-impl Drop for Root {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).ok();
-    }
-}
-
-fn path(text: &str) -> LogicalPath {
-    LogicalPath::parse(text.as_bytes()).unwrap()
-}
 
 fn receive(backend: &Posix, name: &str) -> std::io::Result<Box<dyn IncomingFile>> {
     backend.transfers().unwrap().receive(&path(name), 0o644, Some(&ParentCreation::everywhere(0o755)))
@@ -56,10 +23,10 @@ fn errno<T>(result: std::io::Result<T>) -> Option<i32> {
 
 #[test]
 fn a_file_appears_whole_and_with_its_mode() {
-    let root = Root::new();
-    let backend = root.backend();
+    let root = Scratch::new();
+    let backend = root.posix();
     let mut file = receive(&backend, "/new/f").unwrap();
-    assert_eq!(file.local_target().unwrap(), root.0.canonicalize().unwrap().join("new/f"));
+    assert_eq!(file.local_target().unwrap(), root.path().canonicalize().unwrap().join("new/f"));
     fs::write(file.local_path().unwrap(), "content").unwrap();
     assert_eq!(file.stat().unwrap().size, 7);
     file.set_attribute("user.XrdFrm.Cpy", b"1").unwrap();
@@ -68,23 +35,23 @@ fn a_file_appears_whole_and_with_its_mode() {
     let found = backend.stat(&path("/new/f")).unwrap();
     assert_eq!((found.size, found.mode & 0o7777), (7, 0o644));
     assert_eq!(backend.attributes(&path("/new/f")).unwrap(), ["user.XrdFrm.Cpy"]);
-    assert_eq!(fs::read_dir(root.0.join("new")).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(root.path().join("new")).unwrap().count(), 1);
 }
 
 #[test]
 fn a_name_that_exists_is_not_replaced() {
-    let root = Root::new();
-    let backend = root.backend();
+    let root = Scratch::new();
+    let backend = root.posix();
     let mut file = receive(&backend, "/f").unwrap();
-    fs::write(root.0.join("f"), "of a client").unwrap();
+    fs::write(root.path().join("f"), "of a client").unwrap();
     assert_eq!(errno(file.publish()), Some(Errno::EXIST.raw_os_error()));
-    assert_eq!(fs::read(root.0.join("f")).unwrap(), b"of a client");
+    assert_eq!(fs::read(root.path().join("f")).unwrap(), b"of a client");
 }
 
 #[test]
 fn the_file_of_an_earlier_try_is_replaced_but_not_that_of_somebody_else() {
-    let root = Root::new();
-    let backend = root.backend();
+    let root = Scratch::new();
+    let backend = root.posix();
     let file = receive(&backend, "/f").unwrap();
     let temporary = file.local_path().unwrap();
     fs::write(&temporary, "half").unwrap();
@@ -105,8 +72,8 @@ fn the_file_of_an_earlier_try_is_replaced_but_not_that_of_somebody_else() {
 /// The program may outlive the server, and must not write the file of the next try.
 #[test]
 fn the_lock_lasts_as_long_as_the_program() {
-    let root = Root::new();
-    let backend = root.backend();
+    let root = Scratch::new();
+    let backend = root.posix();
     let file = receive(&backend, "/f").unwrap();
     let mut command = Command::new("/bin/sh");
     command.args(["-c", "echo started; read line"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -130,30 +97,30 @@ fn the_lock_lasts_as_long_as_the_program() {
 
 #[test]
 fn a_program_may_replace_the_file() {
-    let root = Root::new();
-    let backend = root.backend();
+    let root = Scratch::new();
+    let backend = root.posix();
     let mut file = receive(&backend, "/f").unwrap();
-    fs::write(root.0.join("other"), "other content").unwrap();
-    fs::rename(root.0.join("other"), file.local_path().unwrap()).unwrap();
+    fs::write(root.path().join("other"), "other content").unwrap();
+    fs::rename(root.path().join("other"), file.local_path().unwrap()).unwrap();
     assert_eq!(file.stat().unwrap().size, 13);
     file.publish().unwrap();
-    assert_eq!(fs::read(root.0.join("f")).unwrap(), b"other content");
+    assert_eq!(fs::read(root.path().join("f")).unwrap(), b"other content");
     assert!(backend.attributes(&path("/f")).unwrap().is_empty());
 }
 
 /// A file of mass storage may have the mode 0444, and its program may copy that.
 #[test]
 fn a_program_may_take_the_right_to_write() {
-    let root = Root::new();
-    let backend = root.backend();
+    let root = Scratch::new();
+    let backend = root.posix();
     let read_only = || fs::Permissions::from_mode(0o444);
     let mut file = receive(&backend, "/f").unwrap();
     fs::set_permissions(file.local_path().unwrap(), read_only()).unwrap();
     drop(file);
     file = receive(&backend, "/f").unwrap();
-    fs::write(root.0.join("other"), "content").unwrap();
-    fs::set_permissions(root.0.join("other"), read_only()).unwrap();
-    fs::rename(root.0.join("other"), file.local_path().unwrap()).unwrap();
+    fs::write(root.path().join("other"), "content").unwrap();
+    fs::set_permissions(root.path().join("other"), read_only()).unwrap();
+    fs::rename(root.path().join("other"), file.local_path().unwrap()).unwrap();
     file.publish().unwrap();
     let found = backend.stat(&path("/f")).unwrap();
     assert_eq!((found.size, found.mode & 0o7777), (7, 0o644));
@@ -161,19 +128,19 @@ fn a_program_may_take_the_right_to_write() {
 
 #[test]
 fn a_directory_that_moved_gets_no_file() {
-    let root = Root::new();
-    let backend = root.backend();
+    let root = Scratch::new();
+    let backend = root.posix();
     let mut file = receive(&backend, "/d/f").unwrap();
-    fs::rename(root.0.join("d"), root.0.join("e")).unwrap();
-    fs::create_dir(root.0.join("d")).unwrap();
+    fs::rename(root.path().join("d"), root.path().join("e")).unwrap();
+    fs::create_dir(root.path().join("d")).unwrap();
     assert_eq!(errno(file.publish()), Some(Errno::STALE.raw_os_error()));
-    assert!(!root.0.join("e/f").exists());
+    assert!(!root.path().join("e/f").exists());
 }
 
 #[test]
 fn clients_cannot_use_the_names_of_temporary_files() {
-    let root = Root::new();
-    let backend = root.backend();
+    let root = Scratch::new();
+    let backend = root.posix();
     let file = receive(&backend, "/f").unwrap();
     let local = file.local_path().unwrap();
     let name = format!("/{}", local.file_name().unwrap().to_str().unwrap());
@@ -188,13 +155,13 @@ fn clients_cannot_use_the_names_of_temporary_files() {
 /// Temporary files of a process that was killed, beside everything that only looks like them.
 #[test]
 fn leftovers_are_removed_if_they_are_marked_and_nobody_has_locked_them() {
-    let root = Root::new();
-    let backend = root.backend();
+    let root = Scratch::new();
+    let backend = root.posix();
     let leftovers = || backend.transfers().unwrap().remove_leftovers(&path("/d")).unwrap();
     let mark = |name: &str, value: &[u8]| {
         backend.set_attribute(&path(name), "user.scalla.incoming", value, false).unwrap();
     };
-    fs::create_dir(root.0.join("d")).unwrap();
+    fs::create_dir(root.path().join("d")).unwrap();
     let name = |digit: &str| format!("d/.scalla-incoming-{}", digit.repeat(32));
     let file = receive(&backend, "/d/f").unwrap();
     let left = file.local_path().unwrap();
@@ -204,33 +171,33 @@ fn leftovers_are_removed_if_they_are_marked_and_nobody_has_locked_them() {
     // Its program has changed the mode.
     fs::set_permissions(&left, fs::Permissions::from_mode(0o444)).unwrap();
     // Planted: a link to a marked file, a file without the mark, another mark, a directory, a pipe.
-    fs::write(root.0.join("victim"), "v").unwrap();
+    fs::write(root.path().join("victim"), "v").unwrap();
     mark("/victim", b"1");
-    std::os::unix::fs::symlink(root.0.join("victim"), root.0.join(name("a"))).unwrap();
+    std::os::unix::fs::symlink(root.path().join("victim"), root.path().join(name("a"))).unwrap();
     for (digit, content) in [("b", "of somebody else"), ("c", "")] {
-        fs::write(root.0.join(name(digit)), content).unwrap();
+        fs::write(root.path().join(name(digit)), content).unwrap();
     }
     for (number, value) in [("d", b"2".as_slice()), ("e", b"")] {
-        fs::write(root.0.join("new"), "x").unwrap();
+        fs::write(root.path().join("new"), "x").unwrap();
         mark("/new", value);
-        fs::rename(root.0.join("new"), root.0.join(name(number))).unwrap();
+        fs::rename(root.path().join("new"), root.path().join(name(number))).unwrap();
     }
-    fs::create_dir(root.0.join(name("f"))).unwrap();
-    let pipe = root.0.join(name("0"));
+    fs::create_dir(root.path().join(name("f"))).unwrap();
+    let pipe = root.path().join(name("0"));
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     // Marked, but its name is not that of a temporary file.
-    fs::write(root.0.join("d/plain"), "x").unwrap();
+    fs::write(root.path().join("d/plain"), "x").unwrap();
     mark("/d/plain", b"1");
     // The end of the server came between the two steps of a publication by links.
-    fs::write(root.0.join("d/published"), "whole").unwrap();
+    fs::write(root.path().join("d/published"), "whole").unwrap();
     mark("/d/published", b"1");
-    fs::set_permissions(root.0.join("d/published"), fs::Permissions::from_mode(0o640)).unwrap();
-    fs::hard_link(root.0.join("d/published"), root.0.join(name("1"))).unwrap();
-    let before = fs::read_dir(root.0.join("d")).unwrap().count();
+    fs::set_permissions(root.path().join("d/published"), fs::Permissions::from_mode(0o640)).unwrap();
+    fs::hard_link(root.path().join("d/published"), root.path().join(name("1"))).unwrap();
+    let before = fs::read_dir(root.path().join("d")).unwrap().count();
     assert_eq!(leftovers(), Leftovers { removed: 2, in_use: 0, unknown: 7 });
-    assert_eq!(fs::read_dir(root.0.join("d")).unwrap().count(), before - 2);
-    assert!(!left.exists() && fs::read(root.0.join("victim")).unwrap() == b"v");
-    let published = fs::metadata(root.0.join("d/published")).unwrap();
+    assert_eq!(fs::read_dir(root.path().join("d")).unwrap().count(), before - 2);
+    assert!(!left.exists() && fs::read(root.path().join("victim")).unwrap() == b"v");
+    let published = fs::metadata(root.path().join("d/published")).unwrap();
     assert_eq!((published.len(), published.permissions().mode() & 0o777), (5, 0o640));
     assert_eq!(leftovers(), Leftovers { unknown: 7, ..Leftovers::default() });
 }
@@ -239,8 +206,8 @@ fn leftovers_are_removed_if_they_are_marked_and_nobody_has_locked_them() {
 /// that moment must not find it without a lock.
 #[test]
 fn a_complete_file_is_never_a_leftover() {
-    let root = Root::new();
-    let backend = root.backend();
+    let root = Scratch::new();
+    let backend = root.posix();
     let end = Arc::new(());
     let is_running = Arc::downgrade(&end);
     std::thread::scope(|scope| {

@@ -2,46 +2,14 @@
 
 #![allow(clippy::unwrap_used)] // a panic is the failure of a test
 
-use base::LogicalPath;
+mod common;
+
+use common::{Scratch, path};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use storage::{Backend as _, CreateMode, FileRemoval, Leftovers, OpenMode, Posix, UnusedFile};
-
-struct Root(PathBuf);
-
-impl Root {
-    fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("scalla-unused-{}-{number}", std::process::id()));
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn backend(&self) -> Posix {
-        Posix::new(&storage::posix::Config::new(&self.0)).unwrap()
-    }
-
-    fn names(&self) -> Vec<String> {
-        let all = fs::read_dir(&self.0).unwrap();
-        let mut names: Vec<_> = all.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    }
-}
-
-impl Drop for Root {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).ok();
-    }
-}
-
-fn path(text: &str) -> LogicalPath {
-    LogicalPath::parse(text.as_bytes()).unwrap()
-}
 
 fn claim(backend: &Posix, name: &str) -> std::io::Result<Box<dyn UnusedFile>> {
     backend.transfers().unwrap().claim_unused(&path(name))
@@ -53,9 +21,9 @@ fn errno<T>(result: std::io::Result<T>) -> Option<i32> {
 
 #[test]
 fn a_file_that_is_open_is_not_unused() {
-    let root = Root::new();
-    let backend = root.backend();
-    let place = root.0.join("f");
+    let root = Scratch::new();
+    let backend = root.posix();
+    let place = root.path().join("f");
     fs::write(&place, "content").unwrap();
     let reader = File::open(&place).unwrap();
     assert_eq!(errno(claim(&backend, "/f")), Some(libc::EBUSY));
@@ -77,15 +45,15 @@ fn a_file_that_is_open_is_not_unused() {
 
 #[test]
 fn what_is_not_one_file_with_one_name_stays() {
-    let root = Root::new();
-    let backend = root.backend();
-    fs::write(root.0.join("f"), "content").unwrap();
-    fs::hard_link(root.0.join("f"), root.0.join("second")).unwrap();
-    symlink("f", root.0.join("link")).unwrap();
-    fs::create_dir(root.0.join("d")).unwrap();
+    let root = Scratch::new();
+    let backend = root.posix();
+    fs::write(root.path().join("f"), "content").unwrap();
+    fs::hard_link(root.path().join("f"), root.path().join("second")).unwrap();
+    symlink("f", root.path().join("link")).unwrap();
+    fs::create_dir(root.path().join("d")).unwrap();
     rustix::fs::mknodat(
         rustix::fs::CWD,
-        root.0.join("pipe"),
+        root.path().join("pipe"),
         rustix::fs::FileType::Fifo,
         rustix::fs::Mode::from_raw_mode(0o644),
         0,
@@ -101,20 +69,20 @@ fn what_is_not_one_file_with_one_name_stays() {
 
 #[test]
 fn a_file_is_unused_only_at_its_own_path() {
-    let root = Root::new();
-    fs::create_dir_all(root.0.join("hot/deep")).unwrap();
-    fs::create_dir(root.0.join("data")).unwrap();
+    let root = Scratch::new();
+    fs::create_dir_all(root.path().join("hot/deep")).unwrap();
+    fs::create_dir(root.path().join("data")).unwrap();
     for name in ["f", "hot/f", "hot/deep/f"] {
-        fs::write(root.0.join(name), "content").unwrap();
+        fs::write(root.path().join(name), "content").unwrap();
     }
-    symlink("../hot", root.0.join("data/latest")).unwrap();
-    symlink(root.0.join("hot"), root.0.join("absolute")).unwrap();
+    symlink("../hot", root.path().join("data/latest")).unwrap();
+    symlink(root.path().join("hot"), root.path().join("absolute")).unwrap();
     // A link out of the root, which the configuration allows.
-    let outside = Root::new();
-    fs::write(outside.0.join("f"), "content").unwrap();
-    symlink(&outside.0, root.0.join("disk")).unwrap();
-    let mut config = storage::posix::Config::new(&root.0);
-    config.links_to = vec![outside.0.clone()];
+    let outside = Scratch::new();
+    fs::write(outside.path().join("f"), "content").unwrap();
+    symlink(outside.path(), root.path().join("disk")).unwrap();
+    let mut config = storage::posix::Config::new(&root.path());
+    config.links_to = vec![outside.path().to_owned()];
     let backend = Posix::new(&config).unwrap();
     for name in ["/data/latest/f", "/data/latest/deep/f", "/absolute/f"] {
         assert_eq!(errno(claim(&backend, name)), Some(libc::ELOOP), "{name}");
@@ -126,27 +94,27 @@ fn a_file_is_unused_only_at_its_own_path() {
 
 #[test]
 fn another_file_that_got_the_name_stays() {
-    let root = Root::new();
-    let backend = root.backend();
-    fs::write(root.0.join("f"), "old").unwrap();
-    fs::write(root.0.join("new"), "new").unwrap();
+    let root = Scratch::new();
+    let backend = root.posix();
+    fs::write(root.path().join("f"), "old").unwrap();
+    fs::write(root.path().join("new"), "new").unwrap();
     let unused = claim(&backend, "/f").unwrap();
-    fs::rename(root.0.join("new"), root.0.join("f")).unwrap();
+    fs::rename(root.path().join("new"), root.path().join("f")).unwrap();
     assert_eq!(errno(unused.remove()), Some(libc::ESTALE));
-    assert_eq!(fs::read(root.0.join("f")).unwrap(), b"new");
-    fs::create_dir(root.0.join("d")).unwrap();
-    fs::write(root.0.join("d/f"), "deep").unwrap();
+    assert_eq!(fs::read(root.path().join("f")).unwrap(), b"new");
+    fs::create_dir(root.path().join("d")).unwrap();
+    fs::write(root.path().join("d/f"), "deep").unwrap();
     let unused = claim(&backend, "/d/f").unwrap();
-    fs::rename(root.0.join("d"), root.0.join("moved")).unwrap();
+    fs::rename(root.path().join("d"), root.path().join("moved")).unwrap();
     assert!(unused.remove().is_err());
-    assert_eq!(fs::read(root.0.join("moved/f")).unwrap(), b"deep");
+    assert_eq!(fs::read(root.path().join("moved/f")).unwrap(), b"deep");
 }
 
 #[test]
 fn an_open_that_waits_gets_the_file_with_its_name() {
-    let root = Root::new();
-    let backend = root.backend();
-    let place = root.0.join("f");
+    let root = Scratch::new();
+    let backend = root.posix();
+    let place = root.path().join("f");
     fs::write(&place, "old ").unwrap();
     let unused = claim(&backend, "/f").unwrap();
     let begun = AtomicBool::new(false);
@@ -182,11 +150,11 @@ fn is_wanted(place: &std::path::Path) -> bool {
 
 #[test]
 fn a_crash_during_a_removal_leaves_what_the_next_start_removes() {
-    let root = Root::new();
-    let backend = root.backend();
+    let root = Scratch::new();
+    let backend = root.posix();
     // The state between the two steps of a removal.
     let digits = digest::RunningChecksum::of(digest::Algorithm::Sha256, b"purge/f").hex();
-    let hidden = root.0.join(format!(".scalla-incoming-{}", &digits[..32]));
+    let hidden = root.path().join(format!(".scalla-incoming-{}", &digits[..32]));
     let crash = || {
         fs::write(&hidden, "old").unwrap();
         let flags = rustix::fs::XattrFlags::empty();
@@ -205,11 +173,11 @@ fn a_crash_during_a_removal_leaves_what_the_next_start_removes() {
     assert_eq!(left, Leftovers { removed: 1, ..Leftovers::default() });
     // It is in the way of nothing before, and what somebody else put there stays.
     crash();
-    fs::write(root.0.join("f"), "new").unwrap();
+    fs::write(root.path().join("f"), "new").unwrap();
     claim(&backend, "/f").unwrap().remove().unwrap();
     assert!(root.names().is_empty(), "{:?}", root.names());
     fs::write(&hidden, "of somebody").unwrap();
-    fs::write(root.0.join("f"), "new").unwrap();
+    fs::write(root.path().join("f"), "new").unwrap();
     assert_eq!(errno(claim(&backend, "/f").unwrap().remove()), Some(libc::EEXIST));
     assert_eq!(root.names().len(), 2);
 }
@@ -218,9 +186,9 @@ fn a_crash_during_a_removal_leaves_what_the_next_start_removes() {
 /// gets a file that is gone: each write is in the file, or the file of that write was still there.
 #[test]
 fn no_write_of_a_client_is_lost() {
-    let root = Root::new();
-    let backend = root.backend();
-    let place = root.0.join("f");
+    let root = Scratch::new();
+    let backend = root.posix();
+    let place = root.path().join("f");
     let (written, removed) = (AtomicU64::new(0), AtomicU64::new(0));
     let end = std::sync::Arc::new(());
     let is_running = std::sync::Arc::downgrade(&end);
@@ -273,9 +241,9 @@ fn inode_of(place: &std::path::Path) -> u64 {
 /// Renames, pins and migrations hold files, and a purge examines each file in turn.
 #[test]
 fn a_file_that_is_examined_is_held_at_the_end_of_the_examination() {
-    let root = Root::new();
-    let backend = root.backend();
-    let place = root.0.join("f");
+    let root = Scratch::new();
+    let backend = root.posix();
+    let place = root.path().join("f");
     fs::write(&place, b"1").unwrap();
     // The wait is limited, so a slow machine may need several tries.
     let held = (0..100).any(|_| {

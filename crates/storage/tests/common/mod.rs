@@ -35,6 +35,14 @@ impl Scratch {
         &self.0
     }
 
+    /// Returns the names in the directory, sorted.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let all = std::fs::read_dir(&self.0).unwrap();
+        let mut names: Vec<_> = all.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
     pub(crate) fn posix(&self) -> Posix {
         Posix::new(&Config::new(&self.0)).unwrap()
     }
