@@ -41,10 +41,35 @@ impl BlockMap {
 
     /// Returns for each block whether it is in the cache.
     pub fn iter(&self) -> impl Iterator<Item = bool> {
-        (0..self.blocks).map(|block| {
-            let byte = usize::try_from(block / 8).ok().and_then(|at| self.bytes.get(at));
-            byte.is_some_and(|byte| byte >> (block % 8) & 1 == 1)
-        })
+        (0..self.blocks).map(|block| self.contains(block))
+    }
+
+    /// Reports whether a block is in the cache.
+    #[must_use]
+    pub fn contains(&self, block: u64) -> bool {
+        block < self.blocks && self.byte_of(block).is_some_and(|byte| byte >> (block % 8) & 1 == 1)
+    }
+
+    /// Adds a block.
+    pub fn insert(&mut self, block: u64) {
+        self.set(block, true);
+    }
+
+    /// Removes a block.
+    pub fn remove(&mut self, block: u64) {
+        self.set(block, false);
+    }
+
+    fn set(&mut self, block: u64, is_present: bool) {
+        let bit = 1 << (block % 8);
+        let byte = usize::try_from(block / 8).ok().and_then(|at| self.bytes.get_mut(at));
+        if let Some(byte) = byte.filter(|_| block < self.blocks) {
+            *byte = if is_present { *byte | bit } else { *byte & !bit };
+        }
+    }
+
+    fn byte_of(&self, block: u64) -> Option<u8> {
+        usize::try_from(block / 8).ok().and_then(|at| self.bytes.get(at)).copied()
     }
 
     /// Returns the number of blocks in the cache.
@@ -61,6 +86,20 @@ impl BlockMap {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_are_added_and_removed() {
+        let mut map = BlockMap::new(vec![0, 0], 10).expect("its size is right");
+        [0, 7, 9, 10, 15, u64::MAX].into_iter().for_each(|block| map.insert(block));
+        assert_eq!(map.as_bytes(), [0x81, 0x02], "blocks behind the end are ignored");
+        map.remove(7);
+        map.remove(10);
+        assert_eq!(
+            (map.contains(0), map.contains(7), map.contains(9), map.contains(10)),
+            (true, false, true, false)
+        );
+        assert_eq!(map.iter().filter(|is_present| *is_present).count(), 2);
+    }
 
     #[test]
     fn bits_behind_the_last_block_do_not_count() {

@@ -5,16 +5,19 @@
 //! | `cinfo` | [`Cinfo`]: the file beside each cached file, with its blocks and accesses |
 //! | `block_map` | [`BlockMap`]: the blocks of a file that are in the cache |
 //! | `eviction` | [`EvictionPolicy`]: the order in which a full cache removes its units |
+//! | `fill` | [`FileFill`]: reads of a file of which parts are cached |
 //! | `simulation` | [`SimulatedCache`]: hit rates for recorded requests |
 
 mod block_map;
 mod cinfo;
 mod eviction;
+mod fill;
 mod simulation;
 
 pub use block_map::BlockMap;
 pub use cinfo::{CINFO_BYTES_MAX, CacheAccess, CacheChecks, Cinfo, CinfoError, CinfoVersion};
 pub use eviction::{EvictionPolicy, FrequencySketch, LruPolicy, S3FifoPolicy};
+pub use fill::{FetchId, FileFill, FillAction, ReadId, ReaderId};
 pub use simulation::{
     SampleTrace, SampleTraceKind, SimulatedCache, SimulatedCounts, SimulatedPolicy, TraceError, TraceReader,
     TraceRequest, TraceSize,
