@@ -3,14 +3,17 @@
 //! It does no I/O: it receives events and returns the [`FillAction`]s that its owner performs. So
 //! each byte is fetched once for any number of reads that wait for it, and reads get bytes as soon as
 //! they have arrived. A version has its own `FileFill`, so no read gets bytes of two versions.
+//! Decision 050.
 
 mod fetch;
+mod read_pattern;
 
 #[cfg(test)]
 mod tests;
 
 use crate::block_map::BlockMap;
 use fetch::{Fetch, Waiter};
+pub use read_pattern::ReadPattern;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
@@ -176,6 +179,31 @@ impl FileFill {
         actions
     }
 
+    /// Fetches bytes that a reader will probably read, as far as they are missing. Fetches nothing if it
+    /// takes more than `memory` bytes.
+    pub fn prefetch(&mut self, reader: ReaderId, bytes: Range<u64>, memory: u64) -> Vec<FillAction> {
+        let (mut actions, mut memory) = (Vec::new(), memory);
+        let end = bytes.end.min(self.size);
+        let mut block = bytes.start / self.block_bytes;
+        while self.bytes_of(block).start < end {
+            if let Some(fetch) = self.fetch_of(block) {
+                block = fetch.blocks.end;
+                continue;
+            }
+            let last = self.last_of_run(block, end);
+            if !self.stored.contains(block) {
+                let size = self.bytes_of(last).end - self.bytes_of(block).start;
+                if size > memory {
+                    break;
+                }
+                memory -= size;
+                self.start(reader, block..last + 1, &mut actions);
+            }
+            block = last + 1;
+        }
+        actions
+    }
+
     /// Takes the bytes of a fetch up to `end`, an offset in the file. They arrive in order.
     pub fn arrived(&mut self, fetch: FetchId, end: u64) -> Vec<FillAction> {
         let mut actions = Vec::new();
@@ -299,14 +327,7 @@ impl FileFill {
                 continue;
             }
             let is_stored = self.stored.contains(block);
-            let mut last = block;
-            while self.bytes_of(last).end < bytes.end
-                && self.stored.contains(last + 1) == is_stored
-                && self.fetch_of(last + 1).is_none()
-                && (is_stored || self.bytes_of(last + 1).end - self.bytes_of(block).start <= FETCH_BYTES_MAX)
-            {
-                last += 1;
-            }
+            let last = self.last_of_run(block, bytes.end);
             let part = at..bytes.end.min(self.bytes_of(last).end);
             at = part.end;
             let whole = self.bytes_of(block).start..self.bytes_of(last).end;
@@ -321,6 +342,22 @@ impl FileFill {
                 actions.push(FillAction::Bypass { read, bytes: part });
             }
         }
+    }
+
+    /// Returns the last block that can be read or fetched together with a block, among those with bytes
+    /// before `end`.
+    fn last_of_run(&self, block: u64, end: u64) -> u64 {
+        let is_stored = self.stored.contains(block);
+        let begin = self.bytes_of(block).start;
+        let mut last = block;
+        while self.bytes_of(last).end < end
+            && self.stored.contains(last + 1) == is_stored
+            && self.fetch_of(last + 1).is_none()
+            && (is_stored || self.bytes_of(last + 1).end - begin <= FETCH_BYTES_MAX)
+        {
+            last += 1;
+        }
+        last
     }
 
     /// Returns the fetch of a block.

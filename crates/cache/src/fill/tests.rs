@@ -74,6 +74,21 @@ fn without_memory_a_read_gets_its_bytes_directly() {
     assert_eq!(fill.read(ReadId(2), ALICE, 1_000..1_100, 0), [end], "the end of the file");
 }
 
+#[test]
+fn what_is_missing_is_prefetched_once() {
+    let mut fill = empty(1_000, 100);
+    let (first, _) = fetches(&fill.read(ReadId(1), ALICE, 200..300, u64::MAX))[0].clone();
+    let ranges = |actions: Vec<FillAction>| {
+        fetches(&actions).into_iter().map(|(_, bytes)| (bytes.start, bytes.end)).collect::<Vec<_>>()
+    };
+    assert_eq!(ranges(fill.prefetch(ALICE, 150..450, u64::MAX)), [(100, 200), (300, 500)]);
+    assert_eq!(ranges(fill.prefetch(BOB, 100..2_000, 400)), [], "more than its memory");
+    assert_eq!(ranges(fill.prefetch(BOB, 100..2_000, 500)), [(500, 1_000)]);
+    assert_eq!(ranges(fill.prefetch(BOB, 0..2_000, 500)), [(0, 100)]);
+    fill.failed(first, 0);
+    assert_eq!(ranges(fill.prefetch(BOB, 0..2_000, 500)), [(200, 300)]);
+}
+
 /// The owner of a [`FileFill`], with a disk, an origin and readers.
 struct FillHarness {
     rng: SplitMix64,
@@ -190,6 +205,14 @@ impl FillHarness {
         source[usize::try_from(bytes.start).unwrap()..usize::try_from(bytes.end).unwrap()].to_vec()
     }
 
+    fn prefetch_some(&mut self) {
+        let begin = self.below(self.content.len() as u64 + 10);
+        let bytes = begin..begin + self.below(700);
+        let (reader, memory) = (ReaderId(self.below(3)), self.memory_left());
+        let actions = self.fill.prefetch(reader, bytes, memory);
+        self.perform(actions);
+    }
+
     /// Evicts a block, if it may go, and makes its bytes on disk useless.
     fn evict_some(&mut self) {
         let block = self.below(self.fill.stored().len());
@@ -273,6 +296,9 @@ fn no_read_gets_a_wrong_byte_and_each_one_ends() {
             }
             if harness.below(8) == 0 {
                 harness.evict_some();
+            }
+            if harness.below(20) == 0 {
+                harness.prefetch_some();
             }
             if harness.below(50) == 0
                 && let Some((&read, _)) = harness.reads.first_key_value()
