@@ -346,7 +346,7 @@ fn what_is_wrong_is_said_before_anybody_is_served() {
     let said = refused("all.manager redirector\n", &[]);
     assert!(said.contains("x.cfg:3:13: error: all.manager: manager port not specified"), "{said}");
     let said = refused("all.role proxy server\n", &[]);
-    assert!(said.contains("proxies are not in force yet"), "{said}");
+    assert!(said.contains("x.cfg:3:1: error: the proxy has no origin; set pss.origin"), "{said}");
     let said = refused("all.role manager\ncms.seclib libXrdSec.so\n", &[]);
     assert!(said.contains("restricts access or demands encryption"), "{said}");
     let taken = TcpListener::bind("[::]:0").unwrap();

@@ -11,7 +11,7 @@ mod support;
 use logical::Logical;
 use std::io::Write;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use storage::faulty::{FaultRule, FaultyCall, Gate, InjectedFault};
 use support::client::{CREATING, READING, UPDATING, login_request, open, read, write};
 use support::*;
@@ -189,10 +189,15 @@ fn a_reader_that_pauses_receives_everything_later() {
         let mut sender = client.stream.try_clone().unwrap();
         let sending = std::thread::spawn(move || sender.write_all(&bytes));
         let mut other = server.client();
+        let begun = Instant::now();
         let mut settled = || {
             let before = server.totals();
             (0..50).for_each(|_| assert_eq!(other.call(&Raw::new(PING)).status, OK));
             let after = server.totals();
+            if begun.elapsed() > PATIENCE * 9 / 10 {
+                let (all, lately) = (after.bytes_out - sent, after.bytes_out - before.bytes_out);
+                eprintln!("{kind}: {all} bytes out, {lately} of them during 50 pings");
+            }
             after.bytes_out > sent + 50 * 8 && after.bytes_out - before.bytes_out == 50 * 8
         };
         until("output has stopped", || settled() && settled());
