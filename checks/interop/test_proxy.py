@@ -5,6 +5,8 @@ import os
 import signal
 import socket
 import struct
+import threading
+import time
 import zlib
 
 import pytest
@@ -222,6 +224,37 @@ def test_the_origin_gets_opaque_text_without_the_parts_for_clients():
         connection.stat("/tape/f")
         assert set(elements(fake.paths[-1])[1]) == {"pss.tid"}
         assert all(user.startswith(b"p") for user in fake.users)
+
+
+class SlowOpens(Recorder):
+    """Answers opens when it is allowed to."""
+
+    def __init__(self):
+        super().__init__()
+        self.allowed = threading.Event()
+        self.closes = 0
+
+    def _reply(self, code, body, argument):
+        if code == raw.OPEN:
+            self.paths.append(argument.decode())
+            self.allowed.wait(60)
+            yield raw.OK, bytes(12)
+        else:
+            self.closes += code == raw.CLOSE
+            yield from super()._reply(code, body, argument)
+
+
+def test_the_file_of_a_client_that_has_left_is_closed():
+    """Others use the connection to the origin, so its end does not close the file."""
+    with SlowOpens() as fake, Proxy(fake.host) as proxy:
+        client = raw.Connection(proxy)
+        client.start(raw.OPEN, struct.pack(">HH", 0, raw.O_READ), b"/f")
+        wait_until(lambda: fake.paths)
+        client.vanish()
+        # The proxy looks each second whether the client of a request is there.
+        time.sleep(2.5)
+        fake.allowed.set()
+        wait_until(lambda: fake.closes == 1)
 
 
 def test_nothing_goes_out_for_a_refused_operation():

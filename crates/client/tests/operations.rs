@@ -314,6 +314,27 @@ async fn dropping_a_file_closes_it_unless_it_is_persisted_on_close() {
 }
 
 #[tokio::test]
+async fn a_close_that_nobody_waits_for_is_not_repeated() {
+    let server = Fake::start(SERVER, |asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 1, 0),
+        RequestCode::CLOSE => silence(),
+        _ => ok(asked, &stat_text(1)),
+    })
+    .await;
+    let client = client(&[]);
+    let file = client.open(&server.url("/a"), &OpenWith::read()).await.unwrap();
+    tokio::select! {
+        biased;
+        closed = file.close() => panic!("{closed:?}"),
+        () = async { while server.count(RequestCode::CLOSE) == 0 { tokio::task::yield_now().await } } => {}
+    }
+    drop(file);
+    // The server could have given the handle to another file by now.
+    client.file_system(&server.url("/")).stat("/a").await.unwrap();
+    assert_eq!(server.count(RequestCode::CLOSE), 1);
+}
+
+#[tokio::test]
 async fn attributes_of_paths_and_files() {
     let server = Fake::start(SERVER, |asked| match asked.code() {
         RequestCode::OPEN => opened(asked, 1, 0),

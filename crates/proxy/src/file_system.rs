@@ -113,11 +113,26 @@ impl ProxyFiles {
         Ok(PathAtOrigin { origin, url, read_only: export.read_only || export.force_read_only })
     }
 
-    /// Starts a request about a path. It fails at once if the origin does not answer.
+    /// Starts a request about a path, and tells the client when the answer takes long.
     pub(crate) fn ask<F>(
+        &self,
+        who: (&Arc<Caller>, &ReplyTo),
+        what: (Target, &'static str, &'static str),
+        work: impl FnOnce(PathAtOrigin) -> F,
+    ) -> Started
+    where
+        F: Future<Output = Result<Value, RequestFailure>> + Send + 'static,
+    {
+        let (_, reply) = who;
+        self.begin(who, what, Some(reply.clone()), work)
+    }
+
+    /// Starts a request about a path. It fails at once if the origin does not answer.
+    fn begin<F>(
         &self,
         (caller, reply): (&Arc<Caller>, &ReplyTo),
         (target, participle, verb): (Target, &'static str, &'static str),
+        notices: Option<ReplyTo>,
         work: impl FnOnce(PathAtOrigin) -> F,
     ) -> Started
     where
@@ -131,9 +146,9 @@ impl ProxyFiles {
             let failure = RequestFailure::NotAnswering(reason);
             return Started::Done(Answer::Error(failure.to_error(verb, &target.path)));
         }
-        let (later, notices, caller, work) = (reply.defer(), reply.clone(), caller.clone(), work(at));
+        let (later, caller, work) = (reply.defer(), caller.clone(), work(at));
         self.threads.handle().spawn(async move {
-            let result = for_caller(&caller, &notices, work).await;
+            let result = for_caller(&caller, notices.as_ref(), work).await;
             later.send(result.map_err(|failure| failure.to_error(verb, &target.path)).into());
         });
         Started::Pending
@@ -172,10 +187,12 @@ impl ProxyFiles {
             Ok(parent) => parent,
             Err(error) => return Started::Done(Answer::Error(error)),
         };
-        self.ask((caller, reply), (target, "Opening", "open"), move |at| async move {
+        // A late answer cannot carry a handle: the client would open the file again, and find the file
+        // that it has created.
+        self.begin((caller, reply), (target, "Opening", "open"), None, move |at| async move {
             check_exists(parent).await?;
             let with = open_options(&request, writes);
-            let remote = RemoteFile::open(at.origin.clone(), &at.url, &with).await?;
+            let remote = RemoteFile::open(at.origin, at.url, with).await?;
             let stat = match request.stat {
                 true => Some(file_stat(&remote.known_stat().await?, at.read_only)),
                 false => None,
@@ -367,10 +384,11 @@ fn text(text: String) -> Started {
     Started::Done(Answer::Value(Value::Text(text.into_bytes())))
 }
 
-/// Waits for a request until its client leaves. Tells the client when the answer takes long.
+/// Waits for a request until its client leaves. Notifies it through `notices` when the answer takes
+/// long.
 async fn for_caller(
     caller: &Caller,
-    notices: &ReplyTo,
+    notices: Option<&ReplyTo>,
     work: impl Future<Output = Result<Value, RequestFailure>>,
 ) -> Result<Value, RequestFailure> {
     tokio::pin!(work);
@@ -383,7 +401,7 @@ async fn for_caller(
         if caller.is_disconnected() {
             break;
         }
-        if round == NOTICE_AFTER && caller.accepts_deferred_reply {
+        if let Some(notices) = notices.filter(|_| round == NOTICE_AFTER && caller.accepts_deferred_reply) {
             notices.notify_later(LATE_ANSWER);
         }
     }
@@ -480,7 +498,7 @@ mod tests {
         for (accepts, expected) in [(true, vec![LATE_ANSWER]), (false, vec![])] {
             let notices = Arc::new(Notices::default());
             let reply = ReplyTo::new(notices.clone(), ReplyToken { owner: 1, call: 2 });
-            for_caller(&caller(accepts), &reply, slow()).await.unwrap();
+            for_caller(&caller(accepts), Some(&reply), slow()).await.unwrap();
             assert_eq!(*notices.0.lock().unwrap(), expected);
         }
     }
@@ -490,7 +508,7 @@ mod tests {
         let (caller, begun) = (caller(true), Instant::now());
         let reply = ReplyTo::new(Arc::new(Notices::default()), ReplyToken { owner: 1, call: 2 });
         caller.disconnect();
-        let ended = for_caller(&caller, &reply, slow()).await;
+        let ended = for_caller(&caller, Some(&reply), slow()).await;
         assert!(matches!(ended, Err(RequestFailure::Cancelled)));
         assert!(begun.elapsed() <= CALLER_CHECK);
     }

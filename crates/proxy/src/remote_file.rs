@@ -14,17 +14,21 @@ pub(crate) struct RemoteFile {
 }
 
 impl RemoteFile {
-    /// Opens the file of `url` at an origin.
+    /// Opens the file of `url` at an origin. The open goes on if nobody waits for it any longer, and its
+    /// file is closed then: the connection is shared, so the origin would keep the file open.
     pub(crate) async fn open(
         origin: Arc<OriginServer>,
-        url: &Url,
-        with: &OpenWith,
+        url: Url,
+        with: OpenWith,
     ) -> Result<Self, RequestFailure> {
-        let client = origin.client();
-        let home = origin.home.clone();
-        let file = origin.run(RequestKind::Name, &home, client.open(url, with)).await?;
-        let place = origin.place(&file.location(), url);
-        Ok(Self { origin, place, file })
+        let opening = tokio::spawn(async move {
+            let client = origin.client();
+            let home = origin.home.clone();
+            let file = origin.run(RequestKind::Name, &home, client.open(&url, &with)).await?;
+            let place = origin.place(&file.location(), &url);
+            Ok(Self { origin, place, file })
+        });
+        opening.await.unwrap_or(Err(RequestFailure::Cancelled))
     }
 
     /// Returns the status in the reply to the open, or requests it.

@@ -48,6 +48,8 @@ pub(crate) struct RecoverableHandle {
     /// Held during a reopen.
     reopening: tokio::sync::Mutex<()>,
     closed: AtomicBool,
+    /// Set when a close was sent, also if nobody waits for its reply any longer.
+    close_sent: AtomicBool,
     /// End of the furthest acknowledged write.
     written_to: AtomicU64,
     /// Set while a checkpoint is active. It ends with the connection, so the file must not be
@@ -66,6 +68,7 @@ impl RecoverableHandle {
             opened: Mutex::new(opened),
             reopening: tokio::sync::Mutex::default(),
             closed: AtomicBool::new(false),
+            close_sent: AtomicBool::new(false),
             written_to: AtomicU64::new(0),
             checkpoint: AtomicBool::new(false),
             recoveries: AtomicU64::new(0),
@@ -129,7 +132,10 @@ impl RecoverableHandle {
         if self.closed.load(Ordering::Acquire) {
             return Err(self.error("close", Cause::Closed));
         }
-        let request = |fhandle| Encoded::new(&Request::Close(Close { fhandle }));
+        let request = |fhandle| {
+            self.close_sent.store(true, Ordering::Release);
+            Encoded::new(&Request::Close(Close { fhandle }))
+        };
         let writable = self.is_writable();
         let closed = self.ask("close", writable, Bytes::new(), request).await;
         self.closed.store(true, Ordering::Release);
@@ -280,8 +286,9 @@ impl RecoverableHandle {
 impl Drop for RecoverableHandle {
     fn drop(&mut self) {
         let posc = self.with.options.intersects(OpenOptions::POSC);
-        // Closing would publish an incomplete file.
-        if *self.closed.get_mut() || posc {
+        // Closing would publish an incomplete file. After a close that was sent, the handle can be that of
+        // another file, because the server reuses handles.
+        if *self.closed.get_mut() || *self.close_sent.get_mut() || posc {
             return;
         }
         let opened = self.opened.get_mut().unwrap_or_else(PoisonError::into_inner);
