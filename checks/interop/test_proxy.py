@@ -224,6 +224,11 @@ def test_the_origin_gets_opaque_text_without_the_parts_for_clients():
         connection.stat("/tape/f")
         assert set(elements(fake.paths[-1])[1]) == {"pss.tid"}
         assert all(user.startswith(b"p") for user in fake.users)
+        # The stat of the directory in which a file is created has the credentials of its open.
+        connection.start(raw.OPEN, struct.pack(">HH", 0o644, raw.O_NEW | raw.O_UPDT), b"/d/new?authz=secret")
+        connection.answer()
+        path, cgi = elements(fake.paths[-2])
+        assert (path, cgi["authz"]) == ("/arena/store/d", "secret")
 
 
 class SlowOpens(Recorder):

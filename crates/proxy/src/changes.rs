@@ -31,7 +31,7 @@ impl ProxyFiles {
         }
         match operation {
             Operation::MakeDirectory { target, mode, parents, existing_parent } => {
-                let parent = match self.existing(caller, existing_parent, reply) {
+                let parent = match self.existing(caller, existing_parent, &target.cgi, reply) {
                     Ok(parent) => parent,
                     Err(error) => return Started::Done(Answer::Error(error)),
                 };
@@ -72,7 +72,7 @@ impl ProxyFiles {
         existing_parent: Option<LogicalPath>,
         reply: &ReplyTo,
     ) -> Started {
-        let parent = match self.existing(caller, existing_parent, reply) {
+        let parent = match self.existing(caller, existing_parent, &to.cgi, reply) {
             Ok(parent) => parent,
             Err(error) => return Started::Done(Answer::Error(error)),
         };
@@ -93,17 +93,19 @@ impl ProxyFiles {
         })
     }
 
-    /// Returns a directory that must exist. Those above all exports exist.
+    /// Returns a directory that must exist, with the opaque text of the request. Those above all exports
+    /// exist.
     fn existing(
         &self,
         caller: &Caller,
         directory: Option<LogicalPath>,
+        cgi: &Cgi,
         reply: &ReplyTo,
     ) -> Result<Option<PathAtOrigin>, Error> {
         let Some(path) = directory.filter(|path| self.config.export(path, "Creating").is_ok()) else {
             return Ok(None);
         };
-        self.at(caller, &Target { path, cgi: Cgi::default() }, "Creating", reply).map(Some)
+        self.at(caller, &Target { path, cgi: cgi.clone() }, "Creating", reply).map(Some)
     }
 }
 

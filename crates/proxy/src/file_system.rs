@@ -183,7 +183,7 @@ impl ProxyFiles {
             return refuse(ErrorKind::Unsupported, text);
         }
         let (path, context) = (target.path.clone(), (caller.clone(), self.threads.handle().clone()));
-        let parent = match self.required_parent(caller, &path, &request, reply) {
+        let parent = match self.required_parent(caller, &target, &request, reply) {
             Ok(parent) => parent,
             Err(error) => return Started::Done(Answer::Error(error)),
         };
@@ -207,16 +207,17 @@ impl ProxyFiles {
     fn required_parent(
         &self,
         caller: &Caller,
-        path: &LogicalPath,
+        target: &Target,
         request: &OpenRequest,
         reply: &ReplyTo,
     ) -> Result<Option<PathAtOrigin>, Error> {
         if !request.new && !request.delete {
             return Ok(None);
         }
-        let parent = if request.make_path { request.existing_parent.clone() } else { path.parent() };
+        let parent = if request.make_path { request.existing_parent.clone() } else { target.path.parent() };
         let Some(path) = parent.filter(|parent| !parent.is_root()) else { return Ok(None) };
-        let target = Target { path, cgi: base::Cgi::default() };
+        // The origin decides by the same credentials as about the file.
+        let target = Target { path, cgi: target.cgi.clone() };
         // A directory above all exports exists.
         if self.config.export(&target.path, "Opening").is_err() {
             return Ok(None);
