@@ -81,7 +81,7 @@ fn a_file_is_unused_only_at_its_own_path() {
     let outside = Scratch::new();
     fs::write(outside.path().join("f"), "content").unwrap();
     symlink(outside.path(), root.path().join("disk")).unwrap();
-    let mut config = storage::posix::Config::new(&root.path());
+    let mut config = storage::posix::Config::new(root.path());
     config.links_to = vec![outside.path().to_owned()];
     let backend = Posix::new(&config).unwrap();
     for name in ["/data/latest/f", "/data/latest/deep/f", "/absolute/f"] {
