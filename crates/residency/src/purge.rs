@@ -1,7 +1,7 @@
 //! [`Purger`]: removes files with a copy in mass storage when space is needed.
 //!
-//! Nothing is recorded: each purge searches the exports. What a file system says about a file decides
-//! whether it goes, and it is read again at the moment of the removal, when nobody can open the file.
+//! There is no record of the files: each purge searches the exports. The status and the attributes of a
+//! file decide whether it goes. They are read again at its removal, when no process can open the file.
 
 use crate::ports::{RemoteCatalog, ResidencyEvents, ResidencyPaths};
 use crate::purge_policy::{KeptReason, PurgeAttributes, PurgePolicy, is_out_of_hold, kept};
@@ -162,8 +162,7 @@ impl Purger {
             outcome.ended = seconds_since_epoch();
             return outcome;
         }
-        let mut search = CandidateSearch { purger: self, now: seconds_since_epoch(), volumes: &mut volumes };
-        let _ = walk_tree(self.backend.as_ref(), &self.paths.roots(), &mut search);
+        self.search(&mut volumes, None);
         for volume in volumes.values_mut() {
             volume.remove_candidates(self, &mut outcome);
         }
@@ -172,10 +171,7 @@ impl Purger {
         for round in 0..ROUNDS_MAX {
             let begun = volumes.values_mut().map(|volume| volume.begin_round(self, round));
             if begun.fold(false, |any, is_new| any | is_new) {
-                let now = seconds_since_epoch();
-                let mut removal =
-                    DirectRemoval { purger: self, now, volumes: &mut volumes, outcome: &mut outcome };
-                let _ = walk_tree(self.backend.as_ref(), &self.paths.roots(), &mut removal);
+                self.search(&mut volumes, Some(&mut outcome));
             }
         }
         outcome.is_stopped = volumes.values().any(VolumePurge::is_stopped);
@@ -183,6 +179,12 @@ impl Purger {
         outcome.short = short.map(VolumePurge::into_export).collect();
         outcome.ended = seconds_since_epoch();
         outcome
+    }
+
+    /// Searches the exports for candidates, or removes what is found if there is an outcome. Blocks for long.
+    fn search(&self, volumes: &mut BTreeMap<u64, VolumePurge>, removes: Option<&mut PurgeOutcome>) {
+        let mut search = PurgeSearch { purger: self, now: seconds_since_epoch(), volumes, removes };
+        let _ = walk_tree(self.backend.as_ref(), &self.paths.roots(), &mut search);
     }
 
     /// Removes one file if it may be removed. Blocks.
@@ -319,14 +321,16 @@ fn candidate<'v>(
     kept((path, &metadata), &attributes, hold, now).is_none().then_some((volume, metadata))
 }
 
-/// A search for candidates.
-struct CandidateSearch<'a> {
+/// A search for files to be removed.
+struct PurgeSearch<'a> {
     purger: &'a Purger,
     now: i64,
     volumes: &'a mut BTreeMap<u64, VolumePurge>,
+    /// Set if files are removed as soon as they are found; otherwise they become candidates.
+    removes: Option<&'a mut PurgeOutcome>,
 }
 
-impl TreeVisitor for CandidateSearch<'_> {
+impl TreeVisitor for PurgeSearch<'_> {
     fn enters(&self, directory: &LogicalPath) -> bool {
         self.purger.paths.of(directory).purge
     }
@@ -337,45 +341,16 @@ impl TreeVisitor for CandidateSearch<'_> {
 
     fn file(&mut self, path: &LogicalPath, entry: &RawEntry, stream: &dyn DirectoryStream) {
         let found = candidate((self.purger, self.now), self.volumes, (path, entry, stream));
-        if let Some((volume, metadata)) = found {
-            volume.candidates.add(path.clone(), &metadata);
+        let Some((volume, metadata)) = found else { return };
+        match &mut self.removes {
+            Some(outcome) => volume.remove(self.purger, path, outcome),
+            None => volume.candidates.add(path.clone(), &metadata),
         }
     }
 
     fn pause(&mut self, busy: Duration) -> ControlFlow<()> {
-        if self.purger.is_stopped() {
-            return ControlFlow::Break(());
-        }
-        rest(busy)
-    }
-}
-
-/// A search that removes what it finds, as far as it is old enough.
-struct DirectRemoval<'a> {
-    purger: &'a Purger,
-    now: i64,
-    volumes: &'a mut BTreeMap<u64, VolumePurge>,
-    outcome: &'a mut PurgeOutcome,
-}
-
-impl TreeVisitor for DirectRemoval<'_> {
-    fn enters(&self, directory: &LogicalPath) -> bool {
-        self.purger.paths.of(directory).purge
-    }
-
-    fn follows_aliases(&self) -> bool {
-        false
-    }
-
-    fn file(&mut self, path: &LogicalPath, entry: &RawEntry, stream: &dyn DirectoryStream) {
-        let found = candidate((self.purger, self.now), self.volumes, (path, entry, stream));
-        if let Some((volume, _)) = found {
-            volume.remove(self.purger, path, self.outcome);
-        }
-    }
-
-    fn pause(&mut self, busy: Duration) -> ControlFlow<()> {
-        if !self.volumes.values().any(VolumePurge::removes_directly) || self.purger.is_stopped() {
+        let is_over = self.removes.is_some() && !self.volumes.values().any(VolumePurge::removes_directly);
+        if is_over || self.purger.is_stopped() {
             return ControlFlow::Break(());
         }
         rest(busy)

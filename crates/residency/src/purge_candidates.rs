@@ -138,21 +138,10 @@ impl Candidates {
 #[allow(clippy::unwrap_used)] // a panic is the failure of a test
 mod tests {
     use super::*;
+    use crate::purge_policy::tests::file as regular_file;
 
     fn file(accessed: i64, size: u64) -> Metadata {
-        Metadata {
-            device: 1,
-            inode: 1,
-            mode: 0o100_644,
-            size,
-            uid: 0,
-            gid: 0,
-            modified: 0,
-            modified_nanoseconds: 0,
-            changed: 0,
-            accessed,
-            offline: false,
-        }
+        regular_file(accessed, 0, size)
     }
 
     /// A model: all files, sorted.

@@ -161,10 +161,11 @@ pub(crate) fn kept(
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a panic is the failure of a test
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn file(accessed: i64, modified: i64, size: u64) -> Metadata {
+    /// Returns the status of a regular file.
+    pub(crate) fn file(accessed: i64, modified: i64, size: u64) -> Metadata {
         Metadata {
             device: 1,
             inode: 1,

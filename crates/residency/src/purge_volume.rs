@@ -1,7 +1,7 @@
 //! [`VolumePurge`]: the purge of one file system.
 //!
-//! Free space is no measure of what is still to be removed. Some file systems free it many seconds after
-//! a removal, and others not before the end of a snapshot. So a purge ends when it has removed as many
+//! The free space does not show how much is still to be removed. Some file systems free it many seconds
+//! after a removal, and others only at the end of a snapshot. So a purge ends when it has removed as many
 //! bytes as were missing at its beginning.
 
 use crate::purge::{PurgeOutcome, PurgedVolume, Purger};

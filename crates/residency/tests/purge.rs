@@ -40,7 +40,7 @@ impl ResidencyPaths for Paths {
     }
 }
 
-/// What the cluster was told, in its order.
+/// The events that were reported to the cluster, in order.
 #[derive(Default)]
 struct Events(Mutex<Vec<String>>);
 impl ResidencyEvents for Events {
