@@ -88,7 +88,7 @@ impl ClientCertificates {
     /// Reads the authorities. Blocks.
     ///
     /// # Errors
-    /// A place cannot be read, or there is no authority that can be used.
+    /// A file or directory cannot be read, or no authority is usable.
     pub fn open(settings: ClientCertificateSettings) -> Result<Self, GridTrustError> {
         let trust = GridTrust::open(settings.trust())?;
         Ok(Self { settings, trust, algorithms: provider().signature_verification_algorithms })

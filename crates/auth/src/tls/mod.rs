@@ -23,6 +23,10 @@ mod self_signed;
 mod site_authority;
 mod trust;
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a panic is the failure of a test
+mod test_handshake;
+
 pub use certificate::{CertificateFiles, ServerCertificate, TlsServerOptions};
 pub use ciphers::unsupported_ciphers;
 pub use client_certificates::{ClientCertificateSettings, ClientCertificates, RevocationDemand};

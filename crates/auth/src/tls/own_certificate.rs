@@ -92,7 +92,7 @@ impl OwnCertificate {
         *content = CertificateContent { usable, read: Some(Instant::now()) };
     }
 
-    /// Describes what servers get that ask for a certificate, for errors.
+    /// Describes the certificate that a server gets if it asks for one, for error messages.
     #[must_use]
     pub fn state(&self) -> String {
         match self.usable(SystemTime::now()) {

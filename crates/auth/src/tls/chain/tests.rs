@@ -1,6 +1,7 @@
 //! Chains of generated certificates, as the client of a handshake sees them.
 
 use crate::tls::TrustAnchors;
+use crate::tls::test_handshake::shake_hands;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod,
     KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber,
@@ -45,24 +46,7 @@ impl Directory {
         let mut server =
             ServerConnection::new(Arc::new(server.with_single_cert(chain, key).unwrap())).unwrap();
         let mut client = ClientConnection::new(client, ServerName::try_from(host).unwrap()).unwrap();
-        while client.is_handshaking() {
-            let mut bytes = Vec::new();
-            while client.wants_write() {
-                client.write_tls(&mut bytes).unwrap();
-            }
-            server.read_tls(&mut bytes.as_slice()).unwrap();
-            server.process_new_packets()?;
-            let mut bytes = Vec::new();
-            while server.wants_write() {
-                server.write_tls(&mut bytes).unwrap();
-            }
-            let mut left = bytes.as_slice();
-            while !left.is_empty() {
-                client.read_tls(&mut left).unwrap();
-                client.process_new_packets()?;
-            }
-        }
-        Ok(())
+        shake_hands(&mut client, &mut server)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Handshakes of clients with certificates of all kinds, as the server sees them.
 
 use super::*;
+use crate::tls::test_handshake::shake_hands;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CustomExtension, DnType, IsCa,
     Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber,
@@ -170,26 +171,7 @@ fn handshake(
     };
     let mut client = ClientConnection::new(Arc::new(client), "localhost".try_into().unwrap()).unwrap();
     let mut server = ServerConnection::new(Arc::new(server)).unwrap();
-    while client.is_handshaking() || server.is_handshaking() {
-        let mut bytes = Vec::new();
-        while client.wants_write() {
-            client.write_tls(&mut bytes).unwrap();
-        }
-        let mut left = bytes.as_slice();
-        while !left.is_empty() {
-            server.read_tls(&mut left).unwrap();
-            server.process_new_packets()?;
-        }
-        let mut bytes = Vec::new();
-        while server.wants_write() {
-            server.write_tls(&mut bytes).unwrap();
-        }
-        let mut left = bytes.as_slice();
-        while !left.is_empty() {
-            client.read_tls(&mut left).unwrap();
-            client.process_new_packets()?;
-        }
-    }
+    shake_hands(&mut client, &mut server)?;
     Ok(server.peer_certificates().unwrap_or_default().iter().map(|one| one.clone().into_owned()).collect())
 }
 
@@ -239,7 +221,7 @@ fn clients_prove_the_identity_of_their_certificate() {
     for version in VERSIONS {
         // A certificate is optional.
         assert_eq!(handshake(&found, version, &[], None), Ok(Vec::new()));
-        // Whoever has copied the certificates does not have the key.
+        // A copy of the certificates is useless without their key.
         for (chain, key) in
             [(vec![&user], &other), (vec![&proxy, &user], &other), (vec![&proxy, &user], &user)]
         {

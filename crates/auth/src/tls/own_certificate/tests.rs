@@ -1,4 +1,4 @@
-//! Files of certificates that clients name, and what a server that asks is sent of them.
+//! Certificate files that clients name, and the certificates in them that a server gets.
 
 use super::*;
 use rcgen::{
@@ -92,7 +92,7 @@ fn params(name: &str) -> CertificateParams {
     params
 }
 
-/// Returns what the environment names, after the files were read.
+/// Returns the certificate that the environment names, after the files were read.
 fn named(file: &Path, key: Option<&Path>) -> OwnCertificate {
     let own = OwnCertificate::of_environment(|name| {
         let path = if name == FILE_VARIABLE { Some(file) } else { key.filter(|_| name == KEY_VARIABLE) };
