@@ -16,7 +16,7 @@ mod simulation;
 
 pub use block_map::BlockMap;
 pub use cinfo::{CINFO_BYTES_MAX, CacheAccess, CacheChecks, Cinfo, CinfoError, CinfoVersion};
-pub use eviction::{EvictionPolicy, FrequencySketch, LruPolicy, S3FifoPolicy};
+pub use eviction::{EvictionPolicy, LruPolicy, S3FifoPolicy};
 pub use fill::{FetchId, FileFill, FillAction, ReadId, ReadPattern, ReaderId};
 pub use simulation::{
     SampleTrace, SampleTraceKind, SimulatedCache, SimulatedCounts, SimulatedPolicy, TraceError, TraceReader,

@@ -1,4 +1,4 @@
-//! [`FrequencySketch`]: an estimate of how often units were requested.
+//! `FrequencySketch`: an estimate of how often units were requested.
 
 /// Maximum count of a unit.
 const COUNT_MAX: u64 = 15;
@@ -16,7 +16,7 @@ const COUNTERS_PER_WORD: u64 = 16;
 /// An estimate is never too small, apart from the halving, and too large where all counters of a unit
 /// are shared with others. The hashes must be keyed if clients choose the names.
 #[derive(Debug)]
-pub struct FrequencySketch {
+pub(super) struct FrequencySketch {
     words: Vec<u64>,
     requests: u64,
     requests_max: u64,
@@ -24,15 +24,14 @@ pub struct FrequencySketch {
 
 impl FrequencySketch {
     /// Creates a sketch for a cache of `units`. It takes 8 to 16 bytes for each of them.
-    #[must_use]
-    pub fn new(units: usize) -> Self {
+    pub(super) fn new(units: usize) -> Self {
         let words = units.clamp(8, 1 << 32).next_power_of_two();
         let requests_max = (units as u64).max(64).saturating_mul(REQUESTS_PER_UNIT);
         Self { words: vec![0; words], requests: 0, requests_max }
     }
 
     /// Counts a request for the unit with this hash.
-    pub fn record(&mut self, hash: u64) {
+    pub(super) fn record(&mut self, hash: u64) {
         let count = self.estimate(hash);
         if count < COUNT_MAX {
             for row in 0..ROWS {
@@ -52,8 +51,7 @@ impl FrequencySketch {
     }
 
     /// Returns the estimated number of requests for the unit with this hash, at most 15.
-    #[must_use]
-    pub fn estimate(&self, hash: u64) -> u64 {
+    pub(super) fn estimate(&self, hash: u64) -> u64 {
         let counts = (0..ROWS).map(|row| {
             let (word, shift) = self.counter(hash, row);
             self.words.get(word).map_or(0, |word| word >> shift & COUNT_MAX)

@@ -2,7 +2,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `frequency_sketch` | [`FrequencySketch`]: how often units were requested lately, in fixed memory |
+//! | `frequency_sketch` | `FrequencySketch`: how often units were requested lately, in fixed memory |
 //! | `ghost_table` | `GhostTable`: units that were removed lately |
 //! | `lru` | [`LruPolicy`]: the unit whose last request is longest ago goes first |
 //! | `s3_fifo` | [`S3FifoPolicy`]: the policy of the cache |
@@ -17,12 +17,10 @@ mod unit_queue;
 #[cfg(test)]
 mod tests;
 
-pub use frequency_sketch::FrequencySketch;
 pub use lru::LruPolicy;
 pub use s3_fifo::S3FifoPolicy;
 
-/// The order of removals. A unit is a part of a file that is stored and
-/// removed as a whole. A policy does not know the units' data; its owner calls
+/// The order of removals. A unit is a part of a file that is stored and removed as a whole. A policy does not know the units' data; its owner calls
 /// [`EvictionPolicy::evict`] until [`EvictionPolicy::bytes`] is within its limit.
 pub trait EvictionPolicy<K> {
     /// Records a request for a unit. Returns whether the unit is cached.

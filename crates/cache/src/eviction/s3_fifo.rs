@@ -16,19 +16,34 @@ const SMALL_QUEUE_SHARE: u64 = 10;
 /// New units enter a small queue. A unit that is requested there enters the main queue at its end;
 /// another one is removed, and its hash is remembered. A unit that comes back while it is remembered
 /// enters the main queue at once. If the main queue is full, a unit enters it only if it was requested
-/// as often as the unit that would have to go, and at once if it was requested more often. The main queue gives each unit another round for each
-/// request, at most three. So files that are read once, as in a scan, pass through a tenth of the
+/// as often as the unit that would have to go, and at once if it was requested more often. The main
+/// queue gives each unit another round for each request, at most three. So files that are read once, as in a scan, pass through a tenth of the
 /// cache. Source: Yang et al., *FIFO queues are all you need for cache eviction*, SOSP 2023.
 ///
 /// A hash is keyed with `S`, so that clients cannot choose names that share their counters.
 pub struct S3FifoPolicy<K, S = RandomState> {
     arena: UnitArena<K, S>,
-    small: UnitQueue,
-    main: UnitQueue,
+    queues: PolicyQueues,
     ghosts: GhostTable,
     frequencies: FrequencySketch,
     capacity: u64,
     units: usize,
+}
+
+/// The queues of the policy.
+#[derive(Default)]
+struct PolicyQueues {
+    small: UnitQueue,
+    main: UnitQueue,
+}
+
+impl PolicyQueues {
+    fn of(&mut self, kind: QueueKind) -> &mut UnitQueue {
+        match kind {
+            QueueKind::Small => &mut self.small,
+            QueueKind::Main => &mut self.main,
+        }
+    }
 }
 
 impl<K: Copy + Eq + Hash> S3FifoPolicy<K> {
@@ -44,8 +59,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> S3FifoPolicy<K, S> {
     pub fn with_hasher(capacity: u64, units: usize, hasher: S) -> Self {
         Self {
             arena: UnitArena::new(hasher),
-            small: UnitQueue::default(),
-            main: UnitQueue::default(),
+            queues: PolicyQueues::default(),
             ghosts: GhostTable::new(units),
             frequencies: FrequencySketch::new(units),
             capacity,
@@ -59,8 +73,8 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> S3FifoPolicy<K, S> {
 
     /// Returns the unit that is looked at next: the oldest one of the queue that is too long.
     fn next(&self) -> Option<u32> {
-        let small = self.small.oldest().filter(|_| self.small.bytes() > self.small_max());
-        small.or(self.main.oldest()).or(self.small.oldest())
+        let small = self.queues.small.oldest().filter(|_| self.queues.small.bytes() > self.small_max());
+        small.or(self.queues.main.oldest()).or(self.queues.small.oldest())
     }
 
     fn small_max(&self) -> u64 {
@@ -70,25 +84,21 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> S3FifoPolicy<K, S> {
     /// Compares the frequency of a unit with that of the unit that would have to go if it entered the
     /// main queue. `None` if there is room.
     fn compare_in_main(&self, hash: u64, bytes: u64) -> Option<Ordering> {
-        if self.main.bytes().saturating_add(bytes) <= self.capacity - self.small_max() {
+        if self.queues.main.bytes().saturating_add(bytes) <= self.capacity - self.small_max() {
             return None;
         }
-        let oldest = self.arena.get(self.main.oldest()?)?;
+        let oldest = self.arena.get(self.queues.main.oldest()?)?;
         Some(self.frequencies.estimate(hash).cmp(&self.frequencies.estimate(self.hash(oldest.key))))
     }
 
     /// Moves a unit to the new end of the main queue.
     fn keep(&mut self, position: u32, hits: u8) {
         let Some(kind) = self.arena.get(position).map(|unit| unit.queue) else { return };
-        let queue = match kind {
-            QueueKind::Small => &mut self.small,
-            QueueKind::Main => &mut self.main,
-        };
-        queue.take(&mut self.arena, position);
+        self.queues.of(kind).take(&mut self.arena, position);
         if let Some(unit) = self.arena.get_mut(position) {
             (unit.hits, unit.queue) = (hits, QueueKind::Main);
         }
-        self.main.push(&mut self.arena, position);
+        self.queues.main.push(&mut self.arena, position);
     }
 }
 
@@ -111,11 +121,7 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> EvictionPolicy<K> for S3FifoPolicy<K, 
             _ => QueueKind::Small,
         };
         if let Some(position) = self.arena.add(key, bytes, kind) {
-            let queue = match kind {
-                QueueKind::Small => &mut self.small,
-                QueueKind::Main => &mut self.main,
-            };
-            queue.push(&mut self.arena, position);
+            self.queues.of(kind).push(&mut self.arena, position);
         }
     }
 
@@ -142,16 +148,12 @@ impl<K: Copy + Eq + Hash, S: BuildHasher> EvictionPolicy<K> for S3FifoPolicy<K, 
     fn remove(&mut self, key: K) -> Option<u64> {
         let position = self.arena.position(key)?;
         let CachedUnit { bytes, queue, .. } = *self.arena.get(position)?;
-        let queue = match queue {
-            QueueKind::Small => &mut self.small,
-            QueueKind::Main => &mut self.main,
-        };
-        queue.take(&mut self.arena, position);
+        self.queues.of(queue).take(&mut self.arena, position);
         self.arena.forget(key);
         Some(bytes)
     }
 
     fn bytes(&self) -> u64 {
-        self.small.bytes() + self.main.bytes()
+        self.queues.small.bytes() + self.queues.main.bytes()
     }
 }

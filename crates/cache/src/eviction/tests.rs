@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-use super::{EvictionPolicy, FrequencySketch, LruPolicy, S3FifoPolicy};
+use super::frequency_sketch::FrequencySketch;
+use super::{EvictionPolicy, LruPolicy, S3FifoPolicy};
 use base::SplitMix64;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -13,8 +14,8 @@ fn s3_fifo(capacity: u64, units: usize) -> S3FifoPolicy<u64, FixedHasher> {
     S3FifoPolicy::with_hasher(capacity, units, FixedHasher::default())
 }
 
-/// Requests a unit of one byte, stores it if it is missing, and removes what is too much. Returns
-/// whether it was cached.
+/// Requests a unit of one byte, stores it if it is missing, and evicts units until the cache fits its
+/// capacity. Returns whether the unit was cached.
 fn request(policy: &mut dyn EvictionPolicy<u64>, key: u64, capacity: u64) -> bool {
     let is_hit = policy.request(key);
     if !is_hit {

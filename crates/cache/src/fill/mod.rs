@@ -33,7 +33,7 @@ pub struct ReaderId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FetchId(u64);
 
-/// What the owner does next, in this order.
+/// An action of the owner. The actions of a list are performed in its order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FillAction {
     /// Request these bytes at the origin, for this reader, into memory of the fetch.
@@ -45,7 +45,7 @@ pub enum FillAction {
         /// The bytes of the file.
         bytes: Range<u64>,
     },
-    /// Request these bytes at the origin for this read only, because there is no memory to keep them.
+    /// Request these bytes at the origin for this read only, because the memory limit is reached.
     Bypass {
         /// The read.
         read: ReadId,
