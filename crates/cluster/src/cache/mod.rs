@@ -94,7 +94,7 @@ pub struct Cache {
 /// The window in the units of the shards.
 #[derive(Clone, Copy, Debug)]
 struct Window {
-    tick_nanos: u128,
+    tick_nanos: u64,
     nowhere: Option<u32>,
 }
 
@@ -110,7 +110,7 @@ impl Cache {
             shards: (0..shards).map(|_| Mutex::new(Shard::default())).collect(),
             most: settings.locations_max.div_ceil(shards),
             window: Window {
-                tick_nanos: (settings.window.as_nanos() / u128::from(WINDOW_TICKS)).max(1),
+                tick_nanos: (whole_nanos(settings.window) / u64::from(WINDOW_TICKS)).max(1),
                 nowhere: settings.nowhere.map(whole_seconds),
             },
             key: (u64::from_le_bytes(key[0]), u64::from_le_bytes(key[1])),
@@ -157,8 +157,7 @@ impl Cache {
 
     /// Returns the time for which locations are kept.
     pub(crate) fn window(&self) -> Duration {
-        let nanos = self.window.tick_nanos.saturating_mul(u128::from(WINDOW_TICKS));
-        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        Duration::from_nanos(self.window.tick_nanos.saturating_mul(u64::from(WINDOW_TICKS)))
     }
 
     /// Starts the window of `path` again, with its location or [`CachedLocation::UNKNOWN`], and
@@ -200,7 +199,7 @@ impl Cache {
     fn tick(&self, now: Duration) -> u32 {
         // The value saturates instead of wrapping: at the shortest window that is two years after
         // the start.
-        u32::try_from(now.as_nanos() / self.window.tick_nanos).unwrap_or(u32::MAX)
+        u32::try_from(whole_nanos(now) / self.window.tick_nanos).unwrap_or(u32::MAX)
     }
 
     fn moment<'a>(&self, now: Duration, bounces: &'a Bounces) -> LookupContext<'a> {
@@ -222,6 +221,11 @@ impl Cache {
         let at = (hash.h1 >> 32) as usize & (self.shards.len() - 1);
         (unpoisoned(&self.shards[at]), HashedName { hash: hash.h1 as u32, check: hash.h2 })
     }
+}
+
+/// Returns the nanoseconds, at most those of 584 years.
+fn whole_nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn whole_seconds(time: Duration) -> u32 {

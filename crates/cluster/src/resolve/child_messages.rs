@@ -4,6 +4,7 @@
 //! A child's message changes the cache and settles queries. Parents have their own caches, so this
 //! file also decides which changes go up to them.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,8 +50,7 @@ impl<'a> ChildMessage<'a> {
             self.actions.push(ResolverAction::Announce { path: Arc::from(path), pending });
             return self.engine.look_at_path(path, now, self.actions);
         }
-        self.end_rival();
-        self.record_holder(|location| location.found(slot, pending));
+        self.record_only_holder(|location| location.found(slot, pending));
     }
 
     /// Reports whether only parents may know this path of the child.
@@ -67,20 +67,28 @@ impl<'a> ChildMessage<'a> {
     /// Records that the path is below the child, but only at draining nodes.
     pub(super) fn have_draining(&mut self) {
         let slot = self.slot;
-        self.end_rival();
-        self.record_holder(|location| location.found_draining(slot));
+        self.record_only_holder(|location| location.found_draining(slot));
     }
 
     fn record_holder(&mut self, note: impl Fn(&mut CachedLocation)) {
         self.engine.record_holders(Some(self.slot), self.path, note, self.now, self.actions);
     }
 
-    /// Ends the lease of another child, because this child has the path.
-    fn end_rival(&mut self) {
-        let known = self.engine.known(self.path, self.now);
+    /// Records that this child has the path, and ends the lease of another child.
+    fn record_only_holder(&mut self, note: impl Fn(&mut CachedLocation)) {
+        let before = Cell::new(None);
+        let first = self.actions.len();
+        self.record_holder(|location| {
+            before.set(Some(*location));
+            note(location);
+        });
         let locations = &self.engine.locations;
-        if let Some(rival) = locations.rival(&known, self.slot) {
-            end_below(locations.cell(), rival, self.path, LeaseNumber::CREATING, self.actions);
+        let rival = before.get().and_then(|before| locations.rival(&before, self.slot));
+        if let Some(rival) = rival {
+            let mut ends = Vec::new();
+            end_below(locations.cell(), rival, self.path, LeaseNumber::CREATING, &mut ends);
+            // The lease ends before others learn of the file.
+            self.actions.splice(first..first, ends);
         }
     }
 

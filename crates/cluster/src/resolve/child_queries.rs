@@ -59,8 +59,9 @@ impl ChildQueries {
         refresh: bool,
         now: Duration,
     ) -> bool {
-        let running = self.open.find(path).and_then(|id| self.open.get(id));
-        let again = refresh && running.is_none_or(|query| !query.refresh) && locations.rights(path).is_some();
+        let is_running =
+            || self.open.find(path).and_then(|id| self.open.get(id)).is_some_and(|query| query.refresh);
+        let again = refresh && !is_running() && locations.rights(path).is_some();
         if again {
             locations.enter(path, now, CachedLocation::reset);
         }

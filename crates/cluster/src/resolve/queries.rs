@@ -27,6 +27,11 @@ pub const WAITERS_MAX: usize = 1 << 18;
 /// The number of requests in the list of a query that are looked at for each abandoned one.
 const LOOKED_AT_PER_ABANDONED: usize = 2;
 
+/// The maximum number of empty lists that are kept for other queries, and the maximum capacity of
+/// each. A query lasts for seconds after its only request has been answered.
+const SPARE_LISTS_MAX: usize = 64;
+const SPARE_CAPACITY_MAX: usize = 16;
+
 /// A token for a request that is answered later. Its meaning is up to the driver. Of requests with
 /// the same token only the last can be abandoned.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -95,6 +100,7 @@ pub(super) struct ChildQuery {
     abandoned: HashSet<RequestToken>,
     /// The version of the cell for which its waiters were judged last.
     pub(super) judged: u64,
+    /// [`Duration::MAX`] without a deadline.
     deadline: Duration,
 }
 
@@ -119,7 +125,10 @@ impl ChildQuery {
 pub(super) struct Queries {
     queries: Slab<ChildQuery>,
     by_path: HashMap<Arc<[u8]>, usize>,
+    /// The queries with a deadline.
     deadlines: BTreeSet<(Duration, usize)>,
+    /// Empty lists of waiting requests.
+    spare: Vec<VecDeque<QueryWaiter>>,
     /// The query of each waiting request.
     by_token: HashMap<RequestToken, usize>,
     /// The queries to which each child has not replied.
@@ -211,7 +220,6 @@ impl Queries {
             deadline: Duration::MAX,
         });
         self.by_path.insert(path, id);
-        self.deadlines.insert((Duration::MAX, id));
         Some(id)
     }
 
@@ -222,6 +230,9 @@ impl Queries {
         }
         let Some(query) = self.queries.get_mut(id) else { return false };
         self.by_token.insert(waiter.token, id);
+        if query.waiters.capacity() == 0 {
+            query.waiters = self.spare.pop().unwrap_or_default();
+        }
         query.waiters.push_back(waiter);
         self.waiters += 1;
         true
@@ -246,6 +257,12 @@ impl Queries {
         query.unjudged = query.unjudged.checked_sub(1)?;
         let waiter = query.waiters.pop_front()?;
         self.steps += 1;
+        if query.waiters.is_empty() {
+            let list = std::mem::take(&mut query.waiters);
+            if list.capacity() <= SPARE_CAPACITY_MAX && self.spare.len() < SPARE_LISTS_MAX {
+                self.spare.push(list);
+            }
+        }
         if query.abandoned.remove(&waiter.token) {
             return Some(None);
         }
@@ -298,9 +315,13 @@ impl Queries {
 
     pub(super) fn set_deadline(&mut self, id: usize, deadline: Duration) {
         if let Some(query) = self.queries.get_mut(id) {
-            self.deadlines.remove(&(query.deadline, id));
+            if query.deadline != Duration::MAX {
+                self.deadlines.remove(&(query.deadline, id));
+            }
             query.deadline = deadline;
-            self.deadlines.insert((deadline, id));
+            if deadline != Duration::MAX {
+                self.deadlines.insert((deadline, id));
+            }
         }
     }
 
