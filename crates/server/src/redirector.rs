@@ -353,11 +353,9 @@ fn client(caller: &Caller) -> ClientOrigin {
 /// Converts the answer of the cluster to one of a file system.
 fn to_operation_answer(answer: ClusterAnswer) -> vfs::Answer {
     match answer {
-        ClusterAnswer::Redirect { host, port, .. } => vfs::Answer::Redirect(RedirectAnswer {
-            host: host.to_string(),
-            port: port.into(),
-            cgi: String::new(),
-        }),
+        ClusterAnswer::Redirect { host, port, .. } => {
+            vfs::Answer::Redirect(RedirectAnswer { host, port: port.into(), cgi: String::new() })
+        }
         ClusterAnswer::Wait(time) => vfs::Answer::Wait { seconds: seconds(time), text: String::new() },
         ClusterAnswer::Located(list) => vfs::Answer::Value(Value::Text(LocatedChild::text(&list))),
         ClusterAnswer::Error(code, text) => vfs::Answer::error(kind(code), text),

@@ -163,7 +163,7 @@ fn is_of(class: &ClientClass, identity: &Identity, own_host: &str) -> bool {
 fn destination(rule: &Rule, identity: &Identity, cgi: String) -> RedirectAnswer {
     let private = identity.address.is_some_and(is_private);
     let target = rule.private_target.as_ref().filter(|_| private).unwrap_or(&rule.target);
-    RedirectAnswer { host: target.host.clone(), port: i32::from(target.port), cgi }
+    RedirectAnswer { host: target.host.as_str().into(), port: i32::from(target.port), cgi }
 }
 
 #[cfg(test)]

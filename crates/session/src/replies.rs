@@ -30,7 +30,7 @@ pub(crate) fn fail(out: &mut Vec<u8>, streamid: StreamId, failure: &Error) {
 pub(crate) fn redirect(out: &mut Vec<u8>, streamid: StreamId, to: &RedirectAnswer) {
     let with_cgi;
     let host = if to.cgi.is_empty() {
-        &to.host
+        &*to.host
     } else {
         with_cgi = format!("{}?{}", to.host, to.cgi);
         &with_cgi

@@ -48,7 +48,7 @@ fn errors_redirects_and_waits_can_be_deferred() {
     };
     assert_eq!(later(error(ErrorKind::NotFound, "no")).error(), (3011, "no".to_owned()));
     assert_eq!(later(Answer::Wait { seconds: 3, text: String::new() }).body, [0, 0, 0, 3]);
-    let to = vfs::RedirectAnswer { host: "h".to_owned(), port: 1094, cgi: String::new() };
+    let to = vfs::RedirectAnswer { host: "h".into(), port: 1094, cgi: String::new() };
     assert_eq!(later(Answer::Redirect(to)).status, REDIRECT);
     assert_eq!(later(Answer::Value(Value::Stat(stat()))).text(), format!("{STAT_TEXT}\0"));
 }

@@ -153,7 +153,7 @@ fn an_open_is_answered_by_error_wait_or_redirect() {
     assert_eq!(reply(error(ErrorKind::FileLocked, text)).error(), (3003, text.to_owned()));
     let wait = reply(Answer::Wait { seconds: 60, text: "File f is being created".to_owned() });
     assert_eq!((wait.status, &wait.body[..]), (WAIT, &b"\0\0\0\x3cFile f is being created"[..]));
-    let to = |port, cgi: &str| RedirectAnswer { host: "127.0.0.1".to_owned(), port, cgi: cgi.to_owned() };
+    let to = |port, cgi: &str| RedirectAnswer { host: "127.0.0.1".into(), port, cgi: cgi.to_owned() };
     let redirect = reply(Answer::Redirect(to(21022, "")));
     assert_eq!((redirect.status, &redirect.body[..]), (REDIRECT, &b"\0\0\x52\x1e127.0.0.1"[..]));
     let redirect = reply(Answer::Redirect(to(21022, "tried=vm")));

@@ -131,7 +131,7 @@ fn a_read_may_end_with_an_error_or_a_redirect() {
     bench.session.read_failed(reply, &Error::new(ErrorKind::IoError, "broken"), &mut bench.out);
     let reply = bench.reply();
     assert_eq!((reply.status, reply.stream), (ERROR, 7));
-    let to = RedirectAnswer { host: "h".to_owned(), port: 1094, cgi: String::new() };
+    let to = RedirectAnswer { host: "h".into(), port: 1094, cgi: String::new() };
     bench.session.read_redirected(&task, &to, &mut bench.out);
     let reply = bench.reply();
     assert_eq!((reply.status, reply.stream, &reply.body[..]), (REDIRECT, 7, &b"\0\0\x04\x46h"[..]));

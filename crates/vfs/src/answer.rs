@@ -63,7 +63,7 @@ impl From<Result<Value, Error>> for Answer {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RedirectAnswer {
     /// Host name or address; a whole URL if `port` is negative.
-    pub host: String,
+    pub host: Arc<str>,
     /// Port; negative with a URL.
     pub port: i32,
     /// Text to add to the CGI of the repeated request; may be empty.

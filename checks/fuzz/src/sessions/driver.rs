@@ -259,11 +259,9 @@ impl FuzzDriver {
         let answer = match how % 8 {
             1 => Answer::error(ErrorKind::NotFound, "no such file"),
             2 if !releases => Answer::Wait { seconds: u32::from(how), text: "later".to_owned() },
-            3 if !releases => Answer::Redirect(RedirectAnswer {
-                host: "h".to_owned(),
-                port: 1094,
-                cgi: "tried=x".to_owned(),
-            }),
+            3 if !releases => {
+                Answer::Redirect(RedirectAnswer { host: "h".into(), port: 1094, cgi: "tried=x".to_owned() })
+            }
             4 => Answer::DONE,
             _ => Answer::Value(self.value(&asked.about, how)),
         };

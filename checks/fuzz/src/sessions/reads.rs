@@ -18,7 +18,7 @@ fn failure() -> Error {
 }
 
 fn elsewhere() -> RedirectAnswer {
-    RedirectAnswer { host: "h".to_owned(), port: 1094, cgi: String::new() }
+    RedirectAnswer { host: "h".into(), port: 1094, cgi: String::new() }
 }
 
 impl FuzzDriver {

@@ -66,7 +66,7 @@ impl FileSystem for LeasedCreation {
 fn too_late(door: Option<Address>) -> Answer {
     match door {
         Some(door) => {
-            let host = door.written_host().into_owned();
+            let host = door.written_host().into();
             Answer::Redirect(RedirectAnswer { host, port: door.port().into(), cgi: String::new() })
         }
         // The server has just started, and no parent has reported the node where clients begin.

@@ -128,7 +128,9 @@ impl ReaderRedirect {
                 let key = state.key(who, path);
                 let door = state.leave(key)?;
                 Some(match at {
-                    Some((host, port)) => RedirectAnswer { host, port: port.into(), cgi: String::new() },
+                    Some((host, port)) => {
+                        RedirectAnswer { host: host.into(), port: port.into(), cgi: String::new() }
+                    }
                     None => door,
                 })
             }
@@ -191,7 +193,7 @@ impl ReaderRedirectState {
             self.away.clear();
         }
         self.away.insert(key, Instant::now());
-        let host = door.written_host().into_owned();
+        let host = door.written_host().into();
         Some(RedirectAnswer { host, port: door.port().into(), cgi: String::new() })
     }
 
@@ -328,7 +330,7 @@ mod tests {
         assert_eq!(reader_redirect.elsewhere(&who(1), &files[1].0, 10), None, "another size is another file");
         assert_eq!(reader_redirect.elsewhere(&who(1), &files[2].0, 10), None);
         let to = reader_redirect.elsewhere(&who(1), &files[3].0, 10).map(|to| (to.host, to.port));
-        assert_eq!(to, Some(("there".to_owned(), 7)));
+        assert_eq!(to, Some(("there".into(), 7)));
         assert!(asked.try_recv().is_err());
         reader_redirect.set(false, false, Some(door));
         assert!(reader_redirect.state().files.is_empty());

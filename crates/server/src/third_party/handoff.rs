@@ -32,7 +32,7 @@ impl Handoff {
         let rule =
             self.rules.iter().find(|rule| if delegated { rule.delegated } else { rule.undelegated })?;
         Some(RedirectAnswer {
-            host: rule.target.host.clone(),
+            host: rule.target.host.as_str().into(),
             port: rule.target.port.into(),
             cgi: rule.cgi.clone(),
         })
@@ -69,7 +69,7 @@ mod tests {
         }
 
         fn read_redirect(&self, _: &Caller, file: &dyn OpenFile) -> Option<RedirectAnswer> {
-            Some(RedirectAnswer { host: file.path().text().into_owned(), port: 1094, cgi: String::new() })
+            Some(RedirectAnswer { host: file.path().text().into(), port: 1094, cgi: String::new() })
         }
     }
 
@@ -118,7 +118,9 @@ mod tests {
         let handoff = Handoff { behind: Arc::new(Draining), rules };
         let goes = |cgi: &str| {
             let path = LogicalPath::parse(b"/f").unwrap();
-            handoff.redirect(&Target { path, cgi: Cgi::new(cgi.as_bytes()) }).map(|to| (to.host, to.cgi))
+            handoff
+                .redirect(&Target { path, cgi: Cgi::new(cgi.as_bytes()) })
+                .map(|to| (to.host.to_string(), to.cgi))
         };
         let to = |host: &str| Some((host.to_owned(), "a=1".to_owned()));
         assert_eq!(goes("tpc.key=k&tpc.dst=d"), to("without"));

@@ -123,7 +123,7 @@ impl Asked {
                 Answer::Wait { seconds: number(), text: String::from_utf8_lossy(&reply.body[4..]).into() }
             }
             REDIRECT => {
-                let host = String::from_utf8_lossy(&reply.body[4..]).into_owned();
+                let host = String::from_utf8_lossy(&reply.body[4..]).into();
                 let port = i32::from_be_bytes(reply.body[..4].try_into().unwrap());
                 Answer::Redirect(RedirectAnswer { host, port, cgi: String::new() })
             }
