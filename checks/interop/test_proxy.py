@@ -17,19 +17,8 @@ import hollow
 import peers
 import raw
 from codes import ErrorCode
-from tools import data, pattern, run, wait_until, xrdcp, xrdfs
-
-SIZE = 3_000_017
-CONTENT = pattern(SIZE)
-
-
-class Proxy(peers.Linked):
-    """Our proxy. `origin` is the argument of `pss.origin`."""
-
-    def __init__(self, origin, settings="", export="/", **how):
-        lines = f"ofs.osslib libXrdPss.so\npss.origin {origin}\nxrootd.chksum adler32 crc32c md5\nofs.ckslib * libXrdPss.so\n{settings}\n"
-        super().__init__(settings=lines, export=export, **how)
-
+from origins import CONTENT, SIZE, Proxy, Recorder
+from tools import data, run, wait_until, xrdcp, xrdfs
 
 class TheirProxy(peers.Theirs):
     """The real proxy."""
@@ -174,36 +163,6 @@ def test_an_open_file_is_written_and_read(proxy, origin):
     assert (origin.tree / "w2/f").read_bytes() == CONTENT[:4096] + b"x" * 10 + CONTENT[4106:5000]
     # Without the option, missing directories are not created.
     assert connection.error(raw.OPEN, struct.pack(">HH", 0o644, raw.O_NEW | raw.O_UPDT), b"/none/f") == ErrorCode.NOT_FOUND
-
-
-class Recorder(hollow.Manager):
-    """An origin with one file, `/f`, which records the paths of all requests."""
-
-    def __init__(self, content=CONTENT):
-        super().__init__(flags=hollow.IS_SERVER)
-        self.content = content
-        self.paths = []
-        self.users = set()
-
-    def _reply(self, code, body, argument):
-        stat = b"7 %d 48 99 98 97 0644 me us\0" % len(self.content)
-        if code == raw.LOGIN:
-            self.users.add(body[4:12].rstrip(b"\0"))
-        if code in (raw.STAT, raw.OPEN, raw.DIRLIST, raw.RM, raw.MKDIR, raw.MV, raw.TRUNCATE, raw.RMDIR):
-            self.paths.append(argument.rstrip(b"\0").decode())
-        if code == raw.OPEN:
-            yield raw.OK, bytes(12) + stat
-        elif code == raw.READ:
-            yield raw.OK, self.read(*struct.unpack(">4xqi", body))
-        elif code == raw.STAT:
-            yield raw.OK, stat
-        elif code in (raw.CLOSE, raw.PING):
-            yield raw.OK, b""
-        else:
-            yield self._answer(code)
-
-    def read(self, offset, count):
-        return self.content[offset:offset + count]
 
 
 def elements(target):

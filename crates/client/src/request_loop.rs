@@ -364,7 +364,13 @@ mod tests {
     }
 
     fn ok() -> Result<ServerReply, MissingReply> {
-        Ok(ServerReply::Ok(ReplyContent { body: Vec::new(), block: None, pages: Vec::new(), charge: None }))
+        Ok(ServerReply::Ok(ReplyContent {
+            body: Vec::new(),
+            block: None,
+            pages: Vec::new(),
+            charge: None,
+            handle: None,
+        }))
     }
 
     fn lost(reason: ConnectionLoss, sent: bool) -> Result<ServerReply, MissingReply> {

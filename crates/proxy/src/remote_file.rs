@@ -4,11 +4,6 @@ use crate::origin::{OriginServer, RequestKind};
 use crate::place::{OriginPlace, RequestFailure};
 use client::{Bytes, File, OpenWith, StatInfo, Url};
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::oneshot;
-
-/// Time for which an open goes on whose client has left. Then its turn is free for others.
-const ABANDONED_OPEN: Duration = Duration::from_secs(10);
 
 /// A file at an origin. Dropping it closes it without a check of the reply.
 pub(crate) struct RemoteFile {
@@ -19,35 +14,18 @@ pub(crate) struct RemoteFile {
 }
 
 impl RemoteFile {
-    /// Opens the file of `url` at an origin. If nobody waits for the open any longer, it goes on for
-    /// [`ABANDONED_OPEN`], and its file is closed then: the connection is shared, so the origin would keep
-    /// the file open.
+    /// Opens the file of `url` at an origin. If the caller leaves, the open ends, and the client closes
+    /// the file when the origin answers late.
     pub(crate) async fn open(
         origin: Arc<OriginServer>,
         url: Url,
         with: OpenWith,
     ) -> Result<Self, RequestFailure> {
-        // Dropped together with this future.
-        let (_waits, abandoned) = oneshot::channel::<()>();
-        let opening = async move {
-            let client = origin.client();
-            let home = origin.home.clone();
-            let file = origin.run(RequestKind::Name, &home, client.open(&url, &with)).await?;
-            let place = origin.place(&file.location(), &url);
-            Ok(Self { origin, place, file })
-        };
-        let opening = tokio::spawn(async move {
-            let given_up = async {
-                abandoned.await.ok();
-                tokio::time::sleep(ABANDONED_OPEN).await;
-            };
-            tokio::select! {
-                biased;
-                opened = opening => opened,
-                () = given_up => Err(RequestFailure::Cancelled),
-            }
-        });
-        opening.await.unwrap_or(Err(RequestFailure::Cancelled))
+        let client = origin.client();
+        let home = origin.home.clone();
+        let file = origin.run(RequestKind::Name, &home, client.open(&url, &with)).await?;
+        let place = origin.place(&file.location(), &url);
+        Ok(Self { origin, place, file })
     }
 
     /// Returns the status in the reply to the open, or requests it.

@@ -2,6 +2,7 @@
 //!
 //! The caller cannot insert the id because the connection assigns it when the request is sent.
 
+use wire::xroot::flags::OpenOptions;
 use wire::xroot::limits::REQUEST_HEADER_BYTES;
 use wire::xroot::request::Request;
 use wire::xroot::{RequestCode, StreamId};
@@ -26,6 +27,15 @@ impl Encoded {
     #[must_use]
     pub const fn code(&self) -> RequestCode {
         self.code
+    }
+
+    /// Reports whether it opens a file that a close ends. Closing a file that is persisted on successful
+    /// close would publish it.
+    #[must_use]
+    pub fn opens_file(&self) -> bool {
+        let options = self.bytes.get(6..8).and_then(<[u8]>::first_chunk);
+        let options = options.map_or(OpenOptions::NONE, |bytes| OpenOptions(u16::from_be_bytes(*bytes)));
+        self.code == RequestCode::OPEN && !options.intersects(OpenOptions::POSC)
     }
 
     /// Returns the position of the path id in requests whose data may use a data stream.
@@ -68,7 +78,8 @@ mod tests {
     use super::*;
     use wire::FixedLayout;
     use wire::xroot::codes::ChkpointOpcode;
-    use wire::xroot::request::{Chkpoint, Truncate};
+    use wire::xroot::flags::OpenTemplateOptions;
+    use wire::xroot::request::{Chkpoint, Open, Ping, Truncate};
     use wire::xroot::{FileHandle, RequestHeader};
 
     #[test]
@@ -82,5 +93,17 @@ mod tests {
         Encoded::new(&outer).append(StreamId([5, 6]), 0, &mut out);
         assert_eq!(out.len(), 1 + 48);
         assert_eq!((&out[1..3], &out[25..27]), (&[5, 6][..], &[5, 6][..]));
+    }
+
+    #[test]
+    fn only_opens_whose_file_a_close_leaves_as_it_is_are_closed_for_absent_callers() {
+        let open = |options| {
+            let (optiont, fhtemplt) = (OpenTemplateOptions::NONE, FileHandle::default());
+            let target = b"/a";
+            Encoded::new(&Request::Open(Open { mode: 0o644, options, optiont, fhtemplt, target }))
+        };
+        assert!(open(OpenOptions::READ).opens_file() && open(OpenOptions::NEW).opens_file());
+        assert!(!open(OpenOptions::NEW.with(OpenOptions::POSC)).opens_file());
+        assert!(!Encoded::new(&Request::Ping(Ping)).opens_file());
     }
 }

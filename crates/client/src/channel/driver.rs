@@ -18,6 +18,7 @@ use bytes::{BufMut, Bytes};
 use rawclient::{Connection, Encoded, SubmitError};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until};
+use wire::xroot::RequestCode;
 use wire::xroot::request::{Ping, Request};
 
 use super::exchange::{
@@ -70,14 +71,17 @@ impl ChannelDriver {
     pub(super) fn new(
         streams: Vec<ServerStream>,
         machine: Connection,
-        commands: mpsc::UnboundedReceiver<ChannelRequest>,
+        (posting, commands): (
+            mpsc::WeakUnboundedSender<ChannelRequest>,
+            mpsc::UnboundedReceiver<ChannelRequest>,
+        ),
         shared: Arc<ChannelState>,
         patience: Patience,
         blocks: DataBufferPool,
     ) -> Self {
         let now = Instant::now();
         Self {
-            book: RequestTable::new(machine.lanes()),
+            book: RequestTable::new(machine.lanes(), posting),
             streams,
             turn: 0,
             machine,
@@ -166,12 +170,17 @@ impl ChannelDriver {
             return;
         }
         let ChannelRequest { request, payload, sink, until, answer } = command;
-        if answer.as_ref().is_some_and(tokio::sync::oneshot::Sender::is_closed) {
+        let is_abandoned = answer.as_ref().is_some_and(tokio::sync::oneshot::Sender::is_closed);
+        // A close is needed also if nobody waits for it.
+        if is_abandoned && request.code() != RequestCode::CLOSE {
             return;
         }
         let bytes = payload.len().max(if let ReplySink::Block(_, most) = &sink { *most } else { 0 });
         let lane = if bytes >= LANE_BYTES_MIN && request.has_path() { self.book.idlest_lane() } else { 0 };
         let tag = self.book.add(until, sink, answer, lane, now);
+        if request.opens_file() {
+            self.book.mark_open(tag);
+        }
         match self.machine.submit_encoded(&request, payload, lane, tag) {
             Ok(()) => {}
             Err(SubmitError::NotReady | SubmitError::Full) => self.book.forget(tag),

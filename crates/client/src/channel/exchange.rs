@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use wire::xroot::ErrorCode;
 use wire::xroot::reply::{Redirect, StatusFrame};
 
+use super::open_reply::UnclaimedHandle;
 use crate::buffer_pool::PooledBuffer;
 use crate::listing_memory::{ListingCharge, ListingMemory};
 
@@ -46,6 +47,16 @@ pub(super) struct ChannelRequest {
     pub(super) until: Deadlines,
     /// `None` if no caller waits for the reply.
     pub(super) answer: Option<oneshot::Sender<Result<ServerReply, MissingReply>>>,
+}
+
+impl ChannelRequest {
+    /// Creates a request whose reply nobody waits for.
+    pub(super) fn posted(request: Encoded) -> Self {
+        let now = Instant::now();
+        let until = Deadlines { answer: now, end: now };
+        let (payload, sink) = (Bytes::new(), ReplySink::Body(BodyLimit::ANSWER));
+        Self { request, payload, sink, until, answer: None }
+    }
 }
 
 /// Deadlines of a request.
@@ -137,6 +148,8 @@ pub(crate) struct ReplyContent {
     pub(crate) pages: Vec<PagesAt>,
     /// The charge for the body of a listing.
     pub(crate) charge: Option<ListingCharge>,
+    /// The handle in the reply to an open. The file is closed unless it is claimed.
+    pub(crate) handle: Option<UnclaimedHandle>,
 }
 
 /// A frame of page data and the position of its data in the block.

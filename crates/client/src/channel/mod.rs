@@ -9,9 +9,11 @@
 //! | `exchange`      | requests and replies ([`ServerReply`]), deadlines         |
 //! | `driver`        | the task: sends, receives, checks deadlines               |
 //! | `request_table` | the requests in flight and the destinations of their data |
+//! | `open_reply`    | the handle in the reply to an open, until somebody takes it |
 
 mod driver;
 mod exchange;
+mod open_reply;
 mod request_table;
 
 use bytes::Bytes;
@@ -20,7 +22,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
 use wire::xroot::flags::ServerFlags;
 
 use self::exchange::{ChannelRequest, ChannelState};
@@ -63,7 +64,15 @@ impl Channel {
             open_files: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
         });
-        let driver = driver::ChannelDriver::new(streams, machine, receiver, shared.clone(), patience, blocks);
+        let commands_of_itself = (commands.downgrade(), receiver);
+        let driver = driver::ChannelDriver::new(
+            streams,
+            machine,
+            commands_of_itself,
+            shared.clone(),
+            patience,
+            blocks,
+        );
         tokio::spawn(driver.run());
         Arc::new(Self { commands, shared })
     }
@@ -87,11 +96,8 @@ impl Channel {
 
     /// Sends a request without waiting for its reply.
     pub(crate) fn post(&self, request: Encoded) {
-        let now = Instant::now();
-        let until = Deadlines { answer: now, end: now };
-        let (payload, sink) = (Bytes::new(), ReplySink::Body(BodyLimit::ANSWER));
         // On a lost connection nothing remains to be done.
-        let _ = self.commands.send(ChannelRequest { request, payload, sink, until, answer: None });
+        let _ = self.commands.send(ChannelRequest::posted(request));
     }
 
     /// Returns `host:port` as it was requested.

@@ -6,14 +6,17 @@ use rawclient::{ConnectionEvent, RequestOutcome};
 use slab::Slab;
 use std::collections::BTreeSet;
 use std::time::Duration;
+use tokio::sync::mpsc::WeakUnboundedSender;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use wire::xroot::limits::PAGE_BYTES;
 use wire::xroot::reply::{StatusFrame, Wait};
 
 use super::exchange::{
-    ConnectionLoss, Deadlines, LINE_BYTES, MissingReply, PagesAt, ReplyContent, ReplySink, ServerReply,
+    ChannelRequest, ConnectionLoss, Deadlines, LINE_BYTES, MissingReply, PagesAt, ReplyContent, ReplySink,
+    ServerReply,
 };
+use super::open_reply::UnclaimedHandle;
 use crate::buffer_pool::PooledBuffer;
 use crate::listing_memory::{ListingCharge, ListingMemory};
 
@@ -24,6 +27,9 @@ const DRAINED_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// requests whose replies carry no pages.
 const SPARE_FRAMES_MAX: usize = 64;
 
+/// Maximum size of the reply to an open whose caller has given up, from which the handle is taken.
+const OPEN_REPLY_BYTES_MAX: usize = 64 * 1024;
+
 /// The requests in flight by tag. An abandoned request stays until its reply arrives because its
 /// stream id is in use.
 #[derive(Debug)]
@@ -32,6 +38,8 @@ pub(super) struct RequestTable {
     deadlines: BTreeSet<(Instant, usize)>,
     /// Number of requests whose data each lane carries.
     loads: Vec<usize>,
+    /// The requests of this connection, for closes of files that nobody waits for.
+    posting: WeakUnboundedSender<ChannelRequest>,
 }
 
 #[derive(Debug)]
@@ -52,13 +60,15 @@ struct RequestEntry {
     pages: Vec<PagesAt>,
     /// Number of page frames that may still arrive, including empty ones.
     frames_left: usize,
+    /// It opens a file, which is closed if the caller has given up.
+    opens: bool,
     /// `None` if the caller has given up.
     answer: Option<oneshot::Sender<Result<ServerReply, MissingReply>>>,
 }
 
 impl RequestTable {
-    pub(super) fn new(lanes: usize) -> Self {
-        Self { requests: Slab::new(), deadlines: BTreeSet::new(), loads: vec![0; lanes] }
+    pub(super) fn new(lanes: usize, posting: WeakUnboundedSender<ChannelRequest>) -> Self {
+        Self { requests: Slab::new(), deadlines: BTreeSet::new(), loads: vec![0; lanes], posting }
     }
 
     /// Returns the bound lane with the fewest requests, or 0 if none is bound.
@@ -98,6 +108,7 @@ impl RequestTable {
             lines: 0,
             pages: Vec::new(),
             frames_left,
+            opens: false,
             answer,
         };
         if let Some(load) = self.loads.get_mut(lane) {
@@ -108,6 +119,13 @@ impl RequestTable {
             self.deadlines.insert((until.answer, place));
         }
         place as u64
+    }
+
+    /// Records that a request opens a file, so that its handle is not lost when the caller gives up.
+    pub(super) fn mark_open(&mut self, tag: u64) {
+        if let Some(entry) = self.entry(tag) {
+            entry.opens = true;
+        }
     }
 
     /// Removes a request that [`RequestTable::add`] added and that could not be queued.
@@ -178,7 +196,7 @@ impl RequestTable {
             ConnectionEvent::Later { tag, wait } => self.extend(tag, &wait, now),
             ConnectionEvent::Done { tag, outcome } => {
                 if let Some(entry) = self.remove(tag) {
-                    entry.finish(outcome)?;
+                    entry.finish(outcome, &self.posting)?;
                 }
             }
             ConnectionEvent::Ready
@@ -250,6 +268,7 @@ impl RequestEntry {
             return;
         }
         let left = match &self.sink {
+            ReplySink::Body(_) if self.opens && self.body.len() <= OPEN_REPLY_BYTES_MAX => return,
             ReplySink::Body(_) => DRAINED_BYTES_MAX,
             ReplySink::Block(block, most) => most.saturating_sub(block.len()),
             ReplySink::Nowhere(_) => return,
@@ -306,7 +325,11 @@ impl RequestEntry {
         Ok(())
     }
 
-    fn finish(mut self, outcome: RequestOutcome<'_>) -> Result<(), ConnectionLoss> {
+    fn finish(
+        mut self,
+        outcome: RequestOutcome<'_>,
+        posting: &WeakUnboundedSender<ChannelRequest>,
+    ) -> Result<(), ConnectionLoss> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let answer = match outcome {
             RequestOutcome::Ok(bytes) => {
@@ -318,11 +341,13 @@ impl RequestEntry {
                     ReplySink::Block(block, _) => Some(block),
                     ReplySink::Body(_) | ReplySink::Nowhere(_) => None,
                 };
+                let handle = if self.opens { UnclaimedHandle::of(&self.body, posting) } else { None };
                 ServerReply::Ok(ReplyContent {
                     body: self.body,
                     block,
                     pages: self.pages,
                     charge: self.charge,
+                    handle,
                 })
             }
             RequestOutcome::Error(error) => ServerReply::Error { code: error.code, text: text(error.text) },
@@ -335,6 +360,7 @@ impl RequestEntry {
             }
         };
         if let Some(waiting) = self.answer {
+            // If the caller has gone, the handle in the reply closes its file.
             let _ = waiting.send(Ok(answer));
         }
         Ok(())
@@ -346,6 +372,7 @@ mod tests {
     use super::super::exchange::BodyLimit;
     use super::*;
     use crate::buffer_pool::DataBufferPool;
+    use tokio::sync::mpsc;
     use wire::xroot::codes::ResponseType;
     use wire::xroot::{RequestCode, StreamId};
 
@@ -353,15 +380,22 @@ mod tests {
         BodyLimit::listing(&ListingMemory::new(100))
     }
 
-    struct Caller(RequestTable, u64, oneshot::Receiver<Result<ServerReply, MissingReply>>);
+    /// A table with one request, its reply, and the requests that the table posts.
+    struct Caller(
+        RequestTable,
+        u64,
+        oneshot::Receiver<Result<ServerReply, MissingReply>>,
+        (mpsc::UnboundedSender<ChannelRequest>, mpsc::UnboundedReceiver<ChannelRequest>),
+    );
 
     fn caller(sink: ReplySink) -> Caller {
         let (answer, receiver) = oneshot::channel();
         let now = Instant::now();
         let end = now + Duration::from_secs(60);
-        let mut book = RequestTable::new(1);
+        let posted = mpsc::unbounded_channel();
+        let mut book = RequestTable::new(1, posted.0.downgrade());
         let tag = book.add(Deadlines { answer: end, end }, sink, Some(answer), 0, now);
-        Caller(book, tag, receiver)
+        Caller(book, tag, receiver, posted)
     }
 
     impl Caller {
@@ -423,6 +457,49 @@ mod tests {
         let most = DRAINED_BYTES_MAX >> 20;
         assert_eq!((0..most).find(|_| late.data(&piece).is_err()), None);
         assert_eq!(late.data(&piece), Err(ConnectionLoss::TooMuch));
+    }
+
+    #[tokio::test]
+    async fn a_file_whose_open_nobody_waits_for_is_closed() {
+        let opened = |caller: &mut Caller| {
+            caller.0.mark_open(caller.1);
+            caller.data(&[1, 2]).unwrap();
+        };
+        let done = |caller: &mut Caller| {
+            let outcome = RequestOutcome::Ok(&[3, 4, 0, 0]);
+            caller.0.take(ConnectionEvent::Done { tag: caller.1, outcome }, Instant::now()).unwrap();
+        };
+        let posted = |caller: &mut Caller| {
+            let posted = caller.3.1.try_recv().ok()?;
+            assert!(posted.answer.is_none());
+            let mut bytes = Vec::new();
+            posted.request.append(StreamId::default(), 0, &mut bytes);
+            Some((posted.request.code(), bytes[4..8].to_vec()))
+        };
+        let close = Some((RequestCode::CLOSE, vec![1, 2, 3, 4]));
+        // The caller goes before the reply, after a timeout, or with the reply in its hands.
+        let mut gone = caller(ReplySink::Body(BodyLimit::ANSWER));
+        opened(&mut gone);
+        gone.2.close();
+        done(&mut gone);
+        assert_eq!(posted(&mut gone), close);
+        let mut late = caller(ReplySink::Body(BodyLimit::ANSWER));
+        opened(&mut late);
+        late.0.expire(Instant::now() + Duration::from_secs(1000), None);
+        done(&mut late);
+        assert_eq!(posted(&mut late), close);
+        let mut unread = caller(ReplySink::Body(BodyLimit::ANSWER));
+        opened(&mut unread);
+        done(&mut unread);
+        assert_eq!(posted(&mut unread), None);
+        drop(unread.2.try_recv().unwrap());
+        assert_eq!(posted(&mut unread), close);
+        let mut taken = caller(ReplySink::Body(BodyLimit::ANSWER));
+        opened(&mut taken);
+        done(&mut taken);
+        let Ok(Ok(ServerReply::Ok(reply))) = taken.2.try_recv() else { panic!("no reply") };
+        reply.handle.unwrap().claim();
+        assert_eq!(posted(&mut taken), None);
     }
 
     #[tokio::test]

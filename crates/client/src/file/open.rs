@@ -172,7 +172,7 @@ impl FileOpening<'_> {
         };
         let ask =
             PathRequest { name: "open", repeat, slow: false, limit: BodyLimit::ANSWER, request: &request };
-        let arrived = route.ask(self.client, &ask).await?;
+        let mut arrived = route.ask(self.client, &ask).await?;
         let reply = OpenReply::decode(&arrived.received.body).map_err(|error| route.error("open", error))?;
         let stat = match &reply.detail {
             OpenDetail::Stat(stat) => Some(StatInfo::of(stat)),
@@ -181,6 +181,9 @@ impl FileOpening<'_> {
         let is_writable = with.is_writable();
         let identity =
             stat.as_ref().map(|stat| RemoteFileIdentity::new(route.at.authority(), stat, is_writable));
+        if let Some(handle) = arrived.received.handle.take() {
+            handle.claim();
+        }
         Ok(OpenHandle {
             generation,
             guard: Arc::new(arrived.channel.guard()),

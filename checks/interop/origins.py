@@ -1,0 +1,68 @@
+"""Proxies, and fake origins behind them."""
+
+import struct
+import threading
+
+import hollow
+import peers
+import raw
+from tools import pattern
+
+SIZE = 3_000_017
+CONTENT = pattern(SIZE)
+
+
+class Proxy(peers.Linked):
+    """Our proxy. `origin` is the argument of `pss.origin`."""
+
+    def __init__(self, origin, settings="", export="/", **how):
+        lines = f"ofs.osslib libXrdPss.so\npss.origin {origin}\nxrootd.chksum adler32 crc32c md5\nofs.ckslib * libXrdPss.so\n{settings}\n"
+        super().__init__(settings=lines, export=export, **how)
+
+
+class Recorder(hollow.Manager):
+    """An origin with one file, `/f`, which records the paths of all requests."""
+
+    def __init__(self, content=CONTENT):
+        super().__init__(flags=hollow.IS_SERVER)
+        self.content = content
+        self.paths = []
+        self.users = set()
+
+    def _reply(self, code, body, argument):
+        stat = b"7 %d 48 99 98 97 0644 me us\0" % len(self.content)
+        if code == raw.LOGIN:
+            self.users.add(body[4:12].rstrip(b"\0"))
+        if code in (raw.STAT, raw.OPEN, raw.DIRLIST, raw.RM, raw.MKDIR, raw.MV, raw.TRUNCATE, raw.RMDIR):
+            self.paths.append(argument.rstrip(b"\0").decode())
+        if code == raw.OPEN:
+            yield raw.OK, bytes(12) + stat
+        elif code == raw.READ:
+            yield raw.OK, self.read(*struct.unpack(">4xqi", body))
+        elif code == raw.STAT:
+            yield raw.OK, stat
+        elif code in (raw.CLOSE, raw.PING):
+            yield raw.OK, b""
+        else:
+            yield self._answer(code)
+
+    def read(self, offset, count):
+        return self.content[offset:offset + count]
+
+
+class Freezing(Recorder):
+    """An origin that answers nothing while it is frozen, also no new connection. It continues with
+    the requests that have arrived. `counts` has the number of requests of each code."""
+
+    def __init__(self, **how):
+        super().__init__(**how)
+        self.thawed = threading.Event()
+        self.thawed.set()
+        self.counts = {}
+        self.lock = threading.Lock()
+
+    def _reply(self, code, body, argument):
+        with self.lock:
+            self.counts[code] = self.counts.get(code, 0) + 1
+        self.thawed.wait(60)
+        yield from super()._reply(code, body, argument)
