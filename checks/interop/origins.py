@@ -1,5 +1,6 @@
 """Proxies, and fake origins behind them."""
 
+import socket
 import struct
 import threading
 
@@ -66,3 +67,24 @@ class Freezing(Recorder):
             self.counts[code] = self.counts.get(code, 0) + 1
         self.thawed.wait(60)
         yield from super()._reply(code, body, argument)
+
+
+class Mortal(Recorder):
+    """A server whose end is that of its connections too."""
+
+    def __init__(self):
+        self.connections = []
+        super().__init__()
+
+    def _serve(self, connection):
+        self.connections.append(connection)
+        super()._serve(connection)
+
+    def die(self):
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+        for connection in self.connections:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass

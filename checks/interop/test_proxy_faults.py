@@ -1,13 +1,15 @@
 """A proxy before fake origins that are slow, frozen or dead."""
 
 import struct
+import time
 import threading
 
 import pytest
 
+import hollow
 import raw
 from codes import ErrorCode
-from origins import CONTENT, Freezing, Proxy, Recorder
+from origins import CONTENT, Freezing, Mortal, Proxy, Recorder
 from tools import wait_until
 
 READ = struct.pack(">HH", 0, raw.O_READ)
@@ -58,3 +60,37 @@ def test_opens_of_a_client_that_has_left_keep_no_turns():
         client.vanish()
         # Its opens end within a second, not with the tape.
         assert raw.Connection(proxy, timeout=15).stat("/f")[1] == str(len(CONTENT))
+
+
+class Directing(Recorder):
+    """A manager of `first`, and after some seconds of `second` for clients that have tried the first."""
+
+    def __init__(self, first, second):
+        super().__init__()
+        self.flags = hollow.IS_MANAGER
+        self.first, self.second = first, second
+
+    def _reply(self, code, body, argument):
+        if code == raw.OPEN and b"tried" in argument:
+            # Longer than the breaker of a silent server takes to open.
+            time.sleep(3)
+            yield raw.REDIRECT, struct.pack(">i", self.second.port) + b"127.0.0.1"
+        elif code == raw.OPEN:
+            yield raw.REDIRECT, struct.pack(">i", self.first.port) + b"127.0.0.1"
+        else:
+            yield from super()._reply(code, body, argument)
+
+
+def test_files_of_a_dead_server_are_read_from_a_replica():
+    with Recorder() as replica:
+        server = Mortal()
+        with Directing(server, replica) as manager, Proxy(manager.host) as proxy:
+            connections = [raw.Connection(proxy, timeout=60) for _ in range(3)]
+            readers = [(connection, connection.open("/f")) for connection in connections[:2]]
+            writer = connections[2].open("/f", raw.O_UPDT)
+            server.die()
+            # A file that is written has no replica. Its request opens the breaker of the server.
+            assert connections[2].error(raw.READ, struct.pack(">4sqi", writer, 0, 100)) in (ErrorCode.NO_SERVER, ErrorCode.FS_ERROR)
+            for connection, handle in readers:
+                assert connection.read(handle, 0, 100) == CONTENT[:100]
+                assert connection.read(handle, 100, 100) == CONTENT[100:200]

@@ -7,7 +7,7 @@
 use crate::address::RemoteAddress;
 use crate::changes::check_exists;
 use crate::open_file::ProxiedFile;
-use crate::origin::{OriginServer, RequestKind, connection_user};
+use crate::origin::{OriginServer, connection_user};
 use crate::origins::OriginTable;
 use crate::place::RequestFailure;
 use crate::remote_file::RemoteFile;
@@ -81,7 +81,7 @@ impl PathAtOrigin {
         &self,
         work: impl Future<Output = Result<T, client::Error>>,
     ) -> Result<T, RequestFailure> {
-        self.origin.run(RequestKind::Name, &self.origin.home, work).await
+        self.origin.run(work).await
     }
 }
 

@@ -18,15 +18,6 @@ const PROGRAM: &str = "scalla proxy";
 /// The user of connections that probe a server.
 const PROBE_USER: &str = "probe";
 
-/// The kind of a request, which selects its limit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum RequestKind {
-    /// About a name: opens, status, changes.
-    Name,
-    /// About an open file.
-    Data,
-}
-
 /// An origin.
 pub(crate) struct OriginServer {
     dialer: OriginDialer,
@@ -37,7 +28,7 @@ pub(crate) struct OriginServer {
     /// The client, and the number of trips of the origin when it was created.
     client: Mutex<(Client, u64)>,
     names: RequestLane,
-    data: RequestLane,
+    pub(crate) data: RequestLane,
 }
 
 /// Creates clients of one origin.
@@ -159,19 +150,13 @@ impl OriginServer {
         place
     }
 
-    /// Makes a request within the limits of this origin.
+    /// Makes a request about names within the limits of this origin.
     pub(crate) async fn run<T>(
         &self,
-        kind: RequestKind,
-        place: &Arc<OriginPlace>,
         work: impl Future<Output = Result<T, client::Error>>,
     ) -> Result<T, RequestFailure> {
-        let lane = match kind {
-            RequestKind::Name => &self.names,
-            RequestKind::Data => &self.data,
-        };
-        let _turn = lane.enter().await?;
-        place.run(work).await
+        let _turn = self.names.enter().await?;
+        self.home.run(work).await
     }
 }
 

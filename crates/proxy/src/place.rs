@@ -143,7 +143,7 @@ impl OriginPlace {
     }
 
     /// Takes the result of a request as a sign of life, or as the end of the server.
-    fn note<T>(self: &Arc<Self>, result: &Result<T, Error>) {
+    pub(crate) fn note<T>(self: &Arc<Self>, result: &Result<T, Error>) {
         let Err(error) = result else { return self.activity().last_sign = Instant::now() };
         let failure = error.failure();
         let is_here = failure.server.as_ref().is_none_or(|server| *server == self.authority);

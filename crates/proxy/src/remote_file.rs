@@ -1,15 +1,15 @@
 //! [`RemoteFile`]: a file at an origin. A disk cache will use it as its source.
 
-use crate::origin::{OriginServer, RequestKind};
+use crate::origin::OriginServer;
 use crate::place::{OriginPlace, RequestFailure};
 use client::{Bytes, File, OpenWith, StatInfo, Url};
+use std::future::Future;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 /// A file at an origin. Dropping it closes it without a check of the reply.
 pub(crate) struct RemoteFile {
     origin: Arc<OriginServer>,
-    /// The server at which the file is open.
-    place: Arc<OriginPlace>,
     file: File,
 }
 
@@ -22,10 +22,8 @@ impl RemoteFile {
         with: OpenWith,
     ) -> Result<Self, RequestFailure> {
         let client = origin.client();
-        let home = origin.home.clone();
-        let file = origin.run(RequestKind::Name, &home, client.open(&url, &with)).await?;
-        let place = origin.place(&file.location(), &url);
-        Ok(Self { origin, place, file })
+        let file = origin.run(client.open(&url, &with)).await?;
+        Ok(Self { origin, file })
     }
 
     /// Returns the status in the reply to the open, or requests it.
@@ -40,7 +38,42 @@ impl RemoteFile {
         &self,
         work: impl Future<Output = Result<T, client::Error>>,
     ) -> Result<T, RequestFailure> {
-        self.origin.run(RequestKind::Data, &self.place, work).await
+        let _turn = self.origin.data.enter().await?;
+        self.at_current_place(pin!(work)).await
+    }
+
+    /// Returns the server at which the file is open now.
+    fn place(&self) -> Arc<OriginPlace> {
+        self.origin.place(&self.file.location(), self.file.url())
+    }
+
+    /// Makes a request under the breaker of the server at which the file is open. A file that has lost
+    /// its server may move to another one meanwhile, under no breaker.
+    async fn at_current_place<T>(
+        &self,
+        mut work: Pin<&mut impl Future<Output = Result<T, client::Error>>>,
+    ) -> Result<T, RequestFailure> {
+        let mut reopens = self.file.reopens();
+        loop {
+            reopens.mark_unchanged();
+            let (place, is_moving) = (self.place(), self.file.is_moving());
+            let request = async {
+                if is_moving {
+                    let result = work.as_mut().await;
+                    self.place().note(&result);
+                    return result.map_err(RequestFailure::Client);
+                }
+                place.run(work.as_mut()).await
+            };
+            tokio::select! {
+                biased;
+                result = request => match result {
+                    Err(RequestFailure::NotAnswering(_)) if self.file.is_moving() => {}
+                    result => return result,
+                },
+                _ = reopens.changed() => {}
+            }
+        }
     }
 
     /// Returns the current status.
@@ -90,7 +123,7 @@ impl RemoteFile {
 
     /// Closes the file. After writes, only success means that the origin has it.
     pub(crate) async fn close(&self) -> Result<(), RequestFailure> {
-        if !self.file.is_writable() && self.place.failure().is_some() {
+        if !self.file.is_writable() && self.place().failure().is_some() {
             return Ok(());
         }
         self.run(self.file.close()).await

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rawclient::Encoded;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use wire::xroot::flags::OpenOptions;
 use wire::xroot::request::{Close, Request};
@@ -56,6 +57,17 @@ pub(crate) struct RecoverableHandle {
     /// reopened.
     checkpoint: AtomicBool,
     recoveries: AtomicU64,
+    /// Set while the file is reopened.
+    reopens: watch::Sender<bool>,
+}
+
+/// A reopen in progress.
+struct Reopen<'a>(&'a watch::Sender<bool>);
+
+impl Drop for Reopen<'_> {
+    fn drop(&mut self) {
+        self.0.send_replace(false);
+    }
 }
 
 impl RecoverableHandle {
@@ -72,6 +84,7 @@ impl RecoverableHandle {
             written_to: AtomicU64::new(0),
             checkpoint: AtomicBool::new(false),
             recoveries: AtomicU64::new(0),
+            reopens: watch::Sender::new(false),
         }
     }
 
@@ -218,6 +231,16 @@ impl RecoverableHandle {
         Attempts::new(client, name, repeat, client.end()).run(&mut by_handle).await
     }
 
+    /// Returns whether the file is being reopened, now and later.
+    pub(super) fn reopens(&self) -> watch::Receiver<bool> {
+        self.reopens.subscribe()
+    }
+
+    /// Reports whether the file would move to another server if the connection were lost.
+    pub(super) fn may_move(&self) -> bool {
+        self.may_recover() && self.opened().may_move()
+    }
+
     fn may_recover(&self) -> bool {
         let settings = self.client.settings();
         let switch = if self.is_writable() { &settings.write_recovery } else { &settings.read_recovery };
@@ -243,6 +266,8 @@ impl RecoverableHandle {
             }
             (opened.at.clone(), opened.home.clone(), opened.identity.clone())
         };
+        self.reopens.send_replace(true);
+        let _reopen = Reopen(&self.reopens);
         let end = end.min(Instant::now() + AGAIN_TIME);
         let place = at.authority();
         let opening = FileOpening { client: &self.client, origin: &self.origin, with: &self.with };

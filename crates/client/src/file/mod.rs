@@ -25,6 +25,7 @@ use std::sync::Arc;
 use base::CopyRange;
 use bytes::Bytes;
 use rawclient::Encoded;
+use tokio::sync::watch;
 use wire::xroot::codes::QueryType;
 use wire::xroot::flags::{StatOptions, StatWants};
 use wire::xroot::reply::ChkpointSizes;
@@ -100,6 +101,20 @@ impl File {
     #[must_use]
     pub fn channel(&self) -> Arc<Channel> {
         self.0.channel()
+    }
+
+    /// Returns whether the file is being reopened after a lost connection, now and later.
+    #[must_use]
+    pub fn reopens(&self) -> watch::Receiver<bool> {
+        self.0.reopens()
+    }
+
+    /// Reports whether the next request moves the file to another server: the connection is lost, or
+    /// the file is being reopened, and its balancer may know another server with it.
+    #[must_use]
+    pub fn is_moving(&self) -> bool {
+        let is_lost = *self.reopens().borrow() || self.channel().is_closed();
+        is_lost && self.0.may_move()
     }
 
     /// Returns the status in the reply to the open; it does not show later writes.
