@@ -167,9 +167,11 @@ fn note_of(node: &MapNode) -> Cow<'static, str> {
 
 fn describe_error(error: &Error) -> Cow<'static, str> {
     let text = match error.cause() {
-        Cause::Unreachable(_) | Cause::Unresolved(_) | Cause::NotAllowed(_) | Cause::Lost(_) => {
-            "connect error"
-        }
+        Cause::Unreachable(_)
+        | Cause::NoResources(_)
+        | Cause::Unresolved(_)
+        | Cause::NotAllowed(_)
+        | Cause::Lost(_) => "connect error",
         Cause::TimedOut(_) | Cause::Expired { .. } => "op expired",
         Cause::Server { code: ErrorCode::NOT_AUTHORIZED, .. } => "not authorized",
         Cause::Server { code: ErrorCode::NOT_FOUND, .. } => "not found",

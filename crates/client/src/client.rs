@@ -137,6 +137,12 @@ impl Client {
         made.map_err(|cause| Error::new("connect", url, cause).at(url.authority(), &[]))
     }
 
+    /// Reports whether there is a connection to the server of a URL, of any user.
+    #[must_use]
+    pub fn is_connected(&self, url: &Url) -> bool {
+        self.0.pool.is_connected(&url.host, url.port)
+    }
+
     /// Returns the waits of its operations.
     #[must_use]
     pub fn waits(&self) -> &Waits {

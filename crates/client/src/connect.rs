@@ -136,7 +136,8 @@ async fn connect_any(
     let mut last = Cause::Unreachable("nothing was tried".to_owned());
     while !left.is_empty() {
         let (stream, peer) = race(&left, settings, until).await.map_err(|error| match error {
-            Some(error) => Cause::Unreachable(error),
+            Some((error, false)) => Cause::Unreachable(error),
+            Some((error, true)) => Cause::NoResources(error),
             // The error of an address that accepted the connection outweighs the silence of the
             // others.
             None => last.clone(),
@@ -233,16 +234,16 @@ fn order(mut found: Vec<SocketAddr>, settings: &Settings, rng: &mut SplitMix64) 
     ordered
 }
 
-/// Returns the first of `addresses` that accepts a connection. The error is `None` if all were
-/// silent.
+/// Returns the first of `addresses` that accepts a connection. The error is `None` if all were silent,
+/// otherwise the last one, and whether this machine was the cause at all addresses.
 async fn race(
     addresses: &[SocketAddr],
     settings: &Settings,
     until: Instant,
-) -> Result<(TcpStream, SocketAddr), Option<String>> {
+) -> Result<(TcpStream, SocketAddr), Option<(String, bool)>> {
     let mut waiting = addresses.iter().copied();
     let mut attempts = JoinSet::new();
-    let mut last = None;
+    let mut last: Option<(String, bool)> = None;
     let mut next_at = Instant::now();
     loop {
         if Instant::now() >= next_at || attempts.is_empty() {
@@ -260,18 +261,34 @@ async fn race(
             Some(Ok((address, result))) = attempts.join_next() => match result {
                 Ok(stream) => return Ok((stream, address)),
                 Err(error) => {
-                    last = Some(format!("{address}: {error}"));
+                    let is_local = lacks_resources(&error) && last.is_none_or(|(_, is_local)| is_local);
+                    last = Some((format!("{address}: {error}"), is_local));
                     next_at = Instant::now();
                 }
             },
             () = tokio::time::sleep_until(next_at.min(until)) => {
                 if Instant::now() >= until {
-                    let silent = || format!("{}: no answer", join(addresses));
-                    return Err(Some(last.unwrap_or_else(silent)));
+                    let text = last.map_or_else(|| format!("{}: no answer", join(addresses)), |(text, _)| text);
+                    return Err(Some((text, false)));
                 }
             }
         }
     }
+}
+
+/// Reports whether a failure to connect shows only a lack of this machine.
+fn lacks_resources(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let lacks = [
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOBUFS,
+        Errno::NOMEM,
+        Errno::ADDRNOTAVAIL,
+        Errno::NETDOWN,
+        Errno::NETUNREACH,
+    ];
+    Errno::from_io_error(error).is_some_and(|errno| lacks.contains(&errno))
 }
 
 fn join(addresses: &[SocketAddr]) -> String {
@@ -547,6 +564,22 @@ mod tests {
         let login = login(&url);
         let made = connect_any(all, &login, &Settings::default(), until).await.unwrap();
         assert_eq!(made.peer, good);
+    }
+
+    #[tokio::test]
+    async fn a_lack_of_this_machine_is_not_a_failure_of_the_server() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let closed = listener.local_addr().unwrap();
+        drop(listener);
+        // The broadcast address of no network, to which no stream socket connects.
+        let local = addresses(&["255.255.255.255:9"]);
+        let until = Instant::now() + Duration::from_secs(60);
+        let login = login(&crate::url::Url::parse("root://localhost").unwrap());
+        let failed = connect_any(local.clone(), &login, &Settings::default(), until).await.unwrap_err();
+        assert!(matches!(failed, Cause::NoResources(_)), "{failed}");
+        let both = [local, vec![closed]].concat();
+        let failed = connect_any(both, &login, &Settings::default(), until).await.unwrap_err();
+        assert!(matches!(failed, Cause::Unreachable(_)), "{failed}");
     }
 
     #[test]

@@ -71,6 +71,10 @@ pub enum Cause {
     /// No address of the host accepted the connection.
     #[error("no connection ({0})")]
     Unreachable(String),
+    /// This machine lacks descriptors, ports, memory or a network for a connection. It shows nothing about
+    /// the server.
+    #[error("no connection can be made here ({0})")]
+    NoResources(String),
     /// The server refuses the login or violates the protocol.
     #[error("{0}")]
     Connection(#[from] ConnectionError),
@@ -183,6 +187,9 @@ impl Cause {
         Some(match self {
             Self::BadName { .. } => "rename it where it lies",
             Self::Unresolved(_) => "check the spelling of the host and the name service",
+            Self::NoResources(_) => {
+                "check the limit of open files, the network and the free ports of this machine"
+            }
             Self::Unreachable(_) => "check that the server runs, its port, and firewalls on the way",
             Self::Lost(_) | Self::TimedOut(_) => {
                 "check the server's load and log; XRD_STREAMTIMEOUT and XRD_REQUESTTIMEOUT set how long to wait"
@@ -325,6 +332,7 @@ impl Error {
         }
         match &self.0.cause {
             Cause::Unreachable(_)
+            | Cause::NoResources(_)
             | Cause::Lost(_)
             | Cause::TimedOut(_)
             | Cause::Expired { .. }

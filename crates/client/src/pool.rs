@@ -141,6 +141,13 @@ impl ConnectionPool {
         slots.entry(key).or_default().clone()
     }
 
+    /// Reports whether there is a connection to a server.
+    pub(crate) fn is_connected(&self, host: &str, port: u16) -> bool {
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut at_server = slots.iter().filter(|(key, _)| key.host == host && key.port == port);
+        at_server.any(|(_, slot)| slot.now().channel.as_ref().is_some_and(|channel| !channel.is_closed()))
+    }
+
     /// Returns the connection to a server, and connects if there is none.
     pub(crate) async fn channel(&self, wanted: ConnectionRequest<'_>) -> Result<Arc<Channel>, Cause> {
         let channel = self.present_or_new(wanted).await?;

@@ -42,7 +42,7 @@ fn shortened(text: &str) -> String {
 /// Returns the kind of an error that the client has found itself.
 fn kind_of_cause(cause: &Cause) -> ErrorKind {
     match cause {
-        Cause::Unreachable(_) | Cause::Unresolved(_) => ErrorKind::NoServer,
+        Cause::Unreachable(_) | Cause::Unresolved(_) | Cause::NoResources(_) => ErrorKind::NoServer,
         Cause::NotAllowed(_) => ErrorKind::NotAuthorized,
         Cause::NotAuthenticated(_) => ErrorKind::AuthFailed,
         Cause::TimedOut(_) | Cause::Expired { .. } => ErrorKind::TimerExpired,

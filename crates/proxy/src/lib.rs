@@ -12,6 +12,7 @@
 //! | `origin` | one origin: its client, its limits, and the servers behind it |
 //! | `place` | a server with its circuit breaker |
 //! | `limits` | limits of one origin |
+//! | `names` | the addresses of the servers of one origin |
 //! | `status` | the status of files of an origin |
 //! | `failures` | failures of requests, as errors for clients |
 //! | `threads` | the threads that drive the connections |
@@ -23,6 +24,7 @@ mod changes;
 mod failures;
 mod file_system;
 mod limits;
+mod names;
 mod open_file;
 mod origin;
 mod origins;

@@ -19,10 +19,6 @@ pub(crate) const ORIGINS_MAX: usize = 1024;
 /// Number of origins of a forwarding proxy above which unused ones are forgotten, because each keeps
 /// memory for data.
 pub(crate) const UNUSED_ORIGINS_MAX: usize = 64;
-/// Look-ups of names of one origin at once, and of all origins that clients have named. Each occupies
-/// a thread until the name service answers.
-pub(crate) const LOOK_UPS_MAX: usize = 2;
-pub(crate) const FORWARDED_LOOK_UPS_MAX: usize = 64;
 /// Maximum number of servers behind one origin whose state is known.
 pub(crate) const PLACES_MAX: usize = 4096;
 

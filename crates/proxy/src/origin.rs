@@ -1,17 +1,17 @@
 //! [`OriginServer`]: an origin with its client, its limits and the servers behind it.
 
-use crate::limits::{CONNECTIONS_MAX, LOOK_UPS_MAX, PLACES_MAX, QUEUE_MAX, REQUESTS_MAX, RequestLane};
-use crate::place::{OriginPlace, RequestFailure};
+use crate::limits::{CONNECTIONS_MAX, PLACES_MAX, QUEUE_MAX, REQUESTS_MAX, RequestLane};
+use crate::names::OriginNames;
+use crate::place::{OriginPlace, ProbeFailure, RequestFailure};
 use crate::settings::ProxyConfig;
 use base::Owner;
-use client::{AddressFilter, Cause, Client, Credentials, Resolver, Resolving, Url};
+use client::{AddressFilter, Cause, Client, Credentials, Url};
 use config::HostPattern;
 use std::collections::HashMap;
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
-use tokio::sync::{AcquireError, Semaphore, oneshot};
+use tokio::sync::Semaphore;
 
 /// The name of this program in logins.
 const PROGRAM: &str = "scalla proxy";
@@ -25,8 +25,6 @@ pub(crate) struct OriginServer {
     pub(crate) home: Arc<OriginPlace>,
     /// Servers to which it has redirected, by address.
     places: Mutex<HashMap<String, Arc<OriginPlace>>>,
-    /// The client, and the number of trips of the origin when it was created.
-    client: Mutex<(Client, u64)>,
     names: RequestLane,
     pub(crate) data: RequestLane,
 }
@@ -39,25 +37,33 @@ pub(crate) struct OriginDialer {
     /// The hosts to which connections may lead; `None` for all.
     permits: Option<Arc<[HostPattern]>>,
     runtime: Handle,
-    look_ups: Arc<OriginLookups>,
+    names: Arc<OriginNames>,
+    /// The client that requests use now.
+    current: Arc<Mutex<CurrentClient>>,
+}
+
+/// The client of an origin, and the number of trips of the origin when it was created.
+#[derive(Default)]
+struct CurrentClient {
+    client: Option<Client>,
+    trips: u64,
 }
 
 impl OriginDialer {
     /// Creates the clients of the fixed origin.
     pub(crate) fn fixed(config: &Arc<ProxyConfig>, runtime: Handle) -> Self {
         let credentials = config.credentials.clone();
-        let look_ups = OriginLookups { own: Arc::new(Semaphore::new(LOOK_UPS_MAX)), shared: None };
-        Self { config: config.clone(), credentials, permits: None, runtime, look_ups: Arc::new(look_ups) }
+        let (names, current) = (Arc::new(OriginNames::new(None)), Arc::default());
+        Self { config: config.clone(), credentials, permits: None, runtime, names, current }
     }
 
     /// Creates the clients of an origin that a client has named. These share the permits of look-ups.
     pub(crate) fn forwarded(config: &Arc<ProxyConfig>, runtime: Handle, shared: &Arc<Semaphore>) -> Self {
         let fixed = Self::fixed(config, runtime);
-        let own = Arc::new(Semaphore::new(LOOK_UPS_MAX));
-        let look_ups = Arc::new(OriginLookups { own, shared: Some(shared.clone()) });
+        let names = Arc::new(OriginNames::new(Some(shared.clone())));
         // A client could have the credentials of this server sent to any host of its choice.
         let credentials = if config.permits.is_some() { fixed.credentials } else { Credentials::none() };
-        Self { credentials, permits: config.permits.clone(), look_ups, ..fixed }
+        Self { credentials, permits: config.permits.clone(), names, ..fixed }
     }
 
     fn client(&self) -> Client {
@@ -73,7 +79,7 @@ impl OriginDialer {
                 Err(format!("{host} is not permitted (pss.permit)"))
             }
         });
-        let filter = filter.with_resolver(self.look_ups.clone());
+        let filter = filter.with_resolver(self.names.clone());
         let ProxyConfig { client, trusted, .. } = &*self.config;
         Client::for_server(client.clone(), PROGRAM, filter, trusted.clone(), self.credentials.clone())
     }
@@ -82,24 +88,35 @@ impl OriginDialer {
     fn place(&self, url: &Url) -> Arc<OriginPlace> {
         let url = Url { user: Some(PROBE_USER.to_owned()), cgi: Default::default(), ..url.clone() };
         let (dialer, authority) = (self.clone(), url.authority());
+        let (current, server) = (self.current.clone(), url.clone());
+        let is_connected = move || {
+            let current = current.lock().unwrap_or_else(PoisonError::into_inner);
+            current.client.as_ref().is_some_and(|client| client.is_connected(&server))
+        };
         let probe = move || -> crate::place::Probing {
             // A new client has no connection that a silent network has swallowed.
             let (client, url) = (dialer.client(), url.clone());
             Box::pin(async move {
                 match client.channel(&url).await {
-                    Err(error) if is_silent(error.cause()) => Err(error.cause().to_string()),
-                    // A refused login is an answer too.
-                    _ => Ok(()),
+                    Ok(_) => Ok(()),
+                    Err(error) => probe_failure(error.cause()).map_or(Ok(()), Err),
                 }
             })
         };
-        OriginPlace::new(authority, self.runtime.clone(), Box::new(probe))
+        OriginPlace::new(authority, self.runtime.clone(), Box::new(probe), Box::new(is_connected))
     }
 }
 
-/// Reports whether the server has not answered.
-fn is_silent(cause: &Cause) -> bool {
-    matches!(cause, Cause::Unreachable(_) | Cause::Unresolved(_) | Cause::Lost(_) | Cause::TimedOut(_))
+/// Returns the failure of a probe with this cause. A refused login is an answer.
+fn probe_failure(cause: &Cause) -> Option<ProbeFailure> {
+    match cause {
+        Cause::Unreachable(_) | Cause::Lost(_) | Cause::TimedOut(_) => {
+            Some(ProbeFailure::Silent(cause.to_string()))
+        }
+        Cause::Unresolved(_) => Some(ProbeFailure::Unresolved(cause.to_string())),
+        Cause::NoResources(_) => Some(ProbeFailure::NotMade),
+        _ => None,
+    }
 }
 
 impl OriginServer {
@@ -108,7 +125,6 @@ impl OriginServer {
         Arc::new(Self {
             home: dialer.place(url),
             places: Mutex::default(),
-            client: Mutex::new((dialer.client(), 0)),
             names: RequestLane::new(REQUESTS_MAX, QUEUE_MAX),
             data: RequestLane::new(REQUESTS_MAX, QUEUE_MAX),
             dialer,
@@ -118,12 +134,12 @@ impl OriginServer {
     /// Returns the client. Connections of the time before the breaker opened are not used again,
     /// because a silent network may have swallowed them.
     pub(crate) fn client(&self) -> Client {
-        let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.dialer.current.lock().unwrap_or_else(PoisonError::into_inner);
         let trips = self.home.trips();
-        if client.1 != trips {
-            *client = (self.dialer.client(), trips);
+        if current.trips != trips {
+            *current = CurrentClient { client: None, trips };
         }
-        client.0.clone()
+        current.client.get_or_insert_with(|| self.dialer.client()).clone()
     }
 
     fn places(&self) -> MutexGuard<'_, HashMap<String, Arc<OriginPlace>>> {
@@ -164,40 +180,4 @@ impl OriginServer {
 /// number of connections to a server is bounded.
 pub(crate) fn connection_user(owner: Owner) -> String {
     format!("p{}", owner.0 % CONNECTIONS_MAX)
-}
-
-/// Look-ups of names for one origin. Their threads keep the permits, so a name service that does not
-/// answer occupies few threads.
-struct OriginLookups {
-    own: Arc<Semaphore>,
-    /// The permits of all origins that clients have named.
-    shared: Option<Arc<Semaphore>>,
-}
-
-impl Resolver for OriginLookups {
-    fn resolve(&self, host: &str, port: u16) -> Resolving {
-        let (own, shared, host) = (self.own.clone(), self.shared.clone(), host.to_owned());
-        Box::pin(async move {
-            if let Ok(address) = host.parse::<IpAddr>() {
-                return Ok(vec![SocketAddr::new(address, port)]);
-            }
-            let closed = |error: AcquireError| error.to_string();
-            let own = own.acquire_owned().await.map_err(closed)?;
-            let shared = match shared {
-                Some(shared) => Some(shared.acquire_owned().await.map_err(closed)?),
-                None => None,
-            };
-            let (answer, answered) = oneshot::channel();
-            let look_up = move || {
-                let found = (host.as_str(), port).to_socket_addrs();
-                drop((own, shared));
-                answer.send(found.map(Iterator::collect::<Vec<_>>).map_err(|error| error.to_string())).ok();
-            };
-            std::thread::Builder::new()
-                .name("origin-name".to_owned())
-                .spawn(look_up)
-                .map_err(|error| error.to_string())?;
-            answered.await.unwrap_or_else(|_| Err("the look-up broke off".to_owned()))
-        })
-    }
 }

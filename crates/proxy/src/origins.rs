@@ -1,7 +1,8 @@
 //! [`OriginTable`]: the origins in use.
 
 use crate::address::RemoteAddress;
-use crate::limits::{FORWARDED_LOOK_UPS_MAX, ORIGINS_MAX, UNUSED_ORIGINS_MAX};
+use crate::limits::{ORIGINS_MAX, UNUSED_ORIGINS_MAX};
+use crate::names::FORWARDED_LOOK_UPS_MAX;
 use crate::origin::{OriginDialer, OriginServer};
 use crate::settings::ProxyConfig;
 use base::{Error, ErrorKind};

@@ -27,11 +27,25 @@ const PROBE_PAUSE: Duration = Duration::from_millis(1500);
 
 const _: () = assert!(SILENCE.as_millis() + TICK.as_millis() + PROBE_TIME.as_millis() < 5000);
 
-/// A probe of a server. The error is the reason why it does not answer.
+/// A failure of a probe.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum ProbeFailure {
+    /// The server does not answer, with the reason.
+    Silent(String),
+    /// The name of the server has no address, with the reason.
+    Unresolved(String),
+    /// This machine could not make the probe, so it shows nothing.
+    NotMade,
+}
+
+/// A probe of a server.
 pub(crate) type Probe = dyn Fn() -> Probing + Send + Sync;
 
 /// A probe in progress.
-pub(crate) type Probing = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+pub(crate) type Probing = Pin<Box<dyn Future<Output = Result<(), ProbeFailure>> + Send>>;
+
+/// Reports whether there are connections to a server.
+pub(crate) type IsConnected = dyn Fn() -> bool + Send + Sync;
 
 /// The reason why a request to a server has no result.
 #[derive(Debug)]
@@ -50,6 +64,7 @@ pub(crate) enum RequestFailure {
 pub(crate) struct OriginPlace {
     authority: String,
     probe: Box<Probe>,
+    is_connected: Box<IsConnected>,
     runtime: Handle,
     /// The reason why the breaker is open; `None` while it is closed.
     failed: watch::Sender<Option<Arc<str>>>,
@@ -64,6 +79,8 @@ struct RequestActivity {
     /// The time of the last reply, of the last successful probe, or of the first request after a
     /// time without requests.
     last_sign: Instant,
+    /// The time of the last reply.
+    last_reply: Option<Instant>,
     is_watched: bool,
 }
 
@@ -78,11 +95,18 @@ impl Drop for WaitingRequest<'_> {
 
 impl OriginPlace {
     /// Creates a place whose breaker is closed.
-    pub(crate) fn new(authority: String, runtime: Handle, probe: Box<Probe>) -> Arc<Self> {
-        let activity = RequestActivity { waiting: 0, last_sign: Instant::now(), is_watched: false };
+    pub(crate) fn new(
+        authority: String,
+        runtime: Handle,
+        probe: Box<Probe>,
+        is_connected: Box<IsConnected>,
+    ) -> Arc<Self> {
+        let activity =
+            RequestActivity { waiting: 0, last_sign: Instant::now(), last_reply: None, is_watched: false };
         Arc::new(Self {
             authority,
             probe,
+            is_connected,
             runtime,
             failed: watch::Sender::new(None),
             activity: Mutex::new(activity),
@@ -144,19 +168,34 @@ impl OriginPlace {
 
     /// Takes the result of a request as a sign of life, or as the end of the server.
     pub(crate) fn note<T>(self: &Arc<Self>, result: &Result<T, Error>) {
-        let Err(error) = result else { return self.activity().last_sign = Instant::now() };
+        let Err(error) = result else { return self.note_reply() };
         let failure = error.failure();
         let is_here = failure.server.as_ref().is_none_or(|server| *server == self.authority);
         match error.cause() {
-            Cause::Unreachable(_) | Cause::Unresolved(_) if is_here => self.trip(&failure.cause.to_string()),
+            // One connection that fails shows little about a server that answers on others.
+            Cause::Unreachable(_) | Cause::Unresolved(_) if is_here && !self.is_alive() => {
+                self.trip(&failure.cause.to_string());
+            }
             // A later request may find the same. The watch decides then.
             Cause::Unreachable(_)
             | Cause::Unresolved(_)
+            | Cause::NoResources(_)
             | Cause::Lost(_)
             | Cause::TimedOut(_)
             | Cause::NotRecovered { .. } => {}
-            _ => self.activity().last_sign = Instant::now(),
+            _ => self.note_reply(),
         }
+    }
+
+    fn note_reply(&self) {
+        let (mut activity, now) = (self.activity(), Instant::now());
+        (activity.last_sign, activity.last_reply) = (now, Some(now));
+    }
+
+    /// Reports whether the server has replied a short time ago, or is connected.
+    fn is_alive(&self) -> bool {
+        let last = self.activity().last_reply;
+        last.is_some_and(|last| last.elapsed() < SILENCE) || (self.is_connected)()
     }
 
     /// Opens the breaker, and probes the server until it answers.
@@ -175,9 +214,11 @@ impl OriginPlace {
         }
     }
 
-    async fn probe(&self) -> Result<(), String> {
+    async fn probe(&self) -> Result<(), ProbeFailure> {
         let silent = || format!("no answer within {:.1} s", PROBE_TIME.as_secs_f64());
-        tokio::time::timeout(PROBE_TIME, (self.probe)()).await.unwrap_or_else(|_| Err(silent()))
+        tokio::time::timeout(PROBE_TIME, (self.probe)())
+            .await
+            .unwrap_or_else(|_| Err(ProbeFailure::Silent(silent())))
     }
 }
 
@@ -197,7 +238,9 @@ async fn watch_silence(place: Weak<OriginPlace>) {
         if is_silent && place.failure().is_none() {
             match place.probe().await {
                 Ok(()) => place.activity().last_sign = Instant::now(),
-                Err(reason) => place.trip(&reason),
+                Err(ProbeFailure::Silent(reason)) => place.trip(&reason),
+                Err(ProbeFailure::Unresolved(reason)) if !(place.is_connected)() => place.trip(&reason),
+                Err(ProbeFailure::Unresolved(_) | ProbeFailure::NotMade) => {}
             }
         }
     }
@@ -220,7 +263,13 @@ async fn await_recovery(place: Weak<OriginPlace>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
     use std::sync::atomic::AtomicBool;
+
+    thread_local! {
+        /// The place has connections.
+        static CONNECTED: Cell<bool> = const { Cell::new(false) };
+    }
 
     /// Returns a place whose probes succeed while the switch is on, and the switch.
     fn place() -> (Arc<OriginPlace>, Arc<AtomicBool>) {
@@ -230,7 +279,10 @@ mod tests {
             let answers = probe.load(Ordering::Relaxed);
             Box::pin(async move { if answers { Ok(()) } else { std::future::pending().await } })
         };
-        (OriginPlace::new("o:1094".to_owned(), Handle::current(), Box::new(probe)), answers)
+        let is_connected = || CONNECTED.get();
+        let place =
+            OriginPlace::new("o:1094".to_owned(), Handle::current(), Box::new(probe), Box::new(is_connected));
+        (place, answers)
     }
 
     async fn request(place: &Arc<OriginPlace>, seconds: u64) -> Result<(), RequestFailure> {
@@ -288,6 +340,25 @@ mod tests {
         place.run(async { Err::<(), _>(unreachable("other:1094")) }).await.unwrap_err();
         assert!(place.failure().is_none());
         place.run(async { Err::<(), _>(unreachable("o:1094")) }).await.unwrap_err();
+        assert!(place.failure().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_failed_connection_does_not_end_the_requests_of_others() {
+        let (place, _) = place();
+        request(&place, 1).await.unwrap();
+        place.run(async { Err::<(), _>(unreachable("o:1094")) }).await.unwrap_err();
+        assert!(place.failure().is_none(), "it has just replied");
+        tokio::time::advance(SILENCE).await;
+        CONNECTED.set(true);
+        let unresolved = || Error::new("stat", "/a", Cause::Unresolved("no".to_owned()));
+        place.run(async { Err::<(), _>(unresolved()) }).await.unwrap_err();
+        assert!(place.failure().is_none(), "it is connected");
+        CONNECTED.set(false);
+        let lack = Error::new("stat", "/a", Cause::NoResources("no descriptors".to_owned()));
+        place.run(async { Err::<(), _>(lack) }).await.unwrap_err();
+        assert!(place.failure().is_none(), "the fault is here");
+        place.run(async { Err::<(), _>(unresolved()) }).await.unwrap_err();
         assert!(place.failure().is_some());
     }
 }

@@ -228,7 +228,7 @@ impl XrdClStatus {
             cause @ (Cause::BadName { .. } | Cause::NotEntered(_) | Cause::System(_)) => {
                 Self::error(code::NOT_SUPPORTED).with_message(cause.to_string())
             }
-            Cause::Unreachable(_) => Self::fatal(code::CONNECTION_ERROR),
+            Cause::Unreachable(_) | Cause::NoResources(_) => Self::fatal(code::CONNECTION_ERROR),
             Cause::Connection(why) => of_connection(why),
             Cause::Tls(_) | Cause::CertificateRefused(_) => {
                 Self::fatal(code::TLS_ERROR).with_message(cause.to_string())
