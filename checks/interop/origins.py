@@ -11,6 +11,7 @@ from tools import pattern
 
 SIZE = 3_000_017
 CONTENT = pattern(SIZE)
+CLIENT_SETTINGS = [name for name in peers.environment() if name.startswith("XRD_")]
 
 
 class Proxy(peers.Linked):
@@ -18,7 +19,8 @@ class Proxy(peers.Linked):
 
     def __init__(self, origin, settings="", export="/", **how):
         lines = f"ofs.osslib libXrdPss.so\npss.origin {origin}\nxrootd.chksum adler32 crc32c md5\nofs.ckslib * libXrdPss.so\n{settings}\n"
-        super().__init__(settings=lines, export=export, **how)
+        # The settings of a proxy, not those of clients in tests.
+        super().__init__(settings=lines, export=export, variables=dict.fromkeys(CLIENT_SETTINGS), **how)
 
 
 class Recorder(hollow.Manager):

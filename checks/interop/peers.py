@@ -145,7 +145,8 @@ def environment(**more):
     kept.update(LC_ALL="C.UTF-8", TZ="UTC", XRD_CONNECTIONWINDOW="20", XRD_CONNECTIONRETRY="1", XRD_REQUESTTIMEOUT="120",
                 XRD_STREAMTIMEOUT="60", XRD_TIMEOUTRESOLUTION="1")
     kept.update(more)
-    return kept
+    # `None` removes a variable.
+    return {name: value for name, value in kept.items() if value is not None}
 
 
 class Server:

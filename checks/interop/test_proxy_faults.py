@@ -1,6 +1,7 @@
 """A proxy before fake origins that are slow, frozen or dead."""
 
 import struct
+import threading
 import time
 import threading
 
@@ -94,3 +95,29 @@ def test_files_of_a_dead_server_are_read_from_a_replica():
             for connection, handle in readers:
                 assert connection.read(handle, 0, 100) == CONTENT[:100]
                 assert connection.read(handle, 100, 100) == CONTENT[100:200]
+
+
+class SlowStatus(Recorder):
+    """Answers requests for a status when it is allowed to, and nothing else on that connection before."""
+
+    def __init__(self):
+        super().__init__()
+        self.allowed = threading.Event()
+
+    def _reply(self, code, body, argument):
+        if code == raw.STAT:
+            self.allowed.wait(60)
+        yield from super()._reply(code, body, argument)
+
+
+def test_slow_requests_about_names_do_not_delay_reads():
+    with SlowStatus() as fake, Proxy(fake.host) as proxy:
+        slow = [raw.Connection(proxy) for _ in range(64)]
+        streams = [connection.start(raw.STAT, bytes(16), b"/f") for connection in slow]
+        # Their sessions share connections to the origin.
+        readers = [raw.Connection(proxy, timeout=20) for _ in range(64)]
+        for reader in readers:
+            assert reader.read(reader.open("/f"), 0, 100) == CONTENT[:100]
+        fake.allowed.set()
+        for connection, stream in zip(slow, streams):
+            assert connection.result(stream).split()[1] == str(len(CONTENT)).encode()

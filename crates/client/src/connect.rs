@@ -35,6 +35,8 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 const ADDRESSES_MAX: usize = 16;
 /// Maximum size of a reply while a stream is bound.
 const BIND_REPLY_BYTES_MAX: usize = 64 * 1024;
+/// Maximum time in seconds for which sent data may remain unacknowledged, if connections are probed.
+const USER_TIMEOUT_MAX: u64 = 86_400;
 /// Divisor of the window for the login at one address while others remain.
 const LOGIN_SHARE: u32 = 2;
 
@@ -307,7 +309,12 @@ fn socket(address: SocketAddr, settings: &Settings) -> io::Result<TcpSocket> {
             .with_time(Duration::from_secs(settings.tcp_keep_alive_time))
             .with_interval(Duration::from_secs(settings.tcp_keep_alive_interval))
             .with_retries(u32::try_from(settings.tcp_keep_alive_probes).unwrap_or(u32::MAX));
-        socket2::SockRef::from(&socket).set_tcp_keepalive(&probes)?;
+        let raw = socket2::SockRef::from(&socket);
+        raw.set_tcp_keepalive(&probes)?;
+        // Probes are only sent while no data waits for its acknowledgement.
+        let probing = settings.tcp_keep_alive_interval.saturating_mul(settings.tcp_keep_alive_probes);
+        let seconds = settings.tcp_keep_alive_time.saturating_add(probing).min(USER_TIMEOUT_MAX);
+        raw.set_tcp_user_timeout(Some(Duration::from_secs(seconds)))?;
     }
     Ok(socket)
 }
@@ -580,6 +587,19 @@ mod tests {
         let both = [local, vec![closed]].concat();
         let failed = connect_any(both, &login, &Settings::default(), until).await.unwrap_err();
         assert!(matches!(failed, Cause::Unreachable(_)), "{failed}");
+    }
+
+    #[tokio::test]
+    async fn probes_also_bound_the_time_without_acknowledgements() {
+        let timeout = |keep_alive| {
+            let mut settings = Settings::default();
+            settings.tcp_keep_alive = keep_alive;
+            (settings.tcp_keep_alive_time, settings.tcp_keep_alive_interval) = (20, 10);
+            settings.tcp_keep_alive_probes = 4;
+            let socket = socket("127.0.0.1:1".parse().unwrap(), &settings).unwrap();
+            socket2::SockRef::from(&socket).tcp_user_timeout().unwrap()
+        };
+        assert_eq!((timeout(0), timeout(1)), (None, Some(Duration::from_secs(60))));
     }
 
     #[test]

@@ -6,8 +6,9 @@
 
 use crate::address::RemoteAddress;
 use crate::changes::check_exists;
+use crate::connections::file_connection_user;
 use crate::open_file::ProxiedFile;
-use crate::origin::{OriginServer, connection_user};
+use crate::origin::OriginServer;
 use crate::origins::OriginTable;
 use crate::place::RequestFailure;
 use crate::remote_file::RemoteFile;
@@ -55,17 +56,12 @@ pub struct ProxyFiles {
 /// A path at its origin.
 pub(crate) struct PathAtOrigin {
     origin: Arc<OriginServer>,
-    /// The URL, with the user of the connection.
+    /// The URL, with the user of the connection for files.
     url: Url,
     read_only: bool,
 }
 
 impl PathAtOrigin {
-    /// Returns the name space of the origin, with the opaque text of the request.
-    pub(crate) fn files(&self) -> RemoteFiles {
-        self.origin.client().file_system(&self.url)
-    }
-
     /// Returns the path at the origin.
     pub(crate) fn path(&self) -> &str {
         self.url.path.as_str()
@@ -76,12 +72,14 @@ impl PathAtOrigin {
         Arc::ptr_eq(&self.origin, &other.origin)
     }
 
-    /// Makes a request about names.
+    /// Makes a request in the name space of the origin, with the opaque text of the request of the client.
     pub(crate) async fn run<T>(
         &self,
-        work: impl Future<Output = Result<T, client::Error>>,
+        work: impl AsyncFnOnce(RemoteFiles) -> Result<T, client::Error>,
     ) -> Result<T, RequestFailure> {
-        self.origin.run(work).await
+        let connection = self.origin.name_connection();
+        let url = Url { user: Some(connection.user()), ..self.url.clone() };
+        self.origin.run(work(self.origin.client().file_system(&url))).await
     }
 }
 
@@ -109,7 +107,7 @@ impl ProxyFiles {
         let origin = self.origins.of(&address)?;
         let export = self.config.export(&target.path, participle)?;
         let RemoteAddress { mut url, .. } = address;
-        url.user = Some(connection_user(reply.owner()));
+        url.user = Some(file_connection_user(reply.owner()));
         Ok(PathAtOrigin { origin, url, read_only: export.read_only || export.force_read_only })
     }
 
@@ -240,8 +238,7 @@ impl ProxyFiles {
         self.ask((caller, reply), (targets.first().clone(), "Stating", "locate"), move |_| async move {
             let mut stats = Vec::with_capacity(places.len());
             for at in places {
-                let files = at.files();
-                stats.push(brief_stat(&at.run(files.stat(at.path())).await?));
+                stats.push(brief_stat(&at.run(async |files| files.stat(at.path()).await).await?));
             }
             Ok(Value::BriefStats(stats))
         })
@@ -252,8 +249,7 @@ impl ProxyFiles {
         let with =
             ListWith { stat: detail.stat, checksum: detail.checksum.then_some(kind), online: detail.online };
         self.ask((caller, reply), (target, "Listing", "open directory"), move |at| async move {
-            let files = at.files();
-            let entries = at.run(list_files(&files, at.path(), &with)).await?;
+            let entries = at.run(async |files| list_files(&files, at.path(), &with).await).await?;
             let entries: Vec<_> =
                 entries.into_iter().filter_map(|entry| listed(entry, at.read_only, detail)).collect();
             Ok(Value::Listing { entries: entries.into(), rest: None })
@@ -272,8 +268,7 @@ impl ProxyFiles {
         let own = if options.prefer_name { name } else { address }.clone();
         let Some(target) = target else { return text(format!("Sw{own}")) };
         self.ask((caller, reply), (target, "Locating", "locate"), move |at| async move {
-            let files = at.files();
-            at.run(files.stat(at.path())).await?;
+            at.run(async |files| files.stat(at.path()).await).await?;
             Ok(Value::Text(format!("S{}{own}", if at.read_only { 'r' } else { 'w' }).into_bytes()))
         })
     }
@@ -289,8 +284,7 @@ impl ProxyFiles {
             return Started::Done(Answer::error(ErrorKind::Unsupported, text));
         }
         self.ask((caller, reply), (target, "Checksumming", "checksum"), move |at| async move {
-            let files = at.files();
-            let sum = at.run(files.checksum(at.path(), wanted.as_deref())).await?;
+            let sum = at.run(async |files| files.checksum(at.path(), wanted.as_deref()).await).await?;
             Ok(Value::Checksum { algorithm: sum.kind, hex: sum.value })
         })
     }
@@ -303,8 +297,7 @@ impl ProxyFiles {
         value: fn(&SpaceInfo) -> Value,
     ) -> Started {
         self.ask((caller, reply), (target, "Stating", "statfs"), move |at| async move {
-            let files = at.files();
-            Ok(value(&at.run(files.space(at.path())).await?))
+            Ok(value(&at.run(async |files| files.space(at.path()).await).await?))
         })
     }
 
@@ -333,8 +326,7 @@ impl FileSystem for ProxyFiles {
             Operation::Open(target, request) => self.open(caller, target, *request, reply),
             Operation::Stat(target) => {
                 self.ask((caller, reply), (target, "Stating", "locate"), move |at| async move {
-                    let files = at.files();
-                    let stat = at.run(files.stat(at.path())).await?;
+                    let stat = at.run(async |files| files.stat(at.path()).await).await?;
                     Ok(Value::Stat(file_stat(&stat, at.read_only)))
                 })
             }
@@ -350,8 +342,9 @@ impl FileSystem for ProxyFiles {
             Operation::Checksum(target) => self.checksum(caller, target, reply),
             Operation::QueryAttributes(target) => {
                 self.ask((caller, reply), (target, "Querying", "statxa"), move |at| async move {
-                    let (files, argument) = (at.files(), at.url.target().text().into_owned());
-                    let found = at.run(files.query(QueryType::XATTR, &argument)).await?;
+                    let argument = at.url.target().text().into_owned();
+                    let query = async |files: RemoteFiles| files.query(QueryType::XATTR, &argument).await;
+                    let found = at.run(query).await?;
                     let end = found.iter().position(|&byte| byte == 0).unwrap_or(found.len());
                     Ok(Value::Text(found.get(..end).unwrap_or_default().to_vec()))
                 })

@@ -11,6 +11,7 @@
 //! | `origins` | the origins in use |
 //! | `origin` | one origin: its client, its limits, and the servers behind it |
 //! | `place` | a server with its circuit breaker |
+//! | `connections` | the connections to one server |
 //! | `limits` | limits of one origin |
 //! | `names` | the addresses of the servers of one origin |
 //! | `status` | the status of files of an origin |
@@ -21,6 +22,7 @@
 
 mod address;
 mod changes;
+mod connections;
 mod failures;
 mod file_system;
 mod limits;

@@ -12,8 +12,6 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 pub(crate) const REQUESTS_MAX: usize = 512;
 /// Maximum number of requests of each kind that wait for a turn.
 pub(crate) const QUEUE_MAX: usize = 8192;
-/// Connections to one server. The sessions of clients are spread over them, and stay on theirs.
-pub(crate) const CONNECTIONS_MAX: u64 = 64;
 /// Maximum number of origins of a forwarding proxy.
 pub(crate) const ORIGINS_MAX: usize = 1024;
 /// Number of origins of a forwarding proxy above which unused ones are forgotten, because each keeps

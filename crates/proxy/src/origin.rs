@@ -1,10 +1,10 @@
 //! [`OriginServer`]: an origin with its client, its limits and the servers behind it.
 
-use crate::limits::{CONNECTIONS_MAX, PLACES_MAX, QUEUE_MAX, REQUESTS_MAX, RequestLane};
+use crate::connections::{NameConnection, NameConnections};
+use crate::limits::{PLACES_MAX, QUEUE_MAX, REQUESTS_MAX, RequestLane};
 use crate::names::OriginNames;
 use crate::place::{OriginPlace, ProbeFailure, RequestFailure};
 use crate::settings::ProxyConfig;
-use base::Owner;
 use client::{AddressFilter, Cause, Client, Credentials, Url};
 use config::HostPattern;
 use std::collections::HashMap;
@@ -27,6 +27,7 @@ pub(crate) struct OriginServer {
     places: Mutex<HashMap<String, Arc<OriginPlace>>>,
     names: RequestLane,
     pub(crate) data: RequestLane,
+    name_connections: NameConnections,
 }
 
 /// Creates clients of one origin.
@@ -127,6 +128,7 @@ impl OriginServer {
             places: Mutex::default(),
             names: RequestLane::new(REQUESTS_MAX, QUEUE_MAX),
             data: RequestLane::new(REQUESTS_MAX, QUEUE_MAX),
+            name_connections: NameConnections::default(),
             dialer,
         })
     }
@@ -166,6 +168,11 @@ impl OriginServer {
         place
     }
 
+    /// Returns the connection for a request about names.
+    pub(crate) fn name_connection(&self) -> NameConnection<'_> {
+        self.name_connections.idlest()
+    }
+
     /// Makes a request about names within the limits of this origin.
     pub(crate) async fn run<T>(
         &self,
@@ -174,10 +181,4 @@ impl OriginServer {
         let _turn = self.names.enter().await?;
         self.home.run(work).await
     }
-}
-
-/// Returns the user of the connection for requests of a session. Sessions share connections, so the
-/// number of connections to a server is bounded.
-pub(crate) fn connection_user(owner: Owner) -> String {
-    format!("p{}", owner.0 % CONNECTIONS_MAX)
 }

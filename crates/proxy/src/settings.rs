@@ -2,7 +2,7 @@
 
 use auth::tls::TrustAnchors;
 use base::LogicalPath;
-use client::{Credentials, Settings, Url};
+use client::{Credentials, Settings, Source, Url};
 use config::HostPattern;
 use std::sync::Arc;
 
@@ -11,6 +11,14 @@ use std::sync::Arc;
 const CONNECTION_WINDOW: u64 = 4;
 /// Attempts before a server is given up. The circuit breaker continues in the background.
 const CONNECTION_ROUNDS: u64 = 1;
+
+/// Seconds of silence after which a connection counts as lost: longer than any request.
+const STREAM_TIMEOUT: u64 = 86_400;
+/// Seconds and number of the TCP probes by which a connection that a network has swallowed is noticed, in
+/// 60 s. A slow server acknowledges them.
+const KEEP_ALIVE_TIME: u64 = 20;
+const KEEP_ALIVE_INTERVAL: u64 = 10;
+const KEEP_ALIVE_PROBES: u64 = 4;
 
 /// An exported part of the name space.
 #[derive(Clone, Debug)]
@@ -59,5 +67,24 @@ pub fn client_settings() -> Settings {
     settings.connection_window = CONNECTION_WINDOW;
     settings.connection_retry = CONNECTION_ROUNDS;
     settings.stream_error_window = 0;
+    // The circuit breaker decides whether a silent server is dead.
+    settings.stream_timeout = STREAM_TIMEOUT;
+    // A reply may take all of the time of its request.
+    settings.set("RequestTimeout", &settings.request_timeout.to_string(), Source::Option).ok();
+    (settings.tcp_keep_alive, settings.tcp_keep_alive_time) = (1, KEEP_ALIVE_TIME);
+    (settings.tcp_keep_alive_interval, settings.tcp_keep_alive_probes) =
+        (KEEP_ALIVE_INTERVAL, KEEP_ALIVE_PROBES);
     settings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_breaker_decides_about_silence_before_the_client() {
+        let settings = client_settings();
+        assert!(settings.silence() > settings.operation_time());
+        assert!(settings.is_set("RequestTimeout"), "one reply has all of the time");
+    }
 }
