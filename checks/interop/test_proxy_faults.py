@@ -121,3 +121,13 @@ def test_slow_requests_about_names_do_not_delay_reads():
         fake.allowed.set()
         for connection, stream in zip(slow, streams):
             assert connection.result(stream).split()[1] == str(len(CONTENT)).encode()
+
+
+def test_opens_that_wait_for_a_tape_delay_no_other_session():
+    with Staging() as fake, Proxy(fake.host) as proxy:
+        greedy = raw.Connection(proxy)
+        for _ in range(600):
+            greedy.start(raw.OPEN, READ, b"/f")
+        # All of them have been made: none keeps its turn while it waits.
+        wait_until(lambda: fake.opens >= 600)
+        assert raw.Connection(proxy, timeout=15).stat("/f")[1] == str(len(CONTENT))

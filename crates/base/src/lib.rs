@@ -13,6 +13,7 @@
 //! | `cgi`          | [`Cgi`]: the opaque text behind the first `?` of a path                  |
 //! | `error`        | [`Error`] and [`ErrorKind`]: failed operations                           |
 //! | `extent`       | [`Extent`], [`ReadPiece`], [`CopyRange`]: ranges of files                |
+//! | `fair_share_queue` | [`FairShareQueue`]: a queue that serves the owners of its entries in turn |
 //! | `host`         | [`written_ip`], [`is_private`]: addresses of hosts                        |
 //! | `identity`     | [`Identity`]: the client at the other end of a connection                |
 //! | `client_host`  | [`ClientHost`]: the key of per-host limits                               |
@@ -35,6 +36,7 @@ mod descriptors;
 mod error;
 mod escaped_path;
 mod extent;
+mod fair_share_queue;
 mod host;
 mod identity;
 mod nearest;
@@ -55,6 +57,7 @@ pub use descriptors::{Descriptor, DescriptorBudget, SESSION_FILES_MIN};
 pub use error::{Error, ErrorKind, errno_text};
 pub use escaped_path::EscapeError;
 pub use extent::{CopyRange, Extent, ReadPiece};
+pub use fair_share_queue::FairShareQueue;
 pub use host::{is_private, meant_ip, written_ip};
 pub use identity::{Identity, LoginNames, NAME_BYTES_MAX};
 pub use nearest::nearest;

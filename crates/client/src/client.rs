@@ -15,6 +15,7 @@ use crate::connect::AddressFilter;
 use crate::credentials::{CredentialChoice, Credentials};
 use crate::failure::Error;
 use crate::listing_memory::ListingMemory;
+use crate::pacing::RequestPacing;
 use crate::pool::{ConnectionPool, ConnectionRequest};
 use crate::redirect::RedirectScope;
 use crate::settings::Settings;
@@ -32,7 +33,11 @@ const ANSWER_TIME: Duration = Duration::from_secs(60);
 /// tasks of the runtime on which they were first used. [`blocking`](crate::blocking) needs no
 /// runtime.
 #[derive(Clone)]
-pub struct Client(Arc<ClientState>);
+pub struct Client {
+    state: Arc<ClientState>,
+    /// The turns of requests.
+    pacing: Option<Arc<dyn RequestPacing>>,
+}
 
 pub(crate) struct ClientState {
     pub(crate) settings: Settings,
@@ -81,9 +86,25 @@ impl Client {
         Self::build(settings, login, credentials, Some(filter), tls, RedirectScope::Place)
     }
 
+    /// Returns this client with requests that `pacing` can hold back. Requests about open files are not.
+    #[must_use]
+    pub fn paced(&self, pacing: Arc<dyn RequestPacing>) -> Self {
+        Self { state: self.state.clone(), pacing: Some(pacing) }
+    }
+
+    /// Returns this client with requests that nothing holds back.
+    pub(crate) fn unpaced(&self) -> Self {
+        Self { state: self.state.clone(), pacing: None }
+    }
+
+    /// Returns the turns of its requests.
+    pub(crate) fn pacing(&self) -> Option<&Arc<dyn RequestPacing>> {
+        self.pacing.as_ref()
+    }
+
     /// Creates a client with other settings, and with credentials and limits of this one.
     pub(crate) fn with_settings(&self, settings: Settings) -> Self {
-        let ClientState { pool, redirects, .. } = &*self.0;
+        let ClientState { pool, redirects, .. } = &*self.state;
         let mut login = pool.login().clone();
         login.info.clone_from(&settings.mon_info);
         let (credentials, filter) = (pool.credentials().clone(), pool.filter().cloned());
@@ -100,26 +121,27 @@ impl Client {
     ) -> Self {
         let blocks = DataBufferPool::default();
         let pool = ConnectionPool::new(login, credentials, filter, tls, blocks.clone());
-        Self(Arc::new(ClientState {
+        let state = Arc::new(ClientState {
             settings,
             pool,
             blocks,
             pending_checksums: PendingChecksums::default(),
             waits: Waits::default(),
             redirects,
-        }))
+        });
+        Self { state, pacing: None }
     }
 
     /// Returns the settings of the client.
     #[must_use]
     pub fn settings(&self) -> &Settings {
-        &self.0.settings
+        &self.state.settings
     }
 
     /// Returns the pool of memory for reads. Callers can take blocks for writes from it.
     #[must_use]
     pub fn blocks(&self) -> &DataBufferPool {
-        &self.0.blocks
+        &self.state.blocks
     }
 
     /// Returns the connection to the server of a URL and connects if there is none. It serves
@@ -133,20 +155,20 @@ impl Client {
         let _waiting = self.waits().begin(url, WaitFor::Connection);
         let choice = &CredentialChoice::of(url);
         let wanted = ConnectionRequest { url, choice, settings: self.settings(), rounds, until };
-        let made = self.0.pool.channel(wanted).await;
+        let made = self.state.pool.channel(wanted).await;
         made.map_err(|cause| Error::new("connect", url, cause).at(url.authority(), &[]))
     }
 
     /// Reports whether there is a connection to the server of a URL, of any user.
     #[must_use]
     pub fn is_connected(&self, url: &Url) -> bool {
-        self.0.pool.is_connected(&url.host, url.port)
+        self.state.pool.is_connected(&url.host, url.port)
     }
 
     /// Returns the waits of its operations.
     #[must_use]
     pub fn waits(&self) -> &Waits {
-        &self.0.waits
+        &self.state.waits
     }
 
     /// Returns the memory limit for the listings that one operation holds at once.
@@ -155,16 +177,16 @@ impl Client {
     }
 
     pub(crate) fn pending_checksums(&self) -> &PendingChecksums {
-        &self.0.pending_checksums
+        &self.state.pending_checksums
     }
 
     /// Returns what redirects may change.
     pub(crate) fn redirects(&self) -> RedirectScope {
-        self.0.redirects
+        self.state.redirects
     }
 
     pub(crate) fn pool(&self) -> &ConnectionPool {
-        &self.0.pool
+        &self.state.pool
     }
 
     /// Returns the deadline of an operation that begins now.

@@ -56,7 +56,7 @@ async fn declares_delegation(channel: &Channel, until: Deadlines) -> bool {
     let query = Query { infotype, fhandle: FileHandle::default(), args: &args };
     let request = Encoded::new(&Request::Query(query));
     // A server that cannot answer gets no proxy.
-    match channel.call(request, Bytes::new(), ReplySink::Body(BodyLimit::ANSWER), until).await {
+    match channel.call(request, Bytes::new(), ReplySink::Body(BodyLimit::ANSWER), until, None).await {
         Ok(ServerReply::Ok(content)) => takes_proxies(&String::from_utf8_lossy(&content.body)),
         _ => false,
     }

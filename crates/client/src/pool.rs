@@ -309,7 +309,13 @@ async fn end_session(channel: &Channel, sessid: SessionId, until: Instant) {
     loop {
         let request = Encoded::new(&Request::Endsess(Endsess { sessid }));
         let answer = channel
-            .call(request, Bytes::new(), ReplySink::Body(BodyLimit::ANSWER), Deadlines { answer: end, end })
+            .call(
+                request,
+                Bytes::new(),
+                ReplySink::Body(BodyLimit::ANSWER),
+                Deadlines { answer: end, end },
+                None,
+            )
             .await;
         match answer {
             Ok(ServerReply::Wait { pause, .. }) if Instant::now() + pause < end => {

@@ -183,6 +183,9 @@ impl<'a> Attempts<'a> {
     /// Sends the request until it has a final reply.
     pub(crate) async fn run<D: RecoveryPolicy>(mut self, policy: &mut D) -> Result<ReplyContent, Error> {
         loop {
+            if let Some(pacing) = self.client.pacing() {
+                pacing.resume().await;
+            }
             let Exchange { reply, at_manager } = match policy.send(&self).await {
                 Ok(exchange) => exchange,
                 Err(cause) => {
@@ -238,6 +241,9 @@ impl<'a> Attempts<'a> {
         let (operation, seconds) = (self.name, pause.as_secs());
         tracing::debug!(operation, server = %at.authority(), seconds, text, "asked to wait");
         let _waiting = self.client.waits().begin(&at, WaitFor::Pause { until, text });
+        if let Some(pacing) = self.client.pacing() {
+            pacing.pause();
+        }
         tokio::time::sleep_until(until).await;
         Ok(())
     }

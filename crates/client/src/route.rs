@@ -276,7 +276,7 @@ impl<F: Fn(&Url, bool) -> Encoded + Sync> RecoveryPolicy for Routed<'_, F> {
         let request = (self.ask.request)(at, attempts.has_waited());
         let sink = ReplySink::Body(self.ask.limit.clone());
         let _waiting = client.waits().begin(at, WaitFor::Answer);
-        let reply = channel.call(request, Bytes::new(), sink, attempts.until()).await;
+        let reply = channel.call(request, Bytes::new(), sink, attempts.until(), client.pacing()).await;
         let at_manager = channel.is_manager();
         self.channel = Some(channel);
         Ok(Exchange { reply, at_manager })

@@ -15,10 +15,10 @@ use crate::remote_file::RemoteFile;
 use crate::settings::ProxyConfig;
 use crate::status::{brief_stat, file_stat};
 use crate::threads::ProxyThreads;
-use base::{Error, ErrorKind, LogicalPath};
+use base::{Error, ErrorKind, LogicalPath, Owner};
 use client::xroot::codes::QueryType;
 use client::xroot::flags::{OpenOptions, ServerFlags};
-use client::{FileSystem as RemoteFiles, ListWith, OpenWith, RemoteEntry, SpaceInfo, Url};
+use client::{Client, FileSystem as RemoteFiles, ListWith, OpenWith, RemoteEntry, SpaceInfo, Url};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,6 +59,8 @@ pub(crate) struct PathAtOrigin {
     /// The URL, with the user of the connection for files.
     url: Url,
     read_only: bool,
+    /// The session of the client.
+    owner: Owner,
 }
 
 impl PathAtOrigin {
@@ -79,7 +81,7 @@ impl PathAtOrigin {
     ) -> Result<T, RequestFailure> {
         let connection = self.origin.name_connection();
         let url = Url { user: Some(connection.user()), ..self.url.clone() };
-        self.origin.run(work(self.origin.client().file_system(&url))).await
+        self.origin.run(self.owner, async |client: Client| work(client.file_system(&url)).await).await
     }
 }
 
@@ -108,7 +110,8 @@ impl ProxyFiles {
         let export = self.config.export(&target.path, participle)?;
         let RemoteAddress { mut url, .. } = address;
         url.user = Some(file_connection_user(reply.owner()));
-        Ok(PathAtOrigin { origin, url, read_only: export.read_only || export.force_read_only })
+        let read_only = export.read_only || export.force_read_only;
+        Ok(PathAtOrigin { origin, url, read_only, owner: reply.owner() })
     }
 
     /// Starts a request about a path, and tells the client when the answer takes long.
@@ -190,7 +193,7 @@ impl ProxyFiles {
         self.begin((caller, reply), (target, "Opening", "open"), None, move |at| async move {
             check_exists(parent).await?;
             let with = open_options(&request, writes);
-            let remote = RemoteFile::open(at.origin, at.url, with).await?;
+            let remote = RemoteFile::open(at.origin, at.url, with, at.owner).await?;
             let stat = match request.stat {
                 true => Some(file_stat(&remote.known_stat().await?, at.read_only)),
                 false => None,

@@ -1,14 +1,18 @@
 //! Limits of one origin: requests that are made at once, and those that wait for a turn.
 //!
-//! Each origin has its own, so a slow origin delays only its own readers. Requests about names have
-//! a limit of their own, because an open can wait for a tape while open files are read.
+//! Each origin has its own for names, and each of its servers for open files, so a slow server delays only
+//! its own readers. Sessions take turns, and none has more than a quarter.
 
 use crate::place::RequestFailure;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use base::{FairShareQueue, Owner};
+use client::RequestPacing;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
 
-/// Maximum number of requests about names, and of requests about open files, that one origin has at
-/// once.
+/// Maximum number of requests about names that an origin has at once, and of requests about open files that
+/// one of its servers has.
 pub(crate) const REQUESTS_MAX: usize = 512;
 /// Maximum number of requests of each kind that wait for a turn.
 pub(crate) const QUEUE_MAX: usize = 8192;
@@ -20,39 +24,176 @@ pub(crate) const UNUSED_ORIGINS_MAX: usize = 64;
 /// Maximum number of servers behind one origin whose state is known.
 pub(crate) const PLACES_MAX: usize = 4096;
 
-/// A limit of requests with a bounded queue.
-pub(crate) struct RequestLane {
-    permits: Semaphore,
-    queued: AtomicUsize,
+/// Waiting requests of one session that a full queue still takes, so that no session fills it for others.
+const QUEUE_SPARE: usize = 16;
+/// Part of the requests, and of the queue, that one session has at most.
+const SHARE: usize = 4;
+
+/// A limit of requests with a bounded queue, in which sessions take turns.
+#[derive(Clone)]
+pub(crate) struct RequestLane(Arc<LaneInner>);
+
+struct LaneInner {
+    state: Mutex<LaneState>,
+    requests_max: usize,
     queue_max: usize,
 }
 
+struct LaneState {
+    /// Requests that wait. Those that were given up leave their entry behind.
+    turns: FairShareQueue<oneshot::Sender<TurnPermit>>,
+    /// Number of requests that wait and were not given up.
+    waiting: usize,
+}
+
+/// The permission to make a request, which passes on when it is dropped.
+struct TurnPermit {
+    lane: Option<RequestLane>,
+    owner: Owner,
+}
+
+impl Drop for TurnPermit {
+    fn drop(&mut self) {
+        if let Some(lane) = self.lane.take() {
+            lane.state().turns.record_end(self.owner);
+            lane.pass_on();
+        }
+    }
+}
+
 /// A request in the queue.
-struct QueuedTurn<'a>(&'a AtomicUsize);
+struct QueuedTurn<'a>(&'a RequestLane);
 
 impl Drop for QueuedTurn<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.0.state().waiting -= 1;
     }
 }
 
 impl RequestLane {
-    /// Creates a lane for `requests` at once and `queue_max` more that wait.
-    pub(crate) fn new(requests: usize, queue_max: usize) -> Self {
-        Self { permits: Semaphore::new(requests), queued: AtomicUsize::new(0), queue_max }
+    /// Creates a lane for `requests_max` requests at once and `queue_max` more that wait.
+    pub(crate) fn new(requests_max: usize, queue_max: usize) -> Self {
+        let turns = FairShareQueue::new(requests_max.div_ceil(SHARE));
+        let state = Mutex::new(LaneState { turns, waiting: 0 });
+        Self(Arc::new(LaneInner { state, requests_max, queue_max }))
     }
 
-    /// Waits for a turn.
-    pub(crate) async fn enter(&self) -> Result<SemaphorePermit<'_>, RequestFailure> {
-        if let Ok(permit) = self.permits.try_acquire() {
-            return Ok(permit);
-        }
-        let before = self.queued.fetch_add(1, Ordering::AcqRel);
-        let _queued = QueuedTurn(&self.queued);
-        if before >= self.queue_max {
+    fn state(&self) -> MutexGuard<'_, LaneState> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the turn of a request of a session.
+    pub(crate) async fn enter(&self, owner: Owner) -> Result<RequestTurn, RequestFailure> {
+        let is_refused = {
+            let state = self.state();
+            let of_owner = state.turns.waiting_of(owner);
+            let is_full = state.waiting >= self.0.queue_max && of_owner >= QUEUE_SPARE.min(self.0.queue_max);
+            is_full || of_owner >= self.0.queue_max.div_ceil(SHARE)
+        };
+        if is_refused {
             return Err(RequestFailure::Busy);
         }
-        self.permits.acquire().await.map_err(|_| RequestFailure::Cancelled)
+        let permit = Mutex::new(TurnState { permit: self.permit(owner).await, is_over: false });
+        Ok(RequestTurn(Arc::new(TurnInner { lane: self.clone(), owner, state: permit })))
+    }
+
+    /// Waits for a permit, also in a full queue.
+    async fn permit(&self, owner: Owner) -> Option<TurnPermit> {
+        let queued = {
+            let mut state = self.state();
+            let is_free = state.turns.running() < self.0.requests_max && !state.turns.is_ready();
+            if is_free && state.turns.may_run(owner) {
+                state.turns.record_start(owner);
+                return Some(TurnPermit { lane: Some(self.clone()), owner });
+            }
+            if state.turns.waiting() >= 2 * self.0.queue_max.max(state.waiting) {
+                state.turns.retain(|turn| !turn.is_closed());
+            }
+            let (turn, queued) = oneshot::channel();
+            state.turns.push(owner, turn);
+            state.waiting += 1;
+            queued
+        };
+        let _queued = QueuedTurn(self);
+        queued.await.ok()
+    }
+
+    /// Gives free turns to requests that wait.
+    fn pass_on(&self) {
+        loop {
+            let next = {
+                let mut state = self.state();
+                if state.turns.running() >= self.0.requests_max {
+                    return;
+                }
+                state.turns.pop()
+            };
+            let Some((owner, turn)) = next else { return };
+            if let Err(mut unused) = turn.send(TurnPermit { lane: Some(self.clone()), owner }) {
+                // The request was given up.
+                unused.lane = None;
+                self.state().turns.record_end(owner);
+            }
+        }
+    }
+}
+
+/// The turn of a request. It ends when this value is dropped.
+pub(crate) struct RequestTurn(Arc<TurnInner>);
+
+/// The turn as the client library sees it, which may keep it for longer than the request.
+struct TurnInner {
+    lane: RequestLane,
+    owner: Owner,
+    state: Mutex<TurnState>,
+}
+
+struct TurnState {
+    permit: Option<TurnPermit>,
+    is_over: bool,
+}
+
+impl RequestTurn {
+    /// Returns the pacing of the request: its turn is free for others while the origin asks to wait.
+    pub(crate) fn pacing(&self) -> Arc<dyn RequestPacing> {
+        self.0.clone()
+    }
+}
+
+impl Drop for RequestTurn {
+    fn drop(&mut self) {
+        self.0.state().is_over = true;
+        self.0.pause();
+    }
+}
+
+impl TurnInner {
+    fn state(&self) -> MutexGuard<'_, TurnState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RequestPacing for TurnInner {
+    fn pause(&self) {
+        let permit = self.state().permit.take();
+        drop(permit);
+    }
+
+    fn resume(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            let has_turn = {
+                let state = self.state();
+                state.is_over || state.permit.is_some()
+            };
+            if has_turn {
+                return;
+            }
+            let permit = self.lane.permit(self.owner).await;
+            let mut state = self.state();
+            if !state.is_over {
+                state.permit = permit;
+            }
+        })
     }
 }
 
@@ -60,18 +201,73 @@ impl RequestLane {
 mod tests {
     use super::*;
 
+    const GREEDY: Owner = Owner(1);
+    const POLITE: Owner = Owner(2);
+
+    impl RequestLane {
+        /// Returns the number of requests that wait, and of those that are made.
+        fn counts(&self) -> (usize, usize) {
+            let state = self.state();
+            (state.waiting, state.turns.running())
+        }
+    }
+
     #[tokio::test]
     async fn a_full_queue_refuses_and_a_free_turn_is_taken() {
         let lane = RequestLane::new(1, 1);
-        let first = lane.enter().await.unwrap();
-        let second = lane.enter();
+        let first = lane.enter(GREEDY).await.unwrap();
+        let second = lane.enter(GREEDY);
         tokio::pin!(second);
         assert!(is_pending(&mut second).await);
-        assert!(matches!(lane.enter().await, Err(RequestFailure::Busy)));
+        assert!(matches!(lane.enter(GREEDY).await, Err(RequestFailure::Busy)));
         drop(first);
         drop(second.await.unwrap());
-        drop(lane.enter().await.unwrap());
-        assert_eq!(lane.queued.load(Ordering::Relaxed), 0);
+        drop(lane.enter(GREEDY).await.unwrap());
+        assert_eq!(lane.counts(), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn one_session_takes_neither_all_turns_nor_the_queue() {
+        let lane = RequestLane::new(8, 4);
+        let mut turns = Vec::new();
+        let mut waiting = Vec::new();
+        for _ in 0..8 {
+            let mut turn = Box::pin(lane.enter(GREEDY));
+            tokio::select! {
+                biased;
+                turn = &mut turn => turns.push(turn),
+                () = std::future::ready(()) => waiting.push(turn),
+            }
+        }
+        assert_eq!(
+            turns.iter().filter(|turn| turn.is_ok()).count() - waiting.len(),
+            1,
+            "a quarter, and one waits"
+        );
+        drop(lane.enter(POLITE).await.unwrap());
+        // What was given up takes no place.
+        drop(waiting);
+        turns.clear();
+        assert_eq!(lane.counts(), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_turn_is_free_while_the_origin_asks_to_wait() {
+        let lane = RequestLane::new(1, 1);
+        let first = lane.enter(GREEDY).await.unwrap();
+        let pacing = first.pacing();
+        pacing.pause();
+        let second = lane.enter(POLITE).await.unwrap();
+        let resumed = pacing.resume();
+        tokio::pin!(resumed);
+        assert!(is_pending(&mut resumed).await);
+        drop(second);
+        resumed.await;
+        assert_eq!(lane.counts().1, 1);
+        // The client may keep the turn of a request that is over.
+        drop(first);
+        pacing.resume().await;
+        assert_eq!(lane.counts().1, 0);
     }
 
     /// Polls a future once and reports whether it is pending.

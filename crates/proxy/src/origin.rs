@@ -5,10 +5,10 @@ use crate::limits::{PLACES_MAX, QUEUE_MAX, REQUESTS_MAX, RequestLane};
 use crate::names::OriginNames;
 use crate::place::{OriginPlace, ProbeFailure, RequestFailure};
 use crate::settings::ProxyConfig;
+use base::Owner;
 use client::{AddressFilter, Cause, Client, Credentials, Url};
 use config::HostPattern;
 use std::collections::HashMap;
-use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -26,7 +26,6 @@ pub(crate) struct OriginServer {
     /// Servers to which it has redirected, by address.
     places: Mutex<HashMap<String, Arc<OriginPlace>>>,
     names: RequestLane,
-    pub(crate) data: RequestLane,
     name_connections: NameConnections,
 }
 
@@ -127,7 +126,6 @@ impl OriginServer {
             home: dialer.place(url),
             places: Mutex::default(),
             names: RequestLane::new(REQUESTS_MAX, QUEUE_MAX),
-            data: RequestLane::new(REQUESTS_MAX, QUEUE_MAX),
             name_connections: NameConnections::default(),
             dialer,
         })
@@ -176,9 +174,10 @@ impl OriginServer {
     /// Makes a request about names within the limits of this origin.
     pub(crate) async fn run<T>(
         &self,
-        work: impl Future<Output = Result<T, client::Error>>,
+        owner: Owner,
+        work: impl AsyncFnOnce(Client) -> Result<T, client::Error>,
     ) -> Result<T, RequestFailure> {
-        let _turn = self.names.enter().await?;
-        self.home.run(work).await
+        let turn = self.names.enter(owner).await?;
+        self.home.run(work(self.client().paced(turn.pacing()))).await
     }
 }

@@ -5,6 +5,7 @@
 //! dead. After a failed probe or a failed connection the breaker is open: requests that wait and
 //! new ones fail at once, and probes continue until one succeeds.
 
+use crate::limits::{QUEUE_MAX, REQUESTS_MAX, RequestLane};
 use client::{Cause, Error};
 use std::future::Future;
 use std::pin::Pin;
@@ -63,6 +64,8 @@ pub(crate) enum RequestFailure {
 /// A server at which requests are made.
 pub(crate) struct OriginPlace {
     authority: String,
+    /// Requests about files that are open here.
+    pub(crate) data: RequestLane,
     probe: Box<Probe>,
     is_connected: Box<IsConnected>,
     runtime: Handle,
@@ -105,6 +108,7 @@ impl OriginPlace {
             RequestActivity { waiting: 0, last_sign: Instant::now(), last_reply: None, is_watched: false };
         Arc::new(Self {
             authority,
+            data: RequestLane::new(REQUESTS_MAX, QUEUE_MAX),
             probe,
             is_connected,
             runtime,

@@ -2,7 +2,8 @@
 
 use crate::origin::OriginServer;
 use crate::place::{OriginPlace, RequestFailure};
-use client::{Bytes, File, OpenWith, StatInfo, Url};
+use base::Owner;
+use client::{Bytes, Client, File, OpenWith, StatInfo, Url};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -11,6 +12,8 @@ use std::sync::Arc;
 pub(crate) struct RemoteFile {
     origin: Arc<OriginServer>,
     file: File,
+    /// The session of the client.
+    owner: Owner,
 }
 
 impl RemoteFile {
@@ -20,10 +23,11 @@ impl RemoteFile {
         origin: Arc<OriginServer>,
         url: Url,
         with: OpenWith,
+        owner: Owner,
     ) -> Result<Self, RequestFailure> {
-        let client = origin.client();
-        let file = origin.run(client.open(&url, &with)).await?;
-        Ok(Self { origin, file })
+        let open = async |client: Client| client.open(&url, &with).await;
+        let file = origin.run(owner, open).await?;
+        Ok(Self { origin, file, owner })
     }
 
     /// Returns the status in the reply to the open, or requests it.
@@ -38,7 +42,7 @@ impl RemoteFile {
         &self,
         work: impl Future<Output = Result<T, client::Error>>,
     ) -> Result<T, RequestFailure> {
-        let _turn = self.origin.data.enter().await?;
+        let _turn = self.place().data.enter(self.owner).await?;
         self.at_current_place(pin!(work)).await
     }
 

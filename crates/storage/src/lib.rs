@@ -15,7 +15,6 @@
 //! | `directory_lock` | [`DirectoryLock`]: a directory that one process has at a time |
 //! | `look_limit` | [`LookLimit`]: limit of the lookups that wait for one file system |
 //! | `pool` | [`Pool`]: executor for blocking work; a bounded number of threads per file system. [`Work`]: long work in bounded steps |
-//! | `fair_share_queue` | a queue that serves the owners of its entries in turn |
 //! | `batched_reads` | batches of small blocking reads, one thread per batch |
 //! | `ring` | reads that would block, through the event loop's own io_uring |
 //! | `transfer` | [`TransferStorage`]: operations on files that are copied from and to mass storage |
@@ -34,7 +33,6 @@ mod backend;
 mod batched_reads;
 mod directory_lock;
 mod directory_stream;
-mod fair_share_queue;
 pub mod faulty;
 mod held_file;
 mod incoming;

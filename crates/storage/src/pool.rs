@@ -18,10 +18,9 @@
 //! moves along and counts as one of its threads meanwhile, and its own pool may start a
 //! replacement.
 
-use crate::fair_share_queue::FairShareQueue;
 use crate::look_limit::LookLimit;
 use crate::user::is_acting;
-use base::Owner;
+use base::{FairShareQueue, Owner};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -169,7 +169,7 @@ impl ChannelDriver {
             self.backlog.push_front(command);
             return;
         }
-        let ChannelRequest { request, payload, sink, until, answer } = command;
+        let ChannelRequest { request, payload, sink, until, pacing, answer } = command;
         let is_abandoned = answer.as_ref().is_some_and(tokio::sync::oneshot::Sender::is_closed);
         // A close is needed also if nobody waits for it.
         if is_abandoned && request.code() != RequestCode::CLOSE {
@@ -178,9 +178,7 @@ impl ChannelDriver {
         let bytes = payload.len().max(if let ReplySink::Block(_, most) = &sink { *most } else { 0 });
         let lane = if bytes >= LANE_BYTES_MIN && request.has_path() { self.book.idlest_lane() } else { 0 };
         let tag = self.book.add(until, sink, answer, lane, now);
-        if request.opens_file() {
-            self.book.mark_open(tag);
-        }
+        self.book.mark(tag, request.opens_file(), pacing);
         match self.machine.submit_encoded(&request, payload, lane, tag) {
             Ok(()) => {}
             Err(SubmitError::NotReady | SubmitError::Full) => self.book.forget(tag),

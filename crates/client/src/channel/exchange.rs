@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use rawclient::{ConnectionError, Encoded, ServerInfo};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -13,6 +14,7 @@ use wire::xroot::reply::{Redirect, StatusFrame};
 use super::open_reply::UnclaimedHandle;
 use crate::buffer_pool::PooledBuffer;
 use crate::listing_memory::{ListingCharge, ListingMemory};
+use crate::pacing::RequestPacing;
 
 /// State shared by the task and the callers.
 #[derive(Debug)]
@@ -45,6 +47,8 @@ pub(super) struct ChannelRequest {
     pub(super) payload: Bytes,
     pub(super) sink: ReplySink,
     pub(super) until: Deadlines,
+    /// Paused if the server announces that the reply is late.
+    pub(super) pacing: Option<Arc<dyn RequestPacing>>,
     /// `None` if no caller waits for the reply.
     pub(super) answer: Option<oneshot::Sender<Result<ServerReply, MissingReply>>>,
 }
@@ -55,7 +59,7 @@ impl ChannelRequest {
         let now = Instant::now();
         let until = Deadlines { answer: now, end: now };
         let (payload, sink) = (Bytes::new(), ReplySink::Body(BodyLimit::ANSWER));
-        Self { request, payload, sink, until, answer: None }
+        Self { request, payload, sink, until, pacing: None, answer: None }
     }
 }
 

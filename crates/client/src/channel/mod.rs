@@ -26,6 +26,7 @@ use wire::xroot::flags::ServerFlags;
 
 use self::exchange::{ChannelRequest, ChannelState};
 use crate::buffer_pool::DataBufferPool;
+use crate::pacing::RequestPacing;
 use crate::server_stream::ServerStream;
 
 pub(crate) use self::exchange::{
@@ -77,7 +78,8 @@ impl Channel {
         Arc::new(Self { commands, shared })
     }
 
-    /// Sends a request and waits for its reply. Dropping the future abandons the reply, not the
+    /// Sends a request and waits for its reply. `pacing` is paused if the server announces that the
+    /// reply is late. Dropping the future abandons the reply, not the
     /// request.
     pub(crate) async fn call(
         &self,
@@ -85,10 +87,12 @@ impl Channel {
         payload: Bytes,
         sink: ReplySink,
         until: Deadlines,
+        pacing: Option<&Arc<dyn RequestPacing>>,
     ) -> Result<ServerReply, MissingReply> {
         let (answer, receiver) = oneshot::channel();
         let unsent = MissingReply::Lost { reason: ConnectionLoss::Closed, sent: false };
-        let command = ChannelRequest { request, payload, sink, until, answer: Some(answer) };
+        let command =
+            ChannelRequest { request, payload, sink, until, pacing: pacing.cloned(), answer: Some(answer) };
         self.commands.send(command).map_err(|_| unsent)?;
         // The task answers each request it takes, unless its runtime is gone.
         receiver.await.unwrap_or(Err(MissingReply::Lost { reason: ConnectionLoss::ShutDown, sent: true }))

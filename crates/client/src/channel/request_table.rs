@@ -5,6 +5,7 @@
 use rawclient::{ConnectionEvent, RequestOutcome};
 use slab::Slab;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::WeakUnboundedSender;
 use tokio::sync::oneshot;
@@ -19,6 +20,7 @@ use super::exchange::{
 use super::open_reply::UnclaimedHandle;
 use crate::buffer_pool::PooledBuffer;
 use crate::listing_memory::{ListingCharge, ListingMemory};
+use crate::pacing::RequestPacing;
 
 /// Maximum number of bytes of an abandoned or oversized body that are received and dropped. Beyond
 /// them the connection is closed.
@@ -62,6 +64,7 @@ struct RequestEntry {
     frames_left: usize,
     /// It opens a file, which is closed if the caller has given up.
     opens: bool,
+    pacing: Option<Arc<dyn RequestPacing>>,
     /// `None` if the caller has given up.
     answer: Option<oneshot::Sender<Result<ServerReply, MissingReply>>>,
 }
@@ -109,6 +112,7 @@ impl RequestTable {
             pages: Vec::new(),
             frames_left,
             opens: false,
+            pacing: None,
             answer,
         };
         if let Some(load) = self.loads.get_mut(lane) {
@@ -121,10 +125,11 @@ impl RequestTable {
         place as u64
     }
 
-    /// Records that a request opens a file, so that its handle is not lost when the caller gives up.
-    pub(super) fn mark_open(&mut self, tag: u64) {
+    /// Records whether a request opens a file, whose handle is not lost when the caller gives up, and
+    /// what is paused when the reply is late.
+    pub(super) fn mark(&mut self, tag: u64, opens: bool, pacing: Option<Arc<dyn RequestPacing>>) {
         if let Some(entry) = self.entry(tag) {
-            entry.opens = true;
+            (entry.opens, entry.pacing) = (opens, pacing);
         }
     }
 
@@ -210,6 +215,9 @@ impl RequestTable {
     /// Extends the deadline of a request whose reply is deferred.
     fn extend(&mut self, tag: u64, wait: &Wait<'_>, now: Instant) {
         let Some(entry) = self.entry(tag) else { return };
+        if let Some(pacing) = &entry.pacing {
+            pacing.pause();
+        }
         let before = entry.until.answer;
         let later = now + Duration::from_secs(u64::try_from(wait.seconds).unwrap_or(0));
         entry.until.answer = before.max(later.min(entry.until.end));
@@ -462,7 +470,7 @@ mod tests {
     #[tokio::test]
     async fn a_file_whose_open_nobody_waits_for_is_closed() {
         let opened = |caller: &mut Caller| {
-            caller.0.mark_open(caller.1);
+            caller.0.mark(caller.1, true, None);
             caller.data(&[1, 2]).unwrap();
         };
         let done = |caller: &mut Caller| {

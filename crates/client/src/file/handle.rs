@@ -343,7 +343,8 @@ impl<F: Fn(FileHandle) -> Encoded, S: Fn() -> ReplySink> RecoveryPolicy for ByHa
         self.generation = current.generation;
         let (request, payload) = ((self.request)(current.fhandle), self.payload.clone());
         let channel = self.channel.insert(current.channel);
-        let reply = channel.call(request, payload, (self.sink)(), attempts.until()).await;
+        let reply =
+            channel.call(request, payload, (self.sink)(), attempts.until(), attempts.client.pacing()).await;
         Ok(Exchange { reply, at_manager: false })
     }
 

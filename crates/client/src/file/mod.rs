@@ -82,7 +82,7 @@ impl File {
             url.cgi.entry("oss.asize".to_owned()).or_insert_with(|| size.to_string());
         }
         let opened = FileOpening { client, origin: &url, with }.first().await?;
-        Ok(Self(Arc::new(RecoverableHandle::new(client.clone(), url, with.clone(), opened))))
+        Ok(Self(Arc::new(RecoverableHandle::new(client.unpaced(), url, with.clone(), opened))))
     }
 
     /// Returns the URL as it was opened.

@@ -1,6 +1,7 @@
 //! A fair queue: round-robin scheduling over the owners of its entries.
 //!
-//! It exists so that one session with a long backlog cannot starve the others in a [`crate::Pool`].
+//! It exists so that one session with a long backlog cannot starve the others: in the pools of storage
+//! threads, and in the requests of a proxy to an origin.
 //! Each owner has its own queue. An owner has one place in the round while it has a waiting entry
 //! and fewer running ones than its share. [`FairShareQueue::pop`] takes one entry of the owner
 //! whose turn it is. An entry therefore waits for at most one entry of each other owner, and for
@@ -10,14 +11,16 @@
 //! takes one entry at a time, so nothing runs beside it and nothing reports an end. With this queue
 //! it would have to report one for each entry, only to be ignored.
 
-use base::Owner;
+use crate::Owner;
 use std::collections::{HashMap, VecDeque};
 
 /// Maximum number of empty queues kept for reuse, so that an entry that need not wait causes no
 /// allocation.
 const SPARE_QUEUES_MAX: usize = 16;
 
-pub(crate) struct FairShareQueue<T> {
+/// A queue of entries, which serves their owners in turn.
+#[derive(Debug)]
+pub struct FairShareQueue<T> {
     owners: HashMap<Owner, OwnerQueue<T>>,
     /// Owners that have a waiting entry and may run one more.
     round: VecDeque<Owner>,
@@ -28,6 +31,7 @@ pub(crate) struct FairShareQueue<T> {
     spare: Vec<VecDeque<T>>,
 }
 
+#[derive(Debug)]
 struct OwnerQueue<T> {
     entries: VecDeque<T>,
     running: usize,
@@ -35,37 +39,45 @@ struct OwnerQueue<T> {
 }
 
 impl<T> FairShareQueue<T> {
-    pub(crate) fn new(share: usize) -> Self {
+    /// Creates an empty queue. `share` is the maximum number of running entries of one owner.
+    #[must_use]
+    pub fn new(share: usize) -> Self {
         let (owners, round, spare) = (HashMap::new(), VecDeque::new(), Vec::new());
         Self { owners, round, share: share.max(1), waiting: 0, running: 0, spare }
     }
 
     /// Returns the number of waiting entries.
-    pub(crate) fn waiting(&self) -> usize {
+    #[must_use]
+    pub fn waiting(&self) -> usize {
         self.waiting
     }
 
     /// Returns the number of waiting entries of this owner.
-    pub(crate) fn waiting_of(&self, owner: Owner) -> usize {
+    #[must_use]
+    pub fn waiting_of(&self, owner: Owner) -> usize {
         self.owners.get(&owner).map_or(0, |queue| queue.entries.len())
     }
 
     /// Returns the number of running entries.
-    pub(crate) fn running(&self) -> usize {
+    #[must_use]
+    pub fn running(&self) -> usize {
         self.running
     }
 
     /// Reports whether [`FairShareQueue::pop`] would return an entry.
-    pub(crate) fn is_ready(&self) -> bool {
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
         !self.round.is_empty()
     }
 
     /// Reports whether this owner may run one more entry.
-    pub(crate) fn may_run(&self, owner: Owner) -> bool {
+    #[must_use]
+    pub fn may_run(&self, owner: Owner) -> bool {
         owner.is_server() || self.owners.get(&owner).is_none_or(|queue| queue.running < self.share)
     }
 
-    pub(crate) fn push(&mut self, owner: Owner, entry: T) {
+    /// Appends an entry.
+    pub fn push(&mut self, owner: Owner, entry: T) {
         self.waiting += 1;
         self.queue_of(owner).entries.push_back(entry);
         self.enter_round(owner);
@@ -73,7 +85,7 @@ impl<T> FairShareQueue<T> {
 
     /// Takes an entry of the owner whose turn it is. It counts as running until
     /// [`FairShareQueue::record_end`].
-    pub(crate) fn pop(&mut self) -> Option<(Owner, T)> {
+    pub fn pop(&mut self) -> Option<(Owner, T)> {
         while let Some(owner) = self.round.pop_front() {
             let Some(queue) = self.owners.get_mut(&owner) else { continue };
             queue.in_round = false;
@@ -88,13 +100,13 @@ impl<T> FairShareQueue<T> {
     }
 
     /// Records the start of an entry of this owner that was not taken from this queue.
-    pub(crate) fn record_start(&mut self, owner: Owner) {
+    pub fn record_start(&mut self, owner: Owner) {
         self.running += 1;
         self.queue_of(owner).running += 1;
     }
 
     /// Records the end of a running entry of this owner.
-    pub(crate) fn record_end(&mut self, owner: Owner) {
+    pub fn record_end(&mut self, owner: Owner) {
         let Some(queue) = self.owners.get_mut(&owner) else { return };
         self.running = self.running.saturating_sub(1);
         queue.running = queue.running.saturating_sub(1);
@@ -106,6 +118,26 @@ impl<T> FairShareQueue<T> {
         {
             self.spare.push(queue.entries);
         }
+    }
+
+    /// Keeps the waiting entries for which `keep` returns `true`.
+    pub fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
+        let mut waiting = 0;
+        self.owners.retain(|_, queue| {
+            queue.entries.retain(&mut keep);
+            waiting += queue.entries.len();
+            queue.running > 0 || !queue.entries.is_empty()
+        });
+        self.waiting = waiting;
+        // An owner without entries has no place in the round.
+        let Self { owners, round, .. } = self;
+        round.retain(|owner| match owners.get_mut(owner) {
+            Some(queue) => {
+                queue.in_round = !queue.entries.is_empty();
+                queue.in_round
+            }
+            None => false,
+        });
     }
 
     fn queue_of(&mut self, owner: Owner) -> &mut OwnerQueue<T> {
@@ -193,5 +225,21 @@ mod tests {
             (0, 0),
             "an owner without entries leaves no state behind"
         );
+    }
+
+    #[test]
+    fn removed_entries_take_no_place() {
+        let mut queue = FairShareQueue::new(1);
+        for n in 0..4 {
+            queue.push(GREEDY, n);
+            queue.push(POLITE, 10 + n);
+        }
+        assert_eq!(queue.pop(), Some((GREEDY, 0)));
+        queue.retain(|n| *n == 2);
+        assert_eq!((queue.waiting(), queue.waiting_of(POLITE), queue.owners.len()), (1, 0, 1));
+        assert_eq!(queue.pop(), None, "the share is used");
+        queue.push(POLITE, 20);
+        queue.record_end(GREEDY);
+        assert_eq!((queue.pop(), queue.pop(), queue.pop()), (Some((POLITE, 20)), Some((GREEDY, 2)), None));
     }
 }
