@@ -176,12 +176,12 @@ def test_the_origin_gets_opaque_text_without_the_parts_for_clients():
         connection.stat("/f?authz=secret&xrd.wantprot=gsi&xrdcl.x=1&tried=h&pfc.blocksize=1k")
         path, cgi = elements(fake.paths[-1])
         assert path == "/arena/store/f"
-        assert {key: value for key, value in cgi.items() if key != "pss.tid"} == {"authz": "secret", "tried": "h", "pfc.blocksize": "1k", "oss.lcl": "1"}
+        assert {key: value for key, value in cgi.items() if key != "pss.tid"} == {"pss.hops": "1", "authz": "secret", "tried": "h", "pfc.blocksize": "1k", "oss.lcl": "1"}
         assert cgi["pss.tid"].startswith("tester.1234@")
         connection.stat("/f")
-        assert set(elements(fake.paths[-1])[1]) == {"pss.tid", "oss.lcl"}
+        assert set(elements(fake.paths[-1])[1]) == {"pss.tid", "pss.hops", "oss.lcl"}
         connection.stat("/tape/f")
-        assert set(elements(fake.paths[-1])[1]) == {"pss.tid"}
+        assert set(elements(fake.paths[-1])[1]) == {"pss.tid", "pss.hops"}
         assert all(user.startswith((b"p", b"n")) for user in fake.users)
         # The stat of the directory in which a file is created has the credentials of its open.
         connection.start(raw.OPEN, struct.pack(">HH", 0o644, raw.O_NEW | raw.O_UPDT), b"/d/new?authz=secret")

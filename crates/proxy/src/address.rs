@@ -13,6 +13,10 @@ const PROTOCOLS: [&str; 6] = ["root", "xroot", "roots", "xroots", "http", "https
 /// Prefixes of the keys of opaque text that are for clients only, and those of third-party copies,
 /// which this proxy takes no part in.
 const REMOVED_PREFIXES: [&[u8]; 3] = [b"xrd.", b"xrdcl.", b"tpc."];
+/// Element of opaque text that counts the proxies on the way of a request.
+const HOPS: &str = "pss.hops";
+/// Maximum number of proxies on the way of a request.
+const HOPS_MAX: u32 = 8;
 /// Linux error number of a read-only file system.
 const READ_ONLY: i32 = 30;
 
@@ -84,6 +88,12 @@ impl ProxyConfig {
         url.path = path.map_err(|why| refused(ErrorKind::ArgInvalid, &why.to_string()))?;
         url.merge_cgi(&text_of(&forwarded_cgi(&target.cgi)));
         url.cgi.insert("pss.tid".to_owned(), client_name(caller));
+        // Proxies that are each other's origins would pass a request round without end.
+        let hops = url.cgi.get(HOPS).map_or(Some(0), |hops| hops.parse::<u32>().ok());
+        let Some(hops) = hops.filter(|hops| *hops < HOPS_MAX) else {
+            return Err(refused(ErrorKind::FsError, "the request has passed too many proxies"));
+        };
+        url.cgi.insert(HOPS.to_owned(), (hops + 1).to_string());
         if !export.stage {
             url.cgi.insert("oss.lcl".to_owned(), "1".to_owned());
         }
@@ -183,11 +193,21 @@ mod tests {
         let (authority, path) =
             address(&proxy, "/a/b?authz=x&xrd.wantprot=gsi&xrdcl.a=b&tried=h&tpc.key=1&pfc.x=1").unwrap();
         assert_eq!(authority, "o:2");
-        assert_eq!(path, "/a/b?authz=x&oss.lcl=1&pfc.x=1&pss.tid=u_1.7@c.example.org&tried=h");
+        assert_eq!(path, "/a/b?authz=x&oss.lcl=1&pfc.x=1&pss.hops=1&pss.tid=u_1.7@c.example.org&tried=h");
         // The additions do not depend on text of the client, which cannot replace them.
-        assert_eq!(address(&proxy, "/a").unwrap().1, "/a?oss.lcl=1&pss.tid=u_1.7@c.example.org");
+        assert_eq!(address(&proxy, "/a").unwrap().1, "/a?oss.lcl=1&pss.hops=1&pss.tid=u_1.7@c.example.org");
         let own = address(&proxy, "/tape/a?pss.tid=root.1@x").unwrap();
-        assert_eq!(own.1, "/tape/a?pss.tid=u_1.7@c.example.org");
+        assert_eq!(own.1, "/tape/a?pss.hops=1&pss.tid=u_1.7@c.example.org");
+    }
+
+    #[test]
+    fn a_request_passes_a_limited_number_of_proxies() {
+        let proxy = proxy(Some("root://o:2"), false);
+        assert!(address(&proxy, "/a?pss.hops=7").unwrap().1.contains("&pss.hops=8&"));
+        for hops in ["8", "99", "-1", "x"] {
+            let refused = address(&proxy, &format!("/a?pss.hops={hops}")).unwrap_err();
+            assert!(refused.text.contains("too many proxies"), "{}", refused.text);
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use client::{Credentials, Settings, Source, Url};
 use config::{Effective, HostPattern, ProxyServer};
 use logical::Prepares;
 use proxy::{PrepareIds, ProxyConfig, ProxyExport, ProxyFiles};
+use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
 use vfs::{Caller, FileSystem};
 
@@ -33,10 +34,24 @@ pub(crate) fn files(effective: &Effective, port: u16) -> Result<Option<Arc<dyn F
     let system = |what, source| StartError::System { what, source };
     let config =
         configuration(effective, port).map_err(|why| system("the origin", std::io::Error::other(why)))?;
+    if let Some(origin) = &config.origin
+        && is_here(&origin.host, origin.port, port)
+    {
+        let why = format!("pss.origin {} is this server itself", origin.authority());
+        return Err(system("the origin", std::io::Error::other(why)));
+    }
     let name = format!("{}:{port}", effective.host);
     let ids = ProxyPrepares(Prepares::new(&name, &SystemClock::new()));
     let files = ProxyFiles::new(config, Box::new(ids)).map_err(|source| system("threads", source))?;
     Ok(Some(files))
+}
+
+/// Reports whether a host and port are those of this server. A host without an address is not.
+fn is_here(host: &str, port: u16, own_port: u16) -> bool {
+    // Only an address of this machine can be bound.
+    let is_own = |address: IpAddr| UdpSocket::bind((address, 0)).is_ok();
+    let addresses = || dns_lookup::lookup_host(host).map(Iterator::collect::<Vec<_>>).unwrap_or_default();
+    port == own_port && addresses().into_iter().any(is_own)
 }
 
 /// Returns the configuration of a proxy.
@@ -131,6 +146,15 @@ mod tests {
         assert_eq!((settings.connection_window, settings.network_stack.as_str()), (4, "IPv4"));
         assert!(config.exports[0].read_only && !config.forwards && config.permits.is_none());
         assert_eq!(config.local_root, "/store");
+    }
+
+    #[test]
+    fn a_proxy_is_not_its_own_origin() {
+        for (host, port, expected) in
+            [("127.0.0.1", 7, true), ("localhost", 7, true), ("127.0.0.1", 8, false), ("192.0.2.1", 7, false)]
+        {
+            assert_eq!(is_here(host, port, 7), expected, "{host}:{port}");
+        }
     }
 
     #[test]
