@@ -131,3 +131,29 @@ def test_opens_that_wait_for_a_tape_delay_no_other_session():
         # All of them have been made: none keeps its turn while it waits.
         wait_until(lambda: fake.opens >= 600)
         assert raw.Connection(proxy, timeout=15).stat("/f")[1] == str(len(CONTENT))
+
+
+def refusal(connection, *request):
+    with pytest.raises(raw.Failed) as failed:
+        connection.ask(*request)
+    return failed.value
+
+
+def test_the_outcome_of_a_change_that_the_breaker_has_ended_is_unknown():
+    with Freezing() as fake, Proxy(fake.host) as proxy:
+        connection = raw.Connection(proxy)
+        # It connects to the origin.
+        assert refusal(connection, raw.RM, bytes(16), b"/f").code == ErrorCode.UNSUPPORTED
+        fake.thawed.clear()
+        ended = refusal(connection, raw.RM, bytes(16), b"/f")
+        assert ended.code == ErrorCode.NO_SERVER and "the outcome is unknown" in ended.text
+        # This one is not sent.
+        assert "repeat the request" in refusal(connection, raw.RM, bytes(16), b"/f").text
+        fake.thawed.set()
+
+
+def test_proxies_in_a_ring_are_an_error():
+    with Proxy("=", export="/root:/") as proxy:
+        # Each lap leads to the proxy again.
+        path = f"/root:/127.0.0.1:{proxy.port}/" * 12 + "/root:/127.0.0.1:9//f"
+        assert "too many proxies" in refusal(raw.Connection(proxy), raw.STAT, bytes(16), path.encode()).text

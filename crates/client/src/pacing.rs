@@ -9,6 +9,9 @@ pub trait RequestPacing: Send + Sync {
     /// Gives the turn up. Called any number of times.
     fn pause(&self);
 
+    /// Called when the request is given to a connection. The server may carry it out from now on.
+    fn sent(&self);
+
     /// Waits for the turn before the request is sent, also again. It is ready at once if the request
     /// has its turn.
     fn resume(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;

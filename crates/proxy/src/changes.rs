@@ -38,23 +38,23 @@ impl ProxyFiles {
                 let mode = u16::try_from(mode & 0o777).unwrap_or(0o755);
                 self.ask(who, (target, "Creating", "mkdir"), move |at| async move {
                     check_exists(parent).await?;
-                    at.run(async |files| files.mkdir(at.path(), mode, parents).await).await.map(nothing)
+                    at.change(async |files| files.mkdir(at.path(), mode, parents).await).await.map(nothing)
                 })
             }
             Operation::RemoveDirectory(target) => {
                 self.ask(who, (target, "Removing", "remove"), |at| async move {
-                    at.run(async |files| files.rmdir(at.path()).await).await.map(nothing)
+                    at.change(async |files| files.rmdir(at.path()).await).await.map(nothing)
                 })
             }
             Operation::Remove(target) => self.ask(who, (target, "Removing", "remove"), |at| async move {
-                at.run(async |files| files.rm(at.path()).await).await.map(nothing)
+                at.change(async |files| files.rm(at.path()).await).await.map(nothing)
             }),
             Operation::Rename { from, to, existing_parent } => {
                 self.rename(caller, (from, to), existing_parent, reply)
             }
             Operation::Truncate { target, size } => {
                 self.ask(who, (target, "Truncating", "truncate"), move |at| async move {
-                    at.run(async |files| files.truncate(at.path(), size).await).await.map(nothing)
+                    at.change(async |files| files.truncate(at.path(), size).await).await.map(nothing)
                 })
             }
             _ => Started::Done(Answer::error(base::ErrorKind::Unsupported, "it changes no name")),
@@ -84,7 +84,7 @@ impl ProxyFiles {
                 return Err(RequestFailure::Client(client::Error::new("mv", at.path(), cause)));
             }
             check_exists(parent).await?;
-            at.run(async |files| files.mv(at.path(), new.path()).await).await.map(nothing)
+            at.change(async |files| files.mv(at.path(), new.path()).await).await.map(nothing)
         })
     }
 

@@ -8,6 +8,9 @@ use client::xroot::ErrorCode;
 
 /// Maximum size of the text of an origin in an error.
 const TEXT_BYTES_MAX: usize = 2048;
+/// End of the text for a change that was sent and not answered.
+const UNKNOWN_OUTCOME: &str =
+    "the outcome is unknown, and the origin may still make the change: look before you repeat it";
 
 impl RequestFailure {
     /// Returns the error for the client that wanted to `verb` a path.
@@ -20,10 +23,20 @@ impl RequestFailure {
                     "the origin does not answer ({reason}); it is tried again in the background, repeat the request in 5 s"
                 ),
             ),
+            Self::MayBeMade(reason) => unable(
+                ErrorKind::NoServer,
+                &format!("the origin does not answer ({reason}); {UNKNOWN_OUTCOME}"),
+            ),
             Self::Busy => unable(ErrorKind::Overloaded, "too many requests wait for the origin"),
             Self::Cancelled => unable(ErrorKind::Cancelled, "the client has disconnected"),
             Self::Client(error) => match error.cause() {
                 Cause::Server { code, text } => Error::new(kind(*code), shortened(text.trim())),
+                cause if error.is_uncertain() => {
+                    let found = error.failure().afterwards.as_deref();
+                    let found = found.map(|found| format!(" ({found})")).unwrap_or_default();
+                    let text = format!("{cause}{found}; {UNKNOWN_OUTCOME}");
+                    unable(kind_of_cause(cause), &shortened(&text))
+                }
                 cause => unable(kind_of_cause(cause), &shortened(&cause.to_string())),
             },
         }
@@ -131,6 +144,19 @@ mod tests {
             assert_eq!(of(cause.clone()).kind, kind, "{cause}");
         }
         assert_eq!(error(RequestFailure::NotAnswering("silent".into())).kind, ErrorKind::NoServer);
+        for failure in [
+            RequestFailure::MayBeMade("silent".into()),
+            RequestFailure::NotAnswering("silent".into()).of_change(),
+            RequestFailure::Client(
+                client::Error::new("rm", "root://o//a", Cause::Lost("closed".to_owned())).uncertain(true),
+            ),
+        ] {
+            let text = error(failure).text;
+            assert!(
+                text.contains("the outcome is unknown") && !text.contains("repeat the request"),
+                "{text}"
+            );
+        }
         assert_eq!(error(RequestFailure::Busy).kind, ErrorKind::Overloaded);
     }
 }

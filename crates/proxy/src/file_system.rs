@@ -6,7 +6,7 @@
 
 use crate::address::RemoteAddress;
 use crate::changes::check_exists;
-use crate::connections::file_connection_user;
+use crate::connections::{NameConnection, file_connection_user};
 use crate::open_file::ProxiedFile;
 use crate::origin::OriginServer;
 use crate::origins::OriginTable;
@@ -80,8 +80,22 @@ impl PathAtOrigin {
         work: impl AsyncFnOnce(RemoteFiles) -> Result<T, client::Error>,
     ) -> Result<T, RequestFailure> {
         let connection = self.origin.name_connection();
-        let url = Url { user: Some(connection.user()), ..self.url.clone() };
+        let url = self.url_on(&connection);
         self.origin.run(self.owner, async |client: Client| work(client.file_system(&url)).await).await
+    }
+
+    /// Makes a request that changes the name space of the origin.
+    pub(crate) async fn change<T>(
+        &self,
+        work: impl AsyncFnOnce(RemoteFiles) -> Result<T, client::Error>,
+    ) -> Result<T, RequestFailure> {
+        let connection = self.origin.name_connection();
+        let url = self.url_on(&connection);
+        self.origin.change(self.owner, async |client: Client| work(client.file_system(&url)).await).await
+    }
+
+    fn url_on(&self, connection: &NameConnection<'_>) -> Url {
+        Url { user: Some(connection.user()), ..self.url.clone() }
     }
 }
 

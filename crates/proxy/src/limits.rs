@@ -8,6 +8,7 @@ use base::{FairShareQueue, Owner};
 use client::RequestPacing;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
@@ -94,7 +95,8 @@ impl RequestLane {
             return Err(RequestFailure::Busy);
         }
         let permit = Mutex::new(TurnState { permit: self.permit(owner).await, is_over: false });
-        Ok(RequestTurn(Arc::new(TurnInner { lane: self.clone(), owner, state: permit })))
+        let is_sent = AtomicBool::new(false);
+        Ok(RequestTurn(Arc::new(TurnInner { lane: self.clone(), owner, state: permit, is_sent })))
     }
 
     /// Waits for a permit, also in a full queue.
@@ -146,6 +148,7 @@ struct TurnInner {
     lane: RequestLane,
     owner: Owner,
     state: Mutex<TurnState>,
+    is_sent: AtomicBool,
 }
 
 struct TurnState {
@@ -157,6 +160,11 @@ impl RequestTurn {
     /// Returns the pacing of the request: its turn is free for others while the origin asks to wait.
     pub(crate) fn pacing(&self) -> Arc<dyn RequestPacing> {
         self.0.clone()
+    }
+
+    /// Reports whether the request was given to a connection, so that the origin may carry it out.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.0.is_sent.load(Ordering::Acquire)
     }
 }
 
@@ -177,6 +185,10 @@ impl RequestPacing for TurnInner {
     fn pause(&self) {
         let permit = self.state().permit.take();
         drop(permit);
+    }
+
+    fn sent(&self) {
+        self.is_sent.store(true, Ordering::Release);
     }
 
     fn resume(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

@@ -180,4 +180,15 @@ impl OriginServer {
         let turn = self.names.enter(owner).await?;
         self.home.run(work(self.client().paced(turn.pacing()))).await
     }
+
+    /// Makes a request that changes something. Its failure tells whether the origin may still make it.
+    pub(crate) async fn change<T>(
+        &self,
+        owner: Owner,
+        work: impl AsyncFnOnce(Client) -> Result<T, client::Error>,
+    ) -> Result<T, RequestFailure> {
+        let turn = self.names.enter(owner).await?;
+        let result = self.home.run(work(self.client().paced(turn.pacing()))).await;
+        result.map_err(|failure| if turn.is_sent() { failure.of_change() } else { failure })
+    }
 }

@@ -55,10 +55,22 @@ pub(crate) enum RequestFailure {
     Client(Error),
     /// The breaker is open, with the reason.
     NotAnswering(Arc<str>),
+    /// The breaker has opened, with the reason, and the origin may still make the change.
+    MayBeMade(Arc<str>),
     /// Too many requests wait for this origin.
     Busy,
     /// The client has disconnected.
     Cancelled,
+}
+
+impl RequestFailure {
+    /// Returns the failure of a change that the origin may have received.
+    pub(crate) fn of_change(self) -> Self {
+        match self {
+            Self::NotAnswering(reason) => Self::MayBeMade(reason),
+            other => other,
+        }
+    }
 }
 
 /// A server at which requests are made.

@@ -26,7 +26,10 @@ impl RemoteFile {
         owner: Owner,
     ) -> Result<Self, RequestFailure> {
         let open = async |client: Client| client.open(&url, &with).await;
-        let file = origin.run(owner, open).await?;
+        let file = match with.is_writable() {
+            true => origin.change(owner, open).await?,
+            false => origin.run(owner, open).await?,
+        };
         Ok(Self { origin, file, owner })
     }
 
@@ -112,7 +115,7 @@ impl RemoteFile {
 
     /// Writes `data` at `offset`, with page checksums where the origin has them.
     pub(crate) async fn write(&self, offset: u64, data: Bytes) -> Result<(), RequestFailure> {
-        self.run(self.file.write_pages(offset, data)).await
+        self.run(self.file.write_pages(offset, data)).await.map_err(RequestFailure::of_change)
     }
 
     /// Writes all data to stable storage.
@@ -122,7 +125,7 @@ impl RemoteFile {
 
     /// Sets the size.
     pub(crate) async fn truncate(&self, size: u64) -> Result<(), RequestFailure> {
-        self.run(self.file.truncate(size)).await
+        self.run(self.file.truncate(size)).await.map_err(RequestFailure::of_change)
     }
 
     /// Closes the file. After writes, only success means that the origin has it.
@@ -130,6 +133,6 @@ impl RemoteFile {
         if !self.file.is_writable() && self.place().failure().is_some() {
             return Ok(());
         }
-        self.run(self.file.close()).await
+        self.run(self.file.close()).await.map_err(RequestFailure::of_change)
     }
 }

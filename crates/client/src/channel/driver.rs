@@ -178,9 +178,13 @@ impl ChannelDriver {
         let bytes = payload.len().max(if let ReplySink::Block(_, most) = &sink { *most } else { 0 });
         let lane = if bytes >= LANE_BYTES_MIN && request.has_path() { self.book.idlest_lane() } else { 0 };
         let tag = self.book.add(until, sink, answer, lane, now);
-        self.book.mark(tag, request.opens_file(), pacing);
+        self.book.mark(tag, request.opens_file(), pacing.clone());
         match self.machine.submit_encoded(&request, payload, lane, tag) {
-            Ok(()) => {}
+            Ok(()) => {
+                if let Some(pacing) = pacing {
+                    pacing.sent();
+                }
+            }
             Err(SubmitError::NotReady | SubmitError::Full) => self.book.forget(tag),
         }
     }
