@@ -157,3 +157,68 @@ def test_proxies_in_a_ring_are_an_error():
         # Each lap leads to the proxy again.
         path = f"/root:/127.0.0.1:{proxy.port}/" * 12 + "/root:/127.0.0.1:9//f"
         assert "too many proxies" in refusal(raw.Connection(proxy), raw.STAT, bytes(16), path.encode()).text
+
+
+class Tokens(Recorder):
+    """A manager that redirects each open with another token."""
+
+    def __init__(self, port):
+        super().__init__()
+        self.port_of_files, self.count = port, 0
+
+    def _reply(self, code, body, argument):
+        if code == raw.OPEN:
+            self.count += 1
+            yield raw.REDIRECT, struct.pack(">i", self.port_of_files) + b"127.0.0.1??t%d" % self.count
+        else:
+            yield from super()._reply(code, body, argument)
+
+
+class Counted(Recorder):
+    """A server that counts its connections, and the most at one time."""
+
+    def __init__(self):
+        self.lock, self.now, self.most = threading.Lock(), 0, 0
+        super().__init__()
+
+    def _serve(self, connection):
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        super()._serve(connection)
+        with self.lock:
+            self.now -= 1
+
+
+def test_redirects_with_tokens_open_a_limited_number_of_connections():
+    with Counted() as server, Tokens(server.port) as manager, Proxy(manager.host) as proxy:
+        connection = raw.Connection(proxy)
+        for _ in range(150):
+            connection.close(connection.open("/f"))
+        assert manager.count == 150
+        # The end of a connection takes a moment to arrive.
+        assert 60 <= server.most <= 70
+
+
+class LargeDirectory(Recorder):
+    """A server with one directory of many entries."""
+
+    names = [f"entry{number:07}" for number in range(20_000)]
+
+    def _reply(self, code, body, argument):
+        if code == raw.DIRLIST and body[15] & 0x02:
+            yield raw.OK, b".\n0 0 0 0\n" + "\n".join(f"{name}\n7 {number} 48 99" for number, name in enumerate(self.names)).encode() + b"\0"
+        elif code == raw.DIRLIST:
+            yield raw.OK, "\n".join(self.names).encode() + b"\0"
+        else:
+            yield from super()._reply(code, body, argument)
+
+
+def test_a_large_directory_is_listed_by_pages():
+    with LargeDirectory() as fake, Proxy(fake.host) as proxy:
+        connection = raw.Connection(proxy)
+        found = connection.ask(raw.DIRLIST, bytes(16), b"/d").rstrip(b"\0\n").decode().split("\n")
+        assert found == fake.names
+        lines = connection.ask(raw.DIRLIST, bytes(15) + b"\x02", b"/d").rstrip(b"\0\n").decode().split("\n")
+        assert lines[2::2] == fake.names
+        assert [line.split()[1] for line in lines[3::2]] == [str(number) for number in range(len(fake.names))]

@@ -1,7 +1,7 @@
 //! [`Client`]: the settings, connections and memory that all operations of a program share.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use auth::tls::TrustAnchors;
@@ -12,6 +12,7 @@ use crate::buffer_pool::DataBufferPool;
 use crate::channel::{Channel, Deadlines};
 use crate::checksum_timeout::PendingChecksums;
 use crate::connect::AddressFilter;
+use crate::connection_limits::ConnectionLimits;
 use crate::credentials::{CredentialChoice, Credentials};
 use crate::failure::Error;
 use crate::listing_memory::ListingMemory;
@@ -46,6 +47,8 @@ pub(crate) struct ClientState {
     pub(crate) pending_checksums: PendingChecksums,
     pub(crate) waits: Waits,
     pub(crate) redirects: RedirectScope,
+    /// The memory that all listings share.
+    listings: OnceLock<ListingMemory>,
 }
 
 impl fmt::Debug for Client {
@@ -128,6 +131,7 @@ impl Client {
             pending_checksums: PendingChecksums::default(),
             waits: Waits::default(),
             redirects,
+            listings: OnceLock::new(),
         });
         Self { state, pacing: None }
     }
@@ -159,6 +163,16 @@ impl Client {
         made.map_err(|cause| Error::new("connect", url, cause).at(url.authority(), &[]))
     }
 
+    /// Limits the memory of all of its listings together. Only the first limit counts.
+    pub fn limit_listings(&self, memory: ListingMemory) {
+        self.state.listings.set(memory).ok();
+    }
+
+    /// Limits its connections from now on. Unused ones are closed to make room for others.
+    pub fn limit_connections(&self, limits: ConnectionLimits) {
+        self.state.pool.limit(limits);
+    }
+
     /// Reports whether there is a connection to the server of a URL, of any user.
     #[must_use]
     pub fn is_connected(&self, url: &Url) -> bool {
@@ -173,7 +187,11 @@ impl Client {
 
     /// Returns the memory limit for the listings that one operation holds at once.
     pub(crate) fn listing_memory(&self) -> ListingMemory {
-        ListingMemory::new(usize::try_from(self.settings().listing_bytes).unwrap_or(usize::MAX))
+        let bytes_max = usize::try_from(self.settings().listing_bytes).unwrap_or(usize::MAX);
+        match self.state.listings.get() {
+            Some(whole) => whole.part(bytes_max),
+            None => ListingMemory::new(bytes_max),
+        }
     }
 
     pub(crate) fn pending_checksums(&self) -> &PendingChecksums {

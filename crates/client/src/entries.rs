@@ -251,6 +251,13 @@ impl Entries {
         heads.map(|(number, _)| u32::try_from(number).unwrap_or(u32::MAX))
     }
 
+    /// Returns the numbers of the entries in order, from the given one on.
+    pub fn numbers_from(&self, first: u32) -> impl Iterator<Item = u32> + '_ {
+        let slots = self.slots.get(first as usize..).unwrap_or_default();
+        let heads = slots.iter().zip(first..).filter(|(slot, _)| !slot.is_same());
+        heads.map(|(_, number)| number)
+    }
+
     /// Returns the numbers of the entries of each server, in the order of the servers, including
     /// duplicates.
     pub(crate) fn numbers_by_server(&self) -> Vec<u32> {
@@ -401,6 +408,11 @@ mod tests {
         let two = listing(b".\n0 0 0 0\nb\n3 5 0 9\nc\xff\n4 5 0 9\0");
         let mut entries = Entries::merge([(4, one), (7, two)]).unwrap();
         assert_eq!((names(&entries).concat(), entries.len()), ("abc\u{10ffff}".to_owned(), 3));
+        let all: Vec<u32> = entries.numbers().collect();
+        for (index, number) in all.iter().enumerate() {
+            assert!(entries.numbers_from(*number).eq(all[index..].iter().copied()));
+        }
+        assert_eq!(entries.numbers_from(9).count(), 0);
         let number = entries.find(b"b").unwrap();
         let at: Vec<_> =
             entries.at_servers(number).map(|(server, stat)| (server, stat.unwrap().id)).collect();

@@ -192,10 +192,19 @@ impl FileSystem {
     /// # Errors
     /// [`Error`].
     pub async fn list(&self, path: &str, with: &ListWith) -> Result<Vec<RemoteEntry>, Error> {
+        Ok(self.list_entries(path, with).await?.iter().collect())
+    }
+
+    /// Lists like [`FileSystem::list`]. The entries are kept as the server has sent them, because
+    /// decoded ones take ten times the memory.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn list_entries(&self, path: &str, with: &ListWith) -> Result<Entries, Error> {
         let memory = self.client.listing_memory();
         let listings = ListingRequest { files: self, path, memory: &memory }.send(with).await?;
         let entries = Entries::merge(listings.into_iter().map(|listing| (0, listing)));
-        Ok(entries.map_err(|cause| self.error("list", path, cause))?.iter().collect())
+        entries.map_err(|cause| self.error("list", path, cause))
     }
 
     /// Returns this name space at one location.

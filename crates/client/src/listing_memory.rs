@@ -7,12 +7,33 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The memory limit of listings. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct ListingMemory(Arc<ListingMemoryState>);
+pub struct ListingMemory(Arc<ListingMemoryState>);
 
 #[derive(Debug)]
 struct ListingMemoryState {
     bytes_max: usize,
     used: AtomicUsize,
+    /// The limit that this one is a part of.
+    whole: Option<ListingMemory>,
+}
+
+impl ListingMemoryState {
+    fn add(&self, more: usize) -> bool {
+        let add = |used: usize| used.checked_add(more).filter(|sum| *sum <= self.bytes_max);
+        let has_room = self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).is_ok();
+        if has_room && self.whole.as_ref().is_some_and(|whole| !whole.0.add(more)) {
+            self.used.fetch_sub(more, Ordering::AcqRel);
+            return false;
+        }
+        has_room
+    }
+
+    fn remove(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Ordering::AcqRel);
+        if let Some(whole) = &self.whole {
+            whole.0.remove(bytes);
+        }
+    }
 }
 
 impl PartialEq for ListingMemory {
@@ -24,8 +45,16 @@ impl PartialEq for ListingMemory {
 impl Eq for ListingMemory {}
 
 impl ListingMemory {
-    pub(crate) fn new(bytes_max: usize) -> Self {
-        Self(Arc::new(ListingMemoryState { bytes_max, used: AtomicUsize::new(0) }))
+    /// Creates a limit of its own.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> Self {
+        Self(Arc::new(ListingMemoryState { bytes_max, used: AtomicUsize::new(0), whole: None }))
+    }
+
+    /// Creates a limit within this one.
+    pub(crate) fn part(&self, bytes_max: usize) -> Self {
+        let (used, whole) = (AtomicUsize::new(0), Some(self.clone()));
+        Self(Arc::new(ListingMemoryState { bytes_max, used, whole }))
     }
 
     pub(crate) fn bytes_max(&self) -> usize {
@@ -50,9 +79,7 @@ impl ListingCharge {
     #[must_use]
     pub(crate) fn reach(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
-        let inner = &self.memory.0;
-        let add = |used: usize| used.checked_add(more).filter(|sum| *sum <= inner.bytes_max);
-        let has_room = inner.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).is_ok();
+        let has_room = self.memory.0.add(more);
         if has_room {
             self.bytes += more;
         }
@@ -77,7 +104,7 @@ impl ListingCharge {
 
 impl Drop for ListingCharge {
     fn drop(&mut self) {
-        self.memory.0.used.fetch_sub(self.bytes, Ordering::AcqRel);
+        self.memory.0.remove(self.bytes);
     }
 }
 
@@ -97,5 +124,17 @@ mod tests {
         assert!(memory.charge().reach(100));
         drop(two);
         assert!(other.charge().reach(50));
+    }
+
+    #[test]
+    fn parts_share_the_whole() {
+        let whole = ListingMemory::new(100);
+        let (first, second) = (whole.part(70), whole.part(70));
+        let (mut one, mut two) = (first.charge(), second.charge());
+        assert!(one.reach(60) && !one.reach(71) && two.reach(40) && !two.reach(41));
+        drop(one);
+        assert!(two.reach(70));
+        drop(two);
+        assert!(whole.charge().reach(100));
     }
 }

@@ -6,11 +6,12 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use rawclient::{Connection, Encoded, Login, TlsSupport};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use wire::xroot::SessionId;
 use wire::xroot::limits::PATH_ID_MAX;
@@ -20,6 +21,7 @@ use crate::authentication::LoginRequest;
 use crate::buffer_pool::DataBufferPool;
 use crate::channel::{BodyLimit, Channel, Deadlines, Patience, ReplySink, ServerReply};
 use crate::connect::{AddressFilter, LoggedIn, bind, connect};
+use crate::connection_limits::ConnectionLimits;
 use crate::credentials::{CredentialChoice, Credentials};
 use crate::failure::Cause;
 use crate::server_stream::ServerStream;
@@ -34,6 +36,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(4);
 /// Maximum wait of a new connection until the server has ended the lost session.
 const ENDSESS_TIME: Duration = Duration::from_secs(10);
 
+/// Number of slots above which those without a connection are removed.
+const SLOTS_KEPT: usize = 256;
 /// Timeout for binding data streams.
 const BIND_TIME: Duration = Duration::from_secs(5);
 
@@ -84,6 +88,8 @@ struct PoolSlot {
 #[derive(Default, Debug)]
 struct SlotState {
     channel: Option<Arc<Channel>>,
+    /// The time at which a request last took the connection.
+    used: Option<Instant>,
     failed: Option<ConnectFailure>,
     /// Session of a lost connection. Its files are locked until the server detects the loss.
     lost_session: Option<SessionId>,
@@ -101,12 +107,59 @@ struct ConnectFailure {
 /// All connections of a client.
 #[derive(Debug)]
 pub(crate) struct ConnectionPool {
-    slots: Mutex<HashMap<Key, Arc<PoolSlot>>>,
+    slots: Mutex<Slots>,
     tls: TlsTrust,
     login: Login,
     credentials: Credentials,
     filter: Option<AddressFilter>,
     blocks: DataBufferPool,
+    limits: OnceLock<ConnectionLimits>,
+}
+
+/// The slots, and the number of them at which unused ones are removed.
+#[derive(Debug)]
+struct Slots {
+    of: HashMap<Key, Arc<PoolSlot>>,
+    sweep_at: usize,
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        Self { of: HashMap::new(), sweep_at: SLOTS_KEPT }
+    }
+}
+
+impl Slots {
+    fn slot(&mut self, key: Key) -> Arc<PoolSlot> {
+        if self.of.len() >= self.sweep_at && !self.of.contains_key(&key) {
+            // Redirects with tokens make new keys without end.
+            self.of.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.now().is_connected());
+            self.sweep_at = (2 * self.of.len()).max(SLOTS_KEPT);
+        }
+        self.of.entry(key).or_default().clone()
+    }
+
+    /// Closes the connection that is unused for longest among those of the slots that `matches` selects.
+    fn close_unused(&self, matches: impl Fn(&Key) -> bool) -> bool {
+        let matching = self.of.iter().filter(|(key, _)| matches(key)).map(|(_, slot)| slot);
+        let unused = matching.filter_map(|slot| Some((slot.now().unused_since()?, slot)));
+        let Some((_, slot)) = unused.min_by_key(|(since, _)| *since) else { return false };
+        slot.now().channel = None;
+        true
+    }
+}
+
+impl SlotState {
+    fn is_connected(&self) -> bool {
+        self.channel.as_ref().is_some_and(|channel| !channel.is_closed())
+    }
+
+    /// Returns the time since which nothing uses the connection, if so.
+    fn unused_since(&self) -> Option<Instant> {
+        let channel = self.channel.as_ref()?;
+        // Requests and open files hold it.
+        (Arc::strong_count(channel) == 1 && channel.in_flight() == 0).then_some(self.used?)
+    }
 }
 
 impl ConnectionPool {
@@ -117,7 +170,8 @@ impl ConnectionPool {
         tls: TlsTrust,
         blocks: DataBufferPool,
     ) -> Self {
-        Self { slots: Mutex::default(), tls, login, credentials, filter, blocks }
+        let (slots, limits) = (Mutex::default(), OnceLock::new());
+        Self { slots, tls, login, credentials, filter, blocks, limits }
     }
 
     pub(crate) const fn tls(&self) -> &TlsTrust {
@@ -136,16 +190,38 @@ impl ConnectionPool {
         self.filter.as_ref()
     }
 
-    fn slot(&self, key: Key) -> Arc<PoolSlot> {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        slots.entry(key).or_default().clone()
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Limits the connections from now on. Only the first limits count.
+    pub(crate) fn limit(&self, limits: ConnectionLimits) {
+        self.limits.set(limits).ok();
+    }
+
+    /// Makes room for another connection to the server of a URL.
+    async fn permit(&self, url: &Url, until: Instant) -> Result<Option<OwnedSemaphorePermit>, Cause> {
+        let Some(limits) = self.limits.get() else { return Ok(None) };
+        let is_same = |key: &Key| key.host == url.host && key.port == url.port;
+        {
+            let slots = self.slots();
+            let same = slots.of.iter().filter(|(key, slot)| is_same(key) && slot.now().is_connected());
+            if same.count() >= limits.per_server && !slots.close_unused(is_same) {
+                let text = format!("{} connections to the server are in use", limits.per_server);
+                return Err(Cause::NoResources(text));
+            }
+            if limits.is_full() {
+                slots.close_unused(|_| true);
+            }
+        }
+        limits.permit(until).await.map(Some)
     }
 
     /// Reports whether there is a connection to a server.
     pub(crate) fn is_connected(&self, host: &str, port: u16) -> bool {
-        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut at_server = slots.iter().filter(|(key, _)| key.host == host && key.port == port);
-        at_server.any(|(_, slot)| slot.now().channel.as_ref().is_some_and(|channel| !channel.is_closed()))
+        let slots = self.slots();
+        let mut at_server = slots.of.iter().filter(|(key, _)| key.host == host && key.port == port);
+        at_server.any(|(_, slot)| slot.now().is_connected())
     }
 
     /// Returns the connection to a server, and connects if there is none.
@@ -163,7 +239,7 @@ impl ConnectionPool {
     async fn present_or_new(&self, wanted: ConnectionRequest<'_>) -> Result<Arc<Channel>, Cause> {
         let ConnectionRequest { url, choice, settings, rounds, until } = wanted;
         check(url)?;
-        let slot = self.slot(Key::new(url, choice));
+        let slot = self.slots().slot(Key::new(url, choice));
         let asked = Instant::now();
         if let Some(found) = slot.look(asked, rounds, settings) {
             return found;
@@ -189,7 +265,10 @@ impl ConnectionPool {
         let made = self.connect(wanted, &login, &slot).await;
         let mut now = slot.now();
         match &made {
-            Ok(channel) => *now = SlotState { channel: Some(channel.clone()), ..SlotState::default() },
+            Ok(channel) => {
+                let used = Some(Instant::now());
+                *now = SlotState { channel: Some(channel.clone()), used, ..SlotState::default() };
+            }
             Err(cause) => {
                 now.failed = Some(ConnectFailure { at: Instant::now(), rounds, cause: cause.clone() })
             }
@@ -205,13 +284,14 @@ impl ConnectionPool {
     ) -> Result<Arc<Channel>, Cause> {
         let ConnectionRequest { url, settings, rounds, until, .. } = wanted;
         let window = Duration::from_secs(settings.connection_window.max(1));
+        let permit = self.permit(url, until.min(Instant::now() + window)).await?;
         let mut pause = FIRST_PAUSE;
         let mut round = 1;
         loop {
             let begun = Instant::now();
             let (filter, end) = (self.filter.as_ref(), until.min(begun + window));
             let error = match connect(&url.host, url.port, login, settings, filter, end).await {
-                Ok(made) => return Ok(self.start(wanted, slot, made).await),
+                Ok(made) => return Ok(self.start(wanted, slot, (made, permit)).await),
                 Err(error) => error,
             };
             // If the user has set the window, each round takes that time.
@@ -238,7 +318,12 @@ impl ConnectionPool {
         }
     }
 
-    async fn start(&self, wanted: ConnectionRequest<'_>, slot: &PoolSlot, made: LoggedIn) -> Arc<Channel> {
+    async fn start(
+        &self,
+        wanted: ConnectionRequest<'_>,
+        slot: &PoolSlot,
+        (made, permit): (LoggedIn, Option<OwnedSemaphorePermit>),
+    ) -> Arc<Channel> {
         let ConnectionRequest { url, settings, until, .. } = wanted;
         let manager = made.machine.server().flags.intersects(wire::xroot::flags::ServerFlags::IS_MANAGER);
         let idle = if manager { settings.load_balancer_ttl } else { settings.data_server_ttl };
@@ -251,7 +336,8 @@ impl ConnectionPool {
         if !manager {
             bind_streams(&mut machine, &mut streams, peer, settings, tls, until).await;
         }
-        let channel = Channel::start(url.authority(), streams, peer, machine, patience, self.blocks.clone());
+        let channel =
+            Channel::start(url.authority(), streams, peer, machine, patience, self.blocks.clone(), permit);
         let lost = slot.now().lost_session;
         if let Some(session) = lost {
             end_session(&channel, session, until).await;
@@ -271,7 +357,9 @@ impl PoolSlot {
         let mut now = self.now();
         if let Some(channel) = &now.channel {
             if !channel.is_closed() {
-                return Some(Ok(channel.clone()));
+                let channel = channel.clone();
+                now.used = Some(asked);
+                return Some(Ok(channel));
             }
             now.lost_session = channel.server().session.or(now.lost_session);
             now.channel = None;
@@ -338,5 +426,27 @@ fn check(url: &Url) -> Result<(), Cause> {
         Scheme::Root | Scheme::Roots => Ok(()),
         Scheme::Http | Scheme::Https => unsupported("HTTP is not in this client yet: use root://"),
         Scheme::File | Scheme::Stdio => unsupported("it is a local file, not one of a server"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: usize) -> Key {
+        let url = Url::parse(&format!("root://h//a?x=1?token{number}")).unwrap();
+        Key { token: Some(number.to_string()), ..Key::new(&url, &CredentialChoice::of(&url)) }
+    }
+
+    #[test]
+    fn slots_without_a_connection_are_removed() {
+        let mut slots = Slots::default();
+        // A request still uses this one.
+        let used = slots.slot(key(0));
+        for number in 1..10 * SLOTS_KEPT {
+            slots.slot(key(number));
+        }
+        assert!(slots.of.len() <= SLOTS_KEPT, "{}", slots.of.len());
+        assert!(Arc::ptr_eq(&used, &slots.slot(key(0))));
     }
 }

@@ -140,13 +140,13 @@ fn client_name(caller: &Caller) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::settings::client_settings;
     use base::{Identity, LoginNames};
     use client::Credentials;
 
-    fn proxy(origin: Option<&str>, forwards: bool) -> ProxyConfig {
+    pub(crate) fn proxy(origin: Option<&str>, forwards: bool) -> ProxyConfig {
         let export = |prefix: &str, read_only, stage| ProxyExport {
             prefix: LogicalPath::parse(prefix.as_bytes()).unwrap(),
             read_only,
@@ -168,6 +168,7 @@ mod tests {
             credentials: Credentials::none(),
             trusted: None,
             checksums: Vec::new(),
+            connections_max: 100,
             own_address: ("[::127.0.0.1]:1".into(), "h:1".into()),
         }
     }

@@ -9,6 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Connections for open files. The sessions of clients are spread over them, and stay on theirs.
 const FILE_CONNECTIONS: u64 = 48;
+/// Maximum number of connections to one server, also with redirects that carry tokens.
+pub(crate) const CONNECTIONS_MAX: usize = 64;
 /// Connections for requests about names.
 const NAME_CONNECTIONS: usize = 16;
 

@@ -58,6 +58,7 @@ fn kind_of_cause(cause: &Cause) -> ErrorKind {
         Cause::Unreachable(_) | Cause::Unresolved(_) | Cause::NoResources(_) => ErrorKind::NoServer,
         Cause::NotAllowed(_) => ErrorKind::NotAuthorized,
         Cause::NotAuthenticated(_) => ErrorKind::AuthFailed,
+        Cause::TooLarge(_) => ErrorKind::NoMemory,
         Cause::TimedOut(_) | Cause::Expired { .. } => ErrorKind::TimerExpired,
         Cause::Corrupt { .. } => ErrorKind::ChecksumError,
         Cause::BadArgument(_) | Cause::BadName { .. } | Cause::Url(_) => ErrorKind::ArgInvalid,

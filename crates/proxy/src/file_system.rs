@@ -7,6 +7,7 @@
 use crate::address::RemoteAddress;
 use crate::changes::check_exists;
 use crate::connections::{NameConnection, file_connection_user};
+use crate::listing;
 use crate::open_file::ProxiedFile;
 use crate::origin::OriginServer;
 use crate::origins::OriginTable;
@@ -15,16 +16,16 @@ use crate::remote_file::RemoteFile;
 use crate::settings::ProxyConfig;
 use crate::status::{brief_stat, file_stat};
 use crate::threads::ProxyThreads;
-use base::{Error, ErrorKind, LogicalPath, Owner};
+use base::{ClientHost, Error, ErrorKind, LogicalPath, Owner};
 use client::xroot::codes::QueryType;
-use client::xroot::flags::{OpenOptions, ServerFlags};
-use client::{Client, FileSystem as RemoteFiles, ListWith, OpenWith, RemoteEntry, SpaceInfo, Url};
+use client::xroot::flags::OpenOptions;
+use client::{Client, FileSystem as RemoteFiles, OpenWith, SpaceInfo, Url};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::{
-    Answer, Caller, DirectoryEntry, FileSystem, ListDetail, LocateOptions, OpenRequest, Opened, Operation,
-    PrepareRequest, ReplyTo, SpaceFigures, Started, Target, TargetList, Value,
+    Answer, Caller, FileSystem, LocateOptions, OpenRequest, Opened, Operation, PrepareRequest, ReplyTo,
+    SpaceFigures, Started, Target, TargetList, Value,
 };
 
 /// Interval at which the caller of a request is checked.
@@ -58,7 +59,7 @@ pub(crate) struct PathAtOrigin {
     origin: Arc<OriginServer>,
     /// The URL, with the user of the connection for files.
     url: Url,
-    read_only: bool,
+    pub(crate) read_only: bool,
     /// The session of the client.
     owner: Owner,
 }
@@ -120,7 +121,7 @@ impl ProxyFiles {
         reply: &ReplyTo,
     ) -> Result<PathAtOrigin, Error> {
         let address = self.config.address(caller, target, participle)?;
-        let origin = self.origins.of(&address)?;
+        let origin = self.origins.of(&address, ClientHost::from(caller.identity.address))?;
         let export = self.config.export(&target.path, participle)?;
         let RemoteAddress { mut url, .. } = address;
         url.user = Some(file_connection_user(reply.owner()));
@@ -261,18 +262,6 @@ impl ProxyFiles {
         })
     }
 
-    fn list(&self, caller: &Arc<Caller>, target: Target, detail: ListDetail, reply: &ReplyTo) -> Started {
-        let kind = target.cgi.text("cks.type").unwrap_or_default().to_owned();
-        let with =
-            ListWith { stat: detail.stat, checksum: detail.checksum.then_some(kind), online: detail.online };
-        self.ask((caller, reply), (target, "Listing", "open directory"), move |at| async move {
-            let entries = at.run(async |files| list_files(&files, at.path(), &with).await).await?;
-            let entries: Vec<_> =
-                entries.into_iter().filter_map(|entry| listed(entry, at.read_only, detail)).collect();
-            Ok(Value::Listing { entries: entries.into(), rest: None })
-        })
-    }
-
     /// Returns the address of this proxy for a file that exists.
     fn locate(
         &self,
@@ -379,7 +368,8 @@ impl FileSystem for ProxyFiles {
             | Operation::Truncate { .. } => self.change(caller, operation, reply),
             Operation::ChangeMode { target, .. } => unsupported("chmod", &target.path),
             Operation::Attributes(target, _) => unsupported("access attributes of", &target.path),
-            Operation::ListMore(_) | Operation::QueryOpaque { .. } => {
+            Operation::ListMore(rest) => listing::more(rest),
+            Operation::QueryOpaque { .. } => {
                 Started::Done(Answer::error(ErrorKind::Unsupported, "a proxy does not support it"))
             }
         }
@@ -440,32 +430,6 @@ fn open_options(request: &OpenRequest, writes: bool) -> OpenWith {
         }
     }
     OpenWith::options(options).mode(u16::try_from(request.mode & 0o777).unwrap_or(0o644))
-}
-
-/// Lists a directory at an origin: at all of its servers, if it is a manager. It fails if one of them
-/// fails, because entries would be missing.
-async fn list_files(
-    files: &RemoteFiles,
-    path: &str,
-    with: &ListWith,
-) -> Result<Vec<RemoteEntry>, client::Error> {
-    if !files.server().await?.flags.intersects(ServerFlags::IS_MANAGER) {
-        return files.list(path, with).await;
-    }
-    let mut merged = files.list_cluster(path, with).await?;
-    match merged.failed.pop() {
-        Some(error) => Err(error),
-        None => Ok(merged.entries.iter().collect()),
-    }
-}
-
-/// Returns an entry of a listing; `None` for a name that no reply can carry.
-fn listed(entry: RemoteEntry, read_only: bool, detail: ListDetail) -> Option<DirectoryEntry> {
-    let name = entry.name.component().ok()?.to_bytes().into_owned();
-    let stat = entry.stat.map(|stat| file_stat(&stat, read_only));
-    let checksum = entry.checksum.map(|sum| (sum.kind, Some(sum.value)));
-    let missing = || ("none".to_owned(), None);
-    Some(DirectoryEntry { name, stat, checksum: detail.checksum.then(|| checksum.unwrap_or_else(missing)) })
 }
 
 fn figures(space: &SpaceInfo) -> SpaceFigures {

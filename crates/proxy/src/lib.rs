@@ -13,6 +13,8 @@
 //! | `place` | a server with its circuit breaker |
 //! | `connections` | the connections to one server |
 //! | `limits` | limits of one origin |
+//! | `listing` | listings of directories |
+//! | `log_limit` | the number of lines that clients can cause in the log |
 //! | `names` | the addresses of the servers of one origin |
 //! | `status` | the status of files of an origin |
 //! | `failures` | failures of requests, as errors for clients |
@@ -26,6 +28,8 @@ mod connections;
 mod failures;
 mod file_system;
 mod limits;
+mod listing;
+mod log_limit;
 mod names;
 mod open_file;
 mod origin;

@@ -19,6 +19,8 @@ pub(crate) const REQUESTS_MAX: usize = 512;
 pub(crate) const QUEUE_MAX: usize = 8192;
 /// Maximum number of origins of a forwarding proxy.
 pub(crate) const ORIGINS_MAX: usize = 1024;
+/// Maximum number of origins that the clients of one host have named.
+pub(crate) const HOST_ORIGINS_MAX: usize = 64;
 /// Number of origins of a forwarding proxy above which unused ones are forgotten, because each keeps
 /// memory for data.
 pub(crate) const UNUSED_ORIGINS_MAX: usize = 64;

@@ -1,12 +1,13 @@
 //! [`OriginServer`]: an origin with its client, its limits and the servers behind it.
 
-use crate::connections::{NameConnection, NameConnections};
+use crate::connections::{CONNECTIONS_MAX, NameConnection, NameConnections};
 use crate::limits::{PLACES_MAX, QUEUE_MAX, REQUESTS_MAX, RequestLane};
-use crate::names::OriginNames;
-use crate::place::{OriginPlace, ProbeFailure, RequestFailure};
+use crate::log_limit::LogLimit;
+use crate::names::{FORWARDED_LOOK_UPS_MAX, OriginNames};
+use crate::place::{OriginPlace, PlaceHooks, ProbeFailure, RequestFailure};
 use crate::settings::ProxyConfig;
 use base::Owner;
-use client::{AddressFilter, Cause, Client, Credentials, Url};
+use client::{AddressFilter, Cause, Client, ConnectionLimits, Credentials, ListingMemory, Url};
 use config::HostPattern;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,6 +30,26 @@ pub(crate) struct OriginServer {
     name_connections: NameConnections,
 }
 
+/// Limits that all origins which clients have named share.
+pub(crate) struct ForwardedLimits {
+    look_ups: Arc<Semaphore>,
+    connections: ConnectionLimits,
+    listings: ListingMemory,
+    log: Arc<LogLimit>,
+}
+
+impl ForwardedLimits {
+    /// Creates the limits of a proxy.
+    pub(crate) fn new(config: &ProxyConfig, listings: ListingMemory) -> Self {
+        Self {
+            look_ups: Arc::new(Semaphore::new(FORWARDED_LOOK_UPS_MAX)),
+            connections: ConnectionLimits::new(CONNECTIONS_MAX, config.connections_max),
+            listings,
+            log: Arc::default(),
+        }
+    }
+}
+
 /// Creates clients of one origin.
 #[derive(Clone)]
 pub(crate) struct OriginDialer {
@@ -38,6 +59,11 @@ pub(crate) struct OriginDialer {
     permits: Option<Arc<[HostPattern]>>,
     runtime: Handle,
     names: Arc<OriginNames>,
+    limits: ConnectionLimits,
+    /// The memory of all listings of the proxy.
+    listings: ListingMemory,
+    /// Limits the lines of the log about origins that clients have named.
+    log: Option<Arc<LogLimit>>,
     /// The client that requests use now.
     current: Arc<Mutex<CurrentClient>>,
 }
@@ -51,19 +77,36 @@ struct CurrentClient {
 
 impl OriginDialer {
     /// Creates the clients of the fixed origin.
-    pub(crate) fn fixed(config: &Arc<ProxyConfig>, runtime: Handle) -> Self {
+    pub(crate) fn fixed(config: &Arc<ProxyConfig>, runtime: Handle, listings: &ListingMemory) -> Self {
         let credentials = config.credentials.clone();
         let (names, current) = (Arc::new(OriginNames::new(None)), Arc::default());
-        Self { config: config.clone(), credentials, permits: None, runtime, names, current }
+        let limits = ConnectionLimits::new(CONNECTIONS_MAX, config.connections_max);
+        let (config, listings) = (config.clone(), listings.clone());
+        Self { config, credentials, permits: None, runtime, names, limits, listings, log: None, current }
     }
 
-    /// Creates the clients of an origin that a client has named. These share the permits of look-ups.
-    pub(crate) fn forwarded(config: &Arc<ProxyConfig>, runtime: Handle, shared: &Arc<Semaphore>) -> Self {
-        let fixed = Self::fixed(config, runtime);
-        let names = Arc::new(OriginNames::new(Some(shared.clone())));
+    /// Creates the clients of an origin that a client has named.
+    pub(crate) fn forwarded(config: &Arc<ProxyConfig>, runtime: Handle, shared: &ForwardedLimits) -> Self {
+        let fixed = Self::fixed(config, runtime, &shared.listings);
+        let names = Arc::new(OriginNames::new(Some(shared.look_ups.clone())));
         // A client could have the credentials of this server sent to any host of its choice.
         let credentials = if config.permits.is_some() { fixed.credentials } else { Credentials::none() };
-        Self { credentials, permits: config.permits.clone(), names, ..fixed }
+        Self {
+            credentials,
+            permits: config.permits.clone(),
+            names,
+            limits: shared.connections.clone(),
+            log: Some(shared.log.clone()),
+            ..fixed
+        }
+    }
+
+    /// Creates a client for requests.
+    fn limited_client(&self) -> Client {
+        let client = self.client();
+        client.limit_connections(self.limits.clone());
+        client.limit_listings(self.listings.clone());
+        client
     }
 
     fn client(&self) -> Client {
@@ -103,7 +146,8 @@ impl OriginDialer {
                 }
             })
         };
-        OriginPlace::new(authority, self.runtime.clone(), Box::new(probe), Box::new(is_connected))
+        let hooks = PlaceHooks { probe: Box::new(probe), is_connected: Box::new(is_connected) };
+        OriginPlace::new(authority, self.runtime.clone(), hooks, self.log.clone())
     }
 }
 
@@ -139,7 +183,7 @@ impl OriginServer {
         if current.trips != trips {
             *current = CurrentClient { client: None, trips };
         }
-        current.client.get_or_insert_with(|| self.dialer.client()).clone()
+        current.client.get_or_insert_with(|| self.dialer.limited_client()).clone()
     }
 
     fn places(&self) -> MutexGuard<'_, HashMap<String, Arc<OriginPlace>>> {

@@ -6,6 +6,7 @@
 //! new ones fail at once, and probes continue until one succeeds.
 
 use crate::limits::{QUEUE_MAX, REQUESTS_MAX, RequestLane};
+use crate::log_limit::LogLimit;
 use client::{Cause, Error};
 use std::future::Future;
 use std::pin::Pin;
@@ -25,6 +26,9 @@ const PROBE_TIME: Duration = Duration::from_millis(2400);
 const TICK: Duration = Duration::from_millis(250);
 /// Pause between two probes of a server whose breaker is open.
 const PROBE_PAUSE: Duration = Duration::from_millis(1500);
+
+/// Time without requests after which a server whose breaker is open is no longer probed.
+const UNUSED: Duration = Duration::from_secs(60);
 
 const _: () = assert!(SILENCE.as_millis() + TICK.as_millis() + PROBE_TIME.as_millis() < 5000);
 
@@ -47,6 +51,12 @@ pub(crate) type Probing = Pin<Box<dyn Future<Output = Result<(), ProbeFailure>> 
 
 /// Reports whether there are connections to a server.
 pub(crate) type IsConnected = dyn Fn() -> bool + Send + Sync;
+
+/// The functions by which a place examines its server.
+pub(crate) struct PlaceHooks {
+    pub(crate) probe: Box<Probe>,
+    pub(crate) is_connected: Box<IsConnected>,
+}
 
 /// The reason why a request to a server has no result.
 #[derive(Debug)]
@@ -78,9 +88,10 @@ pub(crate) struct OriginPlace {
     authority: String,
     /// Requests about files that are open here.
     pub(crate) data: RequestLane,
-    probe: Box<Probe>,
-    is_connected: Box<IsConnected>,
+    hooks: PlaceHooks,
     runtime: Handle,
+    /// Limits lines of the log; `None` if the operator has named the server.
+    log: Option<Arc<LogLimit>>,
     /// The reason why the breaker is open; `None` while it is closed.
     failed: watch::Sender<Option<Arc<str>>>,
     activity: Mutex<RequestActivity>,
@@ -96,6 +107,8 @@ struct RequestActivity {
     last_sign: Instant,
     /// The time of the last reply.
     last_reply: Option<Instant>,
+    /// The time of the last request, also if the breaker refused it.
+    last_request: Instant,
     is_watched: bool,
 }
 
@@ -113,17 +126,22 @@ impl OriginPlace {
     pub(crate) fn new(
         authority: String,
         runtime: Handle,
-        probe: Box<Probe>,
-        is_connected: Box<IsConnected>,
+        hooks: PlaceHooks,
+        log: Option<Arc<LogLimit>>,
     ) -> Arc<Self> {
-        let activity =
-            RequestActivity { waiting: 0, last_sign: Instant::now(), last_reply: None, is_watched: false };
+        let activity = RequestActivity {
+            waiting: 0,
+            last_sign: Instant::now(),
+            last_reply: None,
+            last_request: Instant::now(),
+            is_watched: false,
+        };
         Arc::new(Self {
             authority,
             data: RequestLane::new(REQUESTS_MAX, QUEUE_MAX),
-            probe,
-            is_connected,
+            hooks,
             runtime,
+            log,
             failed: watch::Sender::new(None),
             activity: Mutex::new(activity),
             trips: AtomicU64::new(0),
@@ -134,8 +152,9 @@ impl OriginPlace {
         self.activity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the reason why the breaker is open, if it is.
+    /// Returns the reason why a request fails at once, if the breaker is open.
     pub(crate) fn failure(&self) -> Option<Arc<str>> {
+        self.activity().last_request = Instant::now();
         self.failed.borrow().clone()
     }
 
@@ -149,6 +168,7 @@ impl OriginPlace {
         self: &Arc<Self>,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, RequestFailure> {
+        self.activity().last_request = Instant::now();
         let mut failed = self.failed.subscribe();
         if let Some(reason) = failed.borrow_and_update().clone() {
             return Err(RequestFailure::NotAnswering(reason));
@@ -175,6 +195,7 @@ impl OriginPlace {
             activity.last_sign = Instant::now();
         }
         activity.waiting += 1;
+        activity.last_request = Instant::now();
         if !std::mem::replace(&mut activity.is_watched, true) {
             self.runtime.spawn(watch_silence(Arc::downgrade(self)));
         }
@@ -211,7 +232,7 @@ impl OriginPlace {
     /// Reports whether the server has replied a short time ago, or is connected.
     fn is_alive(&self) -> bool {
         let last = self.activity().last_reply;
-        last.is_some_and(|last| last.elapsed() < SILENCE) || (self.is_connected)()
+        last.is_some_and(|last| last.elapsed() < SILENCE) || (self.hooks.is_connected)()
     }
 
     /// Opens the breaker, and probes the server until it answers.
@@ -225,14 +246,29 @@ impl OriginPlace {
             is_new
         });
         if is_new {
-            tracing::warn!(origin = self.authority, reason, "the origin does not answer");
+            self.log_failure(reason);
             self.runtime.spawn(await_recovery(Arc::downgrade(self)));
+        }
+    }
+
+    fn log_failure(&self, reason: &str) {
+        let (origin, text) = (&self.authority, "the origin does not answer");
+        match &self.log {
+            None => tracing::warn!(origin, reason, "{text}"),
+            Some(log) if log.admits() => tracing::info!(origin, reason, "{text}"),
+            Some(_) => {}
+        }
+    }
+
+    fn log_return(&self) {
+        if self.log.as_ref().is_none_or(|log| log.admits()) {
+            tracing::info!(origin = self.authority, "the origin answers again");
         }
     }
 
     async fn probe(&self) -> Result<(), ProbeFailure> {
         let silent = || format!("no answer within {:.1} s", PROBE_TIME.as_secs_f64());
-        tokio::time::timeout(PROBE_TIME, (self.probe)())
+        tokio::time::timeout(PROBE_TIME, (self.hooks.probe)())
             .await
             .unwrap_or_else(|_| Err(ProbeFailure::Silent(silent())))
     }
@@ -251,26 +287,31 @@ async fn watch_silence(place: Weak<OriginPlace>) {
             }
             activity.last_sign.elapsed() >= SILENCE
         };
-        if is_silent && place.failure().is_none() {
+        if is_silent && place.failed.borrow().is_none() {
             match place.probe().await {
                 Ok(()) => place.activity().last_sign = Instant::now(),
                 Err(ProbeFailure::Silent(reason)) => place.trip(&reason),
-                Err(ProbeFailure::Unresolved(reason)) if !(place.is_connected)() => place.trip(&reason),
+                Err(ProbeFailure::Unresolved(reason)) if !(place.hooks.is_connected)() => place.trip(&reason),
                 Err(ProbeFailure::Unresolved(_) | ProbeFailure::NotMade) => {}
             }
         }
     }
 }
 
-/// Probes a server until it answers, then closes the breaker.
+/// Probes a server until it answers, or until nobody has used it for [`UNUSED`]. Then it closes the breaker.
 async fn await_recovery(place: Weak<OriginPlace>) {
     loop {
         tokio::time::sleep(PROBE_PAUSE).await;
         let Some(place) = place.upgrade() else { return };
+        if place.activity().last_request.elapsed() >= UNUSED {
+            // The next request finds out.
+            place.failed.send_replace(None);
+            return;
+        }
         if place.probe().await.is_ok() {
             place.activity().last_sign = Instant::now();
             place.failed.send_replace(None);
-            tracing::info!(origin = place.authority, "the origin answers again");
+            place.log_return();
             return;
         }
     }
@@ -296,8 +337,8 @@ mod tests {
             Box::pin(async move { if answers { Ok(()) } else { std::future::pending().await } })
         };
         let is_connected = || CONNECTED.get();
-        let place =
-            OriginPlace::new("o:1094".to_owned(), Handle::current(), Box::new(probe), Box::new(is_connected));
+        let hooks = PlaceHooks { probe: Box::new(probe), is_connected: Box::new(is_connected) };
+        let place = OriginPlace::new("o:1094".to_owned(), Handle::current(), hooks, None);
         (place, answers)
     }
 
@@ -338,8 +379,10 @@ mod tests {
         let (place, answers) = place();
         answers.store(false, Ordering::Relaxed);
         request(&place, 100).await.unwrap_err();
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        assert!(place.failure().is_some());
+        for _ in 0..10 {
+            tokio::time::sleep(UNUSED / 2).await;
+            assert!(place.failure().is_some());
+        }
         answers.store(true, Ordering::Relaxed);
         let begun = Instant::now();
         while place.failure().is_some() {
@@ -376,5 +419,17 @@ mod tests {
         assert!(place.failure().is_none(), "the fault is here");
         place.run(async { Err::<(), _>(unresolved()) }).await.unwrap_err();
         assert!(place.failure().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_nobody_uses_is_no_longer_probed() {
+        let (place, answers) = place();
+        answers.store(false, Ordering::Relaxed);
+        request(&place, 100).await.unwrap_err();
+        tokio::time::sleep(UNUSED * 2).await;
+        assert!(place.failed.borrow().is_none());
+        // The next request finds that it is still dead.
+        request(&place, 100).await.unwrap_err();
+        assert_eq!(place.trips(), 2);
     }
 }

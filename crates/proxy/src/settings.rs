@@ -56,6 +56,8 @@ pub struct ProxyConfig {
     pub trusted: Option<TrustAnchors>,
     /// Types of checksums that clients may query; all if it is empty.
     pub checksums: Vec<String>,
+    /// Maximum number of connections to the fixed origin and its servers, and as many to all others.
+    pub connections_max: usize,
     /// The address of this server in replies to locate: numeric form, and with a name.
     pub own_address: (Arc<str>, Arc<str>),
 }

@@ -13,6 +13,10 @@ use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
 use vfs::{Caller, FileSystem};
 
+/// Divisor of the limit of descriptors for the connections to the fixed origin, and for those to origins that
+/// clients name. The rest is for clients.
+const CONNECTIONS_SHARE: usize = 4;
+
 /// Ids of prepare requests in the form of other servers.
 struct ProxyPrepares(Prepares);
 
@@ -82,6 +86,7 @@ fn configuration(effective: &Effective, port: u16) -> Result<ProxyConfig, String
         credentials: Credentials::of_user(),
         trusted: tls::trusted_servers(effective),
         checksums: checksums.map(|kind| kind.name().to_owned()).collect(),
+        connections_max: crate::process::descriptors() / CONNECTIONS_SHARE,
         own_address: (own.address, own.name),
     })
 }

@@ -21,7 +21,7 @@ use rawclient::{Connection, Encoded, ServerInfo};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use wire::xroot::flags::ServerFlags;
 
 use self::exchange::{ChannelRequest, ChannelState};
@@ -44,7 +44,7 @@ pub struct Channel {
 
 impl Channel {
     /// Drives a logged-in connection on the runtime of the caller. `streams` are the sockets of its
-    /// lanes.
+    /// lanes, and `permit` is held until it ends.
     pub(crate) fn start(
         authority: String,
         streams: Vec<ServerStream>,
@@ -52,6 +52,7 @@ impl Channel {
         machine: Connection,
         patience: Patience,
         blocks: DataBufferPool,
+        permit: Option<OwnedSemaphorePermit>,
     ) -> Arc<Self> {
         let (commands, receiver) = mpsc::unbounded_channel();
         let shared = Arc::new(ChannelState {
@@ -74,7 +75,10 @@ impl Channel {
             patience,
             blocks,
         );
-        tokio::spawn(driver.run());
+        tokio::spawn(async move {
+            driver.run().await;
+            drop(permit);
+        });
         Arc::new(Self { commands, shared })
     }
 
