@@ -37,12 +37,15 @@ class PwdSite:
         self.home.mkdir()
         self.openssl = directory / "openssl.cnf"
         self.openssl.write_text(OPENSSL)
-        made = run([peers.link("xrdpwdadmin"), "add", "alice", "-random", "-dontask", "-srvID", "lab", "-f", self.file]).ok()
-        password = next(line for line in made.out.splitlines() if line.startswith(PASSWORD_LINE))
-        self.password = password.removeprefix(PASSWORD_LINE)
+        self.password = self.random_password("add", "-srvID", "lab")
         for path in (self.admin, self.file):
             peers.give(path)
         self.netrc("alice", self.password)
+
+    def random_password(self, *words):
+        """Gives alice a random password and returns it."""
+        made = run([peers.link("xrdpwdadmin"), words[0], "alice", "-random", "-dontask", "-f", self.file, *words[1:]]).ok()
+        return next(line for line in made.out.splitlines() if line.startswith(PASSWORD_LINE)).removeprefix(PASSWORD_LINE)
 
     @property
     def file(self):
@@ -104,6 +107,67 @@ def test_the_real_client_at_our_server(serve, site):
             terminal.type(f"{site.password}\n")
             assert terminal.end()[0] == 0
         wait_until(lambda: server.output().count("login as alice by pwd") == logins)
+
+
+def test_the_real_client_chooses_a_password(serve, site):
+    """The password of the administrator counts until the user has typed a new one twice."""
+    once = site.random_password("update", "-change")
+    server = serve(settings=site.settings())
+    url = f"root://localhost:{server.port}/"
+
+    def log_in(*answers):
+        with Terminal([XRDFS, url, "ls", "/"], **site.client()) as terminal:
+            for question, password in answers:
+                terminal.until(question)
+                terminal.type(f"{password}\n")
+            return terminal.end()[0]
+    # The client asks for the repetition of a new password as for the present one.
+    first, new = "Password for alice@localhost:lab:", "Enter new password:"
+    assert log_in((first, once), (new, "chosen"), (first, "other"), (new, "chosen"), (first, "chosen")) == 0
+    wait_until(lambda: "alice from [::ffff:127.0.0.1] has a new password" in server.output())
+    assert log_in((first, "chosen")) == 0
+    site.netrc("alice", once)
+    scalla("ls", url, **site.client()).fails(1, "pwd")
+    site.netrc("alice", "chosen")
+    scalla("ls", url, **site.client()).ok()
+    assert server.output().count("login as alice by pwd") == 3
+    assert once not in server.output() and "chosen" not in server.output()
+
+
+def test_our_client_chooses_a_password(serve, site):
+    once = site.random_password("update", "-change")
+    server = serve(settings=site.settings())
+    url = f"root://localhost:{server.port}/"
+    # A file cannot answer.
+    site.netrc("alice", once)
+    scalla("ls", url, **site.client()).fails(1, "the server demands a new password of alice")
+    client = site.client()
+    del client["XrdSecNETRC"]
+    with Terminal([peers.program(), "ls", url], **client) as terminal:
+        for question, password in (("Password for alice", once), ("New password for alice", "chosen"), ("New password again", "chosen")):
+            terminal.until(question)
+            terminal.type(f"{password}\n")
+        assert terminal.end()[0] == 0
+    site.netrc("alice", "chosen")
+    scalla("ls", url, **site.client()).ok()
+    assert server.output().count("login as alice by pwd") == 2
+
+
+def test_our_client_registers_at_the_real_server(serve, site):
+    """Its first password is stored. The client knows the key from another server with the same file."""
+    ours = serve(settings=site.settings())
+    scalla("ls", f"root://localhost:{ours.port}/", **site.client()).ok()
+    settings = site.settings().replace("sec.protocol pwd", "sec.protocol pwd -a:2")
+    new = {"XrdSecUSER": "newcomer"}
+    with peers.Theirs(settings=settings, variables={"OPENSSL_CONF": str(site.openssl)}) as theirs:
+        url = f"root://localhost:{theirs.port}/"
+        site.netrc("newcomer", "chosen")
+        for _ in range(2):
+            scalla("ls", url, **site.client(**new)).ok()
+    assert "st:1 " in run([peers.link("xrdpwdadmin"), "read", "newcomer", "-f", site.file]).ok().out
+    # The stored password is the one that counts.
+    with_file = serve(settings=site.settings())
+    scalla("ls", f"root://localhost:{with_file.port}/", **site.client(**new)).ok()
 
 
 def test_logins_of_a_host_at_once_wait_for_each_other(serve, site):

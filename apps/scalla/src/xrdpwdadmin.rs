@@ -35,7 +35,7 @@ Usage: xrdpwdadmin [-h] [-m admin] [action] [options]
 Options: -f <file | dir>     file of passwords [~/.xrd/pwdadmin]
          -dontask            ask no questions
          -force              replace a user that exists
-         -[no]change         the password must [not] be changed at first
+         -[no]change         the user must [not] choose a password at the first login
          -[no]random         make a password and show it
          -srvID <text>       name of the server
          -changepuk          make a new key of the server

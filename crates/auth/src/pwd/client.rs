@@ -7,7 +7,7 @@
 use super::cipher::PwdCipher;
 use super::hash::credentials_of;
 use super::known_keys::{KnownKeys, KnownServer};
-use super::messages::{self, CREDENTIALS, STATUS, TIMESTAMP, VERSION, step};
+use super::messages::{self, CREDENTIALS, CredentialKind, STATUS, STATUS_BYTES, TIMESTAMP, VERSION, step};
 use super::netrc::password_of;
 use super::{PWD, unix_seconds};
 use crate::challenge::Challenge;
@@ -171,6 +171,12 @@ enum PwdClientStage {
         cipher: PwdCipher,
         prompts: u32,
     },
+    /// Another request for a new password.
+    NewPassword {
+        cipher: PwdCipher,
+        password: Secret,
+        changes: u32,
+    },
     Over,
 }
 
@@ -201,6 +207,9 @@ impl ClientLogin for PwdClientLogin {
             }
             (PwdClientStage::NextPassword { cipher, prompts }, Some(message)) => {
                 self.send_next_password(message, cipher, prompts, now)
+            }
+            (PwdClientStage::NewPassword { cipher, password, changes }, Some(message)) => {
+                self.send_new_password(message, cipher, password, changes, now)
             }
             _ => Err(ClientAuthError::TooManySteps),
         }
@@ -311,10 +320,12 @@ impl PwdClientLogin {
             Some(password) => (password, PROMPTS_MAX),
             None => (self.ask_user()?, 1),
         };
-        self.credentials(step::CLIENT_NORMAL, &main, cipher, &password, prompts, now)
+        let message = self.credentials(step::CLIENT_NORMAL, OWN_STATUS, &main, &cipher, &password, now)?;
+        self.stage = PwdClientStage::NextPassword { cipher, prompts };
+        Ok(message)
     }
 
-    /// Sends another password, after the server has refused one.
+    /// Sends another password, after the server has refused one, or a new one in its place.
     fn send_next_password(
         &mut self,
         message: &[u8],
@@ -322,9 +333,12 @@ impl PwdClientLogin {
         prompts: u32,
         now: SystemTime,
     ) -> Result<Vec<u8>, ClientAuthError> {
-        let message = messages::decode(message).map_err(violation)?;
-        if message.step != step::SERVER_WANTS_CREDENTIALS {
-            return Err(violation(format!("step {} is not expected", message.step)));
+        let message = wanted_credentials(message)?;
+        let main = messages::open_main(&message, &cipher).map_err(violation)?;
+        let main = messages::decode_main(main.expose(), message.step).map_err(violation)?;
+        let of_server = messages::status_of(&main);
+        if CredentialKind::of_status(of_server).is_some() {
+            return self.change_password(&main, cipher, 1, now);
         }
         if prompts >= PROMPTS_MAX {
             return Err(no_credentials(
@@ -332,10 +346,68 @@ impl PwdClientLogin {
                 "correct it",
             ));
         }
+        let password = self.ask_user()?;
+        let message =
+            self.credentials(step::CLIENT_CREDENTIALS, OWN_STATUS, &main, &cipher, &password, now)?;
+        self.stage = PwdClientStage::NextPassword { cipher, prompts: prompts + 1 };
+        Ok(message)
+    }
+
+    /// Repeats a new password, or sends another one after the server has refused it.
+    fn send_new_password(
+        &mut self,
+        message: &[u8],
+        cipher: PwdCipher,
+        password: Secret,
+        changes: u32,
+        now: SystemTime,
+    ) -> Result<Vec<u8>, ClientAuthError> {
+        let message = wanted_credentials(message)?;
         let main = messages::open_main(&message, &cipher).map_err(violation)?;
         let main = messages::decode_main(main.expose(), message.step).map_err(violation)?;
-        let password = self.ask_user()?;
-        self.credentials(step::CLIENT_CREDENTIALS, &main, cipher, &password, prompts + 1, now)
+        match CredentialKind::of_status(messages::status_of(&main)) {
+            Some(CredentialKind::NewAgain) => {
+                let status = CredentialKind::status(OWN_STATUS, CredentialKind::NewAgain);
+                let message =
+                    self.credentials(step::CLIENT_CREDENTIALS, status, &main, &cipher, &password, now)?;
+                self.stage = PwdClientStage::NewPassword { cipher, password, changes };
+                Ok(message)
+            }
+            Some(CredentialKind::New) if changes < PROMPTS_MAX => {
+                self.change_password(&main, cipher, changes + 1, now)
+            }
+            _ => Err(no_credentials(
+                format!("the server refused the new password of {}", self.user),
+                "choose another one",
+            )),
+        }
+    }
+
+    /// Asks the user for a new password, and sends it. The user types it twice.
+    fn change_password(
+        &mut self,
+        of_server: &SutMessage<'_>,
+        cipher: PwdCipher,
+        changes: u32,
+        now: SystemTime,
+    ) -> Result<Vec<u8>, ClientAuthError> {
+        let demand = format!("the server demands a new password of {}", self.user);
+        let ask = |question: &str| {
+            let password = (self.prompt)(question).filter(|password| !password.expose().is_empty());
+            password.ok_or_else(|| no_credentials(demand.as_str(), "log in at a terminal and choose one"))
+        };
+        let password = ask(&format!("New password for {}@{}: ", self.user, self.server))?;
+        if !password.is_equal(ask("New password again: ")?.expose()) {
+            return Err(no_credentials(
+                format!("{demand}, and those that were typed differ"),
+                "log in again",
+            ));
+        }
+        let status = CredentialKind::status(OWN_STATUS, CredentialKind::New);
+        let message =
+            self.credentials(step::CLIENT_CREDENTIALS, status, of_server, &cipher, &password, now)?;
+        self.stage = PwdClientStage::NewPassword { cipher, password, changes };
+        Ok(message)
     }
 
     fn other_key(&self) -> ClientAuthError {
@@ -357,12 +429,12 @@ impl PwdClientLogin {
 
     /// Returns the message with the hash of a password, as the answer to a message of the server.
     fn credentials(
-        &mut self,
+        &self,
         step: u32,
+        status: [u8; STATUS_BYTES],
         of_server: &SutMessage<'_>,
-        cipher: PwdCipher,
+        cipher: &PwdCipher,
         password: &Secret,
-        prompts: u32,
         now: SystemTime,
     ) -> Result<Vec<u8>, ClientAuthError> {
         let tag = Challenge::of_peer(of_server).ok_or_else(|| violation("the challenge is missing"))?;
@@ -370,13 +442,20 @@ impl PwdClientLogin {
             .with(SutField::SIGNED_CHALLENGE, &cipher.seal(tag.as_bytes()))
             .with(SutField::USER, self.user.as_bytes())
             .with(CREDENTIALS, credentials_of(password.expose()).expose())
-            .with(STATUS, &OWN_STATUS);
+            .with(STATUS, &status);
         let main = with_time(main, now)
             .with(SutField::CHALLENGE, Challenge::random(&mut SystemRng).as_bytes())
             .finish();
-        let message = messages::begin(step).with(SutField::MAIN, &cipher.seal(&main)).finish();
-        self.stage = PwdClientStage::NextPassword { cipher, prompts };
-        Ok(message)
+        Ok(messages::begin(step).with(SutField::MAIN, &cipher.seal(&main)).finish())
+    }
+}
+
+/// Decodes a message that must be a request for a password.
+fn wanted_credentials(message: &[u8]) -> Result<SutMessage<'_>, ClientAuthError> {
+    let message = messages::decode(message).map_err(violation)?;
+    match message.step {
+        step::SERVER_WANTS_CREDENTIALS => Ok(message),
+        step => Err(violation(format!("step {step} is not expected"))),
     }
 }
 

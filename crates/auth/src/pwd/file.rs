@@ -11,6 +11,7 @@
 //! The nodes are a list, whose positions are offsets in the file. A file is read and written as a
 //! whole; entries that were removed are left out.
 
+use super::hash::StoredPassword;
 use crate::secret::Secret;
 use std::collections::HashSet;
 use zeroize::Zeroizing;
@@ -67,6 +68,24 @@ pub struct PwdEntry {
     pub changed: u32,
     /// Its contents.
     pub buffers: [Secret; BUFFERS],
+}
+
+impl PwdEntry {
+    /// Returns the password of the entry of a user.
+    pub(super) fn password(&self) -> Option<StoredPassword> {
+        let [salt, hash, ..] = &self.buffers;
+        StoredPassword::of_buffers(salt.expose(), hash.expose())
+    }
+
+    /// Reports whether the password logs the user in, at least once it is changed.
+    pub(super) fn accepts_password(&self) -> bool {
+        self.status == EntryStatus::OK || self.must_change()
+    }
+
+    /// Reports whether the user must choose another password at the next login.
+    pub(super) fn must_change(&self) -> bool {
+        matches!(self.status, EntryStatus::ONE_TIME | EntryStatus::EXPIRED)
+    }
 }
 
 /// The reason why a file is not used.

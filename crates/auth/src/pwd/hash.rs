@@ -42,11 +42,16 @@ impl StoredPassword {
     /// Hashes a password with a random salt.
     #[must_use]
     pub fn of_password(password: &Secret, rng: &mut dyn Rng) -> Self {
+        Self::of_credentials(credentials_of(password.expose()).expose(), rng)
+    }
+
+    /// Hashes the hash that a client has sent with a random salt.
+    pub(super) fn of_credentials(credentials: &[u8], rng: &mut dyn Rng) -> Self {
         let mut random = [0; SALT_BYTES];
         rng.fill(&mut random);
         let salt: Vec<u8> = random.iter().map(|byte| crate::challenge::letter(*byte)).collect();
         let mut hash = vec![0; HASH_BYTES];
-        derive(PBKDF2_HMAC_SHA1, ITERATIONS, &salt, credentials_of(password.expose()).expose(), &mut hash);
+        derive(PBKDF2_HMAC_SHA1, ITERATIONS, &salt, credentials, &mut hash);
         Self { salt, hash }
     }
 

@@ -30,6 +30,39 @@ pub(super) mod step {
 /// Length of the status of both sides in bytes.
 pub(super) const STATUS_BYTES: usize = 4;
 
+/// The high octet of the options in a status: the password must be changed.
+const EXPIRED_OPTION: u8 = 0x01;
+/// The low octet of the options in a status: the client answers further requests for passwords.
+const ANSWERS_OPTION: u8 = 0x80;
+
+/// The kind of the credentials that a status is about, its last octet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(super) enum CredentialKind {
+    /// A new password.
+    New = 3,
+    /// The same new password once more.
+    NewAgain = 4,
+}
+
+impl CredentialKind {
+    /// Returns the kind of the new password that a server asks for; `None` if it asks for the present one.
+    pub(super) fn of_status([high, _, _, kind]: [u8; STATUS_BYTES]) -> Option<Self> {
+        let is_change = high & EXPIRED_OPTION != 0;
+        [Self::New, Self::NewAgain].into_iter().find(|known| is_change && *known as u8 == kind)
+    }
+
+    /// Returns the status with which a client that has sent `status` is asked for this password.
+    pub(super) fn status([high, low, action, _]: [u8; STATUS_BYTES], kind: Self) -> [u8; STATUS_BYTES] {
+        [high | EXPIRED_OPTION, low, action, kind as u8]
+    }
+}
+
+/// Reports whether a client with this status answers further requests for passwords.
+pub(super) fn answers_requests([_, low, ..]: [u8; STATUS_BYTES]) -> bool {
+    low & ANSWERS_OPTION != 0
+}
+
 /// The type of a field that only `pwd` has: the status of a side.
 pub(super) const STATUS: SutField = SutField(3015);
 /// The credentials of a client.

@@ -3,6 +3,7 @@
 //!
 //! | file         | contents                                                     |
 //! |--------------|--------------------------------------------------------------|
+//! | `change`     | the change of a password during a login                      |
 //! | `cipher`     | the cipher of the inner messages                             |
 //! | `client`     | [`PwdClient`]: the client's side                             |
 //! | `failures`   | the failed attempts of users and addresses                   |
@@ -16,11 +17,13 @@
 //! | `server_key` | [`ServerKey`]: the static key of a server                    |
 //! | `stored`     | files of passwords on disk                                   |
 //! | `terminal`   | [`ask_password`]: a password typed at a terminal             |
+//! | `users`      | the content of the file of a server, by which it checks      |
 //!
 //! Source: security facts, section 2.4.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+mod change;
 mod cipher;
 mod client;
 mod failures;
@@ -34,16 +37,20 @@ mod server;
 mod server_key;
 mod stored;
 mod terminal;
+mod users;
 
+#[cfg(test)]
+mod changes;
 #[cfg(test)]
 mod recorded;
 
 pub use client::{PasswordPrompt, PwdClient, PwdClientSettings};
 pub use file::{ENTRIES_MAX, EntryStatus, FILE_BYTES_MAX, NAME_BYTES_MAX, PwdEntry, PwdFile, PwdFileError};
 pub use hash::{PASSWORD_BYTES_MAX, StoredPassword};
-pub use server::{PwdServer, PwdServerSettings, SERVER_ID_BYTES_MAX, is_server_id, is_user_name};
+pub use server::{PwdServer, PwdServerSettings};
 pub use server_key::{SERVER_ID, SERVER_KEY, ServerKey};
 pub use terminal::ask_password;
+pub use users::{SERVER_ID_BYTES_MAX, is_server_id, is_user_name};
 
 /// The id of the protocol.
 pub const PWD: &str = "pwd";

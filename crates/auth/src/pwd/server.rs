@@ -8,29 +8,34 @@
 //!                                       <--  encrypted: answer to tag 2, tag 3
 //! encrypted: answer to tag 3, user,      -->
 //! hash of the password
+//!                                       <--  encrypted: request for a new password, if it must change
+//! encrypted: hash of the new password   -->  (twice, see `change`)
 //! ```
 //!
 //! A client that knows the key of the server begins with its own. The hash of a password is checked
 //! only after the client has answered a challenge with the session key, so that a recorded message
-//! cannot be used again. Each message counts only where it is expected. There is no registration of
-//! users, and passwords are changed by the administrator.
+//! cannot be used again. Each message counts only where it is expected. Users do not register themselves:
+//! the administrator gives them a password for one login, in which they choose their own.
 
+use super::change::{ChangeStep, PasswordChange};
 use super::cipher::PwdCipher;
 use super::failures::{GuessOutcome, PasswordGuess};
-use super::file::{EntryStatus, PwdEntry, PwdFile};
+use super::file::{PwdEntry, PwdFile};
 use super::guesses::{GuessStart, PasswordGuesses, WaitingGuess};
-use super::hash::{self, StoredPassword};
-use super::messages::{self, CREDENTIALS, STATUS, STATUS_BYTES, VERSION, step};
-use super::server_key::{SERVER_ID, ServerKey};
-use super::{MODULE_SUFFIX, PWD};
+use super::messages::{self, CREDENTIALS, CredentialKind, STATUS, STATUS_BYTES, VERSION, step};
+use super::users::{PasswordFault, PwdUsers, VerifiedPassword, is_user_name};
+use super::{MODULE_SUFFIX, PWD, unix_seconds};
 use crate::challenge::Challenge;
 use crate::entity::{Entity, EntityFields};
 use crate::random::SystemRng;
+use crate::replaced_file::directory_of;
+use crate::secret::Secret;
 use crate::server::{
     FileRefresh, LoginPeer, LoginWaker, RefusedLogin, ServerLogin, ServerProtocol, ServerStep, StepCost,
 };
 use crate::sut::{SutField, SutMessage};
 use base::ClientHost;
+use rustix::fs::{Access, access};
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -46,9 +51,6 @@ const EXCHANGE_TIME_MAX: Duration = Duration::from_secs(60);
 /// Number of passwords that a client can send in one exchange.
 const PASSWORDS_MAX: u32 = 3;
 
-/// Maximum length of the name of a user.
-const USER_BYTES_MAX: usize = 64;
-
 /// Interval at which the file is read again.
 const REFRESH: Duration = Duration::from_secs(60);
 
@@ -60,82 +62,6 @@ pub struct PwdServerSettings {
     /// Number of failed attempts from a host after which its logins are refused for a while. Those of
     /// a user are refused for all hosts after ten times as many.
     pub failures_max: u32,
-}
-
-/// The content of the file of a server.
-struct PwdUsers {
-    id: String,
-    key: ServerKey,
-    file: PwdFile,
-    /// The number of iterations that the check of any password takes: the highest one of the file.
-    iterations_max: u32,
-}
-
-impl PwdUsers {
-    fn read(settings: &PwdServerSettings) -> Result<Self, String> {
-        let shown = settings.file.display();
-        let file = PwdFile::read(&settings.file)?;
-        Self::of_file(file).map_err(|error| format!("{shown}: {error}"))
-    }
-
-    fn of_file(file: PwdFile) -> Result<Self, String> {
-        let entry = file.find(SERVER_ID).ok_or("it has no id of the server")?;
-        let [id, ..] = &entry.buffers;
-        let id = id.expose().strip_suffix(b"\0").unwrap_or(id.expose());
-        let id = std::str::from_utf8(id).unwrap_or_default().to_owned();
-        if !is_server_id(&id) {
-            return Err("the id of the server is malformed".to_owned());
-        }
-        let key = ServerKey::of_file(&file, &mut SystemRng)?;
-        let passwords = file.entries().iter().filter_map(stored_password);
-        let of_file = passwords.map(|stored| stored.iterations()).max().unwrap_or(0);
-        Ok(Self { id, key, file, iterations_max: of_file.max(hash::ITERATIONS.get()) })
-    }
-
-    fn entry_of(&self, user: &str) -> Option<&PwdEntry> {
-        self.file.find(&format!("{user}{MODULE_SUFFIX}"))
-    }
-
-    /// Checks the hash of a password. The time does not depend on whether the user exists, and on which
-    /// of the users it is.
-    fn check(&self, user: &str, credentials: &[u8]) -> Result<(), PasswordFault> {
-        let entry = self.entry_of(user);
-        let stored = entry.and_then(stored_password);
-        let spent = stored.as_ref().map_or(0, StoredPassword::iterations);
-        let is_right = stored.is_some_and(|stored| stored.is_password_of(credentials));
-        hash::spend(self.iterations_max.saturating_sub(spent));
-        let Some(entry) = entry.filter(|_| is_right) else {
-            return Err(if entry.is_some() { PasswordFault::Wrong } else { PasswordFault::UnknownUser });
-        };
-        match entry.status {
-            EntryStatus::OK => Ok(()),
-            EntryStatus::ONE_TIME | EntryStatus::EXPIRED => Err(PasswordFault::Expired),
-            _ => Err(PasswordFault::Disabled),
-        }
-    }
-}
-
-/// Returns the password of the entry of a user.
-fn stored_password(entry: &PwdEntry) -> Option<StoredPassword> {
-    let [salt, hash, ..] = &entry.buffers;
-    StoredPassword::of_buffers(salt.expose(), hash.expose())
-}
-
-/// The reason why a password does not log a user in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-enum PasswordFault {
-    #[error("too many failed attempts of this user or from this address")]
-    Locked,
-    #[error("the password is missing")]
-    Missing,
-    #[error("unknown user")]
-    UnknownUser,
-    #[error("wrong password")]
-    Wrong,
-    #[error("the password must be changed by the administrator (xrdpwdadmin)")]
-    Expired,
-    #[error("the user is disabled")]
-    Disabled,
 }
 
 /// `pwd` as a server offers it.
@@ -155,7 +81,7 @@ impl PwdServer {
     /// # Errors
     /// The reason why it cannot be used.
     pub fn open(settings: PwdServerSettings) -> Result<Self, String> {
-        let users = PwdUsers::read(&settings)?;
+        let users = PwdUsers::read(&settings.file)?;
         Ok(Self::with_users(settings, users))
     }
 
@@ -207,17 +133,28 @@ impl PwdShared {
         self.users.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    fn set_users(&self, users: PwdUsers) {
+        let names: HashSet<&str> =
+            users.file.entries().iter().filter_map(|e| e.name.strip_suffix(MODULE_SUFFIX)).collect();
+        self.guesses.retain_users(|user| names.contains(user));
+        *self.users.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(users);
+    }
+
+    /// Replaces a password by the one that the user has chosen. Blocks.
+    fn store(&self, change: &PasswordChange, chosen: &Secret, now: SystemTime) -> Result<(), String> {
+        let file = change.store(&self.settings.file, chosen, unix_seconds(now))?;
+        self.set_users(PwdUsers::of_file(file)?);
+        Ok(())
+    }
+
     fn refresh(&self) -> Result<(), String> {
-        let users = PwdUsers::read(&self.settings);
+        let users = PwdUsers::read(&self.settings.file);
         let refusal =
             users.as_ref().err().map(|error| format!("the previous passwords stay in use: {error}"));
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&refusal);
         match users {
             Ok(users) => {
-                let names: HashSet<&str> =
-                    users.file.entries().iter().filter_map(|e| e.name.strip_suffix(MODULE_SUFFIX)).collect();
-                self.guesses.retain_users(|user| names.contains(user));
-                *self.users.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(users);
+                self.set_users(users);
                 Ok(())
             }
             Err(_) => Err(refusal.unwrap_or_default()),
@@ -248,17 +185,27 @@ impl ServerProtocol for PwdServer {
     }
 
     fn warnings(&self, _now: SystemTime, _soon: Duration) -> Vec<String> {
-        let users = self.0.users();
-        if users.file.entries().iter().any(|entry| entry.status == EntryStatus::OK) {
-            return Vec::new();
+        let (users, path) = (self.0.users(), &self.0.settings.file);
+        let (entries, shown) = (users.file.entries(), path.display());
+        if !entries.iter().any(PwdEntry::accepts_password) {
+            return vec![format!(
+                "{shown} has no user with a password, so no client can authenticate by pwd"
+            )];
         }
-        let file = self.0.settings.file.display();
-        vec![format!("{file} has no user with a password, so no client can authenticate by pwd")]
+        let directory = directory_of(path);
+        if entries.iter().any(PwdEntry::must_change) && access(directory, Access::WRITE_OK).is_err() {
+            return vec![format!(
+                "users of {shown} who must choose a password cannot log in, because the server's user \
+                 cannot write to {}",
+                directory.display()
+            )];
+        }
+        Vec::new()
     }
 
     fn state(&self) -> String {
         let users = self.0.users();
-        let count = users.file.entries().iter().filter(|entry| entry.status == EntryStatus::OK).count();
+        let count = users.file.entries().iter().filter(|entry| entry.accepts_password()).count();
         let state = format!("pwd: {count} users in {}", self.0.settings.file.display());
         match self.0.refusal.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
             Some(refusal) => format!("{state}; {refusal}"),
@@ -275,6 +222,8 @@ enum PwdServerStage {
     ClientKey(Challenge),
     /// The hash of the password, with the answer to a challenge.
     Credentials { cipher: PwdCipher, challenge: Challenge, passwords: u32 },
+    /// The hash of a new password, with the answer to a challenge.
+    NewPassword { cipher: PwdCipher, challenge: Challenge, change: PasswordChange },
     /// None.
     Over,
 }
@@ -332,6 +281,9 @@ impl PwdServerLogin {
                 PwdServerStage::Credentials { cipher, challenge, passwords },
                 step::CLIENT_NORMAL | step::CLIENT_CREDENTIALS,
             ) => self.take_password(&message, cipher, challenge, passwords, now),
+            (PwdServerStage::NewPassword { cipher, challenge, change }, step::CLIENT_CREDENTIALS) => {
+                self.take_new_password(&message, cipher, &challenge, change, now)
+            }
             (_, step) => Err(format!("step {step} is not expected")),
         }
     }
@@ -424,31 +376,66 @@ impl PwdServerLogin {
             self.stage = PwdServerStage::Credentials { cipher, challenge, passwords };
             return Ok(ServerStep::Later);
         };
-        let Err(reason) = result else {
-            let (name, host) = (Some(user.into_boxed_str()), self.peer.host.as_str().into());
-            let fields = EntityFields { protocol: PWD.into(), name, host, ..EntityFields::default() };
-            return Ok(ServerStep::Done(Entity::new(fields)));
+        let reason = match result {
+            Ok(VerifiedPassword::Current) => return Ok(self.done(user)),
+            Ok(VerifiedPassword::MustChange(entry)) if messages::answers_requests(self.status) => {
+                let status = CredentialKind::status(self.status, CredentialKind::New);
+                let text = "the password must be changed";
+                let (challenge, step) = request_password(&main, &cipher, status, text);
+                let change = PasswordChange::of_entry(*entry);
+                self.stage = PwdServerStage::NewPassword { cipher, challenge, change };
+                return Ok(step);
+            }
+            Ok(VerifiedPassword::MustChange(_)) => {
+                return Err(format!("{user}: {}", PasswordFault::Expired));
+            }
+            Err(reason) => reason,
         };
         let passwords = passwords + 1;
         if passwords >= PASSWORDS_MAX {
             return Err(format!("{user}: {reason}"));
         }
         tracing::info!("pwd: {user} from {}: {reason}; the client is asked again", self.peer.host);
-        let tag = Challenge::of_peer(&main);
-        let challenge = Challenge::random(&mut SystemRng);
-        let mut reply = messages::begin_main(step::SERVER_WANTS_CREDENTIALS);
-        if let Some(tag) = tag {
-            reply = reply.with(SutField::SIGNED_CHALLENGE, &cipher.seal(tag.as_bytes()));
-        }
-        let reply = reply
-            .with(STATUS, &self.status)
-            .with(SutField::CHALLENGE, challenge.as_bytes())
-            .with(SutField::MESSAGE, b"insufficient credentials\0")
-            .finish();
-        let reply =
-            messages::begin(step::SERVER_WANTS_CREDENTIALS).with(SutField::MAIN, &cipher.seal(&reply));
+        let (challenge, step) = request_password(&main, &cipher, self.status, "insufficient credentials");
         self.stage = PwdServerStage::Credentials { cipher, challenge, passwords };
-        Ok(ServerStep::Continue(reply.finish()))
+        Ok(step)
+    }
+
+    /// Takes the hash of a new password from a user who has proved the present one.
+    fn take_new_password(
+        &mut self,
+        message: &SutMessage<'_>,
+        cipher: PwdCipher,
+        challenge: &Challenge,
+        mut change: PasswordChange,
+        now: SystemTime,
+    ) -> Result<ServerStep, String> {
+        let main = messages::open_main(message, &cipher)?;
+        let main = messages::decode_main(main.expose(), message.step)?;
+        challenge.check_encrypted(&main, &cipher)?;
+        self.note_client(&main)?;
+        let user = self.user.clone().ok_or("the user is missing")?;
+        let failed = |reason: &str| format!("{user}: the password was not changed: {reason}");
+        let credentials = main.field(CREDENTIALS).unwrap_or_default();
+        match change.take(credentials).map_err(failed)? {
+            ChangeStep::Ask(kind, text) => {
+                let status = CredentialKind::status(self.status, kind);
+                let (challenge, step) = request_password(&main, &cipher, status, text);
+                self.stage = PwdServerStage::NewPassword { cipher, challenge, change };
+                Ok(step)
+            }
+            ChangeStep::Chosen(chosen) => {
+                self.shared.store(&change, &chosen, now).map_err(|reason| failed(&reason))?;
+                tracing::info!("pwd: {user} from {} has a new password", self.peer.host);
+                Ok(self.done(user))
+            }
+        }
+    }
+
+    fn done(&self, user: String) -> ServerStep {
+        let (name, host) = (Some(user.into_boxed_str()), self.peer.host.as_str().into());
+        let fields = EntityFields { protocol: PWD.into(), name, host, ..EntityFields::default() };
+        ServerStep::Done(Entity::new(fields))
     }
 
     /// Checks the hash in a message, unless the user or the host has failed too often. Returns `None` if
@@ -458,7 +445,7 @@ impl PwdServerLogin {
         user: &str,
         main: &SutMessage<'_>,
         now: SystemTime,
-    ) -> Option<Result<(), PasswordFault>> {
+    ) -> Option<Result<VerifiedPassword, PasswordFault>> {
         let host = ClientHost::from(Some(self.peer.address.ip()));
         // Hashing takes milliseconds, so it is not done with the lock.
         let users = self.shared.users();
@@ -480,53 +467,33 @@ impl PwdServerLogin {
         let credentials = main.field(CREDENTIALS).ok_or(PasswordFault::Missing);
         let result = credentials.and_then(|credentials| users.check(user, credentials));
         running.set_outcome(match &result {
-            Ok(()) => GuessOutcome::LoggedIn,
+            Ok(VerifiedPassword::Current) => GuessOutcome::LoggedIn,
             // The user knows the password, or there is none, so nobody guesses.
-            Err(PasswordFault::Expired | PasswordFault::Missing) => GuessOutcome::NotCounted,
+            Ok(VerifiedPassword::MustChange(_)) | Err(PasswordFault::Missing) => GuessOutcome::NotCounted,
             Err(_) => GuessOutcome::Failed,
         });
         Some(result)
     }
 }
 
-/// Maximum length of the id of a server in bytes.
-pub const SERVER_ID_BYTES_MAX: usize = 32;
-
-/// Reports whether text can be the id of a server, which is a part of the list of protocols.
-#[must_use]
-pub fn is_server_id(text: &str) -> bool {
-    (1..=SERVER_ID_BYTES_MAX).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_graphic() && !b"&,:".contains(&byte))
-}
-
-/// Reports whether text can be the name of a user.
-#[must_use]
-pub fn is_user_name(text: &str) -> bool {
-    let mut bytes = text.bytes();
-    text.len() <= USER_BYTES_MAX
-        && bytes.next().is_some_and(|first| first.is_ascii_alphanumeric() || first == b'_')
-        && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"_.@$-".contains(&byte))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::secret::Secret;
-
-    /// The check of a password takes as many iterations for a user with few of them, and for nobody.
-    #[test]
-    fn the_iterations_of_a_check_are_the_most_of_the_file() {
-        let mut file = PwdFile::of_new_server("lab", &mut SystemRng, 0).unwrap();
-        let users = |file: &PwdFile| PwdUsers::of_file(file.clone()).unwrap();
-        assert_eq!(users(&file).iterations_max, 10_000);
-        for (user, salt) in [("alice", &b"salt"[..]), ("bob", b"$$30000$salt"), ("carol", b"$$2$salt")] {
-            let buffers = [salt, &[0; hash::HASH_BYTES], b"", b""].map(Secret::from);
-            let (name, status) = (format!("{user}{MODULE_SUFFIX}"), EntryStatus::OK);
-            file.set(PwdEntry { name, status, count: 0, changed: 0, buffers });
-        }
-        assert_eq!(users(&file).iterations_max, 30_000);
-        for (user, fault) in [("carol", PasswordFault::Wrong), ("nobody", PasswordFault::UnknownUser)] {
-            assert_eq!(users(&file).check(user, b"x"), Err(fault), "{user}");
-        }
+/// Returns the message that asks a client for a password, and its challenge. `of_client` is the message
+/// of the client that it answers.
+fn request_password(
+    of_client: &SutMessage<'_>,
+    cipher: &PwdCipher,
+    status: [u8; STATUS_BYTES],
+    text: &str,
+) -> (Challenge, ServerStep) {
+    let challenge = Challenge::random(&mut SystemRng);
+    let mut main = messages::begin_main(step::SERVER_WANTS_CREDENTIALS);
+    if let Some(tag) = Challenge::of_peer(of_client) {
+        main = main.with(SutField::SIGNED_CHALLENGE, &cipher.seal(tag.as_bytes()));
     }
+    let main = main
+        .with(STATUS, &status)
+        .with(SutField::CHALLENGE, challenge.as_bytes())
+        .with(SutField::MESSAGE, format!("{text}\0").as_bytes())
+        .finish();
+    let message = messages::begin(step::SERVER_WANTS_CREDENTIALS).with(SutField::MAIN, &cipher.seal(&main));
+    (challenge, ServerStep::Continue(message.finish()))
 }

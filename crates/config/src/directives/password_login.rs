@@ -49,7 +49,11 @@ pub(super) fn pwd_options(
 /// Returns the advice about an option that stops the start.
 fn instead_of(option: &str) -> &'static str {
     match option {
-        "-a" | "-upwd" | "-udir" | "-syspwd" | "-cryptfile" => {
+        "-a" => {
+            "anybody could take the name of another user: remove it, add users by xrdpwdadmin add USER -random \
+             -change, and give each one this password, which counts until a new one is chosen at the first login"
+        }
+        "-upwd" | "-udir" | "-syspwd" | "-cryptfile" => {
             "users need an entry of the administrator: remove it, and add them by xrdpwdadmin add"
         }
         "-keepcreds" | "-expcreds" | "-expfmt" => "passwords of users are not stored: remove it",
