@@ -3,7 +3,7 @@
 
 use super::library::KerberosExchange;
 use super::test_realm::*;
-use super::{KRB5, Krb5Server, PREFIX};
+use super::{KRB5, Krb5Server, Krb5ServerSettings, PREFIX};
 use crate::client::{ClientAuthError, ClientLogin, ClientProtocol};
 use crate::entity::Entity;
 use crate::offers::OfferedProtocol;
@@ -11,6 +11,8 @@ use crate::server::{ServerLogin, ServerProtocol, ServerStep};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::UNIX_EPOCH;
 
 fn step(login: &mut dyn ServerLogin, credentials: &[u8]) -> Result<Option<Entity>, String> {
@@ -77,6 +79,46 @@ fn the_recorded_ticket_is_stored_privately() {
     assert!(!path.exists(), "it is removed with the last session");
 }
 
+/// A context of the library is kept for the next login. The key table, the replay cache and, after a reload, the
+/// configuration are read all the same.
+#[test]
+fn contexts_are_kept_between_logins() {
+    let (connection, sent, time) = connection(0);
+    let (realm, made) = (TestRealm::at(time), Arc::new(AtomicUsize::new(0)));
+    let (contexts, count) = (realm.contexts(), Arc::clone(&made));
+    let counted = Arc::new(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        contexts()
+    });
+    let mut settings = Krb5ServerSettings::new(SERVICE);
+    settings.keytab = Some(realm.keytab());
+    let server = Krb5Server::with_contexts(settings, None, counted).unwrap();
+    let of_start = made.load(Ordering::Relaxed);
+    let made = || made.load(Ordering::Relaxed) - of_start;
+    let ticket = &sent[0][ticket_range(&sent[0])];
+    let times = [time - 10, time - 10, time + 3600, 0];
+    realm.write_cache(&["xrootd", "localhost"], &session_key(&connection), times, ticket);
+    let request = || client_login(&realm, "", true).unwrap().step(None, system_time(time)).unwrap();
+    let (first, second, third) = (request(), request(), request());
+    for request in [&first, &second] {
+        assert_eq!(login(&server, request).unwrap().unwrap().name.as_deref(), Some("alice"));
+    }
+    assert_eq!(made(), 1);
+    assert!(login(&server, &first).unwrap_err().contains("replay"));
+    assert!(login(&server, &third).is_ok());
+    assert_eq!(made(), 2, "a context whose exchange has failed is not kept");
+    let key = bytes(&recorded()["keys"]["aes256-cts-hmac-sha1-96"]);
+    realm.write_keytab(&["xrootd", "localhost"], 3, &[7; 32]);
+    assert!(login(&server, &request()).is_err());
+    realm.write_keytab(&["xrootd", "localhost"], 2, &key);
+    assert!(login(&server, &request()).is_ok());
+    let before = made();
+    server.refresh().unwrap();
+    assert_eq!(made(), before + 1, "the check of the key table");
+    assert!(login(&server, &request()).is_ok() && login(&server, &request()).is_ok());
+    assert_eq!(made(), before + 2);
+}
+
 /// S051
 #[test]
 fn a_request_is_accepted_once() {
@@ -130,9 +172,10 @@ fn an_expired_ticket_is_refused() {
     let realm = TestRealm::at(end);
     let (ticket, times) = (&sent[0][ticket_range(&sent[0])], [end - 40_000, end - 40_000, end + 40_000, 0]);
     realm.write_cache(&["xrootd", "localhost"], &session_key(&connection), times, ticket);
-    let server = realm.server(|_| {}).unwrap();
     for (late, is_accepted) in [(300, true), (301, false)] {
         realm.set_time(end + late);
+        // The clock of a context does not change.
+        let server = realm.server(|_| {}).unwrap();
         let request = client_login(&realm, "", true).unwrap().step(None, system_time(end + late)).unwrap();
         let result = login(&server, &request);
         assert_eq!(result.is_ok(), is_accepted, "{late}: within the skew");

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use base::errno_text;
 
 use super::forwarded::ticket_path;
-use super::library::{AcceptedTicket, KerberosError, KerberosExchange};
+use super::library::{AcceptedTicket, ContextPool, KerberosError, KerberosExchange};
 use super::message::{KerberosMessage, message};
 use super::settings::Krb5ServerSettings;
 use super::{ContextMaker, FORWARD_CHALLENGE, FORWARD_PARAMETER, KRB5, PREFIX, system_contexts};
@@ -41,7 +41,7 @@ struct Krb5Shared {
     /// The key table as the library reads it.
     keytab: Option<String>,
     accounts: Option<Arc<dyn AccountDatabase>>,
-    contexts: ContextMaker,
+    contexts: ContextPool,
     tickets: Arc<ExportedFiles>,
     /// The reason why the present key table is not usable, if it is not.
     failure: Mutex<Option<String>>,
@@ -80,7 +80,7 @@ impl Krb5Server {
             service,
             keytab,
             accounts,
-            contexts,
+            contexts: ContextPool::new(contexts),
             tickets: ExportedFiles::new("the forwarded ticket", "-exptkn:", template),
             failure: Mutex::default(),
         };
@@ -101,7 +101,7 @@ fn check_replay_cache(variable: impl Fn(&str) -> Option<String>) -> Result<(), S
 impl Krb5Shared {
     /// Checks that nobody else can read the key table, and that it has a key of the server.
     fn check_keytab(&self) -> Result<(), String> {
-        let context = (self.contexts)()?;
+        let context = self.contexts.make()?;
         let name = context.keytab_name(self.keytab.as_deref()).map_err(|error| error.text)?;
         let file = name.strip_prefix("FILE:").or_else(|| name.strip_prefix("WRFILE:"));
         if let Some(file) = file {
@@ -192,6 +192,7 @@ impl ServerProtocol for Krb5Server {
 
     /// Checks the key table. The library reads it for each exchange, so new keys count at once.
     fn refresh(&self) -> Result<(), String> {
+        self.0.contexts.clear();
         let checked = self.0.check_keytab();
         *self.0.failure.lock().unwrap_or_else(PoisonError::into_inner) = checked.as_ref().err().cloned();
         checked
@@ -231,10 +232,10 @@ impl ServerLogin for Krb5ServerLogin {
         StepCost::Expensive
     }
 
-    fn step(&mut self, credentials: &[u8], _now: SystemTime) -> ServerStep {
+    fn step(&mut self, credentials: &[u8], now: SystemTime) -> ServerStep {
         let stage = std::mem::replace(&mut self.stage, AcceptorStage::Over);
         let step = match stage {
-            AcceptorStage::Request => self.accept(credentials),
+            AcceptorStage::Request => self.accept(credentials, now),
             AcceptorStage::Ticket { exchange, accepted, name } => {
                 self.take_ticket(exchange, &accepted, &name, credentials)
             }
@@ -245,17 +246,18 @@ impl ServerLogin for Krb5ServerLogin {
 }
 
 impl Krb5ServerLogin {
-    fn accept(&mut self, credentials: &[u8]) -> Result<ServerStep, String> {
+    fn accept(&mut self, credentials: &[u8], now: SystemTime) -> Result<ServerStep, String> {
         let request = message(credentials, KerberosMessage::ApReq)?;
         let Krb5Shared { settings, service, keytab, contexts, .. } = &*self.shared;
         let text = |error: KerberosError| error.text;
-        let mut exchange = KerberosExchange::new(contexts()?).map_err(text)?;
+        let mut exchange = KerberosExchange::new(contexts.take(now)?).map_err(text)?;
         if settings.checks_addresses {
             exchange.restrict_to(self.address).map_err(text)?;
         }
         let accepted = exchange.accept(request, service, keytab.as_deref()).map_err(text)?;
         let name = self.shared.name(&exchange, &accepted.client)?;
         if settings.ticket_file.is_none() {
+            contexts.give_back(exchange.into_context());
             return Ok(self.done(&name, &accepted, None));
         }
         self.stage = AcceptorStage::Ticket { exchange, accepted, name };
@@ -270,13 +272,14 @@ impl Krb5ServerLogin {
         credentials: &[u8],
     ) -> Result<ServerStep, String> {
         let ticket = message(credentials, KerberosMessage::KrbCred)?;
-        let Krb5Shared { settings, accounts, tickets, .. } = &*self.shared;
+        let Krb5Shared { settings, accounts, contexts, tickets, .. } = &*self.shared;
         let template = settings.ticket_file.as_deref().unwrap_or_default();
         let path = ticket_path(template, name, accounts.as_deref())?;
         let stored = tickets.store(&path, &accepted.client, |new| {
             let cache = format!("FILE:{}", new.display());
             exchange.store_forwarded(ticket, &accepted.client, &cache).map_err(|error| error.text)
         })?;
+        contexts.give_back(exchange.into_context());
         Ok(self.done(name, accepted, stored))
     }
 

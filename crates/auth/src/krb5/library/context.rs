@@ -13,10 +13,12 @@ const LOCAL_NAME_BYTES: usize = 256;
 /// Maximum length of the name of a key table, in bytes.
 const KEYTAB_NAME_BYTES: usize = 4096;
 
-/// A context of the library: its configuration and error texts. Each exchange has its own.
+/// A context of the library: its configuration and error texts. One exchange at a time uses it.
 pub(in crate::krb5) struct KerberosContext {
     pub(super) library: &'static Functions,
     pub(super) raw: Raw,
+    /// Set by a [`super::ContextPool`], which keeps contexts of one generation.
+    pub(super) generation: u64,
 }
 
 // SAFETY: A context may be used by any thread, by one at a time. It is not `Sync`, because the pointer
@@ -72,7 +74,7 @@ impl KerberosContext {
         if code != 0 || raw.is_null() {
             return Err(LibraryFault::of_configuration(code));
         }
-        Ok(Self { library, raw })
+        Ok(Self { library, raw, generation: 0 })
     }
 
     pub(super) fn check(&self, code: i32) -> Result<(), KerberosError> {
@@ -297,7 +299,7 @@ impl KerberosContext {
             assert_eq!(init_context(profile, 0, &raw mut raw), 0);
             assert_eq!(set_time(raw, seconds, 0), 0);
         }
-        Self { library, raw }
+        Self { library, raw, generation: 0 }
     }
 }
 

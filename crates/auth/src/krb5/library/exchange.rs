@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 
 use super::context::{KerberosContext, Owned};
 use super::error::{KerberosError, text};
-use super::functions::{KrbAddress, KrbCreds, KrbData, KrbTicket, Raw};
+use super::functions::{Functions, KrbAddress, KrbCreds, KrbData, KrbTicket, Raw};
 
 /// Option of an AP-REQ that XRootD's clients set. The ticket is an ordinary one nevertheless.
 const USE_SESSION_KEY: i32 = 0x4000_0000;
@@ -25,17 +25,26 @@ pub(in crate::krb5) struct AcceptedTicket {
 
 /// The state of one exchange, on either side: a context, and the session key in it.
 pub(in crate::krb5) struct KerberosExchange {
+    // Released before its context, because of the order of the fields.
+    state: ExchangeState,
     context: KerberosContext,
+}
+
+/// The state in the library, with the context that made it.
+struct ExchangeState {
+    library: &'static Functions,
+    context: Raw,
     raw: Raw,
 }
 
 // SAFETY: The state may be used by any thread, by one at a time, like its context.
-unsafe impl Send for KerberosExchange {}
+unsafe impl Send for ExchangeState {}
 
-impl Drop for KerberosExchange {
+impl Drop for ExchangeState {
     fn drop(&mut self) {
-        // SAFETY: The state was made by this context, which is released after it. The key is wiped.
-        unsafe { (self.context.library.auth_con_free)(self.context.raw, self.raw) };
+        // SAFETY: The state was made by this context, which the exchange keeps until the state is released.
+        // The key is wiped.
+        unsafe { (self.library.auth_con_free)(self.context, self.raw) };
     }
 }
 
@@ -45,7 +54,15 @@ impl KerberosExchange {
         let mut raw = null_mut();
         // SAFETY: The context is valid, and the pointer is valid for the result.
         context.check(unsafe { (context.library.auth_con_init)(context.raw, &raw mut raw) })?;
-        Ok(Self { context, raw })
+        let state = ExchangeState { library: context.library, context: context.raw, raw };
+        Ok(Self { state, context })
+    }
+
+    /// Ends the exchange, and returns its context for another one.
+    pub(in crate::krb5) fn into_context(self) -> KerberosContext {
+        let Self { state, context } = self;
+        drop(state);
+        context
     }
 
     pub(in crate::krb5) fn context(&self) -> &KerberosContext {
@@ -62,7 +79,12 @@ impl KerberosExchange {
         let mut address = KrbAddress { magic: 0, kind, length, contents: bytes.as_mut_ptr() };
         // SAFETY: The address is valid, and the library copies it.
         let code = unsafe {
-            (self.context.library.auth_con_setaddrs)(self.context.raw, self.raw, null_mut(), &raw mut address)
+            (self.context.library.auth_con_setaddrs)(
+                self.context.raw,
+                self.state.raw,
+                null_mut(),
+                &raw mut address,
+            )
         };
         self.context.check(code)
     }
@@ -85,7 +107,7 @@ impl KerberosExchange {
         let code = unsafe {
             (context.library.rd_req)(
                 context.raw,
-                &raw mut self.raw,
+                &raw mut self.state.raw,
                 &raw const message,
                 service.raw,
                 keytab.raw,
@@ -124,7 +146,13 @@ impl KerberosExchange {
         // SAFETY: The state and the message are valid, and the pointer is valid for the result. Null means
         // that the times of the message are not wanted.
         let code = unsafe {
-            (context.library.rd_cred)(context.raw, self.raw, &raw mut message, &raw mut list, null_mut())
+            (context.library.rd_cred)(
+                context.raw,
+                self.state.raw,
+                &raw mut message,
+                &raw mut list,
+                null_mut(),
+            )
         };
         context.check(code)?;
         let stored = self.store_first(list, &client, cache);
@@ -188,7 +216,7 @@ impl KerberosExchange {
         let code = unsafe {
             let code = (context.library.mk_req_extended)(
                 context.raw,
-                &raw mut self.raw,
+                &raw mut self.state.raw,
                 USE_SESSION_KEY,
                 null_mut(),
                 ticket,
@@ -215,7 +243,7 @@ impl KerberosExchange {
         let code = unsafe {
             (context.library.fwd_tgt_creds)(
                 context.raw,
-                self.raw,
+                self.state.raw,
                 host.as_ptr(),
                 client.raw,
                 service.raw,
@@ -257,7 +285,7 @@ impl KerberosExchange {
                 &raw mut ticket,
             );
             context.check(code)?;
-            let code = make(context.raw, self.raw, ticket, &raw mut made, null_mut());
+            let code = make(context.raw, self.state.raw, ticket, &raw mut made, null_mut());
             (context.library.free_creds)(context.raw, ticket);
             context.check(code)?;
             context.message(code, std::ptr::read(made))

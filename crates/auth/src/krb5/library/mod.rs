@@ -12,6 +12,7 @@
 //! | `error`     | [`KerberosError`], [`LibraryFault`]                              |
 //! | `exchange`  | [`KerberosExchange`]: messages of one exchange                   |
 //! | `functions` | functions and layouts, and the loading of the library            |
+//! | `pool`      | [`ContextPool`]: contexts that are kept between exchanges        |
 
 #![allow(unsafe_code)]
 
@@ -19,7 +20,9 @@ mod context;
 mod error;
 mod exchange;
 mod functions;
+mod pool;
 
 pub(super) use context::KerberosContext;
 pub(super) use error::{KerberosError, LibraryFault};
 pub(super) use exchange::{AcceptedTicket, KerberosExchange};
+pub(super) use pool::ContextPool;
