@@ -13,6 +13,16 @@ const NAMES: [(&str, CipherSuite); 6] = [
     ("ECDHE-RSA-CHACHA20-POLY1305", CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256),
 ];
 
+/// Reports whether a suite has AES with a key of 128 bits.
+pub(super) fn is_aes_128(suite: &SupportedCipherSuite) -> bool {
+    matches!(
+        suite.suite(),
+        CipherSuite::TLS13_AES_128_GCM_SHA256
+            | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256
+            | CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
+    )
+}
+
 /// Restricts the suites of TLS 1.2 to those of a list, which names at least one of them. Suites of
 /// TLS 1.3 are not restricted: the list does not name them, and all of them are strong.
 ///
