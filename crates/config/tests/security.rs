@@ -311,3 +311,46 @@ fn encryption_without_its_parts_stops_the_start() {
         assert_eq!(errors(complete), [""; 0], "{complete}");
     }
 }
+
+/// Servers of the xroot protocol ask clients for no certificate.
+#[test]
+fn authorities_are_in_force_and_rules_for_client_certificates_are_reported() {
+    let read = |options: &str| read(&format!("xrd.tls /c /k\nxrd.tlsca {options}\n"));
+    let loaded = read("certdir /a certfile /b");
+    assert!(loaded.report.problems().is_empty(), "{}", loaded.report);
+    let authorities = loaded.effective.network.tls_authorities.value.clone().unwrap();
+    assert_eq!((authorities.directory, authorities.file), (Some("/a".into()), Some("/b".into())));
+    for option in [
+        "crlcheck all",
+        "crlcheck external",
+        "crlcheck last",
+        "log failure",
+        "log off",
+        "proxies",
+        "noproxies",
+        "refresh 60",
+        "verdepth 9",
+        "allow-missing-crl",
+    ] {
+        let report = read(&format!("certdir /a {option}")).report;
+        let problems: Vec<_> =
+            report.problems().iter().map(|problem| (problem.kind, &problem.allowed)).collect();
+        let [(ProblemKind::NoEffect, reason)] = problems.as_slice() else { panic!("{option}: {report}") };
+        assert!(reason.contains("clients are not asked for certificates"), "{reason}");
+    }
+    for (options, expected) in [
+        ("certdir /a crlcheck some", "2:31: error: xrd.tlsca: invalid crlcheck value 'some'"),
+        ("certdir /a log on", "2:26: error: xrd.tlsca: invalid log value 'on'"),
+        ("certdir /a refresh 59", "2:30: error: xrd.tlsca: refresh 59 may not be less than 1m"),
+        ("certdir /a verdepth 256", "2:31: error: xrd.tlsca: verdepth 256 may not be greater than 255"),
+        ("certdir /a verdepth 0", "2:31: error: xrd.tlsca: verdepth 0 may not be less than 1"),
+        ("certdir /a other", "2:22: error: xrd.tlsca: invalid tlsca parameter 'other'"),
+        ("certdir a", "2:19: error: xrd.tlsca: non-absolute certdir path - a"),
+        ("crlcheck all", "2:1: error: xrd.tlsca: neither certdir nor certfile specified"),
+        ("", "2:1: error: xrd.tlsca: tlsca parameter not specified"),
+    ] {
+        let found = read(options).report;
+        let found: Vec<_> = found.errors().map(ToString::to_string).collect();
+        assert!(found.iter().any(|error| error.contains(expected)), "{options}: {found:?}");
+    }
+}
