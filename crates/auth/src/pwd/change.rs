@@ -13,7 +13,7 @@
 
 use super::file::{EntryStatus, PwdEntry, PwdFile};
 use super::hash::{HASH_BYTES, StoredPassword, credentials_of};
-use super::messages::CredentialKind;
+use super::messages::RequestedPassword;
 use crate::random::SystemRng;
 use crate::secret::Secret;
 use std::path::Path;
@@ -33,7 +33,7 @@ pub(super) struct PasswordChange {
 /// The continuation of a change.
 pub(super) enum ChangeStep {
     /// The client is asked for this password.
-    Ask(CredentialKind, &'static str),
+    Ask(RequestedPassword, &'static str),
     /// The client has sent the new password twice.
     Chosen(Secret),
 }
@@ -57,12 +57,12 @@ impl PasswordChange {
             }
             None => {
                 self.chosen = Some(Secret::from(credentials));
-                return Ok(ChangeStep::Ask(CredentialKind::NewAgain, "repeat the new password"));
+                return Ok(ChangeStep::Ask(RequestedPassword::NewAgain, "repeat the new password"));
             }
         };
         self.changes += 1;
         if self.changes < CHANGES_MAX {
-            Ok(ChangeStep::Ask(CredentialKind::New, problem))
+            Ok(ChangeStep::Ask(RequestedPassword::New, problem))
         } else {
             Err(problem)
         }

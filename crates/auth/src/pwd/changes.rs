@@ -3,7 +3,7 @@
 use super::cipher::PwdCipher;
 use super::file::{EntryStatus, PwdEntry, PwdFile};
 use super::hash::credentials_of;
-use super::messages::{self, CREDENTIALS, CredentialKind, STATUS, STATUS_BYTES, step};
+use super::messages::{self, CREDENTIALS, RequestedPassword, STATUS, STATUS_BYTES, step};
 use super::recorded::{NOW, Site, peer, site};
 use super::server::{PwdServer, PwdServerSettings};
 use crate::SystemRng;
@@ -79,13 +79,13 @@ fn a_directory_in_which_nothing_can_be_stored_is_reported() {
 }
 
 /// A client that chooses its messages freely.
-struct RawClient {
+struct RawPwdClient {
     cipher: PwdCipher,
     login: Box<dyn ServerLogin>,
     tag: Challenge,
 }
 
-impl RawClient {
+impl RawPwdClient {
     fn of_eve(site: &Site) -> Self {
         let mut login: Box<dyn ServerLogin> = Box::new(site.server.exchange(&peer(1)));
         let first = site.client("eve", &[]).unwrap().step(None, NOW).unwrap();
@@ -145,9 +145,9 @@ impl RawClient {
 #[test]
 fn a_change_needs_the_present_password_of_the_same_user() {
     let site = site_with_file("proof");
-    let new = CredentialKind::status(ANSWERS, CredentialKind::New);
+    let new = RequestedPassword::status(ANSWERS, RequestedPassword::New);
     let (present, chosen) = (credentials_of(b"secret12"), credentials_of(b"chosen"));
-    let mut client = RawClient::of_eve(&site);
+    let mut client = RawPwdClient::of_eve(&site);
     for _ in 0..2 {
         let status = client.send_password(step::CLIENT_CREDENTIALS, new, "eve", chosen.expose()).unwrap();
         assert_eq!(status, new, "the status of the client itself");
@@ -156,7 +156,7 @@ fn a_change_needs_the_present_password_of_the_same_user() {
     assert!(refused.contains("wrong password"), "{refused}");
 
     let begin = || {
-        let mut client = RawClient::of_eve(&site);
+        let mut client = RawPwdClient::of_eve(&site);
         let status = client.send_password(step::CLIENT_NORMAL, ANSWERS, "eve", present.expose()).unwrap();
         assert_eq!(status, new);
         client
@@ -175,7 +175,7 @@ fn a_change_needs_the_present_password_of_the_same_user() {
 #[test]
 fn a_client_that_answers_no_requests_is_refused() {
     let site = site_with_file("silent");
-    let mut client = RawClient::of_eve(&site);
+    let mut client = RawPwdClient::of_eve(&site);
     let present = credentials_of(b"secret12");
     let refused = client.send_password(step::CLIENT_NORMAL, [0; 4], "eve", present.expose()).unwrap_err();
     assert!(refused.contains("must be changed"), "{refused}");
@@ -184,10 +184,10 @@ fn a_client_that_answers_no_requests_is_refused() {
 #[test]
 fn a_new_password_is_sent_twice_and_is_another_one() {
     let site = site_with_file("twice");
-    let new = CredentialKind::status(ANSWERS, CredentialKind::New);
-    let again = CredentialKind::status(ANSWERS, CredentialKind::NewAgain);
+    let new = RequestedPassword::status(ANSWERS, RequestedPassword::New);
+    let again = RequestedPassword::status(ANSWERS, RequestedPassword::NewAgain);
     let hash = |text: &str| credentials_of(text.as_bytes()).expose().to_vec();
-    let mut client = RawClient::of_eve(&site);
+    let mut client = RawPwdClient::of_eve(&site);
     let mut send = |step, credentials: &[u8]| client.send_password(step, ANSWERS, "eve", credentials);
     assert_eq!(send(step::CLIENT_NORMAL, &hash("secret12")), Ok(new));
     assert_eq!(send(step::CLIENT_CREDENTIALS, &hash("chosen")), Ok(again));
@@ -201,8 +201,8 @@ fn a_new_password_is_sent_twice_and_is_another_one() {
 #[test]
 fn the_second_of_two_changes_at_once_is_refused() {
     let site = site_with_file("race");
-    let new = CredentialKind::status(ANSWERS, CredentialKind::New);
-    let mut clients = [RawClient::of_eve(&site), RawClient::of_eve(&site)];
+    let new = RequestedPassword::status(ANSWERS, RequestedPassword::New);
+    let mut clients = [RawPwdClient::of_eve(&site), RawPwdClient::of_eve(&site)];
     for (client, chosen) in clients.iter_mut().zip(["one", "other"]) {
         let mut send = |step, text: &str| {
             client.send_password(step, new, "eve", credentials_of(text.as_bytes()).expose()).unwrap();
@@ -211,7 +211,7 @@ fn the_second_of_two_changes_at_once_is_refused() {
         send(step::CLIENT_CREDENTIALS, chosen);
     }
     let [one, other] = &mut clients;
-    let finish = |client: &mut RawClient, text: &str| {
+    let finish = |client: &mut RawPwdClient, text: &str| {
         let main = messages::begin_main(step::CLIENT_CREDENTIALS)
             .with(SutField::SIGNED_CHALLENGE, &client.cipher.seal(client.tag.as_bytes()))
             .with(CREDENTIALS, credentials_of(text.as_bytes()).expose())

@@ -7,7 +7,7 @@
 use super::cipher::PwdCipher;
 use super::hash::credentials_of;
 use super::known_keys::{KnownKeys, KnownServer};
-use super::messages::{self, CREDENTIALS, CredentialKind, STATUS, STATUS_BYTES, TIMESTAMP, VERSION, step};
+use super::messages::{self, CREDENTIALS, RequestedPassword, STATUS, STATUS_BYTES, TIMESTAMP, VERSION, step};
 use super::netrc::password_of;
 use super::{PWD, unix_seconds};
 use crate::challenge::Challenge;
@@ -337,7 +337,7 @@ impl PwdClientLogin {
         let main = messages::open_main(&message, &cipher).map_err(violation)?;
         let main = messages::decode_main(main.expose(), message.step).map_err(violation)?;
         let of_server = messages::status_of(&main);
-        if CredentialKind::of_status(of_server).is_some() {
+        if RequestedPassword::of_status(of_server).is_some() {
             return self.change_password(&main, cipher, 1, now);
         }
         if prompts >= PROMPTS_MAX {
@@ -365,15 +365,15 @@ impl PwdClientLogin {
         let message = wanted_credentials(message)?;
         let main = messages::open_main(&message, &cipher).map_err(violation)?;
         let main = messages::decode_main(main.expose(), message.step).map_err(violation)?;
-        match CredentialKind::of_status(messages::status_of(&main)) {
-            Some(CredentialKind::NewAgain) => {
-                let status = CredentialKind::status(OWN_STATUS, CredentialKind::NewAgain);
+        match RequestedPassword::of_status(messages::status_of(&main)) {
+            Some(RequestedPassword::NewAgain) => {
+                let status = RequestedPassword::status(OWN_STATUS, RequestedPassword::NewAgain);
                 let message =
                     self.credentials(step::CLIENT_CREDENTIALS, status, &main, &cipher, &password, now)?;
                 self.stage = PwdClientStage::NewPassword { cipher, password, changes };
                 Ok(message)
             }
-            Some(CredentialKind::New) if changes < PROMPTS_MAX => {
+            Some(RequestedPassword::New) if changes < PROMPTS_MAX => {
                 self.change_password(&main, cipher, changes + 1, now)
             }
             _ => Err(no_credentials(
@@ -403,7 +403,7 @@ impl PwdClientLogin {
                 "log in again",
             ));
         }
-        let status = CredentialKind::status(OWN_STATUS, CredentialKind::New);
+        let status = RequestedPassword::status(OWN_STATUS, RequestedPassword::New);
         let message =
             self.credentials(step::CLIENT_CREDENTIALS, status, of_server, &cipher, &password, now)?;
         self.stage = PwdClientStage::NewPassword { cipher, password, changes };

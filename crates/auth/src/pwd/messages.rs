@@ -35,18 +35,18 @@ const EXPIRED_OPTION: u8 = 0x01;
 /// The low octet of the options in a status: the client answers further requests for passwords.
 const ANSWERS_OPTION: u8 = 0x80;
 
-/// The kind of the credentials that a status is about, its last octet.
+/// The new password that a server asks for, the last octet of a status.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(super) enum CredentialKind {
+pub(super) enum RequestedPassword {
     /// A new password.
     New = 3,
     /// The same new password once more.
     NewAgain = 4,
 }
 
-impl CredentialKind {
-    /// Returns the kind of the new password that a server asks for; `None` if it asks for the present one.
+impl RequestedPassword {
+    /// Returns the new password that a server asks for; `None` if it asks for the present one.
     pub(super) fn of_status([high, _, _, kind]: [u8; STATUS_BYTES]) -> Option<Self> {
         let is_change = high & EXPIRED_OPTION != 0;
         [Self::New, Self::NewAgain].into_iter().find(|known| is_change && *known as u8 == kind)

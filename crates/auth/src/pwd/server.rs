@@ -22,7 +22,7 @@ use super::cipher::PwdCipher;
 use super::failures::{GuessOutcome, PasswordGuess};
 use super::file::{PwdEntry, PwdFile};
 use super::guesses::{GuessStart, PasswordGuesses, WaitingGuess};
-use super::messages::{self, CREDENTIALS, CredentialKind, STATUS, STATUS_BYTES, VERSION, step};
+use super::messages::{self, CREDENTIALS, RequestedPassword, STATUS, STATUS_BYTES, VERSION, step};
 use super::users::{PasswordFault, PwdUsers, VerifiedPassword, is_user_name};
 use super::{MODULE_SUFFIX, PWD, unix_seconds};
 use crate::challenge::Challenge;
@@ -379,7 +379,7 @@ impl PwdServerLogin {
         let reason = match result {
             Ok(VerifiedPassword::Current) => return Ok(self.done(user)),
             Ok(VerifiedPassword::MustChange(entry)) if messages::answers_requests(self.status) => {
-                let status = CredentialKind::status(self.status, CredentialKind::New);
+                let status = RequestedPassword::status(self.status, RequestedPassword::New);
                 let text = "the password must be changed";
                 let (challenge, step) = request_password(&main, &cipher, status, text);
                 let change = PasswordChange::of_entry(*entry);
@@ -419,7 +419,7 @@ impl PwdServerLogin {
         let credentials = main.field(CREDENTIALS).unwrap_or_default();
         match change.take(credentials).map_err(failed)? {
             ChangeStep::Ask(kind, text) => {
-                let status = CredentialKind::status(self.status, kind);
+                let status = RequestedPassword::status(self.status, kind);
                 let (challenge, step) = request_password(&main, &cipher, status, text);
                 self.stage = PwdServerStage::NewPassword { cipher, challenge, change };
                 Ok(step)

@@ -19,11 +19,11 @@ const LIFETIME: Duration = Duration::from_secs(60);
 /// Contexts that no exchange uses at present.
 pub(in crate::krb5) struct ContextPool {
     make: ContextMaker,
-    state: Mutex<PoolState>,
+    state: Mutex<UnusedContexts>,
 }
 
 #[derive(Default)]
-struct PoolState {
+struct UnusedContexts {
     unused: Vec<KerberosContext>,
     /// The number of the contexts that may be kept. Others were made before the last renewal.
     generation: u64,
@@ -31,7 +31,7 @@ struct PoolState {
     renewed: Option<SystemTime>,
 }
 
-impl PoolState {
+impl UnusedContexts {
     fn renew(&mut self, now: Option<SystemTime>) -> Vec<KerberosContext> {
         self.generation += 1;
         self.renewed = now;
@@ -44,7 +44,7 @@ impl ContextPool {
         Self { make, state: Mutex::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, PoolState> {
+    fn state(&self) -> MutexGuard<'_, UnusedContexts> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
