@@ -38,6 +38,8 @@ const ENDSESS_TIME: Duration = Duration::from_secs(10);
 
 /// Number of slots above which those without a connection are removed.
 const SLOTS_KEPT: usize = 256;
+/// Time for which a refused login is remembered at least, because each new one costs both sides a handshake.
+const REFUSAL_WINDOW: Duration = Duration::from_secs(5);
 /// Timeout for binding data streams.
 const BIND_TIME: Duration = Duration::from_secs(5);
 
@@ -102,6 +104,13 @@ struct ConnectFailure {
     /// Number of rounds of attempts.
     rounds: u64,
     cause: Cause,
+}
+
+impl ConnectFailure {
+    /// Reports whether the login was refused, so that another attempt finds the same.
+    fn is_refusal(&self) -> bool {
+        matches!(self.cause, Cause::NotAuthenticated(_) | Cause::Tls(_) | Cause::CertificateRefused(_))
+    }
 }
 
 /// All connections of a client.
@@ -366,7 +375,10 @@ impl PoolSlot {
         }
         let window = Duration::from_secs(settings.stream_error_window);
         let known = now.failed.as_ref().filter(|failure| failure.rounds >= rounds);
-        let recent = known.filter(|failure| failure.at >= asked || asked.duration_since(failure.at) < window);
+        let recent = known.filter(|failure| {
+            let window = if failure.is_refusal() { window.max(REFUSAL_WINDOW) } else { window };
+            failure.at >= asked || asked.duration_since(failure.at) < window
+        });
         recent.map(|failure| Err(failure.cause.clone()))
     }
 }
@@ -448,5 +460,22 @@ mod tests {
         }
         assert!(slots.of.len() <= SLOTS_KEPT, "{}", slots.of.len());
         assert!(Arc::ptr_eq(&used, &slots.slot(key(0))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_login_is_remembered() {
+        let mut settings = Settings::default();
+        settings.stream_error_window = 0;
+        for (cause, is_remembered) in [
+            (Cause::NotAuthenticated("expired".to_owned()), true),
+            (Cause::Unreachable("refused".to_owned()), false),
+        ] {
+            let slot = PoolSlot::default();
+            slot.now().failed = Some(ConnectFailure { at: Instant::now(), rounds: 1, cause });
+            tokio::time::advance(REFUSAL_WINDOW / 2).await;
+            assert_eq!(slot.look(Instant::now(), 1, &settings).is_some(), is_remembered);
+            tokio::time::advance(REFUSAL_WINDOW).await;
+            assert!(slot.look(Instant::now(), 1, &settings).is_none());
+        }
     }
 }
