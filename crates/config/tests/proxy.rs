@@ -54,6 +54,10 @@ fn wrong_values_are_errors_with_their_position() {
         ("pss.origin =gopher", "f:2:12: error: pss.origin: unknown protocol 'gopher'"),
         ("pss.origin o:1\npss.hostarena arena", "f:3:15: error: pss.hostarena: non-absolute hostarena path"),
         ("pss.origin o:1\npss.localroot x", "f:3:15: error: pss.localroot: non-absolute localroot path"),
+        (
+            "pss.origin o:1\npss.setopt RequestTimeout 0",
+            "f:3:27: error: pss.setopt: setopt 0 may not be less than 1",
+        ),
         ("pss.origin o:1\npss.setopt StreamTimeout x", "f:3:26: error: pss.setopt: setopt x is not a number"),
         ("pss.origin o:1\npss.inetmode v5", "f:3:14: error: pss.inetmode: invalid inetmode value 'v5'"),
         ("pss.origin =\npss.permit a*b*", "f:3:12: error: pss.permit: invalid host pattern 'a*b*'"),

@@ -68,6 +68,11 @@ impl ProxyFiles {
         existing_parent: Option<LogicalPath>,
         reply: &ReplyTo,
     ) -> Started {
+        let Some(from) = with_text_of_both(from, &to) else {
+            let text =
+                format!("Unable to rename {}; the opaque text of its new name differs", to.path.text());
+            return Started::Done(Answer::error(base::ErrorKind::Unsupported, text));
+        };
         let parent = match self.existing(caller, existing_parent, &to.cgi, reply) {
             Ok(parent) => parent,
             Err(error) => return Started::Done(Answer::Error(error)),
@@ -104,6 +109,23 @@ impl ProxyFiles {
     }
 }
 
+/// Adds the opaque text of the new name to that of the old one, because the request to the origin has one for
+/// both. Returns `None` if they contradict each other.
+fn with_text_of_both(from: Target, to: &Target) -> Option<Target> {
+    let mut text = from.cgi.as_bytes().to_vec();
+    for element in to.cgi.as_bytes().split(|&byte| byte == b'&').filter(|element| !element.is_empty()) {
+        let key = element.split(|&byte| byte == b'=').next().unwrap_or_default();
+        let mut given = from.cgi.pairs().filter(|(known, _)| *known == key).map(|(_, value)| value);
+        match given.next() {
+            None if text.is_empty() => text = element.to_vec(),
+            None => text = [text.as_slice(), element].join(&b'&'),
+            Some(value) if element.get(key.len() + 1..).unwrap_or_default() == value => {}
+            Some(_) => return None,
+        }
+    }
+    Some(Target { path: from.path, cgi: Cgi::new(&text) })
+}
+
 /// Fails if a directory does not exist at its origin. The origin could not be told to create missing
 /// directories below it only.
 pub(crate) async fn check_exists(directory: Option<PathAtOrigin>) -> Result<(), RequestFailure> {
@@ -115,4 +137,22 @@ pub(crate) async fn check_exists(directory: Option<PathAtOrigin>) -> Result<(), 
 
 fn nothing((): ()) -> Value {
     Value::Nothing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_opaque_text_of_both_names_is_sent() {
+        let both = |from: &str, to: &str| {
+            let parse = |text: &str| Target::parse(text.as_bytes(), "Renaming").unwrap();
+            let text = with_text_of_both(parse(from), &parse(to))?.cgi;
+            Some(String::from_utf8(text.as_bytes().to_vec()).unwrap())
+        };
+        assert_eq!(both("/a", "/b?authz=t"), Some("authz=t".to_owned()));
+        assert_eq!(both("/a?x=1", "/b?authz=t&x=1"), Some("x=1&authz=t".to_owned()));
+        assert_eq!(both("/a?authz=s", "/b"), Some("authz=s".to_owned()));
+        assert_eq!(both("/a?authz=s", "/b?authz=t"), None);
+    }
 }

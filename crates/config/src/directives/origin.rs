@@ -37,6 +37,9 @@ const OPTIONS: [(&str, Option<&str>); 19] = [
     ("TransactionTimeout", None),
 ];
 
+/// Settings that are not 0.
+const NOT_ZERO: [&str; 4] = ["ConnectionWindow", "RedirectLimit", "RequestTimeout", "StreamTimeout"];
+
 /// `[=protocol,…] {host[:port| port] | URL | /path}`.
 pub(super) fn origin(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), DirectiveFault> {
     let mut token = Some(arguments.need("origin")?);
@@ -160,7 +163,9 @@ pub(super) fn option(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Re
         draft.note(ProblemKind::Ignored, token, what, "");
         return Ok(());
     };
-    let number = arguments.count("setopt", 0, i32::MAX.unsigned_abs())?;
+    // Without time or redirects no request would succeed.
+    let least = u32::from(setting.is_some_and(|setting| NOT_ZERO.contains(&setting)));
+    let number = arguments.count("setopt", least, i32::MAX.unsigned_abs())?;
     draft.finish(arguments);
     let Some(setting) = setting else {
         part_without_effect(arguments, token, "the client of the proxy does not need it", draft);
