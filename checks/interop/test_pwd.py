@@ -153,23 +153,6 @@ def test_our_client_chooses_a_password(serve, site):
     assert server.output().count("login as alice by pwd") == 2
 
 
-def test_our_client_registers_at_the_real_server(serve, site):
-    """Its first password is stored. The client knows the key from another server with the same file."""
-    ours = serve(settings=site.settings())
-    scalla("ls", f"root://localhost:{ours.port}/", **site.client()).ok()
-    settings = site.settings().replace("sec.protocol pwd", "sec.protocol pwd -a:2")
-    new = {"XrdSecUSER": "newcomer"}
-    with peers.Theirs(settings=settings, variables={"OPENSSL_CONF": str(site.openssl)}) as theirs:
-        url = f"root://localhost:{theirs.port}/"
-        site.netrc("newcomer", "chosen")
-        for _ in range(2):
-            scalla("ls", url, **site.client(**new)).ok()
-    assert "st:1 " in run([peers.link("xrdpwdadmin"), "read", "newcomer", "-f", site.file]).ok().out
-    # The stored password is the one that counts.
-    with_file = serve(settings=site.settings())
-    scalla("ls", f"root://localhost:{with_file.port}/", **site.client(**new)).ok()
-
-
 def test_logins_of_a_host_at_once_wait_for_each_other(serve, site):
     """A failed attempt locks the host, so one password is checked at a time. Those of the real client and of ours
     are correct."""
