@@ -182,7 +182,7 @@ def test_the_origin_gets_opaque_text_without_the_parts_for_clients():
         assert set(elements(fake.paths[-1])[1]) == {"pss.tid", "pss.hops", "oss.lcl"}
         connection.stat("/tape/f")
         assert set(elements(fake.paths[-1])[1]) == {"pss.tid", "pss.hops"}
-        assert all(user.startswith((b"p", b"n")) for user in fake.users)
+        assert all(user.startswith((b"p", b"n", b"s")) for user in fake.users)
         # The stat of the directory in which a file is created has the credentials of its open.
         connection.start(raw.OPEN, struct.pack(">HH", 0o644, raw.O_NEW | raw.O_UPDT), b"/d/new?authz=secret")
         connection.answer()

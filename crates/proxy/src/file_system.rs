@@ -6,17 +6,18 @@
 
 use crate::address::RemoteAddress;
 use crate::changes::check_exists;
-use crate::connections::{NameConnection, file_connection_user};
+use crate::connections::file_connection_user;
+use crate::limits::Requester;
 use crate::listing;
 use crate::open_file::ProxiedFile;
-use crate::origin::OriginServer;
+use crate::origin::{OriginServer, RequestKind};
 use crate::origins::OriginTable;
 use crate::place::RequestFailure;
 use crate::remote_file::RemoteFile;
 use crate::settings::ProxyConfig;
 use crate::status::{brief_stat, file_stat};
 use crate::threads::ProxyThreads;
-use base::{ClientHost, Error, ErrorKind, LogicalPath, Owner};
+use base::{ClientHost, Error, ErrorKind, LogicalPath};
 use client::xroot::codes::QueryType;
 use client::xroot::flags::OpenOptions;
 use client::{Client, FileSystem as RemoteFiles, OpenWith, SpaceInfo, Url};
@@ -60,8 +61,7 @@ pub(crate) struct PathAtOrigin {
     /// The URL, with the user of the connection for files.
     url: Url,
     pub(crate) read_only: bool,
-    /// The session of the client.
-    owner: Owner,
+    requester: Requester,
 }
 
 impl PathAtOrigin {
@@ -75,14 +75,30 @@ impl PathAtOrigin {
         Arc::ptr_eq(&self.origin, &other.origin)
     }
 
-    /// Makes a request in the name space of the origin, with the opaque text of the request of the client.
+    /// Makes a quick request in the name space of the origin, with the opaque text of the request of the
+    /// client.
     pub(crate) async fn run<T>(
         &self,
         work: impl AsyncFnOnce(RemoteFiles) -> Result<T, client::Error>,
     ) -> Result<T, RequestFailure> {
-        let connection = self.origin.name_connection();
-        let url = self.url_on(&connection);
-        self.origin.run(self.owner, async |client: Client| work(client.file_system(&url)).await).await
+        self.run_as(RequestKind::Quick, work).await
+    }
+
+    /// Makes a request that can occupy the origin for long.
+    pub(crate) async fn run_slowly<T>(
+        &self,
+        work: impl AsyncFnOnce(RemoteFiles) -> Result<T, client::Error>,
+    ) -> Result<T, RequestFailure> {
+        self.run_as(RequestKind::Slow, work).await
+    }
+
+    async fn run_as<T>(
+        &self,
+        kind: RequestKind,
+        work: impl AsyncFnOnce(RemoteFiles) -> Result<T, client::Error>,
+    ) -> Result<T, RequestFailure> {
+        let request = async |client: Client, user| work(client.file_system(&self.url_of(user))).await;
+        self.origin.run((kind, self.requester), request).await
     }
 
     /// Makes a request that changes the name space of the origin.
@@ -90,13 +106,13 @@ impl PathAtOrigin {
         &self,
         work: impl AsyncFnOnce(RemoteFiles) -> Result<T, client::Error>,
     ) -> Result<T, RequestFailure> {
-        let connection = self.origin.name_connection();
-        let url = self.url_on(&connection);
-        self.origin.change(self.owner, async |client: Client| work(client.file_system(&url)).await).await
+        let request = async |client: Client, user| work(client.file_system(&self.url_of(user))).await;
+        self.origin.change((RequestKind::Quick, self.requester), request).await
     }
 
-    fn url_on(&self, connection: &NameConnection<'_>) -> Url {
-        Url { user: Some(connection.user()), ..self.url.clone() }
+    /// Returns the URL on the connection of a user.
+    fn url_of(&self, user: Option<String>) -> Url {
+        Url { user: user.or_else(|| self.url.user.clone()), ..self.url.clone() }
     }
 }
 
@@ -121,12 +137,13 @@ impl ProxyFiles {
         reply: &ReplyTo,
     ) -> Result<PathAtOrigin, Error> {
         let address = self.config.address(caller, target, participle)?;
-        let origin = self.origins.of(&address, ClientHost::from(caller.identity.address))?;
+        let requester = Requester { owner: reply.owner(), host: ClientHost::from(caller.identity.address) };
+        let origin = self.origins.of(&address, requester.host)?;
         let export = self.config.export(&target.path, participle)?;
         let RemoteAddress { mut url, .. } = address;
         url.user = Some(file_connection_user(reply.owner()));
         let read_only = export.read_only || export.force_read_only;
-        Ok(PathAtOrigin { origin, url, read_only, owner: reply.owner() })
+        Ok(PathAtOrigin { origin, url, read_only, requester })
     }
 
     /// Starts a request about a path, and tells the client when the answer takes long.
@@ -208,7 +225,7 @@ impl ProxyFiles {
         self.begin((caller, reply), (target, "Opening", "open"), None, move |at| async move {
             check_exists(parent).await?;
             let with = open_options(&request, writes);
-            let remote = RemoteFile::open(at.origin, at.url, with, at.owner).await?;
+            let remote = RemoteFile::open(at.origin, at.url, with, at.requester).await?;
             let stat = match request.stat {
                 true => Some(file_stat(&remote.known_stat().await?, at.read_only)),
                 false => None,
@@ -290,7 +307,7 @@ impl ProxyFiles {
             return Started::Done(Answer::error(ErrorKind::Unsupported, text));
         }
         self.ask((caller, reply), (target, "Checksumming", "checksum"), move |at| async move {
-            let sum = at.run(async |files| files.checksum(at.path(), wanted.as_deref()).await).await?;
+            let sum = at.run_slowly(async |files| files.checksum(at.path(), wanted.as_deref()).await).await?;
             Ok(Value::Checksum { algorithm: sum.kind, hex: sum.value })
         })
     }
@@ -303,7 +320,7 @@ impl ProxyFiles {
         value: fn(&SpaceInfo) -> Value,
     ) -> Started {
         self.ask((caller, reply), (target, "Stating", "statfs"), move |at| async move {
-            Ok(value(&at.run(async |files| files.space(at.path()).await).await?))
+            Ok(value(&at.run_slowly(async |files| files.space(at.path()).await).await?))
         })
     }
 

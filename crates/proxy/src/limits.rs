@@ -1,10 +1,10 @@
 //! Limits of one origin: requests that are made at once, and those that wait for a turn.
 //!
-//! Each origin has its own for names, and each of its servers for open files, so a slow server delays only
+//! Each origin has its own for names, with others for slow requests, and each of its servers for open files, so a slow server delays only
 //! its own readers. Sessions take turns, and none has more than a quarter.
 
 use crate::place::RequestFailure;
-use base::{FairShareQueue, Owner};
+use base::{ClientHost, FairShareQueue, Owner};
 use client::RequestPacing;
 use std::future::Future;
 use std::pin::Pin;
@@ -12,9 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// Maximum number of requests about names that an origin has at once, and of requests about open files that
-/// one of its servers has.
+/// Maximum number of opens and quick requests about names that an origin has at once, and of requests about
+/// open files that one of its servers has.
 pub(crate) const REQUESTS_MAX: usize = 512;
+/// Maximum number of slow requests about names that an origin has at once.
+pub(crate) const SLOW_REQUESTS_MAX: usize = 128;
 /// Maximum number of requests of each kind that wait for a turn.
 pub(crate) const QUEUE_MAX: usize = 8192;
 /// Maximum number of origins of a forwarding proxy.
@@ -31,6 +33,14 @@ pub(crate) const PLACES_MAX: usize = 4096;
 const QUEUE_SPARE: usize = 16;
 /// Part of the requests, and of the queue, that one session has at most.
 const SHARE: usize = 4;
+
+/// The client that makes a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Requester {
+    /// Its session.
+    pub(crate) owner: Owner,
+    pub(crate) host: ClientHost,
+}
 
 /// A limit of requests with a bounded queue, in which sessions take turns.
 #[derive(Clone)]

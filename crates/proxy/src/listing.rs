@@ -46,7 +46,7 @@ impl ProxyFiles {
         let with =
             ListWith { stat: detail.stat, checksum: detail.checksum.then_some(kind), online: detail.online };
         self.ask((caller, reply), (target, "Listing", "open directory"), move |at| async move {
-            let entries = at.run(async |files| list_files(&files, at.path(), &with).await).await?;
+            let entries = at.run_slowly(async |files| list_files(&files, at.path(), &with).await).await?;
             Ok(page(Box::new(ListedDirectory { entries, next: 0, read_only: at.read_only, detail })))
         })
     }

@@ -1,12 +1,11 @@
 //! [`OriginServer`]: an origin with its client, its limits and the servers behind it.
 
-use crate::connections::{CONNECTIONS_MAX, NameConnection, NameConnections};
-use crate::limits::{PLACES_MAX, QUEUE_MAX, REQUESTS_MAX, RequestLane};
+use crate::connections::{CONNECTIONS_MAX, NameConnections};
+use crate::limits::{PLACES_MAX, QUEUE_MAX, REQUESTS_MAX, RequestLane, Requester, SLOW_REQUESTS_MAX};
 use crate::log_limit::LogLimit;
 use crate::names::{FORWARDED_LOOK_UPS_MAX, OriginNames};
 use crate::place::{OriginPlace, PlaceHooks, ProbeFailure, RequestFailure};
 use crate::settings::ProxyConfig;
-use base::Owner;
 use client::{AddressFilter, Cause, Client, ConnectionLimits, Credentials, ListingMemory, Url};
 use config::HostPattern;
 use std::collections::HashMap;
@@ -26,8 +25,23 @@ pub(crate) struct OriginServer {
     pub(crate) home: Arc<OriginPlace>,
     /// Servers to which it has redirected, by address.
     places: Mutex<HashMap<String, Arc<OriginPlace>>>,
-    names: RequestLane,
-    name_connections: NameConnections,
+    /// Opens and quick requests about names.
+    quick: RequestLane,
+    quick_connections: NameConnections,
+    /// Slow requests about names.
+    slow: RequestLane,
+    slow_connections: NameConnections,
+}
+
+/// The kind of a request to an origin, which determines its limit and its connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RequestKind {
+    /// An open. It uses the connection for open files.
+    Open,
+    /// A request about names that a server answers at once, such as a stat.
+    Quick,
+    /// A request about names that can occupy a server for long, such as a checksum or a listing.
+    Slow,
 }
 
 /// Limits that all origins which clients have named share.
@@ -169,8 +183,10 @@ impl OriginServer {
         Arc::new(Self {
             home: dialer.place(url),
             places: Mutex::default(),
-            names: RequestLane::new(REQUESTS_MAX, QUEUE_MAX),
-            name_connections: NameConnections::default(),
+            quick: RequestLane::new(REQUESTS_MAX, QUEUE_MAX),
+            quick_connections: NameConnections::new('n'),
+            slow: RequestLane::new(SLOW_REQUESTS_MAX, QUEUE_MAX),
+            slow_connections: NameConnections::new('s'),
             dialer,
         })
     }
@@ -210,29 +226,45 @@ impl OriginServer {
         place
     }
 
-    /// Returns the connection for a request about names.
-    pub(crate) fn name_connection(&self) -> NameConnection<'_> {
-        self.name_connections.idlest()
+    /// Returns the lane and the connections of a kind of requests.
+    fn limits_of(&self, kind: RequestKind) -> (&RequestLane, Option<&NameConnections>) {
+        match kind {
+            RequestKind::Open => (&self.quick, None),
+            RequestKind::Quick => (&self.quick, Some(&self.quick_connections)),
+            RequestKind::Slow => (&self.slow, Some(&self.slow_connections)),
+        }
     }
 
-    /// Makes a request about names within the limits of this origin.
+    /// Makes a request within the limits of this origin. It gets the user of its connection, unless it uses
+    /// that for open files.
     pub(crate) async fn run<T>(
         &self,
-        owner: Owner,
-        work: impl AsyncFnOnce(Client) -> Result<T, client::Error>,
+        (kind, requester): (RequestKind, Requester),
+        work: impl AsyncFnOnce(Client, Option<String>) -> Result<T, client::Error>,
     ) -> Result<T, RequestFailure> {
-        let turn = self.names.enter(owner).await?;
-        self.home.run(work(self.client().paced(turn.pacing()))).await
+        self.make(false, (kind, requester), work).await
     }
 
     /// Makes a request that changes something. Its failure tells whether the origin may still make it.
     pub(crate) async fn change<T>(
         &self,
-        owner: Owner,
-        work: impl AsyncFnOnce(Client) -> Result<T, client::Error>,
+        (kind, requester): (RequestKind, Requester),
+        work: impl AsyncFnOnce(Client, Option<String>) -> Result<T, client::Error>,
     ) -> Result<T, RequestFailure> {
-        let turn = self.names.enter(owner).await?;
-        let result = self.home.run(work(self.client().paced(turn.pacing()))).await;
-        result.map_err(|failure| if turn.is_sent() { failure.of_change() } else { failure })
+        self.make(true, (kind, requester), work).await
+    }
+
+    async fn make<T>(
+        &self,
+        changes: bool,
+        (kind, requester): (RequestKind, Requester),
+        work: impl AsyncFnOnce(Client, Option<String>) -> Result<T, client::Error>,
+    ) -> Result<T, RequestFailure> {
+        let (lane, connections) = self.limits_of(kind);
+        let turn = lane.enter(requester.owner).await?;
+        let connection = connections.map(|connections| connections.choose(requester));
+        let user = connection.as_ref().map(|connection| connection.user());
+        let result = self.home.run(work(self.client().paced(turn.pacing()), user)).await;
+        result.map_err(|failure| if changes && turn.is_sent() { failure.of_change() } else { failure })
     }
 }

@@ -1,8 +1,8 @@
 //! [`RemoteFile`]: a file at an origin. A disk cache will use it as its source.
 
-use crate::origin::OriginServer;
+use crate::limits::Requester;
+use crate::origin::{OriginServer, RequestKind};
 use crate::place::{OriginPlace, RequestFailure};
-use base::Owner;
 use client::{Bytes, Client, File, OpenWith, StatInfo, Url};
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -12,8 +12,7 @@ use std::sync::Arc;
 pub(crate) struct RemoteFile {
     origin: Arc<OriginServer>,
     file: File,
-    /// The session of the client.
-    owner: Owner,
+    requester: Requester,
 }
 
 impl RemoteFile {
@@ -23,14 +22,15 @@ impl RemoteFile {
         origin: Arc<OriginServer>,
         url: Url,
         with: OpenWith,
-        owner: Owner,
+        requester: Requester,
     ) -> Result<Self, RequestFailure> {
-        let open = async |client: Client| client.open(&url, &with).await;
+        let open = async |client: Client, _| client.open(&url, &with).await;
+        let request = (RequestKind::Open, requester);
         let file = match with.is_writable() {
-            true => origin.change(owner, open).await?,
-            false => origin.run(owner, open).await?,
+            true => origin.change(request, open).await?,
+            false => origin.run(request, open).await?,
         };
-        Ok(Self { origin, file, owner })
+        Ok(Self { origin, file, requester })
     }
 
     /// Returns the status in the reply to the open, or requests it.
@@ -45,7 +45,7 @@ impl RemoteFile {
         &self,
         work: impl Future<Output = Result<T, client::Error>>,
     ) -> Result<T, RequestFailure> {
-        let _turn = self.place().data.enter(self.owner).await?;
+        let _turn = self.place().data.enter(self.requester.owner).await?;
         self.at_current_place(pin!(work)).await
     }
 
