@@ -63,6 +63,46 @@ def test_opens_of_a_client_that_has_left_keep_no_turns():
         assert raw.Connection(proxy, timeout=15).stat("/f")[1] == str(len(CONTENT))
 
 
+CHECKSUM = struct.pack(">H14x", 3)
+
+
+class SlowSums(Recorder):
+    """An origin that makes the requests of one connection one after the other, and checksums slowly."""
+
+    def __init__(self):
+        self.lock, self.sums, self.released = threading.Lock(), 0, threading.Event()
+        super().__init__()
+
+    def _reply(self, code, body, argument):
+        if code == raw.QUERY:
+            with self.lock:
+                self.sums += 1
+            self.released.wait(60)
+            yield raw.OK, b"adler32 0000abcd\0"
+        else:
+            yield from super()._reply(code, body, argument)
+
+
+def test_slow_requests_of_one_client_delay_no_others():
+    with SlowSums() as fake, Proxy(fake.host) as proxy:
+        greedy, other = raw.Connection(proxy), raw.Connection(proxy)
+        for _ in range(100):
+            greedy.start(raw.QUERY, CHECKSUM, b"/f")
+        # It has two of the connections for slow requests.
+        wait_until(lambda: fake.sums == 2)
+        assert other.stat("/f")[1] == str(len(CONTENT))
+        slow = other.start(raw.QUERY, CHECKSUM, b"/f")
+        wait_until(lambda: fake.sums == 3)
+        # The origin goes on with the checksums of a client that has left.
+        greedy.vanish()
+        third = raw.Connection(proxy)
+        assert third.stat("/f")[1] == str(len(CONTENT))
+        third.start(raw.QUERY, CHECKSUM, b"/f")
+        wait_until(lambda: fake.sums == 4)
+        fake.released.set()
+        assert other.result(slow) == b"adler32 0000abcd\0"
+
+
 class Directing(Recorder):
     """A manager of `first`, and after some seconds of `second` for clients that have tried the first."""
 

@@ -89,7 +89,8 @@ impl Client {
         Self::build(settings, login, credentials, Some(filter), tls, RedirectScope::Place)
     }
 
-    /// Returns this client with requests that `pacing` can hold back. Requests about open files are not.
+    /// Returns this client with requests that `pacing` can hold back. Those about the files that it opens are
+    /// not, unless [`File::paced`](crate::File::paced) says so.
     #[must_use]
     pub fn paced(&self, pacing: Arc<dyn RequestPacing>) -> Self {
         Self { state: self.state.clone(), pacing: Some(pacing) }
@@ -171,6 +172,11 @@ impl Client {
     /// Limits its connections from now on. Unused ones are closed to make room for others.
     pub fn limit_connections(&self, limits: ConnectionLimits) {
         self.state.pool.limit(limits);
+    }
+
+    /// Connects again for later requests. A connection without open files ends when its callers have left.
+    pub fn forget_connections(&self) {
+        self.state.pool.forget_connections();
     }
 
     /// Reports whether there is a connection to the server of a URL, of any user.

@@ -226,6 +226,16 @@ impl ConnectionPool {
         limits.permit(until).await.map(Some)
     }
 
+    /// Connects again for later requests, also where there are connections.
+    pub(crate) fn forget_connections(&self) {
+        for slot in self.slots().of.values() {
+            let mut now = slot.now();
+            if now.is_connected() {
+                now.channel = None;
+            }
+        }
+    }
+
     /// Reports whether there is a connection to a server.
     pub(crate) fn is_connected(&self, host: &str, port: u16) -> bool {
         let slots = self.slots();
@@ -365,12 +375,13 @@ impl PoolSlot {
     fn look(&self, asked: Instant, rounds: u64, settings: &Settings) -> Option<Result<Arc<Channel>, Cause>> {
         let mut now = self.now();
         if let Some(channel) = &now.channel {
-            if !channel.is_closed() {
+            if channel.is_closed() {
+                now.lost_session = channel.server().session.or(now.lost_session);
+            } else if !channel.is_worn() {
                 let channel = channel.clone();
                 now.used = Some(asked);
                 return Some(Ok(channel));
             }
-            now.lost_session = channel.server().session.or(now.lost_session);
             now.channel = None;
         }
         let window = Duration::from_secs(settings.stream_error_window);

@@ -9,7 +9,7 @@
 use crate::limits::Requester;
 use base::{ClientHost, Owner};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Connections for open files. The sessions of clients are spread over them, and stay on theirs.
 const FILE_CONNECTIONS: u64 = 40;
@@ -56,8 +56,8 @@ enum ConnectionUser {
 }
 
 /// A connection with one request more while this value lives.
-pub(crate) struct NameConnection<'a> {
-    all: &'a NameConnections,
+pub(crate) struct NameConnection {
+    all: Arc<NameConnections>,
     number: usize,
     requester: Requester,
 }
@@ -128,23 +128,23 @@ impl NameConnections {
     }
 
     /// Returns the connection for a request.
-    pub(crate) fn choose(&self, requester: Requester) -> NameConnection<'_> {
+    pub(crate) fn choose(self: &Arc<Self>, requester: Requester) -> NameConnection {
         let mut requests = self.requests();
         let number = requests.idlest(requester);
         requests.add(requester, number);
         drop(requests);
-        NameConnection { all: self, number, requester }
+        NameConnection { all: self.clone(), number, requester }
     }
 }
 
-impl NameConnection<'_> {
+impl NameConnection {
     /// Returns the user of the connection.
     pub(crate) fn user(&self) -> String {
         format!("{}{}", self.all.letter, self.number)
     }
 }
 
-impl Drop for NameConnection<'_> {
+impl Drop for NameConnection {
     fn drop(&mut self) {
         self.all.requests().remove(self.requester, self.number);
     }
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_request_takes_the_connection_with_the_fewest() {
-        let connections = NameConnections::new('n');
+        let connections = Arc::new(NameConnections::new('n'));
         let users: Vec<_> = (0..3).map(|_| connections.choose(requester(1, 1)).user()).collect();
         assert_eq!(users, ["n0"; 3]);
         let of = |number| connections.choose(requester(number, u8::try_from(number).unwrap()));
@@ -173,8 +173,8 @@ mod tests {
 
     #[test]
     fn no_session_and_no_host_uses_all_connections() {
-        let connections = NameConnections::new('n');
-        let users_of = |slow: &[NameConnection<'_>]| {
+        let connections = Arc::new(NameConnections::new('n'));
+        let users_of = |slow: &[NameConnection]| {
             slow.iter().map(NameConnection::user).collect::<std::collections::HashSet<_>>().len()
         };
         let greedy: Vec<_> = (0..128).map(|_| connections.choose(requester(1, 1))).collect();

@@ -3,12 +3,12 @@
 //! Each origin has its own for names, with others for slow requests, and each of its servers for open files, so a slow server delays only
 //! its own readers. Sessions take turns, and none has more than a quarter.
 
+use crate::connections::NameConnection;
 use crate::place::RequestFailure;
 use base::{ClientHost, FairShareQueue, Owner};
 use client::RequestPacing;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
@@ -106,9 +106,16 @@ impl RequestLane {
         if is_refused {
             return Err(RequestFailure::Busy);
         }
-        let permit = Mutex::new(TurnState { permit: self.permit(owner).await, is_over: false });
-        let is_sent = AtomicBool::new(false);
-        Ok(RequestTurn(Arc::new(TurnInner { lane: self.clone(), owner, state: permit, is_sent })))
+        let permit = self.permit(owner).await;
+        let state = TurnState { permit, connection: None, in_flight: 0, is_sent: false, is_over: false };
+        let (state, resuming) = (Mutex::new(state), tokio::sync::Mutex::default());
+        Ok(RequestTurn(Arc::new(TurnInner { lane: self.clone(), owner, state, resuming })))
+    }
+
+    /// Takes a permit without regard to the limits.
+    fn permit_now(&self, owner: Owner) -> TurnPermit {
+        self.state().turns.record_start(owner);
+        TurnPermit { lane: Some(self.clone()), owner }
     }
 
     /// Waits for a permit, also in a full queue.
@@ -152,23 +159,36 @@ impl RequestLane {
     }
 }
 
-/// The turn of a request. It ends when this value is dropped.
+/// The turn of a request. Dropping it says that the caller has the result or has left. The turn ends when
+/// the origin also works on nothing for it any longer.
 pub(crate) struct RequestTurn(Arc<TurnInner>);
 
-/// The turn as the client library sees it, which may keep it for longer than the request.
+/// The turn as the client library sees it.
 struct TurnInner {
     lane: RequestLane,
     owner: Owner,
     state: Mutex<TurnState>,
-    is_sent: AtomicBool,
+    /// Held while the turn is waited for, so that several requests of one turn take one permit.
+    resuming: tokio::sync::Mutex<()>,
 }
 
 struct TurnState {
     permit: Option<TurnPermit>,
+    connection: Option<NameConnection>,
+    /// Number of requests that the origin works on.
+    in_flight: usize,
+    /// A request was given to a connection.
+    is_sent: bool,
+    /// The caller waits no longer.
     is_over: bool,
 }
 
 impl RequestTurn {
+    /// Keeps the connection of the request counted until the turn ends.
+    pub(crate) fn set_connection(&self, connection: NameConnection) {
+        self.0.state().connection = Some(connection);
+    }
+
     /// Returns the pacing of the request: its turn is free for others while the origin asks to wait.
     pub(crate) fn pacing(&self) -> Arc<dyn RequestPacing> {
         self.0.clone()
@@ -176,14 +196,14 @@ impl RequestTurn {
 
     /// Reports whether the request was given to a connection, so that the origin may carry it out.
     pub(crate) fn is_sent(&self) -> bool {
-        self.0.is_sent.load(Ordering::Acquire)
+        self.0.state().is_sent
     }
 }
 
 impl Drop for RequestTurn {
     fn drop(&mut self) {
         self.0.state().is_over = true;
-        self.0.pause();
+        self.0.end_if_over();
     }
 }
 
@@ -191,30 +211,58 @@ impl TurnInner {
     fn state(&self) -> MutexGuard<'_, TurnState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Ends the turn if its caller waits no longer and the origin works on nothing.
+    fn end_if_over(&self) {
+        let ended = {
+            let mut state = self.state();
+            let is_over = state.is_over && state.in_flight == 0;
+            is_over.then(|| (state.permit.take(), state.connection.take()))
+        };
+        drop(ended);
+    }
 }
 
 impl RequestPacing for TurnInner {
-    fn pause(&self) {
-        let permit = self.state().permit.take();
-        drop(permit);
+    fn sent(&self) {
+        let mut state = self.state();
+        state.is_sent = true;
+        state.in_flight += 1;
+        if state.permit.is_none() {
+            // Another request of this turn has given it up meanwhile.
+            state.permit = Some(self.lane.permit_now(self.owner));
+        }
     }
 
-    fn sent(&self) {
-        self.is_sent.store(true, Ordering::Release);
+    fn ended(&self) {
+        self.state().in_flight -= 1;
+        self.end_if_over();
+    }
+
+    fn pause(&self) {
+        let permit = {
+            let mut state = self.state();
+            if state.in_flight == 0 { state.permit.take() } else { None }
+        };
+        drop(permit);
     }
 
     fn resume(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async {
-            let has_turn = {
+            let has_turn = || {
                 let state = self.state();
                 state.is_over || state.permit.is_some()
             };
-            if has_turn {
+            if has_turn() {
+                return;
+            }
+            let _resuming = self.resuming.lock().await;
+            if has_turn() {
                 return;
             }
             let permit = self.lane.permit(self.owner).await;
             let mut state = self.state();
-            if !state.is_over {
+            if !state.is_over && state.permit.is_none() {
                 state.permit = permit;
             }
         })
@@ -224,6 +272,7 @@ impl RequestPacing for TurnInner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connections::NameConnections;
 
     const GREEDY: Owner = Owner(1);
     const POLITE: Owner = Owner(2);
@@ -292,6 +341,48 @@ mod tests {
         drop(first);
         pacing.resume().await;
         assert_eq!(lane.counts().1, 0);
+    }
+
+    #[tokio::test]
+    async fn a_turn_lasts_while_the_origin_works_also_without_its_caller() {
+        let lane = RequestLane::new(1, 1);
+        let connections = Arc::new(NameConnections::new('n'));
+        let requester = Requester { owner: GREEDY, host: ClientHost::Unknown };
+        let turn = lane.enter(GREEDY).await.unwrap();
+        turn.set_connection(connections.choose(requester));
+        let pacing = turn.pacing();
+        pacing.resume().await;
+        pacing.sent();
+        drop(turn);
+        let next = lane.enter(POLITE);
+        tokio::pin!(next);
+        assert!(is_pending(&mut next).await, "the origin still works on the first");
+        let second = Requester { owner: GREEDY, ..requester };
+        assert_eq!(connections.choose(second).user(), "n1");
+        pacing.ended();
+        drop(next.await.unwrap());
+        assert_eq!((lane.counts(), connections.choose(second).user()), ((0, 0), "n0".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn requests_of_one_turn_give_it_up_together() {
+        let lane = RequestLane::new(1, 1);
+        let turn = lane.enter(GREEDY).await.unwrap();
+        let pacing = turn.pacing();
+        pacing.sent();
+        pacing.sent();
+        pacing.ended();
+        pacing.pause();
+        let other = lane.enter(POLITE);
+        tokio::pin!(other);
+        assert!(is_pending(&mut other).await, "the origin works on the second request");
+        pacing.ended();
+        pacing.pause();
+        drop(other.await.unwrap());
+        tokio::join!(pacing.resume(), pacing.resume());
+        assert_eq!(lane.counts(), (0, 1));
+        drop(turn);
+        assert_eq!(lane.counts(), (0, 0));
     }
 
     /// Polls a future once and reports whether it is pending.

@@ -27,10 +27,10 @@ pub(crate) struct OriginServer {
     places: Mutex<HashMap<String, Arc<OriginPlace>>>,
     /// Opens and quick requests about names.
     quick: RequestLane,
-    quick_connections: NameConnections,
+    quick_connections: Arc<NameConnections>,
     /// Slow requests about names.
     slow: RequestLane,
-    slow_connections: NameConnections,
+    slow_connections: Arc<NameConnections>,
 }
 
 /// The kind of a request to an origin, which determines its limit and its connection.
@@ -184,9 +184,9 @@ impl OriginServer {
             home: dialer.place(url),
             places: Mutex::default(),
             quick: RequestLane::new(REQUESTS_MAX, QUEUE_MAX),
-            quick_connections: NameConnections::new('n'),
+            quick_connections: Arc::new(NameConnections::new('n')),
             slow: RequestLane::new(SLOW_REQUESTS_MAX, QUEUE_MAX),
-            slow_connections: NameConnections::new('s'),
+            slow_connections: Arc::new(NameConnections::new('s')),
             dialer,
         })
     }
@@ -197,7 +197,11 @@ impl OriginServer {
         let mut current = self.dialer.current.lock().unwrap_or_else(PoisonError::into_inner);
         let trips = self.home.trips();
         if current.trips != trips {
-            *current = CurrentClient { client: None, trips };
+            if let Some(old) = current.client.take() {
+                // Open files keep the client, and abandoned requests their turns.
+                old.forget_connections();
+            }
+            current.trips = trips;
         }
         current.client.get_or_insert_with(|| self.dialer.limited_client()).clone()
     }
@@ -227,7 +231,7 @@ impl OriginServer {
     }
 
     /// Returns the lane and the connections of a kind of requests.
-    fn limits_of(&self, kind: RequestKind) -> (&RequestLane, Option<&NameConnections>) {
+    fn limits_of(&self, kind: RequestKind) -> (&RequestLane, Option<&Arc<NameConnections>>) {
         match kind {
             RequestKind::Open => (&self.quick, None),
             RequestKind::Quick => (&self.quick, Some(&self.quick_connections)),
@@ -261,9 +265,15 @@ impl OriginServer {
         work: impl AsyncFnOnce(Client, Option<String>) -> Result<T, client::Error>,
     ) -> Result<T, RequestFailure> {
         let (lane, connections) = self.limits_of(kind);
+        // Ends connections of the time before the breaker opened, whose requests hold turns.
+        self.client();
         let turn = lane.enter(requester.owner).await?;
-        let connection = connections.map(|connections| connections.choose(requester));
-        let user = connection.as_ref().map(|connection| connection.user());
+        let user = connections.map(|connections| {
+            let connection = connections.choose(requester);
+            let user = connection.user();
+            turn.set_connection(connection);
+            user
+        });
         let result = self.home.run(work(self.client().paced(turn.pacing()), user)).await;
         result.map_err(|failure| if changes && turn.is_sent() { failure.of_change() } else { failure })
     }

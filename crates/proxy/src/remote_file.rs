@@ -43,10 +43,11 @@ impl RemoteFile {
 
     async fn run<T>(
         &self,
-        work: impl Future<Output = Result<T, client::Error>>,
+        work: impl AsyncFnOnce(File) -> Result<T, client::Error>,
     ) -> Result<T, RequestFailure> {
-        let _turn = self.place().data.enter(self.requester.owner).await?;
-        self.at_current_place(pin!(work)).await
+        let turn = self.place().data.enter(self.requester.owner).await?;
+        let file = self.file.paced(turn.pacing());
+        self.at_current_place(pin!(work(file))).await
     }
 
     /// Returns the server at which the file is open now.
@@ -85,7 +86,7 @@ impl RemoteFile {
 
     /// Returns the current status.
     pub(crate) async fn stat(&self) -> Result<StatInfo, RequestFailure> {
-        self.run(self.file.stat()).await
+        self.run(async |file| file.stat().await).await
     }
 
     /// Reads into all of `into` and returns the number of bytes. Fewer mean the end of the file,
@@ -94,8 +95,8 @@ impl RemoteFile {
     pub(crate) async fn read_range(&self, offset: u64, into: &mut [u8]) -> Result<usize, RequestFailure> {
         let mut done = 0;
         while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            let at = offset.saturating_add(done as u64);
-            let data = self.run(self.file.read_pages(at, rest.len())).await?;
+            let (at, length) = (offset.saturating_add(done as u64), rest.len());
+            let data = self.run(async |file| file.read_pages(at, length).await).await?;
             let came = data.len().min(rest.len());
             if came == 0 {
                 break;
@@ -110,22 +111,22 @@ impl RemoteFile {
 
     /// Reads ranges that lie within the file, in few requests.
     pub(crate) async fn read_ranges(&self, ranges: &[(u64, usize)]) -> Result<Vec<Bytes>, RequestFailure> {
-        self.run(self.file.read_vector(ranges)).await
+        self.run(async |file| file.read_vector(ranges).await).await
     }
 
     /// Writes `data` at `offset`, with page checksums where the origin has them.
     pub(crate) async fn write(&self, offset: u64, data: Bytes) -> Result<(), RequestFailure> {
-        self.run(self.file.write_pages(offset, data)).await.map_err(RequestFailure::of_change)
+        self.run(async |file| file.write_pages(offset, data).await).await.map_err(RequestFailure::of_change)
     }
 
     /// Writes all data to stable storage.
     pub(crate) async fn sync(&self) -> Result<(), RequestFailure> {
-        self.run(self.file.sync()).await
+        self.run(async |file| file.sync().await).await
     }
 
     /// Sets the size.
     pub(crate) async fn truncate(&self, size: u64) -> Result<(), RequestFailure> {
-        self.run(self.file.truncate(size)).await.map_err(RequestFailure::of_change)
+        self.run(async |file| file.truncate(size).await).await.map_err(RequestFailure::of_change)
     }
 
     /// Closes the file. After writes, only success means that the origin has it.
@@ -133,6 +134,6 @@ impl RemoteFile {
         if !self.file.is_writable() && self.place().failure().is_some() {
             return Ok(());
         }
-        self.run(self.file.close()).await.map_err(RequestFailure::of_change)
+        self.run(async |file| file.close().await).await.map_err(RequestFailure::of_change)
     }
 }

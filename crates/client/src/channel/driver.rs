@@ -26,6 +26,7 @@ use super::exchange::{
 };
 use super::request_table::RequestTable;
 use crate::buffer_pool::DataBufferPool;
+use crate::pacing::PacedRequest;
 use crate::server_stream::ServerStream;
 
 /// Size of one receive of bytes that are not file data.
@@ -170,6 +171,8 @@ impl ChannelDriver {
             return;
         }
         let ChannelRequest { request, payload, sink, until, pacing, answer } = command;
+        // Before the check: a caller that leaves now either is found to have left, or finds the request sent.
+        let paced = pacing.map(PacedRequest::begin);
         let is_abandoned = answer.as_ref().is_some_and(tokio::sync::oneshot::Sender::is_closed);
         // A close is needed also if nobody waits for it.
         if is_abandoned && request.code() != RequestCode::CLOSE {
@@ -178,13 +181,9 @@ impl ChannelDriver {
         let bytes = payload.len().max(if let ReplySink::Block(_, most) = &sink { *most } else { 0 });
         let lane = if bytes >= LANE_BYTES_MIN && request.has_path() { self.book.idlest_lane() } else { 0 };
         let tag = self.book.add(until, sink, answer, lane, now);
-        self.book.mark(tag, request.opens_file(), pacing.clone());
+        self.book.mark(tag, request.opens_file(), paced);
         match self.machine.submit_encoded(&request, payload, lane, tag) {
-            Ok(()) => {
-                if let Some(pacing) = pacing {
-                    pacing.sent();
-                }
-            }
+            Ok(()) => {}
             Err(SubmitError::NotReady | SubmitError::Full) => self.book.forget(tag),
         }
     }
@@ -301,7 +300,10 @@ impl ChannelDriver {
         let unsent = lanes.into_iter().any(|lane| !self.machine.is_sent_on(lane))
             || self.streams.iter().any(ServerStream::has_unsent);
         let sending = unsent.then_some(self.active);
-        self.book.expire(now, sending);
+        if self.book.expire(now, sending) {
+            // The server may never answer it, and its turn ends with the connection.
+            self.shared.worn.store(true, Ordering::Release);
+        }
         let silent = now.duration_since(self.active);
         if self.book.is_empty() {
             let unused = self.shared.open_files.load(Ordering::Acquire) == 0;

@@ -26,6 +26,8 @@ pub(super) struct ChannelState {
     pub(super) is_tls: bool,
     pub(super) has_session_key: bool,
     pub(super) closed: AtomicBool,
+    /// Set if later requests shall use another connection, because this one has requests without an answer.
+    pub(super) worn: AtomicBool,
     /// Number of files open on this connection. While it is not 0 the connection is not idle.
     pub(super) open_files: AtomicUsize,
     pub(super) in_flight: AtomicUsize,

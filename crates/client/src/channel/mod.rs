@@ -63,6 +63,7 @@ impl Channel {
             is_tls: streams.first().is_some_and(ServerStream::is_tls),
             has_session_key: machine.has_session_key(),
             closed: AtomicBool::new(false),
+            worn: AtomicBool::new(false),
             open_files: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
         });
@@ -83,8 +84,8 @@ impl Channel {
     }
 
     /// Sends a request and waits for its reply. `pacing` is paused if the server announces that the
-    /// reply is late. Dropping the future abandons the reply, not the
-    /// request.
+    /// reply is late. Dropping the future abandons the reply, not the request, and the turn of the
+    /// request ends with the request.
     pub(crate) async fn call(
         &self,
         request: Encoded,
@@ -167,6 +168,12 @@ impl Channel {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Acquire) || self.commands.is_closed()
+    }
+
+    /// Reports whether new requests shall use another connection. Those about files that are open on it
+    /// still use it.
+    pub(crate) fn is_worn(&self) -> bool {
+        self.shared.worn.load(Ordering::Acquire)
     }
 
     /// Keeps the connection open without requests as long as the guard lives.

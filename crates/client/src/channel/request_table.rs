@@ -5,7 +5,6 @@
 use rawclient::{ConnectionEvent, RequestOutcome};
 use slab::Slab;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::WeakUnboundedSender;
 use tokio::sync::oneshot;
@@ -20,7 +19,7 @@ use super::exchange::{
 use super::open_reply::UnclaimedHandle;
 use crate::buffer_pool::PooledBuffer;
 use crate::listing_memory::{ListingCharge, ListingMemory};
-use crate::pacing::RequestPacing;
+use crate::pacing::PacedRequest;
 
 /// Maximum number of bytes of an abandoned or oversized body that are received and dropped. Beyond
 /// them the connection is closed.
@@ -64,7 +63,8 @@ struct RequestEntry {
     frames_left: usize,
     /// It opens a file, which is closed if the caller has given up.
     opens: bool,
-    pacing: Option<Arc<dyn RequestPacing>>,
+    /// Its turn, also after the caller has given up; `None` if it needs none, or the reply is late.
+    paced: Option<PacedRequest>,
     /// `None` if the caller has given up.
     answer: Option<oneshot::Sender<Result<ServerReply, MissingReply>>>,
 }
@@ -112,7 +112,7 @@ impl RequestTable {
             pages: Vec::new(),
             frames_left,
             opens: false,
-            pacing: None,
+            paced: None,
             answer,
         };
         if let Some(load) = self.loads.get_mut(lane) {
@@ -126,18 +126,19 @@ impl RequestTable {
     }
 
     /// Records whether a request opens a file, whose handle is not lost when the caller gives up, and
-    /// what is paused when the reply is late.
-    pub(super) fn mark(&mut self, tag: u64, opens: bool, pacing: Option<Arc<dyn RequestPacing>>) {
+    /// the turn of the request.
+    pub(super) fn mark(&mut self, tag: u64, opens: bool, paced: Option<PacedRequest>) {
         if let Some(entry) = self.entry(tag) {
-            (entry.opens, entry.pacing) = (opens, pacing);
+            (entry.opens, entry.paced) = (opens, paced);
         }
     }
 
     /// Removes a request that [`RequestTable::add`] added and that could not be queued.
     pub(super) fn forget(&mut self, tag: u64) {
-        if let Some(entry) = self.remove(tag)
-            && let Some(answer) = entry.answer
+        if let Some(mut entry) = self.remove(tag)
+            && let Some(answer) = entry.answer.take()
         {
+            entry.paced = None;
             let _ = answer.send(Err(MissingReply::Lost { reason: ConnectionLoss::Closed, sent: false }));
         }
     }
@@ -215,8 +216,8 @@ impl RequestTable {
     /// Extends the deadline of a request whose reply is deferred.
     fn extend(&mut self, tag: u64, wait: &Wait<'_>, now: Instant) {
         let Some(entry) = self.entry(tag) else { return };
-        if let Some(pacing) = &entry.pacing {
-            pacing.pause();
+        if let Some(paced) = entry.paced.take() {
+            paced.pause();
         }
         let before = entry.until.answer;
         let later = now + Duration::from_secs(u64::try_from(wait.seconds).unwrap_or(0));
@@ -231,8 +232,9 @@ impl RequestTable {
 
     /// Ends the requests whose deadline has passed. A reply in transfer is extended as long as its
     /// data arrives. A request that may not be sent yet (`sending`) is extended as long as bytes
-    /// are sent.
-    pub(super) fn expire(&mut self, now: Instant, sending: Option<Instant>) {
+    /// are sent. Returns whether one of them still holds its turn.
+    pub(super) fn expire(&mut self, now: Instant, sending: Option<Instant>) -> bool {
+        let mut holds_turn = false;
         while let Some(&(at, place)) = self.deadlines.first()
             && at <= now
         {
@@ -247,13 +249,16 @@ impl RequestTable {
             }
             let seconds = now.duration_since(entry.made).as_secs();
             entry.give_up(MissingReply::TimedOut(seconds));
+            holds_turn |= entry.paced.is_some();
         }
+        holds_turn
     }
 
     /// Ends all requests because the connection is lost.
     pub(super) fn fail_all(&mut self, reason: &ConnectionLoss) {
         self.deadlines.clear();
-        for entry in self.requests.drain() {
+        for mut entry in self.requests.drain() {
+            entry.paced = None;
             if let Some(answer) = entry.answer {
                 let _ = answer.send(Err(MissingReply::Lost { reason: reason.clone(), sent: true }));
             }
@@ -367,6 +372,8 @@ impl RequestEntry {
                 ServerReply::Wait { pause: Duration::from_secs(seconds), text: text(wait.text) }
             }
         };
+        // The caller may give its turn up at once.
+        drop(self.paced);
         if let Some(waiting) = self.answer {
             // If the caller has gone, the handle in the reply closes its file.
             let _ = waiting.send(Ok(answer));

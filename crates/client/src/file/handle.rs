@@ -5,6 +5,7 @@
 //! ([`RemoteFileIdentity`]) and contain all acknowledged writes. Source: xroot protocol 5.2.0,
 //! section 5.2.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,6 +25,7 @@ use crate::channel::{BodyLimit, Channel, ReplyContent, ReplySink};
 use crate::client::Client;
 use crate::failure::{Cause, Error};
 use crate::identity::RemoteFileIdentity;
+use crate::pacing::RequestPacing;
 use crate::redirect::{CgiMerge, target};
 use crate::request_loop::{Attempts, Exchange, LossKind, LostReply, RecoveryPolicy, Repeat};
 use crate::settings::Settings;
@@ -39,9 +41,16 @@ pub(super) struct Current {
     pub(super) fhandle: FileHandle,
 }
 
-/// The handle of an open file, which is recovered after a lost connection.
+/// The handle of an open file, which is recovered after a lost connection. Clones share it.
+#[derive(Clone)]
 pub(crate) struct RecoverableHandle {
+    /// The client, with the turns of the requests of this clone.
     client: Client,
+    state: Arc<HandleState>,
+}
+
+/// The state of a handle. Dropping it closes the file.
+pub(crate) struct HandleState {
     /// The URL of the user.
     origin: Url,
     with: OpenWith,
@@ -70,11 +79,18 @@ impl Drop for Reopen<'_> {
     }
 }
 
+impl Deref for RecoverableHandle {
+    type Target = HandleState;
+
+    fn deref(&self) -> &HandleState {
+        &self.state
+    }
+}
+
 impl RecoverableHandle {
     /// Creates the handle of a file that was opened.
-    pub(super) fn new(client: Client, origin: Url, with: OpenWith, opened: OpenHandle) -> Self {
-        Self {
-            client,
+    pub(super) fn new(client: &Client, origin: Url, with: OpenWith, opened: OpenHandle) -> Self {
+        let state = HandleState {
             origin,
             with,
             opened: Mutex::new(opened),
@@ -85,7 +101,13 @@ impl RecoverableHandle {
             checkpoint: AtomicBool::new(false),
             recoveries: AtomicU64::new(0),
             reopens: watch::Sender::new(false),
-        }
+        };
+        Self { client: client.unpaced(), state: Arc::new(state) }
+    }
+
+    /// Returns this handle with requests that `pacing` can hold back.
+    pub(super) fn paced(&self, pacing: Arc<dyn RequestPacing>) -> Self {
+        Self { client: self.client.paced(pacing), state: self.state.clone() }
     }
 
     /// Returns the URL of the user.
@@ -270,7 +292,9 @@ impl RecoverableHandle {
         let _reopen = Reopen(&self.reopens);
         let end = end.min(Instant::now() + AGAIN_TIME);
         let place = at.authority();
-        let opening = FileOpening { client: &self.client, origin: &self.origin, with: &self.with };
+        // The request that has found the loss may hold the turn.
+        let client = &self.client.unpaced();
+        let opening = FileOpening { client, origin: &self.origin, with: &self.with };
         let opened = match home {
             Home::Here => opening.again_at(at, generation, end).await,
             Home::Anywhere(balancer) => {
@@ -308,7 +332,7 @@ impl RecoverableHandle {
     }
 }
 
-impl Drop for RecoverableHandle {
+impl Drop for HandleState {
     fn drop(&mut self) {
         let posc = self.with.options.intersects(OpenOptions::POSC);
         // Closing would publish an incomplete file. After a close that was sent, the handle can be that of

@@ -37,6 +37,7 @@ use crate::channel::Channel;
 use crate::client::Client;
 use crate::failure::Error;
 use crate::identity::RemoteFileIdentity;
+use crate::pacing::RequestPacing;
 use crate::url::Url;
 
 use checkpoint::Checkpoint;
@@ -57,7 +58,7 @@ pub use write::WRITE_BYTES_MAX;
 ///
 /// Offsets and lengths are in bytes. Any number of operations may run concurrently.
 #[derive(Clone)]
-pub struct File(Arc<RecoverableHandle>);
+pub struct File(RecoverableHandle);
 
 impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -82,7 +83,13 @@ impl File {
             url.cgi.entry("oss.asize".to_owned()).or_insert_with(|| size.to_string());
         }
         let opened = FileOpening { client, origin: &url, with }.first().await?;
-        Ok(Self(Arc::new(RecoverableHandle::new(client.unpaced(), url, with.clone(), opened))))
+        Ok(Self(RecoverableHandle::new(client, url, with.clone(), opened)))
+    }
+
+    /// Returns this file with requests that `pacing` can hold back. Reopens are not.
+    #[must_use]
+    pub fn paced(&self, pacing: Arc<dyn RequestPacing>) -> Self {
+        Self(self.0.paced(pacing))
     }
 
     /// Returns the URL as it was opened.
