@@ -8,11 +8,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use client::{Client, Error, OpenWith, RequestPacing, StatInfo, Url};
-use support::{Act, Asked, Fake, SERVER, client, ok, opened, silence, stat_text};
+use support::{Act, Asked, Fake, SERVER, client, close, ok, opened, silence, stat_text};
 use tokio::sync::{Notify, oneshot};
 use wire::xroot::RequestCode;
+use wire::xroot::flags::OpenOptions;
 
 type Stat = Pin<Box<dyn Future<Output = Result<StatInfo, Error>> + Send>>;
 
@@ -23,6 +25,9 @@ struct Turn {
     ended: AtomicUsize,
     /// Notified by each call.
     changed: Notify,
+    resumed: AtomicUsize,
+    /// The request has no turn for its second attempt.
+    is_short: bool,
     /// A request whose caller leaves while it is sent.
     leaving: Mutex<Option<Stat>>,
 }
@@ -42,7 +47,12 @@ impl RequestPacing for Turn {
     fn pause(&self) {}
 
     fn resume(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(std::future::ready(()))
+        let number = self.resumed.fetch_add(1, Ordering::SeqCst);
+        self.changed.notify_one();
+        match self.is_short && number > 0 {
+            true => Box::pin(std::future::pending()),
+            false => Box::pin(std::future::ready(())),
+        }
     }
 }
 
@@ -150,4 +160,32 @@ async fn a_connection_with_a_request_that_is_never_answered_is_replaced() {
     // The connection ends, because nobody uses it any longer.
     stat(&client, &server.url("a"), &turn).await.unwrap();
     turn.reaches((3, 3)).await;
+}
+
+#[tokio::test]
+async fn a_file_that_was_reopened_is_closed_although_the_lost_handle_was() {
+    let server = Fake::start(SERVER, |asked| match (asked.code(), asked.connection) {
+        (RequestCode::OPEN, _) => opened(asked, 1, 100),
+        (RequestCode::CLOSE, 0) => close(),
+        _ => ok(asked, b""),
+    })
+    .await;
+    let (client, turn) = (client(&[]), Arc::new(Turn { is_short: true, ..Turn::default() }));
+    let file = client.open(&server.url("a"), &OpenWith::options(OpenOptions::UPDT)).await.unwrap();
+    let paced = file.paced(turn.clone());
+    let closing = tokio::spawn(async move { paced.close().await });
+    // The close is lost with its connection, the file is open again, and nobody waits for the second close.
+    while turn.resumed.load(Ordering::SeqCst) < 2 {
+        turn.changed.notified().await;
+    }
+    closing.abort();
+    assert!(closing.await.unwrap_err().is_cancelled());
+    drop(file);
+    let closed_again = async {
+        while server.count(RequestCode::CLOSE) < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), closed_again).await.expect("the file stays open");
+    assert_eq!(server.asked.lock().unwrap().last().unwrap().connection, 1);
 }

@@ -58,8 +58,8 @@ pub(crate) struct HandleState {
     /// Held during a reopen.
     reopening: tokio::sync::Mutex<()>,
     closed: AtomicBool,
-    /// Set when a close was sent, also if nobody waits for its reply any longer.
-    close_sent: AtomicBool,
+    /// The open whose handle a close was sent for last, also if nobody waits for its reply any longer.
+    close_sent: Mutex<Option<u64>>,
     /// End of the furthest acknowledged write.
     written_to: AtomicU64,
     /// Set while a checkpoint is active. It ends with the connection, so the file must not be
@@ -96,7 +96,7 @@ impl RecoverableHandle {
             opened: Mutex::new(opened),
             reopening: tokio::sync::Mutex::default(),
             closed: AtomicBool::new(false),
-            close_sent: AtomicBool::new(false),
+            close_sent: Mutex::default(),
             written_to: AtomicU64::new(0),
             checkpoint: AtomicBool::new(false),
             recoveries: AtomicU64::new(0),
@@ -167,12 +167,13 @@ impl RecoverableHandle {
         if self.closed.load(Ordering::Acquire) {
             return Err(self.error("close", Cause::Closed));
         }
-        let request = |fhandle| {
-            self.close_sent.store(true, Ordering::Release);
-            Encoded::new(&Request::Close(Close { fhandle }))
+        let request = |current: &Current| {
+            *self.close_sent.lock().unwrap_or_else(PoisonError::into_inner) = Some(current.generation);
+            Encoded::new(&Request::Close(Close { fhandle: current.fhandle }))
         };
         let writable = self.is_writable();
-        let closed = self.ask("close", writable, Bytes::new(), request).await;
+        let sink = || ReplySink::Body(BodyLimit::ANSWER);
+        let closed = self.ask_current("close", self.repeat(writable), Bytes::new(), request, sink).await;
         self.closed.store(true, Ordering::Release);
         match closed {
             Err(error) if !writable && error.is_transient() => Ok(()),
@@ -213,12 +214,16 @@ impl RecoverableHandle {
         request: impl Fn(FileHandle) -> Encoded,
         sink: impl Fn() -> ReplySink,
     ) -> Result<ReplyContent, Error> {
-        let repeat = match repeatable {
+        self.ask_with(name, self.repeat(repeatable), payload, request, sink).await
+    }
+
+    /// Returns the rule for a request whose reply is lost.
+    fn repeat(&self, repeatable: bool) -> Repeat {
+        match repeatable {
             true => Repeat::Anywhere,
             false if self.is_writable() => Repeat::Never,
             false => Repeat::Needless,
-        };
-        self.ask_with(name, repeat, payload, request, sink).await
+        }
     }
 
     /// Sends a request that is valid on the current connection only.
@@ -237,6 +242,18 @@ impl RecoverableHandle {
         repeat: Repeat,
         payload: Bytes,
         request: impl Fn(FileHandle) -> Encoded,
+        sink: impl Fn() -> ReplySink,
+    ) -> Result<ReplyContent, Error> {
+        self.ask_current(name, repeat, payload, |current| request(current.fhandle), sink).await
+    }
+
+    /// Sends a request about the last open.
+    async fn ask_current(
+        &self,
+        name: &'static str,
+        repeat: Repeat,
+        payload: Bytes,
+        request: impl Fn(&Current) -> Encoded,
         sink: impl Fn() -> ReplySink,
     ) -> Result<ReplyContent, Error> {
         let client = &self.client;
@@ -337,10 +354,11 @@ impl Drop for HandleState {
         let posc = self.with.options.intersects(OpenOptions::POSC);
         // Closing would publish an incomplete file. After a close that was sent, the handle can be that of
         // another file, because the server reuses handles.
-        if *self.closed.get_mut() || *self.close_sent.get_mut() || posc {
+        let opened = self.opened.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let close_sent = self.close_sent.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if *self.closed.get_mut() || *close_sent == Some(opened.generation) || posc {
             return;
         }
-        let opened = self.opened.get_mut().unwrap_or_else(PoisonError::into_inner);
         let close = Encoded::new(&Request::Close(Close { fhandle: opened.fhandle }));
         opened.guard.channel().post(close);
     }
@@ -361,11 +379,11 @@ struct ByHandle<'a, F, S> {
     is_uncertain: bool,
 }
 
-impl<F: Fn(FileHandle) -> Encoded, S: Fn() -> ReplySink> RecoveryPolicy for ByHandle<'_, F, S> {
+impl<F: Fn(&Current) -> Encoded, S: Fn() -> ReplySink> RecoveryPolicy for ByHandle<'_, F, S> {
     async fn send(&mut self, attempts: &Attempts<'_>) -> Result<Exchange, Cause> {
         let current = self.file.current()?;
         self.generation = current.generation;
-        let (request, payload) = ((self.request)(current.fhandle), self.payload.clone());
+        let (request, payload) = ((self.request)(&current), self.payload.clone());
         let channel = self.channel.insert(current.channel);
         let reply =
             channel.call(request, payload, (self.sink)(), attempts.until(), attempts.client.pacing()).await;
