@@ -70,6 +70,12 @@ impl<T> FairShareQueue<T> {
         !self.round.is_empty()
     }
 
+    /// Returns the number of running entries of this owner.
+    #[must_use]
+    pub fn running_of(&self, owner: Owner) -> usize {
+        self.owners.get(&owner).map_or(0, |queue| queue.running)
+    }
+
     /// Reports whether this owner may run one more entry.
     #[must_use]
     pub fn may_run(&self, owner: Owner) -> bool {
@@ -86,7 +92,20 @@ impl<T> FairShareQueue<T> {
     /// Takes an entry of the owner whose turn it is. It counts as running until
     /// [`FairShareQueue::record_end`].
     pub fn pop(&mut self) -> Option<(Owner, T)> {
-        while let Some(owner) = self.round.pop_front() {
+        self.pop_if(|_, _| true)
+    }
+
+    /// Takes an entry as [`FairShareQueue::pop`] does, but passes over owners for whose first entry
+    /// `may_run` returns `false`. It gets the entry and the number of running entries of its owner.
+    pub fn pop_if(&mut self, may_run: impl Fn(&T, usize) -> bool) -> Option<(Owner, T)> {
+        loop {
+            let is_next = |owner: &Owner| {
+                let queue = self.owners.get(owner);
+                let entry = queue.and_then(|queue| Some((queue.entries.front()?, queue.running)));
+                entry.is_none_or(|(entry, running)| may_run(entry, running))
+            };
+            let at = self.round.iter().position(is_next)?;
+            let owner = self.round.remove(at)?;
             let Some(queue) = self.owners.get_mut(&owner) else { continue };
             queue.in_round = false;
             let Some(entry) = queue.entries.pop_front() else { continue };
@@ -96,7 +115,6 @@ impl<T> FairShareQueue<T> {
             self.enter_round(owner);
             return Some((owner, entry));
         }
-        None
     }
 
     /// Records the start of an entry of this owner that was not taken from this queue.
@@ -225,6 +243,20 @@ mod tests {
             (0, 0),
             "an owner without entries leaves no state behind"
         );
+    }
+
+    #[test]
+    fn owners_whose_entry_may_not_run_keep_their_place() {
+        let mut queue = FairShareQueue::new(2);
+        for n in 0..2 {
+            queue.push(GREEDY, n);
+            queue.push(POLITE, 10 + n);
+        }
+        assert_eq!(queue.pop_if(|n, _| *n >= 10), Some((POLITE, 10)));
+        assert_eq!(queue.pop_if(|n, running| *n >= 10 && running == 0), None);
+        assert_eq!((queue.waiting(), queue.running_of(POLITE)), (3, 1));
+        let rest: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
+        assert_eq!(rest, [(GREEDY, 0), (POLITE, 11), (GREEDY, 1)]);
     }
 
     #[test]

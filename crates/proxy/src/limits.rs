@@ -1,12 +1,15 @@
 //! Limits of one origin: requests that are made at once, and those that wait for a turn.
 //!
 //! Each origin has its own for names, with others for slow requests, and each of its servers for open files, so a slow server delays only
-//! its own readers. Sessions take turns, and none has more than a quarter.
+//! its own readers. Sessions take turns, and none has more than a quarter. The sessions of one host have at most
+//! half, and a quarter is for sessions that have no other request.
 
 use crate::connections::NameConnection;
 use crate::place::RequestFailure;
 use base::{ClientHost, FairShareQueue, Owner};
 use client::RequestPacing;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,6 +36,10 @@ pub(crate) const PLACES_MAX: usize = 4096;
 const QUEUE_SPARE: usize = 16;
 /// Part of the requests, and of the queue, that one session has at most.
 const SHARE: usize = 4;
+/// Part of the requests that the sessions of one host have at most.
+const HOST_SHARE: usize = 2;
+/// Part of the requests that only sessions without another request make.
+const RESERVE: usize = 4;
 
 /// The client that makes a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,21 +61,80 @@ struct LaneInner {
 
 struct LaneState {
     /// Requests that wait. Those that were given up leave their entry behind.
-    turns: FairShareQueue<oneshot::Sender<TurnPermit>>,
+    turns: FairShareQueue<LaneEntry>,
+    /// Number of requests that are made for the clients of each host.
+    hosts: HashMap<ClientHost, usize>,
     /// Number of requests that wait and were not given up.
     waiting: usize,
+}
+
+/// A request that waits.
+struct LaneEntry {
+    host: ClientHost,
+    turn: oneshot::Sender<TurnPermit>,
+}
+
+impl LaneState {
+    /// Reports whether a request may be made at once.
+    fn may_begin(&self, requests_max: usize, Requester { owner, host }: Requester) -> bool {
+        let of_session = self.turns.running_of(owner);
+        self.turns.may_run(owner)
+            && may_run(self.turns.running(), &self.hosts, (requests_max, host), of_session)
+    }
+
+    /// Takes the request whose turn it is.
+    fn next(&mut self, requests_max: usize) -> Option<(Owner, LaneEntry)> {
+        if self.turns.running() >= requests_max || !self.turns.is_ready() {
+            return None;
+        }
+        let (running, hosts) = (self.turns.running(), &self.hosts);
+        let may_run =
+            |entry: &LaneEntry, of_session| may_run(running, hosts, (requests_max, entry.host), of_session);
+        let (owner, entry) = self.turns.pop_if(may_run)?;
+        self.count(entry.host);
+        Some((owner, entry))
+    }
+
+    /// Counts a request for the clients of a host.
+    fn count(&mut self, host: ClientHost) {
+        *self.hosts.entry(host).or_default() += 1;
+    }
+
+    fn end(&mut self, requester: Requester) {
+        self.turns.record_end(requester.owner);
+        if let Entry::Occupied(mut count) = self.hosts.entry(requester.host) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}
+
+/// Reports whether another request may be made, besides those that are `running`, for a client of this host,
+/// of a session that makes `of_session` requests.
+fn may_run(
+    running: usize,
+    hosts: &HashMap<ClientHost, usize>,
+    (requests_max, host): (usize, ClientHost),
+    of_session: usize,
+) -> bool {
+    // The reserve is for sessions that have nothing running.
+    let most = if of_session == 0 { requests_max } else { requests_max - requests_max / RESERVE };
+    let of_host = hosts.get(&host).copied().unwrap_or_default();
+    running < most && of_host < requests_max.div_ceil(HOST_SHARE)
 }
 
 /// The permission to make a request, which passes on when it is dropped.
 struct TurnPermit {
     lane: Option<RequestLane>,
-    owner: Owner,
+    requester: Requester,
 }
 
 impl Drop for TurnPermit {
     fn drop(&mut self) {
         if let Some(lane) = self.lane.take() {
-            lane.state().turns.record_end(self.owner);
+            lane.state().end(self.requester);
             lane.pass_on();
         }
     }
@@ -87,7 +153,7 @@ impl RequestLane {
     /// Creates a lane for `requests_max` requests at once and `queue_max` more that wait.
     pub(crate) fn new(requests_max: usize, queue_max: usize) -> Self {
         let turns = FairShareQueue::new(requests_max.div_ceil(SHARE));
-        let state = Mutex::new(LaneState { turns, waiting: 0 });
+        let state = Mutex::new(LaneState { turns, hosts: HashMap::new(), waiting: 0 });
         Self(Arc::new(LaneInner { state, requests_max, queue_max }))
     }
 
@@ -96,42 +162,45 @@ impl RequestLane {
     }
 
     /// Waits for the turn of a request of a session.
-    pub(crate) async fn enter(&self, owner: Owner) -> Result<RequestTurn, RequestFailure> {
+    pub(crate) async fn enter(&self, requester: Requester) -> Result<RequestTurn, RequestFailure> {
         let is_refused = {
             let state = self.state();
-            let of_owner = state.turns.waiting_of(owner);
+            let of_owner = state.turns.waiting_of(requester.owner);
             let is_full = state.waiting >= self.0.queue_max && of_owner >= QUEUE_SPARE.min(self.0.queue_max);
             is_full || of_owner >= self.0.queue_max.div_ceil(SHARE)
         };
         if is_refused {
             return Err(RequestFailure::Busy);
         }
-        let permit = self.permit(owner).await;
+        let permit = self.permit(requester).await;
         let state = TurnState { permit, connection: None, in_flight: 0, is_sent: false, is_over: false };
         let (state, resuming) = (Mutex::new(state), tokio::sync::Mutex::default());
-        Ok(RequestTurn(Arc::new(TurnInner { lane: self.clone(), owner, state, resuming })))
+        Ok(RequestTurn(Arc::new(TurnInner { lane: self.clone(), requester, state, resuming })))
     }
 
     /// Takes a permit without regard to the limits.
-    fn permit_now(&self, owner: Owner) -> TurnPermit {
-        self.state().turns.record_start(owner);
-        TurnPermit { lane: Some(self.clone()), owner }
+    fn permit_now(&self, requester: Requester) -> TurnPermit {
+        self.begin(&mut self.state(), requester)
+    }
+
+    fn begin(&self, state: &mut LaneState, requester: Requester) -> TurnPermit {
+        state.turns.record_start(requester.owner);
+        state.count(requester.host);
+        TurnPermit { lane: Some(self.clone()), requester }
     }
 
     /// Waits for a permit, also in a full queue.
-    async fn permit(&self, owner: Owner) -> Option<TurnPermit> {
+    async fn permit(&self, requester: Requester) -> Option<TurnPermit> {
         let queued = {
             let mut state = self.state();
-            let is_free = state.turns.running() < self.0.requests_max && !state.turns.is_ready();
-            if is_free && state.turns.may_run(owner) {
-                state.turns.record_start(owner);
-                return Some(TurnPermit { lane: Some(self.clone()), owner });
+            if state.may_begin(self.0.requests_max, requester) {
+                return Some(self.begin(&mut state, requester));
             }
             if state.turns.waiting() >= 2 * self.0.queue_max.max(state.waiting) {
-                state.turns.retain(|turn| !turn.is_closed());
+                state.turns.retain(|entry| !entry.turn.is_closed());
             }
             let (turn, queued) = oneshot::channel();
-            state.turns.push(owner, turn);
+            state.turns.push(requester.owner, LaneEntry { host: requester.host, turn });
             state.waiting += 1;
             queued
         };
@@ -142,18 +211,13 @@ impl RequestLane {
     /// Gives free turns to requests that wait.
     fn pass_on(&self) {
         loop {
-            let next = {
-                let mut state = self.state();
-                if state.turns.running() >= self.0.requests_max {
-                    return;
-                }
-                state.turns.pop()
-            };
-            let Some((owner, turn)) = next else { return };
-            if let Err(mut unused) = turn.send(TurnPermit { lane: Some(self.clone()), owner }) {
+            let next = self.state().next(self.0.requests_max);
+            let Some((owner, LaneEntry { host, turn })) = next else { return };
+            let requester = Requester { owner, host };
+            if let Err(mut unused) = turn.send(TurnPermit { lane: Some(self.clone()), requester }) {
                 // The request was given up.
                 unused.lane = None;
-                self.state().turns.record_end(owner);
+                self.state().end(requester);
             }
         }
     }
@@ -166,7 +230,7 @@ pub(crate) struct RequestTurn(Arc<TurnInner>);
 /// The turn as the client library sees it.
 struct TurnInner {
     lane: RequestLane,
-    owner: Owner,
+    requester: Requester,
     state: Mutex<TurnState>,
     /// Held while the turn is waited for, so that several requests of one turn take one permit.
     resuming: tokio::sync::Mutex<()>,
@@ -230,7 +294,7 @@ impl RequestPacing for TurnInner {
         state.in_flight += 1;
         if state.permit.is_none() {
             // Another request of this turn has given it up meanwhile.
-            state.permit = Some(self.lane.permit_now(self.owner));
+            state.permit = Some(self.lane.permit_now(self.requester));
         }
     }
 
@@ -260,7 +324,7 @@ impl RequestPacing for TurnInner {
             if has_turn() {
                 return;
             }
-            let permit = self.lane.permit(self.owner).await;
+            let permit = self.lane.permit(self.requester).await;
             let mut state = self.state();
             if !state.is_over && state.permit.is_none() {
                 state.permit = permit;
@@ -273,9 +337,14 @@ impl RequestPacing for TurnInner {
 mod tests {
     use super::*;
     use crate::connections::NameConnections;
+    use std::net::{IpAddr, Ipv4Addr};
 
-    const GREEDY: Owner = Owner(1);
-    const POLITE: Owner = Owner(2);
+    const GREEDY: Requester = Requester { owner: Owner(1), host: host(1) };
+    const POLITE: Requester = Requester { owner: Owner(2), host: host(2) };
+
+    const fn host(number: u8) -> ClientHost {
+        ClientHost::Address(IpAddr::V4(Ipv4Addr::new(192, 0, 2, number)))
+    }
 
     impl RequestLane {
         /// Returns the number of requests that wait, and of those that are made.
@@ -324,6 +393,51 @@ mod tests {
         assert_eq!(lane.counts(), (0, 0));
     }
 
+    /// Begins as many requests of these requesters as there are turns for.
+    async fn fill(lane: &RequestLane, requesters: impl Iterator<Item = Requester>) -> Vec<RequestTurn> {
+        let mut turns = Vec::new();
+        for requester in requesters {
+            tokio::select! {
+                biased;
+                turn = lane.enter(requester) => turns.extend(turn.ok()),
+                () = std::future::ready(()) => {}
+            }
+        }
+        turns
+    }
+
+    #[tokio::test]
+    async fn sessions_of_one_host_do_not_take_all_turns() {
+        let lane = RequestLane::new(16, 64);
+        let sessions = (1..=16).map(|number| Requester { owner: Owner(number), host: host(1) });
+        let greedy = fill(&lane, sessions.cycle().take(64)).await;
+        assert_eq!(greedy.len(), 8, "half of them");
+        let waiting = lane.enter(Requester { owner: Owner(1), host: host(1) });
+        tokio::pin!(waiting);
+        assert!(is_pending(&mut waiting).await);
+        // Another session is not behind it.
+        drop(lane.enter(Requester { owner: Owner(99), host: host(2) }).await.unwrap());
+        drop(greedy);
+        drop(waiting.await.unwrap());
+        assert_eq!(lane.counts(), (0, 0));
+        assert!(lane.state().hosts.is_empty());
+    }
+
+    #[tokio::test]
+    async fn some_turns_are_for_sessions_that_make_no_request() {
+        let lane = RequestLane::new(16, 64);
+        let few = (0..64).map(|number| {
+            let number = number % 4;
+            Requester { owner: Owner(1 + u64::from(number)), host: host(number) }
+        });
+        let busy = fill(&lane, few).await;
+        assert_eq!(busy.len(), 12, "a quarter is left");
+        let new: Vec<_> = (0..64)
+            .map(|number| Requester { owner: Owner(100 + number), host: host(9) })
+            .collect();
+        assert_eq!(fill(&lane, new.into_iter()).await.len(), 4);
+    }
+
     #[tokio::test]
     async fn a_turn_is_free_while_the_origin_asks_to_wait() {
         let lane = RequestLane::new(1, 1);
@@ -347,9 +461,8 @@ mod tests {
     async fn a_turn_lasts_while_the_origin_works_also_without_its_caller() {
         let lane = RequestLane::new(1, 1);
         let connections = Arc::new(NameConnections::new('n'));
-        let requester = Requester { owner: GREEDY, host: ClientHost::Unknown };
         let turn = lane.enter(GREEDY).await.unwrap();
-        turn.set_connection(connections.choose(requester));
+        turn.set_connection(connections.choose(GREEDY));
         let pacing = turn.pacing();
         pacing.resume().await;
         pacing.sent();
@@ -357,11 +470,10 @@ mod tests {
         let next = lane.enter(POLITE);
         tokio::pin!(next);
         assert!(is_pending(&mut next).await, "the origin still works on the first");
-        let second = Requester { owner: GREEDY, ..requester };
-        assert_eq!(connections.choose(second).user(), "n1");
+        assert_eq!(connections.choose(GREEDY).user(), "n1");
         pacing.ended();
         drop(next.await.unwrap());
-        assert_eq!((lane.counts(), connections.choose(second).user()), ((0, 0), "n0".to_owned()));
+        assert_eq!((lane.counts(), connections.choose(GREEDY).user()), ((0, 0), "n0".to_owned()));
     }
 
     #[tokio::test]

@@ -267,7 +267,7 @@ impl OriginServer {
         let (lane, connections) = self.limits_of(kind);
         // Ends connections of the time before the breaker opened, whose requests hold turns.
         self.client();
-        let turn = lane.enter(requester.owner).await?;
+        let turn = lane.enter(requester).await?;
         let user = connections.map(|connections| {
             let connection = connections.choose(requester);
             let user = connection.user();

@@ -45,7 +45,7 @@ impl RemoteFile {
         &self,
         work: impl AsyncFnOnce(File) -> Result<T, client::Error>,
     ) -> Result<T, RequestFailure> {
-        let turn = self.place().data.enter(self.requester.owner).await?;
+        let turn = self.place().data.enter(self.requester).await?;
         let file = self.file.paced(turn.pacing());
         self.at_current_place(pin!(work(file))).await
     }
