@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use wire::xroot::ErrorCode;
 
 use crate::channel::{ConnectionLoss, Deadlines, MissingReply, ReplyContent, ServerReply};
@@ -184,7 +184,10 @@ impl<'a> Attempts<'a> {
     pub(crate) async fn run<D: RecoveryPolicy>(mut self, policy: &mut D) -> Result<ReplyContent, Error> {
         loop {
             if let Some(pacing) = self.client.pacing() {
-                pacing.resume().await;
+                let began = Instant::now();
+                if timeout_at(self.end, pacing.resume()).await.is_err() {
+                    return Err(policy.error(Cause::TimedOut(began.elapsed().as_secs())));
+                }
             }
             let Exchange { reply, at_manager } = match policy.send(&self).await {
                 Ok(exchange) => exchange,
@@ -301,8 +304,12 @@ impl<'a> Attempts<'a> {
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
+    use std::pin::Pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+    use crate::pacing::RequestPacing;
     use crate::settings::Settings;
 
     /// A policy with scripted replies, and the calls that it received.
@@ -490,6 +497,39 @@ mod tests {
         let error = run(&mut scripted, "stat", Repeat::Never).await.unwrap_err();
         let expired = Cause::Expired { seconds: 60, text: "staging".to_owned() };
         assert_eq!((error.cause(), error.is_uncertain(), scripted.sent), (&expired, false, 2));
+    }
+
+    /// Has one turn, which does not come back after a pause.
+    #[derive(Default)]
+    struct OneTurn(AtomicBool);
+
+    impl RequestPacing for OneTurn {
+        fn sent(&self) {}
+
+        fn ended(&self) {}
+
+        fn pause(&self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+
+        fn resume(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+            match self.0.load(Ordering::Relaxed) {
+                true => Box::pin(std::future::pending()),
+                false => Box::pin(std::future::ready(())),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_waits_for_its_turn_until_the_deadline() {
+        let client = Client::with(Settings::default(), crate::Credentials::none(), "test");
+        let client = client.paced(Arc::new(OneTurn::default()));
+        let begun = Instant::now();
+        let attempts = Attempts::new(&client, "stat", Repeat::Anywhere, begun + Duration::from_secs(100));
+        let mut scripted = script([wait(60), ok()]);
+        let error = attempts.run(&mut scripted).await.unwrap_err();
+        assert_eq!((error.cause(), scripted.sent), (&Cause::TimedOut(40), 1));
+        assert!(begun.elapsed() < Duration::from_secs(101));
     }
 
     #[tokio::test(start_paused = true)]

@@ -13,6 +13,7 @@ use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// Maximum number of opens and quick requests about names that an origin has at once, and of requests about
@@ -57,6 +58,8 @@ struct LaneInner {
     state: Mutex<LaneState>,
     requests_max: usize,
     queue_max: usize,
+    /// Time for which a request waits for its turn.
+    queue_time: Duration,
 }
 
 struct LaneState {
@@ -151,10 +154,10 @@ impl Drop for QueuedTurn<'_> {
 
 impl RequestLane {
     /// Creates a lane for `requests_max` requests at once and `queue_max` more that wait.
-    pub(crate) fn new(requests_max: usize, queue_max: usize) -> Self {
+    pub(crate) fn new(requests_max: usize, queue_max: usize, queue_time: Duration) -> Self {
         let turns = FairShareQueue::new(requests_max.div_ceil(SHARE));
         let state = Mutex::new(LaneState { turns, hosts: HashMap::new(), waiting: 0 });
-        Self(Arc::new(LaneInner { state, requests_max, queue_max }))
+        Self(Arc::new(LaneInner { state, requests_max, queue_max, queue_time }))
     }
 
     fn state(&self) -> MutexGuard<'_, LaneState> {
@@ -172,7 +175,8 @@ impl RequestLane {
         if is_refused {
             return Err(RequestFailure::Busy);
         }
-        let permit = self.permit(requester).await;
+        let permit = tokio::time::timeout(self.0.queue_time, self.permit(requester)).await;
+        let Ok(permit) = permit else { return Err(RequestFailure::Busy) };
         let state = TurnState { permit, connection: None, in_flight: 0, is_sent: false, is_over: false };
         let (state, resuming) = (Mutex::new(state), tokio::sync::Mutex::default());
         Ok(RequestTurn(Arc::new(TurnInner { lane: self.clone(), requester, state, resuming })))
@@ -342,6 +346,8 @@ mod tests {
     const GREEDY: Requester = Requester { owner: Owner(1), host: host(1) };
     const POLITE: Requester = Requester { owner: Owner(2), host: host(2) };
 
+    const QUEUE_TIME: Duration = Duration::from_secs(1800);
+
     const fn host(number: u8) -> ClientHost {
         ClientHost::Address(IpAddr::V4(Ipv4Addr::new(192, 0, 2, number)))
     }
@@ -356,7 +362,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_queue_refuses_and_a_free_turn_is_taken() {
-        let lane = RequestLane::new(1, 1);
+        let lane = RequestLane::new(1, 1, QUEUE_TIME);
         let first = lane.enter(GREEDY).await.unwrap();
         let second = lane.enter(GREEDY);
         tokio::pin!(second);
@@ -370,7 +376,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_session_takes_neither_all_turns_nor_the_queue() {
-        let lane = RequestLane::new(8, 4);
+        let lane = RequestLane::new(8, 4, QUEUE_TIME);
         let mut turns = Vec::new();
         let mut waiting = Vec::new();
         for _ in 0..8 {
@@ -393,6 +399,14 @@ mod tests {
         assert_eq!(lane.counts(), (0, 0));
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_request_waits_for_a_limited_time() {
+        let lane = RequestLane::new(1, 1, QUEUE_TIME);
+        let _first = lane.enter(GREEDY).await.unwrap();
+        assert!(matches!(lane.enter(POLITE).await, Err(RequestFailure::Busy)));
+        assert_eq!(lane.counts(), (0, 1));
+    }
+
     /// Begins as many requests of these requesters as there are turns for.
     async fn fill(lane: &RequestLane, requesters: impl Iterator<Item = Requester>) -> Vec<RequestTurn> {
         let mut turns = Vec::new();
@@ -408,7 +422,7 @@ mod tests {
 
     #[tokio::test]
     async fn sessions_of_one_host_do_not_take_all_turns() {
-        let lane = RequestLane::new(16, 64);
+        let lane = RequestLane::new(16, 64, QUEUE_TIME);
         let sessions = (1..=16).map(|number| Requester { owner: Owner(number), host: host(1) });
         let greedy = fill(&lane, sessions.cycle().take(64)).await;
         assert_eq!(greedy.len(), 8, "half of them");
@@ -425,22 +439,21 @@ mod tests {
 
     #[tokio::test]
     async fn some_turns_are_for_sessions_that_make_no_request() {
-        let lane = RequestLane::new(16, 64);
+        let lane = RequestLane::new(16, 64, QUEUE_TIME);
         let few = (0..64).map(|number| {
             let number = number % 4;
             Requester { owner: Owner(1 + u64::from(number)), host: host(number) }
         });
         let busy = fill(&lane, few).await;
         assert_eq!(busy.len(), 12, "a quarter is left");
-        let new: Vec<_> = (0..64)
-            .map(|number| Requester { owner: Owner(100 + number), host: host(9) })
-            .collect();
+        let new: Vec<_> =
+            (0..64).map(|number| Requester { owner: Owner(100 + number), host: host(9) }).collect();
         assert_eq!(fill(&lane, new.into_iter()).await.len(), 4);
     }
 
     #[tokio::test]
     async fn a_turn_is_free_while_the_origin_asks_to_wait() {
-        let lane = RequestLane::new(1, 1);
+        let lane = RequestLane::new(1, 1, QUEUE_TIME);
         let first = lane.enter(GREEDY).await.unwrap();
         let pacing = first.pacing();
         pacing.pause();
@@ -459,7 +472,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_turn_lasts_while_the_origin_works_also_without_its_caller() {
-        let lane = RequestLane::new(1, 1);
+        let lane = RequestLane::new(1, 1, QUEUE_TIME);
         let connections = Arc::new(NameConnections::new('n'));
         let turn = lane.enter(GREEDY).await.unwrap();
         turn.set_connection(connections.choose(GREEDY));
@@ -478,7 +491,7 @@ mod tests {
 
     #[tokio::test]
     async fn requests_of_one_turn_give_it_up_together() {
-        let lane = RequestLane::new(1, 1);
+        let lane = RequestLane::new(1, 1, QUEUE_TIME);
         let turn = lane.enter(GREEDY).await.unwrap();
         let pacing = turn.pacing();
         pacing.sent();

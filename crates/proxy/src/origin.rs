@@ -10,6 +10,7 @@ use client::{AddressFilter, Cause, Client, ConnectionLimits, Credentials, Listin
 use config::HostPattern;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
@@ -115,6 +116,11 @@ impl OriginDialer {
         }
     }
 
+    /// Returns the time of a request.
+    fn request_time(&self) -> Duration {
+        self.config.client.operation_time()
+    }
+
     /// Creates a client for requests.
     fn limited_client(&self) -> Client {
         let client = self.client();
@@ -161,7 +167,8 @@ impl OriginDialer {
             })
         };
         let hooks = PlaceHooks { probe: Box::new(probe), is_connected: Box::new(is_connected) };
-        OriginPlace::new(authority, self.runtime.clone(), hooks, self.log.clone())
+        let data = RequestLane::new(REQUESTS_MAX, QUEUE_MAX, self.request_time());
+        OriginPlace::new(authority, self.runtime.clone(), hooks, (data, self.log.clone()))
     }
 }
 
@@ -180,12 +187,13 @@ fn probe_failure(cause: &Cause) -> Option<ProbeFailure> {
 impl OriginServer {
     /// Creates an origin at `url`, whose path and opaque text are ignored.
     pub(crate) fn new(url: &Url, dialer: OriginDialer) -> Arc<Self> {
+        let lane = |requests_max| RequestLane::new(requests_max, QUEUE_MAX, dialer.request_time());
         Arc::new(Self {
             home: dialer.place(url),
             places: Mutex::default(),
-            quick: RequestLane::new(REQUESTS_MAX, QUEUE_MAX),
+            quick: lane(REQUESTS_MAX),
             quick_connections: Arc::new(NameConnections::new('n')),
-            slow: RequestLane::new(SLOW_REQUESTS_MAX, QUEUE_MAX),
+            slow: lane(SLOW_REQUESTS_MAX),
             slow_connections: Arc::new(NameConnections::new('s')),
             dialer,
         })

@@ -5,7 +5,7 @@
 //! dead. After a failed probe or a failed connection the breaker is open: requests that wait and
 //! new ones fail at once, and probes continue until one succeeds.
 
-use crate::limits::{QUEUE_MAX, REQUESTS_MAX, RequestLane};
+use crate::limits::RequestLane;
 use crate::log_limit::LogLimit;
 use client::{Cause, Error};
 use std::future::Future;
@@ -127,7 +127,7 @@ impl OriginPlace {
         authority: String,
         runtime: Handle,
         hooks: PlaceHooks,
-        log: Option<Arc<LogLimit>>,
+        (data, log): (RequestLane, Option<Arc<LogLimit>>),
     ) -> Arc<Self> {
         let activity = RequestActivity {
             waiting: 0,
@@ -138,7 +138,7 @@ impl OriginPlace {
         };
         Arc::new(Self {
             authority,
-            data: RequestLane::new(REQUESTS_MAX, QUEUE_MAX),
+            data,
             hooks,
             runtime,
             log,
@@ -338,7 +338,8 @@ mod tests {
         };
         let is_connected = || CONNECTED.get();
         let hooks = PlaceHooks { probe: Box::new(probe), is_connected: Box::new(is_connected) };
-        let place = OriginPlace::new("o:1094".to_owned(), Handle::current(), hooks, None);
+        let data = RequestLane::new(1, 1, UNUSED);
+        let place = OriginPlace::new("o:1094".to_owned(), Handle::current(), hooks, (data, None));
         (place, answers)
     }
 
